@@ -8,7 +8,8 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from lbcore.model.certificates import ALERTED_MS, WARNED_MS
+from lbcore.balancer.decisions.candidate_rows import BLOCKED_ALARM_S
+from lbcore.model.times import ALERTED_MS, WARNED_MS
 
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
 """Wake somebody; look today; know of it."""
@@ -172,7 +173,7 @@ BALANCE = (
            "The brokers of {{ $labels.cluster }} are full: moves can't help, more brokers would."),
     _alert("BallastImbalance", WARNING, 900, "ballast_floor_adjusted_imbalance > 1.6",
            "One broker of {{ $labels.cluster }} carries {{ $value | humanize }} times the load that moves could achieve."),
-    _alert("BallastBrokerBlocked", WARNING, 180, "ballast_broker_blocked_seconds > 0",
+    _alert("BallastBrokerBlocked", WARNING, BLOCKED_ALARM_S, "ballast_broker_blocked_seconds > 0",
            "{{ $labels.broker }} is hot for {{ $value | humanizeDuration }} and gives nothing "
            "({{ $labels.reason }}): ballast explain broker {{ $labels.broker }}."),
     _alert("BallastStrategyFailed", WARNING, 60, 'ballast_alarm{alarm="strategy"} == 1',

@@ -21,22 +21,21 @@ from jobs.adapters.kafka.clients import Delivered, Delivery, Ends, KafkaAddress,
 from jobs.adapters.kafka.connection import KafkaWatch
 from jobs.adapters.kafka.ownership_feed import OwnershipFeed
 from jobs.adapters.processes.clocks import ForwardClock, wall_ms
-from jobs.agent_host.service_answers import failure_of
-from jobs.agent_host.service_callbacks import Callbacks, Permits
-from jobs.agent_host.service_calls import CallBounds, ServiceCalls
+from jobs.agent_host.service_calls import Callbacks, CallBounds, Permits, ServiceCalls, failure_of
 from jobs.console import CommandError
 from jobs.telemetry.agent_metrics import AgentMetrics
 from jobs.telemetry.job_names import CHANNEL
 from lbcore.agent.agent import AgentMachine as Machine
 from lbcore.agent.host import RunningAgent
-from lbcore.agent.lease import EndConfirmed, ReportConfirmed
 from lbcore.agent.load_validation import identity_fault
 from lbcore.agent.reporting import Identity, LoadRead, TopicsRead
 from lbcore.agent.state import (
     Effect,
+    EndConfirmed,
     Event,
     ReadLoad,
     RecordRead,
+    ReportConfirmed,
     Send,
     Stop,
     Stopped,
@@ -91,7 +90,13 @@ class Agent:
         Also when no report could ever be read under this identity.
         """
         chosen = options or Options()
-        _check(identity)
+        fault = identity_fault(identity)
+        if fault:
+            raise CommandError(
+                "the agent did not start",
+                why=f"under its identity no report could be read: {fault}",
+                next_step="correct the broker's names, URLs and labels, then start it again",
+            )
         machine = Machine(identity, chosen.agent, chosen.signals, chosen.fencing)
         self._agent = RunningAgent(machine)
         self.metrics = AgentMetrics(identity.cluster, identity.broker)
@@ -218,11 +223,14 @@ class Agent:
         self._permits.withdraw()
 
     def _follow(self) -> None:
-        asked_ms, ends = self._clock.now_ms(), None
+        asked_ms = self._clock.now_ms()
+        ends: Ends | None = None
         while not self._is_ending.is_set():
             self._read_records()
-            if self._is_leased and ends is None:
-                asked_ms, ends = self._ask_ends(asked_ms)
+            now_ms = self._clock.now_ms()
+            # once a heartbeat
+            if self._is_leased and ends is None and now_ms - asked_ms >= self._asks_ends_ms:
+                asked_ms, ends = now_ms, self._tail.ends(_ENDS_MS)
             if ends is not None and self._tail.has_read(ends):
                 self._inbox.put(EndConfirmed(asked_ms=asked_ms))
                 ends = None
@@ -240,15 +248,6 @@ class Agent:
                 if isinstance(news.event, RecordRead):
                     state = news.event.record.state.value
                     self.metrics.add(_RECORDS_READ, state, CHANNEL, "Total")
-
-    def _ask_ends(self, last_ms: int) -> tuple[int, Ends | None]:
-        """Return the time of the last query and the ownership topic's end offsets.
-
-        They are queried once a heartbeat; None = not due, or no answer.
-        """
-        now_ms = self._clock.now_ms()
-        is_due = now_ms - last_ms >= self._asks_ends_ms
-        return (now_ms, self._tail.ends(_ENDS_MS)) if is_due else (last_ms, None)
 
     def _work(self) -> None:
         events: Sequence[Event] = ()
@@ -317,16 +316,6 @@ class Agent:
         self.metrics.count_message(topic.value, is_delivered=is_delivered, at_s=time.time())
         if is_delivered and topic is Topic.BROKER_LOAD:
             self._inbox.put(ReportConfirmed(sent_ms=sent_ms))
-
-
-def _check(identity: Identity) -> None:
-    fault = identity_fault(identity)
-    if fault:
-        raise CommandError(
-            "the agent did not start",
-            why=f"under its identity no report could be read: {fault}",
-            next_step="correct the broker's names, URLs and labels, then start it again",
-        )
 
 
 def new_incarnation() -> str:

@@ -7,7 +7,6 @@ started again. Steps of a table, each repeatable: make the archive, MERGE what i
 month, join the files of a month in Z-order, VACUUM.
 """
 
-import argparse
 import sys
 import time
 from calendar import timegm
@@ -33,7 +32,7 @@ from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.settings import load_settings
 from jobs.console import CommandError, Exit, first_line, json_line, note
 from jobs.parser import Parser, add_settings_options
-from lbcore.model.archives import ARCHIVES, MONTH, Archive
+from lbcore.model.tables import ARCHIVES, MONTH, Archive
 
 DAY_MS = 86_400_000
 _FILE_BYTES = 128_000_000
@@ -50,7 +49,12 @@ def main(
     argv: Sequence[str] | None = None, *, passed: Callable[[str], None] = lambda _: None
 ) -> int:
     """Copy what is due, a line of JSON a table. passed: is told of each step (tests)."""
-    args = _arguments().parse_args(argv)
+    parser = Parser(prog="archive_history", description=__doc__)
+    parser.add_argument(
+        "--tables", type=table_place, required=True, help="folder of the Delta tables of a job"
+    )
+    add_settings_options(parser)
+    args = parser.parse_args(argv)
     config = load_settings(args.config or None, args.set)
     until_ms = wall_ms() - config.pipeline.history_days * DAY_MS
     try:
@@ -62,15 +66,6 @@ def main(
         note(*error.lines())
         return Exit.FAILED
     return Exit.DONE
-
-
-def _arguments() -> argparse.ArgumentParser:
-    parser = Parser(prog="archive_history", description=__doc__)
-    parser.add_argument(
-        "--tables", type=table_place, required=True, help="folder of the Delta tables of a job"
-    )
-    add_settings_options(parser)
-    return parser
 
 
 def _archive(

@@ -1,6 +1,6 @@
 """Requests to assign bundles that local lookups found free, without waiting.
 
-Decides nothing about when (`lbcore.route.owner_requests`): a thread asks through Kafka, or has a
+Decides nothing about when (`lbcore.route.addresses`): a thread asks through Kafka, or has a
 lookup service ask, which knows whether bundles are assigned on demand. The answer comes by the
 tables, like every change.
 """
@@ -17,8 +17,8 @@ from jobs.adapters.following.watch_follower import WatchAddress, connect, proof
 from jobs.adapters.http.client import lookup_path, read_at_most
 from jobs.adapters.kafka.command_client import CommandClient, new_command
 from jobs.console import CommandError
+from lbcore.route.addresses import ASKED_BY, TIMEOUT_MS, OwnerRequests, request_id
 from lbcore.route.bundles import BundleRoute
-from lbcore.route.owner_requests import ASKED_BY, TIMEOUT_MS, OwnerRequests, request_id
 from lbcore.wire.kinds.bundle_commands import AssignBundle
 
 logger = logging.getLogger(__name__)

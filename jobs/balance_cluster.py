@@ -22,17 +22,21 @@ from pyspark.sql import SparkSession
 from jobs.adapters.delta.table_location import store_errors, table_place, usable_path
 from jobs.adapters.delta.table_upkeep import HistoryUpkeep, TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
-from jobs.adapters.kafka.connection import KafkaPlace, KafkaWatch, find_kafka, kafka_address
-from jobs.adapters.kafka.ownership_publisher import OwnershipPublisher
+from jobs.adapters.kafka.connection import (
+    KafkaPlace,
+    KafkaWatch,
+    TopicWatch,
+    find_kafka,
+    kafka_address,
+)
+from jobs.adapters.kafka.ownership_publisher import OwnershipPublisher, Ticker
 from jobs.adapters.kafka.raw_fetch import OffsetsLostError, connection_text
-from jobs.adapters.kafka.ticks import Ticker
-from jobs.adapters.kafka.topic_watch import TopicWatch
 from jobs.adapters.processes.clocks import ClockSteps, wall_ms
 from jobs.adapters.processes.json_log import log_json_lines
 from jobs.adapters.processes.preflight import use_java_home
 from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.processes.signals import Shutdown
-from jobs.adapters.spark.batch_sink import BatchSink, EachBatch
+from jobs.adapters.spark.batch_sink import BatchSink, CommitIdentity, EachBatch
 from jobs.adapters.spark.checkpoint import (
     DamagedCheckpointError,
     DamagedStateError,
@@ -69,7 +73,6 @@ from jobs.adapters.spark.recovery import (
     STATE_SCHEMA,
     claimed_tables,
     complete_last_batch,
-    identity_of,
     present_manifest,
     raise_versions,
     rebuilt_states,
@@ -299,7 +302,12 @@ class _Start:
         sink = BatchSink(
             writer=writer,
             publisher=self.publisher,
-            identity=identity_of(self.claimed),
+            identity=CommitIdentity(
+                query_id="",  # known once the query has begun
+                code_version=self.claimed.code_version,
+                config_version=self.claimed.config_version,
+                topics=self.claimed.topics,
+            ),
             heartbeat_ms=config.pipeline.heartbeat_commit_ms,
             log=log,
             passed=self.job.passed,

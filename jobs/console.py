@@ -174,8 +174,5 @@ def answer(args: argparse.Namespace, value: Any, text: str | Iterable[str]) -> N
 
 def complain(error: CommandError, *, as_json: bool) -> None:
     """Write an error to standard error, in three parts and without a stack trace."""
-    note(*([json_line(_parts(error))] if as_json else error.lines()))
-
-
-def _parts(error: CommandError) -> Mapping[str, str]:
-    return {"error": error.what, "why": error.why, "next": error.next_step}
+    parts = {"error": error.what, "why": error.why, "next": error.next_step}
+    note(*([json_line(parts)] if as_json else error.lines()))

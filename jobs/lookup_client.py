@@ -15,7 +15,6 @@ The answers are those of Pulsar's extensible load manager (4.0.8).
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 from numpy.typing import NDArray
@@ -117,12 +116,7 @@ class LookupClient:
     def __enter__(self) -> "LookupClient":  # noqa: PYI034 typing.Self came with Python 3.11
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -29,14 +29,14 @@ from jobs.adapters.kafka.connection import KafkaWatch, kafka_address
 from jobs.adapters.processes.clocks import ForwardClock
 from jobs.adapters.processes.settings import load_settings
 from jobs.atomic_file import atomic_write
-from jobs.console import CommandError, MisuseError, complain, json_line, say
+from jobs.console import CommandError, Exit, MisuseError, complain, json_line, say
 from jobs.fleet.broker import Due, FleetSettings, FleetSurroundings, Timetable
-from jobs.fleet.control import ControlServer, EventLog
+from jobs.fleet.control import ControlServer, event_log
 from jobs.fleet.fleet import Fleet, FleetLoop
 from jobs.parser import Parser, add_settings_options
 from lbcore.config.ownership import FENCING_LEASE, FENCING_TOKEN, AgentConfig
 from lbcore.config.signals import SignalsConfig
-from lbcore.model.hashing import HashFunction
+from lbcore.model.bundles import HashFunction
 from lbcore.sim.load.load import LoadModel, LoadProfile, LoadShape, NamespaceLoad
 from lbcore.wire.messages import Topic
 
@@ -52,22 +52,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     # 5 ms each of them may wait that long for the interpreter.
     sys.setswitchinterval(0.000_5)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _stop)
+        signal.signal(
+            number, lambda *_: os._exit(Exit.DONE)
+        )  # a power cut waits for nothing either
     try:
         run(args)
-    except _StopRequestedError:
-        return 0
     except CommandError as error:
         complain(error, as_json=False)
         return int(error.exit_code)
-
-
-class _StopRequestedError(BaseException):
-    """Raised wherever the main thread is: a power cut waits for nothing either."""
-
-
-def _stop(_number: int, _frame: object) -> NoReturn:
-    raise _StopRequestedError
 
 
 def parser() -> argparse.ArgumentParser:
@@ -163,13 +155,13 @@ def run(args: argparse.Namespace) -> NoReturn:
     tail = Tail(address, Topic.OWNERSHIP, f"fleet-{args.cluster}-ownership")
     sender = Sender(address, f"fleet-{args.cluster}")
     KafkaWatch(address, f"fleet of {args.cluster}").start()
-    with EventLog(args.state_dir / "fleet-events.jsonl") as log:
+    with event_log(args.state_dir / "fleet-events.jsonl") as note:
         surroundings = FleetSurroundings(
             settings=settings,
             model=model,
             sender=sender,
             timetable=timetable,
-            note=log.note,
+            note=note,
             origin_ms=_origin_ms(args.state_dir, clock.now_ms()),
         )
         loop = FleetLoop(Fleet(surroundings), clock, timetable.next_ms)
@@ -186,7 +178,9 @@ def _follow(tail: Tail, loop: FleetLoop, args: argparse.Namespace) -> None:
         for number in range(1, args.brokers + 1):
             loop.call(partial(_start, f"broker-{number}"))
         server = ControlServer(loop, args.port)
-        _announce(server.port, args.port_file)
+        if args.port_file is not None:
+            atomic_write(args.port_file, str(server.port), is_durable=False)
+        _say("the fleet is ready", port=server.port)
         asked_ms = 0
         while True:
             _poll_once(tail, loop)
@@ -330,12 +324,6 @@ def _origin_ms(state_dir: Path, now_ms: int) -> int:
         state_dir.mkdir(parents=True, exist_ok=True)
         atomic_write(path, json.dumps({"origin_ms": now_ms}))
     return int(json.loads(path.read_text())["origin_ms"])
-
-
-def _announce(port: int, port_file: Path | None) -> None:
-    if port_file is not None:
-        atomic_write(port_file, str(port), is_durable=False)
-    _say("the fleet is ready", port=port)
 
 
 def _say(event: str, **more: object) -> None:

@@ -22,8 +22,8 @@ from typing import Any, cast
 
 import uvicorn
 
-from jobs.adapters.delta.arrow_without_pandas import block_pandas
 from jobs.adapters.delta.table_location import table_place
+from jobs.adapters.delta.table_scan import block_pandas
 from jobs.adapters.http.protocol import BoundedProtocol, Bounds
 from jobs.adapters.http.tls import ServerTls
 from jobs.adapters.processes.json_log import log_json_lines
@@ -92,7 +92,11 @@ def run(args: argparse.Namespace) -> int:
 
     Raises MisuseError, CommandError before it listens.
     """
-    config = _config(args)
+    given = {key: getattr(args, name) for name, key in _SHORT.items()}
+    config = changed(
+        load_settings(args.config or None, args.set),
+        {key: value for key, value in given.items() if value is not None},
+    )
     lookup = config.lookup
     is_open = args.without_authentication or lookup.authentication != "none"
     check_address(lookup.host, is_open=is_open)
@@ -100,13 +104,6 @@ def run(args: argparse.Namespace) -> int:
     if lookup.workers > 1 and args.worker is None:
         return _run_workers(args, lookup)
     return _serve(args, config)
-
-
-def _config(args: argparse.Namespace) -> Config:
-    """The settings, as the options on the command line change them."""
-    config = load_settings(args.config or None, args.set)
-    given = {key: getattr(args, name) for name, key in _SHORT.items()}
-    return changed(config, {key: value for key, value in given.items() if value is not None})
 
 
 def _run_workers(args: argparse.Namespace, lookup: LookupConfig) -> int:
@@ -151,8 +148,10 @@ def _serve(args: argparse.Namespace, config: Config) -> int:
     service = start_service(config, args.tables, args.cluster, bootstrap=args.bootstrap)
     if tls is not None:
         service.run_beside(tls.keep_up)
-    if args.worker_folder is not None:
-        _share_metrics(service, args)
+    if args.worker_folder is not None:  # each worker answers with the metrics of all
+        app = service.app
+        app.shared = SharedMetrics(args.worker_folder, args.worker, app.metrics.text)
+        service.run_beside(app.shared.keep_up)
     server = Server(service, lookup, tls)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, server.handle_exit)
@@ -169,13 +168,6 @@ def _serve(args: argparse.Namespace, config: Config) -> int:
             port_file.unlink(missing_ok=True)
     _log("stopped", port=port)
     return Exit.DONE
-
-
-def _share_metrics(service: Service, args: argparse.Namespace) -> None:
-    """Let each worker answer with the metrics of all."""
-    app = service.app
-    app.shared = SharedMetrics(args.worker_folder, args.worker, app.metrics.text)
-    service.run_beside(app.shared.keep_up)
 
 
 def check_address(host: str, *, is_open: bool) -> None:

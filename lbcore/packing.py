@@ -3,15 +3,147 @@
 Equal contents always give equal bytes, on any machine (little-endian, sorted keys), so bytes may be
 compared instead of contents. A blob is a JSON header that names each array's type and shape,
 followed by the arrays' buffers.
+
+Values as what JSON has, and back, by their declared types. Records become objects by their fields'
+names, enums their values, tuples and sets lists (sets sorted), keys of mappings texts. The way is
+looked up once for each type, so that a field of a record is declared where the record is, and
+nowhere else.
 """
 
 import json
 import struct
-from collections.abc import Mapping, Sequence
-from typing import Any
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
+
+Way = Callable[[Any], Any]
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """Conversion of a type to plain values and back. None: no conversion is needed."""
+
+    to: Way | None = None
+    back: Way | None = None
+
+
+LEFT_OUT = "left out"
+"""Marks, by Annotated, a field that isn't packed and comes back as its default."""
+
+_AS_IT_IS = Plain()
+_SCALARS = (str, int, float, bool)
+_ITEMS: Mapping[Any, type[Any]] = {tuple: tuple, frozenset: frozenset, Sequence: list}
+
+
+def to_plain(record: Any) -> Any:
+    """Return a record as plain values."""
+    kind: Any = type(record)
+    return applied(plain_of(kind).to, record)
+
+
+def from_plain(kind: type[Value], plain: Any) -> Value:
+    """Return the record that plain values hold; missing fields are defaults."""
+    hint: Any = kind
+    record: Value = applied(plain_of(hint).back, plain)
+    return record
+
+
+@cache
+def plain_of(hint: Any) -> Plain:
+    """The way of a type. Raises TypeError for one that JSON has nothing for."""
+    if hint is Any or hint in _SCALARS:
+        return _AS_IT_IS
+    if hint is bytes:
+        return Plain(lambda value: b64encode(value).decode(), b64decode)
+    if isinstance(hint, type) and is_dataclass(hint):
+        return _record(hint)
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        members = {one.value: one for one in hint}
+        return Plain(lambda value: value.value, members.__getitem__)
+    return _composed(hint, get_origin(hint), get_args(hint))
+
+
+def is_left_out(hint: Any) -> bool:
+    """Return True if a field of this type is marked LEFT_OUT."""
+    return get_origin(hint) is Annotated and LEFT_OUT in hint.__metadata__
+
+
+def _composed(hint: Any, origin: Any, arguments: tuple[Any, ...]) -> Plain:
+    some = [one for one in arguments if one is not NoneType]
+    if origin in {Union, UnionType} and len(some) == 1:
+        return _optional(plain_of(some[0]))
+    if origin in _ITEMS and not {*arguments[1:]} - {..., arguments[0]}:
+        return _items(_ITEMS[origin], plain_of(arguments[0]))
+    if origin is Mapping:
+        return _mapping(arguments[0], plain_of(arguments[1]))
+    raise TypeError(f"a packed field must be of a type that JSON has, got {hint}")
+
+
+def _record(kind: type[Any]) -> Plain:
+    hints = get_type_hints(kind, include_extras=True)
+    kept = [one.name for one in fields(kind) if not is_left_out(hints[one.name])]
+    ways = {name: plain_of(hints[name]) for name in kept}
+
+    def to(record: Any) -> dict[str, Any]:
+        return {name: applied(way.to, getattr(record, name)) for name, way in ways.items()}
+
+    def back(plain: Mapping[str, Any]) -> Any:
+        return kind(**{name: applied(ways[name].back, value) for name, value in plain.items()})
+
+    return Plain(to, back)
+
+
+def _optional(way: Plain) -> Plain:
+    if way == _AS_IT_IS:
+        return _AS_IT_IS
+
+    def to(value: Any) -> Any:
+        return None if value is None else applied(way.to, value)
+
+    def back(plain: Any) -> Any:
+        return None if plain is None else applied(way.back, plain)
+
+    return Plain(to, back)
+
+
+def _items(kind: type[Any], way: Plain) -> Plain:
+    def to(values: Any) -> list[Any]:
+        ordered = sorted(values) if kind is frozenset else values
+        return list(ordered) if way.to is None else list(map(way.to, ordered))
+
+    def back(plain: list[Any]) -> Any:
+        return kind(plain) if way.back is None else kind(map(way.back, plain))
+
+    return Plain(to, back)
+
+
+def _mapping(key: Any, way: Plain) -> Plain:
+    if key is str and way == _AS_IT_IS:
+        return Plain(dict)
+    if key not in {str, int}:
+        raise TypeError(f"a key of a packed mapping must be str or int, got {key}")
+
+    def to(values: Mapping[Any, Any]) -> dict[str, Any]:
+        return {str(name): applied(way.to, value) for name, value in values.items()}
+
+    def back(plain: Mapping[str, Any]) -> dict[Any, Any]:
+        return {key(name): applied(way.back, value) for name, value in plain.items()}
+
+    return Plain(to, back)
+
+
+def applied(way: Way | None, value: Any) -> Any:
+    """Return the value after a conversion."""
+    return value if way is None else way(value)
+
 
 _MAGIC = b"BLS1"
 _PREFIX = struct.Struct("<4sI")

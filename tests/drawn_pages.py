@@ -23,13 +23,12 @@ from lbcore.config.load import differences
 from lbcore.config.pulsar_keys import PRESETS, Preset
 from lbcore.config.render import render_config, render_differences, render_page
 from lbcore.config.tree import Config
-from lbcore.model.archives import ARCHIVES, MONTH, Archive
 from lbcore.model.resources import WIRE_NAMES
-from lbcore.model.tables import TABLES, Column, Table
+from lbcore.model.tables import ARCHIVES, MONTH, TABLES, Archive, Column, Table
 from lbcore.plan.registry import STRATEGIES
 from lbcore.plan.strategy import Strategy
+from lbcore.wire.arguments import CommandArguments
 from lbcore.wire.commands import KINDS
-from lbcore.wire.kinds.command_about import CommandArguments
 from lbcore.wire.kinds.mirror_commands import MIRROR_COMMANDS
 
 ROOT = Path(__file__).parents[1]

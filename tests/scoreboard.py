@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lbcore.sim.reports.comparison import table_cells
+from lbcore.sim.reports.report import table_cells
 from lbcore.sim.scenario.parse import parse_scenario
 
 ROOT = Path(__file__).parents[1]

@@ -9,18 +9,148 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from traceback import format_exception
 
-from jobs.agent_host.service_answers import failure_of, log_failure, read_load
-from jobs.agent_host.service_callbacks import Callbacks
+from jobs.adapters.processes.clocks import ForwardClock
 from jobs.telemetry.agent_metrics import AgentMetrics
-from lbcore.agent.state import Event
-from lbcore.ownership.holding import Call, Callback, CallDone
-from lbcore.ownership.stuck import CallOverdue
+from lbcore.agent.load_validation import Checked, check_load, check_topics, shown_type
+from lbcore.agent.reporting import LoadRead, TopicsRead
+from lbcore.agent.state import NEVER_MS, Event
+from lbcore.ownership.holding import Call, Callback, CallDone, CallOverdue
 from lbcore.wire.format import plain_text
 
+
+class Permits:
+    """Bundles that may be used now; any thread may ask, at any time.
+
+    It compares clocks. There is no timer: a frozen process finds out at its next use.
+    """
+
+    def __init__(self, clock: ForwardClock) -> None:
+        """clock: the one that the agent's Machine is stepped by."""
+        self._clock = clock
+        self._given: tuple[Mapping[str, int], int] = ({}, NEVER_MS)
+        self._is_withdrawn = False
+
+    def token(self, bundle: str) -> int | None:
+        """The fencing token to use the bundle under now; None = it must not be served now.
+
+        Ask before every use, also of a bundle that has just been opened, and hand the token on to
+        whatever is written to: a process can be frozen between the answer and the use. O(1).
+        """
+        return self.tokens().get(bundle)
+
+    def tokens(self) -> Mapping[str, int]:
+        """Bundle → token of all that may be used now."""
+        tokens, until_ms = self._given
+        is_over = self._is_withdrawn or self._clock.now_ms() > until_ms
+        return {} if is_over else tokens
+
+    def give(self, tokens: Mapping[str, int], until_ms: int) -> None:
+        """The agent's part: allow these bundles, and nothing else, until then."""
+        self._given = (tokens, until_ms)
+
+    def withdraw(self) -> None:
+        """End the agent's part: nothing may be used any more, whatever is given later."""
+        self._is_withdrawn = True
+
+
+def _no_merge(bundle: str, merged: str, token: int) -> None:
+    message = f"this service can't merge bundles, {merged} is not made (token {token})"
+    raise NotImplementedError(f"{message}: {bundle} stays as it is")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Callbacks:
+    """Functions that the agent calls; each fails by raising anything.
+
+    open(bundle, token): serve the range as one bundle, whatever of it was open before. token is the
+    fencing token: it grows with each owner, so a store can refuse an older one. close(bundle,
+    token): serve nothing of the range. split(bundle, children, token): serve the range as these
+    bundles. merge(bundle, merged, token): serve on as before, and be ready to open the bundle and
+    its upper neighbour as the merged one; a service that leaves it out refuses. Each may be called
+    again for what is done already.
+
+    These four run in threads, one at a time for a bundle, `Options.threads` at once. One that has
+    not returned after a minute has failed. load(): what the service carries now;
+    topics(): of the bundles whose topics have changed, the topics. Both must be quick.
+    attach(permits): called once, before anything else; permits tells at each use whether a bundle
+    may be served.
+    """
+
+    load: Callable[[], LoadRead]
+    open: Callable[[str, int], None]
+    close: Callable[[str, int], None]
+    split: Callable[[str, Sequence[str], int], None]
+    merge: Callable[[str, str, int], None] = _no_merge
+    topics: Callable[[], Sequence[TopicsRead]] = lambda: ()
+    attach: Callable[[Permits], None] = lambda _: None
+
+
 logger = logging.getLogger(__name__)
+
+_FAILURE_CHARS_MAX = 4_096
+
+
+def failure_of(error: BaseException) -> str:
+    """Return an exception as a sentence, even if its own text can't be read."""
+    try:
+        words = str(error)[:_FAILURE_CHARS_MAX]
+    except BaseException:  # noqa: BLE001 its __str__ raises, whatever that is
+        words = "what it says can't be had"
+    return f"{type(error).__name__}: {words}"
+
+
+def log_failure(error: BaseException, what: str) -> None:
+    """Log what was raised, with its stack, in characters that every log can hold."""
+    try:
+        stack = "".join(format_exception(error))
+    except BaseException:  # noqa: BLE001 of a foreign class, whose words may raise again
+        stack = ""
+    fields = {"error": _printable(failure_of(error)), "stack": _printable(stack)}
+    logger.error(what, extra={"fields": fields})
+
+
+def _printable(text: str) -> str:
+    return text[-_FAILURE_CHARS_MAX:].encode("utf-8", "backslashreplace").decode()
+
+
+def read_load(
+    callbacks: Callbacks, tell: Callable[[LoadRead | TopicsRead], None], is_late: Callable[[], bool]
+) -> str:
+    """Ask for load and topics, and return what is wrong ("" = nothing).
+
+    What can't be reported is named. is_late: whether this has taken so long that topics, which may
+    never end, are read no further.
+    """
+    faults = []
+    try:
+        for checked in _answers(callbacks):
+            if is_late():
+                break
+            if checked.read is not None:
+                tell(checked.read)
+            faults.append(checked.fault)
+    except BaseException as error:  # noqa: BLE001 SystemExit, too: it is not this thread's
+        log_failure(error, "load can't be read")
+        faults.append(failure_of(error))
+    return next(filter(None, faults), "")
+
+
+def _answers(callbacks: Callbacks) -> Iterator[Checked[LoadRead] | Checked[TopicsRead]]:
+    yield check_load(callbacks.load())
+    answer: object = callbacks.topics()
+    try:
+        topics = iter(answer)  # type: ignore[call-overload]  # that is what is tried
+    except TypeError:
+        fault = f"topics() must return a list of TopicsRead, got {shown_type(answer)}"
+        yield Checked(read=None, fault=fault)
+        return
+    for read in topics:
+        yield check_topics(read)
+
 
 LOAD = "load"
 _CALLBACKS = "ballast_agent_callbacks_total"
@@ -40,7 +170,7 @@ class _CallbackTask:
     name: str
     run: Callable[["_CallbackTask"], None]
     call: Call | None = None
-    began_ms: int | None = None
+    began_ms: int = 0
     is_overdue: bool = False
     began_s: float = field(default_factory=time.monotonic)
 
@@ -105,7 +235,11 @@ class ServiceCalls:
             now_s = self._clock_s()
             self._seen_ms += min(int((now_s - self._looked_s) * _S), _LOOK_MS_MAX)
             self._looked_s = now_s
-            late = [task for task in self._running if self._has_become_late(task)]
+            late = [
+                task
+                for task in self._running
+                if not task.is_overdue and self._seen_ms - task.began_ms >= self._timeout_ms
+            ]
             for task in late:
                 task.is_overdue = True
         for task in late:
@@ -123,27 +257,15 @@ class ServiceCalls:
 
     def _work(self, tasks: "queue.SimpleQueue[_CallbackTask | None]") -> None:
         while (task := tasks.get()) is not None and not self._is_closed:
-            self._begin(task)
+            with self._lock:
+                task.began_ms, task.began_s = self._seen_ms, time.monotonic()
+                self._running.append(task)
             task.run(task)
-            if self._end(task):
-                return  # another thread has stepped in
-
-    def _begin(self, task: _CallbackTask) -> None:
-        with self._lock:
-            task.began_ms, task.began_s = self._seen_ms, time.monotonic()
-            self._running.append(task)
-
-    def _end(self, task: _CallbackTask) -> bool:
-        """Finish the task; return True if it was given up before it ended."""
-        with self._lock:
-            self._running.remove(task)
-            if task.is_overdue:
-                self._show_overdue(task.name)
-            return task.is_overdue
-
-    def _has_become_late(self, task: _CallbackTask) -> bool:
-        began_ms = self._seen_ms if task.began_ms is None else task.began_ms
-        return not task.is_overdue and self._seen_ms - began_ms >= self._timeout_ms
+            with self._lock:
+                self._running.remove(task)
+                if task.is_overdue:
+                    self._show_overdue(task.name)
+                    return  # another thread has stepped in
 
     def _give_up(self, task: _CallbackTask) -> None:
         failure = f"it has not returned within {self._timeout_ms} ms"

@@ -14,8 +14,7 @@ from jobs.bridge.bridge import active_brokers, brokers_settings
 from jobs.bridge.collector import LOAD_OF, Collector, Rhythm
 from jobs.bridge.policies import PolicyFollower
 from jobs.bridge.pulsar_admin import PulsarAdmin
-from lbcore.assess.observer import Observer
-from lbcore.assess.owner_changes import OwnerChanges, Unloads, unloads_of
+from lbcore.assess.owner_changes import Observer, OwnerChanges, Unloads, unloads_of
 from lbcore.assess.report import HOTTEST_TOPICS, ClusterObservation, Report, make_report
 from lbcore.assess.risks import HotTopic
 from lbcore.bridge.answers import Settings, Unreadable, parse_topics

@@ -25,7 +25,7 @@ from jobs.bridge.collector import Collector, Rhythm, TooSoonError
 from jobs.bridge.policies import PolicyFollower
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import CommandError
-from jobs.telemetry.bridge_metrics import DELIVERED, FAILED, NOT_DELIVERED, BridgeMetrics
+from jobs.telemetry.bridge_metrics import DELIVERED, FAILED, NOT_DELIVERED
 from lbcore.bridge.acting import SHEDDING, RetryPolicy, reason_not_to_act, splits_by_itself
 from lbcore.bridge.anomalies import Looked, ProbeRound, Trouble
 from lbcore.bridge.answers import Settings
@@ -34,9 +34,9 @@ from lbcore.bridge.mirror import Difference, Look, commands_of, compare, written
 from lbcore.config.tree import Config
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.ownership.states import IN_FLIGHT
+from lbcore.wire.arguments import CommandArguments
 from lbcore.wire.format import format_message
 from lbcore.wire.kinds.balancing_commands import SetConfig
-from lbcore.wire.kinds.command_about import CommandArguments
 from lbcore.wire.messages import Message, Topic
 
 _AT_ONCE = 8
@@ -173,6 +173,7 @@ class Bridge:
         self._feed = OwnershipFeed(self._cluster, told=())  # which reads the records alone
         names = (self._cluster, options.pulsar_cluster)
         self._collector = Collector(admin, names, config, options.rhythm, self._send)
+        self.metrics = self._collector.metrics
         limits = replace(options.limits, old_ms=config.ownership.in_flight_timeout_ms)
         self._actuator = Actuator(admin, self._collector, self._cluster, limits, self._send)
         interval_ms = options.rhythm.namespaces_ms
@@ -187,11 +188,6 @@ class Bridge:
         self._alive_s = self._guarded_s = -_ALIVE_S
         self._observes: bool | None = None
         self._end = threading.Event()
-
-    @property
-    def metrics(self) -> BridgeMetrics:
-        """Metrics of the bridge."""
-        return self._collector.metrics
 
     def stop(self) -> None:
         """End after the present round. From any thread, but in no signal handler."""

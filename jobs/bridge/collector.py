@@ -28,9 +28,9 @@ from lbcore.bridge.answers import (
     is_mirrored,
     parse_metrics,
     parse_topics,
+    topic_within,
 )
 from lbcore.bridge.mirror import ALL, Look
-from lbcore.bridge.owner_lookup import topic_within
 from lbcore.bridge.reports import (
     Measured,
     SentReports,

@@ -35,13 +35,13 @@ from lbcore.bridge.answers import (
     Unreadable,
     is_html,
     looked_up,
+    lookup_path,
     parse_boundaries,
     parse_claims,
     parse_names,
     parse_settings,
     parse_version,
 )
-from lbcore.bridge.owner_lookup import lookup_path
 from lbcore.bridge.policies import Readable, parse_domains, parse_group, parse_isolation
 from lbcore.wire.messages import Rejected
 from lbcore.wire.pulsar import (
@@ -199,7 +199,7 @@ class PulsarAdmin:
 
     def topic_internals(self, topic: str) -> bytes:
         """Return a topic's internal statistics. topic: persistent/tenant/namespace/name."""
-        return self._raw(f"/admin/v2/{topic}/internalStats", self._entry)
+        return self._request("GET", f"/admin/v2/{topic}/internalStats", self._entry)
 
     def topic_entry(
         self, topic: str, ledger: int, entry: int
@@ -338,7 +338,7 @@ class PulsarAdmin:
         answer = self._once("GET", entry + path, b"", None)
         if answer.status in _REDIRECTED and answer.location:
             target = self._checked(entry + path, answer.location)
-            if not self._is_same_place(entry, target):
+            if _place(entry) != _place(target):
                 return _place(target)
         else:
             _content(f"{broker} can't be found: GET {path}", answer)
@@ -372,7 +372,7 @@ class PulsarAdmin:
     def _advertised_base(self, broker: str, entry: str) -> Iterable[str]:
         """The address of a broker that answers at `entry` itself, as its settings tell it."""
         try:
-            raw = self._raw("/admin/v2/brokers/configuration/runtime", entry)
+            raw = self._request("GET", "/admin/v2/brokers/configuration/runtime", entry)
         except PulsarAdminError:
             return
         found = parse_settings(raw)
@@ -430,7 +430,7 @@ class PulsarAdmin:
         not list a moment ago is looked for once in its current list.
         """
         target = urljoin(url, location)
-        if self._is_same_place(url, target):
+        if _place(url) == _place(target):
             return target
         with self._lock:
             listed = self._listed
@@ -443,11 +443,6 @@ class PulsarAdmin:
                 "the token"
             )
         return target
-
-    @staticmethod
-    def _is_same_place(url: str, target: str) -> bool:
-        one, other = urlsplit(url), urlsplit(target)
-        return (one.scheme, one.netloc) == (other.scheme, other.netloc)
 
     def _list_brokers(self) -> list[str]:
         """The brokers of every cluster, as the one at which we begin lists them itself."""
@@ -475,7 +470,7 @@ class PulsarAdmin:
     def _ask(
         self, path: str, parse: Callable[[bytes], Value | Unreadable], base: str = ""
     ) -> Value:
-        return _parsed(path, parse(self._raw(path, base or self._entry)))
+        return _parsed(path, parse(self._request("GET", path, base or self._entry)))
 
     def _ask_of_one(
         self, path: str, parse: Callable[[bytes], Value | Unreadable], none: Value
@@ -490,9 +485,6 @@ class PulsarAdmin:
             if error.is_gone:
                 return none
             raise
-
-    def _raw(self, path: str, base: str) -> bytes:
-        return self._request("GET", path, base)
 
     def _request(
         self,

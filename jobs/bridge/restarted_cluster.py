@@ -28,7 +28,7 @@ from lbcore.balancer.state.book import FAILED, REFUSED
 from lbcore.balancer.state.rules import PROPOSAL, PlanProposal
 from lbcore.bridge.anomalies import Trouble
 from lbcore.bridge.answers import Unreadable, parse_metrics, parse_topics
-from lbcore.bridge.client_latency import (
+from lbcore.bridge.reports import (
     LatencySums,
     load_ms,
     parse_client_latency,
@@ -39,10 +39,15 @@ from lbcore.explain.explanation import Row
 from lbcore.explain.job_state import JobWord, job_alarms
 from lbcore.explain.mirrored import NEVER_MS, finding_message
 from lbcore.explain.status import ClusterStatus, make_status
-from lbcore.plain import from_plain
-from lbcore.wire.kinds.balancing_commands import ApprovePlan, ProposePlan, RejectPlan
-from lbcore.wire.kinds.broker_commands import CancelDrain, DrainBroker
-from lbcore.wire.kinds.command_about import CommandArguments
+from lbcore.packing import from_plain
+from lbcore.wire.arguments import CommandArguments
+from lbcore.wire.kinds.balancing_commands import (
+    ApprovePlan,
+    CancelDrain,
+    DrainBroker,
+    ProposePlan,
+    RejectPlan,
+)
 
 _ANSWER_S, _TIMEOUT_MS, _DRAIN_MS = 60.0, 60_000, 3_600_000
 _HELD_S, _LATENCY_S = 5.0, 10.0

@@ -19,16 +19,13 @@ from jobs import VERSION
 from jobs.adapters.kafka.clients import Delivered, Delivery, Sender
 from lbcore.agent.agent import AgentMachine
 from lbcore.agent.host import Host
-from lbcore.agent.lease import ReportConfirmed
 from lbcore.agent.reporting import Identity, TopicsRead
-from lbcore.agent.state import Event, ReadLoad, Send, Stop, Stopped
+from lbcore.agent.state import Event, ReadLoad, ReportConfirmed, Send, Stop, Stopped
 from lbcore.config.ownership import FENCING_TOKEN, AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.ownership.holding import Call, CallDone
-from lbcore.sim.engine.service import ServedBundles, callback_ms
-from lbcore.sim.load.load import FULL_RATE_MSG_PER_S, LoadModel
-from lbcore.sim.load.noise import uniform
-from lbcore.sim.load.usage import cpu_noise
+from lbcore.sim.engine.node import ServedBundles, callback_ms
+from lbcore.sim.load.load import FULL_RATE_MSG_PER_S, LoadModel, cpu_noise, uniform
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Topic
 
@@ -121,7 +118,7 @@ class FleetSurroundings:
     model: LoadModel
     sender: Sender
     timetable: Timetable[Due]
-    note: Callable[[Mapping[str, Any]], None]
+    note: Callable[[Mapping[str, Any]], object]
     origin_ms: int
 
     def virtual_ms(self, now_ms: int) -> int:
@@ -174,7 +171,12 @@ class SimulatedBroker:
         self.service = ServedBundles()
         self._topics_due.clear()
         self._reads = 0
-        self._host = Host(self._agent_under(self._first_signals()), self)
+        # a first interval of random length spreads the fleet's reports over the interval
+        settings = self._around.settings
+        phase = uniform(settings.seed, f"phase {self.name} {self.start_number}")
+        first_ms = 1 + int(phase * settings.signals.report_max_interval_ms)
+        first = replace(settings.signals, report_check_ms=first_ms, report_max_interval_ms=0)
+        self._host = Host(self._agent_under(first), self)
         self._become(ProcessLife.ALIVE, now_ms)
         self.take(records, now_ms)
 
@@ -249,7 +251,17 @@ class SimulatedBroker:
 
     def _agent_under(self, signals: SignalsConfig) -> AgentMachine:
         settings = self._around.settings
-        return AgentMachine(self._identity(), settings.agent, signals, settings.fencing)
+        identity = Identity(
+            cluster=settings.cluster,
+            broker=self.name,
+            incarnation=self.incarnation,
+            web_service_url=f"http://{self.name}:8080",
+            pulsar_service_url=f"pulsar://{self.name}:6650",
+            broker_version=VERSION,
+            load_manager_class="ballast",
+            capacity=self.capacity,
+        )
+        return AgentMachine(identity, settings.agent, signals, settings.fencing)
 
     def do(self, effect: Send | ReadLoad | Stopped, now_ms: int) -> Sequence[Event]:
         """Carry out what the agent asks for."""
@@ -285,7 +297,7 @@ class SimulatedBroker:
         topic, key, value = format_message(effect.message)
         assert self._host is not None  # noqa: S101 it asks
         on_signals = partial(self._on_delivery, self._host, effect.message.envelope.reported_at_ms)
-        heard = on_signals if topic is Topic.BROKER_LOAD else _ignore
+        heard = on_signals if topic is Topic.BROKER_LOAD else lambda _: None
         self._around.sender.send(topic, key.decode(), value, on_delivery=heard)
 
     def _on_delivery(self, host: Host, sent_ms: int, delivery: Delivery) -> None:
@@ -318,26 +330,3 @@ class SimulatedBroker:
                 topics, traffic = model.topics_of(bundle, virtual_ms)
                 found.append(TopicsRead(bundle=bundle, topics=topics, traffic=traffic))
         return found
-
-    def _first_signals(self) -> SignalsConfig:
-        """A first interval of random length spreads the fleet's reports over the interval."""
-        settings = self._around.settings
-        phase = uniform(settings.seed, f"phase {self.name} {self.start_number}")
-        first_ms = 1 + int(phase * settings.signals.report_max_interval_ms)
-        return replace(settings.signals, report_check_ms=first_ms, report_max_interval_ms=0)
-
-    def _identity(self) -> Identity:
-        return Identity(
-            cluster=self._around.settings.cluster,
-            broker=self.name,
-            incarnation=self.incarnation,
-            web_service_url=f"http://{self.name}:8080",
-            pulsar_service_url=f"pulsar://{self.name}:6650",
-            broker_version=VERSION,
-            load_manager_class="ballast",
-            capacity=self.capacity,
-        )
-
-
-def _ignore(_: Delivery) -> None:
-    return None

@@ -11,56 +11,31 @@ POST /pause/BROKER, /hang/BROKER, /resume/BROKER, /drain/BROKER
 """
 
 import json
+import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from jobs.console import CommandError
-from jobs.fleet.fleet import Fleet, FleetLoop, UnknownBrokerError
+from jobs.fleet.fleet import ACTIONS, Fleet, FleetLoop, UnknownBrokerError
 from lbcore.sim.summary import Crash, LoadSample
 
 
-class EventLog:
-    """Appends one line an event; every line is in the file when `note` returns."""
-
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("a", buffering=1, encoding="utf-8")
-
-    def note(self, event: Mapping[str, Any]) -> None:
-        """Write one event."""
-        self._file.write(json.dumps(event, separators=(",", ":")) + "\n")
-
-    def __enter__(self) -> "EventLog":  # noqa: PYI034 (Self is 3.11's)
-        """Itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the file."""
-        self._file.close()
+@contextmanager
+def event_log(path: Path) -> Iterator[Callable[[Mapping[str, Any]], object]]:
+    """Give a function that appends one line an event, which is in the file at once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", buffering=1, encoding="utf-8") as file:
+        yield lambda event: file.write(json.dumps(event, separators=(",", ":")) + "\n")
 
 
-_ACTIONS: Mapping[str, Callable[[Fleet, str, int], object]] = {
-    "kill": Fleet.kill,
-    "start": Fleet.start,
-    "restart": Fleet.start,
-    "pause": Fleet.pause,
-    "hang": Fleet.hang,
-    "resume": Fleet.resume,
-    "drain": Fleet.drain,
-}
-_OWN_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
+_OWN_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d+)?", re.IGNORECASE)
 _OF_PAGES = ("Origin", "Referer", "Sec-Fetch-Site")
 _BODY_MAX_BYTES = 65_536
 _TIMEOUT_S = 30.0
@@ -98,8 +73,8 @@ class _Handler(BaseHTTPRequestHandler):
         if not super().parse_request():
             return False
         length = self.headers.get("Content-Length", "0")
-        is_ours = _is_own(self.headers.get("Host", "localhost")) and not any(
-            name in self.headers for name in _OF_PAGES
+        is_ours = not any(name in self.headers for name in _OF_PAGES) and bool(
+            _OWN_HOST.fullmatch(self.headers.get("Host", "localhost"))
         )
         is_short = length.isascii() and length.isdigit() and int(length[:9]) <= _BODY_MAX_BYTES
         if is_ours and is_short and "Transfer-Encoding" not in self.headers:
@@ -115,7 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
         is_long = bool(parse_qs(parts.query).get("bundles"))
         readings: Mapping[str, Callable[[Fleet, int], object]] = {
             "/health": lambda fleet, _: fleet.health(),
-            "/truth": lambda fleet, now_ms: fleet.truth(now_ms),
+            "/truth": Fleet.truth,
             "/brokers": lambda fleet, now_ms: fleet.describe(now_ms, with_bundles=is_long),
         }
         if parts.path in readings:
@@ -127,13 +102,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
         _, _, rest = unquote(urlsplit(self.path).path).partition("/")
         action, _, name = rest.partition("/")
-        if action not in _ACTIONS or not name:
-            self._refuse(f"POST /ACTION/BROKER, where ACTION is one of {sorted(_ACTIONS)}")
+        if action not in ACTIONS or not name:
+            self._refuse(f"POST /ACTION/BROKER, where ACTION is one of {sorted(ACTIONS)}")
             return
         try:
-            self._answer(
-                self.loop.call(lambda fleet, now_ms: _ACTIONS[action](fleet, name, now_ms))
-            )
+            self._answer(self.loop.call(lambda fleet, now_ms: fleet.act(action, name, now_ms)))
         except UnknownBrokerError:
             self._refuse(f"the fleet has no broker {name}")
 
@@ -150,13 +123,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Requests are not logged: what they do is."""
-
-
-def _is_own(authority: str) -> bool:
-    try:
-        return urlsplit(f"//{authority}").hostname in _OWN_NAMES
-    except ValueError:
-        return False
 
 
 class FleetClient:
@@ -186,9 +152,7 @@ class FleetClient:
     def truth(self) -> dict[str, list[tuple[str, int]]]:
         """Return the brokers that serve each bundle right now."""
         served = self._ask("GET", "/truth")
-        return {
-            bundle: [(broker, token) for broker, token in found] for bundle, found in served.items()
-        }
+        return {bundle: [*map(tuple, found)] for bundle, found in served.items()}
 
     def _ask(self, method: str, path: str) -> dict[str, Any]:
         connection = HTTPConnection("127.0.0.1", self._port, timeout=self._timeout_s)

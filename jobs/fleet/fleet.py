@@ -4,7 +4,7 @@ Every method is called by one thread, the loop's.
 """
 
 import queue
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from time import sleep
 from typing import Any, NoReturn, TypeVar
@@ -13,8 +13,9 @@ from jobs.adapters.kafka.clients import Received
 from jobs.adapters.kafka.ownership_feed import OwnershipFeed
 from jobs.adapters.processes.clocks import ForwardClock
 from jobs.fleet.broker import Due, FleetSurroundings, SimulatedBroker
-from lbcore.agent.lease import EndConfirmed
-from lbcore.agent.state import Event
+from lbcore.agent.state import EndConfirmed, Event
+
+ACTIONS = ("drain", "hang", "kill", "pause", "restart", "resume", "start")
 
 
 class UnknownBrokerError(KeyError):
@@ -46,21 +47,15 @@ class Fleet:
             "bundles": served,
         }
 
-    def pause(self, name: str, now_ms: int) -> None:
-        """Freeze a broker."""
-        self._broker(name).pause(now_ms)
-
-    def hang(self, name: str, now_ms: int) -> None:
-        """Let a broker's callbacks hang."""
-        self._broker(name).hang(now_ms)
-
-    def resume(self, name: str, now_ms: int) -> None:
-        """Let a paused or hanging broker go on."""
-        self._broker(name).resume(now_ms)
-
-    def drain(self, name: str, now_ms: int) -> None:
-        """Tell a broker to stop in order."""
-        self._broker(name).drain(now_ms)
+    def act(self, action: str, name: str, now_ms: int) -> Mapping[str, Any] | None:
+        """Carry out one of ACTIONS; answers as `kill` does, else with nothing."""
+        if action == "kill":
+            return self.kill(name, now_ms)
+        if action in ("start", "restart"):
+            self.start(name, now_ms)
+        else:
+            getattr(self._broker(name), action)(now_ms)
+        return None
 
     def take_records(self, messages: Iterable[Received], now_ms: int) -> None:
         """Pass records of the ownership topic to the brokers they concern."""
@@ -85,7 +80,21 @@ class Fleet:
 
         See the control server.
         """
-        rows = [self._row(broker, now_ms, with_bundles) for broker in self._brokers.values()]
+        rows = []
+        for broker in self._brokers.values():
+            rate, hottest = broker.rates(now_ms) if broker.is_serving else (0.0, 0.0)
+            tokens = broker.service.tokens if broker.is_serving else {}
+            row: dict[str, Any] = {
+                "broker": broker.name,
+                "life": broker.life.value,
+                "incarnation": broker.incarnation,
+                "capacity": broker.capacity,
+                "load": rate,
+                "hottest_bundle": hottest,
+                "bundle_count": len(tokens),
+                "last_report_ms": broker.last_delivered_ms,
+            }
+            rows.append({**row, "bundles": dict(sorted(tokens.items()))} if with_bundles else row)
         return {
             "at_ms": now_ms,
             "virtual_ms": self._around.virtual_ms(now_ms),
@@ -118,21 +127,6 @@ class Fleet:
             "delivered": sender.delivered,
             "not_delivered": sender.not_delivered,
         }
-
-    def _row(self, broker: SimulatedBroker, now_ms: int, with_bundles: bool) -> dict[str, Any]:  # noqa: FBT001 - private
-        rate, hottest = broker.rates(now_ms) if broker.is_serving else (0.0, 0.0)
-        tokens = broker.service.tokens if broker.is_serving else {}
-        row: dict[str, Any] = {
-            "broker": broker.name,
-            "life": broker.life.value,
-            "incarnation": broker.incarnation,
-            "capacity": broker.capacity,
-            "load": rate,
-            "hottest_bundle": hottest,
-            "bundle_count": len(tokens),
-            "last_report_ms": broker.last_delivered_ms,
-        }
-        return {**row, "bundles": dict(sorted(tokens.items()))} if with_bundles else row
 
     def _broker(self, name: str) -> SimulatedBroker:
         if name not in self._brokers:

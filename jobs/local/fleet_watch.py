@@ -6,8 +6,9 @@ from the fleet has no sample of it.
 
 import difflib
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
 from jobs.console import CommandError
 from jobs.fleet.control import FleetClient, crash_of, sample_of
@@ -21,21 +22,11 @@ _KILLED = "killed"
 _NAMED = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetBroker:
-    """A broker as the fleet has it. load: messages in + out a second."""
-
-    name: str
-    life: str
-    load: float
-    bundles: int
-
-
 class FleetWatch:
     """Everything that the fleet said since the run began.
 
-    samples: one a second; opened, crashes: in the order in which they happened; brokers: as they
-    were at the last sample.
+    samples: one a second; opened, crashes: in the order in which they happened; brokers: rows of
+    the control server, as they were at the last sample.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -44,7 +35,7 @@ class FleetWatch:
         self.samples: list[LoadSample] = []
         self.opened: list[BundleOpened] = []
         self.crashes: list[Crash] = []
-        self.brokers: tuple[FleetBroker, ...] = ()
+        self.brokers: Sequence[Mapping[str, Any]] = ()
         self._events = LineTail(layout.fleet_events, from_end=True)
         self._crashes = LineTail(layout.crashes, from_end=True)
 
@@ -71,12 +62,7 @@ class FleetWatch:
                 if line.get("event") == "opened"
             ]
             self.crashes += [crash_of(line) for line in self._crashes.read()]
-        self.brokers = tuple(
-            FleetBroker(
-                name=row["broker"], life=row["life"], load=row["load"], bundles=row["bundle_count"]
-            )
-            for row in body["brokers"]
-        )
+        self.brokers = body["brokers"]
         sample = sample_of(body)
         self.samples.append(sample)
         return sample

@@ -60,7 +60,7 @@ class JobLog:
     those in which a decision cycle ran. decisions: "kind:reason" → count. reports: verdict → count
     of messages. brokers: as the newest batch sees them. silence: newest row of that kind by broker,
     "" = of many. news: what happened to brokers, in words, until it is taken. now_ms, cycled_ms:
-    see `times`.
+    of the newest batch, and of the newest with a cycle; 0 = there was none.
     """
 
     batches: int = 0
@@ -101,10 +101,6 @@ class JobLog:
         """Broker → the first broker of its isolation group; empty where all are one."""
         return {name: one["group"] for name, one in self.brokers.items() if "group" in one}
 
-    def times(self) -> tuple[int, int]:
-        """Of the newest batch, and of the newest with a cycle; 0 = there was none."""
-        return self.now_ms, self.cycled_ms
-
     def _fold_batch(self, line: Mapping[str, Any]) -> None:
         duration_ms = int(line["duration_ms"])
         if line["batch_id"] != self._batch_id:  # one line a cluster, one duration a batch
@@ -119,7 +115,16 @@ class JobLog:
         self._count(line["counts"])
         self.brokers, self.bundles = line.get("brokers", self.brokers), line["bundles"]
         self.in_flight = line["in_flight"]
-        self._add_moves(line)
+        self.moves += len(line["moves"])
+        if line["moves"]:
+            move = line["moves"][-1]
+            self.last_move = {
+                "at_ms": line["now_ms"],
+                "bundle": move["bundle"],
+                "source": move["from"],
+                "destination": move["to"],
+                "cause": move["cause"],
+            }
         self._add_silence(line)
 
     def silent_now(self, now_ms: int) -> Silence:
@@ -146,15 +151,3 @@ class JobLog:
                 self.decisions[name.removeprefix(_DECISION)] += count
             elif name in _REPORT_VERDICTS:
                 self.reports[name] += count
-
-    def _add_moves(self, line: Mapping[str, Any]) -> None:
-        self.moves += len(line["moves"])
-        if line["moves"]:
-            move = line["moves"][-1]
-            self.last_move = {
-                "at_ms": line["now_ms"],
-                "bundle": move["bundle"],
-                "source": move["from"],
-                "destination": move["to"],
-                "cause": move["cause"],
-            }

@@ -38,64 +38,27 @@ class Size:
         return share + (index < rest)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The folder of one local run and what lies where in it."""
+    """The folder of one local run and what lies where in it.
 
-    root: Path
+    kafka: the embedded Kafka. tables: the Delta tables. job: the streaming job's checkpoints and
+    lock; metrics_port: the file with the port of its metrics. logs: one a process; batches: the
+    job's line a batch. fleet: the simulated brokers' files: fleet_events has a line for each thing
+    that happened to one, crashes one for each that was crashed on purpose, with what it served;
+    fleet_port is the port of the fleet's control server, there only while it runs.
+    """
 
-    def __post_init__(self) -> None:
-        check_folder(self.root)
-
-    @property
-    def kafka(self) -> Path:
-        """The embedded Kafka."""
-        return self.root / "kafka"
-
-    @property
-    def tables(self) -> Path:
-        """The Delta tables."""
-        return self.root / "tables"
-
-    @property
-    def job(self) -> Path:
-        """The streaming job's checkpoints and lock."""
-        return self.root / "job"
-
-    @property
-    def logs(self) -> Path:
-        """One log a process, and the job's line a batch."""
-        return self.root / "logs"
-
-    @property
-    def batches(self) -> Path:
-        """The job's line a batch."""
-        return self.logs / "batches.jsonl"
-
-    @property
-    def metrics_port(self) -> Path:
-        """The file with the port of the job's metrics."""
-        return self.job / "metrics-port"
-
-    @property
-    def fleet(self) -> Path:
-        """The simulated brokers' event log, and when their load began."""
-        return self.root / "fleet"
-
-    @property
-    def fleet_events(self) -> Path:
-        """A line for each thing that happened to a simulated broker."""
-        return self.fleet / "fleet-events.jsonl"
-
-    @property
-    def crashes(self) -> Path:
-        """Yield a line for each broker crashed on purpose, with what it served."""
-        return self.fleet / "crashes.jsonl"
-
-    @property
-    def fleet_port(self) -> Path:
-        """File with the port of the fleet's control server; exists only while it runs."""
-        return self.fleet / "control-port"
+    def __init__(self, *, root: Path) -> None:
+        """Raise MisuseError for a folder that can't be one."""
+        check_folder(root)
+        self.root = root
+        self.kafka, self.tables, self.job = root / "kafka", root / "tables", root / "job"
+        self.logs, self.fleet = root / "logs", root / "fleet"
+        self.batches = self.logs / "batches.jsonl"
+        self.metrics_port = self.job / "metrics-port"
+        self.fleet_events = self.fleet / "fleet-events.jsonl"
+        self.crashes = self.fleet / "crashes.jsonl"
+        self.fleet_port = self.fleet / "control-port"
 
     @contextmanager
     def alone(self) -> Iterator[None]:

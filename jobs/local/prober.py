@@ -7,26 +7,127 @@ one kept connection each: a lookup that waits for an owner holds up nobody else.
 
 import threading
 from collections import Counter, deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import monotonic, sleep
+from typing import Any
 
-from jobs.adapters.following.events_history import EventsHistory
+import pyarrow as pa
+
+from jobs.adapters.delta.commits import Commit
+from jobs.adapters.delta.table_location import TablePlace
+from jobs.adapters.delta.table_scan import open_delta, scan
+from jobs.adapters.delta.table_tail import LostError, TableTail, read_added, written_ms
 from jobs.adapters.http.client import LookupConnection
 from jobs.adapters.processes.clocks import wall_ms
-from lbcore.model.hashing import HashFunction
+from lbcore.model.bundles import HashFunction
 from lbcore.model.names import format_topic
 from lbcore.ownership.records import State
 from lbcore.sim.judge.judge import (
+    LONG_AGO,
     JudgedEvent,
     LookupVerdict,
     OwnershipHistory,
     ProbedAnswer,
     Visibility,
 )
-from lbcore.sim.load.noise import uniforms
+from lbcore.sim.load.load import uniforms
 from lbcore.sim.summary import Owned, percentile
+
+_COLUMNS = ("bundle", "version_id", "state", "source", "destination", "at_ms")
+
+
+class EventsHistory:
+    """The transitions in the table: commit by commit, and within one by version.
+
+    It is a second reader on purpose: what rows mean it has from nobody, only how log and files are
+    read is everybody's. When a commit became readable is taken from its log file, in a store to the
+    second. What was committed while the log could not be followed became readable at some moment
+    since the last look.
+    """
+
+    def __init__(self, table_path: TablePlace) -> None:
+        """Reads what is there, all at once; its commits count as long ago."""
+        self._path = table_path
+        self._known: dict[str, int] = {}
+        self._table_id = ""
+        self._looked_at_ms = 0
+        self._rest = self._load(version=LONG_AGO)
+
+    @property
+    def table_version(self) -> int:
+        """The version of the table up to which all is told."""
+        return self._tail.version
+
+    def poll(self) -> tuple[list[JudgedEvent], int]:
+        """The new transitions, and a wall time up to which nothing more can turn up.
+
+        Costs one look at the file system when nothing is new.
+        """
+        found, self._rest = self._rest, []
+        looked_at_ms = wall_ms()
+        try:
+            for commit in self._tail.new_commits():
+                found += self._commit(commit)
+        except (LostError, FileNotFoundError):
+            found += self._load(version=None)
+        for one in found:
+            self._known[one.bundle] = max(one.version_id, self._known.get(one.bundle, 0))
+        self._looked_at_ms = looked_at_ms
+        return found, looked_at_ms
+
+    def _load(self, version: int | None) -> list[JudgedEvent]:
+        """Load the whole table and return the transitions not yet known.
+
+        version: the one that they count as, None = the newest.
+        """
+        table = open_delta(self._path)
+        self._tail = TableTail(self._path, table)
+        table_id = str(table.metadata().id)
+        known = self._known if table_id == self._table_id else {}
+        self._table_id = table_id
+        is_first = version is not None
+        rows = _transitions(
+            scan(table, _COLUMNS),
+            version=table.version() if version is None else version,
+            from_ms=0 if is_first else self._looked_at_ms,
+            to_ms=0 if is_first else wall_ms(),
+        )
+        return [row for row in rows if row.version_id > known.get(row.bundle, 0)]
+
+    def _commit(self, commit: Commit) -> Sequence[JudgedEvent]:
+        files = read_added(self._path, commit, _COLUMNS)
+        if not files:
+            return []
+        to_ms = written_ms(self._path, commit.version)
+        # The log file is written under another name and then linked, so it may have become
+        # readable a moment after its time stamp: the judge's allowance covers that moment.
+        return _transitions(
+            pa.concat_tables(files),
+            version=commit.version,
+            from_ms=min(commit.info.get("timestamp") or to_ms, to_ms),
+            to_ms=to_ms,
+        )
+
+
+def _transitions(rows: pa.Table, *, version: int, from_ms: int, to_ms: int) -> list[JudgedEvent]:
+    ordered = rows.sort_by([("version_id", "ascending"), ("at_ms", "ascending")])
+    return [
+        JudgedEvent(
+            bundle=row["bundle"],
+            version_id=row["version_id"],
+            state=State(row["state"]),
+            source=row["source"],
+            destination=row["destination"],
+            decided_at_ms=row["at_ms"],
+            table_version=version,
+            committed_from_ms=from_ms,
+            committed_to_ms=to_ms,
+        )
+        for row in ordered.to_pylist()
+    ]
+
 
 _MOST_EXAMPLES = 20
 _TOPICS_PER_NAMESPACE = 1_000_000
@@ -64,27 +165,6 @@ class ProbeCounts:
     pending: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeReport:
-    """Results of the prober; latencies in ms, None if nothing was measured.
-
-    visible_*: from a decision (its batch's `now_ms`) to the first answer, of any worker, that
-    showed the new broker. unseen: decisions that no answer showed. failures: reason → count.
-    wrong_answers: the first ones, for people.
-    """
-
-    counts: ProbeCounts
-    lookup_p50_ms: float | None
-    lookup_p99_ms: float | None
-    visible_p50_ms: float | None
-    visible_p99_ms: float | None
-    visible_max_ms: float | None
-    visible_count: int
-    unseen: int
-    failures: Mapping[str, int]
-    wrong_answers: tuple[ProbedAnswer, ...]
-
-
 @dataclass(slots=True)
 class _Tally:
     sent: int = 0
@@ -111,24 +191,6 @@ class _Tally:
         )
 
 
-class _Schedule:
-    """Numbered moments at a fixed rate.
-
-    Moments missed by more than a second are left out.
-    """
-
-    def __init__(self, per_s: float) -> None:
-        self._interval_s = 1.0 / per_s
-        self._ticket = 0
-        self._due_s = 0.0
-
-    def next(self, now_s: float) -> tuple[int, float]:
-        """The next ticket and how long to wait for its moment."""
-        self._ticket += 1
-        self._due_s = max(self._due_s + self._interval_s, now_s - _MOST_LATE_S)
-        return self._ticket, max(0.0, self._due_s - now_s)
-
-
 class Prober:
     """Probes from `start` to `stop`; namespaces may be added at any time."""
 
@@ -145,7 +207,7 @@ class Prober:
         self._transitions: list[JudgedEvent] = []
         self._answers: deque[ProbedAnswer] = deque()
         self._tally = _Tally()
-        self._schedule = _Schedule(settings.lookups_per_s)
+        self._ticket, self._due_s = 0, 0.0
         self._lock = threading.Lock()  # guards everything above; held for moments only
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -165,7 +227,7 @@ class Prober:
             self._functions[namespace] = function
             self._history.know(namespace, function)
 
-    def stop(self) -> ProbeReport:
+    def stop(self) -> dict[str, Any]:
         """End, judge what is left, and report."""
         self._stopping.set()
         for thread in self._threads:
@@ -181,23 +243,31 @@ class Prober:
         with self._lock:
             return self._tally.counts()
 
-    def report(self) -> ProbeReport:
-        """Everything at this moment."""
+    def report(self) -> dict[str, Any]:
+        """Everything at this moment, as the summary has it; latencies in ms or None.
+
+        decision_to_lookup_ms: from a decision (its batch's `now_ms`) to the first answer, of any
+        worker, that showed the new broker; unseen: decisions that no answer showed.
+        """
         with self._lock:
             tally = self._tally
             visible, unseen = self._visibility.latencies_ms(self._transitions)
-            return ProbeReport(
-                counts=tally.counts(),
-                lookup_p50_ms=percentile(tally.latencies_ms, 50),
-                lookup_p99_ms=percentile(tally.latencies_ms, 99),
-                visible_p50_ms=percentile(visible, 50),
-                visible_p99_ms=percentile(visible, 99),
-                visible_max_ms=percentile(visible, 100),
-                visible_count=len(visible),
-                unseen=unseen,
-                failures=dict(sorted(tally.failures.items())),
-                wrong_answers=tuple(tally.wrong),
-            )
+            return {
+                "lookups": {
+                    **asdict(tally.counts()),
+                    "p50_ms": percentile(tally.latencies_ms, 50),
+                    "p99_ms": percentile(tally.latencies_ms, 99),
+                    "failures": dict(sorted(tally.failures.items())),
+                    "wrong_answers": [asdict(answer) for answer in tally.wrong],
+                },
+                "decision_to_lookup_ms": {
+                    "p50": percentile(visible, 50),
+                    "p99": percentile(visible, 99),
+                    "max": percentile(visible, 100),
+                    "count": len(visible),
+                    "unseen": unseen,
+                },
+            }
 
     def owned(self) -> list[Owned]:
         """Yield each time a bundle became Owned, in record order.
@@ -214,15 +284,24 @@ class Prober:
     def _keep_asking(self) -> None:
         connection = LookupConnection(self._settings.base_url, self._settings.timeout_ms)
         while not self._stopping.is_set():
-            with self._lock:
-                ticket, wait_s = self._schedule.next(monotonic())
+            with self._lock:  # moments that were missed by more than a second are left out
+                now_s, self._ticket = monotonic(), self._ticket + 1
+                self._due_s = max(
+                    self._due_s + 1.0 / self._settings.lookups_per_s, now_s - _MOST_LATE_S
+                )
+                ticket, wait_s = self._ticket, max(0.0, self._due_s - now_s)
             if self._stopping.wait(wait_s):
                 break
             with self._lock:
                 topic = self._topic(ticket)
                 self._tally.sent += topic is not None
-            if topic is not None:
-                self._take(connection.look_up(topic))
+            if topic is None:
+                continue
+            answer = connection.look_up(topic)
+            with self._lock:
+                self._answers.append(answer)
+                self._tally.latencies_ms.append(answer.answered_at_ms - answer.asked_at_ms)
+                self._see(answer.table_version, answer.answered_at_ms)
         connection.close()
 
     def _topic(self, ticket: int) -> str | None:
@@ -233,12 +312,6 @@ class Prober:
         names = sorted(self._functions)
         namespace = names[int(space * len(names))]
         return format_topic(namespace, f"topic-{int(number * _TOPICS_PER_NAMESPACE)}")
-
-    def _take(self, answer: ProbedAnswer) -> None:
-        with self._lock:
-            self._answers.append(answer)
-            self._tally.latencies_ms.append(answer.answered_at_ms - answer.asked_at_ms)
-            self._see(answer.table_version, answer.answered_at_ms)
 
     def _see(self, table_version: int, at_ms: int) -> None:
         if table_version >= 0:

@@ -3,12 +3,12 @@
 Decides what is done each second, and the end: the prober first, then the processes, Kafka last.
 """
 
+import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from jobs.adapters.delta.rows import PRESENT
@@ -24,7 +24,7 @@ from jobs.local import stack
 from jobs.local.fleet_watch import FleetWatch, crash_broker
 from jobs.local.job_log import JobLog, LineTail
 from jobs.local.layout import Layout, Size
-from jobs.local.prober import Prober, ProbeReport, ProberSettings
+from jobs.local.prober import Prober, ProberSettings
 from jobs.local.stack import (
     OwnProcesses,
     RunOptions,
@@ -106,7 +106,22 @@ class LocalRun:
             note("stopping")
             self._processes.supervisor.begin_stop(stack.JOB, stack.FLEET)
             probe = self._prober.stop() if self._prober else None
-        return summarise(self._facts(ended_ms, probe, restarts))
+        return summarise(
+            RunFacts(
+                arguments={**asdict(self._size), **asdict(self._options)},
+                started_ms=self._zero_ms or self._started_ms,
+                ended_ms=ended_ms,
+                bundles=self._size.bundles,
+                job=self._job,
+                samples=self._fleet.samples,
+                opened=self._fleet.opened,
+                owned=self._prober.owned() if self._prober else [],
+                crashes=self._fleet.crashes,
+                probe=probe,
+                restarts=restarts,
+                events=self._events,
+            )
+        )
 
     def _fleet_spec(self) -> ProcessSpec:
         self._layout.fleet_port.unlink(missing_ok=True)
@@ -114,7 +129,8 @@ class LocalRun:
 
     def _watch(self, stop: threading.Event, show: Show) -> None:
         due_ms = wall_ms()
-        while not (stop.is_set() or self._is_over()):
+        for_ms = math.inf if self._options.for_ms is None else self._options.for_ms
+        while not stop.is_set() and (self._zero_ms is None or self._elapsed_ms() < for_ms):
             for news in self._processes.news():
                 self._say(news)
             while self._job.news:
@@ -148,9 +164,13 @@ class LocalRun:
 
         Before, there is nothing to ask for.
         """
-        wanted = {namespace.name for namespace in self._namespaces}
-        events = self._layout.tables / OWNERSHIP_EVENTS.name
-        if not (is_delta(events) and wanted <= _namespaces_in(self._layout.tables)):
+        tables = self._layout.tables
+        events = tables / OWNERSHIP_EVENTS.name
+        if not (is_delta(events) and is_delta(tables / NAMESPACES.name)):
+            return None
+        table = open_table(tables, NAMESPACES.name)
+        there = scan(table, ("namespace",), PRESENT[NAMESPACES.name])["namespace"].to_pylist()
+        if not {namespace.name for namespace in self._namespaces} <= set(there):
             return None
         settings = ProberSettings(
             base_url=self._wiring.lookup_url,
@@ -222,7 +242,8 @@ class LocalRun:
 
     def _judged(self) -> JobState:
         """The job by the lines of its batches: at each commit there is one at least."""
-        wrote, cycled = (wall_ms() - at_ms if at_ms else NEVER_MS for at_ms in self._job.times())
+        times_ms = (self._job.now_ms, self._job.cycled_ms)
+        wrote, cycled = (wall_ms() - at_ms if at_ms else NEVER_MS for at_ms in times_ms)
         around = JobSurroundings(
             kafka=self._watch_kafka.trouble,
             log=str(self._layout.logs / f"{stack.JOB}.log"),
@@ -232,10 +253,6 @@ class LocalRun:
 
     def _elapsed_ms(self) -> int:
         return 0 if self._zero_ms is None else wall_ms() - self._zero_ms
-
-    def _is_over(self) -> bool:
-        limit_ms = self._options.for_ms
-        return limit_ms is not None and self._zero_ms is not None and self._elapsed_ms() >= limit_ms
 
     def _carry_out_kills(self) -> None:
         if self._zero_ms is None or not self._kills:
@@ -252,29 +269,3 @@ class LocalRun:
     def _say(self, text: str) -> None:
         stamp = time.strftime("%H:%M:%S")
         self._events = [*self._events, f"{stamp} {text}"][-_EVENTS_KEPT:]
-
-    def _facts(
-        self, ended_ms: int, probe: ProbeReport | None, restarts: Mapping[str, int]
-    ) -> RunFacts:
-        return RunFacts(
-            arguments={**asdict(self._size), **asdict(self._options)},
-            started_ms=self._zero_ms or self._started_ms,
-            ended_ms=ended_ms,
-            bundles=self._size.bundles,
-            job=self._job,
-            samples=self._fleet.samples,
-            opened=self._fleet.opened,
-            owned=self._prober.owned() if self._prober else [],
-            crashes=self._fleet.crashes,
-            probe=probe,
-            restarts=restarts,
-            events=self._events,
-        )
-
-
-def _namespaces_in(tables: Path) -> set[str]:
-    """Those that exist; none before their table does."""
-    if not is_delta(tables / NAMESPACES.name):
-        return set()
-    rows = scan(open_table(tables, NAMESPACES.name), ("namespace",), PRESENT[NAMESPACES.name])
-    return set(rows["namespace"].to_pylist())

@@ -28,7 +28,7 @@ from jobs.adapters.processes.settings import load_settings
 from jobs.console import CommandError, note
 from jobs.local.layout import CLUSTER, Layout, Size
 from lbcore.config.tree import Config
-from lbcore.model.hashing import HashFunction
+from lbcore.model.bundles import HashFunction
 from lbcore.sim.load.load import LoadShape, NamespaceLoad
 from lbcore.wire.format import format_message
 from lbcore.wire.kinds.namespace_commands import CreateNamespace

@@ -10,9 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from jobs import VERSION
-from jobs.local.fleet_watch import FleetBroker
 from jobs.local.job_log import JobLog
-from jobs.local.prober import ProbeCounts, ProbeReport
+from jobs.local.prober import ProbeCounts
 from lbcore.plan.groups import worst_imbalance
 from lbcore.sim.summary import (
     Balance,
@@ -33,33 +32,22 @@ _ALIVE = "alive"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerRow:
-    """One broker.
-
-    msg_rate: true load, messages in + out a second; score: as the job sees it.
-    """
-
-    name: str
-    state: str
-    msg_rate: float
-    bundles: int
-    score: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus:
     """One moment of a run; times in ms.
 
+    brokers: of each its name, state, msg_rate (true load, messages in + out a second), bundles and
+    score (as the job sees it).
+
     job: how it is, in `lbcore.explain.job_state`'s words, "" = no batch yet. troubles: what is
-    wrong now. imbalance: as `signals.imbalance` says, of the true message rates of the brokers that
-    live. bundles_open: of all bundles those that are served, by brokers beside the simulated ones
-    as the job sees them.
+    wrong now. imbalance: as `signals.shown_load` says, of the true message rates of the brokers
+    that live. bundles_open: of all bundles those that are served, by brokers beside the simulated
+    ones as the job sees them.
     """
 
     elapsed_ms: int
     phase: str
     job: str
-    brokers: tuple[BrokerRow, ...]
+    brokers: Sequence[Mapping[str, Any]]
     imbalance: float | None
     bundles_open: int
     bundles: int
@@ -79,51 +67,42 @@ class RunStatus:
         return asdict(self)
 
 
-def broker_rows(fleet: Sequence[FleetBroker], job: JobLog) -> tuple[BrokerRow, ...]:
+def broker_rows(fleet: Sequence[Mapping[str, Any]], job: JobLog) -> list[dict[str, Any]]:
     """The fleet's brokers by number, then all others that the job knows.
 
     A state is the fleet's word where one of its brokers does not run; load is true load, of the
-    others as they report it.
+    others as they report it. fleet: rows of the control server.
     """
-    rows = [
-        BrokerRow(
-            name=broker.name,
-            state=_state(broker, job),
-            msg_rate=broker.load,
-            bundles=broker.bundles,
-            score=job.brokers[broker.name]["score"] if broker.name in job.brokers else None,
-        )
-        for broker in fleet
-    ]
+    rows = []
+    for row in fleet:
+        name, state = row["broker"], row["life"]
+        known = job.brokers.get(name, {})
+        if state == _ALIVE:
+            is_suspected = job.silence.get(name, {}).get("reason") == "Suspected"
+            state = "suspected" if is_suspected else str(known.get("state", "starting"))
+        found = {"name": name, "state": state, "msg_rate": row["load"]}
+        rows.append({**found, "bundles": row["bundle_count"], "score": known.get("score")})
     others = [
-        BrokerRow(
-            name=name,
-            state=str(one["state"]),
-            msg_rate=one["msg_rate"] or 0.0,
-            bundles=one["bundles"],
-            score=one["score"],
-        )
+        {
+            "name": name,
+            "state": str(one["state"]),
+            "msg_rate": one["msg_rate"] or 0.0,
+            "bundles": one["bundles"],
+            "score": one["score"],
+        }
         for name, one in beside(fleet, job).items()
     ]
-    return tuple(
+    return [
         row
         for some in (rows, others)
-        for row in sorted(some, key=lambda row: broker_order(row.name))
-    )
+        for row in sorted(some, key=lambda row: broker_order(row["name"]))
+    ]
 
 
-def beside(fleet: Sequence[FleetBroker], job: JobLog) -> dict[str, Mapping[str, Any]]:
+def beside(fleet: Sequence[Mapping[str, Any]], job: JobLog) -> dict[str, Mapping[str, Any]]:
     """The brokers that are not of the fleet, as the job's newest batch has them."""
-    own = {broker.name for broker in fleet}
+    own = {row["broker"] for row in fleet}
     return {name: one for name, one in job.brokers.items() if name not in own}
-
-
-def _state(broker: FleetBroker, job: JobLog) -> str:
-    if broker.life != _ALIVE:
-        return broker.life
-    if job.silence.get(broker.name, {}).get("reason") == "Suspected":
-        return "suspected"
-    return str(job.brokers.get(broker.name, {}).get("state", "starting"))
 
 
 def broker_order(name: str) -> tuple[str, int, str]:
@@ -132,7 +111,9 @@ def broker_order(name: str) -> tuple[str, int, str]:
     return (stem, int(number), "") if number.isdigit() else (name, -1, name)
 
 
-def bundles_served(sample: LoadSample | None, fleet: Sequence[FleetBroker], job: JobLog) -> int:
+def bundles_served(
+    sample: LoadSample | None, fleet: Sequence[Mapping[str, Any]], job: JobLog
+) -> int:
     """Return the number of bundles that are served.
 
     Those of the fleet are the true ones, those of other brokers are by the job's newest batch.
@@ -163,6 +144,7 @@ class RunFacts:
 
     samples: the fleet's true load, one a second; opened: each bundle that a broker opened.
     owned: each bundle that became Owned, from ownership_events, in the order of the records.
+    probe: as `Prober.report`.
     """
 
     arguments: Mapping[str, Any]
@@ -174,7 +156,7 @@ class RunFacts:
     opened: Sequence[BundleOpened]
     owned: Sequence[Owned]
     crashes: Sequence[Crash]
-    probe: ProbeReport | None
+    probe: Mapping[str, Any] | None
     restarts: Mapping[str, int]
     events: Sequence[str] = ()
 
@@ -193,8 +175,17 @@ def summarise(facts: RunFacts) -> dict[str, Any]:
         "decisions": dict(sorted(facts.job.decisions.items())),
         "moves": {"count": len(made), "thrash": thrash(made)},
         "imbalance": _imbalance(facts),
-        "crashes": [_crash(crash, facts.opened) for crash in facts.crashes],
-        **_lookups(facts.probe),
+        "crashes": [
+            {
+                "broker": found.broker,
+                "bundles": found.bundles,
+                "first_served_again_ms": found.first_served_ms,
+                "all_served_again_ms": found.all_served_ms,
+                "unserved": list(found.unserved),
+            }
+            for found in (recovery(crash, facts.opened) for crash in facts.crashes)
+        ],
+        **(facts.probe or {"lookups": None, "decision_to_lookup_ms": None}),
         "reports": facts.job.reports_by_verdict(),
         "restarts": dict(facts.restarts),
         "events": list(facts.events),
@@ -237,36 +228,4 @@ def _of(window: Balance) -> dict[str, float | int | None]:
         "max_over_mean": window.imbalance,
         "floor_adjusted": window.floor_adjusted,
         "samples": window.samples,
-    }
-
-
-def _crash(crash: Crash, opened: Sequence[BundleOpened]) -> dict[str, Any]:
-    found = recovery(crash, opened)
-    return {
-        "broker": found.broker,
-        "bundles": found.bundles,
-        "first_served_again_ms": found.first_served_ms,
-        "all_served_again_ms": found.all_served_ms,
-        "unserved": list(found.unserved),
-    }
-
-
-def _lookups(probe: ProbeReport | None) -> dict[str, Any]:
-    if probe is None:
-        return {"lookups": None, "decision_to_lookup_ms": None}
-    return {
-        "lookups": {
-            **asdict(probe.counts),
-            "p50_ms": probe.lookup_p50_ms,
-            "p99_ms": probe.lookup_p99_ms,
-            "failures": dict(probe.failures),
-            "wrong_answers": [asdict(answer) for answer in probe.wrong_answers],
-        },
-        "decision_to_lookup_ms": {
-            "p50": probe.visible_p50_ms,
-            "p99": probe.visible_p99_ms,
-            "max": probe.visible_max_ms,
-            "count": probe.visible_count,
-            "unseen": probe.unseen,
-        },
     }

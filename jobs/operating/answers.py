@@ -13,8 +13,7 @@ from typing import Any
 
 from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import AsOf, TableReader
-from jobs.adapters.following.outcome_follower import CommandOutcome
-from jobs.adapters.kafka.command_client import CommandClient, NoOutcome
+from jobs.adapters.kafka.command_client import CommandClient, CommandOutcome, NoOutcome
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.settings import with_own
 from jobs.console import CommandError, MisuseError, note
@@ -37,8 +36,8 @@ from lbcore.explain.explanation import Explanation, Row
 from lbcore.explain.status import ClusterStatus, make_status
 from lbcore.foresight.forecast import WhatIf
 from lbcore.model.names import InvalidNameError
-from lbcore.ownership.differences import OwnershipChange, find_differences
-from lbcore.validation.dynamic import in_force
+from lbcore.ownership.changes import OwnershipChange, find_differences
+from lbcore.validation.check import in_force
 from lbcore.wire.messages import Command
 
 BUNDLE_ORDERS = {

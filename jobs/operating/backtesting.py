@@ -36,8 +36,15 @@ from lbcore.sim.engine.scenario_run import run_scenario
 from lbcore.sim.judge.bounds import BAR, BesideBound, beside_bound
 from lbcore.sim.judge.measures import measure_named
 from lbcore.sim.load.recording import Recording, RecordingError, make_recording
-from lbcore.sim.reports.backtest import MOVE_PRICE, backtest_scenario, run_cost
-from lbcore.sim.reports.history import History, beside_least, make_history, what_happened
+from lbcore.sim.reports.backtest import (
+    MOVE_PRICE,
+    History,
+    backtest_scenario,
+    beside_least,
+    make_history,
+    run_cost,
+    what_happened,
+)
 from lbcore.sim.reports.report import format_value
 from lbcore.sim.scenario.model import Scenario
 

@@ -15,8 +15,7 @@ from dataclasses import MISSING, Field, fields, replace
 from enum import Enum
 from typing import Any, get_origin, get_type_hints
 
-from jobs.adapters.following.outcome_follower import CommandOutcome
-from jobs.adapters.kafka.command_client import NoOutcome, new_command
+from jobs.adapters.kafka.command_client import CommandOutcome, NoOutcome, new_command
 from jobs.console import (
     CommandError,
     Exit,
@@ -37,8 +36,8 @@ from lbcore.config.pipeline import Pipeline
 from lbcore.explain.job_state import JobWord, judge_job
 from lbcore.foresight.rehearse import Rehearsal
 from lbcore.model.times import duration
+from lbcore.wire.arguments import VERB_TIMEOUT_MS, CommandArguments, CommandVerb
 from lbcore.wire.commands import KINDS, RefusedArguments, parse_arguments
-from lbcore.wire.kinds.command_about import VERB_TIMEOUT_MS, CommandArguments, CommandVerb
 from lbcore.wire.messages import Command
 
 EXIT_CODES = (

@@ -55,9 +55,8 @@ from lbcore.explain.recent_findings import (
     several_versions,
 )
 from lbcore.explain.status import ClusterPhase, ClusterStatus, make_status
-from lbcore.model.certificates import CertificateEnd
 from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES, Table
-from lbcore.model.times import duration
+from lbcore.model.times import CertificateEnd, duration
 from lbcore.signals.shown_load import SHOWN_MS
 
 
@@ -136,22 +135,15 @@ PACKAGES: Mapping[str, tuple[str, str]] = {
 """Package → the first version that works, and the first that does not any more ("" = none)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Examined:
-    """Scope of an examination: place and time; with_kafka: include Kafka."""
+def examine(where: ConnectionOptions, now_ms: int, *, with_kafka: bool) -> list[DoctorFinding]:
+    """All findings, in the order in which one thing needs the other.
 
-    where: ConnectionOptions
-    now_ms: int
-    with_kafka: bool
-
-
-def examine(examined: Examined) -> list[DoctorFinding]:
-    """All findings, in the order in which one thing needs the other."""
-    where, now_ms = examined.where, examined.now_ms
+    with_kafka: ask Kafka, too.
+    """
     if where.service is not None:
         remote = (("python", _python), ("service", lambda: _service(where)))
         return [finding for subject, look in remote for finding in looked(subject, look)]
-    around = where.around(asks_kafka=examined.with_kafka)
+    around = where.around(asks_kafka=with_kafka)
     looks: list[tuple[str, Callable[[], Iterator[DoctorFinding]]]] = [
         ("python", _python),
         ("packages", _packages),
@@ -164,7 +156,7 @@ def examine(examined: Examined) -> list[DoctorFinding]:
     ]
     if around.kafka:  # first: most of what else is wrong follows from it
         looks.insert(0, ("kafka", lambda: _kafka(around)))
-    elif examined.with_kafka:
+    elif with_kafka:
         looks += [
             ("topics", lambda: _topics(where)),
             ("kafka clock", lambda: _kafka_clock(where)),
@@ -342,7 +334,7 @@ def _job(where: ConnectionOptions, now_ms: int, around: JobSurroundings) -> Iter
     yield from _judged(status, around)
     near = CertificateEnd.EXPIRING
     for words in certificates_ending(rows.certificates, status.mirror, near, now_ms):
-        what, _, step = words.rpartition("; ")
+        what, _, step = words.partition(": ")
         yield warn("certificate", what, step)
 
 
@@ -447,10 +439,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write what is found."""
-    examined = Examined(
-        where=connection_options(args), now_ms=wall_ms(), with_kafka=not args.no_kafka
-    )
-    found = examine(examined)
+    found = examine(connection_options(args), wall_ms(), with_kafka=not args.no_kafka)
     verdict = worst(found)
     value = {"verdict": verdict.value, "findings": [one.to_json() for one in found]}
     answer(args, value, _lines(found))

@@ -31,7 +31,7 @@ from lbcore.model.tables import (
     POLICIES,
     Table,
 )
-from lbcore.validation.dynamic import in_force
+from lbcore.validation.check import in_force
 
 KINDS = ("bundle", "broker", "cluster", "decision")
 WINDOW_MS = 3_600_000

@@ -17,7 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from lbcore.sim.engine.engine import Run
-from lbcore.sim.engine.load_map import ROWS_MAX, LoadMap
+from lbcore.sim.engine.scenario_run import ROWS_MAX, LoadMap
 from lbcore.sim.judge.measures import floor_adjusted_of, imbalance_of
 
 Axes: TypeAlias = Any

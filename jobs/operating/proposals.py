@@ -17,7 +17,7 @@ from lbcore.balancer.state.rules import PROPOSAL, PlanProposal, PlanStatus, Prop
 from lbcore.explain.explanation import percent
 from lbcore.model.times import duration, instant
 from lbcore.ownership.records import State
-from lbcore.plain import from_plain
+from lbcore.packing import from_plain
 from lbcore.plan.decision import Kind
 from lbcore.wire.arguments import MAX_MOVES
 

@@ -10,8 +10,7 @@ from dataclasses import fields
 from functools import cached_property
 from typing import Any, TypeVar
 
-from jobs.adapters.following.outcome_follower import CommandOutcome
-from jobs.adapters.kafka.command_client import NoOutcome
+from jobs.adapters.kafka.command_client import CommandOutcome, NoOutcome
 from jobs.console import CommandError, MisuseError, UnknownError, note
 from jobs.lookup_client import Freshness, LookupResult
 from jobs.operating.answers import (
@@ -36,10 +35,10 @@ from lbcore.config.tree import Config
 from lbcore.explain.explanation import Explanation, Row
 from lbcore.explain.status import ClusterStatus
 from lbcore.foresight.forecast import Foresight, WhatIf
-from lbcore.ownership.differences import OwnershipChange
-from lbcore.plain import from_plain
+from lbcore.ownership.changes import OwnershipChange
+from lbcore.packing import from_plain
 from lbcore.route.snapshot import LookupOutcome
-from lbcore.validation.dynamic import in_force
+from lbcore.validation.check import in_force
 from lbcore.wire.messages import Command
 
 _Record = TypeVar("_Record")

@@ -28,14 +28,14 @@ from jobs.console import CommandError, MisuseError, cause_message, note
 from jobs.operating.text_format import did_you_mean
 from jobs.parser import whole_number
 from lbcore.config.load import parse_assignments
+from lbcore.config.placement import LEAST_LONG_TERM_MESSAGE_RATE
 from lbcore.config.pulsar_keys import from_pulsar_keys
-from lbcore.config.strategies import LEAST_LONG_TERM_MESSAGE_RATE
 from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError
 from lbcore.model.times import duration
+from lbcore.plan.registry import SHEDDERS
 from lbcore.plan.shed.custom import custom_shedding
-from lbcore.plan.shed.registry import SHEDDERS
-from lbcore.plan.shed.strategy import Shedding
+from lbcore.plan.strategy import Shedding
 from lbcore.sim.engine.engine import Run
 from lbcore.sim.load.recording import Recording
 from lbcore.sim.scenario.model import Scenario

@@ -1,7 +1,7 @@
 """Reader of foreign series: CSV (also .gz) and Parquet, long or wide.
 
 Every flaw gets its line (in Parquet: its row) and nothing is returned of a file that has one.
-`lbcore.sim.load.series` judges the samples. Long = a row an entity and time; wide = a row an
+`lbcore.sim.load.recording` judges the samples. Long = a row an entity and time; wide = a row an
 entity, a column a time. A table with a column of times is long.
 """
 
@@ -20,8 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from jobs.console import CAUSE_BREAK, MisuseError
-from lbcore.sim.load.folding import UNITS, TraceColumn
-from lbcore.sim.load.series import Flaw, Series
+from lbcore.sim.load.recording import UNITS, Flaw, Series, TraceColumn
 
 TIME_UNITS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4}
 _ENTITIES = ("entity", "id", "vm", "vm_id", "name", "machine_id", "container_id", "bundle", "topic")

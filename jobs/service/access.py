@@ -28,6 +28,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from jobs.adapters.http.client import HttpQuestion, connection_to, exchange
 from jobs.adapters.http.tls import WatchedFile
 from jobs.atomic_file import read_text_file
+from lbcore.config.lookup import LookupConfig
 
 logger = logging.getLogger(__name__)
 
@@ -356,25 +357,15 @@ class Bearer:
     expires_at_s: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenRules:
-    """Required claims of a token. audience, issuer: "" = none."""
-
-    audience: str = ""
-    issuer: str = ""
-    leeway_s: float = 5.0
-    needs_expiry: bool = True
-
-
 class TokenChecker:
     """Checks tokens against the trusted keys of the moment.
 
     keys: watched, so that keys can be added and withdrawn while running.
     """
 
-    def __init__(self, keys: TokenKeys, rules: TokenRules) -> None:
+    def __init__(self, keys: TokenKeys, lookup: LookupConfig) -> None:
         self.keys = keys
-        self._rules = rules
+        self._lookup = lookup
 
     def check(self, token: str) -> Bearer:
         """Return the claims of a valid token; raises TokenError for any other text."""
@@ -414,18 +405,18 @@ class TokenChecker:
         return fitting
 
     def _decode(self, token: str, key: TrustedKey) -> Mapping[str, Any] | TokenFault:
-        rules = self._rules
-        required = ["sub", "exp"] if rules.needs_expiry else ["sub"]
-        if rules.audience:
+        lookup = self._lookup
+        required = ["sub", "exp"] if lookup.token_expiry_required else ["sub"]
+        if lookup.token_audience:
             required.append("aud")
         try:
             claims: Mapping[str, Any] = jwt.decode(
                 token,
                 key.material,
                 algorithms=[key.algorithm],
-                audience=rules.audience or None,
-                issuer=rules.issuer or None,
-                leeway=rules.leeway_s,
+                audience=lookup.token_audience or None,
+                issuer=lookup.token_issuer or None,
+                leeway=lookup.token_leeway_ms / 1000,
                 options={"require": required},
             )
         except jwt.PyJWTError as error:

@@ -20,7 +20,7 @@ import socket
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
@@ -36,8 +36,10 @@ from jobs.service.access import (
     TokenFault,
     TrustedKey,
     anonymous,
+    parse_grants,
 )
 from jobs.service.exchange import RETRY, HttpError, Message
+from lbcore.config.lookup import LookupConfig
 
 FORBIDDEN, UNAUTHENTICATED, TOO_MANY = "forbidden", "unauthenticated", "too_many_requests"
 OTHER_REFUSALS = (FORBIDDEN, UNAUTHENTICATED, TOO_MANY)
@@ -101,52 +103,39 @@ class ServiceCounts:
     dropped: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateRules:
-    """Rules of admission. needs_proof: False lets everybody do everything.
-
-    certificates: a verified client certificate counts as a proof. grants: by name, in addition to
-    those that a token carries.
-    """
-
-    cluster: str
-    needs_proof: bool = False
-    certificates: bool = False
-    open_lookups: bool = False
-    open_metrics: bool = False
-    grants: Mapping[str, tuple[Grant, ...]] = field(default_factory=dict)
-
-
 class KeysOutdatedError(Exception):
     """The token names an unknown key, and the address of keys may know it by now."""
 
 
 class Gatekeeper:
-    """Lets callers in. checker: of tokens, None = tokens are no proof here."""
+    """Lets callers in, as the settings say.
+
+    checker: of tokens, None = tokens are no proof here. Raises ValueError for a grant that is none.
+    """
 
     def __init__(
-        self,
-        rules: GateRules,
-        checker: TokenChecker | None = None,
-        limiter: RateLimiter | None = None,
+        self, cluster: str, lookup: LookupConfig, checker: TokenChecker | None = None
     ) -> None:
         self.counts = ServiceCounts()
-        self._rules = rules
+        self._cluster, self._lookup = cluster, lookup
+        self._needs_proof = lookup.authentication != "none"
+        self._has_open_lookups = lookup.open_lookups or not self._needs_proof
+        self._takes_certificates = "certificate" in lookup.authentication
+        self._grants = parse_grants(lookup.grants)
         self._checker = checker
         self.key_address = checker.keys.address if checker is not None else None
-        self._limiter = limiter or RateLimiter(0)
+        self._limiter = RateLimiter(lookup.max_requests_per_s)
         self._bearers: OrderedDict[bytes, tuple[tuple[TrustedKey, ...], Bearer]] = OrderedDict()
 
     @property
     def is_open(self) -> bool:
         """True if nothing is checked or limited, so lookups may skip the gatekeeper."""
-        rules = self._rules
-        return (rules.open_lookups or not rules.needs_proof) and not self._limiter.per_s
+        return self._has_open_lookups and not self._limiter.per_s
 
     def caller(self, scope: Message) -> Caller:
         """The caller of a request; raises HttpError 401 or 429, KeysOutdatedError."""
         address = address_of(scope)
-        if not self._rules.needs_proof:
+        if not self._needs_proof:
             self._limit(address)
             return anonymous(address)
         name, grants = self._proven(scope, address)
@@ -157,23 +146,22 @@ class Gatekeeper:
 
     def check_lookup(self, scope: Message, tenant: str) -> None:
         """Raises HttpError 401, 403 or 429 for a lookup that is not to be answered."""
-        rules = self._rules
         address = address_of(scope)
-        if rules.open_lookups or not rules.needs_proof:
+        if self._has_open_lookups:
             self._limit(address)
             return
         name, grants = self._proven(scope, address)
         self._limit(name)
-        if not any(grant.covers(Role.VIEWER, rules.cluster, tenant) for grant in grants):
+        if not any(grant.covers(Role.VIEWER, self._cluster, tenant) for grant in grants):
             self.counts.refused[FORBIDDEN] += 1
             raise HttpError(403, f"{name} is not viewer of tenant {tenant}")
 
     def check_metrics(self, scope: Message) -> None:
         """Raises HttpError 401 or 403 when the metrics are not for this caller."""
-        if self._rules.open_metrics or not self._rules.needs_proof:
+        if self._lookup.open_metrics or not self._needs_proof:
             return
         caller = self.caller(scope)
-        if not any(grant.cluster in ("*", self._rules.cluster) for grant in caller.grants):
+        if not any(grant.cluster in ("*", self._cluster) for grant in caller.grants):
             self.counts.refused[FORBIDDEN] += 1
             raise HttpError(403, f"{caller.name} has no role on this cluster")
 
@@ -201,10 +189,10 @@ class Gatekeeper:
         token = _token(scope) if self._checker is not None else None
         if token is not None:
             bearer = self._bearer(token, address)
-            return bearer.name, (*bearer.grants, *self._rules.grants.get(bearer.name, ()))
-        peer = scope.get(PEER, "") if self._rules.certificates else ""
+            return bearer.name, (*bearer.grants, *self._grants.get(bearer.name, ()))
+        peer = scope.get(PEER, "") if self._takes_certificates else ""
         if peer:
-            return peer, self._rules.grants.get(peer, ())
+            return peer, self._grants.get(peer, ())
         self._limit(address)
         self.counts.refused[UNAUTHENTICATED] += 1
         raise HttpError(401, "Authentication required", _CHALLENGE)

@@ -17,7 +17,6 @@ from urllib.parse import parse_qs, unquote
 from jobs.service.access import ANY, Caller
 from jobs.service.access_control import (
     Gatekeeper,
-    GateRules,
     OriginGuard,
     RateLimiter,
     ServiceCounts,
@@ -39,6 +38,7 @@ from jobs.service.exchange import (
 )
 from jobs.service.lookup_http import ages
 from jobs.service.routes import READING, SAFE, TENANT, Route, Router
+from lbcore.config.lookup import LookupConfig
 from lbcore.wire.messages import AuditEntry
 
 logger = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class AdminApp:
         self._refusals = RateLimiter(_REFUSALS_PER_S)
         self._context = context
         self._router = Router(routes)
-        self._gate = gate or Gatekeeper(GateRules(cluster=context.cluster))
+        self._gate = gate or Gatekeeper(context.cluster, LookupConfig())
         self._origins = origins
         self._body_max_bytes = body_max_bytes
 

@@ -26,13 +26,11 @@ from jobs.service.access import (
     KeyAddress,
     TokenChecker,
     TokenKeys,
-    TokenRules,
     TrustedKey,
-    parse_grants,
     read_keys,
     secret_key,
 )
-from jobs.service.access_control import Gatekeeper, GateRules, OriginGuard, RateLimiter
+from jobs.service.access_control import Gatekeeper, OriginGuard
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.changes import ChangeFeed
@@ -46,8 +44,8 @@ from jobs.service.views import TableViews
 from lbcore.config.lookup import LookupConfig
 from lbcore.config.ownership import ON_DEMAND
 from lbcore.config.tree import Config
+from lbcore.route.addresses import ASKED_BY, TIMEOUT_MS, OwnerRequests, request_id
 from lbcore.route.bundles import BundleRoute
-from lbcore.route.owner_requests import ASKED_BY, TIMEOUT_MS, OwnerRequests, request_id
 from lbcore.wire.kinds.bundle_commands import AssignBundle
 
 SECRET = "BALLAST_TOKEN_SECRET"  # noqa: S105 a variable's name, not a secret
@@ -170,12 +168,6 @@ def take_load_out_of_passes(changes: Changes) -> None:
 
 def make_gate(lookup: LookupConfig, cluster: str) -> Gatekeeper:
     """The gate that the settings ask for; raises MisuseError, CommandError."""
-    try:
-        grants = parse_grants(lookup.grants)
-    except ValueError as error:
-        raise MisuseError(
-            "lookup.grants can't be read", why=str(error), next_step="correct that grant"
-        ) from None
     uses_certificates = "certificate" in lookup.authentication
     if uses_certificates and not (lookup.certificate_file and lookup.client_ca_file):
         raise MisuseError(
@@ -183,25 +175,16 @@ def make_gate(lookup: LookupConfig, cluster: str) -> Gatekeeper:
             why="lookup.certificate_file or lookup.client_ca_file is not set",
             next_step="set both, or choose another lookup.authentication",
         )
-    rules = GateRules(
-        cluster=cluster,
-        needs_proof=lookup.authentication != "none",
-        certificates=uses_certificates,
-        open_lookups=lookup.open_lookups,
-        open_metrics=lookup.open_metrics,
-        grants=grants,
-    )
     checker = _checker(lookup) if "token" in lookup.authentication else None
-    return Gatekeeper(rules, checker, RateLimiter(lookup.max_requests_per_s))
+    try:
+        return Gatekeeper(cluster, lookup, checker)
+    except ValueError as error:
+        raise MisuseError(
+            "lookup.grants can't be read", why=str(error), next_step="correct that grant"
+        ) from None
 
 
 def _checker(lookup: LookupConfig) -> TokenChecker:
-    rules = TokenRules(
-        audience=lookup.token_audience,
-        issuer=lookup.token_issuer,
-        leeway_s=lookup.token_leeway_ms / 1000,
-        needs_expiry=lookup.token_expiry_required,
-    )
     secret_file = os.environ.get(f"{SECRET}_FILE", "")
     if not (read_secret(SECRET) or lookup.token_keys_file or lookup.token_keys_url):
         raise CommandError(
@@ -224,7 +207,7 @@ def _checker(lookup: LookupConfig) -> TokenChecker:
             why=str(error),
             next_step=f"correct lookup.token_keys_file, lookup.token_keys_url or {SECRET}",
         ) from None
-    return TokenChecker(TokenKeys(files, address), rules)
+    return TokenChecker(TokenKeys(files, address), lookup)
 
 
 logger = logging.getLogger(__name__)

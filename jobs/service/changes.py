@@ -43,7 +43,7 @@ class ChangeFeed:
     kept_max: changes in memory. Watchers wait in the event loop, the follower's thread adds.
     rendered: what watchers have made of the last changes, to be used by the next ones. history:
     counts the tables that took each other's place; a place of an earlier one is none in this.
-    table: names the present one.
+    table: names the present one. end: place of the newest change, or end of the newest commit.
     """
 
     def __init__(self, tables: TablePlace, cluster: str, kept_max: int) -> None:
@@ -57,14 +57,9 @@ class ChangeFeed:
         self._kept: list[RecordChange] = []
         self._known_from: Place = (0, 0)
         self._log_from: Place = (0, 0)
-        self._end: Place = (-1, END)
+        self.end: Place = (-1, END)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._broadcast = Broadcast()
-
-    @property
-    def end(self) -> Place:
-        """The place of the newest change, or the end of the newest commit."""
-        return self._end
 
     def add(self, changes: Changes) -> None:
         """Take over what the follower has published; readers don't wait for it."""
@@ -83,7 +78,7 @@ class ChangeFeed:
             if surplus > self._kept_max // 10:
                 self._known_from = self._kept[surplus - 1].place
                 self._kept = self._kept[surplus:]
-            self._end = (changes.version, END)
+            self.end = (changes.version, END)
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._broadcast.notify_all)
 
@@ -120,7 +115,7 @@ class ChangeFeed:
         found: list[RecordChange] = []
         reached = place
         try:
-            for commit in commits_between(self._path, place[0], self._end[0]):
+            for commit in commits_between(self._path, place[0], self.end[0]):
                 if commit.needs_reload:
                     return None
                 found += [change for change in self._changes_in(commit) if change.place > place]

@@ -21,8 +21,8 @@ from jobs.service.views import TableViews
 from lbcore.config.tree import Config
 from lbcore.explain.job_state import JobSurroundings
 from lbcore.route.snapshot import LookupSnapshot
+from lbcore.wire.arguments import CommandArguments
 from lbcore.wire.commands import format_arguments
-from lbcore.wire.kinds.command_about import CommandArguments
 from lbcore.wire.messages import AuditEntry, Command
 
 COMMAND_TIMEOUT_MS = 30_000

@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from jobs.adapters.delta.table_location import TablePlace
-from jobs.adapters.following.outcome_follower import CommandOutcome as Row
 from jobs.adapters.kafka.clients import Delivery, KafkaAddress, NotDelivered, Sender
 from jobs.adapters.kafka.command_client import CommandClient, Ticket
+from jobs.adapters.kafka.command_client import CommandOutcome as Row
 from jobs.adapters.kafka.connection import KafkaWatch
 from jobs.console import CommandError
 from jobs.service.access_control import ServiceCounts

@@ -40,7 +40,7 @@ from jobs.service.lookup_metrics import (
     SharedMetrics,
 )
 from lbcore.model.names import InvalidNameError
-from lbcore.pulsar.errors import unexpected
+from lbcore.pulsar.names import unexpected
 from lbcore.route.addresses import lookup_body
 from lbcore.route.bundles import BundleRoute
 from lbcore.route.snapshot import Answer, LookupOutcome

@@ -46,7 +46,7 @@ from lbcore.model.tables import (
 )
 from lbcore.route.known_topics import KnownTopics
 from lbcore.wire.fields import FieldRefusal
-from lbcore.wire.kinds.record_commands import TOPIC, read_value
+from lbcore.wire.kinds.namespace_commands import TOPIC, read_value
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +88,10 @@ _STORE_POLL_MS = 1_000  # a request a table
 class TableViews:
     """One cluster's rows in the small tables, newest load, and changed settings.
 
-    One thread refreshes; any thread reads: each view is swapped whole.
+    One thread refreshes; any thread reads: each view is swapped whole. newest_load: each broker's
+    newest row of load_history, of the ten minutes before the newest one. topics: those that were
+    created, by namespace. topic_count: of those that brokers can serve, each partition counted.
+    settings: changed by commands, "section.name" -> value.
     """
 
     def __init__(self, root: str | TablePlace, cluster: str) -> None:
@@ -97,10 +100,10 @@ class TableViews:
         self.last_error = ""
         self.confirmed_ms = 0
         self._rows: dict[str, Rows] = {}
-        self._load: Mapping[str, Row] = {}
-        self._settings: Mapping[str, Any] = {}
-        self._topics: Mapping[str, KnownTopics] = {}
-        self._topic_count = 0
+        self.newest_load: Mapping[str, Row] = {}
+        self.settings: Mapping[str, Any] = {}
+        self.topics: Mapping[str, KnownTopics] = {}
+        self.topic_count = 0
         self._tails: dict[str, TableTail] = {}
         self._unread: dict[str, str] = {}
         self._started: tuple[Rows, Config, Config] | None = None
@@ -119,29 +122,6 @@ class TableViews:
         """The version that `rows` are of, or newer ones; -1 while the table isn't there."""
         tail = self._tails.get(table)
         return -1 if tail is None else tail.version
-
-    @property
-    def newest_load(self) -> Mapping[str, Row]:
-        """Return each broker's newest row of load_history, of ten minutes.
-
-        Those before the newest one.
-        """
-        return self._load
-
-    @property
-    def topics(self) -> Mapping[str, KnownTopics]:
-        """The topics that were created, by namespace."""
-        return self._topics
-
-    @property
-    def topic_count(self) -> int:
-        """Number of those topics that brokers can serve, each partition counted."""
-        return self._topic_count
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """Settings changed by commands: "section.name" -> value."""
-        return self._settings
 
     def started(self, config: Config) -> Config:
         """Return the configuration the job was started with.
@@ -204,7 +184,7 @@ class TableViews:
         columns = [column.name for column in table.columns if column.name != "cluster"]
         for commit in commits:
             for rows in read_added(tail.path, commit, columns, self.cluster):
-                self._take_load(self._load, rows.to_pylist())
+                self._take_load(self.newest_load, rows.to_pylist())
 
     def _load_whole(self, table: Table) -> None:
         handle = open_table(self.root, table.name)
@@ -219,7 +199,7 @@ class TableViews:
             found = self._readable(table, found)
             self._rows[table.name] = held = _KEPT.get(table.name, tuple)(tuple(found))
             if table.name == CONFIG_VERSIONS.name:
-                self._settings = json.loads(held[0]["settings"]) if held else {}
+                self.settings = json.loads(held[0]["settings"]) if held else {}
             if table.name == RECORDS.name:
                 self._take_topics(held)
         self._tails[table.name] = tail
@@ -251,8 +231,8 @@ class TableViews:
             if row["record_type"] == TOPIC:
                 name, partitions = row["name"], int(row["value"])
                 created.setdefault(namespace_of_topic(name), {})[name] = partitions
-        self._topics = {name: KnownTopics.of(topics) for name, topics in created.items()}
-        self._topic_count = sum(count or 1 for of in created.values() for count in of.values())
+        self.topics = {name: KnownTopics.of(topics) for name, topics in created.items()}
+        self.topic_count = sum(count or 1 for of in created.values() for count in of.values())
 
     def _take_load(self, known: Mapping[str, Row], found: Sequence[Row]) -> None:
         newest = dict(known)
@@ -261,7 +241,9 @@ class TableViews:
             if before is None or row["minute_ms"] >= before["minute_ms"]:
                 newest[row["broker"]] = row
         kept_ms = max((row["minute_ms"] for row in newest.values()), default=0) - _HISTORY_MS
-        self._load = {name: row for name, row in newest.items() if row["minute_ms"] >= kept_ms}
+        self.newest_load = {
+            name: row for name, row in newest.items() if row["minute_ms"] >= kept_ms
+        }
 
     def _note(self, error: Exception) -> None:
         self._record_fault(in_one_line(error))

@@ -22,8 +22,7 @@ from jobs.adapters.delta.table_tail import is_delta
 from jobs.adapters.delta.tables import lacking_columns, table_path
 from jobs.console import CommandError, MisuseError
 from jobs.sql.queries import VIEWS, SqlRunner, whole_table, with_nulls
-from lbcore.model.archives import ARCHIVES, Archive
-from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES, Table, declared
+from lbcore.model.tables import ARCHIVES, OWNERSHIP_EVENTS, TABLES, Archive, Table, declared
 
 # EXPLAIN plans a statement without carrying it out. This format gives the plan as JSON, so no text
 # of the statement is taken for a step; and behind a format a leading ANALYZE is not obeyed.

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from lbcore.model.archives import Archive
 from lbcore.model.resources import RESOURCES
-from lbcore.model.tables import Column
+from lbcore.model.tables import Archive, Column
 
 
 class SqlRunner(Enum):

@@ -9,13 +9,12 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from jobs.telemetry.declared import BALANCER
 from jobs.telemetry.job_names import ASSIGNING, CHANNEL, SPLITTING, UNLOADING
-from jobs.telemetry.moves import EVENT_COLUMNS, Event, Latency, MoveTracker, events_of
 from jobs.telemetry.store import MetricStore
 from lbcore.balancer.commands.commands import HANDLERS
 from lbcore.balancer.intake.intake import NOT_KEPT, TAKEN_OR_NOT, TOPICS_COUNTED
@@ -31,7 +30,123 @@ from lbcore.model.tables import (
 from lbcore.ownership.changes import IntentReason
 from lbcore.ownership.records import State
 from lbcore.plan.split.decision import LIMIT_REASONS, SplitReason
+from lbcore.sim.summary import HOUR_MS
 from lbcore.wire.messages import RejectReason
+
+EVENT_COLUMNS = (
+    "cluster",
+    "bundle",
+    "state",
+    "state_before",
+    "source",
+    "destination",
+    "destination_before",
+    "at_ms",
+    "cause",
+    "is_forced",
+)
+
+
+class Event(NamedTuple):
+    """A row of ownership_events, as far as it is looked at."""
+
+    cluster: str
+    bundle: str
+    state: str
+    state_before: str
+    source: str
+    destination: str
+    destination_before: str
+    at_ms: int
+    cause: str
+    is_forced: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """One part of a move that has ended. part: release, assign or unload."""
+
+    part: str
+    broker: str
+    ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landed:
+    """A bundle that another broker has opened. cause: what began its way."""
+
+    cause: str
+    is_return: bool
+
+
+@dataclass(slots=True)
+class _Way:
+    owner: str
+    cause: str
+    began_ms: int
+    step_ms: int
+    closing: str = ""
+
+
+class MoveTracker:
+    """Follows the bundles of all clusters, event by event in the order of the table.
+
+    Remembers what is under way, and where each moved bundle was within the last hour; both are
+    forgotten by time, so memory is bounded by the moves of an hour. The latencies are Pulsar
+    4.0.8's (UnloadManager); thrash is as defined in `lbcore.sim.summary`.
+    """
+
+    def __init__(self) -> None:
+        self._under_way: dict[tuple[str, str], _Way] = {}
+        self._left_ms: dict[tuple[str, str], dict[str, int]] = {}
+
+    def take(self, event: Event) -> Iterator[Latency | Landed]:
+        """Process an event; yield the latencies and the move that it ends."""
+        key = (event.cluster, event.bundle)
+        way = self._under_way.get(key)
+        if event.state == State.RELEASING.value:
+            self._under_way[key] = _Way(
+                event.source, event.cause, event.at_ms, event.at_ms, event.source
+            )
+            return
+        if way is not None and way.closing and event.state != State.OWNED.value:
+            yield Latency(part="release", broker=way.closing, ms=event.at_ms - way.step_ms)
+            way.closing = ""
+        if event.state not in (State.ASSIGNING.value, State.FREE.value):
+            self._under_way.pop(key, None)
+            if way is not None and event.state == State.OWNED.value:
+                yield from self._end(key, way, event)
+        elif way is not None:
+            way.step_ms = event.at_ms
+        else:
+            owner = event.destination_before if event.state_before == State.OWNED.value else ""
+            self._under_way[key] = _Way(owner, event.cause, event.at_ms, event.at_ms)
+
+    def forget(self, now_ms: int) -> None:
+        """Drop what is older than an hour."""
+        for key in [key for key, way in self._under_way.items() if _is_old(way.step_ms, now_ms)]:
+            del self._under_way[key]
+        for key, left in list(self._left_ms.items()):
+            kept = {broker: at for broker, at in left.items() if not _is_old(at, now_ms)}
+            if kept:
+                self._left_ms[key] = kept
+            else:
+                del self._left_ms[key]
+
+    def _end(self, key: tuple[str, str], way: _Way, event: Event) -> Iterator[Latency | Landed]:
+        if event.state_before == State.ASSIGNING.value:
+            yield Latency(part="assign", broker=event.destination, ms=event.at_ms - way.step_ms)
+        if not way.owner or way.owner == event.destination:
+            return
+        yield Latency(part="unload", broker=way.owner, ms=event.at_ms - way.began_ms)
+        left = self._left_ms.setdefault(key, {})
+        is_return = not _is_old(left.get(event.destination, -HOUR_MS), event.at_ms)
+        left[way.owner] = event.at_ms
+        yield Landed(cause=way.cause, is_return=is_return)
+
+
+def _is_old(at_ms: int, now_ms: int) -> bool:
+    return now_ms - at_ms >= HOUR_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,24 +184,9 @@ _SKIPS = {
 }
 _SPLIT_REASONS = tuple(reason.value for reason in (*LIMIT_REASONS, SplitReason.UNKNOWN))
 _ADMIN = "Admin"
-_OF_BALANCER = {
-    "pulsar_lb_unload_broker_breakdown_total": (
-        ("Overloaded", "Success"),
-        ("Underloaded", "Success"),
-        ("Crowded", "Success"),
-        (_ADMIN, "Success"),
-        ("Unknown", "Failure"),
-        *((reason, "Skip") for reason in sorted({*_SKIPS.values(), "Unknown"})),
-    ),
-    "pulsar_lb_bundles_split_breakdown_total": (
-        *((reason, "Success") for reason in (*_SPLIT_REASONS, _ADMIN)),
-        ("Unknown", "Failure"),
-    ),
-}
-_SUBJECTS = {
-    "pulsar_lb_unload_broker_breakdown_total": UNLOADING,
-    "pulsar_lb_bundles_split_breakdown_total": SPLITTING,
-}
+_SHED = "pulsar_lb_unload_broker_breakdown_total"
+_SPLIT = "pulsar_lb_bundles_split_breakdown_total"
+_PLACED = "pulsar_lb_assign_broker_breakdown_total"
 _STATUSES = ("accepted", "done", "refused", "failed", "timed_out")
 _BEGINS = {
     State.ASSIGNING.value: "Assign",
@@ -95,6 +195,7 @@ _BEGINS = {
 }
 _OVERRIDE = "Override"
 _PUBLISHED = "pulsar_sunit_state_chn_event_publish_ops_total"
+_CLEANED = "pulsar_sunit_state_chn_inactive_broker_cleanup_ops_total"
 _ORPHANS = "pulsar_sunit_state_chn_orphan_su_cleanup_ops_total"
 _INACTIVE = {"died": "Schedule", "returned": "Cancel", "held_by_brake": "Skip"}
 _ACKS_REFUSED = "ack_refused:"
@@ -103,6 +204,31 @@ UNKNOWN_KIND = "unknown"
 
 
 _COUNTED_REASONS = [reason for reason in RejectReason if reason is not RejectReason.NOT_KEPT]
+_OF_BALANCER = (
+    *((_SHED, UNLOADING, why, "Success") for why in ("Overloaded", "Underloaded", "Crowded")),
+    (_SHED, UNLOADING, _ADMIN, "Success"),
+    (_SHED, UNLOADING, "Unknown", "Failure"),
+    *((_SHED, UNLOADING, why, "Skip") for why in sorted({*_SKIPS.values(), "Unknown"})),
+    *((_SPLIT, SPLITTING, why, "Success") for why in (*_SPLIT_REASONS, _ADMIN)),
+    (_SPLIT, SPLITTING, "Unknown", "Failure"),
+    *((_PUBLISHED, begun, CHANNEL, "Total") for begun in (*_BEGINS.values(), _OVERRIDE)),
+    (_ORPHANS, CHANNEL),
+)
+"""Counters, with their labels, of what in Pulsar the leader does."""
+_OF_BROKER = (
+    ("pulsar_lb_unload_broker_total", UNLOADING),
+    ("pulsar_lb_unload_bundle_total", UNLOADING),
+    ("pulsar_lb_bundles_split_total", SPLITTING),
+    (_PLACED, ASSIGNING, "Success"),
+)
+_USUAL_DECISIONS = (
+    *itertools.product(["skip"], SKIPS),
+    *itertools.product(sorted(_SHEDS), ["Overloaded", "Underloaded", "Crowded", _ADMIN]),
+    *itertools.product(["split"], [*(reason.value for reason in LIMIT_REASONS), _ADMIN]),
+    *[("assign", "Unowned"), ("drain", "Draining"), ("transfer", "Pinned")],
+    *(("failover" if one.value.endswith("dead") else "repair", one.value) for one in IntentReason),
+)
+"""Kind and reason of each."""
 
 
 def begin_counts(store: MetricStore, cluster: str, topics: Sequence[str]) -> None:
@@ -111,42 +237,20 @@ def begin_counts(store: MetricStore, cluster: str, topics: Sequence[str]) -> Non
     topics: those that are read. Counters by broker begin when the broker first counts.
     """
     store.begin(cluster)
-    for kind, reason in _known_decisions():
+    for kind, reason in _USUAL_DECISIONS:
         store.add("ballast_decisions_total", cluster, kind, reason, by=0)
     for kind, status in itertools.product((*sorted(HANDLERS), UNKNOWN_KIND), _STATUSES):
         store.add("ballast_commands_total", cluster, kind, status, by=0)
     for topic, reason in itertools.product(topics, _COUNTED_REASONS):
         store.add("ballast_rejected_total", cluster, topic, reason.value, by=0)
-    _begin_balancer(store, cluster)
-
-
-def _begin_balancer(store: MetricStore, cluster: str) -> None:
-    """Let begin what in Pulsar the leader counts."""
-    for metric, labels in _OF_BALANCER.items():
-        for reason, result in labels:
-            store.add(metric, cluster, BALANCER, _SUBJECTS[metric], reason, result, by=0)
-    for begun in (*_BEGINS.values(), _OVERRIDE):
-        store.add(_PUBLISHED, cluster, BALANCER, begun, CHANNEL, "Total", by=0)
-    store.add(_ORPHANS, cluster, BALANCER, CHANNEL, by=0)
+    for name, *labels in _OF_BALANCER:
+        store.add(name, cluster, BALANCER, *labels, by=0)
 
 
 def begin_broker(store: MetricStore, cluster: str, broker: str) -> None:
     """Let the counters of a broker begin at 0."""
-    store.add("pulsar_lb_unload_broker_total", cluster, broker, UNLOADING, by=0)
-    store.add("pulsar_lb_unload_bundle_total", cluster, broker, UNLOADING, by=0)
-    store.add("pulsar_lb_bundles_split_total", cluster, broker, SPLITTING, by=0)
-    name = "pulsar_lb_assign_broker_breakdown_total"
-    store.add(name, cluster, broker, ASSIGNING, "Success", by=0)
-
-
-def _known_decisions() -> Iterator[tuple[str, str]]:
-    """Kind and reason of decisions that are usual."""
-    yield from itertools.product(["skip"], SKIPS)
-    yield from itertools.product(sorted(_SHEDS), ["Overloaded", "Underloaded", "Crowded", _ADMIN])
-    yield from itertools.product(["split"], [*(reason.value for reason in LIMIT_REASONS), _ADMIN])
-    yield from [("assign", "Unowned"), ("drain", "Draining"), ("transfer", "Pinned")]
-    for intent in IntentReason:
-        yield ("failover" if intent.value.endswith("dead") else "repair"), intent.value
+    for name, *labels in _OF_BROKER:
+        store.add(name, cluster, broker, *labels, by=0)
 
 
 def count_rows(store: MetricStore, seen: WrittenBatch, moves: MoveTracker) -> None:
@@ -168,40 +272,46 @@ def count_rows(store: MetricStore, seen: WrittenBatch, moves: MoveTracker) -> No
         _count_report(store, report["cluster"], report["counts"])
 
 
-def _count_not_kept(store: MetricStore, cluster: str, counts: Mapping[str, int]) -> None:
-    for name, count in counts.items():
-        if name.startswith(NOT_KEPT):
-            topic, _, reason = name.removeprefix(NOT_KEPT).partition(":")
-            store.add("ballast_rejected_total", cluster, topic, reason, by=count)
-            store.add("ballast_rejected_dropped_total", cluster, by=count)
-
-
 def _count_report(store: MetricStore, cluster: str, counts: Mapping[str, int]) -> None:
-    for result in ("accepted", "late", "duplicate", "rejected", "early"):
-        store.add("ballast_reports_total", cluster, result, by=counts.get(result, 0))
-    _count_not_kept(store, cluster, counts)
-    for result in TAKEN_OR_NOT:
-        by = counts.get(f"{TOPICS_COUNTED}{result}", 0)
-        store.add("ballast_topic_reports_total", cluster, result, by=by)
-    for key, result in _INACTIVE.items():
-        name = "pulsar_sunit_state_chn_inactive_broker_cleanup_ops_total"
-        store.add(name, cluster, BALANCER, CHANNEL, result, by=counts.get(key, 0))
+    refused = sum(count for key, count in counts.items() if key.startswith(_ACKS_REFUSED))
     failed = counts.get("no_destination", 0)
-    name = "pulsar_sunit_state_chn_cleanup_ops_total"
-    store.add(name, cluster, BALANCER, CHANNEL, "Failure", by=failed)
-    name = "pulsar_lb_assign_broker_breakdown_total"
-    store.add(name, cluster, BALANCER, ASSIGNING, "Failure", by=failed)
-    name = "pulsar_sunit_state_chn_su_tombstone_cleanup_ops_total"
-    store.add(name, cluster, BALANCER, CHANNEL, by=counts.get("forgotten", 0))
+    found: list[tuple[tuple[str, ...], int]] = [
+        *(
+            (("ballast_reports_total", cluster, result), counts.get(result, 0))
+            for result in ("accepted", "late", "duplicate", "rejected", "early")
+        ),
+        *(
+            (("ballast_topic_reports_total", cluster, one), counts.get(f"{TOPICS_COUNTED}{one}", 0))
+            for one in TAKEN_OR_NOT
+        ),
+        *(
+            ((_CLEANED, cluster, BALANCER, CHANNEL, result), counts.get(key, 0))
+            for key, result in _INACTIVE.items()
+        ),
+        (
+            ("pulsar_sunit_state_chn_cleanup_ops_total", cluster, BALANCER, CHANNEL, "Failure"),
+            failed,
+        ),
+        ((_PLACED, cluster, BALANCER, ASSIGNING, "Failure"), failed),
+        (
+            ("pulsar_sunit_state_chn_su_tombstone_cleanup_ops_total", cluster, BALANCER, CHANNEL),
+            counts.get("forgotten", 0),
+        ),
+        (("pulsar_lb_ignored_ack_total", cluster, BALANCER, UNLOADING), refused),
+    ]
     for key, count in sorted(counts.items()):
         if key.startswith(_FAULT):
-            store.add("ballast_faults_total", cluster, key.removeprefix(_FAULT), by=count)
-    refused = sum(count for key, count in counts.items() if key.startswith(_ACKS_REFUSED))
-    store.add("pulsar_lb_ignored_ack_total", cluster, BALANCER, UNLOADING, by=refused)
+            found.append((("ballast_faults_total", cluster, key.removeprefix(_FAULT)), count))
+        elif key.startswith(NOT_KEPT):
+            topic, _, reason = key.removeprefix(NOT_KEPT).partition(":")
+            found.append((("ballast_rejected_total", cluster, topic, reason), count))
+            found.append((("ballast_rejected_dropped_total", cluster), count))
+    for labels, count in found:
+        store.add(*labels, by=count)
 
 
 def _count_events(store: MetricStore, seen: WrittenBatch, moves: MoveTracker) -> None:
-    events = events_of(seen.rows(OWNERSHIP_EVENTS.name, *EVENT_COLUMNS))
+    events = [Event(*row) for row in seen.rows(OWNERSHIP_EVENTS.name, *EVENT_COLUMNS)]
     transitions = Counter((e.cluster, e.cause, e.state, e.is_forced) for e in events)
     for (cluster, cause, state, is_forced), count in sorted(transitions.items()):
         store.add("ballast_transitions_total", cluster, cause, state, by=count)
@@ -218,13 +328,11 @@ def _count_event(store: MetricStore, event: Event, moves: MoveTracker) -> None:
     cluster = event.cluster
     is_placed = event.state == State.ASSIGNING.value and event.state_before == State.FREE.value
     if is_placed:
-        name = "pulsar_lb_assign_broker_breakdown_total"
-        store.add(name, cluster, event.destination, ASSIGNING, "Success")
+        store.add(_PLACED, cluster, event.destination, ASSIGNING, "Success")
     if event.state == State.SPLITTING.value:
         store.add("pulsar_lb_bundles_split_total", cluster, event.source, SPLITTING)
     if event.cause == "failover":
-        name = "pulsar_sunit_state_chn_inactive_broker_cleanup_ops_total"
-        store.add(name, cluster, BALANCER, CHANNEL, "Success")
+        store.add(_CLEANED, cluster, BALANCER, CHANNEL, "Success")
     if event.cause == "repair":
         store.add(_ORPHANS, cluster, BALANCER, CHANNEL)
     for found in moves.take(event):
@@ -242,31 +350,17 @@ def _count_decisions(store: MetricStore, seen: WrittenBatch) -> None:
     given: set[tuple[str, str]] = set()
     for cluster, kind, reason, source, inputs in seen.rows(DECISIONS.name, *names):
         store.add("ballast_decisions_total", cluster, kind, reason)
+        # refused: the protocol did not take the transition
+        is_refused = kind in (*_SHEDS, "split") and "refused" in json.loads(inputs)
+        outcome = ("Unknown", "Failure") if is_refused else (reason, "Success")
         if kind in _SHEDS:
-            is_refused = _is_refused(inputs)
-            outcome = ("Unknown", "Failure") if is_refused else (reason, "Success")
-            _break_down(store, cluster, *outcome)
+            store.add(_SHED, cluster, BALANCER, UNLOADING, *outcome)
             store.add("pulsar_lb_unload_bundle_total", cluster, source, UNLOADING)
             given.add((cluster, source))
         elif kind == "skip":
-            _break_down(store, cluster, _SKIPS.get(reason, "Unknown"), "Skip")
+            why = _SKIPS.get(reason, "Unknown")
+            store.add(_SHED, cluster, BALANCER, UNLOADING, why, "Skip")
         elif kind == "split":
-            result = "Failure" if _is_refused(inputs) else "Success"
-            name = "pulsar_lb_bundles_split_breakdown_total"
-            why = "Unknown" if result == "Failure" else reason
-            store.add(name, cluster, BALANCER, SPLITTING, why, result)
+            store.add(_SPLIT, cluster, BALANCER, SPLITTING, *outcome)
     for cluster, source in sorted(given):
         store.add("pulsar_lb_unload_broker_total", cluster, source, UNLOADING)
-
-
-def _break_down(store: MetricStore, cluster: str, reason: str, result: str) -> None:
-    name = "pulsar_lb_unload_broker_breakdown_total"
-    store.add(name, cluster, BALANCER, UNLOADING, reason, result)
-
-
-def _is_refused(inputs: Any) -> bool:
-    """Return True if the protocol refused the decision's transition.
-
-    Such a decision could not be carried out.
-    """
-    return "refused" in json.loads(inputs)

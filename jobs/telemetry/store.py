@@ -8,8 +8,7 @@ import itertools
 import threading
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
 from prometheus_client.core import (
@@ -25,25 +24,7 @@ from prometheus_client.registry import Collector
 from jobs.telemetry.declared import BALANCER, DeclaredMetric, Type, by_name
 
 Labels = tuple[str, ...]
-T = TypeVar("T")
 _NO_BROKERS = ("", BALANCER)
-
-
-@dataclass(slots=True)
-class _Histogram:
-    counts: list[int]
-    total: float = 0.0
-
-
-@dataclass(slots=True)
-class _Series:
-    """Series by the first label, "" for none.
-
-    A job of many clusters shows one of them at a time.
-    """
-
-    values: dict[str, dict[Labels, float]] = field(default_factory=dict)
-    histograms: dict[str, dict[Labels, _Histogram]] = field(default_factory=dict)
 
 
 class MetricStore(Collector):
@@ -54,7 +35,8 @@ class MetricStore(Collector):
         self._metrics = by_name(metrics)
         self._own = own
         self._lock = threading.Lock()
-        self._series = {name: _Series() for name in self._metrics}
+        # by the first label, "" for none: a job of many clusters shows one of them at a time
+        self._series: dict[str, dict[str, dict[Labels, Any]]] = {name: {} for name in self._metrics}
 
     def begin(self, *first: str) -> None:
         """Let counters begin at 0 whose labels after these are from closed sets.
@@ -89,29 +71,27 @@ class MetricStore(Collector):
         """
         with self._lock:
             named = {(first, *labels): value for labels, value in values.items()}
-            self._series[name].values[first] = named
+            self._series[name][first] = named
 
     def observe(self, name: str, value: float, *labels: str) -> None:
-        """Put a value into a histogram."""
+        """Put a value into a histogram: the count of each bucket, and the sum."""
+        bounds = self._metrics[name].buckets
         with self._lock:
-            bounds, labels = self._metrics[name].buckets, self._checked(name, labels)
-            histograms = self._series[name].histograms.setdefault(_first(labels), {})
-            found = histograms.setdefault(labels, _Histogram([0] * (len(bounds) + 1)))
-            found.counts[bisect_left(bounds, value)] += 1
-            found.total += value
+            values, labels = self._values_of(name, labels)
+            counts = values.setdefault(labels, [0] * (len(bounds) + 2))
+            counts[bisect_left(bounds, value)] += 1
+            counts[-1] += value
 
     def keep_brokers(self, cluster: str, brokers: Collection[str]) -> None:
         """Drop the series of a cluster's other brokers.
 
         Empty labels and the balancer stay.
         """
+        known = {*brokers, *_NO_BROKERS}
         with self._lock:
             for name, metric in self._metrics.items():
-                if metric.labels[:2] != ("cluster", "broker"):
-                    continue
-                known = {*brokers, *_NO_BROKERS}
-                series = self._series[name]
-                for found in (series.values.get(cluster, {}), series.histograms.get(cluster, {})):
+                if metric.labels[:2] == ("cluster", "broker"):
+                    found = self._series[name].get(cluster, {})
                     for key in [key for key in found if key[1] not in known]:
                         del found[key]
 
@@ -130,47 +110,33 @@ class MetricStore(Collector):
             families = [self._family(metric) for _, metric in sorted(self._metrics.items())]
         yield from families
 
-    def _checked(self, name: str, labels: Labels) -> Labels:
-        """Return all labels of a series."""
+    def _values_of(self, name: str, labels: Labels) -> tuple[dict[Labels, Any], Labels]:
+        """Return the series that begin with the first label, and all labels of this one."""
         found, wanted = (*self._own, *labels), self._metrics[name].labels
         if len(found) != len(wanted):
             raise ValueError(f"labels of {name} must be {wanted}, got {found}")
-        return found
-
-    def _values_of(self, name: str, labels: Labels) -> tuple[dict[Labels, float], Labels]:
-        found = self._checked(name, labels)
-        return self._series[name].values.setdefault(_first(found), {}), found
+        return self._series[name].setdefault(found[0] if found else "", {}), found
 
     def _family(self, metric: DeclaredMetric) -> Family:
-        series = self._series[metric.name]
-        if metric.type is Type.HISTOGRAM:
-            return _histogram_family(metric, _joined(series.histograms))
-        kind = CounterMetricFamily if metric.type is Type.COUNTER else GaugeMetricFamily
-        family: Family = kind(
+        groups = self._series[metric.name].values()
+        series = sorted(one for group in groups for one in group.items())
+        family: Any = _FAMILIES[metric.type](
             metric.name.removesuffix("_total") if metric.type is Type.COUNTER else metric.name,
             metric.doc,
             labels=metric.labels,
         )
-        for labels, value in sorted(_joined(series.values).items()):
-            family.add_metric(labels, value)  # type: ignore[attr-defined]
-        return family
+        for labels, value in series:
+            if metric.type is Type.HISTOGRAM:
+                bounds = (*map(str, metric.buckets), "+Inf")
+                counts = zip(bounds, itertools.accumulate(value[:-1]), strict=True)
+                family.add_metric(labels, list(counts), value[-1])
+            else:
+                family.add_metric(labels, value)
+        return family  # type: ignore[no-any-return]
 
 
-def _first(labels: Labels) -> str:
-    return labels[0] if labels else ""
-
-
-def _joined(groups: Mapping[str, Mapping[Labels, T]]) -> dict[Labels, T]:
-    return {labels: value for group in groups.values() for labels, value in group.items()}
-
-
-def _histogram_family(metric: DeclaredMetric, histograms: Mapping[Labels, _Histogram]) -> Family:
-    family = HistogramMetricFamily(metric.name, metric.doc, labels=metric.labels)
-    for labels, found in sorted(histograms.items()):
-        sums: list[tuple[str, float]] = []
-        so_far = 0
-        for bound, count in zip((*map(str, metric.buckets), "+Inf"), found.counts, strict=True):
-            so_far += count
-            sums.append((bound, so_far))
-        family.add_metric(labels, sums, found.total)
-    return family
+_FAMILIES = {
+    Type.COUNTER: CounterMetricFamily,
+    Type.GAUGE: GaugeMetricFamily,
+    Type.HISTOGRAM: HistogramMetricFamily,
+}

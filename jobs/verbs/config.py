@@ -37,14 +37,12 @@ from jobs.console import (
 from jobs.operating.commanding import add_commands, command_actions, commands_of, run_command
 from jobs.operating.connection_options import add_service_options, connection_options
 from jobs.operating.service_answers import answers_of
-from lbcore.config.findings import ConfigFinding, UsageGaps
-from lbcore.config.java_values import ENCODING, parse_properties
 from lbcore.config.load import canonical, differences, digest
-from lbcore.config.pulsar_keys import PRESETS
+from lbcore.config.pulsar_keys import ENCODING, PRESETS, parse_properties
 from lbcore.config.render import render_config, render_differences, render_page
 from lbcore.config.shedding import RULES_4_0, RULES_4_2
 from lbcore.config.tree import Config
-from lbcore.config.values import ConfigError
+from lbcore.config.values import ConfigError, ConfigFinding, UsageGaps
 from lbcore.validation.check import check_config
 from lbcore.validation.pulsar_import import ImportedConfig, import_keys
 

@@ -16,7 +16,7 @@ from jobs.operating.answers import Answers, OwnershipMoment, require_known
 from jobs.operating.connection_options import add_stack_arguments, connection_options
 from jobs.operating.service_answers import answers_of
 from jobs.operating.text_format import format_instant, parse_instant_ms, text_table
-from lbcore.ownership.differences import OwnershipChange, parties
+from lbcore.ownership.changes import OwnershipChange, parties
 
 Row = Mapping[str, Any]
 _LISTED = 20

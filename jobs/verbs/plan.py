@@ -27,7 +27,7 @@ from jobs.operating.simulations import STRATEGIES
 from jobs.operating.text_format import parse_duration_ms
 from lbcore.foresight.forecast import WhatIf
 from lbcore.model.times import duration
-from lbcore.plain import to_plain
+from lbcore.packing import to_plain
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

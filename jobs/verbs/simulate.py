@@ -36,8 +36,14 @@ from jobs.operating.simulations import (
 from lbcore.config.tree import Config
 from lbcore.sim.engine.engine import Run
 from lbcore.sim.engine.scenario_run import run_scenario, run_with_load_map
-from lbcore.sim.reports.comparison import compared_row, compared_strategies, render_comparison
-from lbcore.sim.reports.report import judge_all, render, to_row
+from lbcore.sim.reports.report import (
+    compared_row,
+    compared_strategies,
+    judge_all,
+    render,
+    render_comparison,
+    to_row,
+)
 from lbcore.sim.scenario.model import Scenario
 from lbcore.sim.scenario.parse import with_compared, with_recorded
 

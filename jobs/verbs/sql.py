@@ -19,8 +19,7 @@ from jobs.operating.service_answers import answers_of
 from jobs.operating.text_format import did_you_mean, text_table
 from jobs.sql.queries import QUERIES, VIEWS, SqlRunner, one_table, whole_table
 from lbcore.explain.explanation import number
-from lbcore.model.archives import ARCHIVES
-from lbcore.model.tables import TABLES
+from lbcore.model.tables import ARCHIVES, TABLES
 
 _BY_NAME = {query.name: query for query in QUERIES}
 _SHOWN_ROWS = 1_000

@@ -29,8 +29,20 @@ from jobs.operating.trace_files import TIME_UNITS, TraceReading, read_trace, ref
 from jobs.parser import whole_number
 from lbcore.model.names import InvalidNameError, parse_bundle
 from lbcore.model.times import duration
-from lbcore.sim.load.folding import UNITS, Folded, FoldingError, TraceColumn, dealt, fold
-from lbcore.sim.load.series import Gaps, Grid, SpanError, flaws_of, on_grid, step_of
+from lbcore.sim.load.recording import (
+    UNITS,
+    Folded,
+    FoldingError,
+    Gaps,
+    Grid,
+    SpanError,
+    TraceColumn,
+    dealt,
+    flaws_of,
+    fold,
+    on_grid,
+    step_of,
+)
 from lbcore.sim.scenario.tokens import ScenarioTokenError, format_ms, number
 
 _ADVICE = (

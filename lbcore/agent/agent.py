@@ -14,7 +14,6 @@ back: wall clock at the start plus a monotonic clock since.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from lbcore.agent.lease import FOR_EVER_MS, EndConfirmed, ReportConfirmed
 from lbcore.agent.reporting import (
     Identity,
     LoadRead,
@@ -28,12 +27,15 @@ from lbcore.agent.reporting import (
     report_topics,
 )
 from lbcore.agent.state import (
+    FOR_EVER_MS,
     AgentContext,
     AgentState,
     Effect,
+    EndConfirmed,
     Event,
     RecordForgotten,
     RecordRead,
+    ReportConfirmed,
     Send,
     Stopped,
     pack_agent,
@@ -46,18 +48,21 @@ from lbcore.ownership.changes import Instance
 from lbcore.ownership.holding import (
     NO_TOKEN,
     CallDone,
+    CallOverdue,
     Goal,
     Holding,
     apply_record,
+    come_back,
     due_at_ms,
     finish,
     give_up,
+    is_return_of_stuck,
+    overdue,
     retry,
     say,
 )
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.ownership.resolve import is_newer
-from lbcore.ownership.stuck import CallOverdue, come_back, is_return_of_stuck, overdue
 from lbcore.wire.messages import Ack, Acks, Topic
 
 STOPPING = "the broker is stopping"

@@ -13,15 +13,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore.agent.reporting import Identity, LoadRead, Reporting, TopicsRead, report_load
-from lbcore.config.kafka import Wire
+from lbcore.config.pipeline import Wire
 from lbcore.config.signals import SignalsConfig
 from lbcore.model.resources import LEAST_COUNT, WIRE_NAMES
-from lbcore.wire.fields import FieldRefusal, check_bundle, shown
+from lbcore.wire.fields import (
+    MAX_COUNT,
+    MAX_NUMBER,
+    MIN_POSITIVE_LIMIT,
+    FieldRefusal,
+    ParseRules,
+    check_bundle,
+    shown,
+)
 from lbcore.wire.fields import names as read_names
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import BUNDLE_COLUMNS, TRAFFIC, Floats, Rejected
 from lbcore.wire.parse import parse
-from lbcore.wire.rules import MAX_COUNT, MAX_NUMBER, MIN_POSITIVE_LIMIT, ParseRules
 
 NAME_CHARS_MAX = 512
 TOPICS_MAX = 10_000

@@ -1,6 +1,6 @@
 """Schedule of an agent's reports: heartbeats, its changed load, bundles' topics.
 
-Decides that a message is due, by `signals.report_trigger`, and makes it; the service provides the
+Decides that a message is due, by `signals.usage`, and makes it; the service provides the
 load. Part of `agent`. Source: Pulsar 4.0.8's BrokerLoadDataReporter and TopBundleLoadDataReporter.
 Heartbeats are ours: in Pulsar a session of the metadata store shows who is alive.
 """
@@ -13,8 +13,7 @@ import numpy as np
 
 from lbcore.config.signals import SignalsConfig
 from lbcore.model.resources import COUNT
-from lbcore.signals.report_trigger import ReportedLoad, reported_load, should_report
-from lbcore.signals.usage import resource_percent
+from lbcore.signals.usage import ReportedLoad, reported_load, resource_percent, should_report
 from lbcore.wire.format import REASON_CHARS_MAX
 from lbcore.wire.messages import (
     NOT_REPORTED,

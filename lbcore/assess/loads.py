@@ -14,7 +14,7 @@ import numpy as np
 from lbcore.bounds.moves import Brokers, Floats, least_imbalance
 from lbcore.model.resources import local_max
 from lbcore.plan.groups import members_by_group
-from lbcore.signals.imbalance import imbalance
+from lbcore.signals.shown_load import imbalance
 
 Row = Mapping[str, Any]
 

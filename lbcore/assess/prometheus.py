@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.model.hashing import crc32
+from lbcore.model.bundles import crc32
 from lbcore.model.names import check_namespace, format_bundle
 from lbcore.model.resources import RESOURCES
 

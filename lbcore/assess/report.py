@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lbcore.assess.loads import HotBundle, Loads, hottest_bundles, loads_of
-from lbcore.assess.observer import Observer
-from lbcore.assess.owner_changes import GONE, OwnerChanges, Unloads, who_moved
+from lbcore.assess.owner_changes import GONE, Observer, OwnerChanges, Unloads, who_moved
 from lbcore.assess.risks import (
     HotTopic,
     Risk,

@@ -11,7 +11,7 @@ from typing import Any
 
 from lbcore.assess.loads import HotBundle, Loads
 from lbcore.assess.owner_changes import STUCK_LOOKS, OwnerChanges
-from lbcore.config.strategies import CHURN_BY_ISOLATION, SHEDDING, short_name
+from lbcore.config.placement import CHURN_BY_ISOLATION, SHEDDING, short_name
 from lbcore.model.names import parts_word, whole_topic
 from lbcore.model.spread import are_on_too_few
 

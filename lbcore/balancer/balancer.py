@@ -4,23 +4,51 @@ Decides what `phases` lists, in that order a batch: commands, acks, reports, who
 who gets what is free, and, when a cycle is due, what to shed and split. Comes after the scorers;
 its effects are rows for the tables and records for the brokers. The protocol is Pulsar 4.0.8's
 extensible load manager with one writer.
+
+Phases of a batch, in order of execution; newcomers start reading here. Decides the order, and the
+handling of an item that is set aside; each phase has a file of its own. An item that raises is left
+out of the batch; a `BatchPhase` that raises is skipped as a whole; see `fault_isolation`.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any, TypeAlias
 
 from lbcore import packing
-from lbcore.balancer.intake.intake import count_updates
-from lbcore.balancer.phases import Batch, check_transitions, report_faults, run_phases
-from lbcore.balancer.report import bare_report, make_report, write_brokers
-from lbcore.balancer.state.batch_context import (
-    BalancerState,
-    BatchContext,
-    PendingEffect,
-    Times,
+from lbcore.balancer.commands.bundles import drive_unloads
+from lbcore.balancer.commands.commands import carry_out_placed, take_command, take_queued_of
+from lbcore.balancer.commands.merges import drive_merges
+from lbcore.balancer.decisions.approvals import drive_proposals
+from lbcore.balancer.decisions.cycle import place_free, run_cycle
+from lbcore.balancer.decisions.moves import observe_moves
+from lbcore.balancer.intake.brokers import judge_brokers, watch_clocks
+from lbcore.balancer.intake.intake import (
+    count_not_kept,
+    count_updates,
+    follow_starts,
+    isolate_bundles,
+    isolate_load,
+    isolate_refused,
+    reject,
+    starts_of,
+    take_bundles,
+    take_loads,
+    take_topics,
+    write_refused,
 )
+from lbcore.balancer.report import (
+    bare_report,
+    make_report,
+    write_brokers,
+    write_history,
+    write_memory,
+    write_settings,
+)
+from lbcore.balancer.state.batch_context import BalancerState, BatchContext, PendingEffect, Times
 from lbcore.balancer.state.book import (
+    FAILED,
+    Outcome,
     Waiting,
     pack_book,
     pack_brokers,
@@ -32,17 +60,329 @@ from lbcore.balancer.state.book import (
 )
 from lbcore.balancer.state.effects import REPORT, Effect, pack_effect
 from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.state.records import Records
 from lbcore.balancer.state.rules import ClusterRules
-from lbcore.balancer.state.topic_book import TopicBook
+from lbcore.balancer.state.topic_book import Records, TopicBook
+from lbcore.balancer.tasks.creations import (
+    adapt_creation_rate,
+    drive_creations,
+    drop_unrecorded,
+    reserve_bundles,
+)
+from lbcore.balancer.tasks.deletions import drive_deletions, expire_deleted, expire_state
+from lbcore.balancer.tasks.drains import drive_drains, end_pins, follow_pins
+from lbcore.balancer.tasks.waiting import fail_waiting, settle_commands, write_outcome
+from lbcore.balancer.transitions import (
+    BrokerAnswer,
+    answers_of,
+    reconcile,
+    repair_ownership,
+    take_answers,
+    take_audit,
+)
 from lbcore.config.load import digest
 from lbcore.config.tree import Config
-from lbcore.fault_isolation import Guard, summarize_faults
+from lbcore.fault_isolation import ALARM, Fault, Guard, summarize_faults
 from lbcore.machine import Step, UnknownStateSchemaError
+from lbcore.ownership.changes import Change
+from lbcore.ownership.invariants import violations_of_changes
 from lbcore.ownership.liveness import Liveness
-from lbcore.plain import from_plain, to_plain
+from lbcore.packing import from_plain, to_plain
 from lbcore.plan.decision import PlanState
 from lbcore.scorer.group_update import GroupUpdate, Placed
+from lbcore.wire.messages import Acks, AuditEntry, Command, TopicLoad
+
+_SHOWN = 3
+
+
+class BrokenInvariantError(AssertionError):
+    """The balancer was about to write records that must never be."""
+
+
+def check_transitions(work: BatchContext) -> None:
+    """Raise BrokenInvariantError if the batch's transitions break an invariant."""
+    changes = [Change(before=before, after=after) for before, after in work.transitions]
+    ledger = work.ledger
+    found = violations_of_changes(
+        changes, lambda namespace: (ledger.names[row] for row in ledger.live_rows(namespace))
+    )
+    if found:
+        sentences = "; ".join(violation.sentence for violation in found[:_SHOWN])
+        message = (
+            f"{len(found)} violations of ownership in one batch, nothing of it was written: "
+            f"{sentences}; this is a bug: keep the state folder and report it"
+        )
+        raise BrokenInvariantError(message)
+
+
+ROWS_EVERY_MS = 60_000
+"""A fault that comes with each batch is written down once in this time; the metric counts all."""
+
+KIND, REASON = "fault", "InternalError"
+"""Of the row in `decisions`."""
+
+_ROWS_MAX = 20
+_WRITTEN = ("number", "phase", "type", "place", "item", "count")
+
+
+def isolate_command(work: BatchContext, item: Placed, fault: Fault) -> str:
+    """The command has failed."""
+    command = item.message
+    if not isinstance(command, Command):
+        return isolate_message(work, item, fault)
+    write_outcome(work, command, Outcome(status=FAILED, reason=fault.sentence))
+    return f"{command.kind} {command.command_id}"
+
+
+def isolate_answer(work: BatchContext, item: BrokerAnswer, fault: Fault) -> str:
+    """The answer is among the refused; its neighbours in the message are not."""
+    reject(work, item.position, repr(item.ack), fault)
+    return f"{item.ack.outcome.value} of {item.ack.bundle} by {item.sender.broker}"
+
+
+def isolate_message(work: BatchContext, item: Placed, fault: Fault) -> str:
+    """The message is among the refused."""
+    reject(work, item.position, repr(item.message), fault)
+    at = item.position
+    return f"{at.topic}-{at.partition}@{at.offset}"
+
+
+def report_faults(work: BatchContext, faults: Sequence[Mapping[str, Any]]) -> None:
+    """Count isolated faults, raise the alarm, and record each cause at intervals.
+
+    faults: as `fault_isolation.summarize_faults` says them.
+    """
+    if not faults:
+        return
+    work.alarms.add(ALARM)
+    work.faults += faults
+    for fault in faults:
+        work.counts[f"fault:{fault['phase']}"] += fault["count"]
+    if work.now_ms - work.times.fault_ms < ROWS_EVERY_MS and work.times.fault_ms:
+        return
+    work.note(fault_ms=work.now_ms)
+    causes = {fault["number"]: fault for fault in reversed(faults)}
+    for number in sorted(causes)[:_ROWS_MAX]:
+        inputs = {name: causes[number][name] for name in _WRITTEN}
+        work.write_decision(work.next_decision(), KIND, REASON, inputs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Input of a batch.
+
+    updates: by group. placed: their messages in the order of the log.
+    """
+
+    before: BalancerState
+    updates: Sequence[GroupUpdate]
+    placed: Sequence[Placed]
+
+    @property
+    def faults(self) -> list[Mapping[str, Any]]:
+        """Items left out by the scorers and by a preceding rebuild, by cause."""
+        found = [fault for update in self.updates for fault in update.faults]
+        return [*self.before.unread, *found]
+
+    def of(self, kind: type) -> list[Placed]:
+        """The messages of one kind, in order."""
+        return [item for item in self.placed if isinstance(item.message, kind)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPhase:
+    """A phase that is done, or left out, as a whole.
+
+    is_vital: without it the tables would be wrong, so it is never skipped. When it raises, the
+    Machine's step is repeated and `Guard.check` runs after each part, to find the one that did it.
+    """
+
+    do: Callable[[BatchContext, Batch], None]
+    is_vital: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemPhase:
+    """A phase over items that don't need each other.
+
+    items: those of the batch. do: works on some of them, in their order. on_fault: records that
+    an item was left out and returns its name. otherwise: the fallback when on_fault raises.
+    """
+
+    items: Callable[[BatchContext, Batch], Sequence[Any]]
+    do: Callable[[BatchContext, Sequence[Any]], None]
+    on_fault: Callable[[BatchContext, Any, Fault], str]
+    otherwise: Callable[[BatchContext, Any, Fault], str] | None = None
+
+
+Phase: TypeAlias = BatchPhase | ItemPhase
+
+
+def run_phases(work: BatchContext, batch: Batch) -> None:
+    """Run every phase in order, without those that the guard leaves out.
+
+    Single items may be left out, too.
+    """
+    for name, phase in PHASES.items():
+        if isinstance(phase, ItemPhase):
+            ways = [partial(way, work) for way in (phase.on_fault, phase.otherwise) if way]
+            work.guard.each(name, phase.items(work, batch), partial(phase.do, work), *ways)
+        elif phase.is_vital and work.guard.refused is None:
+            phase.do(work, batch)
+        else:
+            work.guard.run(name, partial(phase.do, work, batch))
+
+
+def _take_commands(work: BatchContext, items: Sequence[Placed]) -> None:
+    for item in items:
+        if isinstance(item.message, Command):
+            take_command(work, item.message, work.dated(item.position.timestamp_ms))
+    carry_out_placed(work)
+
+
+def _messages(items: Sequence[Placed]) -> list[Any]:
+    return [item.message for item in items]
+
+
+PHASES: dict[str, Phase] = {
+    # whose clock is ahead or behind, before any time is believed
+    "watch_clocks": BatchPhase(do=lambda work, batch: watch_clocks(work, batch.updates)),
+    # caps this batch's creations and deletions by how long recent batches took
+    "adapt_creation_rate": BatchPhase(do=lambda work, _: adapt_creation_rate(work)),
+    # adds the ledger's rows for all namespaces that this batch creates at once
+    "reserve_bundles": BatchPhase(
+        do=lambda work, batch: reserve_bundles(work, _messages(batch.of(Command)))
+    ),
+    # pins whose time is over hold nothing in this batch
+    "end_pins": BatchPhase(do=lambda work, _: end_pins(work)),
+    # what operators ask for, in the order of the log
+    "take_commands": ItemPhase(
+        items=lambda _, batch: batch.of(Command),
+        do=_take_commands,
+        on_fault=isolate_command,
+        otherwise=isolate_message,
+    ),
+    # what brokers did about what they were told: opened, closed, split, merged
+    "take_answers": ItemPhase(
+        items=lambda _, batch: answers_of(batch.of(Acks)), do=take_answers, on_fault=isolate_answer
+    ),
+    # commands that waited for a bundle which an answer has freed
+    "take_queued": ItemPhase(
+        items=lambda work, _: [name for name, one in work.waiting.items() if one.is_queued],
+        do=take_queued_of,
+        on_fault=fail_waiting,
+    ),
+    # brokers that have started, each in a new incarnation
+    "follow_starts": ItemPhase(
+        items=lambda _, batch: starts_of(batch.updates),
+        do=follow_starts,
+        on_fault=lambda _work, start, _fault: str(start[0]),
+    ),
+    # what brokers report of themselves
+    "take_loads": ItemPhase(
+        items=lambda _, batch: [load for one in batch.updates for load in one.loads],
+        do=take_loads,
+        on_fault=isolate_load,
+    ),
+    # messages that nobody could read, for the dead-letter table
+    "write_refused": ItemPhase(
+        items=lambda _, batch: [message for one in batch.updates for message in one.rejected],
+        do=write_refused,
+        on_fault=isolate_refused,
+    ),
+    # and how many of them are not kept
+    "count_not_kept": BatchPhase(do=lambda work, batch: count_not_kept(work, batch.updates)),
+    # what brokers report of their bundles
+    "take_bundles": ItemPhase(
+        items=lambda _, batch: [report for one in batch.updates for report in one.bundles],
+        do=take_bundles,
+        on_fault=isolate_bundles,
+    ),
+    # what brokers report of their topics, to cut splits by
+    "take_topics": ItemPhase(
+        items=lambda _, batch: batch.of(TopicLoad),
+        do=lambda work, items: take_topics(work, _messages(items)),
+        on_fault=isolate_message,
+    ),
+    # what is done elsewhere and is told for the record
+    "take_audit": ItemPhase(
+        items=lambda _, batch: batch.of(AuditEntry),
+        do=lambda work, items: take_audit(work, _messages(items)),
+        on_fault=isolate_message,
+    ),
+    # reserved names that no command has used
+    "drop_unrecorded": BatchPhase(do=lambda work, _: drop_unrecorded(work)),
+    # who is alive, silent or dead, now that all reports are in
+    "judge_brokers": BatchPhase(do=lambda work, _: judge_brokers(work)),
+    # new owners for what the dead had, and an end for what is stuck
+    "repair_ownership": BatchPhase(do=lambda work, _: repair_ownership(work)),
+    # namespaces that are being deleted, some bundles further
+    "drive_deletions": BatchPhase(do=lambda work, _: drive_deletions(work)),
+    # namespaces that are being created, some bundles further
+    "drive_creations": BatchPhase(do=lambda work, _: drive_creations(work)),
+    # unloads of whole namespaces, some bundles further
+    "drive_unloads": BatchPhase(do=lambda work, _: drive_unloads(work)),
+    # whether earlier moves have helped
+    "observe_moves": BatchPhase(do=lambda work, _: observe_moves(work)),
+    # owners for the bundles that have none
+    "place_free": BatchPhase(do=lambda work, _: place_free(work)),
+    # when it is due: the plan, what to shed and split
+    "run_cycle": BatchPhase(do=lambda work, _: run_cycle(work)),
+    # merges whose bundles have one owner by now; in cycles that decide splits, merges of cold pairs
+    "drive_merges": BatchPhase(do=lambda work, _: drive_merges(work)),
+    # plans that a person has approved, some steps further
+    "drive_proposals": BatchPhase(do=lambda work, _: drive_proposals(work)),
+    # brokers that are being emptied: how far, and whether it is over
+    "drive_drains": BatchPhase(do=lambda work, _: drive_drains(work)),
+    # pinned bundles that are elsewhere
+    "follow_pins": BatchPhase(do=lambda work, _: follow_pins(work)),
+    # commands that have come to their end with all of the above
+    "settle_commands": ItemPhase(
+        items=lambda work, _: list(work.waiting), do=settle_commands, on_fault=fail_waiting
+    ),
+    # records of bundles that were deleted long ago
+    "expire_deleted": BatchPhase(do=lambda work, _: expire_deleted(work)),
+    # graces, moves and settings of what is no more
+    "expire_state": BatchPhase(do=lambda work, _: expire_state(work)),
+    # whether brokers serve what the records say
+    "reconcile": BatchPhase(do=lambda work, batch: reconcile(work, batch.updates)),
+    # nothing breaks the invariants of ownership: last before rows are made
+    "check_transitions": BatchPhase(do=lambda work, _: check_transitions(work), is_vital=True),
+    # rows of what operators have set, where it has changed
+    "write_rules": BatchPhase(
+        do=lambda work, batch: work.write_rules(batch.before.rules), is_vital=True
+    ),
+    # rows of the brokers, where they have changed
+    "write_brokers": BatchPhase(
+        do=lambda work, batch: write_brokers(work, batch.before.brokers, batch.before.rules.drains)
+    ),
+    # rows of what planning remembers, where it has changed
+    "write_memory": BatchPhase(do=lambda work, batch: write_memory(work, batch.before.plan)),
+    # rows of what the job decides by, where it has changed
+    "write_settings": BatchPhase(do=lambda work, _: write_settings(work)),
+    # rows of load, once an interval of history
+    "write_history": BatchPhase(do=lambda work, _: write_history(work)),
+}
+"""Name → phase. A batch goes through them from the first to the last."""
+
+REBUILD = "rebuild_rows"
+"""Counts the rows that a rebuild could not read."""
+
+INNER_PHASES = (
+    "approve",
+    "assign_free",
+    "create",
+    "delete",
+    "drain",
+    "forget_silent",
+    "make_report",
+    "merge",
+    "repair",
+    "smooth_loads",
+    "take_messages",
+    "unload",
+)
+"""Names under which faults are counted besides: parts of phases, and what the scorer does."""
+
 
 OLDEST_SCHEMA = 5
 STATE_SCHEMA = 5

@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from lbcore.balancer.balancer import REBUILD
 from lbcore.balancer.commands.commands import REMEMBERED_COMMANDS
-from lbcore.balancer.phases import REBUILD
 from lbcore.balancer.report import remembered_plan
 from lbcore.balancer.state.batch_context import BalancerState, Times
 from lbcore.balancer.state.book import (
@@ -24,8 +24,8 @@ from lbcore.balancer.state.book import (
     namespace_row,
 )
 from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.state.records import Records
 from lbcore.balancer.state.rules import rules_from_rows
+from lbcore.balancer.state.topic_book import Records
 from lbcore.balancer.tasks.deletions import FLOOR, still_needed
 from lbcore.balancer.tasks.waiting import identity_of, remember
 from lbcore.config.load import newest_reported, reported_digest

@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from lbcore.balancer.decisions.blocked_messages import is_believed
+from lbcore.balancer.decisions.candidate_rows import is_believed
 from lbcore.balancer.intake.brokers import SILENCE
 from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.book import FORGOTTEN, TEXTS, BrokerEntry, remembered
@@ -25,14 +25,13 @@ from lbcore.model.tables import BROKERS, LOAD_HISTORY, PLANNING_MEMORY, SETTINGS
 from lbcore.ownership.records import State
 from lbcore.ownership.repair import stuck_after_ms
 from lbcore.ownership.states import IN_FLIGHT
-from lbcore.plain import applied, from_plain, plain_of
+from lbcore.packing import applied, from_plain, plain_of
 from lbcore.plan.decision import PlanState
 from lbcore.plan.groups import members_by_group
 from lbcore.plan.registry import shedding_strategy
 from lbcore.plan.shed.transfer_types import TransferState
 from lbcore.plan.snapshot import Ints
-from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
-from lbcore.signals.shown_load import usage_of, usages_of
+from lbcore.signals.shown_load import floor_adjusted_imbalance, imbalance, usage_of, usages_of
 from lbcore.signals.usage import max_usage_reported
 
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from lbcore.model.certificates import CertificateEnd, expiry_message, judge_end
 from lbcore.model.names import parts_word
 from lbcore.model.spread import are_on_too_few
+from lbcore.model.times import CertificateEnd, expiry_message, judge_end
 
 _OWNERS = 2
 """So many say that they own it, or have died with it: one too many, and not by chance."""

@@ -5,8 +5,8 @@ Source: Pulsar 4.0.8's ServiceConfiguration, where `pulsar` names a key.
 
 from dataclasses import dataclass
 
+from lbcore.config.placement import BALLAST, THRESHOLD
 from lbcore.config.setting import correction, derived, setting
-from lbcore.config.strategies import BALLAST, THRESHOLD
 from lbcore.model.names import check_namespace
 
 MINUTE_MS = 60_000

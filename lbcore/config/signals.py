@@ -5,7 +5,7 @@ Source: Pulsar 4.0.8's ServiceConfiguration, and ours where `pulsar` is empty.
 
 from dataclasses import dataclass
 
-from lbcore.config.filters import MODULAR
+from lbcore.config.placement import MODULAR
 from lbcore.config.setting import derived, setting
 
 SECOND_MS = 1_000

@@ -6,7 +6,7 @@ Pulsar 4.0.8's ServiceConfiguration, and ours where no Pulsar key is named.
 
 from dataclasses import dataclass
 
-from lbcore.config.filters import MODULAR
+from lbcore.config.placement import MODULAR
 from lbcore.config.setting import correction, derived, setting
 
 MEBIBYTE = 1_048_576

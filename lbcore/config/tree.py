@@ -9,12 +9,10 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, get_type_hints
 
 from lbcore.config.cluster import ClusterConfig, LimitsConfig, TelemetryConfig
-from lbcore.config.filters import FilterConfig
-from lbcore.config.kafka import KafkaConfig, TopicsConfig, Wire
 from lbcore.config.lookup import LookupConfig
 from lbcore.config.ownership import AgentConfig, OwnershipConfig
-from lbcore.config.pipeline import Pipeline
-from lbcore.config.placement import PlacementConfig
+from lbcore.config.pipeline import KafkaConfig, Pipeline, TopicsConfig, Wire
+from lbcore.config.placement import FilterConfig, PlacementConfig
 from lbcore.config.setting import Entry, entries
 from lbcore.config.shedding import IdealLoadConfig, SheddingConfig, TransferConfig
 from lbcore.config.signals import SignalsConfig
@@ -26,7 +24,7 @@ class CustomStrategy:
     """One strategy that is not Ballast's.
 
     name: what `shedding.strategy` says. origin: where its code is, "package.module:NAME". digest:
-    sha256 of that code, hexadecimal. decide: see `lbcore.plan.proposal`; None = it could not be
+    sha256 of that code, hexadecimal. decide: see `lbcore.plan.snapshot`; None = it could not be
     loaded, and problem says why and what to do.
     """
 

@@ -2,16 +2,21 @@
 
 Decides whether a value has the type and lies in the range that its setting declares; not whether
 settings suit each other (`config.check`).
+
+Findings of a check of settings: errors prevent a start, warnings do not. Warnings name what can't
+work. Strategies' own checks and `lbcore.validation` make findings; `ballast config check` shows
+them.
 """
 
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from lbcore.config.setting import TYPES, Entry
+from lbcore.config.tree import Config
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _GROUPED = re.compile(r"[+-]?[0-9]{1,3}(_[0-9]{3}){1,6}")
@@ -146,3 +151,38 @@ def shown_value(value: Any) -> str:
     except (RecursionError, ValueError):  # nested too deeply, or a number of too many digits
         text = f"a {type(value).__name__} that is too large to be shown"
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigFinding:
+    """Fault in the settings. is_error: it prevents a start. cluster: "" = all."""
+
+    problem: Problem
+    is_error: bool
+    cluster: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageGaps:
+    """Largest known differences between two brokers of the real cluster.
+
+    message_rate_per_s: in + out. throughput_bytes_per_s: in + out. usage_points: 100 = 100 %.
+    """
+
+    message_rate_per_s: float | None = None
+    throughput_bytes_per_s: float | None = None
+    usage_points: float | None = None
+
+
+StrategyCheck = Callable[[Config, UsageGaps], Iterator[ConfigFinding]]
+"""A strategy's own check, made when the configuration names it."""
+
+
+def error(key: str, detail: str) -> ConfigFinding:
+    """A finding with which nothing starts."""
+    return ConfigFinding(problem=Problem(key=key, detail=detail), is_error=True)
+
+
+def warning(key: str, detail: str) -> ConfigFinding:
+    """A finding that is told."""
+    return ConfigFinding(problem=Problem(key=key, detail=detail), is_error=False)

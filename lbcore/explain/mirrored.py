@@ -13,8 +13,7 @@ from typing import Any
 from lbcore.config.cluster import EXTERNAL
 from lbcore.config.tree import Config
 from lbcore.explain.explanation import Explanation
-from lbcore.model.certificates import CertificateEnd, expiry_message, judge_end
-from lbcore.model.times import instant
+from lbcore.model.times import CertificateEnd, expiry_message, instant, judge_end
 
 Row = Mapping[str, Any]
 
@@ -44,8 +43,8 @@ ALERTS: Mapping[str, str] = {
 ADVICE: Mapping[str, str] = {
     "circling": "unload the bundle; if that is refused, restart the brokers of the circle in turn",
     "doubled": "unload the bundle, then restart the broker that lookups do not name",
-    "expiring": "have its successor made",
-    "expiring_soon": "put its successor in place, or nothing is asked and answered from then on",
+    "expiring": "put its successor in the same file",
+    "expiring_soon": "put its successor in the same file today; nobody accepts it afterwards",
     "misreporting": "these fields count as not reported; see this broker's log for what is wrong",
     "narrow": "split the bundle that has most of them, and unload the parts",
     "poison": "find the topic that kills its owners before anybody gets the bundle again",
@@ -142,7 +141,7 @@ def certificate_message(whose: str, until: str, trouble: str) -> str:
 
     trouble: how near it is.
     """
-    return f"{whose}: {until}; {_advice(trouble)}"
+    return f"{whose} {until}: {_advice(trouble)}"
 
 
 def _advice(trouble: str) -> str:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lbcore.balancer.decisions.blocked_messages import BLOCKED, OVER, count_messages
+from lbcore.balancer.decisions.candidate_rows import BLOCKED, OVER, count_messages
 from lbcore.balancer.decisions.moves import OBSERVE_ONLY
 from lbcore.balancer.intake.brokers import SILENCE
 from lbcore.explain.explanation import ExplainRows, Row, count_of, number, percent

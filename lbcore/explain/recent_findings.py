@@ -9,16 +9,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lbcore.balancer.decisions.blocked_messages import OVER
+from lbcore.balancer.balancer import KIND as FAULT
+from lbcore.balancer.decisions.candidate_rows import OVER
 from lbcore.balancer.decisions.cycle import FULL
 from lbcore.balancer.decisions.placement import ALARM as NO_CANDIDATE
 from lbcore.balancer.decisions.placement import ISOLATION_POLICIES
 from lbcore.balancer.intake.brokers import SILENCE
-from lbcore.balancer.phases import KIND as FAULT
 from lbcore.balancer.state.rules import ISOLATION, PROPOSAL, PlanProposal, PlanStatus
 from lbcore.explain.explanation import Row, count_of
 from lbcore.model.times import duration, instant
-from lbcore.plain import from_plain
+from lbcore.packing import from_plain
 from lbcore.plan.filter.policies import IsolationPolicy
 from lbcore.plan.shed.custom import FAULTS
 
@@ -151,7 +151,10 @@ def decided_alarms(
     for name in sorted(name for name, reason in words.items() if reason == "Apart"):
         yield f"the clock {name} is wrong: section BallastClockSkew of docs/runbook.md"
     for broker in sorted({row["source"] for row in recent if row["kind"] == "back_off"}):
-        yield f"{broker} starts again and again and gets no bundles for now: read its log"
+        yield (
+            f"{broker} starts again and again and gets no bundles for now: read its log; section"
+            " BallastFlapping of docs/runbook.md"
+        )
 
 
 def capacity_message(row: Row) -> str:

@@ -18,7 +18,12 @@ from enum import Enum
 from itertools import takewhile
 from typing import Any
 
-from lbcore.balancer.decisions.blocked_messages import BLOCKED, BlockedStatus, blocked_status
+from lbcore.balancer.decisions.candidate_rows import (
+    BLOCKED,
+    BLOCKED_ALARM_S,
+    BlockedStatus,
+    blocked_status,
+)
 from lbcore.balancer.decisions.cycle import FULL
 from lbcore.balancer.state.rules import SET_ASIDE
 from lbcore.config.tree import Config
@@ -54,20 +59,19 @@ from lbcore.explain.recent_findings import (
     several_versions,
     silence_of,
 )
-from lbcore.model.certificates import CertificateEnd
-from lbcore.model.times import duration
+from lbcore.model.times import CertificateEnd, duration
 from lbcore.ownership.changes import owner_of
 from lbcore.ownership.records import State
 from lbcore.ownership.repair import stuck_after_ms
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.registry import hot_points
-from lbcore.signals.imbalance import imbalance_of_sums
 from lbcore.signals.shown_load import (
     GroupLoad,
     ShownLoad,
     group_loads,
     groups_line,
     imbalance_of,
+    imbalance_of_sums,
     shown_loads,
 )
 
@@ -362,8 +366,9 @@ def _phase(status: ClusterStatus, config: Config) -> tuple[ClusterPhase, str]:
             return phase, reason
     if status.last_cycle.endswith("(QuietHours)"):
         return ClusterPhase.READY, "quiet hours: nothing is shed or split; all else goes on"
-    hot, troubles = ", ".join(one.broker for one in status.blocked), troubles_found(status.mirror)
-    though = (f"{hot} is hot" * bool(hot), f"the guardian finds {troubles}" * bool(troubles))
+    hot, troubles = [one.broker for one in status.blocked], troubles_found(status.mirror)
+    are_hot = f"{', '.join(hot)} {'is' if len(hot) == 1 else 'are'} hot" if hot else ""
+    though = (are_hot, f"the guardian finds {troubles}" * bool(troubles))
     words = " and ".join(filter(None, though))
     return ClusterPhase.READY, "nothing is moving" + (f", though {words}" if words else "")
 
@@ -447,13 +452,19 @@ def _table_alarms(
         ("BallastSettingIgnored", _ignored_settings(status)),
         ("BallastNoCandidate", policy_alarms(rows.policies)),
         ("", plan_alarms(rows.policies)),
-        ("BallastBrokerBlocked", (one.messages for one in status.blocked)),
+        ("BallastBrokerBlocked", _blocked_alarms(status)),
         ("BallastUnowned", _waiting(status, rows, config)),
         ("", decided_alarms(rows.decisions, rows.blocked, rows.writer_ms or 0)),
         ("BallastRejectedReports", rejected_alarms(rows.rejected)),
     )
     for section, alarms in groups:
         yield from _in_section(section, alarms)
+
+
+def _blocked_alarms(status: ClusterStatus) -> Iterable[str]:
+    for one in status.blocked:
+        if status.now_ms - one.since_ms >= BLOCKED_ALARM_S * 1_000:
+            yield one.messages
 
 
 def _broker_alarms(status: ClusterStatus) -> Iterable[str]:
@@ -555,7 +566,7 @@ class Moment:
 
     @property
     def imbalance(self) -> float | None:
-        """Imbalance as in `signals.imbalance`, by the sums of an SQL engine.
+        """Imbalance as in `signals.shown_load`, by the sums of an SQL engine.
 
         Of the brokers that had reported.
         """

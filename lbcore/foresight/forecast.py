@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from lbcore.balancer.commands.commands import take_command
-from lbcore.balancer.decisions.blocked_messages import BLOCKED, blocked_status
+from lbcore.balancer.decisions.candidate_rows import BLOCKED, blocked_status
 from lbcore.balancer.decisions.cycle import place_free, run_cycle
 from lbcore.balancer.decisions.placement import make_snapshot, turn_of, usable_brokers
 from lbcore.balancer.intake.brokers import is_draining
@@ -39,8 +39,7 @@ from lbcore.plan.pending import COLUMNS, move_of, placed_load, with_load
 from lbcore.plan.registry import placement_name, shedding_name
 from lbcore.plan.snapshot import RATE_IN, RATE_OUT, Floats, Snapshot
 from lbcore.signals.usage import weighted_usage
-from lbcore.validation.check import require_suitable
-from lbcore.validation.dynamic import in_force
+from lbcore.validation.check import in_force, require_suitable
 from lbcore.wire.messages import Ack, AckOutcome, Command, Position
 
 CYCLES = 10

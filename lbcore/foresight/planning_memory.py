@@ -24,7 +24,7 @@ import numpy as np
 from lbcore.balancer.decisions.placement import make_snapshot, next_on_grid_ms, usable_brokers
 from lbcore.balancer.state.batch_context import BalancerState, BatchContext
 from lbcore.balancer.state.ledger import NOBODY
-from lbcore.config.strategies import LEAST_LONG_TERM_MESSAGE_RATE
+from lbcore.config.placement import LEAST_LONG_TERM_MESSAGE_RATE
 from lbcore.config.tree import Config
 from lbcore.plan.decision import PlanState
 from lbcore.plan.pending import (
@@ -40,7 +40,7 @@ from lbcore.plan.registry import placement_name, shedding_name, shedding_strateg
 from lbcore.plan.snapshot import RATE_IN, RATE_OUT, Bools, BrokerTable, Floats, Snapshot
 from lbcore.plan.strategy import SCORE_WEIGHTS
 from lbcore.signals.usage import weighted_usage
-from lbcore.validation.dynamic import in_force
+from lbcore.validation.check import in_force
 
 Row = Mapping[str, Any]
 REMEMBERED_MS = 7_200_000

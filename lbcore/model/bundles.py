@@ -3,15 +3,25 @@
 Decides which bundle a hash falls in and what a split of the set gives; not whether to split, nor
 where. Stands under the lookup, the ownership protocol and the split phase of the plan.
 Source: Pulsar 4.0.8, NamespaceBundle, NamespaceBundles, NamespaceBundleFactory, PoliciesUtil.
+
+Hash of a topic, which places it in a bundle. Decides the hash of a topic's full name, nothing about
+bundles. Used by `model.bundles`, the split algorithms, the lookup and the simulated fleet. A
+namespace's function is chosen when it is created and never changes, because every bundle boundary
+is a value of it. Source: Pulsar 4.0.8, NamespaceBundleFactory (crc32); murmur3_32 is ours.
 """
 
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from itertools import pairwise
+from zlib import crc32 as _zlib_crc32
 
-from lbcore.model.hashing import HASH_SPACE, HashFunction, hash_topic
+import mmh3
+import numpy as np
+from numpy.typing import NDArray
+
 from lbcore.model.names import (
     FULL_LOWER,
     FULL_UPPER,
@@ -22,6 +32,50 @@ from lbcore.model.names import (
     parse_bundle,
     parse_range,
 )
+
+HASH_SPACE = 1 << 32
+"""Number of hash values: hashes are 0 .. 0xffffffff."""
+
+
+class HashFunction(Enum):
+    """Hash function of a namespace's topics; the value is its name in tables."""
+
+    CRC32 = "crc32"
+    MURMUR3_32 = "murmur3_32"
+
+
+def crc32(text: str) -> int:
+    """CRC-32 (ISO-HDLC, as in zip) of the text's UTF-8 bytes, 0 .. 0xffffffff.
+
+    "123456789" gives 0xcbf43926. Half of a surrogate pair is hashed as "?", as Java encodes it.
+    """
+    return _zlib_crc32(text.encode("utf-8", "replace"))
+
+
+def murmur3_32(text: str) -> int:
+    """Return MurmurHash3 x86 32-bit, seed 0, of the UTF-8 bytes: 0 .. 0xffffffff.
+
+    "123456789" gives 0xb4fef382. Half of a surrogate pair is hashed as "?".
+    """
+    return mmh3.hash(text.encode("utf-8", "replace"), 0, signed=False)
+
+
+_FUNCTIONS = {HashFunction.CRC32: crc32, HashFunction.MURMUR3_32: murmur3_32}
+
+
+def hash_topic(function: HashFunction, topic: str) -> int:
+    """Return the hash of a topic's full name.
+
+    For example "persistent://tenant/ns/topic-partition-3". The name is hashed as it stands: the
+    domain is part of it, nothing is trimmed or decoded.
+    """
+    return _FUNCTIONS[function](topic)
+
+
+def hash_topics(function: HashFunction, topics: Iterable[str]) -> NDArray[np.int64]:
+    """The hashes of many topics' full names, in their order."""
+    return np.fromiter(map(_FUNCTIONS[function], topics), dtype=np.int64)
+
 
 _INTEGER = re.compile(r"([-+]?)(?:(?:0[xX]|#)([0-9a-fA-F]+)|0([0-7]+)|(0|[1-9][0-9]*))")
 

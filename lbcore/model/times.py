@@ -4,12 +4,17 @@ Used by all code that words a state.
 
 Windows of the week, `mon-fri 08:00-18:00`, begin on their days (none = all) and end after midnight
 where the end is earlier. They are of a fixed offset from UTC.
+
+Thresholds of the time to a certificate's expiry at which somebody is told. Decides the two
+thresholds for the bridge, the status, the doctor and the alert rules. Expiry times are read
+elsewhere.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from enum import Enum
 
 _UNITS = 2
 HOUR_MS = 3_600_000
@@ -114,3 +119,32 @@ def _days(first: str | None, last: str | None) -> frozenset[int]:
     at = _DAYS.index(first)
     count = (_DAYS.index(last) - at) % 7 + 1 if last else 1
     return frozenset((at + more) % 7 for more in range(count))
+
+
+WARNED_MS = 30 * DAY_MS
+"""So long before its end somebody should order its successor."""
+ALERTED_MS = 7 * DAY_MS
+"""So long before its end the successor should be there, today."""
+
+
+class CertificateEnd(Enum):
+    """Closeness of a certificate's expiry, up to expired."""
+
+    FAR = "far"
+    EXPIRING = "expiring"
+    EXPIRING_SOON = "expiring_soon"
+
+
+def judge_end(ends_ms: int, now_ms: int) -> CertificateEnd:
+    """Of a certificate that is good until ends_ms, ms since 1970."""
+    if ends_ms - now_ms < ALERTED_MS:
+        return CertificateEnd.EXPIRING_SOON
+    return CertificateEnd.EXPIRING if ends_ms - now_ms < WARNED_MS else CertificateEnd.FAR
+
+
+def expiry_message(ends_ms: int) -> str:
+    """Return the expiry time as part of a sentence.
+
+    It stays the same as long as the certificate does.
+    """
+    return f"has a certificate until {instant(ends_ms)}"

@@ -10,13 +10,24 @@ open: success: the range is served as one bundle under this token; failure: noth
 close: success: nothing of the range is served; failure: as before.
 split: success: the range is served as the named children; failure: as before.
 merge: all is served as before; success: open of the named bundle may come.
+
+Overdue callbacks of an agent's service: given up, or returned after all. Decides what is true of
+one bundle then: the callback has failed, and is *stuck*. Until it returns nobody knows what of its
+hash range is served, so nothing of it may be used, and no other callback of it runs: one of them,
+ending late, would undo the other.
+
+Hash ranges with a running callback of a service: no two overlap. Decides whether a callback may
+start now. A bundle overlaps others only around splits and where a namespace was made again; then a
+parent that is still closing must not take with it what a child has just opened.
 """
 
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
 
-from lbcore.model.names import parse_bundle
+from lbcore.model.names import FULL_UPPER, parse_bundle
 from lbcore.ownership.changes import Instance, destination_of, source_of
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.messages import Ack, AckOutcome
@@ -402,3 +413,146 @@ def _merged(holding: Holding, failure: str, *, is_current: bool) -> Holding:
     if holding.goal is not Goal.MERGE or not is_current:
         return holding
     return settle(holding, AckOutcome.FAILED if failure else AckOutcome.MERGED, failure)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallOverdue:
+    """Event: a call has not returned in time. failure: that as a sentence."""
+
+    callback: Callback
+    bundle: str
+    version_id: int
+    failure: str
+
+
+def overdue(holding: Holding, event: CallOverdue) -> Holding:
+    """The holding once its callback has taken too long: that has failed, and is stuck.
+
+    One that nobody waits for changes nothing.
+    """
+    call = holding.running
+    failed = finish(
+        holding,
+        CallDone(
+            callback=event.callback,
+            bundle=event.bundle,
+            version_id=event.version_id,
+            failure=event.failure,
+        ),
+    )
+    return failed if failed is holding else replace(failed, stuck=call)
+
+
+def refuse_call(holding: Holding, reason: str) -> Holding:
+    """The holding whose next callback can't run, because one of its range is stuck."""
+    if holding.goal is Goal.DROP or holding.version_id == 0:
+        return replace(holding, is_settled=True)
+    return settle(holding, AckOutcome.FAILED, reason)
+
+
+def is_return_of_stuck(holding: Holding, done: CallDone) -> bool:
+    """True if the result belongs to the holding's stuck call."""
+    call = holding.stuck
+    return call is not None and (call.callback, call.version_id) == (done.callback, done.version_id)
+
+
+def come_back(holding: Holding, done: CallDone) -> Holding:
+    """The holding when its stuck call has returned after all, with what is true since.
+
+    The balancer was told of a failure and has gone on, so nothing is put to use by it: what was
+    opened so late is closed when another broker has it, or this one stops, and opened again, under
+    another version, when this one shall have it.
+    """
+    free = replace(holding, stuck=None)
+    if holding.goal in (Goal.DROP, Goal.GIVE_UP):
+        free = replace(free, is_settled=False)
+    if done.callback is Callback.OPEN:
+        token = NO_TOKEN if done.failure else done.version_id
+        return replace(free, token=token, split_into=())
+    if done.failure or holding.stuck is None or done.callback is Callback.MERGE:
+        return free
+    if done.callback is Callback.CLOSE:
+        return replace(free, token=NO_TOKEN, split_into=())
+    return replace(free, split_into=holding.stuck.children)
+
+
+Range: TypeAlias = tuple[int, int]
+"""First and last hash, both included."""
+
+Busy: TypeAlias = Mapping[str, tuple[Range, ...]]
+"""Namespace → its busy ranges, ascending."""
+
+
+class BusyRanges:
+    """Busy ranges within one step; a namespace is copied when it is changed."""
+
+    def __init__(self, busy: Busy) -> None:
+        self._before = busy
+        self._changed: dict[str, list[Range]] = {}
+
+    def freeze(self) -> Busy:
+        """The ranges as they are now; the same object when nothing has changed."""
+        if not self._changed:
+            return self._before
+        merged = {**self._before, **{n: tuple(ranges) for n, ranges in self._changed.items()}}
+        return {namespace: ranges for namespace, ranges in merged.items() if ranges}
+
+    def take(self, bundle: str) -> bool:
+        """Make a bundle's range busy; False if it overlaps a busy one. O(log n)."""
+        if not self.is_free(bundle):
+            return False
+        namespace, taken = _parse(bundle)
+        insort(self._ranges(namespace), taken)
+        return True
+
+    def is_free(self, bundle: str) -> bool:
+        """True if a bundle's range overlaps no busy one. O(log n)."""
+        namespace, wanted = _parse(bundle)
+        ranges = self._changed.get(namespace, self._before.get(namespace, ()))
+        at = bisect_left(ranges, wanted)
+        is_hit_below = at > 0 and ranges[at - 1][1] >= wanted[0]
+        is_hit_above = at < len(ranges) and ranges[at][0] <= wanted[1]
+        return not (is_hit_below or is_hit_above)
+
+    def release(self, bundle: str) -> None:
+        """Make a bundle's range free again; raises ValueError when it was not busy."""
+        namespace, taken = _parse(bundle)
+        self._ranges(namespace).remove(taken)
+
+    def _ranges(self, namespace: str) -> list[Range]:
+        if namespace not in self._changed:
+            self._changed[namespace] = list(self._before.get(namespace, ()))
+        return self._changed[namespace]
+
+
+def _parse(bundle: str) -> tuple[str, Range]:
+    namespace, lower, upper = parse_bundle(bundle)
+    return namespace, (lower, upper if upper == FULL_UPPER else upper - 1)
+
+
+class OpenRanges:
+    """Open bundles while one step changes them."""
+
+    def __init__(self, bundles: Iterable[str]) -> None:
+        self._ranges = BusyRanges({})
+        self._names: set[str] = set()
+        for bundle in bundles:
+            self.add(bundle)
+
+    def add(self, bundle: str) -> None:
+        """Note that the bundle is open. O(log n).
+
+        One that overlaps another, by mistake, is not noted.
+        """
+        if bundle not in self._names and self._ranges.take(bundle):
+            self._names.add(bundle)
+
+    def discard(self, bundle: str) -> None:
+        """The bundle is open no more, if it was. O(log n)."""
+        if bundle in self._names:
+            self._names.remove(bundle)
+            self._ranges.release(bundle)
+
+    def overlaps(self, bundle: str) -> bool:
+        """True if an open bundle, perhaps this one, shares a hash with this one. O(log n)."""
+        return not self._ranges.is_free(bundle)

@@ -2,11 +2,31 @@
 
 Field names on the wire are Pulsar's ServiceUnitStateData (4.0.8) plus ours. `balancer` writes
 records, agents and the lookup service read them.
+
+The ownership record on the compacted topic `ownership`, written and read. Decides the written form
+and whether bytes are a record; not whether the record may follow another (`ownership.resolve`). The
+driver writes records, agents and the lookup service read them. A record without a value is a
+tombstone: the bundle is gone. Source: Pulsar 4.0.8, ServiceUnitStateData (state, dstBroker,
+sourceBroker, splitServiceUnitToDestBroker, force, timestamp, versionId); the other fields are ours.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
+
+from lbcore.wire import fields
+from lbcore.wire.fields import (
+    OLDEST_SCHEMA,
+    FieldRefusal,
+    check_bundle,
+    check_bundles,
+    read_schema,
+    shown,
+)
+from lbcore.wire.format import encode
+from lbcore.wire.messages import Rejected, RejectReason
 
 
 class State(str, Enum):
@@ -66,3 +86,103 @@ class OwnershipRecord:
     decision_id: str = ""
     command_id: str = ""
     writer_epoch: int = 0
+
+
+MAX_NAME_CHARS = 4_096
+"""Records are written by one job that has checked its names; this only bounds a reader's memory."""
+
+_STATES = {state.value: state for state in State}
+_CAUSES = {cause.value: cause for cause in Cause}
+
+
+def format_record(record: OwnershipRecord) -> tuple[bytes, bytes]:
+    """Key and value of the Kafka record; equal records give equal bytes."""
+    value = {
+        "schema": OLDEST_SCHEMA,
+        "cluster": record.cluster,
+        "bundle": record.bundle,
+        "state": record.state.value,
+        "dstBroker": record.destination,
+        "dstIncarnation": record.destination_incarnation,
+        "sourceBroker": record.source,
+        "sourceIncarnation": record.source_incarnation,
+        "splitServiceUnitToDestBroker": dict(record.children),
+        "force": record.is_forced,
+        "timestamp": record.timestamp_ms,
+        "versionId": record.version_id,
+        "decisionId": record.decision_id,
+        "commandId": record.command_id,
+        "cause": record.cause.value,
+        "writerEpoch": record.writer_epoch,
+    }
+    return record_key(record.cluster, record.bundle), encode(value)
+
+
+def record_key(cluster: str, bundle: str) -> bytes:
+    """The key of a bundle's records; with a null value it is the bundle's tombstone."""
+    return f"{cluster}/{bundle}".encode()
+
+
+def parse_record(
+    key: bytes | None, value: bytes | None, loads: Callable[[str], Any] = json.loads
+) -> OwnershipRecord | Rejected | None:
+    """Return the record, None for a tombstone, or why it is neither.
+
+    Never raises on any bytes. loads: turns text into JSON values; its errors are ValueError
+    (json.loads, orjson.loads).
+    """
+    if value is None:
+        return None
+    try:
+        return _read_record(_decode(value, loads), key or b"")
+    except FieldRefusal as refusal:
+        return Rejected(reason=refusal.reason, detail=refusal.detail, raw=value)
+
+
+def _decode(value: bytes, loads: Callable[[str], Any]) -> Mapping[str, Any]:
+    try:
+        decoded = loads(value.decode())
+    except (ValueError, RecursionError) as error:
+        detail = f"the record is not JSON in UTF-8: {shown(str(error))}"
+        raise FieldRefusal(RejectReason.NOT_JSON, detail) from None
+    if type(decoded) is not dict:
+        detail = f"the record must be a JSON object, got {shown(decoded)}"
+        raise FieldRefusal(RejectReason.NOT_AN_OBJECT, detail)
+    return decoded
+
+
+def _read_record(record: Mapping[str, Any], key: bytes) -> OwnershipRecord:
+    read_schema(record)
+    cluster = fields.name(record, "cluster", MAX_NAME_CHARS)
+    bundle = fields.nonempty(record, "bundle", MAX_NAME_CHARS)
+    check_bundle(bundle)
+    if key != record_key(cluster, bundle):
+        detail = f"the key must be {shown(record_key(cluster, bundle))}, got {shown(key)}"
+        raise FieldRefusal(RejectReason.KEY_MISMATCH, detail)
+    return OwnershipRecord(
+        cluster=cluster,
+        bundle=bundle,
+        state=_STATES[fields.choice(record, "state", _STATES)],
+        version_id=fields.integer(record, "versionId", minimum=1),
+        source=_text(record, "sourceBroker"),
+        source_incarnation=_text(record, "sourceIncarnation"),
+        destination=_text(record, "dstBroker"),
+        destination_incarnation=_text(record, "dstIncarnation"),
+        children=_read_children(record),
+        is_forced=fields.flag(record, "force", default=False),
+        timestamp_ms=fields.integer(record, "timestamp", default=0),
+        cause=_CAUSES[fields.choice(record, "cause", _CAUSES, Cause.ASSIGN.value)],
+        decision_id=_text(record, "decisionId"),
+        command_id=_text(record, "commandId"),
+        writer_epoch=fields.integer(record, "writerEpoch", default=0),
+    )
+
+
+def _text(record: Mapping[str, Any], field: str) -> str:
+    return fields.text(record, field, MAX_NAME_CHARS, "")
+
+
+def _read_children(record: Mapping[str, Any]) -> Mapping[str, str]:
+    children = fields.mapping(record, "splitServiceUnitToDestBroker", {})
+    check_bundles(list(children))
+    return {child: _text(children, child) for child in children}

@@ -10,10 +10,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lbcore.plan.decision import Kind, Plan, Skip
+from lbcore.plan.decision import (
+    CandidateVerdict,
+    Columns,
+    Kind,
+    PlacementRows,
+    Plan,
+    Skip,
+    Trace,
+    TriggerRows,
+)
 from lbcore.plan.shed.common import NOBODY, TriggerStatus
 from lbcore.plan.snapshot import Floats, Ints
-from lbcore.plan.trace import CandidateVerdict, Columns, PlacementRows, Trace, TriggerRows
 
 BROKERS_MAX = 20
 TAKEN = CandidateVerdict.TAKEN.value

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from lbcore.config.tree import Config
-from lbcore.plan.decision import PlanState, Scope
+from lbcore.plan.decision import Part, PlanState, Scope
 from lbcore.plan.filter.index import CandidateIndex
 from lbcore.plan.shed.common import Selection, TooBig
 from lbcore.plan.snapshot import Bools, Floats, Ints, Snapshot
 from lbcore.plan.split.decision import SplitDecision
-from lbcore.plan.trace import Part
 
 NOBODY = -1
 

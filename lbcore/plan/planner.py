@@ -3,23 +3,308 @@
 Decides which bundles move, split and find an owner now. Called by `balancer` once a decision cycle,
 and between cycles for bundles that can't wait; by the simulator and by a dry run; pure.
 Modelled on Dicer's AlgorithmExecutor; the rules inside the phases are Pulsar 4.0.8's.
+
+The two ends of a plan: the first draft of the phases, and the final answer. It words what the
+phases decided and remembers the moves.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from lbcore.config.tree import Config
-from lbcore.plan.decision import EVERYTHING, ONLY_PLACES, Places, Plan, PlanState, Scope, Skip
-from lbcore.plan.draft import Moves
-from lbcore.plan.finish import finish, finish_moves, finish_placing, initial_draft
-from lbcore.plan.phases.adjust import adjust
+from lbcore.model.names import tenant_of
+from lbcore.plan.decision import (
+    EVERYTHING,
+    ONLY_PLACES,
+    Decision,
+    Kind,
+    Places,
+    Plan,
+    PlanState,
+    Scope,
+    Skip,
+    Trace,
+    with_moves,
+)
+from lbcore.plan.draft import Draft, Moves
+from lbcore.plan.pending import COLUMNS, EmaShifts, move_of, placed_load, unreported_rows, with_load
+from lbcore.plan.phases.adjust import adjust, shift_averages
 from lbcore.plan.phases.assign import assign
 from lbcore.plan.phases.eligible import eligible, index
 from lbcore.plan.phases.limit import limit
 from lbcore.plan.phases.shed import shed
 from lbcore.plan.phases.split import split
-from lbcore.plan.snapshot import Floats, Snapshot
+from lbcore.plan.registry import placement_name, shedding_name, shedding_strategy
+from lbcore.plan.shed.common import ShedState
+from lbcore.plan.shed.transfer_types import TransferState
+from lbcore.plan.snapshot import (
+    RATE_IN,
+    RATE_OUT,
+    THROUGHPUT_IN,
+    THROUGHPUT_OUT,
+    Floats,
+    Ints,
+    Snapshot,
+)
 from lbcore.plan.split.decision import SplitDecision
+from lbcore.plan.strategy import Destinations
+from lbcore.signals.usage import weighted_usage
+
+
+def initial_draft(
+    snapshot: Snapshot, state: PlanState, config: Config, now_ms: int, scope: Scope
+) -> Draft:
+    """The draft before the first phase."""
+    brokers = len(snapshot.brokers.names)
+    strategy = shedding_name(config.shedding.strategy)
+    return Draft(
+        reported=snapshot,
+        snapshot=snapshot,
+        state=_state_for(state, strategy),
+        config=config,
+        now_ms=now_ms,
+        scope=scope,
+        strategy=strategy,
+        usage=np.zeros(brokers),
+        is_due=np.zeros(brokers, dtype=np.bool_),
+    )
+
+
+def _state_for(state: PlanState, strategy: str) -> PlanState:
+    """Return the state for a strategy.
+
+    Another one begins with an empty state: its hits and averages mean something else.
+    """
+    if state.strategy == strategy:
+        return state
+    return replace(
+        state, strategy=strategy, shed=ShedState(), transfer=TransferState(), judged={}, own={}
+    )
+
+
+def finish(draft: Draft) -> tuple[Plan | Skip, PlanState]:
+    """The plan's answer and the state after it."""
+    state, load = _remember(draft)
+    usage = weighted_usage(with_load(draft.reported.brokers, load).percent, draft.config.signals)
+    trace = Trace(brokers=draft.snapshot.brokers.names, numbers=draft.numbers, parts=draft.parts)
+    decisions = (*_forced(draft), *_sheddings(draft, usage), *_splits(draft))
+    if decisions:
+        return Plan(decisions=decisions, skipped=draft.skipped, trace=trace), state
+    reason = draft.skipped.get("shed", "NoBundles")
+    return Skip(reason=reason, strategy=draft.strategy, skipped=draft.skipped, trace=trace), state
+
+
+def finish_placing(draft: Draft) -> tuple[Places, PlanState]:
+    """The answer and the state after it where bundles were placed and nothing else."""
+    state, _ = _remember(draft)
+    moves, bundles = draft.assignments, draft.snapshot.bundles.names
+    brokers = draft.snapshot.brokers.names
+    columns = (moves.bundle.tolist(), moves.destination.tolist())
+    found = {bundles[bundle]: brokers[at] for bundle, at in zip(*columns, strict=True)}
+    trace = Trace(brokers=brokers, numbers=draft.numbers, parts=draft.parts)
+    return Places(found={**found, **draft.children}, trace=trace), state
+
+
+def finish_moves(draft: Draft) -> tuple[Floats, Floats, PlanState]:
+    """Return usages before and after the moves, float64[n], and the state with them."""
+    state, load = _remember(draft)
+    brokers, signals = draft.reported.brokers, draft.config.signals
+    before = weighted_usage(with_load(brokers, _unreported_before(draft)).percent, signals)
+    return before, weighted_usage(with_load(brokers, load).percent, signals), state
+
+
+def _remember(draft: Draft) -> tuple[PlanState, Floats]:
+    """Return the state with this plan's moves.
+
+    The next plans count them until reports show them. And the load that no report shows once they
+    are decided, float64[n, COLUMNS].
+    """
+    moves, names, now_ms = draft.sheddings, draft.snapshot.bundles.names, draft.now_ms
+    unloaded, planned = dict(draft.state.unloaded_ms), dict(draft.state.moves)
+    left = dict(draft.state.transfer.unloaded_brokers)
+    given = draft.assignments
+    load = _unreported_before(draft) + placed_load(draft.snapshot, given.bundle, given.destination)
+    shifts: EmaShifts = {}
+    for step in _steps(draft.forced) + _steps(moves):
+        bundle, source, destination = step
+        move = move_of(draft.snapshot, draft.usage, step, now_ms)
+        planned[names[bundle]], unloaded[names[bundle]] = move, now_ms
+        left[move.source] = now_ms
+        load[source] -= move.load
+        load[destination] += move.at_destination()
+        shifts[move.source] = shifts.get(move.source, 0.0) - move.ema_points
+        taken = move.ema_points * move.destination_scale
+        shifts[move.destination] = shifts.get(move.destination, 0.0) + taken
+    touched = {*given.destination.tolist()}
+    for some in (draft.forced, moves):
+        touched.update(some.source.tolist(), some.destination.tolist())
+    state = replace(
+        draft.state,
+        moves={name: planned[name] for name in sorted(planned)},
+        unseen=unreported_rows(
+            load, draft.state.unseen, draft.reported.brokers, dict.fromkeys(touched, now_ms)
+        ),
+        unloaded_ms=unloaded,
+        gave_ms=_roles(draft, draft.state.gave_ms, moves.source),
+        took_ms=_roles(draft, draft.state.took_ms, moves.destination),
+        hourly=with_moves(draft.state.hourly, _tenants(draft, moves), now_ms),
+        transfer=replace(draft.state.transfer, unloaded_brokers=left),
+    )
+    return shift_averages(state, shifts) if draft.config.shedding.adjust_load else state, load
+
+
+def _roles(draft: Draft, before: Mapping[str, int], brokers: Ints) -> dict[str, int]:
+    """Return the times brokers last had a role, within the cool-down.
+
+    brokers: those that have it now.
+    """
+    after_ms, names = draft.now_ms - draft.config.shedding.role_cool_down_ms, draft.snapshot.brokers
+    kept = {name: at_ms for name, at_ms in before.items() if at_ms > after_ms}
+    return kept | {names.names[at]: draft.now_ms for at in brokers.tolist() if at >= 0}
+
+
+def _tenants(draft: Draft, moves: Moves) -> list[str]:
+    """The tenant of each move."""
+    bundles = draft.snapshot.bundles
+    return [tenant_of(bundles.namespaces[at]) for at in bundles.namespace[moves.bundle].tolist()]
+
+
+def _steps(moves: Moves) -> list[tuple[int, int, int]]:
+    """(bundle, source, destination) of each move."""
+    columns = (moves.bundle.tolist(), moves.source.tolist(), moves.destination.tolist())
+    return list(zip(*columns, strict=True))
+
+
+def _unreported_before(draft: Draft) -> Floats:
+    """Return the unseen load at the start of the plan, float64[n, COLUMNS]."""
+    names = draft.reported.brokers.names
+    nothing = np.zeros(COLUMNS)
+    known = draft.state.unseen
+    lines = [known[name].load if name in known else nothing for name in names]
+    return np.array(lines, dtype=np.float64).reshape(len(names), COLUMNS)
+
+
+def _forced(draft: Draft) -> list[Decision]:
+    """Moves that operators want: to the bundle's pin, or away from a draining broker."""
+    bundles, brokers = draft.snapshot.bundles.names, draft.snapshot.brokers
+    decisions = []
+    for bundle, source, destination in _steps(draft.forced):
+        is_drain = bool(brokers.is_draining[source])
+        decisions.append(
+            Decision(
+                kind=Kind.DRAIN if is_drain else Kind.TRANSFER,
+                strategy=placement_name(draft.config.placement.strategy),
+                reason="Draining" if is_drain else "Pinned",
+                bundle=bundles[bundle],
+                source=brokers.names[source],
+                destination=brokers.names[destination],
+            )
+        )
+    return decisions
+
+
+def _sheddings(draft: Draft, usage: Floats) -> list[Decision]:
+    """Return the strategy's moves.
+
+    usage: float64[n], expected when all of the plan is carried out.
+    """
+    moves, bundles = draft.sheddings, draft.snapshot.bundles.names
+    brokers, strategy = draft.snapshot.brokers.names, draft.strategy
+    record = shedding_strategy(draft.config)
+    shared = {
+        name.removeprefix("shed."): value
+        for name, value in draft.numbers.items()
+        if name.startswith("shed.")
+    }
+    code = {"code": record.code} if record.code else {}
+    inputs = [{**shared, **code, **selection.numbers} for selection in draft.selections]
+    columns = (moves.bundle, moves.source, moves.destination, moves.origin)
+    is_plain = record.destinations(draft.config) == Destinations.UNSAID
+    return [
+        Decision(
+            kind=Kind.UNLOAD if is_plain else Kind.TRANSFER,
+            strategy=strategy,
+            reason=draft.selections[origin].reason,
+            bundle=bundles[bundle],
+            source=brokers[source],
+            destination="" if is_plain else brokers[destination],
+            expected=brokers[destination] if is_plain and destination >= 0 else "",
+            inputs={
+                **_scores(
+                    inputs[origin], brokers, draft.selections[origin].destination, destination
+                ),
+                **_effect(draft, usage, bundle, source, destination),
+            },
+        )
+        for bundle, source, destination, origin in zip(
+            *(column.tolist() for column in columns), strict=True
+        )
+    ]
+
+
+def _scores(
+    numbers: Mapping[str, Any], brokers: Sequence[str], partner: int, destination: int
+) -> dict[str, Any]:
+    """Return the numbers of a selection, and the compared broker's name.
+
+    The strategy's partner and the destination differ where a filter forbids the partner.
+    """
+    found = dict(numbers)
+    if partner >= 0 and "score_of_destination" in found:
+        found |= {"partner": brokers[partner], "score_of_partner": found["score_of_destination"]}
+        if partner != destination:
+            del found["score_of_destination"]
+    return found
+
+
+def _effect(
+    draft: Draft, usage: Floats, bundle: int, source: int, destination: int
+) -> dict[str, float]:
+    """Return the bundle's traffic and the usages expected after all of the moves.
+
+    All moves of the plan; usage 1.0 = 100 %.
+    """
+    traffic = draft.snapshot.bundles.short[bundle].tolist()
+    found = {
+        "msg_rate": traffic[RATE_IN] + traffic[RATE_OUT],
+        "throughput": traffic[THROUGHPUT_IN] + traffic[THROUGHPUT_OUT],
+        "source_usage": float(draft.usage[source]),
+        "source_usage_expected": float(usage[source]),
+    }
+    if destination < 0:
+        return found
+    return {
+        **found,
+        "destination_usage": float(draft.usage[destination]),
+        "destination_usage_expected": float(usage[destination]),
+    }
+
+
+def _splits(draft: Draft) -> list[Decision]:
+    return [
+        Decision(
+            kind=Kind.SPLIT,
+            strategy=found.algorithm.value,
+            reason=found.reason.value,
+            bundle=found.name,
+            source=found.broker,
+            inputs={
+                "hits": found.hits,
+                "hits_needed": draft.config.splitting.hit_count_threshold + 1,
+                "excess": found.excess,
+                "topics": int(draft.snapshot.bundles.topics[found.bundle]),
+                "sessions": int(draft.snapshot.bundles.sessions[found.bundle]),
+                "children": list(found.children),
+            },
+            split=found,
+            children={child: draft.children.get(child, "") for child in found.children},
+        )
+        for found in draft.splits
+    ]
+
 
 PHASES = (
     adjust,  #   reported load → adjusted load; whose observations are fresh

@@ -3,6 +3,12 @@
 The order of the rows decides ties. Built by `balancer` (name order) and by tests (the case's
 order); read by every phase of the plan. Brokers are referred to by their index in `BrokerTable`,
 bundles by their index in `BundleTable`; -1 is "none".
+
+A strategy of your own is `def decide(snapshot, state, config, now_ms) -> tuple[Proposal, state]`.
+snapshot: read-only, of the brokers that take part in balancing, with moves that reports don't show
+yet; `snapshot.bundles.can_move` tells which bundles may move now. state: the state returned the
+last time, plain JSON, {} at first. now_ms: the only time to use. Equal arguments must give equal
+answers: the balancer asks twice and compares.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -213,3 +219,28 @@ class Snapshot:
     in_flight: int = 0
     split_algorithms: Mapping[str, str] = field(default_factory=dict)
     merging: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposedMove:
+    """A bundle that shall leave its broker.
+
+    bundle: its full name. destination: a broker's name, "" = placement decides. numbers: what
+    decided, by name, finite; they stand in the decision's inputs.
+    """
+
+    bundle: str
+    destination: str = ""
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """Moves proposed for a cycle, most important first; none = a skip.
+
+    The limits (`shedding.max_moves_*`), cool-downs, pins and filters apply as for every strategy.
+    numbers: of the whole cycle, by name, finite.
+    """
+
+    moves: tuple[ProposedMove, ...] = ()
+    numbers: Mapping[str, float] = field(default_factory=dict)

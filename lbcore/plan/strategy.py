@@ -1,16 +1,25 @@
 """Common fields of a strategy's record, for shedding and placement.
 
-The records are in `plan.shed.registry` and `plan.place.registry`. Code that lists, checks, draws or
+The records are in `plan.registry` and `plan.registry`. Code that lists, checks, draws or
 runs strategies reads them there.
+
+The record of a shedding strategy and its inputs: the contract of the phase. A strategy of Pulsar's
+modular manager is a function of the view, its state and the configuration, which `modular` makes a
+`Run` of.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TypeAlias
 
-from lbcore.config.findings import StrategyCheck
+from lbcore.config.placement import LEAST_LONG_TERM_MESSAGE_RATE
 from lbcore.config.setting import Entry
-from lbcore.config.tree import SETTINGS
+from lbcore.config.tree import SETTINGS, Config
+from lbcore.config.values import StrategyCheck
 from lbcore.model.resources import RESOURCES
+from lbcore.plan.decision import PlanState
+from lbcore.plan.shed.common import Shed, ShedState, ShedView, TriggerStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,3 +58,111 @@ WEIGHTS = keys("signals", *(one.weight for one in RESOURCES if one.is_local and 
 
 SCORE_WEIGHTS = keys("signals", *(one.weight for one in RESOURCES if one.weight))
 """The settings behind the extensible score, which has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShedCycle:
+    """Input of a strategy.
+
+    view: brokers that take part; everyone: also those that drain.
+    """
+
+    view: ShedView
+    state: PlanState
+    config: Config
+    now_ms: int
+    everyone: Collection[str] = ()
+
+
+class Destinations(Enum):
+    """Treatment of the destinations that a strategy names.
+
+    OPEN: placement decides. KEPT: kept unless a filter forbids it. SETTLED: the strategy has asked
+    the filters itself. UNSAID: bundles are unloaded without a destination, and the broker that is
+    asked first gets them.
+    """
+
+    OPEN = "open"
+    KEPT = "kept"
+    SETTLED = "settled"
+    UNSAID = "unsaid"
+
+
+class Grouping(Enum):
+    """Mode of running a strategy: by group (`plan.groups`) or over the whole cluster.
+
+    IF_SET: by group unless `shedding.is_pulsar_exact`.
+    """
+
+    NEVER = "never"
+    IF_SET = "if_set"
+    ALWAYS = "always"
+
+
+Run: TypeAlias = Callable[[ShedCycle], tuple[Shed, PlanState]]
+Rule: TypeAlias = Callable[[ShedView, ShedState, Config], Shed]
+
+
+def placement_decides(_config: Config) -> Destinations:
+    """Of strategies that only say what leaves."""
+    return Destinations.OPEN
+
+
+def acts_at_once(_config: Config) -> tuple[int, int]:
+    """Of strategies that count nothing: one observation suffices."""
+    return 1, 1
+
+
+def multi_hits(config: Config) -> tuple[int, int]:
+    """Return the hits that two-threshold counters need; one without `multi_hit`."""
+    shedding = config.shedding
+    if not shedding.multi_hit:
+        return acts_at_once(config)
+    return shedding.multi_hit_low_hits, shedding.multi_hit_high_hits
+
+
+def ten_points(_config: Config) -> float:
+    """Of strategies without a distance from the mean of their own."""
+    return 10.0
+
+
+def forgets_nothing(state: ShedState, _active: Collection[str]) -> ShedState:
+    """The state as it is."""
+    return state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shedding(Strategy):
+    """A shedding strategy.
+
+    run: the cycle → its answer and the state after it. observe: a cycle in which it may not shed,
+    because its next round isn't due → the state after it; None: it doesn't look. trigger: the cycle
+    with the state after it and the answer → how near each broker is. hits_needed: low and high, in
+    a row. hot_points: how far above the mean of its group a broker is shown as hot. forget: what is
+    left of its state when only these brokers are active. prices_moves: a move soon after another
+    costs it more, so the grace period forbids none. usual_placement: taken beside it when nothing
+    else is said. learn: the state with what reports of all brokers tell, before group by group is
+    asked. grouping: when it judges brokers within their group.
+    """
+
+    run: Run
+    trigger: Callable[[ShedCycle, Shed], TriggerStatus]
+    observe: Callable[[ShedCycle], PlanState] | None = None
+    hits_needed: Callable[[Config], tuple[int, int]] = acts_at_once
+    hot_points: Callable[[Config], float] = ten_points
+    destinations: Callable[[Config], Destinations] = placement_decides
+    forget: Callable[[ShedState, Collection[str]], ShedState] = forgets_nothing
+    prices_moves: bool = False
+    usual_placement: str = LEAST_LONG_TERM_MESSAGE_RATE
+    learn: Callable[[ShedCycle], PlanState] | None = None
+    grouping: Grouping = Grouping.NEVER
+
+
+def modular(rule: Rule) -> Run:
+    """A rule that remembers hits, averages and destinations as a run."""
+
+    def run(cycle: ShedCycle) -> tuple[Shed, PlanState]:
+        answer = rule(cycle.view, cycle.state.shed, cycle.config)
+        return answer, replace(cycle.state, shed=answer.state)
+
+    return run

@@ -7,7 +7,7 @@ names too. Source: Pulsar 4.0.8, ClusterDataImpl, TenantInfoImpl, TenantsBase, B
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lbcore.pulsar.errors import (
+from lbcore.pulsar.names import (
     BAD_REQUEST,
     FORBIDDEN,
     NOT_FOUND,

@@ -8,15 +8,14 @@ BrokerService.getDynamicConfiguration, ServiceConfiguration.
 from collections.abc import Mapping
 from typing import Any
 
-from lbcore.config.filters import MODULAR
+from lbcore.config.placement import MODULAR, java_class, needs_extensions
 from lbcore.config.pulsar_keys import AT_START, CLASSES, named_by, resolve_changes
 from lbcore.config.setting import Entry
-from lbcore.config.strategies import java_class, needs_extensions
 from lbcore.config.tree import SETTINGS, SHARED_SECTIONS, Config, changed, value_of
 from lbcore.config.values import ConfigError, Problem
 from lbcore.plan.registry import find_shedding, placement_strategy
-from lbcore.pulsar.errors import PRECONDITION_FAILED, PulsarError
-from lbcore.validation.dynamic import in_force
+from lbcore.pulsar.names import PRECONDITION_FAILED, PulsarError
+from lbcore.validation.check import in_force
 
 _SHEDDING, _PLACEMENT = "shedding.strategy", "placement.strategy"
 _PIPELINE = "filters.pipeline"

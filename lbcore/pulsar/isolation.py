@@ -14,7 +14,7 @@ from lbcore.plan.filter.policies import (
     IsolationPolicy,
     matches_any,
 )
-from lbcore.pulsar.errors import BAD_REQUEST, NOT_FOUND, PulsarError
+from lbcore.pulsar.names import BAD_REQUEST, NOT_FOUND, PulsarError
 from lbcore.wire.kinds.balancing_commands import SetIsolationPolicy
 
 PRIMARY = "primary"

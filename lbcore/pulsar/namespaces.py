@@ -12,10 +12,14 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any
 
-from lbcore.model.bundles import InvalidRangeError, explicit_boundaries, parse_range_leniently
-from lbcore.model.hashing import HashFunction
+from lbcore.model.bundles import (
+    HashFunction,
+    InvalidRangeError,
+    explicit_boundaries,
+    parse_range_leniently,
+)
 from lbcore.model.names import FULL_LOWER, FULL_UPPER, format_bundle
-from lbcore.pulsar.errors import BAD_REQUEST, CONFLICT, PRECONDITION_FAILED, PulsarError
+from lbcore.pulsar.names import BAD_REQUEST, CONFLICT, PRECONDITION_FAILED, PulsarError
 from lbcore.route.bundles import BundleRoute
 from lbcore.wire.kinds.namespace_commands import MAX_BUNDLES, CreateNamespace
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lbcore.config.splitting import SPECIFIED_POSITIONS
-from lbcore.pulsar.errors import (
+from lbcore.pulsar.names import (
     BAD_REQUEST,
     NOT_FOUND,
     PRECONDITION_FAILED,

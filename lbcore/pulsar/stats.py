@@ -11,7 +11,7 @@ from typing import Any
 
 from lbcore.model.names import Domain
 from lbcore.model.resources import RESOURCES, WIRE_NAMES, complete, local_max
-from lbcore.pulsar.errors import (
+from lbcore.pulsar.names import (
     CONFLICT,
     NOT_ACCEPTABLE,
     SERVER_ERROR,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lbcore.model.hashing import HashFunction
+from lbcore.model.bundles import HashFunction
 from lbcore.model.names import Domain, InvalidNameError, locate_topic
 from lbcore.route.bundles import BundleRoute, NamespaceRoutes, unborn
 from lbcore.route.snapshot import DIGESTS, Digest, LookupSnapshot

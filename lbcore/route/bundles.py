@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from operator import attrgetter
 
-from lbcore.model.hashing import HashFunction
+from lbcore.model.bundles import HashFunction
 from lbcore.model.names import FULL_LOWER, FULL_UPPER, format_bundle, format_range
 from lbcore.ownership.records import State
 from lbcore.ownership.states import RESHAPING

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from heapq import merge
 from itertools import chain
 
-from lbcore.model.hashing import HashFunction
+from lbcore.model.bundles import HashFunction
 from lbcore.model.names import (
     FULL_UPPER,
     Domain,

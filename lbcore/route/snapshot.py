@@ -15,7 +15,7 @@ from zlib import crc32
 
 import mmh3
 
-from lbcore.model.hashing import HashFunction
+from lbcore.model.bundles import HashFunction
 from lbcore.model.names import Domain, locate_topic
 from lbcore.route.addresses import BrokerAddress
 from lbcore.route.bundles import BundleRoute, NamespaceRoutes, Unsound, unborn
@@ -27,7 +27,7 @@ DIGESTS: Mapping[HashFunction, Digest] = {
     HashFunction.CRC32: crc32,
     HashFunction.MURMUR3_32: mmh3.mmh3_32_uintdigest,
 }
-"""The functions of `lbcore.model.hashing` on bytes, without a call in between."""
+"""The functions of `lbcore.model.bundles` on bytes, without a call in between."""
 
 
 class LookupOutcome(str, Enum):

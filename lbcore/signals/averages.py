@@ -7,6 +7,8 @@ inheritance at splits and merges is ours.
 An average is the plain mean until it has as many samples as its horizon, then an exponential one;
 the first sample replaces any default. Worked, horizon 3, samples 10, 20, 30, 40: averages 10, 15,
 20, 26.666666666666668.
+
+Exponential averages, one step a report. Source: Pulsar 4.0.8 BrokerLoadData and ThresholdShedder.
 """
 
 from dataclasses import dataclass
@@ -14,6 +16,20 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+
+
+def ema_step(history: Floats, sample: Floats, history_weight: Floats | float) -> Floats:
+    """Return history_weight × history + (1 − history_weight) × sample, any shapes.
+
+    Both have the same shape.
+    """
+    result: Floats = history * history_weight + (1 - history_weight) * sample
+    return result
+
 
 T = TypeVar("T", bound=np.generic)
 
@@ -24,9 +40,6 @@ def with_rows(values: NDArray[T], rows: NDArray[np.int64], new: NDArray[T]) -> N
     result[rows] = new
     return result
 
-
-Floats: TypeAlias = NDArray[np.float64]
-Ints: TypeAlias = NDArray[np.int64]
 
 SHORT_SAMPLES = 10
 LONG_SAMPLES = 1_000

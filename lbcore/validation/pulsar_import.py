@@ -8,24 +8,26 @@ Source: Pulsar 4.0.8, 4.2.4 and 5.0.0-M1, ServiceConfiguration and both load man
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from lbcore.config.filters import EXTENSIBLE, MODULAR
-from lbcore.config.java_values import is_blank, trim
-from lbcore.config.pulsar_keys import (
-    WITHOUT_EFFECT,
-    WITHOUT_EFFECT_IN_MODULAR,
-    WithoutEffect,
-    from_pulsar_keys,
-    is_about_balancing,
-)
-from lbcore.config.shedding import RULES_4_0, RULES_4_2
-from lbcore.config.strategies import (
+from lbcore.config.placement import (
+    EXTENSIBLE,
     LOAD_MANAGERS,
+    MODULAR,
     PLACEMENT,
     SHEDDING,
     TRANSFER,
     java_class,
     short_name,
 )
+from lbcore.config.pulsar_keys import (
+    WITHOUT_EFFECT,
+    WITHOUT_EFFECT_IN_MODULAR,
+    WithoutEffect,
+    from_pulsar_keys,
+    is_about_balancing,
+    is_blank,
+    trim,
+)
+from lbcore.config.shedding import RULES_4_0, RULES_4_2
 from lbcore.config.tree import SETTINGS, Config, changed
 from lbcore.config.values import Problem, shown_value
 from lbcore.plan.registry import PLACEMENT_STRATEGIES, SHEDDING_STRATEGIES

@@ -11,15 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from lbcore.model.names import nearest
-from lbcore.wire.arguments import read_arguments, written_arguments
+from lbcore.wire.arguments import CommandArguments, read_arguments, written_arguments
 from lbcore.wire.fields import FieldRefusal, shown
-from lbcore.wire.kinds.balancing_commands import BALANCING_COMMANDS
-from lbcore.wire.kinds.broker_commands import BROKER_COMMANDS
+from lbcore.wire.kinds.balancing_commands import BALANCING_COMMANDS, BROKER_COMMANDS
 from lbcore.wire.kinds.bundle_commands import BUNDLE_COMMANDS
-from lbcore.wire.kinds.command_about import CommandArguments
 from lbcore.wire.kinds.mirror_commands import MIRROR_COMMANDS
-from lbcore.wire.kinds.namespace_commands import NAMESPACE_COMMANDS
-from lbcore.wire.kinds.record_commands import RECORD_COMMANDS
+from lbcore.wire.kinds.namespace_commands import NAMESPACE_COMMANDS, RECORD_COMMANDS
 from lbcore.wire.messages import RejectReason
 
 _DECLARED = (

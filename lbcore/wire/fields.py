@@ -3,21 +3,93 @@
 Decides what counts as text, a whole number, a number, a flag and a column; not which fields a
 message has. A Refusal is raised here and caught in one place, `parse`, which makes it a value. A
 whole number may be written 3 or 3.0, as JSON Schema has it, and true is no number.
+
+Rules of a parser: served clusters, JSON decoder, and maximum sizes. `parse` interprets it. The
+limits are declared as settings in `lbcore.config.pipeline`. Only those that a parser needs are
+listed here, because wire and config don't import each other.
+
+Header of every message: schema, cluster, and for reports the envelope. Decides whether the envelope
+is whole and agrees with the message's key; not what follows it.
 """
 
+import json
 import math
 import re
 import reprlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, compress
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from lbcore.model.names import InvalidNameError, parse_bundle
-from lbcore.wire.messages import BUNDLE_COLUMNS, TRAFFIC, Floats, RejectReason
-from lbcore.wire.rules import MAX_COUNT, MAX_INT64, MAX_NUMBER, MIN_TRAFFIC
+from lbcore.wire.messages import BUNDLE_COLUMNS, TRAFFIC, Envelope, Floats, RejectReason
+
+SCHEMA = 1
+"""The schema that `format` writes; `parse` reads this one and, from 2 on, the one before it."""
+
+OLDEST_SCHEMA = max(1, SCHEMA - 1)
+"""The oldest schema that is read. Ownership records are written in it: the job is upgraded before
+the agents, which must understand it until they are. So are ticks: a standby of a newer version
+sends them to the job that it waits for."""
+
+MAX_INT64 = 2**63 - 1
+MAX_COUNT = 2**53
+MAX_NUMBER = 1e18
+MIN_TRAFFIC = 1e-9
+"""Traffic below it is none: it is less than a message in 30 years, and what is divided by it
+overflows."""
+MIN_POSITIVE_LIMIT = 1e-9
+"""Below it, usage / limit could leave single precision, in which Pulsar computes percentages."""
+
+
+class Limits(Protocol):
+    """Largest sizes of a message; they are settings of `config.pipeline.Wire`."""
+
+    @property
+    def max_message_bytes(self) -> int:
+        """Longest value, bytes."""
+        ...
+
+    @property
+    def max_bundles_per_message(self) -> int:
+        """Most bundles in one part of a bundle-load, and most acks in one message."""
+        ...
+
+    @property
+    def max_topics_per_message(self) -> int:
+        """Most topics in one topic-load."""
+        ...
+
+    @property
+    def max_parts(self) -> int:
+        """Most parts of one bundle-load."""
+        ...
+
+    @property
+    def max_name_chars(self) -> int:
+        """Longest name of a cluster, broker, bundle, topic or command, characters."""
+        ...
+
+    @property
+    def max_text_chars(self) -> int:
+        """Longest other text (URLs, reasons), characters."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParseRules:
+    """Rules that `parse` interprets.
+
+    loads: turns text into JSON values; its errors are ValueError (json.loads, orjson.loads).
+    """
+
+    clusters: frozenset[str]
+    limits: Limits
+    loads: Callable[[str], Any] = json.loads
+
 
 COUNT_COLUMNS = frozenset(BUNDLE_COLUMNS) - frozenset(TRAFFIC)
 """The columns of a table that hold whole numbers."""
@@ -293,3 +365,55 @@ def _check_slowly(name: str) -> None:
         parse_bundle(name)
     except InvalidNameError as error:
         raise FieldRefusal(RejectReason.MALFORMED_BUNDLE, str(error)) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """Context of a reader besides the message's fields: its key, cluster and limits."""
+
+    key: str
+    cluster: str
+    limits: Limits
+
+
+def read_schema(message: Mapping[str, Any]) -> None:
+    """Refuse a message of a schema that is neither SCHEMA nor the one before it."""
+    schema = integer(message, "schema")
+    if not OLDEST_SCHEMA <= schema <= SCHEMA:
+        detail = (
+            f"schema {shown(schema)} can't be read, only {OLDEST_SCHEMA} to {SCHEMA} can;"
+            " upgrade the job before its agents"
+        )
+        raise FieldRefusal(RejectReason.UNKNOWN_SCHEMA, detail)
+
+
+def read_cluster(message: Mapping[str, Any], rules: ParseRules) -> str:
+    """The message's cluster, one of those that this job serves."""
+    cluster = name(message, "cluster", rules.limits.max_name_chars)
+    if cluster not in rules.clusters:
+        detail = (
+            f"cluster {shown(cluster)} is not served here, {sorted(rules.clusters)} are;"
+            " add it to pipeline.clusters, or correct the sender"
+        )
+        raise FieldRefusal(RejectReason.UNKNOWN_CLUSTER, detail)
+    return cluster
+
+
+def read_envelope(message: Mapping[str, Any], context: Context) -> Envelope:
+    """The envelope of a report."""
+    limits = context.limits
+    return Envelope(
+        cluster=context.cluster,
+        broker=name(message, "broker", limits.max_name_chars),
+        incarnation=nonempty(message, "incarnation", limits.max_name_chars),
+        seq=integer(message, "seq"),
+        reported_at_ms=integer(message, "reportedAt"),
+    )
+
+
+def check_key(context: Context, *parts: str) -> None:
+    """Refuse a message whose key is not the cluster and parts, joined by slashes."""
+    expected = "/".join((context.cluster, *parts))
+    if context.key != expected:
+        detail = f"the key must be {shown(expected)} as the value says, got {shown(context.key)}"
+        raise FieldRefusal(RejectReason.KEY_MISMATCH, detail)

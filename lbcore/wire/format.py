@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from lbcore.model.resources import WIRE_NAMES
-from lbcore.wire.broker_load import OFFERED, TICK_KEY
+from lbcore.wire.fields import OLDEST_SCHEMA, SCHEMA
+from lbcore.wire.loads import OFFERED, TICK_KEY
 from lbcore.wire.messages import (
     BUNDLE_COLUMNS,
     NOT_REPORTED,
@@ -30,7 +31,6 @@ from lbcore.wire.messages import (
     Topic,
     TopicLoad,
 )
-from lbcore.wire.rules import OLDEST_SCHEMA, SCHEMA
 
 Written = tuple[Topic, bytes, bytes]
 Fields = Mapping[str, Any]

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 from lbcore.model.names import is_monitoring_namespace
 from lbcore.model.resources import WIRE_NAMES
 from lbcore.wire import fields
-from lbcore.wire.broker_load import COUNTS, OFFERED, URLS, VERSIONS, check_field, read_load
-from lbcore.wire.fields import FieldRefusal, check_bundle, check_bundles, shown
+from lbcore.wire.fields import MAX_INT64, FieldRefusal, check_bundle, check_bundles, shown
+from lbcore.wire.loads import COUNTS, OFFERED, URLS, VERSIONS, check_field, read_load
 from lbcore.wire.messages import (
     BUNDLE_COLUMNS,
     TRAFFIC,
@@ -29,7 +29,6 @@ from lbcore.wire.messages import (
     Rejected,
     RejectReason,
 )
-from lbcore.wire.rules import MAX_INT64
 
 MAX_REPORT_BYTES = 64 * 1_048_576
 MAX_CHARS = 4_096

@@ -8,11 +8,11 @@ from lbcore.model.bundles import (
     InvalidRangeError,
     NamespaceBundles,
     UncoveredHashError,
+    crc32,
     decode_boundary,
     even_boundaries,
     parse_range_leniently,
 )
-from lbcore.model.hashing import crc32
 from lbcore.model.names import (
     FULL_UPPER,
     InvalidNameError,

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from lbcore.config.signals import SignalsConfig
-from lbcore.signals.broker_score import (
+from lbcore.signals.usage import (
     BrokerReports,
     BrokerScores,
     cleared_scores,
     observe_reports,
+    resource_percent,
 )
-from lbcore.signals.usage import resource_percent
 from tests.conformance.runner import Case
 from tests.conformance.view import TRAFFIC, numbers, resources
 

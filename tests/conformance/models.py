@@ -10,18 +10,19 @@ from numpy.typing import NDArray
 from lbcore.config.shedding import TransferConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.signals.averages import DEFAULT_TRAFFIC, average_step
-from lbcore.signals.broker_score import (
-    BrokerReports,
-    BrokerScores,
-    cleared_scores,
-    observe_reports,
-)
 from lbcore.signals.ordering import (
     has_throughput,
     stats_order,
     top_bundles,
 )
-from lbcore.signals.usage import resource_percent, weighted_usage
+from lbcore.signals.usage import (
+    BrokerReports,
+    BrokerScores,
+    cleared_scores,
+    observe_reports,
+    resource_percent,
+    weighted_usage,
+)
 from tests.conformance.reference.load_models import (
     average_order,
     broker_sums,

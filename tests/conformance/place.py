@@ -7,7 +7,7 @@ import numpy as np
 
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.signals import SignalsConfig
-from lbcore.plan.place.round_robin import RoundRobinState
+from lbcore.plan.place.request import RoundRobinState
 from lbcore.plan.place.rules import MessageRates, below_average, smooth_usage
 from lbcore.plan.snapshot import Floats, Ints
 from lbcore.signals.usage import resource_percent, weighted_usage

@@ -12,8 +12,8 @@ from lbcore.config.signals import SignalsConfig
 from lbcore.plan.decision import PlanState
 from lbcore.plan.registry import SHEDDING_STRATEGIES, shedding_name
 from lbcore.plan.shed.common import Shed, ShedState, ShedView, owner_index
-from lbcore.plan.shed.strategy import ShedCycle
 from lbcore.plan.snapshot import BrokerTable, BundleTable, Snapshot
+from lbcore.plan.strategy import ShedCycle
 from lbcore.signals.averages import LONG_SAMPLES
 from lbcore.signals.usage import resource_percent, weighted_usage
 from tests.conformance.reference.pulsar_section import section_from_pulsar

@@ -10,8 +10,8 @@ from lbcore.model.bundles import (
     FULL_RANGE,
     BundleRange,
     InvalidRangeError,
+    crc32,
 )
-from lbcore.model.hashing import crc32
 from lbcore.model.names import format_bundle
 from lbcore.plan.split.algorithms import (
     MissingPositionsError,

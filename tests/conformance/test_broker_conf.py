@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lbcore.config.filters import FilterConfig
-from lbcore.config.java_values import parse_properties
-from lbcore.config.placement import PlacementConfig
-from lbcore.config.pulsar_keys import from_pulsar_keys, resolve_changes
+from lbcore.config.placement import FilterConfig, PlacementConfig
+from lbcore.config.pulsar_keys import from_pulsar_keys, parse_properties, resolve_changes
 from lbcore.config.shedding import SheddingConfig, TransferConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting

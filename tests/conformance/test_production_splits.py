@@ -15,8 +15,8 @@ import pytest
 
 from lbcore.config.splitting import Splitting
 from lbcore.model.names import split_bundle_name
+from lbcore.plan.phases.split import decide_splits, find_overloaded
 from lbcore.plan.snapshot import BundleTable, nothing_known
-from lbcore.plan.split.decide import decide_splits, find_overloaded
 from lbcore.plan.split.decision import LIMIT_REASONS, SplitReason, SplitState
 from tests.conformance.reference.extensible_split import limit_reason
 from tests.conformance.reference.pulsar_section import section_from_pulsar

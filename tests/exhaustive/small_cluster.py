@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lbcore.agent.agent import AgentMachine
-from lbcore.agent.lease import EndConfirmed, ReportConfirmed
 from lbcore.agent.reporting import Identity, LoadRead
-from lbcore.agent.state import AgentState, ReadLoad, RecordRead, Send
+from lbcore.agent.state import AgentState, EndConfirmed, ReadLoad, RecordRead, ReportConfirmed, Send
 from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.balancer.rebuild import record_from_row
 from lbcore.balancer.state.batch_context import BalancerState
@@ -27,10 +26,9 @@ from lbcore.config.tree import Config
 from lbcore.model.bundles import Bundle
 from lbcore.model.resources import COUNT, complete
 from lbcore.ownership.holding import Call, Callback, CallDone
-from lbcore.ownership.records import OwnershipRecord
-from lbcore.ownership.wire_record import format_record
+from lbcore.ownership.records import OwnershipRecord, format_record
 from lbcore.scorer.group_update import pack_update, unpack_update
-from lbcore.scorer.scoring import make_scorer
+from lbcore.scorer.scorer import make_scorer
 from lbcore.scorer.tracks import RawMessage
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command, Message, Position, Tick, Topic

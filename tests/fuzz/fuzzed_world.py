@@ -30,8 +30,7 @@ from lbcore.balancer.state.effects import (
 )
 from lbcore.config.tree import Config
 from lbcore.machine import Step
-from lbcore.model.bundles import Bundle
-from lbcore.model.hashing import HashFunction
+from lbcore.model.bundles import Bundle, HashFunction
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.route.bundles import BundleRoute
 from lbcore.route.snapshot import LookupSnapshot

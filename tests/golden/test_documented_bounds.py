@@ -16,7 +16,7 @@ from lbcore.config.placement import PlacementConfig
 from lbcore.config.pulsar_keys import from_pulsar_keys
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.tree import Config
-from lbcore.sim.load.noise import RandomStream
+from lbcore.sim.load.load import RandomStream
 from tests.support.values.clusters import Sections
 from tests.support.worlds.closed_loop import Loop, loop_of
 

@@ -16,7 +16,7 @@ from lbcore.config.shedding import IdealLoadConfig, SheddingConfig
 from lbcore.config.tree import Config
 from lbcore.plan.shed.avg import shed_avg
 from lbcore.plan.shed.common import ShedState
-from lbcore.signals.ema import ema_step
+from lbcore.signals.averages import ema_step
 from tests.conftest import Golden
 from tests.support.values.clusters import Sections, cluster_of, shed_view
 from tests.support.worlds.closed_loop import Loop, loop_of, run_minutes

@@ -31,7 +31,7 @@ TABLES = ("""
 def make_next_version(folder: Path) -> Path:
     """Messages and the balancer's state have a schema more, and a table has a new column."""
     root = _copy(folder)
-    _change(root / "lbcore/wire/rules.py", r"(?m)^SCHEMA = (\d+)$", _one_more("SCHEMA"))
+    _change(root / "lbcore/wire/fields.py", r"(?m)^SCHEMA = (\d+)$", _one_more("SCHEMA"))
     balancer = root / "lbcore/balancer/balancer.py"
     _change(balancer, r"(?m)^STATE_SCHEMA = (\d+)$", _one_more("STATE_SCHEMA"))
     _change(root / "lbcore/model/tables.py", r"\nTABLES = \(", lambda _: _NEW_COLUMN)

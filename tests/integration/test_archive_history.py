@@ -18,8 +18,7 @@ from deltalake import DeltaTable
 from jobs.adapters.delta.table_upkeep import DAY_MS
 from jobs.adapters.delta.tables import table_path
 from jobs.verbs.sql import spark_statements
-from lbcore.model.archives import ARCHIVES
-from lbcore.model.tables import OWNERSHIP_EVENTS
+from lbcore.model.tables import ARCHIVES, OWNERSHIP_EVENTS
 from tests.support.tables.small_batches import AgedHistory, day
 from tests.support.tables.spark_sql import SparkSql
 

@@ -12,9 +12,9 @@ import pytest
 
 from jobs.adapters.delta.table_tail import ReloadReason
 from jobs.adapters.following.delta_follower import DeltaFollower
-from jobs.adapters.following.events_history import EventsHistory
-from jobs.adapters.following.outcome_follower import OutcomeFollower
+from jobs.adapters.kafka.command_client import OutcomeFollower
 from jobs.adapters.processes.clocks import boot_ms
+from jobs.local.prober import EventsHistory
 from jobs.service.changes import ChangeFeed, Place, RecordChange
 from jobs.service.views import SMALL_TABLES, TableViews
 from lbcore.model.tables import OWNERSHIP_EVENTS

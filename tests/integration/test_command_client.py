@@ -13,12 +13,13 @@ from deltalake import DeltaTable
 from jobs.adapters.delta.table_scan import read_file
 from jobs.adapters.delta.table_tail import commits_from, newest_version
 from jobs.adapters.delta.tables import table_path
-from jobs.adapters.following.outcome_follower import CommandOutcome, OutcomeFollower
 from jobs.adapters.kafka.clients import KafkaAddress, Tail
 from jobs.adapters.kafka.command_client import (
     NEVER,
     CommandClient,
+    CommandOutcome,
     NoOutcome,
+    OutcomeFollower,
     new_command,
     writer_silent_ms,
 )

@@ -19,7 +19,7 @@ from jobs.adapters.delta.table_upkeep import DAY_MS
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.spark.batch_sink import EVENTS
 from lbcore.config.pipeline import DROPPED
-from lbcore.model.archives import ARCHIVES
+from lbcore.model.tables import ARCHIVES
 from tests.integration.test_crash_points import (
     RESTORED_MS,
     Undisturbed,

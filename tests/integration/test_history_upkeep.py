@@ -13,11 +13,10 @@ from jobs.adapters.delta.table_tail import ReloadReason
 from jobs.adapters.delta.table_upkeep import DAY_MS, HistoryUpkeep
 from jobs.adapters.delta.tables import open_table, table_path
 from jobs.adapters.following.delta_follower import DeltaFollower
-from jobs.adapters.following.events_history import EventsHistory
+from jobs.local.prober import EventsHistory
 from lbcore.balancer.commands import commands
 from lbcore.config.pipeline import DROPPED, KEPT
-from lbcore.model.archives import ARCHIVES
-from lbcore.model.tables import COMMANDS, OWNERSHIP_EVENTS
+from lbcore.model.tables import ARCHIVES, COMMANDS, OWNERSHIP_EVENTS
 from tests.support.tables.lookup_tables import CLUSTER
 from tests.support.tables.small_batches import BUNDLES, AgedHistory, day
 

@@ -19,8 +19,7 @@ from kafka.admin import KafkaAdminClient
 from jobs.adapters.kafka.clients import Sender, Tail
 from jobs.cli import main as ballast
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS
-from lbcore.ownership.records import OwnershipRecord
-from lbcore.ownership.wire_record import parse_record
+from lbcore.ownership.records import OwnershipRecord, parse_record
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command, Topic
 from tests.integration.replay import comparable, replayed_rows

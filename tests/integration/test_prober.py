@@ -13,10 +13,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from jobs.adapters.delta.tables import arrow_schema, ensure_table
-from jobs.adapters.following.events_history import EventsHistory
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.local.prober import Prober, ProberSettings
-from lbcore.model.hashing import HashFunction
+from jobs.local.prober import EventsHistory, Prober, ProberSettings
+from lbcore.model.bundles import HashFunction
 from lbcore.model.tables import OWNERSHIP_EVENTS
 
 NS = "public/default"
@@ -111,8 +110,12 @@ def test_prober_with_the_owner_answered_counts_right_only(
     probing = prober(root, service[1])
     until(lambda: probing.counts().right >= 20)
     report = probing.stop()
-    assert report.counts.right == report.counts.sent
-    assert (report.counts.wrong, report.counts.pending, report.failures) == (0, 0, {})
+    assert report["lookups"]["right"] == report["lookups"]["sent"]
+    assert (
+        report["lookups"]["wrong"],
+        report["lookups"]["pending"],
+        report["lookups"]["failures"],
+    ) == (0, 0, {})
     asked = [path for path in service[0].paths if path != "/health"]
     assert len(set(asked)) > 10
     assert all(path.startswith("/lookup/v2/topic/persistent/public/default/") for path in asked)
@@ -125,8 +128,8 @@ def test_prober_with_another_broker_answered_counts_wrong_and_keeps_examples(
     probing = prober(root, service[1])
     until(lambda: probing.counts().wrong >= 5)
     report = probing.stop()
-    assert report.counts.right == 0
-    assert report.wrong_answers[0].broker == "broker-9"
+    assert report["lookups"]["right"] == 0
+    assert report["lookups"]["wrong_answers"][0]["broker"] == "broker-9"
 
 
 def test_prober_with_an_old_answer_goes_by_the_declared_age(
@@ -151,15 +154,15 @@ def test_prober_tells_unavailable_from_failed(root: Path, service: tuple[Service
     commit(root, {"version_id": 2, "state": "Free", "source": "broker-1", "at_ms": wall_ms()})
     until(lambda: probing.counts().unavailable >= 3)
     service[0].status = 500
-    until(lambda: "status 500" in probing.report().failures)
+    until(lambda: "status 500" in probing.report()["lookups"]["failures"])
     report = probing.stop()
-    assert (report.counts.right, report.counts.wrong) == (0, 0)
+    assert (report["lookups"]["right"], report["lookups"]["wrong"]) == (0, 0)
 
 
 def test_prober_without_a_service_counts_failed_and_goes_on(root: Path) -> None:
     probing = prober(root, "http://127.0.0.1:9")
     until(lambda: probing.counts().failed >= 3)
-    assert probing.stop().failures.keys() == {"ConnectionRefusedError"}
+    assert probing.stop()["lookups"]["failures"].keys() == {"ConnectionRefusedError"}
 
 
 def test_prober_measures_from_the_decision_to_the_first_version_that_shows_it(
@@ -170,12 +173,12 @@ def test_prober_measures_from_the_decision_to_the_first_version_that_shows_it(
     probing = prober(root, service[1])
     decided_ms = wall_ms()
     commit(root, {**owned(2, "broker-2"), "at_ms": decided_ms})
-    until(lambda: probing.report().unseen == 1)
+    until(lambda: probing.report()["decision_to_lookup_ms"]["unseen"] == 1)
     service[0].headers["X-Ballast-Table-Version"] = str(version + 1)
-    until(lambda: probing.report().visible_count == 1)
+    until(lambda: probing.report()["decision_to_lookup_ms"]["count"] == 1)
     report = probing.stop()
-    assert report.unseen == 0
-    assert 0 < report.visible_p50_ms < wall_ms() - decided_ms
+    assert report["decision_to_lookup_ms"]["unseen"] == 0
+    assert 0 < report["decision_to_lookup_ms"]["p50"] < wall_ms() - decided_ms
     assert [(move.bundle, move.broker) for move in probing.owned()] == [
         (BUNDLE, "broker-1"),
         (BUNDLE, "broker-2"),

@@ -15,7 +15,7 @@ import pytest
 from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.console import CommandError
 from jobs.fleet.control import FleetClient
-from lbcore.model.hashing import HashFunction
+from lbcore.model.bundles import HashFunction
 from lbcore.model.names import FULL_UPPER, format_bundle
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.sim.load.load import LoadModel, LoadProfile, LoadShape, NamespaceLoad

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lbcore.model.hashing import HashFunction, hash_topic
+from lbcore.model.bundles import HashFunction, hash_topic
 from tests.support.processes.lookup_service import ROOT, LookupService
 from tests.support.tables.lookup_tables import Row, TablesWriter, bundles_of, owned
 

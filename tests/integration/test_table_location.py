@@ -27,11 +27,11 @@ from jobs.adapters.delta.table_upkeep import TableUpkeep
 from jobs.adapters.delta.table_writer import FencedError, TableWriter
 from jobs.adapters.delta.tables import arrow_schema, ensure_table
 from jobs.adapters.following.delta_follower import DeltaFollower
-from jobs.adapters.following.events_history import EventsHistory
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.preflight import free_ports
 from jobs.cli import main
 from jobs.console import Exit
+from jobs.local.prober import EventsHistory
 from jobs.sql.engine import SqlEngine
 from lbcore.model.tables import NAMESPACES, OWNERSHIP_EVENTS, PINS
 from tests.support import Capsys, Patch

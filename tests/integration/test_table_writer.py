@@ -49,7 +49,7 @@ from lbcore.balancer.state.effects import (
 )
 from lbcore.config.tree import Config
 from lbcore.model.tables import BUNDLE_OWNERSHIP, COMMANDS, NAMESPACES
-from lbcore.ownership.wire_record import parse_record
+from lbcore.ownership.records import parse_record
 from tests.support.tables.commands_table import (
     LOST,
     WON,

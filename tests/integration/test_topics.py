@@ -10,8 +10,8 @@ from kafka import KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 
 from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.kafka.connection import TopicWatch
 from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
-from jobs.adapters.kafka.topic_watch import TopicWatch
 from jobs.adapters.kafka.topics import TopicStatus, ensure_topics, wanted_topics
 from jobs.adapters.processes.preflight import free_ports
 from jobs.cli import main

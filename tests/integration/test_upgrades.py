@@ -25,8 +25,7 @@ from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
 from jobs.adapters.spark.recovery import complete_last_batch
 from jobs.cli import main as ballast
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES
-from lbcore.ownership.records import OwnershipRecord
-from lbcore.ownership.wire_record import parse_record
+from lbcore.ownership.records import OwnershipRecord, parse_record
 from lbcore.wire.messages import Topic
 from tests.integration.other_versions import (
     COLUMN,

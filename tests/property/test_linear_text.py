@@ -16,15 +16,15 @@ from lbcore.assess.owner_changes import unloads_of
 from lbcore.balancer.state.ledger import Ledger
 from lbcore.balancer.tasks.waiting import status_of
 from lbcore.bridge.answers import parse_metrics
-from lbcore.bridge.client_latency import parse_client_latency
-from lbcore.config.java_values import parse_properties
+from lbcore.bridge.reports import parse_client_latency
+from lbcore.config.pulsar_keys import parse_properties
 from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError
 from lbcore.model.names import index_namespaces, namespace_of_topic, parse_bundle
 from lbcore.ownership.invariants import of_bundles
 from lbcore.ownership.records import State
 from lbcore.plan.filter.policies import matches_any
-from lbcore.validation.dynamic import with_dynamic
+from lbcore.validation.check import with_dynamic
 from tests.support.worlds.world import CLUSTER, World
 from tests.tidy.source_files import module_of, name_of, parsed, python_files
 

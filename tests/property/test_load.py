@@ -16,8 +16,7 @@ from lbcore.bounds.moves import (
     least_moves,
     moves_by_report,
 )
-from lbcore.model.bundles import even_boundaries
-from lbcore.model.hashing import HASH_SPACE, HashFunction, hash_topic
+from lbcore.model.bundles import HASH_SPACE, HashFunction, even_boundaries, hash_topic
 from lbcore.model.names import FULL_UPPER
 from lbcore.model.resources import LEAST_COUNT
 from lbcore.model.times import WeeklyWindow, quiet_until_ms
@@ -27,10 +26,11 @@ from lbcore.sim.load.load import (
     LoadProfile,
     LoadShape,
     NamespaceLoad,
+    cpu_noise,
+    uniforms,
+    usage_of,
     wave,
 )
-from lbcore.sim.load.noise import uniforms
-from lbcore.sim.load.usage import cpu_noise, usage_of
 
 SPACES = (
     NamespaceLoad(name="t/a", hash_function=HashFunction.CRC32, bundles=100),

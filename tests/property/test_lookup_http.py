@@ -15,7 +15,7 @@ from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.adapters.kafka.connection import KafkaWatch
 from jobs.adapters.processes.clocks import boot_ms
 from jobs.service.lookup_http import Hooks, LookupApp
-from lbcore.model.hashing import HashFunction
+from lbcore.model.bundles import HashFunction
 from lbcore.model.names import FULL_LOWER, FULL_UPPER, format_bundle
 from lbcore.ownership.records import State
 from lbcore.route.addresses import BrokerAddress

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import IdealLoadConfig, SheddingConfig, TransferConfig
 from lbcore.config.splitting import Splitting
-from lbcore.plain import from_plain, to_plain
+from lbcore.packing import from_plain, to_plain
 from lbcore.plan.decision import Decision, Kind, Plan, PlanState, Scope
 from lbcore.plan.pending import placed_load
 from lbcore.plan.planner import plan

@@ -7,8 +7,7 @@ from typing import TypeAlias
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lbcore.model.bundles import BundleRange, children_of
-from lbcore.model.hashing import HashFunction, hash_topic
+from lbcore.model.bundles import BundleRange, HashFunction, children_of, hash_topic
 from lbcore.model.names import FULL_LOWER, FULL_UPPER, InvalidNameError, format_bundle
 from lbcore.ownership.records import State
 from lbcore.route.batch import BatchIndex

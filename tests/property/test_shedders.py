@@ -8,14 +8,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lbcore.config.filters import FilterConfig
-from lbcore.config.placement import PlacementConfig
+from lbcore.config.placement import PLACEMENT, FilterConfig, PlacementConfig
 from lbcore.config.shedding import SheddingConfig, TransferConfig
-from lbcore.config.strategies import PLACEMENT
-from lbcore.plan.filter.index import candidate_index
+from lbcore.plan.filter.index import FilterVerdict, candidate_index
 from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, empty_verdicts
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
-from lbcore.plan.filter.verdict import FilterVerdict
 from lbcore.plan.place.request import PlaceRequest, PlaceSettings, place_request
 from lbcore.plan.shed.avg import shed_avg
 from lbcore.plan.shed.common import Shed, ShedState, ShedView

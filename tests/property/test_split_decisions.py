@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from lbcore.config.splitting import ALGORITHMS, Splitting
 from lbcore.model.bundles import (
     BundleRange,
+    HashFunction,
     NamespaceBundles,
     decode_boundary,
     even_boundaries,
     explicit_boundaries,
 )
-from lbcore.model.hashing import HashFunction
 from lbcore.model.names import FULL_UPPER, format_bundle, parse_bundle, parse_topic
+from lbcore.plan.phases.split import decide_splits
 from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.algorithms import (
     TopicLoads,
@@ -24,7 +25,6 @@ from lbcore.plan.split.algorithms import (
     topic_count_boundaries,
 )
 from lbcore.plan.split.boundaries import CutRequest, RangeCut, find_cut
-from lbcore.plan.split.decide import decide_splits
 from lbcore.plan.split.decision import EMPTY_STATE, LIMIT_REASONS, SplitState, SplitVerdict
 from tests.conformance.reference.bundle_split import split_bundles
 from tests.support.models.split_models import (

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lbcore.model.names import InvalidNameError, format_bundle, parse_bundle
 from lbcore.model.resources import COUNT
-from lbcore.wire.fields import FieldRefusal, check_bundles
+from lbcore.wire.fields import MIN_TRAFFIC, FieldRefusal, check_bundles
 from lbcore.wire.format import format_message, plain_text
 from lbcore.wire.messages import (
     NOT_REPORTED,
@@ -28,7 +28,6 @@ from lbcore.wire.messages import (
     TopicLoad,
 )
 from lbcore.wire.parse import READERS, parse
-from lbcore.wire.rules import MIN_TRAFFIC
 from tests.support.values.wire_messages import GOOD, RULES, STANDARD_RULES, content
 
 TOPICS = st.sampled_from(sorted(READERS))

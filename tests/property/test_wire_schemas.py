@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from lbcore.config.kafka import Wire
+from lbcore.config.pipeline import Wire
 from lbcore.model.names import InvalidNameError, parse_range
-from lbcore.ownership.records import OwnershipRecord, State
-from lbcore.ownership.wire_record import format_record, parse_record
-from lbcore.wire import broker_load
+from lbcore.ownership.records import OwnershipRecord, State, format_record, parse_record
+from lbcore.wire import loads
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Rejected, RejectReason, Topic
 from lbcore.wire.parse import parse
@@ -168,7 +167,7 @@ def test_schemas_cover_every_kind_of_message() -> None:
 def test_schema_of_broker_load_knows_every_field_of_load() -> None:
     report = SCHEMAS[Topic.BROKER_LOAD]["$defs"]["report"]
     named = {entry["required"][0] for entry in report["if"]["anyOf"]}
-    assert named == broker_load.LOAD_FIELDS
+    assert named == loads.LOAD_FIELDS
     assert named < set(report["properties"])
 
 
@@ -248,7 +247,7 @@ def test_schema_and_parser_agree_on_a_message_with_a_field_more_or_less(
     agree(kind, fields)
 
 
-LOADS = sorted(broker_load.LOAD_FIELDS)
+LOADS = sorted(loads.LOAD_FIELDS)
 
 
 @settings(max_examples=300)

@@ -25,8 +25,7 @@ from jobs.adapters.processes.processes import Child, ProcessSpec
 from jobs.bridge.admin_address import AdminAddress, PulsarAdminError
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from lbcore.config.tree import Config
-from lbcore.ownership.records import OwnershipRecord
-from lbcore.ownership.wire_record import format_record
+from lbcore.ownership.records import OwnershipRecord, format_record
 from lbcore.wire.messages import Topic
 from tests.integration.stack import PATIENCE_S, ROOT, Cluster, Stack, wait_for
 from tests.pulsar.distribution import ensure_distribution

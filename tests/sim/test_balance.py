@@ -12,9 +12,9 @@ from lbcore.config.signals import SignalsConfig
 from lbcore.config.tree import Config
 from lbcore.model.bundles import Bundle
 from lbcore.ownership.records import State
-from lbcore.signals.imbalance import imbalance
+from lbcore.signals.shown_load import imbalance
 from lbcore.sim.summary import ObservedMove, Owned, moves, thrash
-from lbcore.validation.dynamic import with_dynamic
+from lbcore.validation.check import with_dynamic
 from tests.support.worlds.checked_world import MINUTE_MS, decided, long_hot, owners
 from tests.support.worlds.simulated_brokers import Faults
 from tests.support.worlds.world import World, is_settled

@@ -9,7 +9,7 @@ import pytest
 from lbcore.balancer.tasks.waiting import identity_of, is_same, status_of
 from lbcore.config.tree import Config
 from lbcore.ownership.changes import Instance
-from lbcore.validation.dynamic import with_dynamic
+from lbcore.validation.check import with_dynamic
 from lbcore.wire.messages import Ack, AckOutcome, Acks, Command, Envelope
 from tests.support.worlds.checked_world import CheckedWorld, promised
 from tests.support.worlds.command_cases import CASES, RecordedWorld, is_carried_out, prepared

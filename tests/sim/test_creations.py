@@ -16,7 +16,7 @@ from lbcore.model.names import FULL_LOWER, FULL_UPPER, format_bundle
 from lbcore.ownership.invariants import of_bundles
 from lbcore.ownership.records import State
 from lbcore.plan.snapshot import Bools, Ints
-from lbcore.validation.dynamic import with_dynamic
+from lbcore.validation.check import with_dynamic
 from tests.sim.test_commands import rows, told
 from tests.sim.test_split_commands import NAMESPACE, TOPICS, live, running
 from tests.support.values.clusters import with_constants

@@ -16,15 +16,14 @@ from jobs.adapters.spark.batch_sink import ORDER
 from lbcore.balancer.decisions.candidate_rows import BROKERS_NAMED, LOSERS_NAMED
 from lbcore.balancer.state.effects import Effect, columns_of, pack_effect, unpack_columns
 from lbcore.config.pipeline import Pipeline
-from lbcore.config.placement import PlacementConfig
+from lbcore.config.placement import LEAST_LONG_TERM_MESSAGE_RATE, TRANSFER, PlacementConfig
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.signals import SignalsConfig
-from lbcore.config.strategies import LEAST_LONG_TERM_MESSAGE_RATE, TRANSFER
 from lbcore.config.tree import Config
 from lbcore.foresight.forecast import Foresight, WhatIf, foresee
 from lbcore.foresight.rehearse import RehearsalRows, rehearse
-from lbcore.plan.shed.registry import AVG_SHEDDER, BALLAST_SHEDDER, SHEDDERS
-from lbcore.plan.shed.strategy import Shedding
+from lbcore.plan.registry import AVG_SHEDDER, BALLAST_SHEDDER, SHEDDERS
+from lbcore.plan.strategy import Shedding
 from lbcore.wire.messages import Command
 from tests.support.worlds.checked_world import (
     MINUTE_MS,

@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from lbcore.agent.lease import Lease
+from lbcore.agent.state import Lease
 from lbcore.ownership import acknowledge, holding, repair
 from tests.exhaustive.scenarios import MOST_WORLDS, SCENARIOS
 from tests.exhaustive.search import SETTLED_ONE_IN, Search

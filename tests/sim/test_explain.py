@@ -14,7 +14,7 @@ from lbcore.explain.broker import explain_broker, newest_cycle
 from lbcore.explain.bundle import explain_bundle
 from lbcore.explain.cluster import explain_cluster, explain_decision
 from lbcore.explain.explanation import Explanation, number
-from lbcore.explain.reasons import REPAIRS, gauge_message
+from lbcore.explain.reasons import REPAIRS, trigger_message
 from lbcore.explain.status import last_decisions
 from lbcore.model.times import duration
 from lbcore.ownership.changes import IntentReason
@@ -281,7 +281,7 @@ def test_gauge_says_how_many_hits_are_missing(
     now: float, levels: list[tuple[int, int, int]], words: str
 ) -> None:
     shown = [{"threshold": t, "hits": h, "needed": n} for t, h, n in levels]
-    assert gauge_message({"measure": "points", "number": now, "levels": shown}) == words
+    assert trigger_message({"measure": "points", "number": now, "levels": shown}) == words
 
 
 def test_numbers_and_durations_read_well() -> None:

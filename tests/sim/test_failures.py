@@ -11,7 +11,7 @@ from lbcore.balancer.tasks.deletions import FLOOR
 from lbcore.balancer.tasks.waiting import WAIT_MAX_MS
 from lbcore.config.tree import Config
 from lbcore.scorer.tracks import TRACK_KEPT_MS
-from lbcore.validation.dynamic import with_dynamic
+from lbcore.validation.check import with_dynamic
 from tests.sim.test_commands import told
 from tests.support.values.clusters import with_constants
 from tests.support.worlds.checked_world import (

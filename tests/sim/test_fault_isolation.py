@@ -11,8 +11,7 @@ import pytest
 
 import lbcore
 from lbcore.balancer import rebuild
-from lbcore.balancer.commands.commands import HANDLERS
-from lbcore.balancer.phases import (
+from lbcore.balancer.balancer import (
     INNER_PHASES,
     PHASES,
     REBUILD,
@@ -21,6 +20,7 @@ from lbcore.balancer.phases import (
     ItemPhase,
     Phase,
 )
+from lbcore.balancer.commands.commands import HANDLERS
 from lbcore.balancer.report import FAULTS
 from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.book import DONE, FAILED, Outcome

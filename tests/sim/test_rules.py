@@ -11,9 +11,8 @@ from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.config.load import digest, parse_assignments, parse_config
 from lbcore.config.tree import Config, CustomStrategy
 from lbcore.model.tables import SETTINGS_IN_FORCE
-from lbcore.plan.proposal import Proposal, ProposedMove
-from lbcore.plan.snapshot import Snapshot
-from lbcore.validation.dynamic import with_dynamic
+from lbcore.plan.snapshot import Proposal, ProposedMove, Snapshot
+from lbcore.validation.check import with_dynamic
 from tests.support.worlds.checked_world import (
     HOUR_MS,
     decided,

@@ -19,13 +19,14 @@ import pytest
 from jobs.operating.simulations import Loaded, config_of, load_scenarios
 from lbcore.sim.engine.engine import Run
 from lbcore.sim.engine.scenario_run import run_scenario
-from lbcore.sim.reports.comparison import (
+from lbcore.sim.reports.report import (
     compared_row,
     compared_strategies,
+    judge_all,
+    render,
     render_comparison,
     table_cells,
 )
-from lbcore.sim.reports.report import judge_all, render
 
 CONF = Path(__file__).parents[2] / "conf"
 FOLDER = CONF / "scenarios"

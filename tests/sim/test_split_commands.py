@@ -10,13 +10,12 @@ import pytest
 from lbcore.balancer.state.rules import Brake
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
-from lbcore.model.bundles import Bundle
-from lbcore.model.hashing import HashFunction, hash_topic
+from lbcore.model.bundles import Bundle, HashFunction, hash_topic
 from lbcore.plan.snapshot import THROUGHPUT_OUT
 from lbcore.sim.engine.scenario_run import run_scenario
 from lbcore.sim.judge.measures import measure_named
 from lbcore.sim.scenario.parse import parse_scenario
-from lbcore.validation.dynamic import with_dynamic
+from lbcore.validation.check import with_dynamic
 from tests.sim.test_commands import owner, rows, told
 from tests.support.worlds.checked_world import CheckedWorld
 from tests.support.worlds.world import World, gapless, is_settled, states

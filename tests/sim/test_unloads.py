@@ -10,7 +10,7 @@ import pytest
 from lbcore.balancer.state.book import AFTER
 from lbcore.config.tree import Config
 from lbcore.ownership.records import State
-from lbcore.validation.dynamic import with_dynamic
+from lbcore.validation.check import with_dynamic
 from tests.support.values.clusters import with_constants
 from tests.support.worlds.checked_world import CheckedWorld, outcome
 from tests.support.worlds.world import World, gapless, states

@@ -15,10 +15,10 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from jobs.adapters.delta.table_writer import REST, BatchRowsError, newest_batch, read_batch_rows
-from jobs.adapters.following.events_history import EventsHistory
 from jobs.adapters.http.client import LookupConnection
 from jobs.adapters.spark.batch_sink import EVENTS
-from lbcore.model.hashing import HASH_SPACE
+from jobs.local.prober import EventsHistory
+from lbcore.model.bundles import HASH_SPACE
 from lbcore.model.names import parse_bundle
 from lbcore.model.tables import BUNDLE_OWNERSHIP, COMMANDS, TABLES
 from lbcore.sim.judge.judge import JudgedEvent, ProbedAnswer

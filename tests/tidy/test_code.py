@@ -123,7 +123,7 @@ HANDLES = {
     "jobs/adapters/processes/signals.py": "hears in a thread",
     "jobs/adapters/processes/child_process.py": "reads the wake-up pipe; imports nothing of ours",
     "jobs/operating/simulations.py": "ignores, in a process of a pool",
-    "jobs/run_fleet.py": "raises",
+    "jobs/run_fleet.py": "ends the process",
     "jobs/serve_lookup.py": "uvicorn's own, which writes fields",
     "jobs/service/v1/reading.py": "ignores",
 }

@@ -42,7 +42,7 @@ def test_metric_that_code_writes_is_declared() -> None:
 _NAMES = {*SHEDDING_STRATEGIES, *PLACEMENT_STRATEGIES}
 _CONSTANTS = {name.upper() for name in _NAMES}
 _TABLES = {
-    "lbcore/config/strategies.py",
+    "lbcore/config/placement.py",
     "lbcore/config/pulsar_keys.py",
     "lbcore/validation/pulsar_import.py",
 }

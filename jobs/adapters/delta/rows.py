@@ -13,7 +13,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from jobs.adapters.delta.table_scan import scan
-from lbcore.model.hashing import HashFunction
+from lbcore.model.bundles import HashFunction
 from lbcore.model.names import check_namespace, parse_range
 from lbcore.model.tables import (
     BROKERS,
@@ -91,14 +91,16 @@ def is_one_of(column: str, texts: Iterable[str]) -> str:
 def routes_of(rows: pa.Table) -> tuple[list[BundleRoute], list[BadRow]]:
     """Return the records of rows with ROUTE_COLUMNS, in order, and the bad rows."""
     ranges: dict[str, tuple[int, int]] = {}
-    try:
-        return [_route(ranges, values) for values in _records(rows)], []
-    except _NONE_OF_OURS:
-        found = [_route_or_bad(ranges, values) for values in _records(rows)]
-    return (
-        [one for one in found if isinstance(one, BundleRoute)],
-        [one for one in found if isinstance(one, BadRow)],
-    )
+    found: list[BundleRoute] = []
+    bad: list[BadRow] = []
+    # never all values of the rows at once beside the records
+    for values in zip(*(_values(rows, name) for name in ROUTE_COLUMNS), strict=True):
+        try:
+            found.append(_route(ranges, values))
+        except _NONE_OF_OURS as error:  # noqa: PERF203 one row's fault is no other's
+            namespace, bundle = (str(value) for value in values[:2])
+            bad.append(BadRow(table=_RECORDS, name=bundle, namespace=namespace, error=repr(error)))
+    return found, bad
 
 
 def brokers_of(table: DeltaTable, cluster: str) -> tuple[list[BrokerAddress], list[BadRow]]:
@@ -140,14 +142,6 @@ def hash_of(row: Row) -> tuple[str, HashFunction]:
     return check_namespace(row["namespace"]), HashFunction(row["hash"])
 
 
-def _records(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
-    """Yield the values of ROUTE_COLUMNS row by row.
-
-    Never all of them at once beside the records.
-    """
-    return zip(*(_values(rows, name) for name in ROUTE_COLUMNS), strict=True)
-
-
 def _values(rows: pa.Table, name: str) -> Iterator[Any]:
     """A column's values; equal texts are one object, which keeps many records small."""
     column = rows[name].combine_chunks()
@@ -187,16 +181,6 @@ def _route(ranges: dict[str, tuple[int, int]], values: tuple[Any, ...]) -> Bundl
         source=source,
         destination=destination,
     )
-
-
-def _route_or_bad(
-    ranges: dict[str, tuple[int, int]], values: tuple[Any, ...]
-) -> BundleRoute | BadRow:
-    try:
-        return _route(ranges, values)
-    except _NONE_OF_OURS as error:
-        namespace, bundle = (str(value) for value in values[:2])
-        return BadRow(table=_RECORDS, name=bundle, namespace=namespace, error=repr(error))
 
 
 def broker_of(row: Mapping[str, Any]) -> BrokerAddress:

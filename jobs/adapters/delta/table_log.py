@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeAlias, overload
+from typing import TypeAlias, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -51,6 +51,7 @@ _AGAIN_S = 0.05
 _COPIES_FROM = 50
 """So many commits back one is looked for that an old copy may be of."""
 _Mark: TypeAlias = tuple[int, int, int]
+Place = TypeVar("Place", bound=TablePlace)
 
 
 class DamagedTableError(CommandError, OSError):
@@ -80,22 +81,14 @@ class LogState:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 
-@overload
-def log_path(table: Path) -> Path: ...
-@overload
-def log_path(table: TablePlace) -> TablePlace: ...
-def log_path(table: TablePlace) -> TablePlace:
+def log_path(table: Place) -> Place:
     """The folder of a table's log."""
-    return table / _LOG
+    return table / _LOG  # type: ignore[return-value]  # of the same kind
 
 
-@overload
-def commit_path(table: Path, version: int) -> Path: ...
-@overload
-def commit_path(table: TablePlace, version: int) -> TablePlace: ...
-def commit_path(table: TablePlace, version: int) -> TablePlace:
+def commit_path(table: Place, version: int) -> Place:
     """The file of one commit."""
-    return log_path(table) / f"{version:020d}.json"
+    return log_path(table) / f"{version:020d}.json"  # type: ignore[return-value]
 
 
 def has_commit(table: TablePlace, version: int) -> bool:

@@ -5,9 +5,9 @@ the verbs.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,16 +20,15 @@ from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.delta.table_repair import check_complete
 from jobs.adapters.delta.table_scan import newest_ms, oldest_ms, open_delta, rows_in, scan
 from jobs.adapters.delta.table_tail import (
+    commit_versions,
     commits_from,
     is_delta,
     last_writer_commit,
     newest_version,
-    oldest_version,
 )
 from jobs.adapters.delta.tables import arrow_schema, lacking_columns, open_table, table_path
 from jobs.console import CommandError
-from lbcore.model.archives import ARCHIVES
-from lbcore.model.tables import OWNERSHIP_EVENTS, REJECTED_REPORTS, Table, declared
+from lbcore.model.tables import ARCHIVES, OWNERSHIP_EVENTS, REJECTED_REPORTS, Table, declared
 from lbcore.ownership.records import State
 
 
@@ -102,6 +101,7 @@ def rows_not_in(rows: pa.Table, others: pa.Table, identity: Sequence[str]) -> pa
 
 Row: TypeAlias = dict[str, Any]
 Scan: TypeAlias = Callable[[DeltaTable], list[Row]]
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,33 +122,23 @@ def rows_at(path: TablePlace, declared: Table, at_ms: int, scan: Scan) -> PastRo
     rows = scan(table)
     reach_ms = max((int(row["at_ms"]) for row in rows), default=0)
     if reach_ms > at_ms:
-        batches = list(_batches(path, table.version()))
+        # a commit that took back what a batch had written is none of a batch
+        batches = [
+            (one.version, one.writer.now_ms)
+            for one in commits_from(path, table.version(), step=-1)
+            if one.writer is not None and one.writer.batch_id >= 0
+        ]
         then = next((version for version, now_ms in batches if now_ms <= at_ms), None)
         reach_ms = batches[-1][1] if batches else reach_ms
-        rows = rows if then is None else _rows_of(path, then, scan) or rows
+        if then is not None:
+            with suppress(DeltaError, OSError):  # the log may lack what that commit builds on
+                rows = scan(open_delta(path, then)) or rows
     later = [row for row in rows if row["at_ms"] > at_ms]
     return PastRows(
         rows=[row for row in rows if row["at_ms"] <= at_ms],
         unknown=sorted(tuple(str(row[key]) for key in declared.key) for row in later),
         reach_ms=reach_ms,
     )
-
-
-def _rows_of(path: TablePlace, version: int, scan: Scan) -> list[Row] | None:
-    try:
-        return scan(open_delta(path, version))
-    except (DeltaError, OSError):  # the log has the commit, but not what it builds on
-        return None
-
-
-def _batches(path: TablePlace, newest: int) -> Iterator[tuple[int, int]]:
-    """Yield the log's versions made by batches, newest first.
-
-    As (version, time of the batch). A commit that took back what a batch had written is none.
-    """
-    for commit in commits_from(path, newest, step=-1):
-        if commit.writer is not None and commit.writer.batch_id >= 0:
-            yield commit.version, commit.writer.now_ms
 
 
 _UNREADABLE = (OSError, DeltaError, pa.ArrowException, ValueError)
@@ -228,41 +218,36 @@ class TableReader:
         self, name: str, columns: Sequence[str] | None = None, condition: str = ""
     ) -> pa.Table:
         """The same as Arrow's table."""
-        with self._readable(name):
-            if not is_delta(table_path(self.root, name)):
-                return arrow_schema(declared(name)).empty_table()
-            return self._scan(open_combined(self.root, name), columns, condition)
-        raise AssertionError
+        return self._read(
+            name,
+            lambda _: self._scan(open_combined(self.root, name), columns, condition),
+            arrow_schema(declared(name)).empty_table(),
+        )
 
     def rejected(self, since_ms: int) -> list[Row]:
         """Messages rejected since then: the cluster's, and those that name none."""
         name = REJECTED_REPORTS.name
-        with self._readable(name):
-            if not is_delta(table_path(self.root, name)):
-                return []
-            where = f"{is_one_of('cluster', (self.cluster, ''))} AND at_ms >= {since_ms}"
-            rows = open_combined(self.root, name).read(("reason",), where).to_pylist()
-            return list(rows)
-        raise AssertionError
+        where = f"{is_one_of('cluster', (self.cluster, ''))} AND at_ms >= {since_ms}"
+        return self._read(
+            name,
+            lambda _: list(open_combined(self.root, name).read(("reason",), where).to_pylist()),
+            [],
+        )
 
     def rows_at(self, table: Table, at_ms: int) -> PastRows:
         """Return the cluster's rows of a keyed table as they were, where known."""
-        with self._readable(table.name):
-            path = table_path(self.root, table.name)
-            if not is_delta(path):
-                return PastRows()
-            return rows_at(path, table, at_ms, lambda one: self._whole(table.name, one))
-        raise AssertionError
+
+        def whole(one: DeltaTable) -> list[Row]:
+            return list(self._scan(CombinedTable(name=table.name, live=one), None, "").to_pylist())
+
+        return self._read(table.name, lambda path: rows_at(path, table, at_ms, whole), PastRows())
 
     def oldest_ms(self, name: str, condition: str = "") -> int | None:
         """Return the time of a table's oldest row, of any cluster; None when empty.
 
         condition: which rows count.
         """
-        with self._readable(name):
-            path = table_path(self.root, name)
-            return oldest_ms(open_delta(path), condition) if is_delta(path) else None
-        raise AssertionError
+        return self._read(name, lambda path: oldest_ms(open_delta(path), condition), None)
 
     def newest(self, condition: str = "") -> AsOf:
         """The records as the newest events make them."""
@@ -277,20 +262,25 @@ class TableReader:
                 why=f"its versions go from 0 to {newest}",
                 next_step="choose one of these, or a time such as 5m",
             )
-        with self._readable(OWNERSHIP_EVENTS.name):
-            found = self._records(self._events_at(version), condition)
+        found = self._checked(
+            OWNERSHIP_EVENTS.name, lambda: self._records(self._events_at(version), condition)
+        )
         commit = last_writer_commit(self._events, version)
         at_ms = commit.now_ms if commit else pc.max(found["at_ms"]).as_py() or 0
         return AsOf(version=version, at_ms=at_ms, table=found)
 
     def at_time(self, at_ms: int, condition: str = "") -> AsOf:
         """The records as they were at a time, in ms since 1970."""
-        with self._readable(OWNERSHIP_EVENTS.name):
-            events = open_combined(self.root, OWNERSHIP_EVENTS.name).as_of(at_ms)
-            until = f"at_ms <= {at_ms}" + (f" AND {condition}" if condition else "")
-            found = self._records(events, until)
-            known_from_ms = self._known_from_ms(open_combined(self.root, OWNERSHIP_EVENTS.name))
-        version = self._version_at(at_ms)
+        until = f"at_ms <= {at_ms}" + (f" AND {condition}" if condition else "")
+
+        def read() -> tuple[pa.Table, int]:
+            events = open_combined(self.root, OWNERSHIP_EVENTS.name)
+            return self._records(events.as_of(at_ms), until), self._known_from_ms(events)
+
+        found, known_from_ms = self._checked(OWNERSHIP_EVENTS.name, read)
+        commits = commits_from(self._events, newest_version(self._events), step=-1)
+        earlier = (one.version for one in commits if one.writer and one.writer.now_ms <= at_ms)
+        version = next(earlier, -1)  # -1: its log does not reach so far back
         return AsOf(version=version, at_ms=at_ms, table=found, known_from_ms=known_from_ms)
 
     def known_from_ms(self) -> int:
@@ -298,9 +288,10 @@ class TableReader:
 
         Nothing is known of before.
         """
-        with self._readable(OWNERSHIP_EVENTS.name):
-            return self._known_from_ms(open_combined(self.root, OWNERSHIP_EVENTS.name))
-        raise AssertionError
+        return self._checked(
+            OWNERSHIP_EVENTS.name,
+            lambda: self._known_from_ms(open_combined(self.root, OWNERSHIP_EVENTS.name)),
+        )
 
     def _known_from_ms(self, events: CombinedTable) -> int:
         """The oldest event; where rows went for good, the latest whose predecessor did.
@@ -319,17 +310,14 @@ class TableReader:
         bereft = kept.filter(pc.not_equal(kept["state_before"], State.INIT.value))
         return int(pc.max(bereft["at_ms"]).as_py()) if len(bereft) else oldest
 
-    def _whole(self, name: str, table: DeltaTable) -> list[Row]:
-        return list(self._scan(CombinedTable(name=name, live=table), None, "").to_pylist())
-
     def _events_at(self, version: int) -> CombinedTable:
         try:
             return CombinedTable(name=OWNERSHIP_EVENTS.name, live=open_delta(self._events, version))
         except TableNotFoundError as error:
             raise CommandError(
                 f"version {version} of ownership_events can't be read any more",
-                why=f"its log reaches back to version {oldest_version(self._events)}: it is kept "
-                "for half an hour",
+                why=f"its log reaches back to version {min(commit_versions(self._events))}: it is "
+                "kept for half an hour",
                 next_step="ask by time: events are kept, whatever became of the log",
             ) from error
 
@@ -343,23 +331,20 @@ class TableReader:
         is_gone = pc.is_in(rows["state"].take(newest), pa.array(("Deleted", "Init")))
         return rows.take(newest.filter(pc.invert(is_gone)))
 
-    def _version_at(self, at_ms: int) -> int:
-        """The newest version whose batch was not later; -1 when all that are known were."""
-        for commit in commits_from(self._events, newest_version(self._events), step=-1):
-            if commit.writer is not None and commit.writer.now_ms <= at_ms:
-                return commit.version
-        return -1
-
     def _scan(
         self, table: CombinedTable, columns: Sequence[str] | None, condition: str
     ) -> pa.Table:
         where = of_cluster(self.cluster) + (f" AND ({condition})" if condition else "")
         return table.read(columns, where)
 
-    @contextmanager
-    def _readable(self, name: str) -> Iterator[None]:
+    def _read(self, name: str, read: Callable[[TablePlace], Found], none: Found) -> Found:
+        """Return what is read of a table; none where there is no such table."""
+        path = table_path(self.root, name)
+        return self._checked(name, lambda: read(path) if is_delta(path) else none)
+
+    def _checked(self, name: str, read: Callable[[], Found]) -> Found:
         try:
-            yield
+            return read()
         except CommandError:  # a store's as well
             raise
         except _UNREADABLE as error:

@@ -29,7 +29,7 @@ from jobs.adapters.delta.table_log import (
     torn_commit,
 )
 from jobs.adapters.delta.table_scan import open_delta
-from jobs.adapters.delta.table_tail import commits_from, is_delta, newest_version
+from jobs.adapters.delta.table_tail import commit_versions, commits_from, is_delta, newest_version
 from jobs.atomic_file import sync_file, sync_folder
 from jobs.console import note
 from lbcore.model.tables import (
@@ -104,7 +104,12 @@ def check_complete(root: TablePlace, names: Iterable[str] | None = None) -> None
         )
     known = last.writer.versions if last is not None and last.writer is not None else {}
     for name, version in sorted(known.items()):
-        if name in wanted and _reached(root / name) < version:
+        table = root / name
+        checkpoints = log_path(table).glob("[0-9]*.checkpoint*.parquet")
+        # whether it is whole, was moved aside or cleaned away
+        there = [*commit_versions(table), *_quarantined_versions(table)]
+        there += [int(file.name[:20]) for file in checkpoints]
+        if name in wanted and max(there, default=-1) < version:
             file = commit_path(root / name, version)
             raise damaged(root / name, file, f"is missing: {_EVENTS} names this version")
 
@@ -129,7 +134,7 @@ def repair_tables(root: TablePlace) -> bool:
 
 def _repair_table(root: Path, table: Path) -> bool:
     """Repair the log; return True if a commit was moved aside."""
-    log, newest = log_path(table), max(_there(table), default=-1)
+    log, newest = log_path(table), max(commit_versions(table), default=-1)
     torn = torn_commit(table, newest) if newest == 0 else ""
     if not torn:
         state = inspect_log(table)
@@ -197,25 +202,6 @@ def _last_batch(table: Path) -> Commit | None:
     """The newest commit of a batch, of those that are whole; None without any."""
     commits = commits_from(table, newest_version(table), step=-1)
     return next((one for one in commits if one.writer and one.writer.batch_id >= 0), None)
-
-
-def _reached(table: Path) -> int:
-    """Return the newest version that was ever there.
-
-    Whether it is whole, was moved aside or cleaned away.
-    """
-    checkpoints = log_path(table).glob("[0-9]*.checkpoint*.parquet")
-    return max(
-        *_there(table),
-        *_quarantined_versions(table),
-        *(int(file.name[:20]) for file in checkpoints),
-        -1,
-        -1,
-    )
-
-
-def _there(table: Path) -> list[int]:
-    return [int(file.stem) for file in log_path(table).glob("[0-9]" * 20 + ".json")]
 
 
 def _quarantined_versions(table: Path) -> list[int]:

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import count, islice
 from pathlib import Path
-from typing import TypeAlias
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -31,7 +30,6 @@ from jobs.adapters.delta.table_log import (
     checkpoint_hint,
     commit_path,
     damaged,
-    file_mark,
     has_commit,
     hinted_version,
     log_path,
@@ -43,8 +41,6 @@ from jobs.adapters.processes.clocks import boot_ms
 from jobs.console import first_line
 
 _STORE_LOOK_MS = 10_000
-_Mark: TypeAlias = tuple[int, int, int]
-"""A file of a disk: its inode, time in ns and size."""
 
 
 class ReloadReason(str, Enum):
@@ -83,7 +79,6 @@ class TableTail:
         self._look_due_ms = 0
         last = read_commit(path, self.version)
         self._digest = b"" if last is None else last.digest
-        self._mark = _mark_of(path, self.version)
 
     def new_commits(self) -> Sequence[Commit]:
         """Return the commits after `version`, without gaps, and advance it.
@@ -101,7 +96,6 @@ class TableTail:
             raise LostError(ReloadReason.LOG_FILE_MISSING)
         if found:
             self.version, self._digest = version, found[-1].digest
-            self._mark = _mark_of(self.path, version)
         return found
 
     def _is_due(self) -> bool:
@@ -113,20 +107,10 @@ class TableTail:
 
     def _is_same_table(self) -> bool:
         """Return True if the commit read last is unchanged, or was cleaned up."""
-        mark = _mark_of(self.path, self.version)
-        if mark is not None and mark == self._mark:
-            return True
         there = read_commit(self.path, self.version)
-        if there is None or not self._digest:
-            return self._has_same_id()
-        self._mark = mark
-        return there.digest == self._digest
-
-    def _has_same_id(self) -> bool:
-        """Return True if the table's id is the same.
-
-        Asked once for each checkpoint, because it opens the table.
-        """
+        if there is not None and self._digest:
+            return there.digest == self._digest
+        # the table is opened for its id once for each checkpoint
         hint = checkpoint_hint(self.path)
         if hint and hint == self._checked_hint:
             return True
@@ -213,16 +197,12 @@ def has_log(table: TablePlace) -> bool:
 
 def newest_version(table: TablePlace) -> int:
     """The newest whole version in the log, -1 without any."""
-    version = max(_listed(table), default=-1)
+    version = max(commit_versions(table), default=-1)
     return version - 1 if version > 0 and torn_commit(table, version) else version
 
 
-def oldest_version(table: TablePlace) -> int:
-    """The oldest version that the log has a commit of, -1 without any."""
-    return min(_listed(table), default=-1)
-
-
-def _listed(table: TablePlace) -> list[int]:
+def commit_versions(table: TablePlace) -> list[int]:
+    """The versions whose commits are in the log, unordered."""
     return [int(file.stem) for file in log_path(table).glob("[0-9]" * 20 + ".json")]
 
 
@@ -251,17 +231,3 @@ def _is_cut(table: TablePlace, version: int) -> bool:
     is_gone = checkpoint != version and not has_commit(table, version)
     went_on = checkpoint > version or has_commit(table, version + 2)
     return (went_on or is_gone) and not has_commit(table, version + 1)
-
-
-def _mark_of(table: TablePlace, version: int) -> _Mark | None:
-    """Return the mark of a file.
-
-    None in a store, where the object is read instead, and for a file that is not there.
-    """
-    path = commit_path(table, version)
-    if not isinstance(path, Path):
-        return None
-    try:
-        return file_mark(path)
-    except FileNotFoundError:
-        return None

@@ -31,8 +31,8 @@ from lbcore.balancer.commands.commands import REMEMBERED_COMMANDS
 from lbcore.balancer.state.book import ACCEPTED
 from lbcore.config.pipeline import ARCHIVED
 from lbcore.config.pipeline import KEPT as KEEP
-from lbcore.model.archives import ARCHIVES
 from lbcore.model.tables import (
+    ARCHIVES,
     AUDIT,
     COMMANDS,
     CONFIG_VERSIONS,
@@ -260,11 +260,7 @@ class TableUpkeep:
         before = table.version()
         done: dict[str, Any] = {"event": "upkeep", "table": name}
         try:
-            done["rows_expired"] = (
-                _expire(table, name, now_ms)
-                + _drop_gone(table, name, now_ms)
-                + self.history(table, name, now_ms)
-            )
+            done["rows_expired"] = _expire(table, name, now_ms) + self.history(table, name, now_ms)
             done["files_joined"] = self._join(table)
         except CommitFailedError as error:
             done["given_up"] = str(error)
@@ -312,16 +308,21 @@ def _left(sizes: Sequence[int], to: int) -> int:
 
 
 def _expire(table: DeltaTable, name: str, now_ms: int) -> int:
-    """Delete rows past their days; how many."""
-    if name not in KEPT_DAYS:
-        return 0
-    limit_ms = now_ms - KEPT_DAYS[name] * DAY_MS
-    condition = f"NOT ({STAYS[name]})" if name in STAYS else ""
-    if name in _REPLACED_BY:
-        condition = _replaced(table, _REPLACED_BY[name], f"at_ms < {limit_ms}")
-        if not condition:
-            return 0
-    return _delete_older(table, condition, limit_ms)
+    """Delete rows past their days, and those of what is gone for long; how many."""
+    gone = 0
+    if name in KEPT_DAYS:
+        limit_ms = now_ms - KEPT_DAYS[name] * DAY_MS
+        condition = f"NOT ({STAYS[name]})" if name in STAYS else ""
+        if name in _REPLACED_BY:
+            condition = _replaced(table, _REPLACED_BY[name], f"at_ms < {limit_ms}")
+        if condition or name not in _REPLACED_BY:
+            gone += _delete_older(table, condition, limit_ms)
+    condition = GONE.get(name, "")
+    if name == NAMESPACES.name:
+        condition = _below_the_floor(table, condition)
+    if condition:
+        gone += _delete_older(table, condition, now_ms - GONE_DAYS * DAY_MS)
+    return gone
 
 
 def _delete_older(table: DeltaTable, condition: str, limit_ms: int) -> int:
@@ -349,14 +350,6 @@ def _replaced(table: DeltaTable, order: str, old: str) -> str:
         if row[f"{order}_min"] < row[f"{order}_max"]
     ]
     return " OR ".join(replaced)
-
-
-def _drop_gone(table: DeltaTable, name: str, now_ms: int) -> int:
-    """Delete rows of what is gone for long; how many."""
-    condition = GONE.get(name, "")
-    if name == NAMESPACES.name:
-        condition = _below_the_floor(table, condition)
-    return _delete_older(table, condition, now_ms - GONE_DAYS * DAY_MS) if condition else 0
 
 
 def _below_the_floor(table: DeltaTable, condition: str) -> str:

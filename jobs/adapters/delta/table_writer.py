@@ -67,28 +67,6 @@ class BatchRowsError(CommandError):
         )
 
 
-def write_batch_rows(
-    events: TablePlace, epoch: int, last: Mapping[str, Any], tables: Mapping[str, pa.Table]
-) -> dict[str, Any]:
-    """Write a batch's rows to a file before its commits; return the commit's metadata.
-
-    events: the place of ownership_events. epoch: the writer's. last: the metadata before, whose
-    file is kept.
-    """
-    first, second = (f"{epoch}-{number}{_SUFFIX}" for number in (0, 1))
-    name = second if last.get("file") == first else first
-    data = b"".join(_stream(table, rows) for table, rows in tables.items())
-    folder = events / FOLDER
-    if isinstance(folder, Path):
-        folder.mkdir(exist_ok=True)
-    (folder / name).write_bytes(data)
-    if isinstance(folder, Path):
-        sync_file(folder / name)
-        sync_folder(folder)
-    owing = sorted(name for name, rows in tables.items() if len(rows))
-    return {"file": name, "bytes": len(data), "crc32": zlib.crc32(data), "tables": owing}
-
-
 def read_batch_rows(events: TablePlace, rest: Mapping[str, Any]) -> dict[str, pa.Table]:
     """Return table → the rows of a commit's file; none if somebody emptied the file.
 
@@ -107,30 +85,6 @@ def read_batch_rows(events: TablePlace, rest: Mapping[str, Any]) -> dict[str, pa
         rows = pa.ipc.open_stream(source).read_all()
         found[rows.schema.metadata[_OF_TABLE].decode()] = rows.replace_schema_metadata()
     return found
-
-
-def remove_batch_rows(events: TablePlace, epoch: int, last: Mapping[str, Any]) -> int:
-    """Remove the files of earlier jobs but the needed one; return how many.
-
-    epoch: of this job. last: what the newest commit of events says.
-    """
-    needed = last.get(REST, {}).get("file")
-    past = [
-        file
-        for file in (events / FOLDER).glob(f"[0-9]*-[01]{_SUFFIX}")
-        if file.name != needed and int(file.stem.partition("-")[0]) < epoch
-    ]
-    for file in past:
-        file.unlink()
-    return len(past)
-
-
-def _stream(table: str, rows: pa.Table) -> bytes:
-    out = pa.BufferOutputStream()
-    schema = rows.schema.with_metadata({_OF_TABLE: table.encode()})
-    with pa.ipc.new_stream(out, schema, options=_OPTIONS) as stream:
-        stream.write_table(rows)
-    return bytes(out.getvalue())
 
 
 _MAX_CHUNKS = 8
@@ -252,7 +206,7 @@ class TableWriter:
         self._tables = ensure_tables(root)
         self._query_id = ""
         self._rest: Mapping[str, Any] = {}
-        self._read: dict[str, _Transactions] = {}
+        self._read: dict[str, tuple[int, dict[str, int]]] = {}  # version, transactions read at it
         self._current: CurrentRows | None = None
         self.epoch = max(_transaction(table, EPOCH_APP) for table in self._tables.values())
 
@@ -299,7 +253,7 @@ class TableWriter:
             self.refreshed(name)
             if self._transaction(name, app_id) >= batch_id:
                 return None
-            known = self._read[name]
+            version, transactions = self._read[name]
             properties = CommitProperties(
                 custom_metadata=batch_metadata(about),
                 max_commit_retries=0,
@@ -310,10 +264,9 @@ class TableWriter:
                     self._commit(name, table, with_all_columns(table, rows), properties)
             except CommitFailedError:
                 continue
-            self.sync(name, known.version)
-            if table.version() == known.version + 1:  # ours, and nothing else
-                values = {**known.values, app_id: batch_id}
-                self._read[name] = _Transactions(version=table.version(), values=values)
+            self.sync(name, version)
+            if table.version() == version + 1:  # ours, and nothing else
+                self._read[name] = table.version(), {**transactions, app_id: batch_id}
             return table
         raise TableBusyError(f"table {name}: {_ATTEMPTS} commits of batch {batch_id}")
 
@@ -325,7 +278,24 @@ class TableWriter:
         if not owed:
             return {}
         last = self._rest or (self.last_commit() or {}).get(REST, {})
-        self._rest = write_batch_rows(self._place(), self.epoch, last, owed)
+        first, second = (f"{self.epoch}-{number}{_SUFFIX}" for number in (0, 1))
+        name = second if last.get("file") == first else first  # the last one's file is kept
+        out = pa.BufferOutputStream()
+        for table, rows in owed.items():
+            schema = rows.schema.with_metadata({_OF_TABLE: table.encode()})
+            with pa.ipc.new_stream(out, schema, options=_OPTIONS) as stream:
+                stream.write_table(rows)
+        data = bytes(out.getvalue())
+        folder = self._place() / FOLDER
+        if isinstance(folder, Path):
+            folder.mkdir(exist_ok=True)
+        (folder / name).write_bytes(data)
+        if isinstance(folder, Path):
+            sync_file(folder / name)
+            sync_folder(folder)
+        owing = sorted(table for table, rows in owed.items() if len(rows))
+        sums = {"bytes": len(data), "crc32": zlib.crc32(data)}
+        self._rest = {"file": name, **sums, "tables": owing}
         return {REST: self._rest}
 
     def versions(self) -> dict[str, Any]:
@@ -362,7 +332,16 @@ class TableWriter:
     def remove_old_pending_rows(self) -> int:
         """Remove what earlier jobs put aside and nobody needs any more; how many files."""
         last = self.last_commit()
-        return remove_batch_rows(self._place(), self.epoch, last) if last else 0
+        past = [
+            file
+            for file in (self._place() / FOLDER).glob(f"[0-9]*-[01]{_SUFFIX}")
+            if last
+            and file.name != last.get(REST, {}).get("file")
+            and int(file.stem.partition("-")[0]) < self.epoch
+        ]
+        for file in past:
+            file.unlink()
+        return len(past)
 
     def has_batch(self, name: str, batch_id: int, query_id: str = "") -> bool:
         """Return True if the table has the batch, of this checkpoint or the given one.
@@ -419,12 +398,12 @@ class TableWriter:
         delta-rs reads the log back to its checkpoint for it.
         """
         table = self._tables[name]
-        known = self._read.get(name)
-        if known is None or known.version != table.version():
-            known = self._read[name] = _Transactions(version=table.version(), values={})
-        if app_id not in known.values:
-            known.values[app_id] = _transaction(table, app_id)
-        return known.values[app_id]
+        if self._read.get(name, (-1,))[0] != table.version():
+            self._read[name] = table.version(), {}
+        known = self._read[name][1]
+        if app_id not in known:
+            known[app_id] = _transaction(table, app_id)
+        return known[app_id]
 
     def _claim(self, name: str, claim_id: str) -> None:
         table = self._tables[name]
@@ -480,17 +459,6 @@ class TableWriter:
         commit_current(table, changed, properties)
         if table.version() == based_on + 1:
             self._current = CurrentRows(version=table.version(), rows=changed)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Transactions:
-    """Application transactions of a table.
-
-    version: the table's, when they were read.
-    """
-
-    version: int
-    values: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

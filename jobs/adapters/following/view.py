@@ -18,7 +18,7 @@ from jobs.adapters.delta.rows import ORDER_COLUMNS, ROUTE_COLUMNS, BadRow, of_cl
 from jobs.adapters.delta.table_scan import scan
 from jobs.adapters.delta.table_tail import ReloadReason
 from jobs.adapters.processes.clocks import boot_ms
-from lbcore.model.hashing import HashFunction
+from lbcore.model.bundles import HashFunction
 from lbcore.model.tables import BROKERS, NAMESPACES
 from lbcore.route.addresses import BrokerAddress
 from lbcore.route.bundles import BundleRoute, NamespaceRoutes, Unsound

@@ -109,12 +109,6 @@ class Account:
     cut: Counter[str] = field(default_factory=Counter)
     turns: FairScheduler = field(default_factory=FairScheduler)
 
-    def leave(self, peer: str) -> None:
-        """A connection of this address is gone."""
-        self.of_peer[peer] -= 1
-        if not self.of_peer[peer]:
-            del self.of_peer[peer]
-
 
 def network_of(address: str) -> str:
     """Return the network of an address: itself, or an IPv6 address's /64.
@@ -149,16 +143,8 @@ UNSENT_MAX_BYTES = 32_768
 take it in one turn of the event loop."""
 
 
-class Stage(Enum):
-    """Next input expected from a client."""
-
-    IDLE = "idle"
-    HEAD = "head"
-    BODY = "body"
-    DEAF = "deaf"
-
-
-_IDLE, _HEADS, _BODY, _DEAF = Stage.IDLE, Stage.HEAD, Stage.BODY, Stage.DEAF
+_IDLE, _HEADS, _BODY, _DEAF = range(4)
+"""Phases of a connection: the input that is expected next; see the module."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -203,12 +189,14 @@ class BoundedProtocol(HttpToolsProtocol):
         self._phase, self._since_s = _DEAF, None
         self.resume_writing()
         self._hold(0)
-        self.account.leave(self._network)
+        self.account.of_peer[self._network] -= 1
+        if not self.account.of_peer[self._network]:
+            del self.account.of_peer[self._network]
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Parse, then hold what has come to the bounds."""
-        if self._phase is _DEAF:
+        if self._phase == _DEAF:
             return
         self._unset_keepalive_if_required()
         self._request_bytes += len(data)
@@ -229,7 +217,7 @@ class BoundedProtocol(HttpToolsProtocol):
             if now_s - self._closing_s > self.bounds.answer_s:
                 self._abort(Cut.ANSWER_NOT_READ)  # the end of it
         elif self._since_s is not None:
-            is_body = self._phase is _BODY
+            is_body = self._phase == _BODY
             if now_s - self._since_s > (self.bounds.request_s if is_body else self.bounds.head_s):
                 self._cut(Cut.REQUEST_TOO_SLOW)
 
@@ -237,7 +225,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """A request begins."""
-        if self._phase is _DEAF:
+        if self._phase == _DEAF:
             return
         if len(self.pipeline) >= PIPELINED_MAX:
             self._cut(Cut.PIPELINE_TOO_LONG)
@@ -249,12 +237,12 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_url(self, url: bytes) -> None:
         """Some of the request's target."""
-        if self._phase is _HEADS:
+        if self._phase == _HEADS:
             self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header; one after the body, a trailer, is not kept."""
-        if self._phase is not _HEADS:
+        if self._phase != _HEADS:
             return
         if len(self.headers) >= HEADERS_MAX:
             self._cut(Cut.HEAD_TOO_LONG)
@@ -272,7 +260,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The headers are in: serve the request, if they are within the bounds."""
-        if self._phase is not _HEADS:
+        if self._phase != _HEADS:
             return
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         if size > self.bounds.head_bytes:
@@ -305,12 +293,12 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Some of the body."""
-        if self._phase is _BODY:
+        if self._phase == _BODY:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The request is whole."""
-        if self._phase is not _BODY:
+        if self._phase != _BODY:
             return
         super().on_message_complete()
         self._phase, self._request_bytes, self._since_s = _IDLE, 0, None
@@ -344,35 +332,28 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _account_for(self, size: int) -> None:
         """Hold a connection to the bounds after it has sent so many bytes more."""
-        if self._phase is _DEAF:
+        if self._phase == _DEAF:
             return
-        if self._phase is _IDLE and not self._request_bytes:
+        if self._phase == _IDLE and not self._request_bytes:
             self._hold(0 if self._is_answered() else self._unanswered_bytes + size)
             return  # a request that came whole, or several
-        if self._since_s is None and (self._request_bytes or self._phase is not _IDLE):
+        if self._since_s is None and (self._request_bytes or self._phase != _IDLE):
             self._since_s = self.loop.time()  # an empty line before a request is part of it
-        self._hold(0 if self._is_at_rest() else self._unanswered_bytes + size)
+        is_at_rest = self._phase != _HEADS and self._is_answered()  # an unwanted body is not kept
+        self._hold(0 if is_at_rest else self._unanswered_bytes + size)
         bounds = self.bounds
-        if self._phase is _BODY and self._request_bytes > bounds.request_bytes:
+        if self._phase == _BODY and self._request_bytes > bounds.request_bytes:
             self._cut(Cut.REQUEST_TOO_LONG)
-        elif self._phase is not _BODY and self._request_bytes > bounds.head_bytes:
+        elif self._phase != _BODY and self._request_bytes > bounds.head_bytes:
             self._cut(Cut.HEAD_TOO_LONG)
-        elif self._is_hogging():
+        elif (
+            self.account.unanswered_bytes > bounds.unanswered_bytes
+            and self._unanswered_bytes > MODEST_BYTES
+        ):
             self._cut(Cut.TOO_MUCH_UNANSWERED)
-
-    def _is_at_rest(self) -> bool:
-        """Return True if no received bytes are kept.
-
-        A body that nobody wants is not kept.
-        """
-        return self._phase is not _HEADS and self._is_answered()
 
     def _is_answered(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
-
-    def _is_hogging(self) -> bool:
-        is_too_much = self.account.unanswered_bytes > self.bounds.unanswered_bytes
-        return is_too_much and self._unanswered_bytes > MODEST_BYTES
 
     def _hold(self, size: int) -> None:
         self.account.unanswered_bytes += size - self._unanswered_bytes
@@ -393,11 +374,11 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _cut(self, why: Cut) -> None:
         """Answer what was asked before, say why, if that can be told apart, and close."""
-        if self._phase is _DEAF:
+        if self._phase == _DEAF:
             return
         self._count(why)
-        owed = self.pipeline if self._phase is _BODY else not self._is_answered()
-        is_begun = self._phase is _BODY and self.cycle.response_started
+        owed = self.pipeline if self._phase == _BODY else not self._is_answered()
+        is_begun = self._phase == _BODY and self.cycle.response_started
         if owed or why not in _REFUSALS:
             self._listen_no_more()
             self.flow.shut()

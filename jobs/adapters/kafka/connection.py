@@ -13,12 +13,12 @@ from typing import Any
 
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient, OffsetSpec
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, UnknownTopicOrPartitionError
 
 from jobs.adapters.kafka.clients import PASSWORD, KafkaAddress, SecretToken
 from jobs.adapters.processes.settings import read_secret
 from jobs.console import CommandError, MisuseError
-from lbcore.config.kafka import KafkaConfig
+from lbcore.config.pipeline import KafkaConfig
 from lbcore.config.tree import Config
 
 
@@ -82,26 +82,18 @@ _PORT = 9092
 def ask_kafka(host: str, port: int, *, is_encrypted: bool = False) -> str:
     """Send an ApiVersions request; return why there is no answer, "" = one."""
     try:
-        with _connected(host, port, is_encrypted=is_encrypted) as connection:
+        with contextlib.ExitStack() as stack:
+            connection = stack.enter_context(socket.create_connection((host, port), _TIMEOUT_S))
+            if is_encrypted:
+                context = ssl.create_default_context()  # asks if it lives, trusts it with nothing
+                context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+                connection = stack.enter_context(context.wrap_socket(connection))
             connection.sendall(_API_VERSIONS_REQUEST)
             return "" if connection.recv(8) else "the connection was closed"
     except TimeoutError:
         return f"no answer within {_TIMEOUT_S:.0f} s"
     except (OSError, ValueError) as error:
         return getattr(error, "strerror", None) or str(error)
-
-
-def _connected(host: str, port: int, *, is_encrypted: bool) -> socket.socket:
-    connection = socket.create_connection((host, port), timeout=_TIMEOUT_S)
-    if not is_encrypted:
-        return connection
-    context = ssl.create_default_context()  # asks whether it lives, trusts it with nothing
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(connection)
-        wrapped = context.wrap_socket(connection)
-        stack.pop_all()
-    return wrapped
 
 
 def kafka_trouble(address: KafkaAddress) -> str:
@@ -188,20 +180,16 @@ class KafkaPlace:
         for topic, partitions in sorted(self.bounds.items()):
             is_same = ids.get(topic, self.topics[topic]) == self.topics[topic]
             ends = offsets.get(topic, {}) if is_same else {}
-            found[topic] = {
-                str(partition): _within(ends.get(str(partition), 0), *bounds)
-                for partition, bounds in sorted(partitions.items())
-            }
+            found[topic] = {}
+            for partition, (earliest, latest) in sorted(partitions.items()):
+                end = ends.get(str(partition), 0)
+                found[topic][str(partition)] = end if earliest <= end <= latest else earliest
         return found
 
     def ends_beyond(self, skipped: str, last_commit: Mapping[str, Any] | None) -> Ends:
         """The same, but after all that is in one topic by now."""
         ends = {str(partition): latest for partition, (_, latest) in self.bounds[skipped].items()}
         return {**self.ends_after(last_commit), skipped: ends}
-
-
-def _within(end: int, earliest: int, latest: int) -> int:
-    return end if earliest <= end <= latest else earliest
 
 
 def find_kafka(address: KafkaAddress, inputs: Sequence[str], others: Sequence[str]) -> KafkaPlace:
@@ -244,3 +232,96 @@ def find_kafka(address: KafkaAddress, inputs: Sequence[str], others: Sequence[st
         bounds[place.topic][place.partition] = earliest[place].offset, latest[place].offset
     topics = {name: str(found[name]["topic_id"]) for name in sorted(names)}
     return KafkaPlace(cluster_id=cluster_id, topics=topics, bounds=bounds)
+
+
+_LOOKS = 2
+
+
+class TopicWatch:
+    """Holds topics against the ids that they had at the start, in a thread of its own.
+
+    One is lost when two looks in a row find it gone or made anew: a node of Kafka that has only
+    just started is not taken at its word, and one that does not answer says nothing. Spark alone
+    would notice late (a task waits for minutes for a message of a topic that is gone) or, where
+    the topic was made anew meanwhile, not at all.
+
+    ids: name → Kafka's id. Use as a context manager.
+    """
+
+    def __init__(
+        self, address: KafkaAddress, ids: Mapping[str, str], *, look_s: float = _LOOK_S
+    ) -> None:
+        self._address = address
+        self._ids = ids
+        self._look_s = look_s
+        self._suspects: Mapping[str, str] = {}
+        self._times = 0
+        self._admin: Any = None
+        self._asking = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="topic-watch", daemon=True)
+
+    def __enter__(self) -> "TopicWatch":  # noqa: PYI034 (Self is 3.11's)
+        """Begin to look."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it."""
+        self._stopped.set()
+        self._thread.join(timeout=5)
+
+    def loss(self) -> CommandError | None:
+        """Return the error of lost topics, to end the job with; None = all exist."""
+        suspects, times = self._suspects, self._times
+        return _loss(suspects) if times >= _LOOKS and suspects else None
+
+    def look(self) -> CommandError | None:
+        """The same by one look, for a query that has ended: its end is the other sign."""
+        lost = self._lost()
+        return _loss(lost) if lost else None
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._look_s):
+            lost = self._lost()
+            self._times = self._times + 1 if lost else 0
+            self._suspects = lost
+        with self._asking:
+            if self._admin is not None:
+                self._admin.close()
+
+    def _lost(self) -> Mapping[str, str]:
+        with self._asking:
+            try:
+                options = self._address.client_options("topic-watch")
+                self._admin = self._admin or KafkaAdminClient(**options)
+                return lost_topics(self._admin.describe_topics, self._ids)
+            except KafkaError:
+                return {}
+
+
+def lost_topics(
+    describe: Callable[[list[str]], list[dict[str, Any]]], ids: Mapping[str, str]
+) -> dict[str, str]:
+    """Return topic → "deleted" or "made anew", for topics that changed.
+
+    describe: KafkaAdminClient's. A topic that Kafka can't describe for another reason is left out.
+    """
+    lost = {}
+    for found in describe(sorted(ids)):
+        if found["error_code"] == UnknownTopicOrPartitionError.errno:
+            lost[found["name"]] = "deleted"
+        elif not found["error_code"] and str(found["topic_id"]) != ids[found["name"]]:
+            lost[found["name"]] = "made anew"
+    return lost
+
+
+def _loss(lost: Mapping[str, str]) -> CommandError:
+    said = ", ".join(f"{name} was {what}" for name, what in sorted(lost.items()))
+    return CommandError(
+        "the job has ended, because it has lost topics",
+        why=f"{said} in Kafka while the job was at work, so what it has read and told is gone; "
+        "owners are safe in the tables",
+        next_step="run `ballast topics ensure` and start the job again: it rebuilds its state from "
+        "the tables and sends every record anew",
+    )

@@ -45,6 +45,7 @@ class KafkaOptions:
 class EmbeddedKafka:
     """One node whose whole state is in `folder`.
 
+    bootstrap: the value of bootstrap.servers for clients.
     Use it as a context manager, or start and stop.
     """
 
@@ -54,12 +55,10 @@ class EmbeddedKafka:
         self.options = options or KafkaOptions()
         self.folder.mkdir(parents=True, exist_ok=True)
         self.port, self.controller_port = self._ports()
+        self.bootstrap = f"{_HOST}:{self.port}"
+        self._config_path = self.folder / "server.properties"
+        self._temporary = self.folder / "tmp"  # where its Java unpacks libraries
         self._child: Child | None = None
-
-    @property
-    def bootstrap(self) -> str:
-        """Value of bootstrap.servers for clients."""
-        return f"{_HOST}:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -100,8 +99,9 @@ class EmbeddedKafka:
     def prepare(self) -> None:
         """Write its configuration, check ports and disk, and format the storage once."""
         check_disk(self.folder, _DISK_BYTES)
+        otherwise = f"remove {self.folder / 'ports.json'} to have other ports chosen"
         for port in (self.port, self.controller_port):
-            self._check_port(port)
+            check_port(port, "the embedded Kafka", otherwise)
         self._config_path.write_text(write_properties(self._properties()), encoding="ascii")
         shutil.rmtree(self._temporary, ignore_errors=True)  # what one that was killed left
         self._temporary.mkdir()
@@ -128,15 +128,6 @@ class EmbeddedKafka:
         is_encrypted = "SSL" in self.options.security_protocol
         return not ask_kafka(_HOST, self.port, is_encrypted=is_encrypted)
 
-    @property
-    def _temporary(self) -> Path:
-        """Folder where its Java unpacks libraries."""
-        return self.folder / "tmp"
-
-    @property
-    def _config_path(self) -> Path:
-        return self.folder / "server.properties"
-
     def _ports(self) -> tuple[int, int]:
         path = self.folder / "ports.json"
         if not path.exists():
@@ -144,17 +135,6 @@ class EmbeddedKafka:
             path.write_text(json.dumps({"client": client, "controller": controller}))
         chosen = json.loads(path.read_text())
         return int(chosen["client"]), int(chosen["controller"])
-
-    def _check_port(self, port: int) -> None:
-        try:
-            check_port(port, "the embedded Kafka")
-        except CommandError as error:
-            raise CommandError(
-                error.what,
-                why=error.why,
-                next_step=f"end what listens there (perhaps another run of the same state), or "
-                f"remove {self.folder / 'ports.json'} to have other ports chosen",
-            ) from None
 
     def _properties(self) -> dict[str, str]:
         listeners = f"CLIENT://{_HOST}:{self.port}"

@@ -13,9 +13,8 @@ import orjson
 
 from jobs.adapters.kafka.clients import Received
 from lbcore.agent.state import RecordForgotten, RecordRead
-from lbcore.ownership.records import OwnershipRecord
+from lbcore.ownership.records import OwnershipRecord, parse_record
 from lbcore.ownership.resolve import is_newer
-from lbcore.ownership.wire_record import parse_record
 from lbcore.wire.messages import Rejected
 
 News: TypeAlias = RecordRead | RecordForgotten

@@ -1,10 +1,11 @@
-"""Publisher of a batch's records and tombstones in one Kafka transaction.
+"""Producers of the job: a batch's records in one Kafka transaction, and ticks.
 
 The transactional id is the writer's place: once another job has initialised it, this one's records
 are refused. Whose place it is the tables say: an older job that was slow to start may take it last,
 and then it is taken back. Readers use read_committed. Kafka transactions.
 """
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
@@ -14,6 +15,8 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError, ProducerFencedError
 
 from jobs.adapters.delta.table_writer import FencedError
+from lbcore.wire.format import format_message
+from lbcore.wire.messages import Tick
 
 _SEND_TIMEOUT_S = 60
 _ATTEMPTS = 3
@@ -74,17 +77,18 @@ class OwnershipPublisher:
         A commit would wait for them without end.
         """
         sent: Future[bool] = Future()
-        threading.Thread(target=self._send, args=(messages, sent), daemon=True).start()
+
+        def send() -> None:
+            try:
+                sent.set_result(self._is_sent(messages))
+            except Exception as error:  # noqa: BLE001 whatever it is, it is the caller's
+                sent.set_exception(error)
+
+        threading.Thread(target=send, daemon=True).start()
         while not wait([sent], timeout=_LOOK_S).done:
             if self._is_lost():
                 raise KafkaError(f"{self._topic} is lost: its records wait no longer")
         return sent.result()
-
-    def _send(self, messages: Sequence[Keyed], sent: "Future[bool]") -> None:
-        try:
-            sent.set_result(self._is_sent(messages))
-        except Exception as error:  # noqa: BLE001 whatever it is, it is the caller's
-            sent.set_exception(error)
 
     def _is_sent(self, messages: Sequence[Keyed]) -> bool:
         """Send the messages in one transaction; return True if Kafka took them.
@@ -112,3 +116,48 @@ class OwnershipPublisher:
             self._producer.close(timeout=5)
         except KafkaError:
             return
+
+
+class Ticker:
+    """Sends a tick per cluster to each partition of a topic, for Kafka's clock.
+
+    A tick that can't be sent is left out: a gap in the ticks counts for nobody.
+    """
+
+    def __init__(
+        self,
+        producer: KafkaProducer,
+        topic: str,
+        clusters: Sequence[str],
+        interval_ms: int,
+    ) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._clusters = clusters
+        self._interval_s = interval_ms / 1000
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ticks", daemon=True)
+        self.failed = 0
+
+    def start(self) -> None:
+        """Begin ticking."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End ticking and let go of the producer."""
+        self._stopped.set()
+        self._thread.join(timeout=5)
+        with contextlib.suppress(KafkaError):  # ticks that can't be sent hold nobody up
+            self._producer.close(timeout=2)
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stopped.wait(self._interval_s):
+            number += 1
+            try:
+                for partition in sorted(self._producer.partitions_for(self._topic)):
+                    for cluster in self._clusters:
+                        _, key, value = format_message(Tick(cluster=cluster, number=number))
+                        self._producer.send(self._topic, key=key, value=value, partition=partition)
+            except KafkaError:
+                self.failed += 1

@@ -7,7 +7,6 @@ reader that waits for their end could be held up by anybody who begins one.
 
 import contextlib
 import json
-import os
 import ssl
 import tempfile
 import time
@@ -77,22 +76,19 @@ def connection_text(address: KafkaAddress) -> str:
     """Return the address as text for another machine, with certificates."""
     options = address.client_options("balance_cluster-source")
     for name in _PEM_FILES:
-        if options.get(name):
-            options[name] = _read_pem(options[name])
+        path = options.get(name)
+        try:
+            if path:
+                options[name] = Path(path).read_text(encoding="ascii")
+        except (OSError, UnicodeDecodeError) as error:
+            raise CommandError(
+                f"{path} could not be read",
+                why=str(error),
+                next_step="name a readable PEM file in kafka.ca_file, certificate_file or key_file",
+            ) from error
     if _TOKEN in options:
         options[_TOKEN] = options[_TOKEN].variables
     return json.dumps(options)
-
-
-def _read_pem(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(
-            f"{path} could not be read",
-            why=str(error),
-            next_step="name a readable PEM file in kafka.ca_file, certificate_file or key_file",
-        ) from error
 
 
 class RawFetcher:
@@ -248,12 +244,7 @@ def _with_context(options: dict[str, Any]) -> dict[str, Any]:
     context = ssl.create_default_context(cadata=texts["ssl_cafile"])
     if texts["ssl_certfile"]:
         with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "pair.pem")  # noqa: PTH118 (ssl takes a str)
-            with open(path, "x", opener=_private) as file:
-                file.write(f"{texts['ssl_keyfile'] or ''}\n{texts['ssl_certfile']}")
-            context.load_cert_chain(path)
+            pair = Path(folder, "pair.pem")  # in a folder that nobody else may look into
+            pair.write_text(f"{texts['ssl_keyfile'] or ''}\n{texts['ssl_certfile']}")
+            context.load_cert_chain(pair)
     return {**options, "ssl_context": context}
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
+from kafka.record.util import decode_varint
 
 from lbcore.wire.messages import RejectReason
 
@@ -37,7 +38,6 @@ _CODEC, _LOG_APPEND_TIME, _CONTROL = 0x07, 0x08, 0x20
 _PIECE = 262_144
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = 16
-_VARINT_BYTES = 10
 
 
 class Row(NamedTuple):
@@ -133,20 +133,39 @@ def read_batch(batch: RecordBatch, start: int, end: int, value_bytes: int) -> It
 
     value_bytes: the longest value; a record that is longer by `ENVELOPE_BYTES` has no value here.
     """
+    reason, problem = RejectReason.UNREADABLE, ""
     if batch.problem:
-        yield _refused(
-            batch, start, end, RejectReason.UNREADABLE, f"it can't be read: {batch.problem}"
+        yield _refused(batch, start, end, reason, f"it can't be read: {batch.problem}")
+        return
+    head = _HEADER.unpack_from(batch.content)
+    if head[5] & _CONTROL:
+        return
+    count, following, at = head[12], batch.first, 0
+    is_whole, is_broken = True, False
+    try:
+        plain, is_whole = _inflate(batch)
+        for _ in range(min(count, RECORDS_PER_BATCH)):
+            if not is_whole and at >= len(plain):
+                break
+            row, at = _row(batch, plain, at, value_bytes + ENVELOPE_BYTES)
+            if not following <= row.offset < batch.end:
+                raise UnreadableError("a record has an offset outside of its batch or order")
+            following = row.offset + 1
+            if start <= row.offset < end:
+                yield row
+    except (ValueError, IndexError) as error:
+        cause = "its records are cut" if isinstance(error, IndexError) else error
+        reason, problem = getattr(error, "reason", reason), f"it can't be read: {cause}"
+        is_broken = True  # maybe by a record that claims an offset that was there already
+    if count > RECORDS_PER_BATCH or not is_whole:
+        reason = RejectReason.TOO_LARGE
+        problem = (
+            f"it has {count} records and inflates to more than is read of one batch"
+            f" ({PLAIN_BATCH_BYTES} bytes, {RECORDS_PER_BATCH} records); send smaller batches"
         )
-        return
-    if _HEADER.unpack_from(batch.content)[5] & _CONTROL:
-        return
-    reader = _RecordReader(batch, value_bytes + ENVELOPE_BYTES)
-    for row in reader.rows():
-        if start <= row.offset < end:
-            yield row
-    left = max(start, min(reader.next_offset, batch.end - reader.is_broken))
-    if reader.problem and left < min(end, batch.end):
-        yield _refused(batch, left, end, reader.reason, reader.problem)
+    left = max(start, min(following, batch.end - is_broken))
+    if problem and left < min(end, batch.end):
+        yield _refused(batch, left, end, reason, problem)
 
 
 def _refused(batch: RecordBatch, start: int, end: int, reason: RejectReason, why: str) -> Row:
@@ -159,103 +178,53 @@ def _refused(batch: RecordBatch, start: int, end: int, reason: RejectReason, why
     return Row(max(first, last), max(0, stamp_ms), None, None, f"{reason.value} {sentence}")
 
 
-class _RecordReader:
-    """Walks through the inflated part of a batch.
+def _row(batch: RecordBatch, plain: bytes, at: int, record_bytes: int) -> tuple[Row, int]:
+    """Return the record that begins at a byte, and where the next one does.
 
-    next_offset: the offset after the last row. problem: why the rest can't be read, "" at the end.
-    is_broken: whether a record can't, maybe one that claims an offset that was there already.
+    Raises ValueError, IndexError for what is none.
     """
-
-    def __init__(self, batch: RecordBatch, record_bytes: int) -> None:
-        self._batch, self._record_bytes = batch, record_bytes
-        head = _HEADER.unpack_from(batch.content)
-        self._count, self._first_ms, self._max_ms = head[12], head[7], head[8]
-        self._is_append_time = bool(head[5] & _LOG_APPEND_TIME)
-        self._plain, self._is_whole, self._at = b"", True, 0
-        self.next_offset = batch.first
-        self.reason, self.problem = RejectReason.UNREADABLE, ""
-        self.is_broken = False
-
-    def rows(self) -> Iterator[Row]:
-        """The records up to the first that can't be read."""
-        try:
-            self._plain, self._is_whole = _inflate(self._batch)
-            for number in range(min(self._count, RECORDS_PER_BATCH)):
-                if not self._is_whole and self._at >= len(self._plain):
-                    break
-                row = self._row(number)
-                self.next_offset = row.offset + 1
-                yield row
-        except UnreadableError as error:
-            self.reason, self.problem = error.reason, f"it can't be read: {error}"
-            self.is_broken = True
-        if self._count > RECORDS_PER_BATCH or not self._is_whole:
-            self.reason = RejectReason.TOO_LARGE
-            self.problem = (
-                f"it has {self._count} records and inflates to more than is read of one batch"
-                f" ({PLAIN_BATCH_BYTES} bytes, {RECORDS_PER_BATCH} records); send smaller batches"
-            )
-
-    def _row(self, number: int) -> Row:
-        length = self._varint()
-        begin = self._at
-        if length < 0:
-            raise UnreadableError(f"record {number} has a negative length")
-        self._at += 1  # attributes, which no version uses
-        stamp_delta, offset_delta = self._varint(), self._varint()
-        offset = self._batch.first + offset_delta
-        if not self.next_offset <= offset < self._batch.end:
-            raise UnreadableError(f"record {number} has an offset outside of its batch or order")
-        stamp_ms = self._max_ms if self._is_append_time else self._first_ms + stamp_delta
-        stamp_ms = min(max(stamp_ms, 0), 2**62)
-        if length > self._record_bytes:
-            return self._too_large(offset, stamp_ms, length, begin)
-        if begin + length > len(self._plain):
-            raise UnreadableError(f"record {number} ends beyond its batch")
-        key, value = self._bytes(begin + length), self._bytes(begin + length)
-        self._at = begin + length  # headers are of no use here
-        return Row(offset, stamp_ms, key, value)
-
-    def _too_large(self, offset: int, stamp_ms: int, length: int, begin: int) -> Row:
-        key = self._prefix()
-        value = self._prefix() if len(key) < PREFIX_BYTES else b""
-        self._at = begin + length
+    head = _HEADER.unpack_from(batch.content)
+    length, begin = decode_varint(plain, at)
+    stamp_delta, at = decode_varint(plain, begin + 1)  # behind attributes, which no version uses
+    offset_delta, at = decode_varint(plain, at)
+    offset, end = batch.first + offset_delta, begin + length
+    stamp_ms = head[8] if head[5] & _LOG_APPEND_TIME else head[7] + stamp_delta
+    stamp_ms = min(max(stamp_ms, 0), 2**62)
+    if length < 0:
+        raise UnreadableError("a record has a negative length")
+    if length > record_bytes:
+        name, at = _prefix(plain, at)
+        content = _prefix(plain, at)[0] if len(name) < PREFIX_BYTES else b""
         sentence = (
             f"offset {offset}: the record has {length} bytes when inflated and the limit is"
-            f" {self._record_bytes}; its key begins with {key[:64]!r}; send less in one message"
+            f" {record_bytes}; its key begins with {name[:64]!r}; send less in one message"
         )
-        return Row(offset, stamp_ms, key, value, f"{RejectReason.TOO_LARGE.value} {sentence}")
+        refusal = f"{RejectReason.TOO_LARGE.value} {sentence}"
+        return Row(offset, stamp_ms, name, content, refusal), end
+    if end > len(plain):
+        raise UnreadableError("a record ends beyond its batch")
+    key, at = _field(plain, at, end)
+    value, _ = _field(plain, at, end)  # headers are of no use here
+    return Row(offset, stamp_ms, key, value), end
 
-    def _prefix(self) -> bytes:
-        """Return the first of the next bytes, whatever length they claim."""
-        try:
-            length = max(self._varint(), 0)
-        except UnreadableError:
-            return b""
-        found = bytes(self._plain[self._at : self._at + min(length, PREFIX_BYTES)])
-        self._at += length
-        return found
 
-    def _bytes(self, end: int) -> bytes | None:
-        length = self._varint()
-        if length < 0:
-            return None
-        if self._at + length > end:
-            raise UnreadableError("a key or value ends beyond its record")
-        found = self._plain[self._at : self._at + length]
-        self._at += length
-        return found
+def _prefix(plain: bytes, at: int) -> tuple[bytes, int]:
+    """Return the first of the next bytes, whatever they claim, and where they end."""
+    try:
+        length, at = decode_varint(plain, at)
+    except (ValueError, IndexError):
+        return b"", at
+    return plain[at : at + min(max(length, 0), PREFIX_BYTES)], at + max(length, 0)
 
-    def _varint(self) -> int:
-        found = shift = 0
-        for at in range(self._at, min(self._at + _VARINT_BYTES, len(self._plain))):
-            byte = self._plain[at]
-            found |= (byte & 0x7F) << shift
-            if not byte & 0x80:
-                self._at = at + 1
-                return (found >> 1) ^ -(found & 1)
-            shift += 7
-        raise UnreadableError("a number has no end")
+
+def _field(plain: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+    """Return a key or value, and where it ends, at `end` at most."""
+    length, at = decode_varint(plain, at)
+    if length < 0:
+        return None, at
+    if at + length > end:
+        raise UnreadableError("a key or value ends beyond its record")
+    return plain[at : at + length], at + length
 
 
 def _inflate(batch: RecordBatch) -> tuple[bytes, bool]:

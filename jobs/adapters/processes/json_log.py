@@ -8,9 +8,7 @@ fields is logged as `logger.info("event", extra={"fields": {...}})`.
 import json
 import logging
 import sys
-from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from jobs.console import json_line
@@ -27,92 +25,61 @@ Kind: TypeAlias = tuple[str, int, str]
 """Logger, level, and the message before its arguments are put in; "" for all of a logger."""
 
 
-@dataclass(slots=True)
-class _Bucket:
-    permits: float
-    filled_s: float
-    left_out: int = 0
-
-    def take(self, now_s: float, burst: int, per_s: float) -> bool:
-        """Take one permit, if there is one."""
-        self.permits = min(burst, self.permits + max(0.0, now_s - self.filled_s) * per_s)
-        self.filled_s = now_s
-        if self.permits < 1:
-            return False
-        self.permits -= 1
-        return True
-
-
 class RateLimitedHandler(logging.StreamHandler):  # type: ignore[type-arg]
-    """Writer of records to a stream, with few of equal warnings.
+    """Writer of records to a stream, with few of equal warnings: token buckets.
 
     One lock, the handler's own.
     """
 
     def __init__(self, stream: object = None) -> None:
         super().__init__(stream)
-        self._buckets: OrderedDict[Kind, _Bucket] = OrderedDict()
-        self._owing: set[Kind] = set()
+        self._buckets: dict[Kind, tuple[float, float]] = {}  # permits, and when they were so many
+        self._left_out: dict[Kind, int] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the record, unless there were too many like it; called with the lock held."""
-        if record.levelno >= logging.WARNING and not self._is_written(record):
-            return
+        kind: Kind = (record.name, record.levelno, str(record.msg))
+        whole: Kind = (record.name, record.levelno, "")
+        now_s = record.created
+        if record.levelno >= logging.WARNING:
+            if not (
+                self._take(kind, now_s, KIND_BURST, KIND_PER_S)
+                and self._take(whole, now_s, LOGGER_BURST, LOGGER_PER_S)
+            ):
+                told = kind if len(self._left_out) < _KINDS_MAX else whole
+                self._left_out[told] = self._left_out.get(told, 0) + 1
+                return
+            if count := self._left_out.pop(kind, 0):
+                record.left_out = count
         super().emit(record)
-        for kind in list(self._owing):
-            if record.created - self._buckets[kind].filled_s > _TELL_AFTER_S:
-                super().emit(self._suppressed_record(kind))
+        for one in list(self._left_out):
+            if now_s - self._buckets.get(one, (0, 0))[1] > _TELL_AFTER_S:
+                self._write_count(one)
 
     def close(self) -> None:
         """Say what was left out, and end."""
         self.acquire()
         try:
-            for kind in list(self._owing):
-                super().emit(self._suppressed_record(kind))
+            for kind in list(self._left_out):
+                self._write_count(kind)
         finally:
             self.release()
         super().close()
 
-    def _is_written(self, record: logging.LogRecord) -> bool:
-        now_s = record.created
-        kind: Kind = (record.name, record.levelno, str(record.msg))
-        own = self._bucket(kind, now_s, KIND_BURST)
-        common = self._bucket((record.name, record.levelno, ""), now_s, LOGGER_BURST)
-        if own.take(now_s, KIND_BURST, KIND_PER_S) and common.take(
-            now_s, LOGGER_BURST, LOGGER_PER_S
-        ):
-            if own.left_out:
-                record.left_out = own.left_out
-                own.left_out = 0
-                self._owing.discard(kind)
-            return True
-        own.left_out += 1
-        self._owing.add(kind)
-        return False
-
-    def _bucket(self, kind: Kind, now_s: float, burst: int) -> _Bucket:
-        bucket = self._buckets.setdefault(kind, _Bucket(burst, now_s))
-        self._buckets.move_to_end(kind)
+    def _take(self, kind: Kind, now_s: float, burst: int, per_s: float) -> bool:
+        """Take one permit, if there is one; the kind unused for longest is forgotten."""
+        permits, filled_s = self._buckets.pop(kind, (burst, now_s))
+        permits = min(burst, permits + max(0.0, now_s - filled_s) * per_s)
+        self._buckets[kind] = (permits - (permits >= 1), now_s)
         if len(self._buckets) > _KINDS_MAX:
-            self._forget(*self._buckets.popitem(last=False))
-        return bucket
+            del self._buckets[next(iter(self._buckets))]
+        return permits >= 1
 
-    def _forget(self, kind: Kind, bucket: _Bucket) -> None:
-        """Add the records that a kind has left out to its logger's count."""
-        self._owing.discard(kind)
-        common: Kind = (kind[0], kind[1], "")
-        if bucket.left_out and common in self._buckets:
-            self._buckets[common].left_out += bucket.left_out
-            self._owing.add(common)
-
-    def _suppressed_record(self, kind: Kind) -> logging.LogRecord:
-        """A record that says how many of a kind were not written."""
-        name, level, message = kind
-        record = logging.LogRecord(name, level, "", 0, "left_out", None, None)
-        record.fields = {"left_out_event": message, LEFT_OUT: self._buckets[kind].left_out}
-        self._buckets[kind].left_out = 0
-        self._owing.discard(kind)
-        return record
+    def _write_count(self, kind: Kind) -> None:
+        """Write how many of a kind were not written."""
+        record = logging.LogRecord(kind[0], kind[1], "", 0, "left_out", None, None)
+        record.fields = {"left_out_event": kind[2], LEFT_OUT: self._left_out.pop(kind)}
+        super().emit(record)
 
 
 _LEVEL_OF_OTHERS = logging.WARNING

@@ -142,7 +142,9 @@ class Java:
 
 def find_java(environment: Mapping[str, str] | None = None) -> Java:
     """The Java to use; raises CommandError when there is none or it is too old."""
-    _use_utf8_names()
+    named = (os.environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
+    if "utf" not in (next(filter(None, named), None) or "").lower():
+        os.environ["LC_ALL"] = "C.UTF-8"  # with C alone Java would write é as another folder
     command = _candidate(os.environ if environment is None else environment)
     try:
         said = subprocess.run(  # noqa: S603 (the user's own Java)
@@ -171,16 +173,6 @@ def find_java(environment: Mapping[str, str] | None = None) -> Java:
 def use_java_home() -> None:
     """Have Spark start the Java that all else uses, unless JAVA_HOME is set."""
     os.environ.setdefault("JAVA_HOME", str(Path(find_java().command).resolve().parents[1]))
-
-
-def _use_utf8_names() -> None:
-    """Let Java name files as Python does.
-
-    Under LC_ALL=C it would write é as another folder.
-    """
-    named = (os.environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
-    if "utf" not in (next(filter(None, named), None) or "").lower():
-        os.environ["LC_ALL"] = "C.UTF-8"
 
 
 def parse_major(text: str) -> int | None:

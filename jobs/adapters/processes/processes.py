@@ -69,7 +69,9 @@ class Child:
         self.spec = spec
         lifeline_read, self._lifeline = os.pipe()
         pid_read, pid_write = os.pipe()
-        _rotate(spec.log_path)
+        spec.log_path.parent.mkdir(parents=True, exist_ok=True)
+        if spec.log_path.exists() and spec.log_path.stat().st_size > _LOG_BYTES_MAX:
+            spec.log_path.replace(spec.log_path.with_name(f"{spec.log_path.name}.1"))
         words = [str(lifeline_read), str(pid_write), str(spec.grace_ms), *spec.command]
         with spec.log_path.open("ab") as log:
             self._tether = subprocess.Popen(  # noqa: S603 (the project's own processes)
@@ -205,12 +207,24 @@ class Supervisor:
     def watch(self) -> list[ProcessEvent]:
         """Notice the ones that died, start again those whose time has come; never blocks."""
         events = []
-        for _, supervised in sorted(self._children.items()):
-            event = (
-                self._died(supervised) if supervised.due_ms is None else self._restarted(supervised)
-            )
-            if event is not None:
-                events.append(event)
+        for name, one in sorted(self._children.items()):
+            now_ms, code = self._now_ms(), None
+            if one.due_ms is None:
+                code = one.child.exit_code()
+                if code is None:
+                    continue
+                is_steady = now_ms - one.started_ms >= _STEADY_MS
+                one.failures = 0 if is_steady else one.failures + 1
+                one.due_ms = now_ms
+                if one.failures > 1:
+                    one.due_ms += min(1_000 << min(one.failures - 2, 10), _BACKOFF_MS_MAX)
+            elif now_ms >= one.due_ms:
+                one.child, one.started_ms, one.due_ms = Child(one.spec), self._now_ms(), None
+                one.restarts += 1
+            else:
+                continue
+            what = "restarted" if code is None else "died"
+            events.append(ProcessEvent(name=name, what=what, restarts=one.restarts, exit_code=code))
         return events
 
     def begin_stop(self, *names: str) -> None:
@@ -234,36 +248,3 @@ class Supervisor:
                 except TimeoutError:  # noqa: PERF203 (each child has its own)
                     child.kill()
         self._children.clear()
-
-    def _died(self, supervised: _Supervised) -> ProcessEvent | None:
-        code = supervised.child.exit_code()
-        if code is None:
-            return None
-        now_ms = self._now_ms()
-        lived_ms = now_ms - supervised.started_ms
-        supervised.failures = 0 if lived_ms >= _STEADY_MS else supervised.failures + 1
-        supervised.due_ms = now_ms + backoff_ms(supervised.failures)
-        return ProcessEvent(
-            name=supervised.spec.name, what="died", restarts=supervised.restarts, exit_code=code
-        )
-
-    def _restarted(self, supervised: _Supervised) -> ProcessEvent | None:
-        if supervised.due_ms is None or self._now_ms() < supervised.due_ms:
-            return None
-        supervised.child = Child(supervised.spec)
-        supervised.started_ms, supervised.due_ms = self._now_ms(), None
-        supervised.restarts += 1
-        return ProcessEvent(
-            name=supervised.spec.name, what="restarted", restarts=supervised.restarts
-        )
-
-
-def backoff_ms(failures: int) -> int:
-    """Return the wait after quick deaths in a row: 0, 1 s, 2 s, ... 30 s."""
-    return 0 if failures <= 1 else min(1_000 << min(failures - 2, 10), _BACKOFF_MS_MAX)
-
-
-def _rotate(log_path: Path) -> None:
-    log_path.parent.mkdir(parents=True, exist_ok=True)
-    if log_path.exists() and log_path.stat().st_size > _LOG_BYTES_MAX:
-        log_path.replace(log_path.with_name(f"{log_path.name}.1"))

@@ -44,7 +44,12 @@ def with_own(config: Config, names: Collection[str] = (), known: Collection[str]
         elif ":" in name:
             own[name] = _loaded(name, name)
         elif name in known:
-            own[name] = CustomStrategy(name=name, problem=_absent(name))
+            there = ", ".join(sorted(installed)) or "none"
+            problem = (
+                f"{name} is no entry point of {GROUP} any more (there are: {there}): install the"
+                " package that has it and start again, or set another shedding.strategy"
+            )
+            own[name] = CustomStrategy(name=name, problem=problem)
     return replace(config, own=own) if own else config
 
 
@@ -65,18 +70,12 @@ def _set_names(config: Config) -> Iterator[str]:
         yield shedding_name(config.for_cluster(cluster).shedding.strategy)
 
 
-def _absent(name: str) -> str:
-    there = ", ".join(sorted(point.name for point in entry_points(group=GROUP))) or "none"
-    return (
-        f"{name} is no entry point of {GROUP} any more (there are: {there}): install the package"
-        " that has it and start again, or set another shedding.strategy"
-    )
-
-
 def _loaded(name: str, origin: str) -> CustomStrategy:
     """The strategy, or why it isn't there."""
     try:
-        decide, digest = _found(EntryPoint(name=name, value=origin, group=GROUP))
+        point = EntryPoint(name=name, value=origin, group=GROUP)
+        _use_working_directory(point.module)
+        decide, digest = point.load(), _digest(point.module)
     except Exception as error:  # noqa: BLE001 importing somebody's code may raise anything: told
         why = (
             f"{origin} can't be loaded ({type(error).__name__}: {error}): correct the name or the"
@@ -87,12 +86,6 @@ def _loaded(name: str, origin: str) -> CustomStrategy:
         why = f"{origin} is a {type(decide).__name__}: name a function of four arguments"
         return CustomStrategy(name=name, origin=origin, problem=why)
     return CustomStrategy(name=name, origin=origin, digest=digest, decide=decide)
-
-
-def _found(point: EntryPoint) -> tuple[Any, str]:
-    _use_working_directory(point.module)
-    decide = point.load()
-    return decide, _digest(point.module)
 
 
 def _use_working_directory(module: str) -> None:
@@ -236,17 +229,14 @@ def read_toml(path: Path) -> Mapping[str, Any]:
     except tomllib.TOMLDecodeError as cause:
         why = str(cause)
     except ValueError:  # Python's bound on the digits of a number
-        why = f"line {_longest_number(text)} has a number of more digits than any setting takes"
+        longest = max(_NUMBER.finditer(text), key=lambda one: len(one[0]))
+        line = text.count("\n", 0, longest.start()) + 1
+        why = f"line {line} has a number of more digits than any setting takes"
     except RecursionError:
         why = f"line {_deepest_line(text)} has lists or tables that are nested too deeply"
     else:
         return content
     raise MisuseError(f"{path} is not TOML", why=why, next_step="correct the line that it names")
-
-
-def _longest_number(text: str) -> int:
-    found = max(_NUMBER.finditer(text), key=lambda one: len(one[0]))
-    return text.count("\n", 0, found.start()) + 1
 
 
 def _deepest_line(text: str) -> int:

@@ -109,7 +109,13 @@ class Shutdown:
         time.sleep(self.limit_s)
         if self._failure:
             note(*self._failure.split("\n"))
-        note(*self._late().lines())
+        lost = "nothing is lost" if self.is_done else "its last batch may be done again"
+        late = CommandError(
+            f"the process was to end and had not after {self.limit_s:g} s: it goes by force",
+            why="something that it waits for hangs; what each thread was doing follows",
+            next_step=f"start it again, {lost}; report the stacks if it happens often",
+        )
+        note(*late.lines())
         faulthandler.dump_traceback(file=sys.stderr)
         for number, then_s in ((signal.SIGQUIT, _STACKS_S), (signal.SIGKILL, 0.0)):
             for child in self.children:
@@ -117,11 +123,3 @@ class Shutdown:
                     os.kill(child, number)
             time.sleep(then_s)
         os._exit(Exit.DONE if self.is_done else Exit.FAILED)
-
-    def _late(self) -> CommandError:
-        lost = "nothing is lost" if self.is_done else "its last batch may be done again"
-        return CommandError(
-            f"the process was to end and had not after {self.limit_s:g} s: it goes by force",
-            why="something that it waits for hangs; what each thread was doing follows",
-            next_step=f"start it again, {lost}; report the stacks if it happens often",
-        )

@@ -59,7 +59,7 @@ from lbcore.model.tables import (
     REJECTED_REPORTS,
     SETTINGS_IN_FORCE,
 )
-from lbcore.ownership.wire_record import format_record, record_key
+from lbcore.ownership.records import format_record, record_key
 
 _UNLOGGED = frozenset({"ends", FAULTS, GAUGES})
 _IDS_MAX = 20
@@ -241,13 +241,34 @@ class BatchSink:
         reports = [row for _, blob in effects.pop(REPORT, []) for row in unpack_report(blob)]
         if not reports:
             return
-        self._advance(reports)
-        now_ms = max(report["now_ms"] for report in reports)
-        about = self._about(batch_id, now_ms, effects_digest(effects))
+        for report in reports:
+            for topic, ends in report["ends"].items():
+                known = self.ends.setdefault(topic, {})
+                for partition, end in ends.items():
+                    known[partition] = max(known.get(partition, 0), end)
+        about = {
+            "query_id": self.identity.query_id,
+            "batch_id": batch_id,
+            "now_ms": max(report["now_ms"] for report in reports),
+            "offsets": self.ends,
+            "code_version": self.identity.code_version,
+            "config_version": self.identity.config_version,
+            "topics": dict(self.identity.topics),
+            "effects_sha256": effects_digest(effects),
+            "writer_epoch": self.writer.epoch,
+            "committed_at_ms": wall_ms(),
+        }
         self._check_repeated(batch_id, about)
         tables, faults, aside = self._tables_of(effects, batch_id)
         gone = tables.pop(TOMBSTONE)
-        done = self._write(tables, gone, about, lambda: self._send(effects, aside))
+
+        def send() -> tuple[int, list[Fault]]:
+            messages, unsent = _messages(effects, self.writer.epoch, aside)
+            if messages:
+                self.publisher.publish(messages)
+            return len(messages), unsent
+
+        done = self._write(tables, gone, about, send)
         self.passed("kafka_sent")
         sent = time.monotonic()
         parts = {
@@ -255,12 +276,9 @@ class BatchSink:
             "delta_ms": _ms(done.committed_s - computed),
             "kafka_ms": _ms(sent - done.committed_s),
         }
+        versions = {name: version for name, (version, _) in done.tables.items()}
         seen = WrittenBatch(
-            batch_id=batch_id,
-            reports=reports,
-            tables=tables,
-            versions={name: version for name, (version, _) in done.tables.items()},
-            parts_ms=parts,
+            batch_id=batch_id, reports=reports, tables=tables, versions=versions, parts_ms=parts
         )
         written = {
             "records": done.sent,
@@ -294,27 +312,6 @@ class BatchSink:
         self.identity = replace(self.identity, query_id=query_id)
         self.writer.use_query(query_id)
 
-    def _advance(self, reports: Sequence[Mapping[str, Any]]) -> None:
-        for report in reports:
-            for topic, ends in report["ends"].items():
-                known = self.ends.setdefault(topic, {})
-                for partition, end in ends.items():
-                    known[partition] = max(known.get(partition, 0), end)
-
-    def _about(self, batch_id: int, now_ms: int, digest: str) -> dict[str, Any]:
-        return {
-            "query_id": self.identity.query_id,
-            "batch_id": batch_id,
-            "now_ms": now_ms,
-            "offsets": self.ends,
-            "code_version": self.identity.code_version,
-            "config_version": self.identity.config_version,
-            "topics": dict(self.identity.topics),
-            "effects_sha256": digest,
-            "writer_epoch": self.writer.epoch,
-            "committed_at_ms": wall_ms(),
-        }
-
     def _check_repeated(self, batch_id: int, about: Mapping[str, Any]) -> None:
         """Compare a batch that the tables already have with what they say of it."""
         if not self.writer.has_batch(EVENTS, batch_id):
@@ -341,7 +338,8 @@ class BatchSink:
 
         What commands came to is last: who has heard "done" finds in every table what was done.
         gone: the tombstones, which a rebuild sends if the job gets no further than the events.
-        send: is called once the events are durable, in a thread of its own.
+        send: is called once the events are durable, in a thread of its own; returns the number of
+        messages and the faults of records that can't be formatted.
         """
         is_due = about["now_ms"] - self._committed_ms >= self.heartbeat_ms
         is_any = any(len(table) for table in tables.values())
@@ -374,15 +372,6 @@ class BatchSink:
             self.passed("tables_committed")
             sent, faults = sending.result()
         return _Written(tables=written, committed_s=committed_s, sent=sent, faults=faults)
-
-    def _send(
-        self, effects: Mapping[str, list[tuple[str, bytes]]], aside: frozenset[str]
-    ) -> tuple[int, list[Fault]]:
-        """Send to brokers; return the number of messages and the format faults."""
-        messages, faults = _messages(effects, self.writer.epoch, aside)
-        if messages:
-            self.publisher.publish(messages)
-        return len(messages), faults
 
     def _tables_of(
         self, effects: Mapping[str, list[tuple[str, bytes]]], batch_id: int

@@ -183,19 +183,26 @@ def choose_checkpoint(state_dir: Path, present: Manifest, tables: ClaimedTables)
     last = None if damage else read_manifest(state_dir)
     if last is None:
         reason = damage or "no checkpoint yet"
-    else:
-        checkpoint = state_dir / _FOLDER / last.checkpoint
-        damage = _damage(checkpoint, tables) if numbered(checkpoint / "commits") else ""
-        reason = _distrust(state_dir, last, present, tables, is_damaged=bool(damage))
-        reason = reason or _returning(last, present, tables.knows)
-        _check_version(state_dir, tables.events_version)
-        if not reason:
-            _check_claim(state_dir, last, tables)
-            reason = damage
-        if not reason:
-            return Resumption(checkpoint=checkpoint, reason="")
-    is_damaged = bool(damage) and reason == damage
-    return new_checkpoint(state_dir, present.epoch, reason, is_damaged=is_damaged)
+        return new_checkpoint(state_dir, present.epoch, reason, is_damaged=bool(damage))
+    checkpoint = state_dir / _FOLDER / last.checkpoint
+    damage = _damage(checkpoint, tables) if numbered(checkpoint / "commits") else ""
+    reason = _distrust(state_dir, last, present, tables, is_damaged=bool(damage))
+    if not reason and last.clusters:  # clusters that are new to the tables need nothing
+        added = sorted(set(present.clusters) - set(last.clusters))
+        back = ", ".join(name for name in added if tables.knows(name))
+        reason = back and f"clusters are back that were served before: {back}"
+    _check_version(state_dir, tables.events_version)
+    if reason:
+        return new_checkpoint(state_dir, present.epoch, reason)
+    if last.claim and tables.epoch == last.epoch and tables.claimed_by() != last.claim:
+        why = (
+            f"another job claimed the tables when this one did (writer epoch {tables.epoch}), and "
+            "won: what this checkpoint says of owners is out of date"
+        )
+        raise CheckpointMismatchError(state_dir, why)
+    if damage:
+        return new_checkpoint(state_dir, present.epoch, damage, is_damaged=True)
+    return Resumption(checkpoint=checkpoint, reason="")
 
 
 def new_checkpoint(
@@ -389,8 +396,10 @@ def _own_damage(state_dir: Path, present: Manifest, tables: ClaimedTables) -> st
     try:
         _check_own_files(state_dir, is_used=bool(checkpoints))
     except DamagedStateError as damaged:
-        last = tables.last_commit() or {}
-        queries = {_query_id_of(path) for path in checkpoints}
+        last, queries = tables.last_commit() or {}, []
+        for path in checkpoints:
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                queries.append(query_id(path.parent))
         if last.get("query_id") not in queries or last.get("topics") != dict(present.topics):
             raise
         with suppress(DamagedStateError):
@@ -406,13 +415,6 @@ def _check_own_files(state_dir: Path, *, is_used: bool) -> None:
     _marked_version(state_dir)
 
 
-def _query_id_of(metadata: Path) -> str | None:
-    try:
-        return query_id(metadata.parent)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
 def _marked_version(state_dir: Path) -> int:
     """The version of events that a batch's end was noted with; -1 when none was."""
     path = state_dir / _SEEN
@@ -422,16 +424,6 @@ def _marked_version(state_dir: Path) -> int:
         return -1
     except (OSError, ValueError) as error:
         raise DamagedStateError(path, "it has no number") from error
-
-
-def _check_claim(state_dir: Path, last: Manifest, tables: ClaimedTables) -> None:
-    """Refuse a checkpoint whose job may have lost the race for the tables to another."""
-    if last.claim and tables.epoch == last.epoch and tables.claimed_by() != last.claim:
-        why = (
-            f"another job claimed the tables when this one did (writer epoch {tables.epoch}), and "
-            "won: what this checkpoint says of owners is out of date"
-        )
-        raise CheckpointMismatchError(state_dir, why)
 
 
 def _check_version(state_dir: Path, events_version: int | None) -> None:
@@ -494,16 +486,6 @@ def _out_of_date(
     if is_half_written and not is_alike:
         return "a batch was left half written by other code or settings"
     return ""
-
-
-def _returning(last: Manifest, present: Manifest, knows: Callable[[str], bool]) -> str:
-    """Return why added clusters make the state old, "" when they don't.
-
-    They don't when they are new to the tables.
-    """
-    added = sorted(set(present.clusters) - set(last.clusters)) if last.clusters else []
-    back = [name for name in added if knows(name)]
-    return f"clusters are back that were served before: {', '.join(back)}" if back else ""
 
 
 _AGAIN_S = 0.02

@@ -89,29 +89,6 @@ _KNOWN: Sequence[tuple[re.Pattern[str], str, str]] = tuple(
 """Causes that starting again does not mend: pattern, what happened, what to do."""
 
 
-class JvmLostError(CommandError):
-    """The JVM in which Spark runs has ended."""
-
-    def __init__(self, found: BaseException, ending: str) -> None:
-        super().__init__(
-            "the job has lost its JVM, in which Spark runs, and ends",
-            why=f"it answers no more ({type(found).__name__}): {ending}",
-            next_step=f"{_AGAIN}. If it comes again, look for hs_err_pid*.log and into the kernel's"
-            " log (dmesg)",
-        )
-
-
-class KafkaLostError(CommandError):
-    """Kafka could not be reached in time."""
-
-    def __init__(self, found: KafkaError) -> None:
-        super().__init__(
-            "the streaming job can't go on without Kafka and ends",
-            why=f"{type(found).__name__}: {found}",
-            next_step="start Kafka, then the job again, where nothing does so by itself",
-        )
-
-
 @contextmanager
 def error_messages() -> Iterator[None]:
     """Raise a CommandError in place of what the clients of the JVM and of Kafka raise."""
@@ -124,14 +101,23 @@ def error_messages() -> Iterator[None]:
         # a call without an answer, which py4j raises in one of three forms
         is_unanswered = type(error) is Py4JError and _UNANSWERED.fullmatch(str(error)) is not None
         if is_unanswered or isinstance(error, Py4JNetworkError | ConnectionError):
-            raise JvmLostError(error, _jvm_ending(killed_before)) from error
+            raise CommandError(
+                "the job has lost its JVM, in which Spark runs, and ends",
+                why=f"it answers no more ({type(error).__name__}): {_jvm_ending(killed_before)}",
+                next_step=f"{_AGAIN}. If it comes again, look for hs_err_pid*.log and into the"
+                " kernel's log (dmesg)",
+            ) from error
         raise java_failure(java_text(error)) from error
     except TypeError as error:  # py4j takes a class that is not there for a package
         if "'JavaPackage' object" not in str(error):
             raise
         raise java_failure(java_text(error)) from error
     except KafkaError as error:
-        raise KafkaLostError(error) from error
+        raise CommandError(
+            "the streaming job can't go on without Kafka and ends",
+            why=f"{type(error).__name__}: {error}",
+            next_step="start Kafka, then the job again, where nothing does so by itself",
+        ) from error
 
 
 def java_failure(text: str, what: str = "the job ends by an error in Spark") -> CommandError:

@@ -22,7 +22,6 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from jobs.adapters.kafka.connection import Ends
 from jobs.adapters.kafka.raw_fetch import OffsetsLostError, Part, RawFetcher
 from jobs.adapters.kafka.record_batches import (
-    RecordBatch,
     Row,
     plain_size,
     read_batch,
@@ -234,7 +233,9 @@ class _BatchPlan:
             before = dict(self._positions)
             parts = self._fetcher.fetch({place: before[place] for place in wanted})
             for place, part in parts.items():
-                self._check(place, part)
+                if not part.begin <= before[place] <= part.end:
+                    why = f"Kafka has offsets from {part.begin} to {part.end}"
+                    raise OffsetsLostError(place, before[place], why)
             self._take(parts)
             if before == self._positions:
                 break
@@ -249,13 +250,19 @@ class _BatchPlan:
 
     def _take(self, parts: Mapping[TopicPartition, Part]) -> None:
         waiting = [
-            (self._taken[place], self._order[place], place, self._batches(place, part))
+            (
+                self._taken[place],
+                self._order[place],
+                place,
+                split_batches(part.log, self._positions[place]),
+            )
             for place, part in parts.items()
         ]
         heapq.heapify(waiting)
         while waiting and not self._is_full():
             _, order, place, batches = heapq.heappop(waiting)
-            batch = next(batches, None)
+            begin = self._positions[place]
+            batch = next((one for one in batches if one.end > begin), None)
             if batch is not None:
                 plain = plain_size(batch)
                 self._taken[place] += plain
@@ -264,18 +271,8 @@ class _BatchPlan:
                 self._positions[place] = batch.end
                 heapq.heappush(waiting, (self._taken[place], order, place, batches))
 
-    def _batches(self, place: TopicPartition, part: Part) -> Iterator[RecordBatch]:
-        position = self._positions[place]
-        return (batch for batch in split_batches(part.log, position) if batch.end > position)
-
     def _is_full(self) -> bool:
         return self._records >= self._options.records or self._bytes >= self._options.plain_bytes
-
-    def _check(self, place: TopicPartition, part: Part) -> None:
-        wanted = self._positions[place]
-        if not part.begin <= wanted <= part.end:
-            why = f"Kafka has offsets from {part.begin} to {part.end}"
-            raise OffsetsLostError(place, wanted, why)
 
 
 def _pieces(place: TopicPartition, rows: Iterator[Row]) -> Iterator[pa.RecordBatch]:

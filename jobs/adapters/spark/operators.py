@@ -15,8 +15,7 @@ from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.balancer.state.effects import REPORT, Effect, pack_effect
 from lbcore.config.tree import Config
 from lbcore.scorer.group_update import GroupUpdate, pack_update, unpack_update
-from lbcore.scorer.scorer import BrokerScorer
-from lbcore.scorer.scoring import make_scorer
+from lbcore.scorer.scorer import BrokerScorer, make_scorer
 from lbcore.scorer.tracks import RawMessage
 from lbcore.wire.messages import Position
 

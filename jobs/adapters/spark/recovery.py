@@ -24,7 +24,7 @@ from jobs.adapters.delta.table_writer import REST, TableWriter, newest_batch
 from jobs.adapters.delta.tables import arrow_schema
 from jobs.adapters.kafka.connection import KafkaPlace
 from jobs.adapters.kafka.ownership_publisher import OwnershipPublisher
-from jobs.adapters.spark.batch_sink import EVENTS, FIRST, CommitIdentity
+from jobs.adapters.spark.batch_sink import EVENTS, FIRST
 from jobs.adapters.spark.checkpoint import LAYOUT, ClaimedTables, Manifest, code_version
 from lbcore.balancer import balancer
 from lbcore.balancer.balancer import ClusterBalancer
@@ -48,7 +48,7 @@ from lbcore.model.tables import (
     NAMESPACES,
     OWNERSHIP_EVENTS,
 )
-from lbcore.ownership.wire_record import format_record, record_key
+from lbcore.ownership.records import format_record, record_key
 from lbcore.scorer import tracks
 
 _SENT_AT_ONCE = 5_000
@@ -210,20 +210,6 @@ def present_manifest(
         topics=place.topics,
         epoch=epoch,
         claim=uuid4().hex,
-        origins=_digest(config.origins),
+        origins=hashlib.sha256(json.dumps(sorted(config.origins.items())).encode()).hexdigest(),
         own={name: own.code for name, own in config.own.items()},
     )
-
-
-def identity_of(present: Manifest) -> CommitIdentity:
-    """Return the identity for the job's commits; the query's id is known later."""
-    return CommitIdentity(
-        query_id="",
-        code_version=present.code_version,
-        config_version=present.config_version,
-        topics=present.topics,
-    )
-
-
-def _digest(origins: Mapping[str, str]) -> str:
-    return hashlib.sha256(json.dumps(sorted(origins.items())).encode()).hexdigest()

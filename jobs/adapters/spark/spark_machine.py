@@ -150,7 +150,8 @@ class MachineProcessor(StatefulProcessor):
 
         step, (chunks, rows) = step_safely(machine, state, events, now_ms, encoded)
         if chunks is None:
-            self._forget(key)
+            self._chunks.clear()
+            _HELD.pop((self._operator.name, key), None)
         else:
             self._write(key, index, step.state, chunks)
         return rows
@@ -184,10 +185,6 @@ class MachineProcessor(StatefulProcessor):
         if index != before:
             self._chunks.updateValue((_INDEX,), (json.dumps(index).encode(),))
         _HELD[self._operator.name, key] = _Held(index=index, state=state, chunks=chunks)
-
-    def _forget(self, key: Key) -> None:
-        self._chunks.clear()
-        _HELD.pop((self._operator.name, key), None)
 
 
 def _line(chunk: bytes) -> str:

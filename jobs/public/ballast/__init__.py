@@ -20,11 +20,9 @@ from jobs.agent import (
 from jobs.console import CommandError
 from jobs.lookup_client import Freshness, LookupClient, LookupResult, NotReadyError
 from lbcore.config.tree import Config
-from lbcore.model.bundles import Bundle, InvalidRangeError
-from lbcore.model.hashing import crc32
+from lbcore.model.bundles import Bundle, InvalidRangeError, crc32
 from lbcore.model.names import InvalidNameError
-from lbcore.plan.proposal import Proposal, ProposedMove
-from lbcore.plan.snapshot import Snapshot
+from lbcore.plan.snapshot import Proposal, ProposedMove, Snapshot
 from lbcore.route.snapshot import LookupOutcome
 
 __version__ = VERSION

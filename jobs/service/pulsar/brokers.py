@@ -34,14 +34,14 @@ from lbcore.pulsar.dynamic_config import (
     resets_of,
     runtime,
 )
-from lbcore.pulsar.errors import (
+from lbcore.pulsar.isolation import ownership_status
+from lbcore.pulsar.names import (
     NOT_FOUND,
     NOT_IMPLEMENTED,
     PRECONDITION_FAILED,
     PulsarError,
+    broker_id,
 )
-from lbcore.pulsar.isolation import ownership_status
-from lbcore.pulsar.names import broker_id
 from lbcore.pulsar.stats import (
     DEFAULT_QUOTA,
     allocator_stats,
@@ -54,7 +54,7 @@ from lbcore.pulsar.stats import (
 from lbcore.route.known_topics import KnownTopics, position
 from lbcore.route.slices import LEFT_OUT, Fields, Maybe
 from lbcore.route.snapshot import LookupSnapshot
-from lbcore.validation.dynamic import in_force
+from lbcore.validation.check import in_force
 from lbcore.wire.kinds.balancing_commands import ResetConfig, SetConfig
 
 PULSAR_VERSION = "4.0.8"

@@ -17,13 +17,13 @@ from jobs.service.pulsar.known import (
 )
 from lbcore.plan.filter.policies import IsolationPolicy, broker_names
 from lbcore.pulsar.clusters import cluster_data, no_cluster
-from lbcore.pulsar.errors import (
+from lbcore.pulsar.isolation import broker_data, find_policy, read_policy
+from lbcore.pulsar.names import (
     NOT_FOUND,
     NOT_IMPLEMENTED,
     PRECONDITION_FAILED,
     PulsarError,
 )
-from lbcore.pulsar.isolation import broker_data, find_policy, read_policy
 from lbcore.route.slices import Fields
 from lbcore.wire.kinds.balancing_commands import DeleteIsolationPolicy
 

@@ -19,18 +19,25 @@ from jobs.service.context import AdminContext
 from jobs.service.exchange import RETRY, HttpError, Reply, Request, no_content
 from jobs.service.routes import Handler
 from lbcore.balancer.state.book import ACCEPTED, REFUSED
-from lbcore.model.hashing import HashFunction
+from lbcore.model.bundles import HashFunction
 from lbcore.model.names import TopicName, tenant_of
 from lbcore.model.tables import BROKERS, RECORDS
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.filter.policies import IsolationPolicy, broker_names
-from lbcore.pulsar.errors import CONFLICT, PulsarError, namespace_does_not_exist
-from lbcore.pulsar.names import broker_id, check_namespace, check_topic, domain_of
+from lbcore.pulsar.names import (
+    CONFLICT,
+    PulsarError,
+    broker_id,
+    check_namespace,
+    check_topic,
+    domain_of,
+    namespace_does_not_exist,
+)
 from lbcore.route.bundles import BundleRoute, unborn
 from lbcore.route.known_topics import KnownTopics
 from lbcore.route.slices import LEFT_OUT, Maybe
-from lbcore.wire.kinds.command_about import CommandArguments
-from lbcore.wire.kinds.record_commands import (
+from lbcore.wire.arguments import CommandArguments
+from lbcore.wire.kinds.namespace_commands import (
     ADMIN_ROLES,
     ALLOWED_CLUSTERS,
     TENANT,

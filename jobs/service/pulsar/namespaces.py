@@ -27,20 +27,20 @@ from jobs.service.pulsar.known import (
     namespace_names,
     topics_of,
 )
-from lbcore.balancer.commands.namespaces import NOT_EMPTY
+from lbcore.balancer.commands.commands import NOT_EMPTY
 from lbcore.model.names import Domain, is_system_topic, namespace_of_bundle, tenant_of
 from lbcore.pulsar.clusters import check_replication
-from lbcore.pulsar.errors import (
+from lbcore.pulsar.names import (
     CONFLICT,
     NOT_ALLOWED,
     NOT_FOUND,
     PRECONDITION_FAILED,
     SERVER_ERROR,
     PulsarError,
+    check_tenant,
     namespace_not_found,
     unexpected,
 )
-from lbcore.pulsar.names import check_tenant
 from lbcore.pulsar.namespaces import (
     already_exists,
     bundles_data,

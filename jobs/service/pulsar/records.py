@@ -20,7 +20,7 @@ from jobs.service.pulsar.known import (
 )
 from lbcore.model.names import TopicName, strip_partition
 from lbcore.pulsar.clusters import read_tenant, tenant_data
-from lbcore.pulsar.errors import (
+from lbcore.pulsar.names import (
     BAD_REQUEST,
     CONFLICT,
     NOT_ACCEPTABLE,
@@ -29,14 +29,15 @@ from lbcore.pulsar.errors import (
     PRECONDITION_FAILED,
     UNPROCESSABLE,
     PulsarError,
+    check_tenant,
+    domain_of,
     namespace_not_found,
 )
-from lbcore.pulsar.names import check_tenant, domain_of
 from lbcore.pulsar.namespaces import find_bundle
 from lbcore.pulsar.stats import topic_stats
 from lbcore.route.known_topics import KnownTopics, is_in, is_of, position
 from lbcore.route.slices import LEFT_OUT
-from lbcore.wire.kinds.record_commands import (
+from lbcore.wire.kinds.namespace_commands import (
     ADMIN_ROLES,
     ALLOWED_CLUSTERS,
     MAX_PARTITIONS,

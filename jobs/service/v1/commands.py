@@ -27,9 +27,9 @@ from jobs.service.routes import (
 )
 from jobs.service.v1.reading import ReadRefusedError, in_background, require, tenant_of
 from lbcore.config.tree import Config
-from lbcore.plain import to_plain
+from lbcore.packing import to_plain
+from lbcore.wire.arguments import CommandArguments
 from lbcore.wire.commands import KINDS, RefusedArguments, parse_arguments
-from lbcore.wire.kinds.command_about import CommandArguments
 from lbcore.wire.messages import Command
 
 _STATUS_OF = {"done": 200, "accepted": 202, "sent": 202, "timed_out": 504}

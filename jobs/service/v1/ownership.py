@@ -20,7 +20,7 @@ from jobs.service.exchange import HttpError, Reply, Request, json_reply
 from jobs.service.routes import TEXT, TEXTS, Example, Maybe, Route, TextQuery, WholeQuery, reading
 from jobs.service.v1.reading import in_background, require, tenant_of
 from lbcore.model.names import InvalidNameError, check_namespace, locate_topic
-from lbcore.ownership.differences import find_differences
+from lbcore.ownership.changes import find_differences
 from lbcore.ownership.records import State
 from lbcore.route.addresses import lookup_data
 from lbcore.route.bundles import BundleRoute

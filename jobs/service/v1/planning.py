@@ -31,7 +31,7 @@ from lbcore.balancer.state.rules import PlanProposal, ProposedStep
 from lbcore.config.tree import Config
 from lbcore.explain.explanation import Explanation
 from lbcore.foresight.forecast import ADDED_MAX, Foresight, WhatIf
-from lbcore.plain import to_plain
+from lbcore.packing import to_plain
 
 STEPS_MAX = 1_000
 """Of one plan that is shown; the others are counted."""

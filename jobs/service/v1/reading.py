@@ -22,9 +22,9 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO, Any, TypeAlias
 
-from jobs.adapters.delta.arrow_without_pandas import block_pandas
 from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.delta.table_reader import TableReader
+from jobs.adapters.delta.table_scan import block_pandas
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.adapters.processes.json_log import log_json_lines
 from jobs.console import CommandError, in_one_line

@@ -49,7 +49,7 @@ from lbcore.model.tables import (
     POLICIES,
 )
 from lbcore.route.slices import LEFT_OUT
-from lbcore.validation.dynamic import in_force
+from lbcore.validation.check import in_force
 
 _LIMIT = WholeQuery("limit", "Decisions at most.", 1, 1_000, 100)
 _LISTED = WholeQuery("limit", "Bundles at most.", 1, LISTED_MAX, 20)

@@ -18,13 +18,12 @@ from lbcore.balancer.tasks.deletions import (
 )
 from lbcore.balancer.tasks.drains import held_by, is_named, pins_of_drain
 from lbcore.balancer.tasks.waiting import finish_command
-from lbcore.model.bundles import NamespaceBundles
-from lbcore.model.hashing import HashFunction
+from lbcore.model.bundles import HashFunction, NamespaceBundles
 from lbcore.ownership.changes import Instance, Transition
 from lbcore.ownership.protocol import create, delete, observe
 from lbcore.ownership.records import Cause, OwnershipRecord
 from lbcore.plan.filter.policies import InvalidPolicyError, IsolationPolicy
-from lbcore.wire.kinds.broker_commands import CancelDrain, DrainBroker, ForgetBroker
+from lbcore.wire.kinds.balancing_commands import CancelDrain, DrainBroker, ForgetBroker
 from lbcore.wire.kinds.mirror_commands import ObserveOwnership, ObservePolicies
 from lbcore.wire.messages import Command
 

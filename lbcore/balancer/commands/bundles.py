@@ -20,9 +20,8 @@ from lbcore.balancer.state.book import (
     Outcome,
     refuse,
 )
-from lbcore.balancer.tasks.creations import is_rest
+from lbcore.balancer.tasks.creations import BUNDLES, is_rest, reason_not_to_add
 from lbcore.balancer.tasks.deletions import is_deleting, reason_not_to_change
-from lbcore.balancer.tasks.usage import BUNDLES, reason_not_to_add
 from lbcore.balancer.tasks.waiting import begin_wait, drive_resting, end_wait, finish_command
 from lbcore.balancer.transitions import known_topics, without_topics
 from lbcore.config.splitting import SPECIFIED_POSITIONS

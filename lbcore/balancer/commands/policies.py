@@ -13,7 +13,7 @@ from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.book import DONE, Outcome, refuse
 from lbcore.balancer.state.effects import to_json
 from lbcore.balancer.state.rules import EXCLUDED, Paused, Pin, PlanStatus, ProposedStep
-from lbcore.balancer.tasks.usage import RULES, note_gone, reason_not_to_rule
+from lbcore.balancer.tasks.creations import RULES, note_gone, reason_not_to_rule
 from lbcore.config.pulsar_keys import named_by, resolve_changes
 from lbcore.config.values import ConfigError
 from lbcore.model.names import tenant_of

@@ -34,9 +34,8 @@ from lbcore.ownership.records import State
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.decision import Decision, Kind, Plan, PlanState, Skip
 from lbcore.plan.draft import NOBODY, Moves
-from lbcore.plan.filter.index import CandidateIndex, candidate_index
+from lbcore.plan.filter.index import CandidateIndex, FilterVerdict, candidate_index
 from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, empty_verdicts
-from lbcore.plan.filter.verdict import FilterVerdict
 from lbcore.plan.groups import members_by_group
 from lbcore.plan.pending import move_of
 from lbcore.plan.planner import project_moves

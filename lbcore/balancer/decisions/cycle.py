@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from lbcore.balancer.decisions.approvals import propose
-from lbcore.balancer.decisions.blocked_messages import BLOCKED, OVER
-from lbcore.balancer.decisions.candidate_rows import skip_inputs, write_candidates
+from lbcore.balancer.decisions.candidate_rows import BLOCKED, OVER, skip_inputs, write_candidates
 from lbcore.balancer.decisions.moves import (
     carry_out,
     reason_not_to_balance,

@@ -26,9 +26,8 @@ from lbcore.model.resources import COUNT
 from lbcore.ownership.records import State
 from lbcore.plan import planner
 from lbcore.plan.decision import Places
-from lbcore.plan.filter.index import candidate_index
+from lbcore.plan.filter.index import FilterVerdict, candidate_index
 from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, empty_verdicts
-from lbcore.plan.filter.verdict import FilterVerdict
 from lbcore.plan.snapshot import (
     LEFT_MS,
     MARK_BITS,

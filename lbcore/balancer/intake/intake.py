@@ -13,11 +13,10 @@ import numpy as np
 from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.book import BrokerEntry
 from lbcore.balancer.state.ledger import COUNT_MAX, NOBODY
-from lbcore.balancer.state.records import CreatedTopics
-from lbcore.balancer.state.topic_book import BundleTopics, partition_mark, sender_of
+from lbcore.balancer.state.topic_book import BundleTopics, CreatedTopics, partition_mark, sender_of
 from lbcore.config.splitting import Splitting
 from lbcore.fault_isolation import Fault
-from lbcore.model.hashing import HashFunction, hash_topics
+from lbcore.model.bundles import HashFunction, hash_topics
 from lbcore.model.names import FULL_UPPER, format_partition, parse_bundle
 from lbcore.model.tables import REJECTED_REPORTS
 from lbcore.plan.snapshot import Ints

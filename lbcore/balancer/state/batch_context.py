@@ -18,7 +18,6 @@ from lbcore.balancer.state.book import (
 )
 from lbcore.balancer.state.effects import TOMBSTONE, Effect, Row, event_row, record_row, to_json
 from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.state.records import CreatedTopics, OpenRecords, Records
 from lbcore.balancer.state.rules import (
     KIND_OF_FIELD,
     PIN,
@@ -28,7 +27,7 @@ from lbcore.balancer.state.rules import (
     pin_row,
     policy_row,
 )
-from lbcore.balancer.state.topic_book import TopicBook
+from lbcore.balancer.state.topic_book import CreatedTopics, OpenRecords, Records, TopicBook
 from lbcore.config.load import digest
 from lbcore.config.setting import UNSET
 from lbcore.config.tree import Config
@@ -45,7 +44,7 @@ from lbcore.ownership.changes import Instance, Origin, Transition
 from lbcore.ownership.liveness import Liveness
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.plan.decision import PlanState
-from lbcore.validation.dynamic import in_force, with_dynamic
+from lbcore.validation.check import in_force, with_dynamic
 from lbcore.wire.messages import Command
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from lbcore import packing
 from lbcore.balancer.state.effects import to_json
 from lbcore.model.resources import COUNT, complete
-from lbcore.plain import from_plain, to_plain
+from lbcore.packing import from_plain, to_plain
 from lbcore.plan.decision import PlanState
 from lbcore.plan.pending import complete_line
 from lbcore.scorer.group_update import BrokerReport

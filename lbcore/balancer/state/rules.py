@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any
 
 from lbcore.balancer.state.effects import to_json
-from lbcore.plain import from_plain, to_plain
+from lbcore.packing import from_plain, to_plain
 from lbcore.plan.decision import Decision, Kind
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
 

@@ -7,10 +7,15 @@ after a batch that came late, twice as many after one in time, as TCP avoids con
 1988). Late is by comparison with a batch that makes little, as in Vegas (Brakmo and Peterson 1995):
 where that takes long, making less helps nobody. By the driver's clock, whose one wrong jump halves
 the share once. A new cluster may take several times as long and makes as much more.
+
+Usage per tenant, checked against the limits of a tenant. Decides whether a tenant may have more of
+something; handlers of commands ask before they create it. Counted once per batch, at the first
+question, then updated as the batch creates more.
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -23,13 +28,22 @@ from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.book import DONE, FAILED, NamespaceEntry, Outcome
 from lbcore.balancer.state.ledger import STATE_CODE
 from lbcore.balancer.tasks.waiting import finish_command, record_progress
+from lbcore.config.cluster import LimitsConfig
 from lbcore.model.bundles import InvalidRangeError, NamespaceBundles, even_boundaries
-from lbcore.model.names import FULL_LOWER, FULL_UPPER, format_bundle, parse_bundle
+from lbcore.model.names import (
+    FULL_LOWER,
+    FULL_UPPER,
+    format_bundle,
+    namespace_of_bundle,
+    namespace_of_topic,
+    parse_bundle,
+    tenant_of,
+)
 from lbcore.ownership.changes import ProtocolError, Refused, Transition
 from lbcore.ownership.protocol import create, delete
 from lbcore.ownership.records import Cause, State
 from lbcore.wire.commands import parse_arguments
-from lbcore.wire.kinds.namespace_commands import CreateNamespace
+from lbcore.wire.kinds.namespace_commands import TOPIC, CreateNamespace
 from lbcore.wire.messages import Command
 
 
@@ -280,3 +294,103 @@ def _end(work: BatchContext, name: str, outcome: Outcome) -> None:
     left = {key: value for key, value in entry.properties.items() if key != CREATING}
     work.keep_namespace(name, replace(entry, properties=left))
     finish_command(work, command_id, outcome)
+
+
+NAMESPACES, BUNDLES, RULES = "namespaces", "bundles", "rules"
+TOPICS, PARTITIONS = "topics", "partitions"
+
+_RAISED = f"limits.tenant_{BUNDLES}_max"
+_ADVICE = "tenant {tenant} has {has} {kind} and may have {most}; delete some, or ask for fewer"
+
+
+def reason_not_to_add(work: BatchContext, tenant: str, more: Mapping[str, int]) -> str:
+    """Return why a tenant can't have so many more, as a sentence; "" if it can.
+
+    more: kind → number. What is allowed counts as created from now on, so ask last. O(1), except
+    the first question about a kind in a batch, which counts everything.
+    """
+    for kind, count in more.items():
+        has, most = _counted(work, kind)[tenant], _MOST[kind](work.config.limits)
+        if count > 0 and has + count > most:
+            more_of_it = f", or have {_RAISED} raised" if kind == BUNDLES else ""
+            return _ADVICE.format(tenant=tenant, has=has, kind=kind, most=most) + more_of_it
+    for kind, count in more.items():
+        work.usage[kind][tenant] += count
+    return ""
+
+
+def reason_not_to_rule(work: BatchContext, name: str, *, is_known: bool) -> str:
+    """Return why a namespace or bundle can't have a rule, as a sentence; "" if it can."""
+    return "" if is_known else reason_not_to_add(work, tenant_of(name), {RULES: 1})
+
+
+def note_gone(work: BatchContext, kind: str, tenant: str, count: int = 1) -> None:
+    """A tenant has so many less of a kind."""
+    if kind in work.usage:
+        work.usage[kind][tenant] -= count
+
+
+def has_any(work: BatchContext, kind: str, tenant: str) -> bool:
+    """True if a tenant has any of a kind."""
+    return _counted(work, kind)[tenant] > 0
+
+
+def _counted(work: BatchContext, kind: str) -> Counter[str]:
+    if kind not in work.usage:
+        work.usage[kind] = _COUNTS[kind](work)
+    return work.usage[kind]
+
+
+def _namespaces(work: BatchContext) -> Counter[str]:
+    entries = work.namespaces.items()
+    return Counter(tenant_of(name) for name, entry in entries if not entry.is_deleted)
+
+
+def _bundle_counts(work: BatchContext) -> Counter[str]:
+    """Live ones, and those still to be made."""
+    ledger = work.ledger
+    names, index = ledger.namespaces()
+    is_live = (ledger.version > 0) & (ledger.state != STATE_CODE[State.DELETED])
+    counts = np.bincount(index[is_live], minlength=len(names)).tolist()
+    return _summed([*zip(names, counts, strict=True), *still_to_be_made(work).items()])
+
+
+def _topics(work: BatchContext) -> Counter[str]:
+    return _summed((namespace_of_topic(topic), 1) for topic in work.records.of(TOPIC))
+
+
+def _partitions(work: BatchContext) -> Counter[str]:
+    found = work.records.of(TOPIC).items()
+    return _summed((namespace_of_topic(topic), partitions) for topic, partitions in found)
+
+
+def _rules(work: BatchContext) -> Counter[str]:
+    rules = work.rules
+    names = [*rules.paused, *rules.anti_affinity, *rules.excluded]
+    names += map(namespace_of_bundle, rules.pins)
+    return _summed((name, 1) for name in names)
+
+
+def _summed(counts: Iterable[tuple[str, int]]) -> Counter[str]:
+    """Namespace and number, added up by tenant."""
+    found: Counter[str] = Counter()
+    for namespace, count in counts:
+        found[tenant_of(namespace)] += count
+    return found
+
+
+_COUNTS: Mapping[str, Callable[[BatchContext], Counter[str]]] = {
+    NAMESPACES: _namespaces,
+    BUNDLES: _bundle_counts,
+    TOPICS: _topics,
+    PARTITIONS: _partitions,
+    RULES: _rules,
+}
+
+_MOST: Mapping[str, Callable[[LimitsConfig], int]] = {
+    NAMESPACES: lambda limits: limits.tenant_namespaces_max,
+    BUNDLES: lambda limits: limits.tenant_bundles_max,
+    TOPICS: lambda limits: limits.tenant_topics_max,
+    PARTITIONS: lambda limits: limits.tenant_partitions_max,
+    RULES: lambda limits: limits.tenant_rules_max,
+}

@@ -10,9 +10,8 @@ import numpy as np
 from lbcore.balancer.state.batch_context import BatchContext
 from lbcore.balancer.state.book import DONE, FAILED, NamespaceEntry, Outcome, namespace_row
 from lbcore.balancer.state.ledger import STATE_CODE
-from lbcore.balancer.tasks import usage
+from lbcore.balancer.tasks.creations import PARTITIONS, RULES, TOPICS, note_gone
 from lbcore.balancer.tasks.drains import is_named
-from lbcore.balancer.tasks.usage import RULES, note_gone
 from lbcore.balancer.tasks.waiting import finish_command, record_progress
 from lbcore.model.names import (
     FULL_UPPER,
@@ -25,7 +24,7 @@ from lbcore.model.tables import NAMESPACES, RECORDS
 from lbcore.ownership.changes import Transition, holder_of
 from lbcore.ownership.protocol import create, delete, unload
 from lbcore.ownership.records import Cause, OwnershipRecord, State
-from lbcore.wire.kinds.record_commands import TOPIC
+from lbcore.wire.kinds.namespace_commands import TOPIC
 from lbcore.wire.messages import Command
 
 FLOOR = ""
@@ -71,8 +70,8 @@ def expire_topics(work: BatchContext, namespace: str) -> None:
 def drop_topic(work: BatchContext, name: str) -> None:
     """Drop a topic that was created."""
     tenant = tenant_of(namespace_of_topic(name))
-    note_gone(work, usage.TOPICS, tenant)
-    note_gone(work, usage.PARTITIONS, tenant, work.records.of(TOPIC)[name])
+    note_gone(work, TOPICS, tenant)
+    note_gone(work, PARTITIONS, tenant, work.records.of(TOPIC)[name])
     work.add_row(RECORDS.name, work.records.set(TOPIC, name, None))
 
 

@@ -19,9 +19,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lbcore.config.filters import EXTENSIBLE, FilterConfig
-from lbcore.plan.filter.index import CandidateIndex, GroupCounts, NamespaceCounts
-from lbcore.plan.filter.verdict import FilterVerdict, Verdicts
+from lbcore.config.placement import EXTENSIBLE, FilterConfig
+from lbcore.plan.filter.index import (
+    CandidateIndex,
+    FilterVerdict,
+    GroupCounts,
+    NamespaceCounts,
+    Verdicts,
+)
 from lbcore.plan.snapshot import Bools, Ints, Snapshot
 
 UNREADABLE = -1

@@ -13,8 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from lbcore.plan.filter.index import CandidateIndex, GroupCounts
-from lbcore.plan.filter.verdict import FilterVerdict, Verdicts
+from lbcore.plan.filter.index import CandidateIndex, FilterVerdict, GroupCounts, Verdicts
 from lbcore.plan.snapshot import Bools, Ints, Snapshot
 
 SYSTEM_NAMESPACES = (

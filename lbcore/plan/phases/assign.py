@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lbcore.config.tree import Config
+from lbcore.plan.decision import PlacementRows
 from lbcore.plan.draft import NOBODY, Draft, Moves
-from lbcore.plan.filter.index import CandidateIndex
-from lbcore.plan.filter.verdict import FilterVerdict
+from lbcore.plan.filter.index import CandidateIndex, FilterVerdict
 from lbcore.plan.pending import load_share
 from lbcore.plan.phases.eligible import LABELS, pins
 from lbcore.plan.phases.limit import TAKEN, limit_verdicts, show_limits
@@ -29,11 +29,10 @@ from lbcore.plan.place.request import (
     place_request,
 )
 from lbcore.plan.registry import placement_strategy, shedding_strategy
-from lbcore.plan.shed.strategy import Destinations
 from lbcore.plan.snapshot import Bools, BundleTable, Floats, Ints, Snapshot
 from lbcore.plan.split.algorithms import TopicLoads
 from lbcore.plan.split.decision import SplitDecision
-from lbcore.plan.trace import PlacementRows
+from lbcore.plan.strategy import Destinations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,17 +9,21 @@ from dataclasses import replace
 
 import numpy as np
 
+from lbcore.plan.decision import Columns
 from lbcore.plan.draft import NOBODY, Draft
-from lbcore.plan.filter.index import candidate_index
+from lbcore.plan.filter.index import FilterVerdict, Verdicts, candidate_index
 from lbcore.plan.filter.unload import BundleFacts, bundle_verdicts
-from lbcore.plan.filter.verdict import FilterVerdict, Verdicts
-from lbcore.plan.groups import isolation_groups, named_groups, with_strays
+from lbcore.plan.groups import (
+    isolation_groups,
+    named_groups,
+    out_of_balance,
+    with_strays,
+    without_brokers,
+)
 from lbcore.plan.registry import find_shedding, resting_ms
-from lbcore.plan.shed.by_group import without_brokers
 from lbcore.plan.shed.common import throughput
-from lbcore.plan.shed.strategy import Grouping
 from lbcore.plan.snapshot import Bools, BundleTable, Ints
-from lbcore.plan.trace import Columns
+from lbcore.plan.strategy import Grouping
 
 PHASE = "eligible"
 STRANDED = "stranded"
@@ -51,7 +55,7 @@ def eligible(draft: Draft) -> Draft:
 def _grouped(draft: Draft) -> Draft:
     """Return the draft with the isolation groups, which its state names."""
     brokers = draft.snapshot.brokers
-    subset = without_brokers(draft.snapshot, brokers.is_draining)
+    subset = without_brokers(draft.snapshot, out_of_balance(draft.snapshot))
     group = np.zeros(len(subset.original), dtype=np.int64)
     if draft.snapshot.policies.isolation and len(group) > 1:
         row, admits = draft.candidates.row, draft.candidates.policy_admits[:, subset.original]

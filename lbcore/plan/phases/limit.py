@@ -13,10 +13,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from lbcore.model.names import tenant_of
-from lbcore.plan.decision import moves_within_hour
+from lbcore.plan.decision import CODE, VERDICTS, CandidateVerdict, Columns, moves_within_hour
 from lbcore.plan.draft import NOBODY, Draft, Moves
 from lbcore.plan.snapshot import Ints
-from lbcore.plan.trace import CODE, VERDICTS, CandidateVerdict, Columns
 
 PHASE = "limit"
 NO_CAP = -1

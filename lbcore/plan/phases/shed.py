@@ -11,22 +11,23 @@ from dataclasses import replace
 
 import numpy as np
 
+from lbcore.plan.decision import CODE, VERDICTS, CandidateVerdict, Columns, TriggerRows
 from lbcore.plan.draft import NOBODY, Draft, Moves
+from lbcore.plan.filter.index import FilterVerdict
 from lbcore.plan.filter.unload import unload_verdicts
-from lbcore.plan.filter.verdict import FilterVerdict
-from lbcore.plan.phases.eligible import LABELS, paused, pins
-from lbcore.plan.registry import observer, shedding_strategy
-from lbcore.plan.shed.by_group import (
+from lbcore.plan.groups import (
     GroupedShed,
     Subset,
     observe_by_group,
+    out_of_balance,
     shed_by_group,
     without_brokers,
 )
+from lbcore.plan.phases.eligible import LABELS, paused, pins
+from lbcore.plan.registry import observer, shedding_strategy
 from lbcore.plan.shed.common import Selection, Shed, ShedView, owner_index
-from lbcore.plan.shed.strategy import Grouping, ShedCycle
 from lbcore.plan.snapshot import Ints
-from lbcore.plan.trace import CODE, VERDICTS, CandidateVerdict, Columns, TriggerRows
+from lbcore.plan.strategy import Grouping, ShedCycle
 from lbcore.signals.usage import resource_weights
 
 
@@ -81,7 +82,7 @@ def shed(draft: Draft) -> Draft:
     refusal = _refusal(draft)
     if refusal:
         return draft.skip(PHASE, refusal)
-    subset = without_brokers(draft.snapshot, draft.snapshot.brokers.is_draining)
+    subset = without_brokers(draft.snapshot, out_of_balance(draft.snapshot))
     view = ShedView(
         snapshot=subset.snapshot,
         usage=draft.usage[subset.original],
@@ -127,7 +128,7 @@ def _refusal(draft: Draft) -> str:
         return NOT_YET
     if not (config.is_balancing and config.is_shedding):
         return "Disabled"
-    open_brokers = len(draft.snapshot.brokers.names) - int(draft.snapshot.brokers.is_draining.sum())
+    open_brokers = int((~out_of_balance(draft.snapshot)).sum())
     return "NoBrokers" if open_brokers <= 1 else ""
 
 

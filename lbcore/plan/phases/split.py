@@ -1,22 +1,307 @@
 """Phase 4: which bundles are split.
 
-Decides through `plan.split.decide`, and `plan.split.fair_share` for what the strategy wants
+Decides through `plan.phases.split`, and `plan.split.fair_share` for what the strategy wants
 divided; what it adds is who is blocked (a bundle that moves in this plan, is at work or paused, is
 not split) and whose hits may advance.
+
+The plan's split phase: which bundles are split in this cycle, and where. Decides the splits; not
+who gets the children (placement does), nor how a split is carried out (the ownership protocol
+does). Runs after shedding and before placement. A bundle must be over one of four limits in more
+fresh observations in a row than a threshold, owned, at rest, and divisible; the worst go first.
+Limits, hit counts and caps as in Pulsar 4.0.8's DefaultNamespaceBundleSplitStrategyImpl, which
+tests/conformance/reference follows to the letter.
 """
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import repeat
+from typing import TypeAlias
 
 import numpy as np
 
+from lbcore.config.splitting import LONG_TERM, Splitting
+from lbcore.model.bundles import BundleRange, children_of
+from lbcore.model.names import format_bundle, split_bundle_name
+from lbcore.plan.decision import Columns
 from lbcore.plan.draft import Draft
 from lbcore.plan.phases.adjust import newly_reported
 from lbcore.plan.phases.eligible import paused
-from lbcore.plan.snapshot import Bools, Snapshot
-from lbcore.plan.split.boundaries import divide_too_big
-from lbcore.plan.split.decide import decide_splits
-from lbcore.plan.split.decision import REASONS, VERDICTS, SplitTrace
-from lbcore.plan.trace import Columns
+from lbcore.plan.snapshot import (
+    RATE_IN,
+    RATE_OUT,
+    THROUGHPUT_IN,
+    THROUGHPUT_OUT,
+    Bools,
+    BundleTable,
+    Floats,
+    Ints,
+    Snapshot,
+)
+from lbcore.plan.split.algorithms import TopicLoads
+from lbcore.plan.split.boundaries import CutRequest, RangeCut, divide_too_big, find_cut
+from lbcore.plan.split.decision import (
+    LIMIT_REASONS,
+    REASONS,
+    UNSPLITTABLE,
+    VERDICTS,
+    SplitDecision,
+    SplitState,
+    SplitTrace,
+    SplitVerdict,
+)
+
+TopicsOf: TypeAlias = Callable[[str], TopicLoads | None]
+
+ATTEMPTS_PER_SPLIT = 10
+"""Bundles whose topics are looked at, for each split that a cycle may decide."""
+
+_CODE = {verdict: code for code, verdict in enumerate(VERDICTS)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overloaded:
+    """The bundles over a limit, k rows, columns as in SplitTrace."""
+
+    bundle: Ints
+    reason: Ints
+    excess: Floats
+
+
+def decide_splits(
+    snapshot: Snapshot,
+    state: SplitState,
+    config: Splitting,
+    topics_of: TopicsOf,
+    blocked: Bools,
+) -> tuple[tuple[SplitDecision, ...], SplitState, SplitTrace]:
+    """Decide the splits of this cycle, worst bundle first, with the next state.
+
+    And what was seen. topics_of: what is known of a bundle's topics, by its full name; None =
+    nothing. blocked: bool[m], True for a bundle that is not Owned and at rest: it keeps its hits
+    and is not split, so that children being placed are split again only once they are Owned. A hit
+    is counted where the owner's `is_fresh`; the caller makes that mean "newer than this phase
+    judged last". `config.enabled` is the caller's to heed. O(m + k log k), m bundles, k of them
+    over a limit.
+    """
+    over = find_overloaded(snapshot.bundles, config)
+    hits = _count_hits(snapshot, over, state)
+    cycle = _Cycle(
+        snapshot=snapshot,
+        config=config,
+        over=over,
+        hits=hits,
+        verdict=_first_verdicts(snapshot, over, hits, config, blocked),
+        pending=_still_pending(snapshot.bundles, state, blocked),
+    )
+    _decide_in_order(cycle, state, topics_of)
+    trace = SplitTrace(
+        bundle=over.bundle,
+        reason=over.reason,
+        excess=over.excess,
+        hits=hits,
+        verdict=cycle.verdict,
+    )
+    return tuple(cycle.decisions), _next_state(cycle), trace
+
+
+def find_overloaded(bundles: BundleTable, config: Splitting) -> Overloaded:
+    """Return the bundles over any limit, in the table's order.
+
+    Whoever owns them and whatever they do.
+    """
+    average = bundles.long if config.averages == LONG_TERM else bundles.short
+    values = (
+        bundles.topics.astype(np.float64),
+        bundles.sessions.astype(np.float64),
+        average[:, RATE_IN] + average[:, RATE_OUT],
+        average[:, THROUGHPUT_IN] + average[:, THROUGHPUT_OUT],
+    )
+    limits = (
+        config.max_topics,
+        config.max_sessions if config.max_sessions > 0 else np.inf,
+        config.max_msg_rate_per_s,
+        config.max_throughput_bytes_per_s,
+    )
+    is_over = [value > limit for value, limit in zip(values, limits, strict=True)]
+    found = np.flatnonzero(is_over[0] | is_over[1] | is_over[2] | is_over[3])
+    reason = np.argmax(np.stack([column[found] for column in is_over]), axis=0)
+    excess = np.max(
+        [value[found] / max(limit, 1) for value, limit in zip(values, limits, strict=True)], axis=0
+    )
+    return Overloaded(bundle=found, reason=reason, excess=excess)
+
+
+def _count_hits(snapshot: Snapshot, over: Overloaded, state: SplitState) -> Ints:
+    no_owner = np.zeros(1, dtype=np.bool_)  # what the owner -1 finds
+    is_reported = np.append(snapshot.brokers.is_fresh, no_owner)[
+        snapshot.bundles.owner[over.bundle]
+    ]
+    if not state.hits:
+        return is_reported.astype(np.int64)
+    names = map(snapshot.bundles.names.__getitem__, over.bundle.tolist())
+    before = np.fromiter(map(state.hits.get, names, repeat(0)), np.int64, len(over.bundle))
+    hits: Ints = before + is_reported
+    return hits
+
+
+def _first_verdicts(
+    snapshot: Snapshot, over: Overloaded, hits: Ints, config: Splitting, blocked: Bools
+) -> Ints:
+    """Return each row's verdict before topics are read.
+
+    CYCLE_LIMIT = ready to be split.
+    """
+    bundles, at = snapshot.bundles, over.bundle
+    in_namespace = np.bincount(bundles.namespace, minlength=len(bundles.namespaces))
+    verdict = np.full(len(at), _CODE[SplitVerdict.CYCLE_LIMIT], dtype=np.int64)
+    for holds, reached in (
+        (in_namespace[bundles.namespace[at]] >= config.max_namespace_bundles, "NAMESPACE_FULL"),
+        (bundles.topics[at] <= 1, "SINGLE_TOPIC"),
+        (blocked[at], "DEFERRED"),
+        (bundles.owner[at] < 0, "UNOWNED"),
+        (hits <= config.hit_count_threshold, "HIT_COUNT"),
+    ):
+        verdict[holds] = _CODE[SplitVerdict[reached]]
+    return verdict
+
+
+def _still_pending(bundles: BundleTable, state: SplitState, blocked: Bools) -> dict[str, int]:
+    """Return earlier splits still under way: their bundles exist and are blocked."""
+    if not state.pending:
+        return {}
+    moving = {bundles.names[bundle] for bundle in np.flatnonzero(blocked).tolist()}
+    return {name: more for name, more in sorted(state.pending.items()) if name in moving}
+
+
+@dataclass(slots=True, kw_only=True)
+class _Cycle:
+    """Results of one call of `decide_splits`, filled in row by row of `over`."""
+
+    snapshot: Snapshot
+    config: Splitting
+    over: Overloaded
+    hits: Ints
+    verdict: Ints
+    pending: dict[str, int]
+    decisions: list[SplitDecision] = field(default_factory=list)
+    unsplittable: dict[str, int] = field(default_factory=dict)
+
+
+def _decide_in_order(cycle: _Cycle, state: SplitState, topics_of: TopicsOf) -> None:
+    """Judge the ready rows, the worst first, until the cycle's limit is reached."""
+    rooms = _rooms(cycle)
+    budget = cycle.config.max_splits_per_cycle * ATTEMPTS_PER_SPLIT
+    for row in _ready_rows(cycle, state)[:budget].tolist():
+        if len(cycle.decisions) >= cycle.config.max_splits_per_cycle:
+            return
+        namespace = int(cycle.snapshot.bundles.namespace[cycle.over.bundle[row]])
+        found = _judge(cycle, row, int(rooms[namespace]), topics_of)
+        _record(cycle, row, found)
+        if isinstance(found, SplitDecision):
+            rooms[namespace] -= len(found.boundaries)
+
+
+def _record(cycle: _Cycle, row: int, found: SplitDecision | SplitVerdict) -> None:
+    bundle = int(cycle.over.bundle[row])
+    name = cycle.snapshot.bundles.names[bundle]
+    cycle.unsplittable.pop(name, None)
+    if isinstance(found, SplitDecision):
+        cycle.decisions.append(found)
+        cycle.pending[name] = len(found.boundaries)
+        cycle.verdict[row] = _CODE[SplitVerdict.SPLIT]
+        return
+    cycle.verdict[row] = _CODE[found]
+    if found in UNSPLITTABLE:
+        cycle.unsplittable[name] = int(cycle.snapshot.bundles.topics[bundle])
+
+
+def _ready_rows(cycle: _Cycle, state: SplitState) -> Ints:
+    """Return the ready rows, by excess, then by name.
+
+    Those not known to be unsplittable come first. Rows known to be unsplittable get that verdict
+    again, until they are looked at.
+    """
+    bundles = cycle.snapshot.bundles
+    ready = np.flatnonzero(cycle.verdict == _CODE[SplitVerdict.CYCLE_LIMIT])
+    order = ready[np.argsort(-cycle.over.excess[ready], kind="stable")]
+    if not state.unsplittable:
+        return order
+    indices = cycle.over.bundle[order].tolist()
+    is_known = np.array(
+        [state.unsplittable.get(bundles.names[at]) == bundles.topics[at] for at in indices],
+        dtype=np.bool_,
+    )
+    for row in order[is_known].tolist():
+        at = int(cycle.over.bundle[row])
+        cycle.unsplittable[bundles.names[at]] = int(bundles.topics[at])
+    cycle.verdict[order[is_known]] = _CODE[SplitVerdict.SINGLE_HASH]
+    return np.concatenate([order[~is_known], order[is_known]])
+
+
+def _rooms(cycle: _Cycle) -> Ints:
+    """Return the number of bundles each namespace may still get, int64[namespaces].
+
+    Splits in progress count.
+    """
+    bundles = cycle.snapshot.bundles
+    counts = np.bincount(bundles.namespace, minlength=len(bundles.namespaces))
+    if cycle.pending:
+        at = {name: index for index, name in enumerate(bundles.namespaces)}
+        for name, more in cycle.pending.items():
+            counts[at[split_bundle_name(name)[0]]] += more
+    rooms: Ints = cycle.config.max_namespace_bundles - counts
+    return rooms
+
+
+def _judge(cycle: _Cycle, row: int, room: int, topics_of: TopicsOf) -> SplitDecision | SplitVerdict:
+    if room < 1:
+        return SplitVerdict.NAMESPACE_FULL
+    name = cycle.snapshot.bundles.names[int(cycle.over.bundle[row])]
+    namespace, text = split_bundle_name(name)
+    request = CutRequest(
+        target=BundleRange.parse(text),
+        topics=topics_of(name),
+        reason=LIMIT_REASONS[int(cycle.over.reason[row])],
+        excess=float(cycle.over.excess[row]),
+        max_parts=min(cycle.config.max_children, room + 1),
+        algorithm=cycle.snapshot.split_algorithms.get(namespace, ""),
+    )
+    cut = find_cut(request, cycle.config)
+    return cut if isinstance(cut, SplitVerdict) else _decision(cycle, row, request, cut, namespace)
+
+
+def _decision(
+    cycle: _Cycle, row: int, request: CutRequest, cut: RangeCut, namespace: str
+) -> SplitDecision:
+    bundle = int(cycle.over.bundle[row])
+    snapshot = cycle.snapshot
+    children = children_of(request.target, cut.boundaries)
+    return SplitDecision(
+        bundle=bundle,
+        name=snapshot.bundles.names[bundle],
+        broker=snapshot.brokers.names[int(snapshot.bundles.owner[bundle])],
+        reason=request.reason,
+        algorithm=cut.algorithm,
+        boundaries=cut.boundaries,
+        children=tuple(format_bundle(namespace, child.lower, child.upper) for child in children),
+        is_adjusted=cut.is_adjusted,
+        place_children=cycle.config.auto_unload_split_bundles,
+        hits=int(cycle.hits[row]),
+        excess=request.excess,
+    )
+
+
+def _next_state(cycle: _Cycle) -> SplitState:
+    is_kept = (cycle.hits > 0) & (cycle.verdict != _CODE[SplitVerdict.SPLIT])
+    kept = cycle.over.bundle[is_kept].tolist()
+    names = map(cycle.snapshot.bundles.names.__getitem__, kept)
+    hits = dict(zip(names, cycle.hits[is_kept].tolist(), strict=True))
+    single = cycle.over.bundle[cycle.verdict == _CODE[SplitVerdict.SINGLE_TOPIC]].tolist()
+    topics = cycle.snapshot.bundles.topics
+    found = {cycle.snapshot.bundles.names[at]: int(topics[at]) for at in single}
+    unsplittable = {**cycle.unsplittable, **found}
+    return SplitState(hits=hits, unsplittable=unsplittable, pending=cycle.pending)
+
 
 PHASE = "split"
 LABELS = tuple(verdict.value for verdict in VERDICTS)

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lbcore.config.filters import EXTENSIBLE
-from lbcore.config.placement import PlacementConfig
+from lbcore.config.placement import EXTENSIBLE, PlacementConfig
+from lbcore.plan.filter.index import FilterVerdict
 from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, Narrowed
-from lbcore.plan.filter.verdict import FilterVerdict
 from lbcore.plan.place.request import (
     NOBODY,
     Placement,

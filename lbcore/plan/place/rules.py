@@ -20,8 +20,15 @@ import mmh3
 import numpy as np
 
 from lbcore.config.placement import PlacementConfig
-from lbcore.plan.place.request import NOBODY, PlacementState, PlaceRequest, PlaceSettings
-from lbcore.plan.place.round_robin import NumberedBrokers, RoundRobinState, Turn
+from lbcore.plan.place.request import (
+    NOBODY,
+    NumberedBrokers,
+    PlacementState,
+    PlaceRequest,
+    PlaceSettings,
+    RoundRobinState,
+    Turn,
+)
 from lbcore.plan.snapshot import (
     RATE_IN,
     RATE_OUT,

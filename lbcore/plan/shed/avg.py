@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lbcore.config.findings import ConfigFinding, UsageGaps, warning
+from lbcore.config.placement import CHURN_BY_ISOLATION
 from lbcore.config.shedding import SheddingConfig
-from lbcore.config.strategies import CHURN_BY_ISOLATION
 from lbcore.config.tree import Config
+from lbcore.config.values import ConfigFinding, UsageGaps, warning
 from lbcore.plan.shed.common import (
     Selection,
     Shed,

@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lbcore.config.shedding import IdealLoadConfig
-from lbcore.plan.shed.ballast_crowding import count_rounds, crowded_topics
 from lbcore.plan.shed.ballast_problem import (
     SUSPENDED,
     BallastRound,
@@ -30,7 +29,7 @@ from lbcore.plan.shed.ballast_problem import (
     with_departed_load,
     with_reliefs,
 )
-from lbcore.plan.shed.ballast_search import Found, search
+from lbcore.plan.shed.ballast_search import Found, count_rounds, crowded_topics, search
 from lbcore.plan.shed.common import (
     Selection,
     Shed,

@@ -29,8 +29,7 @@ from lbcore.plan.readings import (
     unit_cost,
     with_demand,
 )
-from lbcore.plan.shed.ballast_crowding import BUNDLE_PRICE, crowding_of
-from lbcore.plan.shed.ballast_search import SearchProblem
+from lbcore.plan.shed.ballast_search import BUNDLE_PRICE, SearchProblem, crowding_of
 from lbcore.plan.shed.common import ShedState, ShedView, message_rate, sequential_sum, throughput
 from lbcore.plan.snapshot import (
     THROUGHPUT_IN,

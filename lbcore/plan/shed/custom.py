@@ -15,11 +15,10 @@ import numpy as np
 
 from lbcore.config.tree import CustomStrategy
 from lbcore.plan.decision import PlanState
-from lbcore.plan.filter.index import candidate_index
-from lbcore.plan.filter.verdict import FilterVerdict
-from lbcore.plan.proposal import Proposal, ProposedMove
+from lbcore.plan.filter.index import FilterVerdict, candidate_index
 from lbcore.plan.shed.common import NOBODY, Selection, Shed, ShedView, TriggerStatus, throughput
-from lbcore.plan.shed.strategy import Destinations, Run, ShedCycle, Shedding
+from lbcore.plan.snapshot import Proposal, ProposedMove
+from lbcore.plan.strategy import Destinations, Run, ShedCycle, Shedding
 
 MISSING = "StrategyMissing"
 FAILED = "StrategyFailed"

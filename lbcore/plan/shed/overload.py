@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from lbcore.config.findings import ConfigFinding, UsageGaps, warning
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.tree import Config
+from lbcore.config.values import ConfigFinding, UsageGaps, warning
 from lbcore.plan.shed.common import (
     MARGIN,
     Selection,

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lbcore.config.findings import ConfigFinding, UsageGaps, warning
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.tree import Config
+from lbcore.config.values import ConfigFinding, UsageGaps, warning
 from lbcore.plan.shed.common import (
     MARGIN,
     Selection,
@@ -27,7 +27,7 @@ from lbcore.plan.shed.common import (
     throughput,
 )
 from lbcore.plan.snapshot import Bools, Floats
-from lbcore.signals.ema import ema_step
+from lbcore.signals.averages import ema_step
 
 MIB = 1024.0 * 1024.0
 LOWER_BOUNDARY_MARGIN = 0.5

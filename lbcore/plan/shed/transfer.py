@@ -13,13 +13,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from lbcore.config.filters import EXTENSIBLE, FilterConfig
+from lbcore.config.placement import EXTENSIBLE, FilterConfig
 from lbcore.config.shedding import TransferConfig
 from lbcore.plan.decision import PlanState
 from lbcore.plan.filter.index import CandidateIndex, candidate_index
 from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion
 from lbcore.plan.shed.common import OwnerIndex, Selection, Shed, ShedState, ShedView, throughput
-from lbcore.plan.shed.strategy import ShedCycle
 from lbcore.plan.shed.transfer_types import (
     BundleLookup,
     Label,
@@ -33,6 +32,7 @@ from lbcore.plan.shed.transfer_types import (
     TransferView,
 )
 from lbcore.plan.snapshot import Bools, Floats, Ints, Snapshot
+from lbcore.plan.strategy import ShedCycle
 from lbcore.signals.ordering import has_throughput, top_bundles
 
 BALANCED_SHARE = 0.75

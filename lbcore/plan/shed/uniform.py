@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lbcore.config.findings import ConfigFinding, UsageGaps, warning
 from lbcore.config.shedding import RULES_4_0, RULES_4_2, SheddingConfig
 from lbcore.config.tree import Config
+from lbcore.config.values import ConfigFinding, UsageGaps, warning
 from lbcore.plan.shed.common import (
     Selection,
     Shed,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore.model.names import parse_bundle
-from lbcore.sim.engine.clock import Clock
+from lbcore.sim.engine.log import Clock
 from lbcore.sim.load.load import Floats, Ints, TopicLayout
 
 NOBODY = -1

@@ -19,16 +19,14 @@ from lbcore.model.bundles import NamespaceBundles
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.plan.groups import members_by_group
 from lbcore.plan.snapshot import Bools
-from lbcore.sim.engine.clock import START_MS, Action, Clock
 from lbcore.sim.engine.coverage import Coverage
 from lbcore.sim.engine.job import Committed, Job, news_of
-from lbcore.sim.engine.log import Log
+from lbcore.sim.engine.log import START_MS, Action, Clock, Log
 from lbcore.sim.engine.node import Around, Node
 from lbcore.sim.engine.recorder import Recorder, Sample, SampledGroup
 from lbcore.sim.engine.saturation import Saturation
 from lbcore.sim.engine.traffic import Traffic
-from lbcore.sim.load.load import Floats
-from lbcore.sim.load.noise import RandomStream
+from lbcore.sim.load.load import Floats, RandomStream
 from lbcore.sim.scenario.model import BrokerSpec, NamespaceSpec, OwnerSpec, Scenario
 from lbcore.wire.messages import Command
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from itertools import count, islice
 from typing import Any, TypeAlias
 
-from lbcore.sim.engine.clock import START_MS, Action
 from lbcore.sim.engine.engine import Engine
+from lbcore.sim.engine.log import START_MS, Action
 from lbcore.sim.engine.node import Node
 from lbcore.sim.scenario.model import BrokerSpec, ScenarioEvent
 

@@ -30,8 +30,7 @@ from lbcore.machine import Step
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.scorer.group_update import GroupUpdate
-from lbcore.scorer.scorer import Parse
-from lbcore.scorer.scoring import make_scorer_of
+from lbcore.scorer.scorer import Parse, make_scorer_of
 from lbcore.scorer.tracks import RawMessage, ScorerState
 from lbcore.sim.engine.log import with_values_of
 

@@ -15,8 +15,8 @@ import numpy as np
 from lbcore.balancer.state.effects import Effect
 from lbcore.ownership.records import Cause, State
 from lbcore.plan.shed.custom import FAULTS
-from lbcore.sim.engine.clock import Clock
 from lbcore.sim.engine.job import report_of
+from lbcore.sim.engine.log import Clock
 from lbcore.sim.load.load import Floats, Ints
 from lbcore.sim.summary import ObservedMove
 

@@ -1,13 +1,99 @@
 """A scenario from its start to its end.
 
 Joins the engine with what happens.
+
+A map of load over the hash space and time, for pictures. Decides how the hash space is divided into
+rows, so that bundles that are split stay comparable in time: as many rows a namespace as it began
+with bundles, fewer where there are too many. A row shows the bundle in its middle.
 """
 
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
 from lbcore.config.tree import Config
+from lbcore.model.bundles import HASH_SPACE
+from lbcore.model.names import parse_bundle
 from lbcore.sim.engine.engine import Engine, Run
 from lbcore.sim.engine.events import schedule_events
-from lbcore.sim.engine.load_map import LoadMap
+from lbcore.sim.load.load import Floats
 from lbcore.sim.scenario.model import Scenario
+
+ROWS_MAX = 300
+FRAMES_MAX = 300
+_PERCENT = 100.0
+
+_Start: TypeAlias = tuple[int, int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadMapRow:
+    """A point of a namespace's hash space."""
+
+    namespace: str
+    position: int
+
+
+@dataclass(slots=True)
+class LoadMap:
+    """Frames of an engine's run.
+
+    loads: float64[rows] each, percent of a broker of capacity 1.
+    """
+
+    engine: Engine
+    rows: list[LoadMapRow] = field(default_factory=list)
+    times_ms: list[int] = field(default_factory=list)
+    loads: list[Floats] = field(default_factory=list)
+    _every: int = 1
+    _seen: int = 0
+
+    def begin(self) -> None:
+        """Take a frame of every so many samples from now on."""
+        scenario = self.engine.scenario
+        total = sum(space.bundles for space in scenario.namespaces)
+        part = min(1.0, ROWS_MAX / max(1, total))
+        for space in scenario.namespaces:
+            count = max(1, round(space.bundles * part))
+            width = HASH_SPACE // count
+            self.rows += [LoadMapRow(space.name, at * width + width // 2) for at in range(count)]
+        samples = scenario.run_ms // scenario.sample_ms
+        self._every = max(1, -(-samples // FRAMES_MAX))
+        self.engine.when_sampled = self.take
+
+    def take(self) -> None:
+        """A frame of this moment, if it is time for one."""
+        self._seen += 1
+        if self._seen % self._every:
+            return
+        loads = self.engine.coverage.bundle_rates()
+        starts: dict[str, list[_Start]] = {}
+        for bundle in sorted(loads):
+            namespace, lower, upper = parse_bundle(bundle)
+            starts.setdefault(namespace, []).append((lower, upper, loads[bundle]))
+        shown = [_load_at(starts.get(row.namespace, []), row.position) for row in self.rows]
+        self.times_ms.append(self.engine.clock.scenario_ms)
+        self.loads.append(np.array(shown) * (_PERCENT / self.engine.scenario.full_rate))
+
+    def row_of(self, bundle: str) -> int:
+        """The row nearest to a bundle's middle."""
+        namespace, lower, upper = parse_bundle(bundle)
+        middle = (lower + upper) // 2
+        distances = [
+            abs(row.position - middle) if row.namespace == namespace else HASH_SPACE
+            for row in self.rows
+        ]
+        return int(np.argmin(distances))
+
+
+def _load_at(starts: Sequence[_Start], position: int) -> float:
+    """The load of the bundle that has a position; nan when nobody serves any."""
+    at = bisect_right(starts, (position, HASH_SPACE, np.inf)) - 1
+    has_it = at >= 0 and position <= starts[at][1]
+    return starts[at][2] if has_it else np.nan
 
 
 def run_scenario(scenario: Scenario, config: Config) -> Run:

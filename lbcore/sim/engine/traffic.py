@@ -13,9 +13,17 @@ from functools import lru_cache
 
 import numpy as np
 
-from lbcore.model.hashing import HASH_SPACE
-from lbcore.sim.load.load import FULL_RATE_MSG_PER_S, Floats, Ints, LoadField, TopicLayout, wave
-from lbcore.sim.load.noise import uniform, uniforms
+from lbcore.model.bundles import HASH_SPACE
+from lbcore.sim.load.load import (
+    FULL_RATE_MSG_PER_S,
+    Floats,
+    Ints,
+    LoadField,
+    TopicLayout,
+    uniform,
+    uniforms,
+    wave,
+)
 from lbcore.sim.load.recording import RecordedNamespace, Recording, Spread, spread_over
 from lbcore.sim.scenario.model import AS_RECORDED, LoadSpec, NamespaceSpec, Scenario
 

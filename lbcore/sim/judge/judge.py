@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from lbcore.model.bundles import BundleRange
-from lbcore.model.hashing import HashFunction, hash_topic
+from lbcore.model.bundles import BundleRange, HashFunction, hash_topic
 from lbcore.model.names import InvalidNameError, namespace_of_topic, parse_bundle
 from lbcore.ownership.records import State
 from lbcore.ownership.states import RESHAPING

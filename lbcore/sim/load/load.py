@@ -5,6 +5,14 @@ topics, topics to hash positions: a bundle's traffic is the sum over its range, 
 split inherit exactly what their parent carried. Used by `jobs.run_fleet` and by the simulator.
 
 Pure numpy without transcendental functions: the same arguments give the same bits everywhere.
+
+Numbers that look random and are a pure function of (seed, stream, index). Source: the splitmix64
+finalizer (Steele, Lea, Flood 2014), integer arithmetic only. RandomStream is splitmix64 itself, for
+the simulator's chances and delays.
+
+Usage that a simulated broker measures, given the load of its bundles. Decides a broker's resource
+usage: a linear function of traffic plus a little seeded noise, so that usage follows load. `load`
+provides the load of the bundles.
 """
 
 from collections.abc import Sequence
@@ -13,15 +21,72 @@ from enum import Enum
 from functools import lru_cache
 from itertools import pairwise
 from typing import TypeAlias
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lbcore.model.hashing import HASH_SPACE, HashFunction, hash_topics
+from lbcore.model.bundles import HASH_SPACE, HashFunction, hash_topics
 from lbcore.model.names import FULL_UPPER, format_topic, parse_bundle
-from lbcore.sim.load.noise import uniform, uniforms
+from lbcore.model.resources import COUNT, complete
 
 Floats: TypeAlias = NDArray[np.float64]
+Words: TypeAlias = NDArray[np.uint64]
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
+
+
+def _mixed(words: Words) -> Words:
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: Words = words ^ (words >> np.uint64(31))
+    return mixed
+
+
+def uniforms(seed: int, stream: str, count: int) -> Floats:
+    """`count` numbers in [0, 1), all different streams independent of each other."""
+    start = (seed * _GOLDEN + (crc32(stream.encode()) << 17)) & _MASK
+    steps = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
+    words = _mixed(_mixed(np.uint64(start) + steps))
+    drawn: Floats = (words >> np.uint64(11)).astype(np.float64) / float(1 << 53)
+    return drawn
+
+
+def uniform(seed: int, stream: str) -> float:
+    """One number in [0, 1)."""
+    return float(uniforms(seed, stream, 1)[0])
+
+
+def _mixed_word(word: int) -> int:
+    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _MASK
+    return word ^ (word >> 31)
+
+
+class RandomStream:
+    """A stream of numbers; those of other seeds have nothing to do with it."""
+
+    def __init__(self, seed: int) -> None:
+        self._state = _mixed_word((seed * _GOLDEN + 1) & _MASK)
+
+    def next_number(self) -> float:
+        """The next number in [0, 1)."""
+        self._state = (self._state + _GOLDEN) & _MASK
+        return (_mixed_word(self._state) >> 11) / (1 << 53)
+
+    def happens(self, chance: float) -> bool:
+        """True if an event of this chance happens.
+
+        Draws a number only if the chance is neither 0 nor 1.
+        """
+        return chance > 0.0 and (chance >= 1.0 or self.next_number() < chance)
+
+    def between(self, shortest: int, longest: int) -> int:
+        """A whole number from the shortest to the longest."""
+        return shortest + int(self.next_number() * (longest - shortest + 1))
+
+
 Ints: TypeAlias = NDArray[np.int64]
 
 FULL_RATE_MSG_PER_S = 40_000.0
@@ -360,3 +425,48 @@ def _weights(drawn: Floats, profile: LoadProfile) -> Floats:
         ranks[np.argsort(drawn, kind="stable")] = np.arange(1, len(drawn) + 1)
         return 1.0 / (ranks + 4.0 * profile.brokers)
     return 0.5 + drawn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerUsage:
+    """Usage that a broker would measure of itself.
+
+    Each array has one number per resource; a limit of -1 = not known.
+    """
+
+    usage: Floats
+    limit: Floats
+
+
+_CPU_IDLE_PERCENT = 3.0
+_NIC_KBIT_PER_S = 1_000_000.0
+_HEAP_MB, _HEAP_IDLE_MB, _HEAP_MB_PER_TOPIC = 4096.0, 256.0, 0.05
+_DIRECT_MB, _DIRECT_IDLE_MB = 8192.0, 128.0
+
+
+def usage_of(stats: Floats, capacity: float, noise: float) -> BrokerUsage:
+    """A broker's usage for the sum of its bundles' rows (float64[8], BUNDLE_COLUMNS).
+
+    cpu = 3 % + 97 % × (msg/s in + out) / (40,000 × capacity) + noise, 100 % at most; bandwidth in
+    kbit/s of 1 Gbit × capacity; heap 256 MB + 0.05 a topic of 4,096 × capacity; direct memory
+    128 MB + two seconds of input. Example: 20,000 msg/s, capacity 1, noise 0: cpu 51.5.
+    noise: percentage points on cpu, see `cpu_noise`.
+    """
+    rate = float(stats[0] + stats[1])
+    cpu = _CPU_IDLE_PERCENT + (100.0 - _CPU_IDLE_PERCENT) * rate / (FULL_RATE_MSG_PER_S * capacity)
+    usage = (
+        min(max(0.0, cpu + noise), 100.0),
+        _HEAP_IDLE_MB + _HEAP_MB_PER_TOPIC * float(stats[4]),
+        _DIRECT_IDLE_MB + float(stats[2]) * 2.0 / 1e6,
+        float(stats[2]) * 8.0 / 1000.0,
+        float(stats[3]) * 8.0 / 1000.0,
+    )
+    nic = _NIC_KBIT_PER_S * capacity
+    limit = (100.0, _HEAP_MB * capacity, _DIRECT_MB * capacity, nic, nic)
+    unknown = (-1.0,) * (COUNT - len(limit))
+    return BrokerUsage(usage=np.array(complete(usage)), limit=np.array((*limit, *unknown)))
+
+
+def cpu_noise(seed: int, broker: str, step: int, amplitude: float = 0.5) -> float:
+    """Percentage points in [-amplitude, amplitude) for one broker at one time step."""
+    return (2.0 * uniform(seed, f"cpu {broker} {step}") - 1.0) * amplitude

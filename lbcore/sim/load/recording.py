@@ -4,18 +4,440 @@ Decides how rows of `load_history` become load that belongs to hash positions, s
 a bundle to whoever owns it next and with the children of a split. Knows nothing of owners. Between
 two boundaries that any bundle ever had lies a *cell*: a bundle's load is spread over its cells by
 their width. A bundle that had no row for a moment (it was on its way) keeps its last load.
+
+Measured series of many entities: checked, and put on one grid of time. Decides what is wrong with
+them (each flaw with its line) and how samples become intervals; knows nothing of files, units or
+bundles. Time is whole milliseconds. A sample holds from its time until the entity's next one, or
+for the time before it that it says it covers; on the grid stands the mean over each step, so what
+was measured in all is kept whatever the phase of an entity's clock. A hole of more than half a step
+is a gap.
+
+Measured entities folded into bundles: from a trace of machines to brokers. Decides the rule. An
+entity (a virtual machine, a container, a topic) lies on the hash ring where murmur3_32 of its name
+says, and belongs to the bundle whose range has it, of N ranges of equal width: as Pulsar places
+topics, whatever the order of the file, and as unevenly. A bundle carries the sum of its entities.
+What a resource weighs is in `KINDS`; what the simulator's brokers don't report by bundle weighs
+nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
 
-from lbcore.model.hashing import HASH_SPACE
+from lbcore.model.bundles import (
+    HASH_SPACE,
+    HashFunction,
+    NamespaceBundles,
+    even_boundaries,
+    hash_topics,
+)
 from lbcore.model.names import FULL_UPPER, InvalidNameError, parse_bundle
-from lbcore.sim.load.load import Floats, Ints
+from lbcore.model.resources import complete
+from lbcore.sim.load.load import FULL_RATE_MSG_PER_S, Floats, Ints
+
+CELLS_MAX = 20_000_000
+"""Of a grid: intervals times entities; more is a time that is far off."""
+SLACK = 0.5
+"""Of a step: a smaller hole or overlap between two samples is a clock's jitter."""
+
+
+class SpanError(ValueError):
+    """A grid would be too large; the text says why."""
+
+
+class Gaps(str, Enum):
+    """Treatment of a gap between two samples of an entity.
+
+    Missing values are gaps, too.
+    """
+
+    REFUSE = "refuse"
+    HOLD = "hold"
+    ZERO = "zero"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flaw:
+    """Error at one place of the input.
+
+    line: from 1. column: from 1, 0 = the whole line.
+    """
+
+    line: int
+    column: int
+    what: str
+
+    def __str__(self) -> str:
+        """Place and words."""
+        where = f"line {self.line}" + (f", column {self.column}" if self.column else "")
+        return f"{where}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Samples, in the order of the file; every array has a row a sample.
+
+    entities: names. of: int64, which of them. at_ms: int64. values: float64[samples, resources],
+    NaN = missing. covers_ms: int64, so long before its time a sample covers, 0 = until the next.
+    lines, columns: int64, where it stands.
+    """
+
+    entities: Sequence[str]
+    of: Ints
+    at_ms: Ints
+    values: Floats
+    covers_ms: Ints
+    lines: Ints
+    columns: Ints
+
+    def taken(self, kept: Ints) -> "Series":
+        """Only these samples, in this order."""
+        return Series(
+            entities=self.entities,
+            of=self.of[kept],
+            at_ms=self.at_ms[kept],
+            values=self.values[kept],
+            covers_ms=self.covers_ms[kept],
+            lines=self.lines[kept],
+            columns=self.columns[kept],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """Intervals of equal length.
+
+    values: float64[intervals, entities, resources], means. partly: how many entities were not there
+    from the first interval to the last.
+    """
+
+    start_ms: int
+    step_ms: int
+    values: Floats
+    partly: int
+
+
+def by_entity(series: Series) -> Series:
+    """The samples entity after entity, each entity's in the order of the file."""
+    return series.taken(np.argsort(series.of, kind="stable"))
+
+
+def step_of(series: Series) -> int:
+    """Return the commonest time between samples of an entity; 0 = none.
+
+    The shortest of equals.
+    """
+    ordered = by_entity(series)
+    between = np.diff(ordered.at_ms)[np.diff(ordered.of) == 0]
+    steps, counts = np.unique(between[between > 0], return_counts=True)
+    return int(steps[np.argmax(counts)]) if len(steps) else 0
+
+
+def flaws_of(series: Series, step_ms: int, gaps: Gaps) -> list[Flaw]:
+    """Return all faults by line.
+
+    Missing and negative values, duplicates, order, gaps. step_ms: of the grid, from 1. O(samples
+    log samples).
+    """
+    found = _flaws_of_values(series, gaps)
+    ordered = by_entity(_without_missing(series))
+    same = np.diff(ordered.of) == 0
+    between = np.diff(ordered.at_ms)
+    for at in np.flatnonzero(same & (between <= 0)).tolist():
+        name, line = ordered.entities[ordered.of[at]], int(ordered.lines[at])
+        place = "the same time" if between[at] == 0 else "a later time"
+        where = f"column {ordered.columns[at]}" if ordered.columns[at] else f"line {line}"
+        kind = "duplicate" if between[at] == 0 else "unordered"
+        found.append(_flaw(ordered, at + 1, f"{kind}: {name} has {place} in {where}"))
+    if gaps is Gaps.REFUSE and not np.any(same & (between <= 0)):
+        holes = _begins(ordered, step_ms)[1:] - _ends(ordered, step_ms)[:-1]
+        for at in np.flatnonzero(same & (holes > 0)).tolist():
+            name, lasts_s = ordered.entities[ordered.of[at]], int(holes[at]) / 1_000.0
+            found.append(
+                _flaw(ordered, at + 1, f"gap: {name} has nothing for {lasts_s:g} s before")
+            )
+    return sorted(found, key=lambda flaw: (flaw.line, flaw.column, flaw.what))
+
+
+def on_grid(series: Series, step_ms: int, gaps: Gaps) -> Grid:
+    """Return the means over each step. Raises SpanError.
+
+    Of samples without flaws, at least one.
+    """
+    ordered = by_entity(_without_missing(series))
+    begins, ends = _begins(ordered, step_ms), _ends(ordered, step_ms)
+    if gaps is Gaps.HOLD:
+        same = np.diff(ordered.of) == 0
+        ends[:-1] = np.where(same, begins[1:], ends[:-1])
+    start_ms, end_ms = int(begins.min()), int(ends.max())
+    count = max(1, round((end_ms - start_ms) / step_ms))
+    if count * len(ordered.entities) > CELLS_MAX:
+        first, last = (int(ordered.lines[at]) for at in (np.argmin(begins), np.argmax(ends)))
+        message = (
+            f"from its first time (line {first}) to its last (line {last}) there are {count} steps"
+        )
+        raise SpanError(message)
+    edges = start_ms + step_ms * np.arange(count + 1, dtype=np.int64)
+    resources = ordered.values.shape[1]
+    values = np.zeros((count, len(ordered.entities), resources))
+    bounds = np.searchsorted(ordered.of, np.arange(len(ordered.entities) + 1)).tolist()
+    partly = 0
+    for entity, (first, last) in enumerate(pairwise(bounds)):
+        if first == last:
+            partly += 1
+            continue
+        own = slice(first, last)
+        partly += bool(begins[first] >= edges[1] or ends[last - 1] <= edges[-2])
+        for resource in range(resources):
+            part = _means((begins[own], ends[own]), ordered.values[own, resource], edges)
+            values[:, entity, resource] = part
+    return Grid(start_ms=start_ms, step_ms=step_ms, values=values, partly=partly)
+
+
+def _flaws_of_values(series: Series, gaps: Gaps) -> list[Flaw]:
+    missing = np.isnan(series.values).any(axis=1)
+    wrong = np.isinf(series.values).any(axis=1)
+    negative = (series.values < 0).any(axis=1)
+    kinds = [(negative, "negative value"), (wrong, "infinite value")]
+    if gaps is Gaps.REFUSE:
+        kinds.append((missing, "missing value"))
+    return [
+        _flaw(series, at, f"{what} of {series.entities[series.of[at]]}")
+        for which, what in kinds
+        for at in np.flatnonzero(which).tolist()
+    ]
+
+
+def _flaw(series: Series, at: int, what: str) -> Flaw:
+    return Flaw(line=int(series.lines[at]), column=int(series.columns[at]), what=what)
+
+
+def _without_missing(series: Series) -> Series:
+    return series.taken(np.flatnonzero(~np.isnan(series.values).any(axis=1)))
+
+
+def _begins(ordered: Series, step_ms: int) -> Ints:
+    """Return the time at which each sample begins to hold.
+
+    A sample that covers the time before it holds from the end of the previous one, unless there is
+    a gap.
+    """
+    begins: Ints = ordered.at_ms - ordered.covers_ms
+    if len(begins) > 1:
+        before = ordered.at_ms[:-1]
+        is_near = (np.diff(ordered.of) == 0) & (begins[1:] - before <= SLACK * step_ms)
+        covers = ordered.covers_ms[1:] > 0
+        begins[1:] = np.where(is_near & covers, before, begins[1:])
+    return begins
+
+
+def _ends(ordered: Series, step_ms: int) -> Ints:
+    """Return the time at which each sample ceases to hold.
+
+    This is its own time, the time of the next sample, or one step later.
+    """
+    covers = ordered.covers_ms > 0
+    ends: Ints = np.where(covers, ordered.at_ms, ordered.at_ms + step_ms)
+    if len(ends) > 1:
+        between = np.diff(ordered.at_ms)
+        is_near = (np.diff(ordered.of) == 0) & (between <= (1.0 + SLACK) * step_ms)
+        ends[:-1] = np.where(is_near & ~covers[:-1], ordered.at_ms[1:], ends[:-1])
+    return ends
+
+
+def _means(held: tuple[Ints, Ints], values: Floats, edges: Ints) -> Floats:
+    """Return the mean over each step of what holds from held[0] to held[1].
+
+    Nothing counts as 0.
+    """
+    begins, ends = held
+    times = np.stack((begins, ends), axis=1).reshape(-1).astype(float)
+    amounts = np.stack((np.zeros(len(values)), values * (ends - begins)), axis=1).reshape(-1)
+    summed = np.interp(edges.astype(float), times, np.cumsum(amounts))
+    found: Floats = np.diff(summed) / np.diff(edges)
+    return found
+
+
+MESSAGE_BYTES = 1024.0
+_PER_PERCENT = FULL_RATE_MSG_PER_S / 100.0
+_ROUND = 1
+
+_CPU = {"percent": 1.0, "share": 100.0, "cores": 100.0, "mhz": 0.04, "ghz": 40.0}
+_BYTES = {
+    "b/s": 1.0,
+    "kb/s": 1e3,
+    "mb/s": 1e6,
+    "kib/s": 1024.0,
+    "mib/s": 1048576.0,
+    "bit/s": 0.125,
+    "kbit/s": 125.0,
+    "mbit/s": 125e3,
+}
+_MESSAGES = {"msg/s": 1.0}
+UNITS: Mapping[str, Mapping[str, float]] = {
+    "cpu": _CPU,
+    "msg": _MESSAGES,
+    "msg_in": _MESSAGES,
+    "msg_out": _MESSAGES,
+    "bytes": _BYTES,
+    "bytes_in": _BYTES,
+    "bytes_out": _BYTES,
+    "memory": {"percent": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "kib": 1024.0, "mib": 1048576.0},
+    "disk": _BYTES,
+    "sessions": {"count": 1.0},
+}
+"""Kind of resource → its units → how many of the kind's own unit (percent of a core, msg/s,
+bytes/s, bytes, count) one is. A core has 2.5 GHz. Where a replay says its mean, only proportions
+matter."""
+
+_WEIGHTLESS = ("memory", "disk", "sessions")
+"""Kinds that no simulated broker reports by bundle."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceColumn:
+    """A column of a trace. unit: of UNITS[kind]."""
+
+    column: str
+    kind: str
+    unit: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folded:
+    """Bundles' load. rates: float64[intervals, bundles, 4] as `recording.COLUMNS`.
+
+    topics: int64[bundles], entities of each. said: a sentence a resource, what was made of it.
+    """
+
+    start_ms: int
+    step_ms: int
+    bundles: tuple[str, ...]
+    topics: Ints
+    rates: Floats
+    said: tuple[str, ...]
+
+
+class FoldingError(ValueError):
+    """Nothing in it weighs; the text says why."""
+
+
+def fold(
+    grid: Grid, entities: Sequence[str], resources: Sequence[TraceColumn], space: tuple[str, int]
+) -> Folded:
+    """Return a namespace's bundle loads. Raises FoldingError.
+
+    space: its name, how many bundles. Messages are what was told as such; where nothing was, CPU: 1
+    percent of a core = 400 msg/s, of which 100 % of a broker are 40,000; where neither was, a
+    message a KiB. Half of what has no direction goes in, half out. Bytes that nobody told: 1 KiB a
+    message.
+    """
+    edges = np.array(even_boundaries(space[1]), dtype=np.int64)
+    places = hash_topics(HashFunction.MURMUR3_32, entities)
+    numbers = np.minimum(np.searchsorted(edges, places, side="right") - 1, space[1] - 1)
+    amounts = {
+        kind: _sum_of(grid, resources, kind)
+        for kind in UNITS
+        if any(one.kind == kind for one in resources)
+    }
+    rates, said = _rates(amounts)
+    if not rates.any():
+        raise FoldingError("; ".join(said) or "it has no resource")
+    folded = np.zeros((len(rates), space[1], rates.shape[2]))
+    for entity, bundle in enumerate(numbers.tolist()):
+        folded[:, bundle] += rates[:, entity]
+    ranges = NamespaceBundles(space[0], tuple(edges.tolist())).ranges()
+    return Folded(
+        start_ms=grid.start_ms,
+        step_ms=grid.step_ms,
+        bundles=tuple(f"{space[0]}/{each.text}" for each in ranges),
+        topics=np.bincount(numbers, minlength=space[1]).astype(np.int64),
+        rates=np.round(folded, _ROUND),
+        said=tuple(said),
+    )
+
+
+def dealt(folded: Folded, brokers: int, mean_percent: float) -> Iterator[dict[str, object]]:
+    """Return a row a broker and interval, with bundles dealt in turn to b1..bN.
+
+    As `load_history` has them. mean_percent: CPU of a broker at the mean of all rates; what it is
+    at others is in proportion.
+    """
+    mean = float(folded.rates[:, :, :2].sum(axis=(1, 2)).mean()) / brokers
+    for interval, rates in enumerate(folded.rates):
+        for broker in range(brokers):
+            own = rates[broker::brokers]
+            cpu = round(float(own[:, :2].sum()) / mean * mean_percent, 3)
+            yield {
+                "broker": f"b{broker + 1}",
+                "minute_ms": folded.start_ms + interval * folded.step_ms,
+                "percent": list(complete([cpu])),
+                "bundles": list(folded.bundles[broker::brokers]),
+                "msg_rate_in": own[:, 0].tolist(),
+                "msg_rate_out": own[:, 1].tolist(),
+                "msg_throughput_in": own[:, 2].tolist(),
+                "msg_throughput_out": own[:, 3].tolist(),
+                "topics": np.maximum(folded.topics[broker::brokers], 1).astype(float).tolist(),
+            }
+
+
+def _sum_of(grid: Grid, resources: Sequence[TraceColumn], kind: str) -> Floats:
+    """float64[intervals, entities] of one kind, in its own unit."""
+    total = np.zeros(grid.values.shape[:2])
+    for at, one in enumerate(resources):
+        if one.kind == kind:
+            total += grid.values[:, :, at] * UNITS[kind][one.unit]
+    return total
+
+
+def _rates(amounts: Mapping[str, Floats]) -> tuple[Floats, list[str]]:
+    """float64[intervals, entities, 4] of all resources, and what was made of each."""
+    said = [
+        f"{kind} weighs nothing: it is 0 throughout" for kind in amounts if _is_idle(amounts, kind)
+    ]
+    left = {kind: found for kind, found in amounts.items() if not _is_idle(amounts, kind)}
+    said += [
+        f"{kind} weighs nothing: no broker of the simulator reports it by bundle"
+        for kind in left
+        if kind in _WEIGHTLESS
+    ]
+    nothing = np.zeros(next(iter(amounts.values())).shape) if amounts else np.zeros((0, 0))
+    messages = _directed(left, "msg", nothing)
+    volumes = _directed(left, "bytes", nothing)
+    told = [kind for kind in ("msg", "msg_in", "msg_out") if kind in left]
+    volume = [kind for kind in ("bytes", "bytes_in", "bytes_out") if kind in left]
+    if told:
+        said += [f"{kind} is the bundles' messages" for kind in told]
+        if "cpu" in left:
+            said.append("cpu weighs nothing: messages are told, and brokers' CPU follows them")
+    elif "cpu" in left:
+        half = left["cpu"] * (0.5 * _PER_PERCENT)
+        messages = [half, half]
+        said.append("cpu became messages: 1 percent of a core = 400 msg/s, half in, half out")
+    elif volume:
+        messages = [found / MESSAGE_BYTES for found in volumes]
+        said.append("messages are not told: one a KiB")
+    said += [f"{kind} is the bundles' bytes" for kind in volume]
+    if not volume:
+        volumes = [found * MESSAGE_BYTES for found in messages]
+        if any(found.any() for found in messages):
+            said.append("bytes are not told: 1 KiB a message")
+    return np.stack((*messages, *volumes), axis=2), said
+
+
+def _directed(left: Mapping[str, Floats], kind: str, nothing: Floats) -> list[Floats]:
+    """In and out; half of what has no direction to each."""
+    half = left.get(kind, nothing) * 0.5
+    return [half + left.get(f"{kind}_in", nothing), half + left.get(f"{kind}_out", nothing)]
+
+
+def _is_idle(amounts: Mapping[str, Floats], kind: str) -> bool:
+    return not amounts[kind].any()
+
 
 COLUMNS = ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out")
 KEPT_INTERVALS = 5

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lbcore.model.bundles import even_boundaries
-from lbcore.model.hashing import HashFunction
+from lbcore.model.bundles import HashFunction, even_boundaries
 from lbcore.sim.load.load import FULL_RATE_MSG_PER_S
 from lbcore.sim.load.recording import Recording
 from lbcore.sim.scenario.tokens import Rate

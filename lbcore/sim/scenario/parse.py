@@ -12,10 +12,9 @@ from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from typing import Any
 
-from lbcore.model.hashing import HashFunction
+from lbcore.model.bundles import HashFunction
 from lbcore.model.names import InvalidNameError, parse_bundle
 from lbcore.sim.scenario import tokens
-from lbcore.sim.scenario.consistency import require_agreement, require_form, require_setting
 from lbcore.sim.scenario.metrics import METRICS, take_expectation
 from lbcore.sim.scenario.model import (
     BrokerSpec,
@@ -28,7 +27,13 @@ from lbcore.sim.scenario.model import (
     Scenario,
     ScenarioEvent,
 )
-from lbcore.sim.scenario.scenario_events import HAPPENINGS, take_happening
+from lbcore.sim.scenario.scenario_events import (
+    HAPPENINGS,
+    require_agreement,
+    require_form,
+    require_setting,
+    take_happening,
+)
 from lbcore.sim.scenario.tokens import Line, ScenarioError
 
 RULE = "----"

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lbcore.wire import arguments as read
-from lbcore.wire.arguments import argument
+from lbcore.wire.arguments import CommandAbout, CommandArguments, CommandVerb, argument
 from lbcore.wire.fields import FieldRefusal
-from lbcore.wire.kinds.command_about import CommandAbout, CommandArguments, CommandVerb
 from lbcore.wire.messages import RejectReason
 
 LARGEST = "LARGEST"

@@ -12,9 +12,8 @@ from lbcore.model.bundles import InvalidRangeError, explicit_boundaries
 from lbcore.model.names import InvalidNameError, check_namespace
 from lbcore.wire import arguments as read
 from lbcore.wire import fields
-from lbcore.wire.arguments import MAX_ITEMS, argument
+from lbcore.wire.arguments import MAX_ITEMS, CommandAbout, CommandArguments, argument
 from lbcore.wire.fields import FieldRefusal, check_bundle, shown
-from lbcore.wire.kinds.command_about import CommandAbout, CommandArguments
 from lbcore.wire.messages import RejectReason
 
 _PARTS = 3

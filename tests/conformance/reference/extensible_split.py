@@ -1,7 +1,7 @@
 """The extensible manager's split rule, to the letter: what one broker splits of its own bundles.
 
 Decides which of a broker's bundles it would split in one cycle, with the hit counts that it keeps.
-The job runs `lbcore.plan.split.decide` instead, whose limits are held to this one's.
+The job runs `lbcore.plan.phases.split` instead, whose limits are held to this one's.
 Source: Pulsar 4.0.8, DefaultNamespaceBundleSplitStrategyImpl.
 """
 

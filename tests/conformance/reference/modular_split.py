@@ -1,7 +1,7 @@
 """The modular manager's split rule, to the letter: what the leader splits of all brokers' bundles.
 
 Decides which bundles it would split in one run, without memory. The job runs
-`lbcore.plan.split.decide` instead, whose limits are held to this one's. Source: Pulsar 4.0.8,
+`lbcore.plan.phases.split` instead, whose limits are held to this one's. Source: Pulsar 4.0.8,
 BundleSplitterTask.
 """
 

@@ -1,6 +1,6 @@
 """One choice of the round robin by names, as Pulsar's placement makes it.
 
-The job gives many bundles their turns at once, by numbers (`lbcore.plan.place.round_robin`), with
+The job gives many bundles their turns at once, by numbers (`lbcore.plan.place.request`), with
 the very `Turn` that this asks. Source: Pulsar 4.0.8, RoundRobinBrokerSelector.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lbcore.plan.place.round_robin import NumberedBrokers, RoundRobinState
+from lbcore.plan.place.request import NumberedBrokers, RoundRobinState
 
 
 def next_in_turn(

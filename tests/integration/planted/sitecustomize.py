@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs.adapters.delta import arrow_rows
-from lbcore.balancer import phases
+from lbcore.balancer import balancer
 from lbcore.balancer.commands import commands
 from lbcore.scorer import scorer
 
@@ -73,6 +73,6 @@ if "BALLAST_TEST_PLANTED" in os.environ:
     for kind in commands.HANDLERS:
         commands.HANDLERS[kind] = _spoil_command(commands.HANDLERS[kind])  # type: ignore[index]
     scorer.BrokerScorer._take = _spoil_message(scorer.BrokerScorer._take)  # type: ignore[method-assign] # noqa: SLF001 what the scorer calls
-    cycle = phases.PHASES[PHASE]
-    phases.PHASES[PHASE] = phases.BatchPhase(do=_spoil_phase(cycle.do))  # type: ignore[index]
+    cycle = balancer.PHASES[PHASE]
+    balancer.PHASES[PHASE] = balancer.BatchPhase(do=_spoil_phase(cycle.do))  # type: ignore[index]
     arrow_rows.unpack_columns = _spoil_row(arrow_rows.unpack_columns)  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ their load, a hot key with half of it), the faults are the simulator's own.
 from collections.abc import Sequence
 from typing import TypeVar
 
-from lbcore.sim.load.noise import RandomStream
+from lbcore.sim.load.load import RandomStream
 
 T = TypeVar("T")
 

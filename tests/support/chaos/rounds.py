@@ -14,10 +14,10 @@ from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
 from lbcore.model.names import parse_bundle
 from lbcore.ownership.records import OwnershipRecord, State
-from lbcore.sim.engine.clock import START_MS
 from lbcore.sim.engine.coverage import NOBODY
 from lbcore.sim.engine.engine import Engine, Run
 from lbcore.sim.engine.events import schedule_events
+from lbcore.sim.engine.log import START_MS
 from lbcore.sim.judge.measures import unsettled_records
 from lbcore.sim.scenario.parse import parse_scenario
 from lbcore.sim.summary import percentile

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from lbcore.config.splitting import Splitting
 from lbcore.model.bundles import BundleRange
+from lbcore.plan.phases.split import ATTEMPTS_PER_SPLIT
 from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.algorithms import TopicLoads
 from lbcore.plan.split.boundaries import CutRequest, RangeCut, find_cut
-from lbcore.plan.split.decide import ATTEMPTS_PER_SPLIT
 from lbcore.plan.split.decision import UNSPLITTABLE, SplitReason, SplitState, SplitVerdict
 
 

@@ -13,13 +13,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from jobs.adapters.http.protocol import Account, BoundedProtocol, Bounds
 from jobs.adapters.kafka.clients import KafkaAddress, Tail
-from lbcore.config.kafka import Wire
-from lbcore.ownership.records import OwnershipRecord, State
-from lbcore.ownership.wire_record import format_record
+from lbcore.config.pipeline import Wire
+from lbcore.ownership.records import OwnershipRecord, State, format_record
 from lbcore.sim.summary import BundleOpened
+from lbcore.wire.fields import ParseRules
 from lbcore.wire.messages import Ack, Acks, Message, Rejected, Topic
 from lbcore.wire.parse import parse
-from lbcore.wire.rules import ParseRules
 
 CLUSTER = "c"
 TIMEOUT_S = 180.0

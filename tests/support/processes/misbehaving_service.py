@@ -24,16 +24,16 @@ from lbcore.agent.agent import AgentMachine
 from lbcore.agent.host import RunningAgent
 from lbcore.agent.reporting import Identity, LoadRead, TopicsRead
 from lbcore.agent.state import Event, ReadLoad, RecordRead, Send
-from lbcore.config.kafka import Wire
 from lbcore.config.ownership import AgentConfig
+from lbcore.config.pipeline import Wire
 from lbcore.config.signals import SignalsConfig
 from lbcore.model.resources import COUNT
 from lbcore.ownership.holding import Call
 from lbcore.ownership.records import OwnershipRecord, State
+from lbcore.wire.fields import ParseRules
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Ack, AckOutcome, Acks, BrokerLoad, Message
 from lbcore.wire.parse import parse
-from lbcore.wire.rules import ParseRules
 from tests.support.values.ownership_records import CLUSTER, A, B
 
 BAD, GOOD = "t/bad/0x00000000_0xffffffff", "t/good/0x00000000_0xffffffff"

@@ -28,7 +28,7 @@ from lbcore.balancer.state.batch_context import BalancerState
 from lbcore.balancer.state.effects import REPORT, TOMBSTONE, Effect
 from lbcore.config.tree import Config
 from lbcore.model.tables import TABLES
-from lbcore.ownership.wire_record import parse_record
+from lbcore.ownership.records import parse_record
 from tests.support.tables.small_batches import EffectsFrame
 from tests.support.worlds.world import CLUSTER
 

@@ -17,8 +17,7 @@ from jobs.adapters.spark.operators import EFFECT_SCHEMA
 from jobs.sql.engine import SqlEngine
 from lbcore.balancer.state.effects import REPORT, Effect, event_row, pack_effect, record_row
 from lbcore.config.pipeline import ARCHIVED
-from lbcore.model.archives import ARCHIVES
-from lbcore.model.tables import COMMANDS, OWNERSHIP_EVENTS, Table
+from lbcore.model.tables import ARCHIVES, COMMANDS, OWNERSHIP_EVENTS, Table
 from lbcore.ownership.records import OwnershipRecord, State
 from tests.support.tables.lookup_tables import CLUSTER, Row, bundles_of
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lbcore.plan.trace import CandidateVerdict, Columns, PlacementRows, Trace, TriggerRows
+from lbcore.plan.decision import CandidateVerdict, Columns, PlacementRows, Trace, TriggerRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import orjson
 
-from lbcore.config.kafka import Wire
+from lbcore.config.pipeline import Wire
 from lbcore.model.resources import complete
+from lbcore.wire.fields import ParseRules
 from lbcore.wire.messages import (
     Ack,
     AckOutcome,
@@ -24,7 +25,6 @@ from lbcore.wire.messages import (
     Topic,
     TopicLoad,
 )
-from lbcore.wire.rules import ParseRules
 
 RULES = ParseRules(clusters=frozenset({"local", "east"}), limits=Wire(), loads=orjson.loads)
 STANDARD_RULES = ParseRules(clusters=RULES.clusters, limits=Wire(), loads=json.loads)

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.agent.lease import EndConfirmed, ReportConfirmed
 from lbcore.agent.reporting import LoadRead
+from lbcore.agent.state import EndConfirmed, ReportConfirmed
 from lbcore.balancer.rebuild import newest_rows, record_from_row
 from lbcore.balancer.state.batch_context import BalancerState
 from lbcore.balancer.state.effects import Effect

@@ -11,8 +11,8 @@ from lbcore.balancer.state.effects import Effect
 from lbcore.config.tree import Config, changed
 from lbcore.machine import Step
 from lbcore.scorer.group_update import GroupUpdate
+from lbcore.wire.arguments import CommandAbout
 from lbcore.wire.commands import KINDS
-from lbcore.wire.kinds.command_about import CommandAbout
 from lbcore.wire.kinds.mirror_commands import MIRROR_COMMANDS
 from tests.support.worlds.world import World
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from lbcore.balancer.state.book import ACCEPTED
 from lbcore.config.tree import Config
 from lbcore.model.tables import COMMANDS, NAMESPACES, TABLES
-from lbcore.validation.dynamic import with_dynamic
+from lbcore.validation.check import with_dynamic
 from tests.support.values.clusters import with_constants
 from tests.support.worlds.simulated_brokers import Broker
 from tests.support.worlds.world import World

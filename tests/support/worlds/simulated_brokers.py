@@ -12,10 +12,9 @@ from lbcore.agent.host import Host, RunningAgent
 from lbcore.agent.state import Event, ReadLoad, RecordForgotten, Send, Stopped
 from lbcore.config.ownership import AgentConfig
 from lbcore.config.signals import SignalsConfig
-from lbcore.model.hashing import HashFunction
+from lbcore.model.bundles import HashFunction
 from lbcore.ownership.holding import Call, CallDone
-from lbcore.ownership.records import OwnershipRecord
-from lbcore.ownership.wire_record import format_record
+from lbcore.ownership.records import OwnershipRecord, format_record
 from lbcore.sim.load.load import LoadModel, LoadProfile, LoadShape, NamespaceLoad
 from lbcore.wire.messages import Message, Topic
 from tests.support.worlds.topic_reads import read_topics

@@ -29,7 +29,7 @@ from lbcore.model.tables import BUNDLE_OWNERSHIP, DECISIONS, OWNERSHIP_EVENTS, T
 from lbcore.ownership.holding import Call, CallDone
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.scorer.group_update import GroupUpdate, pack_update, unpack_update
-from lbcore.scorer.scoring import parser_of
+from lbcore.scorer.scorer import parser_of
 from lbcore.scorer.tracks import RawMessage, ScorerState
 from lbcore.sim.engine.job import Committed, Job, news_of
 from lbcore.wire.format import format_message

@@ -24,19 +24,20 @@ from jobs.service.access import (
     TokenError,
     TokenFault,
     TokenKeys,
-    TokenRules,
     parse_grant,
     parse_grants,
     read_keys,
     secret_key,
 )
-from jobs.service.access_control import Gatekeeper, GateRules, RateLimiter
+from jobs.service.access_control import Gatekeeper, RateLimiter
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.lookup_http import Hooks, LookupApp
+from lbcore.config.lookup import LookupConfig
 from tests.support.admin.admin_world import Balancer, make_context, write_tables
 from tests.support.admin.asgi_calls import Answer, ask
 from tests.support.values.tokens import (
+    AUDIENCE,
     EC_KEY,
     OTHER_RSA_KEY,
     RSA_KEY,
@@ -58,13 +59,15 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def service(
-    tables: Path, balancer: Balancer | None = None, per_s: float = 0, **rules: Any
+    tables: Path, balancer: Balancer | None = None, per_s: int = 0, **rules: Any
 ) -> LookupApp:
     keys = TokenKeys(WatchedFile((), lambda: (secret_key(SECRET),)))
-    checker = TokenChecker(keys, TokenRules(audience="ballast"))
-    gate = Gatekeeper(
-        GateRules(cluster="c1", **{"needs_proof": True, **rules}), checker, RateLimiter(per_s)
+    lookup = LookupConfig(
+        token_audience=AUDIENCE,
+        max_requests_per_s=per_s,
+        **{"authentication": "token", **rules},
     )
+    gate = Gatekeeper("c1", lookup, TokenChecker(keys, lookup))
     context = make_context(tables, balancer)
     app = LookupApp(
         context.follower,
@@ -202,11 +205,13 @@ def test_flood_of_refusals_does_not_flood_the_audit(tables: Path) -> None:
 
 
 def test_verified_certificate_is_a_proof_where_it_is_asked_for() -> None:
-    grants = parse_grants(["dash board viewer:c1"])
     scope = {PEER: "dash board", "headers": [], "client": ("10.0.0.1", 1)}
     for certificates in (True, False):
-        rules = GateRules(cluster="c1", needs_proof=True, certificates=certificates, grants=grants)
-        gate = Gatekeeper(rules, None, RateLimiter(0))
+        lookup = LookupConfig(
+            authentication="certificate" if certificates else "token",
+            grants=("dash board viewer:c1",),
+        )
+        gate = Gatekeeper("c1", lookup)
         if certificates:
             assert gate.caller(scope).may(Role.VIEWER, "c1")
         else:
@@ -255,7 +260,7 @@ def test_grant_that_is_none_is_refused(text: str) -> None:
 
 
 def test_lookup_older_than_asked_for_is_refused(tables: Path) -> None:
-    app = service(tables, needs_proof=False)
+    app = service(tables, authentication="none")
     assert call(app, f"{LOOKUP}?max_age_ms=60000").status == 200
     view = app.follower.view
     assert view is not None
@@ -324,10 +329,13 @@ def test_token_whose_expiry_is_text_is_refused_at_the_first_and_at_each_later_us
     assert [call(gated, LOOKUP, text).status for _ in range(3)] == [401, 401, 401]
 
 
-RULES = TokenRules(audience="ballast", issuer="", leeway_s=1.0)
+ISSUER = "us"
+RULES = LookupConfig(token_audience=AUDIENCE, token_leeway_ms=1_000)
 
 
-def checker(path: Path | None = None, rules: TokenRules = RULES, secret: str = "") -> TokenChecker:
+def checker(
+    path: Path | None = None, rules: LookupConfig = RULES, secret: str = ""
+) -> TokenChecker:
     def read() -> tuple:
         own = (secret_key(secret),) if secret else ()
         return own + (read_keys(str(path)) if path else ())
@@ -446,7 +454,7 @@ def test_token_that_says_the_wrong_thing_is_refused(
 
 
 def test_token_of_another_issuer_is_refused(keys: Path) -> None:
-    rules = TokenRules(audience="ballast", issuer="us")
+    rules = LookupConfig(token_audience=AUDIENCE, token_issuer=ISSUER)
     assert fault_of(checker(keys, rules), token(RSA_KEY, "RS256", iss="them")) is (
         TokenFault.WRONG_ISSUER
     )
@@ -454,7 +462,7 @@ def test_token_of_another_issuer_is_refused(keys: Path) -> None:
 
 
 def test_token_with_an_audience_is_refused_where_none_is_expected(keys: Path) -> None:
-    rules = TokenRules()
+    rules = LookupConfig()
     assert fault_of(checker(keys, rules), token(RSA_KEY, "RS256")) is TokenFault.WRONG_AUDIENCE
     assert checker(keys, rules).check(token(RSA_KEY, "RS256", aud=None)).name == "ada"
 

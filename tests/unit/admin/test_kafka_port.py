@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from jobs.adapters.following.outcome_follower import CommandOutcome, OutcomeWatch
 from jobs.adapters.kafka.clients import Delivered, KafkaAddress, NotDelivered
+from jobs.adapters.kafka.command_client import CommandOutcome, OutcomeWatch
 from jobs.console import CommandError
 from jobs.service import kafka_port
 from jobs.service.exchange import HttpError

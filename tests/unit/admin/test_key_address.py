@@ -13,8 +13,8 @@ import pytest
 from jobs.adapters.http.tls import WatchedFile
 from jobs.console import CommandError
 from jobs.service import access
-from jobs.service.access import BETWEEN_S, KeyAddress, TokenChecker, TokenKeys, TokenRules
-from jobs.service.access_control import Gatekeeper, GateRules, RateLimiter
+from jobs.service.access import BETWEEN_S, KeyAddress, TokenChecker, TokenKeys
+from jobs.service.access_control import Gatekeeper
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.assemble import make_gate
@@ -22,7 +22,7 @@ from jobs.service.lookup_http import Hooks, LookupApp
 from lbcore.config.lookup import LookupConfig
 from tests.support.admin.admin_world import make_context, write_tables
 from tests.support.admin.asgi_calls import Answer, ask
-from tests.support.values.tokens import EC_KEY, OTHER_RSA_KEY, RSA_KEY, jwks, token
+from tests.support.values.tokens import AUDIENCE, EC_KEY, OTHER_RSA_KEY, RSA_KEY, jwks, token
 
 SHARED = (
     b'{"keys": [{"kty": "oct", "k": "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY", "kid": "1"}]}'
@@ -75,8 +75,8 @@ def service(tmp_path: Path, url: str) -> LookupApp:
     write_tables(tmp_path / "tables")
     context = make_context(tmp_path / "tables")
     keys = TokenKeys(WatchedFile((), tuple), KeyAddress(url))
-    rules = GateRules(cluster=context.cluster, needs_proof=True)
-    gate = Gatekeeper(rules, TokenChecker(keys, TokenRules(audience="ballast")), RateLimiter(0))
+    lookup = LookupConfig(authentication="token", token_audience=AUDIENCE)
+    gate = Gatekeeper(context.cluster, lookup, TokenChecker(keys, lookup))
     others = AdminApp(context, ROUTES, gate=gate)
     return LookupApp(context.follower, wait_ms=0, hooks=Hooks(others=others, guard=gate))
 

@@ -18,8 +18,7 @@ from lbcore.pulsar.dynamic_config import (
     overrides,
     resets_of,
 )
-from lbcore.validation.check import require_suitable
-from lbcore.validation.dynamic import with_dynamic
+from lbcore.validation.check import require_suitable, with_dynamic
 from tests.support.admin.admin_world import Balancer, make_context, write_tables
 from tests.support.admin.asgi_calls import Answer, ask
 

@@ -17,7 +17,7 @@ from jobs.service.lookup_http import Hooks, LookupApp
 from jobs.service.views import TableViews
 from lbcore.config.ownership import ON_DEMAND, OwnershipConfig
 from lbcore.config.tree import Config
-from lbcore.model.hashing import HashFunction
+from lbcore.model.bundles import HashFunction
 from lbcore.ownership.records import State
 from lbcore.route.addresses import BrokerAddress
 from lbcore.route.bundles import BundleRoute

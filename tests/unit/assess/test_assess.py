@@ -24,8 +24,7 @@ from jobs.cli import main
 from jobs.console import CommandError, MisuseError
 from jobs.operating.prometheus import add_prometheus_arguments, write_trace
 from lbcore.assess.loads import Loads, hottest_bundles, loads_of
-from lbcore.assess.observer import Observer
-from lbcore.assess.owner_changes import Unloads, unloads_of
+from lbcore.assess.owner_changes import Observer, Unloads, unloads_of
 from lbcore.assess.prometheus import PrometheusFold, broker_of, increase
 from lbcore.assess.report import Report
 from lbcore.assess.risks import broker_risks, few_bundles, unrelievable

@@ -25,9 +25,9 @@ from lbcore.bridge.acting import (
     next_action,
     positions_for,
 )
-from lbcore.bridge.owner_lookup import topic_within
+from lbcore.bridge.answers import topic_within
 from lbcore.config.tree import Config
-from lbcore.model.hashing import crc32
+from lbcore.model.bundles import crc32
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.messages import AckOutcome, Acks, Message
 from tests.support.admin.fake_pulsar import CLUSTER, FakePulsar, fake_pulsar

@@ -15,9 +15,15 @@ from lbcore.assess.loads import HotBundle, Loads
 from lbcore.assess.risks import HotTopic, crowded_partitions, unrelievable
 from lbcore.balancer.state.topic_book import partition_mark
 from lbcore.bridge.anomalies import Memory, ProbeRound, Trouble, anomalies
-from lbcore.bridge.answers import Claims, TopicTable, looked_up, parse_claims, parse_topics
+from lbcore.bridge.answers import (
+    Claims,
+    TopicTable,
+    looked_up,
+    lookup_path,
+    parse_claims,
+    parse_topics,
+)
 from lbcore.bridge.bundle_channel import ChannelChecker, UnreadableEntryError, parse_entry
-from lbcore.bridge.owner_lookup import lookup_path
 from lbcore.bridge.reports import SentReports, measured_modular, partitions_in, report_topics
 from lbcore.config.splitting import Splitting
 from lbcore.model.bundles import Bundle

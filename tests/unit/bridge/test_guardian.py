@@ -14,6 +14,7 @@ from jobs.bridge.bridge import GuardianProbe
 from jobs.bridge.collector import Collector, Rhythm
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from lbcore.bridge.anomalies import Looked, ProbeRound, Trouble
+from lbcore.bridge.answers import topic_within
 from lbcore.bridge.guardian import (
     Finding,
     FindingStage,
@@ -23,7 +24,6 @@ from lbcore.bridge.guardian import (
     judge,
 )
 from lbcore.bridge.mirror import Difference, commands_of
-from lbcore.bridge.owner_lookup import topic_within
 from lbcore.bridge.reports import partitions_in
 from lbcore.config.tree import Config
 from lbcore.explain.explanation import Explanation

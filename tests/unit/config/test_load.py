@@ -16,7 +16,7 @@ from lbcore.config.load import (
 )
 from lbcore.config.tree import SETTINGS, Config, value_of
 from lbcore.config.values import ConfigError
-from lbcore.validation.dynamic import with_dynamic
+from lbcore.validation.check import with_dynamic
 
 
 def problems_of(mapping: Any) -> dict[str, str]:

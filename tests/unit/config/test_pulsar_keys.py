@@ -7,27 +7,25 @@ from typing import Any
 
 import pytest
 
-from lbcore.config.java_values import (
+from lbcore.config.placement import SHEDDING, java_class, short_name
+from lbcore.config.pulsar_keys import (
     INT,
     LONG,
+    WITHOUT_EFFECT,
+    from_pulsar_keys,
+    is_about_balancing,
     is_blank,
+    java_kind,
     parse_boolean,
     parse_double,
     parse_integer,
     parse_properties,
-)
-from lbcore.config.pulsar_keys import (
-    WITHOUT_EFFECT,
-    from_pulsar_keys,
-    is_about_balancing,
-    java_kind,
     resolve_changes,
     settings_of,
 )
-from lbcore.config.strategies import SHEDDING, java_class, short_name
 from lbcore.config.tree import SETTINGS, Config
 from lbcore.config.values import ConfigError
-from lbcore.validation.dynamic import with_dynamic
+from lbcore.validation.check import with_dynamic
 
 IN = "loadBalancerBandwidthInResourceWeight"
 IN_MISSPELT = "loadBalancerBandwithInResourceWeight"

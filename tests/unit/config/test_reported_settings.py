@@ -14,7 +14,7 @@ from lbcore.config.load import (
     reported_rows,
 )
 from lbcore.config.tree import Config
-from lbcore.validation.dynamic import in_force
+from lbcore.validation.check import in_force
 
 OVERLAY = {
     "shedding": {"avg_low_hits": 55, "avg_high_hits": 77},

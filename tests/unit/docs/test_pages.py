@@ -11,12 +11,15 @@ from lbcore.config.splitting import ALGORITHMS, MEBIBYTE, Splitting
 from lbcore.config.tree import Config
 from lbcore.model.bundles import (
     BundleRange,
+    HashFunction,
     NamespaceBundles,
     children_of,
+    crc32,
     decode_boundary,
     even_boundaries,
+    hash_topics,
+    murmur3_32,
 )
-from lbcore.model.hashing import HashFunction, crc32, hash_topics, murmur3_32
 from lbcore.model.names import format_partition
 from lbcore.model.tables import TABLES
 from lbcore.ownership.holding import Callback
@@ -30,7 +33,7 @@ from lbcore.plan.split.algorithms import (
 )
 from lbcore.plan.split.decision import SplitVerdict
 from lbcore.sim.engine.scenario_run import run_scenario
-from lbcore.sim.reports.comparison import compared_row, render_comparison
+from lbcore.sim.reports.report import compared_row, render_comparison
 from lbcore.sim.scenario.parse import parse_scenario, with_compared
 from lbcore.wire.messages import Topic
 from tests.scoreboard import PAGE, PUBLISHED, page, recorded

@@ -15,8 +15,7 @@ from jobs.fleet.broker import Timetable
 from jobs.fleet.control import ControlServer
 from jobs.run_fleet import model_of, parser, settings_of
 from lbcore.agent.state import RecordForgotten, RecordRead
-from lbcore.ownership.records import OwnershipRecord
-from lbcore.ownership.wire_record import format_record
+from lbcore.ownership.records import OwnershipRecord, format_record
 from lbcore.wire.messages import Topic
 from tests.support.processes.agent_talk import assigning, owned, releasing
 from tests.support.worlds.simulated_brokers import NS, START_MS, VirtualFleet
@@ -247,12 +246,12 @@ def test_broker_killed_while_opening_never_opens() -> None:
 def test_broker_that_hangs_reports_on_and_opens_when_it_goes_on() -> None:
     made = VirtualFleet()
     made.fleet.start("b1", START_MS)
-    made.fleet.hang("b1", made.now_ms)
+    made.fleet.act("hang", "b1", made.now_ms)
     made.write(assigning(BUNDLE_OF_VIRTUAL_FLEET, "b1", made.incarnation("b1")))
     made.run(20_000)
     assert made.fleet.truth(made.now_ms) == {}
     assert made.times(Topic.BROKER_LOAD, "b1")[-1] > 15_000
-    made.fleet.resume("b1", made.now_ms)
+    made.fleet.act("resume", "b1", made.now_ms)
     assert made.fleet.truth(made.now_ms) == {BUNDLE_OF_VIRTUAL_FLEET: [("b1", 1)]}
 
 
@@ -263,11 +262,11 @@ def test_broker_that_loses_a_bundle_while_paused_closes_it_late() -> None:
         made.fleet.start(name, START_MS)
     made.write(assigning(BUNDLE_OF_VIRTUAL_FLEET, "b1", made.incarnation("b1")))
     made.run(500)
-    made.fleet.pause("b1", made.now_ms)
+    made.fleet.act("pause", "b1", made.now_ms)
     made.write(assigning(BUNDLE_OF_VIRTUAL_FLEET, "b2", made.incarnation("b2"), version=2))
     made.run(500)
     assert made.fleet.truth(made.now_ms) == {BUNDLE_OF_VIRTUAL_FLEET: [("b1", 1), ("b2", 2)]}
-    made.fleet.resume("b1", made.now_ms)
+    made.fleet.act("resume", "b1", made.now_ms)
     made.run(500)
     assert made.fleet.truth(made.now_ms) == {BUNDLE_OF_VIRTUAL_FLEET: [("b2", 2)]}
 

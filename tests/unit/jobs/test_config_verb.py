@@ -10,7 +10,7 @@ import pytest
 
 from jobs.adapters.processes.settings import load_settings
 from jobs.cli import main
-from lbcore.config.strategies import java_class
+from lbcore.config.placement import java_class
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lbcore.wire.kinds.record_commands import RECORD_COMMANDS
 
 from jobs import archive_history, balance_cluster, run_agent, run_fleet, serve_lookup
 from jobs.adapters.kafka.command_client import new_command
@@ -19,9 +20,11 @@ from jobs.console import Exit, MisuseError
 from jobs.operating.commanding import read_command, shown_command
 from jobs.operating.connection_options import STATE_DIR
 from jobs.verbs import VERBS
-from lbcore.model.hashing import HashFunction
+from lbcore.model.bundles import HashFunction
+from lbcore.wire.arguments import CommandVerb
 from lbcore.wire.commands import KINDS
 from lbcore.wire.kinds.balancing_commands import (
+    DrainBroker,
     Pause,
     ProposePlan,
     ResetConfig,
@@ -29,12 +32,9 @@ from lbcore.wire.kinds.balancing_commands import (
     SetConfig,
     SetIsolationPolicy,
 )
-from lbcore.wire.kinds.broker_commands import DrainBroker
 from lbcore.wire.kinds.bundle_commands import PinBundle, SplitBundle
-from lbcore.wire.kinds.command_about import CommandVerb
 from lbcore.wire.kinds.mirror_commands import MIRROR_COMMANDS
 from lbcore.wire.kinds.namespace_commands import CreateNamespace
-from lbcore.wire.kinds.record_commands import RECORD_COMMANDS
 from tests.support import Capsys, Patch
 from tests.support.worlds.checked_world import running
 from tests.support.worlds.explained_world import write_tables

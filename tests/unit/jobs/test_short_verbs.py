@@ -17,7 +17,7 @@ from jobs.operating.text_format import (
 )
 from jobs.verbs.ownership import change_lines
 from lbcore.model.tables import TABLES
-from lbcore.ownership.differences import find_differences
+from lbcore.ownership.changes import find_differences
 from lbcore.plan.registry import STRATEGIES
 from tests.support import Capsys, Patch
 from tests.support.tables.commands_table import CommandsTable

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from jobs.cli import main
-from lbcore.sim.reports.comparison import COLUMNS, compared_strategies
+from lbcore.sim.reports.report import COLUMNS, compared_strategies
 from lbcore.sim.scenario.parse import parse_scenario
 from tests.support import Capsys
 

@@ -21,8 +21,7 @@ from jobs.operating.simulations import load_scenarios
 from jobs.verbs.trace import hashed_rows
 from lbcore.config.tree import Config
 from lbcore.sim.engine.engine import Run
-from lbcore.sim.engine.load_map import LoadMap
-from lbcore.sim.engine.scenario_run import run_scenario, run_with_load_map
+from lbcore.sim.engine.scenario_run import LoadMap, run_scenario, run_with_load_map
 from lbcore.sim.engine.traffic import Traffic
 from lbcore.sim.scenario.parse import parse_scenario
 from tests.support import Capsys, Patch

@@ -11,12 +11,11 @@ import pytest
 
 from jobs.console import CommandError
 from jobs.fleet.control import FleetClient
-from jobs.local.fleet_watch import FleetBroker, FleetWatch, crash_broker
+from jobs.local.fleet_watch import FleetWatch, crash_broker
 from jobs.local.job_log import JobLog, LineTail
 from jobs.local.layout import Layout
-from jobs.local.prober import ProbeCounts, ProbeReport
+from jobs.local.prober import ProbeCounts
 from jobs.local.status import (
-    BrokerRow,
     RunFacts,
     RunStatus,
     broker_rows,
@@ -181,8 +180,14 @@ def _status() -> RunStatus:
         phase="running",
         job="at work: wrote 1 s ago, cycle 3 s ago, ticks heard",
         brokers=(
-            BrokerRow(name="broker-1", state="active", msg_rate=2_000.0, bundles=7, score=0.52),
-            BrokerRow(name="broker-2", state="killed", msg_rate=0.0, bundles=0, score=None),
+            {
+                "name": "broker-1",
+                "state": "active",
+                "msg_rate": 2_000.0,
+                "bundles": 7,
+                "score": 0.52,
+            },
+            {"name": "broker-2", "state": "killed", "msg_rate": 0.0, "bundles": 0, "score": None},
         ),
         imbalance=1.25,
         bundles_open=7,
@@ -216,12 +221,12 @@ def test_view_counts_every_lookup_that_was_asked() -> None:
 
 
 def test_bundles_of_brokers_beside_the_run_are_counted_and_shown() -> None:
-    fleet = (FleetBroker(name="broker-1", life="alive", load=5.0, bundles=60),)
+    fleet = ({"broker": "broker-1", "life": "alive", "load": 5.0, "bundle_count": 60},)
     sample = LoadSample(at_ms=1, broker_loads={"broker-1": 5.0}, bundles_open=60)
     told = {"state": "active", "score": 0.1, "msg_rate": None}
     job = JobLog(brokers={"store-1": {**told, "bundles": 4}, "broker-1": {**told, "bundles": 59}})
     assert bundles_served(sample, fleet, job) == 64
-    assert [(row.name, row.bundles) for row in broker_rows(fleet, job)] == [
+    assert [(row["name"], row["bundles"]) for row in broker_rows(fleet, job)] == [
         ("broker-1", 60), ("store-1", 4)
     ]  # fmt: skip
 
@@ -236,21 +241,6 @@ def test_view_has_the_clusters_status_once_there_are_tables(tmp_path: Path) -> N
 
 
 _WHOLE = "t/n/0x00000000_0xffffffff"
-
-
-def _probe() -> ProbeReport:
-    return ProbeReport(
-        counts=ProbeCounts(sent=10, right=9, wrong=0, unavailable=1, failed=0, pending=0),
-        lookup_p50_ms=1.0,
-        lookup_p99_ms=5.0,
-        visible_p50_ms=400.0,
-        visible_p99_ms=900.0,
-        visible_max_ms=950.0,
-        visible_count=12,
-        unseen=0,
-        failures={},
-        wrong_answers=(),
-    )
 
 
 def _facts() -> RunFacts:
@@ -275,7 +265,10 @@ def _facts() -> RunFacts:
             Owned(bundle=_WHOLE, broker="b", at_ms=60_000),
         ],
         crashes=[Crash(broker="a", killed_at_ms=41_000, last_report_ms=40_000, bundles=(_WHOLE,))],
-        probe=_probe(),
+        probe={
+            "lookups": {"sent": 10, "right": 9, "unavailable": 1},
+            "decision_to_lookup_ms": {"p99": 900.0},
+        },
         restarts={"kafka": 0},
     )
 

@@ -8,15 +8,19 @@ from pathlib import Path
 import pytest
 
 from lbcore.agent.agent import STOPPING, AgentMachine
-from lbcore.agent.lease import FOR_EVER_MS, NEVER_MS, EndConfirmed, Lease, ReportConfirmed
 from lbcore.agent.reporting import NEVER_MS as AGENT_PACKING_NEVER_MS
 from lbcore.agent.reporting import Identity, Reporting, TopicsReported
 from lbcore.agent.state import (
+    FOR_EVER_MS,
+    NEVER_MS,
     AgentState,
     Effect,
+    EndConfirmed,
     Event,
+    Lease,
     RecordForgotten,
     RecordRead,
+    ReportConfirmed,
     Send,
     Stop,
     Stopped,
@@ -27,11 +31,10 @@ from lbcore.config.ownership import FENCING_LEASE, AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.machine import UnknownStateSchemaError
 from lbcore.ownership import protocol
-from lbcore.ownership.busy_ranges import BusyRanges
 from lbcore.ownership.changes import Transition
-from lbcore.ownership.holding import Call, Callback, CallDone, Goal, Holding
+from lbcore.ownership.holding import BusyRanges, Call, Callback, CallDone, Goal, Holding
 from lbcore.ownership.records import OwnershipRecord
-from lbcore.signals.report_trigger import ReportedLoad
+from lbcore.signals.usage import ReportedLoad
 from lbcore.wire.messages import AckOutcome, Acks
 from tests.support.values.ownership_records import (
     A2,

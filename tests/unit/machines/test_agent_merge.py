@@ -9,10 +9,9 @@ import pytest
 from lbcore.agent.state import RecordForgotten
 from lbcore.ownership.acknowledge import acknowledge
 from lbcore.ownership.changes import Surroundings, Transition
-from lbcore.ownership.holding import Callback, CallDone
+from lbcore.ownership.holding import Callback, CallDone, CallOverdue
 from lbcore.ownership.protocol import cancel, merge, reassign
 from lbcore.ownership.records import OwnershipRecord
-from lbcore.ownership.stuck import CallOverdue
 from lbcore.wire.messages import Ack, AckOutcome
 from tests.support.values.ownership_records import (
     BUNDLE,

@@ -10,9 +10,17 @@ import pytest
 
 from lbcore.agent.agent import AgentMachine
 from lbcore.agent.host import Host, Pace, RunningAgent
-from lbcore.agent.lease import EndConfirmed, ReportConfirmed
 from lbcore.agent.reporting import Identity
-from lbcore.agent.state import Event, ReadLoad, RecordRead, Send, Stop, Stopped
+from lbcore.agent.state import (
+    EndConfirmed,
+    Event,
+    ReadLoad,
+    RecordRead,
+    ReportConfirmed,
+    Send,
+    Stop,
+    Stopped,
+)
 from lbcore.balancer.state.batch_context import Times
 from lbcore.balancer.state.ledger import STATE_CODE
 from lbcore.balancer.tasks.creations import adapt_creation_rate

@@ -9,12 +9,12 @@ from lbcore.balancer.commands import commands
 from lbcore.balancer.decisions import placement
 from lbcore.balancer.intake import intake as topics
 from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.state.records import Records
 from lbcore.balancer.state.rules import ClusterRules, Pin, differing
+from lbcore.balancer.state.topic_book import Records
 from lbcore.config.tree import Config
 from lbcore.model.names import nearest
 from lbcore.ownership.records import State
-from lbcore.validation.dynamic import with_dynamic
+from lbcore.validation.check import with_dynamic
 from tests.support.worlds.checked_world import outcome
 from tests.support.worlds.world import World, is_settled
 

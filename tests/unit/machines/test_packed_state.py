@@ -29,9 +29,9 @@ from lbcore.balancer.state.topic_book import TopicBook
 from lbcore.config.tree import Config
 from lbcore.machine import UnknownStateSchemaError
 from lbcore.model.resources import COUNT, complete
-from lbcore.plain import LEFT_OUT, applied, plain_of
+from lbcore.packing import LEFT_OUT, applied, plain_of
 from lbcore.plan.decision import PlanState
-from lbcore.scorer.scoring import make_scorer
+from lbcore.scorer.scorer import make_scorer
 from lbcore.scorer.tracks import STATE_SCHEMA as TRACKS_STATE_SCHEMA
 from lbcore.scorer.tracks import (
     BrokerTrack,

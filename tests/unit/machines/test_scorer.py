@@ -10,14 +10,16 @@ import pytest
 
 from lbcore.config.tree import Config
 from lbcore.model.resources import COUNT, complete
-from lbcore.scorer.batch import (
+from lbcore.scorer.group_update import TICK, GroupUpdate, pack_update, unpack_update
+from lbcore.scorer.scorer import make_scorer
+from lbcore.scorer.tracks import (
     REFUSED_BYTES_PER_BATCH,
     REFUSED_PER_BATCH,
     REFUSED_RAW_BYTES,
+    REINSTATED_AFTER_MS,
+    RawMessage,
+    ScorerState,
 )
-from lbcore.scorer.group_update import TICK, GroupUpdate, pack_update, unpack_update
-from lbcore.scorer.scoring import make_scorer
-from lbcore.scorer.tracks import REINSTATED_AFTER_MS, RawMessage, ScorerState
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import (
     Ack,

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lbcore.balancer.decisions.candidate_rows import BLOCKED_ALARM_S
 from lbcore.balancer.state.effects import to_json
 from lbcore.config.cluster import ClusterConfig
 from lbcore.config.pipeline import Pipeline
@@ -272,21 +273,21 @@ def test_certificate_of_the_service_is_a_warning_and_then_an_alarm(
     found = status(certificates={"the service (s.pem)": NOW_MS + days * 86_400_000})
     assert (len(found.warnings), len(found.alarms)) == (warned, alarmed)
     for words in (*found.warnings, *found.alarms):
-        assert words.startswith("the service (s.pem): its certificate is good until ")
+        assert words.startswith("the service (s.pem) has a certificate until ")
         assert "section BallastCertificateExpires" in words
 
 
 def test_certificates_that_the_bridge_told_of_are_a_warning_or_an_alarm() -> None:
     def finding(trouble: str, whose: str) -> dict[str, Any]:
-        told = {"trouble": trouble, "subject": whose, "evidence": "its certificate is good until X"}
+        told = {"trouble": trouble, "subject": whose, "evidence": "has a certificate until X"}
         return {**told, "since_ms": NOW_MS - 1, "stage": "told"}
 
     result = {"findings": [finding("expiring", "b1:8443"), finding("expiring_soon", "b2:8443")]}
     command = {"status": "done", "at_ms": NOW_MS - 1_000, "result": to_json(result)}
     external = replace(CONFIG, cluster=ClusterConfig(authority="external"))
     found = status(external, mirror_commands=[command])
-    assert [words.partition(": ")[0] for words in found.warnings] == ["b1:8443"]
-    assert [words.partition(": ")[0] for words in found.alarms] == ["b2:8443"]
+    assert [words.partition(" has ")[0] for words in found.warnings] == ["b1:8443"]
+    assert [words.partition(" has ")[0] for words in found.alarms] == ["b2:8443"]
 
 
 def test_status_beside_another_authority_says_what_its_guardian_finds() -> None:
@@ -419,6 +420,19 @@ def test_full_cluster_is_an_alarm_that_names_the_brokers_it_lacks() -> None:
     over = {**row, "reason": "Over", "at_ms": NOW_MS - 10_000}
     assert status(blocked=[row, over]).alarms == ()
     assert status(blocked=[{**row, "at_ms": NOW_MS - 700_000}]).alarms == ()
+
+
+@pytest.mark.parametrize(("hot_s", "alarms"), [(24, 0), (BLOCKED_ALARM_S, 1)])
+def test_hot_broker_that_gives_nothing_is_an_alarm_after_three_minutes(
+    hot_s: int, alarms: int
+) -> None:
+    inputs = {"usage": 0.6, "mean": 0.4, "since_ms": NOW_MS - hot_s * SECOND_MS, "bundles": 2}
+    inputs |= {"counts": {"pinned": 2}, "verdict": ""}
+    row = {"kind": "blocked", "reason": "pinned", "source": "b1", "bundle": "", "cycle": 3}
+    row |= {"at_ms": NOW_MS, "decision_id": "1-1", "inputs": json.dumps(inputs)}
+    found = status(blocked=[row])
+    assert len(found.alarms) == alarms
+    assert "b1 is hot" in found.why
 
 
 RHYTHM = Pipeline(heartbeat_commit_ms=10_000, decision_interval_ms=5_000)

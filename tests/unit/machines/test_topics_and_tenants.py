@@ -12,17 +12,17 @@ from lbcore.balancer.decisions.placement import partitions_of
 from lbcore.balancer.intake.intake import take_topics
 from lbcore.balancer.state.batch_context import BalancerState, BatchContext
 from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.state.records import Records
 from lbcore.balancer.state.topic_book import (
     NO_PARTITION,
     BundleTopics,
+    Records,
     TopicBook,
     partition_mark,
     sender_of,
 )
 from lbcore.config.pipeline import Pipeline
 from lbcore.config.tree import Config
-from lbcore.model.hashing import HashFunction, hash_topic
+from lbcore.model.bundles import HashFunction, hash_topic
 from lbcore.scorer.group_update import Arrivals, GroupUpdate, Placed
 from lbcore.wire.messages import Command, Envelope, Position, TopicLoad
 from tests.support.worlds.world import CLUSTER, World

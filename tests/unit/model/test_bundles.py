@@ -5,6 +5,7 @@ import pytest
 from lbcore.model.bundles import (
     FULL_RANGE,
     BundleRange,
+    HashFunction,
     InvalidRangeError,
     NamespaceBundles,
     UncoveredHashError,
@@ -12,9 +13,9 @@ from lbcore.model.bundles import (
     decode_boundary,
     even_boundaries,
     explicit_boundaries,
+    hash_topic,
     parse_range_leniently,
 )
-from lbcore.model.hashing import HashFunction, hash_topic
 from lbcore.model.names import (
     FULL_UPPER,
     InvalidNameError,

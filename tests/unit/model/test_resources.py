@@ -49,8 +49,8 @@ from lbcore.signals.usage import weighted_usage, weighted_usage_with_memory
 from lbcore.scorer.group_update import (
     Arrivals, BrokerReport, GroupUpdate, pack_update, unpack_update,
 )
-from lbcore.sim.load.usage import usage_of
-from lbcore.wire import broker_load
+from lbcore.sim.load.load import usage_of
+from lbcore.wire import loads
 from lbcore.wire.messages import BUNDLE_COLUMNS, BrokerLoad, Envelope
 from tests.support.values.clusters import Sections, cluster_of
 
@@ -108,7 +108,7 @@ assert 'more' in next(c for c in LOAD_HISTORY.columns if c.name == 'percent').do
 assert 'pulsar_lb_more_usage' in repr(PULSAR)
 # reports
 said = {'numTopics': 1, 'more': {'usage': 45.0, 'limit': 50.0}}
-usage, limit = broker_load._resources(said)
+usage, limit = loads._resources(said)
 assert (usage[-1], limit[-1]) == (45.0, 50.0)
 # batches
 envelope = Envelope(cluster='c', broker='b', incarnation='1', seq=1, reported_at_ms=0)

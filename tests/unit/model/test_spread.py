@@ -6,7 +6,7 @@ import pytest
 from lbcore.assess.risks import crowded_partitions
 from lbcore.bridge.anomalies import Memory, ProbeRound, Trouble, anomalies
 from lbcore.model.spread import are_on_too_few
-from lbcore.plan.shed.ballast_crowding import crowded_topics
+from lbcore.plan.shed.ballast_search import crowded_topics
 from lbcore.plan.snapshot import Partitions
 
 TOPIC = "persistent://acme/ns/t"

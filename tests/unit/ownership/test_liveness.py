@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lbcore.ownership.liveness import TICK, Liveness, Rows
-from lbcore.plain import from_plain, to_plain
+from lbcore.packing import from_plain, to_plain
 
 STEP_MAX_MS = 2_000
 TIMEOUT_MS = 15_000

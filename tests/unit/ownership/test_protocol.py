@@ -8,7 +8,6 @@ import pytest
 from lbcore.config.ownership import OwnershipConfig
 from lbcore.ownership import protocol
 from lbcore.ownership.acknowledge import acknowledge
-from lbcore.ownership.busy_ranges import BusyRanges, OpenRanges
 from lbcore.ownership.changes import (
     NOBODY,
     Action,
@@ -23,6 +22,7 @@ from lbcore.ownership.changes import (
     record_fault,
     transition,
 )
+from lbcore.ownership.holding import BusyRanges, OpenRanges
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.ownership.repair import FlightWatch, Presence, repair
 from lbcore.ownership.states import TRANSITIONS, TransitionKind

@@ -11,10 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lbcore.ownership import protocol
-from lbcore.ownership.changes import Change, ProtocolError, next_record
-from lbcore.ownership.differences import find_differences, parties
+from lbcore.ownership.changes import Change, ProtocolError, find_differences, next_record, parties
 from lbcore.ownership.invariants import Invariant, Violation, of_bundles, violations_of_changes
-from lbcore.ownership.records import Cause, OwnershipRecord, State
+from lbcore.ownership.records import (
+    Cause,
+    OwnershipRecord,
+    State,
+    format_record,
+    parse_record,
+    record_key,
+)
 from lbcore.ownership.resolve import (
     MissingOwnerError,
     ResolverVerdict,
@@ -34,7 +40,6 @@ from lbcore.ownership.states import (
     TransitionKind,
     TransitionRule,
 )
-from lbcore.ownership.wire_record import format_record, parse_record, record_key
 from lbcore.wire.messages import AckOutcome, Rejected, RejectReason
 from tests.support.values.ownership_diagram import DOCUMENT, draw_rules, redraw
 from tests.support.values.ownership_records import (

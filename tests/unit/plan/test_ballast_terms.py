@@ -15,8 +15,13 @@ from lbcore.config.signals import SignalsConfig
 from lbcore.model.resources import COUNT, complete
 from lbcore.plan.pending import COLUMNS, SCALED, UnreportedLoad, unreported_arrays
 from lbcore.plan.shed.ballast import shed_ballast
-from lbcore.plan.shed.ballast_crowding import crowded_topics, crowding_of
-from lbcore.plan.shed.ballast_search import SearchProblem, objective, search
+from lbcore.plan.shed.ballast_search import (
+    SearchProblem,
+    crowded_topics,
+    crowding_of,
+    objective,
+    search,
+)
 from lbcore.plan.shed.common import Shed, ShedState, ShedView
 from lbcore.plan.snapshot import MARK_BITS, NO_PARTITIONS, Ints, Partitions, Snapshot
 from lbcore.signals.usage import DIRECT_MEMORY

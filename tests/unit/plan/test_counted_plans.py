@@ -5,18 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lbcore.config.filters import FilterConfig
-from lbcore.config.placement import PlacementConfig
+from lbcore.config.placement import AVG, FilterConfig, PlacementConfig
 from lbcore.config.shedding import TransferConfig
-from lbcore.config.strategies import AVG
-from lbcore.plan.filter.index import candidate_index
+from lbcore.plan.filter.index import FilterVerdict, candidate_index
 from lbcore.plan.filter.pipeline import UNREADABLE, of_latest_version
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.filter.unload import unload_verdicts
-from lbcore.plan.filter.verdict import FilterVerdict
 from lbcore.plan.place.place import place_bundles, placing_order
-from lbcore.plan.place.request import PlacementState, PlaceSettings, place_request
-from lbcore.plan.place.round_robin import COUNT_MAX, Turn
+from lbcore.plan.place.request import COUNT_MAX, PlacementState, PlaceSettings, Turn, place_request
 from lbcore.plan.shed.common import throughput
 from lbcore.plan.shed.transfer import find_transfers
 from lbcore.plan.shed.transfer_types import Reason, TransferState, TransferView

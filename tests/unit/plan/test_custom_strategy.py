@@ -8,16 +8,14 @@ from typing import Any
 
 import pytest
 
-from lbcore.config.placement import PlacementConfig
+from lbcore.config.placement import LEAST_LONG_TERM_MESSAGE_RATE, PlacementConfig
 from lbcore.config.shedding import SheddingConfig
-from lbcore.config.strategies import LEAST_LONG_TERM_MESSAGE_RATE
 from lbcore.config.tree import CustomStrategy
-from lbcore.plain import from_plain, to_plain
+from lbcore.packing import from_plain, to_plain
 from lbcore.plan.decision import EVERYTHING, Kind, Plan, PlanState, Skip
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.planner import plan
-from lbcore.plan.proposal import Proposal, ProposedMove
-from lbcore.plan.snapshot import Snapshot
+from lbcore.plan.snapshot import Proposal, ProposedMove, Snapshot
 from tests.support.values.clusters import Sections, cluster_of
 
 NOW_MS = 1_000_000

@@ -15,17 +15,16 @@ import pytest
 
 from jobs.operating.simulations import STRATEGIES as SIMULATED
 from jobs.operating.simulations import config_of
-from lbcore.balancer.decisions.blocked_messages import count_messages
+from lbcore.balancer.decisions.candidate_rows import count_messages
 from lbcore.balancer.state.effects import to_json
-from lbcore.config.placement import PlacementConfig
+from lbcore.config.placement import PLACEMENT, SHEDDING, PlacementConfig, java_class
 from lbcore.config.shedding import IdealLoadConfig, SheddingConfig, TransferConfig
-from lbcore.config.strategies import PLACEMENT, SHEDDING, java_class
 from lbcore.config.tree import SETTINGS
 from lbcore.explain.reasons import SKIPS
-from lbcore.plain import to_plain
+from lbcore.packing import to_plain
 from lbcore.plan import shed
-from lbcore.plan.blocked import BlockedBroker, blocked_brokers, stuck
-from lbcore.plan.decision import Hot, Plan, PlanState, Scope, Skip
+from lbcore.plan.blocked import BlockedBroker, blocked_brokers, givers, stuck
+from lbcore.plan.decision import Hot, Plan, PlanState, Scope, Skip, Trace, TriggerRows
 from lbcore.plan.pending import COLUMNS, PendingMove, UnreportedLoad
 from lbcore.plan.planner import plan
 from lbcore.plan.registry import (
@@ -41,7 +40,6 @@ from lbcore.plan.registry import (
 )
 from lbcore.plan.shed.transfer_types import TransferState
 from lbcore.plan.strategy import Strategy
-from lbcore.plan.trace import Trace, TriggerRows
 from lbcore.signals.usage import weighted_usage
 from lbcore.sim.scenario.model import Scenario
 from tests.sim.test_blocked import Cycle, random_cycle
@@ -59,12 +57,12 @@ def traced(cycles: int, strategy: str, **settings: object) -> tuple[Trace, bool]
 
 
 def answers(
-    bundles: Mapping[str, Sequence[float]], strategy: str, **settings: object
+    bundles: Mapping[str, Sequence[float]], strategy: str, flapping: str = "", **settings: object
 ) -> Iterator[Plan | Skip]:
     """What cycle after cycle answers, on fresh reports of loads that never change."""
     config, state = config_of_gauge(strategy, **settings), PlanState()
     for cycle in itertools.count(1):
-        seen = cluster_of(bundles)
+        seen = cluster_of(bundles, is_flapping=np.array([name == flapping for name in bundles]))
         usage = seen.brokers.percent[:, 0] / 100
         seen = replace(
             seen,
@@ -77,6 +75,14 @@ def answers(
         )
         answer, state = plan(seen, state, config, cycle * CYCLE_MS, Scope(is_traced=True))
         yield answer
+
+
+@pytest.mark.parametrize("strategy", sorted({*SHEDDING_STRATEGIES} - {"none"}))
+def test_flapping_broker_without_bundles_makes_nobody_hot(strategy: str) -> None:
+    even = {f"b{number}": [9_000.0] * 6 for number in range(4)} | {"b4": []}
+    for answer in itertools.islice(answers(even, strategy, flapping="b4"), 6):
+        assert stuck(answer) == {}
+        assert not givers(answer)
 
 
 def config_of_gauge(strategy: str, **settings: object) -> Sections:

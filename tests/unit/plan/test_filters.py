@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lbcore.config.filters import FilterConfig
+from lbcore.config.placement import FilterConfig
 from lbcore.plan.filter.index import (
+    FilterVerdict,
     candidate_index,
     flapping_brokers,
     isolation_verdicts,
@@ -33,7 +34,6 @@ from lbcore.plan.filter.policies import (
     matches_any,
 )
 from lbcore.plan.filter.unload import BundleFacts, bundle_verdicts, unload_verdicts
-from lbcore.plan.filter.verdict import FilterVerdict
 from lbcore.plan.snapshot import Snapshot
 from tests.support.values.clusters import broker_table, bundle_table, snapshot
 

@@ -9,13 +9,12 @@ import pytest
 
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import IdealLoadConfig, SheddingConfig
-from lbcore.plan.decision import Plan, PlanState, Scope, Skip
+from lbcore.plan.decision import Plan, PlanState, Scope, Skip, TriggerRows
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.groups import isolation_groups, with_strays, worst_imbalance
 from lbcore.plan.planner import plan
 from lbcore.plan.registry import SHEDDING_STRATEGIES
 from lbcore.plan.snapshot import Snapshot
-from lbcore.plan.trace import TriggerRows
 from tests.support.values.clusters import (
     BYTES_PER_MESSAGE,
     FULL_RATE,

@@ -13,7 +13,7 @@ from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting
 from lbcore.model.resources import COUNT, complete
 from lbcore.model.times import HOUR_MS
-from lbcore.plain import from_plain, to_plain
+from lbcore.packing import from_plain, to_plain
 from lbcore.plan.decision import (
     EVERYTHING,
     Decision,
@@ -26,11 +26,10 @@ from lbcore.plan.decision import (
     with_moves,
 )
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
-from lbcore.plan.finish import initial_draft
 from lbcore.plan.pending import COLUMNS, UnreportedLoad, load_share, placed_load, unreported_arrays
 from lbcore.plan.phases.adjust import adjust
 from lbcore.plan.phases.eligible import eligible
-from lbcore.plan.planner import place, plan
+from lbcore.plan.planner import initial_draft, place, plan
 from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.algorithms import TopicLoads
 from tests.support.values.clusters import Sections, broker_table, cluster_of

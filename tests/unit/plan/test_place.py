@@ -10,15 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lbcore.config.filters import FilterConfig
-from lbcore.config.placement import PlacementConfig
-from lbcore.config.strategies import (
+from lbcore.config.placement import (
     AVG,
     LEAST_LONG_TERM_MESSAGE_RATE,
     LEAST_RESOURCE_USAGE_WITH_WEIGHT,
+    FilterConfig,
+    PlacementConfig,
 )
-from lbcore.plan.filter.index import candidate_index
-from lbcore.plan.filter.verdict import FilterVerdict
+from lbcore.plan.filter.index import FilterVerdict, candidate_index
 from lbcore.plan.place.least_load import placed_crowding
 from lbcore.plan.place.place import place_bundles
 from lbcore.plan.place.request import (

@@ -17,7 +17,8 @@ from lbcore.config.splitting import (
 )
 from lbcore.model.bundles import BundleRange
 from lbcore.model.names import parse_range
-from lbcore.plain import from_plain, to_plain
+from lbcore.packing import from_plain, to_plain
+from lbcore.plan.phases.split import decide_splits
 from lbcore.plan.shed.common import TooBig
 from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.algorithms import (
@@ -30,7 +31,6 @@ from lbcore.plan.split.algorithms import (
     specified_boundaries,
 )
 from lbcore.plan.split.boundaries import CutRequest, RangeCut, divide_too_big, find_cut
-from lbcore.plan.split.decide import decide_splits
 from lbcore.plan.split.decision import (
     EMPTY_STATE,
     VERDICTS,

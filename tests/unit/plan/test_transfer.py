@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from lbcore.config.filters import FilterConfig
+from lbcore.config.placement import FilterConfig
 from lbcore.config.shedding import TransferConfig
 from lbcore.plan.filter.index import candidate_index
 from lbcore.plan.filter.policies import Policies

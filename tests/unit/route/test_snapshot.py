@@ -4,16 +4,22 @@ import json
 
 import pytest
 
-from lbcore.model.hashing import HashFunction, hash_topic
+from lbcore.model.bundles import HashFunction, hash_topic
 from lbcore.model.names import InvalidNameError, parse_bundle
 from lbcore.ownership.records import State
-from lbcore.pulsar.errors import PulsarError
+from lbcore.pulsar.names import PulsarError
 from lbcore.pulsar.split import hottest_bundle, largest_bundle
 from lbcore.pulsar.stats import throughput
-from lbcore.route.addresses import BrokerAddress, ListenerUrls, lookup_body, lookup_data
+from lbcore.route.addresses import (
+    BrokerAddress,
+    ListenerUrls,
+    OwnerRequests,
+    lookup_body,
+    lookup_data,
+    request_id,
+)
 from lbcore.route.batch import BatchIndex
 from lbcore.route.bundles import BundleRoute, NamespaceRoutes, Unsound, unborn
-from lbcore.route.owner_requests import OwnerRequests, request_id
 from lbcore.route.snapshot import (
     DIGESTS,
     LookupOutcome,

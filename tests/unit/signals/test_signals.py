@@ -16,8 +16,8 @@ from lbcore.signals.averages import (
     inherited_averages,
     observe_bundles,
 )
-from lbcore.signals.report_trigger import ReportedLoad, reported_load, should_report
 from lbcore.signals.shown_load import usage_of, usages_of
+from lbcore.signals.usage import ReportedLoad, reported_load, should_report
 
 
 def averages_of(

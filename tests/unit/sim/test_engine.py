@@ -13,20 +13,18 @@ from lbcore.agent.state import ReadLoad
 from lbcore.config.load import parse_assignments
 from lbcore.config.ownership import ON_DEMAND
 from lbcore.config.tree import Config
-from lbcore.model.hashing import HashFunction
+from lbcore.model.bundles import HashFunction
 from lbcore.model.names import format_bundle
 from lbcore.ownership.holding import Call, Callback
-from lbcore.sim.engine.clock import Clock
 from lbcore.sim.engine.coverage import Coverage, Outage
 from lbcore.sim.engine.engine import Engine, Run
 from lbcore.sim.engine.events import schedule_events
-from lbcore.sim.engine.node import Node
+from lbcore.sim.engine.log import Clock
+from lbcore.sim.engine.node import CallbackChange, Node, ServedBundles
 from lbcore.sim.engine.saturation import BACKLOG_S, MOVE_SHARE, Saturation
 from lbcore.sim.engine.scenario_run import run_scenario
-from lbcore.sim.engine.service import CallbackChange, ServedBundles
 from lbcore.sim.engine.traffic import Traffic
-from lbcore.sim.judge.clients import reconnections
-from lbcore.sim.judge.measures import judge, measure_named
+from lbcore.sim.judge.measures import judge, measure_named, reconnections
 from lbcore.sim.load.load import LoadModel, LoadProfile, LoadShape, NamespaceLoad
 from lbcore.sim.reports.report import judge_all, render
 from lbcore.sim.scenario.model import BrokerSpec, Client, Scenario

@@ -8,8 +8,13 @@ import pytest
 from lbcore.config.tree import Config
 from lbcore.sim.engine.scenario_run import run_scenario
 from lbcore.sim.load.recording import COLUMNS, make_recording
-from lbcore.sim.reports.backtest import backtest_scenario, run_cost
-from lbcore.sim.reports.history import beside_least, make_history, what_happened
+from lbcore.sim.reports.backtest import (
+    backtest_scenario,
+    beside_least,
+    make_history,
+    run_cost,
+    what_happened,
+)
 
 BUNDLES = [f"t/n/0x{at:08x}_0x{at + 0x10000000:08x}" for at in range(0, 0x40000000, 0x10000000)]
 

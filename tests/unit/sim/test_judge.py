@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from lbcore.model.hashing import HashFunction
+from lbcore.model.bundles import HashFunction
 from lbcore.ownership.records import State
 from lbcore.sim.judge.judge import (
     LONG_AGO,

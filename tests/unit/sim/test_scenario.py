@@ -5,18 +5,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lbcore.model.hashing import murmur3_32
+from lbcore.model.bundles import murmur3_32
 from lbcore.sim.engine.traffic import MSG_PER_S_PER_POINT, Traffic
-from lbcore.sim.load.folding import Folded, FoldingError, TraceColumn, dealt, fold
 from lbcore.sim.load.recording import (
     COLUMNS,
     KEPT_INTERVALS,
+    Folded,
+    FoldingError,
+    Gaps,
+    Grid,
     RecordingError,
+    Series,
+    TraceColumn,
+    dealt,
+    flaws_of,
+    fold,
     make_recording,
+    on_grid,
     positions_of,
     spread_over,
+    step_of,
 )
-from lbcore.sim.load.series import Gaps, Grid, Series, flaws_of, on_grid, step_of
 from lbcore.sim.scenario.metrics import METRICS
 from lbcore.sim.scenario.parse import parse_scenario, with_recorded
 from lbcore.sim.scenario.tokens import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
+from lbcore.signals.shown_load import floor_adjusted_imbalance, imbalance
 from lbcore.sim.summary import (
     HOUR_MS,
     BundleOpened,

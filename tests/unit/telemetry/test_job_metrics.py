@@ -13,10 +13,9 @@ from jobs.adapters.delta import arrow_rows
 from jobs.adapters.spark import batch_sink
 from jobs.adapters.spark.batch_sink import lines_of
 from jobs.telemetry.declared import Type
-from jobs.telemetry.job_counts import WrittenBatch
+from jobs.telemetry.job_counts import Event, Landed, Latency, MoveTracker, WrittenBatch
 from jobs.telemetry.job_metrics import JobMetrics
 from jobs.telemetry.job_names import JOB_METRICS
-from jobs.telemetry.moves import Event, Landed, Latency, MoveTracker
 from lbcore.balancer.commands.commands import HANDLERS
 from lbcore.balancer.state.effects import Effect, columns_of, pack_effect
 from lbcore.config.load import parse_assignments

@@ -2,10 +2,9 @@
 
 import pytest
 
-from lbcore.config.findings import UsageGaps
 from lbcore.config.load import parse_assignments, parse_config
 from lbcore.config.tree import Config
-from lbcore.config.values import ConfigError
+from lbcore.config.values import ConfigError, UsageGaps
 from lbcore.validation.check import check_config, require_suitable
 
 

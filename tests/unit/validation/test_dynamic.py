@@ -6,8 +6,7 @@ import pytest
 
 from lbcore.config.load import parse_config
 from lbcore.config.tree import Config
-from lbcore.validation.check import require_suitable
-from lbcore.validation.dynamic import in_force, with_dynamic
+from lbcore.validation.check import in_force, require_suitable, with_dynamic
 
 THRESHOLD = {"shedding.strategy": "threshold"}
 LEAST = {"placement.strategy": "least_long_term_message_rate"}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lbcore.model.hashing import HashFunction
+from lbcore.model.bundles import HashFunction
 from lbcore.wire.commands import KINDS, RefusedArguments, format_arguments, parse_arguments
 from lbcore.wire.kinds.balancing_commands import SetConfig
 from lbcore.wire.kinds.bundle_commands import SplitBundle

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-KINDS = Path("lbcore/wire/kinds/broker_commands.py")
+KINDS = Path("lbcore/wire/kinds/balancing_commands.py")
 HANDLERS = Path("lbcore/balancer/commands/brokers.py")
 RECORD = '''
 @dataclass(frozen=True, slots=True, kw_only=True)

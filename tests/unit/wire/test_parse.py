@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from lbcore.agent.reporting import PART_CHARS_MAX, in_parts
-from lbcore.config.kafka import Wire
+from lbcore.config.pipeline import Wire
 from lbcore.model.resources import WIRE_NAMES
-from lbcore.wire import envelope
+from lbcore.wire import fields
+from lbcore.wire.fields import ParseRules
 from lbcore.wire.format import bundle_load_parts, format_message, plain_text
 from lbcore.wire.messages import (
     Ack,
@@ -29,7 +30,6 @@ from lbcore.wire.messages import (
     TopicLoad,
 )
 from lbcore.wire.parse import parse, parse_rows
-from lbcore.wire.rules import ParseRules
 from tests.support.values.wire_messages import (
     BUNDLES,
     ENVELOPE,
@@ -327,10 +327,10 @@ def test_parse_of_a_key_of_an_unknown_cluster_leaves_the_cluster_open() -> None:
 
 def test_parse_reads_the_schema_before_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     _, key, value = format_message(GOOD["heartbeat"])
-    monkeypatch.setattr(envelope, "SCHEMA", 2)
+    monkeypatch.setattr(fields, "SCHEMA", 2)
     assert parse(Topic.BROKER_LOAD, key, value, RULES) == GOOD["heartbeat"]
-    monkeypatch.setattr(envelope, "SCHEMA", 3)
-    monkeypatch.setattr(envelope, "OLDEST_SCHEMA", 2)
+    monkeypatch.setattr(fields, "SCHEMA", 3)
+    monkeypatch.setattr(fields, "OLDEST_SCHEMA", 2)
     rejected = parse(Topic.BROKER_LOAD, key, value, RULES)
     assert isinstance(rejected, Rejected)
     assert rejected.reason is RejectReason.UNKNOWN_SCHEMA
