@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lbcore.wire.kinds.record_commands import RECORD_COMMANDS
 
 from jobs import archive_history, balance_cluster, run_agent, run_fleet, serve_lookup
 from jobs.adapters.kafka.command_client import new_command
@@ -34,7 +33,7 @@ from lbcore.wire.kinds.balancing_commands import (
 )
 from lbcore.wire.kinds.bundle_commands import PinBundle, SplitBundle
 from lbcore.wire.kinds.mirror_commands import MIRROR_COMMANDS
-from lbcore.wire.kinds.namespace_commands import CreateNamespace
+from lbcore.wire.kinds.namespace_commands import RECORD_COMMANDS, CreateNamespace
 from tests.support import Capsys, Patch
 from tests.support.worlds.checked_world import running
 from tests.support.worlds.explained_world import write_tables
