@@ -172,7 +172,7 @@ def test_what_was_left_out_is_told_by_the_next_line_of_any_kind(
     say_sparing_log(handler, "batch", at_s=30.0, level=logging.INFO)
     assert [line for line in lines(stream) if "left_out" in line] == [told]
     for _ in range(100):
-        say_sparing_log(handler, "bad", at_s=60.0)
+        say_sparing_log(handler, "bad", at_s=600.0)
     handler.close()
     assert lines(stream)[-1]["left_out"] == 100 - KIND_BURST
 
