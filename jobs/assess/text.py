@@ -6,7 +6,7 @@ Decides what is shown and how much of it; the values are `lbcore.assess.report`'
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from jobs.operating.foreseeing import Outlook
+from jobs.operating.plans import Outlook
 from jobs.operating.text_format import format_instant, text_table
 from lbcore.assess.loads import last_known
 from lbcore.assess.report import Report

@@ -26,8 +26,14 @@ from jobs.operating.connection_options import (
     started_with,
 )
 from jobs.operating.explaining import ExplainQuestion, explain
-from jobs.operating.foreseeing import Outlook, RehearsedCommand, look_ahead, rehearse_command
-from jobs.operating.proposals import proposals_in, undo_moves
+from jobs.operating.plans import (
+    Outlook,
+    RehearsedCommand,
+    look_ahead,
+    proposals_in,
+    rehearse_command,
+    undo_moves,
+)
 from jobs.operating.status import read_status_rows
 from jobs.sql.engine import SqlEngine, plain_rows
 from lbcore.balancer.state.rules import PlanProposal

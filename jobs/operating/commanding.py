@@ -28,7 +28,7 @@ from jobs.console import (
 )
 from jobs.operating.answers import Answers
 from jobs.operating.connection_options import add_stack_arguments, connection_options
-from jobs.operating.foreseeing import Outlook, RehearsedCommand
+from jobs.operating.plans import Outlook, RehearsedCommand
 from jobs.operating.service_answers import answers_of
 from jobs.operating.text_format import format_instant, parse_duration_ms
 from lbcore.balancer.state.book import DONE

@@ -22,7 +22,7 @@ from jobs.operating.answers import (
 )
 from jobs.operating.connection_options import FROM_FILES, ConnectionOptions
 from jobs.operating.explaining import ExplainQuestion
-from jobs.operating.foreseeing import Outlook, RehearsedCommand
+from jobs.operating.plans import Outlook, RehearsedCommand
 from jobs.operating.service_client import (
     RefusedByServiceError,
     ServiceAddress,

@@ -12,10 +12,9 @@ from jobs.service.pulsar.routes import PULSAR_ROUTES
 from jobs.service.routes import Handler, Route
 from jobs.service.v1.commands import COMMAND_ROUTES
 from jobs.service.v1.openapi import openapi_route
-from jobs.service.v1.ownership import OWNERSHIP_ROUTES
+from jobs.service.v1.ownership import OWNERSHIP_ROUTES, WATCH_ROUTES
 from jobs.service.v1.planning import EXPLAINING_ROUTES, FORESEEING_ROUTES, PLANNING_ROUTES
 from jobs.service.v1.showing import HISTORY_ROUTES, OVERVIEW_ROUTES, SHOWING_ROUTES
-from jobs.service.v1.watch import WATCH_ROUTES
 
 FOLDER = Path(__file__).with_name("page")
 POLICY = (

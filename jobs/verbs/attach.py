@@ -31,7 +31,7 @@ from jobs.extras import require
 from jobs.local.layout import CLUSTER, Layout
 from jobs.local.stack import OwnProcesses, Wiring, run_attached
 from jobs.operating.connection_options import STATE_DIR, STATE_DIR_HELP
-from jobs.operating.foreseeing import look_ahead
+from jobs.operating.plans import look_ahead
 from jobs.operating.status import read_status_rows, status_lines
 from jobs.operating.text_format import parse_duration_ms
 from lbcore.bridge.acting import SHEDDING

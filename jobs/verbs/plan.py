@@ -21,7 +21,7 @@ from jobs.operating.commanding import (
     send_command,
 )
 from jobs.operating.connection_options import add_stack_arguments, connection_options
-from jobs.operating.proposals import known, list_lines, show_lines
+from jobs.operating.plans import known, list_lines, show_lines
 from jobs.operating.service_answers import answers_of
 from jobs.operating.simulations import STRATEGIES
 from jobs.operating.text_format import parse_duration_ms

@@ -8,7 +8,7 @@ import pytest
 
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.console import CommandError
-from jobs.operating.proposals import undo_moves
+from jobs.operating.plans import undo_moves
 from lbcore.agent.state import Stop, Stopped
 from lbcore.config.tree import Config
 from lbcore.explain.bundle import explain_bundle

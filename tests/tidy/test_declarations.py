@@ -101,7 +101,7 @@ _EXCEPTIONS = {
     (LOG, "ParquetFile"): "looks for the file that is damaged",
     (LOG, "get_add_actions"): "looks for the file that is damaged",
     ("jobs/adapters/delta/recordings.py", "read_table"): "files of load that users bring",
-    ("jobs/operating/trace_files.py", "read_table"): "files of traces that users bring",
+    ("jobs/verbs/trace.py", "read_table"): "files of traces that users bring",
     (
         "jobs/adapters/delta/table_upkeep.py",
         "history()",

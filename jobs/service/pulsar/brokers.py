@@ -1,4 +1,4 @@
-"""Brokers under Pulsar's paths: list, leader, bundles, health, configuration.
+"""Brokers, clusters and isolation policies under Pulsar's paths.
 
 The configuration is the dynamic one. Decides who stands for what Ballast has not: the leader is the
 service that is asked. Source: Pulsar 4.0.8, BrokersBase; health, ready and version answer unquoted
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jobs.service.context import AdminContext
-from jobs.service.exchange import JSON, HttpError, Reply, Request, encode, json_reply
+from jobs.service.exchange import JSON, HttpError, Reply, Request, encode, json_reply, no_content
 from jobs.service.pulsar.known import (
     Namespace,
     brokers,
@@ -20,11 +20,12 @@ from jobs.service.pulsar.known import (
     isolation,
     names_by_broker,
     topics_of,
+    was_isolated,
 )
 from jobs.service.routes import Handler
 from lbcore.config.values import ConfigError
-from lbcore.plan.filter.policies import IsolationPolicy
-from lbcore.pulsar.clusters import internal_data, leader_data
+from lbcore.plan.filter.policies import IsolationPolicy, broker_names
+from lbcore.pulsar.clusters import cluster_data, internal_data, leader_data, no_cluster
 from lbcore.pulsar.dynamic_config import (
     changes_of,
     check_dynamic,
@@ -34,7 +35,7 @@ from lbcore.pulsar.dynamic_config import (
     resets_of,
     runtime,
 )
-from lbcore.pulsar.isolation import ownership_status
+from lbcore.pulsar.isolation import broker_data, find_policy, ownership_status, read_policy
 from lbcore.pulsar.names import (
     NOT_FOUND,
     NOT_IMPLEMENTED,
@@ -55,7 +56,7 @@ from lbcore.route.known_topics import KnownTopics, position
 from lbcore.route.slices import LEFT_OUT, Fields, Maybe
 from lbcore.route.snapshot import LookupSnapshot
 from lbcore.validation.check import in_force
-from lbcore.wire.kinds.balancing_commands import ResetConfig, SetConfig
+from lbcore.wire.kinds.balancing_commands import DeleteIsolationPolicy, ResetConfig, SetConfig
 
 PULSAR_VERSION = "4.0.8"
 _OK = Reply(body=b"ok", headers=(JSON,))
@@ -263,3 +264,119 @@ async def set_quota(_request: Request, _context: AdminContext) -> Reply:
     """Quotas can't be set: nothing would obey them."""
     reason = "Ballast has no resource quotas: it measures load, and obeys limits and policies"
     raise PulsarError(NOT_IMPLEMENTED, reason)
+
+
+# -- clusters
+
+
+async def list_clusters(_request: Request, context: AdminContext) -> Reply:
+    """The one cluster of this service."""
+    return json_reply([context.cluster])
+
+
+async def get_cluster(request: Request, context: AdminContext) -> Reply:
+    """Return the cluster's service URL and one broker's address."""
+    if request.params["cluster"] not in cluster_names(context):
+        raise no_cluster()
+    urls = (row["pulsar_service_url"] for row in brokers(context).values())
+    return json_reply(cluster_data(f"http://{request.reached_at}", next(urls, "")))
+
+
+async def list_domains(request: Request, context: AdminContext) -> Reply:
+    """Return the brokers' failure domains; none for an unknown cluster."""
+    is_ours = request.params["cluster"] in cluster_names(context)
+    return json_reply(_domains(context) if is_ours else {})
+
+
+async def get_domain(request: Request, context: AdminContext) -> Reply:
+    """One failure domain."""
+    cluster = _check_cluster(request, context, PRECONDITION_FAILED)
+    name = request.params["domain"]
+    found = _domains(context).get(name)
+    if found is None:
+        raise PulsarError(NOT_FOUND, f"Domain {name} for cluster {cluster} does not exist")
+    return json_reply(found)
+
+
+async def set_domain(request: Request, context: AdminContext) -> Reply:
+    """Failure domains can't be set or deleted: a broker says itself in which it is."""
+    _check_cluster(request, context, PRECONDITION_FAILED)
+    reason = "A failure domain is a label of its brokers: start them with another label"
+    raise PulsarError(NOT_IMPLEMENTED, reason)
+
+
+def _domains(context: AdminContext) -> dict[str, dict[str, list[str]]]:
+    found: dict[str, dict[str, list[str]]] = {}
+    for name, row in brokers(context).items():
+        if row["failure_domain"]:
+            found.setdefault(row["failure_domain"], {"brokers": []})["brokers"].append(name)
+    return dict(sorted(found.items()))
+
+
+def _check_cluster(request: Request, context: AdminContext, status: int = NOT_FOUND) -> str:
+    cluster = request.params["cluster"]
+    if cluster not in cluster_names(context):
+        raise PulsarError(status, f"Cluster {cluster} does not exist.")
+    return cluster
+
+
+# -- isolation policies
+
+
+async def _policies(
+    request: Request, context: AdminContext, status: int
+) -> dict[str, IsolationPolicy]:
+    """The policies of the path's cluster; raises PulsarError when there never was one."""
+    cluster = _check_cluster(request, context, status)
+    if not was_isolated(context):
+        reason = f"NamespaceIsolationPolicies for cluster {cluster} does not exist"
+        raise PulsarError(NOT_FOUND, reason)
+    return await isolation(context)
+
+
+async def list_policies(request: Request, context: AdminContext) -> Reply:
+    """All isolation policies by name."""
+    policies = await _policies(request, context, NOT_FOUND)
+    return json_reply(Fields((name, policy.to_json()) for name, policy in sorted(policies.items())))
+
+
+async def get_policy(request: Request, context: AdminContext) -> Reply:
+    """One isolation policy."""
+    policies = await _policies(request, context, PRECONDITION_FAILED)
+    found = find_policy(request.params["policy"], policies, request.params["cluster"])
+    return json_reply(found.to_json())
+
+
+async def set_policy(request: Request, context: AdminContext) -> Reply:
+    """Set an isolation policy.
+
+    Nothing is unloaded by it: a bundle that may not be where it is goes on there until something
+    else unloads it.
+    """
+    _check_cluster(request, context, PRECONDITION_FAILED)
+    arguments = read_policy(request.params["policy"], request.json())
+    return await carry_out(request, context, arguments)
+
+
+async def delete_policy(request: Request, context: AdminContext) -> Reply:
+    """Remove an isolation policy; one that isn't there is removed already."""
+    _check_cluster(request, context, PRECONDITION_FAILED)
+    name = request.params["policy"]
+    if name in await isolation(context):
+        await carry_out(request, context, DeleteIsolationPolicy(policy=name))
+    return no_content()
+
+
+async def list_isolated_brokers(request: Request, context: AdminContext) -> Reply:
+    """Each active broker with the policies that name it."""
+    policies = await _policies(request, context, PRECONDITION_FAILED)
+    known = names_by_broker(context)
+    return json_reply(broker_data(name, names, policies) for name, names in known.items())
+
+
+async def get_isolated_broker(request: Request, context: AdminContext) -> Reply:
+    """One broker with the policies that name it."""
+    policies = await _policies(request, context, PRECONDITION_FAILED)
+    broker = request.params["broker"]
+    names = names_by_broker(context).get(find_broker(broker, context) or "")
+    return json_reply(broker_data(broker, names or broker_names(broker), policies))

@@ -8,7 +8,7 @@ Source: Pulsar 4.0.8, admin.v2.*; the paths of lookups are `lookup_http`'s.
 from typing import Any
 
 from jobs.service.access import Role
-from jobs.service.pulsar import brokers, clusters, namespaces, records
+from jobs.service.pulsar import brokers, namespaces, records
 from jobs.service.pulsar.known import answering
 from jobs.service.routes import Handler, MapOf, Route
 
@@ -131,18 +131,18 @@ _BROKER_ROUTES = (
 )
 
 _CLUSTER_ROUTES = (
-    _of_tenant(f"GET {_V2}/clusters", clusters.list_clusters, _TEXTS),
-    _of_tenant(f"GET {_CLUSTER}", clusters.get_cluster, _OBJECT),
-    _of_cluster(f"GET {_CLUSTER}/failureDomains", clusters.list_domains, MapOf(_DOMAIN)),
-    _of_cluster(f"GET {_CLUSTER}/failureDomains/{{domain}}", clusters.get_domain, _DOMAIN),
-    _of_cluster(f"POST {_CLUSTER}/failureDomains/{{domain}}", clusters.set_domain),
-    _of_cluster(f"DELETE {_CLUSTER}/failureDomains/{{domain}}", clusters.set_domain),
-    _of_cluster(f"GET {_POLICIES}", clusters.list_policies, MapOf(_POLICY)),
-    _of_cluster(f"GET {_POLICIES}/{{policy}}", clusters.get_policy, _POLICY),
-    _of_cluster(f"POST {_POLICIES}/{{policy}}", clusters.set_policy),
-    _of_cluster(f"DELETE {_POLICIES}/{{policy}}", clusters.delete_policy),
-    _of_cluster(f"GET {_POLICIES}/brokers", clusters.list_isolated_brokers, [_ISOLATED]),
-    _of_cluster(f"GET {_POLICIES}/brokers/{{broker}}", clusters.get_isolated_broker, _ISOLATED),
+    _of_tenant(f"GET {_V2}/clusters", brokers.list_clusters, _TEXTS),
+    _of_tenant(f"GET {_CLUSTER}", brokers.get_cluster, _OBJECT),
+    _of_cluster(f"GET {_CLUSTER}/failureDomains", brokers.list_domains, MapOf(_DOMAIN)),
+    _of_cluster(f"GET {_CLUSTER}/failureDomains/{{domain}}", brokers.get_domain, _DOMAIN),
+    _of_cluster(f"POST {_CLUSTER}/failureDomains/{{domain}}", brokers.set_domain),
+    _of_cluster(f"DELETE {_CLUSTER}/failureDomains/{{domain}}", brokers.set_domain),
+    _of_cluster(f"GET {_POLICIES}", brokers.list_policies, MapOf(_POLICY)),
+    _of_cluster(f"GET {_POLICIES}/{{policy}}", brokers.get_policy, _POLICY),
+    _of_cluster(f"POST {_POLICIES}/{{policy}}", brokers.set_policy),
+    _of_cluster(f"DELETE {_POLICIES}/{{policy}}", brokers.delete_policy),
+    _of_cluster(f"GET {_POLICIES}/brokers", brokers.list_isolated_brokers, [_ISOLATED]),
+    _of_cluster(f"GET {_POLICIES}/brokers/{{broker}}", brokers.get_isolated_broker, _ISOLATED),
     _of_cluster(f"GET {_V2}/tenants", records.list_tenants, _TEXTS),
     _of_cluster(f"GET {_V2}/tenants/{{tenant}}", records.get_tenant, _TENANT),
     _of_cluster(f"PUT {_V2}/tenants/{{tenant}}", records.create_tenant),

@@ -13,7 +13,7 @@ from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.kafka.command_client import new_command
 from jobs.operating.connection_options import started_with
-from jobs.operating.foreseeing import RehearsedCommand, rehearse_command
+from jobs.operating.plans import RehearsedCommand, rehearse_command
 from jobs.service.access import Role
 from jobs.service.context import COMMAND_TIMEOUT_MS, AdminContext
 from jobs.service.exchange import HttpError, Reply, Request, json_reply, problem

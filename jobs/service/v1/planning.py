@@ -13,8 +13,7 @@ from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import CommandError, MisuseError
 from jobs.operating.connection_options import started_with
 from jobs.operating.explaining import WINDOW_MS, ExplainQuestion, explain
-from jobs.operating.foreseeing import look_ahead
-from jobs.operating.proposals import proposals_of, undo_moves
+from jobs.operating.plans import look_ahead, proposals_of, undo_moves
 from jobs.service.context import AdminContext
 from jobs.service.exchange import RETRY, HttpError, Reply, Request
 from jobs.service.routes import (

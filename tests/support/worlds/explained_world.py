@@ -76,7 +76,7 @@ def asked_now(world: World, root: Path) -> Iterator[Path]:
     write_tables(world, root)
     now = mock.Mock(return_value=world.now_ms)
     with (
-        mock.patch("jobs.operating.foreseeing.wall_ms", now),
+        mock.patch("jobs.operating.plans.wall_ms", now),
         mock.patch("jobs.operating.answers.wall_ms", now),
         mock.patch("jobs.operating.status.wall_ms", now),
         mock.patch("jobs.verbs.explain.wall_ms", now),

@@ -13,7 +13,7 @@ from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.changes import END, ChangeFeed, format_place, parse_place
 from jobs.service.context import AdminContext
-from jobs.service.v1.watch import Watcher
+from jobs.service.v1.ownership import Watcher
 from tests.support.admin.admin_world import make_context, write_tables
 from tests.support.admin.asgi_calls import ask
 from tests.support.tables.lookup_tables import CLUSTER, Row, TablesWriter, bundles_of
@@ -102,7 +102,7 @@ def test_watcher_that_comes_again_misses_nothing_and_gets_nothing_twice(
 def test_watcher_whose_place_is_gone_or_of_the_future_must_begin_anew(
     moving: tuple[TablesWriter, AdminContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.service.v1.watch._CATCH_UP_S", 0.05)
+    monkeypatch.setattr("jobs.service.v1.ownership._CATCH_UP_S", 0.05)
     writer, context = moving
     move(writer, 2)
     context.follower.poll()
@@ -233,7 +233,7 @@ def test_stream_ends_with_the_token_that_it_was_opened_with(
 def test_id_that_names_no_table_is_refused_and_one_of_another_begins_anew(
     moving: tuple[TablesWriter, AdminContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.service.v1.watch._CATCH_UP_S", 0.05)
+    monkeypatch.setattr("jobs.service.v1.ownership._CATCH_UP_S", 0.05)
     _, context = moving
     assert context.changes is not None
     app = AdminApp(context, ROUTES, gate=Expiring())

@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from jobs.cli import main
-from jobs.operating.foreseeing import Outlook, _skip_lines
+from jobs.operating.plans import Outlook, _skip_lines
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from lbcore.config.load import parse_assignments

@@ -38,7 +38,7 @@ from lbcore.plan.registry import (
     shedding_name,
     shedding_strategy,
 )
-from lbcore.plan.shed.transfer_types import TransferState
+from lbcore.plan.shed.common import TransferState
 from lbcore.plan.strategy import Strategy
 from lbcore.signals.usage import weighted_usage
 from lbcore.sim.scenario.model import Scenario
@@ -371,7 +371,7 @@ def test_nothing_is_remembered_of_what_is_gone_in_any_field() -> None:
     known = mappings(state)
     assert len(known) > 15
     left = mappings(state.without(brokers={GONE}, bundles={GONE}))
-    not_by_name = {".transfer.counter", ".own", ".shed.evidence", ".shed.crowded", ".hourly"}
+    not_by_name = {".own", ".shed.evidence", ".shed.crowded", ".hourly"}
     # reasons; what a user's strategy keeps for itself; sums over all brokers; topics, anew in each
     # round; tenants, for an hour
     assert {path for path, names in left.items() if GONE in names} == not_by_name
