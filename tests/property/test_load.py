@@ -28,7 +28,6 @@ from lbcore.sim.load.load import (
     uniforms,
     wave,
 )
-from tests.support.models.split_models import exact_highest, exact_moves, worst_times
 
 SPACES = (
     NamespaceLoad(name="t/a", hash_function=HashFunction.CRC32, bundles=100),
@@ -257,30 +256,15 @@ def test_no_plan_has_fewer_moves_than_the_bound(
 
 @settings(max_examples=60, deadline=None)
 @given(COURSES)
-def test_solver_and_brute_force_agree(
+def test_bound_on_moves_is_never_above_what_all_ways_tried_need(
     drawn: tuple[list[list[int]], list[int], float, bool],
 ) -> None:
     course = course_of(drawn)
     times = possible_times(course)
     fewest = fewest_by_force(course, times)
-    if times and fewest is not None:
-        assert exact_moves(course, times) == fewest
+    if times and fewest is not None and course.is_there.all():
         counts = np.isin(np.arange(len(course.weights)), times)
-        worst = exact_moves(course, worst_times(course, counts))
-        assert worst is not None
-        assert worst <= fewest
-        if course.is_there.all():
-            assert least_moves(course, counts) <= worst
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(1, 60), min_size=4, max_size=14), st.integers(2, 4))
-def test_relaxation_is_never_above_the_solver(drawn: list[int], count: int) -> None:
-    weights = np.array(drawn, dtype=float)
-    alike = Brokers(capacity=np.ones(count), foreign=np.zeros(count))
-    exact = exact_highest(weights, alike)
-    assert least_highest(weights, alike) <= exact + EPS
-    assert exact <= 3 / 2 * least_highest(weights, alike) + EPS
+        assert least_moves(course, counts) <= fewest
 
 
 @settings(max_examples=100, deadline=None)

@@ -12,6 +12,7 @@ from lbcore.model.bundles import (
     BundleRange,
     HashFunction,
     NamespaceBundles,
+    decode_boundary,
     even_boundaries,
     explicit_boundaries,
 )
@@ -20,16 +21,14 @@ from lbcore.plan.phases.split import decide_splits
 from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.algorithms import (
     TopicLoads,
-    flow_or_qps_boundaries,
     load_boundaries,
+    topic_count_boundaries,
 )
 from lbcore.plan.split.boundaries import CutRequest, RangeCut, find_cut
 from lbcore.plan.split.decision import EMPTY_STATE, LIMIT_REASONS, SplitState, SplitVerdict
 from tests.conformance.reference.bundle_split import split_bundles
 from tests.support.models.split_models import (
     slow_decide,
-    slow_find,
-    slow_flow_or_qps,
     slow_load_boundaries,
 )
 from tests.support.values.clusters import broker_table, bundle_table, snapshot
@@ -76,14 +75,6 @@ def configs(draw: st.DrawFn) -> Splitting:
     )
 
 
-@given(topic_loads(), configs())
-def test_flow_or_qps_agrees_with_the_slow_model(topics: TopicLoads, config: Splitting) -> None:
-    columns = (topics.hashes, topics.msg_rate, topics.throughput)
-    rows = list(zip(*(column.tolist() for column in columns), strict=True))
-    found = flow_or_qps_boundaries(topics, config)
-    assert (None if found is None else list(found)) == slow_flow_or_qps(rows, config)
-
-
 @given(
     st.dictionaries(HASHES, st.one_of(st.integers(1, 3), st.integers(1, 1_000)), max_size=20),
     st.integers(2, 9),
@@ -93,6 +84,19 @@ def test_load_boundaries_agree_with_the_slow_model(weights: dict[int, int], part
     given_weights = np.array(list(weights.values()), dtype=np.float64)
     found = load_boundaries(hashes, given_weights, parts)
     assert list(found) == slow_load_boundaries(weights, parts)
+
+
+@given(st.lists(HASHES, min_size=2, max_size=60, unique=True), st.integers(2, 9))
+def test_topic_count_parts_differ_by_the_topics_at_a_boundary_only(
+    hashes: list[int], parts: int
+) -> None:
+    boundaries = topic_count_boundaries(hashes, parts)
+    assert boundaries is not None
+    ends = [-1, *boundaries, FULL_UPPER + 1]
+    sizes = [sum(low <= each < high for each in hashes) for low, high in pairwise(ends)]
+    assert sum(sizes) == len(hashes)
+    if len(boundaries) == parts - 1 and not set(boundaries) & set(hashes):
+        assert max(sizes) - min(sizes) <= 1
 
 
 @settings(max_examples=500)
@@ -231,12 +235,13 @@ def assert_covers(bundles: NamespaceBundles) -> None:
     assert not any(left.overlaps(right) for left, right in pairwise(ranges))
 
 
-@given(bundle_sets(), st.lists(HASHES_OF_BUNDLE_RANGES, max_size=20))
-def test_find_agrees_with_a_linear_scan(bundles: NamespaceBundles, hashes: list[int]) -> None:
-    near = [bound + step for bound in bundles.boundaries for step in (-1, 0, 1)]
-    every = [each for each in [*hashes, *near] if 0 <= each <= FULL_UPPER]
-    expected = [slow_find(bundles.ranges(), each) for each in every]
-    assert [bundles.find(each) for each in every] == expected
+@given(st.integers(1, 5_000))
+def test_even_division_covers_the_space_in_equal_parts(count: int) -> None:
+    bundles = NamespaceBundles("t/ns", even_boundaries(count))
+    assert_covers(bundles)
+    widths = {each.upper - each.lower for each in bundles.ranges()[:-1]}
+    assert len(bundles) == count
+    assert len(widths) <= 1
 
 
 @given(bundle_sets(), st.data())
@@ -267,6 +272,12 @@ def test_explicit_boundaries_survive_being_written(inner: set[int]) -> None:
     expected = sorted({0, FULL_UPPER, *inner})
     written = [f"0x{each:08X}" for each in expected] + [str(each) for each in inner]
     assert list(explicit_boundaries(written)) == expected
+
+
+@given(HASHES_OF_BUNDLE_RANGES)
+def test_boundary_is_read_back_in_every_base(value: int) -> None:
+    for text in (hex(value), f"#{value:X}", f"0{value:o}", str(value)):
+        assert decode_boundary(text) == value
 
 
 @given(ENTITIES, ENTITIES, HASHES_OF_BUNDLE_RANGES, HASHES_OF_BUNDLE_RANGES)
