@@ -3,11 +3,8 @@
 Each report is accepted, late, duplicate or rejected with a reason. The balancer judges liveness,
 because it has every partition's clock. Messages that are not keyed by a broker (commands, audit
 entries, topics of a bundle) pass through unjudged: this group may not know their sender. First of
-the two operators; its one effect a batch is a GroupUpdate. The smoothing is Pulsar 4.0.8's
-BrokerLoadData.update.
-
-Construction of a BrokerScorer from the configuration: parser and smoothing. Source: Pulsar 4.0.8
-BrokerLoadData.update, through `signals.usage`.
+the query's two stateful operators; its one effect a batch is a GroupUpdate. The smoothing is Pulsar
+4.0.8's BrokerLoadData.update, through `signals.usage`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
