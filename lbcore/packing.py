@@ -82,7 +82,7 @@ def _composed(hint: Any, origin: Any, arguments: tuple[Any, ...]) -> Plain:
         return _optional(plain_of(some[0]))
     if origin in _ITEMS and not {*arguments[1:]} - {..., arguments[0]}:
         return _items(_ITEMS[origin], plain_of(arguments[0]))
-    if origin is Mapping:
+    if origin in {Mapping, dict}:
         return _mapping(arguments[0], plain_of(arguments[1]))
     raise TypeError(f"a packed field must be of a type that JSON has, got {hint}")
 

@@ -38,29 +38,30 @@ class MetricsPort(Collector):
     def __init__(self, host: str, args: argparse.Namespace) -> None:
         self._host, self._args = host, args
         self._shown = CollectorRegistry()
-        self._stop: Callable[[], None] | None = None
+        self._server: Any = None
 
     def show(self, registry: CollectorRegistry) -> None:
         """Give these out from now on. Raises CommandError when the port can't be had."""
         self._shown = registry
-        if self._stop is None and self._args.metrics_port is not None:
-            self._stop = self._listen()
+        if self._server is None and self._args.metrics_port is not None:
+            self._listen()
 
     def stop(self) -> None:
         """Give out no more."""
-        if self._stop is not None:
-            self._stop()
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics shown now; called by the server."""
         yield from self._shown.collect()
 
-    def _listen(self) -> Callable[[], None]:
+    def _listen(self) -> None:
         registry = CollectorRegistry()
         registry.register(self)
         port = self._args.metrics_port
         try:
-            server, _ = start_http_server(port, addr=self._host, registry=registry)
+            self._server, _ = start_http_server(port, addr=self._host, registry=registry)
         except OSError as error:
             raise CommandError(
                 f"metrics can't be given out on {self._host} port {port}",
@@ -68,15 +69,10 @@ class MetricsPort(Collector):
                 next_step="choose another --metrics-port (0 takes any free one), or end what uses "
                 "it",
             ) from error
-        server.set_app(_with_ready(server.get_app()))
+        self._server.set_app(_with_ready(self._server.get_app()))
         if self._args.metrics_port_file is not None:
-            atomic_write(self._args.metrics_port_file, f"{server.server_port}\n", is_durable=False)
-
-        def stop() -> None:
-            server.shutdown()
-            server.server_close()
-
-        return stop
+            text = f"{self._server.server_port}\n"
+            atomic_write(self._args.metrics_port_file, text, is_durable=False)
 
 
 def _with_ready(metrics: Any) -> Callable[..., Iterable[bytes]]:

@@ -1,1 +1,1 @@
-"""The balancer of one cluster: begin with `phases`, what it does with each batch."""
+"""The balancer of one cluster: begin with `PHASES` in `balancer`."""

@@ -1,13 +1,11 @@
 """ClusterBalancer: the one place where a cluster's ownership changes.
 
-Decides what `phases` lists, in that order a batch: commands, acks, reports, who is dead or stuck,
-who gets what is free, and, when a cycle is due, what to shed and split. Comes after the scorers;
-its effects are rows for the tables and records for the brokers. The protocol is Pulsar 4.0.8's
+Start reading here. `PHASES` below lists what is done with a batch, in order: commands, acks,
+reports, dead and stuck brokers, bundles without an owner, and, when a cycle is due, shedding and
+splits. Each phase has a file of its own. An item that raises is left out of the batch, and a
+`BatchPhase` that raises is skipped as a whole; see `fault_isolation`. The input comes from the
+scorers; effects are rows for the tables and records for the brokers. The protocol is Pulsar 4.0.8's
 extensible load manager with one writer.
-
-Phases of a batch, in order of execution; newcomers start reading here. Decides the order, and the
-handling of an item that is set aside; each phase has a file of its own. An item that raises is left
-out of the batch; a `BatchPhase` that raises is skipped as a whole; see `fault_isolation`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -384,8 +382,8 @@ INNER_PHASES = (
 """Names under which faults are counted besides: parts of phases, and what the scorer does."""
 
 
-OLDEST_SCHEMA = 5
-STATE_SCHEMA = 5
+OLDEST_SCHEMA = 6
+STATE_SCHEMA = 6
 """Rises with the layout. States from OLDEST_SCHEMA on are read; others are refused, and rebuilt."""
 
 
@@ -422,6 +420,7 @@ class ClusterBalancer:
         self, before: BalancerState, events: Sequence[GroupUpdate], now_ms: int
     ) -> BatchContext:
         work = BatchContext.on(before, self._config, self._config_version, now_ms)
+        # provisional: the phase `watch_clocks` sets the batch's time
         work.now_ms = before.times.decided_ms + 1 if before.times.decided_ms else now_ms
         count_updates(work, events)
         return work

@@ -8,7 +8,6 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -29,7 +28,6 @@ from lbcore.packing import applied, from_plain, plain_of
 from lbcore.plan.decision import PlanState
 from lbcore.plan.groups import members_by_group
 from lbcore.plan.registry import shedding_strategy
-from lbcore.plan.shed.transfer_types import TransferState
 from lbcore.plan.snapshot import Ints
 from lbcore.signals.shown_load import floor_adjusted_imbalance, imbalance, usage_of, usages_of
 from lbcore.signals.usage import max_usage_reported
@@ -69,13 +67,9 @@ def write_memory(work: BatchContext, before: PlanState) -> None:
     if work.plan is before:
         return
     for part, names in _MEMORY_PARTS.items():
-        if any(
-            _without_counters(work.plan, name) != _without_counters(before, name) for name in names
-        ):
-            plain = {name: plain_of(_HINTS[name]).to for name in names}
+        if any(getattr(work.plan, name) != getattr(before, name) for name in names):
             memory = {
-                name: applied(way, _without_counters(work.plan, name))
-                for name, way in plain.items()
+                name: applied(plain_of(_HINTS[name]).to, getattr(work.plan, name)) for name in names
             }
             row = {"part": part, "strategy": work.plan.strategy, "memory": to_json(memory)}
             work.add_row(PLANNING_MEMORY.name, row)
@@ -91,12 +85,6 @@ def remembered_plan(rows: Iterable[Mapping[str, Any]]) -> PlanState:
         plain = json.loads(row["memory"])
         found |= {name: plain[name] for name in _MEMORY_PARTS[row["part"]]}
     return from_plain(PlanState, found)
-
-
-def _without_counters(plan: PlanState, name: str) -> Any:
-    """A field, without what only counts cycles: it would be written in each of them."""
-    value = getattr(plan, name)
-    return replace(value, counter={}) if isinstance(value, TransferState) else value
 
 
 _WHOLE_MAX = 100_000

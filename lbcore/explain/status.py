@@ -95,17 +95,17 @@ class ClusterPhase(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusRows:
-    """One cluster's rows, each table's as its name says.
+    """One cluster's rows. A field of a table's name has that table's rows.
 
-    load: of load_history, blocked: decisions about hot brokers that give nothing and bundles that
-    nobody may take, with their inputs, and rejected: of the last RECENT_MS;
-    decisions: of the last HISTORY_MS; mirror_commands: with which a bridge told of another
-    authority, as recent. writer_ms: time of the job's last commit, None = there was none.
-    at_rest: broker → how many bundles it owns beside those in `bundles`, which nothing is to be
-    said of one by one.
-    certificates: whose → until when it is good, ms since 1970, of those that no bridge tells of.
-    silence: of decisions those of the kinds `silence` and `failover`, whole, as recent. around:
-    what is known of the job beside the tables.
+    writer_ms: time of the job's last commit, None = there was none.
+    at_rest: broker → how many bundles it owns beside those in `bundles`.
+    decisions: of the last HISTORY_MS, without inputs. All others are of the last RECENT_MS:
+    load: of `load_history`. rejected: of `rejected_reports`.
+    blocked: decisions about hot brokers and bundles that nobody may take, with inputs.
+    silence: decisions of the kinds `silence` and `failover`, with inputs.
+    mirror_commands: `observe_ownership` commands, by which a bridge reports.
+    certificates: whose → end, ms since 1970, without those that a bridge reports.
+    around: facts about the job that are in no table.
     """
 
     writer_ms: int | None
@@ -620,10 +620,10 @@ class Overview:
 
 
 def last_decisions(rows: ExplainRows) -> tuple[ExplainedDecision, ...]:
-    """Return the newest decisions, newest first.
+    """Return the newest decisions, newest first. O(decisions).
 
-    A cycle that did nothing only where it is the newest. Of those that a broker's end or an
-    operator's wish makes by the hundred the newest stands for all. O(decisions).
+    Skips are left out, except the newest decision. Rows of one drain, failover or repair are
+    grouped: the newest stands for all.
     """
     ordered = sorted(rows.decisions, key=lambda row: (-int(row["at_ms"]), by_decision(row)[1:]))
     found: dict[object, list[Row]] = {}

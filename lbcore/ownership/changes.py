@@ -1,12 +1,10 @@
-"""Values of ownership changes, and the creation of checked new records.
+"""New ownership records, checked, and the differences between two moments.
 
-Decides no change by itself: `protocol`, `acknowledge` and `repair` do. Every new record of the
-balancer is made by `next_record`, by the table in `states`, and passes the conflict resolver in
-`transition`.
+`protocol`, `acknowledge` and `repair` decide which record is made; `next_record` makes it by the
+table in `states`, and `transition` passes it through the conflict resolver.
 
-Differences between two moments: bundles added, removed, or changed. A change is another owner or
-another state. Decides what counts: the state, and the brokers that take part in it (of an owned
-bundle only its owner). A new version alone is no change.
+An `OwnershipChange` compares two moments: a bundle is there only then or now, or has another state
+or other brokers (of an owned bundle only its owner counts). A new version alone is none.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from lbcore.model.times import HOUR_MS
 from lbcore.plan.pending import PendingMove, UnreportedLoad
 from lbcore.plan.place.request import PlacementState
-from lbcore.plan.shed.common import ShedState, TriggerStatus
-from lbcore.plan.shed.transfer_types import TransferState
+from lbcore.plan.shed.common import ShedState, TransferState, TriggerStatus
 from lbcore.plan.snapshot import Floats, Ints
 from lbcore.plan.split.decision import EMPTY_STATE, SplitDecision, SplitState
 

@@ -1,11 +1,9 @@
-"""The plan of a cycle: read this first. The phases, in order, and nothing else.
+"""The plan of a cycle: which bundles move, split, find an owner. Read this first.
 
-Decides which bundles move, split and find an owner now. Called by `balancer` once a decision cycle,
-and between cycles for bundles that can't wait; by the simulator and by a dry run; pure.
-Modelled on Dicer's AlgorithmExecutor; the rules inside the phases are Pulsar 4.0.8's.
-
-The two ends of a plan: the first draft of the phases, and the final answer. It words what the
-phases decided and remembers the moves.
+Makes the first draft, passes it through the phases in order, and words what they decided. Called
+by `balancer` once a decision cycle, and between cycles for bundles that can't wait; by the
+simulator and by a dry run; pure. Modelled on Dicer's AlgorithmExecutor; the rules inside the phases
+are Pulsar 4.0.8's.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,8 +36,7 @@ from lbcore.plan.phases.limit import limit
 from lbcore.plan.phases.shed import shed
 from lbcore.plan.phases.split import split
 from lbcore.plan.registry import placement_name, shedding_name, shedding_strategy
-from lbcore.plan.shed.common import ShedState
-from lbcore.plan.shed.transfer_types import TransferState
+from lbcore.plan.shed.common import ShedState, TransferState
 from lbcore.plan.snapshot import (
     RATE_IN,
     RATE_OUT,

@@ -39,23 +39,20 @@ from lbcore.plan.decision import PlanState, Scope
 from lbcore.plan.place.least_load import LeastLoadRule
 from lbcore.plan.place.request import PlacementState, PlaceRequest, PlaceSettings
 from lbcore.plan.place.rules import AvgRule, Draw, MessageRateRule, RoundRobinRule, Rule, UsageRule
-from lbcore.plan.shed.avg import check_avg, shed_avg
-from lbcore.plan.shed.ballast import observe_ballast, shed_ballast
+from lbcore.plan.shed.avg import avg_trigger, check_avg, shed_avg
+from lbcore.plan.shed.ballast import ballast_trigger, observe_ballast, shed_ballast
 from lbcore.plan.shed.ballast_problem import divisible, learn_costs
-from lbcore.plan.shed.common import (
-    Shed,
-    avg_trigger,
-    ballast_trigger,
-    threshold_trigger,
-    transfer_trigger,
-    uniform_trigger,
-    usage_trigger,
-)
+from lbcore.plan.shed.common import Shed
 from lbcore.plan.shed.custom import custom_shedding
-from lbcore.plan.shed.overload import check_overload, shed_overload
-from lbcore.plan.shed.threshold import check_threshold, shed_threshold, without_averages
-from lbcore.plan.shed.transfer import run_transfer
-from lbcore.plan.shed.uniform import check_uniform, shed_uniform
+from lbcore.plan.shed.overload import check_overload, overload_trigger, shed_overload
+from lbcore.plan.shed.threshold import (
+    check_threshold,
+    shed_threshold,
+    threshold_trigger,
+    without_averages,
+)
+from lbcore.plan.shed.transfer import run_transfer, transfer_trigger
+from lbcore.plan.shed.uniform import check_uniform, shed_uniform, uniform_trigger
 from lbcore.plan.strategy import (
     SCORE_WEIGHTS,
     WEIGHTS,
@@ -286,12 +283,7 @@ OVERLOAD_SHEDDER = Shedding(
     seen_in="[all at 90](golden/pathologies/all_at_90_overload.txt)",
     grouping=Grouping.IF_SET,
     run=modular(lambda view, state, config: shed_overload(view, state, config.shedding)),
-    trigger=lambda cycle, shed: usage_trigger(
-        cycle.view,
-        shed,
-        cycle.config.shedding,
-        cycle.config.shedding.overloaded_threshold_percent,
-    ),
+    trigger=lambda cycle, shed: overload_trigger(cycle.view, shed, cycle.config.shedding),
     hits_needed=multi_hits,
 )
 

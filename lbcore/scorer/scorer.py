@@ -3,11 +3,8 @@
 Each report is accepted, late, duplicate or rejected with a reason. The balancer judges liveness,
 because it has every partition's clock. Messages that are not keyed by a broker (commands, audit
 entries, topics of a bundle) pass through unjudged: this group may not know their sender. First of
-the two operators; its one effect a batch is a GroupUpdate. The smoothing is Pulsar 4.0.8's
-BrokerLoadData.update.
-
-Construction of a BrokerScorer from the configuration: parser and smoothing. Source: Pulsar 4.0.8
-BrokerLoadData.update, through `signals.usage`.
+the query's two stateful operators; its one effect a batch is a GroupUpdate. The smoothing is Pulsar
+4.0.8's BrokerLoadData.update, through `signals.usage`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +32,6 @@ from lbcore.scorer.tracks import (
     TRACK_KEPT_MS,
     BrokerTrack,
     IncarnationStatus,
-    MutableTrack,
     PendingParts,
     RawMessage,
     ScorerBatch,
@@ -213,7 +209,7 @@ class BrokerScorer:
         for refused in message.refused:
             self._reject(batch, event, refused)
 
-    def _keep_start(self, batch: ScorerBatch, broker: str, track: MutableTrack) -> None:
+    def _keep_start(self, batch: ScorerBatch, broker: str, track: BrokerTrack) -> None:
         """Keep the track; reject waiting parts of an earlier start."""
         before = batch.tracks.get(broker)
         if before is not None and before is not track and before.pending:
@@ -226,7 +222,7 @@ class BrokerScorer:
         at_ms: the earlier of Kafka's clock and ours, so that neither alone forgets.
         """
         heard_ms = at_ms - TRACK_KEPT_MS
-        tracks: Mapping[str, MutableTrack | BrokerTrack] = {**batch.before, **batch.tracks}
+        tracks: Mapping[str, BrokerTrack] = {**batch.before, **batch.tracks}
         batch.silent = {name for name, track in tracks.items() if track.heard_ms < heard_ms}
         for name in sorted(batch.silent):
             pending = tracks[name].pending
@@ -268,7 +264,7 @@ class BrokerScorer:
         return broker
 
     def _take_part(
-        self, batch: ScorerBatch, track: MutableTrack, event: RawMessage, message: BundleLoad
+        self, batch: ScorerBatch, track: BrokerTrack, event: RawMessage, message: BundleLoad
     ) -> None:
         seq = message.envelope.seq
         done = track.seqs.get(Topic.BUNDLE_LOAD.value, -1)
@@ -402,7 +398,7 @@ def _topic_of(message: Heartbeat | BrokerLoad | Acks) -> str:
     return Topic.ACKS.value if isinstance(message, Acks) else Topic.BROKER_LOAD.value
 
 
-def _judge_seq(track: MutableTrack, message: Heartbeat | BrokerLoad | Acks) -> str:
+def _judge_seq(track: BrokerTrack, message: Heartbeat | BrokerLoad | Acks) -> str:
     last = track.seqs.get(_topic_of(message), -1)
     if message.envelope.seq > last:
         return "accepted"

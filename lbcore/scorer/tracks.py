@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from lbcore import packing
 from lbcore.machine import UnknownStateSchemaError
-from lbcore.packing import applied, plain_of
+from lbcore.packing import LEFT_OUT, applied, plain_of
 from lbcore.scorer.group_update import BrokerReport, BundleReport, Placed, RejectedMessage
 from lbcore.wire.messages import BrokerLoad, Envelope, Position
 
@@ -77,19 +77,22 @@ class PendingParts:
         return sum(len(event.value or b"") for event in self.parts.values())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class BrokerTrack:
     """State of one broker: its start, topic positions and smoothed load.
 
-    heard_ms: Kafka's time of the start's last message of broker-load.
+    A batch changes its own copy in place: one for each message would be expensive. heard_ms:
+    Kafka's time of the start's last message of broker-load. loads: reports of this start in this
+    batch, with their messages; not smoothed in yet.
     """
 
     incarnation: str
     heard_ms: int = 0
     superseded: tuple[str, ...] = ()
-    seqs: Mapping[str, int] = field(default_factory=dict)
+    seqs: dict[str, int] = field(default_factory=dict)
     smoothed: Smoothed | None = None
     pending: PendingParts | None = None
+    loads: Annotated[list[tuple[BrokerLoad, RawMessage]], LEFT_OUT] = field(default_factory=list)
 
     @property
     def pending_bytes(self) -> int:
@@ -100,61 +103,13 @@ class BrokerTrack:
 ScorerState: TypeAlias = Mapping[str, BrokerTrack]
 
 
-@dataclass(slots=True, kw_only=True)
-class MutableTrack:
-    """BrokerTrack that changes in place within a batch.
-
-    A copy for each message would be expensive. loads: reports of this start in this batch, with
-    their messages; not smoothed in yet.
-    """
-
-    incarnation: str
-    heard_ms: int = 0
-    superseded: tuple[str, ...] = ()
-    seqs: dict[str, int] = field(default_factory=dict)
-    smoothed: Smoothed | None = None
-    pending: PendingParts | None = None
-    loads: list[tuple[BrokerLoad, RawMessage]] = field(default_factory=list)
-
-    @property
-    def pending_bytes(self) -> int:
-        """Size of the parts that wait for other parts, bytes."""
-        return self.pending.bytes if self.pending else 0
-
-    @classmethod
-    def of(cls, track: BrokerTrack) -> "MutableTrack":
-        """The track, opened; it stays as it is."""
-        return cls(
-            incarnation=track.incarnation,
-            heard_ms=track.heard_ms,
-            superseded=track.superseded,
-            seqs=dict(track.seqs),
-            smoothed=track.smoothed,
-            pending=track.pending,
-        )
-
-    def close(self) -> BrokerTrack:
-        """Return the track to keep.
-
-        `loads` must have been smoothed in.
-        """
-        return BrokerTrack(
-            incarnation=self.incarnation,
-            heard_ms=self.heard_ms,
-            superseded=self.superseded,
-            seqs=self.seqs,
-            smoothed=self.smoothed,
-            pending=self.pending,
-        )
-
-
-def track_after(track: MutableTrack | None, envelope: Envelope, at_ms: int) -> MutableTrack | None:
+def track_after(track: BrokerTrack | None, envelope: Envelope, at_ms: int) -> BrokerTrack | None:
     """Return the track after a message of broker-load; None when it is late.
 
     The same one, moved on, while the start goes on; a new one where another start counts now.
     """
     if track is None:
-        return MutableTrack(incarnation=envelope.incarnation, heard_ms=at_ms)
+        return BrokerTrack(incarnation=envelope.incarnation, heard_ms=at_ms)
     if envelope.incarnation == track.incarnation:
         track.heard_ms = at_ms
         return track
@@ -164,10 +119,10 @@ def track_after(track: MutableTrack | None, envelope: Envelope, at_ms: int) -> M
         return None
     others = [one for one in track.superseded if one != envelope.incarnation]
     superseded = (*others, track.incarnation)[-_SUPERSEDED_KEPT:]
-    return MutableTrack(incarnation=envelope.incarnation, heard_ms=at_ms, superseded=superseded)
+    return BrokerTrack(incarnation=envelope.incarnation, heard_ms=at_ms, superseded=superseded)
 
 
-def incarnation_status(track: MutableTrack | None, envelope: Envelope) -> IncarnationStatus:
+def incarnation_status(track: BrokerTrack | None, envelope: Envelope) -> IncarnationStatus:
     """Return the relation of a message of any other topic to the broker's track."""
     if track is None:
         return IncarnationStatus.UNKNOWN
@@ -218,10 +173,10 @@ class ScorerBatch:
     """
 
     before: ScorerState
-    tracks: dict[str, MutableTrack] = field(default_factory=dict)
+    tracks: dict[str, BrokerTrack] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     arrivals: list[tuple[int, int, int, str]] = field(default_factory=list)
-    loads: dict[str, MutableTrack] = field(default_factory=dict)
+    loads: dict[str, BrokerTrack] = field(default_factory=dict)
     bundles: dict[str, BundleReport] = field(default_factory=dict)
     placed: list[Placed] = field(default_factory=list)
     rejected: list[RejectedMessage] = field(default_factory=list)
@@ -253,16 +208,16 @@ class ScorerBatch:
         self.rejected.append(message)
 
     def close(self) -> ScorerState:
-        """Return the state after the batch."""
-        closed = {name: track.close() for name, track in self.tracks.items()}
-        tracks = {**self.before, **closed}
+        """Return the state after the batch, whose loads have been smoothed in."""
+        tracks = {**self.before, **{n: replace(one, loads=[]) for n, one in self.tracks.items()}}
         if not self.silent:
             return tracks
         return {name: track for name, track in tracks.items() if name not in self.silent}
 
-    def track(self, broker: str) -> MutableTrack | None:
-        """The broker's track, opened on first touch; None when it has none."""
+    def track(self, broker: str) -> BrokerTrack | None:
+        """The batch's copy of the broker's track; None when it has none."""
         found = self.tracks.get(broker)
         if found is None and broker in self.before:
-            found = self.tracks[broker] = MutableTrack.of(self.before[broker])
+            before = self.before[broker]
+            found = self.tracks[broker] = replace(before, seqs=dict(before.seqs))
         return found

@@ -1,5 +1,6 @@
 """Cases of Pulsar's TransferShedder, answered by `lbcore.plan.shed.transfer`."""
 
+from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -8,12 +9,13 @@ import numpy as np
 
 from lbcore.config.shedding import TransferConfig
 from lbcore.config.signals import SignalsConfig
-from lbcore.plan.shed.transfer import find_transfers
-from lbcore.plan.shed.transfer_types import (
+from lbcore.plan.shed.common import TransferState
+from lbcore.plan.shed.transfer import (
+    Reason,
     TopBundle,
     TransferOutcome,
-    TransferState,
     TransferView,
+    find_transfers,
 )
 from tests.conformance.extensible import NOW_MS, LoadStore
 from tests.conformance.reference.pulsar_section import section_from_pulsar
@@ -31,6 +33,7 @@ class Cluster:
 
     case: Case
     store: LoadStore
+    config: TransferConfig
     reports: dict[str, tuple[TopBundle, ...]] = field(default_factory=dict)
     registered: frozenset[str] | None = frozenset()
     owners: Mapping[str, str] | None = None
@@ -65,12 +68,27 @@ class Cluster:
             throughput_ema=np.array([record.throughput_ema for record in records]),
             updated_at_ms=np.array([record.updated_at_ms for record in records], dtype=np.int64),
             registered=None if is_failing else self.registered,
-            lookup=self,
+            report=self.report,
+            admits=self.admits,
         )
 
-    def top_bundles(self, broker: str) -> Sequence[TopBundle] | None:
-        """The broker's report."""
-        return self.reports.get(broker)
+    def report(self, broker: str) -> Sequence[TopBundle] | None:
+        """The broker's report, with what the channel and earlier calls say of each bundle."""
+        reported = self.reports.get(broker)
+        return reported and [
+            replace(
+                top,
+                is_own=self.is_owner(top.bundle, broker),
+                is_held=top.bundle in self.recently_unloaded or self.is_excluded(top.bundle),
+            )
+            for top in reported
+        ]
+
+    def admits(self, bundle: str, broker: str) -> bool:
+        """Whether policies and filters let the broker have the bundle."""
+        if self.has_policy(bundle) and not self.config.shed_bundles_with_policies:
+            return False
+        return broker in (self.candidates(bundle) or ())
 
     def is_owner(self, bundle: str, broker: str) -> bool:
         """What the channel says; without owners nobody asks it."""
@@ -82,10 +100,6 @@ class Cluster:
         """4.0.8 has no such key; later versions do."""
         excluded = self.case.get("config", {}).get("loadBalancerSheddingExcludedNamespaces", ())
         return bundle.rpartition("/")[0] in excluded
-
-    def is_recently_unloaded(self, bundle: str) -> bool:
-        """Whether the case says so, or an earlier call did it."""
-        return bundle in self.recently_unloaded
 
     def has_policy(self, bundle: str) -> bool:
         """Whether its namespace, or every one, is listed."""
@@ -121,8 +135,8 @@ def transfer(case: Case) -> dict[str, Any]:
     keys = case.get("config", {})
     config = section_from_pulsar(TransferConfig, keys)
     signals = section_from_pulsar(SignalsConfig, keys)
-    cluster = Cluster(case=case, store=LoadStore(signals=signals))
-    state = TransferState()
+    cluster = Cluster(case=case, store=LoadStore(signals=signals), config=config)
+    state, counter = TransferState(), Counter[str]()
     answers = []
     for call, is_repetition in calls_of(case):
         if not is_repetition:
@@ -131,7 +145,10 @@ def transfer(case: Case) -> dict[str, Any]:
         outcome, state = find_transfers(cluster.view(call), state, config, NOW_MS)
         if call.get("applyUnload"):
             cluster.recently_unloaded |= {decision.bundle for decision in outcome.decisions}
-        answers.append(_answer(outcome, state))
+        if outcome.reason is not None:
+            label = "Failure" if outcome.reason is Reason.UNKNOWN else "Skip"
+            counter[f"{label}/{outcome.reason.value}"] += 1
+        answers.append({**_answer(outcome, state), "counter": dict(counter)})
     return {"calls": answers}
 
 
@@ -149,14 +166,13 @@ def _answer(outcome: TransferOutcome, state: TransferState) -> dict[str, Any]:
             "source": decision.source,
             "bundle": decision.bundle,
             "destination": decision.destination or None,
-            "label": outcome.label.value,
+            "label": "Success",
             "reason": decision.reason.value,
         }
         for decision in outcome.decisions
     ]
     return {
         "decisions": sorted(decisions, key=lambda made: (made["source"], made["bundle"])),
-        "counter": dict(state.counter),
         "loadAvg": state.load_avg,
         "loadStd": state.load_std,
         "finalStd": outcome.final_std,

@@ -1,12 +1,67 @@
 """Tables with one namespace, and a follower that has loaded them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.following.delta_follower import DeltaFollower
+from jobs.adapters.spark.batch_sink import BatchSink, CommitIdentity
+from lbcore.balancer.state.effects import REPORT, Effect
+from lbcore.config.load import parse_assignments
+from lbcore.config.tree import Config
+from lbcore.sim.engine.engine import Engine, Run
+from lbcore.sim.engine.events import schedule_events
+from lbcore.sim.scenario.parse import parse_scenario
 from tests.support.tables.lookup_tables import BROKER_NAMES, CLUSTER, NAMESPACE, TablesWriter, owned
-from tests.support.tables.recorded_run import recorded_run
+from tests.support.tables.small_batches import EffectsFrame
+
+SCENARIO = """
+brokers 4
+broker b4 absent
+namespace t/n bundles=24 topics=2
+own t/n 0-15 b1
+own t/n 16-23 b2-b3
+load t/n even 4pt each
+load t/n even 1pt each bundles=0-3 from 4m
+set shedding.is_shedding=false
+at 3m start b4
+run 9m
+"""
+KEPT = ("load_history", "brokers", "ownership_events", REPORT)
+
+
+class Nobody:
+    """A publisher that sends nothing."""
+
+    def publish(self, messages: object) -> None:
+        """Keep quiet."""
+
+
+def recorded_run(tables: Path) -> Run:
+    """A run in virtual time whose history the sink writes: batches with load_history, whole."""
+    scenario = parse_scenario(SCENARIO)
+    engine = Engine(scenario, parse_assignments(Config(), scenario.settings))
+    schedule_events(engine)
+    writer = TableWriter(tables)
+    writer.claim()
+    sink = BatchSink(
+        writer=writer,
+        publisher=Nobody(),
+        identity=CommitIdentity(query_id="", code_version="c", config_version="f"),
+        heartbeat_ms=1 << 40,
+        log=lambda _: None,
+    )
+    sink.use_query("q")
+
+    def write(effects: Sequence[Effect]) -> None:
+        if any(effect.kind == "load_history" for effect in effects):
+            kept = [effect for effect in effects if effect.kind in KEPT]
+            sink(EffectsFrame(kept, "local"), engine.job.batches)
+
+    engine.when_committed = write
+    return engine.run()
 
 
 @pytest.fixture

@@ -95,10 +95,3 @@ def test_view_has_no_barrier(
         assert browser.value(_FITS), (scheme, width)
         assert browser.value(_UNREADABLE) == [], width
     assert browser.complaints == []
-
-
-def test_barrier_is_told_with_its_element(browser: Browser) -> None:
-    browser.open("data:text/html,<html lang=en><title>t</title><main><img src=x id=nameless>")
-    found = barriers(browser)
-    assert [one.split(": ")[:2] for one in found] == [["image-alt", "#nameless"]]
-    browser.complaints.clear()

@@ -22,7 +22,6 @@ from tests.support.tables.lookup_tables import (
     fresh,
     move,
     owned,
-    poll_until_reloaded,
     served,
 )
 
@@ -109,60 +108,6 @@ def test_load_reads_only_the_events_that_the_current_records_may_lack(
         record.__dict__["fields"] for record in caplog.records if record.msg == "tables_loaded"
     ]
     assert [fields["events_added"] for fields in loads] == [1]
-
-
-def test_follower_under_compaction_and_vacuum_goes_on_without_a_reload(
-    tmp_path: Path, follower: DeltaFollower, writer: TablesWriter
-) -> None:
-    for version in range(2, 8):
-        writer.batch([move(BUNDLES[0], version, "b2")])
-    follower.poll()
-    before = content(follower)
-    table = DeltaTable(str(table_path(tmp_path, EVENTS)))
-    table.optimize.compact()
-    table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
-    follower.poll()
-    assert content(follower) == before == content(fresh(tmp_path))
-    writer.tables[EVENTS].update_incremental()
-    writer.batch([move(BUNDLES[0], 8, "b3")])
-    follower.poll()
-    assert (BUNDLES[0], 8, "b3") in content(follower)
-    assert follower.counts.reloads == {ReloadReason.START: 1}
-
-
-def test_follower_whose_next_commit_was_cleaned_away_loads_whole(
-    tmp_path: Path, follower: DeltaFollower, writer: TablesWriter
-) -> None:
-    for version in range(2, 6):
-        writer.batch([move(BUNDLES[0], version, f"b{version}")])
-    table = DeltaTable(str(table_path(tmp_path, EVENTS)))
-    table.create_checkpoint()
-    for path in sorted(Path(str(table_path(tmp_path, EVENTS) / "_delta_log")).glob("*.json"))[:-1]:
-        path.unlink()
-    poll_until_reloaded(follower, ReloadReason.LOG_FILE_MISSING)
-    assert (BUNDLES[0], 5, "b5") in content(follower)
-
-
-def test_follower_at_the_checkpoint_whose_own_commit_was_cleaned_away_stays(
-    tmp_path: Path, follower: DeltaFollower
-) -> None:
-    DeltaTable(str(table_path(tmp_path, EVENTS))).create_checkpoint()
-    for path in (table_path(tmp_path, EVENTS) / "_delta_log").glob("*.json"):
-        path.unlink()
-    for _ in range(3):
-        follower.poll()
-    assert follower.counts.reloads == {ReloadReason.START: 1}
-    assert content(fresh(tmp_path)) == content(follower)
-
-
-def test_follower_after_a_change_of_the_tables_properties_loads_whole(
-    follower: DeltaFollower, writer: TablesWriter
-) -> None:
-    writer.tables[EVENTS].alter.add_constraint({"batch_is_known": "batch_id >= 0"})
-    writer.batch([move(BUNDLES[0], 2, "b9")])
-    follower.poll()
-    assert follower.counts.reloads[ReloadReason.REWRITTEN] == 1
-    assert (BUNDLES[0], 2, "b9") in content(follower)
 
 
 def test_follower_takes_over_brokers_and_namespaces(

@@ -31,12 +31,18 @@ def few_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     assert commands.REMEMBERED_COMMANDS > 12
 
 
-def aged(root: Path, kind: str = "archive") -> AgedHistory:
+@pytest.fixture(scope="module")
+def month(tmp_path_factory: pytest.TempPathFactory) -> AgedHistory:
     """A batch a day for thirty days; two bundles went twelve days ago."""
-    history = AgedHistory(root, days=DAYS, kind=kind)
+    made = AgedHistory(tmp_path_factory.mktemp("month"), days=DAYS)
     for age in AGES:
-        history.batch(day(age, now_ms=NOW_MS), gone=age <= 12)
-    return history
+        made.batch(day(age, now_ms=NOW_MS), gone=age <= 12)
+    return made
+
+
+@pytest.fixture
+def history(month: AgedHistory, tmp_path: Path) -> AgedHistory:
+    return month.copied_to(tmp_path)
 
 
 def copy(root: Path, name: str, condition: str) -> None:
@@ -69,8 +75,9 @@ def live(root: Path, name: str) -> int:
     return DeltaTable(str(table_path(root, name))).count()
 
 
-def test_rows_go_once_the_archive_has_them_and_are_read_as_before(tmp_path: Path) -> None:
-    history = aged(tmp_path)
+def test_rows_go_once_the_archive_has_them_and_are_read_as_before(
+    tmp_path: Path, history: AgedHistory
+) -> None:
     follower = DeltaFollower(tmp_path, CLUSTER)
     judge = EventsHistory(tmp_path / OWNERSHIP_EVENTS.name)
     judge.poll()
@@ -97,8 +104,7 @@ def test_rows_go_once_the_archive_has_them_and_are_read_as_before(tmp_path: Path
 
 
 @pytest.mark.long
-def test_second_time_no_follower_loads_again(tmp_path: Path) -> None:
-    history = aged(tmp_path)
+def test_second_time_no_follower_loads_again(tmp_path: Path, history: AgedHistory) -> None:
     first_ms, until_ms = day(25, now_ms=NOW_MS), NOW_MS - DAYS * DAY_MS
     for name in ARCHIVES:
         copy(tmp_path, name, f"at_ms < {first_ms} AND {ended(name)}")
@@ -116,8 +122,9 @@ def test_second_time_no_follower_loads_again(tmp_path: Path) -> None:
     check_past(history)
 
 
-def test_row_that_the_archive_lacks_stays_with_all_of_its_bundle(tmp_path: Path) -> None:
-    history = aged(tmp_path)
+def test_row_that_the_archive_lacks_stays_with_all_of_its_bundle(
+    tmp_path: Path, history: AgedHistory
+) -> None:
     lacks = {
         OWNERSHIP_EVENTS.name: "bundle LIKE '%gone%' AND version_id = 3 OR version_id = 2",
         COMMANDS.name: "command_id = 'c3'",
@@ -133,8 +140,7 @@ def test_row_that_the_archive_lacks_stays_with_all_of_its_bundle(tmp_path: Path)
 
 
 @pytest.mark.long
-def test_clock_that_was_ahead_or_behind_loses_nothing(tmp_path: Path) -> None:
-    history = aged(tmp_path)
+def test_clock_that_was_ahead_or_behind_loses_nothing(tmp_path: Path, history: AgedHistory) -> None:
     for name in ARCHIVES:
         copy_due(tmp_path, name)
     history.batch(day(28, now_ms=NOW_MS), gone=True)  # dated before what was copied
@@ -143,8 +149,9 @@ def test_clock_that_was_ahead_or_behind_loses_nothing(tmp_path: Path) -> None:
     check_past(history)
 
 
-def test_command_that_was_carried_out_again_has_one_row(tmp_path: Path) -> None:
-    history = aged(tmp_path)
+def test_command_that_was_carried_out_again_has_one_row(
+    tmp_path: Path, history: AgedHistory
+) -> None:
     for name in ARCHIVES:
         copy_due(tmp_path, name)
     history.look_after(NOW_MS)
@@ -167,9 +174,9 @@ def test_open_and_remembered_commands_stay(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("kind", "is_less"), [(DROPPED, True), (KEPT, False)])
 def test_without_an_archive_history_goes_only_where_that_is_set(
-    tmp_path: Path, kind: str, *, is_less: bool
+    month: AgedHistory, tmp_path: Path, kind: str, *, is_less: bool
 ) -> None:
-    history = aged(tmp_path, kind)
+    history = month.copied_to(tmp_path, kind)
     before = live(tmp_path, OWNERSHIP_EVENTS.name)
     history.look_after(NOW_MS)
     assert (live(tmp_path, OWNERSHIP_EVENTS.name) < before) == is_less
@@ -181,8 +188,8 @@ def test_without_an_archive_history_goes_only_where_that_is_set(
 
 
 @pytest.mark.long
-def test_much_history_goes_in_turns(tmp_path: Path) -> None:
-    history = aged(tmp_path, DROPPED)
+def test_much_history_goes_in_turns(month: AgedHistory, tmp_path: Path) -> None:
+    history = month.copied_to(tmp_path, DROPPED)
     history.upkeep.history = HistoryUpkeep(kind=DROPPED, days=DAYS, rows_max=8)
     turns = [history.look_after(NOW_MS) for _ in range(30)]
     assert turns[-1] == 0

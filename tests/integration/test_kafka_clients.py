@@ -1,12 +1,16 @@
-"""The thin Kafka clients against the real Kafka: nothing lost silently, only committed read."""
+"""The embedded Kafka outlives stops and crashes; the thin clients lose nothing silently."""
 
+import os
+import signal
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
 
 import pytest
-from kafka import KafkaAdminClient, KafkaProducer
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka.admin import NewTopic
 from kafka.errors import KafkaError
 
 from jobs.adapters.delta.table_writer import FencedError
@@ -19,17 +23,23 @@ from jobs.adapters.kafka.clients import (
     Sender,
     Tail,
 )
-from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
+from jobs.adapters.kafka.connection import KafkaWatch, kafka_trouble
+from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions, read_properties
 from jobs.adapters.kafka.ownership_publisher import OwnershipPublisher
 from jobs.console import CommandError
 from lbcore.wire.messages import Topic
+from tests.integration.stack import wait_for
 from tests.support.processes.frozen import freeze
 from tests.support.processes.kafka_cluster import make_topics, running_kafka
+
+_TOPIC = "kept"
 
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
     with running_kafka(tmp_path_factory.mktemp("kafka")) as broker:
+        with KafkaAdminClient(bootstrap_servers=broker.bootstrap) as admin:
+            admin.create_topics([NewTopic(_TOPIC, 2, 1)])
         yield broker
 
 
@@ -78,51 +88,53 @@ def test_sender_of_what_kafka_refuses_says_so(address: KafkaAddress) -> None:
     assert (len(said), sender.not_delivered) == (1, 1)
 
 
-def test_sender_with_kafka_away_gives_up_at_the_deadline(tmp_path: Path) -> None:
-    with running_kafka(tmp_path) as broker:
-        sender = Sender(KafkaAddress(bootstrap=broker.bootstrap), "test", delivery_timeout_ms=2_000)
-        sender.send(Topic.ACKS, "c/b", b"before")
-        assert sender.flush(30_000)
-        broker.kill()
-        given_up = threading.Event()
-        said: list[Delivery] = []
+def test_sender_with_kafka_away_gives_up_at_the_deadline(
+    kafka: EmbeddedKafka, address: KafkaAddress
+) -> None:
+    sender = Sender(address, "test", delivery_timeout_ms=2_000)
+    sender.send(Topic.ACKS, "c/b", b"before")
+    assert sender.flush(30_000)
+    kafka.kill()
+    given_up = threading.Event()
+    said: list[Delivery] = []
 
-        def note(delivery: Delivery) -> None:
-            said.append(delivery)
-            given_up.set()
+    def note(delivery: Delivery) -> None:
+        said.append(delivery)
+        given_up.set()
 
-        sender.send(Topic.ACKS, "c/b", b"while away", on_delivery=note)
-        assert given_up.wait(60.0)
-        assert isinstance(said[0], NotDelivered)
-        broker.start()
-        deadline = monotonic() + 60.0
-        while not isinstance(said[-1], Delivered):  # until it has found Kafka again
-            assert monotonic() < deadline
-            sender.send(Topic.ACKS, "c/b", b"after", on_delivery=said.append)
-            assert sender.flush(60_000)
-        sender.close()
+    sender.send(Topic.ACKS, "c/b", b"while away", on_delivery=note)
+    assert given_up.wait(60.0)
+    assert isinstance(said[0], NotDelivered)
+    kafka.start()
+    deadline = monotonic() + 60.0
+    while not isinstance(said[-1], Delivered):  # until it has found Kafka again
+        assert monotonic() < deadline
+        sender.send(Topic.ACKS, "c/b", b"after", on_delivery=said.append)
+        assert sender.flush(60_000)
+    sender.close()
 
 
 @pytest.mark.long
-def test_sender_goes_on_after_a_message_under_way_was_given_up(tmp_path: Path) -> None:
-    with running_kafka(tmp_path) as broker:
-        sender = Sender(KafkaAddress(bootstrap=broker.bootstrap), "test", delivery_timeout_ms=3_000)
-        sender.send(Topic.ACKS, "c/b", b"before")
-        assert sender.flush(30_000)
-        freeze(broker.pid)
-        said: list[Delivery] = []
-        sender.send(Topic.ACKS, "c/b", b"under way", on_delivery=said.append)
-        assert not sender.flush(500), said
-        broker.kill()  # the connection is lost, and the message is to be sent again
+def test_sender_goes_on_after_a_message_under_way_was_given_up(
+    kafka: EmbeddedKafka, address: KafkaAddress
+) -> None:
+    sender = Sender(address, "test", delivery_timeout_ms=3_000)
+    sender.send(Topic.ACKS, "c/b", b"before")
+    assert sender.flush(30_000)
+    freeze(kafka.pid)
+    said: list[Delivery] = []
+    sender.send(Topic.ACKS, "c/b", b"under way", on_delivery=said.append)
+    assert not sender.flush(500), said
+    kafka.kill()  # the connection is lost, and the message is to be sent again
+    assert sender.flush(60_000)
+    assert isinstance(said[-1], NotDelivered)
+    kafka.start()
+    deadline = monotonic() + 60.0
+    while not isinstance(said[-1], Delivered):
+        assert monotonic() < deadline
+        sender.send(Topic.ACKS, "c/b", b"after", on_delivery=said.append)
         assert sender.flush(60_000)
-        assert isinstance(said[-1], NotDelivered)
-        broker.start()
-        deadline = monotonic() + 60.0
-        while not isinstance(said[-1], Delivered):
-            assert monotonic() < deadline
-            sender.send(Topic.ACKS, "c/b", b"after", on_delivery=said.append)
-            assert sender.flush(60_000)
-        sender.close()
+    sender.close()
 
 
 def test_tail_reads_from_the_beginning_and_only_what_was_committed(address: KafkaAddress) -> None:
@@ -210,3 +222,125 @@ def test_records_of_a_topic_that_is_gone_are_given_up(address: KafkaAddress) -> 
     with pytest.raises(KafkaError, match="wait no longer"):
         publisher.publish([(b"key", b"2")])
     publisher.close()
+
+
+_PATIENCE_S = 60.0
+
+
+def _produce(broker: EmbeddedKafka, first: int, count: int) -> None:
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap, acks="all")
+    for number in range(first, first + count):
+        producer.send(_TOPIC, b"%d" % number)
+    producer.flush()
+    producer.close()
+
+
+def _consume(broker: EmbeddedKafka, expected: int) -> list[int]:
+    consumer = KafkaConsumer(
+        _TOPIC, bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest", group_id=None
+    )
+    seen: list[int] = []
+    deadline_s = monotonic() + _PATIENCE_S
+    while len(seen) < expected and monotonic() < deadline_s:
+        for records in consumer.poll(timeout_ms=200).values():
+            seen.extend(int(record.value) for record in records)
+    consumer.close()
+    return sorted(seen)
+
+
+def test_kafka_that_hangs_or_is_gone_is_named_with_its_address(kafka: EmbeddedKafka) -> None:
+    told: list[str] = []
+    address = KafkaAddress(bootstrap=kafka.bootstrap)
+    watch = KafkaWatch(address, "agent of b1", tell=told.append)
+    watch.look()
+    assert (watch.trouble, told) == ("", [])
+    freeze(kafka.pid)
+    try:
+        watch.look()
+        watch.look()
+    finally:
+        os.kill(kafka.pid, signal.SIGCONT)
+    assert watch.trouble == f"Kafka does not answer at {kafka.bootstrap} (no answer within 1 s)"
+    watch.look()
+    assert watch.trouble == ""
+    assert [kafka.bootstrap in line for line in told] == [True, True]  # once away, once back
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    gone = kafka_trouble(KafkaAddress(bootstrap=f"127.0.0.1:{port}"))
+    assert gone == f"Kafka does not answer at 127.0.0.1:{port} (Connection refused)"
+    one_of_two = KafkaAddress(bootstrap=f"127.0.0.1:{port},{kafka.bootstrap}")
+    assert kafka_trouble(one_of_two) == ""
+
+
+def test_embedded_kafka_keeps_data_over_stop_and_kill(kafka: EmbeddedKafka) -> None:
+    bootstrap = kafka.bootstrap
+    _produce(kafka, 0, 100)
+    kafka.stop()
+    assert not kafka.answers()
+    kafka.start()
+    assert _consume(kafka, 100) == list(range(100))
+    _produce(kafka, 100, 100)
+    kafka.kill()
+    assert not kafka.answers()
+    kafka.start()
+    assert kafka.bootstrap == bootstrap
+    assert _consume(kafka, 200) == list(range(200))
+
+
+def test_embedded_kafka_same_folder_finds_ports_again(kafka: EmbeddedKafka) -> None:
+    again = EmbeddedKafka(kafka.folder)
+    assert (again.port, again.controller_port) == (kafka.port, kafka.controller_port)
+    wait_for("an answer", again.answers, _PATIENCE_S)
+
+
+def test_embedded_kafka_misspelt_topic_is_not_made(kafka: EmbeddedKafka) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap)
+    consumer = KafkaConsumer("misspelt", bootstrap_servers=kafka.bootstrap, group_id=None)
+    consumer.poll(timeout_ms=500)
+    consumer.close()
+    assert "misspelt" not in admin.list_topics()
+    admin.close()
+
+
+def test_embedded_kafka_on_taken_port_says_which(tmp_path: Path) -> None:
+    broker = EmbeddedKafka(tmp_path / "kafka")
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", broker.port))
+        other.listen()
+        with pytest.raises(CommandError) as caught:
+            broker.start()
+    assert str(broker.port) in caught.value.what
+    assert "ports.json" in caught.value.next_step
+
+
+def test_embedded_kafka_with_bad_property_reports_its_last_words(tmp_path: Path) -> None:
+    options = KafkaOptions(properties={"broker.heartbeat.interval.ms": "soon"})
+    with pytest.raises(CommandError) as caught:
+        EmbeddedKafka(tmp_path / "kafka", options).start()
+    assert "soon" in caught.value.why
+
+
+def test_read_properties_skips_comments_and_blank_lines() -> None:
+    assert read_properties("# a=b\n\n c = d=e \n") == {"c": "d=e"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "name",
+    [
+        "-é 🙂 q'u\"o %x #a",
+        "x" * 200,
+        "a:b",
+        "{x}",
+        "$x*?",
+    ],
+)
+def test_embedded_kafka_keeps_its_data_in_the_folder_that_was_named(
+    tmp_path: Path, name: str
+) -> None:
+    broker = EmbeddedKafka(tmp_path / name)
+    broker.start()
+    broker.stop()
+    assert os.listdir(tmp_path) == [name]  # noqa: PTH208 (names as they are)
+    assert (tmp_path / name / "data" / "meta.properties").exists()
+    assert (tmp_path / name / "logs" / "kafka.log").exists()

@@ -218,32 +218,20 @@ def _check_folder(parent: Path, folder: Path) -> None:
     assert (folder / "job" / "checkpoints" / "epoch-0" / "commits").is_dir()
 
 
-def test_run_local_killed_while_starting_leaves_no_process(start: Callable[..., _Run]) -> None:
+def test_run_local_killed_while_starting_leaves_no_process_and_had_its_folder_alone(
+    start: Callable[..., _Run],
+) -> None:
     run = start(*_SIZE)
     deadline_s = time.monotonic() + _START_S
+    while not run.processes():
+        assert time.monotonic() < deadline_s, run.said()
+        time.sleep(0.1)
+    second = start(*_SIZE)
+    assert second.process.wait(_START_S) == 1
+    assert "another run is using" in second.said()
     while not any("jobs.run_fleet" in command for command in run.processes().values()):
         assert time.monotonic() < deadline_s, run.said()
         time.sleep(0.1)
     run.process.kill()
     run.process.wait(10)
     assert _gone(run), run.processes()
-
-
-def test_run_local_second_run_in_the_same_folder_is_refused(start: Callable[..., _Run]) -> None:
-    first = start(*_SIZE)
-    deadline_s = time.monotonic() + _START_S
-    while not first.processes():
-        assert time.monotonic() < deadline_s, first.said()
-        time.sleep(0.1)
-    second = start(*_SIZE)
-    assert second.process.wait(_START_S) == 1
-    assert "another run is using" in second.said()
-    first.process.send_signal(signal.SIGTERM)
-    assert first.process.wait(_STOP_S) in (0, 130), first.said()
-    assert _gone(first)
-
-
-def test_run_local_with_impossible_numbers_is_misuse(start: Callable[..., _Run]) -> None:
-    run = start("--brokers", "2", "--bundles", "1")
-    assert run.process.wait(_START_S) == 2
-    assert "bundles must be at least one a namespace" in run.said()

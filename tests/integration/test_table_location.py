@@ -34,6 +34,7 @@ from jobs.console import Exit
 from jobs.local.prober import EventsHistory
 from jobs.sql.engine import SqlEngine
 from lbcore.model.tables import NAMESPACES, OWNERSHIP_EVENTS, PINS
+from tests.support import Capsys, Patch
 from tests.support.tables.commands_table import LOST, WON, ends, race, started
 from tests.support.tables.lookup_tables import (
     BROKER_NAMES,
@@ -105,9 +106,7 @@ def test_judge_of_lookups_reads_a_store(store: str, tables: TablesWriter) -> Non
     assert found.committed_to_ms >= max(begun_ms, found.committed_from_ms)
 
 
-def test_verbs_read_a_store(
-    store: str, tables: TablesWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verbs_read_a_store(store: str, tables: TablesWriter, capsys: Capsys) -> None:
     assert len(TableReader(table_place(store), CLUSTER).newest().rows) == len(BUNDLES)
     assert newest_version(table_place(store) / EVENTS) == tables.tables[EVENTS].version()
     owners = SqlEngine(table_place(store), (EVENTS,)).query(
@@ -131,7 +130,7 @@ def address(kind: str) -> str:
 @pytest.mark.long
 @pytest.mark.parametrize(("proxy", "winners"), [("gather", 1), ("careless", 2)])
 def test_of_two_who_commit_the_same_version_one_wins(
-    store: str, address: str, monkeypatch: pytest.MonkeyPatch, proxy: str, winners: int
+    store: str, address: str, monkeypatch: Patch, proxy: str, winners: int
 ) -> None:
     is_signed = address == ADDRESSES["azure"] or (
         address == ADDRESSES["s3"] and os.environ.get("BALLAST_TEST_S3")
@@ -194,8 +193,8 @@ def test_an_older_job_is_fenced(store: str) -> None:
 def test_store_that_is_away_or_without_the_bucket_is_named(
     store: str,
     address: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    monkeypatch: Patch,
+    capsys: Capsys,
 ) -> None:
     absent = store.replace(BUCKET, "no-such-bucket-of-ours")
     with pytest.raises(StoreError, match="there is no such bucket"):
@@ -216,9 +215,7 @@ def test_store_that_is_away_or_without_the_bucket_is_named(
 
 
 @pytest.mark.usefixtures("tables")
-def test_store_that_refuses_is_named(
-    store: str, address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_store_that_refuses_is_named(store: str, address: str, monkeypatch: Patch) -> None:
     with refusing_store() as port:
         monkeypatch.setenv(address, f"http://127.0.0.1:{port}")
         with pytest.raises(StoreError, match="refused access"):
@@ -227,7 +224,7 @@ def test_store_that_refuses_is_named(
             (table_place(store) / "x").read_bytes()
 
 
-def test_bucket_of_another_region_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bucket_of_another_region_is_named(monkeypatch: Patch) -> None:
     with refusing_store("elsewhere") as port:
         for name, value in aws_environment(port).items():
             monkeypatch.setenv(name, value)
@@ -269,7 +266,7 @@ def test_store_without_credentials_is_named(place: str, variable: str) -> None:
     assert variable in done.stderr
 
 
-def test_other_schemes_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_schemes_are_refused(capsys: Capsys) -> None:
     for odd in ("ftp://a/b", "abfss://box/tables", "s3:///tables", "gs://bucket/t?x=1"):
         assert main(["ownership", "--tables", odd]) == Exit.MISUSE
         assert "gs://BUCKET/PREFIX" in capsys.readouterr().err

@@ -13,6 +13,7 @@ from jobs.adapters.delta.tables import arrow_schema
 from jobs.cli import main
 from jobs.console import CommandError
 from lbcore.model.tables import REJECTED_REPORTS
+from tests.support import Capsys
 from tests.support.tables.lookup_tables import CLUSTER, Row, TablesWriter
 
 A, B, C = (f"acme/a/0x{n}0000000_0x{n + 4}0000000" for n in (0, 4, 8))
@@ -34,7 +35,7 @@ def tables(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def asked(tables: Path, capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+def asked(tables: Path, capsys: Capsys, *words: str) -> Any:
     where = ["--tables", str(tables), "--cluster", CLUSTER, "--json"]
     assert main([*words, *where]) == 0
     return json.loads(capsys.readouterr().out)
@@ -80,9 +81,7 @@ def test_reader_gives_rejected_messages_that_name_no_cluster_to_every_cluster(
     assert reader.rejected(since_ms=1_001) == []
 
 
-def test_ownership_verb_says_who_owns_what(
-    tables: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ownership_verb_says_who_owns_what(tables: Path, capsys: Capsys) -> None:
     assert owners(asked(tables, capsys, "ownership")) == {A: "b2", C: "b2"}
     newest = asked(tables, capsys, "ownership")["version"]
     as_of = asked(tables, capsys, "ownership", "--as-of", str(newest - 2))
@@ -94,7 +93,7 @@ def test_ownership_verb_says_who_owns_what(
     assert owners(asked(tables, capsys, "ownership", "--as-of", "0s")) == {A: "b2", C: "b2"}
 
 
-def test_ownership_verb_says_what_changed(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ownership_verb_says_what_changed(tables: Path, capsys: Capsys) -> None:
     newest = asked(tables, capsys, "ownership")["version"]
     words = ["ownership", "--diff", str(newest - 2), str(newest)]
     changes = asked(tables, capsys, *words)["changes"]
@@ -110,15 +109,13 @@ def test_ownership_verb_says_what_changed(tables: Path, capsys: pytest.CaptureFi
     assert [line[0] for line in lines[2:]] == ["-", "+"]
 
 
-def test_ownership_verb_of_no_moment_is_misuse(
-    tables: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ownership_verb_of_no_moment_is_misuse(tables: Path, capsys: Capsys) -> None:
     words = ["ownership", "--as-of", "yesterday", "--tables", str(tables)]
     assert main(words) == 2
     assert "no moment" in capsys.readouterr().err
 
 
-def test_status_verb_reads_the_tables(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_verb_reads_the_tables(tables: Path, capsys: Capsys) -> None:
     words = ["status", "--tables", str(tables), "--cluster", CLUSTER]
     assert main([*words, "--json"]) == 1, "it is stalled"
     found = json.loads(capsys.readouterr().out)
@@ -135,9 +132,7 @@ def test_status_verb_reads_the_tables(tables: Path, capsys: pytest.CaptureFixtur
     assert found["job"]["word"] == "away"
 
 
-def test_verb_without_tables_says_what_to_do(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verb_without_tables_says_what_to_do(tmp_path: Path, capsys: Capsys) -> None:
     assert main(["status", "--state-dir", str(tmp_path)]) == 1
     said = capsys.readouterr().err
     assert "there are no tables" in said

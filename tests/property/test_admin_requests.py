@@ -15,8 +15,7 @@ from jobs.service.app import AdminApp
 from jobs.service.routes import Route
 from jobs.service.v1.openapi import draw_openapi
 from tests.support.admin.admin_world import Balancer, make_context, write_tables
-from tests.support.admin.asgi_calls import ask
-from tests.support.admin.documented_answers import check_answer, operation_of
+from tests.support.admin.asgi_calls import ask, check_answer, operation_of
 
 STREAM = "text/event-stream"  # goes on until its client leaves
 SHOWN = [route for route in ROUTES if not route.is_open and route.media_type != STREAM]

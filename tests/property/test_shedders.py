@@ -15,10 +15,9 @@ from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, empty_ve
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.place.request import PlaceRequest, PlaceSettings, place_request
 from lbcore.plan.shed.avg import shed_avg
-from lbcore.plan.shed.common import Shed, ShedState, ShedView
+from lbcore.plan.shed.common import Shed, ShedState, ShedView, TransferState
 from lbcore.plan.shed.overload import shed_overload
-from lbcore.plan.shed.transfer import find_transfers
-from lbcore.plan.shed.transfer_types import TopBundle, TransferState, TransferView
+from lbcore.plan.shed.transfer import TopBundle, TransferView, find_transfers
 from lbcore.plan.shed.uniform import shed_uniform
 from lbcore.plan.snapshot import Floats, Snapshot
 from tests.support.values.clusters import broker_table, bundle_table, shed_view, snapshot
@@ -227,29 +226,26 @@ class Lookup:
     """A store behind the shedder's questions."""
 
     store: Store
+    with_policies: bool
 
-    def top_bundles(self, broker: str) -> Sequence[TopBundle] | None:
+    def report(self, broker: str) -> Sequence[TopBundle] | None:
         """The broker's report."""
-        report = self.store.reports.get(broker)
-        if report is None:
-            return None
-        return [TopBundle(bundle=bundle, throughput=volume) for bundle, volume in report]
+        store = self.store
+        return store.reports.get(broker) and [
+            TopBundle(
+                bundle=bundle,
+                throughput=volume,
+                is_own=bundle not in store.disowned and bool(broker),
+                is_held=bundle in store.excluded or bundle in store.recent,
+            )
+            for bundle, volume in store.reports[broker]
+        ]
 
-    def is_owner(self, bundle: str, broker: str) -> bool:
-        """Unless the store disowns it."""
-        return bundle not in self.store.disowned and bool(broker)
-
-    def is_excluded(self, bundle: str) -> bool:
-        """Listed."""
-        return bundle in self.store.excluded
-
-    def is_recently_unloaded(self, bundle: str) -> bool:
-        """Listed."""
-        return bundle in self.store.recent
-
-    def has_policy(self, bundle: str) -> bool:
-        """Listed."""
-        return bundle in self.store.with_policy
+    def admits(self, bundle: str, broker: str) -> bool:
+        """Admitted and registered, without a policy that keeps it."""
+        if bundle in self.store.with_policy and not self.with_policies:
+            return False
+        return broker in (self.candidates(bundle) or ())
 
     def candidates(self, bundle: str) -> Container[str] | None:
         """Admitted and registered; None = a filter fails."""
@@ -333,9 +329,10 @@ def reports_of(
     return reports
 
 
-def view_of_transfer(store: Store) -> TransferView:
+def view_of_transfer(store: Store, config: TransferConfig) -> TransferView:
     """The store as arrays."""
     records = list(store.records.values())
+    lookup = Lookup(store, config.shed_bundles_with_policies)
     return TransferView(
         names=tuple(store.records),
         load=np.array([one.load for one in records], dtype=np.float64),
@@ -343,7 +340,8 @@ def view_of_transfer(store: Store) -> TransferView:
         throughput_ema=np.array([one.throughput_ema for one in records], dtype=np.float64),
         updated_at_ms=np.array([one.updated_at_ms for one in records], dtype=np.int64),
         registered=None if store.registered is None else frozenset(store.registered),
-        lookup=Lookup(store),
+        report=lookup.report,
+        admits=lookup.admits,
     )
 
 
@@ -352,11 +350,14 @@ def view_of_transfer(store: Store) -> TransferView:
 def test_transfers_of_any_cluster_leave_each_source_a_reported_bundle(
     store: Store, config: TransferConfig
 ) -> None:
-    outcome, _ = find_transfers(view_of_transfer(store), TransferState(hits=9), config, NOW_MS)
-    for pair in outcome.pairs:
-        gone = [one for one in outcome.decisions if one.source == pair.source]
-        reported = {bundle for bundle, _ in store.reports[pair.source]}
-        assert len(reported - {one.bundle for one in gone}) >= 1
+    view = view_of_transfer(store, config)
+    outcome, _ = find_transfers(view, TransferState(hits=9), config, NOW_MS)
+    order = np.argsort(view.load, kind="stable").tolist()
+    rank = {"": -1, **{view.names[at]: place for place, at in enumerate(order)}}
+    hot = {one.source for one in outcome.decisions if rank[one.source] > rank[one.destination]}
+    for source in hot:
+        gone = {one.bundle for one in outcome.decisions if one.source == source}
+        assert {bundle for bundle, _ in store.reports[source]} - gone
 
 
 SPACES = ["t/a", "t/b", "t/c", "pulsar/system"]

@@ -21,7 +21,6 @@ from lbcore.plan.phases.split import decide_splits
 from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.algorithms import (
     TopicLoads,
-    flow_or_qps_boundaries,
     load_boundaries,
     topic_count_boundaries,
 )
@@ -30,8 +29,6 @@ from lbcore.plan.split.decision import EMPTY_STATE, LIMIT_REASONS, SplitState, S
 from tests.conformance.reference.bundle_split import split_bundles
 from tests.support.models.split_models import (
     slow_decide,
-    slow_find,
-    slow_flow_or_qps,
     slow_load_boundaries,
 )
 from tests.support.values.clusters import broker_table, bundle_table, snapshot
@@ -76,14 +73,6 @@ def configs(draw: st.DrawFn) -> Splitting:
         max_children=draw(st.integers(2, 6)),
         require_division=draw(st.booleans()),
     )
-
-
-@given(topic_loads(), configs())
-def test_flow_or_qps_agrees_with_the_slow_model(topics: TopicLoads, config: Splitting) -> None:
-    columns = (topics.hashes, topics.msg_rate, topics.throughput)
-    rows = list(zip(*(column.tolist() for column in columns), strict=True))
-    found = flow_or_qps_boundaries(topics, config)
-    assert (None if found is None else list(found)) == slow_flow_or_qps(rows, config)
 
 
 @given(
@@ -253,14 +242,6 @@ def test_even_division_covers_the_space_in_equal_parts(count: int) -> None:
     widths = {each.upper - each.lower for each in bundles.ranges()[:-1]}
     assert len(bundles) == count
     assert len(widths) <= 1
-
-
-@given(bundle_sets(), st.lists(HASHES_OF_BUNDLE_RANGES, max_size=20))
-def test_find_agrees_with_a_linear_scan(bundles: NamespaceBundles, hashes: list[int]) -> None:
-    near = [bound + step for bound in bundles.boundaries for step in (-1, 0, 1)]
-    every = [each for each in [*hashes, *near] if 0 <= each <= FULL_UPPER]
-    expected = [slow_find(bundles.ranges(), each) for each in every]
-    assert [bundles.find(each) for each in every] == expected
 
 
 @given(bundle_sets(), st.data())

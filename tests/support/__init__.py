@@ -1,1 +1,6 @@
-"""What tests share."""
+"""tests.support, and short names of pytest's own fixtures."""
+
+import pytest
+
+Capsys = pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch

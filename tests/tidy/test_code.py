@@ -114,13 +114,6 @@ def _late(node: ast.AST, outer: frozenset[str], *, is_eaten: bool) -> Iterator[t
         yield from _late(child, inner, is_eaten=eats)
 
 
-def test_generator_that_is_handed_on_with_a_loops_variable_is_seen() -> None:
-    wrong = "{d: Fields((n, stats(d)) for n in found[d]) for d in domains}"
-    right = "{d: tuple((n, stats(d)) for n in found[d]) for d in domains}"
-    assert list(_late(ast.parse(wrong), frozenset(), is_eaten=False)) == [(1, "d")]
-    assert list(_late(ast.parse(right), frozenset(), is_eaten=False)) == []
-
-
 @of_each(python_files("jobs", "lbcore"))
 def test_no_generator_outlives_the_variable_that_it_reads(path: Path) -> None:
     assert list(_late(parsed(path), frozenset(), is_eaten=False)) == []

@@ -4,8 +4,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from lbcore.config.tree import SETTINGS
 from lbcore.model.resources import RESOURCES
 from lbcore.plan.registry import PLACEMENT_STRATEGIES, SHEDDING_STRATEGIES
@@ -86,28 +84,6 @@ def test_strategy_is_asked_for_by_its_record(path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        'if config.shedding.strategy == "uniform": pass',
-        "if draft.strategy == BALLAST: pass",
-        'if strategy in ("avg", "uniform"): pass',
-        "kept = placement_name(config) != strategies.ROUND_ROBIN",
-        'run = {"avg": shed_avg, "threshold": shed_threshold}[name]',
-        'match strategy:\n    case "avg":\n        pass',
-    ],
-)
-def test_branch_on_a_name_is_found(code: str) -> None:
-    assert list(_named(ast.parse(code))) != []
-
-
-@pytest.mark.parametrize(
-    "code", ['kind in ("transfer", "unload")', 'row["number"] >= level["threshold"]', 'x = "avg"']
-)
-def test_other_words_that_are_names_are_no_branch(code: str) -> None:
-    assert list(_named(ast.parse(code))) == []
-
-
 def test_tables_of_pulsar_are_there() -> None:
     assert [path for path in _TABLES if not (ROOT / path).exists()] == []
 
@@ -161,19 +137,3 @@ def test_nothing_but_log_and_tail_reads_logs_and_nothing_but_the_scan_reads_rows
         (SCAN, word) for word in {*_OF_ROWS, "scan"}
     }
     assert found() - rooms == set(_EXCEPTIONS)
-
-
-@pytest.mark.parametrize(
-    ("line", "word"),
-    [
-        ("pq.read_table(place / name)", "read_table"),
-        ("DeltaTable(str(path))", "DeltaTable"),
-        ("handle.scan(columns=wanted).read_all()", "scan"),
-        ("(path / '_delta_log').is_dir()", "_delta_log"),
-        ("readers = {'.parquet': pyarrow.parquet.read_table}", "read_table"),
-        ("table.history(20)", "history()"),
-        ("spark.read.format('delta').load(path)", 'format("delta")'),
-    ],
-)
-def test_reading_in_a_way_of_its_own_is_found(line: str, word: str) -> None:
-    assert list(reads(ast.parse(line))) == [word]

@@ -156,13 +156,3 @@ def why_not(engine: SqlEngine, text: str) -> str:
     except MisuseError as error:
         return str(error.why)
     return ""
-
-
-def test_a_wrong_name_would_be_seen(engine: SqlEngine) -> None:
-    assert why_not(engine, "SELECT topics FROM bundle_topics")
-    assert why_not(engine, "SELECT topics FROM bundle_ownership")
-    call = ast.parse("reader.rows('brokers', ('broker', 'topics'), \"state = 'x' AND topic > 1\")")
-    node = call.body[0]
-    assert isinstance(node, ast.Expr)
-    assert isinstance(node.value, ast.Call)
-    assert columns_in("rows", node.value) - COLUMNS["brokers"] == {"topics", "topic"}

@@ -81,25 +81,18 @@ def parse_commit(version: int, text: bytes) -> Commit:
     try:
         actions = [json.loads(line) for line in text.splitlines() if line.strip()]
         found = _commit_of(version, actions, hashlib.sha256(text).digest())
-        is_cut = _is_cut(found)
+        metrics = found.info.get("operationMetrics") or {}
+        files = max((int(metrics.get(name) or 0) for name in _FILES_ADDED), default=0)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptLogError(f"commit {version} is no list of Delta actions: {error!r}") from error
-    if is_cut:
+    # delta-rs ignores that lines are missing at the end. The job's commits end with their
+    # application transaction; others say how many files they add
+    has_transaction = CLAIM_KEY in found.info or (
+        found.writer is not None and found.writer.batch_id >= 0
+    )
+    if (has_transaction and not found.transactions) or len(found.files) < files:
         raise CorruptLogError(f"commit {version} lacks its last lines")
     return found
-
-
-def _is_cut(commit: Commit) -> bool:
-    """Return True if lines are missing at the end, which delta-rs ignores.
-
-    The job's commits end with their application transaction; others say how many files they add.
-    """
-    has_transaction = CLAIM_KEY in commit.info or (
-        commit.writer is not None and commit.writer.batch_id >= 0
-    )
-    metrics = commit.info.get("operationMetrics") or {}
-    files = max((int(metrics.get(name) or 0) for name in _FILES_ADDED), default=0)
-    return (has_transaction and not commit.transactions) or len(commit.files) < files
 
 
 def _commit_of(version: int, actions: list[Mapping[str, Any]], digest: bytes) -> Commit:

@@ -66,15 +66,6 @@ def proof(address: WatchAddress) -> dict[str, str]:
     return {} if address.token is None else {"Authorization": f"Bearer {address.token()}"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Event:
-    """One event; a comment is an event without data, whose kind is its text."""
-
-    kind: str
-    identity: str = ""
-    data: Mapping[str, Any] = field(default_factory=dict)
-
-
 class WatchFollower(Follower):
     """Follower that keeps `view` current.
 
@@ -103,7 +94,11 @@ class WatchFollower(Follower):
             try:
                 self._follow(stop)
             except Exception as error:  # noqa: BLE001, PERF203 the outermost loop: answer on with what we have
-                self._fail(error)
+                self.counts.errors += 1
+                if self.view is None:
+                    self._place = ""  # what was loaded in part is loaded again
+                text = f"{self._address.url} can't be followed, answers get older: {error!r}"
+                self._note(text)
                 stop.wait(_AGAIN_S)
 
     def _follow(self, stop: threading.Event) -> None:
@@ -112,27 +107,27 @@ class WatchFollower(Follower):
         with closing(connect(self._address)) as connection:
             response = self._ask(connection, f"/v1/watch?alive_ms={_ALIVE_MS}", headers)
             heard_ms = boot_ms()
-            for event in _events(response):
+            for kind, identity, data in _events(response):
                 if stop.is_set():
                     return
                 if boot_ms() - heard_ms > _AWAY_MS:
                     raise WatchError("nothing was heard for too long to know how old it is")
-                self._take(event)
+                self._take(kind, identity, data)
                 heard_ms = boot_ms()
         raise WatchError("the service has ended the stream")
 
     # -- events
 
-    def _take(self, event: _Event) -> None:
-        if event.kind in ("start", "reset"):
-            self._load(event.data)
-        elif event.kind == "change":
-            self._pending += self._unread.of_bundles(*_routes([event.data]))
-        if event.identity:
-            self._place = event.identity
-        if event.kind == "alive":
-            self._confirm(event.data, boot_ms())
-        if event.kind in (_END_OF_PART, "alive", "start", "reset"):
+    def _take(self, kind: str, identity: str, data: Mapping[str, Any]) -> None:
+        if kind in ("start", "reset"):
+            self._load(data)
+        elif kind == "change":
+            self._pending += self._unread.of_bundles(*_routes([data]))
+        if identity:
+            self._place = identity
+        if kind == "alive":
+            self._confirm(data, boot_ms())
+        if kind in (_END_OF_PART, "alive", "start", "reset"):
             self._publish()
 
     def _confirm(self, said: Mapping[str, Any], heard_ms: int) -> None:
@@ -239,15 +234,15 @@ class WatchFollower(Follower):
         )
         return found
 
-    def _fail(self, error: Exception) -> None:
-        self.counts.errors += 1
-        if self.view is None:
-            self._place = ""  # what was loaded in part is loaded again
-        self._note(f"{self._address.url} can't be followed, answers get older: {error!r}")
 
+def _events(
+    response: http.client.HTTPResponse,
+) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yield kind, identity and data of a stream's events until it ends.
 
-def _events(response: http.client.HTTPResponse) -> Iterator[_Event]:
-    """Yield a stream's events until it ends. Raises WatchError for one out of bounds."""
+    A comment is an event without data, whose kind is its text. Raises WatchError for one out of
+    bounds.
+    """
     found: dict[str, str] = {}
     while line := response.readline(_LINE_MAX_BYTES):
         if len(line) == _LINE_MAX_BYTES or len(found) > _FIELDS_MAX:
@@ -258,7 +253,7 @@ def _events(response: http.client.HTTPResponse) -> Iterator[_Event]:
             found[name or "event"] = value.lstrip() if name else text[1:].strip()
         elif found:
             data = json.loads(found["data"]) if "data" in found else {}
-            yield _Event(kind=found.get("event", ""), identity=found.get("id", ""), data=data)
+            yield found.get("event", ""), found.get("id", ""), data
             found = {}
 
 

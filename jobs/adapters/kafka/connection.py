@@ -291,29 +291,21 @@ class TopicWatch:
                 self._admin.close()
 
     def _lost(self) -> Mapping[str, str]:
+        """Topic → "deleted" or "made anew"; one that can't be described otherwise is left out."""
         with self._asking:
             try:
                 options = self._address.client_options("topic-watch")
                 self._admin = self._admin or KafkaAdminClient(**options)
-                return lost_topics(self._admin.describe_topics, self._ids)
+                found = self._admin.describe_topics(sorted(self._ids))
             except KafkaError:
                 return {}
-
-
-def lost_topics(
-    describe: Callable[[list[str]], list[dict[str, Any]]], ids: Mapping[str, str]
-) -> dict[str, str]:
-    """Return topic → "deleted" or "made anew", for topics that changed.
-
-    describe: KafkaAdminClient's. A topic that Kafka can't describe for another reason is left out.
-    """
-    lost = {}
-    for found in describe(sorted(ids)):
-        if found["error_code"] == UnknownTopicOrPartitionError.errno:
-            lost[found["name"]] = "deleted"
-        elif not found["error_code"] and str(found["topic_id"]) != ids[found["name"]]:
-            lost[found["name"]] = "made anew"
-    return lost
+        lost = {}
+        for topic in found:
+            if topic["error_code"] == UnknownTopicOrPartitionError.errno:
+                lost[topic["name"]] = "deleted"
+            elif not topic["error_code"] and str(topic["topic_id"]) != self._ids[topic["name"]]:
+                lost[topic["name"]] = "made anew"
+        return lost
 
 
 def _loss(lost: Mapping[str, str]) -> CommandError:

@@ -1,11 +1,14 @@
 """The sink of the streaming job: a batch's effects as commits, records, log lines.
 
-Decides nothing about ownership. Order: what a reader needs to understand an event (namespaces,
-brokers), a file with the rows of all that follows, the events, whose commit names that file and
-with which the batch becomes true, all other tables and the records for Kafka side by side, so that
-brokers act on what is durable, and soon: the writer syncs each commit before it returns. Repeating
-a batch writes nothing twice; effects that differ from what a table already has of the same batch
-stop the job.
+Decides nothing about ownership. Writes, in this order, each durable before the next begins:
+
+1. `namespaces` and `brokers`, which a reader needs to understand an event
+2. a file with the rows of all that follows
+3. `ownership_events`; the commit names that file, and makes the batch true
+4. all other tables, and beside them the records for Kafka: brokers act on what is durable
+
+Repeating a batch writes nothing twice. Effects that differ from what a table already has of the
+same batch stop the job.
 """
 
 import hashlib
@@ -65,8 +68,8 @@ _UNLOGGED = frozenset({"ends", FAULTS, GAUGES})
 _IDS_MAX = 20
 _BROKERS_MAX = 200
 _SPARSE = 10
-"""Of more brokers only each tenth batch tells: 1,000 are 0.14 MB a line, a batch a second 12 GB a
-day."""
+"""With more than _BROKERS_MAX brokers only every tenth batch lists them: 1,000 are 0.14 MB a line,
+12 GB a day."""
 
 _DEBUGGED = {
     OWNERSHIP_EVENTS.name: "transition",
@@ -157,7 +160,7 @@ class LeftError(RuntimeError):
 
 
 class LastBatch:
-    """Of two threads: one writes batches, the other one lets that end."""
+    """The last batch that may be written, shared by the threads that write and end."""
 
     def __init__(self) -> None:
         self._begun, self._last = -1, math.inf
@@ -170,9 +173,9 @@ class LastBatch:
             raise LeftError(message)
 
     def end_with(self, batch_id: int) -> int:
-        """Write no batch after this one.
+        """Allow no batch after this one; return the last that is written.
 
-        The last: a newer one that has begun to be.
+        It is a newer one if that has begun already.
         """
         self._last = batch_id
         return max(batch_id, self._begun)
@@ -211,7 +214,7 @@ class _Written:
 
 @dataclass(slots=True)
 class BatchSink:
-    """Writes one batch after another; made for `foreachBatch`.
+    """Writes the effects of one batch after another; `EachBatch` calls it.
 
     ends: what has been read; where the query began, carried on.
     heartbeat_ms: with nothing to write, ownership_events gets an empty commit this often. passed:
@@ -336,7 +339,7 @@ class BatchSink:
     ) -> _Written:
         """Commit what there is, and send what follows from it.
 
-        What commands came to is last: who has heard "done" finds in every table what was done.
+        `commands` is written last: a command that is reported done can be seen in every table.
         gone: the tombstones, which a rebuild sends if the job gets no further than the events.
         send: is called once the events are durable, in a thread of its own; returns the number of
         messages and the faults of records that can't be formatted.
@@ -378,8 +381,8 @@ class BatchSink:
     ) -> tuple[dict[str, pa.Table], list[Fault], frozenset[str]]:
         """Return the rows of each table and the tombstones, faults, and bundles put aside.
 
-        Without rows that no table can hold. A bundle of whose event this is so has no record of
-        this batch either.
+        Rows that their table can't hold are left out. If one is a bundle's event, the batch has no
+        record of that bundle either.
         """
         stamp = {"batch_id": batch_id, "writer_epoch": self.writer.epoch}
         found: dict[str, pa.Table] = {}
@@ -455,7 +458,7 @@ def _ms(seconds: float) -> int:
 
 @dataclass(slots=True)
 class EachBatch:
-    """Called with one batch after another, as `foreachBatch` does.
+    """The callable of `foreachBatch`: the sink, then a turn of upkeep.
 
     ended: the last batch that it was called with. The sink is told the query's id with its first
     batch: only then the checkpoint has it.

@@ -2,7 +2,7 @@
 
 Decides who gives what, and with some strategies also to whom; the assign phase finds the other
 destinations. First come the moves that operators want. Brokers that drain take no part in
-balancing: their load is on its way out. Source: Pulsar 4.0.8's strategies behind `shed.registry`,
+balancing: their load is on its way out. Source: Pulsar 4.0.8's strategies in `plan.registry`,
 ModularLoadManagerImpl.doLoadShedding for what is dropped afterwards.
 """
 

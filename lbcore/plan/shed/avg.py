@@ -8,7 +8,7 @@ Usage decides who, traffic how much. Hits are counted a broker, not a pair: with
 hottest may alternate, the third broker's counter still fills.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,12 +18,17 @@ from lbcore.config.shedding import SheddingConfig
 from lbcore.config.tree import Config
 from lbcore.config.values import ConfigFinding, UsageGaps, warning
 from lbcore.plan.shed.common import (
+    NOBODY,
     Selection,
     Shed,
     ShedState,
     ShedView,
+    TriggerLevel,
+    TriggerStatus,
     eligible_by_traffic,
+    hit_counts,
     message_rate,
+    one_level,
     take_within,
     throughput,
 )
@@ -197,3 +202,28 @@ def check_avg(config: Config, gaps: UsageGaps) -> Iterator[ConfigFinding]:
     if usage is not None and usage < low:
         detail = f"{low:g} is above the largest difference seen, {usage:g}: nothing is shed"
         yield warning("shedding.avg_low_threshold", detail)
+
+
+def avg_trigger(view: ShedView, shed: Shed, config: SheddingConfig) -> TriggerStatus:
+    """The trigger status of avg: the difference to the broker that it is paired with."""
+    usage_points = 100.0 * view.usage
+    order = np.argsort(usage_points, kind="stable")
+    partner = np.full(len(order), NOBODY, dtype=np.int64)
+    partner[order] = order[::-1]
+    partner[partner == np.arange(len(order))] = NOBODY
+    number = np.where(partner == NOBODY, np.nan, np.abs(usage_points - usage_points[partner]))
+
+    def level(hits: Mapping[str, int], threshold: float, needed: int) -> TriggerLevel:
+        own = hit_counts(view, hits)
+        both = np.where(partner == NOBODY, own, np.maximum(own, own[partner]))
+        return one_level(threshold, needed, both)
+
+    return TriggerStatus(
+        measure="points of usage between it and its partner",
+        number=number,
+        partner=partner,
+        levels=(
+            level(shed.state.hits_low, config.avg_low_threshold, config.avg_low_hits),
+            level(shed.state.hits_high, config.avg_high_threshold, config.avg_high_hits),
+        ),
+    )

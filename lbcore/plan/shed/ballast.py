@@ -36,6 +36,10 @@ from lbcore.plan.shed.common import (
     ShedState,
     ShedView,
     TooBig,
+    TriggerStatus,
+    hit_counts,
+    no_partners,
+    one_level,
     sequential_sum,
 )
 from lbcore.plan.snapshot import Bools, Ints, Partitions
@@ -337,3 +341,20 @@ class _TriggeredRound:
         away = np.abs(self.found.load[:, 0] - self.round_.level)
         is_done = self.is_triggered & (away < self.round_.tolerance)
         return np.where(is_done, 0, self.hits[0]), np.where(is_done, 0, self.hits[1])
+
+
+def ballast_trigger(view: ShedView, shed: Shed, config: IdealLoadConfig) -> TriggerStatus:
+    """Return each broker's distance from the ideal load (ballast)."""
+    levels = (
+        (shed.numbers["tolerance"], config.low_hits, shed.state.hits_low),
+        (config.high_points, config.high_hits, shed.state.hits_high),
+    )
+    return TriggerStatus(
+        measure="points above or below the ideal load",
+        number=np.abs(shed.columns["deviation"]),
+        partner=no_partners(len(view.usage)),
+        levels=tuple(
+            one_level(threshold, needed, np.abs(hit_counts(view, hits)))
+            for threshold, needed, hits in levels
+        ),
+    )

@@ -317,7 +317,7 @@ SWAP_STEPS = 4
 """Cost of looking for a swap, in steps."""
 LEAST_GAIN = 1e-9
 RETURN_PRICE = 8.0
-"""Times its price that a bundle costs which goes back to a broker that it left lately."""
+"""Added to the price of a bundle that goes back to a broker it left lately, times that price."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lbcore.config.shedding import IdealLoadConfig, SheddingConfig, TransferConfig
-from lbcore.plan.shed.transfer_types import TransferState
+from lbcore.config.shedding import SheddingConfig
 from lbcore.plan.snapshot import (
     RATE_IN,
     RATE_OUT,
@@ -28,8 +27,28 @@ from lbcore.plan.snapshot import (
     Ints,
     Snapshot,
 )
+from lbcore.signals.cost import NO_EVIDENCE, Evidence
 
 MARGIN = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relief:
+    """Bundles taken from a hot broker, to find out whether that helps.
+
+    usage, traffic: the broker's then, points and msg/s or bytes/s. rounds: consecutive ones that
+    were ineffective. is_open: nothing is known of the last one yet. Of a full broker also gone,
+    count: load and number of the bundles that left it at gone_ms; growth: by which they could grow.
+    """
+
+    usage: float
+    traffic: float
+    rounds: int = 0
+    is_open: bool = True
+    gone: float = 0.0
+    count: int = 0
+    growth: float = 0.0
+    gone_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +57,8 @@ class ShedState:
 
     ema: broker → average of its weighted usage (threshold). hits_low, hits_high: broker →
     consecutive hits (avg, multi_hit). destinations: bundle → broker that avg chose for it.
-    evidence: costs that ballast has learnt, `signals.cost.Evidence`. reliefs: broker → its `usage`
-    and `traffic` when ballast last took something from it, and the number of consecutive `rounds`
-    that were ineffective. crowded: partitioned topic on too few brokers → consecutive rounds in
+    evidence: costs that ballast has learnt. reliefs: broker → what came of the last bundles that
+    ballast took from it. crowded: partitioned topic on too few brokers → consecutive rounds in
     which ballast saw it so.
     """
 
@@ -48,9 +66,24 @@ class ShedState:
     hits_low: Mapping[str, int] = field(default_factory=dict)
     hits_high: Mapping[str, int] = field(default_factory=dict)
     destinations: Mapping[str, str] = field(default_factory=dict)
-    evidence: Mapping[str, float] = field(default_factory=dict)
-    reliefs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    evidence: Evidence = NO_EVIDENCE
+    reliefs: Mapping[str, Relief] = field(default_factory=dict)
     crowded: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferState:
+    """State of the transfer shedder between cycles.
+
+    hits: consecutive cycles that wanted to shed. load_avg, load_std: last published statistics.
+    unloaded_brokers: broker → time its last unload ended, ms; entries leave when its load data is
+    older than the shedding delay.
+    """
+
+    hits: int = 0
+    load_avg: float = 0.0
+    load_std: float = 0.0
+    unloaded_brokers: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,153 +390,40 @@ class TriggerStatus:
             }
 
 
-def transfer_trigger(view: ShedView, state: TransferState, config: TransferConfig) -> TriggerStatus:
-    """Return the trigger status of the transfer shedder.
+def multi_hit_levels(
+    view: ShedView, state: ShedState, config: SheddingConfig, average: float, floor: float
+) -> tuple[TriggerLevel, ...]:
+    """Return the levels of rules that compare brokers with one number, in percent.
 
-    It is the deviation of all, shown at the hottest broker.
+    At once from `floor` on or, with multi_hit, after hits in a row above `average`.
     """
-    load = view.snapshot.brokers.weighted_max_ema
-    hits = np.full(len(load), state.hits, dtype=np.int64)
-    needed = config.hit_count_threshold + 1
-    return TriggerStatus(
-        measure="deviation of all brokers' scores, in points",
-        number=_at(load, 100.0 * state.load_std),
-        partner=_partner_of_ends(load),
-        levels=(_level(100.0 * config.target_std, needed, hits),),
+    if not config.multi_hit:
+        return (one_level(floor, 1, np.zeros(len(view.usage), dtype=np.int64)),)
+    low, high = hit_counts(view, state.hits_low), hit_counts(view, state.hits_high)
+    low_floor = max(floor, average + config.multi_hit_low_percent)
+    high_floor = max(floor, average + config.multi_hit_high_percent)
+    return (
+        one_level(low_floor, config.multi_hit_low_hits, low),
+        one_level(high_floor, config.multi_hit_high_hits, high),
     )
 
 
-def ballast_trigger(view: ShedView, shed: Shed, config: IdealLoadConfig) -> TriggerStatus:
-    """Return each broker's distance from the ideal load (ballast)."""
-    levels = (
-        (shed.numbers["tolerance"], config.low_hits, shed.state.hits_low),
-        (config.high_points, config.high_hits, shed.state.hits_high),
-    )
-    return TriggerStatus(
-        measure="points above or below the ideal load",
-        number=np.abs(shed.columns["deviation"]),
-        partner=np.full(len(view.usage), NOBODY, dtype=np.int64),
-        levels=tuple(
-            _level(threshold, needed, np.abs(_counts(view, hits)))
-            for threshold, needed, hits in levels
-        ),
-    )
+def no_partners(count: int) -> Ints:
+    """Nobody is compared with another broker, int64[count]."""
+    return np.full(count, NOBODY, dtype=np.int64)
 
 
-def avg_trigger(view: ShedView, shed: Shed, config: SheddingConfig) -> TriggerStatus:
-    """The trigger status of avg: the difference to the broker that it is paired with."""
-    usage_points = 100.0 * view.usage
-    order = np.argsort(usage_points, kind="stable")
-    partner = np.full(len(order), NOBODY, dtype=np.int64)
-    partner[order] = order[::-1]
-    partner[partner == np.arange(len(order))] = NOBODY
-    number = np.where(partner == NOBODY, np.nan, np.abs(usage_points - usage_points[partner]))
-
-    def level(hits: Mapping[str, int], threshold: float, needed: int) -> TriggerLevel:
-        own = _counts(view, hits)
-        both = np.where(partner == NOBODY, own, np.maximum(own, own[partner]))
-        return _level(threshold, needed, both)
-
-    return TriggerStatus(
-        measure="points of usage between it and its partner",
-        number=number,
-        partner=partner,
-        levels=(
-            level(shed.state.hits_low, config.avg_low_threshold, config.avg_low_hits),
-            level(shed.state.hits_high, config.avg_high_threshold, config.avg_high_hits),
-        ),
-    )
-
-
-def threshold_trigger(view: ShedView, shed: Shed, config: SheddingConfig) -> TriggerStatus:
-    """The trigger status of threshold: smoothed usage above the average."""
-    judged = shed.columns.get("average_usage", view.usage)
-    average = 100.0 * (sequential_sum(judged) / len(judged) if len(judged) else 0.0)
-    measure = "smoothed usage in percent"
-    floor = average + config.threshold_percent
-    measured = _Measured(name=measure, number=100.0 * judged, average=average, floor=floor)
-    return _above(view, shed, config, measured)
-
-
-def usage_trigger(
-    view: ShedView, shed: Shed, config: SheddingConfig, limit: float
-) -> TriggerStatus:
-    """Return each broker's usage against one limit, in percent."""
-    usage = 100.0 * view.usage
-    average = sequential_sum(usage) / len(usage) if len(usage) else 0.0
-    measured = _Measured(name="usage in percent", number=usage, average=average, floor=limit)
-    return _above(view, shed, config, measured)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Measured:
-    """A number of each broker, their average, and above what a broker gives."""
-
-    name: str
-    number: Floats
-    average: float
-    floor: float
-
-
-def _above(
-    view: ShedView, shed: Shed, config: SheddingConfig, measured: _Measured
-) -> TriggerStatus:
-    """Compare every broker with one number.
-
-    At once or, with multi_hit, after hits in a row.
-    """
-    average, floor = measured.average, measured.floor
-    nothing = np.zeros(len(measured.number), dtype=np.int64)
-    levels: tuple[TriggerLevel, ...] = (_level(floor, 1, nothing),)
-    if config.multi_hit:
-        low, high = config.multi_hit_low_percent, config.multi_hit_high_percent
-        levels = (
-            _level(
-                max(floor, average + low),
-                config.multi_hit_low_hits,
-                _counts(view, shed.state.hits_low),
-            ),
-            _level(
-                max(floor, average + high),
-                config.multi_hit_high_hits,
-                _counts(view, shed.state.hits_high),
-            ),
-        )
-    nobody = np.full(len(measured.number), NOBODY, dtype=np.int64)
-    return TriggerStatus(
-        measure=measured.name, number=measured.number, partner=nobody, levels=levels
-    )
-
-
-def uniform_trigger(view: ShedView, shed: Shed, config: SheddingConfig) -> TriggerStatus:
-    """The trigger status of uniform: traffic of the busiest over the idlest."""
-    traffic = shed.columns["traffic"]
-    hits = _counts(view, shed.state.hits_low)
-    needed = config.multi_hit_low_hits if config.multi_hit else 1
-    number, threshold = shed.numbers["rate_difference_percent"], config.rate_difference_percent
-    measure = "percent of message rate above the idlest broker"
-    ratio = shed.numbers["throughput_ratio"]
-    if number <= threshold and 0 < config.throughput_ratio < ratio:
-        number, threshold = ratio, config.throughput_ratio
-        measure = "times the throughput of the idlest broker"
-    return TriggerStatus(
-        measure=measure,
-        number=_at(traffic, number),
-        partner=_partner_of_ends(traffic),
-        levels=(_level(threshold, needed, hits),),
-    )
-
-
-def _level(threshold: float, needed: int, hits: Ints) -> TriggerLevel:
+def one_level(threshold: float, needed: int, hits: Ints) -> TriggerLevel:
     """A level that is the same for all brokers."""
     return TriggerLevel(threshold=np.full(len(hits), threshold), needed=needed, hits=hits)
 
 
-def _counts(view: ShedView, hits: Mapping[str, int]) -> Ints:
+def hit_counts(view: ShedView, hits: Mapping[str, int]) -> Ints:
+    """Return the hits of each broker, int64[n]."""
     return np.array([hits.get(name, 0) for name in view.snapshot.brokers.names], dtype=np.int64)
 
 
-def _at(load: Floats, number: float) -> Floats:
+def at_hottest(load: Floats, number: float) -> Floats:
     """The number at the broker with most load; nobody else is judged."""
     found = np.full(len(load), np.nan)
     if len(load):
@@ -511,7 +431,7 @@ def _at(load: Floats, number: float) -> Floats:
     return found
 
 
-def _partner_of_ends(load: Floats) -> Ints:
+def partner_of_ends(load: Floats) -> Ints:
     """The broker with least load, as partner of the one with most."""
     found = np.full(len(load), NOBODY, dtype=np.int64)
     if len(load) > 1:

@@ -19,9 +19,12 @@ from lbcore.plan.shed.common import (
     Shed,
     ShedState,
     ShedView,
+    TriggerStatus,
     after_acting,
     count_hits,
     eligible_by_traffic,
+    multi_hit_levels,
+    no_partners,
     sequential_sum,
     take_at_least,
     throughput,
@@ -101,3 +104,15 @@ def check_overload(config: Config, _gaps: UsageGaps) -> Iterator[ConfigFinding]:
             f"{config.shedding.overloaded_threshold_percent:g} % is hardly reached: nothing is shed"
         )
         yield warning("shedding.overloaded_threshold_percent", detail)
+
+
+def overload_trigger(view: ShedView, shed: Shed, config: SheddingConfig) -> TriggerStatus:
+    """Return each broker's usage against the overload threshold, in percent."""
+    usage, limit = 100.0 * view.usage, config.overloaded_threshold_percent
+    average = sequential_sum(usage) / len(usage) if len(usage) else 0.0
+    return TriggerStatus(
+        measure="usage in percent",
+        number=usage,
+        partner=no_partners(len(usage)),
+        levels=multi_hit_levels(view, shed.state, config, average, limit),
+    )

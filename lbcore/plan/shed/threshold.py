@@ -19,9 +19,12 @@ from lbcore.plan.shed.common import (
     Shed,
     ShedState,
     ShedView,
+    TriggerStatus,
     after_acting,
     count_hits,
     eligible_by_traffic,
+    multi_hit_levels,
+    no_partners,
     sequential_sum,
     take_at_least,
     throughput,
@@ -177,3 +180,16 @@ def check_threshold(config: Config, _gaps: UsageGaps) -> Iterator[ConfigFinding]
     if config.shedding.threshold_percent <= 0:
         detail = "is not positive: brokers below the average shed, bundles move for ever"
         yield warning("shedding.threshold_percent", detail)
+
+
+def threshold_trigger(view: ShedView, shed: Shed, config: SheddingConfig) -> TriggerStatus:
+    """Return smoothed usage above the average."""
+    smoothed = shed.columns.get("average_usage", view.usage)
+    average = 100.0 * (sequential_sum(smoothed) / len(smoothed) if len(smoothed) else 0.0)
+    floor = average + config.threshold_percent
+    return TriggerStatus(
+        measure="smoothed usage in percent",
+        number=100.0 * smoothed,
+        partner=no_partners(len(smoothed)),
+        levels=multi_hit_levels(view, shed.state, config, average, floor),
+    )

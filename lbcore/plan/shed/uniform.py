@@ -20,10 +20,15 @@ from lbcore.plan.shed.common import (
     Shed,
     ShedState,
     ShedView,
+    TriggerStatus,
     after_acting,
+    at_hottest,
     count_hits,
     eligible_by_traffic,
+    hit_counts,
     message_rate,
+    one_level,
+    partner_of_ends,
     sequential_sum,
     throughput,
 )
@@ -183,3 +188,22 @@ def check_uniform(config: Config, _gaps: UsageGaps) -> Iterator[ConfigFinding]:
     if 0 < shedding.throughput_ratio <= 1:
         detail = f"{shedding.throughput_ratio:g} is always exceeded: equal brokers shed"
         yield warning("shedding.throughput_ratio", detail)
+
+
+def uniform_trigger(view: ShedView, shed: Shed, config: SheddingConfig) -> TriggerStatus:
+    """The trigger status of uniform: traffic of the busiest over the idlest."""
+    traffic = shed.columns["traffic"]
+    hits = hit_counts(view, shed.state.hits_low)
+    needed = config.multi_hit_low_hits if config.multi_hit else 1
+    number, threshold = shed.numbers["rate_difference_percent"], config.rate_difference_percent
+    measure = "percent of message rate above the idlest broker"
+    ratio = shed.numbers["throughput_ratio"]
+    if number <= threshold and 0 < config.throughput_ratio < ratio:
+        number, threshold = ratio, config.throughput_ratio
+        measure = "times the throughput of the idlest broker"
+    return TriggerStatus(
+        measure=measure,
+        number=at_hottest(traffic, number),
+        partner=partner_of_ends(traffic),
+        levels=(one_level(threshold, needed, hits),),
+    )

@@ -2,10 +2,15 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
+
+from jsonschema import Draft202012Validator
+
+from jobs.service.routes import Route
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,3 +69,23 @@ async def ask(  # noqa: PLR0913 (a request has as many parts)
     found = [(name.decode().lower(), value.decode()) for name, value in start["headers"]]
     whole = b"".join(message.get("body", b"") for message in sent[1:])
     return Answer(status=start["status"], headers=dict(found), body=whole, sent_headers=found)
+
+
+def operation_of(document: Mapping[str, Any], route: Route) -> Mapping[str, Any]:
+    """A route's page in the document, which may name the parts of its path otherwise."""
+    shape = re.sub(r"{\w+}", "{}", route.path)
+    paths = {re.sub(r"{\w+}", "{}", path): said for path, said in document["paths"].items()}
+    found: Mapping[str, Any] = paths[shape][route.method.lower()]
+    return found
+
+
+def check_answer(document: Mapping[str, Any], route: Route, reply: Answer) -> None:
+    """Fails for an answer that is not of the status, type and schema that the document says."""
+    said = operation_of(document, route)["responses"][str(reply.status)]
+    if "$ref" in said:
+        said = document["components"]["responses"][said["$ref"].rpartition("/")[2]]
+    if "content" not in said:
+        return
+    schema = said["content"][reply.headers["content-type"]]["schema"]
+    validator = Draft202012Validator({**schema, "components": document["components"]})
+    assert not [error.message for error in validator.iter_errors(reply.json)]

@@ -1,5 +1,6 @@
 """Small batches in tables, and the history of an aged cluster."""
 
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -140,7 +141,7 @@ class AgedHistory:
     """
 
     def __init__(self, root: Path, *, days: int, kind: str = ARCHIVED) -> None:
-        self.root = root
+        self.root, self.days = root, days
         self.writer = TableWriter(root)
         self.writer.claim()
         self.writer.use_query("q1")
@@ -150,6 +151,14 @@ class AgedHistory:
         self.events: list[dict[str, Any]] = []
         self.commands: dict[str, dict[str, Any]] = {}
         self._versions: dict[str, int] = {}
+
+    def copied_to(self, root: Path, kind: str = ARCHIVED) -> "AgedHistory":
+        """The same history in another folder, with an upkeep of its own."""
+        shutil.copytree(self.root, root, dirs_exist_ok=True)
+        made = AgedHistory(root, days=self.days, kind=kind)
+        made.batch_id, made.events = self.batch_id, [*self.events]
+        made.commands, made._versions = {**self.commands}, {**self._versions}
+        return made
 
     def batch(self, at_ms: int, *, gone: bool = False) -> None:
         """A move of a bundle, a command that ends, every fifth time one that doesn't.

@@ -109,20 +109,6 @@ def test_body_beyond_the_limit_is_refused_however_it_comes(app: AdminApp) -> Non
     assert call(app, "/x/acme/n", method="POST", body=[b"a", b"b"]).json["body"] == "ab"
 
 
-def test_answer_carries_the_table_version_and_both_ages(app: AdminApp) -> None:
-    headers = call(app, "/v1/status").headers
-    assert headers["x-ballast-table-version"] == "2"
-    assert int(headers["x-ballast-age-ms"]) >= 0
-    assert int(headers["x-ballast-writer-silent-ms"]) > 0
-
-
-def test_status_counts_bundles_and_brokers_by_state(app: AdminApp) -> None:
-    status = call(app, "/v1/status").json
-    assert status["bundles"] == {"Free": 1, "Owned": 8}
-    assert status["brokers"] == {"active": 2}
-    assert status["service"]["can_command"] is True
-
-
 def test_answer_older_than_asked_for_is_refused(app: AdminApp) -> None:
     assert call(app, "/v1/pins?max_age_ms=60000").status == 200
     follower = app._context.follower  # noqa: SLF001 (made old)
@@ -153,26 +139,6 @@ def test_command_is_sent_in_the_callers_name_and_recorded(
 
 
 @pytest.mark.parametrize(
-    ("grant", "status"),
-    [
-        (Grant(role=Role.ADMIN), 204),
-        (Grant(role=Role.ADMIN, cluster="c1", tenant="acme"), 204),
-        (Grant(role=Role.ADMIN, cluster="c2"), 403),
-        (Grant(role=Role.ADMIN, tenant="other"), 403),
-        (Grant(role=Role.OPERATOR), 403),
-    ],
-)
-def test_right_of_another_cluster_tenant_or_role_is_not_enough(
-    app: AdminApp, balancer: Balancer, grant: Grant, status: int
-) -> None:
-    app._gate = Named(grant)  # noqa: SLF001 (as configured)
-    assert call(app, "/x/acme/ns1/unload", method="PUT").status == status
-    (entry,) = balancer.entries
-    assert entry.is_allowed == (status == 204)
-    assert len(balancer.commands) == entry.is_allowed
-
-
-@pytest.mark.parametrize(
     ("asked", "body", "count"),
     [
         ("PUT /x/acme/ns1/unload", b"x" * 101, 1),
@@ -194,11 +160,6 @@ def test_command_that_nobody_takes_up_is_503_with_its_id(app: AdminApp, balancer
     reply = call(app, "/x/acme/ns1/unload", method="PUT")
     assert (reply.status, reply.headers["retry-after"]) == (503, "1")
     assert balancer.commands[0].command_id in reply.json["detail"]
-
-
-def test_command_without_kafka_is_503(tables: Path) -> None:
-    app = AdminApp(make_context(tables), TEST_ROUTES)
-    assert call(app, "/x/acme/ns1/unload", method="PUT").status == 503
 
 
 def test_two_routes_of_one_path_are_a_mistake() -> None:

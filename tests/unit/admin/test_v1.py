@@ -19,8 +19,7 @@ from jobs.service.routes import Route
 from jobs.service.v1.openapi import IN_FRONT, draw_openapi
 from lbcore.wire.commands import KINDS
 from tests.support.admin.admin_world import BROKERS, Balancer, make_context, write_tables
-from tests.support.admin.asgi_calls import Answer, ask
-from tests.support.admin.documented_answers import check_answer
+from tests.support.admin.asgi_calls import Answer, ask, check_answer
 from tests.support.tables.lookup_tables import CLUSTER, Row, TablesWriter, bundles_of
 
 SHOWN = [route for route in ROUTES if not route.is_open]

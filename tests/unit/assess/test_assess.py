@@ -30,6 +30,7 @@ from lbcore.assess.risks import broker_risks, few_bundles, unrelievable
 from lbcore.bridge.mirror import Look
 from lbcore.model.bundles import even_boundaries
 from lbcore.wire.messages import Message
+from tests.support import Capsys
 from tests.support.admin.fake_pulsar import (
     BUNDLES,
     CLUSTER,
@@ -57,9 +58,7 @@ def fake() -> Iterator[FakePulsar]:
         yield running
 
 
-def assess(
-    fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str], *more: str
-) -> tuple[int, Any, str]:
+def assess(fake: FakePulsar, tmp_path: Path, capsys: Capsys, *more: str) -> tuple[int, Any, str]:
     words = ["assess", fake.url, *QUICK, "--html", str(tmp_path / "page.html"), "--json", *more]
     code = main(words)
     out, err = capsys.readouterr()
@@ -104,7 +103,7 @@ def test_process_without_kafka_and_spark_decides_as_the_job_does(fake: FakePulsa
 
 
 def test_report_has_load_moves_settings_and_what_would_be_done(
-    fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fake: FakePulsar, tmp_path: Path, capsys: Capsys
 ) -> None:
     fake.put("/admin/v2/tenants", ["acme", "gone", "pulsar"])  # it vanishes between two questions
     fake.put("/admin/v2/namespaces/gone", {"reason": "Tenant does not exist"}, 404)
@@ -128,7 +127,7 @@ def test_report_has_load_moves_settings_and_what_would_be_done(
 
 
 def test_page_needs_nothing_from_elsewhere_and_escapes_what_it_shows(
-    fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fake: FakePulsar, tmp_path: Path, capsys: Capsys
 ) -> None:
     settings = {"loadBalancerLoadSheddingStrategy": "<script>alert(1)</script>.OverloadShedder"}
     fake.put(RUNTIME_PATH, settings)
@@ -141,7 +140,7 @@ def test_page_needs_nothing_from_elsewhere_and_escapes_what_it_shows(
 
 
 def test_bundle_that_goes_elsewhere_is_told_with_who_moved_it(
-    fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fake: FakePulsar, tmp_path: Path, capsys: Capsys
 ) -> None:
     asked = {"count": 0}
     first = fake.answers.get
@@ -175,7 +174,7 @@ class _Watched(dict[str, Any]):
 
 
 def test_broker_that_answers_rubbish_is_a_risk_and_the_rest_is_reported(
-    fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fake: FakePulsar, tmp_path: Path, capsys: Capsys
 ) -> None:
     fake.put(f"{fake.ports[1]}{REPORT_PATH}", b"<html>bad gateway</html>")
     code, report, noted = assess(fake, tmp_path, capsys)
@@ -188,7 +187,7 @@ def test_broker_that_answers_rubbish_is_a_risk_and_the_rest_is_reported(
 
 
 def test_settings_that_may_not_be_read_are_said_to_be_unknown(
-    fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fake: FakePulsar, tmp_path: Path, capsys: Capsys
 ) -> None:
     fake.put(RUNTIME_PATH, {"reason": "This operation requires super-user access"}, 401)
     code, report, _ = assess(fake, tmp_path, capsys)
@@ -197,9 +196,7 @@ def test_settings_that_may_not_be_read_are_said_to_be_unknown(
     assert any("super user" in one for one in report["notes"])
 
 
-def test_cluster_of_no_broker_is_an_error(
-    fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_cluster_of_no_broker_is_an_error(fake: FakePulsar, tmp_path: Path, capsys: Capsys) -> None:
     broker_list(fake, [])
     code, _, noted = assess(fake, tmp_path, capsys)
     assert code == 1
@@ -209,7 +206,7 @@ def test_cluster_of_no_broker_is_an_error(
 
 @pytest.mark.parametrize(("status", "content", "said"), NOT_TO_BE_USED)
 def test_address_that_is_no_pulsar_or_lets_nobody_in_is_told_in_three_parts(
-    status: int, content: bytes, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    status: int, content: bytes, said: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     with fake_pulsar() as fake:
         fake.put("/admin/v2/clusters", content, status)
@@ -222,7 +219,7 @@ def test_address_that_is_no_pulsar_or_lets_nobody_in_is_told_in_three_parts(
 
 
 def test_plain_server_behind_https_is_told_as_a_failed_connection(
-    fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fake: FakePulsar, tmp_path: Path, capsys: Capsys
 ) -> None:
     page: Sequence[str] = ("--html", str(tmp_path / "page.html"))
     assert main(["assess", fake.url.replace("http:", "https:"), *QUICK, *page]) == 1
@@ -309,7 +306,7 @@ def with_bad_namespace(fake: FakePulsar, answer: Any, status: int = 200) -> None
 def test_one_namespace_that_can_not_be_read_is_named_and_blinds_to_no_other(
     fake: FakePulsar,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capsys,
     answer: Any,
     status: int,
 ) -> None:
@@ -336,7 +333,7 @@ def test_one_namespace_that_can_not_be_read_is_named_and_blinds_to_no_other(
     ],
 )
 def test_part_that_can_not_be_read_is_named_and_ends_with_1(
-    fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str], unread: dict[str, str]
+    fake: FakePulsar, tmp_path: Path, capsys: Capsys, unread: dict[str, str]
 ) -> None:
     fake.put("/admin/v2/tenants", ["acme", "other", "pulsar"])
     for path in unread:
@@ -348,7 +345,7 @@ def test_part_that_can_not_be_read_is_named_and_ends_with_1(
 
 
 def test_odd_field_of_a_load_report_is_named_and_the_load_is_known(
-    fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fake: FakePulsar, tmp_path: Path, capsys: Capsys
 ) -> None:
     path = f"{fake.ports[1]}{REPORT_PATH}"
     report = json.loads(fake.answers[path][1])
@@ -363,7 +360,7 @@ def test_odd_field_of_a_load_report_is_named_and_the_load_is_known(
 
 
 def test_manager_that_measures_nothing_is_named_and_no_risk_is_not_said(
-    fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fake: FakePulsar, tmp_path: Path, capsys: Capsys
 ) -> None:
     for port in fake.ports:
         fake.put(f"{port}{REPORT_PATH}", b"", 204)
@@ -375,7 +372,7 @@ def test_manager_that_measures_nothing_is_named_and_no_risk_is_not_said(
 
 
 def test_proxy_before_brokers_that_can_not_be_reached_is_refused_with_what_to_give(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capsys
 ) -> None:
     with fronted_brokers(is_reachable=False) as front:
         words = ["assess", front.url, *QUICK, "--html", str(tmp_path / "page.html"), "--json"]

@@ -45,6 +45,9 @@ def collector_of(fake: FakePulsar, sent: list[Message], look_ms: int = 1_000) ->
 
 def test_broker_is_asked_at_the_address_that_pulsar_redirects_to(fake: FakePulsar) -> None:
     admin = admin_of(fake)
+    assert admin.web_service_url(CLUSTER, fake.broker(0)) == fake.url
+    assert asked_what_they_own(fake) == 0  # where we begin, nobody is asked
+    assert admin.boundaries("acme/other") == ()
     assert admin.owned(CLUSTER, fake.broker(1)) == {RIGHT}
     assert admin.web_service_url(CLUSTER, fake.broker(1)) == f"http://{fake.broker(1)}"
 
@@ -130,10 +133,6 @@ def test_token_is_read_at_each_request(fake: FakePulsar, tmp_path: Path) -> None
     assert admin.clusters() == ("one",)
 
 
-def test_namespace_that_is_gone_has_no_boundaries(fake: FakePulsar) -> None:
-    assert admin_of(fake).boundaries("acme/other") == ()
-
-
 def test_look_has_owners_and_namespaces_without_pulsars_own(fake: FakePulsar) -> None:
     collector = collector_of(fake, [])
     look = collector.look()
@@ -174,12 +173,6 @@ def test_extensible_brokers_are_asked_at_once(fake: FakePulsar) -> None:
     fake.own({0: [LEFT, RIGHT]})
     assert collector.look().owned == {fake.broker(0): {LEFT, RIGHT}}
     collector.close()
-
-
-def test_broker_at_which_we_begin_is_not_asked_where_it_is(fake: FakePulsar) -> None:
-    admin = admin_of(fake)
-    assert admin.web_service_url(CLUSTER, fake.broker(0)) == fake.url
-    assert asked_what_they_own(fake) == 0
 
 
 def test_broker_that_hangs_is_not_in_the_look_and_delays_nobody(fake: FakePulsar) -> None:

@@ -29,6 +29,7 @@ from lbcore.config.splitting import Splitting
 from lbcore.model.bundles import Bundle
 from lbcore.wire.messages import Rejected
 from lbcore.wire.pulsar import parse_pulsar_report
+from tests.support import Capsys, Patch
 
 RECORDED = Path(__file__).parent / "pulsar_answers" / "service-unit-state.jsonl"
 MOVED = "public/load1/0x00000000_0x20000000"
@@ -61,17 +62,13 @@ class Topic:
         return self.entries[number + (2 if ledger == 7 else 0)]
 
 
-def verified(
-    entries: list[Entry | None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> tuple[int, str]:
+def verified(entries: list[Entry | None], monkeypatch: Patch, capsys: Capsys) -> tuple[int, str]:
     monkeypatch.setattr(verify, "admin_at", lambda *_: Topic(entries))
     code = verify.run(argparse.Namespace(admin_url="", once=True, json=False))
     return code, capsys.readouterr().out
 
 
-def test_recorded_channel_is_allowed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_recorded_channel_is_allowed(monkeypatch: Patch, capsys: Capsys) -> None:
     code, text = verified([*recorded()], monkeypatch, capsys)
     assert code == Exit.DONE
     assert "21 records, 8 bundles, 0 with an old version" in text
@@ -94,8 +91,8 @@ def test_recorded_channel_is_allowed(
 def test_first_bad_record_is_named_with_brokers_and_versions(
     fields: dict[str, object],
     said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    monkeypatch: Patch,
+    capsys: Capsys,
 ) -> None:
     later = entry(MOVED, state="Free", versionId=77)
     code, text = verified([*recorded(), entry(MOVED, **fields), later], monkeypatch, capsys)
@@ -103,17 +100,13 @@ def test_first_bad_record_is_named_with_brokers_and_versions(
     assert f"7:19 {MOVED}: {said}" in text
 
 
-def test_record_that_lost_a_race_is_counted_and_allowed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_record_that_lost_a_race_is_counted_and_allowed(monkeypatch: Patch, capsys: Capsys) -> None:
     lost = entry(MOVED, state="Owned", dstBroker="b:1", versionId=5)
     code, text = verified([*recorded(), lost], monkeypatch, capsys)
     assert (code, "1 with an old version" in text) == (Exit.DONE, True)
 
 
-def test_entries_that_are_gone_begin_the_log_later(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_entries_that_are_gone_begin_the_log_later(monkeypatch: Patch, capsys: Capsys) -> None:
     entries: list[Entry | None] = [None] * 17 + [*recorded()[17:]]
     assert verified(entries, monkeypatch, capsys)[0] == Exit.DONE
 
@@ -141,7 +134,7 @@ def test_batch_is_read_message_by_message() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"state": "Merged", "versionId": 1}', b"{"])
 def test_entry_that_is_no_record_is_named(
-    content: bytes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    content: bytes, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     bad: Entry = ({"x-pulsar-partition-key": MOVED}, content)
     with pytest.raises(CommandError, match="no record") as caught:

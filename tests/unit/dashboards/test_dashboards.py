@@ -174,9 +174,3 @@ def test_alerts_fire_on_what_they_are_for_and_on_nothing_else(
 ) -> None:
     ended = _run(promtool, tmp_path, CASES)
     assert ended.returncode == 0, (ended.stdout + ended.stderr)[-4_000:]
-
-
-def test_case_that_is_wrong_is_noticed(promtool: Path, tmp_path: Path) -> None:
-    quiet = CASES["BallastBrake"].quiet
-    ended = _run(promtool, tmp_path, {"BallastBrake": Case(fires=quiet, quiet=quiet)})
-    assert ended.returncode != 0

@@ -4,7 +4,6 @@ import http.client
 import socket
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,16 +12,12 @@ from jobs.adapters.kafka.clients import Received
 from jobs.adapters.kafka.ownership_feed import OwnershipFeed
 from jobs.console import CommandError, MisuseError
 from jobs.fleet.broker import Timetable
-from jobs.fleet.control import ControlServer, FleetClient, event_log
-from jobs.fleet.fleet import UnknownBrokerError
-from jobs.run_fleet import model_of, parse_namespace, parser, settings_of
+from jobs.fleet.control import ControlServer
+from jobs.run_fleet import model_of, parser, settings_of
 from lbcore.agent.state import RecordForgotten, RecordRead
-from lbcore.model.bundles import HashFunction
 from lbcore.ownership.records import OwnershipRecord, format_record
-from lbcore.sim.load.load import LoadShape, NamespaceLoad
-from lbcore.sim.summary import BundleOpened
 from lbcore.wire.messages import Topic
-from tests.support.processes.agent_talk import assigning, owned, read_events, read_opened, releasing
+from tests.support.processes.agent_talk import assigning, owned, releasing
 from tests.support.worlds.simulated_brokers import NS, START_MS, VirtualFleet
 
 
@@ -82,13 +77,6 @@ def test_page_and_endless_body_are_refused_before_anything_happens(
     assert connection.getresponse().status == status
     assert loop.calls == (status == 200)
     connection.close()
-
-
-def test_its_own_client_is_served(server: ControlServer, loop: Loop) -> None:
-    client = FleetClient(server.port)
-    client.health()
-    client.act("drain", "broker-1")
-    assert loop.calls == 2
 
 
 def test_request_without_a_host_is_its_clients(server: ControlServer, loop: Loop) -> None:
@@ -177,36 +165,21 @@ def test_settings_follow_the_command_line() -> None:
     assert (made.capacities, made.speed) == ({"broker-2": 0.5}, 30.0)
 
 
-def test_model_follows_the_command_line() -> None:
-    words = [*REQUIRED, "--load", "daily-wave", "--brokers", "3", "--seed", "9"]
-    made = model_of(parser().parse_args(words))
-    assert (made.profile.shape, made.profile.brokers, made.profile.seed) == (
-        LoadShape.DAILY_WAVE,
-        3,
-        9,
-    )
-    expected = NamespaceLoad(name="t/n", hash_function=HashFunction.MURMUR3_32, bundles=8)
-    assert made.namespaces == (expected,)
+NAMESPACES = ("t/n", "t/n:crc32", "t/n:md5:8", "t/n:crc32:many", "a:b:c:d")
+TIMES = ("fast", "300-50", "-5", "1-2-3", "")
+MALFORMED = {
+    **{f"--namespace={text}": "TENANT/NS:HASH:BUNDLES" for text in NAMESPACES},
+    **{f"--callback-ms={text}": "MIN-MAX" for text in TIMES},
+    "--capacity=broker-2": "BROKER=X",
+}
 
 
-@pytest.mark.parametrize("text", ["t/n", "t/n:crc32", "t/n:md5:8", "t/n:crc32:many", "a:b:c:d"])
-def test_namespace_that_is_malformed_says_how_it_is_written(text: str) -> None:
+@pytest.mark.parametrize("word", MALFORMED)
+def test_word_that_is_malformed_is_answered_with_how_it_is_written(word: str) -> None:
+    args = parser().parse_args([*REQUIRED, word])
     with pytest.raises(CommandError) as caught:
-        parse_namespace(text)
-    assert "TENANT/NS:HASH:BUNDLES" in caught.value.next_step
-
-
-def test_capacity_that_is_malformed_says_how_it_is_written() -> None:
-    with pytest.raises(CommandError) as caught:
-        settings_of(parser().parse_args([*REQUIRED, "--capacity", "broker-2"]))
-    assert "BROKER=X" in caught.value.next_step
-
-
-@pytest.mark.parametrize("text", ["fast", "300-50", "-5", "1-2-3", ""])
-def test_time_of_callbacks_that_is_malformed_says_how_it_is_written(text: str) -> None:
-    with pytest.raises(MisuseError) as caught:
-        settings_of(parser().parse_args([*REQUIRED, f"--callback-ms={text}"]))
-    assert "MIN-MAX" in caught.value.next_step
+        (settings_of(args), model_of(args))
+    assert MALFORMED[word] in caught.value.next_step
 
 
 def test_lease_that_heartbeats_cannot_carry_is_refused() -> None:
@@ -214,19 +187,6 @@ def test_lease_that_heartbeats_cannot_carry_is_refused() -> None:
     assert settings_of(parser().parse_args(words)).agent.agent_lease_ms == 4000
     with pytest.raises(MisuseError, match="--agent-lease-ms 4000"):
         settings_of(parser().parse_args([*words, "--fencing", "lease"]))
-
-
-def test_event_log_is_appended_and_read_up_to_its_last_whole_line(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "events.jsonl"
-    opening = {"at_ms": 5, "event": "opened", "broker": "b", "bundle": "t/n/0x0"}
-    for _ in range(2):
-        with event_log(path) as note:
-            note({"at_ms": 1, "event": "broker alive", "broker": "b"})
-            note(opening)
-    with path.open("a") as file:
-        file.write('{"at_ms": 6, "eve')
-    assert len(read_events(path)) == 4
-    assert read_opened(path) == [BundleOpened(bundle="t/n/0x0", broker="b", at_ms=5)] * 2
 
 
 BUNDLE_OF_VIRTUAL_FLEET = f"{NS}/0x00000000_0x40000000"
@@ -270,29 +230,6 @@ def test_broker_sends_heartbeats_between_reports_and_no_more_than_that() -> None
     assert seqs == list(range(1, len(seqs) + 1))
 
 
-def test_broker_opens_and_closes_after_a_while_and_notes_both() -> None:
-    made = VirtualFleet()
-    made.fleet.start("b1", START_MS)
-    record = assigning(BUNDLE_OF_VIRTUAL_FLEET, "b1", made.incarnation("b1"))
-    made.write(record)
-    made.run(40)
-    assert made.fleet.truth(made.now_ms) == {}
-    made.run(300)
-    assert made.fleet.truth(made.now_ms) == {BUNDLE_OF_VIRTUAL_FLEET: [("b1", 1)]}
-    made.write(owned(record), releasing(owned(record)))
-    made.run(400)
-    assert made.fleet.truth(made.now_ms) == {}
-    noted = [(e["event"], e["bundle"], e["version"]) for e in made.events if "bundle" in e]
-    assert noted == [("opened", BUNDLE_OF_VIRTUAL_FLEET, 1), ("closed", BUNDLE_OF_VIRTUAL_FLEET, 3)]
-    outcomes = [
-        ack["outcome"]
-        for _, topic, _, fields in made.sender.sent
-        if topic is Topic.ACKS
-        for ack in fields["acks"]
-    ]
-    assert outcomes == ["opened", "closed"]
-
-
 def test_broker_killed_while_opening_never_opens() -> None:
     made = VirtualFleet()
     made.fleet.start("b1", START_MS)
@@ -304,34 +241,6 @@ def test_broker_killed_while_opening_never_opens() -> None:
     made.run(1_000)
     assert made.fleet.truth(made.now_ms) == {}
     assert not [event for event in made.events if event["event"] == "opened"]
-
-
-def test_broker_paused_while_opening_opens_when_it_goes_on() -> None:
-    made = VirtualFleet()
-    made.fleet.start("b1", START_MS)
-    made.write(assigning(BUNDLE_OF_VIRTUAL_FLEET, "b1", made.incarnation("b1")))
-    made.fleet.act("pause", "b1", made.now_ms)
-    count = len(made.sender.sent)
-    made.run(5_000)
-    assert (made.fleet.truth(made.now_ms), len(made.sender.sent)) == ({}, count)
-    made.fleet.act("resume", "b1", made.now_ms)
-    assert made.fleet.truth(made.now_ms) == {BUNDLE_OF_VIRTUAL_FLEET: [("b1", 1)]}
-    made.run(5_000)
-    assert len(made.sender.sent) > count + 2
-
-
-def test_broker_restarted_reads_records_that_name_it_but_not_its_new_incarnation() -> None:
-    made = VirtualFleet()
-    made.fleet.start("b1", START_MS)
-    before = made.incarnation("b1")
-    made.write(assigning(BUNDLE_OF_VIRTUAL_FLEET, "b1", before))
-    made.run(500)
-    made.fleet.start("b1", made.now_ms)
-    made.run(500)
-    assert made.fleet.truth(made.now_ms) == {}
-    made.write(assigning(BUNDLE_OF_VIRTUAL_FLEET, "b1", made.incarnation("b1"), version=2))
-    made.run(500)
-    assert made.fleet.truth(made.now_ms) == {BUNDLE_OF_VIRTUAL_FLEET: [("b1", 2)]}
 
 
 def test_broker_that_hangs_reports_on_and_opens_when_it_goes_on() -> None:
@@ -379,8 +288,3 @@ def test_topics_are_read_when_a_bundle_opens_and_only_so_many_at_once() -> None:
     ]
     assert sorted(bundle for _, bundle in reported) == bundles
     assert len({at_ms for at_ms, _ in reported}) == 3
-
-
-def test_control_of_an_unknown_broker_raises() -> None:
-    with pytest.raises(UnknownBrokerError):
-        VirtualFleet().fleet.act("pause", "b9", START_MS)

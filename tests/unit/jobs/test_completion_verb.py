@@ -11,6 +11,7 @@ import pytest
 from jobs.cli import main
 from jobs.verbs import VERBS
 from jobs.verbs.completion import NAMES, SHELLS
+from tests.support import Capsys, Patch
 from tests.support.worlds.checked_world import running
 from tests.support.worlds.explained_world import write_tables
 from tests.support.worlds.world import CLUSTER
@@ -26,7 +27,7 @@ _shtab_ballast ballast "${{COMP_WORDS[COMP_CWORD]}}"; printf '%s\\n' "${{COMPREP
     [("ow", {"ownership"}), ("ownership --as", {"--as-of"}), ("completion b", {"bash"})],
 )
 def test_bash_completes_verbs_options_and_choices(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str, found: set[str]
+    tmp_path: Path, capsys: Capsys, words: str, found: set[str]
 ) -> None:
     bash = shutil.which("bash")
     assert bash is not None
@@ -41,7 +42,7 @@ def test_bash_completes_verbs_options_and_choices(
 
 
 def test_names_are_those_of_the_tables_that_the_environment_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     write_tables(running(3, 12), tmp_path, time.time_ns() // 1_000_000)
     monkeypatch.setenv("BALLAST_TABLES", str(tmp_path))
@@ -58,9 +59,7 @@ def test_names_are_those_of_the_tables_that_the_environment_names(
     assert capsys.readouterr().out.strip() == ""
 
 
-def test_bash_asks_for_the_names_of_what_an_argument_takes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bash_asks_for_the_names_of_what_an_argument_takes(tmp_path: Path, capsys: Capsys) -> None:
     bash = shutil.which("bash")
     assert bash is not None
     assert main(["completion", "bash"]) == 0
@@ -84,16 +83,12 @@ def test_bash_asks_for_the_names_of_what_an_argument_takes(
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_script_of_each_shell_knows_every_option(
-    shell: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_script_of_each_shell_knows_every_option(shell: str, capsys: Capsys) -> None:
     assert main(["completion", shell]) == 0
     assert "as-of" in capsys.readouterr().out
 
 
-def test_man_page_says_of_every_verb_what_its_help_says(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_man_page_says_of_every_verb_what_its_help_says(tmp_path: Path, capsys: Capsys) -> None:
     assert main(["completion", "man"]) == 0
     page = tmp_path / "ballast.1"
     page.write_text(capsys.readouterr().out, encoding="utf-8")

@@ -15,8 +15,8 @@ from deltalake import DeltaTable, Field, Schema
 
 from jobs.cli import main
 from jobs.operating import doctor
-from jobs.operating.doctor import FindingVerdict, fail, ok, warn, worst
 from lbcore.model.tables import TABLES, Column
+from tests.support import Capsys
 from tests.support.values.tokens import Authority
 from tests.support.worlds.checked_world import running, skewed
 from tests.support.worlds.explained_world import write_tables
@@ -48,7 +48,7 @@ def _complete_machine() -> Iterator[None]:
         yield
 
 
-def examine(capsys: pytest.CaptureFixture[str], tables: Path, *words: str) -> tuple[int, Any]:
+def examine(capsys: Capsys, tables: Path, *words: str) -> tuple[int, Any]:
     code = main(["doctor", "--tables", str(tables), "--json", *(words or ("--no-kafka",))])
     found = json.loads(capsys.readouterr().out)["findings"]
     return code, {one["subject"]: one for one in found}
@@ -63,18 +63,14 @@ def test_versions_that_doctor_wants_are_those_that_setup_installs() -> None:
         assert needed[name] == f">={first}" + (f",<{until}" if until else ""), name
 
 
-def test_sound_cluster_has_nothing_that_fails(
-    tables: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sound_cluster_has_nothing_that_fails(tables: Path, capsys: Capsys) -> None:
     code, found = examine(capsys, tables)
     assert code == 0
     assert {"python", "packages", "tables", "rights", "clock", "job", "load"} <= found.keys()
     assert {one["verdict"] for one in found.values()} == {"ok"}
 
 
-def test_brokers_of_several_versions_at_once_are_told(
-    tables: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_brokers_of_several_versions_at_once_are_told(tables: Path, capsys: Capsys) -> None:
     brokers = DeltaTable(tables / "brokers")
     brokers.update(updates={"version": "'4.0.8'"})
     assert examine(capsys, tables)[1]["versions"]["what"] == "all active brokers run 4.0.8 (3)"
@@ -91,7 +87,7 @@ def test_brokers_of_several_versions_at_once_are_told(
 
 @pytest.mark.parametrize(("days", "subject"), [(20, "certificate"), (5, "alarm")])
 def test_certificate_of_the_service_that_ends_soon_is_told(
-    days: int, subject: str, tables: Path, capsys: pytest.CaptureFixture[str]
+    days: int, subject: str, tables: Path, capsys: Capsys
 ) -> None:
     cert, _ = Authority().issue(tables.parent, "service", timedelta(days=days))
     conf = tables.parent / "mine.toml"
@@ -107,9 +103,7 @@ def test_certificate_of_the_service_that_ends_soon_is_told(
     assert line.split()[0] == {20: "warning", 5: "ALARM"}[days]
 
 
-def test_absent_tables_fail_and_say_what_to_start(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_absent_tables_fail_and_say_what_to_start(tmp_path: Path, capsys: Capsys) -> None:
     code, found = examine(capsys, tmp_path / "none")
     assert code == 1
     assert found["tables"]["verdict"] == "fail"
@@ -118,30 +112,25 @@ def test_absent_tables_fail_and_say_what_to_start(
     assert "next: start it" in capsys.readouterr().out
 
 
-def test_clock_that_is_ahead_is_told(
-    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    "case",
+    [
+        (60, "clock", "fail", "ahead"),
+        (-600, "job", "fail", ""),
+        (-600, "load", "warn", "the job's last commit is 10 min"),
+    ],
+)
+def test_clock_that_is_ahead_and_job_that_is_away_are_told(
+    world: World, tmp_path: Path, capsys: Capsys, case: tuple[int, str, str, str]
 ) -> None:
-    write_tables(world, tmp_path, time.time_ns() // 1_000_000 + 60_000)
+    written_s, subject, verdict, said = case
+    write_tables(world, tmp_path, time.time_ns() // 1_000_000 + written_s * 1_000)
     code, found = examine(capsys, tmp_path)
-    assert code == 1
-    assert found["clock"]["verdict"] == "fail"
-    assert "ahead" in found["clock"]["what"]
+    assert (code, found[subject]["verdict"]) == (1, verdict)
+    assert said in found[subject]["what"]
 
 
-def test_job_that_is_away_and_load_that_is_old_are_told(
-    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_tables(world, tmp_path, time.time_ns() // 1_000_000 - 600_000)
-    code, found = examine(capsys, tmp_path)
-    assert code == 1
-    assert found["job"]["verdict"] == "fail"
-    assert found["load"]["verdict"] == "warn"
-    assert "the job's last commit is 10 min" in found["load"]["what"]
-
-
-def test_table_of_another_version_names_the_column(
-    tables: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_table_of_another_version_names_the_column(tables: Path, capsys: Capsys) -> None:
     DeltaTable(str(tables / "pins")).alter.add_columns([Field("mood", "string")])
     strange = DeltaTable(str(tables / "records"))
     strange = DeltaTable.create(
@@ -157,7 +146,7 @@ def test_table_of_another_version_names_the_column(
 
 
 def test_table_of_an_older_version_names_what_the_job_will_add(
-    tables: Path, capsys: pytest.CaptureFixture[str]
+    tables: Path, capsys: Capsys
 ) -> None:
     mood = Column(name="mood", type="string", doc="", is_nullable=True)
     newer = [replace(one, columns=(*one.columns, mood)) for one in TABLES]
@@ -167,9 +156,7 @@ def test_table_of_an_older_version_names_what_the_job_will_add(
     assert found["pins"] == {**found["pins"], "verdict": "warn", "what": "lacks mood"}
 
 
-def test_kafka_that_is_away_fails_without_hiding_the_rest(
-    tables: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_kafka_that_is_away_fails_without_hiding_the_rest(tables: Path, capsys: Capsys) -> None:
     with mock.patch.object(doctor, "_KAFKA_TIMEOUT_MS", 300):
         code, found = examine(capsys, tables, "--bootstrap", "127.0.0.1:9")
     assert code == 1
@@ -178,9 +165,7 @@ def test_kafka_that_is_away_fails_without_hiding_the_rest(
     assert found["tables"]["verdict"] == "ok"
 
 
-def test_full_disk_and_old_package_are_told(
-    tables: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_full_disk_and_old_package_are_told(tables: Path, capsys: Capsys) -> None:
     with (
         mock.patch.object(doctor.shutil, "disk_usage", return_value=mock.Mock(free=10**8)),  # type: ignore[attr-defined]
         mock.patch.object(doctor, "version", return_value="3.0.1"),
@@ -191,15 +176,7 @@ def test_full_disk_and_old_package_are_told(
     assert "below 3" in found["pandas"]["next_step"]
 
 
-def test_worst_verdict_decides() -> None:
-    assert worst([]) is FindingVerdict.OK
-    assert worst([ok("a", ""), warn("b", "", "")]) is FindingVerdict.WARN
-    assert worst([fail("a", "", ""), warn("b", "", "")]) is FindingVerdict.FAIL
-
-
-def test_bundles_are_listed_by_what_is_asked(
-    world: World, tables: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bundles_are_listed_by_what_is_asked(world: World, tables: Path, capsys: Capsys) -> None:
     newest = {row["broker"]: row for row in world.other_rows["load_history"]}
     rates = {
         name: inwards + outwards

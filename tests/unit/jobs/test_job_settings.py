@@ -19,6 +19,7 @@ from jobs.service.views import TableViews
 from lbcore.config.load import parse_assignments, reported_rows
 from lbcore.config.tree import Config
 from lbcore.model.tables import SETTINGS_IN_FORCE
+from tests.support import Capsys
 from tests.support.admin.admin_world import make_context
 from tests.support.admin.asgi_calls import ask
 from tests.support.worlds.explained_world import asked_now, write_tables
@@ -58,21 +59,17 @@ def tables(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
         yield root
 
 
-def asked(capsys: pytest.CaptureFixture[str], *words: object) -> Any:
+def asked(capsys: Capsys, *words: object) -> Any:
     assert main([*map(str, words), "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
-def test_explain_holds_a_bundle_for_as_long_as_the_job_does(
-    tables: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_explain_holds_a_bundle_for_as_long_as_the_job_does(tables: Path, capsys: Capsys) -> None:
     found = asked(capsys, "explain", "bundle", MOVED, "--tables", tables)
     assert "(shedding.cool_down_ms, 3600000 ms)" in json.dumps(found), found
 
 
-def test_dry_run_waits_for_the_hits_that_the_job_waits_for(
-    tables: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dry_run_waits_for_the_hits_that_the_job_waits_for(tables: Path, capsys: Capsys) -> None:
     found = asked(capsys, "plan", "--dry-run", "--tables", tables)
     assert found["decisions"] == []
     levels = [level for one in found["waiting"] for level in one["levels"]]
@@ -80,7 +77,7 @@ def test_dry_run_waits_for_the_hits_that_the_job_waits_for(
 
 
 def test_conf_that_is_named_counts_before_what_the_job_has_and_it_is_said(
-    tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tables: Path, tmp_path: Path, capsys: Capsys
 ) -> None:
     overlay = tmp_path / "mine.toml"
     overlay.write_text("[shedding]\navg_low_hits = 55\navg_high_hits = 77\n")
@@ -98,7 +95,7 @@ def test_conf_that_is_named_counts_before_what_the_job_has_and_it_is_said(
     assert {level["needed"] for level in levels} == {66, 77}
 
 
-def test_config_show_says_who_set_what(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_config_show_says_who_set_what(tables: Path, capsys: Capsys) -> None:
     found = asked(capsys, "config", "show", "--tables", tables, "--set", "lookup.port=9")
     assert found["shedding"]["avg_low_hits"] == 77
     assert found["origins"] == {
@@ -113,7 +110,7 @@ def test_config_show_says_who_set_what(tables: Path, capsys: pytest.CaptureFixtu
 
 
 def test_tables_that_tell_nothing_are_answered_for_by_the_files_and_it_is_said(
-    world: World, tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    world: World, tables: Path, tmp_path: Path, capsys: Capsys
 ) -> None:
     del tables  # for its clocks
     write_tables(world, tmp_path)

@@ -1,8 +1,10 @@
-"""Whatever is wrong on a command line is told in three parts, as JSON where JSON is asked for."""
+"""Words of the command line as typed arguments, and whatever is wrong on it in three parts."""
 
 import argparse
+import importlib
 import json
 import re
+import shlex
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,10 +13,28 @@ from typing import Any
 import pytest
 
 from jobs import archive_history, balance_cluster, run_agent, run_fleet, serve_lookup
+from jobs.adapters.kafka.command_client import new_command
 from jobs.cli import main, verb_parser
-from jobs.console import Exit
+from jobs.console import Exit, MisuseError
+from jobs.operating.commanding import read_command, shown_command
 from jobs.operating.connection_options import STATE_DIR
 from jobs.verbs import VERBS
+from lbcore.model.bundles import HashFunction
+from lbcore.wire.arguments import CommandVerb
+from lbcore.wire.commands import KINDS
+from lbcore.wire.kinds.balancing_commands import (
+    DrainBroker,
+    Pause,
+    ProposePlan,
+    ResetConfig,
+    Resume,
+    SetConfig,
+    SetIsolationPolicy,
+)
+from lbcore.wire.kinds.bundle_commands import PinBundle, SplitBundle
+from lbcore.wire.kinds.mirror_commands import MIRROR_COMMANDS
+from lbcore.wire.kinds.namespace_commands import RECORD_COMMANDS, CreateNamespace
+from tests.support import Capsys, Patch
 from tests.support.worlds.checked_world import running
 from tests.support.worlds.explained_world import write_tables
 
@@ -70,7 +90,7 @@ def _value(position: argparse.Action) -> str:
 BAD = [line for leaf in LEAVES for line in bad_lines(*leaf)]
 
 
-def complaint(capsys: pytest.CaptureFixture[str]) -> Mapping[str, str]:
+def complaint(capsys: Capsys) -> Mapping[str, str]:
     """The one JSON document on standard error; nothing is on standard output."""
     said = capsys.readouterr()
     assert said.out == ""
@@ -86,7 +106,7 @@ def test_every_verb_is_tried() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(VERBS))
-def test_bad_words_are_told_in_three_parts(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_words_are_told_in_three_parts(name: str, capsys: Capsys) -> None:
     for line in (line for line in BAD if line[0] == name):
         assert main([*line, "--json"]) == Exit.MISUSE, line
         assert "usage:" not in complaint(capsys)["error"]
@@ -111,14 +131,12 @@ def test_bad_words_are_told_in_three_parts(name: str, capsys: pytest.CaptureFixt
         (["bundle", "unload", "b", "--destinaton", "c"], "did you mean --destination?"),
     ],
 )
-def test_word_that_was_meant_is_named(
-    line: list[str], meant: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_word_that_was_meant_is_named(line: list[str], meant: str, capsys: Capsys) -> None:
     assert main([*line, "--json"]) == Exit.MISUSE
     assert complaint(capsys)["next"].startswith(meant)
 
 
-def test_word_that_was_meant_is_told_without_all_others(capsys: pytest.CaptureFixture[str]) -> None:
+def test_word_that_was_meant_is_told_without_all_others(capsys: Capsys) -> None:
     assert main(["stauts"]) == Exit.MISUSE
     assert max(map(len, capsys.readouterr().err.splitlines())) < 80
     assert main(["nothing-like-a-verb", "--json"]) == Exit.MISUSE
@@ -127,9 +145,7 @@ def test_word_that_was_meant_is_told_without_all_others(capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize("word", ["KEY", "=value"])
-def test_setting_of_spark_without_key_or_value_is_told(
-    word: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_setting_of_spark_without_key_or_value_is_told(word: str, capsys: Capsys) -> None:
     with pytest.raises(SystemExit) as ended:
         balance_cluster.main(["--tables", "T", "--bootstrap", "B", "--spark", word, "--json"])
     assert ended.value.code == Exit.MISUSE
@@ -141,7 +157,7 @@ def test_setting_of_spark_without_key_or_value_is_told(
     "process", [balance_cluster, archive_history, serve_lookup, run_fleet, run_agent]
 )
 def test_processes_take_settings_as_verbs_do(
-    process: types.ModuleType, option: str, capsys: pytest.CaptureFixture[str]
+    process: types.ModuleType, option: str, capsys: Capsys
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         process.main(["--help"])
@@ -159,8 +175,8 @@ READING = [
 @pytest.mark.parametrize("leaf", READING, ids=[" ".join(words) for words, _ in READING])
 def test_tables_that_are_nowhere_are_told_at_once(
     leaf: tuple[list[str], argparse.ArgumentParser],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    capsys: Capsys,
+    monkeypatch: Patch,
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda s: s < 0.1 or pytest.fail("it waits"))
     words, parser = leaf
@@ -191,9 +207,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_moments_that_are_swapped_are_told(
-    tables: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_moments_that_are_swapped_are_told(tables: Path, capsys: Capsys) -> None:
     where = ["--tables", str(tables), "--cluster", "local"]
     assert main(["ownership", "--diff", "0s", "1m", *where]) == Exit.MISUSE
     said = capsys.readouterr().err
@@ -201,15 +215,13 @@ def test_moments_that_are_swapped_are_told(
     assert "swap them: --diff 1m 0s" in said
 
 
-def test_query_that_is_nearly_a_ready_one_is_named(
-    tables: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_query_that_is_nearly_a_ready_one_is_named(tables: Path, capsys: Capsys) -> None:
     assert main(["sql", "most-movd", "--tables", str(tables)]) == Exit.MISUSE
     assert "did you mean most-moved? " in capsys.readouterr().err
 
 
 def test_environment_says_where_tables_are_and_which_cluster(
-    tables: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tables: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     monkeypatch.setenv("BALLAST_TABLES", str(tables))
     monkeypatch.setenv("BALLAST_CLUSTER", "local")
@@ -234,7 +246,7 @@ def test_environment_says_where_tables_are_and_which_cluster(
     ],
 )
 def test_name_that_nobody_has_is_an_error(
-    line: list[str], error: str, tables: Path, capsys: pytest.CaptureFixture[str]
+    line: list[str], error: str, tables: Path, capsys: Capsys
 ) -> None:
     where = ["--tables", str(tables), "--cluster", "local"]
     assert main([*line, *where]) == Exit.FAILED
@@ -245,3 +257,143 @@ def test_name_that_nobody_has_is_an_error(
     assert " next: " in text
     known = {"broker-99": "broker-1:8080", "t/none": "t/n"}
     assert main([*(known.get(word, word) for word in line), *where]) == Exit.DONE
+
+
+SENDING = {
+    tuple(one.about.verb.words.split()): (kind, one.about.verb)
+    for kind, one in KINDS.items()
+    if one.about.verb
+}
+
+
+def parsed(*words: str) -> argparse.Namespace:
+    module = importlib.import_module(VERBS[words[0]].module)
+    parser = argparse.ArgumentParser(prog=f"ballast {words[0]}")
+    module.add_arguments(parser)
+    return parser.parse_args(list(words[1:]))
+
+
+def test_verb_there_is_exactly_one_for_each_kind_of_command() -> None:
+    others = {one.about.kind for one in (*MIRROR_COMMANDS, *RECORD_COMMANDS)}  # bridge, HTTP
+    assert {kind for kind, _ in SENDING.values()} == KINDS.keys() - others
+    assert {words[0] for words in SENDING} <= VERBS.keys()
+
+
+@pytest.mark.parametrize(("words", "sent"), SENDING.items(), ids=map("-".join, SENDING))
+def test_example_of_a_verb_is_a_command_of_its_kind(
+    words: tuple[str, ...], sent: tuple[str, CommandVerb]
+) -> None:
+    kind, verb = sent
+    args = parsed(*words, *shlex.split(verb.example))
+    arguments = read_command(args)
+    assert isinstance(arguments, KINDS[kind])
+    assert args.wait
+    assert not args.dry_run
+
+
+@pytest.mark.parametrize(("words", "sent"), SENDING.items(), ids=map("-".join, SENDING))
+def test_help_of_a_verb_has_its_example_and_the_exit_codes(
+    words: tuple[str, ...], sent: tuple[str, CommandVerb], capsys: Capsys
+) -> None:
+    assert main([*words, "--help"]) == 0
+    said = capsys.readouterr().out
+    assert f"example: ballast {' '.join(words)} {sent[1].example}".rstrip() in said
+    assert "exit codes: 0 done" in said
+    for option in ("--no-wait", "--timeout", "--dry-run", "--json", "--tables", "--bootstrap"):
+        assert option in said
+
+
+BUNDLE = "acme/a/0x00000000_0xffffffff"
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        (
+            "namespace create acme/a --boundaries 0x0 0x40000000 0xffffffff --hash murmur3_32",
+            CreateNamespace(
+                namespace="acme/a",
+                boundaries=(0, 0x40000000, 0xFFFFFFFF),
+                hash=HashFunction.MURMUR3_32,
+            ),
+        ),
+        (
+            f"bundle pin {BUNDLE} b1 --ttl 2h --owner ada",
+            PinBundle(bundle=BUNDLE, broker="b1", ttl_ms=7_200_000, owner="ada"),
+        ),
+        (
+            "broker drain b1 --deadline 30m --max-in-flight 7",
+            DrainBroker(broker="b1", deadline_ms=1_800_000, max_in_flight=7),
+        ),
+        (f"bundle split {BUNDLE} --parts 4", SplitBundle(bundle=BUNDLE, parts=4)),
+        ("pause", Pause()),
+        ("resume --namespace acme/a", Resume(namespace="acme/a")),
+        (
+            "policy set-isolation p --namespaces a/.* --primary b1 --usage-threshold-percent 80.5",
+            SetIsolationPolicy(
+                policy="p",
+                namespaces=("a/.*",),
+                primary=("b1",),
+                usage_threshold_percent=80.5,
+            ),
+        ),
+        (
+            "config set shedding.strategy=uniform loadBalancerEnabled=true",
+            SetConfig(values={"shedding.strategy": "uniform", "loadBalancerEnabled": "true"}),
+        ),
+        ("config reset --all", ResetConfig(keys=())),
+        ("config reset shedding.strategy", ResetConfig(keys=("shedding.strategy",))),
+    ],
+)
+def test_words_become_the_typed_arguments(line: str, wanted: Any) -> None:
+    assert read_command(parsed(*shlex.split(line))) == wanted
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("config reset", "--all"),
+        ("config reset --all shedding.strategy", "--all"),
+        ("config set strategy", "section.name=value"),
+        ("config set =3", "section.name=value"),
+        ("namespace create orders", "namespace"),
+        ("bundle split", "name either a bundle"),
+        (f"bundle split {BUNDLE} --parts 1", "at least 2"),
+        ("bundle split --namespace acme/a --which BIGGEST", "which"),
+        ("bundle unload acme/a/0x0_0x1", "bundle"),
+    ],
+)
+def test_words_that_are_no_command_are_misuse(line: str, why: str) -> None:
+    with pytest.raises(MisuseError) as raised:
+        read_command(parsed(*shlex.split(line)))
+    assert why in raised.value.why
+
+
+@pytest.mark.parametrize("line", ["bundle pin acme/a/0x0", "broker drain b1 --deadline soon"])
+def test_words_that_argparse_refuses_are_misuse(line: str, capsys: Capsys) -> None:
+    assert main(shlex.split(line)) == 2
+    assert "--help` says more; for example: ballast" in capsys.readouterr().err
+
+
+def test_json_may_stand_behind_the_action_or_before_it() -> None:
+    assert parsed("bundle", "unpin", BUNDLE, "--json").json
+    assert not hasattr(parsed("bundle", "unpin", BUNDLE), "json")
+
+
+@pytest.mark.parametrize("name", ["namespace create", "bundle split"])
+def test_help_names_one_of_many_in_the_singular(name: str, capsys: Capsys) -> None:
+    assert main([*name.split(), "--help"]) == 0
+    assert re.findall(r"\b[A-Z]+IE\b|\b[A-Z]{3,}(?:ES|RS)\b", capsys.readouterr().out) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (ProposePlan(moves={f"a/b{n}/0x00000000_0xffffffff": "x" for n in range(20)}, why="space"),
+         "propose_plan moves=(20 of them) why=space"),
+        (SetConfig(values={"shedding.is_shedding": False}),
+         "set_config values=shedding.is_shedding false"),
+    ],
+)  # fmt: skip
+def test_command_is_shown_in_one_short_line(arguments: Any, words: str) -> None:
+    assert shown_command(new_command("c", arguments)) == words

@@ -17,6 +17,7 @@ from jobs.cli import main
 from jobs.console import MisuseError
 from lbcore.config.load import digest, parse_assignments
 from lbcore.config.tree import Config
+from tests.support import Capsys, Patch
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "docs" / "examples" / "even_pairs.py"
@@ -24,7 +25,7 @@ LEAST = "placement.strategy=least_long_term_message_rate"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path: Path, monkeypatch: Patch) -> Iterator[Path]:
     """A working directory of a user's; what is imported from it is forgotten again."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -116,9 +117,7 @@ def test_example_is_simulated_as_a_user_would(tmp_path: Path) -> None:
     assert row["moves_by_cause"]["shed"] > 0
 
 
-def test_simulate_names_a_strategy_that_is_not_there(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_simulate_names_a_strategy_that_is_not_there(folder: Path, capsys: Capsys) -> None:
     del folder
     scenario = next((ROOT / "conf" / "scenarios").glob("*.scenario"))
     assert main(["simulate", str(scenario), "--strategy", "mine_g:decide"]) == 2
@@ -135,9 +134,7 @@ def test_manifest_has_the_code_so_that_a_later_start_knows_the_name(folder: Path
     assert found.own == {"mine_h:decide": config.own["mine_h:decide"].code}
 
 
-def test_simulate_says_what_a_strategy_does_wrong(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_simulate_says_what_a_strategy_does_wrong(folder: Path, capsys: Capsys) -> None:
     (folder / "mine_i.py").write_text("def decide(*_):\n    raise RuntimeError\n")
     scenario = ROOT / "conf" / "scenarios" / "g02-one-above-three-idle.scenario"
     assert main(["simulate", str(scenario), "--strategy", "mine_i:decide"]) == 1

@@ -16,6 +16,7 @@ from jobs.service.app import AdminApp
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
 from lbcore.plan.shed.custom import FAULTS
+from tests.support import Capsys
 from tests.support.admin.admin_world import make_context
 from tests.support.admin.asgi_calls import Answer, ask
 from tests.support.worlds.explained_world import asked_now
@@ -56,9 +57,7 @@ def plan(tables: Path, *words: str) -> int:
     return main(["plan", "--dry-run", "--tables", str(tables), *SET, *words])
 
 
-def test_text_says_what_comes_when_and_what_it_brings(
-    tables: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_text_says_what_comes_when_and_what_it_brings(tables: Path, capsys: Capsys) -> None:
     assert plan(tables, "--set", "shedding.avg_high_hits=3") == 0
     text = capsys.readouterr().out
     assert text.startswith("dry run, nothing was sent")
@@ -74,18 +73,14 @@ def test_text_says_what_comes_when_and_what_it_brings(
     assert "not known here: which report was judged last" in text
 
 
-def test_text_counts_the_hits_that_the_tables_have(
-    tables: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_text_counts_the_hits_that_the_tables_have(tables: Path, capsys: Capsys) -> None:
     assert plan(tables) == 0
     text = capsys.readouterr().out
     assert "at once:" in text
     assert "would decide nothing: a broker is beyond" not in text.splitlines()[2]
 
 
-def test_drain_is_foreseen_in_the_same_form(
-    tables: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_drain_is_foreseen_in_the_same_form(tables: Path, capsys: Capsys) -> None:
     words = ["broker", "drain", HOT, "--dry-run", "--tables", str(tables)]
     assert main(words) == 0
     text = capsys.readouterr().out
@@ -100,7 +95,7 @@ def test_drain_is_foreseen_in_the_same_form(
 
 
 def test_json_has_the_same_and_strategy_takes_a_placement_that_suits(
-    tables: Path, capsys: pytest.CaptureFixture[str]
+    tables: Path, capsys: Capsys
 ) -> None:
     assert plan(tables, "--strategy", "uniform", "--json") == 0
     found = json.loads(capsys.readouterr().out)
@@ -110,7 +105,7 @@ def test_json_has_the_same_and_strategy_takes_a_placement_that_suits(
     assert found["after"]["imbalance"] < found["before"]["imbalance"]
 
 
-def test_brokers_may_come_and_go(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_brokers_may_come_and_go(tables: Path, capsys: Capsys) -> None:
     words = ("--add-brokers", "1", "--remove-broker", HOT)
     assert plan(tables, *words) == 0
     text = capsys.readouterr().out
@@ -129,13 +124,13 @@ def test_brokers_may_come_and_go(tables: Path, capsys: pytest.CaptureFixture[str
     ],
 )
 def test_question_that_makes_no_sense_is_refused(
-    tables: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, said: str
+    tables: Path, capsys: Capsys, words: list[str], code: int, said: str
 ) -> None:
     assert plan(tables, *words) == code
     assert said in capsys.readouterr().err
 
 
-def test_plan_without_dry_run_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_without_dry_run_is_misuse(capsys: Capsys) -> None:
     assert main(["plan"]) == 2
     assert "`plan` needs --dry-run or an action" in capsys.readouterr().err
 

@@ -1,12 +1,15 @@
-"""Both stateful processors under Spark's TwsTester: what they give is what their Machines give."""
+"""The operators under Spark's own tester, their state's index, and where reading goes on."""
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from pyspark.sql.streaming import TwsTester  # type: ignore[attr-defined]
 
+from jobs.adapters.kafka.connection import KafkaPlace
 from jobs.adapters.spark import spark_machine
 from jobs.adapters.spark.operators import (
     INPUT_COLUMNS,
@@ -14,13 +17,14 @@ from jobs.adapters.spark.operators import (
     raw_messages,
     scorer_operator,
 )
-from jobs.adapters.spark.spark_machine import NOW_MS, MachineProcessor
+from jobs.adapters.spark.spark_machine import NOW_MS, MachineProcessor, _Held, _is_here, _line
 from lbcore.balancer.state.batch_context import BalancerState
 from lbcore.balancer.state.effects import REPORT, Effect, pack_effect
 from lbcore.config.tree import Config
 from lbcore.machine import Step
 from lbcore.scorer.group_update import GroupUpdate, pack_update
 from lbcore.scorer.tracks import RawMessage
+from tests.support.worlds.measured_world import MeasuredWorld, Tables
 from tests.support.worlds.world import CLUSTER, World
 
 
@@ -125,3 +129,75 @@ def test_rows_that_are_no_messages_are_given_on() -> None:
     world.put(("broker-load", 0), b"", None, world.now_ms)
     messages = world.read_rows()
     assert raw_messages(world.frame(messages)) == messages
+
+
+LONG_ENOUGH_S = 0.5
+
+
+def test_outcome_of_a_command_is_written_after_what_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered, early = threading.Event(), list[bool]()
+    write = Tables.write
+
+    def slowly(self: Tables, name: str, rows: pa.Table, batch_id: int, about: Any) -> None:
+        if name == "policies":
+            early.append(answered.wait(LONG_ENOUGH_S))
+        elif name == "commands" and "done" in rows["status"].to_pylist():
+            answered.set()
+        write(self, name, rows, batch_id, about)
+
+    world = MeasuredWorld(Config(), 3)
+    world.run(3_000)
+    monkeypatch.setattr(Tables, "write", slowly)
+    world.command("pause", reason="holidays")
+    world.run(3_000)
+    assert answered.is_set()
+    assert early[:1] == [False]
+
+
+_LARGE = 3_000
+
+
+def test_digest_of_the_same_bytes_is_not_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Megabytes that no batch touched are not read for it."""
+    chunk = bytes(_LARGE)
+    held = _Held(index={"a": _line(chunk)}, state=None, chunks={"a": chunk})
+    taken: list[bytes] = []
+    monkeypatch.setattr(spark_machine, "_line", lambda blob: taken.append(blob) or "new")
+    assert held.line_of("a", chunk) == held.index["a"]
+    assert taken == []
+
+
+@pytest.mark.parametrize("size", [1, _LARGE])
+def test_line_of_other_or_new_bytes_is_their_own(size: int) -> None:
+    """Also where the name is known, or the bytes under another name."""
+    one, other = b"1" * size, b"2" * size
+    held = _Held(index={"a": _line(one)}, state=None, chunks={"a": one})
+    assert held.line_of("a", other) == _line(other) != _line(one)
+    assert held.line_of("b", one) == _line(one)
+
+
+def test_small_chunk_stands_in_the_index_and_a_large_one_does_not() -> None:
+    assert _is_here(_line(b"")) is True
+    assert _is_here(_line(bytes(_LARGE))) is False
+
+
+PLACE = KafkaPlace(
+    cluster_id="k",
+    topics={"acks": "a", "commands": "c", "load": "anew"},
+    bounds={"acks": {0: (2, 9)}, "commands": {0: (0, 7), 1: (3, 3)}, "load": {0: (0, 5)}},
+)
+LAST = {
+    "offsets": {"acks": {"0": 4}, "commands": {"0": 2, "1": 3}, "load": {"0": 5}},
+    "topics": {"acks": "a", "commands": "c", "load": "before"},
+}
+
+
+def test_reading_goes_on_after_the_last_commit_and_anew_where_the_topic_is_new() -> None:
+    ends = {"acks": {"0": 4}, "commands": {"0": 2, "1": 3}, "load": {"0": 0}}
+    assert PLACE.ends_after(LAST) == ends
+    assert PLACE.ends_after(None)["acks"] == {"0": 2}
+
+
+def test_a_topic_is_skipped_to_its_end() -> None:
+    ends = {**PLACE.ends_after(LAST), "commands": {"0": 7, "1": 3}}
+    assert PLACE.ends_beyond("commands", LAST) == ends

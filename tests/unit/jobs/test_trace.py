@@ -24,6 +24,7 @@ from lbcore.sim.engine.engine import Run
 from lbcore.sim.engine.scenario_run import LoadMap, run_scenario, run_with_load_map
 from lbcore.sim.engine.traffic import Traffic
 from lbcore.sim.scenario.parse import parse_scenario
+from tests.support import Capsys, Patch
 
 TRACES = Path("conf/traces")
 LONG = "vm,time_s,cpu_percent\na,0,10\nb,0,30\na,300,20\nb,300,40\n"
@@ -109,6 +110,9 @@ def test_packed_and_parquet_tables_are_the_same(tmp_path: Path) -> None:
         ("a,10,20\n", ("--step", "5m"), "one resource, and nothing says which"),
         (LONG.replace("cpu", "memory"), (), "memory weighs nothing"),
         ("", (), "it is empty"),
+        (LONG, ("--resource", "cpu_percent=cpu:furlongs"), "unknown unit"),
+        (LONG, ("--resource", "cpu_percent=colour:percent"), "no kind"),
+        (LONG, ("--resource", "cpu_percent=cpu"), "unknown unit"),
         (
             LONG + "c,9e9,5\nc,9000000300,5\n",
             (),
@@ -119,7 +123,7 @@ def test_packed_and_parquet_tables_are_the_same(tmp_path: Path) -> None:
     ],
 )
 def test_flaw_is_told_with_its_line_and_nothing_is_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, words: tuple[str, ...],
+    tmp_path: Path, capsys: Capsys, content: str, words: tuple[str, ...],
     told: str,
 ) -> None:  # fmt: skip
     assert imported(written(tmp_path, content), *words) == 2
@@ -127,9 +131,7 @@ def test_flaw_is_told_with_its_line_and_nothing_is_written(
     assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
 
 
-def test_packed_file_that_is_damaged_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_packed_file_that_is_damaged_is_refused(tmp_path: Path, capsys: Capsys) -> None:
     whole = gzip.compress(LONG.encode() * 50)
     for content in (b"no gzip", whole[:-9], whole[:20] + b"\xff\xff\xff" + whole[23:]):
         (tmp_path / "in.csv.gz").write_bytes(content)
@@ -137,17 +139,7 @@ def test_packed_file_that_is_damaged_is_refused(
         assert "can't be read as a trace" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("word", ["cpu:furlongs", "colour:percent", "cpu"])
-def test_unknown_unit_or_kind_is_a_misuse(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], word: str
-) -> None:
-    assert imported(written(tmp_path, LONG), "--resource", f"cpu_percent={word}") == 2
-    assert "unknown unit" in (said := capsys.readouterr().err) or "no kind" in said
-
-
-def test_column_that_nobody_named_is_said_to_be_left_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_column_that_nobody_named_is_said_to_be_left_out(tmp_path: Path, capsys: Capsys) -> None:
     content = "vm,time_s,cpu_percent,colour\na,0,10,red\na,300,20,red\n"
     assert imported(written(tmp_path, content), "--json") == 0
     assert (
@@ -172,13 +164,7 @@ def test_committed_recording_is_what_its_source_gives(tmp_path: Path) -> None:
     )
 
 
-def test_traces_are_small_and_each_is_named_with_its_source() -> None:
-    assert sum(path.stat().st_size for path in TRACES.iterdir()) <= 3_000_000
-    text = (TRACES / "README.md").read_text()
-    assert [path.name for path in TRACES.glob("*.parquet") if path.stem not in text] == []
-
-
-def test_recording_can_be_backtested(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_recording_can_be_backtested(tmp_path: Path, capsys: Capsys) -> None:
     assert imported(written(tmp_path, LONG)) == 0
     words = ["--recording", str(tmp_path / "out.parquet"), "--strategy", "none", "--json"]
     capsys.readouterr()
@@ -245,24 +231,15 @@ def test_recorded_load_is_replayed_as_it_was(tmp_path: Path) -> None:
     assert rates(traffic, 0) == [200, 200, 50, 50]
     assert rates(traffic, 1) == [500, 500, 50, 50]
     assert rates(traffic, 2) == rates(traffic, 0)
-
-
-def test_recorded_load_is_scaled_to_a_mean(tmp_path: Path) -> None:
-    traffic = traffic_of(tmp_path, "10%")
-    mean = np.mean([sum(rates(traffic, minute)) for minute in (0, 1)])
-    assert mean == pytest.approx(0.1 * 2 * 40_000, rel=1e-3)
-
-
-def test_replay_starts_when_it_is_asked_to(tmp_path: Path) -> None:
-    traffic = traffic_of(tmp_path, "recorded from 1m")
-    assert rates(traffic, 0) == [0, 0, 0, 0]
-    assert rates(traffic, 1) == [200, 200, 50, 50]
-
-
-def test_throughput_and_direction_stay_as_recorded(tmp_path: Path) -> None:
-    field = traffic_of(tmp_path, "recorded").at(0)
-    (stats,) = field.bundles("t/n", np.array([0]), np.array([0x80000000]))
+    (stats,) = traffic.at(0).bundles("t/n", np.array([0]), np.array([0x80000000]))
     assert stats[:4].tolist() == [300, 100, 300 * 1024, 100 * 1024]
+    late = traffic_of(tmp_path, "recorded from 1m")
+    assert [rates(late, minute) for minute in (0, 1)] == [[0, 0, 0, 0], [200, 200, 50, 50]]
+    scaled = traffic_of(tmp_path, "10%")
+    mean = np.mean([sum(rates(scaled, minute)) for minute in (0, 1)])
+    assert mean == pytest.approx(0.1 * 2 * 40_000, rel=1e-3)
+    with pytest.raises(MisuseError, match="no load of t/other"):
+        traffic_of(tmp_path, "recorded of=t/other")
 
 
 @pytest.mark.parametrize(
@@ -293,11 +270,6 @@ def test_clusters_are_told_apart(tmp_path: Path) -> None:
         read_recording(tmp_path / "two.csv", "north")
     space = read_recording(tmp_path / "two.csv", "east").namespaces["t/n"]
     assert space.rates[0].tolist() == [[300, 100, 300 * 1024, 100 * 1024], [0, 0, 0, 0]]
-
-
-def test_namespace_that_was_not_recorded_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(MisuseError, match="no load of t/other"):
-        traffic_of(tmp_path, "recorded of=t/other")
 
 
 SCENARIO_OF_PLOTS = """
@@ -337,11 +309,11 @@ def test_picture_says_what_it_shows_and_is_the_same_for_the_same_run(tmp_path: P
     assert [word for word in words if word not in text] == []
     again = draw_run("Two go", *played(), tmp_path / "two")
     assert again[0].read_text() == files[0].read_text()
-
-
-def test_run_with_a_load_map_is_the_same_run() -> None:
     scenario = parse_scenario(SCENARIO_OF_PLOTS.format(brokers=3))
     assert played()[0].recorder.hash() == run_scenario(scenario, Config()).recorder.hash()
+    many = words_of(draw_run("Many", *played(14), tmp_path / "many")[0])
+    assert "each of 14 brokers" in many
+    assert "median" in many
 
 
 def test_load_map_shows_what_nobody_serves() -> None:
@@ -351,14 +323,8 @@ def test_load_map_shows_what_nobody_serves() -> None:
     assert load_map.rows[load_map.row_of("t/b/0x40000000_0x80000000")].namespace == "t/b"
 
 
-def test_many_brokers_are_summed_up(tmp_path: Path) -> None:
-    text = words_of(draw_run("Many", *played(14), tmp_path / "many")[0])
-    assert "each of 14 brokers" in text
-    assert "median" in text
-
-
 def test_command_says_what_is_missing_where_nothing_can_be_drawn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     scenario = tmp_path / "two.scenario"
     scenario.write_text(SCENARIO_OF_PLOTS.format(brokers=3))
@@ -381,9 +347,7 @@ def test_strategies_stand_side_by_side_the_most_even_first(tmp_path: Path) -> No
     assert "floor-adjusted" in text
 
 
-def test_run_with_several_strategies_is_drawn_side_by_side(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_with_several_strategies_is_drawn_side_by_side(tmp_path: Path, capsys: Capsys) -> None:
     file = tmp_path / "two.scenario"
     file.write_text(SCENARIO_OF_PLOTS.format(brokers=3))
     words = ["simulate", str(file), "--strategy", "avg,threshold", "--plot", str(tmp_path / "out")]
@@ -392,11 +356,3 @@ def test_run_with_several_strategies_is_drawn_side_by_side(
     text = words_of(tmp_path / "out" / "two-strategies.svg")
     assert "avg: " in text
     assert "threshold: " in text
-
-
-def test_heat_of_bundles_that_are_all_alike_says_so(tmp_path: Path) -> None:
-    alike = SCENARIO_OF_PLOTS.format(brokers=3).replace("load t/b even 1pt", "load t/b even 5pt")
-    alike = "\n".join(line for line in alike.splitlines() if not line.startswith("at "))
-    run, load_map = run_with_load_map(parse_scenario(alike), Config())
-    files = draw_run("Two stay", run, load_map, tmp_path / "two")
-    assert "5 % of a broker, alike and always" in words_of(files[0])

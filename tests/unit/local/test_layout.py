@@ -21,12 +21,8 @@ def test_size_of_first_run_is_kept_for_the_second(layout: Layout) -> None:
     first = layout.settle_size({"brokers": 10, "namespaces": None, "bundles": 1000})
     assert first == Size(brokers=10, namespaces=2, bundles=1000)
     assert layout.settle_size({"brokers": None, "namespaces": None, "bundles": None}) == first
-
-
-def test_size_brokers_may_change_between_runs(layout: Layout) -> None:
-    layout.settle_size({"brokers": 10})
-    assert layout.settle_size({"brokers": 12}).brokers == 12
-    assert layout.settle_size({}).brokers == 12
+    assert layout.settle_size({"brokers": 12}).brokers == layout.settle_size({}).brokers == 12
+    assert [Size(namespaces=3, bundles=11).bundles_of(index) for index in range(3)] == [4, 4, 3]
 
 
 def test_size_other_bundles_than_before_are_misuse(layout: Layout) -> None:
@@ -38,21 +34,11 @@ def test_size_other_bundles_than_before_are_misuse(layout: Layout) -> None:
 
 
 @pytest.mark.parametrize(
-    "size",
-    [
-        Size(brokers=0),
-        Size(namespaces=1),
-        Size(namespaces=5, bundles=4),
-    ],
+    "size", [Size(brokers=0), Size(namespaces=1), Size(namespaces=5, bundles=4)]
 )
 def test_size_that_can_not_be_is_misuse(size: Size) -> None:
     with pytest.raises(MisuseError):
         check_size(size)
-
-
-def test_size_bundles_are_divided_evenly_and_wholly() -> None:
-    size = Size(namespaces=3, bundles=11)
-    assert [size.bundles_of(index) for index in range(3)] == [4, 4, 3]
 
 
 def test_layout_second_run_in_the_folder_is_refused(layout: Layout) -> None:
@@ -62,12 +48,6 @@ def test_layout_second_run_in_the_folder_is_refused(layout: Layout) -> None:
         assert "another run" in caught.value.what
     with layout.alone():
         pass
-
-
-def test_lookup_port_once_chosen_is_kept(layout: Layout) -> None:
-    layout.root.mkdir()
-    port = layout.lookup_port(None)
-    assert layout.lookup_port(None) == port
 
 
 def test_lookup_port_taken_is_an_error_that_names_it(layout: Layout) -> None:
@@ -92,7 +72,7 @@ def test_lookup_port_kept_and_taken_meanwhile_is_replaced_aloud(
         (layout.root / "lookup-port.json").write_text(str(taken))
         port = layout.lookup_port(None)
     assert port != taken
-    assert layout.lookup_port_now() == port
+    assert layout.lookup_port_now() == layout.lookup_port(None) == port
     told = capsys.readouterr().err
     assert f"port {taken} is taken" in told
     assert f"has port {port}; --port N chooses one" in told
@@ -112,12 +92,9 @@ def test_kill_of_a_broker_that_the_run_has_not_is_misuse() -> None:
         with pytest.raises(MisuseError) as caught:
             check_kills((parse_kill(f"{name}@1"),), Size(brokers=6))
         assert "broker-1 to broker-6" in caught.value.why
-
-
-@pytest.mark.parametrize("text", ["broker-1", "@1", "broker-1@", "broker-1@inf", "broker-1@-1"])
-def test_kill_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="BROKER@SECONDS"):
-        parse_kill(text)
+    for text in ("broker-1", "@1", "broker-1@", "broker-1@inf", "broker-1@-1"):
+        with pytest.raises(argparse.ArgumentTypeError, match="BROKER@SECONDS"):
+            parse_kill(text)
 
 
 def test_settings_of_the_last_run_are_those_of_verbs_that_name_none(

@@ -21,6 +21,7 @@ from jobs.cli import main
 from jobs.console import CommandError
 from jobs.operating.history import KINDS, TimelineQuestion, read_timeline
 from jobs.operating.simulations import ManyRuns, progress_message
+from tests.support import Capsys, Patch
 from tests.support.worlds.checked_world import running
 from tests.support.worlds.explained_world import eventful, write_tables
 from tests.support.worlds.world import CLUSTER, World
@@ -79,9 +80,7 @@ def test_nothing_to_run_comes_to_nothing() -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_ctrl_c_keeps_what_is_done_and_gives_up_the_rest(
-    workers: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ctrl_c_keeps_what_is_done_and_gives_up_the_rest(workers: int, capsys: Capsys) -> None:
     runs: ManyRuns[int] = ManyRuns(interrupting, workers)
     before = signal.getsignal(signal.SIGINT)
     found = list(runs.results([0, 1, 2, 3, 4, 5]))
@@ -95,9 +94,7 @@ def test_ctrl_c_keeps_what_is_done_and_gives_up_the_rest(
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_ctrl_c_while_many_have_not_begun_leaves_no_trace_in_a_thread(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_ctrl_c_while_many_have_not_begun_leaves_no_trace_in_a_thread(monkeypatch: Patch) -> None:
     failed: list[threading.ExceptHookArgs] = []
     monkeypatch.setattr("threading.excepthook", failed.append)
     assert list(ManyRuns(long_interrupted, 2).results(range(2_000))) == []
@@ -143,9 +140,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_watch_without_a_terminal_says_what_else_there_is(
-    tables: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_watch_without_a_terminal_says_what_else_there_is(tables: Path, capsys: Capsys) -> None:
     assert main(["status", "--watch", "--tables", str(tables)]) == 2
     assert "`ballast status` writes one look" in capsys.readouterr().err
 

@@ -13,9 +13,8 @@ from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.filter.unload import unload_verdicts
 from lbcore.plan.place.place import place_bundles, placing_order
 from lbcore.plan.place.request import COUNT_MAX, PlacementState, PlaceSettings, Turn, place_request
-from lbcore.plan.shed.common import throughput
-from lbcore.plan.shed.transfer import find_transfers
-from lbcore.plan.shed.transfer_types import Reason, TransferState, TransferView
+from lbcore.plan.shed.common import TransferState, throughput
+from lbcore.plan.shed.transfer import Reason, TransferView, find_transfers
 from lbcore.plan.snapshot import Snapshot
 from tests.support.values.clusters import broker_table, bundle_table, snapshot
 
@@ -98,7 +97,8 @@ def test_broker_that_was_unloaded_lately_holds_the_cycle_until_it_has_cooled_dow
         throughput_ema=np.zeros(2),
         updated_at_ms=np.array(ages_ms),
         registered=frozenset({"a", "b"}),
-        lookup=None,  # type: ignore[arg-type]  # a cluster at rest asks for no bundle
+        report=lambda _: None,
+        admits=lambda _bundle, _broker: True,
     )
     unloaded = TransferState(unloaded_brokers={"a": 0, "b": 0})
     found, state = find_transfers(view, unloaded, config, 600)

@@ -1,6 +1,6 @@
 """The transfer shedder's named switches, its trace, and its view of a snapshot."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -8,21 +8,13 @@ import pytest
 
 from lbcore.config.placement import FilterConfig
 from lbcore.config.shedding import TransferConfig
-from lbcore.plan.filter.index import candidate_index
 from lbcore.plan.filter.policies import Policies
-from lbcore.plan.shed.common import owner_index
+from lbcore.plan.shed.common import TransferState, owner_index
 from lbcore.plan.shed.transfer import (
-    TopLists,
-    find_transfers,
-    transfer_pipeline,
-    transfer_view,
-)
-from lbcore.plan.shed.transfer_types import (
-    Reason,
     TopBundle,
-    TransferRefusal,
-    TransferState,
     TransferView,
+    find_transfers,
+    transfer_view,
 )
 from lbcore.plan.snapshot import Snapshot
 from tests.conformance.reference.pulsar_section import section_from_pulsar
@@ -30,7 +22,6 @@ from tests.support.values.clusters import broker_table, bundle_table, snapshot
 
 NOW_MS = 5_000_000
 AT_ONCE = TransferConfig(hit_count_threshold=0)
-NAN, INF = float("nan"), float("inf")
 
 
 @dataclass(frozen=True)
@@ -38,31 +29,23 @@ class Lists:
     """Top lists; every bundle may go everywhere except those named."""
 
     reports: dict[str, list[tuple[str, float]]]
-    held: dict[str, TransferRefusal] = field(default_factory=dict)
+    held: dict[str, str] = field(default_factory=dict)
 
-    def top_bundles(self, broker: str) -> Sequence[TopBundle] | None:
+    def report(self, broker: str) -> Sequence[TopBundle] | None:
         """The broker's list."""
-        return [TopBundle(bundle=one, throughput=volume) for one, volume in self.reports[broker]]
+        return [
+            TopBundle(
+                bundle=one,
+                throughput=volume,
+                is_own=self.held.get(one) != "not_owned",
+                is_held=self.held.get(one) == "held",
+            )
+            for one, volume in self.reports[broker]
+        ]
 
-    def is_owner(self, bundle: str, _broker: str) -> bool:
-        """Unless held as not owned."""
-        return self.held.get(bundle) != TransferRefusal.NOT_OWNED
-
-    def is_excluded(self, bundle: str) -> bool:
-        """Held as excluded."""
-        return self.held.get(bundle) == TransferRefusal.EXCLUDED_NAMESPACE
-
-    def is_recently_unloaded(self, bundle: str) -> bool:
-        """Held as recent."""
-        return self.held.get(bundle) == TransferRefusal.RECENTLY_UNLOADED
-
-    def has_policy(self, _bundle: str) -> bool:
-        """None has."""
-        return False
-
-    def candidates(self, bundle: str) -> Container[str] | None:
+    def admits(self, bundle: str, _broker: str) -> bool:
         """All brokers, or none for one held as not transferable."""
-        return [] if self.held.get(bundle) == TransferRefusal.NOT_TRANSFERABLE else ["cold", "hot"]
+        return self.held.get(bundle) != "not_transferable"
 
 
 def two_brokers(lists: Lists) -> TransferView:
@@ -75,7 +58,8 @@ def two_brokers(lists: Lists) -> TransferView:
         throughput_ema=volumes,
         updated_at_ms=np.array([NOW_MS, NOW_MS]),
         registered=frozenset({"cold", "hot"}),
-        lookup=lists,
+        report=lists.report,
+        admits=lists.admits,
     )
 
 
@@ -90,30 +74,31 @@ def test_pulsars_normal_mode_predicts_as_if_nothing_came_back() -> None:
     )
     pulsars, _ = find_transfers(two_brokers(swap), TransferState(), quirk, NOW_MS)
     assert pulsars.decisions == ours.decisions
-    assert pulsars.pairs[0].gained == 0.0
     assert ours.final_std == pytest.approx(0.02)
     assert pulsars.final_std == pytest.approx(0.04)
 
 
-@pytest.mark.parametrize("reason", [one for one in TransferRefusal if one.value.islower()][:4])
-def test_bundle_that_is_held_is_refused_with_its_reason(reason: TransferRefusal) -> None:
+@pytest.mark.parametrize("reason", ["not_owned", "held", "not_transferable"])
+def test_bundle_that_is_held_stays(reason: str) -> None:
     volumes = [("h1", 10.0), ("h2", 11.0), ("h3", 12.0)]
     lists = Lists({"hot": volumes, "cold": []}, held={"h1": reason})
     outcome, _ = find_transfers(two_brokers(lists), TransferState(), AT_ONCE, NOW_MS)
-    assert outcome.pairs[0].refused[0] == ("h1", reason)
     assert [one.bundle for one in outcome.decisions] == ["h2"]
 
 
-def test_last_idle_and_too_heavy_bundles_are_refused_with_their_reasons() -> None:
-    lists = Lists({"hot": [("h0", 0.0), ("h1", 10.0), ("h2", 90.0)], "cold": []})
+@pytest.mark.parametrize(
+    ("hot", "moved"),
+    [
+        ([("h0", 0.0), ("h1", 10.0), ("h2", 90.0)], ["h1"]),
+        ([("h1", 10.0), ("h2", 30.0)], ["h1"]),
+    ],
+)
+def test_last_idle_and_too_heavy_bundles_stay(
+    hot: list[tuple[str, float]], moved: list[str]
+) -> None:
+    lists = Lists({"hot": hot, "cold": []})
     outcome, _ = find_transfers(two_brokers(lists), TransferState(), AT_ONCE, NOW_MS)
-    assert outcome.pairs[0].refused == (
-        ("h0", TransferRefusal.NO_THROUGHPUT),
-        ("h2", TransferRefusal.ABOVE_TARGET),
-    )
-    lists = Lists({"hot": [("h1", 10.0), ("h2", 30.0)], "cold": []})
-    outcome, _ = find_transfers(two_brokers(lists), TransferState(), AT_ONCE, NOW_MS)
-    assert outcome.pairs[0].refused == (("h2", TransferRefusal.LAST_BUNDLE),)
+    assert [one.bundle for one in outcome.decisions] == moved
 
 
 def busy_cluster() -> Snapshot:
@@ -136,45 +121,26 @@ def busy_cluster() -> Snapshot:
 
 def view_of(snap: Snapshot, policies: Policies, *, with_policies: bool = False) -> TransferView:
     """The view with lists of three bundles."""
-    config = FilterConfig()
     snap = replace(snap, policies=policies)
-    index = candidate_index(snap)
-    pipeline = transfer_pipeline(snap, index, config)
-    lists = TopLists(limit=3, with_policies=with_policies)
-    return transfer_view(snap, owner_index(snap), pipeline, lists)
-
-
-def test_view_of_a_snapshot_lists_the_heaviest_bundles_lightest_first() -> None:
-    lookup = view_of(busy_cluster(), Policies()).lookup
-    assert [one.bundle for one in lookup.top_bundles("b0") or ()] == [
-        "t/n0/09",
-        "t/n1/10",
-        "t/n2/11",
-    ]
-    assert lookup.top_bundles("b1") == []
-    assert lookup.is_owner("t/n0/09", "b0")
-    assert not lookup.is_owner("t/n0/09", "b1")
-    assert not lookup.is_excluded("t/n0/09")
+    owned = owner_index(snap)
+    return transfer_view(snap, owned, FilterConfig(), 3, with_policies=with_policies)
 
 
 def test_view_of_a_snapshot_leaves_bundles_with_policies_out_unless_asked_for() -> None:
     policies = Policies(anti_affinity={"t/n2": "g", "t/n1": "g"})
-    listed = view_of(busy_cluster(), policies).lookup.top_bundles("b0")
+    listed = view_of(busy_cluster(), policies).report("b0")
     assert [one.bundle for one in listed or ()] == ["t/n0/03", "t/n0/06", "t/n0/09"]
-    lookup = view_of(busy_cluster(), policies, with_policies=True).lookup
-    assert [one.bundle for one in lookup.top_bundles("b0") or ()][-1] == "t/n2/11"
-    assert lookup.has_policy("t/n2/11")
-    assert not lookup.has_policy("t/n0/09")
+    view = view_of(busy_cluster(), policies, with_policies=True)
+    assert [one.bundle for one in view.report("b0") or ()][-1] == "t/n2/11"
 
 
 def test_view_of_a_snapshot_asks_the_extensible_filters() -> None:
     snap = busy_cluster()
     snap = replace(snap, brokers=replace(snap.brokers, is_draining=np.array([False, False, True])))
-    lookup = view_of(snap, Policies()).lookup
-    lookup.top_bundles("b0")
-    candidates = lookup.candidates("t/n0/09")
-    assert candidates is not None
-    assert [name for name in ("b0", "b1", "b2", "b9") if name in candidates] == ["b0", "b1"]
+    view = view_of(snap, Policies())
+    view.report("b0")
+    admitted = [name for name in ("b0", "b1", "b2") if view.admits("t/n0/09", name)]
+    assert admitted == ["b0", "b1"]
 
 
 def test_view_of_a_snapshot_moves_only_bundles_that_can() -> None:
@@ -187,13 +153,3 @@ def test_view_of_a_snapshot_moves_only_bundles_that_can() -> None:
         ("t/n1/10", "b2"),
         ("t/n2/11", "b2"),
     ]
-    assert outcome.pairs[0].refused == (("t/n0/09", TransferRefusal.RECENTLY_UNLOADED),)
-
-
-def test_broker_that_never_reported_ends_the_cycle() -> None:
-    snap = busy_cluster()
-    silent = replace(snap.brokers, updated_at_ms=np.array([NOW_MS, NOW_MS, 0]))
-    view = view_of(replace(snap, brokers=silent), Policies())
-    assert view.names == ("b0", "b1")
-    outcome, _ = find_transfers(view, TransferState(), AT_ONCE, NOW_MS)
-    assert outcome.reason == Reason.NO_LOAD_DATA

@@ -1,0 +1,212 @@
+"""Verbs of few answers: ownership, strategies, narrow topics, state, and times of all verbs."""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from jobs.adapters.delta.tables import ensure_table
+from jobs.adapters.spark.checkpoint import hold_folder, is_restored, unmark_restored
+from jobs.cli import main
+from jobs.operating.text_format import (
+    format_instant,
+    parse_duration_ms,
+    parse_instant_ms,
+)
+from jobs.verbs.ownership import change_lines
+from lbcore.model.tables import TABLES
+from lbcore.ownership.changes import find_differences
+from lbcore.plan.registry import STRATEGIES
+from tests.support import Capsys, Patch
+from tests.support.tables.commands_table import CommandsTable
+
+MOST = 20
+
+
+def row(namespace: str, at: int) -> dict[str, object]:
+    bundle = f"{namespace}/0x{at:02x}000000_0x{at + 1:02x}000000"
+    owned = {"state": "Owned", "source": None, "destination": "b1", "version_id": 1}
+    return {"namespace": namespace, "bundle": bundle, **owned, "cause": "assign", "at_ms": 0}
+
+
+def test_bundles_of_a_namespace_that_is_new_are_counted_instead_of_listed() -> None:
+    many = [row("acme/many", at) for at in range(MOST + 1)]
+    changes = list(find_differences([], [row("acme/few", 0), *many]))
+    assert list(change_lines(changes, MOST)) == [
+        "+ 21 bundles of acme/many are new (--namespace acme/many lists them)",
+        "+ acme/few/0x00000000_0x01000000  Owned b1",
+    ]
+    assert len(list(change_lines(changes, len(changes)))) == len(changes)
+
+
+def test_bundles_of_a_namespace_that_went_are_counted_and_those_that_moved_are_listed() -> None:
+    many = [row("acme/gone", at) for at in range(MOST + 1)]
+    kept = [row("acme/kept", at) for at in range(MOST + 1)]
+    moved = [{**one, "destination": "b2"} for one in kept]
+    lines = list(change_lines(list(find_differences([*many, *kept], moved)), MOST))
+    assert lines[0] == "- 21 bundles of acme/gone are gone (--namespace acme/gone lists them)"
+    assert len(lines) == 1 + len(moved)
+    assert lines[1].startswith("  acme/kept/0x00000000_0x01000000  Owned b1  =>  Owned b2")
+
+
+def test_strategies_verb_lists_every_strategy(capsys: Capsys) -> None:
+    assert main(["strategies", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    listed = {(row["kind"], row["name"]) for row in rows}
+    assert {(kind, one.name) for kind, found in STRATEGIES.items() for one in found} <= listed
+    assert ("split", "ballast") in listed
+
+
+def test_strategies_verb_of_a_pulsar_class_shows_its_settings(capsys: Capsys) -> None:
+    assert main(["strategies", "ThresholdShedder"]) == 0
+    shown = capsys.readouterr().out
+    assert "loadBalancerBrokerThresholdShedderPercentage" in shown
+    assert "AvgShedder" not in shown
+
+
+def test_strategies_verb_unknown_name_is_misuse(capsys: Capsys) -> None:
+    assert main(["strategies", "nope"]) == 2
+    assert "there is no strategy 'nope'" in capsys.readouterr().err
+
+
+def test_strategies_verb_names_the_one_that_is_meant(capsys: Capsys) -> None:
+    assert main(["strategies", "threshhold"]) == 2
+    assert "did you mean threshold? " in capsys.readouterr().err
+
+
+TOPIC = "persistent://acme/ns/t"
+EVIDENCE = "8 partitions are on 1 of 3 brokers: 8 on a:8080"
+FINDING = {"subject": TOPIC, "since_ms": 1, "evidence": EVIDENCE, "stage": "told"}
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> CommandsTable:
+    for table in TABLES:
+        ensure_table(tmp_path, table)
+    return CommandsTable(tmp_path)
+
+
+def asked(tables: CommandsTable, *words: str) -> int:
+    where = ["--tables", str(tables.root), "--conf", "pulsar", "--json"]
+    return main(["bundle", "list", "--by", "partitions", *where, *words])
+
+
+def tell(tables: CommandsTable, *troubles: str) -> None:
+    result = {"findings": [{**FINDING, "trouble": one} for one in troubles]}
+    at_ms = time.time_ns() // 1_000_000
+    tables.add("c1", "done", at_ms, kind="observe_ownership", result=result)
+
+
+def test_topics_on_too_few_brokers_are_told_and_nothing_else_that_is_wrong(
+    tables: CommandsTable, capsys: Capsys
+) -> None:
+    tell(tables, "doubled", "narrow")
+    assert asked(tables) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["subject"], found["evidence"]) == (TOPIC, EVIDENCE)
+    assert asked(tables, "--broker", "b:8080") == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_without_a_bridge_it_is_an_error_and_no_empty_list(
+    tables: CommandsTable, capsys: Capsys
+) -> None:
+    assert asked(tables) == 1
+    assert "ballast bridge pulsar" in capsys.readouterr().err
+
+
+def state_dir(root: Path) -> Path:
+    (root / "checkpoints" / "epoch-3").mkdir(parents=True)
+    (root / "job.json").write_text("{}")
+    return root
+
+
+def test_rebuild_moves_checkpoint_and_manifest_and_says_where(
+    tmp_path: Path, capsys: Capsys
+) -> None:
+    folder = state_dir(tmp_path)
+    assert main(["state", "rebuild", "--state-dir", str(folder), "--yes", "--json"]) == 0
+    moved = json.loads(capsys.readouterr().out)["set_aside"]
+    assert [Path(path).name for path in moved] == ["job.json", "checkpoints"]
+    assert all(Path(path).exists() for path in moved)
+    assert not (folder / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("words", [(), ("--dry-run",)])
+def test_rebuild_of_restored_tables_is_noted_for_the_next_start(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    folder = tmp_path / "made-for-it" if not words else state_dir(tmp_path)
+    command = ["state", "rebuild", "--restored", "--state-dir", str(folder), "--yes", *words]
+    assert main(command) == 0
+    assert is_restored(folder) is (not words)
+    unmark_restored(folder)
+    assert not is_restored(folder)
+
+
+def test_rebuild_dry_run_changes_nothing(tmp_path: Path) -> None:
+    folder = state_dir(tmp_path)
+    assert main(["state", "rebuild", "--state-dir", str(folder), "--dry-run"]) == 0
+    assert (folder / "job.json").exists()
+
+
+def test_rebuild_without_anybody_to_ask_needs_yes(
+    tmp_path: Path, capsys: Capsys, monkeypatch: Patch
+) -> None:
+    folder = state_dir(tmp_path)
+    monkeypatch.setattr("sys.stdin", (tmp_path / "job.json").open())
+    assert main(["state", "rebuild", "--state-dir", str(folder)]) == 2
+    assert "add --yes" in capsys.readouterr().err
+    assert (folder / "checkpoints").exists()
+
+
+def test_rebuild_is_refused_while_a_job_holds_the_folder(tmp_path: Path, capsys: Capsys) -> None:
+    folder = state_dir(tmp_path)
+    with hold_folder(folder):
+        assert main(["state", "rebuild", "--state-dir", str(folder), "--yes"]) == 1
+    assert "stop that job first" in capsys.readouterr().err
+    assert (folder / "checkpoints").exists()
+
+
+def test_rebuild_of_a_folder_that_is_not_there_is_misuse(tmp_path: Path) -> None:
+    assert main(["state", "rebuild", "--state-dir", str(tmp_path / "nowhere"), "--yes"]) == 2
+
+
+def test_rebuild_without_a_checkpoint_has_nothing_to_do(tmp_path: Path) -> None:
+    assert main(["state", "rebuild", "--state-dir", str(tmp_path)]) == 0
+
+
+NOW_MS = 1_700_000_000_000
+SPANS = {"500ms": 500, "30s": 30_000, "1.5m": 90_000, "2h": 7_200_000, "45": 45_000}
+INSTANTS = {
+    "5m": NOW_MS - 300_000,
+    "0s": NOW_MS,
+    "2023-11-14T22:13:20Z": NOW_MS,
+    "2023-11-14T22:13:20": NOW_MS,
+    "2023-11-14T23:13:20+01:00": NOW_MS,
+    "2023-11-14": 1_699_920_000_000,
+}
+
+
+def test_times_are_read_as_people_write_them() -> None:
+    assert {text: parse_duration_ms(text) for text in SPANS} == SPANS
+    assert {text: parse_instant_ms(text, NOW_MS) for text in INSTANTS} == INSTANTS
+    assert parse_duration_ms(" 0 ") == 0
+    assert format_instant(NOW_MS) == "2023-11-14T22:13:20Z"
+
+
+LONG = ("9" * 400 + "s", "9" * 400, "36501d", "1" + "0" * 20 + "ms")
+REFUSED = {
+    **dict.fromkeys(("", "soon", "-5s", "5 parsecs", "1h30m"), "no duration"),
+    **dict.fromkeys(LONG, "too long for a duration"),
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_text_that_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=REFUSED[text]):
+        parse_duration_ms(text)
+    with pytest.raises(argparse.ArgumentTypeError, match="no time"):
+        parse_instant_ms("yesterday", NOW_MS)
