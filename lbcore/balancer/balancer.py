@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from lbcore import packing
 from lbcore.balancer.commands.bundles import drive_unloads
-from lbcore.balancer.commands.commands import carry_out_placed, take_command, take_queued_of
+from lbcore.balancer.commands.commands import carry_out_assignments, take_command, take_queued_of
 from lbcore.balancer.commands.merges import drive_merges
 from lbcore.balancer.decisions.approvals import drive_proposals
 from lbcore.balancer.decisions.cycle import place_free, run_cycle
@@ -86,7 +86,7 @@ from lbcore.ownership.invariants import violations_of_changes
 from lbcore.ownership.liveness import Liveness
 from lbcore.packing import from_plain, to_plain
 from lbcore.plan.decision import PlanState
-from lbcore.scorer.group_update import GroupUpdate, Placed
+from lbcore.scorer.group_update import GroupUpdate, PositionedMessage
 from lbcore.wire.messages import Acks, AuditEntry, Command, TopicLoad
 
 _SHOWN = 3
@@ -122,7 +122,7 @@ _ROWS_MAX = 20
 _WRITTEN = ("number", "phase", "type", "place", "item", "count")
 
 
-def isolate_command(work: BatchContext, item: Placed, fault: Fault) -> str:
+def isolate_command(work: BatchContext, item: PositionedMessage, fault: Fault) -> str:
     """The command has failed."""
     command = item.message
     if not isinstance(command, Command):
@@ -137,7 +137,7 @@ def isolate_answer(work: BatchContext, item: BrokerAnswer, fault: Fault) -> str:
     return f"{item.ack.outcome.value} of {item.ack.bundle} by {item.sender.broker}"
 
 
-def isolate_message(work: BatchContext, item: Placed, fault: Fault) -> str:
+def isolate_message(work: BatchContext, item: PositionedMessage, fault: Fault) -> str:
     """The message is among the refused."""
     reject(work, item.position, repr(item.message), fault)
     at = item.position
@@ -173,7 +173,7 @@ class Batch:
 
     before: BalancerState
     updates: Sequence[GroupUpdate]
-    placed: Sequence[Placed]
+    placed: Sequence[PositionedMessage]
 
     @property
     def faults(self) -> list[Mapping[str, Any]]:
@@ -181,7 +181,7 @@ class Batch:
         found = [fault for update in self.updates for fault in update.faults]
         return [*self.before.unread, *found]
 
-    def of(self, kind: type) -> list[Placed]:
+    def of(self, kind: type) -> list[PositionedMessage]:
         """The messages of one kind, in order."""
         return [item for item in self.placed if isinstance(item.message, kind)]
 
@@ -230,14 +230,14 @@ def run_phases(work: BatchContext, batch: Batch) -> None:
             work.guard.run(name, partial(phase.do, work, batch))
 
 
-def _take_commands(work: BatchContext, items: Sequence[Placed]) -> None:
+def _take_commands(work: BatchContext, items: Sequence[PositionedMessage]) -> None:
     for item in items:
         if isinstance(item.message, Command):
             take_command(work, item.message, work.dated(item.position.timestamp_ms))
-    carry_out_placed(work)
+    carry_out_assignments(work)
 
 
-def _messages(items: Sequence[Placed]) -> list[Any]:
+def _messages(items: Sequence[PositionedMessage]) -> list[Any]:
     return [item.message for item in items]
 
 
@@ -501,6 +501,6 @@ def _plain(chunk: str, chunks: Mapping[str, bytes]) -> dict[str, Any]:
     return packing.unpack(chunks[chunk])[0]
 
 
-def _order(placed: Placed) -> tuple[str, int, int]:
+def _order(placed: PositionedMessage) -> tuple[str, int, int]:
     at = placed.position
     return (at.topic, at.partition, at.offset)

@@ -50,7 +50,7 @@ from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.decision import Places
 from lbcore.plan.phases.assign import topic_shares
 from lbcore.plan.split.algorithms import TopicLoads
-from lbcore.scorer.group_update import BundleReport, GroupUpdate, Placed
+from lbcore.scorer.group_update import BundleReport, GroupUpdate, PositionedMessage
 from lbcore.signals.averages import (
     BundleAverages,
     inherited_averages,
@@ -413,7 +413,7 @@ class BrokerAnswer:
     position: Position
 
 
-def answers_of(placed: Sequence[Placed]) -> list[BrokerAnswer]:
+def answers_of(placed: Sequence[PositionedMessage]) -> list[BrokerAnswer]:
     """The rows of messages of acks, in their order."""
     found = []
     for item in placed:
@@ -545,7 +545,7 @@ def reconcile(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
     work.counts["owned_not_reported"] += len(missing)
     rows = np.union1d(foreign, missing)
     _forget_unknown(work, unknown)
-    work.counts["disagreement_lasts"] += int(_has_been_resent(work, rows).sum())
+    work.counts["disagreement_lasts"] += int(_still_differs_after_resend(work, rows).sum())
     due = rows[_is_due(work, rows)][:_ROWS_MAX].tolist()
     if not due:
         return
@@ -619,7 +619,7 @@ def _changing(work: BatchContext) -> list[int]:
     return sorted(ledger.index[name] for name in names if name in ledger.index)
 
 
-def _has_been_resent(work: BatchContext, rows: Rows) -> NDArray[np.bool_]:
+def _still_differs_after_resend(work: BatchContext, rows: Rows) -> NDArray[np.bool_]:
     """True per row if the record was resent lately and the report contradicts it."""
     ledger = work.ledger
     resent_ms = ledger.resent_clock_ms[rows]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.balancer.commands.commands import carry_out_placed, take_command
+from lbcore.balancer.commands.commands import carry_out_assignments, take_command
 from lbcore.balancer.rebuild import TableRows, rebuild_state
 from lbcore.balancer.state.batch_context import BalancerState, BatchContext
 from lbcore.balancer.state.book import ACCEPTED, DONE, BrokerEntry
@@ -89,7 +89,7 @@ def rehearse(config: Config, rows: RehearsalRows, command: Command, now_ms: int)
     state = state_of(command.cluster, rows, now_ms)
     work = BatchContext.on(state, config, digest(config), now_ms)
     take_command(work, command, now_ms)
-    carry_out_placed(work)
+    carry_out_assignments(work)
     work.write_rules(state.rules)
     outcome = work.outcomes.get(command.command_id)
     written = {effect.kind: effect.rows for effect in work.effects()}

@@ -53,10 +53,10 @@ class Draft:
 
     reported: what came in. snapshot: the same with moves counted that reports don't show yet.
     strategy: the shedding strategy's short name. usage: float64[n], weighted usage of `snapshot`'s
-    brokers. is_due: bool[n], whose hits and averages may advance. index: what the filters say of
-    brokers and policies. groups: int64[open], of each broker that does not drain. selections: who
-    shall give what; sheddings: their moves; too_big: what is to be divided. forced: what operators
-    want moved (drains, pins). assignments: bundles without an owner. children: child → broker, of
+    brokers. has_new_report: bool[n], whose hits and averages may advance. index: what the filters
+    say of brokers and policies. groups: int64[open], of each broker that shedding does not leave
+    out. selections: who shall give what; sheddings: their moves; too_big: what is to be divided.
+    forced: what operators want moved (drains, pins). assignments: bundles without an owner. children: child → broker, of
     splits whose children are placed at once. skipped: phase → why it decided nothing.
     """
 
@@ -68,7 +68,7 @@ class Draft:
     scope: Scope
     strategy: str
     usage: Floats
-    is_due: Bools
+    has_new_report: Bools
     index: CandidateIndex | None = None
     groups: Ints | None = None
     selections: tuple[Selection, ...] = ()

@@ -10,7 +10,7 @@ Worked: policy `stores` admits b7 and b8, every other namespace b1 to b6: two gr
 A shedding strategy run group by group, each as a cluster of its own. With one group the strategy
 sees the view as it is. With several, the answers are merged: moves take turns between groups, state
 is joined by broker and bundle, each group has a trigger status. A group's view is a smaller
-snapshot (`Subset`). Brokers `out_of_balance` are left out in the same way.
+snapshot (`Subset`). Brokers `excluded_from_shedding` are left out in the same way.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -180,7 +180,7 @@ class Subset:
         )
 
 
-def out_of_balance(snapshot: Snapshot) -> Bools:
+def excluded_from_shedding(snapshot: Snapshot) -> Bools:
     """Return the brokers that shedding leaves out, bool[n]. O(brokers + bundles).
 
     Draining ones, and flapping ones without bundles: they may take nothing and have nothing to
@@ -380,7 +380,7 @@ def _cycles_by_group(cycle: ShedCycle, group: Ints) -> Iterable[tuple[Subset, Sh
             view,
             snapshot=subset.snapshot,
             usage=view.usage[kept],
-            is_due=view.is_due[kept],
+            has_new_report=view.has_new_report[kept],
             owned=owner_index(subset.snapshot),
             keys=subset.snapshot.bundles.names,
             weighted=view.weighted[kept] if view.weighted is not None else None,

@@ -66,7 +66,7 @@ def initial_draft(
         scope=scope,
         strategy=strategy,
         usage=np.zeros(brokers),
-        is_due=np.zeros(brokers, dtype=np.bool_),
+        has_new_report=np.zeros(brokers, dtype=np.bool_),
     )
 
 

@@ -79,7 +79,7 @@ class RejectedMessage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
+class PositionedMessage:
     """Message that only passes through, with its position in Kafka."""
 
     position: Position
@@ -103,7 +103,7 @@ class GroupUpdate:
     arrivals: Arrivals
     loads: tuple[BrokerReport, ...] = ()
     bundles: tuple[BundleReport, ...] = ()
-    placed: tuple[Placed, ...] = ()
+    placed: tuple[PositionedMessage, ...] = ()
     rejected: tuple[RejectedMessage, ...] = ()
     not_kept: Mapping[str, int] = field(default_factory=dict)
     read_bytes: int = 0

@@ -23,7 +23,7 @@ from lbcore.scorer.group_update import (
     BrokerReport,
     BundleReport,
     GroupUpdate,
-    Placed,
+    PositionedMessage,
     RejectedMessage,
     pack_update,
 )
@@ -164,7 +164,7 @@ class BrokerScorer:
             if isinstance(message, TopicLoad):
                 self._reject_rows(batch, event, message)
                 message = replace(message, refused=())
-            batch.placed.append(Placed(position=at, message=message))
+            batch.placed.append(PositionedMessage(position=at, message=message))
         else:
             self._take_report(batch, event, message)
 
@@ -199,7 +199,9 @@ class BrokerScorer:
             track.loads.append((message, event))
             batch.loads[broker] = track
         elif isinstance(message, Acks):
-            batch.placed.append(Placed(position=at, message=replace(message, refused=())))
+            batch.placed.append(
+                PositionedMessage(position=at, message=replace(message, refused=()))
+            )
             self._reject_rows(batch, event, message)
 
     def _reject_rows(

@@ -17,7 +17,12 @@ from typing import Annotated, Any, TypeAlias
 from lbcore import packing
 from lbcore.machine import UnknownStateSchemaError
 from lbcore.packing import LEFT_OUT, applied, plain_of
-from lbcore.scorer.group_update import BrokerReport, BundleReport, Placed, RejectedMessage
+from lbcore.scorer.group_update import (
+    BrokerReport,
+    BundleReport,
+    PositionedMessage,
+    RejectedMessage,
+)
 from lbcore.wire.messages import BrokerLoad, Envelope, Position
 
 STATE_SCHEMA = 3
@@ -178,7 +183,7 @@ class ScorerBatch:
     arrivals: list[tuple[int, int, int, str]] = field(default_factory=list)
     loads: dict[str, BrokerTrack] = field(default_factory=dict)
     bundles: dict[str, BundleReport] = field(default_factory=dict)
-    placed: list[Placed] = field(default_factory=list)
+    placed: list[PositionedMessage] = field(default_factory=list)
     rejected: list[RejectedMessage] = field(default_factory=list)
     refused_bytes: int = 0
     read_bytes: int = 0

@@ -33,7 +33,7 @@ from lbcore.scorer.group_update import (
     BrokerReport,
     BundleReport,
     GroupUpdate,
-    Placed,
+    PositionedMessage,
     pack_update,
     unpack_update,
 )
@@ -118,7 +118,7 @@ class Cluster:
             loads=tuple(self._load(broker, at_ms) for broker in reporting),
             bundles=tuple(self._bundles(broker, at_ms) for broker in reporting),
             placed=tuple(
-                Placed(
+                PositionedMessage(
                     position=Position(topic="acks", partition=0, offset=i, timestamp_ms=at_ms),
                     message=message,
                 )

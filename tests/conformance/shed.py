@@ -65,7 +65,7 @@ def _view(load: LoadView, signals: SignalsConfig) -> ShedView:
     return ShedView(
         snapshot=snapshot,
         usage=usage,
-        is_due=np.ones(len(usage), dtype=np.bool_),
+        has_new_report=np.ones(len(usage), dtype=np.bool_),
         owned=owner_index(snapshot),
         keys=keys,
     )

@@ -117,7 +117,7 @@ def _unload_bundle(work: BatchContext, command: Command, arguments: UnloadBundle
 def _assign_bundle(work: BatchContext, command: Command, arguments: AssignBundle) -> Outcome:
     """Also what lookups ask for; many may ask for the same bundle, and one assigns it.
 
-    Without a destination it goes where `commands.carry_out_placed` has found a place for it.
+    Without a destination it goes where `commands.carry_out_assignments` has found a place for it.
     """
     bundle, wanted = arguments.bundle, arguments.destination
     record = find_record(work, bundle)
@@ -315,7 +315,7 @@ def place_splits(work: BatchContext, several: Sequence[SplitBundle]) -> Places:
 def _split_bundle(work: BatchContext, command: Command, arguments: SplitBundle) -> Outcome:
     """Split a bundle.
 
-    With `unload` the children go where `commands.carry_out_placed` has found places for them.
+    With `unload` the children go where `commands.carry_out_assignments` has found places for them.
     """
     decided = _decided(work, arguments)
     if isinstance(decided, Outcome):

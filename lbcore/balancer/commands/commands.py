@@ -386,10 +386,10 @@ def take_queued_of(work: BatchContext, command_ids: Sequence[str]) -> None:
         if not _is_busy(work, arguments):
             del work.waiting[command_id]
             _take(work, waiting.command, waiting.deadline_ms)
-    carry_out_placed(work)
+    carry_out_assignments(work)
 
 
-def carry_out_placed(work: BatchContext) -> None:
+def carry_out_assignments(work: BatchContext) -> None:
     """Execute what waits for a place: assignments, then splits.
 
     O(bundles), once for each. All assignments that name no broker are placed together, and so are

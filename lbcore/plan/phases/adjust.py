@@ -31,10 +31,10 @@ from lbcore.signals.usage import weighted_usage
 def adjust(draft: Draft) -> Draft:
     """The draft with adjusted loads, usages, and whose observations are fresh."""
     draft = _looked(draft)
-    is_due, state = _fresh(draft)
+    has_new_report, state = _fresh(draft)
     signals = draft.config.signals
     usage = weighted_usage(draft.snapshot.brokers.percent, signals)
-    return replace(draft, usage=usage, is_due=is_due, state=state)
+    return replace(draft, usage=usage, has_new_report=has_new_report, state=state)
 
 
 def shift_averages(state: PlanState, shifts: EmaShifts) -> PlanState:
@@ -169,8 +169,8 @@ def _fresh(draft: Draft) -> tuple[Bools, PlanState]:
     if shedding_strategy(config).observe is not None and config.signals.usage_lag_ms:
         oldest_ms = draft.now_ms - config.pipeline.report_age_max_ms
         return np.asarray(brokers.updated_at_ms > oldest_ms, dtype=np.bool_), draft.state
-    is_due, judged = newly_reported(draft, draft.state.judged)
-    return is_due, replace(draft.state, judged=judged)
+    has_new_report, judged = newly_reported(draft, draft.state.judged)
+    return has_new_report, replace(draft.state, judged=judged)
 
 
 def newly_reported(

@@ -341,7 +341,7 @@ def _planned(draft: Draft) -> Snapshot:
     for moves in (draft.sheddings, draft.forced):
         is_known = moves.destination >= 0
         owner[moves.bundle[is_known]] = moves.destination[is_known]
-    is_fresh = brokers.is_fresh if draft.scope.only_places else draft.is_due
+    is_fresh = brokers.is_fresh if draft.scope.only_places else draft.has_new_report
     return replace(
         draft.snapshot,
         brokers=replace(brokers, is_fresh=is_fresh),

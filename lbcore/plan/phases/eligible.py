@@ -14,9 +14,9 @@ from lbcore.plan.draft import NOBODY, Draft
 from lbcore.plan.filter.index import FilterVerdict, Verdicts, candidate_index
 from lbcore.plan.filter.unload import BundleFacts, bundle_verdicts
 from lbcore.plan.groups import (
+    excluded_from_shedding,
     isolation_groups,
     named_groups,
-    out_of_balance,
     with_strays,
     without_brokers,
 )
@@ -55,7 +55,7 @@ def eligible(draft: Draft) -> Draft:
 def _grouped(draft: Draft) -> Draft:
     """Return the draft with the isolation groups, which its state names."""
     brokers = draft.snapshot.brokers
-    subset = without_brokers(draft.snapshot, out_of_balance(draft.snapshot))
+    subset = without_brokers(draft.snapshot, excluded_from_shedding(draft.snapshot))
     group = np.zeros(len(subset.original), dtype=np.int64)
     if draft.snapshot.policies.isolation and len(group) > 1:
         row, admits = draft.candidates.row, draft.candidates.policy_admits[:, subset.original]

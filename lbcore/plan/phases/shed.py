@@ -18,8 +18,8 @@ from lbcore.plan.filter.unload import unload_verdicts
 from lbcore.plan.groups import (
     GroupedShed,
     Subset,
+    excluded_from_shedding,
     observe_by_group,
-    out_of_balance,
     shed_by_group,
     without_brokers,
 )
@@ -82,11 +82,11 @@ def shed(draft: Draft) -> Draft:
     refusal = _refusal(draft)
     if refusal:
         return draft.skip(PHASE, refusal)
-    subset = without_brokers(draft.snapshot, out_of_balance(draft.snapshot))
+    subset = without_brokers(draft.snapshot, excluded_from_shedding(draft.snapshot))
     view = ShedView(
         snapshot=subset.snapshot,
         usage=draft.usage[subset.original],
-        is_due=draft.is_due[subset.original],
+        has_new_report=draft.has_new_report[subset.original],
         owned=owner_index(subset.snapshot),
         keys=subset.snapshot.bundles.names,
         now_ms=draft.now_ms,
@@ -128,7 +128,7 @@ def _refusal(draft: Draft) -> str:
         return NOT_YET
     if not (config.is_balancing and config.is_shedding):
         return "Disabled"
-    open_brokers = int((~out_of_balance(draft.snapshot)).sum())
+    open_brokers = int((~excluded_from_shedding(draft.snapshot)).sum())
     return "NoBrokers" if open_brokers <= 1 else ""
 
 

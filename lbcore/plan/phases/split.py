@@ -350,11 +350,11 @@ def _with_new_reports(draft: Draft) -> tuple[Draft, Snapshot]:
     """Return the snapshot, fresh where owners reported since splits were judged."""
     brokers = draft.reported.brokers
     if draft.config.shedding.fresh_hits:
-        is_due, judged = newly_reported(draft, draft.state.split_judged)
+        has_new_report, judged = newly_reported(draft, draft.state.split_judged)
         draft = replace(draft, state=replace(draft.state, split_judged=judged))
     else:
-        is_due = np.ones(len(brokers.names), dtype=np.bool_)
-    return draft, replace(draft.reported, brokers=replace(brokers, is_fresh=is_due))
+        has_new_report = np.ones(len(brokers.names), dtype=np.bool_)
+    return draft, replace(draft.reported, brokers=replace(brokers, is_fresh=has_new_report))
 
 
 def _columns(draft: Draft, seen: SplitTrace) -> Columns:

@@ -128,7 +128,7 @@ def _count_pairs(
     """(cold, hot) broker indices of the pairs far enough apart, counting their hits."""
     names = view.snapshot.brokers.names
     order = np.argsort(usage_points, kind="stable").tolist()
-    points, due = usage_points.tolist(), view.is_due.tolist()
+    points, due = usage_points.tolist(), view.has_new_report.tolist()
     pairs: list[tuple[int, int]] = []
     for at in range((len(order) + 1) // 2):
         cold, hot = order[at], order[-1 - at]

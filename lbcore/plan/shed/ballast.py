@@ -158,7 +158,7 @@ def _crowded(
     bundles, brokers = view.snapshot.bundles, len(view.snapshot.brokers.names)
     found = crowded_topics(partitions, bundles.owner, brokers)
     names = {at: partitions.name(at, bundles.namespaces) for at in found}
-    counts = count_rounds(state.crowded, names.values(), is_news=bool(view.is_due.any()))
+    counts = count_rounds(state.crowded, names.values(), is_news=bool(view.has_new_report.any()))
     acting = tuple(at for at, name in names.items() if counts[name] >= config.low_hits)
     return replace(state, crowded=counts), acting
 
@@ -205,7 +205,7 @@ def _count_hits(round_: BallastRound, config: IdealLoadConfig) -> tuple[Ints, In
         kept = np.array([before.get(name, 0) for name in names], dtype=np.int64)
         kept = np.where(kept * side > 0, kept, 0)
         wanted = np.where(np.abs(kept) >= needed, tolerance * _NEAR, threshold)
-        found.append(np.where(np.abs(away) >= wanted, kept + side * view.is_due, 0))
+        found.append(np.where(np.abs(away) >= wanted, kept + side * view.has_new_report, 0))
     return found[0], found[1]
 
 

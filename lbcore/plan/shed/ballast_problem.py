@@ -82,7 +82,7 @@ def checked_reliefs(view: ShedView, state: ShedState, readings: Readings, is_hot
             continue
         is_worse = usage > before.usage + _WORSE_POINTS and traffic < before.traffic * _LESS
         found[name] = before
-        if before.is_open and view.is_due[at] and is_worse:
+        if before.is_open and view.has_new_report[at] and is_worse:
             found[name] = replace(before, rounds=before.rounds + 1, is_open=False)
     return found
 
@@ -179,7 +179,7 @@ def with_observations(view: ShedView, readings: Readings, before: Evidence) -> E
     """Return the evidence with what brokers have reported since. O(brokers)."""
     brokers = view.snapshot.brokers
     explained = _UNEXPLAINED * readings.shown + _IDLE_POINTS
-    is_told = view.is_due & (brokers.percent[:, CPU] < explained) & (readings.shown > 0)
+    is_told = view.has_new_report & (brokers.percent[:, CPU] < explained) & (readings.shown > 0)
     if not is_told.any():
         return before
     columns = (

@@ -102,10 +102,10 @@ class OwnerIndex:
 class ShedView:
     """Input of a shedder.
 
-    usage: float64[n], weighted usage of each broker, 1.0 = 100 %. is_due: bool[n], brokers with
-    hits and averages that may advance in this cycle. keys: keys by which avg remembers a bundle's
-    destination, one text per bundle row. gave, took: brokers that keep that role for now. weighted:
-    float64[n, resources], percent times its weight; None = as reported. admitted: the brokers that
+    usage: float64[n], weighted usage of each broker, 1.0 = 100 %. has_new_report: bool[n],
+    brokers with hits and averages that may advance in this cycle. keys: keys by which avg remembers
+    a bundle's destination, one text per bundle row. gave, took: brokers that keep that role for
+    now. weighted: float64[n, resources], percent times its weight; None = as reported. admitted: the brokers that
     filters admit for a bundle: its row int64[m] of bool[rows, n]; None = every broker may have
     every bundle. usage_lags: usages are not current. grace_ms: time after a move in which the price
     of the next one falls to the usual.
@@ -116,7 +116,7 @@ class ShedView:
 
     snapshot: Snapshot
     usage: Floats
-    is_due: Bools
+    has_new_report: Bools
     owned: OwnerIndex
     keys: Sequence[str]
     now_ms: int = 0
@@ -278,7 +278,7 @@ def count_hits(view: ShedView, state: ShedState, excess: Floats, config: Sheddin
     names = view.snapshot.brokers.names
     low, high = dict(state.hits_low), dict(state.hits_high)
     distance = np.abs(excess)
-    for broker in np.flatnonzero(view.is_due).tolist():
+    for broker in np.flatnonzero(view.has_new_report).tolist():
         far = float(distance[broker])
         _count(low, names[broker], is_hit=far >= config.multi_hit_low_percent)
         _count(high, names[broker], is_hit=far >= config.multi_hit_high_percent)

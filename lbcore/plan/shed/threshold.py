@@ -113,7 +113,7 @@ def _advance(view: ShedView, state: ShedState, history_weight: float) -> tuple[F
     history = np.array([np.nan if value is None else value for value in known], dtype=np.float64)
     is_first = np.array([value is None for value in known], dtype=np.bool_)
     stepped = ema_step(history, view.usage, history_weight)
-    ema: Floats = np.where(is_first, view.usage, np.where(view.is_due, stepped, history))
+    ema: Floats = np.where(is_first, view.usage, np.where(view.has_new_report, stepped, history))
     return ema, replace(state, ema={**state.ema, **dict(zip(names, ema.tolist(), strict=True))})
 
 

@@ -489,7 +489,9 @@ def run_transfer(cycle: ShedCycle) -> tuple[Shed, PlanState]:
     view, config = cycle.view, cycle.config.transfer
     state = without_departed(cycle.state.transfer, cycle.everyone)
     load = view.snapshot.brokers.weighted_max_ema
-    if len(load) and not (view.is_due[int(load.argmax())] or view.is_due[int(load.argmin())]):
+    if len(load) and not (
+        view.has_new_report[int(load.argmax())] or view.has_new_report[int(load.argmin())]
+    ):
         nothing = Shed(selections=(), state=ShedState(), reason="HitCount")
         return nothing, replace(cycle.state, transfer=state)
     store = transfer_view(

@@ -78,7 +78,7 @@ class _Round:
         return f"pipeline.trigger_ms={self._one_of((1_000, 2_000, 2_000, 5_000))}"
 
     def _own_lines(self, name: str) -> list[str]:
-        """Placed by the balancer, spread evenly, or all on the first broker."""
+        """PositionedMessage by the balancer, spread evenly, or all on the first broker."""
         there = self._one_of(("", "all", "all", "b1"))
         return [f"own {name} all {there}"] if there else []
 

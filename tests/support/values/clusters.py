@@ -104,13 +104,13 @@ def cluster_of(bundles: Mapping[str, Sequence[float]], **columns: Any) -> Snapsh
     )
 
 
-def shed_view(snapshot: Snapshot, usage: Floats, is_due: Bools | None = None) -> ShedView:
+def shed_view(snapshot: Snapshot, usage: Floats, has_new_report: Bools | None = None) -> ShedView:
     """The view of a snapshot; every broker is due unless told otherwise."""
-    due = np.ones(len(usage), dtype=np.bool_) if is_due is None else is_due
+    due = np.ones(len(usage), dtype=np.bool_) if has_new_report is None else has_new_report
     return ShedView(
         snapshot=snapshot,
         usage=usage,
-        is_due=due,
+        has_new_report=due,
         owned=owner_index(snapshot),
         keys=snapshot.bundles.names,
     )

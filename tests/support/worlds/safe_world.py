@@ -13,7 +13,7 @@ from lbcore.balancer.state.effects import REPORT, Effect, pack_effect
 from lbcore.balancer.tasks.waiting import status_of
 from lbcore.config.tree import Config
 from lbcore.machine import Step, step_safely
-from lbcore.scorer.group_update import GroupUpdate, Placed, pack_update
+from lbcore.scorer.group_update import GroupUpdate, PositionedMessage, pack_update
 from lbcore.scorer.tracks import RawMessage
 from lbcore.wire.messages import AuditEntry, Command, Position
 from tests.support.worlds.world import CLUSTER, World, is_settled
@@ -84,7 +84,7 @@ def update_of(commands: Sequence[tuple[str, Mapping[str, Any]]], at_ms: int) -> 
             cluster=CLUSTER, command_id=f"{kind}-{number}", kind=kind, arguments=arguments
         )
         at = Position(topic="commands", partition=0, offset=number, timestamp_ms=at_ms)
-        messages.append(Placed(position=at, message=command))
+        messages.append(PositionedMessage(position=at, message=command))
     empty = world.job.scorers[0].step(None, [], at_ms).effects[0]
     return replace(empty, placed=tuple(messages))
 

@@ -15,7 +15,7 @@ from lbcore.balancer.state.topic_book import (
     sender_of,
 )
 from lbcore.config.tree import Config
-from lbcore.scorer.group_update import Arrivals, GroupUpdate, Placed
+from lbcore.scorer.group_update import Arrivals, GroupUpdate, PositionedMessage
 from lbcore.wire.messages import Command, Position, TopicLoad
 from tests.support.worlds.world import CLUSTER, World
 
@@ -143,7 +143,7 @@ def test_name_or_value_that_its_type_cannot_have_is_refused(
 
 def after(state: BalancerState | None, *asked: Mapping[str, Any]) -> BalancerState:
     placed = tuple(
-        Placed(
+        PositionedMessage(
             position=Position(topic="commands", partition=0, offset=i, timestamp_ms=0),
             message=Command(
                 cluster="c", command_id=f"{len(asked)}-{i}", kind="create_namespace", arguments=a
