@@ -59,7 +59,7 @@ VERBS = {
     "kill-broker": Verb(
         module="jobs.verbs.kill_broker", summary="crash a simulated broker of `run-local`"
     ),
-    "lookup": Verb(module="jobs.verbs.lookup", summary="say which broker serves a topic"),
+    "lookup": Verb(module="jobs.verbs.ownership", summary="say which broker serves a topic"),
     "namespace": Verb(
         module="jobs.verbs.commands", summary="create, delete, unload, exclude, include"
     ),

@@ -17,8 +17,7 @@ from typing import Any
 
 from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.processes.signals import on_signals
-from jobs.assess.page import page
-from jobs.assess.text import lines
+from jobs.assess.page import lines, page
 from jobs.assess.watch import ClusterWatch, recorded_report
 from jobs.atomic_file import atomic_write
 from jobs.bridge.attachment import add_access_options, add_network_option, admin_at

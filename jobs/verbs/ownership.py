@@ -17,6 +17,7 @@ from jobs.operating.connection_options import add_stack_arguments, connection_op
 from jobs.operating.service_answers import answers_of
 from jobs.operating.text_format import format_instant, parse_instant_ms, text_table
 from lbcore.ownership.changes import OwnershipChange, parties
+from lbcore.route.snapshot import LookupOutcome
 
 Row = Mapping[str, Any]
 _LISTED = 20
@@ -26,7 +27,10 @@ _SHOWN = ("bundle", "state", "source", "destination", "version_id", "cause", "at
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options: bundles and moment."""
+    """Add the options of `ownership`, or those of `lookup`."""
+    if parser.prog.endswith(" lookup"):
+        _add_lookup_options(parser)
+        return
     parser.add_argument("--namespace", default="", metavar="NAME", help="only of this namespace")
     parser.add_argument(
         "--broker", default="", metavar="NAME", help="only what this broker has, gives or gets"
@@ -40,8 +44,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_stack_arguments(parser, with_kafka=False)
 
 
+def _add_lookup_options(parser: argparse.ArgumentParser) -> None:
+    parser.description = """Say which broker serves a topic, from the tables or a service (--url).
+
+It needs no Kafka and no Spark. Fails when a topic has no owner or its namespace doesn't exist.
+"""
+    parser.add_argument("topics", nargs="+", metavar="TOPIC", help="persistent://tenant/ns/topic")
+    parser.add_argument(
+        "--listener", default="", metavar="NAME", help="advertised listener whose URLs are wanted"
+    )
+    parser.add_argument("--timeout-ms", type=int, default=30_000, help="for loading the tables")
+    add_stack_arguments(parser, with_kafka=False)
+
+
 def run(args: argparse.Namespace) -> int:
     """Write the records or differences. Raises CommandError for unknown names."""
+    if "topics" in args:
+        return _look_up(args)
     answers = answers_of(connection_options(args))
     if args.diff:
         return _say_differences(args, answers)
@@ -52,6 +71,22 @@ def run(args: argparse.Namespace) -> int:
     value = {**asdict(found), "bundles": [_shown(row) for row in rows]}
     answer(args, value, [_head(found, len(rows)), *_table(rows)])
     return Exit.DONE
+
+
+def _look_up(args: argparse.Namespace) -> int:
+    """Write a line for each topic."""
+    results = answers_of(connection_options(args)).lookup(
+        args.topics, args.listener, args.timeout_ms
+    )
+    lines = [
+        f"{topic} {result.broker_url or result.outcome.value}"
+        f" (broker {result.broker or '-'}, bundle {result.bundle or '-'},"
+        f" {result.freshness.age_ms} ms old)"
+        for topic, result in results.items()
+    ]
+    answer(args, [{"topic": topic, **asdict(one)} for topic, one in results.items()], lines)
+    is_served = all(result.outcome is LookupOutcome.FOUND for result in results.values())
+    return Exit.DONE if is_served else Exit.FAILED
 
 
 def _moment_of(text: str) -> str:

@@ -378,21 +378,11 @@ _TRIGGER_MS = 2_000
 _NAME_BYTES = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportedTrace:
-    """A trace as load of bundles. said: sentences on what it came to."""
+def import_trace(args: argparse.Namespace, how: TraceReading) -> tuple[Folded, list[str]]:
+    """Return the file's load, folded, and sentences on what it came to.
 
-    folded: Folded
-    said: tuple[str, ...]
-
-    @property
-    def length_ms(self) -> int:
-        """Length of the imported trace, ms."""
-        return len(self.folded.rates) * self.folded.step_ms
-
-
-def import_trace(args: argparse.Namespace, how: TraceReading) -> ImportedTrace:
-    """Return the file's load, folded; raises MisuseError, with the line of every flaw."""
+    Raises MisuseError, with the line of every flaw.
+    """
     path = args.file
     found = read_trace(path, how)
     series = found.series
@@ -427,7 +417,7 @@ def import_trace(args: argparse.Namespace, how: TraceReading) -> ImportedTrace:
     ]
     if grid.partly:
         said.append(f"{grid.partly} entities are not there all the time: 0 where they aren't")
-    return ImportedTrace(folded=folded, said=tuple(said))
+    return folded, said
 
 
 def write_recording(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -445,20 +435,20 @@ def write_recording(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def write_scenario(
-    path: Path, recording: Path, imported: ImportedTrace, args: argparse.Namespace
+    path: Path, recording: Path, about: str, length_ms: int, args: argparse.Namespace
 ) -> None:
-    """A scenario that replays the recording."""
+    """A scenario that replays the recording. about: a sentence."""
     where = os.path.relpath(recording.absolute(), path.absolute().parent)
-    long = imported.length_ms >= _LONG_RUN_MS
+    long = length_ms >= _LONG_RUN_MS
     lines = [
         f"title {recording.stem}: recorded load on {args.brokers} brokers",
-        f"# {imported.said[0]}.",
+        f"# {about}.",
         f"brokers {args.brokers}",
         f"namespace {args.namespace} bundles={args.bundles} topics=1",
         f"own {args.namespace} all all",
         f"load {args.namespace} replay {args.load:g}% file={where}",
         *([f"set pipeline.trigger_ms={_TRIGGER_MS}"] if long else []),
-        f"run {format_ms(imported.length_ms)} sample={'1m' if long else '10s'}",
+        f"run {format_ms(length_ms)} sample={'1m' if long else '10s'}",
         "expect doubles == 0",
         "expect unsettled == 0",
     ]
@@ -596,13 +586,14 @@ def _import(args: argparse.Namespace) -> int:
         resources=tuple(args.resource),
         step_ms=args.step,
     )
-    imported = import_trace(args, how)
-    write_recording(args.out, dealt(imported.folded, args.brokers, args.load))
+    folded, said = import_trace(args, how)
+    length_ms = len(folded.rates) * folded.step_ms
+    write_recording(args.out, dealt(folded, args.brokers, args.load))
     if args.scenario:
-        write_scenario(args.scenario, args.out, imported, args)
+        write_scenario(args.scenario, args.out, said[0], length_ms, args)
     written = [str(args.out), *([str(args.scenario)] if args.scenario else [])]
-    value = {"written": written, "said": imported.said, "length_ms": imported.length_ms}
-    answer(args, value, [*imported.said, f"written: {', '.join(written)}"])
+    value = {"written": written, "said": said, "length_ms": length_ms}
+    answer(args, value, [*said, f"written: {', '.join(written)}"])
     return Exit.DONE
 
 

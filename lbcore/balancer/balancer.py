@@ -382,8 +382,8 @@ INNER_PHASES = (
 """Names under which faults are counted besides: parts of phases, and what the scorer does."""
 
 
-OLDEST_SCHEMA = 5
-STATE_SCHEMA = 5
+OLDEST_SCHEMA = 6
+STATE_SCHEMA = 6
 """Rises with the layout. States from OLDEST_SCHEMA on are read; others are refused, and rebuilt."""
 
 

@@ -190,7 +190,8 @@ def out_of_balance(snapshot: Snapshot) -> Bools:
     if brokers.is_flapping is None or not brokers.is_flapping.any():
         return brokers.is_draining
     owned = np.bincount(snapshot.bundles.owner + 1, minlength=len(brokers.names) + 1)[1:]
-    return brokers.is_draining | (brokers.is_flapping & (owned == 0))
+    found: Bools = brokers.is_draining | (brokers.is_flapping & (owned == 0))
+    return found
 
 
 def without_brokers(snapshot: Snapshot, is_left_out: Bools) -> Subset:

@@ -1,4 +1,4 @@
-"""The plan of a cycle: which bundles move, split and find an owner now. Read this first.
+"""The plan of a cycle: which bundles move, split, find an owner. Read this first.
 
 Makes the first draft, passes it through the phases in order, and words what they decided. Called
 by `balancer` once a decision cycle, and between cycles for bundles that can't wait; by the

@@ -9,7 +9,6 @@ residual whose parts are all above 0. That is the solution of non-negative least
 optimum is such a way.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations_with_replacement, product
 from typing import TypeAlias
@@ -58,21 +57,8 @@ class Evidence:
     points: float = 0.0
     products: tuple[float, ...] = (0.0,) * 10
 
-    def to_plain(self) -> dict[str, float]:
-        """Names and numbers."""
-        named = {f"product_{at}": value for at, value in enumerate(self.products)}
-        return {"points": self.points, **named, "reports": self.reports}
 
-    @staticmethod
-    def from_plain(plain: Mapping[str, float]) -> "Evidence":
-        """The inverse; of nothing, no evidence."""
-        if not plain:
-            return Evidence()
-        return Evidence(
-            reports=plain["reports"],
-            points=plain["points"],
-            products=tuple(plain[f"product_{at}"] for at in range(10)),
-        )
+NO_EVIDENCE = Evidence()
 
 
 def with_reports(before: Evidence, reports: Floats, keep: float = 1.0) -> Evidence:

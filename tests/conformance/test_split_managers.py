@@ -7,7 +7,6 @@ import pytest
 
 from lbcore.config.splitting import MEBIBYTE, Splitting
 from lbcore.model.bundles import BundleRange
-from lbcore.plan.split.decision import SplitReason
 from tests.conformance.reference.extensible_split import (
     FAILED,
     BrokerView,
@@ -44,26 +43,6 @@ def test_pulsar_preset_has_the_defaults_of_4_0_8() -> None:
     assert (PULSAR.max_children, PULSAR.require_division, PULSAR.averages) == (2, False, "long")
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "loadBalancerNamespaceBundleSplitConditionHitCountThreshold",
-        "loadBalancerNamespaceBundleSplitConditionThreshold",
-    ],
-)
-def test_hit_count_threshold_is_read_under_both_spellings(key: str) -> None:
-    assert section_from_pulsar(Splitting, {key: 7}).hit_count_threshold == 7
-
-
-def test_extensible_cycle_stops_at_its_limit_before_later_bundles_gain_a_hit() -> None:
-    config = replace(AT_ONCE, max_splits_per_cycle=1)
-    decisions, state = decide_extensible_splits(
-        [hot(LEFT), hot(RIGHT)], ExtensibleState(), config, VIEW
-    )
-    assert [each.bundle for each in decisions] == [LEFT]
-    assert state.hits == {}
-
-
 @pytest.mark.parametrize("answer", [None, [], [1, 2], [0x80000000]])
 def test_extensible_answer_other_than_one_inner_boundary_is_a_failure(
     answer: list[int] | None,
@@ -73,35 +52,11 @@ def test_extensible_answer_other_than_one_inner_boundary_is_a_failure(
     assert (decisions, state.counter, state.hits) == ((), {FAILED: 1}, {LEFT: 1})
 
 
-@pytest.mark.parametrize(
-    ("splitting", "is_split"),
-    [
-        ("t/a/0x00000000_0xffffffff", False),
-        ("t/a/0x40000000_0x80000000", False),
-        ("t/abc/0x00000000_0x10000000", False),
-        ("t/b/0x00000000_0x80000000", True),
-        ("t/a/0x80000000_0xffffffff", True),
-        ("t/a/0x40000000_0x8000000A", True),
-    ],
-)
-def test_extensible_bundle_beside_a_split_by_text_waits(splitting: str, *, is_split: bool) -> None:
-    view = replace(VIEW, splitting=(splitting,))
-    decisions, state = decide_extensible_splits([hot(LEFT)], ExtensibleState(), AT_ONCE, view)
-    assert (len(decisions) == 1) is is_split
-    assert state.counter == {}
-
-
 def test_extensible_single_topic_and_foreign_bundles_keep_their_hits() -> None:
     before = ExtensibleState(hits={LEFT: 2, RIGHT: 2, "gone": 5})
     view = replace(VIEW, is_owner=lambda name: name == LEFT)
     _, state = decide_extensible_splits([hot(LEFT, topics=1), hot(RIGHT)], before, AT_ONCE, view)
     assert state.hits == {LEFT: 2, RIGHT: 2}
-
-
-def test_extensible_bundle_too_narrow_is_a_failure_without_a_hit() -> None:
-    narrow = hot("t/a/0x00000000_0x00000001")
-    _, state = decide_extensible_splits([narrow], ExtensibleState(), AT_ONCE, VIEW)
-    assert (state.hits, state.counter) == ({}, {FAILED: 1})
 
 
 def failing(_namespace: str) -> int:
@@ -118,8 +73,3 @@ def test_modular_choice_counts_what_it_has_chosen_in_the_namespace() -> None:
     many = [("b1", [hot(LEFT, topics=2_000), hot(RIGHT, topics=2_000)])]
     assert find_modular_splits(many, {}, PULSAR, lambda _: 127) == {LEFT: "b1"}
     assert find_modular_splits(many, {}, PULSAR, failing) == {}
-
-
-def test_extensible_reason_names_the_limit() -> None:
-    decisions, _ = decide_extensible_splits([hot(LEFT)], ExtensibleState(), AT_ONCE, VIEW)
-    assert [(each.reason, each.broker) for each in decisions] == [(SplitReason.MSG_RATE, "b1")]

@@ -1,7 +1,7 @@
 """The load model, bounds of a run and weekly windows against plain references."""
 
 from datetime import datetime, timezone
-from itertools import pairwise, product
+from itertools import product
 
 import numpy as np
 import pytest
@@ -16,9 +16,8 @@ from lbcore.bounds.moves import (
     least_moves,
     moves_by_report,
 )
-from lbcore.model.bundles import HASH_SPACE, HashFunction, even_boundaries, hash_topic
+from lbcore.model.bundles import HASH_SPACE, HashFunction, even_boundaries
 from lbcore.model.names import FULL_UPPER
-from lbcore.model.resources import LEAST_COUNT
 from lbcore.model.times import WeeklyWindow, quiet_until_ms
 from lbcore.sim.load.load import (
     FULL_RATE_MSG_PER_S,
@@ -26,9 +25,7 @@ from lbcore.sim.load.load import (
     LoadProfile,
     LoadShape,
     NamespaceLoad,
-    cpu_noise,
     uniforms,
-    usage_of,
     wave,
 )
 
@@ -89,33 +86,6 @@ def test_load_of_the_whole_cluster_is_the_profiles_total(shape: LoadShape) -> No
     assert total_rate(model(shape), 0) == pytest.approx(expected, rel=0.001)
 
 
-def test_load_of_a_topic_lies_where_its_hash_is() -> None:
-    load = model(LoadShape.EVEN)
-    names = list(load.topics_in("t/b", 0, FULL_UPPER))
-    assert len(names) == len(set(names)) == load.topic_count("t/b") == 500
-    position = hash_topic(HashFunction.MURMUR3_32, names[7])
-    assert list(load.topics_in("t/b", position, position + 1)) == [names[7]]
-    alone = load.at(0).bundles("t/b", np.array([position]), np.array([position + 1]))
-    assert alone[0, 4] == 1.0
-
-
-def test_load_of_an_unknown_namespace_is_nothing() -> None:
-    row = model(LoadShape.EVEN).at(0).bundles("t/c", np.array([0]), np.array([FULL_UPPER]))
-    assert not row.any()
-
-
-def test_hotspot_moves_with_its_period_only() -> None:
-    load = model(LoadShape.MOVING_HOTSPOT)
-    assert hotspot_at(load, 0) == hotspot_at(load, 599_999)
-    assert len({hotspot_at(load, step * 600_000) for step in range(10)}) == 10
-
-
-def test_hotspot_with_period_zero_stays() -> None:
-    profile = LoadProfile(shape=LoadShape.MOVING_HOTSPOT, brokers=5, hotspot_period_ms=0)
-    load = LoadModel(SPACES, profile)
-    assert hotspot_at(load, 0) == hotspot_at(load, 10**12)
-
-
 @pytest.mark.parametrize("step", range(8))
 def test_hotspot_carries_its_share_within_its_window(step: int) -> None:
     load = model(LoadShape.MOVING_HOTSPOT)
@@ -140,24 +110,6 @@ def test_load_has_no_bundle_that_outweighs_a_brokers_mean(shape: LoadShape) -> N
     assert rate.max() < 0.9 * rate.sum() / 5
 
 
-def test_hotspot_lets_moves_help_at_the_size_of_the_acceptance_run() -> None:
-    """1,000 bundles dealt out to 10 brokers in turn are uneven; no bundle stands in the way."""
-    spaces = [
-        NamespaceLoad(name=f"t/{index}", hash_function=HashFunction.CRC32, bundles=500)
-        for index in range(2)
-    ]
-    load = LoadModel(spaces, LoadProfile(shape=LoadShape.MOVING_HOTSPOT, brokers=10))
-    cuts = np.array(even_boundaries(500))
-    rows = [
-        load.at(0).bundles(space.name, cuts[:-1], cuts[1:])[:, :2].sum(axis=1) for space in spaces
-    ]
-    rate = np.concatenate(rows)
-    brokers = np.bincount(np.arange(1000) % 10, rate)
-    assert brokers.max() / brokers.mean() > 1.4
-    assert (brokers.max() - brokers.min()) * 0.5 > 1000.0  # AvgShedder's least traffic to move
-    assert rate.max() < 0.8 * brokers.mean()
-
-
 def test_daily_wave_leads_each_namespace_through_peak_and_trough() -> None:
     load = model(LoadShape.DAILY_WAVE)
     rates = [float(over(load, hour * 3_600_000, "t/a", [])[0, :2].sum()) for hour in range(24)]
@@ -172,26 +124,6 @@ def test_wave_stays_within_one_and_is_odd(phase: float) -> None:
     assert wave(phase) == pytest.approx(-wave(phase + 0.5), abs=1e-9)
 
 
-def test_zipf_has_few_hot_topics_and_a_long_tail() -> None:
-    load = model(LoadShape.ZIPF)
-    hashes = sorted(
-        hash_topic(HashFunction.CRC32, f"persistent://t/a/topic-{i}") for i in range(500)
-    )
-    edges = [low + (high - low) // 2 for low, high in pairwise(hashes) if high - low > 1]
-    rows = over(load, 0, "t/a", edges)
-    rate = np.sort(rows[:, 0])[::-1]
-    assert rate[0] > 10 * rate[len(rate) // 2]
-
-
-@settings(deadline=None, max_examples=30)
-@given(seed=st.integers(0, 2**40), stream=st.text(max_size=10))
-def test_uniforms_are_repeatable_and_spread(seed: int, stream: str) -> None:
-    drawn = uniforms(seed, stream, 1000)
-    assert np.array_equal(drawn[:10], uniforms(seed, stream, 10))
-    assert 0.0 <= drawn.min() < drawn.max() < 1.0
-    assert abs(drawn.mean() - 0.5) < 0.06
-
-
 def test_uniforms_have_known_values() -> None:
     """The model's numbers must never change with a library's version."""
     assert [round(float(u), 6) for u in uniforms(2, "base t/a", 3)] == [
@@ -199,24 +131,6 @@ def test_uniforms_have_known_values() -> None:
         0.276041,
         0.606778,
     ]
-
-
-def test_usage_is_linear_in_traffic_and_follows_capacity() -> None:
-    stats = np.array([8_000.0, 12_000.0, 8e6, 12e6, 100.0, 0.0, 0.0, 0.0])
-    plain, twice = usage_of(stats, 1.0, 0.0), usage_of(stats, 2.0, 0.5)
-    known = slice(0, LEAST_COUNT)
-    assert plain.usage.tolist()[known] == [51.5, 261.0, 144.0, 64_000.0, 96_000.0]
-    assert plain.limit.tolist()[known] == [100.0, 4096.0, 8192.0, 1e6, 1e6]
-    assert twice.usage[0] == 3.0 + 97.0 / 4 + 0.5
-    assert twice.limit.tolist()[known] == [100.0, 8192.0, 16384.0, 2e6, 2e6]
-    assert usage_of(stats * 9.0, 1.0, 0.0).usage[0] == 100.0
-
-
-def test_cpu_noise_is_small_and_its_own_for_each_broker_and_step() -> None:
-    drawn = [cpu_noise(1, broker, step) for broker in ("a", "b") for step in range(50)]
-    assert len(set(drawn)) == 100
-    assert max(map(abs, drawn)) <= 0.5
-    assert cpu_noise(1, "a", 7) == drawn[7]
 
 
 EPS = 1e-6
@@ -270,12 +184,6 @@ def test_bound_is_what_can_be_reached_where_counting_decides(
 ) -> None:
     alike = Brokers(capacity=np.ones(brokers), foreign=np.zeros(brokers))
     assert least_highest(np.array(weights, dtype=float), alike) == pytest.approx(expected)
-
-
-def test_load_of_other_processes_is_in_the_bound() -> None:
-    uneven = Brokers(capacity=np.ones(2), foreign=np.array([60.0, 0.0]))
-    assert least_highest(np.array([10.0] * 4), uneven) == pytest.approx(60.0)
-    assert least_highest(np.array([10.0] * 10), uneven) == pytest.approx(80.0)
 
 
 COURSES = st.integers(1, 4).flatmap(
@@ -370,22 +278,6 @@ def test_plan_by_report_needs_no_fewer_moves_where_it_holds_the_bar(
     assert (plan.imbalance >= 1.0 - EPS).all()
     if course.is_there.all():
         assert plan.moves >= least_moves(course, held)
-
-
-def test_who_knows_only_the_report_is_surprised_by_a_jump() -> None:
-    rows = np.array([[10.0, 10.0, 0.0, 0.0], [0.0, 0.0, 10.0, 10.0], [0.0, 0.0, 10.0, 10.0]])
-    course = Course(
-        weights=rows,
-        first=np.array([0, 1, 0, 0]),
-        capacity=np.ones(2),
-        foreign=np.zeros(2),
-        is_there=np.ones((3, 2), dtype=np.bool_),
-        bar=1.2,
-    )
-    plan = moves_by_report(course, 1)
-    assert plan.imbalance.tolist() == [1.0, 2.0, 1.0]
-    assert plan.moves == 1
-    assert least_moves(course, np.ones(3, dtype=np.bool_)) == 1
 
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

@@ -20,7 +20,7 @@ from lbcore.plan.planner import plan
 from lbcore.plan.readings import readings_of
 from lbcore.plan.registry import PLACEMENT_STRATEGIES, SHEDDING_STRATEGIES
 from lbcore.plan.shed.ballast import shed_ballast
-from lbcore.plan.shed.ballast_problem import attainable_level, measure_round
+from lbcore.plan.shed.ballast_problem import measure_round
 from lbcore.plan.shed.common import Shed, ShedState, ShedView
 from lbcore.plan.snapshot import Snapshot
 from lbcore.signals.cost import Costs, Evidence, fit_costs, with_reports
@@ -291,17 +291,6 @@ def test_moves_end_and_the_spread_never_grows(loads: list[list[float]], budget: 
     assert not any(made[-10:])
 
 
-@given(loads=CLUSTERS, sizes=SIZES)
-@settings(max_examples=200, deadline=None)
-def test_level_lies_between_the_coldest_and_the_hottest(
-    loads: list[list[float]], sizes: list[float]
-) -> None:
-    view = view_of(loads, sizes, [0.0] * 8)
-    readings = readings_of(view.snapshot, view.usage)
-    level = attainable_level(view, readings)
-    assert readings.traffic.min() - EPSILON <= level <= readings.traffic.max() + EPSILON
-
-
 @given(size=st.integers(2, 12), bundles=st.integers(4, 20), load=st.floats(0.5, 4.0))
 @settings(max_examples=40, deadline=None)
 def test_restarted_broker_is_not_left_idle(size: int, bundles: int, load: float) -> None:
@@ -368,25 +357,3 @@ def test_no_cost_is_negative_whatever_is_reported(seed: int) -> None:
 def test_two_reports_say_nothing() -> None:
     two = np.ones(2)
     assert fitted(two, two, two, two) is None
-
-
-@settings(max_examples=50, deadline=None)
-@given(SEEDS)
-def test_evidence_of_before_fades_and_a_changed_cost_is_followed(seed: int) -> None:
-    evidence = Evidence()
-    for per_message in (0.001,) * 5 + (0.003,) * 300:
-        capacity, messages, volume = reports(seed)
-        cpu = 3.0 + per_message * messages / capacity
-        rows = np.stack([cpu, capacity, messages, volume], axis=1)
-        evidence = with_reports(evidence, rows, keep=0.95)
-    found = fit_costs(Evidence.from_plain(evidence.to_plain()))
-    assert found is not None
-    assert found.per_message == pytest.approx(0.003, rel=1e-3)
-
-
-def test_resource_that_no_broker_reports_costs_nothing() -> None:
-    capacity, messages, _ = reports(1)
-    found = fitted(3.0 + 0.001 * messages / capacity, capacity, messages, np.zeros(20))
-    assert found is not None
-    assert found.per_byte == 0.0
-    assert found.per_message == pytest.approx(0.001)

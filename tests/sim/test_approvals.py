@@ -138,17 +138,6 @@ def test_answer_that_is_read_after_the_end_is_refused_though_no_batch_has_come_b
     assert owners(world) == before
 
 
-def test_plan_approved_twice_or_unknown_is_refused_in_words() -> None:
-    world = hot()
-    name = waiting(world)
-    asked = [world.command("approve_plan", plan=one) for one in (name, name, "nosuch")]
-    world.run(2_000)
-    answers = [outcome(world, one) for one in asked]
-    assert [one["status"] for one in answers] == ["done", "refused", "refused"]
-    assert "is approved already by somebody" in answers[1]["reason"]
-    assert "there is no plan nosuch" in answers[2]["reason"]
-
-
 def test_failover_drains_and_pins_do_not_wait() -> None:
     world = hot()
     name = waiting(world)
@@ -216,37 +205,6 @@ def test_person_stops_a_plan_that_is_being_carried_out() -> None:
     assert (ended.station, ended.why) == (PlanStatus.STOPPED, "enough")
     assert ended.left
     assert is_settled(world)
-
-
-def test_plan_is_taken_back_when_none_of_its_steps_would_help() -> None:
-    world = hot()
-    name = waiting(world)
-    for step in proposals(world)[name].steps:
-        world.rates[step.bundle] = 1.0
-    receivers = {step.destination for step in proposals(world)[name].steps}
-    for bundle, owner in owners(world).items():
-        if owner in receivers:
-            world.rates[bundle] = 2_000.0
-    world.run(600_000, step_ms=10_000)
-    assert proposals(world)[name].station is PlanStatus.LAPSED
-    assert told(world, "Lapsed")[-1]["why"] == "none of its steps would help any more"
-
-
-def test_person_proposes_a_way_back_and_it_is_done_though_it_helps_nobody() -> None:
-    world = hot()
-    before = owners(world)
-    name = waiting(world)
-    world.command("approve_plan", plan=name)
-    world.run(60_000)
-    back = {step.bundle: step.source for step in proposals(world)[name].steps}
-    asked = world.command("propose_plan", moves=back, why=f"undo {name}")
-    world.run(2_000)
-    undo = json.loads(str(outcome(world, asked)["result"]))["plan"]
-    assert proposals(world)[undo].after["max"] > proposals(world)[undo].before["max"]
-    world.command("approve_plan", plan=undo)
-    world.run(60_000)
-    assert {bundle: owners(world)[bundle] for bundle in back} == back
-    assert {b: before[b] for b in back} == back
 
 
 def test_small_plan_is_carried_out_at_once_where_only_large_ones_are_asked_about() -> None:

@@ -228,18 +228,6 @@ def counted(world: World) -> Counter[str]:
     return total
 
 
-@pytest.mark.parametrize(
-    ("groups", "partitions"), [(1, 1), (2, 4), (3, 1), (5, 7), (8, 3), (16, 16)]
-)
-def test_topics_of_every_bundle_are_known_whatever_the_groups(groups: int, partitions: int) -> None:
-    world = running(groups, partitions)
-    assert is_settled(world)
-    assert world.state is not None
-    known = [name for name in world.state.ledger.names if world.state.topics.topics_of(name)]
-    assert len(known) == BUNDLES
-    assert world.state.topics.count == len(TOPICS)
-
-
 def test_topics_are_known_again_after_a_rebuild_and_with_another_number_of_groups() -> None:
     world = running(groups=5, partitions=4)
     world.rebuild_job()

@@ -564,21 +564,6 @@ def proposals(world: World) -> Mapping[str, PlanProposal]:
     return world.state.rules.proposals
 
 
-@pytest.mark.parametrize("reserved", [0.0, 100.0], ids=["without load", "nearly idle"])
-def test_dry_run_of_even_groups_has_no_imbalance(reserved: float) -> None:
-    world = grouped()
-    load(world, 4_000.0, reserved)
-    found = foreseen(world)
-    rates = [one.msg_rate for one in found.before.brokers]
-    assert max(rates) > 1.4 * sum(rates) / len(rates)
-    for moment in (found.before, found.after):
-        assert moment.imbalance == pytest.approx(1.0, abs=0.05)
-        assert moment.floor_adjusted == pytest.approx(1.0, abs=0.05)
-        groups = {one.group for one in moment.brokers}
-        assert groups == {"broker-0:8080", "broker-4:8080"}
-    assert not [one for one in found.decisions if one["kind"] in ("transfer", "split")]
-
-
 def test_broker_that_is_added_joins_the_group_that_may_use_it() -> None:
     world = grouped()
     load(world, 4_000.0, 100.0)
@@ -603,19 +588,6 @@ def waiting(world: World, hot: Sequence[str]) -> PlanProposal | None:
 
 def bundles_of(world: World, broker: str) -> list[str]:
     return [name for name, owner in owners(world).items() if owner.startswith(broker)]
-
-
-def test_plan_that_waits_shows_the_mean_of_the_brokers_group() -> None:
-    world = grouped("cluster.approval=ask")
-    load(world, 3_000.0, 300.0)
-    found = waiting(world, bundles_of(world, "broker-0")[:4])
-    assert found is not None
-    names = {step.source for step in found.steps} | {step.destination for step in found.steps}
-    assert not any(is_reserved(name) for name in names)
-    foreseen_means = [one.usage for one in foreseen(world).before.brokers]
-    assert found.before["mean"] > 1.2 * sum(foreseen_means) / len(foreseen_means)
-    assert found.before["mean"] == pytest.approx(found.after["mean"], abs=0.01)
-    assert found.after["max"] < found.before["max"]
 
 
 @pytest.mark.parametrize(("percent", "waits"), [(5, True), (99, False)])

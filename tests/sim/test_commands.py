@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lbcore.balancer.tasks.waiting import identity_of, is_same, status_of
+from lbcore.balancer.tasks.waiting import status_of
 from lbcore.config.tree import Config
 from lbcore.ownership.changes import Instance
 from lbcore.validation.check import with_dynamic
@@ -58,38 +58,6 @@ def send(world: World, kind: str, *, timeout_ms: int, **arguments: object) -> st
     return command.command_id
 
 
-def test_unload_with_a_destination_is_accepted_and_done_when_it_is_open_there() -> None:
-    world = running()
-    target = other(world, FIRST)
-    command_id = world.command("unload_bundle", bundle=FIRST, destination=target)
-    world.run(1_500)
-    assert told(world, command_id) == ["accepted"]
-    world.run(10_000)
-    assert told(world, command_id) == ["accepted", "done"]
-    assert owner(world, FIRST) == target
-    assert is_settled(world)
-
-
-def test_unload_without_a_destination_is_done_when_the_bundle_is_free() -> None:
-    world = running()
-    command_id = world.command("unload_bundle", bundle=FIRST)
-    world.run(12_000)
-    assert told(world, command_id) == ["accepted", "done"]
-    free = [row for row in world.events if row["bundle"] == FIRST and row["state"] == "Free"]
-    assert [row["command_id"] for row in free] == ["command-1", command_id]
-    assert is_settled(world)
-
-
-def test_unload_that_the_owner_never_answers_fails_and_says_who() -> None:
-    world = running()
-    had = owner(world, FIRST)
-    world.faults.unread = 1.0
-    command_id = send(world, "unload_bundle", timeout_ms=120_000, bundle=FIRST)
-    world.run(30_000)
-    assert told(world, command_id) == ["accepted", "failed"]
-    assert had in rows(world, command_id)[-1]["reason"]
-
-
 def test_unload_that_takes_longer_than_its_timeout_is_timed_out_and_goes_on() -> None:
     world = running()
     had, target = owner(world, FIRST), other(world, FIRST)
@@ -127,20 +95,6 @@ def test_command_sent_twice_is_carried_out_once() -> None:
     world.append(command)
     world.run(12_000)
     assert told(world, "twice") == ["accepted", "done"]
-
-
-def test_unload_of_a_namespace_moves_all_of_it_to_the_destination() -> None:
-    world = running(bundles=6)
-    target = min(world.brokers)
-    command_id = world.command("unload_namespace", namespace="t/n", destination=target)
-    world.run(15_000)
-    first, last = rows(world, command_id)
-    assert (first["status"], last["status"]) == ("accepted", "done")
-    assert last["result"]["bundles"] + last["result"]["skipped"] == 6
-    assert {row["destination"] for row in world.newest()} == {target}
-    again = world.command("unload_namespace", namespace="t/n", destination=target)
-    world.run(3_000)
-    assert told(world, again) == ["done"]
 
 
 def test_deleted_namespace_is_closed_everywhere_first_and_versions_go_on_when_made_again() -> None:
@@ -203,18 +157,6 @@ def test_deleted_bundles_are_forgotten_after_the_delay_and_their_versions_never_
     assert min(int(str(row["version_id"])) for row in world.newest()) > highest
 
 
-def test_deleting_and_creating_at_once_is_refused_with_what_to_do() -> None:
-    world = running()
-    world.command("delete_namespace", namespace="t/n")
-    again = world.command("delete_namespace", namespace="t/n")
-    made = world.command("create_namespace", namespace="t/n", bundles=1)
-    unload = world.command("unload_bundle", bundle=FIRST)
-    world.run(12_000)
-    for command_id in (again, made, unload):
-        assert told(world, command_id) == ["refused"]
-        assert "delet" in rows(world, command_id)[0]["reason"]
-
-
 def test_namespace_without_a_number_gets_the_configured_one_and_keeps_its_algorithm() -> None:
     config = with_dynamic(Config(), {"splitting.default_bundles": 7})
     world = CheckedWorld(config, 1, seed=5)
@@ -248,14 +190,6 @@ def test_on_demand_a_bundle_waits_for_its_first_lookup() -> None:
     assert told(world, unload) == ["accepted", "done"]
     assert told(world, lookup) == ["accepted", "accepted", "done"]
     assert states(world) == {"Free": 3, "Owned": 1}
-
-
-def test_assign_of_an_owned_bundle_to_another_broker_is_refused() -> None:
-    world = running()
-    command_id = world.command("assign_bundle", bundle=FIRST, destination=other(world, FIRST))
-    world.run(3_000)
-    assert told(world, command_id) == ["refused"]
-    assert "unload" in rows(world, command_id)[0]["reason"]
 
 
 def test_override_gives_a_bundle_away_by_force() -> None:
@@ -326,53 +260,6 @@ def test_answers_that_change_nothing_are_counted_by_reason() -> None:
             counts[name] = counts.get(name, 0) + count
     for *_, reason in cases:
         assert counts[f"ack_refused:{reason}"] == 1
-
-
-def test_answers_for_bundles_that_are_gone_or_were_never_there_are_counted() -> None:
-    world = running()
-    had = owner(world, FIRST)
-    split = world.command("split_bundle", bundle=FIRST)
-    world.run(12_000)
-    assert told(world, split) == ["accepted", "done"]
-    (row,) = [row for row in world.newest() if row["bundle"] == FIRST]
-    version = int(str(row["version_id"]))
-    before = len(world.events)
-    said = (
-        (FIRST, version - 1, AckOutcome.SPLIT, "repeated"),
-        (FIRST, version - 1, AckOutcome.CLOSED, "late"),
-        (FIRST, version, AckOutcome.SPLIT, "wrong_outcome"),
-        ("t/n/0x00000000_0x00000007", 1, AckOutcome.OPENED, "unknown_bundle"),
-    )
-    world.reports.clear()
-    for number, (bundle, version_id, outcome, _) in enumerate(said):
-        envelope = Envelope(
-            cluster=CLUSTER,
-            broker=had,
-            incarnation=f"{had}/1",
-            seq=1_000 + number,
-            reported_at_ms=0,
-        )
-        ack = Ack(bundle=bundle, version_id=version_id, outcome=outcome)
-        world.append(Acks(envelope=envelope, acks=(ack,)))
-    world.run(2_000)
-    assert len(world.events) == before
-    for *_, reason in said:
-        found = [report["counts"].get(f"ack_refused:{reason}", 0) for report in world.reports]
-        assert sum(found) == 1, reason
-
-
-def test_assign_that_a_repair_ends_elsewhere_says_where() -> None:
-    config = with_dynamic(Config(), {"ownership.assign": "on_demand"})
-    world = running(config)
-    command_id = send(world, "assign_bundle", timeout_ms=120_000, bundle=FIRST)
-    while not told(world, command_id):
-        world.run(500)
-    chosen = rows(world, command_id)[0]["result"]["owner"]
-    world.kill(chosen)
-    world.run(60_000)
-    assert told(world, command_id) == ["accepted", "done"]
-    assert owner(world, FIRST) != chosen
-    assert rows(world, command_id)[-1]["result"]["owner"] == owner(world, FIRST)
 
 
 def test_assign_of_a_pinned_bundle_goes_to_its_pin_and_nowhere_else() -> None:
@@ -459,21 +346,6 @@ def test_another_command_under_a_used_id_does_nothing(what: str, when: str) -> N
     assert counted(world, ID) == 1
 
 
-@pytest.mark.parametrize("when", AGAIN)
-def test_what_is_remembered_of_a_command_is_the_same_after_everything(when: str) -> None:
-    world = world_with_one()
-    AGAIN[when](world)
-    send_reused_ids(world)
-    world.run(2_000)
-    assert world.state is not None
-    held = world.state.commands[ID]
-    assert status_of(held) == "done"
-    assert is_same(held, Command(cluster=CLUSTER, command_id=ID, **FIRST_OF_REUSED_IDS))
-    for changed in OTHERS.values():
-        asked = Command(cluster=CLUSTER, command_id=ID, **{**FIRST_OF_REUSED_IDS, **changed})
-        assert not is_same(held, asked)
-
-
 def test_command_that_waits_keeps_its_id_for_itself() -> None:
     world = world_with_one()
     bundle = str(world.newest()[0]["bundle"])
@@ -507,14 +379,6 @@ def test_two_commands_in_one_batch_under_one_id_are_the_first_alone() -> None:
     assert "t/b" not in world.state.namespaces
     kinds = {row["kind"] for row in world.other_rows["commands"] if row["command_id"] == "both"}
     assert kinds == {"assign_bundle"}
-
-
-def test_identity_does_not_depend_on_the_order_of_arguments() -> None:
-    one = identity_of("k", {"a": 1, "b": [1, {"x": 1, "y": 2}]}, "p")
-    assert one == identity_of("k", {"b": [1, {"y": 2, "x": 1}], "a": 1}, "p")
-    others = [("k2", {"a": 1}, "p"), ("k", {"a": 2}, "p"), ("k", {"a": 1}, "q"), ("k", {}, "p")]
-    assert len({identity_of(*other) for other in others}) == len(others)
-    assert identity_of("k", {"a": "\ud800"}, "p")
 
 
 _CARRIED_OUT_MS = 30_000

@@ -1,9 +1,7 @@
 """Namespaces that are created, placed in slices and deleted."""
 
 import json
-from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any
 
 import pytest
 
@@ -21,7 +19,7 @@ from tests.sim.test_commands import rows, told
 from tests.sim.test_split_commands import NAMESPACE, TOPICS, live, running
 from tests.support.values.clusters import with_constants
 from tests.support.worlds.checked_world import CheckedWorld, outcome
-from tests.support.worlds.world import World, gapless, states
+from tests.support.worlds.world import World, gapless
 
 SLICE, BUNDLES = 10, 73
 SERVED = format_bundle("t/served", FULL_LOWER, FULL_UPPER)
@@ -64,44 +62,9 @@ def live_creations(world: World, name: str) -> list[str]:
     return [ledger.names[row] for row in ledger.live_rows(name)]
 
 
-def rows_creations(world: World, command_id: str) -> list[Mapping[str, Any]]:
-    return [r for r in world.other_rows["commands"] if r["command_id"] == command_id]
-
-
 def expected(name: str, boundaries: tuple[int, ...] = ()) -> list[str]:
     cuts = boundaries or even_boundaries(BUNDLES)
     return [format_bundle(name, *ends) for ends in pairwise(cuts)]
-
-
-def test_large_namespace_is_made_in_slices_with_progress_to_its_end() -> None:
-    world = running_creations()
-    made = world.command("create_namespace", namespace="t/big", bundles=BUNDLES)
-    world.run(40_000)
-    told = rows_creations(world, made)
-    assert [row["status"] for row in told[:-1]] == ["accepted"] * (len(told) - 1)
-    assert len(told) >= BUNDLES // SLICE
-    progress = [json.loads(row["result"])["made"] for row in told]
-    assert progress == sorted(progress)
-    assert (told[-1]["status"], progress[-1]) == ("done", BUNDLES)
-    assert live_creations(world, "t/big") == expected("t/big")
-    assert states(world)["Owned"] == BUNDLES + 1
-    assert gapless(world)
-    created: dict[object, int] = {}
-    for event in world.events:
-        if event["cause"] == "create" and event["state"] == State.FREE.value:
-            created[event["at_ms"]] = created.get(event["at_ms"], 0) + 1
-    assert max(created.values()) <= SLICE + 2  # two rests are made besides
-    assert world.state is not None
-    assert world.state.namespaces["t/big"].properties == {"bundles": BUNDLES}
-
-
-def test_bundles_at_given_boundaries_are_made_in_slices_too() -> None:
-    world = running_creations()
-    cuts = (0, *(number * number * 1_000 for number in range(1, 40)), 0xFFFFFFFF)
-    made = world.command("create_namespace", namespace="t/big", boundaries=list(cuts))
-    world.run(20_000)
-    assert outcome(world, made)["status"] == "done"
-    assert live_creations(world, "t/big") == expected("t/big", cuts)
 
 
 def test_small_namespace_is_made_at_once_beside_large_ones() -> None:
@@ -195,16 +158,6 @@ def test_rest_of_a_half_made_namespace_is_nobodys_to_have() -> None:
     assert owned == {SERVED, *expected("t/big")}
 
 
-def test_creation_goes_on_past_the_time_in_which_its_sender_waits() -> None:
-    world = running_creations()
-    made = world.command("create_namespace", namespace="t/big", bundles=BUNDLES)
-    assert world.state is not None
-    world.run(2_000)
-    assert CREATING in world.state.namespaces["t/big"].properties
-    waiting = world.state.waiting[made]
-    assert waiting.deadline_ms - world.now_ms > 1_000 * waiting.command.timeout_ms
-
-
 def test_splits_while_a_namespace_is_made_do_not_disturb_it() -> None:
     world = running_creations()
     made = world.command("create_namespace", namespace="t/big", bundles=BUNDLES)
@@ -258,13 +211,6 @@ def test_slow_machine_makes_less_in_a_batch_so_that_nobody_waits_for_long() -> N
         assert max(world.took_ms[halvings:]) < 2_000
     assert live_creations(world, "t/big") == []
     assert gapless(world)
-
-
-def test_fast_machine_makes_as_much_in_a_batch_as_is_allowed() -> None:
-    world = slow(400, made_ms=0.5)
-    made = world.command("create_namespace", namespace="t/big", bundles=2_000)
-    world.run(8_000)
-    assert outcome(world, made)["status"] == "done"
 
 
 def test_new_cluster_is_made_in_fewer_and_longer_batches() -> None:
@@ -330,23 +276,6 @@ def seen(world: World, *, later_ms: int = 0, unreported: bool = False) -> tuple[
     return bundles.is_awaited, bundles.is_load_known, bundles.owner
 
 
-def test_bundle_is_awaited_from_its_placement_to_its_first_report_or_for_a_minute() -> None:
-    world = World(Config(), 3)
-    world.run(20_000)
-    world.command("create_namespace", namespace="t/n", bundles=12)
-    most = 0
-    for _ in range(40):
-        world.run(500)
-        is_awaited, is_known, owner = seen(world)
-        assert not (is_awaited & is_known).any()
-        assert ((is_awaited | is_known) == (owner >= 0)).all()
-        most = max(most, int(is_awaited.sum()))
-    assert most == states(world)["Owned"] == 12
-    assert seen(world)[1].all()
-    assert seen(world, later_ms=60_000, unreported=True)[0].any()
-    assert not seen(world, later_ms=60_001, unreported=True)[0].any()
-
-
 def delete(world: World) -> str:
     """Ask for it; the last status."""
     command_id = world.command("delete_namespace", namespace=NAMESPACE, only_empty=True)
@@ -362,13 +291,6 @@ def test_namespace_whose_topics_brokers_report_is_not_deleted(topics: tuple[str,
     assert delete(world) == "refused"
     world.restart_job()
     assert delete(world) == "refused"
-
-
-def test_namespace_is_deleted_all_the_same_when_nobody_asked_whether_it_is_empty() -> None:
-    world = running()
-    command_id = world.command("delete_namespace", namespace=NAMESPACE)
-    world.run(15_000)
-    assert told(world, command_id)[-1] == "done"
 
 
 def test_topics_that_were_created_here_keep_a_namespace_and_system_topics_do_not() -> None:

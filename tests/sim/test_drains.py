@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from jobs.adapters.delta.table_reader import TableReader
-from jobs.console import CommandError
 from jobs.operating.plans import undo_moves
 from lbcore.agent.state import Stop, Stopped
 from lbcore.config.tree import Config
@@ -124,13 +123,6 @@ def test_drain_shows_its_progress_in_the_table() -> None:
     assert '"estimated_end_ms":0' not in str(shown[-1])
 
 
-def test_drain_without_anybody_to_take_the_bundles_is_refused() -> None:
-    world = running(1, 4)
-    command_id = world.command("drain_broker", broker="broker-0:8080")
-    world.run(2_000)
-    assert "start another broker" in str(outcome(world, command_id)["reason"])
-
-
 def test_drain_of_hot_bundles_does_not_all_go_to_the_broker_that_has_just_started() -> None:
     world = running(4, 56)
     world.rates = dict.fromkeys(owners(world), 400.0)
@@ -227,32 +219,6 @@ def test_all_that_a_drain_took_away_goes_back(tmp_path: Path) -> None:
     assert owners(world) == before
 
 
-def test_what_has_been_moved_on_since_stays_and_is_told(tmp_path: Path) -> None:
-    world = drained()
-    moves = found_way(world, tmp_path / "then")[0]
-    bundle = min(moves)
-    there = owners(world)[bundle]
-    other = next(name for name in sorted(set(owners(world).values())) if name != there)
-    world.command("unload_bundle", bundle=bundle, destination=other)
-    world.run(20_000)
-    now, left = found_way(world, tmp_path / "now")
-    assert now == {name: to for name, to in moves.items() if name != bundle}
-    assert left == [f"{bundle} has been moved on, to {other}"]
-
-
-def test_what_is_not_allowed_any_more_is_passed_over(tmp_path: Path) -> None:
-    world = drained()
-    moves, _ = found_way(world, tmp_path)
-    pinned = min(moves)
-    world.command("pin_bundle", bundle=pinned, broker=owners(world)[pinned])
-    world.run(5_000)
-    assert sorted(fill(world, moves)) == [
-        *["done"] * (len(moves) - 1), f"it is pinned to {owners(world)[pinned]}"
-    ]  # fmt: skip
-    assert owners(world)[pinned] != BROKER
-    assert BROKER in owners(world).values()
-
-
 def test_policies_set_since_keep_the_bundles_away(tmp_path: Path) -> None:
     world = drained()
     moves, _ = found_way(world, tmp_path)
@@ -262,33 +228,6 @@ def test_policies_set_since_keep_the_bundles_away(tmp_path: Path) -> None:
     before = owners(world)
     assert set(fill(world, moves)) == {f"isolation policies keep it from {BROKER}"}
     assert owners(world) == before
-
-
-def test_only_the_last_drain_is_taken_back(tmp_path: Path) -> None:
-    world = drained()
-    bundle = min(owners(world))
-    world.command("unload_bundle", bundle=bundle, destination=BROKER)
-    world.run(20_000)
-    drain(world)
-    assert found_way(world, tmp_path)[0] == {bundle: BROKER}
-
-
-def test_broker_that_is_still_drained_is_not_filled() -> None:
-    world = drained()
-    world.command("drain_broker", broker=BROKER)
-    moves = {min(owners(world)): BROKER}
-    asked = world.command("propose_plan", moves=moves)
-    world.run(2_000)
-    assert "cancel the drain first" in str(outcome(world, asked)["reason"])
-
-
-@pytest.mark.parametrize(
-    ("broker", "said"),
-    [("broker-2:8080", "no command has drained"), ("broker-2", "none of this name")],
-)
-def test_broker_that_nobody_drained_has_no_way_back(tmp_path: Path, broker: str, said: str) -> None:
-    with pytest.raises(CommandError, match=said):
-        found_way(drained(), tmp_path, broker)
 
 
 CONFIG = Config()

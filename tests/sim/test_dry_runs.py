@@ -9,12 +9,10 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any
 
-import numpy as np
 import pytest
 
-from jobs.adapters.spark.batch_sink import ORDER
-from lbcore.balancer.decisions.candidate_rows import BROKERS_NAMED, LOSERS_NAMED
-from lbcore.balancer.state.effects import Effect, columns_of, pack_effect, unpack_columns
+from lbcore.balancer.decisions.candidate_rows import LOSERS_NAMED
+from lbcore.balancer.state.effects import Effect
 from lbcore.config.pipeline import Pipeline
 from lbcore.config.placement import LEAST_LONG_TERM_MESSAGE_RATE, TRANSFER, PlacementConfig
 from lbcore.config.shedding import SheddingConfig
@@ -353,14 +351,6 @@ def candidates(world: World, **wanted: object) -> list[dict[str, object]]:
     return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
 
 
-def test_skip_of_a_cycle_says_in_numbers_how_near_it_was(world: World) -> None:
-    inputs = json.loads(str(decided(world, "skip", "HitCount")[0]["inputs"]))
-    (nearest,) = inputs["nearest"]
-    assert inputs["counts"]["eligible.ok"] == 24
-    assert nearest["number"] > nearest["levels"][0]["threshold"]
-    assert 0 < nearest["levels"][0]["hits"] < nearest["levels"][0]["needed"]
-
-
 def test_broker_that_waits_for_hits_is_a_row_a_cycle(world: World) -> None:
     first = decided(world, "transfer")[0]
     waiting = [
@@ -383,29 +373,6 @@ def test_losers_of_a_move_are_named_and_the_rest_counted(world: World) -> None:
     assert len(named) <= LOSERS_NAMED
     assert not {row["subject"] for row in named} & {row["bundle"] for row in moved}
     assert len(moved) + count == 6  # the bundles of the hot broker
-
-
-@pytest.mark.parametrize("table", ["decision_candidates", "decision_effects"])
-def test_rows_come_through_the_operators_as_they_were(world: World, table: str) -> None:
-    rows = [dict(row) for row in world.other_rows[table]]
-    columns = unpack_columns(table, pack_effect(Effect(kind=table, rows=rows)))
-    assert rows
-    for column in columns_of(table):
-        wanted = [row[column.name] for row in rows]
-        assert list(map(repr, map(_plain, columns[column.name]))) == list(map(repr, wanted))
-    assert table in ORDER
-
-
-def _plain(value: object) -> object:
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def test_cluster_at_rest_writes_no_candidates() -> None:
-    world = running(4, 24)
-    before = len(candidates(world))
-    world.run(60_000)
-    assert len(candidates(world)) == before
-    assert len(decided(world, "skip")) >= 6
 
 
 def test_move_has_its_effect_written_once_and_it_helped(world: World) -> None:
@@ -451,20 +418,6 @@ def test_job_that_comes_back_from_its_checkpoint_still_sees_the_effect() -> None
     assert {row["outcome"] for row in world.other_rows["decision_effects"]} == {"helped"}
 
 
-def test_pinned_bundle_that_returns_is_no_effect_of_balancing() -> None:
-    world = running(4, 24)
-    bundle, broker = min(owners(world).items())
-    other = next(name for name in sorted(world.brokers) if name != broker)
-    world.command("pin_bundle", bundle=bundle, broker=other)
-    world.run(60_000)
-    assert owners(world)[bundle] == other
-    assert not world.other_rows["decision_effects"]
-    assert len(candidates(world, phase="shed")) <= BROKERS_NAMED
-
-
-MINUTES = 5
-
-
 class Watched(World):
     """A world that keeps each batch's cycle number and rows of load history."""
 
@@ -486,22 +439,6 @@ def divided(monkeypatch: pytest.MonkeyPatch) -> Watched:
     world.run(5_000)
     world.command("create_namespace", namespace="t/n", bundles=12)
     return world
-
-
-def after_minutes(trigger_ms: int) -> Watched:
-    pipeline = Config().pipeline
-    world = Watched(replace(Config(), pipeline=replace(pipeline, trigger_ms=trigger_ms)))
-    world.run(MINUTES * pipeline.load_history_interval_ms)
-    return world
-
-
-@pytest.mark.parametrize("trigger_ms", [1_000, Config().pipeline.decision_interval_ms])
-def test_history_has_one_row_a_broker_and_minute(trigger_ms: int) -> None:
-    rows = after_minutes(trigger_ms).other_rows["load_history"]
-    by_minute = Counter(row["minute_ms"] for row in rows)
-    assert MINUTES <= len(by_minute) <= MINUTES + 1
-    assert set(by_minute.values()) <= {3}
-    assert len({(row["minute_ms"], row["broker"]) for row in rows}) == len(rows)
 
 
 def test_history_of_many_bundles_is_written_in_several_batches(
@@ -551,11 +488,3 @@ def test_job_that_was_away_writes_no_minute_that_is_long_over(
     assert len({(row["minute_ms"], row["broker"]) for row in rows}) == len(rows)
     newest = Counter(row["minute_ms"] for row in rows if row["at_ms"] > world.now_ms - 120_000)
     assert set(sorted(newest.items())[1:-1]) <= {(minute, 3) for minute in newest}
-
-
-def test_history_is_not_written_in_a_batch_with_a_cycle() -> None:
-    batches = after_minutes(1_000).batches[1:]  # the first finds the minute half gone
-    cycles = [cycle for cycle, _ in batches]
-    begun = [after != before for before, after in zip([1, *cycles], cycles, strict=False)]
-    assert sum(begun) > MINUTES
-    assert not any(rows for (_, rows), is_begun in zip(batches, begun, strict=True) if is_begun)

@@ -3,22 +3,18 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from lbcore.agent.reporting import LoadRead
-from lbcore.balancer.rebuild import record_from_row
 from lbcore.balancer.state.batch_context import BalancerState
 from lbcore.balancer.state.effects import RESEND, TOMBSTONE, Effect
 from lbcore.config.tree import Config, changed
-from lbcore.explain.bundle import explain_bundle
 from lbcore.model.bundles import Bundle
 from lbcore.ownership.records import State
 from lbcore.scorer.group_update import Arrivals, BundleReport, GroupUpdate
 from tests.support.worlds.checked_world import CheckedWorld, decided, outcome, owners
-from tests.support.worlds.explained_world import about
 from tests.support.worlds.simulated_brokers import Broker
 from tests.support.worlds.stories import begun, unsettled
 from tests.support.worlds.world import World
@@ -76,21 +72,6 @@ def result(world: World, command_id: str) -> Mapping[str, Any]:
     return found
 
 
-def test_namespace_that_was_seen_has_free_bundles_that_nobody_assigns() -> None:
-    world = CheckedWorld(changed(Config(), {"cluster.authority": "external"}), 3, seed=3)
-    world.run(5_000)
-    observe(world, brokers=list(BROKERS), namespaces={NS: HALVES})
-    world.run(60_000)
-    assert {row["bundle"]: row["state"] for row in world.newest()} == {LEFT: "Free", RIGHT: "Free"}
-
-
-def test_owner_that_was_seen_owns_at_once_by_force() -> None:
-    world = mirrored()
-    row = record(world, LEFT)
-    assert (row["state"], row["destination"], row["cause"]) == ("Owned", BROKERS[0], "external")
-    assert row["is_forced"]
-
-
 def test_move_by_another_hand_is_followed() -> None:
     world = mirrored()
     seen(world, {LEFT: BROKERS[2]})
@@ -144,16 +125,6 @@ def test_namespace_that_is_gone_is_deleted_and_may_come_again() -> None:
     assert {row["bundle"] for row in world.newest() if row["state"] == "Free"} == {LEFT, RIGHT}
 
 
-def test_unload_that_is_never_answered_is_left_in_flight_until_something_is_seen() -> None:
-    world = mirrored()
-    world.kill(BROKERS[0])
-    world.command("unload_bundle", bundle=LEFT, destination=BROKERS[1])
-    world.run(MINUTES)
-    assert record(world, LEFT)["state"] == "Releasing"
-    seen(world, {LEFT: BROKERS[2]})
-    assert (record(world, LEFT)["state"], owners(world)[LEFT]) == ("Owned", BROKERS[2])
-
-
 def test_command_that_the_authority_overtakes_says_where_the_bundle_is_now() -> None:
     world = mirrored()
     world.kill(BROKERS[0])
@@ -174,22 +145,6 @@ def test_command_that_the_bridge_answers_as_failed_ends_in_its_words() -> None:
     assert (found["status"], owners(world)[LEFT]) == ("failed", BROKERS[0])
     assert f"stayed with {BROKERS[0]}, which did not close it: " in found["reason"]
     assert "out of order" in found["reason"]
-
-
-def test_ownership_that_is_another_authoritys_is_not_commanded() -> None:
-    world = mirrored()
-    for kind, arguments in (
-        ("create_namespace", {"namespace": "t/m"}),
-        ("delete_namespace", {"namespace": NS}),
-        ("assign_bundle", {"bundle": LEFT}),
-        ("override_bundle", {"bundle": LEFT, "destination": BROKERS[1]}),
-        ("set_anti_affinity_group", {"namespace": NS, "group": "g"}),
-        ("delete_isolation_policy", {"policy": "p"}),
-    ):
-        command = world.command(kind, **arguments)
-        world.run(2_000)
-        assert outcome(world, command)["status"] == "refused"
-        assert "another authority" in outcome(world, command)["reason"]
 
 
 def policy(*primary: str) -> dict[str, Any]:
@@ -224,18 +179,6 @@ def test_policies_of_the_authority_stand_instead_of_ours_and_hold() -> None:
         ("isolation", "broken"): False,
         ("anti_affinity", NS): False,
     }
-
-
-def test_observation_where_ballast_is_the_authority_is_refused() -> None:
-    world = CheckedWorld(Config(), 3, seed=3)
-    world.run(2_000)
-    command = observe(world, namespaces={NS: HALVES})
-    world.run(2_000)
-    policies = world.command("observe_policies", isolation={}, anti_affinity={})
-    world.run(2_000)
-    assert outcome(world, command)["status"] == "refused"
-    assert outcome(world, policies)["status"] == "refused"
-    assert list(world.newest()) == []
 
 
 def test_cluster_that_is_only_observed_has_plans_and_moves_nothing() -> None:
@@ -305,34 +248,6 @@ def test_record_that_its_new_owner_never_read_is_sent_again_and_opened() -> None
     assert not unsettled(world)
 
 
-def test_bundle_reported_by_who_does_not_own_it_is_counted_and_its_record_sent_again() -> None:
-    world = lying()
-    bundle = a_bundle_of(world, TWO)
-    world.lies = {ONE: {bundle: True}}
-    world.run(REPORT_MS + 5_000)
-    assert {row["bundle"] for row in world.resent} == {bundle}
-    assert world.counted("reported_not_owned") > 0
-    before = len(world.events)
-    world.lies = {}
-    world.run(3 * REPORT_MS)
-    assert len(world.events) == before
-    assert not unsettled(world)
-
-
-def test_bundle_that_its_owner_does_not_report_is_counted_and_its_record_sent_again() -> None:
-    world = lying()
-    bundle = a_bundle_of(world, ONE)
-    world.lies = {ONE: {bundle: False}}
-    world.run(REPORT_MS + 5_000)
-    assert {row["bundle"] for row in world.resent} == {bundle}
-    assert world.counted("owned_not_reported") == world.counted("resent") > 0
-    newest = next(row for row in world.newest() if row["bundle"] == bundle)
-    again, there = record_from_row(world.resent[0]), record_from_row(newest)
-    assert replace(again, decision_id="", command_id="") == replace(
-        there, decision_id="", command_id=""
-    )
-
-
 def test_disagreement_raises_the_alarm_only_when_sending_again_has_not_helped() -> None:
     world = lying()
     world.lies = {ONE: {a_bundle_of(world, TWO): True}}
@@ -341,36 +256,6 @@ def test_disagreement_raises_the_alarm_only_when_sending_again_has_not_helped() 
     assert world.counted("disagreement_lasts") == 0
     world.run(2 * REPORT_MS)
     assert world.counted("disagreement_lasts") > 0
-
-
-def test_record_is_sent_again_once_in_a_timeout_however_often_brokers_report() -> None:
-    world = lying()
-    bundle = a_bundle_of(world, TWO)
-    world.lies = {ONE: {bundle: True}}
-    assert world.state is not None
-    times = []
-    for _ in range(40):
-        world.run(1_000)
-        report = bundle_report(world, ONE, [bundle], world.now_ms)
-        step = world.job.balancer.step(world.state, [report], world.now_ms)
-        world.job.state = step.state
-        if any(effect.kind == RESEND for effect in step.effects):
-            times.append(world.now_ms)
-    assert len(times) > 1
-    assert all(b - a >= IN_FLIGHT_MS for a, b in pairwise(times))
-
-
-def test_report_as_old_as_the_record_is_not_judged() -> None:
-    world = lying()
-    bundle = a_bundle_of(world, TWO)
-    assert world.state is not None
-    written_ms = max(int(str(row["at_ms"])) for row in world.newest())
-    old = bundle_report(world, ONE, [bundle], written_ms)
-    step = world.job.balancer.step(read_until(world, written_ms), [old], world.now_ms)
-    assert not [effect for effect in step.effects if effect.kind == RESEND]
-    new = bundle_report(world, ONE, [bundle], world.now_ms)
-    step = world.job.balancer.step(world.state, [new], world.now_ms)
-    assert [effect for effect in step.effects if effect.kind == RESEND]
 
 
 def test_report_stamped_by_a_clock_an_hour_behind_is_as_old_as_its_batch() -> None:
@@ -386,15 +271,6 @@ def test_report_stamped_by_a_clock_an_hour_behind_is_as_old_as_its_batch() -> No
         if effect.kind in (RESEND, TOMBSTONE)
     }
     assert sent == {RESEND: [bundle], TOMBSTONE: ["lost/n/0x0_0x1"]}
-
-
-def test_report_of_another_start_is_not_judged() -> None:
-    world = lying()
-    assert world.state is not None
-    report = bundle_report(world, ONE, [a_bundle_of(world, TWO)], world.now_ms)
-    other = replace(report.bundles[0], incarnation="another")
-    step = world.job.balancer.step(world.state, [replace(report, bundles=(other,))], world.now_ms)
-    assert not [effect for effect in step.effects if effect.kind == RESEND]
 
 
 def test_child_served_before_its_record_is_not_closed_by_the_record_of_an_earlier_life() -> None:
@@ -466,14 +342,3 @@ def bundle_report(world: LyingWorld, broker: str, names: list[str], at_ms: int) 
             ),
         ),
     )
-
-
-def test_merge_is_refused_and_explained_since_pulsar_owns_the_bundles() -> None:
-    world = mirrored()
-    asked = world.command("merge_bundle", bundle=LEFT)
-    world.run(3_000)
-    assert outcome(world, asked)["status"] == "refused"
-    assert "Pulsar owns this cluster's bundles" in str(outcome(world, asked)["reason"])
-    found = explain_bundle(about(world, LEFT), LEFT)
-    assert found is not None
-    assert any("merged" in line and "Pulsar's brokers" in line for line in found.changes)

@@ -41,22 +41,6 @@ def is_refused(told: tuple[str, str], kind: str) -> bool:
     return told[0] == "refused" and "tenant acme has" in told[1] and words in told[1]
 
 
-def test_namespaces_and_bundles_of_a_tenant_are_limited() -> None:
-    world = running()
-    told = ask(world, "create_namespace", namespace="acme/two", bundles=4)
-    assert is_refused(told, "bundles")
-    assert ask(world, "create_namespace", namespace="acme/two", bundles=2) == ("done", "")
-    told = ask(world, "create_namespace", namespace="acme/three", bundles=1)
-    assert is_refused(told, "namespaces")
-    assert ask(world, "create_namespace", namespace="other/two", bundles=2)[0] == "done"
-    assert ask(world, "split_bundle", bundle=FIRST, force=True)[0] == "done"
-    told = ask(world, "split_bundle", bundle="acme/one/0x80000000_0xffffffff", force=True)
-    assert is_refused(told, "bundles")
-    assert ask(world, "delete_namespace", namespace="acme/two")[0] in ("done", "accepted")
-    world.run(10_000)
-    assert ask(world, "create_namespace", namespace="acme/three", bundles=1) == ("done", "")
-
-
 def test_namespace_in_the_making_counts_with_all_its_bundles() -> None:
     limits = {**LIMITS, "limits.tenant_bundles_max": 100, "limits.bundles_made_max": 10}
     world = World(with_constants(Config(), limits), 2, seed=2)

@@ -1,6 +1,5 @@
 """Merges in a whole cluster in virtual time: two bundles become one, or stay what they were."""
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -62,20 +61,6 @@ def merge(world: World, *names: str) -> dict[str, Any]:
     return rows(world, command_id)[-1]
 
 
-def test_two_halves_become_their_parent_again_with_its_load_and_topics() -> None:
-    world = divided()
-    state = world.state
-    assert state is not None
-    topics = sum(len(state.topics.topics_of(name).hashes) for name in (LOW, HIGH))
-    outcome = merge(world, LOW)
-    assert outcome["status"] == "done"
-    assert outcome["result"]["merged"] == LOWER
-    assert live(world) == [LOWER, UPPER]
-    assert states(world) == {"Owned": 2, "Deleted": 2}
-    assert is_settled(world)
-    assert len(world.state.topics.topics_of(LOWER).hashes) == topics
-
-
 def test_bundle_of_another_owner_comes_to_the_one_with_more_traffic_first() -> None:
     world = divided()
     owners = [owner(world, name) for name in (LOW, HIGH)]
@@ -97,32 +82,6 @@ def test_neighbours_of_different_parents_are_merged_with_the_lower_one_named_sec
     outcome = merge(world, UPPER, HIGH)
     assert outcome["status"] == "done"
     assert live(world) == [LOW, "t/n/0x40000000_0xffffffff"]
-
-
-@pytest.mark.parametrize(
-    ("names", "reason"),
-    [
-        ((LOW, UPPER), f"no neighbours, and a bundle is one range of hashes; its upper.* {HIGH}"),
-        ((UPPER,), "is the last of its namespace and has no upper neighbour; name the bundle"),
-        ((LOW, "t/m/0x40000000_0x80000000"), "are of different namespaces, .*; name two"),
-        (("t/n/0x00000000_0x10000000",), "there is no bundle .*; table bundle_ownership"),
-        ((LOWER,), "is gone: its range was split"),
-    ],
-)
-def test_merge_of_what_can_never_be_one_bundle_is_refused(
-    names: tuple[str, ...], reason: str
-) -> None:
-    world = divided()
-    outcome = merge(world, *names)
-    assert outcome["status"] == "refused"
-    assert re.search(reason, outcome["reason"])
-    assert live(world) == [LOW, HIGH, UPPER]
-
-
-def test_namespace_keeps_the_number_of_bundles_that_it_was_created_with() -> None:
-    outcome = merge(running(), LOWER)
-    assert outcome["status"] == "refused"
-    assert "has 2 bundles, as many as it was created with" in outcome["reason"]
 
 
 def test_bundle_in_flight_or_pinned_or_of_a_draining_owner_is_not_merged() -> None:

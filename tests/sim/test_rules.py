@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from lbcore.balancer.balancer import ClusterBalancer
-from lbcore.config.load import digest, parse_assignments, parse_config
+from lbcore.config.load import digest, parse_config
 from lbcore.config.tree import Config, CustomStrategy
-from lbcore.model.tables import SETTINGS_IN_FORCE
 from lbcore.plan.snapshot import Proposal, ProposedMove, Snapshot
 from lbcore.validation.check import with_dynamic
 from tests.support.worlds.checked_world import (
@@ -22,7 +21,7 @@ from tests.support.worlds.checked_world import (
     running,
     skewed,
 )
-from tests.support.worlds.world import CLUSTER, World, is_settled
+from tests.support.worlds.world import World, is_settled
 
 
 def test_bundle_pinned_moves_there_and_back_when_its_broker_is_back() -> None:
@@ -188,28 +187,9 @@ def running_settings_changed() -> World:
     return world
 
 
-def strategies(world: World, since: int) -> set[object]:
-    return {d["strategy"] for d in world.decisions[since:] if d["kind"] == "skip"}
-
-
 def outcome_settings_changed(world: World, command_id: str) -> tuple[object, object]:
     (row,) = [r for r in world.other_rows["commands"] if r["command_id"] == command_id]
     return row["status"], row["reason"]
-
-
-def test_strategy_changed_by_a_command_decides_the_next_cycle() -> None:
-    world = running_settings_changed()
-    before = len(world.decisions)
-    changes = {
-        "shedding.strategy": "threshold",
-        "placement.strategy": "least_long_term_message_rate",
-    }
-    command_id = world.command("set_config", values=changes)
-    world.run(21_000)
-    assert outcome_settings_changed(world, command_id) == ("done", "")
-    assert strategies(world, before) == {"threshold"}
-    versions = [d["config_version"] for d in world.decisions]
-    assert versions[-1] != versions[0]
 
 
 def test_settings_changed_survive_a_restart_and_can_be_taken_back() -> None:
@@ -225,15 +205,6 @@ def test_settings_changed_survive_a_restart_and_can_be_taken_back() -> None:
     assert world.decisions[-1]["config_version"] == world.decisions[0]["config_version"]
 
 
-def test_ballast_for_only_one_of_shedding_and_placement_is_refused() -> None:
-    world = running_settings_changed()
-    command_id = world.command("set_config", values={"shedding.strategy": "threshold"})
-    world.run(3_000)
-    status, reason = outcome_settings_changed(world, command_id)
-    assert status == "refused"
-    assert "ballast" in str(reason)
-
-
 def test_setting_that_needs_a_restart_is_refused_with_what_to_do() -> None:
     world = running_settings_changed()
     command_id = world.command("set_config", values={"pipeline.trigger_ms": 500})
@@ -241,15 +212,6 @@ def test_setting_that_needs_a_restart_is_refused_with_what_to_do() -> None:
     status, reason = outcome_settings_changed(world, command_id)
     assert status == "refused"
     assert "overlay" in str(reason)
-
-
-def test_state_packed_keeps_the_settings() -> None:
-    world = running_settings_changed()
-    world.command("set_config", values={"shedding.max_unload_fraction": 0.3})
-    world.run(3_000)
-    balancer = ClusterBalancer(cluster="local", config=Config())
-    assert world.state is not None
-    assert balancer.unpack(balancer.pack(world.state)).settings == world.state.settings != {}
 
 
 def restarted_with(world: World, config: Config, **settings: Any) -> None:
@@ -314,75 +276,6 @@ def test_a_setting_that_does_not_suit_new_files_is_set_aside_and_comes_back_with
     assert set_aside(world) == {}
     changed = with_dynamic(files, {"shedding.strategy": "overload"})
     assert world.decisions[-1]["config_version"] == digest(changed)
-
-
-SETTING = "shedding.max_unload_fraction"
-
-
-def running_told_settings() -> World:
-    world = World(parse_assignments(Config(), ["shedding.avg_low_hits=9"]), 3, seed=4)
-    world.run(5_000)
-    return world
-
-
-def tellings(world: World) -> list[tuple[str, str]]:
-    """Value of SETTING and who set it, each time that all was told."""
-    rows = world.other_rows[SETTINGS_IN_FORCE.name]
-    return [(str(row["value"]), str(row["origin"])) for row in rows if row["setting"] == SETTING]
-
-
-def start_with(world: World, *assignments: str) -> None:
-    """The job's next start, configured otherwise."""
-    world.config = parse_assignments(Config(), assignments)
-    world.job.balancer = ClusterBalancer(cluster=CLUSTER, config=world.config)
-    world.restart_job()
-
-
-def test_first_batch_tells_every_setting_once() -> None:
-    world = running_told_settings()
-    rows = world.other_rows[SETTINGS_IN_FORCE.name]
-    assert len({row["setting"] for row in rows}) == len(rows) > 90
-    assert {row["at_ms"] for row in rows} == {world.reports[0]["now_ms"]}
-    assert tellings(world) == [("0.5", "default")]
-
-
-def test_start_with_the_same_settings_tells_nothing_and_with_others_all() -> None:
-    world = running_told_settings()
-    world.restart_job()
-    world.run(5_000)
-    world.rebuild_job()
-    world.run(5_000)
-    assert len(tellings(world)) == 1
-    start_with(world, f"{SETTING}=0.4")
-    world.run(5_000)
-    assert tellings(world)[1:] == [("0.4", "--set")]
-
-
-def test_command_and_its_end_are_told_with_the_batch_that_obeys() -> None:
-    world = running_told_settings()
-    world.command("set_config", values={SETTING: 0.3})
-    world.run(5_000)
-    world.restart_job()
-    world.run(5_000)
-    world.rebuild_job()
-    world.run(5_000)
-    assert tellings(world)[1:] == [("0.3", "command")]
-    told_ms = world.other_rows[SETTINGS_IN_FORCE.name][-1]["at_ms"]
-    assert told_ms == world.other_rows["config_versions"][-1]["at_ms"]
-    world.command("reset_config", keys=[])
-    world.run(5_000)
-    assert tellings(world)[2:] == [("0.5", "default")]
-
-
-def test_what_is_set_aside_is_told_as_it_is_without() -> None:
-    world = running_told_settings()
-    world.command("set_config", values={SETTING: 0.3})
-    world.run(5_000)
-    assert world.state is not None
-    old = {**world.state.settings, SETTING: 7.0}  # of a version that took it
-    world.job.state = replace(world.state, settings=old)
-    world.run(5_000)
-    assert tellings(world)[2:] == [("0.5", "default")]
 
 
 SET = {"shedding.strategy": "mine", "placement.strategy": "least_long_term_message_rate"}
@@ -451,17 +344,6 @@ def test_own_strategy_that_is_gone_is_a_skip_that_says_so() -> None:
     assert {row["reason"] for row in of_mine(world)} == {"StrategyMissing"}
     skipped = json.loads(of_mine(world)[-1]["inputs"])["skipped"]
     assert skipped["strategy"] == "mine is not installed any more: install it"
-
-
-def test_own_strategy_that_was_never_loaded_is_refused_by_name() -> None:
-    world = World(Config(), 3, seed=4)
-    world.run(3_000)
-    world.command("create_namespace", namespace="t/n", bundles=4)
-    command_id = world.command("set_config", values=SET)
-    world.run(5_000)
-    (row,) = [r for r in world.other_rows["commands"] if r["command_id"] == command_id]
-    assert row["status"] == "refused"
-    assert "'mine' is none: take avg" in str(row["reason"])
 
 
 def test_configuration_with_an_own_strategy_goes_to_another_process() -> None:

@@ -10,7 +10,7 @@ import pytest
 from lbcore.balancer.state.rules import Brake
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
-from lbcore.model.bundles import Bundle, HashFunction, hash_topic
+from lbcore.model.bundles import Bundle
 from lbcore.plan.snapshot import THROUGHPUT_OUT
 from lbcore.sim.engine.scenario_run import run_scenario
 from lbcore.sim.judge.measures import measure_named
@@ -18,13 +18,12 @@ from lbcore.sim.scenario.parse import parse_scenario
 from lbcore.validation.check import with_dynamic
 from tests.sim.test_commands import owner, rows, told
 from tests.support.worlds.checked_world import CheckedWorld
-from tests.support.worlds.world import World, gapless, is_settled, states
+from tests.support.worlds.world import World, states
 
 NAMESPACE = "t/n"
 LOWER = "t/n/0x00000000_0x80000000"
 UPPER = "t/n/0x80000000_0xffffffff"
 TOPICS = tuple(f"persistent://t/n/topic-{number}" for number in range(12))
-HASHES = {name: hash_topic(HashFunction.CRC32, name) for name in TOPICS}
 
 
 def running(
@@ -60,39 +59,6 @@ def split(world: World, **arguments: object) -> dict[str, Any]:
     return rows(world, command_id)[-1]
 
 
-def test_split_without_an_algorithm_halves_the_bundle_and_lists_its_children() -> None:
-    world = running()
-    outcome = split(world, bundle=LOWER)
-    children = ["t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000"]
-    assert outcome["status"] == "done"
-    assert outcome["result"]["children"] == children
-    assert outcome["result"]["without_topics"] == []
-    assert live(world) == [*children, UPPER]
-    assert states(world) == {"Owned": 3, "Deleted": 1}
-
-
-def test_split_by_topic_count_gives_each_child_as_many_topics() -> None:
-    world = running()
-    before = topics_per_bundle(world)[0]
-    outcome = split(world, bundle=LOWER, algorithm="topic_count_equally_divide", parts=3)
-    assert outcome["status"] == "done"
-    counts = topics_per_bundle(world)[:-1]
-    assert len(counts) == 3
-    assert sum(counts) == before
-    assert max(counts) - min(counts) <= 1
-
-
-def test_split_by_rate_keeps_each_child_within_the_limits() -> None:
-    world = running({"splitting.max_msg_rate_per_s": 1_000})
-    outcome = split(world, bundle=LOWER, algorithm="flow_or_qps_equally_divide")
-    assert outcome["status"] == "done"
-    assert len(outcome["result"]["children"]) >= 2
-    for name in outcome["result"]["children"]:
-        inside = [rate for topic, rate in world.topics.items() if _holds(name, topic)]
-        assert inside
-        assert sum(inside) * 2 <= 1_000 or len(inside) == 1
-
-
 def _holds(bundle: str, topic: str) -> bool:
     return Bundle.parse(bundle).includes_topic(topic)
 
@@ -107,25 +73,6 @@ def test_split_at_positions_cuts_there_and_leaves_out_those_outside() -> None:
         "t/n/0x20000000_0x60000000",
         "t/n/0x60000000_0x80000000",
     ]
-
-
-def test_split_into_many_children_without_topics_needs_force() -> None:
-    world = running()
-    at = sorted({HASHES[name] + step for name in TOPICS[:2] for step in (-2, -1, 1, 2)})
-    bundle = next(name for name in live(world) if _holds(name, TOPICS[0]))
-    refused = split(world, bundle=bundle, positions=at)
-    assert refused["status"] == "refused"
-    assert "no known topic" in refused["reason"]
-    outcome = split(world, bundle=bundle, positions=at, force=True)
-    assert outcome["status"] == "done"
-    empty = outcome["result"]["without_topics"]
-    assert len(empty) > world.config.splitting.max_empty_children
-    assert not any(_holds(name, topic) for name in empty for topic in TOPICS)
-    assert all(
-        any(_holds(name, topic) for topic in TOPICS)
-        for name in outcome["result"]["children"]
-        if name not in empty
-    )
 
 
 def test_split_of_the_largest_and_of_the_hottest_take_others_one_after_the_other() -> None:
@@ -146,37 +93,6 @@ def test_split_of_the_largest_and_of_the_hottest_take_others_one_after_the_other
     assert names[0] == expected
     assert names[1] in rows(world, first)[-1]["result"]["children"]
     assert _holds(names[1], hot)
-
-
-def test_split_without_unload_leaves_the_children_with_their_parents_owner() -> None:
-    world = running()
-    had = owner(world, LOWER)
-    outcome = split(world, bundle=LOWER, parts=4)
-    assert {owner(world, child) for child in outcome["result"]["children"]} == {had}
-
-
-def test_split_with_unload_is_done_when_the_children_are_open_where_they_go() -> None:
-    world = running()
-    had = owner(world, LOWER)
-    command_id = world.command("split_bundle", bundle=LOWER, parts=4, unload=True)
-    while told(world, command_id)[-1:] != ["done"]:
-        world.run(500)
-        assert len(told(world, command_id)) <= 2
-    children = rows(world, command_id)[-1]["result"]["children"]
-    owners = {owner(world, child) for child in children}
-    assert len(owners) > 1
-    assert states(world) == {"Owned": 5, "Deleted": 1}
-    moved = [row for row in world.events if row["bundle"] in children and row["state"] != "Owned"]
-    assert {row["source"] for row in moved} == {had}
-    assert all(list(world.served()[child]) == [owner(world, child)] for child in children)
-
-
-def test_children_are_moved_only_once_they_are_owned() -> None:
-    world = running()
-    outcome = split(world, bundle=LOWER, parts=4, unload=True)
-    for child in outcome["result"]["children"]:
-        seen = [row["state"] for row in world.events if row["bundle"] == child]
-        assert seen in (["Owned"], ["Owned", "Releasing", "Assigning", "Owned"])
 
 
 def test_children_inherit_load_by_their_topics_and_the_rest_of_a_move() -> None:
@@ -257,14 +173,6 @@ def test_hottest_is_the_bundle_of_the_most_bytes_and_not_of_the_most_messages() 
     assert many in live(world)
 
 
-def test_split_into_many_of_a_bundle_whose_topics_nobody_knows_waits_for_a_report() -> None:
-    world = running(topics=())
-    assert "owner's report" in split(world, bundle=LOWER, parts=3)["reason"]
-    outcome = split(world, bundle=LOWER)
-    assert outcome["status"] == "done"
-    assert outcome["result"]["without_topics"] == outcome["result"]["children"]
-
-
 def test_namespace_has_its_bundles_cut_by_its_own_algorithm() -> None:
     world = running()
     world.command(
@@ -326,17 +234,6 @@ def test_hot_bundle_is_divided_between_its_topics_by_itself() -> None:
     assert homes[0] != homes[1]
     assert states(world).keys() == {"Owned", "Deleted"}
     assert all(list(world.served()[name]) == [owner(world, name)] for name in live(world))
-
-
-def test_on_demand_a_bundle_that_was_unloaded_gets_an_owner_in_the_next_cycle() -> None:
-    world = running({"ownership.assign": "on_demand"})
-    assert states(world) == {"Free": 2}
-    world.command("assign_bundle", bundle=LOWER)
-    world.run(3_000)
-    world.command("unload_bundle", bundle=LOWER)
-    world.run(20_000)
-    assert states(world) == {"Free": 1, "Owned": 1}
-    assert list(world.served()) == [LOWER]
 
 
 def test_versions_go_on_above_those_of_parents_that_are_forgotten_and_made_again() -> None:
@@ -405,16 +302,6 @@ def test_children_of_a_split_begin_above_their_parents_version() -> None:
     assert children
     deleted = max(int(str(row["version_id"])) for row in parent)
     assert min(int(str(row["version_id"])) for row in children) >= deleted
-
-
-def test_cold_bundles_are_never_split() -> None:
-    world = World(Config(), 4, seed=6)
-    world.run(3_000)
-    world.command("create_namespace", namespace="t/n", bundles=8)
-    world.run(90_000)
-    assert not [d for d in world.decisions if d["kind"] == "split"]
-    assert is_settled(world)
-    assert gapless(world)
 
 
 ONE_HOT_TOPIC = """\

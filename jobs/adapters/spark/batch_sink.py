@@ -458,7 +458,7 @@ def _ms(seconds: float) -> int:
 
 @dataclass(slots=True)
 class EachBatch:
-    """The callable of `foreachBatch`: writes a batch by the sink, then takes its turn of upkeep.
+    """The callable of `foreachBatch`: the sink, then a turn of upkeep.
 
     ended: the last batch that it was called with. The sink is told the query's id with its first
     batch: only then the checkpoint has it.

@@ -30,7 +30,14 @@ from lbcore.plan.readings import (
     with_demand,
 )
 from lbcore.plan.shed.ballast_search import BUNDLE_PRICE, SearchProblem, crowding_of
-from lbcore.plan.shed.common import ShedState, ShedView, message_rate, sequential_sum, throughput
+from lbcore.plan.shed.common import (
+    Relief,
+    ShedState,
+    ShedView,
+    message_rate,
+    sequential_sum,
+    throughput,
+)
 from lbcore.plan.snapshot import (
     THROUGHPUT_IN,
     THROUGHPUT_OUT,
@@ -48,13 +55,14 @@ SUSPENDED = "suspended"
 _LESS, _MORE = 0.98, 1.1
 """Parts of its traffic: below the first it carries less, above the second it is another load."""
 _WORSE_POINTS = 0.5
-Reliefs = Mapping[str, Mapping[str, float]]
+Reliefs = Mapping[str, Relief]
 
 
 def are_suspended(view: ShedView, state: ShedState, rounds: int) -> Bools:
     """Return the brokers with as many ineffective rounds, bool[n]."""
     names = view.snapshot.brokers.names
-    return np.array([state.reliefs.get(name, {}).get("rounds", 0.0) >= rounds for name in names])
+    counts = [relief.rounds if (relief := state.reliefs.get(name)) else 0 for name in names]
+    return np.array(counts, dtype=np.int64) >= rounds
 
 
 def checked_reliefs(view: ShedView, state: ShedState, readings: Readings, is_hot: Bools) -> Reliefs:
@@ -63,20 +71,19 @@ def checked_reliefs(view: ShedView, state: ShedState, readings: Readings, is_hot
     Brokers that are not hot any more are forgotten. A round was ineffective when usage rose since
     and traffic fell. Only a fresh report shows that.
     """
-    found: dict[str, Mapping[str, float]] = {}
+    found: dict[str, Relief] = {}
     carried = _carried(view, readings)
     for at, name in enumerate(view.snapshot.brokers.names):
         before = state.reliefs.get(name)
         if before is None or not is_hot[at]:
             continue
         usage, traffic = float(readings.usage[at]), float(carried[at])
-        if traffic > before["traffic"] * _MORE:
+        if traffic > before.traffic * _MORE:
             continue
-        is_worse = usage > before["usage"] + _WORSE_POINTS and traffic < before["traffic"] * _LESS
-        if not before["is_open"] or not view.is_due[at] or not is_worse:
-            found[name] = before
-            continue
-        found[name] = {**before, "rounds": before["rounds"] + 1.0, "is_open": 0.0}
+        is_worse = usage > before.usage + _WORSE_POINTS and traffic < before.traffic * _LESS
+        found[name] = before
+        if before.is_open and view.is_due[at] and is_worse:
+            found[name] = replace(before, rounds=before.rounds + 1, is_open=False)
     return found
 
 
@@ -87,13 +94,10 @@ def with_reliefs(
     found, carried = dict(before), _carried(view, readings)
     for at in sorted(set(givers)):
         name = view.snapshot.brokers.names[at]
-        known = before.get(name, {})
-        found[name] = {
-            "usage": float(readings.usage[at]),
-            "traffic": float(carried[at]),
-            "rounds": 0.0 if known.get("is_open", 0.0) else known.get("rounds", 0.0),
-            "is_open": 1.0,
-        }
+        known = before.get(name)
+        rounds = 0 if known is None or known.is_open else known.rounds
+        usage, traffic = float(readings.usage[at]), float(carried[at])
+        found[name] = Relief(usage=usage, traffic=traffic, rounds=rounds)
     return found
 
 
@@ -113,17 +117,16 @@ def departed_growth(view: ShedView, state: ShedState, readings: Readings) -> Flo
     bundles, names = view.snapshot.bundles, view.snapshot.brokers.names
     found = np.full(len(names), GROWTH_MOST)
     for at, name in enumerate(names):
-        before = state.reliefs.get(name, {})
-        if "gone" not in before:
+        before = state.reliefs.get(name)
+        if before is None or not before.count:
             continue
-        found[at] = before["growth"]
-        gone_ms = int(before["gone_ms"])
+        found[at], gone_ms = before.growth, before.gone_ms
         if bundles.left is None or bundles.moved_ms is None or view.now_ms - gone_ms < _LEARNT_MS:
             continue
         landed_ms = bundles.moved_ms - gone_ms
         rows = np.flatnonzero((bundles.left == at) & (landed_ms >= 0) & (landed_ms < _LANDED_MS))
-        if len(rows) == int(before["count"]):  # all of them: none was refused or went on
-            times = sequential_sum(readings.bundle[rows]) / before["gone"]
+        if len(rows) == before.count:  # all of them: none was refused or went on
+            times = sequential_sum(readings.bundle[rows]) / before.gone
             found[at] = min(found[at], max(1.0, times * _MARGIN))
     return found
 
@@ -141,8 +144,13 @@ def with_departed_load(
     count = np.bincount(owner, minlength=brokers)
     for at in np.flatnonzero((growth > 1.0) & (gone > 0.0)).tolist():
         name = view.snapshot.brokers.names[at]
-        told = {"gone": float(gone[at]), "count": float(count[at]), "growth": float(growth[at])}
-        found[name] = {**found[name], **told, "gone_ms": float(view.now_ms)}
+        found[name] = replace(
+            found[name],
+            gone=float(gone[at]),
+            count=int(count[at]),
+            growth=float(growth[at]),
+            gone_ms=view.now_ms,
+        )
     return found
 
 
@@ -456,8 +464,7 @@ It gives only to a broker that is far below the level.
 def learn_costs(view: ShedView, state: ShedState) -> ShedState:
     """The state with what this cycle's reports tell of costs. O(bundles + brokers)."""
     readings = readings_of(view.snapshot, view.usage, lags=view.usage_lags)
-    evidence = with_observations(view, readings, Evidence.from_plain(state.evidence))
-    return replace(state, evidence=evidence.to_plain())
+    return replace(state, evidence=with_observations(view, readings, state.evidence))
 
 
 def divisible(snapshot: Snapshot, config: Splitting, unsplittable: Mapping[str, int]) -> Bools:
@@ -484,7 +491,7 @@ def measure_round(
     can_divide: None = all of two topics.
     """
     readings = readings_of(view.snapshot, view.usage, lags=view.usage_lags)
-    evidence = Evidence.from_plain(state.evidence)
+    evidence = state.evidence
     if view.part == 1.0:
         evidence = with_observations(view, readings, evidence)
     costs = usable_costs(evidence) if readings.by_rate else None
@@ -501,7 +508,7 @@ def measure_round(
     away = np.where(load.max(axis=1) > level, load.max(axis=1) - level, away)
     return BallastRound(
         view=view,
-        state=replace(state, evidence=evidence.to_plain()),
+        state=replace(state, evidence=evidence),
         costs=costs,
         readings=readings,
         level=level,

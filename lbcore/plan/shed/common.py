@@ -27,8 +27,28 @@ from lbcore.plan.snapshot import (
     Ints,
     Snapshot,
 )
+from lbcore.signals.cost import NO_EVIDENCE, Evidence
 
 MARGIN = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relief:
+    """Bundles taken from a hot broker, to find out whether that helps.
+
+    usage, traffic: the broker's then, points and msg/s or bytes/s. rounds: consecutive ones that
+    were ineffective. is_open: nothing is known of the last one yet. Of a full broker also gone,
+    count: load and number of the bundles that left it at gone_ms; growth: by which they could grow.
+    """
+
+    usage: float
+    traffic: float
+    rounds: int = 0
+    is_open: bool = True
+    gone: float = 0.0
+    count: int = 0
+    growth: float = 0.0
+    gone_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +57,8 @@ class ShedState:
 
     ema: broker → average of its weighted usage (threshold). hits_low, hits_high: broker →
     consecutive hits (avg, multi_hit). destinations: bundle → broker that avg chose for it.
-    evidence: costs that ballast has learnt, `signals.cost.Evidence`. reliefs: broker → its `usage`
-    and `traffic` when ballast last took something from it, and the number of consecutive `rounds`
-    that were ineffective. crowded: partitioned topic on too few brokers → consecutive rounds in
+    evidence: costs that ballast has learnt. reliefs: broker → what came of the last bundles that
+    ballast took from it. crowded: partitioned topic on too few brokers → consecutive rounds in
     which ballast saw it so.
     """
 
@@ -47,8 +66,8 @@ class ShedState:
     hits_low: Mapping[str, int] = field(default_factory=dict)
     hits_high: Mapping[str, int] = field(default_factory=dict)
     destinations: Mapping[str, str] = field(default_factory=dict)
-    evidence: Mapping[str, float] = field(default_factory=dict)
-    reliefs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    evidence: Evidence = NO_EVIDENCE
+    reliefs: Mapping[str, Relief] = field(default_factory=dict)
     crowded: Mapping[str, int] = field(default_factory=dict)
 
 

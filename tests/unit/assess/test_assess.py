@@ -15,8 +15,7 @@ import pytest
 
 from jobs.adapters.delta.recordings import read_history
 from jobs.adapters.processes.settings import load_settings
-from jobs.assess.page import page
-from jobs.assess.text import lines
+from jobs.assess.page import lines, page
 from jobs.bridge.admin_address import AdminAddress
 from jobs.bridge.collector import Collector, Rhythm
 from jobs.bridge.pulsar_admin import PulsarAdmin

@@ -8,8 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lbcore.config.load import (
-    canonical,
-    differences,
     digest,
     parse_assignments,
     parse_config,
@@ -27,21 +25,6 @@ def problems_of(mapping: Any) -> dict[str, str]:
 
 def test_parse_of_nothing_is_the_defaults() -> None:
     assert parse_config({}) == Config()
-
-
-def test_parse_changes_what_is_named_and_nothing_else() -> None:
-    config = parse_config({"pipeline": {"trigger_ms": 500, "clusters": ["a", "b"]}})
-    assert (config.pipeline.trigger_ms, config.pipeline.clusters) == (500, ("a", "b"))
-    assert [item.key for item in differences(config)] == [
-        "pipeline.clusters",
-        "pipeline.trigger_ms",
-    ]
-
-
-def test_parse_of_layers_lets_the_later_one_win_key_by_key() -> None:
-    first = parse_config({"pipeline": {"trigger_ms": 500, "scorer_groups": 3}})
-    config = parse_config({"pipeline": {"trigger_ms": 700}}, first)
-    assert (config.pipeline.trigger_ms, config.pipeline.scorer_groups) == (700, 3)
 
 
 @pytest.mark.parametrize(
@@ -125,54 +108,6 @@ def test_parse_reports_every_problem_at_once() -> None:
     }
 
 
-def test_parse_of_a_clusters_section_changes_that_cluster_only() -> None:
-    config = parse_config(
-        {
-            "ownership": {"unload_timeout_ms": 70_000},
-            "clusters": {"p": {"cluster": {"authority": "external"}}},
-        }
-    )
-    assert config.for_cluster("p").cluster.authority == "external"
-    assert config.for_cluster("p").ownership.unload_timeout_ms == 70_000
-    assert config.for_cluster("q").cluster.authority == "ballast"
-
-
-def test_parse_of_a_later_shared_value_leaves_what_a_cluster_has_of_its_own() -> None:
-    layers: list[dict[str, Any]] = [
-        {"clusters": {"p": {"ownership": {"unload_timeout_ms": 90_000}}}},
-        {"ownership": {"unload_timeout_ms": 50_000, "in_flight_timeout_ms": 9_000}},
-        {"clusters": {"p": {"ownership": {"broker_timeout_ms": 20_000}}}},
-    ]
-    config = Config()
-    for layer in layers:
-        config = parse_config(layer, config)
-    own = config.for_cluster("p").ownership
-    assert (own.unload_timeout_ms, own.in_flight_timeout_ms, own.broker_timeout_ms) == (
-        90_000,
-        9_000,
-        20_000,
-    )
-
-
-def test_parse_does_not_change_its_base() -> None:
-    base = parse_config({"clusters": {"p": {"ownership": {"unload_timeout_ms": 90_000}}}})
-    parse_config({"clusters": {"p": {"ownership": {"unload_timeout_ms": 80_000}}}}, base)
-    assert base.for_cluster("p").ownership.unload_timeout_ms == 90_000
-
-
-def test_parse_of_the_canonical_form_gives_the_configuration_back() -> None:
-    config = parse_config(
-        {
-            "pipeline": {"clusters": ["a"]},
-            "clusters": {"p": {"cluster": {"authority": "external"}}},
-        }
-    )
-    shared = {name: part for name, part in canonical(config).items() if name != "clusters"}
-    again = parse_config(shared)
-    assert differences(again, config) == ()
-    assert canonical(config)["clusters"]["p"]["cluster"]["authority"] == "external"
-
-
 def test_digest_changes_with_every_setting_that_decides_and_with_no_other() -> None:
     before = digest(Config())
     assert digest(parse_config({"lookup": {"port": 9}})) == before
@@ -187,39 +122,6 @@ def test_digest_of_equal_settings_written_differently_is_equal() -> None:
     assert digest(written) == digest(parse_config({"shedding": {"threshold_percent": 10.0}}))
     assert digest(written) == digest(Config())
     assert len(digest(written)) == 64
-
-
-def test_assignments_are_read_in_their_settings_type() -> None:
-    config = parse_assignments(
-        Config(),
-        [
-            "shedding.multi_hit=true",
-            "pipeline.clusters=a, b",
-            "signals.cpu_weight=0.5",
-            "pipeline.trigger_ms = 100",
-        ],
-    )
-    assert config.shedding.multi_hit is True
-    assert config.pipeline.clusters == ("a", "b")
-    assert config.signals.cpu_weight == 0.5
-
-
-@pytest.mark.parametrize(
-    ("assignment", "words"),
-    [
-        ("shedding.multi_hit", "write it as section.name=value"),
-        ("shedding.multihit=true", "did you mean shedding.multi_hit?"),
-        ("shedding.multi_hit=1", "write true or false"),
-        ("pipeline.trigger_ms=1e3", "write a whole number"),
-        ("pipeline.clusters=['a']", "write a list of texts"),
-        ('pipeline.clusters=["a", "b"', "write a list of texts"),
-        ("pipeline.clusters=" + "[" * 100_000, "write a list of texts"),
-        ("pipeline.trigger_ms=" + "9" * 5_000, "write a whole number"),
-    ],
-)
-def test_assignment_that_can_not_be_used_is_refused(assignment: str, words: str) -> None:
-    with pytest.raises(ConfigError, match=words.replace("?", r"\?")):
-        parse_assignments(Config(), [assignment])
 
 
 def test_dynamic_change_of_a_dynamic_setting_takes_effect() -> None:
@@ -291,11 +193,6 @@ def test_text_that_its_setting_cannot_read_is_refused_with_how_it_is_written(tex
         ConfigError, match=r"cluster\.quiet_hours: .*a window is written as 22:00-06:00"
     ):
         parse_assignments(Config(), [f"cluster.quiet_hours={text}"])
-
-
-def test_list_of_windows_is_read_from_text() -> None:
-    config = parse_assignments(Config(), ["cluster.quiet_hours=mon 08:00-18:00, 22:00-06:00"])
-    assert config.cluster.quiet_hours == ("mon 08:00-18:00", "22:00-06:00")
 
 
 @pytest.mark.parametrize(

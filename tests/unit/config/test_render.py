@@ -52,27 +52,6 @@ def test_overlays_are_those_of_the_documentation() -> None:
     assert all(f"`{name}`" in readme for name in OVERLAYS)
 
 
-PROTOCOL_SECTIONS = ("ownership", "agent")
-
-
-def test_test_overlay_has_every_time_of_the_protocol_divided_by_five() -> None:
-    config = parse_config(read_toml(CONF / "test.toml"))
-    times = [
-        entry
-        for entry in SETTINGS.values()
-        if entry.section in PROTOCOL_SECTIONS and entry.about.unit == "ms"
-    ]
-    assert times
-    for entry in times:
-        value = getattr(getattr(config, entry.section), entry.name)
-        assert value * 5 == entry.default, entry.key
-
-
-def test_test_overlay_changes_times_only_and_all_by_the_same_factor() -> None:
-    for item in differences(parse_config(read_toml(CONF / "test.toml"))):
-        assert item.value * 5 == item.base, item.key
-
-
 def test_differences_are_written_as_an_overlay_that_makes_them() -> None:
     config = parse_config(
         {
@@ -86,11 +65,6 @@ def test_differences_are_written_as_an_overlay_that_makes_them() -> None:
     assert text.startswith("# Why.\n")
     assert "trigger_ms = 12_345" in text
     assert parse_config(tomllib.loads(text)) == config
-
-
-def test_differences_of_a_cluster_with_an_awkward_name_read_back() -> None:
-    config = parse_config({"clusters": {"a.b c": {"cluster": {"authority": "external"}}}})
-    assert parse_config(tomllib.loads(render_differences(differences(config), "x"))) == config
 
 
 VALUES = {
@@ -110,11 +84,3 @@ def test_value_is_written_as_toml_that_reads_back_from_files_and_command_line(
     shown = render_value(entry, value)
     for read in (tomllib.loads(f"x = {shown}")["x"], as_written(entry.type, shown)):
         assert (tuple(read) if isinstance(value, tuple) else read) == value
-
-
-@pytest.mark.parametrize(
-    ("type_", "text"),
-    [(int, "1_00"), (int, "_100"), (int, "1__000"), (str, '"a'), (tuple[str, ...], '["a"')],
-)
-def test_what_only_looks_as_if_it_was_written_so_comes_back_as_it_is(type_: Any, text: str) -> None:
-    assert as_written(type_, text) == text

@@ -31,7 +31,6 @@ from lbcore.config.ownership import FENCING_LEASE, AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.machine import UnknownStateSchemaError
 from lbcore.ownership import protocol
-from lbcore.ownership.changes import Transition
 from lbcore.ownership.holding import BusyRanges, Call, Callback, CallDone, Goal, Holding
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.signals.usage import ReportedLoad
@@ -45,13 +44,11 @@ from tests.support.values.ownership_records import (
     RIGHT,
     A,
     B,
-    C,
     assigning,
     deleted,
     owned,
     record_of,
     releasing,
-    say,
     splitting,
 )
 
@@ -111,100 +108,10 @@ class Driver:
         return self.read(assigning()).done(OPEN, 2).read(owned())
 
 
-def split_children() -> list[OwnershipRecord]:
-    made = say(splitting(), AckOutcome.SPLIT, A)
-    assert isinstance(made, Transition)
-    return [change.after for change in made.changes]
-
-
-def test_assigning_opens_under_its_version_and_says_opened() -> None:
-    driver = Driver().read(assigning())
-    assert driver.calls() == [(OPEN, BUNDLE, 2)]
-    assert driver.acks() == []
-    assert driver.served() == {}
-    driver.done(OPEN, 2)
-    assert driver.acks() == [(BUNDLE, 2, AckOutcome.OPENED, "")]
-    assert driver.served() == {BUNDLE: 2}
-
-
-def test_owned_after_opening_needs_nothing_and_ends_the_repetition() -> None:
-    driver = Driver().opened()
-    assert driver.calls() == []
-    assert driver.give(after_ms=10 * REPEAT_MS).acks() == []
-    assert driver.served() == {BUNDLE: 2}
-
-
-def test_opened_is_said_again_at_growing_intervals_until_a_newer_record() -> None:
-    driver = Driver().read(assigning()).done(OPEN, 2)
-    assert driver.give(after_ms=REPEAT_MS - 1).acks() == []
-    assert len(driver.give().acks()) == 1
-    assert driver.give(after_ms=2 * REPEAT_MS - 1).acks() == []
-    assert len(driver.give().acks()) == 1
-    driver.read(owned())
-    assert driver.give(after_ms=100 * REPEAT_MS).acks() == []
-
-
-def test_failed_opening_is_said_with_its_reason_and_nothing_is_served() -> None:
-    driver = Driver().read(assigning()).done(OPEN, 2, "disk full")
-    assert driver.acks() == [(BUNDLE, 2, AckOutcome.FAILED, "disk full")]
-    assert driver.served() == {}
-    assert driver.give(after_ms=REPEAT_MS).calls() == []
-
-
-@pytest.mark.parametrize("record", [assigning(A2), assigning(B), owned(A2), releasing(A2, B)])
-def test_record_for_another_incarnation_or_broker_is_ignored(record: OwnershipRecord) -> None:
-    driver = Driver().read(record)
-    assert driver.calls() == []
-    assert driver.acks() == []
-
-
-def test_record_that_gives_the_bundle_to_another_closes_it_without_a_word() -> None:
-    driver = Driver().opened().read(record_of(protocol.reassign(owned(), B, ORIGIN)))
-    assert driver.calls() == [(CLOSE, BUNDLE, 4)]
-    driver.done(CLOSE, 4)
-    assert driver.acks() == []
-    assert driver.served() == {}
-    assert driver.state.holdings == {}
-
-
-def test_record_of_an_older_or_the_same_version_changes_nothing() -> None:
-    driver = Driver().opened()
-    before = driver.state
-    driver.read(assigning(), owned())
-    assert driver.calls() == []
-    assert driver.state.holdings == before.holdings
-    left = driver.read(record_of(protocol.reassign(owned(), B, ORIGIN))).done(CLOSE, 4)
-    assert left.read(assigning()).calls() == []
-
-
-def test_closing_is_said_while_it_takes_time_then_closed() -> None:
-    driver = Driver().opened().read(releasing(A, B))
-    assert driver.calls() == [(CLOSE, BUNDLE, 4)]
-    for _ in range(5):
-        assert driver.give(after_ms=REPEAT_MS).acks() == [(BUNDLE, 4, AckOutcome.CLOSING, "")]
-    assert driver.served() == {BUNDLE: 2}
-    driver.done(CLOSE, 4)
-    assert driver.acks() == [(BUNDLE, 4, AckOutcome.CLOSED, "")]
-    assert driver.served() == {}
-
-
 def test_release_of_a_bundle_never_opened_here_is_closed_all_the_same() -> None:
     driver = Driver().read(releasing(A, B))
     assert driver.calls() == [(CLOSE, BUNDLE, 4)]
     assert driver.done(CLOSE, 4).acks() == [(BUNDLE, 4, AckOutcome.CLOSED, "")]
-
-
-def test_failed_closing_is_said_and_the_bundle_stays_open() -> None:
-    driver = Driver().opened().read(releasing(A, B)).done(CLOSE, 4, "clients hang")
-    assert driver.acks() == [(BUNDLE, 4, AckOutcome.FAILED, "clients hang")]
-    assert driver.served() == {BUNDLE: 2}
-
-
-def test_redirect_while_closing_goes_on_and_answers_the_newer_version() -> None:
-    driver = Driver().opened().read(releasing(A, B))
-    redirected = driver.read(record_of(protocol.redirect(releasing(A, B), C, ORIGIN)))
-    assert redirected.calls() == []
-    assert driver.done(CLOSE, 4).acks() == [(BUNDLE, 5, AckOutcome.CLOSED, "")]
 
 
 def test_cancelled_release_opens_again_under_the_new_version() -> None:
@@ -226,12 +133,6 @@ def test_result_that_nobody_waits_for_changes_nothing() -> None:
     assert driver.calls() == []
 
 
-def test_assigned_again_with_a_version_missed_between_opens_under_the_new_token() -> None:
-    driver = Driver().opened()
-    again = replace(assigning(), version_id=9)
-    assert driver.read(again).calls() == [(OPEN, BUNDLE, 9)]
-
-
 def test_close_that_fails_for_another_owner_is_tried_again() -> None:
     driver = Driver().opened().read(record_of(protocol.reassign(owned(), B, ORIGIN)))
     driver.done(CLOSE, 4, "clients hang")
@@ -239,38 +140,6 @@ def test_close_that_fails_for_another_owner_is_tried_again() -> None:
     tries = [driver.give(after_ms=REPEAT_MS).calls() for _ in range(2)]
     assert [(CLOSE, BUNDLE, 4)] in tries
     assert driver.done(CLOSE, 4).served() == {}
-
-
-def test_split_serves_children_under_the_parents_token_until_their_records_come() -> None:
-    driver = Driver().opened().read(splitting())
-    assert driver.calls() == [(SPLIT, BUNDLE, 4)]
-    assert driver.seen[0].children == (LEFT, RIGHT)
-    driver.done(SPLIT, 4)
-    assert driver.acks() == [(BUNDLE, 4, AckOutcome.SPLIT, "")]
-    assert driver.served() == {LEFT: 2, RIGHT: 2}
-    driver.read(*split_children())
-    assert driver.calls() == [(OPEN, LEFT, 5), (OPEN, RIGHT, 5)]
-    assert driver.served() == {LEFT: 2, RIGHT: 2}
-    assert BUNDLE not in driver.state.holdings
-
-
-def test_split_whose_parent_record_comes_first_closes_nothing() -> None:
-    driver = Driver().opened().read(splitting()).done(SPLIT, 4)
-    left, right, parent = split_children()
-    assert driver.read(parent).calls() == []
-    assert driver.read(right, left).calls() == [(OPEN, RIGHT, 5), (OPEN, LEFT, 5)]
-
-
-def test_failed_split_is_said_and_the_parent_stays() -> None:
-    driver = Driver().opened().read(splitting()).done(SPLIT, 4, "no memory")
-    assert driver.acks() == [(BUNDLE, 4, AckOutcome.FAILED, "no memory")]
-    assert driver.served() == {BUNDLE: 2}
-
-
-def test_split_of_a_bundle_that_is_not_open_fails() -> None:
-    driver = Driver().read(splitting())
-    assert driver.calls() == []
-    assert driver.acks() == [(BUNDLE, 4, AckOutcome.FAILED, "the bundle is not open here")]
 
 
 def test_split_cancelled_after_it_was_done_opens_the_parent_over_its_children() -> None:
@@ -308,31 +177,12 @@ def test_bundle_of_a_new_life_waits_for_what_the_former_left_open() -> None:
     assert driver.done(CLOSE, 8).calls() == [(OPEN, LEFT, 9)]
 
 
-def test_deleted_by_force_closes_the_bundle() -> None:
-    driver = Driver().opened().read(deleted())
-    assert driver.calls() == [(CLOSE, BUNDLE, 4)]
-
-
 def test_key_that_is_deleted_closes_what_is_left_and_forgets_the_version() -> None:
     driver = Driver().opened().give(RecordForgotten(bundle=BUNDLE))
     assert driver.calls() == [(CLOSE, BUNDLE, 3)]
     driver.done(CLOSE, 3)
     assert driver.state.holdings == {}
     assert BUNDLE not in driver.state.versions
-
-
-def test_stop_of_an_idle_agent_ends_at_once() -> None:
-    driver = Driver().give(Stop())
-    assert Stopped() in driver.seen
-    assert driver.wake_at_ms is None
-
-
-def test_stop_waits_until_the_bundles_are_moved_away() -> None:
-    driver = Driver().opened().give(Stop())
-    assert Stopped() not in driver.seen
-    driver.read(releasing(A, B)).done(CLOSE, 4)
-    assert driver.acks() == [(BUNDLE, 4, AckOutcome.CLOSED, "")]
-    assert Stopped() in driver.seen
 
 
 def test_stop_after_its_time_closes_what_is_left_and_says_that_it_failed() -> None:
@@ -371,42 +221,6 @@ def test_acks_of_one_step_travel_together_in_messages_of_bounded_size() -> None:
     ]
     assert [len(message.acks) for message in messages] == [2, 2, 1]
     assert [message.envelope.seq for message in messages] == [1, 2, 3]
-
-
-def test_state_of_any_moment_packs_and_unpacks_equal() -> None:
-    driver = Driver()
-    moments = [
-        lambda: driver.read(assigning()),
-        lambda: driver.done(OPEN, 2),
-        lambda: driver.read(splitting()),
-        lambda: driver.done(SPLIT, 4),
-        lambda: driver.read(record_of(protocol.cancel(splitting(), ORIGIN))),
-        lambda: driver.read(replace(assigning(), bundle=LEFT, version_id=9)),
-        lambda: driver.give(Stop()),
-    ]
-    for moment in moments:
-        moment()
-        assert driver.state is not None
-        packed = driver.agent.pack(driver.state)
-        assert driver.agent.unpack(packed) == driver.state
-        assert driver.agent.pack(driver.agent.unpack(packed)) == packed
-
-
-def test_state_of_another_schema_is_refused() -> None:
-    driver = Driver()
-    packed = {
-        "agent": driver.agent.pack(driver.state)["agent"].replace(b'"schema":2', b'"schema":0')
-    }
-    with pytest.raises(UnknownStateSchemaError, match="schema 0"):
-        driver.agent.unpack(packed)
-
-
-def test_step_leaves_the_state_that_it_was_given_as_it_was() -> None:
-    driver = Driver().opened()
-    before = driver.state
-    packed = driver.agent.pack(before)
-    driver.read(releasing(A, B)).done(CLOSE, 4)
-    assert driver.agent.pack(before) == packed
 
 
 LEASE_MS = AgentConfig().agent_lease_ms
@@ -472,12 +286,6 @@ def test_lease_ends_also_when_only_ownership_cannot_be_read() -> None:
     for now_ms in range(3_000, 30_000, 3_000):
         agent.give(now_ms, ReportConfirmed(sent_ms=now_ms))
     assert agent.uses(LEASE_MS + 1) == {}
-
-
-def test_acknowledgement_out_of_order_takes_nothing_back() -> None:
-    agent = Leased().opened().confirm(6_000)
-    agent.give(7_000, ReportConfirmed(sent_ms=3_000), EndConfirmed(asked_ms=3_000))
-    assert agent.uses(6_000 + LEASE_MS) == {BUNDLE: 2}
 
 
 def test_return_waits_one_lease_under_confirmations_then_resumes_what_is_still_ours() -> None:

@@ -1,16 +1,12 @@
 """The agent in a merge: parents stay in use until the merged bundle is open."""
 
-from collections.abc import Sequence
 from dataclasses import replace
-from itertools import permutations
-
-import pytest
 
 from lbcore.agent.state import RecordForgotten
 from lbcore.ownership.acknowledge import acknowledge
 from lbcore.ownership.changes import Surroundings, Transition
 from lbcore.ownership.holding import Callback, CallDone, CallOverdue
-from lbcore.ownership.protocol import cancel, merge, reassign
+from lbcore.ownership.protocol import cancel, merge
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.wire.messages import Ack, AckOutcome
 from tests.support.values.ownership_records import (
@@ -19,11 +15,10 @@ from tests.support.values.ownership_records import (
     ORIGIN,
     RIGHT,
     A,
-    B,
     assigning,
     owned,
 )
-from tests.unit.machines.test_agent import CLOSE, OPEN, REPEAT_MS, Driver
+from tests.unit.machines.test_agent import CLOSE, OPEN, Driver
 
 MERGE = Callback.MERGE
 PARENTS = {LEFT: 2, RIGHT: 2}
@@ -72,60 +67,12 @@ def usable(driver: Driver) -> dict[str, int]:
     return driver.agent.usable(driver.state)
 
 
-def test_merge_is_asked_of_the_service_once_for_both() -> None:
-    driver = serving()
-    assert driver.calls() == [(MERGE, LEFT, 4)]
-    driver.give(after_ms=REPEAT_MS)
-    assert {(bundle, outcome) for bundle, _, outcome, _ in driver.acks()} == {
-        (LEFT, AckOutcome.CLOSING),
-        (RIGHT, AckOutcome.CLOSING),
-    }
-    done(driver, MERGE, LEFT, 4)
-    assert driver.acks() == [(LEFT, 4, AckOutcome.MERGED, "")]
-    assert usable(driver) == PARENTS
-
-
-@pytest.mark.parametrize("order", [*permutations(range(3))])
-def test_parents_are_in_use_until_the_merged_bundle_is_open(order: Sequence[int]) -> None:
-    driver = done(serving(), MERGE, LEFT, 4)
-    records = merged()
-    for at in order:
-        driver.read(records[at])
-        assert usable(driver) == PARENTS
-        assert not [call for call in driver.calls() if call[0] is CLOSE]
-    done(driver, OPEN, BUNDLE, 5)
-    assert usable(driver) == driver.served() == {BUNDLE: 5}
-    assert driver.state is not None
-    assert list(driver.state.holdings) == [BUNDLE]
-
-
 def test_service_that_fails_the_merge_says_so_and_opens_what_it_keeps() -> None:
     driver = done(serving(), MERGE, LEFT, 4, "this service can't merge bundles")
     assert driver.acks() == [(LEFT, 4, AckOutcome.FAILED, "this service can't merge bundles")]
     given_back = [cancel(record, ORIGIN) for record in merging()]
     driver.read(*(made.record for made in given_back if isinstance(made, Transition)))
     assert driver.calls() == [(OPEN, LEFT, 5), (OPEN, RIGHT, 5)]
-
-
-def test_parent_that_is_not_open_here_fails_the_merge() -> None:
-    driver = Driver().read(merging()[1])
-    assert driver.acks() == [(RIGHT, 4, AckOutcome.FAILED, "the bundle is not open here")]
-
-
-@pytest.mark.parametrize("order", [*permutations(range(3))])
-def test_merged_bundle_of_another_broker_is_closed_with_its_parents(order: Sequence[int]) -> None:
-    driver = done(serving(), MERGE, LEFT, 4)
-    child, low, high = merged()
-    taken = reassign(child, B, ORIGIN)
-    assert isinstance(taken, Transition)
-    records = [taken.record, low, high]
-    for at in order:
-        driver.read(records[at])
-        for call in driver.calls():
-            assert call[0] is CLOSE
-    for bundle in (LEFT, RIGHT):
-        done(driver, CLOSE, bundle, 4)
-    assert driver.served() == {}
 
 
 def test_open_that_hangs_takes_the_parents_out_of_use_and_ends_them_when_it_returns() -> None:

@@ -9,15 +9,14 @@ import pytest
 from lbcore.agent.agent import AgentMachine
 from lbcore.agent.load_validation import check_load, identity_fault
 from lbcore.agent.reporting import Identity, LoadRead, TopicsRead
-from lbcore.agent.state import ReadLoad, Send, Stop
-from lbcore.balancer.state.book import BrokerEntry
+from lbcore.agent.state import Send, Stop
 from lbcore.config.load import checked_dynamic
 from lbcore.config.ownership import AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.tree import SETTINGS
 from lbcore.model.resources import complete
 from lbcore.wire.format import format_message
-from lbcore.wire.messages import NOT_REPORTED, BrokerLoad, BundleLoad, Heartbeat, TopicLoad
+from lbcore.wire.messages import NOT_REPORTED, BrokerLoad, BundleLoad
 
 CONFIG = AgentConfig()
 SIGNALS = SignalsConfig()
@@ -55,68 +54,6 @@ class Driver:
 
 def of_kind(found: list[object], kind: type) -> list:
     return [message for message in found if isinstance(message, kind)]
-
-
-def test_first_step_beats_and_asks_for_the_load() -> None:
-    driver = Driver()
-    found = driver.give(at_ms=1_000)
-    assert of_kind(found, ReadLoad) == [ReadLoad()]
-    (beat,) = of_kind(found, Heartbeat)
-    assert (beat.envelope.broker, beat.envelope.incarnation) == ("broker-a", "a1")
-    assert (beat.envelope.seq, beat.envelope.reported_at_ms) == (1, 1_000)
-
-
-def test_heartbeats_come_at_their_interval_and_no_earlier() -> None:
-    driver = Driver()
-    driver.give(at_ms=0)
-    assert driver.wake_at_ms == CONFIG.heartbeat_interval_ms
-    assert of_kind(driver.give(at_ms=CONFIG.heartbeat_interval_ms - 1), Heartbeat) == []
-    assert len(of_kind(driver.give(at_ms=CONFIG.heartbeat_interval_ms), Heartbeat)) == 1
-
-
-def test_load_report_counts_as_a_heartbeat() -> None:
-    driver = Driver()
-    driver.give(at_ms=0)
-    driver.give(load(), at_ms=2_000)
-    assert of_kind(driver.give(at_ms=CONFIG.heartbeat_interval_ms), Heartbeat) == []
-
-
-def test_first_load_is_reported_at_once_with_identity_and_bundles() -> None:
-    driver = Driver()
-    driver.give(at_ms=0)
-    found = driver.give(load(bundles=2), at_ms=10)
-    (broker,), (bundles,) = of_kind(found, BrokerLoad), of_kind(found, BundleLoad)
-    assert (broker.web_service_url, broker.bundle_count, broker.topic_count) == (
-        "http://a:80",
-        2,
-        7,
-    )
-    assert (bundles.part, bundles.parts, len(bundles.names)) == (0, 1, 2)
-    assert broker.envelope.seq == 2
-    assert bundles.envelope.seq == 1
-
-
-@pytest.mark.parametrize(
-    ("second", "after_ms", "is_reported"),
-    [
-        (load(), 5_000, False),
-        (load(), SIGNALS.report_max_interval_ms, False),
-        (load(), SIGNALS.report_max_interval_ms + 1, True),
-        (load(cpu=59.0), 5_000, False),
-        (load(cpu=61.0), 5_000, True),
-        (load(rate=110.0), 5_000, False),
-        (load(rate=111.0), 5_000, True),
-        (load(rate=0.0), 5_000, True),
-        (load(bundles=2), 5_000, True),
-    ],
-)
-def test_next_load_is_reported_when_changed_or_after_the_longest_interval(
-    second: LoadRead, after_ms: int, *, is_reported: bool
-) -> None:
-    driver = Driver()
-    driver.give(load(), at_ms=0)
-    found = driver.give(second, at_ms=after_ms)
-    assert bool(of_kind(found, BrokerLoad)) is is_reported
 
 
 APART = SignalsConfig(bundle_report_interval_ms=20_000)
@@ -161,70 +98,9 @@ def test_broker_that_stops_reports_its_bundles_whatever_their_interval() -> None
     assert len(of_kind(driver.give(load(), at_ms=20), BundleLoad)) == 1
 
 
-def test_load_is_asked_for_at_the_check_interval() -> None:
-    driver = Driver()
-    driver.give(at_ms=0)
-    assert of_kind(driver.give(at_ms=SIGNALS.report_check_ms - 1), ReadLoad) == []
-    assert of_kind(driver.give(at_ms=SIGNALS.report_check_ms), ReadLoad) == [ReadLoad()]
-
-
-def test_many_bundles_travel_in_parts_of_one_seq() -> None:
-    driver = Driver(replace(CONFIG, bundles_per_part=2))
-    parts = of_kind(driver.give(load(bundles=5), at_ms=0), BundleLoad)
-    assert [(part.part, part.parts, len(part.names)) for part in parts] == [
-        (0, 3, 2),
-        (1, 3, 2),
-        (2, 3, 1),
-    ]
-    assert {part.envelope.seq for part in parts} == {1}
-    assert np.array_equal(np.concatenate([p.stats for p in parts]), load(bundles=5).stats)
-
-
-def test_no_bundles_are_reported_as_one_empty_part() -> None:
-    (part,) = of_kind(Driver().give(load(bundles=0), at_ms=0), BundleLoad)
-    assert (part.part, part.parts, part.names, part.stats.shape) == (0, 1, (), (0, 8))
-
-
-def test_stop_has_the_load_reported_at_once_as_draining() -> None:
-    driver = Driver()
-    (before,) = of_kind(driver.give(load(), at_ms=0), BrokerLoad)
-    assert not before.is_draining
-    assert of_kind(driver.give(Stop(), at_ms=10), ReadLoad) == [ReadLoad()]
-    (after,) = of_kind(driver.give(load(), at_ms=20), BrokerLoad)
-    assert after.is_draining
-
-
 def topics(*names: str, rate: float = 10.0) -> TopicsRead:
     traffic = np.full((len(names), 4), rate)
     return TopicsRead(bundle="t/n/0x00000000_0xffffffff", topics=names, traffic=traffic)
-
-
-@pytest.mark.parametrize(
-    ("second", "is_reported"),
-    [
-        (topics("a", "b"), False),
-        (topics("a", "c"), True),
-        (topics("a"), True),
-        (topics("a", "b", rate=10.9), False),
-        (topics("a", "b", rate=11.2), True),
-    ],
-)
-def test_topics_are_reported_when_they_are_others_or_their_load_changed(
-    second: TopicsRead, *, is_reported: bool
-) -> None:
-    driver = Driver()
-    (first,) = of_kind(driver.give(topics("a", "b"), at_ms=0), TopicLoad)
-    assert (first.topics, first.traffic.shape, first.envelope.seq) == (("a", "b"), (2, 4), 1)
-    assert bool(of_kind(driver.give(second, at_ms=1_000), TopicLoad)) is is_reported
-
-
-def test_reports_of_the_same_events_are_equal() -> None:
-    def run() -> list[object]:
-        driver = Driver()
-        steps = [driver.give(at_ms=0), driver.give(topics("a"), at_ms=5), driver.give(at_ms=9_000)]
-        return [str(message) for step in steps for message in step]
-
-    assert run() == run()
 
 
 class Watched(SignalsConfig):
@@ -273,18 +149,6 @@ def test_offered_load_that_cannot_be_is_left_out_and_the_rest_is_reported(offere
     assert checked.read.traffic.tolist() == load().traffic.tolist()
     assert "offered_msg_rate" in checked.fault
     assert "100 msg/s" in checked.fault
-
-
-@pytest.mark.parametrize(
-    ("served", "offered", "demand"),
-    [(100.0, 250.0, 2.5), (100.0, 100.0, 1.0), (100.0, 99.0, None), (0.0, 50.0, None),
-     (100.0, NOT_REPORTED, None)],
-)  # fmt: skip
-def test_offered_load_below_what_is_served_counts_as_not_reported(
-    served: float, offered: float, demand: float | None
-) -> None:
-    entry = BrokerEntry(incarnation="a1", traffic=(served, 0.0, 0.0, 0.0), offered_msg_rate=offered)
-    assert entry.demand == demand or (demand is None and np.isnan(entry.demand))
 
 
 @pytest.mark.parametrize(("broker", "is_fit"), [("broker-1:8080", True), ("a\ud800", False)])

@@ -1,15 +1,14 @@
 """The ledger: name order, records in and out, packing."""
 
-import pickle
 from typing import Any
 
 import numpy as np
 import pytest
 
 from lbcore import packing
-from lbcore.balancer.state.ledger import NOBODY, Ledger
+from lbcore.balancer.state.ledger import Ledger
 from lbcore.machine import UnknownStateSchemaError
-from lbcore.ownership.records import Cause, OwnershipRecord, State
+from lbcore.ownership.records import OwnershipRecord, State
 
 
 def record(bundle: str, version: int = 1, **fields: object) -> OwnershipRecord:
@@ -24,32 +23,6 @@ def ledger_of(*records: OwnershipRecord) -> Ledger:
     for r in records:
         ledger.put(r, 0)
     return ledger
-
-
-def test_bundles_added_later_stand_in_name_order() -> None:
-    ledger = ledger_of(record("t/n/b"), record("t/n/d"))
-    ledger.add(["t/n/c", "t/n/a"])
-    assert ledger.names == ["t/n/a", "t/n/b", "t/n/c", "t/n/d"]
-    assert ledger.record("t/n/d") == record("t/n/d")
-    assert ledger.record("t/n/c") is None
-
-
-def test_record_put_comes_back_whole() -> None:
-    whole = record(
-        "t/n/a",
-        7,
-        state=State.SPLITTING,
-        source="s",
-        source_incarnation="si",
-        destination="",
-        destination_incarnation="",
-        children={"x": "", "y": "b"},
-        cause=Cause.SPLIT,
-        decision_id="d",
-        command_id="k",
-        timestamp_ms=5,
-    )
-    assert ledger_of(whole).record("t/n/a") == whole
 
 
 def test_ledger_packed_and_unpacked_is_equal() -> None:
@@ -68,70 +41,12 @@ def test_ledger_packed_by_another_schema_is_refused(schema: int) -> None:
         Ledger.unpack(chunks)
 
 
-def test_copy_changed_leaves_the_original_alone() -> None:
-    ledger = ledger_of(record("t/n/a"))
-    before = ledger.pack()
-    copy = ledger.copy()
-    copy.add(["t/n/0"])
-    copy.put(record("t/n/a", 2, destination="other"), 9)
-    assert ledger.pack() == before
-
-
-def test_holder_of_a_releasing_bundle_is_its_source() -> None:
-    releasing = record(
-        "t/n/a", state=State.RELEASING, source="s", source_incarnation="i", destination="d"
-    )
-    ledger = ledger_of(releasing, record("t/n/b", state=State.FREE, destination=""))
-    assert [ledger.instances.of(i)[0] for i in ledger.holders().tolist()] == ["s", ""]
-    assert ledger.prospective_brokers(["d", "s"]).tolist() == [0, NOBODY]
-
-
 def test_bundle_removed_is_forgotten_with_its_extras() -> None:
     ledger = ledger_of(record("t/n/a", decision_id="d"), record("t/n/b"))
     ledger.remove(["t/n/a"])
     assert ledger.names == ["t/n/b"]
     assert ledger.origins == {}
     assert ledger.record("t/n/b") == record("t/n/b")
-
-
-def test_copy_of_a_copy_leaves_both_alone() -> None:
-    ledger = ledger_of(record("t/n/a"))
-    before = ledger.pack()
-    first = ledger.copy()
-    first.put(record("t/n/a", 2), 1)
-    between = first.pack()
-    second = first.copy()
-    second.note_closing("t/n/a", 5)
-    second.note_resent([0], 6)
-    assert (ledger.pack(), first.pack()) == (before, between)
-    assert (second.closing_clock_ms.tolist(), second.resent_clock_ms.tolist()) == ([5], [6])
-
-
-def test_packed_again_after_each_change_shows_the_change() -> None:
-    ledger = ledger_of(record("t/n/a"))
-    seen = [ledger.pack()]
-    ledger.put(record("t/n/a", 2), 1)
-    seen.append(ledger.pack())
-    ledger.keep_load(ledger.averages(), ledger.sessions + 1, np.arange(1))
-    seen.append(ledger.pack())
-    ledger.add(["t/n/b"])
-    seen.append(ledger.pack())
-    assert len({tuple(sorted(chunks.items())) for chunks in seen}) == 4
-    assert all(Ledger.unpack(chunks).pack() == chunks for chunks in seen)
-
-
-def test_decision_behind_a_record_is_kept_only_while_it_is_in_flight() -> None:
-    ledger = ledger_of(record("t/n/a", state=State.ASSIGNING, decision_id="d"))
-    assert ledger.origins == {"t/n/a": ("d", "")}
-    ledger.put(record("t/n/a", 2, decision_id="d"), 1)
-    assert ledger.origins == {}
-
-
-def test_bundle_is_moved_when_it_comes_from_another_broker() -> None:
-    ledger = ledger_of(record("t/n/a", timestamp_ms=5))
-    assert ledger.moved_ms.tolist() == [0]
-    ledger.put(record("t/n/a", 2, source="s", source_incarnation="i", timestamp_ms=7), 1)
-    assert ledger.moved_ms.tolist() == [7]
 
 
 def test_starts_that_no_record_names_are_pruned_when_they_are_many() -> None:
@@ -169,16 +84,6 @@ def test_large_ledger_writes_little_of_the_load_when_little_changes() -> None:
     again = Ledger.unpack(after)
     assert again.sessions.tolist() == sessions.tolist()
     assert again.pack() == after
-
-
-def test_ledger_that_nobody_packs_takes_no_more_memory_with_each_report() -> None:
-    """As in the simulator: a list of what is to be written the next time would never end."""
-    ledger, sizes = ledger_of(record("t/n/1"), record("t/n/2")), []
-    for _ in range(3):
-        ledger = ledger.copy()
-        ledger.keep_load(ledger.averages(), ledger.sessions, np.array([0, 1]))
-        sizes.append(len(pickle.dumps(ledger)))
-    assert sizes[0] == sizes[1] == sizes[2]
 
 
 def test_large_ledger_writes_little_when_few_bundles_move() -> None:

@@ -1,22 +1,17 @@
 """Commands by the hundred: the work of a batch does not grow with commands times bundles."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from lbcore.balancer.commands import commands
 from lbcore.balancer.decisions import placement
 from lbcore.balancer.intake import intake as topics
-from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.state.rules import ClusterRules, Pin, differing
-from lbcore.balancer.state.topic_book import Records
 from lbcore.config.tree import Config
-from lbcore.model.names import nearest
 from lbcore.ownership.records import State
 from lbcore.validation.check import with_dynamic
 from tests.support.worlds.checked_world import outcome
-from tests.support.worlds.world import World, is_settled
+from tests.support.worlds.world import World
 
 COUNT = 24
 
@@ -45,20 +40,6 @@ def running(config: Config | None = None) -> World:
 def bundles(world: World) -> list[str]:
     assert world.state is not None
     return list(world.state.ledger.names)
-
-
-def test_bundles_that_lookups_want_assigned_are_placed_together(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    world = running(with_dynamic(Config(), {"ownership.assign": "on_demand"}))
-    asked = [world.command("assign_bundle", bundle=name) for name in bundles(world)]
-    calls = counted(monkeypatch, commands, "place")
-    world.run(1_000)
-    assert len(calls) <= 4  # twice a batch: for those that came and for those that had waited
-    world.run(5_000)
-    assert is_settled(world)
-    owners = [outcome(world, one)["result"] for one in asked]
-    assert len(set(owners)) == 3
 
 
 def test_command_after_an_assignment_of_the_same_batch_finds_the_bundle_assigned() -> None:
@@ -103,38 +84,6 @@ def test_what_comes_after_a_split_of_the_same_batch_waits_for_its_end() -> None:
     assert statuses == ["done", "refused", "done", "done"]
 
 
-def test_children_of_all_splits_that_are_answered_get_their_rows_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    world = running()
-    for name in bundles(world):
-        world.command("split_bundle", bundle=name, force=True)
-    grown: list[int] = []
-    original = Ledger.add
-
-    def counting(self: Ledger, names: Iterable[str]) -> None:
-        before = len(self)
-        original(self, names)
-        grown.extend([len(self)] * (len(self) > before))
-
-    monkeypatch.setattr(Ledger, "add", counting)
-    batches = len(world.reports)
-    world.run(12_000)
-    assert len(bundles(world)) == 3 * COUNT
-    assert len(grown) <= len(world.reports) - batches
-
-
-def test_topics_created_together_pack_the_records_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = running()
-    for number in range(COUNT):
-        world.command("create_record", record_type="topic", name=f"persistent://t/n/t{number}")
-    made = counted(monkeypatch, Records, "__init__")
-    world.run(1_000)
-    assert world.state is not None
-    assert len(world.state.records.by_type["topic"]) == COUNT
-    assert sum(made) == 1
-
-
 def test_partitions_by_the_million_are_known_by_some_that_lie_evenly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -148,38 +97,3 @@ def test_partitions_by_the_million_are_known_by_some_that_lie_evenly(
     world.run(8_000)
     assert outcome(world, split)["status"] == "done"
     assert len(formatted) <= topics.HASHED_MAX
-
-
-def test_only_rules_that_differ_are_told() -> None:
-    pins = {f"t/n/{i}": Pin(broker="b") for i in range(3)}
-    before = ClusterRules(pins=pins, excluded=("t/a",), paused={})
-    after = ClusterRules(pins={**pins, "t/n/1": Pin(broker="c")}, excluded=("t/b",), paused={})
-    assert [(key, is_set) for key, _, is_set in differing(before, after)] == [
-        (("excluded", "t/a"), False),
-        (("excluded", "t/b"), True),
-        (("pin", "t/n/1"), True),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("word", "meant"),
-    [
-        ("pin_bundel", "pin_bundle"),
-        ("PIN_BUNDLE", "pin_bundle"),
-        ("pause_all", "pause"),
-        ("make-coffee", ""),
-        ("", ""),
-        ("pin_bundle" * 10, ""),
-    ],
-)
-def test_unknown_word_is_answered_with_the_one_that_was_meant(word: str, meant: str) -> None:
-    assert nearest(word, ("pause", "pin_bundle", "unload_bundle")) == meant
-
-
-def test_outcome_written_twice_in_a_batch_is_one_row_the_last() -> None:
-    world = running()
-    command_id = world.command("pause", namespace="t/n")
-    world.run(1_000)
-    rows: list[Mapping[str, Any]] = world.other_rows["commands"]
-    assert [row["status"] for row in rows if row["command_id"] == command_id] == ["done"]
-    assert State.OWNED.value in {row["state"] for row in world.newest()}

@@ -3,7 +3,7 @@
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from typing import Annotated, Any
@@ -13,24 +13,11 @@ import pytest
 
 from lbcore import packing
 from lbcore.balancer.balancer import OLDEST_SCHEMA, STATE_SCHEMA, ClusterBalancer
-from lbcore.balancer.state.book import (
-    BrokerEntry,
-    Memo,
-    NamespaceEntry,
-    pack_book,
-    pack_brokers,
-    pack_plan,
-    unpack_book,
-    unpack_brokers,
-    unpack_plan,
-)
 from lbcore.balancer.state.rules import ClusterRules
 from lbcore.balancer.state.topic_book import TopicBook
 from lbcore.config.tree import Config
 from lbcore.machine import UnknownStateSchemaError
-from lbcore.model.resources import COUNT, complete
 from lbcore.packing import LEFT_OUT, applied, plain_of
-from lbcore.plan.decision import PlanState
 from lbcore.scorer.scorer import make_scorer
 from lbcore.scorer.tracks import STATE_SCHEMA as TRACKS_STATE_SCHEMA
 from lbcore.scorer.tracks import (
@@ -43,78 +30,6 @@ from lbcore.scorer.tracks import (
 )
 from lbcore.wire.messages import Position
 from tests.pack_state import packed_today
-
-LOADED = BrokerEntry(
-    incarnation="i",
-    is_draining=True,
-    reported_ms=2**41,
-    percent=complete([1.5, 2.0, 0.1, 99.99, 7.0]),
-    traffic=(1e9, 2.0, 0.3, 4.0),
-    weighted_max_ema=0.1 + 0.2,
-    throughput_ema=1e12,
-    topic_count=2**40,
-    bundle_count=3,
-    capacity=2.0,
-    texts={"web_service_url": "http://b:80"},
-    listeners={"internal": {"url": "b:90"}},
-    starts_ms=(5, 9),
-    restarted_ms=9,
-    died_clock_ms=7,
-)
-BROKERS = {"broker-2": LOADED, "broker-10": BrokerEntry(incarnation="other")}
-NAMESPACES = {"t/n": NamespaceEntry(hash="crc32", highest_version=4, properties={"a": [1]})}
-
-
-def test_brokers_unpacked_are_those_that_were_packed() -> None:
-    assert unpack_brokers(pack_brokers(BROKERS, {})) == BROKERS
-    assert unpack_brokers(pack_brokers({}, {})) == {}
-
-
-def test_report_changes_the_loads_alone() -> None:
-    memo: Memo = {}
-    before = pack_brokers(BROKERS, memo)
-    reported = replace(LOADED, reported_ms=9, percent=(2.0,) * COUNT, texts=dict(LOADED.texts))
-    after = pack_brokers({**BROKERS, "broker-2": reported}, memo)
-    assert after["brokers"] is before["brokers"]
-    assert after["brokers.loads"] != before["brokers.loads"]
-
-
-def test_broker_that_moves_is_packed_again() -> None:
-    memo: Memo = {}
-    pack_brokers(BROKERS, memo)
-    moved = {**BROKERS, "broker-2": replace(LOADED, texts={"web_service_url": "http://c:80"})}
-    assert unpack_brokers(pack_brokers(moved, memo)) == moved
-    assert unpack_brokers(pack_brokers({"broker-2": LOADED}, memo)) == {"broker-2": LOADED}
-
-
-def test_book_unpacked_is_what_was_packed() -> None:
-    settings = {"shedding.strategy": "avg"}
-    packed = pack_book(NAMESPACES, {"c-2": "done", "c-1": "failed"}, settings, {})
-    namespaces, commands, again = unpack_book(packed)
-    assert (namespaces, list(commands), again) == (NAMESPACES, ["c-2", "c-1"], settings)
-
-
-def test_book_is_packed_again_only_when_it_changed_or_its_commands_stand_otherwise() -> None:
-    memo: Memo = {}
-    first = pack_book(NAMESPACES, {"c-2": "done", "c-1": "done"}, {}, memo)["book"]
-    same = pack_book(dict(NAMESPACES), {"c-2": "done", "c-1": "done"}, {}, memo)["book"]
-    turned = pack_book(NAMESPACES, {"c-1": "done", "c-2": "done"}, {}, memo)["book"]
-    assert same is first
-    assert turned != first
-
-
-def test_blob_unpacked_gives_its_contents() -> None:
-    arrays = {"a": np.arange(6, dtype=np.int32).reshape(2, 3), "b": np.array([True, False])}
-    plain, found = packing.unpack(packing.pack({"x": [1, "é", None]}, arrays))
-    assert plain == {"x": [1, "é", None]}
-    assert all((found[name] == arrays[name]).all() for name in arrays)
-    assert found["a"].dtype == np.int32
-
-
-def test_blob_of_equal_contents_has_equal_bytes_in_any_order() -> None:
-    one = packing.pack({"x": 1, "y": 2}, {"a": np.zeros(2), "b": np.ones(1)})
-    other = packing.pack({"y": 2, "x": 1}, {"b": np.ones(1), "a": np.zeros(2)})
-    assert one == other
 
 
 @pytest.mark.parametrize("cut", [0, 3, 9, 40])
@@ -169,56 +84,6 @@ def test_record_comes_back_without_what_is_left_out(sail: Sail) -> None:
 def test_type_that_json_has_nothing_for_is_refused(hint: Any) -> None:
     with pytest.raises(TypeError, match="packed"):
         plain_of(hint)
-
-
-MINUTE_MS = 60_000
-PLAN = PlanState(
-    strategy="avg",
-    gave_ms={"broker-1": 5},
-    unloaded_ms={"t/n/b": MINUTE_MS + 7, "t/n/a": MINUTE_MS, "t/n/c": 3 * MINUTE_MS},
-)
-
-
-def test_unpacking_is_the_inverse() -> None:
-    assert unpack_plan(pack_plan(PLAN, {})) == PLAN
-    assert unpack_plan(pack_plan(PlanState(), {})) == PlanState()
-
-
-def test_chunks_do_not_tell_in_which_order_bundles_were_moved() -> None:
-    turned = replace(PLAN, unloaded_ms=dict(reversed(PLAN.unloaded_ms.items())))
-    assert pack_plan(turned, {}) == pack_plan(PLAN, {})
-    assert list(unpack_plan(pack_plan(turned, {})).unloaded_ms) == ["t/n/a", "t/n/b", "t/n/c"]
-
-
-def test_only_the_minutes_that_moves_came_to_or_left_change() -> None:
-    before = pack_plan(PLAN, {})
-    moved = {"t/n/a": MINUTE_MS, "t/n/b": 3 * MINUTE_MS + 1, "t/n/c": 3 * MINUTE_MS}
-    after = pack_plan(replace(PLAN, unloaded_ms=moved), {})
-    assert {name for name in after if before[name] != after[name]} == {"moved/1", "moved/3"}
-    grown = pack_plan(replace(PLAN, unloaded_ms={**PLAN.unloaded_ms, "t/n/d": 0}), {})
-    assert grown == {**before, "moved/0": grown["moved/0"]}
-
-
-def test_the_very_same_plan_is_not_packed_again() -> None:
-    memo: Memo = {}
-    first = pack_plan(PLAN, memo)
-    assert pack_plan(PLAN, memo) is first
-    other = pack_plan(replace(PLAN, strategy="threshold"), memo)
-    assert other["plan"] != first["plan"]
-    assert pack_plan(PLAN, {}) == first
-
-
-def test_minutes_with_the_same_moves_are_not_packed_again() -> None:
-    memo: Memo = {}
-    first = pack_plan(PLAN, memo)
-    again = {**PLAN.unloaded_ms, "t/n/c": 3 * MINUTE_MS + 1}
-    after = pack_plan(replace(PLAN, unloaded_ms=again), memo)
-    assert after["moved/1"] is first["moved/1"]
-    assert after == pack_plan(replace(PLAN, unloaded_ms=again), {})
-    assert after["moved/3"] != first["moved/3"]
-    left = pack_plan(replace(PLAN, unloaded_ms={"t/n/a": MINUTE_MS}), memo)
-    assert sorted(left) == ["moved/1", "plan"]
-    assert unpack_plan(left).unloaded_ms == {"t/n/a": MINUTE_MS}
 
 
 packed = cache(packed_today)
@@ -316,13 +181,6 @@ STATE = {
         incarnation="3", heard_ms=14, pending=PendingParts(seq=1, parts={1: message(1)})
     ),
 }
-
-
-@pytest.mark.parametrize("state", [STATE, {}, {"a": STATE["a"]}, dict(reversed(STATE.items()))])
-def test_tracks_come_back_and_equal_ones_have_equal_bytes(state: dict[str, BrokerTrack]) -> None:
-    blob = pack_tracks(state)
-    assert unpack_tracks(blob) == state
-    assert pack_tracks(dict(sorted(state.items()))) == blob
 
 
 @pytest.mark.parametrize("schema", [1, TRACKS_STATE_SCHEMA + 1])

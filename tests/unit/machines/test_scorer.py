@@ -10,7 +10,7 @@ import pytest
 
 from lbcore.config.tree import Config
 from lbcore.model.resources import COUNT, complete
-from lbcore.scorer.group_update import TICK, GroupUpdate, pack_update, unpack_update
+from lbcore.scorer.group_update import GroupUpdate, pack_update, unpack_update
 from lbcore.scorer.scorer import make_scorer
 from lbcore.scorer.tracks import (
     REFUSED_BYTES_PER_BATCH,
@@ -32,8 +32,6 @@ from lbcore.wire.messages import (
     Message,
     Position,
     RejectReason,
-    Tick,
-    Topic,
     TopicLoad,
 )
 
@@ -81,21 +79,10 @@ def take(
     return step.state, step.effects[0]
 
 
-def test_load_smoothed_over_two_reports_is_pulsars_average() -> None:
-    _, update = take([load(1, 50.0), load(2, 100.0)])
-    assert update.loads[0].weighted_max_ema == 0.5 * 0.9 + (1 - 0.9) * 1.0
-    assert update.counts == {"accepted": 2}
-
-
 def test_report_with_a_seen_seq_is_a_duplicate_and_changes_nothing() -> None:
     _, update = take([load(1, 50.0), load(1, 100.0)])
     assert update.counts == {"accepted": 1, "duplicate": 1}
     assert update.loads[0].weighted_max_ema == 0.5
-
-
-def test_report_with_a_lower_seq_is_late() -> None:
-    _, update = take([load(5, 50.0), load(4, 100.0)])
-    assert update.counts == {"accepted": 1, "late": 1}
 
 
 def test_report_of_a_superseded_incarnation_is_late_and_no_sign_of_life() -> None:
@@ -106,31 +93,11 @@ def test_report_of_a_superseded_incarnation_is_late_and_no_sign_of_life() -> Non
     assert len(update.arrivals.offset) == 2
 
 
-def test_new_incarnation_begins_with_a_fresh_average() -> None:
-    _, update = take([load(9, 50.0, "one"), load(1, 100.0, "two")])
-    assert update.loads[0].weighted_max_ema == 1.0
-
-
-def test_heartbeat_and_tick_arrive_in_the_order_of_the_log() -> None:
-    _, update = take([Heartbeat(envelope=envelope(1)), Tick(cluster="local", number=1)])
-    assert update.brokers == ("b",)
-    assert update.arrivals.broker.tolist() == [0, TICK]
-    assert update.arrivals.timestamp_ms.tolist() == [1_000, 1_001]
-
-
 def test_events_in_another_order_give_the_same_update() -> None:
     events = [raw(load(i, 10.0 * i), i) for i in range(1, 5)]
     there = SCORER.step(None, events, 0)
     back = SCORER.step(None, events[::-1], 0)
     assert SCORER.pack(there.state) == SCORER.pack(back.state)  # type: ignore[arg-type]
-
-
-def test_bundle_report_counts_when_all_its_parts_are_in() -> None:
-    state, first = take([hello(), part(1, 0, 2)])
-    assert first.bundles == ()
-    _, second = take([part(1, 1, 2)], state, first=2)
-    assert list(second.bundles[0].names) == list(BUNDLES)
-    assert second.bundles[0].stats[:, 0].tolist() == [0.0, 1.0]
 
 
 def test_parts_that_wait_survive_packing() -> None:
@@ -168,21 +135,6 @@ def acks(seq: int, incarnation: str) -> Acks:
     return Acks(envelope=envelope(seq, incarnation), acks=())
 
 
-def test_start_heard_of_on_another_topic_first_is_early_and_takes_nothing_over() -> None:
-    """Else a start between the known one and this one, read later, would supersede this one."""
-    state, first = take([hello(1, "one")])
-    state, early = take([acks(1, "three")], state, first=1)
-    assert early.counts == {"early": 1}
-    _, last = take([hello(1, "two"), hello(1, "three"), acks(2, "three")], state, first=2)
-    assert (first.incarnations, last.incarnations) == (("one",), ("three",))
-    assert last.counts == {"accepted": 3}
-
-
-def test_answers_of_a_start_read_with_its_first_heartbeat_count() -> None:
-    _, update = take([acks(1, "one"), hello(1, "one")])
-    assert [type(placed.message) for placed in update.placed] == [Acks]
-
-
 def test_echo_of_an_older_start_wins_only_until_the_living_one_has_outlived_it() -> None:
     state, _ = take([hello(1, "new")], first=1)
     state, echo = take([hello(1, "old")], state, first=2)
@@ -198,15 +150,6 @@ def test_echo_that_kafka_stamped_in_the_future_wins_no_longer_than_another() -> 
     state, refused = take([hello(2, "new")], state, first=3)  # Kafka's clock was set right
     _, reinstated = take([hello(3, "new")], state, first=4 + REINSTATED_AFTER_MS)
     assert [u.incarnations for u in (echo, refused, reinstated)] == [("old",), (), ("new",)]
-
-
-def test_bytes_that_are_no_message_are_rejected_where_they_stand() -> None:
-    at = Position(topic=Topic.BROKER_LOAD.value, partition=2, offset=7, timestamp_ms=5)
-    event = RawMessage(position=at, key=b"local/b", value=b"\xff{")
-    update: Any = SCORER.step(None, [event], 0).effects[0]
-    (rejected,) = update.rejected
-    assert (rejected.position, rejected.rejected.raw) == (at, b"\xff{")
-    assert update.ends == {"broker-load": {2: 8}}
 
 
 def test_bad_rows_of_a_message_that_counts_are_refused_once_and_the_others_count() -> None:

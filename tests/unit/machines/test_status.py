@@ -11,7 +11,7 @@ from lbcore.balancer.state.effects import to_json
 from lbcore.config.cluster import ClusterConfig
 from lbcore.config.pipeline import Pipeline
 from lbcore.config.tree import Config
-from lbcore.explain.job_state import CycleGap, JobSurroundings, JobWord, gaps, judge_job
+from lbcore.explain.job_state import CycleGap, JobSurroundings, gaps
 from lbcore.explain.mirrored import NEVER_MS, MirrorStatus, mirror_alarms, mirror_status
 from lbcore.explain.status import ClusterPhase, ClusterStatus, StatusRows, make_status, moments
 
@@ -70,12 +70,6 @@ def test_bundles_at_rest_are_counted_like_those_that_are_told_one_by_one() -> No
     assert whole.bundles == {"Owned": 2, "Releasing": 1}
 
 
-def test_status_in_quiet_hours_says_so() -> None:
-    found = status(decisions=[decision(6), decision(7, reason="QuietHours")])
-    assert found.phase is ClusterPhase.READY
-    assert found.why == "quiet hours: nothing is shed or split; all else goes on"
-
-
 def test_status_says_what_nobody_serves_until_somebody_else_has_it() -> None:
     brokers = [{"broker": "b1", "state": "silent"}, {"broker": "b2", "state": "active"}]
     bundles = [bundle("n/a/1"), bundle("n/a/2"), bundle("n/a/3", destination="b2")]
@@ -84,14 +78,6 @@ def test_status_says_what_nobody_serves_until_somebody_else_has_it() -> None:
     assert found.why == "b1 is silent and nobody serves its 2 bundles"
     taken = status(brokers=brokers, bundles=[bundle("n/a/1", destination="b2")])
     assert (taken.phase, taken.why) == (ClusterPhase.READY, "nothing is moving")
-
-
-def test_status_of_the_last_cycle_leaves_out_what_came_between() -> None:
-    cycle = [decision(7, "transfer", "Overloaded", 5_000)] * 2
-    between = decision(7, "unload", "Admin", 1_000)
-    found = status(decisions=[decision(6, age_ms=15_000), *cycle, between])
-    assert (found.cycle, found.cycle_age_ms) == (7, 5_000)
-    assert found.last_cycle == "2 transfer (Overloaded)"
 
 
 def test_status_after_a_rebuild_goes_by_time_not_by_a_number_that_began_anew() -> None:
@@ -120,18 +106,6 @@ def test_status_that_does_not_go_on_is_stalled(rows: dict[str, Any], why: str) -
     found = status(**rows)
     assert found.phase is ClusterPhase.STALLED
     assert why in found.why
-
-
-def test_status_paused_as_a_whole_is_off_and_says_by_whom() -> None:
-    paused = policy("paused", since_ms=NOW_MS, by="ada", reason="new disks")
-    found = status(policies=[paused])
-    assert found.phase is ClusterPhase.OFF
-    assert "ada" in found.why
-    assert "new disks" in found.why
-    assert status(policies=[{**paused, "is_set": False}]).phase is ClusterPhase.READY
-    one = status(policies=[policy("paused", "acme/a", since_ms=NOW_MS, by="ada", reason="")])
-    assert one.phase is ClusterPhase.READY
-    assert list(one.pauses) == ["acme/a"]
 
 
 def test_status_with_the_brake_on_is_off_and_an_alarm() -> None:
@@ -194,22 +168,6 @@ def test_status_alarms_of_missing_ticks_until_they_are_back_and_of_flapping_brok
     assert alarm.startswith("b2 starts again and again")
 
 
-def test_status_is_json_with_pins_load_and_exclusions() -> None:
-    pin = {"bundle": "n/a/1", "broker": "b1", "until_ms": 0, "owner": "ada", "reason": "r"}
-    found = status(
-        pins=[{**pin, "is_set": True}, {**pin, "bundle": "n/a/2", "is_set": False}],
-        load=[load_of("b1", 7.0, 50_000), load_of("b1", 0.0, 110_000, score=0.9)],
-        policies=[policy("excluded", "acme/a")],
-    )
-    plain = json.loads(json.dumps(found.to_json()))
-    assert plain["phase"] == "ready"
-    assert [one["bundle"] for one in plain["pins"]] == ["n/a/1"]
-    assert plain["excluded"] == ["acme/a"]
-    assert plain["broker_rows"][0]["score"] == 0.5
-    assert plain["broker_rows"][0]["msg_rate"] == 7.0
-    assert plain["broker_rows"][1]["score"] is None
-
-
 def test_status_of_a_job_whose_commit_is_overdue_is_late_not_ready() -> None:
     found = status(writer_ms=NOW_MS - 19_000, decisions=[decision(7, age_ms=20_000)])
     assert found.phase is ClusterPhase.LATE
@@ -236,32 +194,6 @@ def test_status_of_a_silent_broker_shows_no_load_and_that_of_others_has_an_age()
     assert (dead.msg_rate, dead.usage, dead.score, dead.load_age_ms) == (None, None, None, -1)
     assert (live.msg_rate, live.load_age_ms) == (100.0, 90_000)
     assert found.imbalance == 1.0
-
-
-def test_age_of_load_is_that_of_the_report_and_usage_that_which_the_job_wrote() -> None:
-    said = {"reported_ms": NOW_MS - 400_000, "usage": 0.7}
-    rows = [load_of("b1", 5.0, 30_000, **said), load_of("b2", 5.0, 30_000, usage=None)]
-    heard = [{"broker": name, "state": "active"} for name in ("b1", "b2", "b3")]
-    known, older, never = status(brokers=heard, load=rows).broker_rows
-    assert (known.usage, known.load_age_ms) == (0.7, 400_000)
-    assert older.usage == pytest.approx(0.3)  # direct memory and heap have no weight
-    assert older.load_age_ms == 30_000
-    assert (never.usage, never.load_age_ms) == (None, -1)
-
-
-def test_load_of_a_forgotten_broker_and_of_long_ago_is_nobodys() -> None:
-    brokers = [{"broker": "b1", "state": "forgotten"}, {"broker": "b2", "state": "active"}]
-    found = status(brokers=brokers, load=[load_of("b1", 9.0, 0), load_of("b2", 9.0, 600_001)])
-    assert found.imbalance is None
-    assert [(row.broker, row.msg_rate) for row in found.broker_rows] == [("b2", None)]
-
-
-def test_status_tells_the_times_without_cycles_of_the_last_hour() -> None:
-    rows = [decision(n, age_ms=1_000_000 - n * 10_000) for n in range(5)]
-    rows += [decision(n, age_ms=(100 - n) * 10_000 + 2_000) for n in range(90, 101)]
-    found = status(decisions=rows)
-    assert [gap.until_ms - gap.from_ms for gap in found.gaps] == [858_000]
-    assert found.phase is ClusterPhase.READY
 
 
 @pytest.mark.parametrize(
@@ -302,19 +234,6 @@ def test_status_beside_another_authority_says_what_its_guardian_finds() -> None:
     found = status(external, mirror_commands=[command])
     assert found.phase is ClusterPhase.READY
     assert found.why == "nothing is moving, though the guardian finds 2 unserved, 1 stuck"
-
-
-def test_brokers_of_several_versions_at_once_are_a_warning_where_they_are_known() -> None:
-    def told(*versions: str | None, state: str = "active") -> ClusterStatus:
-        rows = [{"broker": f"b{n}", "version": one} for n, one in enumerate(versions)]
-        old = {"broker": "b9", "state": "silent", "version": "3.0.0"}
-        return status(brokers=[*({**row, "state": state} for row in rows), old])
-
-    mixed = told("4.2.4", "4.0.8", "4.0.8", "", None)
-    assert mixed.versions == {"4.0.8": 2, "4.2.4": 1}
-    (warning,) = mixed.warnings
-    assert "several versions: 4.0.8 (2), 4.2.4 (1): end the upgrade" in warning
-    assert told("4.0.8", "4.0.8", "").warnings == told("", None).warnings == ()
 
 
 def silence(reason: str, source: str = "", age_ms: int = 1_000, **inputs: Any) -> dict[str, Any]:
@@ -439,40 +358,6 @@ RHYTHM = Pipeline(heartbeat_commit_ms=10_000, decision_interval_ms=5_000)
 SECOND_MS = 1_000
 
 
-@pytest.mark.parametrize(
-    ("wrote_s", "cycle_s", "word"),
-    [
-        (-1, -1, JobWord.NEVER_STARTED),
-        (2, 3, JobWord.AT_WORK),
-        (14, 18, JobWord.AT_WORK),
-        (19, 23, JobWord.LATE),
-        (29, 33, JobWord.LATE),
-        (31, 35, JobWord.AWAY),
-        (2, 21, JobWord.WITHOUT_CYCLES),
-        (2, 19, JobWord.AT_WORK),
-    ],
-)
-def test_job_is_judged_by_its_newest_commit_and_cycle(
-    wrote_s: int, cycle_s: int, word: JobWord
-) -> None:
-    found = judge_job(wrote_s * SECOND_MS, cycle_s * SECOND_MS, RHYTHM)
-    assert found.word is word
-    assert found.message().startswith(f"{word.value}: ")
-
-
-@pytest.mark.parametrize("frozen_s", range(0, 3_600, 7))
-def test_frozen_job_is_never_said_to_write(frozen_s: int) -> None:
-    for between_s in (0, 2, 4):
-        found = judge_job(frozen_s * SECOND_MS, (frozen_s + between_s) * SECOND_MS, RHYTHM)
-        assert found.word is not JobWord.WITHOUT_CYCLES
-        assert (found.word is JobWord.AT_WORK) == (frozen_s <= 15)
-
-
-def test_late_job_says_how_late_it_is() -> None:
-    why = judge_job(19_000, 23_000, RHYTHM).why()
-    assert why == "the streaming job is late: last commit 19 s ago, one is due every 10 s"
-
-
 def test_times_without_cycles_are_told_afterwards_in_any_order_of_rows() -> None:
     rows = [{"cycle": n, "kind": "skip", "at_ms": n * 5_000} for n in (5, 1, 2, 50, 3, 4, 51)]
     late = {"cycle": 5, "kind": "failover", "at_ms": 100_000}  # bears the last cycle's number
@@ -494,11 +379,6 @@ def mirror(*rows: dict[str, Any]) -> MirrorStatus:
     found = mirror_status(rows, EXTERNAL, NOW_MS)
     assert found is not None
     return found
-
-
-def test_mirror_of_a_cluster_of_our_own_is_none() -> None:
-    assert mirror_status([], Config(), NOW_MS) is None
-    assert list(mirror_alarms(None)) == []
 
 
 def test_mirror_is_what_was_told_last() -> None:
@@ -526,12 +406,6 @@ def test_bridge_is_not_blamed_for_what_a_job_that_is_away_has_not_read() -> None
     assert "for 190 s" in "".join(mirror_alarms(mirror(told(900_000)), 710_000))
 
 
-def test_whether_decisions_are_carried_out_is_as_the_job_has_it_now() -> None:
-    assert mirror(told(1_000, observe_only=1)).observe_only
-    assert not mirror(told(1_000, observe_only=0)).observe_only
-    assert not mirror(told(1_000)).observe_only
-
-
 def test_drain_is_late_only_once_its_deadline_is_over_and_while_it_goes_on() -> None:
     value = {"since_ms": NOW_MS - 60_000, "total": 10, "left": 4, "estimated_end_ms": NOW_MS + 5}
     for deadline_ms, is_done in ((NOW_MS - 1, True), (NOW_MS, False), (0, False)):
@@ -547,17 +421,3 @@ def test_moment_of_several_groups_is_that_of_the_worst_of_them() -> None:
         (2, "", 1, 1.0, 1.5),
     ]
     assert [(one.at_ms, one.imbalance) for one in moments(rows)] == [(1, 2.0), (2, 1.5)]
-
-
-def test_findings_beyond_those_shown_are_counted() -> None:
-    finding = {
-        "trouble": "unserved",
-        "subject": "t/n/0",
-        "since_ms": 0,
-        "evidence": "",
-        "stage": "",
-    }
-    for count, told_of in ((10, 10), (12, 11)):
-        found = replace(mirror(told(1_000)), findings=(finding,) * count)
-        assert len(list(mirror_alarms(found))) == told_of
-    assert list(mirror_alarms(found))[-1] == "and 2 more of the guardian's (--json has all)"

@@ -13,9 +13,6 @@ from lbcore.ownership.changes import (
     Refused,
     Surroundings,
     Transition,
-    joined,
-    partner_of,
-    record_fault,
 )
 from lbcore.ownership.protocol import cancel, merge
 from lbcore.ownership.records import OwnershipRecord, State
@@ -47,31 +44,6 @@ def answered(record: OwnershipRecord, outcome: AckOutcome, around: Surroundings)
 
 
 @pytest.mark.parametrize(
-    ("bundle", "merged", "partner"),
-    [
-        (LOW, WHOLE, HIGH),
-        (HIGH, WHOLE, LOW),
-        (WHOLE, "t/n/0x00000000_0xffffffff", FAR),
-        (WHOLE, WHOLE, ""),
-        (FAR, WHOLE, ""),
-        ("t/n/0x10000000_0x20000000", WHOLE, ""),
-        ("t/m/0x00000000_0x40000000", WHOLE, ""),
-        ("none", WHOLE, ""),
-    ],
-)
-def test_partner_is_the_rest_of_the_merged_bundle(bundle: str, merged: str, partner: str) -> None:
-    assert partner_of(bundle, merged) == partner
-    assert joined(bundle, partner) == (merged if partner else "")
-
-
-def test_merge_writes_both_parents_in_one_transition() -> None:
-    low, high = merging()
-    assert (low.state, high.state) == (State.MERGING, State.MERGING)
-    assert dict(low.children) == dict(high.children) == {WHOLE: ""}
-    assert (low.source, low.destination) == (A.broker, "")
-
-
-@pytest.mark.parametrize(
     ("changes", "reason"),
     [
         ({"state": State.RELEASING}, RefusalReason.NOT_OWNED),
@@ -88,36 +60,6 @@ def test_merge_of_what_is_no_pair_at_rest_is_refused(
 ) -> None:
     low, high = pair()
     assert merge(low, replace(high, **changes), ORIGIN) == Refused(reason=reason)
-
-
-@pytest.mark.parametrize("at", [0, 1])
-def test_acknowledgement_of_either_parent_ends_both_and_begins_the_child(at: int) -> None:
-    both = merging()
-    kept = replace(owned(), bundle=WHOLE, state=State.DELETED, version_id=2)
-    around = Surroundings(partner=both[1 - at], kept={WHOLE: kept})
-    child, other, own = (c.after for c in answered(both[at], AckOutcome.MERGED, around).changes)
-    assert (child.bundle, child.state, child.destination) == (WHOLE, State.OWNED, A.broker)
-    assert child.version_id == 9, "above both parents, so that tokens only grow"
-    assert {other.state, own.state} == {State.DELETED}
-    assert {other.bundle, own.bundle} == {LOW, HIGH}
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"state": State.OWNED, "destination": A.broker, "children": {}},
-        {"source": B.broker, "source_incarnation": B.incarnation},
-        {"source_incarnation": "later"},
-        {"children": {"t/n/0x40000000_0xffffffff": ""}},
-    ],
-)
-def test_parent_whose_partner_was_taken_away_stays_as_it_was(changes: dict[str, object]) -> None:
-    low, high = merging()
-    around = Surroundings(partner=replace(high, **changes))
-    made = answered(low, AckOutcome.MERGED, around)
-    assert [change.after.state for change in made.changes] == [State.OWNED]
-    assert made.record.is_forced
-    assert made.record.destination == A.broker
 
 
 def test_refusal_by_the_service_leaves_the_parent_with_its_owner() -> None:
@@ -145,10 +87,3 @@ def test_cancelled_merge_gives_each_parent_back() -> None:
     made = cancel(merging()[1], ORIGIN)
     assert isinstance(made, Transition)
     assert (made.record.state, made.record.bundle) == (State.OWNED, HIGH)
-
-
-@pytest.mark.parametrize("children", [{}, {WHOLE: "", FAR: ""}, {FAR: ""}, {LOW: ""}])
-def test_merging_record_names_one_bundle_that_it_is_an_end_of(children: dict[str, str]) -> None:
-    fault = record_fault(replace(merging()[0], children=children))
-    assert fault is not None
-    assert "its neighbour" in fault

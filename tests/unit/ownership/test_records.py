@@ -19,7 +19,6 @@ from lbcore.ownership.records import (
     State,
     format_record,
     parse_record,
-    record_key,
 )
 from lbcore.ownership.resolve import (
     MissingOwnerError,
@@ -40,13 +39,12 @@ from lbcore.ownership.states import (
     TransitionKind,
     TransitionRule,
 )
-from lbcore.wire.messages import AckOutcome, Rejected, RejectReason
+from lbcore.wire.messages import Rejected, RejectReason
 from tests.support.values.ownership_diagram import DOCUMENT, draw_rules, redraw
 from tests.support.values.ownership_records import (
     BUNDLE,
     CLUSTER,
     LEFT,
-    MAKERS,
     NAMESPACE,
     ORIGIN,
     RIGHT,
@@ -57,7 +55,6 @@ from tests.support.values.ownership_records import (
     owned,
     record_of,
     releasing,
-    say,
     splitting,
     violations,
 )
@@ -73,17 +70,6 @@ def named(record: OwnershipRecord, bundle: str) -> OwnershipRecord:
 
 def kinds(found: list[Violation]) -> list[tuple[Invariant, str]]:
     return [(violation.invariant, violation.where) for violation in found]
-
-
-@pytest.mark.parametrize("state", MAKERS)
-def test_one_bundle_in_any_state_violates_nothing(state: State) -> None:
-    assert violations(records(MAKERS[state]())) == []
-
-
-def test_split_namespace_beside_its_deleted_parent_violates_nothing() -> None:
-    made = say(splitting(), AckOutcome.SPLIT, A)
-    after = records(*(change.after for change in made.changes))
-    assert violations(after, records(splitting())) == []
 
 
 @pytest.mark.parametrize(
@@ -131,11 +117,6 @@ def test_record_whose_state_and_brokers_disagree_is_found(broken: OwnershipRecor
     assert kinds(violations(records(broken))) == [(Invariant.STATE_AND_BROKERS, BUNDLE)]
 
 
-def test_record_under_another_name_is_found() -> None:
-    found = violations({BUNDLE: named(free(), LEFT)})
-    assert (Invariant.NAME, BUNDLE) in kinds(found)
-
-
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
@@ -172,29 +153,6 @@ def live_bundles(
         return [name for name, record in after.items() if record.state is not State.DELETED]
 
     return of_namespace
-
-
-def test_changes_that_move_bundles_do_not_look_at_the_namespace() -> None:
-    moved = protocol.unload(owned(), ORIGIN, B).changes
-    asked: list[str] = []
-    assert violations_of_changes(moved, live_bundles(records(releasing()), asked)) == []
-    assert asked == []
-
-
-def test_changes_of_a_split_look_at_the_namespace_once() -> None:
-    made = say(splitting(), AckOutcome.SPLIT, A)
-    asked: list[str] = []
-    after = records(*(change.after for change in made.changes))
-    assert violations_of_changes(made.changes, live_bundles(after, asked)) == []
-    assert asked == [NAMESPACE]
-
-
-def test_changes_that_lose_a_child_are_found() -> None:
-    made = say(splitting(), AckOutcome.SPLIT, A)
-    left, _, parent = made.changes
-    after = records(left.after, parent.after)
-    found = violations_of_changes([left, parent], live_bundles(after, []))
-    assert kinds(found) == [(Invariant.COVER, NAMESPACE)]
 
 
 def test_changes_that_go_back_in_version_are_found() -> None:
@@ -247,10 +205,6 @@ def test_difference_of_who_gave_an_owned_bundle_up_is_none() -> None:
     moving = {**row("a", "Releasing"), "source": "b9"}
     assert parties(moving) == ("b9", "b1")
     assert len(list(find_differences([moving], [{**moving, "source": "b8"}]))) == 1
-
-
-def test_difference_of_the_version_alone_is_none() -> None:
-    assert list(find_differences([row("a", version_id=1)], [row("a", version_id=4)])) == []
 
 
 UNFORCED = [(move, arrow) for move, arrow in TRANSITIONS.items() if not arrow.is_forced]
@@ -341,36 +295,6 @@ RECORD = OwnershipRecord(
 def spoilt(**changes: Any) -> OwnershipRecord | Rejected | None:
     key, value = format_record(RECORD)
     return parse_record(key, json.dumps({**json.loads(value), **changes}).encode())
-
-
-def test_record_is_written_under_pulsars_names() -> None:
-    key, value = format_record(RECORD)
-    assert key == b"local/acme/orders/0x00000000_0x80000000"
-    assert json.loads(value) == {
-        "schema": 1,
-        "cluster": "local",
-        "bundle": BUNDLE_OF_WIRE_RECORD,
-        "state": "Splitting",
-        "dstBroker": "",
-        "dstIncarnation": "",
-        "sourceBroker": "broker-1:8080",
-        "sourceIncarnation": "17",
-        "splitServiceUnitToDestBroker": {
-            "acme/orders/0x00000000_0x40000000": "",
-            "acme/orders/0x40000000_0x80000000": "broker-2:8080",
-        },
-        "force": True,
-        "timestamp": 1_795_249_787_508,
-        "versionId": 9,
-        "decisionId": "d-1",
-        "commandId": "c-1",
-        "cause": "split",
-        "writerEpoch": 3,
-    }
-
-
-def test_record_without_a_value_is_a_tombstone() -> None:
-    assert parse_record(record_key("local", BUNDLE_OF_WIRE_RECORD), None) is None
 
 
 @pytest.mark.parametrize(

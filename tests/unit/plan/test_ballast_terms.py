@@ -9,15 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lbcore.config.pipeline import Pipeline
-from lbcore.config.shedding import IdealLoadConfig, SheddingConfig
-from lbcore.config.signals import SignalsConfig
+from lbcore.config.shedding import IdealLoadConfig
 from lbcore.model.resources import COUNT, complete
 from lbcore.plan.pending import COLUMNS, SCALED, UnreportedLoad, unreported_arrays
 from lbcore.plan.shed.ballast import shed_ballast
 from lbcore.plan.shed.ballast_search import (
     SearchProblem,
-    crowded_topics,
     crowding_of,
     objective,
     search,
@@ -26,14 +23,12 @@ from lbcore.plan.shed.common import Shed, ShedState, ShedView
 from lbcore.plan.snapshot import MARK_BITS, NO_PARTITIONS, Ints, Partitions, Snapshot
 from lbcore.signals.usage import DIRECT_MEMORY
 from tests.support.values.clusters import (
-    Sections,
     broker_table,
     bundle_table,
     cluster_of,
     shed_view,
     snapshot,
 )
-from tests.support.worlds.closed_loop import Loop, loop_of
 from tests.unit.plan.test_ballast import problem_of
 
 IDLE, PER_MESSAGE, PER_BYTE = 3.0, 0.001, 1e-6
@@ -91,36 +86,6 @@ def test_costs_of_a_message_and_of_a_byte_are_told_as_they_are() -> None:
     assert numbers["cost_idle"] == pytest.approx(IDLE, rel=0.01)
 
 
-def test_bundles_move_as_what_they_cost_once_it_is_known() -> None:
-    hot = fleet(
-        {
-            "b1": mixed(10, 10),
-            "b2": mixed(5, 5),
-            "b3": mixed(6, 6),
-            "b4": mixed(6, 5),
-            "b5": mixed(5, 6),
-        }
-    )
-    answer = shed_ballast(hot, taught(ShedState()).state, FAST)
-    (considered,) = [one for one in answer.selections if one.source == 0][:1]
-    assert considered.traffic.tolist() == pytest.approx([2.0] * 20, rel=0.02)
-    untaught = shed_ballast(hot, ShedState(), FAST)
-    assert max(untaught.selections[0].traffic) > 2.5
-
-
-def test_broker_that_another_process_uses_teaches_nothing() -> None:
-    state = taught(ShedState()).state
-    view = fleet({"b1": mixed(6, 6), "b2": mixed(5, 6), "b3": mixed(6, 5)})
-    percent = view.snapshot.brokers.percent.copy()
-    percent[0, 0] += 60.0
-    brokers = replace(view.snapshot.brokers, percent=percent)
-    view = replace(
-        view, snapshot=replace(view.snapshot, brokers=brokers), usage=percent[:, 0] / 100
-    )
-    answer = shed_ballast(view, state, replace(FAST, low_hits=99, high_hits=99))
-    assert answer.numbers["cost_1000_messages"] == pytest.approx(1_000 * PER_MESSAGE, rel=0.01)
-
-
 def with_memory(percent: list[float], sessions: list[list[int]]) -> Shed:
     """Brokers with eight bundles alike, of so many sessions each, and direct memory as given."""
     cluster = cluster_of({f"b{at}": [3_000.0] * 8 for at in range(len(percent))})
@@ -146,10 +111,6 @@ def test_direct_memory_that_sessions_do_not_explain_or_all_use_alike_moves_nothi
     assert with_memory([80.0, 20.0, 20.0, 20.0], [FEW, FEW, FEW, FEW]).selections == ()
     assert with_memory([20.0, 20.0, 20.0, 20.0], [MANY, FEW, FEW, FEW]).selections == ()
     assert with_memory([90.0, 90.0, 90.0, 90.0], [FEW, FEW, FEW, FEW]).selections == ()
-
-
-def test_direct_memory_that_is_little_beside_the_load_weighs_nothing() -> None:
-    assert with_memory([8.0, 2.0, 2.0, 2.0], [MANY, FEW, FEW, FEW]).selections == ()
 
 
 LOW_HITS = 3
@@ -192,25 +153,6 @@ def rounds(cluster: Snapshot, count: int) -> list[Shed]:
 
 EVEN = cluster_of({f"b{at}": [1_000.0] * 8 + [4_000.0] * 10 for at in range(4)})
 """Four brokers alike, of eight light bundles and ten heavier ones each."""
-
-
-@pytest.mark.parametrize(
-    ("owners", "brokers", "is_crowded"),
-    [
-        ([0] * 8, 3, True),
-        ([0] * 7 + [1], 3, False),
-        ([0] * 7 + [1], 8, True),
-        ([0, 1, 2, 3] * 2, 8, False),
-        ([0, 0], 9, False),
-        ([0, 0, 0], 9, True),
-        ([0] * 7 + [-1], 3, False),
-    ],
-)
-def test_topic_on_less_than_half_of_the_brokers_that_it_could_be_on_is_crowded(
-    owners: list[int], brokers: int, *, is_crowded: bool
-) -> None:
-    found = partitions_in(range(len(owners)), [5] * len(owners))
-    assert crowded_topics(found, np.array(owners), brokers) == ((0,) if is_crowded else ())
 
 
 def test_crowded_topic_is_spread_after_some_reports_although_load_is_even() -> None:
@@ -263,28 +205,6 @@ def test_where_nobody_knows_of_partitions_nothing_is_different() -> None:
     assert first.numbers == second.numbers
 
 
-def test_of_bundles_alike_one_of_the_namespace_that_the_broker_has_too_much_of_goes() -> None:
-    made = [*(f"t/a/{at:08x}" for at in range(12)), *(f"t/b{at}/0" for at in range(12))]
-    hot = np.arange(24) % 2 == 0
-    owner = np.where(hot, 0, 1 + np.arange(24) % 3)
-    owner[:12] = 0
-    short = np.zeros((24, 4))
-    short[:, 0] = 1_000.0
-    table = cluster_of({f"b{at}": [1_000.0] for at in range(4)}).brokers
-    rates = np.bincount(owner, minlength=4) * 1_000.0
-    traffic = np.zeros((4, 4))
-    traffic[:, 0] = rates
-    percent = np.zeros_like(table.percent)
-    percent[:, 0] = rates / 1_000.0
-    cluster = snapshot(
-        replace(table, traffic=traffic, percent=percent),
-        bundle_table(made, owner=owner, short=short, long=short),
-    )
-    found = moved(rounds(cluster, LOW_HITS)[-1])
-    assert len(found) >= 4
-    assert all(row < 12 for row in found)
-
-
 def crowded_problem(seed: int) -> SearchProblem:
     """Three brokers whose bundles hold partitions of two topics."""
     rng = np.random.default_rng(seed)
@@ -320,48 +240,6 @@ def test_what_the_search_says_of_a_layout_is_what_it_costs(seed: int) -> None:
     cost = objective(problem, load[:, np.newaxis], np.flatnonzero(owner != problem.home), beyond)
     assert found.after == pytest.approx(cost)
     assert found.bound - 1e-9 <= found.after <= found.before + 1e-9
-
-
-MINUTE_MS, REPORT_MS, GAUGES_AT_MS = 60_000, 10_000, 20_000
-GAUGES = SignalsConfig(usage_window_ms=MINUTE_MS)
-
-
-def lagging_gauges(strategy: str, signals: SignalsConfig) -> Loop:
-    """A broker at 90 beside two at 30; a report and a cycle every ten seconds.
-
-    The triggers are read ten seconds after the first moves. A broker is judged once a minute, as
-    with the overlay `pulsar`, and nothing that has moved has a rest.
-    """
-    shedding = SheddingConfig(
-        strategy=strategy,
-        avg_high_hits=1,
-        cool_down_ms=0,
-        role_cool_down_ms=0,
-        grace_period_ms=0,
-    )
-    pipeline = Pipeline(hit_period_ms=MINUTE_MS)
-    config = Sections(signals=signals, shedding=shedding, pipeline=pipeline)
-    loop = loop_of(config, {"a": [1.5] * 60, "b": [1.5] * 20, "c": [1.5] * 20})
-    past = [loop.true_points()] * 6
-    for now_ms in range(REPORT_MS, 4 * MINUTE_MS, REPORT_MS):
-        past.append(loop.true_points())
-        if now_ms % MINUTE_MS == GAUGES_AT_MS or not loop.usages:
-            minute = past[-6:]
-            loop.usages = {b: sum(one[b] for one in minute) / len(minute) for b in loop.names}
-        loop.report(now_ms - 1)
-        loop.cycle(now_ms)
-    return loop
-
-
-def moved_until(loop: Loop, until_ms: int) -> list[str]:
-    """The cycles that moved something until then."""
-    return [line for line in loop.lines[: until_ms // REPORT_MS] if "moved   0" not in line]
-
-
-@pytest.mark.parametrize("strategy", ["avg", "overload"])
-def test_move_counts_until_gauges_can_show_it_so_no_second_follows(strategy: str) -> None:
-    assert len(moved_until(lagging_gauges(strategy, GAUGES), 3 * MINUTE_MS)) == 1
-    assert len(moved_until(lagging_gauges(strategy, SignalsConfig()), 3 * MINUTE_MS)) > 1
 
 
 @pytest.mark.parametrize(("age_ms", "left"), [(119_999, -40.0), (120_001, -20.0)])

@@ -11,7 +11,6 @@ import pytest
 from lbcore.config.placement import LEAST_LONG_TERM_MESSAGE_RATE, PlacementConfig
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.tree import CustomStrategy
-from lbcore.packing import from_plain, to_plain
 from lbcore.plan.decision import EVERYTHING, Kind, Plan, PlanState, Skip
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.planner import plan
@@ -85,32 +84,6 @@ def test_own_strategy_without_a_destination_leaves_it_to_placement() -> None:
     found, _ = planned(proposing(ProposedMove(bundle=BUNDLE)))
     assert isinstance(found, Plan)
     assert [one.destination for one in found.decisions] == ["c"]
-
-
-def test_own_strategy_without_moves_is_a_skip_that_remembers() -> None:
-    found, state = planned(proposing(state={"hits": 2}))
-    assert isinstance(found, Skip)
-    assert (found.reason, found.strategy) == ("NoOverloadedBroker", "mine")
-    assert from_plain(PlanState, to_plain(state)).own == {"hits": 2}
-
-
-def test_own_strategy_is_given_what_it_returned_the_last_time() -> None:
-    given: list[Any] = []
-
-    def decide(_snapshot: Any, state: Any, _config: Any, now_ms: int) -> Any:
-        given.append((dict(state), now_ms))
-        state["calls"] = state.get("calls", 0) + 1
-        return Proposal(), state
-
-    _, state = planned(decide)
-    _, state = planned(decide, state)
-    assert state.own == {"calls": 2}
-    assert given == [({}, NOW_MS), ({}, NOW_MS), ({"calls": 1}, NOW_MS), ({"calls": 1}, NOW_MS)]
-
-
-def test_state_of_another_strategy_is_not_handed_on() -> None:
-    _, state = planned(proposing(), PlanState(strategy="avg", own={"of": "another"}))
-    assert (state.strategy, state.own) == ("mine", {})
 
 
 def _raising(*_: Any) -> Any:
@@ -220,12 +193,3 @@ def test_bundle_that_may_not_move_is_left_out() -> None:
     assert isinstance(found, Skip)
     assert found.reason == "NoBundles"
     assert found.trace.numbers["shed.left_out_kept"] == 1.0
-
-
-def test_more_moves_than_a_cycle_may_have_are_cut_by_the_limit() -> None:
-    names = cluster().bundles.names
-    config = config_with(proposing(*(ProposedMove(bundle=name) for name in names)))
-    limited = replace(config, shedding=replace(config.shedding, max_moves_per_cycle=2))
-    found, _ = plan(cluster(), PlanState(strategy="mine"), limited, NOW_MS, SCOPE)
-    assert isinstance(found, Plan)
-    assert len(found.decisions) == 2

@@ -13,12 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jobs.operating.simulations import STRATEGIES as SIMULATED
-from jobs.operating.simulations import config_of
 from lbcore.balancer.decisions.candidate_rows import count_messages
 from lbcore.balancer.state.effects import to_json
 from lbcore.config.placement import PLACEMENT, SHEDDING, PlacementConfig, java_class
-from lbcore.config.shedding import IdealLoadConfig, SheddingConfig, TransferConfig
+from lbcore.config.shedding import SheddingConfig, TransferConfig
 from lbcore.config.tree import SETTINGS
 from lbcore.explain.reasons import SKIPS
 from lbcore.packing import to_plain
@@ -34,14 +32,11 @@ from lbcore.plan.registry import (
     SHEDDING_STRATEGIES,
     STRATEGIES,
     placement_name,
-    placement_strategy,
     shedding_name,
-    shedding_strategy,
 )
 from lbcore.plan.shed.common import TransferState
 from lbcore.plan.strategy import Strategy
 from lbcore.signals.usage import weighted_usage
-from lbcore.sim.scenario.model import Scenario
 from tests.sim.test_blocked import Cycle, random_cycle
 from tests.support.values.clusters import Sections, cluster_of
 
@@ -98,20 +93,6 @@ def trigger_of(trace: Trace) -> TriggerRows:
     return found
 
 
-def test_gauge_of_avg_counts_hits_of_the_pair_against_both_levels() -> None:
-    trace, is_plan = traced(3, "avg", avg_high_threshold=60)
-    rows = trigger_of(trace)
-    hot = trace.brokers.index("hot")
-    assert not is_plan
-    assert rows.verdicts == ["", "too_few_hits", ""]  # mild stands alone, cold is the partner
-    assert trace.brokers[rows.trigger.partner[hot]] == "cold"
-    assert rows.trigger.number[hot] == pytest.approx(50.0)
-    assert list(rows.trigger.of(hot)) == [
-        {"threshold": 15, "hits": 3, "needed": 8},
-        {"threshold": 60, "hits": 0, "needed": 2},
-    ]
-
-
 @pytest.mark.parametrize(
     ("strategy", "settings", "number", "threshold", "needed"),
     [
@@ -163,31 +144,6 @@ def test_strategy_acts_where_its_gauge_has_reached_a_level(
     )
 
 
-def test_decision_has_hits_thresholds_and_what_is_expected_of_it() -> None:
-    config = Sections(shedding=SheddingConfig(strategy="avg", avg_low_hits=1))
-    seen = cluster_of(HOT)
-    answer, _ = plan(seen, PlanState(), config, CYCLE_MS)
-    assert isinstance(answer, Plan)
-    inputs = answer.decisions[0].inputs
-    assert (inputs["hits_low"], inputs["hits_low_needed"], inputs["threshold_low"]) == (1, 1, 15)
-    assert inputs["difference"] == pytest.approx(50.0)
-    assert inputs["msg_rate"] == pytest.approx(6_000.0)
-    assert inputs["source_usage"] == pytest.approx(0.6)
-    moved = 0.06 * len(answer.decisions)
-    assert inputs["source_usage_expected"] == pytest.approx(0.6 - moved)
-    assert inputs["destination_usage_expected"] == pytest.approx(0.1 + moved)
-
-
-def test_trace_changes_no_decision() -> None:
-    config = Sections(shedding=SheddingConfig(strategy="avg", avg_low_hits=1))
-    plain, state = plan(cluster_of(HOT), PlanState(), config, CYCLE_MS)
-    traced_, same = plan(cluster_of(HOT), PlanState(), config, CYCLE_MS, Scope(is_traced=True))
-    assert isinstance(plain, Plan)
-    assert isinstance(traced_, Plan)
-    assert plain.decisions == traced_.decisions
-    assert state == same
-
-
 def blocked_in(cycle: Cycle) -> tuple[BlockedBroker, ...]:
     result = cycle.plan()
     usage = weighted_usage(cycle.snapshot.brokers.percent, cycle.config.signals)
@@ -209,48 +165,6 @@ def test_counts_add_up_to_the_bundles_and_the_words_have_each() -> None:
             assert sum(counted) == owned, (seed, words)
             reasons[one.reason] += 1
     assert {"recently_unloaded", "excluded_namespace", "in_flight"} <= set(reasons), reasons
-
-
-@pytest.mark.parametrize(
-    ("verdict", "counts", "reason"),
-    [
-        ("no_fitting_bundle", {"recently_unloaded": 10, "ok": 1}, "recently_unloaded"),
-        ("no_fitting_bundle", {"recently_unloaded": 1, "ok": 10}, "no_fitting_bundle"),
-        ("taken", {"hour_limit": 1, "not_needed": 10}, "hour_limit"),
-        ("no_bundles", {}, "no_bundles"),
-    ],
-)
-def test_reason_is_the_commonest_verdict_or_the_strategys(
-    verdict: str, counts: dict[str, int], reason: str
-) -> None:
-    found = BlockedBroker(
-        broker="b",
-        verdict=verdict,
-        usage=0.9,
-        mean=0.5,
-        bundles=sum(counts.values()),
-        counts=counts,
-    )
-    assert found.reason == reason
-
-
-@pytest.mark.parametrize(
-    ("usage", "blocked"), [((40, 36, 36, 36), []), ((80, 4, 4, 4), ["b0"])], ids=["even", "hot"]
-)
-def test_broker_that_no_move_improves_is_blocked_from_the_highest_threshold_on(
-    usage: tuple[int, ...], blocked: list[str]
-) -> None:
-    """One bundle a broker: no move helps either cluster; 40 % beside 36 % is balanced."""
-    cycle = Cycle(
-        snapshot=cluster_of({f"b{at}": [1_000.0 * one] for at, one in enumerate(usage)}),
-        state=PlanState(strategy="ballast"),
-        config=Sections(
-            shedding=SheddingConfig(strategy="ballast"),
-            ideal_load=IdealLoadConfig(low_hits=1, high_hits=1),
-        ),
-    )
-    assert stuck(cycle.plan())["b0"] == "no_gain"
-    assert [one.broker for one in blocked_in(cycle)] == blocked
 
 
 CLASSES = {SHED: SHEDDING, PLACE: PLACEMENT}
@@ -276,26 +190,6 @@ def test_registry_finds_a_strategy_by_either_name(kind: str, one: Strategy) -> N
     if one.pulsar_class:
         assert known[NAMES[kind](java_class(one.pulsar_class))] is one
     assert all(entry.about.doc for entry in one.entries())
-
-
-def test_registry_unknown_strategy_raises() -> None:
-    wrong = Sections()
-    object.__setattr__(wrong.shedding, "strategy", "NoSuchShedder")
-    object.__setattr__(wrong.placement, "strategy", "NoSuchPlacement")
-    with pytest.raises(ValueError, match=r"must be one of avg, .* got 'NoSuchShedder'"):
-        shedding_strategy(wrong)
-    with pytest.raises(ValueError, match=r"must be one of avg, .* got 'NoSuchPlacement'"):
-        placement_strategy(wrong.placement)
-
-
-@pytest.mark.parametrize("name", SHEDDING_STRATEGIES)
-def test_shedding_strategy_can_be_simulated_beside_a_placement_that_suits(name: str) -> None:
-    config = config_of(Scenario(), name, ())
-    assert config.shedding.strategy == name
-    usual = SHEDDING_STRATEGIES[name].usual_placement
-    assert usual in PLACEMENT_STRATEGIES
-    assert PLACEMENT_STRATEGIES[usual].is_whole == SHEDDING_STRATEGIES[name].is_whole
-    assert name in SIMULATED
 
 
 def test_setting_that_names_strategies_is_read_by_them_alone() -> None:
@@ -371,9 +265,9 @@ def test_nothing_is_remembered_of_what_is_gone_in_any_field() -> None:
     known = mappings(state)
     assert len(known) > 15
     left = mappings(state.without(brokers={GONE}, bundles={GONE}))
-    not_by_name = {".own", ".shed.evidence", ".shed.crowded", ".hourly"}
-    # reasons; what a user's strategy keeps for itself; sums over all brokers; topics, anew in each
-    # round; tenants, for an hour
+    not_by_name = {".own", ".shed.crowded", ".hourly"}
+    # reasons; what a user's strategy keeps for itself; topics, anew in each round; tenants, for an
+    # hour
     assert {path for path, names in left.items() if GONE in names} == not_by_name
     assert all(THERE in names for names in left.values())
 

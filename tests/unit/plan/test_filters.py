@@ -10,7 +10,6 @@ from lbcore.config.placement import FilterConfig
 from lbcore.plan.filter.index import (
     FilterVerdict,
     candidate_index,
-    flapping_brokers,
     isolation_verdicts,
 )
 from lbcore.plan.filter.pipeline import (
@@ -33,12 +32,11 @@ from lbcore.plan.filter.policies import (
     matcher,
     matches_any,
 )
-from lbcore.plan.filter.unload import BundleFacts, bundle_verdicts, unload_verdicts
+from lbcore.plan.filter.unload import unload_verdicts
 from lbcore.plan.snapshot import Snapshot
 from tests.support.values.clusters import broker_table, bundle_table, snapshot
 
 NAMES = ["a1", "a2", "b1", "b2"]
-EXTENSIBLE = FilterConfig(pipeline="extensible")
 
 
 def cluster(owners: list[int], *, spaces: list[str] | None = None, **columns: Any) -> Snapshot:
@@ -68,13 +66,6 @@ def asked(
     verdicts = empty_verdicts(snap)
     narrowed = pipeline.candidates(question or FilterQuestion(bundle=last), verdicts)
     return narrowed, [FilterVerdict(code).label for code in verdicts.tolist()]
-
-
-def test_even_distribution_leaves_brokers_with_the_fewest_bundles_of_the_namespace() -> None:
-    snap = cluster([0, 0, 1, 2, -1])
-    assert asked(snap, FilterConfig())[1] == ["uneven", "uneven", "uneven", "ok"]
-    assert asked(snap, FilterConfig(distribute_evenly=False))[1] == ["ok"] * 4
-    assert asked(snap, EXTENSIBLE)[1] == ["ok"] * 4
 
 
 @pytest.mark.parametrize(
@@ -125,27 +116,6 @@ def test_anti_affinity_spreads_a_groups_namespaces_over_domains_then_brokers() -
     assert asked(snap, by_domain, policies)[1] == ["failure_domain"] * 2 + ["anti_affinity", "ok"]
 
 
-def test_isolation_comes_first_for_modular_and_last_for_extensible() -> None:
-    policy = IsolationPolicy(name="p", namespaces=("t/a",), primary=("a1",), secondary=("b.*",))
-    policies = Policies(isolation=(policy,), anti_affinity={"t/a": "g", "t/b": "g"})
-    snap = cluster([0, -1], spaces=["t/b", "t/a"])
-    config = FilterConfig(distribute_evenly=False)
-    out, spare = "not_in_policy", "secondary_not_needed"
-    assert asked(snap, config, policies)[1] == ["ok", out, spare, spare]
-    narrowed, labels = asked(snap, EXTENSIBLE, policies)
-    assert labels == ["anti_affinity", out, spare, spare]
-    assert narrowed.left.tolist() == []
-
-
-def test_draining_flapping_and_source_brokers_are_told_apart() -> None:
-    snap = cluster([3, -1], is_draining=np.array([True, False, False, False]))
-    flaps = np.array([False, True, False, False])
-    question = FilterQuestion(bundle=1, excluded=2)
-    narrowed, labels = asked(snap, FilterConfig(), question=question, is_flapping=flaps)
-    assert labels == ["draining", "flapping", "current_owner", "ok"]
-    assert narrowed.left.tolist() == [3]
-
-
 def test_flapping_brokers_are_open_when_there_are_no_others() -> None:
     snap = cluster([-1], is_draining=np.array([True, False, False, False]))
     labels = asked(snap, FilterConfig(), is_flapping=np.ones(4, dtype=np.bool_))[1]
@@ -159,31 +129,6 @@ def test_suspected_broker_is_closed_also_when_there_are_no_others() -> None:
     assert labels == ["draining", "suspected", "ok", "flapping"]
     labels = asked(snap, FilterConfig(), is_suspected=np.ones(4, dtype=np.bool_))[1]
     assert labels == ["draining", "suspected", "suspected", "suspected"]
-
-
-def test_pin_leaves_only_its_broker_before_everything_else() -> None:
-    snap = cluster([2, 2, -1])
-    labels = asked(snap, FilterConfig(), question=FilterQuestion(bundle=2, pin=2))[1]
-    assert labels == ["pinned_elsewhere", "pinned_elsewhere", "ok", "pinned_elsewhere"]
-
-
-@pytest.mark.parametrize("config", [FilterConfig(), EXTENSIBLE])
-def test_pin_that_the_policies_or_a_drain_forbid_is_passed_over(config: FilterConfig) -> None:
-    policy = IsolationPolicy(name="p", namespaces=("t/n",), primary=("b.*",))
-    snap = cluster([-1], is_draining=np.array([False, False, True, False]))
-    for pin in (0, 2):
-        question = FilterQuestion(bundle=0, pin=pin)
-        narrowed, _ = asked(snap, config, Policies(isolation=(policy,)), question)
-        assert narrowed.left.tolist() == [3]
-
-
-def test_broker_flaps_after_enough_starts_within_the_window() -> None:
-    config = FilterConfig(flap_window_ms=1_000, flap_starts=2)
-    starts = ((9_000, 9_500), (8_999, 9_500), (), (9_001, 9_002, 9_003))
-    assert flapping_brokers(starts, 10_000, config).tolist() == [False, False, False, True]
-    assert flapping_brokers(starts, 9_999, config).tolist() == [True, False, False, True]
-    off = FilterConfig(flap_window_ms=1_000, flap_starts=0)
-    assert not flapping_brokers(starts, 9_999, off).any()
 
 
 OK, OUT, SPARE, RESERVED = (
@@ -212,14 +157,6 @@ def test_policy_with_fewer_open_primaries_than_the_limit_fails_over(
     is_available = np.array([*alive, True, True])
     policy = replace(POLICY, min_limit=min_limit)
     assert isolation_verdicts((policy,), NAMED, is_available)[0].tolist() == row
-
-
-@pytest.mark.parametrize("primary", ["store-1", "store-1:8080", "10.0.0.1", "store-[0-9]:80.*"])
-def test_primary_may_be_named_by_its_web_service(primary: str) -> None:
-    names = (broker_names("store-1", "http://store-1:8080", "https://10.0.0.1:8443"), ("b2",))
-    policy = replace(POLICY, primary=(primary,), secondary=())
-    own, shared = isolation_verdicts((policy,), names, np.ones(2, dtype=np.bool_)).tolist()
-    assert (own, shared) == ([OK, OUT], [RESERVED, OK])
 
 
 PATTERNS = (
@@ -260,20 +197,6 @@ PLAIN = {
         "parameters": {"min_limit": "2", "usage_threshold": "80"},
     },
 }
-
-
-def test_policy_in_pulsars_form_reads_and_writes_back() -> None:
-    policy = IsolationPolicy.from_json("p", PLAIN)
-    assert (policy.min_limit, policy.usage_threshold_percent) == (2, 80)
-    assert policy.to_json() == PLAIN
-
-
-def test_policies_write_and_read_back_in_name_order() -> None:
-    policies = Policies.from_json(
-        {"isolation": {"z": PLAIN, "a": PLAIN}, "anti_affinity": {"t/n": "g"}}
-    )
-    assert [policy.name for policy in policies.isolation] == ["a", "z"]
-    assert Policies.from_json(policies.to_json()) == policies
 
 
 @pytest.mark.parametrize(
@@ -394,64 +317,6 @@ def test_pattern_matches_the_whole_text_as_javas_do(
     assert not any(matches_any([pattern], text) for text in passed_over)
 
 
-@pytest.mark.parametrize(
-    ("broker", "urls", "names"),
-    [
-        ("b1:8080", [], ("b1:8080", "b1")),
-        ("b1:8080", ["http://b1:8080", ""], ("b1:8080", "b1")),
-        (
-            "b1",
-            ["http://10.0.0.1:8080", "https://b.example:8443/"],
-            ("b1", "10.0.0.1:8080", "10.0.0.1", "b.example:8443", "b.example"),
-        ),
-    ],
-)
-def test_broker_is_known_by_its_name_and_its_web_services(
-    broker: str, urls: list[str], names: tuple[str, ...]
-) -> None:
-    assert broker_names(broker, *urls) == names
-
-
-def test_bundle_that_stays_has_the_reason_why() -> None:
-    names = ["t/n/0", "t/n/1", "t/n/2", "t/n/3", "t/x/4", "pulsar/b1:8080/5", "sla-monitor/c/b:1/6"]
-    names += ["t/y/7", "t/n/8"]
-    snap = snapshot(
-        broker_table(["a", "b"]), bundle_table(names, owner=np.zeros(9, dtype=np.int64))
-    )
-    facts = BundleFacts(
-        is_recently_unloaded=np.isin(np.arange(9), [1, 4, 7, 8]),
-        is_in_flight=np.arange(9) == 3,
-        is_paused=np.arange(9) == 7,
-        is_merging=np.isin(np.arange(9), [3, 8]),
-        pin=np.array([1, -1, 0, -1, -1, -1, -1, -1, 0]),
-    )
-    found = bundle_verdicts(snap, facts, {"t/x"}).tolist()
-    assert found == [
-        FilterVerdict.OK,
-        FilterVerdict.RECENTLY_UNLOADED,
-        FilterVerdict.PINNED,
-        FilterVerdict.IN_FLIGHT,
-        FilterVerdict.EXCLUDED_NAMESPACE,
-        FilterVerdict.SYSTEM_NAMESPACE,
-        FilterVerdict.SYSTEM_NAMESPACE,
-        FilterVerdict.PAUSED,
-        FilterVerdict.MERGING,
-    ]
-
-
-def test_system_namespaces_of_pulsar_itself_may_be_shed() -> None:
-    snap = snapshot(broker_table(["a"]), bundle_table(["pulsar/system/0"]))
-    quiet = np.zeros(1, dtype=np.bool_)
-    facts = BundleFacts(
-        is_recently_unloaded=quiet,
-        is_in_flight=quiet,
-        is_paused=quiet,
-        is_merging=quiet,
-        pin=np.array([-1]),
-    )
-    assert bundle_verdicts(snap, facts, ()).tolist() == [FilterVerdict.OK]
-
-
 def refusals(spaces: list[str], owners: list[int], policies: Policies) -> list[FilterVerdict]:
     """The verdict of each bundle, all of which are to leave."""
     snap = snapshot(
@@ -461,12 +326,6 @@ def refusals(spaces: list[str], owners: list[int], policies: Policies) -> list[F
     snap = replace(snap, policies=policies)
     index = candidate_index(snap)
     return [FilterVerdict(one) for one in unload_verdicts(snap, index, np.arange(len(owners)))]
-
-
-def test_bundle_whose_policy_admits_nobody_else_stays() -> None:
-    policy = IsolationPolicy(name="p", namespaces=("t/p",), primary=("b1",))
-    found = refusals(["t/p", "t/p", "t/n"], [2, 0, 0], Policies(isolation=(policy,)))
-    assert found == [FilterVerdict.NO_OTHER_BROKER, FilterVerdict.OK, FilterVerdict.OK]
 
 
 def test_bundle_of_a_group_spread_evenly_stays() -> None:

@@ -11,7 +11,6 @@ from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import IdealLoadConfig, SheddingConfig
 from lbcore.plan.decision import Plan, PlanState, Scope, Skip, TriggerRows
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
-from lbcore.plan.groups import isolation_groups, with_strays, worst_imbalance
 from lbcore.plan.planner import plan
 from lbcore.plan.registry import SHEDDING_STRATEGIES
 from lbcore.plan.snapshot import Snapshot
@@ -28,52 +27,6 @@ NOW_MS = 100_000
 BUSY = {"a1": [6_000.0] * 10, "a2": [2_000.0] * 10}
 EVEN_AND_IDLE = {"b1": [100.0] * 4, "b2": [100.0] * 4}
 GROUPED = ("avg", "threshold", "overload", "uniform", "ballast")
-
-
-def admits(*rows: Sequence[int]) -> np.ndarray:
-    return np.array(rows, dtype=np.bool_)
-
-
-@pytest.mark.parametrize(
-    ("row", "matrix", "expected"),
-    [
-        ([0, 0], admits([1, 1, 1]), [0, 0, 0]),
-        ([0, 1], admits([1, 1, 0, 0], [0, 0, 1, 1]), [0, 0, 1, 1]),
-        ([0, 1], admits([0, 1, 0, 1], [1, 0, 1, 0]), [0, 1, 0, 1]),
-        ([0, 1], admits([1, 1, 0, 0], [0, 1, 1, 1]), [0, 0, 0, 0]),
-        ([0, 0], admits([1, 1, 0, 0], [0, 1, 1, 1]), [0, 0, 1, 2]),
-        ([0, 1, 2], admits([1, 1, 0, 0], [0, 0, 1, 1], [0, 1, 1, 0]), [0, 0, 0, 0]),
-        ([0], admits([0, 0]), [0, 1]),
-        ([], admits([1, 1]), [0, 1]),
-    ],
-    ids=[
-        "one policy row",
-        "two apart",
-        "interleaved",
-        "overlap is one group",
-        "a row without bundles joins nobody",
-        "joined through a third row",
-        "nobody admitted",
-        "no bundles",
-    ],
-)
-def test_brokers_that_some_bundle_may_run_on_are_one_group(
-    row: list[int], matrix: np.ndarray, expected: list[int]
-) -> None:
-    assert isolation_groups(np.array(row, dtype=np.int64), matrix).tolist() == expected
-
-
-@pytest.mark.parametrize(("can_move", "expected"), [(True, [0, 0, 0]), (False, [0, 0, 1])])
-def test_movable_stray_joins_its_broker_to_the_admitted_ones(
-    can_move: bool,  # noqa: FBT001 a case of the table
-    expected: list[int],
-) -> None:
-    matrix = admits([1, 1, 0], [0, 0, 1])
-    bundles = bundle_table(
-        ["t/n/0", "t/n/1"], owner=np.array([0, 2]), can_move=np.array([True, can_move])
-    )
-    row = np.array([0, 0], dtype=np.int64)
-    assert with_strays(np.array([0, 0, 1]), bundles, row, matrix).tolist() == expected
 
 
 def divided(*groups: Mapping[str, Sequence[float]]) -> Snapshot:
@@ -136,48 +89,6 @@ def decided(answer: Plan | Skip) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("strategy", GROUPED)
-def test_group_is_planned_as_a_cluster_of_its_own(strategy: str) -> None:
-    config = at_once(strategy)
-    alone, _ = plan(divided(BUSY), PlanState(), config, NOW_MS)
-    beside, _ = plan(divided(BUSY, EVEN_AND_IDLE), PlanState(), config, NOW_MS)
-    assert decided(alone)
-    assert decided(beside) == decided(alone)
-
-
-@pytest.mark.parametrize("strategy", ["avg", "threshold", "uniform", "ballast"])
-def test_groups_that_are_even_within_move_nothing(strategy: str) -> None:
-    """A busy group beside an idle one: no bundle may cross, so nobody is hot or cold."""
-    busy = {"a1": [5_000.0] * 10, "a2": [5_000.0] * 10}
-    cluster = divided(busy, EVEN_AND_IDLE)
-    state, answers = PlanState(), []
-    for cycle in range(12):
-        due = replace(cluster.brokers, updated_at_ms=np.full(4, NOW_MS + cycle * 10_000))
-        now_ms = NOW_MS + cycle * 10_000
-        answer, state = plan(replace(cluster, brokers=due), state, at_once(strategy), now_ms)
-        answers += decided(answer)
-    assert answers == []
-
-
-def test_pulsars_avg_pairs_over_the_whole_cluster() -> None:
-    """Of what it pairs, filters let nothing go to the partner: Pulsar's rule, bit for bit."""
-    busy = {"a1": [5_000.0] * 10, "a2": [5_000.0] * 10}
-    cluster = divided(busy, EVEN_AND_IDLE)
-    answer, _ = plan(cluster, PlanState(), at_once("avg", by_group=False), NOW_MS)
-    assert decided(answer)
-
-
-def test_each_decision_has_its_groups_numbers() -> None:
-    other = {"b1": [600.0] * 10, "b2": [200.0] * 10}
-    answer, _ = plan(divided(BUSY, other), PlanState(), at_once("ballast"), NOW_MS)
-    assert isinstance(answer, Plan)
-    levels: dict[str, set[float]] = {}
-    for one in answer.decisions:
-        levels.setdefault(one.source, set()).add(round(one.inputs["level"], 6))
-    assert levels == {"a1": {40.0}, "b1": {4.0}}
-    assert {one.inputs["group_brokers"] for one in answer.decisions} == {2.0}
-
-
-@pytest.mark.parametrize("strategy", GROUPED)
 def test_gauge_of_a_group_is_that_of_it_alone(strategy: str) -> None:
     config, scope = at_once(strategy), Scope(is_traced=True)
     alone, _ = plan(divided(BUSY), PlanState(), config, NOW_MS, scope)
@@ -190,20 +101,6 @@ def test_gauge_of_a_group_is_that_of_it_alone(strategy: str) -> None:
         np.testing.assert_array_equal(level.threshold[:2], own.threshold)
         np.testing.assert_array_equal(level.hits[:2], own.hits)
     assert set(both.partner[2:].tolist()) <= {-1, 2, 3}
-
-
-def test_state_of_one_group_outlives_the_moves_of_another() -> None:
-    """Hits that b1 has collected are still there after a1 has acted."""
-    other = {"b1": [4_000.0] * 10, "b2": [1_000.0] * 10}
-    config = at_once("avg")
-    config = replace(config, shedding=replace(config.shedding, avg_low_hits=3, avg_high_hits=2))
-    cluster, state = divided({"a1": [9_000.0] * 10, "a2": [1_000.0] * 10}, other), PlanState()
-    for cycle in range(2):
-        due = replace(cluster.brokers, updated_at_ms=np.full(4, NOW_MS + cycle * 10_000))
-        now_ms = NOW_MS + cycle * 10_000
-        answer, state = plan(replace(cluster, brokers=due), state, config, now_ms)
-    assert {source for _, source, _ in decided(answer)} == {"a1"}
-    assert dict(state.shed.hits_low) == {"b1": 2, "b2": 2}
 
 
 def test_stray_bundle_of_a_hot_broker_goes_back_under_ballast() -> None:
@@ -259,33 +156,6 @@ def planned(strategy: str, cluster: Snapshot) -> tuple[list[tuple[str, str, str]
             answer, state = plan(fresh, state, at_once(strategy), now_ms, Scope(is_traced=True))
             found += decided(answer)
     return found, state
-
-
-@pytest.mark.parametrize("strategy", GROUPED)
-@pytest.mark.parametrize(
-    ("policies", "still"),
-    [
-        ([("t/g0", "nobody.*")], "t/g0"),
-        ([("t/g0", "nobody.*"), ("t/g1", "nobody.*")], "t/g"),
-        ([("t/g0", "a1"), ("t/g1", ".*")], "t/g0"),
-        ([("t/g1", ".*")], "t/g0"),
-        ([("none/.*", ".*")], "t/g"),
-        ([("none/.*", "nobody.*"), ("t/g0", "a1"), ("t/g1", "b.*")], "t/g"),
-    ],
-    ids=[
-        "no broker",
-        "no broker for any",
-        "one broker beside all",
-        "all brokers, the others have none",
-        "all brokers for nobody",
-        "neither namespaces nor brokers",
-    ],
-)
-def test_bundles_that_a_policy_leaves_no_choice_stay(
-    strategy: str, policies: Sequence[tuple[str, str]], still: str
-) -> None:
-    found, _ = planned(strategy, with_policies(divided(HOT_AND_COLD, EVEN), *policies))
-    assert [move for move in found if move[0].startswith(still)] == []
 
 
 @pytest.mark.parametrize("strategy", GROUPED)
@@ -349,28 +219,3 @@ def test_groups_are_those_of_the_worked_example(
     for name in ALL:
         found.setdefault(state.groups.get(name, ""), []).append(name)
     assert list(found.values()) == expected
-
-
-@pytest.mark.parametrize(
-    ("loads", "groups", "expected"),
-    [
-        ({"a": 30.0, "b": 10.0, "c": 20.0}, {}, (1.5, 1.2)),
-        (
-            {"a": 40.0, "b": 40.0, "c": 2.0, "d": 2.0},
-            {"a": "a", "b": "a", "c": "c", "d": "c"},
-            None,
-        ),
-        ({"a": 40.0, "b": 40.0, "gone": 9.0}, {"a": "a", "b": "a"}, None),
-        ({"a": 30.0, "b": 10.0, "c": 0.0}, {"a": "a", "b": "a", "c": "c"}, (1.5, 1.2)),
-        ({"a": 0.0, "b": 0.0}, {"a": "a", "b": "b"}, (None, None)),
-        ({}, {"a": "a"}, (None, None)),
-    ],
-    ids=["one group", "even groups", "in no group", "idle group", "idle", "nobody"],
-)
-def test_worst_imbalance_is_that_of_a_group(
-    loads: Mapping[str, float],
-    groups: Mapping[str, str],
-    expected: tuple[float | None, float | None] | None,
-) -> None:
-    hottest = {"": 25.0, "a": 25.0}
-    assert worst_imbalance(loads, groups, hottest) == (expected or (1.0, 1.0))

@@ -6,13 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lbcore.config.pipeline import Pipeline
-from lbcore.config.pulsar_keys import from_pulsar_keys
 from lbcore.config.shedding import SheddingConfig, TransferConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting
-from lbcore.model.resources import COUNT, complete
-from lbcore.model.times import HOUR_MS
 from lbcore.packing import from_plain, to_plain
 from lbcore.plan.decision import (
     EVERYTHING,
@@ -22,18 +18,14 @@ from lbcore.plan.decision import (
     PlanState,
     Scope,
     Skip,
-    moves_within_hour,
-    with_moves,
 )
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
-from lbcore.plan.pending import COLUMNS, UnreportedLoad, load_share, placed_load, unreported_arrays
 from lbcore.plan.phases.adjust import adjust
 from lbcore.plan.phases.eligible import eligible
-from lbcore.plan.planner import initial_draft, place, plan
+from lbcore.plan.planner import initial_draft, plan
 from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.algorithms import TopicLoads
-from tests.support.values.clusters import Sections, broker_table, cluster_of
-from tests.support.values.trace_rows import rows_of_trace
+from tests.support.values.clusters import Sections, cluster_of
 
 NOW_MS = 10_000
 AT_ONCE = Sections(shedding=SheddingConfig(strategy="avg", avg_high_hits=1))
@@ -65,25 +57,6 @@ def test_drain_moves_at_most_its_bound_and_nothing_to_the_draining_broker() -> N
     assert {one.source for one in found} == {"a"}
     assert {one.destination for one in found} == {"b", "c"}
     assert len(state.moves) == 7
-
-
-def test_draining_broker_takes_no_part_in_balancing() -> None:
-    cluster = cluster_of({**HOT_AND_COLD, "leaving": []})
-    cluster = with_brokers(cluster, is_draining=np.array([False, False, True]))
-    answer, _ = plan(cluster, PlanState(), AT_ONCE, NOW_MS)
-    assert {(one.source, one.destination) for one in decisions(answer)} == {("hot", "cold")}
-
-
-def test_bundle_away_from_its_pin_is_moved_there() -> None:
-    cluster = cluster_of({"a": [1.0, 1.0], "b": []})
-    cluster = with_bundles(cluster, pin=np.array([1, -1]))
-    answer, _ = plan(cluster, PlanState(), AT_ONCE, NOW_MS)
-    (found,) = decisions(answer)
-    assert (found.bundle, found.destination, found.reason) == (
-        cluster.bundles.names[0],
-        "b",
-        "Pinned",
-    )
 
 
 def test_excluded_namespace_is_not_shed() -> None:
@@ -191,17 +164,6 @@ def test_ballast_lets_a_bundle_move_again_once_reports_show_its_last_move(
     assert can_move(rests_ms + 1)
 
 
-def test_strategy_change_starts_with_an_empty_state() -> None:
-    cluster = cluster_of(HOT_AND_COLD)
-    _, state = plan(cluster, PlanState(), Sections(), NOW_MS)
-    assert state.shed.hits_high
-    threshold = Sections(shedding=SheddingConfig(strategy="threshold"))
-    _, state = plan(cluster, state, threshold, NOW_MS * 2)
-    assert state.strategy == "threshold"
-    assert not state.shed.hits_high
-    assert state.shed.ema
-
-
 def scored(cluster: Snapshot) -> Snapshot:
     """The cluster with smoothed scores equal to its usage."""
     rows = cluster.brokers
@@ -224,31 +186,6 @@ def test_transfer_moves_and_swaps_between_the_hottest_and_the_coldest() -> None:
     assert set(pairs) == {("a", "b"), ("b", "a")}
     assert pairs.count(("a", "b")) - pairs.count(("b", "a")) in range(1, 9)
     assert state.transfer.unloaded_brokers == {"a": NOW_MS, "b": NOW_MS}
-
-
-def test_transfer_hits_need_a_fresh_report_of_the_hottest_or_the_coldest() -> None:
-    config = Sections(
-        shedding=SheddingConfig(strategy="transfer"),
-        transfer=TransferConfig(hit_count_threshold=9),
-    )
-    cluster = scored(cluster_of({"a": [5_000.0] * 18, "b": [5_000.0] * 2, "c": [5_000.0] * 10}))
-    state = PlanState()
-    for cycle in range(1, 4):
-        _, state = plan(cluster, state, config, NOW_MS * cycle)
-    assert state.transfer.hits == 1
-    only_c = with_brokers(cluster, updated_at_ms=np.array([1_000, 1_000, 35_000]))
-    _, state = plan(only_c, state, config, NOW_MS * 4)
-    assert state.transfer.hits == 1
-
-
-def test_transfer_without_destinations_only_unloads() -> None:
-    config = Sections(
-        shedding=SheddingConfig(strategy="transfer"),
-        transfer=TransferConfig(hit_count_threshold=0, is_destination_planned=False),
-    )
-    cluster = scored(cluster_of({"a": [5_000.0] * 18, "b": [5_000.0] * 2, "c": [5_000.0] * 10}))
-    answer, _ = plan(cluster, PlanState(), config, NOW_MS)
-    assert {(one.kind, one.destination) for one in decisions(answer)} == {(Kind.UNLOAD, "")}
 
 
 def split_cluster() -> tuple[Snapshot, Sections]:
@@ -300,31 +237,6 @@ def test_split_hits_count_fresh_reports_only() -> None:
     assert dict(state.split.hits) == {"t/n0/0x00000000_0x80000000": 1}
 
 
-def test_pulsar_preset_judges_every_cycle_and_counts_nothing_under_way() -> None:
-    config, _ = from_pulsar_keys(
-        {
-            "loadBalancerLoadSheddingStrategy": "AvgShedder",
-            "loadBalancerLoadPlacementStrategy": "AvgShedder",
-            "maxUnloadPercentage": 0.5,
-        }
-    )
-    cluster, state = cluster_of(HOT_AND_COLD), PlanState()
-    _, state = plan(cluster, state, config, NOW_MS)
-    answer, state = plan(cluster, state, config, NOW_MS * 2)
-    assert len(decisions(answer)) == 40
-    _, state = plan(cluster, state, config, NOW_MS * 3)
-    answer, state = plan(cluster, state, config, NOW_MS * 4)
-    assert len(decisions(answer)) == 40
-
-
-def test_plan_of_an_empty_cluster_skips() -> None:
-    for config in (Sections(), Sections(shedding=SheddingConfig(strategy="threshold"))):
-        answer, state = plan(cluster_of({}), PlanState(), config, NOW_MS)
-        assert isinstance(answer, Skip)
-        assert answer.reason == "NoBrokers"
-        assert from_plain(PlanState, to_plain(state)) == state
-
-
 def test_transfer_swaps_back_only_bundles_that_may_move() -> None:
     cluster = scored(cluster_of({"a": [5_000.0] * 18, "b": [5_000.0] * 2, "c": [5_000.0] * 10}))
     at_rest = cluster.bundles.owner != cluster.brokers.names.index("b")
@@ -336,21 +248,8 @@ def test_transfer_swaps_back_only_bundles_that_may_move() -> None:
     assert {one.source for one in decisions(answer)} == {"a"}
 
 
-@pytest.mark.parametrize("top", [3, 16])
-def test_transfer_moves_all_but_one_of_the_top_bundles_that_a_broker_lists(top: int) -> None:
-    config = Sections(
-        shedding=SheddingConfig(strategy="transfer"),
-        transfer=TransferConfig(hit_count_threshold=0),
-        signals=SignalsConfig(top_bundles=top),
-    )
-    cluster = scored(cluster_of({"a": [3_000.0] * 60, "b": [3_000.0], "c": [3_000.0] * 30}))
-    answer, _ = plan(cluster, PlanState(), config, NOW_MS)
-    assert len(decisions(answer)) == top - 1
-
-
 CYCLE_MS = 10_000
 AVG_OF_PLANNER = Sections(shedding=SheddingConfig(strategy="avg"))
-SLOW = Sections(shedding=SheddingConfig(strategy="avg", avg_high_hits=9, avg_low_hits=9))
 
 
 def hot_and_cold() -> Snapshot:
@@ -387,131 +286,3 @@ def run(cluster: Snapshot, cycles: int, config: Sections = AVG_OF_PLANNER) -> li
 def test_plan_before_the_moves_are_reported_moves_nothing_more() -> None:
     answers = run(hot_and_cold(), 12)
     assert sum(len(one.decisions) for one in answers if isinstance(one, Plan)) == 40
-
-
-def test_plan_hits_count_once_a_hit_period() -> None:
-    state = PlanState()
-    for now_ms in range(10_000, 15_000, 1_000):
-        _, state = plan(reported_at(hot_and_cold(), now_ms), state, AVG_OF_PLANNER, now_ms)
-    assert state.shed.hits_low == {"hot": 1, "cold": 1}
-
-
-def test_plan_hit_counts_in_a_cycle_that_follows_a_late_one() -> None:
-    state = PlanState()
-    for now_ms in (10_000, 21_300, 30_100):
-        _, state = plan(reported_at(hot_and_cold(), now_ms), state, SLOW, now_ms)
-    assert state.shed.hits_low == {"hot": 3, "cold": 3}
-
-
-def test_plan_hit_period_that_is_no_number_of_cycles_is_not_shortened() -> None:
-    rare = replace(SLOW, pipeline=Pipeline(hit_period_ms=15_000))
-    state = PlanState()
-    for now_ms in (10_000, 20_000, 30_000, 40_000):
-        _, state = plan(reported_at(hot_and_cold(), now_ms), state, rare, now_ms)
-    assert state.shed.hits_low == {"hot": 2, "cold": 2}
-
-
-def test_plan_trace_has_a_verdict_for_every_bundle_of_the_source() -> None:
-    state = PlanState()
-    for cycle in range(1, 3):
-        seen = reported_at(hot_and_cold(), cycle * CYCLE_MS - 5)
-        answer, state = plan(seen, state, AVG_OF_PLANNER, cycle * CYCLE_MS, Scope(is_traced=True))
-    shown = [
-        row for row in rows_of_trace(answer.trace) if row.phase == "shed" and row.broker == "hot"
-    ]
-    assert [row.verdict for row in shown if row.subject.startswith("t/")].count("taken") == 40
-    assert answer.trace.counts()["shed.over_budget"] == 50
-    assert answer.trace.counts()["eligible.ok"] == 100
-
-
-KEEP = 0.5
-
-
-def line(cpu: float) -> tuple[float, ...]:
-    """A line of load with one resource."""
-    return (cpu, *(0.0,) * (COLUMNS - 1))
-
-
-def unseen_after(shown: float, *, at_ms: int, busy: bool = False, busy_ms: int = 0) -> float:
-    """What is left of 40 points decided to leave a broker at 90, after a report."""
-    known = UnreportedLoad(report_ms=1_000, shown=line(90.0), load=line(-40.0), busy_ms=busy_ms)
-    brokers = broker_table(
-        ["b"], percent=np.array([complete([shown])]), updated_at_ms=np.array([at_ms])
-    )
-    found = unreported_arrays({"b": known}, brokers, np.array([busy]), KEEP)
-    return float(found[0, 0])
-
-
-@pytest.mark.parametrize(
-    ("shown", "left"), [(90.0, -40.0), (60.0, -10.0), (50.0, 0.0), (30.0, 0.0)]
-)
-def test_report_takes_out_what_it_shows(shown: float, left: float) -> None:
-    assert unseen_after(shown, at_ms=2_000, busy=True) == left
-
-
-def test_report_of_more_load_leaves_the_unseen_load() -> None:
-    assert unseen_after(95.0, at_ms=2_000, busy=True) == -40.0
-
-
-def test_no_newer_report_leaves_the_unseen_load() -> None:
-    assert unseen_after(90.0, at_ms=1_000) == -40.0
-
-
-def test_report_after_the_last_arrival_halves_what_it_does_not_show() -> None:
-    assert unseen_after(90.0, at_ms=2_000, busy_ms=1_500) == -20.0
-    assert unseen_after(90.0, at_ms=2_000, busy_ms=2_500) == -40.0
-
-
-@pytest.mark.parametrize(
-    ("bundle", "broker", "share"),
-    [
-        ([0, 0, 10, 10], [0, 0, 60, 40], 0.2),
-        ([5, 5, 0, 0], [20, 20, 0, 0], 0.25),
-        ([1, 1, 9, 9], [1, 1, 3, 3], 1.0),
-        ([1, 1, 1, 1], [0, 0, 0, 0], 0.0),
-    ],
-)
-def test_load_share_is_by_bytes_or_else_by_messages(
-    bundle: list[float], broker: list[float], share: float
-) -> None:
-    assert load_share(np.array(bundle, dtype=float), np.array(broker, dtype=float)) == share
-
-
-def test_placed_bundles_cost_what_bytes_cost_in_the_cluster() -> None:
-    cluster = cluster_of({"a": [10_000.0], "b": [30_000.0]})
-    added = placed_load(cluster, np.array([0, 1]), np.array([1, 1]))
-    assert added[0].tolist() == [0.0] * COLUMNS
-    assert added[1, 0] == pytest.approx(40.0)
-    assert added[1, COUNT + 1] == 40_000.0
-
-
-def test_assignment_counts_until_the_broker_reports_it() -> None:
-    cluster = cluster_of({"a": [30_000.0], "b": [20_000.0], "c": []})
-    cluster = replace(cluster, bundles=replace(cluster.bundles, owner=np.array([0, -1])))
-    config = Sections(shedding=SheddingConfig())
-    _, state = place(cluster, PlanState(), config, 10_000)
-    (broker,) = state.unseen
-    assert state.unseen[broker].load[0] > 0
-    shown = cluster.brokers.percent.copy()
-    shown[cluster.brokers.names.index(broker), 0] += 60.0
-    later = replace(
-        cluster,
-        brokers=replace(cluster.brokers, percent=shown, updated_at_ms=np.full(3, 15_000)),
-        bundles=replace(cluster.bundles, owner=np.array([0, cluster.brokers.names.index(broker)])),
-    )
-    _, state = plan(later, state, config, 20_000, Scope(sheds=False))
-    assert state.unseen.get(broker, None) is None or state.unseen[broker].load[0] == 0
-
-
-def test_a_move_counts_for_exactly_an_hour() -> None:
-    hourly = with_moves({}, ["acme", "acme", "beta"], 1_000)
-    assert moves_within_hour(hourly, 1_000 + HOUR_MS - 1) == {"acme": 2, "beta": 1}
-    assert moves_within_hour(hourly, 1_000 + HOUR_MS).total() == 0
-
-
-def test_what_is_older_goes_with_the_next_move_and_not_before() -> None:
-    hourly = with_moves({}, ["acme", "beta"], 0)
-    assert with_moves(hourly, [], 2 * HOUR_MS) is hourly, "a cycle without moves writes nothing"
-    hourly = with_moves(hourly, ["beta"], 10)
-    assert hourly == {"acme": ((0, 1),), "beta": ((0, 1), (10, 1))}
-    assert with_moves(hourly, ["beta"], HOUR_MS) == {"beta": ((10, 1), (HOUR_MS, 1))}

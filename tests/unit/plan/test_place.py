@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from lbcore.config.placement import (
     AVG,
@@ -17,8 +15,7 @@ from lbcore.config.placement import (
     FilterConfig,
     PlacementConfig,
 )
-from lbcore.plan.filter.index import FilterVerdict, candidate_index
-from lbcore.plan.place.least_load import placed_crowding
+from lbcore.plan.filter.index import candidate_index
 from lbcore.plan.place.place import place_bundles
 from lbcore.plan.place.request import (
     Placement,
@@ -29,11 +26,9 @@ from lbcore.plan.place.request import (
 )
 from lbcore.plan.place.rules import usage_per_throughput
 from lbcore.plan.snapshot import MARK_BITS, Ints, Partitions, Snapshot
-from tests.conformance.reference.pulsar_section import section_from_pulsar
 from tests.support.values.clusters import broker_table, bundle_table, snapshot
 
 ANYWHERE = FilterConfig(distribute_evenly=False)
-PULSAR = section_from_pulsar(PlacementConfig, {})
 HOT = np.array([0.9, 0.9, 0.2, 0.3])
 
 
@@ -87,33 +82,6 @@ def test_small_pool_counting_what_is_planned_is_spread_over_the_cool_brokers(
     assert Counter(found.brokers.tolist()) == cool
 
 
-def test_overloaded_brokers_are_the_last_resort_and_then_still_spread() -> None:
-    usage = np.full(4, 0.95)
-    by_rate = settings_of(strategy=AVG)
-    request = asked(small_pool(), range(4, 14), usage)
-    ours = place_bundles(request, PlacementState(), by_rate, 1)
-    assert Counter(ours.brokers.tolist()) == {2: 6, 3: 4}
-    settings = PlaceSettings(placement=PULSAR, filters=ANYWHERE)
-    pulsars = place_bundles(request, PlacementState(), settings, 1)
-    assert {0, 1} & set(pulsars.brokers.tolist())
-
-
-def test_winner_above_the_threshold_gives_way_to_any_cooler_broker_of_its_policies() -> None:
-    """Even distribution leaves b1 alone, which is overloaded; Pulsar then asks all again."""
-    names = [f"t/n/{at}" for at in range(4)]
-    snap = snapshot(
-        broker_table(["b1", "b2", "b3"]), bundle_table(names, owner=np.array([1, 2, 2, -1]))
-    )
-    usage = np.array([0.9, 0.1, 0.1])
-    modular = settings_of(FilterConfig())
-    found = place_bundles(asked(snap, [3], usage), PlacementState(), modular, 1)
-    assert found.brokers.tolist() != [0]
-    cooler = place_bundles(
-        asked(snap, [3], np.array([0.8, 0.1, 0.1])), PlacementState(), modular, 1
-    )
-    assert cooler.brokers.tolist() == [0]
-
-
 def test_usage_of_ours_advances_only_with_a_new_report() -> None:
     snap = small_pool()
     stale = replace(snap.brokers, is_fresh=np.array([True, False, True, True]))
@@ -122,56 +90,6 @@ def test_usage_of_ours_advances_only_with_a_new_report() -> None:
     request = asked(replace(snap, brokers=stale), [4], np.full(4, 0.8))
     smoothed = place_bundles(request, state, settings, 1).state.smoothed_usage
     assert (smoothed["b1"], smoothed["b2"]) == (0.4, 0.0)
-
-
-def test_excluded_namespace_goes_round_robin_under_any_strategy() -> None:
-    settings = replace(settings_of(), excluded_namespaces=frozenset({"t/n"}))
-    request = asked(small_pool(), range(4, 8), np.zeros(4))
-    found = place_bundles(request, PlacementState(), settings, 1)
-    assert found.brokers.tolist() == [0, 1, 2, 3]
-    assert (found.state.excluded_round_robin.count, found.state.round_robin.count) == (4, 0)
-
-
-def test_bundle_that_nobody_may_take_gets_no_broker() -> None:
-    snap = small_pool()
-    drained = replace(snap, brokers=replace(snap.brokers, is_draining=np.ones(4, dtype=np.bool_)))
-    for pipeline in ("modular", "extensible"):
-        settings = settings_of(FilterConfig(pipeline=pipeline))
-        request = asked(drained, [4, 5], HOT)
-        found = place_bundles(request, PlacementState(), settings, 1)
-        assert found.brokers.tolist() == [-1, -1]
-
-
-def test_trace_tells_what_decided_and_who_came_next() -> None:
-    settings = settings_of(strategy=AVG, heaviest_first=False)
-    snap = replace(
-        small_pool(),
-        brokers=replace(small_pool().brokers, is_draining=np.array([False, True, False, False])),
-    )
-    request = replace(asked(snap, [4, 6], HOT, excluded=[0, -1]), traced=2)
-    found = place_bundles(request, PlacementState(), settings, 1)
-    trace = found.trace
-    assert trace is not None
-    assert found.brokers.tolist() == [2, 2]
-    assert trace.verdicts[0].tolist() == [
-        FilterVerdict.CURRENT_OWNER,
-        FilterVerdict.DRAINING,
-        FilterVerdict.OK,
-        FilterVerdict.OK,
-    ]
-    assert trace.number.tolist() == [2_000.0, 2_700.0]
-    assert trace.runner_up.tolist() == [3, 3]
-    assert trace.runner_up_number.tolist() == [3_000.0, 3_000.0]
-    assert trace.equals.tolist() == [1, 1]
-    assert trace.step.tolist() == [0, 1]
-    assert not trace.is_restored.any()
-
-
-def test_unknown_strategy_is_refused_by_name() -> None:
-    settings = settings_of(strategy="nearest")
-    request = asked(small_pool(), [4], HOT)
-    with pytest.raises(ValueError, match=r"must be one of .*round_robin.*, got 'nearest'"):
-        place_bundles(request, PlacementState(), settings, 1)
 
 
 BUNDLE = 1.0
@@ -271,29 +189,6 @@ def test_brokers_have_shares_by_their_size() -> None:
     assert Counter(placed(of_topic(view, rows)).tolist()) == {0: 4, 1: 2}
 
 
-@settings(deadline=None, max_examples=60)
-@given(
-    st.lists(st.integers(12, 60), min_size=2, max_size=5),
-    st.integers(1, 12),
-    st.data(),
-)
-def test_crowding_decides_among_brokers_that_are_about_as_good_only(
-    points: list[int], unowned: int, data: st.DataObject
-) -> None:
-    view = cluster(points, unowned)
-    rows = np.flatnonzero(view.bundles.owner < 0).tolist()
-    chosen = data.draw(st.lists(st.sampled_from(rows), unique=True, min_size=1))
-    brokers = placed(of_topic(view, chosen)).tolist()
-    assert brokers == placed(of_topic(view, chosen)).tolist()
-    load = np.array(points, dtype=float)
-    crowding = placed_crowding(request_of(of_topic(view, chosen)))
-    for at, broker in enumerate(brokers):
-        assert load[broker] <= load.min() + 5.0 + 1e-6
-        if at not in crowding.members:
-            assert load[broker] <= load.min() + 1e-6
-        load[broker] += BUNDLE
-
-
 BY_LOAD = pytest.mark.parametrize("strategy", [LEAST_LONG_TERM_MESSAGE_RATE, AVG, "ballast"])
 
 
@@ -331,19 +226,6 @@ def test_broker_that_came_back_empty_is_filled_however_small_bundles_are(strateg
     assert drained(strategy, [5.0] * 17) == [11, 3, 3]
 
 
-@BY_LOAD
-def test_bundles_of_unknown_load_are_spread_as_if_they_were_not_small(strategy: str) -> None:
-    assert drained(strategy, [0.0] * 9, known=False) == [3, 3, 3]
-
-
-@BY_LOAD
-def test_idle_bundles_count_as_a_mean_one_so_that_not_all_go_where_least_is_carried(
-    strategy: str,
-) -> None:
-    first, *others = drained(strategy, [0.0] * 30)
-    assert first > max(others) > 0
-
-
 def made(strategy: str, owners: Sequence[int], *, awaited: Sequence[int] = ()) -> list[int]:
     """How many of forty bundles just made each broker gets.
 
@@ -367,14 +249,6 @@ def made(strategy: str, owners: Sequence[int], *, awaited: Sequence[int] = ()) -
     return [int(count) for count in np.bincount(placed, minlength=4)]
 
 
-@BY_LOAD
-def test_bundles_just_made_do_not_all_go_to_who_carries_a_few_less_than_others(
-    strategy: str,
-) -> None:
-    least = [0] * 10 + [1] * 20 + [2] * 20 + [3] * 20
-    assert made(strategy, least) == [17, 7, 8, 8]
-
-
 def test_the_one_broker_that_is_not_overloaded_does_not_get_all_of_thousands() -> None:
     owner = np.array([*[0] * 8, *[1] * 9, *[2] * 9, *[3] * 9, *[-1] * 400])
     known = owner >= 0
@@ -389,14 +263,6 @@ def test_the_one_broker_that_is_not_overloaded_does_not_get_all_of_thousands() -
     request = asked(snapshot(brokers, table), range(35, len(owner)), usage)
     placed = place_bundles(request, PlacementState(), settings, 1).brokers
     assert sorted(np.bincount(placed).tolist()) == [100] * 4
-
-
-@BY_LOAD
-def test_bundles_that_nobody_could_report_yet_count_as_those_that_are_made_now(
-    strategy: str,
-) -> None:
-    least = [0] * 10 + [1] * 20 + [2] * 20 + [3] * 20
-    assert made(strategy, least, awaited=[0] * 10) == [10, 10, 10, 10]
 
 
 def test_usage_of_a_byte_is_that_of_the_whole_cluster_and_none_without_traffic() -> None:

@@ -22,13 +22,9 @@ from lbcore.plan.phases.split import decide_splits
 from lbcore.plan.shed.common import TooBig
 from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.algorithms import (
-    MissingPositionsError,
     SplitAlgorithm,
     TopicLoads,
     flow_or_qps_boundaries,
-    forced_boundaries,
-    resolve_algorithm,
-    specified_boundaries,
 )
 from lbcore.plan.split.boundaries import CutRequest, RangeCut, divide_too_big, find_cut
 from lbcore.plan.split.decision import (
@@ -54,37 +50,10 @@ def loads(rates: dict[int, float], throughput: float = 0.0) -> TopicLoads:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "default", "expected"),
-    [
-        ("topic_count_equally_divide", "flow_or_qps_equally_divide", SplitAlgorithm.TOPIC_COUNT),
-        (None, "flow_or_qps_equally_divide", SplitAlgorithm.FLOW_OR_QPS),
-        ("no_such", "topic_count_equally_divide", SplitAlgorithm.TOPIC_COUNT),
-        ("no_such", "nor_this", SplitAlgorithm.RANGE),
-        ("specified_positions_divide_force", "", SplitAlgorithm.SPECIFIED_POSITIONS_FORCED),
-    ],
-)
-def test_algorithm_unknown_falls_back_to_default_then_range(
-    name: str | None, default: str, expected: SplitAlgorithm
-) -> None:
-    assert resolve_algorithm(name, default) is expected
-
-
-@pytest.mark.parametrize("positions", [None, []])
-def test_specified_positions_without_any_are_refused(positions: list[int] | None) -> None:
-    with pytest.raises(MissingPositionsError, match="at least one position"):
-        specified_boundaries(BundleRange(1, 1000), positions, 2)
-    with pytest.raises(MissingPositionsError, match="at least one position"):
-        forced_boundaries(BundleRange(1, 1000), positions)
-
-
 LIMIT = Splitting(max_msg_rate_per_s=1000, max_throughput_bytes_per_s=100 * MIB)
 
 
 OURS = Splitting(max_msg_rate_per_s=1000)
-PULSAR = replace(
-    OURS, automatic_algorithm=DEFAULT_ALGORITHM, max_children=2, require_division=False
-)
 TARGET = BundleRange(0, 1000)
 
 
@@ -109,28 +78,6 @@ def cut(asked: CutRequest, config: Splitting = OURS) -> RangeCut:
     return found
 
 
-def test_cut_of_unknown_topics_is_by_range_in_as_many_parts_as_the_excess() -> None:
-    assert cut(request(None, excess=4.2)) == RangeCut(
-        algorithm=SplitAlgorithm.RANGE, boundaries=(200, 400, 600, 800), is_adjusted=False
-    )
-
-
-@pytest.mark.parametrize(("excess", "children"), [(1.01, 2), (2.0, 2), (2.01, 3), (99.0, 8)])
-def test_cut_parts_are_the_excess_rounded_up_within_the_limit(excess: float, children: int) -> None:
-    assert len(cut(request(None, excess=excess)).boundaries) == children - 1
-
-
-def test_cut_for_too_many_topics_is_by_their_count() -> None:
-    topics = loads_split_boundaries(dict.fromkeys((100, 200, 300, 900), 1.0))
-    found = cut(request(topics, reason=SplitReason.TOPICS))
-    assert (found.algorithm, found.boundaries) == (SplitAlgorithm.TOPIC_COUNT, (250,))
-
-
-def test_cut_for_a_high_rate_is_by_the_rates() -> None:
-    found = cut(request(loads_split_boundaries({100: 900.0, 200: 900.0, 900: 10.0})))
-    assert (found.algorithm, found.boundaries) == (SplitAlgorithm.FLOW_OR_QPS, (151,))
-
-
 def test_cut_by_rates_in_more_parts_than_allowed_is_evened_out() -> None:
     topics = loads_split_boundaries(dict.fromkeys(range(50, 1000, 100), 900.0))
     found = cut(request(topics, max_parts=2))
@@ -142,24 +89,6 @@ def test_rates_within_the_tolerance_are_left_alone() -> None:
         find_cut(request(loads_split_boundaries({100: 500.0, 200: 550.0})), OURS)
         is SplitVerdict.WITHIN_TOLERANCE
     )
-
-
-@pytest.mark.parametrize(
-    "rates", [{100: 9000.0}, {100: 9000.0, 200: 0.0}, {}, {5000: 1.0, 100: 9000.0}]
-)
-def test_one_hot_topic_is_unsplittable(rates: dict[int, float]) -> None:
-    assert find_cut(request(loads_split_boundaries(rates)), OURS) is SplitVerdict.SINGLE_HASH
-
-
-def test_range_of_one_value_is_unsplittable() -> None:
-    narrow = request(None, target=BundleRange(5, 6))
-    assert find_cut(narrow, OURS) is SplitVerdict.NARROW_RANGE
-
-
-def test_halves_that_would_leave_all_topics_in_one_are_moved_between_them() -> None:
-    config = replace(OURS, automatic_algorithm=DEFAULT_ALGORITHM)
-    found = cut(request(loads_split_boundaries({10: 900.0, 20: 900.0})), config)
-    assert found == RangeCut(algorithm=SplitAlgorithm.RANGE, boundaries=(16,), is_adjusted=True)
 
 
 def test_halves_that_would_leave_no_topic_in_the_lower_one_are_moved_between_them() -> None:
@@ -174,25 +103,9 @@ def test_cut_by_rates_in_exactly_the_parts_allowed_is_kept() -> None:
     assert cut(request(topics, max_parts=2)).boundaries == (151,)
 
 
-def test_halves_as_pulsar_makes_them_may_be_empty() -> None:
-    found = cut(request(loads_split_boundaries({10: 900.0, 20: 900.0}), max_parts=2), PULSAR)
-    assert found == RangeCut(algorithm=SplitAlgorithm.RANGE, boundaries=(500,), is_adjusted=False)
-
-
 def test_neighbouring_hashes_are_separated() -> None:
     topics = loads_split_boundaries({0: 1.0, 1: 1.0})
     assert cut(request(topics, reason=SplitReason.TOPICS)).boundaries == (1,)
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "topics"),
-    [(FLOW_OR_QPS, None), (SPECIFIED_POSITIONS, loads_split_boundaries({10: 900.0, 20: 900.0}))],
-)
-def test_algorithm_that_has_no_answer_gives_no_boundary(
-    algorithm: str, topics: TopicLoads | None
-) -> None:
-    config = replace(OURS, automatic_algorithm=DEFAULT_ALGORITHM, algorithm=algorithm)
-    assert find_cut(request(topics), config) is SplitVerdict.NO_BOUNDARY
 
 
 def test_last_hash_of_all_belongs_to_the_last_bundle() -> None:
@@ -239,7 +152,6 @@ def test_cut_is_made_by_a_supported_algorithm_or_not_at_all(
 
 
 HOT = [20_000.0, 20_000.0, 0.0, 0.0]
-COLD = [1.0, 1.0, 0.0, 0.0]
 AT_ONCE = Splitting(hit_count_threshold=0)
 LEFT, RIGHT = "t/a/0x00000000_0x80000000", "t/a/0x80000000_0xffffffff"
 
@@ -276,26 +188,6 @@ def run(
     return decisions, from_plain(SplitState, json.loads(json.dumps(to_plain(after)))), seen
 
 
-def test_hot_bundle_is_split_with_everything_that_explains_it() -> None:
-    decisions, _, seen = run(cluster({LEFT: HOT, RIGHT: COLD}))
-    assert decisions == (
-        SplitDecision(
-            bundle=0,
-            name=LEFT,
-            broker="b1",
-            reason=SplitReason.MSG_RATE,
-            algorithm=SplitAlgorithm.RANGE,
-            boundaries=(0x40000000,),
-            children=("t/a/0x00000000_0x40000000", "t/a/0x40000000_0x80000000"),
-            is_adjusted=False,
-            place_children=True,
-            hits=1,
-            excess=40_000 / 30_000,
-        ),
-    )
-    assert seen == {LEFT: SplitVerdict.SPLIT}
-
-
 def test_split_under_way_counts_towards_the_namespaces_maximum() -> None:
     view, config = cluster({LEFT: HOT, RIGHT: HOT}), replace(AT_ONCE, max_namespace_bundles=3)
     decisions, state, _ = run(view, config=config)
@@ -318,11 +210,6 @@ def test_bundles_above_a_fair_share_count_splits_of_their_namespace_towards_its_
     assert len(divide_too_big(view, too_big, elsewhere, config, mask)[0]) == 1
 
 
-def test_children_stay_with_the_owner_when_configured() -> None:
-    config = replace(AT_ONCE, auto_unload_split_bundles=False)
-    assert not run(cluster({LEFT: HOT}), config=config)[0][0].place_children
-
-
 def one_hot(bundle: str) -> TopicLoads:
     """One hot topic at 0x12345678 and four idle ones, those of the bundle's range only."""
     lower, upper = parse_range(bundle.rpartition("/")[2])
@@ -341,13 +228,6 @@ def test_one_hot_topic_is_reported_and_never_split() -> None:
         decisions, state, seen = run(view, state, topics_of=one_hot)
         assert (decisions, seen) == ((), {LEFT: SplitVerdict.SINGLE_HASH})
     assert state.unsplittable == {LEFT: 5}
-
-
-def test_trace_names_the_unsplittable_and_counts_the_verdicts() -> None:
-    view = cluster({LEFT: HOT, RIGHT: HOT}, topics=np.array([1, 5]))
-    _, _, trace = decide_splits(view, SplitState(), AT_ONCE, nothing, np.zeros(2, dtype=np.bool_))
-    assert trace.unsplittable() == (0,)
-    assert trace.counts() == {SplitVerdict.SPLIT: 1, SplitVerdict.SINGLE_TOPIC: 1}
 
 
 RANGE_OF_SPLIT_REQUEST, COUNT = SplitAlgorithm.RANGE, SplitAlgorithm.TOPIC_COUNT

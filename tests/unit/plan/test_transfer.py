@@ -11,7 +11,6 @@ from lbcore.config.shedding import TransferConfig
 from lbcore.plan.filter.policies import Policies
 from lbcore.plan.shed.common import TransferState, owner_index
 from lbcore.plan.shed.transfer import (
-    Reason,
     TopBundle,
     TransferView,
     find_transfers,
@@ -23,7 +22,6 @@ from tests.support.values.clusters import broker_table, bundle_table, snapshot
 
 NOW_MS = 5_000_000
 AT_ONCE = TransferConfig(hit_count_threshold=0)
-NAN, INF = float("nan"), float("inf")
 
 
 @dataclass(frozen=True)
@@ -128,16 +126,6 @@ def view_of(snap: Snapshot, policies: Policies, *, with_policies: bool = False) 
     return transfer_view(snap, owned, FilterConfig(), 3, with_policies=with_policies)
 
 
-def test_view_of_a_snapshot_lists_the_heaviest_bundles_lightest_first() -> None:
-    view = view_of(busy_cluster(), Policies())
-    assert [one.bundle for one in view.report("b0") or ()] == [
-        "t/n0/09",
-        "t/n1/10",
-        "t/n2/11",
-    ]
-    assert view.report("b1") == []
-
-
 def test_view_of_a_snapshot_leaves_bundles_with_policies_out_unless_asked_for() -> None:
     policies = Policies(anti_affinity={"t/n2": "g", "t/n1": "g"})
     listed = view_of(busy_cluster(), policies).report("b0")
@@ -165,12 +153,3 @@ def test_view_of_a_snapshot_moves_only_bundles_that_can() -> None:
         ("t/n1/10", "b2"),
         ("t/n2/11", "b2"),
     ]
-
-
-def test_broker_that_never_reported_ends_the_cycle() -> None:
-    snap = busy_cluster()
-    silent = replace(snap.brokers, updated_at_ms=np.array([NOW_MS, NOW_MS, 0]))
-    view = view_of(replace(snap, brokers=silent), Policies())
-    assert view.names == ("b0", "b1")
-    outcome, _ = find_transfers(view, TransferState(), AT_ONCE, NOW_MS)
-    assert outcome.reason == Reason.NO_LOAD_DATA

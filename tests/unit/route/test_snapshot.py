@@ -16,10 +16,9 @@ from lbcore.route.addresses import (
     OwnerRequests,
     lookup_body,
     lookup_data,
-    request_id,
 )
 from lbcore.route.batch import BatchIndex
-from lbcore.route.bundles import BundleRoute, NamespaceRoutes, Unsound, unborn
+from lbcore.route.bundles import BundleRoute, NamespaceRoutes, Unsound
 from lbcore.route.snapshot import (
     DIGESTS,
     LookupOutcome,
@@ -124,14 +123,6 @@ def test_namespace_without_records_has_no_owner_yet() -> None:
     assert found.answer(TOPICS[0]).outcome is LookupOutcome.NO_OWNER
     assert BatchIndex(found).find_brokers(TOPICS[:1]).tolist() == [""]
     assert not found.unsound
-
-
-def test_unsound_namespace_is_named_only_while_it_exists_and_is_unsound() -> None:
-    gap = LookupSnapshot(cluster="c").with_routes([route(LOW)])
-    assert not gap.unsound
-    assert gap.with_namespaces({"t/n": CRC}).unsound == {"t/n": Unsound.GAP}
-    healed = gap.with_namespaces({"t/n": CRC}).with_routes([route(HIGH)])
-    assert not healed.unsound
 
 
 def test_regressions_are_lower_versions_of_bundles_in_both() -> None:
@@ -251,12 +242,6 @@ def test_fold_says_what_is_wrong_with_the_division(
     assert namespace(*routes).unsound is unsound
 
 
-def test_unborn_covers_all_hashes_and_has_no_broker() -> None:
-    born = unborn("t/n")
-    assert (born.lower, born.upper, born.broker) == (0, 0xFFFFFFFF, "")
-    assert born.range_text == "0x00000000_0xffffffff"
-
-
 def route_owner_requests(
     state: State = State.FREE, version: int = 1, bundle: str = "a/b/0x0_0x1"
 ) -> BundleRoute:
@@ -270,30 +255,6 @@ def test_record_is_asked_for_once_in_five_seconds_and_the_next_version_at_once()
     due = [requests.is_due(route_owner_requests(), now_s) for now_s in (0.0, 0.1, 4.9, 5.0, 5.1)]
     assert due == [True, False, False, True, False]
     assert requests.is_due(route_owner_requests(version=2), 5.1)
-
-
-@pytest.mark.parametrize("state", [one for one in State if one is not State.FREE])
-def test_bundle_that_is_on_its_way_is_not_asked_for(state: State) -> None:
-    assert not OwnerRequests().is_due(route_owner_requests(state), 0.0)
-
-
-def test_only_the_last_ten_thousand_are_remembered() -> None:
-    requests = OwnerRequests()
-    for number in range(10_001):
-        assert requests.is_due(route_owner_requests(bundle=f"a/b/{number}"), 0.0)
-    assert requests.is_due(route_owner_requests(bundle="a/b/0"), 0.0)
-    assert not requests.is_due(route_owner_requests(bundle="a/b/10000"), 0.0)
-
-
-def test_command_id_is_that_of_all_who_ask_within_five_seconds() -> None:
-    ids = [request_id("c", route_owner_requests(), wall_s) for wall_s in (100.0, 104.9, 105.0)]
-    assert ids[0] == ids[1] != ids[2]
-    others = {
-        request_id("d", route_owner_requests(), 100.0),
-        request_id("c", route_owner_requests(version=2), 100.0),
-    }
-    assert ids[0] not in others
-    assert len(others) == 2
 
 
 NAMES = ("t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000", "t/n/0x80000000_0xffffffff")

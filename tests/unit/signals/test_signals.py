@@ -1,13 +1,11 @@
 """Load signals: averages, orderings, report triggers, usages."""
 
-import random
 from collections.abc import Sequence
 
 import numpy as np
-import pytest
 
 from lbcore.config.signals import SignalsConfig
-from lbcore.model.resources import RESOURCES, complete
+from lbcore.model.resources import complete
 from lbcore.signals.averages import (
     DEFAULT_TRAFFIC,
     LONG_SAMPLES,
@@ -16,7 +14,6 @@ from lbcore.signals.averages import (
     inherited_averages,
     observe_bundles,
 )
-from lbcore.signals.shown_load import usage_of, usages_of
 from lbcore.signals.usage import ReportedLoad, reported_load, should_report
 
 
@@ -44,20 +41,6 @@ def stats(*rows: float) -> np.ndarray:  # type: ignore[type-arg]
     return np.array([[value] * 8 for value in rows])
 
 
-def test_bundle_average_is_a_mean_and_then_exponential() -> None:
-    averages = averages_of([DEFAULT_TRAFFIC], 0, 0)
-    rows = np.array([0])
-    for sample in range(1, 13):
-        averages = observe_bundles(averages, rows, stats(float(sample)))
-    assert averages.short_count.tolist() == [10]
-    assert averages.long_count.tolist() == [12]
-    assert averages.long[0, 0] == pytest.approx(6.5)
-    tenth = 5.5
-    expected = (9 * ((9 * tenth + 11) / 10) + 12) / 10
-    assert averages.short[0, 0] == pytest.approx(expected)
-    assert averages.topics.tolist() == [12]
-
-
 def test_bundle_averages_of_other_rows_stay() -> None:
     before = averages_of([DEFAULT_TRAFFIC] * 3, 0, 0)
     after = observe_bundles(before, np.array([1]), stats(7.0))
@@ -79,33 +62,7 @@ def test_children_inherit_their_share_and_their_parents_history() -> None:
     assert children.long_count.tolist() == [1000, 1000, 1000]
 
 
-LAST = ReportedLoad(usage=0.5, rate=1_000.0, throughput=1e6, bundles=100)
 QUIET_MS = 1_000
-
-
-@pytest.mark.parametrize(
-    ("usage", "rate", "throughput", "bundles", "expected"),
-    [
-        (0.5, 1_000.0, 1e6, 100, False),
-        (0.75, 1_000.0, 1e6, 100, True),
-        (0.5, 1_100.0, 1e6, 100, False),
-        (0.5, 1_101.0, 1e6, 100, True),
-        (0.5, 1_000.0, 0.89e6, 100, True),
-        (0.5, 1_000.0, 1e6, 89, True),
-        (0.5, 1_000.0, 1e6, 90, False),
-    ],
-)
-def test_report_is_published_on_a_change_above_the_threshold(
-    usage: float, rate: float, throughput: float, bundles: int, *, expected: bool
-) -> None:
-    now = ReportedLoad(usage=usage, rate=rate, throughput=throughput, bundles=bundles)
-    assert should_report(LAST, now, QUIET_MS, SignalsConfig()) is expected
-
-
-def test_report_is_published_after_the_longest_interval() -> None:
-    limit_ms = SignalsConfig().report_max_interval_ms
-    assert not should_report(LAST, LAST, limit_ms, SignalsConfig())
-    assert should_report(LAST, LAST, limit_ms + 1, SignalsConfig())
 
 
 def test_report_of_something_where_nothing_was_is_published() -> None:
@@ -121,15 +78,3 @@ def test_change_by_weight_does_not_see_a_resource_of_weight_0() -> None:
     by_weight = reported_load(percent, traffic, 5, SignalsConfig(report_by_weight=True))
     assert by_weight == ReportedLoad(usage=0.1, rate=3.0, throughput=70.0, bundles=5)
     assert reported_load(percent, traffic, 5, SignalsConfig()).usage == 0.8
-
-
-def test_usage_of_many_brokers_is_that_of_each() -> None:
-    chance = random.Random(3)
-    rows = [[chance.uniform(0, 300) for _ in RESOURCES] for _ in range(50)]
-    rows += [[], [70.0], [float("inf")] + [0.0] * (len(RESOURCES) - 1)]  # of older versions too
-    for signals in (SignalsConfig(), SignalsConfig(cpu_weight=0.3, memory_weight=0.5)):
-        assert usages_of(rows, signals) == [usage_of(row, signals) for row in rows]
-
-
-def test_usage_of_no_broker_is_none_of_any() -> None:
-    assert usages_of([], SignalsConfig()) == []

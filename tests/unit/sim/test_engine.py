@@ -1,7 +1,6 @@
 """The simulator: repeatable runs, clients, saturation, on-demand assignment, the service."""
 
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -20,8 +19,8 @@ from lbcore.sim.engine.coverage import Coverage, Outage
 from lbcore.sim.engine.engine import Engine, Run
 from lbcore.sim.engine.events import schedule_events
 from lbcore.sim.engine.log import Clock
-from lbcore.sim.engine.node import CallbackChange, Node, ServedBundles
-from lbcore.sim.engine.saturation import BACKLOG_S, MOVE_SHARE, Saturation
+from lbcore.sim.engine.node import Node, ServedBundles
+from lbcore.sim.engine.saturation import BACKLOG_S, Saturation
 from lbcore.sim.engine.scenario_run import run_scenario
 from lbcore.sim.engine.traffic import Traffic
 from lbcore.sim.judge.measures import judge, measure_named, reconnections
@@ -194,18 +193,6 @@ def waits(client: Client, *outages: tuple[int, int, int]) -> list[tuple[int, flo
     return [(one.away_ms + one.wait_ms, one.clients) for one in reconnections(made, client)]
 
 
-def test_client_that_is_told_at_once_looks_up_and_connects() -> None:
-    assert waits(Client(), (0, 500, 4)) == [(530, 8.0)]
-
-
-@pytest.mark.parametrize(
-    ("lasted_ms", "noticed_ms"), [(50, 100), (100, 100), (101, 300), (700, 700), (15_000, 25_500)]
-)
-def test_client_that_asks_again_notices_at_its_next_try(lasted_ms: int, noticed_ms: int) -> None:
-    ((wait_ms, _),) = waits(Client(retry_ms=100), (0, lasted_ms, 1))
-    assert wait_ms == noticed_ms + 30
-
-
 def test_broker_accepts_clients_one_after_another() -> None:
     found = waits(Client(accept=100, publishers=3, consumers=2), (0, 0, 40))
     assert sum(clients for _, clients in found) == 200
@@ -364,14 +351,6 @@ def test_topics_without_service_have_no_backlog() -> None:
     assert not world.saturation.backlog.any()
 
 
-def test_move_takes_a_part_of_the_capacity_where_the_broker_is_full_with_it() -> None:
-    world = world_of("even 95pt")
-    for bundle in BUNDLES:
-        world.saturation.charge(0, bundle)
-    assert served(world, 1) == pytest.approx((1.0 - MOVE_SHARE) * FULL, rel=1e-3)
-    assert served(world, 3_000) == 0.95 * FULL
-
-
 def test_broker_without_room_serves_nothing() -> None:
     world = world_of("even 10pt")
     world.saturation.add_broker(-5.0)
@@ -454,25 +433,6 @@ def test_brokers_report_the_offered_load_where_the_scenario_says_so() -> None:
     assert silent.offered_msg_rate is None
 
 
-def test_full_group_of_brokers_is_told_beside_an_idle_one() -> None:
-    lines = """
-brokers 4
-namespace t/busy bundles=20 topics=1
-namespace t/idle bundles=4 topics=1
-own t/busy all b1-b2
-own t/idle all b3-b4
-load t/busy even 10pt each
-load t/idle even 1pt each
-at 1s command set_isolation_policy policy=busy namespaces=t/busy, primary=b1,b2
-run 3m
-"""
-    engine = run_until(lines, 120_000)
-    reports = [report for at, report in engine.recorder.reports if at > 60_000]
-    assert reports
-    assert all("full" in report["alarms"] for report in reports)
-    assert next(one.reason for one in engine.recorder.decisions if one.kind == "full") == "Full"
-
-
 MODEL = LoadModel(
     [
         NamespaceLoad(name=name, hash_function=HashFunction.CRC32, bundles=8)
@@ -482,89 +442,10 @@ MODEL = LoadModel(
 )
 FIELD = MODEL.at(0)
 LOW, HIGH = "t/a/0x00000000_0x80000000", "t/a/0x80000000_0xffffffff"
-WHOLE = "t/a/0x00000000_0xffffffff"
 
 
 def call(callback: Callback, bundle: str, token: int = 1, children: tuple[str, ...] = ()) -> Call:
     return Call(callback=callback, bundle=bundle, version_id=token, children=children)
-
-
-def serving(*bundles: str) -> ServedBundles:
-    service = ServedBundles()
-    for bundle in bundles:
-        service.carry_out(call(Callback.OPEN, bundle))
-    return service
-
-
-def test_open_serves_the_bundle_under_its_token() -> None:
-    service = serving(LOW)
-    assert service.carry_out(call(Callback.OPEN, LOW, 7)) == CallbackChange(
-        opened={LOW: 7}, closed=()
-    )
-    assert service.tokens == {LOW: 7}
-
-
-def test_open_of_a_parent_replaces_its_children() -> None:
-    service = serving(LOW, HIGH, "t/b/0x00000000_0x80000000")
-    change = service.carry_out(call(Callback.OPEN, WHOLE, 5))
-    assert change == CallbackChange(opened={WHOLE: 5}, closed=(LOW, HIGH))
-    assert service.tokens == {WHOLE: 5, "t/b/0x00000000_0x80000000": 1}
-
-
-def test_close_leaves_nothing_of_the_range() -> None:
-    service = serving(LOW, HIGH)
-    assert service.carry_out(call(Callback.CLOSE, WHOLE)).closed == (LOW, HIGH)
-    assert service.carry_out(call(Callback.CLOSE, WHOLE)).closed == ()
-    assert service.tokens == {}
-
-
-def test_split_serves_the_children_and_may_be_repeated() -> None:
-    service = serving(WHOLE)
-    split = call(Callback.SPLIT, WHOLE, 3, (LOW, HIGH))
-    assert service.carry_out(split) == CallbackChange(opened={LOW: 3, HIGH: 3}, closed=(WHOLE,))
-    assert service.carry_out(split).closed == ()
-    assert service.tokens == {LOW: 3, HIGH: 3}
-
-
-def test_neighbours_do_not_count_as_overlapping() -> None:
-    service = serving(LOW)
-    service.carry_out(call(Callback.CLOSE, HIGH))
-    assert service.tokens == {LOW: 1}
-
-
-def test_load_of_children_adds_up_to_their_parents() -> None:
-    parent, children = serving(WHOLE), serving(LOW, HIGH)
-    whole, halves = (service.load_at(FIELD, 1.0, 0.0) for service in (parent, children))
-    assert halves.bundles == (LOW, HIGH)
-    assert np.array_equal(whole.stats[0], halves.stats.sum(axis=0))
-    assert np.array_equal(whole.traffic, halves.traffic)
-    assert np.array_equal(whole.usage, halves.usage)
-    assert whole.topic_count == halves.topic_count == 40
-    assert whole.consumer_count == int(whole.stats[0, 5])
-    assert whole.producer_count == int(whole.stats[0, 6])
-
-
-def test_load_of_nothing_is_an_idle_brokers() -> None:
-    idle = ServedBundles().load_at(FIELD, 1.0, 0.0)
-    assert (idle.bundles, idle.stats.shape, idle.usage[0]) == ((), (0, 8), 3.0)
-
-
-edges = st.lists(st.integers(1, (1 << 32) - 2), max_size=6, unique=True).map(sorted)
-
-
-@given(cuts_a=edges, cuts_b=edges)
-def test_load_rows_follow_the_names_across_namespaces(cuts_a: list[int], cuts_b: list[int]) -> None:
-    bundles = []
-    for name, cuts in (("t/a", cuts_a), ("t/b", cuts_b)):
-        ends = [0, *cuts, (1 << 32) - 1]
-        bundles += [format_bundle(name, *pair) for pair in pairwise(ends)]
-    read = serving(*reversed(bundles)).load_at(FIELD, 1.0, 0.0)
-    assert read.bundles == tuple(sorted(bundles))
-    for bundle, row in zip(read.bundles, read.stats, strict=True):
-        namespace, _, text = bundle.rpartition("/")
-        low, high = (int(part, 16) for part in text.split("_"))
-        alone = FIELD.bundles(namespace, np.array([low]), np.array([high]))[0]
-        assert np.array_equal(row, alone)
 
 
 def test_topics_of_a_bundle_carry_what_the_bundle_does() -> None:
@@ -604,13 +485,3 @@ def test_any_order_of_calls_serves_what_a_map_of_hashes_would(
         if callback is Callback.OPEN:
             served.update(dict.fromkeys(hashes(bundle), bundle))
     assert set(service.tokens) == set(served.values())
-
-
-def test_load_beyond_the_full_rate_is_served_in_equal_parts() -> None:
-    asked = serving(LOW, HIGH).load_at(FIELD, 1.0, 0.0)
-    rate = float(asked.traffic[:2].sum())
-    read = serving(LOW, HIGH).load_at(FIELD, 0.5, 0.0, full_rate=rate)
-    assert np.allclose(read.stats[:, :4], asked.stats[:, :4] / 2)
-    assert np.array_equal(read.stats[:, 4:], asked.stats[:, 4:])
-    assert np.allclose(read.traffic, asked.traffic / 2)
-    assert np.array_equal(serving(LOW, HIGH).load_at(FIELD, 1.0, 0.0, rate).stats, asked.stats)

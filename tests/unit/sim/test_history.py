@@ -64,30 +64,6 @@ def test_interval_lasts_until_the_next_one() -> None:
     assert beside_least(make_history(rows, {})).above_ms == 600_000
 
 
-def test_broker_of_more_capacity_takes_more() -> None:
-    """Capacities 3 and 1, three bundles and one: as even as can be."""
-    rows = [row(1, "a", BUNDLES[:3], 10.0), row(1, "b", BUNDLES[3:], 10.0)]
-    found = beside_least(make_history(rows, {"a": 3.0, "b": 1.0}))
-    assert found.imbalance == pytest.approx(1.0)
-    assert found.above_ms == 0
-
-
-def test_run_without_load_says_nothing() -> None:
-    found = beside_least(make_history([row(1, "a", BUNDLES, 0.0)], {}))
-    assert (found.imbalance, found.bound, found.over) == (None, None, None)
-
-
-def test_last_minute_counts_once_it_is_whole() -> None:
-    """A large cluster's rows come in several batches: b is not gone for not having its row yet."""
-    whole = [row(1, "a", BUNDLES[:2], 10.0), row(1, "b", BUNDLES[2:], 10.0)]
-    begun = make_history([*whole, row(2, "a", BUNDLES[:2], 10.0)], {})
-    assert [one.at_ms for one in begun.intervals] == [60_000]
-    joined = make_history([*whole, *(row(2, name, [], 0.0) for name in "abc")], {})
-    assert [one.there for one in joined.intervals] == [{"a", "b"}, {"a", "b", "c"}]
-    gone = make_history([*whole, row(2, "b", BUNDLES, 10.0)], {})
-    assert [one.there for one in gone.intervals] == [{"a", "b"}, {"b"}]
-
-
 @pytest.mark.parametrize(
     ("floor_adjusted", "moves", "bundles", "length_ms", "points"),
     [

@@ -104,21 +104,6 @@ def test_judge_allows_for_the_time_the_request_took() -> None:
     assert moved().judge(slow, ALLOWANCE_MS) is LookupVerdict.RIGHT
 
 
-@pytest.mark.parametrize(
-    ("at_ms", "expected"),
-    [
-        (1500, LookupVerdict.UNAVAILABLE),
-        (3500, LookupVerdict.FAILED),
-        (7500, LookupVerdict.UNAVAILABLE),
-    ],
-)
-def test_judge_of_later_depends_on_whether_the_bundle_was_settled(
-    at_ms: int, expected: LookupVerdict
-) -> None:
-    later = ProbedAnswer(topic=TOPIC, asked_at_ms=at_ms, answered_at_ms=at_ms, asked_later=True)
-    assert moved().judge(later, ALLOWANCE_MS) is expected
-
-
 def test_judge_of_an_error_is_failed() -> None:
     broken = ProbedAnswer(topic=TOPIC, asked_at_ms=1, answered_at_ms=2, error="connection refused")
     assert moved().judge(broken, ALLOWANCE_MS) is LookupVerdict.FAILED

@@ -5,13 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lbcore.model.bundles import murmur3_32
 from lbcore.sim.engine.traffic import MSG_PER_S_PER_POINT, Traffic
 from lbcore.sim.load.recording import (
     COLUMNS,
     KEPT_INTERVALS,
     Folded,
-    FoldingError,
     Gaps,
     Grid,
     RecordingError,
@@ -27,31 +25,15 @@ from lbcore.sim.load.recording import (
     step_of,
 )
 from lbcore.sim.scenario.metrics import METRICS
-from lbcore.sim.scenario.parse import parse_scenario, with_recorded
+from lbcore.sim.scenario.parse import parse_scenario
 from lbcore.sim.scenario.tokens import (
-    Rate,
     ScenarioError,
     broker_names,
-    duration_ms,
-    format_ms,
     share,
-    span,
 )
 
 HEAD = "brokers 3\nnamespace t/n bundles=10\n"
 END = "run 30m\n"
-
-
-@pytest.mark.parametrize(
-    ("word", "expected"), [("500ms", 500), ("30s", 30_000), ("1.5h", 5_400_000), ("1d", 86_400_000)]
-)
-def test_duration_of_each_unit_is_milliseconds(word: str, expected: int) -> None:
-    assert duration_ms(word) == expected
-
-
-@pytest.mark.parametrize("value", [0, 1, 999, 90_000, 120_000, 86_400_000])
-def test_time_that_is_written_is_read_as_it_was(value: int) -> None:
-    assert duration_ms(format_ms(value)) == value
 
 
 def test_brokers_of_several_ranges_are_all_named_in_order() -> None:
@@ -63,71 +45,10 @@ def test_part_is_read_with_and_without_a_percent_sign() -> None:
     assert share("5%") == share("0.05") == 0.05
 
 
-def test_span_of_one_number_begins_and_ends_with_it() -> None:
-    assert span("7") == (7, 7)
-
-
 def test_prose_is_left_out_and_what_is_recorded_kept() -> None:
     scenario = parse_scenario(f"# nothing\n{HEAD}run 5m  # not long\n----\nout\nput\n")
     assert scenario.run_ms == 300_000
     assert scenario.recorded == "out\nput\n"
-
-
-def test_output_that_is_recorded_replaces_what_was() -> None:
-    once = with_recorded(HEAD + END, "first\n")
-    again = with_recorded(once, "second\n")
-    assert parse_scenario(once).recorded == "first\n"
-    assert parse_scenario(again).recorded == "second\n"
-    assert again.count("----") == 1
-
-
-def test_load_line_says_rate_form_and_bundles() -> None:
-    scenario = parse_scenario(
-        f"{HEAD}load t/n hotspot 30pt each bundles=2-4 from 5m for 1m every 10m width=5%\n{END}"
-    )
-    (spec,) = scenario.loads
-    assert spec.rate == Rate(value=30.0, unit="pt", is_each=True)
-    assert (spec.first, spec.last) == (2, 4)
-    assert (spec.from_ms, spec.length_ms, spec.every_ms) == (300_000, 60_000, 600_000)
-    assert spec.width == 0.05
-
-
-def test_broker_line_changes_one_and_adds_those_that_are_new() -> None:
-    scenario = parse_scenario(f"{HEAD}broker b2 capacity=2\nbroker b4 absent\n{END}")
-    assert [(b.name, b.capacity, b.is_absent) for b in scenario.brokers] == [
-        ("b1", 1.0, False),
-        ("b2", 2.0, False),
-        ("b3", 1.0, False),
-        ("b4", 1.0, True),
-    ]
-
-
-def test_brokers_that_are_counted_leave_those_that_are_named() -> None:
-    scenario = parse_scenario("broker b2 capacity=2\nbrokers 2\nrun 1m\n")
-    assert [(b.name, b.capacity) for b in scenario.brokers] == [
-        ("b2", 2.0),
-        ("b1", 1.0),
-        ("b3", 1.0),
-    ]
-
-
-def test_what_happens_may_concern_brokers_that_are_added() -> None:
-    scenario = parse_scenario(f"{HEAD}at 1m add brokers=2\nat 2m crash b4-b5\n{END}")
-    assert scenario.scenario_events[-1].brokers == ("b4", "b5")
-
-
-def test_happenings_come_in_the_order_of_time() -> None:
-    scenario = parse_scenario(f"{HEAD}at 3m crash b1\nat 1m pause b2 for 5s\n{END}")
-    assert [(one.verb, one.brokers) for one in scenario.scenario_events] == [
-        ("pause", ("b2",)),
-        ("crash", ("b1",)),
-    ]
-
-
-@pytest.mark.parametrize("written", ["load:b1.max", "load.max:b1"])
-def test_stat_stands_behind_the_name_or_the_argument(written: str) -> None:
-    (found,) = parse_scenario(f"{HEAD}{END}expect {written} <= 80 from 1m").expectations
-    assert (found.metric, found.argument, found.from_ms) == ("load.max", "b1", 60_000)
 
 
 @pytest.mark.parametrize("name", sorted(METRICS))
@@ -223,11 +144,6 @@ def test_scenario_without_brokers_or_end_is_refused() -> None:
         parse_scenario(HEAD)
 
 
-def test_namespace_that_is_owned_in_part_is_refused() -> None:
-    with pytest.raises(ScenarioError, match="bundle 5 of t/n has no owner"):
-        parse_scenario(f"{HEAD}own t/n 0-4 b1\n{END}")
-
-
 NAN = float("nan")
 
 
@@ -298,15 +214,6 @@ def test_sample_that_covers_the_time_before_it_leaves_no_gap() -> None:
     ]
 
 
-def test_clock_of_another_phase_shifts_load_and_loses_none() -> None:
-    samples = [("a", at, 10.0) for at in range(0, 1500, 300)]
-    samples += [("b", at + 100, 10.0) for at in range(0, 1500, 300)]
-    grid = on_grid(series(samples), 300_000, Gaps.REFUSE)
-    assert grid.values[:, 0, 0].tolist() == [10] * 5
-    assert grid.values[0, 1, 0] == pytest.approx(10 * 2 / 3)
-    assert grid.values[1:, 1, 0] == pytest.approx(10)
-
-
 def test_entity_that_comes_later_carries_nothing_before_and_is_counted() -> None:
     samples = [("a", at, 1.0) for at in range(0, 1200, 300)] + [("b", 900, 4.0)]
     grid = on_grid(series(samples), 300_000, Gaps.REFUSE)
@@ -336,20 +243,6 @@ def totals(kinds: dict[str, float]) -> list[float]:
     return folded(kinds).rates.sum(axis=(0, 1)).tolist()
 
 
-def test_entity_lies_where_the_hash_of_its_name_says() -> None:
-    counts = [0, 0, 0, 0]
-    for name in NAMES:
-        counts[murmur3_32(name) >> 30] += 1
-    assert folded({"msg:msg/s": 2.0}).topics.tolist() == counts
-    assert folded({"msg:msg/s": 2.0}).rates[0, :, 0].tolist() == counts
-
-
-def test_order_of_the_file_does_not_matter() -> None:
-    one = folded({"cpu:percent": 3.0})
-    two = folded({"cpu:percent": 3.0}, names=NAMES[::-1])
-    assert one.rates.tolist() == two.rates.tolist()
-
-
 @pytest.mark.parametrize(
     ("kinds", "expected"),
     [
@@ -362,23 +255,6 @@ def test_order_of_the_file_does_not_matter() -> None:
 )
 def test_units_become_messages_and_bytes(kinds: dict[str, float], expected: list[float]) -> None:
     assert totals(kinds) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(
-    ("kinds", "words"),
-    [
-        ({"cpu:percent": 1.0, "memory:kb": 5.0}, "memory weighs nothing: no broker"),
-        ({"cpu:percent": 1.0, "bytes_in:kb/s": 0.0}, "bytes_in weighs nothing: it is 0"),
-        ({"cpu:percent": 1.0, "msg:msg/s": 5.0}, "cpu weighs nothing: messages are told"),
-    ],
-)
-def test_resource_that_weighs_nothing_is_said_so(kinds: dict[str, float], words: str) -> None:
-    assert any(said.startswith(words) for said in folded(kinds).said)
-
-
-def test_trace_in_which_nothing_weighs_is_refused() -> None:
-    with pytest.raises(FoldingError, match="memory weighs nothing"):
-        folded({"memory:kb": 5.0})
 
 
 def test_bundles_are_dealt_in_turn_and_brokers_tell_their_part_of_the_mean() -> None:
@@ -412,17 +288,6 @@ def totals_recording(*rows: dict[str, Any]) -> list[list[float]]:
     """Rate in of each cell, interval after interval."""
     space = make_recording(rows).namespaces["t/n"]
     return np.round(space.rates[:, :, 0], 6).tolist()
-
-
-def test_bundle_that_moved_carries_its_load_to_the_new_owner() -> None:
-    found = totals_recording(
-        row(1, lower=10, upper=1), row(2, "b1", upper=1), row(2, "b2", lower=10)
-    )  # fmt: skip
-    assert found == [[10, 1], [10, 1]]
-
-
-def test_load_from_before_a_split_is_divided_by_width() -> None:
-    assert totals_recording(row(1, whole=12), row(2, lower=9, upper=3)) == [[6, 6], [9, 3]]
 
 
 def test_bundle_without_a_row_keeps_its_load_for_a_while_only() -> None:
@@ -491,35 +356,12 @@ def test_every_spread_carries_what_is_asked(spread: str) -> None:
     assert points(traffic_of(f"{spread} 4000msg/s")) == pytest.approx(10.0, abs=0.01)
 
 
-def test_even_load_is_alike_in_every_bundle() -> None:
-    rates = traffic_of("even 1pt each").rates_at(0).reshape(10, 4).sum(axis=1)
-    assert np.all(rates == MSG_PER_S_PER_POINT)
-
-
-def test_load_of_some_bundles_leaves_the_others_alone() -> None:
-    rates = traffic_of("even 1pt each bundles=2-3").rates_at(0).reshape(10, 4).sum(axis=1)
-    assert np.flatnonzero(rates).tolist() == [2, 3]
-
-
 def test_pareto_of_smaller_alpha_has_the_heavier_head() -> None:
     shares = []
     for alpha in ("1", "4/3", "2", "4"):
         rates = traffic_of(f"pareto 40% alpha={alpha}", bundles=500).rates_at(0)
         shares.append(rates.max() / rates.sum())
     assert shares == sorted(shares, reverse=True)
-
-
-def test_burst_comes_and_goes_and_comes_again() -> None:
-    traffic = traffic_of("even 10pt", "even 50pt from 5m for 1m every 10m")
-    seen = [round(points(traffic, at * MINUTE_MS)) for at in (0, 5, 6, 15, 16)]
-    assert seen == [10, 60, 10, 60, 10]
-
-
-def test_growing_load_reaches_its_amount() -> None:
-    traffic = traffic_of("even 40pt from 10m grow=20m to 1h")
-    assert [round(points(traffic, at * MINUTE_MS)) for at in (9, 10, 20, 30, 50, 60)] == [
-        0, 0, 20, 40, 40, 0,
-    ]  # fmt: skip
 
 
 def test_wave_swings_by_its_depth() -> None:

@@ -9,11 +9,8 @@ from lbcore.sim.summary import (
     Crash,
     LoadSample,
     ObservedMove,
-    Owned,
     balance,
     first_all_open_ms,
-    moves,
-    percentile,
     recovery,
     thrash,
     trend_discounted_variation,
@@ -23,30 +20,10 @@ NS = "t/n"
 LOW, HIGH = f"{NS}/0x00000000_0x80000000", f"{NS}/0x80000000_0xffffffff"
 
 
-@pytest.mark.parametrize(
-    ("percent", "expected"), [(5, 15), (30, 20), (40, 20), (50, 35), (99, 50), (100, 50)]
-)
-def test_percentile_of_five_values_is_the_nearest_rank(percent: float, expected: float) -> None:
-    assert percentile([50, 20, 40, 15, 35], percent) == expected
-
-
-def test_percentile_of_nothing_is_none() -> None:
-    assert percentile([], 50) is None
-
-
-def test_imbalance_is_max_over_mean() -> None:
-    assert imbalance([30.0, 10.0, 20.0]) == 1.5
-
-
 @pytest.mark.parametrize("loads", [[], [0.0, 0.0]])
 def test_imbalance_without_load_is_none(loads: list[float]) -> None:
     assert imbalance(loads) is None
     assert floor_adjusted_imbalance(loads, 0.0) is None
-
-
-def test_floor_adjusted_imbalance_leaves_out_what_no_move_can_undo() -> None:
-    assert floor_adjusted_imbalance([30.0, 10.0, 20.0], 25.0) == 1.2
-    assert floor_adjusted_imbalance([30.0, 10.0, 20.0], 5.0) == 1.5
 
 
 def sample(at_ms: int, *loads: float, bundles_open: int = 0) -> LoadSample:
@@ -68,18 +45,6 @@ def test_first_all_open_is_the_first_sample_with_every_bundle() -> None:
     samples = [sample(at, 1.0, bundles_open=n) for at, n in ((0, 3), (1, 8), (2, 7), (3, 8))]
     assert first_all_open_ms(samples, 8) == 1
     assert first_all_open_ms(samples, 9) is None
-
-
-def test_moves_counts_changes_of_owner_only() -> None:
-    steps = [("x", "a"), ("y", "a"), ("x", "a"), ("x", "b"), ("y", "b"), ("x", "a")]
-    owned = [
-        Owned(bundle=bundle, broker=broker, at_ms=i) for i, (bundle, broker) in enumerate(steps)
-    ]
-    assert [(m.bundle, m.source, m.destination, m.at_ms) for m in moves(owned)] == [
-        ("x", "a", "b", 3),
-        ("y", "a", "b", 4),
-        ("x", "b", "a", 5),
-    ]
 
 
 def move(at_ms: int, source: str, destination: str) -> ObservedMove:
@@ -106,15 +71,6 @@ def crash(*bundles: str) -> Crash:
 
 def opened(bundle: str, at_ms: int) -> BundleOpened:
     return BundleOpened(bundle=bundle, broker="b1", at_ms=at_ms)
-
-
-def test_recovery_counts_from_the_last_report_to_the_last_opening() -> None:
-    found = recovery(
-        crash(LOW, HIGH),
-        [opened(LOW, 500), opened(HIGH, 1700), opened(LOW, 1500), opened(LOW, 9000)],
-    )
-    assert (found.bundles, found.first_served_ms, found.all_served_ms) == (2, 600, 800)
-    assert found.unserved == ()
 
 
 def test_recovery_with_a_bundle_never_opened_again_names_it() -> None:

@@ -13,10 +13,6 @@ def findings(config: Config, gaps: UsageGaps | None = None) -> list[tuple[bool, 
     return [(item.is_error, item.problem.key) for item in found]
 
 
-def test_check_of_the_defaults_finds_nothing() -> None:
-    assert check_config(Config()) == ()
-
-
 BY = "shedding.strategy={} placement.strategy={}"
 RATE, WEIGHT = "least_long_term_message_rate", "least_resource_usage_with_weight"
 
@@ -83,18 +79,6 @@ def test_check_of_settings_that_can_not_work_as_meant_is_a_warning(
     require_suitable(config)
 
 
-def test_check_accepts_avg_under_pulsars_name_for_both() -> None:
-    pulsar = "org.apache.pulsar.broker.loadbalance.impl.AvgShedder"
-    assert findings(settings("", pulsar, "avg")) == []
-
-
-def test_check_of_a_strategy_that_does_not_exist_is_an_error() -> None:
-    assert findings(settings("", "averige", "x")) == [
-        (True, "shedding.strategy"),
-        (True, "placement.strategy"),
-    ]
-
-
 @pytest.mark.parametrize(
     ("gaps", "keys"),
     [
@@ -130,26 +114,3 @@ def test_check_says_once_what_holds_for_all_clusters() -> None:
         "clusters": {"p": {"shedding": {"avg_low_threshold": 14}}},
     }
     assert findings(parse_config(mapping)) == [(False, "shedding.avg_low_hits")]
-
-
-@pytest.mark.parametrize(
-    ("words", "shedding", "placement", "keys"),
-    [
-        ("", "", "", ["signals.memory_weight"]),
-        ("", "threshold", RATE, ["signals.memory_weight"]),
-        ("", "transfer", WEIGHT, []),
-        ("", "uniform", WEIGHT, ["signals.memory_weight"]),
-        ("filters.pipeline=extensible", "uniform", WEIGHT, []),
-    ],
-)
-def test_weight_that_no_strategy_reads_is_told(
-    words: str, shedding: str, placement: str, keys: list[str]
-) -> None:
-    found = check_config(settings(f"signals.memory_weight=0.5 {words}", shedding, placement))
-    assert [item.problem.key for item in found if not item.is_error] == keys
-    assert all("has no effect" in item.problem.detail for item in found)
-
-
-def test_check_of_a_section_of_a_cluster_that_is_not_served_warns() -> None:
-    config = parse_config({"clusters": {"wset": {"shedding": {"avg_low_hits": 9}}}})
-    assert findings(config) == [(False, "clusters.wset")]

@@ -8,11 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lbcore.model.bundles import HashFunction
 from lbcore.wire.commands import KINDS, RefusedArguments, format_arguments, parse_arguments
 from lbcore.wire.kinds.balancing_commands import SetConfig
-from lbcore.wire.kinds.bundle_commands import SplitBundle
-from lbcore.wire.kinds.namespace_commands import CreateNamespace
 from lbcore.wire.messages import RejectReason
 
 NS = "acme/orders"
@@ -39,13 +36,6 @@ def test_arguments_written_and_read_are_the_same(kind: str) -> None:
     json.dumps(format_arguments(answer)[1])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_arguments_that_are_not_known_are_refused(kind: str) -> None:
-    answer = refused(kind, {**FULL[kind], "surplus": 1})
-    assert answer.reason is RejectReason.UNKNOWN_ARGUMENT
-    assert "'surplus'" in answer.detail
-
-
 def test_argument_that_is_misspelt_is_refused_with_a_suggestion() -> None:
     answer = refused("unload_bundle", {"bundle": BUNDLE, "destinaton": "b:1"})
     assert answer.detail == "there is no argument 'destinaton'; did you mean destination?"
@@ -55,12 +45,6 @@ def test_argument_that_is_misspelt_is_refused_with_a_suggestion() -> None:
 def test_arguments_of_every_kind_have_documentation(kind: str) -> None:
     assert KINDS[kind].__doc__
     assert all(item.metadata["argument"].doc for item in fields(KINDS[kind]))
-
-
-def test_kind_that_is_not_known_is_refused_with_a_suggestion() -> None:
-    answer = refused("unload_bundles", {})
-    assert answer.reason is RejectReason.UNKNOWN_KIND
-    assert "did you mean unload_bundle?" in answer.detail
 
 
 @pytest.mark.parametrize(
@@ -128,20 +112,6 @@ def test_arguments_that_do_not_suit_their_kind_are_refused(
     assert answer.detail
 
 
-def test_boundaries_are_read_as_operators_write_them() -> None:
-    answer = parse_arguments(
-        "create_namespace", {"namespace": NS, "boundaries": ["0xFFFFFFFF", "0x10", 0, "16"]}
-    )
-    assert isinstance(answer, CreateNamespace)
-    assert answer.boundaries == (0, 16, 0xFFFFFFFF)
-    assert answer.hash is HashFunction.CRC32
-
-
-def test_split_of_the_largest_bundle_names_the_namespace() -> None:
-    answer = parse_arguments("split_bundle", {"namespace": NS, "which": "LARGEST", "parts": 4})
-    assert answer == SplitBundle(namespace=NS, which="LARGEST", parts=4)
-
-
 def test_settings_of_any_json_value_are_passed_on() -> None:
     values = {"shedding.strategy": "avg", "shedding.excluded_namespaces": ["a/b"], "x": 0.5}
     assert parse_arguments("set_config", {"values": values}) == SetConfig(values=values)
@@ -164,8 +134,3 @@ def test_arguments_of_any_json_are_read_or_refused(
     assert isinstance(answer, RefusedArguments | KINDS[kind])
     if isinstance(answer, RefusedArguments):
         answer.detail.encode()
-
-
-@given(kind=st.text(max_size=20).filter(lambda kind: kind not in KINDS))
-def test_kind_of_any_other_text_is_refused(kind: str) -> None:
-    assert refused(kind, {}).reason is RejectReason.UNKNOWN_KIND

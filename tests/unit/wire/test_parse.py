@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lbcore.agent.reporting import PART_CHARS_MAX, in_parts
 from lbcore.config.pipeline import Wire
-from lbcore.model.resources import WIRE_NAMES
 from lbcore.wire import fields
 from lbcore.wire.fields import ParseRules
-from lbcore.wire.format import bundle_load_parts, format_message, plain_text
+from lbcore.wire.format import bundle_load_parts, format_message
 from lbcore.wire.messages import (
     Ack,
     AckOutcome,
@@ -22,10 +20,8 @@ from lbcore.wire.messages import (
     BrokerLoad,
     BundleLoad,
     Envelope,
-    Heartbeat,
     Rejected,
     RejectReason,
-    Tick,
     Topic,
     TopicLoad,
 )
@@ -36,7 +32,6 @@ from tests.support.values.wire_messages import (
     GOOD,
     RULES,
     STANDARD_RULES,
-    TOPIC_OF,
     content,
 )
 
@@ -70,41 +65,6 @@ def set_to(path: str, value: Any) -> Change:
 
 def without(name: str) -> Change:
     return lambda fields: fields.pop(name)
-
-
-@pytest.mark.parametrize("kind", GOOD)
-@pytest.mark.parametrize("rules", [RULES, STANDARD_RULES], ids=["orjson", "json"])
-def test_parse_of_a_formatted_message_gives_it_back(kind: str, rules: ParseRules) -> None:
-    topic, key, value = format_message(GOOD[kind])
-    assert topic is TOPIC_OF[kind]
-    assert content(parse(topic, key, value, rules)) == content(GOOD[kind])
-
-
-@pytest.mark.parametrize("kind", GOOD)
-def test_parse_ignores_fields_that_it_does_not_know(kind: str) -> None:
-    assert content(changed(kind, set_to("later", {"a": 1}))) == content(GOOD[kind])
-
-
-def test_parse_of_an_envelope_alone_is_a_heartbeat() -> None:
-    assert changed(
-        "broker_load",
-        lambda fields: [fields.pop(name) for name in set(fields) - set(written("heartbeat")[2])],
-    ) == Heartbeat(envelope=ENVELOPE)
-
-
-def test_parse_of_the_tick_key_is_a_tick() -> None:
-    value = b'{"schema":1,"cluster":"east","tick":3}'
-    assert parse(Topic.BROKER_LOAD, b"east/~tick", value, RULES) == Tick(cluster="east", number=3)
-
-
-def test_parse_of_a_load_without_resources_leaves_them_unknown() -> None:
-    def change(fields: dict[str, Any]) -> None:
-        for name in WIRE_NAMES:
-            fields.pop(name, None)
-
-    load = changed("broker_load", change)
-    assert isinstance(load, BrokerLoad)
-    assert load.limit.tolist() == [-1.0] * len(WIRE_NAMES)
 
 
 def test_parse_accepts_pulsars_unknown_resource() -> None:
@@ -522,37 +482,6 @@ def test_of_many_bad_rows_some_are_told_and_the_rest_is_counted() -> None:
     assert found.refused[-1].detail.startswith("80 more rows")
 
 
-def test_a_good_message_is_what_the_strict_parser_reads() -> None:
-    for topic, good in MESSAGES.items():
-        _, key, value = format_message(good)
-        found: Any = parse_rows(topic, key, value, STANDARD_RULES)
-        assert found.refused == ()
-        assert format_message(found) == (topic, key, value)
-
-
-WIDE = "\U0001f600"
-
-
-@pytest.mark.parametrize(
-    ("text", "plain"),
-    [
-        ("", ""),
-        ("disk full", "disk full"),
-        ("two  blanks", "two blanks"),
-        (" a\tb\r\n\x00d ", "a b d"),
-        ("\u2028\u200b\x85", ""),
-        ("größe ok", "größe ok"),
-        ("\udc80x\ud83d", "?x?"),
-        ("a" * 10, "a" * 10),
-        ("a" * 11, "a" * 7 + "..."),
-        (WIDE * 11, WIDE * 7 + "..."),
-        ("\n" * 50 + "a", "..."),
-    ],
-)
-def test_text_is_printable_short_and_the_same_where_nothing_is_wrong(text: str, plain: str) -> None:
-    assert plain_text(text, 10) == plain
-
-
 def test_every_character_there_is_can_be_sent_as_a_reason() -> None:
     limits = Wire(max_text_chars=256, max_bundles_per_message=100_000, max_message_bytes=16_777_216)
     chars = [chr(code) * 3 for code in range(0, sys.maxunicode + 1, 97)] + [chr(0xDCFF)]
@@ -560,23 +489,6 @@ def test_every_character_there_is_can_be_sent_as_a_reason() -> None:
     parsed = parse(*format_message(sent), ParseRules(clusters=frozenset("c"), limits=limits))
     assert isinstance(parsed, Acks), parsed
     assert len(parsed.acks) == len(sent.acks)
-
-
-@pytest.mark.parametrize("reason", ["x" * 5_000, WIDE * 5_000, '"\\' * 5_000, "\udc80" * 5_000])
-def test_parts_of_acks_are_read_whatever_their_reasons(reason: str) -> None:
-    acks = acks_of([reason] * 2_000).acks
-    parts = in_parts(acks, 2_000)
-    assert [ack for part in parts for ack in part] == list(acks)
-    for part in parts:
-        message = Acks(envelope=envelope_plain_text(), acks=tuple(part))
-        parsed = parse(*format_message(message), ParseRules(clusters=frozenset("c"), limits=Wire()))
-        assert isinstance(parsed, Acks), parsed
-
-
-def test_parts_of_acks_without_reasons_are_as_large_as_they_may_be() -> None:
-    acks = acks_of([""] * 1_000).acks
-    assert [len(part) for part in in_parts(acks, 600)] == [600, 400]
-    assert len(acks[0].bundle) * 600 < PART_CHARS_MAX
 
 
 def acks_of(reasons: list[str]) -> Acks:
