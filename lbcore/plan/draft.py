@@ -52,12 +52,13 @@ class Draft:
     """The cycle so far.
 
     reported: what came in. snapshot: the same with moves counted that reports don't show yet.
-    strategy: the shedding strategy's short name. usage: float64[n], weighted usage of `snapshot`'s
-    brokers. has_new_report: bool[n], whose hits and averages may advance. index: what the filters
-    say of brokers and policies. groups: int64[open], of each broker that shedding does not leave
-    out. selections: who shall give what; sheddings: their moves; too_big: what is to be divided.
-    forced: what operators want moved (drains, pins). assignments: bundles without an owner. children: child → broker, of
-    splits whose children are placed at once. skipped: phase → why it decided nothing.
+    strategy: the shedding strategy's short name. usage: float64[n], weighted usage of
+    `snapshot`'s brokers. has_new_report: bool[n], whose hits and averages may advance. index:
+    what the filters say of brokers and policies. groups: int64[open], of each broker that
+    shedding does not leave out. selections: who shall give what; sheddings: their moves;
+    too_big: what is to be divided. forced: what operators want moved (drains, pins).
+    assignments: bundles without an owner. children: child → broker, of splits whose children
+    are placed at once. skipped: phase → why it decided nothing.
     """
 
     reported: Snapshot

@@ -102,13 +102,13 @@ class OwnerIndex:
 class ShedView:
     """Input of a shedder.
 
-    usage: float64[n], weighted usage of each broker, 1.0 = 100 %. has_new_report: bool[n],
-    brokers with hits and averages that may advance in this cycle. keys: keys by which avg remembers
-    a bundle's destination, one text per bundle row. gave, took: brokers that keep that role for
-    now. weighted: float64[n, resources], percent times its weight; None = as reported. admitted: the brokers that
-    filters admit for a bundle: its row int64[m] of bool[rows, n]; None = every broker may have
-    every bundle. usage_lags: usages are not current. grace_ms: time after a move in which the price
-    of the next one falls to the usual.
+    usage: float64[n], weighted usage of each broker, 1.0 = 100 %. has_new_report: bool[n], brokers
+    with hits and averages that may advance in this cycle. keys: keys by which avg remembers a
+    bundle's destination, one text per bundle row. gave, took: brokers that keep that role for
+    now. weighted: float64[n, resources], percent times its weight; None = as reported.
+    admitted: the brokers that filters admit for a bundle: its row int64[m] of bool[rows, n];
+    None = every broker may have every bundle. usage_lags: usages are not current. grace_ms:
+    time after a move in which the price of the next one falls to the usual.
 
     part: share of the cluster's brokers. Below 1 it is one isolation group, whose search gets that
     share of all steps. What all brokers teach is then already in the state.
