@@ -36,7 +36,7 @@ def _bound(default: Any, about: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartBounds:
-    """Time limits of a rolling restart in ms, and limits of concurrency: options of the verb."""
+    """Limits of a rolling restart, times in ms: options of the verb."""
 
     max_in_flight: int = _bound(0, "bundles on their way at once, 0 = a twentieth of all")
     publish_latency_ms: float = _bound(
@@ -180,7 +180,7 @@ class RollingRestart:
         keep_progress(self._path, p)
 
     def _may_open(self, seen: Observation, *, for_good: bool) -> bool:
-        """True unless the broker is in the middle of its restart, or its drain is not ours."""
+        """False while the broker is being restarted, or drained by somebody else."""
         p = self._p
         if p.stage in (RestartStage.WAITING, RestartStage.DRAINING):
             return p.stage is RestartStage.DRAINING

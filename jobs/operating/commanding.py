@@ -1,4 +1,4 @@
-"""Commands at the command line: their arguments, sending, and the report of the outcome.
+"""Commands at the command line: arguments, sending, report of the outcome.
 
 Arguments come from the dataclass that declares a command: what must be given is a position, what
 has a default is an option, a time in `_ms` is a duration. Values are read by `lbcore.wire.commands`

@@ -1,4 +1,4 @@
-"""Plans: forecasts of the next cycles and of commands, those that wait, and the way back.
+"""Plans: forecasts of cycles and commands, waiting plans, and their undoing.
 
 Decides what a strategy's name stands for, and how much of a forecast is shown. Nothing is sent.
 Used by the verbs and by the service.

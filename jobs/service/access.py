@@ -1,4 +1,4 @@
-"""Callers: roles on clusters and tenants, bearer tokens, and the keys that tokens are checked with.
+"""Callers: roles on clusters and tenants, bearer tokens, keys of tokens.
 
 Pulsar's superuser is an admin of the whole cluster. A key has one algorithm, which follows from the
 key and never from the token: RSA is RS256, P-256 is ES256, a shared secret is HS256. So neither

@@ -291,7 +291,7 @@ class TopicWatch:
                 self._admin.close()
 
     def _lost(self) -> Mapping[str, str]:
-        """Topic → "deleted" or "made anew"; one that can't be described otherwise is left out."""
+        """Return topic → "deleted" or "made anew"; unreadable ones are left out."""
         with self._asking:
             try:
                 options = self._address.client_options("topic-watch")

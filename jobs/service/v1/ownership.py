@@ -1,4 +1,4 @@
-"""Ownership now, at an earlier moment, its changes, their stream, and batch lookups.
+"""Ownership now and earlier, its changes, their stream, and batch lookups.
 
 A moment is ms since 1970, a version of ownership_events as "v120", or nothing for now. After
 `reset` a watcher of the stream reads /v1/ownership again. At least every 15 s an `alive` says how
