@@ -199,26 +199,26 @@ def _destinations(
     work: BatchContext, intents: Sequence[tuple[int, Intent]]
 ) -> tuple[dict[int, str], Places]:
     """Return row → broker: the intent's own if it can take it, else the placement's."""
-    silent = overdue(work)
-    closed = unsteady(work) | silent
+    overdue_brokers = overdue(work)
+    avoided_brokers = unsteady(work) | overdue_brokers
     chosen: dict[int, str] = {}
-    open_rows: list[int] = []
-    avoided: dict[int, str] = {}
+    unplaced_rows: list[int] = []
+    left: dict[int, str] = {}
     for row, intent in intents:
         if intent.action is Action.CANCEL:
             continue
-        if intent.destination not in closed and is_open(work, intent.destination):
+        if intent.destination not in avoided_brokers and is_open(work, intent.destination):
             chosen[row] = intent.destination
         else:
-            open_rows.append(row)
-            avoided[row] = _lost_by(work, row)
-    places = place(work, open_rows, avoided, silent)
-    placed = {row: places.found.get(work.ledger.names[row], "") for row in open_rows}
+            unplaced_rows.append(row)
+            left[row] = _lost_by(work, row)
+    places = place(work, unplaced_rows, left, overdue_brokers)
+    placed = {row: places.found.get(work.ledger.names[row], "") for row in unplaced_rows}
     chosen |= {row: broker for row, broker in placed.items() if broker}
     for row, intent in intents:
-        is_left = row in avoided and row not in chosen and avoided[row] not in silent
+        is_left = row in left and row not in chosen and left[row] not in overdue_brokers
         if is_left and _may_ask_again(work, row, intent):
-            chosen[row] = avoided[row]
+            chosen[row] = left[row]
     return chosen, places
 
 
@@ -283,7 +283,7 @@ def finish_split(work: BatchContext, before: OwnershipRecord) -> None:
     sessions = np.floor(work.ledger.sessions[parents] * shares).astype(np.int64)
     _inherit(work, [parent], children, new, sessions)
     work.topics = work.topics.divided(parent, children)
-    _place(work, before)
+    _transfer_children(work, before)
 
 
 def finish_merge(work: BatchContext, before: OwnershipRecord) -> None:
@@ -362,7 +362,7 @@ def _inherit(
         work.plan = replace(work.plan, unloaded_ms=unloaded)
 
 
-def _place(work: BatchContext, before: OwnershipRecord) -> None:
+def _transfer_children(work: BatchContext, before: OwnershipRecord) -> None:
     """Transfer children to their chosen brokers, if these can take them.
 
     While balancing stands still or the namespace is paused, only the children of a commanded split

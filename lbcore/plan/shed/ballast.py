@@ -2,10 +2,8 @@
 
 Decides which bundles move, and where to, and which are divided because no move can place them. One
 of the strategies of the plan's shed phase; placement by `ballast` uses the same score. A broker
-that is a tolerance away from the ideal load (`level`) in several new reports starts a search
-(`ballast_search`). The search lowers the objective until no move is worth its
-price. A broker *is triggered* when its hits are complete, and *acts* when it then gives or
-takes.
+that is a tolerance away from the ideal load (`level`) in several new reports is *triggered*: a
+search (`ballast_search`) lowers the objective until no move is worth its price.
 
 Guarantees, which `tests/property/test_planner.py` holds it to: a round makes the objective smaller,
 by more than its moves cost; it moves at most the budget and one bundle; a cluster within the
@@ -47,7 +45,7 @@ from lbcore.plan.snapshot import Bools, Ints, Partitions
 _PERCENT = 100.0
 _HALVES = 2.0
 _NEAR = 0.25
-"""Distance from the level, in tolerances, at which a broker that acts is done."""
+"""Distance from the level, in tolerances, at which a triggered broker is relieved."""
 STEPS = 1_000
 """Steps of the search in a round; no more bundles move in a cycle by default, either."""
 
@@ -58,15 +56,15 @@ def shed_ballast(
     """The bundles that leave hot brokers, as far as that is worth it.
 
     A broker that is a tolerance above or below the level hits; when its counter is full it gives,
-    or others give to it. A topic whose partitions have been on too few brokers for several hits
-    makes them give, too. O(bundles + brokers), and `STEPS` steps of the search at most.
-    can_divide: see `divisible`.
+    or others give to it. So do brokers that have had too many of a topic's partitions for several
+    hits. O(bundles + brokers), and `STEPS` steps of the search at most.
+    can_divide: see `ballast_problem.divisible`.
     """
     round_ = measure_round(view, state, config, can_divide)
     low, high = _count_hits(round_, config)
     is_triggered = (np.abs(low) >= config.low_hits) | (np.abs(high) >= config.high_hits)
     partitions = view.snapshot.partitions()
-    state, acting = _crowded(view, partitions, round_.state, config)
+    state, crowded = _crowded(view, partitions, round_.state, config)
     is_hot = round_.away >= round_.tolerance
     state = replace(state, reliefs=checked_reliefs(view, state, round_.readings, is_hot))
     numbers = {"level": round_.level, "tolerance": round_.tolerance, **recorded_costs(round_.costs)}
@@ -74,9 +72,9 @@ def shed_ballast(
     verdicts: dict[int, str] = {}
     too_big: Ints = np.zeros(0, dtype=np.int64)
     too_crowded: tuple[int, ...] = ()
-    if is_triggered.any() or acting:
+    if is_triggered.any() or crowded:
         is_suspended = are_suspended(view, state, config.max_ineffective_rounds)
-        problem = round_.problem(is_triggered, is_suspended, partitions, acting)
+        problem = round_.problem(is_triggered, is_suspended, partitions, crowded)
         found = search(problem, math.ceil(STEPS * view.part), _budget(round_, config))
         hits = (low, high)
         outcome = _TriggeredRound(
@@ -159,8 +157,8 @@ def _crowded(
     found = crowded_topics(partitions, bundles.owner, brokers)
     names = {at: partitions.name(at, bundles.namespaces) for at in found}
     counts = count_rounds(state.crowded, names.values(), is_news=bool(view.has_new_report.any()))
-    acting = tuple(at for at, name in names.items() if counts[name] >= config.low_hits)
-    return replace(state, crowded=counts), acting
+    lasting = tuple(at for at, name in names.items() if counts[name] >= config.low_hits)
+    return replace(state, crowded=counts), lasting
 
 
 def _divided(
@@ -191,8 +189,7 @@ def _count_hits(round_: BallastRound, config: IdealLoadConfig) -> tuple[Ints, In
 
     int64[n] for the small threshold (the tolerance), and for the large one (high_points). A broker
     that changes sides starts at 0. Within the threshold the count returns to 0, also without a new
-    report. A broker that was triggered and is not done (the budget ended before) continues until it
-    is near the level.
+    report. A triggered broker stays triggered until it is near the level.
     """
     view, away, tolerance = round_.view, round_.away, round_.tolerance
     names = view.snapshot.brokers.names
