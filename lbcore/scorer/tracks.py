@@ -224,5 +224,5 @@ class ScorerBatch:
         found = self.tracks.get(broker)
         if found is None and broker in self.before:
             before = self.before[broker]
-            found = self.tracks[broker] = replace(before, seqs=dict(before.seqs))
+            found = self.tracks[broker] = replace(before, seqs=dict(before.seqs), loads=[])
         return found
