@@ -3,6 +3,7 @@
 `make chaos` runs a thousand; a failure names its seed and the command that replays it.
 """
 
+import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +23,9 @@ from tests.support.chaos.rounds import (
     run_round,
 )
 from tests.support.values.clusters import few
+from tests.support.worlds.stories import begun
+from tests.support.worlds.story_actions import ACTIONS
+from tests.support.worlds.world import World
 
 SEEDS = tuple(range(1, 21))
 BUNDLE = "t/n/0x00000000_0x80000000"
@@ -31,6 +35,28 @@ CLUSTER = "brokers 2\nnamespace t/n bundles=2 topics=1\nown t/n all b1\nload t/n
 @pytest.mark.parametrize("seed", few(SEEDS, 8))
 def test_round_of_a_fixed_seed_passes(seed: int) -> None:
     assert run_round(seed, Config()).faults == ()
+
+
+class TwiceWorld(World):
+    """A world where the commit of each batch is refused once."""
+
+    def step_job(self) -> None:
+        """Compute a batch, and repeat it; NotRepeatableError unless it comes to the same."""
+        self.job.is_refused = True
+        super().step_job()
+        self.job.is_refused = False
+        super().step_job()
+
+
+@pytest.mark.parametrize("seed", few(range(12), 3))
+def test_each_batch_of_a_story_comes_to_the_same_when_it_is_repeated(seed: int) -> None:
+    chooser = random.Random(seed)
+    world = TwiceWorld(Config(), 4, seed=seed)
+    begun(world, 8)
+    for _ in range(6):
+        ACTIONS[chooser.choice(sorted(ACTIONS))](world, chooser)
+        world.run(9_000)
+    assert world.job.batches > 50
 
 
 def test_round_is_the_same_again() -> None:
