@@ -190,8 +190,9 @@ class Batch:
 class BatchPhase:
     """A phase that is done, or left out, as a whole.
 
-    is_vital: without it the tables would be wrong, so it is never skipped. When it raises, the
-    Machine's step is repeated and `Guard.check` runs after each part, to find the one that did it.
+    is_vital: without it the tables would be wrong, so it is never left out alone: if it can't run,
+    the whole batch is refused. When it raises, the Machine's step is repeated and `Guard.check`
+    runs after each part, to find the one that did it.
     """
 
     do: Callable[[BatchContext, Batch], None]
@@ -263,7 +264,7 @@ PHASES: dict[str, Phase] = {
     "take_answers": ItemPhase(
         items=lambda _, batch: answers_of(batch.of(Acks)), do=take_answers, on_fault=isolate_answer
     ),
-    # commands that waited for a bundle which an answer has freed
+    # commands that waited for a bundle that is no longer busy
     "take_queued": ItemPhase(
         items=lambda work, _: [name for name, one in work.waiting.items() if one.is_queued],
         do=take_queued_of,

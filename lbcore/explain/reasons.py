@@ -67,6 +67,7 @@ VERDICTS: Mapping[str, str] = {
     "no_fitting_bundle": "each bundle that may move is larger than what is to be moved",
     "no_gain": "no move or exchange of its bundles gains more than it costs",
     "suspended": "it got hotter although it carries less: look for another process on it",
+    "search_steps": "waited: the search of the round was at its end (1,000 steps)",
     "churn_budget": "waited: the round has moved what its budget allows (ideal_load.churn_budget)",
     "no_eligible_bundle": "none of its bundles may move now",
     "sole_bundle": "it has one bundle only",

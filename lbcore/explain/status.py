@@ -3,10 +3,10 @@
 Decides the phase, and what is wrong enough to be an alarm. Stands beside the balancer, which knows
 nothing of it; verbs and services show it.
 
-Phases, the first that holds: *stalled* (the job is away, makes no cycles, or bundles are in flight
-for longer than any timeout), *off* (never started, paused as a whole, or braked), *late* (the job's
-next commit is overdue), *in progress* (bundles are moving, a broker is drained, or a silent one has
-bundles still), *ready*. `job_state` judges how the job is.
+Phases, the first that holds: *stalled* (the job is away or makes no cycles, no broker or few are
+heard, or bundles are in flight for longer than any timeout), *off* (never started, paused as a
+whole, or braked), *late* (the job's next commit is overdue), *in progress* (bundles are moving, a
+broker is drained, or a silent one has bundles still), *ready*. `job_state` judges how the job is.
 """
 
 import json
@@ -99,8 +99,8 @@ class StatusRows:
 
     writer_ms: time of the job's last commit, None = there was none.
     at_rest: broker → how many bundles it owns beside those in `bundles`.
-    decisions: of the last HISTORY_MS, without inputs. All others are of the last RECENT_MS:
-    load: of `load_history`. rejected: of `rejected_reports`.
+    bundles, brokers, policies, pins: whole. decisions: of the last HISTORY_MS, without inputs. The
+    others are of the last RECENT_MS: load: of `load_history`. rejected: of `rejected_reports`.
     blocked: decisions about hot brokers and bundles that nobody may take, with inputs.
     silence: decisions of the kinds `silence` and `failover`, with inputs.
     mirror_commands: `observe_ownership` commands, by which a bridge reports.
@@ -393,12 +393,13 @@ def _stuck(status: ClusterStatus, config: Config) -> list[Row]:
 
 def _off(status: ClusterStatus) -> str:
     if status.brake is not None:
-        return "the brake is on: failover goes on, nothing else moves"
+        return "the brake is on: cycles, plans, drains and pins wait; failover and unloads go on"
     paused = status.pauses.get("")
     if paused is None:
         return ""
     why = f": {paused['reason']}" if paused.get("reason") else ""
-    return f"paused by {paused.get('by') or 'somebody'}{why}; failover and commands go on"
+    by = paused.get("by") or "somebody"
+    return f"paused by {by}{why}; drains and pins wait, too; failover and unloads go on"
 
 
 def _progress(status: ClusterStatus) -> str:

@@ -254,7 +254,7 @@ def unborn(
     previous: OwnershipRecord | None,
     version_floor: int,
 ) -> OwnershipRecord:
-    """Return the record in Init, before a bundle's first move; no table keeps it.
+    """Return the record in Init, before a bundle's first transition; not kept.
 
     Its version is the floor, or that of the kept record of an earlier life where that is higher.
     """
@@ -281,8 +281,8 @@ def next_record(
 ) -> OwnershipRecord:
     """Return the next version of a record, between other brokers.
 
-    The move's table says in which state. Raises ProtocolError when the move does not start from the
-    record's state: a bug.
+    `TRANSITIONS[kind]` says in which state. Raises ProtocolError when the transition does not start
+    from the record's state: a bug.
     """
     if not may_start(kind, record.state):
         starts = ", ".join(sorted(state.value for state in TRANSITIONS[kind].sources))

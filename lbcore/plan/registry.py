@@ -355,12 +355,12 @@ BALLAST_SHEDDER = Shedding(
     "place is divided.",
     use_when="The default. Loads are skewed, hot spots jump, brokers differ in size, or isolation "
     "policies divide the cluster.",
-    caveats="usage that traffic doesn't explain is relieved by nobody; "
+    caveats="usage that traffic doesn't explain stays where it is; "
     "[the scoreboard](scoreboard.md) names what it is worse in",
     settings=(*keys("ideal_load", *_settings(IdealLoadConfig)), *WEIGHTS),
     is_whole=True,
     seen_in="[G2](golden/pathologies/G2_ballast.txt), [G4](golden/pathologies/G4_ballast.txt), "
-    "[G7](golden/pathologies/G7_ballast.txt) relieves in spite of foreign load",
+    "[G7](golden/pathologies/G7_ballast.txt) evens out the others beside foreign load",
     grouping=Grouping.ALWAYS,
     learn=lambda cycle: replace(cycle.state, shed=learn_costs(cycle.view, cycle.state.shed)),
     run=_run_ballast,

@@ -232,7 +232,7 @@ class BrokerScorer:
                 self._reject_incomplete(batch, pending)
 
     def _smooth_loads(self, batch: ScorerBatch, brokers: Sequence[str]) -> None:
-        """Advance each track by its loads: every broker's first report, then every second.
+        """Advance each track by its loads: all first reports, then all second ones.
 
         The newest load of each broker is reported. What a replaced start sent is not smoothed in.
         """

@@ -216,11 +216,10 @@ class _Written:
 class BatchSink:
     """Writes the effects of one batch after another; `EachBatch` calls it.
 
-    ends: what has been read; where the query began, carried on.
-    heartbeat_ms: with nothing to write, ownership_events gets an empty commit this often. passed:
-    called with the name of each point of a batch that was reached. log: takes the batch's lines.
-    watch: is told of each batch when it is written. last: after which no batch is
-    written.
+    ends: topic and partition → the offset after the last row read. heartbeat_ms: with nothing to
+    write, ownership_events gets an empty commit this often. passed: called with the name of each
+    point of a batch that was reached. log: takes the batch's lines. watch: is told of each batch
+    when it is written. last: after which no batch is written.
     """
 
     writer: TableWriter

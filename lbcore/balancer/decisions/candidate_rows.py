@@ -66,6 +66,7 @@ _STRATEGY: Mapping[str, str] = {
     "below_min_unload": "all of them are less than is worth moving",
     "below_min_throughput": "all of them are less than is worth moving",
     "churn_budget": "the round has moved what its budget allows",
+    "search_steps": "the round's search was at its end, after 1,000 steps",
     "too_few_hits": "too few reports in a row",
 }
 """The strategy's verdict on a broker → why it left the bundles that no rule stopped."""
@@ -85,6 +86,7 @@ _REMEDIES: Mapping[str, str] = {
     "role_cool_down": "time, or `ballast config set shedding.cool_down_ms=0`",
     "no_fitting_bundle": "a split of the largest, or a higher shedding.max_unload_fraction",
     "suspended": "find what else uses it",
+    "search_steps": "the next round",
     "churn_budget": "the next round, or a higher ideal_load.churn_budget",
 }
 

@@ -45,7 +45,7 @@ from lbcore.plan.snapshot import Bools, Ints, Partitions
 _PERCENT = 100.0
 _HALVES = 2.0
 _NEAR = 0.25
-"""Distance from the level, in tolerances, at which a triggered broker is relieved."""
+"""Distance from the level, in tolerances, within which a broker is triggered no more."""
 STEPS = 1_000
 """Steps of the search in a round; no more bundles move in a cycle by default, either."""
 
@@ -281,8 +281,10 @@ class _TriggeredRound:
 
     def verdicts(self) -> dict[int, str]:
         """Return the reasons brokers that are still too hot gave no more."""
-        text = "churn_budget" if self.found.stopped != "done" else "no_gain"
-        return dict.fromkeys(self._stuck().tolist(), text)
+        reason = {"done": "no_gain", "steps": "search_steps"}.get(
+            self.found.stopped, "churn_budget"
+        )
+        return dict.fromkeys(self._stuck().tolist(), reason)
 
     def _stuck(self) -> Ints:
         hot = self.found.load.max(axis=1) - self.round_.level
@@ -331,7 +333,8 @@ class _TriggeredRound:
     def remaining_hits(self) -> tuple[Ints, Ints]:
         """Return the hits after the round.
 
-        A broker that acted begins at 0, unless the budget ended before it was done.
+        A broker that acted begins at 0, unless the budget or the steps ended before it was
+        relieved.
         """
         if self.found.stopped != "done":
             return self.hits
