@@ -320,18 +320,22 @@ def test_second_job_on_the_same_tables_fences_the_first_which_is_then_refused(
 def test_job_handed_over_and_then_killed_goes_on_in_its_standbys_by_the_checkpoint(
     stack: Stack,
 ) -> None:
+    serving = "other" if "other" in stack.children else "job"  # as the test before left it
+    if serving not in stack.children:
+        stack.start_job()
+        stack.wait_for_batches(3)
     spares = {"next", "spare"}
     for name in sorted(spares):
-        stack.start_job(name, "--state-dir", str(stack.folder / "other"), "--standby")
+        stack.start_job(name, "--state-dir", str(stack.folder / serving), "--standby")
     for name in sorted(spares):
         stack.wait(f"{name} to stand by", lambda name=name: stack.lines(name, "standby"))
         assert stack.job_phases(name) == ["standing by"]
     stack.fleet("/kill/broker-5", "POST")
     killed_ms = time.time() * 1_000
-    assert stack.stop("other") == 0
-    stopped = stack.batch_lines("other")[-1]
+    assert stack.stop(serving) == 0
+    stopped = stack.batch_lines(serving)[-1]
     assert stopped["event"] == "stop"
-    first = taken_over_by(stack, spares, "other", stopped["unfinished_batch"])
+    first = taken_over_by(stack, spares, serving, stopped["unfinished_batch"])
     stack.wait("broker-5 to own nothing", lambda: "broker-5" not in stack.owners().values())
     stack.wait("the log to say so", lambda: dead_brokers(stack, first))
     found = next(line for line in batches(stack, first) if line["counts"].get("died"))
