@@ -38,7 +38,9 @@ def _bound(default: Any, about: str) -> Any:
 class RestartBounds:
     """Limits of a rolling restart, times in ms: options of the verb."""
 
-    max_in_flight: int = _bound(0, "bundles on their way at once, 0 = a twentieth of all")
+    max_in_flight: int = _bound(
+        0, "bundles on their way at once, 0 = a twentieth of all, 16 at most"
+    )
     publish_latency_ms: float = _bound(
         500.0, "ms that clients may wait on the mean before moves are held back"
     )

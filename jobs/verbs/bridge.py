@@ -162,7 +162,7 @@ def _give_back(args: argparse.Namespace) -> int:
         raise CommandError(
             "Pulsar balances itself again, but Ballast was not told",
             why="Kafka did not take the command",
-            next_step="a bridge that runs sees it by itself within a minute and moves nothing more",
+            next_step="a bridge that runs sees it by itself within 15 s and moves nothing more",
         )
     text = f"{SHEDDING}=true: Pulsar balances itself again; Ballast is told to observe only"
     answer(args, {"shedding": True, "observe_only": True}, text)

@@ -53,7 +53,7 @@ PLANNING_MEMORY = Table(
     key=("part",),
     columns=(
         column("cluster", "string", "cluster"),
-        column("part", "string", "shedding, placement, split, unseen or hot"),
+        column("part", "string", "shedding, placement, split, unseen, hot or hourly"),
         column("strategy", "string", "strategy that the hits and averages are of"),
         column("memory", "string", "JSON object, as the job keeps it"),
         column("at_ms", "long", "time of the batch that wrote it: since when it is so"),
