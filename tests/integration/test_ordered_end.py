@@ -165,7 +165,8 @@ def test_job_whose_spark_hangs_ends_by_itself_and_the_next_one_goes_on(tmp_path:
         freeze(jvm.pid)
         assert stack.stop("job") == 1
         assert "goes by force" in (tmp_path / "job.log").read_text()
-        assert _is_gone(jvm.pid)
+        # a killed process of 2 GB takes its time to go
+        stack.wait("the frozen JVM to be gone", lambda: _is_gone(jvm.pid))
         stack.start_job()
         stack.wait_for_batches(2)
         stack.wait_settled()
