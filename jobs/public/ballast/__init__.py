@@ -20,7 +20,7 @@ from jobs.agent import (
 from jobs.console import CommandError
 from jobs.lookup_client import Freshness, LookupClient, LookupResult, NotReadyError
 from lbcore.config.tree import Config
-from lbcore.model.bundles import Bundle, InvalidRangeError, crc32
+from lbcore.model.bundles import Bundle, HashFunction, InvalidRangeError, crc32
 from lbcore.model.names import InvalidNameError
 from lbcore.plan.snapshot import Proposal, ProposedMove, Snapshot
 from lbcore.route.snapshot import LookupOutcome
@@ -34,6 +34,7 @@ __all__ = [
     "CommandError",
     "Config",
     "Freshness",
+    "HashFunction",
     "Identity",
     "InvalidNameError",
     "InvalidRangeError",
