@@ -181,6 +181,10 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault(); // the hash stays the view's
   at("main").focus();
 });
+async function keepAsking() { // never twice at a time: an older answer would be drawn over a newer
+  await refresh();
+  setTimeout(keepAsking, EVERY_MS);
+}
+
 route();
-refresh();
-setInterval(refresh, EVERY_MS);
+keepAsking();
