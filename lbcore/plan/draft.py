@@ -92,7 +92,7 @@ class Draft:
 
     @property
     def group(self) -> Ints:
-        """Group of each broker that does not drain, int64[open]; of the eligible phase."""
+        """Group of each broker that takes part, int64[open]; of the eligible phase."""
         if self.groups is None:
             raise ValueError("groups must be made by the eligible phase first, got None")
         return self.groups

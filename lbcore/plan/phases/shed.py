@@ -128,8 +128,7 @@ def _refusal(draft: Draft) -> str:
         return NOT_YET
     if not (config.is_balancing and config.is_shedding):
         return "Disabled"
-    open_brokers = int((~excluded_from_shedding(draft.snapshot)).sum())
-    return "NoBrokers" if open_brokers <= 1 else ""
+    return "NoBrokers" if len(draft.group) <= 1 else ""
 
 
 def _own_cycle(draft: Draft, view: ShedView) -> ShedCycle:
