@@ -52,9 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # 5 ms each of them may wait that long for the interpreter.
     sys.setswitchinterval(0.000_5)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(
-            number, lambda *_: os._exit(Exit.DONE)
-        )  # a power cut waits for nothing either
+        # a power cut waits for nothing either
+        signal.signal(number, lambda *_: os._exit(Exit.DONE))
     try:
         run(args)
     except CommandError as error:

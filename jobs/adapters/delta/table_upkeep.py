@@ -327,9 +327,8 @@ def _expire(table: DeltaTable, name: str, now_ms: int) -> int:
 
 def _delete_older(table: DeltaTable, condition: str, limit_ms: int) -> int:
     """Delete old rows that meet a condition, a day's worth at least; how many."""
-    for which in dict.fromkeys(
-        ("", condition)
-    ):  # the statistics alone say mostly that there are none
+    # without the condition the statistics alone say mostly that there are none
+    for which in dict.fromkeys(("", condition)):
         first_ms = oldest_ms(table, which)
         if first_ms is None or first_ms >= limit_ms - DAY_MS:
             return 0
