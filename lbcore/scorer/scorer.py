@@ -1,4 +1,4 @@
-"""BrokerScorer: orders, de-duplicates and smooths the reports of a broker group.
+"""BrokerScorer: orders, de-duplicates and smooths the reports of a scorer group.
 
 Each report is accepted, late, duplicate or rejected with a reason. The balancer judges liveness,
 because it has every partition's clock. Messages that are not keyed by a broker (commands, audit

@@ -88,6 +88,7 @@ def test_sender_of_what_kafka_refuses_says_so(address: KafkaAddress) -> None:
     assert (len(said), sender.not_delivered) == (1, 1)
 
 
+@pytest.mark.long
 def test_sender_with_kafka_away_gives_up_at_the_deadline(
     kafka: EmbeddedKafka, address: KafkaAddress
 ) -> None:
