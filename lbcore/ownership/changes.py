@@ -1,10 +1,7 @@
 """New ownership records, checked, and the differences between two moments.
 
-`protocol`, `acknowledge` and `repair` decide which record is made; `next_record` makes it by the
-table in `states`, and `transition` passes it through the conflict resolver.
-
-An `OwnershipChange` compares two moments: a bundle is there only then or now, or has another state
-or other brokers (of an owned bundle only its owner counts). A new version alone is none.
+`protocol`, `acknowledge` and `repair` choose the record; `next_record` makes it by the table in
+`states`, and `transition` passes it through the conflict resolver (`resolve`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
