@@ -78,7 +78,7 @@ def recalled_plan(
 def next_cycle_ms(decisions: Iterable[Row], now_ms: int, interval_ms: int, turn_ms: int) -> int:
     """Return the time of the next cycle that sheds, by the last one.
 
-    This is now if none is known. turn_ms: as in `turns.turn_of`.
+    This is now if none is known. turn_ms: as in `placement.turn_of`.
     """
     last_ms = max((int(row["at_ms"]) for row in decisions if _is_of_cycle(row)), default=0)
     return max(now_ms, next_on_grid_ms(min(last_ms, now_ms), interval_ms, turn_ms))
