@@ -1,8 +1,8 @@
 """Records of a namespace's bundles for lookups: sorted ranges, one answer each.
 
-Decides whom a client is sent to in each state, and whether the live bundles of a namespace are a
-sound division of the hash space; not who shall own what. Stands under `route.snapshot`.
-Source: Pulsar 4.0.8, ServiceUnitStateChannelImpl.getOwner; the soundness rules are ours.
+Says whom a client is sent to in each state, and whether the live bundles divide the hash space
+soundly; the rules of soundness are Ballast's. Source: Pulsar 4.0.8,
+ServiceUnitStateChannelImpl.getOwner.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,10 +1,10 @@
 """Phase 4: bundles that are split in this cycle, and where.
 
 A bundle must be over one of four limits in more fresh observations in a row than a threshold,
-owned, at rest, and divisible; the worst go first. Bundles that the strategy
-wants divided follow. A bundle that moves in this plan, is at work or paused, is not split.
-Placement finds the children's owners. Limits, hit counts and caps as in Pulsar 4.0.8's
-DefaultNamespaceBundleSplitStrategyImpl, which tests/conformance/reference follows to the letter.
+owned, at rest, and divisible; the worst go first. Bundles that the strategy wants divided follow. A
+bundle that moves in this plan, is at work or paused, is not split. Placement finds the children's
+owners. Limits, hit counts and caps as in Pulsar 4.0.8's DefaultNamespaceBundleSplitStrategyImpl,
+which tests/conformance/reference follows to the letter.
 """
 
 from collections.abc import Callable
