@@ -57,7 +57,7 @@ from lbcore.explain.recent_findings import (
     silence_of,
 )
 from lbcore.model.times import CertificateEnd, duration
-from lbcore.ownership.changes import owner_of
+from lbcore.ownership.changes import serving_broker
 from lbcore.ownership.records import State
 from lbcore.ownership.repair import stuck_after_ms
 from lbcore.ownership.states import IN_FLIGHT
@@ -315,7 +315,7 @@ def _drains(values: Mapping[str, Mapping[str, Any]]) -> tuple[DrainStatus, ...]:
 def _broker_rows(
     rows: StatusRows, loads: Mapping[str, ShownLoad], now_ms: int
 ) -> tuple[BrokerStatus, ...]:
-    served = Counter(map(owner_of, rows.bundles)) + Counter(rows.at_rest)
+    served = Counter(map(serving_broker, rows.bundles)) + Counter(rows.at_rest)
     return tuple(
         BrokerStatus(
             broker=row["broker"],

@@ -173,7 +173,7 @@ def holder_of(record: OwnershipRecord) -> Instance:
     return NOBODY
 
 
-def owner_of(row: Mapping[str, Any]) -> str:
+def serving_broker(row: Mapping[str, Any]) -> str:
     """Return the broker that serves a row's bundle in counts; "" = nobody yet."""
     if row["state"] == State.OWNED.value:
         return str(row["destination"])

@@ -50,7 +50,7 @@ class BundleRoute:
     broker: str = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "broker", serving_broker(self))
+        object.__setattr__(self, "broker", lookup_broker(self))
 
     @property
     def range_text(self) -> str:
@@ -58,7 +58,7 @@ class BundleRoute:
         return format_range(self.lower, self.upper)
 
 
-def serving_broker(route: BundleRoute) -> str:
+def lookup_broker(route: BundleRoute) -> str:
     """Return the broker for a client: the owner, or in a transition the coming one.
 
     "" for nobody. Owned, Assigning, Releasing → destination (a Releasing without one: nobody);
