@@ -1,7 +1,7 @@
 """Counters from the rows of a batch: what was decided, written, refused.
 
-Decides only what stands for what of Pulsar's. Source: Pulsar 4.0.8, UnloadCounter, SplitCounter,
-AssignCounter and ServiceUnitStateChannelImpl for its names; ours otherwise.
+Source for Pulsar's names: Pulsar 4.0.8, UnloadCounter, SplitCounter, AssignCounter and
+ServiceUnitStateChannelImpl.
 """
 
 import itertools

@@ -1,6 +1,6 @@
 """Metrics of the streaming job: each written batch and trigger is counted once.
 
-A batch that is repeated after a crash is counted by the process that repeats it; counters begin at
+A batch that is repeated after a crash is counted by the process that repeats it. Counters begin at
 0 with each start, as Prometheus expects.
 """
 

@@ -482,7 +482,7 @@ def _rules(work: BatchContext) -> dict[str, Any]:
 
 
 def _owned_counts(work: BatchContext) -> dict[str, int]:
-    """Broker → how many bundles it serves, as `owner_of` says of each."""
+    """Broker → how many bundles it serves, as `serving_broker` says of each."""
     ledger = work.ledger
     is_open = ledger.state != STATE_CODE[State.ASSIGNING]
     holders = np.where(is_open, ledger.holders(), NOBODY)

@@ -1,6 +1,6 @@
-"""Recent findings: decisions, rejected reports, versions, waiting plans.
+"""Recent findings and their alarms, as part of the status.
 
-Decides which of them is an alarm. Part of the status.
+Decisions, rejected reports, versions, waiting plans.
 """
 
 import json

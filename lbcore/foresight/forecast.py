@@ -1,10 +1,9 @@
 """Forecast: the next cycles by the balancer's own code, without acting.
 
-Decides how the future is thought out: a state is rebuilt from the tables, and cycle after cycle is
-run on it under the same load. Each has fresh reports, and each move has landed before the next
-cycle: what a bundle takes with it is what the balancer itself expects (`plan.pending`).
-Graces, cool-downs, roles, hits and averages are as the tables say (`planning_memory`); what cannot
-be known is named in the answer. Beside `rehearse`.
+A state is rebuilt from the tables, and cycle after cycle is run on it under the same load. Each
+cycle has fresh reports, and each move has landed before the next: what a bundle takes with it is
+what the balancer itself expects (`plan.pending`). Graces, cool-downs, roles, hits and averages are
+as the tables say (`planning_memory`); the answer names what can't be known.
 """
 
 import json

@@ -1,8 +1,8 @@
 """Rehearsal: a command's effects by the balancer's own handlers, without acting.
 
-Decides nothing of its own: a state is rebuilt from the tables, the command is carried out on it,
-and what would be written is the answer. Load is what `load_history` says, so a placement by load
-may differ from the one that the balancer makes a moment later.
+A state is rebuilt from the tables, the command is carried out on it, and what would be written is
+the answer. Load is that of `load_history`, so a placement by load may differ from the one that the
+balancer makes a moment later.
 """
 
 import json

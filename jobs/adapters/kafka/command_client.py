@@ -1,14 +1,14 @@
-"""Sends commands to the balancer and waits for what becomes of them.
+"""Sends commands to the balancer and waits for their outcomes.
 
-Decides how a command is identified, when it counts as sent (all in-sync replicas of Kafka have it)
-and what is said when no outcome comes. Used by the verbs and by the admin service.
+A command counts as sent when all in-sync replicas of Kafka have it. Used by the verbs and by the
+admin service.
 
 with CommandClient(address, "var/tables", "local") as client:
     ticket = client.send(new_command("local", PinBundle(bundle=..., broker="broker-1")))
     client.wait(ticket, timeout_ms=30_000)      # CommandOutcome | NoOutcome
 
-From asyncio: `await asyncio.to_thread(client.send, command)`, then
-`await asyncio.wait_for(asyncio.wrap_future(ticket.final), seconds)`, and `client.forget(ticket)`.
+From asyncio: `await asyncio.to_thread(client.send, command)`, then `await
+asyncio.wait_for(asyncio.wrap_future(ticket.final), seconds)`, and `client.forget(ticket)`.
 """
 
 import getpass

@@ -1,6 +1,6 @@
 """The sink of the streaming job: a batch's effects as commits, records, log lines.
 
-Decides nothing about ownership. Writes, in this order, each durable before the next begins:
+Writes, in this order, each durable before the next begins:
 
 1. `namespaces` and `brokers`, which a reader needs to understand an event
 2. a file with the rows of all that follows

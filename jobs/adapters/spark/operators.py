@@ -1,7 +1,4 @@
-"""The two operators of the streaming query: input, Machine and output of each.
-
-Rows to events, effects to rows.
-"""
+"""The two operators of the streaming query: input, Machine and output of each."""
 
 from collections.abc import Sequence
 from typing import Any

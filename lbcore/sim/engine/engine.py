@@ -1,9 +1,8 @@
 """Runs a scenario: a whole cluster in virtual time on the production Machines.
 
-Decides what follows what: brokers start, a batch each trigger, its records reach brokers a moment
-later, things happen when the scenario says, true load is sampled. Who owns what the Machines
-decide: scorers, balancer, agents and planner are those of production. That a simulator calls the
-production allocator is CockroachDB's asim.
+Brokers start, each trigger makes a batch, its records reach brokers a moment later, events of the
+scenario happen, true load is sampled. Scorers, balancer, agents and planner are those of
+production. After CockroachDB's asim, which calls the production allocator.
 """
 
 from collections.abc import Callable, Sequence

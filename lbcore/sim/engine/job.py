@@ -1,9 +1,7 @@
 """The streaming job in virtual time: production scorers and balancer by batches.
 
-Decides what a crash, a conflict or a rebuild does to a batch; when there is one is the caller's,
-where its rows come from the source's, and all else the Machines do. A batch whose commit was
-refused is repeated with the same rows and the same time, as Spark does, and must come to the same
-effects.
+Also what a crash, a conflict or a rebuild does to a batch. A batch whose commit was refused is
+repeated with the same rows and the same time, as Spark does, and must come to the same effects.
 """
 
 import zlib
