@@ -196,7 +196,7 @@ def _check_summary(summary: Mapping[str, Any]) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["x" * 200, "a:b", "{x}", "$x*?;&"])
+@pytest.mark.parametrize("name", ["x" * 200, "a:b {x} $x*?;&"])
 def test_run_local_keeps_its_state_in_the_folder_that_was_named(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name / "local"
     folder.parent.mkdir()
