@@ -16,8 +16,8 @@ import pyarrow as pa
 from jobs.telemetry.declared import BALANCER
 from jobs.telemetry.job_names import ASSIGNING, CHANNEL, SPLITTING, UNLOADING
 from jobs.telemetry.store import MetricStore
-from lbcore.balancer.commands.commands import HANDLERS
-from lbcore.balancer.intake.intake import NOT_KEPT, TAKEN_OR_NOT, TOPICS_COUNTED
+from lbcore.balancer.commands import HANDLERS
+from lbcore.balancer.intake import NOT_KEPT, TAKEN_OR_NOT, TOPICS_COUNTED
 from lbcore.explain.reasons import SKIPS
 from lbcore.model.tables import (
     COMMANDS,

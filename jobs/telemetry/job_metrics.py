@@ -33,7 +33,7 @@ from jobs.telemetry.job_names import (
     USAGE_NAMES,
 )
 from jobs.telemetry.store import MetricStore
-from lbcore.balancer.intake.clock import DRIVER, KAFKA
+from lbcore.balancer.clock import DRIVER, KAFKA
 from lbcore.balancer.report import CLOCKS, GAUGES, HIGH, LOW
 from lbcore.model.tables import LOAD_HISTORY
 from lbcore.ownership.records import State

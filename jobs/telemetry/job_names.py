@@ -13,7 +13,7 @@ from jobs.telemetry.declared import (
     histogram,
 )
 from lbcore.balancer.balancer import INNER_PHASES, PHASES, REBUILD
-from lbcore.balancer.intake.intake import TAKEN_OR_NOT
+from lbcore.balancer.intake import TAKEN_OR_NOT
 from lbcore.balancer.report import HIGH, LOW
 from lbcore.model.resources import RESOURCES
 from lbcore.ownership.records import Cause, State

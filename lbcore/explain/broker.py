@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lbcore.balancer.decisions.candidate_rows import (
+from lbcore.balancer.candidate_rows import (
     BLOCKED,
     blocked_status,
     hot_messages,

@@ -15,14 +15,14 @@ from enum import Enum
 from itertools import takewhile
 from typing import Any
 
-from lbcore.balancer.decisions.candidate_rows import (
+from lbcore.balancer.candidate_rows import (
     BLOCKED,
     BLOCKED_ALARM_S,
     BlockedStatus,
     blocked_status,
 )
-from lbcore.balancer.decisions.cycle import FULL
-from lbcore.balancer.state.rules import SET_ASIDE
+from lbcore.balancer.cycle import FULL
+from lbcore.balancer.rules import SET_ASIDE
 from lbcore.config.tree import Config
 from lbcore.explain.explanation import ExplainRows, Row, by_decision, count_of
 from lbcore.explain.job_state import (

@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.balancer.commands.commands import take_command
-from lbcore.balancer.decisions.candidate_rows import BLOCKED, blocked_status
-from lbcore.balancer.decisions.cycle import place_free, run_cycle
-from lbcore.balancer.decisions.placement import make_snapshot, turn_of, usable_brokers
-from lbcore.balancer.intake.brokers import is_draining
-from lbcore.balancer.state.batch_context import BalancerState, BatchContext
-from lbcore.balancer.state.book import ACCEPTED, DONE, BrokerEntry
-from lbcore.balancer.state.effects import Row
-from lbcore.balancer.state.ledger import NOBODY
+from lbcore.balancer.batch_context import BalancerState, BatchContext
+from lbcore.balancer.book import ACCEPTED, DONE, BrokerEntry
+from lbcore.balancer.brokers import is_draining
+from lbcore.balancer.candidate_rows import BLOCKED, blocked_status
+from lbcore.balancer.commands import take_command
+from lbcore.balancer.cycle import place_free, run_cycle
+from lbcore.balancer.effects import Row
+from lbcore.balancer.ledger import NOBODY
+from lbcore.balancer.placement import make_snapshot, turn_of, usable_brokers
 from lbcore.balancer.transitions import BrokerAnswer, repair_ownership, take_answers
 from lbcore.config.load import digest, parse_assignments
 from lbcore.config.tree import Config

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.balancer.decisions.placement import make_snapshot, next_on_grid_ms, usable_brokers
-from lbcore.balancer.state.batch_context import BalancerState, BatchContext
-from lbcore.balancer.state.ledger import NOBODY
+from lbcore.balancer.batch_context import BalancerState, BatchContext
+from lbcore.balancer.ledger import NOBODY
+from lbcore.balancer.placement import make_snapshot, next_on_grid_ms, usable_brokers
 from lbcore.config.placement import LEAST_LONG_TERM_MESSAGE_RATE
 from lbcore.config.tree import Config
 from lbcore.plan.decision import PlanState

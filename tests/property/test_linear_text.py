@@ -13,8 +13,8 @@ from itertools import permutations
 import pytest
 
 from lbcore.assess.owner_changes import unloads_of
-from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.tasks.waiting import status_of
+from lbcore.balancer.ledger import Ledger
+from lbcore.balancer.waiting import status_of
 from lbcore.bridge.answers import parse_metrics
 from lbcore.bridge.reports import parse_client_latency
 from lbcore.config.pulsar_keys import parse_properties

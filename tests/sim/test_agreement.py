@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from lbcore.balancer.decisions.candidate_rows import BLOCKED_ALARM_S, VALID_MS
+from lbcore.balancer.candidate_rows import BLOCKED_ALARM_S, VALID_MS
 from lbcore.explain.explanation import percent
 from lbcore.model.times import duration, instant
 from lbcore.ownership.changes import serving_broker

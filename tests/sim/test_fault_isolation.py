@@ -20,11 +20,11 @@ from lbcore.balancer.balancer import (
     ItemPhase,
     Phase,
 )
-from lbcore.balancer.commands.commands import HANDLERS
+from lbcore.balancer.batch_context import BatchContext
+from lbcore.balancer.book import DONE, FAILED, Outcome
+from lbcore.balancer.commands import HANDLERS
 from lbcore.balancer.report import FAULTS
-from lbcore.balancer.state.batch_context import BatchContext
-from lbcore.balancer.state.book import DONE, FAILED, Outcome
-from lbcore.balancer.tasks.waiting import status_of
+from lbcore.balancer.waiting import status_of
 from lbcore.config.pipeline import Pipeline
 from lbcore.config.tree import Config
 from lbcore.fault_isolation import ALARM

@@ -34,8 +34,8 @@ from jobs.adapters.delta.tables import open_table, table_path
 from jobs.adapters.kafka.clients import Delivered, Delivery, KafkaAddress, NotDelivered, Sender
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.console import MisuseError, UnknownError, in_one_line
-from lbcore.balancer.state.book import ACCEPTED, REFUSED
-from lbcore.balancer.tasks.waiting import identity, identity_of
+from lbcore.balancer.book import ACCEPTED, REFUSED
+from lbcore.balancer.waiting import identity, identity_of
 from lbcore.model.tables import COMMANDS, OWNERSHIP_EVENTS
 from lbcore.wire.arguments import CommandArguments
 from lbcore.wire.commands import RefusedArguments, format_arguments, parse_arguments

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lbcore.agent.state import Event, RecordForgotten, RecordRead
-from lbcore.balancer.state.effects import Effect
+from lbcore.balancer.effects import Effect
 from lbcore.config.ownership import ON_DEMAND
 from lbcore.config.tree import Config
 from lbcore.model.bundles import NamespaceBundles

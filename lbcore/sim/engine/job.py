@@ -12,9 +12,8 @@ from typing import Protocol
 
 from lbcore.agent.state import RecordForgotten, RecordRead
 from lbcore.balancer.balancer import ClusterBalancer
-from lbcore.balancer.rebuild import TableRows, newest_rows, rebuild_state, record_from_row
-from lbcore.balancer.state.batch_context import BalancerState
-from lbcore.balancer.state.effects import (
+from lbcore.balancer.batch_context import BalancerState
+from lbcore.balancer.effects import (
     REPORT,
     RESEND,
     TOMBSTONE,
@@ -23,6 +22,7 @@ from lbcore.balancer.state.effects import (
     pack_effect,
     record_row,
 )
+from lbcore.balancer.rebuild import TableRows, newest_rows, rebuild_state, record_from_row
 from lbcore.config.tree import Config
 from lbcore.machine import Step
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from lbcore.balancer.balancer import ClusterBalancer
-from lbcore.balancer.intake.intake import take_topics
-from lbcore.balancer.state.batch_context import BalancerState, BatchContext
-from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.state.topic_book import (
+from lbcore.balancer.batch_context import BalancerState, BatchContext
+from lbcore.balancer.intake import take_topics
+from lbcore.balancer.ledger import Ledger
+from lbcore.balancer.topic_book import (
     Records,
     sender_of,
 )

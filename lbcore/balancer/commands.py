@@ -14,25 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.balancer.commands.brokers import BROKER_HANDLERS, EXTERNAL_HANDLERS
-from lbcore.balancer.commands.bundles import (
-    BUNDLE_HANDLERS,
-    SPLIT_HANDLERS,
-    begin_unload,
-    place_splits,
-    split_target,
-)
-from lbcore.balancer.commands.merges import MERGE_HANDLERS
-from lbcore.balancer.commands.policies import (
-    BALANCING_HANDLERS,
-    PLAN_HANDLERS,
-    POLICY_HANDLERS,
-    SETTINGS_HANDLERS,
-)
-from lbcore.balancer.decisions.placement import place, write_places
-from lbcore.balancer.intake.brokers import is_external, reason_not_to_take
-from lbcore.balancer.state.batch_context import BatchContext
-from lbcore.balancer.state.book import (
+from lbcore.balancer.batch_context import BatchContext
+from lbcore.balancer.book import (
     ACCEPTED,
     AFTER,
     BUNDLES_WANTED,
@@ -42,27 +25,43 @@ from lbcore.balancer.state.book import (
     Outcome,
     refuse,
 )
-from lbcore.balancer.state.ledger import NOBODY, STATE_CODE
-from lbcore.balancer.state.topic_book import MAX_TOPICS
-from lbcore.balancer.tasks.creations import (
+from lbcore.balancer.brokers import is_external, reason_not_to_take
+from lbcore.balancer.bundle_commands import (
+    BUNDLE_HANDLERS,
+    SPLIT_HANDLERS,
+    begin_unload,
+    place_splits,
+    split_target,
+)
+from lbcore.balancer.ledger import NOBODY, STATE_CODE
+from lbcore.balancer.merges import MERGE_HANDLERS
+from lbcore.balancer.namespaces import (
     BUNDLES,
+    DELETING,
     NAMESPACES,
     PARTITIONS,
     TOPICS,
     begin_creation,
+    drop_topic,
     give_up_creation,
     has_any,
-    reason_not_to_add,
-    room_for_whole,
-)
-from lbcore.balancer.tasks.deletions import (
-    DELETING,
-    drop_topic,
     is_deleting,
+    reason_not_to_add,
     reason_not_to_change,
+    room_for_whole,
     version_floor,
 )
-from lbcore.balancer.tasks.waiting import (
+from lbcore.balancer.placement import place, write_places
+from lbcore.balancer.policy_commands import (
+    BALANCING_HANDLERS,
+    BROKER_HANDLERS,
+    EXTERNAL_HANDLERS,
+    PLAN_HANDLERS,
+    POLICY_HANDLERS,
+    SETTINGS_HANDLERS,
+)
+from lbcore.balancer.topic_book import MAX_TOPICS
+from lbcore.balancer.waiting import (
     MAX_WAITING,
     begin_wait,
     identity,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lbcore.balancer.state.book import (
+from lbcore.balancer.book import (
     BrokerEntry,
     Memo,
     NamespaceEntry,
@@ -16,9 +16,9 @@ from lbcore.balancer.state.book import (
     namespace_row,
     remembered,
 )
-from lbcore.balancer.state.effects import TOMBSTONE, Effect, Row, event_row, record_row, to_json
-from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.state.rules import (
+from lbcore.balancer.effects import TOMBSTONE, Effect, Row, event_row, record_row, to_json
+from lbcore.balancer.ledger import Ledger
+from lbcore.balancer.rules import (
     KIND_OF_FIELD,
     PIN,
     ClusterRules,
@@ -27,7 +27,7 @@ from lbcore.balancer.state.rules import (
     pin_row,
     policy_row,
 )
-from lbcore.balancer.state.topic_book import CreatedTopics, OpenRecords, Records, TopicBook
+from lbcore.balancer.topic_book import CreatedTopics, OpenRecords, Records, TopicBook
 from lbcore.config.load import digest
 from lbcore.config.setting import UNSET
 from lbcore.config.tree import Config

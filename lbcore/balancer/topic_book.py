@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore import packing
-from lbcore.balancer.state.effects import to_json
+from lbcore.balancer.effects import to_json
 from lbcore.model.names import namespace_of_topic, parse_bundle, whole_topic
 from lbcore.plan.split.algorithms import TopicLoads
 from lbcore.wire.kinds.namespace_commands import RECORD_TYPES, TOPIC, read_value
