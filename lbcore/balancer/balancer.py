@@ -69,7 +69,7 @@ from lbcore.balancer.report import (
     write_settings,
 )
 from lbcore.balancer.rules import ClusterRules
-from lbcore.balancer.topic_book import Records, TopicBook
+from lbcore.balancer.topic_book import Catalog, TopicBook
 from lbcore.balancer.transitions import (
     BrokerAnswer,
     answers_of,
@@ -455,7 +455,7 @@ class ClusterBalancer:
             "rules": remembered(
                 state.packed, "rules", state.rules, lambda: packing.pack(state.rules.to_plain(), {})
             ),
-            "records": state.records.pack(),
+            "records": state.catalog.pack(),
             "waiting": packing.pack({"commands": [*map(to_plain, state.waiting.values())]}, {}),
             "pending_effects": packing.pack(
                 {bundle: to_plain(one) for bundle, one in state.pending_effects.items()}, {}
@@ -484,7 +484,7 @@ class ClusterBalancer:
             commands=commands,
             settings=settings,
             rules=ClusterRules.from_plain(_plain("rules", chunks)),
-            records=Records.unpack(chunks["records"]),
+            catalog=Catalog.unpack(chunks["records"]),
             times=Times(**plain),
             topics=TopicBook.unpack(chunks),
             waiting={w.command.command_id: w for w in waiting},
