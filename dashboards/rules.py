@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from lbcore.balancer.decisions.candidate_rows import BLOCKED_ALARM_S
+from lbcore.balancer.candidate_rows import BLOCKED_ALARM_S
 from lbcore.model.times import ALERTED_MS, WARNED_MS
 
 CRITICAL, WARNING, INFO = "critical", "warning", "info"

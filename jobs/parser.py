@@ -1,7 +1,8 @@
 """Parser of command lines: argparse with three-part error messages.
 
-Decides the wording of a misuse: the fault, the cause, and the correct form, with the word that was
-probably meant. All processes and verbs use it. Arguments are values, so that verbs share them.
+A misuse is answered with the fault, the cause, and the correct form with the word that was probably
+meant. All processes and verbs use it. Arguments are values that verbs
+share.
 """
 
 import argparse

@@ -36,7 +36,7 @@ from jobs.operating.plans import (
 )
 from jobs.operating.status import read_status_rows
 from jobs.sql.engine import SqlEngine, plain_rows
-from lbcore.balancer.state.rules import PlanProposal
+from lbcore.balancer.rules import PlanProposal
 from lbcore.config.tree import Config
 from lbcore.explain.explanation import Explanation, Row
 from lbcore.explain.status import ClusterStatus, make_status

@@ -32,7 +32,7 @@ from jobs.operating.plans import Outlook, RehearsedCommand
 from jobs.operating.service_answers import answers_of
 from jobs.operating.text_format import format_instant, parse_duration_ms
 from jobs.parser import Argument, action, argument, group
-from lbcore.balancer.state.book import DONE
+from lbcore.balancer.book import DONE
 from lbcore.config.pipeline import Pipeline
 from lbcore.explain.job_state import JobWord, judge_job
 from lbcore.foresight.rehearse import Rehearsal

@@ -1,14 +1,12 @@
 """The agent: a broker's side of the protocol, for any sharded service.
 
-Decides which callback runs when, and what is said to the balancer and when. Does not serve, open or
-close anything, nor read or write Kafka: a shell (a real service's, or the simulated fleet's)
-carries out the effects and brings their results back as events. See `holding` for one bundle's
-protocol and `agent_reporting` for reports.
+It says which callback runs next and which messages are sent when. The shell around it (a real
+service's, or the simulated fleet's) does all I/O, and returns results as events.
 
-The shell's part: give it, in order, each record of the ownership topic (at least those that name
-the broker, and every later one of a bundle that did once); run at most what Call asks; send each
-message in order; call `step` again at `wake_at_ms`, or with events before. `now_ms` must never go
-back: wall clock at the start plus a monotonic clock since.
+The shell gives it, in order, each record of the ownership topic that names the broker, and every
+later one of such a bundle. It runs at most what Call asks, sends each message in order, and calls
+`step` again at `wake_at_ms`, or earlier with events. `now_ms` must never go back: wall clock at the
+start plus a monotonic clock since.
 """
 
 from collections.abc import Mapping, Sequence

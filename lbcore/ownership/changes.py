@@ -1,10 +1,7 @@
 """New ownership records, checked, and the differences between two moments.
 
-`protocol`, `acknowledge` and `repair` decide which record is made; `next_record` makes it by the
-table in `states`, and `transition` passes it through the conflict resolver.
-
-An `OwnershipChange` compares two moments: a bundle is there only then or now, or has another state
-or other brokers (of an owned bundle only its owner counts). A new version alone is none.
+`protocol`, `acknowledge` and `repair` choose the record; `next_record` makes it by the table in
+`states`, and `transition` passes it through the conflict resolver (`resolve`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -176,8 +173,8 @@ def holder_of(record: OwnershipRecord) -> Instance:
     return NOBODY
 
 
-def owner_of(row: Mapping[str, Any]) -> str:
-    """Return the broker that serves a row's bundle in counts; "" = nobody yet."""
+def serving_broker(row: Mapping[str, Any]) -> str:
+    """Return the broker that has a row's bundle open now; "" = none."""
     if row["state"] == State.OWNED.value:
         return str(row["destination"])
     return str(row["source"]) if row["state"] in _LEAVING else ""

@@ -1,12 +1,11 @@
-"""Load as shedding and placement read it: of brokers, and of their bundles.
+"""Load as the strategy `ballast` reads it: of brokers, and of their bundles.
 
-Decides how loaded a broker is under the strategy `ballast`, in points: 100 = a broker of its size
-is full. Two readings: *usage* is what it reports, moves under way counted; *traffic* is what the
-bundles that it will own carry, wherever they were measured. It counts as hot only as far as both
-say so, as cold only as far as both say so. So neither another process on the machine, nor a gauge
-that lags, nor a report from before a move looks like load that can be moved. Where usages are known
-to lag, usage is what they will show: what they show, and what traffic has changed by since. Source:
-ours, after Mimir's rates per owner and bundle, and the prediction store of its rebalancer.
+In points: 100 = a broker of its size is full. Two readings: *usage* is what a broker reports, moves
+under way counted (where usages lag, plus what traffic has changed by since); *traffic* is what the
+bundles that it will own carry, wherever they were measured. A broker is hot, or cold, only as far
+as both say so. Another process on the machine, a gauge that lags or a report from before a move
+then don't look like load that can be moved. After Mimir's rates per owner and bundle, and the
+prediction store of its rebalancer.
 """
 
 import math

@@ -1,10 +1,10 @@
 """BrokerScorer: orders, de-duplicates and smooths the reports of a broker group.
 
-Each report is accepted, late, duplicate or rejected with a reason. The balancer judges liveness,
-because it has every partition's clock. Messages that are not keyed by a broker (commands, audit
-entries, topics of a bundle) pass through unjudged: this group may not know their sender. First of
-the query's two stateful operators; its one effect a batch is a GroupUpdate. The smoothing is Pulsar
-4.0.8's BrokerLoadData.update, through `signals.usage`.
+The first of the query's two stateful operators. Each report is accepted, late, duplicate or
+rejected with a reason; the one effect of a batch is a GroupUpdate. Messages that are not keyed by a
+broker (commands, audit entries, topics of a bundle) pass through, because this group may not know
+their sender. Liveness is the balancer's, which has every partition's clock. The smoothing is Pulsar
+4.0.8's BrokerLoadData.update, by `signals.usage`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -14,7 +14,7 @@ from jobs.adapters.delta.table_upkeep import DAY_MS, HistoryUpkeep
 from jobs.adapters.delta.tables import open_table, table_path
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.local.prober import EventsHistory
-from lbcore.balancer.commands import commands
+from lbcore.balancer import commands
 from lbcore.config.pipeline import DROPPED, KEPT
 from lbcore.model.tables import ARCHIVES, COMMANDS, OWNERSHIP_EVENTS
 from tests.support.tables.lookup_tables import CLUSTER

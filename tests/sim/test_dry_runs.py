@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from lbcore.balancer.decisions.candidate_rows import LOSERS_NAMED
-from lbcore.balancer.state.effects import Effect
+from lbcore.balancer.candidate_rows import LOSERS_NAMED
+from lbcore.balancer.effects import Effect
 from lbcore.config.pipeline import Pipeline
 from lbcore.config.placement import LEAST_LONG_TERM_MESSAGE_RATE, TRANSFER, PlacementConfig
 from lbcore.config.shedding import SheddingConfig

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from lbcore.balancer.decisions import cycle
-from lbcore.balancer.decisions.placement import next_on_grid_ms, turn_of
-from lbcore.balancer.intake.brokers import suspected, suspicion_ms
-from lbcore.balancer.state.batch_context import BalancerState, BatchContext
-from lbcore.balancer.state.effects import Effect
+from lbcore.balancer import cycle
+from lbcore.balancer.batch_context import BalancerState, BatchContext
+from lbcore.balancer.brokers import suspected, suspicion_ms
+from lbcore.balancer.effects import Effect
+from lbcore.balancer.placement import next_on_grid_ms, turn_of
 from lbcore.config.load import parse_assignments, parse_config
 from lbcore.config.tree import Config
 from lbcore.explain.cluster import explain_cluster

@@ -1,6 +1,6 @@
 """The sink of the streaming job: a batch's effects as commits, records, log lines.
 
-Decides nothing about ownership. Writes, in this order, each durable before the next begins:
+Writes, in this order, each durable before the next begins:
 
 1. `namespaces` and `brokers`, which a reader needs to understand an event
 2. a file with the rows of all that follows
@@ -32,9 +32,7 @@ from jobs.adapters.kafka.ownership_publisher import Keyed, OwnershipPublisher
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.spark.checkpoint import Resumption, VersionMark, query_id
 from jobs.telemetry.job_counts import WrittenBatch
-from lbcore.balancer.rebuild import record_from_row
-from lbcore.balancer.report import FAULTS, GAUGES
-from lbcore.balancer.state.effects import (
+from lbcore.balancer.effects import (
     REPORT,
     RESEND,
     TOMBSTONE,
@@ -42,6 +40,8 @@ from lbcore.balancer.state.effects import (
     unpack_columns,
     unpack_report,
 )
+from lbcore.balancer.rebuild import record_from_row
+from lbcore.balancer.report import FAULTS, GAUGES
 from lbcore.fault_isolation import ALARM, Fault, fault_of, summarize_faults
 from lbcore.model.tables import (
     AUDIT,

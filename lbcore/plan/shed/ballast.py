@@ -1,13 +1,12 @@
 """Ballast's strategy: brings brokers to the ideal load by search on an objective.
 
-Decides which bundles move, and where to, and which are divided because no move can place them. One
-of the strategies of the plan's shed phase; placement by `ballast` uses the same score. A broker
-that is a tolerance away from the ideal load (`level`) in several new reports is *triggered*: a
-search (`ballast_search`) lowers the objective until no move is worth its price.
+Bundles that no move can place are divided. Placement by `ballast` uses the same score. A broker
+that is a tolerance away from the ideal load (`level`) in several new reports is *triggered*; a
+search (`ballast_search`) then lowers the objective until no move is worth its price.
 
-Guarantees, which `tests/property/test_planner.py` holds it to: a round makes the objective smaller,
-by more than its moves cost; it moves at most the budget and one bundle; a cluster within the
-tolerance is left alone; with unchanging load the moves come to an end.
+Guarantees, held by `tests/property/test_planner.py`: a round lowers the objective by more than its
+moves cost; it moves at most the budget and one bundle; a cluster within the tolerance is left
+alone; with unchanging load the moves come to an end.
 """
 
 import math

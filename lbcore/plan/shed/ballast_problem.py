@@ -1,15 +1,10 @@
-"""The objective's problem from a cycle's view: readings, ideal load, prices.
+"""The search problem of a cycle: readings, the ideal load, prices of moves.
 
-Decides what `ballast` takes a broker's load for, and what moving a bundle costs. A broker has two
-readings of each resource: what it reports, and what its bundles carry (`plan.readings`). It counts
-as far above the level as both say, and as far below as both say; where they disagree about the
-side, it stands at the level.
-
-Resources weigh by the cost of a message and of a byte on the CPU, fitted to what brokers report
-(`signals.cost`), and by bytes on the network. The ideal load is water filling: a broker whose
-largest bundle is above the level keeps that, one that is busy with something else takes nothing,
-the others share the rest. A broker that gets worse although it carries less is left alone: what is
-wrong with it is not its bundles' load.
+A broker has two readings of each resource: its report, and what its bundles carry
+(`plan.readings`). It counts as far from the level as both say; if they disagree about the side, it
+counts as at the level. Resources weigh by the cost of a message and of a byte on the CPU
+(`signals.cost`), and by bytes on the network. A broker that gets worse although it carries less is
+left alone: its bundles' load is not its problem.
 """
 
 from collections.abc import Iterable, Mapping
@@ -278,7 +273,9 @@ def ideal_load(readings: Readings) -> float:
 def attainable_level(view: ShedView, readings: Readings, hot_limit: float = 0.0) -> float:
     """The level of the brokers that can reach one, points. O(bundles + brokers).
 
-    hot_limit: points; a broker that can't get below it keeps what it has. The others share all.
+    By water filling: a broker whose largest bundle is above the level keeps that, one that is busy
+    with something else takes nothing, the others share the rest. hot_limit: points; a broker that
+    can't get below it keeps what it has.
 
     Worked: traffic 60, 30, 30, the 60 a single bundle: the level is 30, not 40. Traffic 10, 50, 2
     with the last one at 70 % usage: 30, not 20.7. Three bundles of 20 points on four brokers, the

@@ -1,10 +1,9 @@
 """Shedding from the most to the least loaded brokers until loads deviate little.
 
-Decides which bundles move between which brokers in one cycle, bit for bit as Pulsar. In order:
-the bundles of a pair, the pairs, the shedder's view of a snapshot, and the strategy of the plan's
-shed phase, whose hits advance on fresh reports alone. Source: Pulsar 4.0.8 TransferShedder,
-UnloadDecision, TopBundleLoadDataReporter, TopKBundles, UnloadScheduler; fresh hits are ours.
-The order of the brokers decides ties: the planner gives name order, Pulsar has its hash map's.
+Bit for bit as Pulsar, but hits advance on fresh reports alone. In this file: the bundles of a pair,
+the pairs, the shedder's view of a snapshot, the strategy. The order of the brokers decides ties:
+the planner gives name order, Pulsar has its hash map's. Source: Pulsar 4.0.8 TransferShedder,
+UnloadDecision, TopBundleLoadDataReporter, TopKBundles, UnloadScheduler.
 """
 
 import math

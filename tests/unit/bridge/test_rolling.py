@@ -24,7 +24,7 @@ from jobs.bridge.restarted_cluster import (
 from jobs.bridge.rolling_progress import Complaint, Progress, RestartStage
 from jobs.bridge.rolling_steps import CutOffError
 from jobs.operating.connection_options import STACK_OPTIONS, connection_options
-from lbcore.balancer.state.effects import to_json
+from lbcore.balancer.effects import to_json
 from lbcore.bridge.reports import load_ms, parse_client_latency, publish_ms, worst_ms
 from lbcore.config.cluster import EXTERNAL, ClusterConfig
 from lbcore.config.tree import Config

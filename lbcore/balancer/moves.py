@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.balancer.decisions.placement import planning_config, usable_brokers
-from lbcore.balancer.intake.brokers import is_external, reason_not_to_take
-from lbcore.balancer.state.batch_context import BatchContext, PendingEffect
-from lbcore.balancer.state.rules import WHOLE_CLUSTER, PlanStatus
-from lbcore.balancer.tasks.deletions import is_deleting
+from lbcore.balancer.batch_context import BatchContext, PendingEffect
+from lbcore.balancer.brokers import is_external, reason_not_to_take
+from lbcore.balancer.namespaces import is_deleting
+from lbcore.balancer.placement import planning_config, usable_brokers
+from lbcore.balancer.rules import WHOLE_CLUSTER, PlanStatus
 from lbcore.model.names import namespace_of_bundle
 from lbcore.model.tables import DECISION_EFFECTS
 from lbcore.ownership.changes import Refused

@@ -16,8 +16,8 @@ from statistics import median_high, median_low
 
 import numpy as np
 
-from lbcore.balancer.state.batch_context import BatchContext
-from lbcore.balancer.state.book import BrokerEntry
+from lbcore.balancer.batch_context import BatchContext
+from lbcore.balancer.book import BrokerEntry
 from lbcore.ownership.liveness import Liveness
 from lbcore.scorer.group_update import GroupUpdate
 from lbcore.wire.messages import Command

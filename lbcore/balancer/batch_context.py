@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lbcore.balancer.state.book import (
+from lbcore.balancer.book import (
     BrokerEntry,
     Memo,
     NamespaceEntry,
@@ -16,9 +16,9 @@ from lbcore.balancer.state.book import (
     namespace_row,
     remembered,
 )
-from lbcore.balancer.state.effects import TOMBSTONE, Effect, Row, event_row, record_row, to_json
-from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.state.rules import (
+from lbcore.balancer.effects import TOMBSTONE, Effect, Row, event_row, record_row, to_json
+from lbcore.balancer.ledger import Ledger
+from lbcore.balancer.rules import (
     KIND_OF_FIELD,
     PIN,
     ClusterRules,
@@ -27,7 +27,7 @@ from lbcore.balancer.state.rules import (
     pin_row,
     policy_row,
 )
-from lbcore.balancer.state.topic_book import CreatedTopics, OpenRecords, Records, TopicBook
+from lbcore.balancer.topic_book import Catalog, CreatedTopics, OpenCatalog, TopicBook
 from lbcore.config.load import digest
 from lbcore.config.setting import UNSET
 from lbcore.config.tree import Config
@@ -129,7 +129,7 @@ class BalancerState:
     commands: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     rules: ClusterRules = field(default_factory=ClusterRules)
-    records: Records = field(default_factory=Records)
+    catalog: Catalog = field(default_factory=Catalog)
     times: Times = field(default_factory=Times)
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
     topics: TopicBook = field(default_factory=TopicBook)
@@ -165,7 +165,7 @@ class BatchContext:
     commands: dict[str, str]
     settings: Mapping[str, Any]
     rules: ClusterRules
-    records: OpenRecords
+    catalog: OpenCatalog
     times: Times
     waiting: dict[str, Waiting]
     topics: TopicBook
@@ -218,7 +218,7 @@ class BatchContext:
             commands=dict(state.commands),
             settings={},
             rules=state.rules,
-            records=OpenRecords(state.records),
+            catalog=OpenCatalog(state.catalog),
             times=state.times,
             waiting=dict(state.waiting),
             topics=state.topics,
@@ -309,7 +309,7 @@ class BatchContext:
             commands=self.commands,
             settings=self.settings,
             rules=self.rules.in_order(self.opened_rules),
-            records=self.records.close(),
+            catalog=self.catalog.close(),
             times=replace(self.times, decided_ms=self.now_ms, stepped_ms=self.wall_ms),
             waiting=self.waiting,
             topics=self.topics,
