@@ -174,7 +174,7 @@ def holder_of(record: OwnershipRecord) -> Instance:
 
 
 def serving_broker(row: Mapping[str, Any]) -> str:
-    """Return the broker that serves a row's bundle in counts; "" = nobody yet."""
+    """Return the broker that has a row's bundle open now; "" = none."""
     if row["state"] == State.OWNED.value:
         return str(row["destination"])
     return str(row["source"]) if row["state"] in _LEAVING else ""

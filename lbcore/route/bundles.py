@@ -62,7 +62,7 @@ class BundleRoute:
 
 
 def lookup_broker(route: BundleRoute) -> str:
-    """Return the broker for a client: the owner, or in a transition the coming one.
+    """Return the broker that a lookup answers: in a transition the coming one.
 
     "" for nobody. Owned, Assigning, Releasing → destination (a Releasing without one: nobody);
     Splitting, Merging → source; Init, Free, Deleted → nobody.

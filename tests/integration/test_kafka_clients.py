@@ -329,11 +329,9 @@ def test_read_properties_skips_comments_and_blank_lines() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "-é 🙂 q'u\"o %x #a",
+        "-é 🙂 q'u\"o %x #a {x} $x*?",
         "x" * 200,
         "a:b",
-        "{x}",
-        "$x*?",
     ],
 )
 def test_embedded_kafka_keeps_its_data_in_the_folder_that_was_named(

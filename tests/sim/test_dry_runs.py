@@ -406,7 +406,7 @@ def test_move_whose_destination_dies_is_written_as_not_seen_or_elsewhere() -> No
     assert {row["outcome"] for row in mine} <= {"moved_elsewhere", "unobserved"}
     assert all(math.isnan(row["source_after"]) for row in mine)
     assert world.state is not None
-    assert not world.state.pending_effects.keys() & {str(move["bundle"]) for move in moves}
+    assert not world.state.unmeasured_moves.keys() & {str(move["bundle"]) for move in moves}
 
 
 def test_job_that_comes_back_from_its_checkpoint_still_sees_the_effect() -> None:
