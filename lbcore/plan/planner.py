@@ -114,7 +114,7 @@ def finish_moves(draft: Draft) -> tuple[Floats, Floats, PlanState]:
 
 
 def _remember(draft: Draft) -> tuple[PlanState, Floats]:
-    """Return the state with this plan's moves, and the load decided but not reported yet.
+    """Return the state with this plan's moves, and the load that no report shows yet.
 
     Load: float64[n, COLUMNS]. The next plans count the moves until reports show them.
     """
