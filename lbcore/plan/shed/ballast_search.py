@@ -214,14 +214,14 @@ class SearchProblem:
 
     load: float64[n, r], points of the broker's own size. size: float64[n], capacity over the mean
     capacity. weight: float64[m, r], points that a bundle makes on a broker of size 1. home:
-    int64[m], the owner, -1 = none. price: float64[m], of leaving home. min_price: no bundle's
-    price for a part of the level is below it. level: points, above 0. can_move: bool[m].
-    may_give, may_take: bool[n]. row: int64[m], each bundle's row of admits; admits: bool[rows, n],
-    whom the filters let have it. left: int64[m], the broker that each bundle left lately (it
-    returns dearly), -1 = none; None = not known. crowding: what belongs together, None = nothing
-    that anybody has too much of. room: float64[n],
-    points of size 1 that a broker may take, None = any. growth: float64[m], times what each bundle
-    shows that it counts for there, away from home; only where there is a room.
+    int64[m], the owner, -1 = none. price: float64[m], of leaving home. min_price: no bundle's price
+    for a part of the level is below it. level: points, above 0. can_move: bool[m]. may_give,
+    may_take: bool[n]. row: int64[m], each bundle's row of admits; admits: bool[rows, n], whom the
+    filters let have it. left: int64[m], the broker that each bundle left lately (it returns
+    dearly), -1 = none; None = not known. crowding: what belongs together, None = nothing that
+    anybody has too much of. room: float64[n], points of size 1 that a broker may take, None = any.
+    demand_factor: float64[m], times what each bundle shows that it counts for there, away from
+    home; only where there is a room.
     """
 
     load: Floats
@@ -239,7 +239,7 @@ class SearchProblem:
     left: Ints | None = None
     crowding: Crowding | None = None
     room: Floats | None = None
-    growth: Floats | None = None
+    demand_factor: Floats | None = None
 
 
 def broker_costs(load: Floats, size: Floats, level: float) -> Floats:
@@ -567,7 +567,7 @@ class _Search:
         """Return the part of a broker's room that each bundle takes, away from home."""
         problem = self.problem
         claims: Floats = problem.weight[rows].max(axis=1)
-        return claims if problem.growth is None else claims * problem.growth[rows]
+        return claims if problem.demand_factor is None else claims * problem.demand_factor[rows]
 
     def _carry(self, row: int, source: int, taker: int) -> None:
         problem = self.problem

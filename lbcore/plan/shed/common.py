@@ -32,7 +32,7 @@ class Relief:
 
     usage, traffic: the broker's then, points and msg/s or bytes/s. rounds: consecutive ones that
     were ineffective. is_open: nothing is known of the last one yet. Of a full broker also gone,
-    count: load and number of the bundles that left it at gone_ms; growth: by which they could grow.
+    count: load and number of the bundles that left it at gone_ms; demand_factor: at most.
     """
 
     usage: float
@@ -41,7 +41,7 @@ class Relief:
     is_open: bool = True
     gone: float = 0.0
     count: int = 0
-    growth: float = 0.0
+    demand_factor: float = 0.0
     gone_ms: int = 0
 
 
