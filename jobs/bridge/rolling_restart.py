@@ -28,10 +28,10 @@ from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.bridge.restarted_cluster import PulsarCluster, rates_of
 from jobs.bridge.rolling_progress import STATE_FILE, Observation, Progress, read_progress
 from jobs.bridge.rolling_steps import CutOffError, RestartBounds, RollingRestart, complaints
-from jobs.console import CommandError, Exit, MisuseError, add_json_option, agree, answer, note
+from jobs.console import CommandError, Exit, MisuseError, agree, answer, note
 from jobs.operating.connection_options import (
+    STACK_OPTIONS,
     ConnectionOptions,
-    add_stack_arguments,
     connection_options,
 )
 from jobs.operating.text_format import parse_duration_ms
@@ -79,8 +79,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             metavar="TIME" if is_time else "N",
             help=f"{one.metadata['help']} (default {shown})",
         )
-    add_stack_arguments(parser)
-    add_json_option(parser, default=argparse.SUPPRESS)
+    STACK_OPTIONS(parser)
     parser.epilog = (
         "example: ballast bridge rolling-restart --command 'ssh {host} systemctl restart pulsar'"
     )

@@ -193,7 +193,7 @@ def topics_in(work: BatchContext, namespace: str) -> int:
     created here. Pulsar's system topics are excluded from both. Of reported topics only the hashes
     are known. For some bundles only their number is known, which includes system topics.
     """
-    created = [topic for topic in work.records.topics_of(namespace) if not is_system_topic(topic)]
+    created = [topic for topic in work.catalog.topics_of(namespace) if not is_system_topic(topic)]
     function = HashFunction(work.namespaces[namespace].hash)
     system = hash_topics(function, system_topics(namespace))
     reported = 0
@@ -265,14 +265,14 @@ def _create(work: BatchContext, _: Command, arguments: CreateRecord) -> Outcome:
     if kind == TOPIC:
         problem = _problem_with_new_topic(work, name, value)
     else:
-        is_there = name in work.records.of(TENANT)
+        is_there = name in work.catalog.of(TENANT)
         problem = f"tenant {name} exists already; change it with update_record" if is_there else ""
     return refuse(problem) if problem else _keep(work, kind, name, value)
 
 
 def _problem_with_new_topic(work: BatchContext, topic: str, partitions: int) -> str:
     """Return the reason why the topic can't be created; "" if it can."""
-    namespace, known = namespace_of_topic(topic), work.records.of(TOPIC)
+    namespace, known = namespace_of_topic(topic), work.catalog.of(TOPIC)
     entry, number = work.namespaces.get(namespace), partition_of(topic)
     if entry is None or entry.is_deleted:
         return f"there is no namespace of topic {topic}; create it first"
@@ -288,7 +288,7 @@ def _problem_with_new_topic(work: BatchContext, topic: str, partitions: int) -> 
 
 def _update(work: BatchContext, _: Command, arguments: UpdateRecord) -> Outcome:
     kind, name = arguments.record_type, arguments.name
-    value, known, problem = read_value(kind, arguments.value), work.records.of(kind), ""
+    value, known, problem = read_value(kind, arguments.value), work.catalog.of(kind), ""
     if kind == TENANT and name not in known and not has_any(work, NAMESPACES, name):
         problem = f"there is no tenant {name}; make it with create_record"
     elif kind == TOPIC and not known.get(name):
@@ -306,7 +306,7 @@ def _delete(work: BatchContext, _: Command, arguments: DeleteRecord) -> Outcome:
     if kind == TENANT and has_any(work, NAMESPACES, name):
         first = namespaces_of(work, name)[0]
         return refuse(f"tenant {name} still has namespace {first}; delete that first")
-    if name not in work.records.of(kind):
+    if name not in work.catalog.of(kind):
         return refuse(f"there is no {kind} {name}; table records lists those that were created")
     if kind == TENANT:
         return _keep(work, kind, name, None)
@@ -315,7 +315,7 @@ def _delete(work: BatchContext, _: Command, arguments: DeleteRecord) -> Outcome:
 
 
 def _keep(work: BatchContext, record_type: str, name: str, value: Any) -> Outcome:
-    work.add_row(RECORDS.name, work.records.set(record_type, name, value))
+    work.add_row(RECORDS.name, work.catalog.set(record_type, name, value))
     return Outcome(status=DONE)
 
 

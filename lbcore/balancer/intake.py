@@ -85,7 +85,7 @@ def created_topics(work: BatchContext, namespace: str) -> CreatedTopics:
 
 
 def _created(work: BatchContext, namespace: str) -> CreatedTopics:
-    topics = work.records.topics_of(namespace)
+    topics = work.catalog.topics_of(namespace)
     names = sorted(topics)
     ends = np.cumsum([max(topics[name], 1) for name in names], dtype=np.int64)
     total = int(ends[-1]) if names else 0

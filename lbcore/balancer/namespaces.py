@@ -76,7 +76,7 @@ def deregister_broker(work: BatchContext, broker: str, command: Command | None =
 
 def expire_topics(work: BatchContext, namespace: str) -> None:
     """Drop the created topics of a namespace, as it is deleted."""
-    for topic in sorted(work.records.topics_of(namespace)):
+    for topic in sorted(work.catalog.topics_of(namespace)):
         drop_topic(work, topic)
 
 
@@ -84,8 +84,8 @@ def drop_topic(work: BatchContext, name: str) -> None:
     """Drop a topic that was created."""
     tenant = tenant_of(namespace_of_topic(name))
     note_gone(work, TOPICS, tenant)
-    note_gone(work, PARTITIONS, tenant, work.records.of(TOPIC)[name])
-    work.add_row(RECORDS.name, work.records.set(TOPIC, name, None))
+    note_gone(work, PARTITIONS, tenant, work.catalog.of(TOPIC)[name])
+    work.add_row(RECORDS.name, work.catalog.set(TOPIC, name, None))
 
 
 def drop_rules_of(work: BatchContext, namespace: str) -> None:
@@ -613,11 +613,11 @@ def _bundle_counts(work: BatchContext) -> Counter[str]:
 
 
 def _topics(work: BatchContext) -> Counter[str]:
-    return _summed((namespace_of_topic(topic), 1) for topic in work.records.of(TOPIC))
+    return _summed((namespace_of_topic(topic), 1) for topic in work.catalog.of(TOPIC))
 
 
 def _partitions(work: BatchContext) -> Counter[str]:
-    found = work.records.of(TOPIC).items()
+    found = work.catalog.of(TOPIC).items()
     return _summed((namespace_of_topic(topic), partitions) for topic, partitions in found)
 
 

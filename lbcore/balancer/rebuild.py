@@ -26,7 +26,7 @@ from lbcore.balancer.ledger import Ledger
 from lbcore.balancer.namespaces import FLOOR, still_needed
 from lbcore.balancer.report import remembered_plan
 from lbcore.balancer.rules import rules_from_rows
-from lbcore.balancer.topic_book import Records
+from lbcore.balancer.topic_book import Catalog
 from lbcore.balancer.waiting import identity_of, remember
 from lbcore.config.load import newest_reported, reported_digest
 from lbcore.fault_isolation import Fault, fault_of, summarize_faults
@@ -233,8 +233,8 @@ def rebuild_state(cluster: str, rows: TableRows) -> BalancerState:
         commands=dict(reading.each(COMMANDS, commands[-REMEMBERED_COMMANDS:], _remembered, _ended)),
         settings=settings[-1] if settings else {},
         rules=rules,
-        records=Records.from_rows(
-            reading.readable(RECORDS, rows.records, lambda row: Records.from_rows([row]))
+        catalog=Catalog.from_rows(
+            reading.readable(RECORDS, rows.records, lambda row: Catalog.from_rows([row]))
         ),
         waiting=_waiting(reading, commands, ledger),
         times=Times(version_floor=floor),

@@ -23,7 +23,10 @@ _OWNED_STATES = frozenset({State.OWNED, State.ASSIGNING}) | RESHAPING
 
 
 class Unsound(str, Enum):
-    """Reason for not answering from bundles; also the label of the refusals metric."""
+    """Fault of a namespace's bundles; also the label of the refusals metric.
+
+    While there is one, the follower keeps the cluster's last sound snapshot.
+    """
 
     GAP = "gap"
     OVERLAP = "overlap"
@@ -59,7 +62,7 @@ class BundleRoute:
 
 
 def lookup_broker(route: BundleRoute) -> str:
-    """Return the broker for a client: the owner, or in a transition the coming one.
+    """Return the broker that a lookup answers: in a transition the coming one.
 
     "" for nobody. Owned, Assigning, Releasing → destination (a Releasing without one: nobody);
     Splitting, Merging → source; Init, Free, Deleted → nobody.

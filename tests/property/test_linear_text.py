@@ -220,7 +220,7 @@ def rules_of(world: World, name: str) -> tuple[object, ...]:
     rules = world.state.rules
     pins = {one for one in rules.pins if parse_bundle(one)[0] == name}
     topics = sorted(
-        topic for topic in world.state.records.by_type["topic"] if namespace_of_topic(topic) == name
+        topic for topic in world.state.catalog.by_type["topic"] if namespace_of_topic(topic) == name
     )
     marks = (name in rules.paused, name in rules.excluded, rules.anti_affinity.get(name))
     return (sorted(live(world, name)), sorted(pins), topics, marks)

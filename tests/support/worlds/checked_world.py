@@ -398,7 +398,7 @@ def promised(state: BalancerState) -> Mapping[str, object]:
         "namespaces": state.namespaces,
         "rules": state.rules,
         "settings": json.loads(json.dumps(state.settings)),
-        "created": state.records,
+        "created": state.catalog,
         "commands": state.commands,
         "waiting": {
             command_id: (waiting.deadline_ms, waiting.is_queued, waiting.moving)
