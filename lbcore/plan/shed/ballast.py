@@ -5,8 +5,8 @@ that is a tolerance away from the ideal load (`level`) in several new reports is
 search (`ballast_search`) then lowers the objective until no move is worth its price.
 
 Guarantees, held by `tests/property/test_planner.py`: a round lowers the objective by more than its
-moves cost; it moves at most the budget and one bundle; a cluster within the tolerance is left
-alone; with unchanging load the moves come to an end.
+moves cost; it moves at most the budget and one bundle; a cluster within the tolerance moves
+nothing but partitions of crowded topics; with unchanging load the moves come to an end.
 """
 
 import math
@@ -333,8 +333,8 @@ class _TriggeredRound:
     def remaining_hits(self) -> tuple[Ints, Ints]:
         """Return the hits after the round.
 
-        A broker that acted begins at 0, unless the budget or the steps ended before it was
-        relieved.
+        When the search ended as done, triggered brokers within the tolerance now begin at 0.
+        Otherwise all keep their hits.
         """
         if self.found.stopped != "done":
             return self.hits

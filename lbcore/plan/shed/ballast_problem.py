@@ -264,7 +264,7 @@ def recorded_costs(costs: Costs | None) -> dict[str, float]:
 ROUNDS_MAX = 16
 
 
-def ideal_load(readings: Readings) -> float:
+def mean_load(readings: Readings) -> float:
     """Return the mean load if all of it were infinitely divisible, points."""
     size = readings.capacity
     return _mean(readings.traffic, size, np.ones(len(size), dtype=np.bool_), np.zeros(len(size)))
@@ -283,7 +283,7 @@ def attainable_level(view: ShedView, readings: Readings, hot_limit: float = 0.0)
     """
     floor = _floor(view, readings)
     size = readings.capacity
-    level = ideal_load(readings)
+    level = mean_load(readings)
     stuck, shut = floor < 0, floor < 0
     for _ in range(ROUNDS_MAX):
         now_stuck = stuck | (floor > max(level, hot_limit))
@@ -496,7 +496,7 @@ def measure_round(
     costs = usable_costs(evidence) if readings.by_rate else None
     readings = with_costs(readings, view, costs) if costs else readings
     readings = with_demand(readings, view.snapshot)
-    hot_limit = ideal_load(readings) + config.high_points
+    hot_limit = mean_load(readings) + config.high_points
     level = max(attainable_level(view, readings, hot_limit), 1e-9)
     above, below = readings.hot - level, level - readings.cold
     away: Floats = np.where(above > 0, above, np.where(below > 0, -below, 0.0))
