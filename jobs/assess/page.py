@@ -1,7 +1,7 @@
-"""A report for the terminal, and as one HTML page without anything from outside.
+"""A report for the terminal, and as one HTML page that loads nothing from outside.
 
-Pictures are inline SVG, readable at the width of a phone; each says in words what it shows, and a
-table stands beside it. Every text from a cluster is escaped.
+Pictures are inline SVG, readable on a phone; each says in words what it shows, and a table stands
+beside it. Every text from a cluster is escaped.
 """
 
 import html

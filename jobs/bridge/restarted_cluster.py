@@ -25,8 +25,8 @@ from jobs.bridge.rolling_progress import Progress, RestartStage
 from jobs.console import CommandError, note
 from jobs.operating.connection_options import ConnectionOptions
 from jobs.operating.status import read_status_rows
-from lbcore.balancer.state.book import FAILED, REFUSED
-from lbcore.balancer.state.rules import PROPOSAL, PlanProposal
+from lbcore.balancer.book import FAILED, REFUSED
+from lbcore.balancer.rules import PROPOSAL, PlanProposal
 from lbcore.bridge.anomalies import Trouble
 from lbcore.bridge.answers import Unreadable, parse_metrics, parse_topics
 from lbcore.bridge.reports import LatencySums, load_ms, parse_client_latency, publish_ms, worst_ms

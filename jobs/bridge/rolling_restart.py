@@ -33,10 +33,10 @@ from jobs.bridge.rolling_progress import (
     keep_progress,
     read_progress,
 )
-from jobs.console import CommandError, Exit, MisuseError, add_json_option, agree, answer, note
+from jobs.console import CommandError, Exit, MisuseError, agree, answer, note
 from jobs.operating.connection_options import (
+    STACK_OPTIONS,
     ConnectionOptions,
-    add_stack_arguments,
     connection_options,
 )
 from jobs.operating.text_format import parse_duration_ms
@@ -442,8 +442,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--abort", action="store_true", help="let the one that has stopped be")
     parser.add_argument("--state", type=Path, metavar="FILE", help=f"{STATE_FILE} of --state-dir")
     add_bounds(parser)
-    add_stack_arguments(parser)
-    add_json_option(parser, default=argparse.SUPPRESS)
+    STACK_OPTIONS(parser)
     parser.epilog = (
         "example: ballast bridge rolling-restart --command 'ssh {host} systemctl restart pulsar'"
     )

@@ -1,6 +1,6 @@
 """State folder of a local run, and the state kept from one run to the next.
 
-Decides that brokers, namespaces and bundles stay as the first run with this state made them.
+Brokers, namespaces and bundles stay as the first run with this state made them.
 """
 
 import fcntl

@@ -26,12 +26,11 @@ import pyarrow.parquet
 
 from jobs.adapters.delta.recordings import read_history
 from jobs.adapters.processes.settings import read_secret
-from jobs.console import CAUSE_BREAK, CommandError, Exit, MisuseError, add_json_option, answer
-from jobs.operating.commanding import command_actions
-from jobs.operating.connection_options import add_stack_arguments, connection_options
+from jobs.console import CAUSE_BREAK, CommandError, Exit, MisuseError, answer
+from jobs.operating.connection_options import TABLES_OPTIONS, connection_options
 from jobs.operating.simulations import write_text
 from jobs.operating.text_format import parse_duration_ms
-from jobs.parser import whole_number
+from jobs.parser import action, actions, argument, arguments, carry_out, whole_number
 from lbcore.model.names import InvalidNameError, parse_bundle
 from lbcore.model.times import duration
 from lbcore.sim.load.recording import (
@@ -506,77 +505,6 @@ _KEY_BYTES = 32
 _COUNT = partial(whole_number, most=_BUNDLES_MAX)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """An action each."""
-    actions = command_actions(parser)
-    _add_import(actions.add_parser("import", help="a table of series becomes a recording"))
-    _add_export(actions.add_parser("export", help="what a cluster recorded, without its names"))
-
-
-def run(args: argparse.Namespace) -> int:
-    """Import or export."""
-    return int(args.carry_out(args))
-
-
-def _add_import(parser: argparse.ArgumentParser) -> None:
-    add_json_option(parser, default=argparse.SUPPRESS)
-    parser.set_defaults(carry_out=_import)
-    parser.add_argument("file", type=Path, metavar="FILE", help=".csv, .csv.gz or .parquet")
-    parser.add_argument(
-        "--out", type=_parquet, required=True, metavar="FILE.parquet", help="the recording"
-    )
-    parser.add_argument("--bundles", type=_COUNT, required=True, metavar="N", help="fold into N")
-    parser.add_argument(
-        "--brokers", type=_COUNT, default=10, metavar="N", help="who owns them at first, in turn"
-    )
-    parser.add_argument("--namespace", type=_namespace, default="trace/load", metavar="NAME")
-    parser.add_argument(
-        "--resource",
-        action="append",
-        default=[],
-        type=_resource,
-        metavar="[COLUMN=]KIND:UNIT",
-        help="what a column is, e.g. cpu_usage=cpu:MHz; of a wide table without a column",
-    )
-    parser.add_argument("--entity", default="", metavar="COLUMN")
-    parser.add_argument("--time", default="", metavar="COLUMN")
-    parser.add_argument(
-        "--time-unit", choices=tuple(TIME_UNITS), default="", help="of bare numbers"
-    )
-    parser.add_argument(
-        "--covers", default="", metavar="COLUMN", help="ms before its time that a row stands for"
-    )
-    parser.add_argument("--step", type=parse_duration_ms, default=0, metavar="TIME")
-    parser.add_argument(
-        "--gaps", type=Gaps, choices=tuple(Gaps), default=Gaps.REFUSE, metavar="refuse|hold|zero"
-    )
-    parser.add_argument("--from", type=parse_duration_ms, default=0, dest="from_ms", metavar="TIME")
-    parser.add_argument("--for", type=parse_duration_ms, default=0, dest="for_ms", metavar="TIME")
-    parser.add_argument("--scenario", type=Path, metavar="FILE", help="write one that replays it")
-    parser.add_argument(
-        "--load",
-        type=_load,
-        default=45.0,
-        metavar="PERCENT",
-        help="its mean, of what the brokers can carry (default 45%%)",
-    )
-
-
-def _add_export(parser: argparse.ArgumentParser) -> None:
-    add_json_option(parser, default=argparse.SUPPRESS)
-    parser.set_defaults(carry_out=_export)
-    parser.add_argument("--out", type=_parquet, required=True, metavar="FILE.parquet")
-    parser.add_argument("--last", type=parse_duration_ms, default=0, metavar="TIME")
-    parser.add_argument(
-        "--recording", type=Path, metavar="FILE", help="a trace's file, not the tables"
-    )
-    parser.epilog = (
-        f"the key of the hashes is {KEY}, or the content of {KEY}_FILE; without one it is drawn "
-        "and forgotten, and nobody can tell later whether a name is in it"
-    )
-    add_stack_arguments(parser, with_kafka=False)
-
-
 def _import(args: argparse.Namespace) -> int:
     how = TraceReading(
         entity=args.entity,
@@ -653,3 +581,74 @@ def _resource(word: str) -> TraceColumn:
         known = ", ".join(units)
         raise argparse.ArgumentTypeError(f"{unit!r} is an unknown unit of {kind}: one of {known}")
     return TraceColumn(column=column, kind=kind, unit=unit.lower())
+
+
+add_arguments = actions(
+    action(
+        "import",
+        "a table of series becomes a recording",
+        _import,
+        argument("file", type=Path, metavar="FILE", help=".csv, .csv.gz or .parquet"),
+        argument(
+            "--out", type=_parquet, required=True, metavar="FILE.parquet", help="the recording"
+        ),
+        argument("--bundles", type=_COUNT, required=True, metavar="N", help="fold into N"),
+        argument(
+            "--brokers",
+            type=_COUNT,
+            default=10,
+            metavar="N",
+            help="who owns them at first, in turn",
+        ),
+        argument("--namespace", type=_namespace, default="trace/load", metavar="NAME"),
+        argument(
+            "--resource",
+            action="append",
+            default=[],
+            type=_resource,
+            metavar="[COLUMN=]KIND:UNIT",
+            help="what a column is, e.g. cpu_usage=cpu:MHz; of a wide table without a column",
+        ),
+        argument("--entity", default="", metavar="COLUMN"),
+        argument("--time", default="", metavar="COLUMN"),
+        argument("--time-unit", choices=tuple(TIME_UNITS), default="", help="of bare numbers"),
+        argument(
+            "--covers",
+            default="",
+            metavar="COLUMN",
+            help="ms before its time that a row stands for",
+        ),
+        argument("--step", type=parse_duration_ms, default=0, metavar="TIME"),
+        argument(
+            "--gaps",
+            type=Gaps,
+            choices=tuple(Gaps),
+            default=Gaps.REFUSE,
+            metavar="refuse|hold|zero",
+        ),
+        argument("--from", type=parse_duration_ms, default=0, dest="from_ms", metavar="TIME"),
+        argument("--for", type=parse_duration_ms, default=0, dest="for_ms", metavar="TIME"),
+        argument("--scenario", type=Path, metavar="FILE", help="write one that replays it"),
+        argument(
+            "--load",
+            type=_load,
+            default=45.0,
+            metavar="PERCENT",
+            help="its mean, of what the brokers can carry (default 45%%)",
+        ),
+    ),
+    action(
+        "export",
+        "what a cluster recorded, without its names",
+        _export,
+        argument("--out", type=_parquet, required=True, metavar="FILE.parquet"),
+        argument("--last", type=parse_duration_ms, default=0, metavar="TIME"),
+        argument("--recording", type=Path, metavar="FILE", help="a trace's file, not the tables"),
+        TABLES_OPTIONS,
+        arguments(
+            about=f"The key of the hashes is {KEY}, or the content of {KEY}_FILE; without one it "
+            "is drawn and forgotten, and nobody can tell later whether a name is in it."
+        ),
+    ),
+)
+run = carry_out

@@ -1,10 +1,7 @@
 """New ownership records, checked, and the differences between two moments.
 
-`protocol`, `acknowledge` and `repair` decide which record is made; `next_record` makes it by the
-table in `states`, and `transition` passes it through the conflict resolver.
-
-An `OwnershipChange` compares two moments: a bundle is there only then or now, or has another state
-or other brokers (of an owned bundle only its owner counts). A new version alone is none.
+`protocol`, `acknowledge` and `repair` choose the record; `next_record` makes it by the table in
+`states`, and `transition` passes it through the conflict resolver (`resolve`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -48,7 +45,7 @@ class RefusalReason(str, Enum):
 
 
 class Action(str, Enum):
-    """Action required by a record in flight; `carry_out` executes it."""
+    """Action that a record needs; `carry_out` executes all but WAIT."""
 
     REASSIGN = "reassign"
     REDIRECT = "redirect"
@@ -176,8 +173,8 @@ def holder_of(record: OwnershipRecord) -> Instance:
     return NOBODY
 
 
-def owner_of(row: Mapping[str, Any]) -> str:
-    """Return the broker that serves a row's bundle in counts; "" = nobody yet."""
+def serving_broker(row: Mapping[str, Any]) -> str:
+    """Return the broker that has a row's bundle open now; "" = none."""
     if row["state"] == State.OWNED.value:
         return str(row["destination"])
     return str(row["source"]) if row["state"] in _LEAVING else ""
@@ -335,7 +332,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnershipChange:
+class OwnershipDifference:
     """Difference of one bundle.
 
     before, after: rows of its record; None = it was not there, or is gone.
@@ -346,7 +343,7 @@ class OwnershipChange:
     after: Row | None
 
 
-def find_differences(before: Iterable[Row], after: Iterable[Row]) -> Iterator[OwnershipChange]:
+def find_differences(before: Iterable[Row], after: Iterable[Row]) -> Iterator[OwnershipDifference]:
     """Yield the bundles that differ, one after another. O(rows).
 
     One row of each is kept. before, after: rows as in bundle_ownership, in the order of their
@@ -359,7 +356,7 @@ def find_differences(before: Iterable[Row], after: Iterable[Row]) -> Iterator[Ow
         was = old if old is not None and old["bundle"] == name else None
         now = new if new is not None and new["bundle"] == name else None
         if _ownership_of(was) != _ownership_of(now):
-            yield OwnershipChange(bundle=name, before=was, after=now)
+            yield OwnershipDifference(bundle=name, before=was, after=now)
         old = next(olds, None) if was is not None else old
         new = next(news, None) if now is not None else new
 

@@ -1,24 +1,8 @@
 """One bundle in an agent: its newest record's goal, and the service's progress.
 
-Decides which callback runs next and which ack the balancer gets. At most one callback a bundle runs
-at a time. A record that arrives meanwhile changes the goal, and so the next callback. `agent` keeps
-one Holding for each bundle that concerns it. The states' meaning for brokers is Pulsar 4.0.8's
-ServiceUnitStateChannelImpl.
-
-Contract of the callbacks, each for a hash range and a fencing token, and repeatable:
-open: success: the range is served as one bundle under this token; failure: nothing of it is open.
-close: success: nothing of the range is served; failure: as before.
-split: success: the range is served as the named children; failure: as before.
-merge: all is served as before; success: open of the named bundle may come.
-
-Overdue callbacks of an agent's service: given up, or returned after all. Decides what is true of
-one bundle then: the callback has failed, and is *stuck*. Until it returns nobody knows what of its
-hash range is served, so nothing of it may be used, and no other callback of it runs: one of them,
-ending late, would undo the other.
-
-Hash ranges with a running callback of a service: no two overlap. Decides whether a callback may
-start now. A bundle overlaps others only around splits and where a namespace was made again; then a
-parent that is still closing must not take with it what a child has just opened.
+Chooses the next callback and the ack for the balancer. One callback a bundle runs at a time; a
+record that arrives meanwhile changes the goal, and so the next callback. The states' meaning for
+brokers is Pulsar 4.0.8's ServiceUnitStateChannelImpl.
 """
 
 from bisect import bisect_left, insort
@@ -36,7 +20,15 @@ NO_TOKEN = 0
 
 
 class Callback(str, Enum):
-    """Action of a service on a bundle, requested by its agent."""
+    """Action of a service on a bundle, requested by its agent.
+
+    Each is for a hash range and a fencing token, and may be repeated. After a success / a failure:
+
+    open: the range is served as one bundle under this token / nothing of it is open.
+    close: nothing of the range is served / as before.
+    split: the range is served as the named children / as before.
+    merge: all is served as before, and open of the named bundle may come / as before.
+    """
 
     OPEN = "open"
     CLOSE = "close"
@@ -428,7 +420,9 @@ class CallOverdue:
 def overdue(holding: Holding, event: CallOverdue) -> Holding:
     """The holding once its callback has taken too long: that has failed, and is stuck.
 
-    One that nobody waits for changes nothing.
+    Until it returns nobody knows what of its hash range is served. So nothing of it may be used,
+    and no other callback of it runs: one of them, ending late, would undo the other. A call that
+    nobody waits for changes nothing.
     """
     call = holding.running
     failed = finish(
@@ -484,7 +478,12 @@ Busy: TypeAlias = Mapping[str, tuple[Range, ...]]
 
 
 class BusyRanges:
-    """Busy ranges within one step; a namespace is copied when it is changed."""
+    """Hash ranges with a running callback; no two overlap. Changed within one step.
+
+    A bundle overlaps others only around splits and where a namespace was made again. A parent that
+    is still closing must not take with it what a child has just opened. A namespace is copied when
+    it is changed.
+    """
 
     def __init__(self, busy: Busy) -> None:
         self._before = busy

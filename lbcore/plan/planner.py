@@ -2,8 +2,8 @@
 
 Makes the first draft, passes it through the phases in order, and words what they decided. Called
 by `balancer` once a decision cycle, and between cycles for bundles that can't wait; by the
-simulator and by a dry run; pure. Modelled on Dicer's AlgorithmExecutor; the rules inside the phases
-are Pulsar 4.0.8's.
+simulator and by a dry run; pure. Modelled on Dicer's AlgorithmExecutor. Each rule inside the
+phases names its source: Pulsar 4.0.8, or Ballast.
 """
 
 from collections.abc import Mapping, Sequence
@@ -114,10 +114,9 @@ def finish_moves(draft: Draft) -> tuple[Floats, Floats, PlanState]:
 
 
 def _remember(draft: Draft) -> tuple[PlanState, Floats]:
-    """Return the state with this plan's moves.
+    """Return the state with this plan's moves, and the load decided but not reported yet.
 
-    The next plans count them until reports show them. And the load that no report shows once they
-    are decided, float64[n, COLUMNS].
+    Load: float64[n, COLUMNS]. The next plans count the moves until reports show them.
     """
     moves, names, now_ms = draft.sheddings, draft.snapshot.bundles.names, draft.now_ms
     unloaded, planned = dict(draft.state.unloaded_ms), dict(draft.state.moves)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lbcore.balancer.state.effects import Effect
+from lbcore.balancer.effects import Effect
 from lbcore.config.tree import Config
 from lbcore.sim.engine.engine import Engine
 from lbcore.sim.engine.scenario_run import run_scenario

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from lbcore.balancer.intake.clock import KEPT_MS, LATE_MS
+from lbcore.balancer.clock import KEPT_MS, LATE_MS
 from lbcore.config.tree import Config
 from lbcore.ownership.records import State
 from lbcore.wire.messages import Command

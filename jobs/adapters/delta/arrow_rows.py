@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.adapters.delta.tables import arrow_schema
-from lbcore.balancer.state.effects import table_of, unpack_columns
+from lbcore.balancer.effects import table_of, unpack_columns
 from lbcore.fault_isolation import Fault, fault_of
 
 PHASE = "sink_row"

@@ -27,8 +27,8 @@ from jobs.adapters.delta.table_repair import sync_checkpoint
 from jobs.adapters.delta.table_scan import file_sizes, newest_ms, oldest_ms, scan
 from jobs.adapters.delta.table_writer import NO_CLEANING, TableWriter
 from jobs.adapters.delta.tables import KEPT, interval_s
-from lbcore.balancer.commands.commands import REMEMBERED_COMMANDS
-from lbcore.balancer.state.book import ACCEPTED
+from lbcore.balancer.book import ACCEPTED
+from lbcore.balancer.commands import REMEMBERED_COMMANDS
 from lbcore.config.pipeline import ARCHIVED
 from lbcore.config.pipeline import KEPT as KEEP
 from lbcore.model.tables import (

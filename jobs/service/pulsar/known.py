@@ -18,7 +18,7 @@ from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.service.context import AdminContext
 from jobs.service.exchange import RETRY, HttpError, Reply, Request, no_content
 from jobs.service.routes import Handler
-from lbcore.balancer.state.book import ACCEPTED, REFUSED
+from lbcore.balancer.book import ACCEPTED, REFUSED
 from lbcore.model.bundles import HashFunction
 from lbcore.model.names import TopicName, tenant_of
 from lbcore.model.tables import BROKERS, RECORDS

@@ -27,7 +27,7 @@ from jobs.service.pulsar.known import (
     namespace_names,
     topics_of,
 )
-from lbcore.balancer.commands.commands import NOT_EMPTY
+from lbcore.balancer.commands import NOT_EMPTY
 from lbcore.model.names import Domain, is_system_topic, namespace_of_bundle, tenant_of
 from lbcore.pulsar.clusters import check_replication
 from lbcore.pulsar.names import (

@@ -26,7 +26,7 @@ from jobs.service.routes import (
     reading,
 )
 from jobs.service.v1.reading import ReadRefusedError, in_background
-from lbcore.balancer.state.rules import PlanProposal, ProposedStep
+from lbcore.balancer.rules import PlanProposal, ProposedStep
 from lbcore.config.tree import Config
 from lbcore.explain.explanation import Explanation
 from lbcore.foresight.forecast import ADDED_MAX, Foresight, WhatIf

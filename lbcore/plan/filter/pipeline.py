@@ -1,13 +1,9 @@
 """Filters in Pulsar's order with its fallbacks: brokers that may take a bundle.
 
-Decides the candidates of one bundle after the other, counting those placed before; not which
-candidate wins. Each filter takes the brokers that are left, int64 and ascending, and returns those
-that stay. Used by the assign phase, and with a row for verdicts by dry runs. Source: Pulsar 4.0.8
+Asked bundle by bundle, counting those placed before. Each filter takes the brokers that are left,
+int64 and ascending, and returns those that stay. Source: Pulsar 4.0.8
 ModularLoadManagerImpl.selectBroker, ExtensibleLoadManagerImpl.selectAsync, LoadManagerShared;
 BrokerVersionFilter with java-semver's order.
-
-Worked: of 4.0.8, 4.1.0-rc.2 and 4.1.0-rc.10 the last is the latest. Build metadata changes
-nothing: brokers of 4.1.0+1 and of 4.1.0+2 both stay.
 """
 
 import re
@@ -66,7 +62,8 @@ def parse_version(text: str) -> SemanticVersion | None:
 def compare_versions(left: SemanticVersion, right: SemanticVersion) -> int:
     """Compare two versions by precedence: -1, 0 or 1.
 
-    A pre-release comes before its release, build doesn't count.
+    A pre-release comes before its release, build metadata doesn't count: 4.0.8 < 4.1.0-rc.2 <
+    4.1.0-rc.10 < 4.1.0+1 = 4.1.0+2.
     """
     if left.core != right.core:
         return -1 if left.core < right.core else 1

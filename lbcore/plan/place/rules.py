@@ -1,14 +1,10 @@
-"""Placement strategies of Pulsar as rules that one plan asks again and again.
+"""Pulsar's placement strategies as rules that one plan asks bundle by bundle.
 
-Decides one bundle's broker among its candidates, and counts it; not the candidates. Made by
-`place` for one plan, from the state and back into it. Among equally good brokers a hash chooses,
-where Pulsar draws: a re-run micro-batch must choose the same one. Source: Pulsar 4.0.8
-LeastLongTermMessageRate, impl. and extensions.strategy.LeastResourceUsageWithWeight,
-RoundRobinBrokerSelector. Counting what the plan has placed is ours where `count_planned` says so,
-and so is spreading over overloaded brokers by their rate.
-
-Worked, least resource usage: usages 0.9, 0.9, 0.2 and 0.3, average 0.575. A difference of 10 points
-leaves the last two; 50 leaves nobody, so all four are equal; -40 admits all four.
+`place` makes a rule from the state for one plan, asks it for a broker among the candidates, and
+keeps its state. Among equally good brokers a hash chooses where Pulsar draws: a repeated
+micro-batch must choose the same one. Source: Pulsar 4.0.8 LeastLongTermMessageRate,
+LeastResourceUsageWithWeight (both variants), RoundRobinBrokerSelector. `count_planned`, which
+counts what the plan has placed, and the spread over overloaded brokers by rate are Ballast's.
 """
 
 import math
@@ -65,6 +61,9 @@ def smooth_usage(
 
 def below_average(candidates: Ints, smoothed: Floats, difference_percent: float) -> Ints:
     """The candidates at least `difference_percent` points below their average, or all.
+
+    Worked: usages 0.9, 0.9, 0.2 and 0.3, average 0.575. A difference of 10 points leaves the last
+    two; 50 leaves nobody, so all four are equal; -40 admits all four.
 
     smoothed: float64[n], 1.0 = 100 %; NaN = no load data: such a broker neither counts nor is best
     but is one of "all". The average is summed in the order of the candidates.

@@ -1,15 +1,10 @@
-"""The objective's problem from a cycle's view: readings, ideal load, prices.
+"""The search problem of a cycle: readings, the ideal load, prices of moves.
 
-Decides what `ballast` takes a broker's load for, and what moving a bundle costs. A broker has two
-readings of each resource: what it reports, and what its bundles carry (`plan.readings`). It counts
-as far above the level as both say, and as far below as both say; where they disagree about the
-side, it stands at the level.
-
-Resources weigh by the cost of a message and of a byte on the CPU, fitted to what brokers report
-(`signals.cost`), and by bytes on the network. The ideal load is water filling: a broker whose
-largest bundle is above the level keeps that, one that is busy with something else takes nothing,
-the others share the rest. A broker that gets worse although it carries less is left alone: what is
-wrong with it is not its bundles' load.
+A broker has two readings of each resource: its report, and what its bundles carry
+(`plan.readings`). It counts as far from the level as both say; if they disagree about the side, it
+counts as at the level. Resources weigh by the cost of a message and of a byte on the CPU
+(`signals.cost`), and by bytes on the network. A broker that gets worse although it carries less is
+left alone: its bundles' load is not its problem.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,11 +15,11 @@ import numpy as np
 from lbcore.config.shedding import IdealLoadConfig
 from lbcore.config.splitting import Splitting
 from lbcore.plan.readings import (
-    GROWTH_MOST,
+    DEMAND_FACTOR_MAX,
     PERCENT,
     ROOM_POINTS,
     Readings,
-    growth_of,
+    demand_factor_of,
     readings_of,
     unit_cost,
     with_demand,
@@ -108,19 +103,19 @@ _LANDED_MS = 60_000
 _MARGIN = 1.1
 
 
-def departed_growth(view: ShedView, state: ShedState, readings: Readings) -> Floats:
-    """Return the factor by which bundles of a full broker may grow, float64[n].
+def departed_demand_factor(view: ShedView, state: ShedState, readings: Readings) -> Floats:
+    """Return the demand factor of each broker as measured on bundles that left it.
 
-    By those that have left it. What stays is served better with each bundle that leaves, so it
-    grows by less. GROWTH_MOST where nothing has left, or too lately.
+    float64[n]. What stays is served better with each bundle that leaves, so its factor is lower.
+    DEMAND_FACTOR_MAX where nothing has left, or too lately.
     """
     bundles, names = view.snapshot.bundles, view.snapshot.brokers.names
-    found = np.full(len(names), GROWTH_MOST)
+    found = np.full(len(names), DEMAND_FACTOR_MAX)
     for at, name in enumerate(names):
         before = state.reliefs.get(name)
         if before is None or not before.count:
             continue
-        found[at], gone_ms = before.growth, before.gone_ms
+        found[at], gone_ms = before.demand_factor, before.gone_ms
         if bundles.left is None or bundles.moved_ms is None or view.now_ms - gone_ms < _LEARNT_MS:
             continue
         landed_ms = bundles.moved_ms - gone_ms
@@ -132,23 +127,23 @@ def departed_growth(view: ShedView, state: ShedState, readings: Readings) -> Flo
 
 
 def with_departed_load(
-    view: ShedView, before: Reliefs, readings: Readings, rows: Ints, growth: Floats
+    view: ShedView, before: Reliefs, readings: Readings, rows: Ints, demand_factor: Floats
 ) -> Reliefs:
     """Return the reliefs with the load that leaves the full brokers now.
 
-    rows: int64[k] of the bundles that move. growth: float64[n], times by which they may grow.
+    rows: int64[k] of the bundles that move. demand_factor: float64[n].
     """
-    found, brokers = dict(before), len(growth)
+    found, brokers = dict(before), len(demand_factor)
     owner = view.snapshot.bundles.owner[rows]
     gone = np.bincount(owner, readings.bundle[rows], brokers)
     count = np.bincount(owner, minlength=brokers)
-    for at in np.flatnonzero((growth > 1.0) & (gone > 0.0)).tolist():
+    for at in np.flatnonzero((demand_factor > 1.0) & (gone > 0.0)).tolist():
         name = view.snapshot.brokers.names[at]
         found[name] = replace(
             found[name],
             gone=float(gone[at]),
             count=int(count[at]),
-            growth=float(growth[at]),
+            demand_factor=float(demand_factor[at]),
             gone_ms=view.now_ms,
         )
     return found
@@ -269,7 +264,7 @@ def recorded_costs(costs: Costs | None) -> dict[str, float]:
 ROUNDS_MAX = 16
 
 
-def ideal_load(readings: Readings) -> float:
+def mean_load(readings: Readings) -> float:
     """Return the mean load if all of it were infinitely divisible, points."""
     size = readings.capacity
     return _mean(readings.traffic, size, np.ones(len(size), dtype=np.bool_), np.zeros(len(size)))
@@ -278,7 +273,9 @@ def ideal_load(readings: Readings) -> float:
 def attainable_level(view: ShedView, readings: Readings, hot_limit: float = 0.0) -> float:
     """The level of the brokers that can reach one, points. O(bundles + brokers).
 
-    hot_limit: points; a broker that can't get below it keeps what it has. The others share all.
+    By water filling: a broker whose largest bundle is above the level keeps that, one that is busy
+    with something else takes nothing, the others share the rest. hot_limit: points; a broker that
+    can't get below it keeps what it has.
 
     Worked: traffic 60, 30, 30, the 60 a single bundle: the level is 30, not 40. Traffic 10, 50, 2
     with the last one at 70 % usage: 30, not 20.7. Three bundles of 20 points on four brokers, the
@@ -286,7 +283,7 @@ def attainable_level(view: ShedView, readings: Readings, hot_limit: float = 0.0)
     """
     floor = _floor(view, readings)
     size = readings.capacity
-    level = ideal_load(readings)
+    level = mean_load(readings)
     stuck, shut = floor < 0, floor < 0
     for _ in range(ROUNDS_MAX):
         now_stuck = stuck | (floor > max(level, hot_limit))
@@ -404,7 +401,7 @@ class BallastRound:
             left=bundles.left,
             crowding=crowding_of(self.view.snapshot, partitions, self.size, acting, is_free),
             room=self._room(),
-            growth=self.growth(),
+            demand_factor=self.demand_factor(),
         )
 
     def _room(self) -> Floats | None:
@@ -417,14 +414,16 @@ class BallastRound:
         room: Floats = (ROOM_POINTS - self.readings.cold) * self.size
         return room
 
-    def growth(self) -> Floats:
+    def demand_factor(self) -> Floats:
         """Times what each bundle shows that it may come to on another broker, float64[m]."""
-        return np.append(self.broker_growth(), 1.0)[self.view.snapshot.bundles.owner]
+        return np.append(self.broker_demand_factor(), 1.0)[self.view.snapshot.bundles.owner]
 
-    def broker_growth(self) -> Floats:
+    def broker_demand_factor(self) -> Floats:
         """The same of the bundles of each broker, float64[n]."""
-        growth = growth_of(self.readings.usage, self.view.snapshot.brokers.demand)
-        return np.minimum(growth, departed_growth(self.view, self.state, self.readings))
+        demand_factor = demand_factor_of(self.readings.usage, self.view.snapshot.brokers.demand)
+        return np.minimum(
+            demand_factor, departed_demand_factor(self.view, self.state, self.readings)
+        )
 
     def _resting(self, roles: frozenset[str]) -> Bools:
         """Brokers that had the other role a short while ago."""
@@ -497,7 +496,7 @@ def measure_round(
     costs = usable_costs(evidence) if readings.by_rate else None
     readings = with_costs(readings, view, costs) if costs else readings
     readings = with_demand(readings, view.snapshot)
-    hot_limit = ideal_load(readings) + config.high_points
+    hot_limit = mean_load(readings) + config.high_points
     level = max(attainable_level(view, readings, hot_limit), 1e-9)
     above, below = readings.hot - level, level - readings.cold
     away: Floats = np.where(above > 0, above, np.where(below > 0, -below, 0.0))

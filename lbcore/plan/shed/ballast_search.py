@@ -1,30 +1,10 @@
 """The search of `ballast`: moves, or exchanges where none helps, within a budget.
 
-Decides which bundle goes where, given what a layout costs. Each step takes the broker that
-costs most and makes the one change of its bundles that lowers the objective most; a broker that
-nothing helps is left. It can be stopped after any step: every one makes it better.
-Deterministic: no clock and no chance; ties go to the earlier broker and bundle. After Rebalancer's
-local search (Meta) and CockroachDB's allocator.
-
-A layout costs one number. With L the ideal load, a broker that counts c (its
-capacity over the mean capacity) costs
-
-c x (OVER x over^2 + UNDER x under^2)
-
-over: how far its worst resource is above L. under: how far the cluster's busiest resource is below
-L on it. Both are in parts of L. A bundle that is not where it was costs its price. The unit is that
-of `over^2`: 1 is a broker of mean size at twice the level, by OVER. Overshoot four times as
-expensive as undershoot is Dicer's (16 and 4).
-
-Bits: elementwise arithmetic and sums in order only, so that every machine finds the same.
-
-Crowding: a topic's partitions, or a namespace's bundles, on too few brokers. Decides what it costs
-when a broker has more of them than it should, and which topics are crowded: what belongs together
-grows together, so a broker that has all of it is the first to be too full. A broker should have at
-most twice its fair share of a topic's partitions (by capacity, rounded up, at least two), of a
-namespace's bundles likewise (at least four). Each beyond costs: a partition TOPIC_PRICE, so that it
-moves where its bundle is less than some fifth of a broker's load; a bundle as much as the fixed
-part of any move's price, so that it decides only what moves anyway.
+Each step takes the broker that costs most and makes the one change of its bundles that lowers the
+objective most; a broker that nothing helps is left. The search may stop after any step. It is
+deterministic, the same bits on every machine: ties go to the earlier broker and bundle, arithmetic
+is elementwise, sums are in order. After Rebalancer's local search (Meta) and CockroachDB's
+allocator.
 """
 
 from bisect import bisect_left, insort
@@ -51,12 +31,20 @@ _KEPT_MAX = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crowding:
-    """g groups of which some broker has its part or more, n brokers.
+    """Groups of which a broker has its part or more: topics and namespaces.
 
-    Bundle row r's memberships are start[r] : start[r + 1] of group (int64[k]) and count (int64[k],
-    partitions in it, or 1). part: int64[g, n], what each broker should have at most. beyond:
-    int64[g, n], what it has beyond that, below 0 = room. price: float64[g], of each beyond.
-    acting: the groups for whose sake alone bundles move. may_give: bool[n], who gives for that.
+    What belongs together grows together: a broker that has all of it is the first to be too full. A
+    broker should have at most twice its fair share (by capacity, rounded up) of a topic's
+    partitions, at least two, and of a namespace's bundles, at least four. A partition beyond that
+    costs TOPIC_PRICE, so it moves if its bundle is less than some fifth of a broker's load. A
+    bundle beyond costs as much as the fixed part of a move's price, so it decides only between
+    moves that happen anyway.
+
+    g groups, n brokers. Bundle row r's memberships are start[r] : start[r + 1] of group (int64[k])
+    and count (int64[k], partitions in it, or 1). part: int64[g, n], what each broker should have at
+    most. beyond: int64[g, n], what it has beyond that, below 0 = room. price: float64[g], of each
+    beyond. acting: the groups for whose sake alone bundles move. may_give: bool[n], who gives for
+    that.
     """
 
     start: Ints
@@ -226,14 +214,14 @@ class SearchProblem:
 
     load: float64[n, r], points of the broker's own size. size: float64[n], capacity over the mean
     capacity. weight: float64[m, r], points that a bundle makes on a broker of size 1. home:
-    int64[m], the owner, -1 = none. price: float64[m], of leaving home. min_price: no bundle's
-    price for a part of the level is below it. level: points, above 0. can_move: bool[m].
-    may_give, may_take: bool[n]. row: int64[m], each bundle's row of admits; admits: bool[rows, n],
-    whom the filters let have it. left: int64[m], the broker that each bundle left lately (it
-    returns dearly), -1 = none; None = not known. crowding: what belongs together, None = nothing
-    that anybody has too much of. room: float64[n],
-    points of size 1 that a broker may take, None = any. growth: float64[m], times what each bundle
-    shows that it counts for there, away from home; only where there is a room.
+    int64[m], the owner, -1 = none. price: float64[m], of leaving home. min_price: no bundle's price
+    for a part of the level is below it. level: points, above 0. can_move: bool[m]. may_give,
+    may_take: bool[n]. row: int64[m], each bundle's row of admits; admits: bool[rows, n], whom the
+    filters let have it. left: int64[m], the broker that each bundle left lately (it returns
+    dearly), -1 = none; None = not known. crowding: what belongs together, None = nothing that
+    anybody has too much of. room: float64[n], points of size 1 that a broker may take, None = any.
+    demand_factor: float64[m], times what each bundle shows that it counts for there, away from
+    home; only where there is a room.
     """
 
     load: Floats
@@ -251,13 +239,15 @@ class SearchProblem:
     left: Ints | None = None
     crowding: Crowding | None = None
     room: Floats | None = None
-    growth: Floats | None = None
+    demand_factor: Floats | None = None
 
 
 def broker_costs(load: Floats, size: Floats, level: float) -> Floats:
-    """Return the cost of each broker.
+    """Return the cost of each broker: size × (OVER × over² + UNDER × under²).
 
-    load: float64[..., n, r]; size: float64[n] or a number.
+    over: how far its worst resource is above the level; under: how far the cluster's busiest
+    resource is below it; both in parts of the level. Overshoot is four times as expensive as
+    undershoot, as in Dicer (16 and 4). load: float64[..., n, r]; size: float64[n] or a number.
     """
     worst = load[..., 0]
     for resource in range(1, load.shape[-1]):  # of few, quicker than `max` along them
@@ -271,7 +261,7 @@ def broker_costs(load: Floats, size: Floats, level: float) -> Floats:
 def objective(
     problem: SearchProblem, load: Floats, moved: Ints, beyond: Ints | None = None
 ) -> float:
-    """Return the number that is minimised.
+    """Return the number to minimise: costs of brokers, prices of moves, and crowding.
 
     load: float64[n, r], as it will be; moved: the rows that do. beyond: int64[g, n], as
     `Crowding.beyond` will be; None = as it is.
@@ -577,7 +567,7 @@ class _Search:
         """Return the part of a broker's room that each bundle takes, away from home."""
         problem = self.problem
         claims: Floats = problem.weight[rows].max(axis=1)
-        return claims if problem.growth is None else claims * problem.growth[rows]
+        return claims if problem.demand_factor is None else claims * problem.demand_factor[rows]
 
     def _carry(self, row: int, source: int, taker: int) -> None:
         problem = self.problem

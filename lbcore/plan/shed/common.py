@@ -1,13 +1,7 @@
-"""Shared parts of the modular shedders: input, result, selection of bundles, hits.
+"""Shared parts of shedding strategies: input, result, selection of bundles, hits.
 
-Decides which bundles of a chosen broker go, once a strategy has said how much must go. Source:
-Pulsar 4.0.8 OverloadShedder, ThresholdShedder, UniformLoadShedder, AvgShedder; hits after PIP-364,
-whose trial values are 10 points × 5 hits and 40 points × 1 hit. A broker's counter grows with each
-fresh observation beyond the threshold and is dropped by one within it. A broker sheds when it is
-above and its own counter is full, or that of a broker below the average.
-
-The trigger status of a strategy is how far each broker is from shedding. The decision log keeps the
-brokers that are near, so that "why is this one not relieved?" has numbers.
+Source: Pulsar 4.0.8 OverloadShedder, ThresholdShedder, UniformLoadShedder, AvgShedder; hits after
+PIP-364, whose trial values are 10 points × 5 hits and 40 points × 1 hit.
 """
 
 from bisect import bisect_left
@@ -38,7 +32,7 @@ class Relief:
 
     usage, traffic: the broker's then, points and msg/s or bytes/s. rounds: consecutive ones that
     were ineffective. is_open: nothing is known of the last one yet. Of a full broker also gone,
-    count: load and number of the bundles that left it at gone_ms; growth: by which they could grow.
+    count: load and number of the bundles that left it at gone_ms; demand_factor: at most.
     """
 
     usage: float
@@ -47,7 +41,7 @@ class Relief:
     is_open: bool = True
     gone: float = 0.0
     count: int = 0
-    growth: float = 0.0
+    demand_factor: float = 0.0
     gone_ms: int = 0
 
 
@@ -262,7 +256,11 @@ def take_within(traffic: Floats, budget: float) -> Bools:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hits:
-    """Brokers that may act, and the counters before acting resets them.
+    """Brokers that may shed, and the counters before shedding resets them.
+
+    A counter grows with each fresh observation beyond its threshold, and one within drops it. A
+    broker may shed when it is above and its own counter is full, or that of a broker below the
+    average.
 
     is_ready: bool[n].
     """
@@ -342,7 +340,10 @@ class TriggerLevel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerStatus:
-    """n brokers under one strategy.
+    """Distance of each of n brokers from shedding, under one strategy.
+
+    The decision log keeps the brokers that are near: it answers "why is this one not relieved?"
+    with numbers.
 
     measure: what the number is. number: float64[n], NaN = this broker is not judged. partner:
     int64[n], the broker that it is compared with, -1 = none. levels: any one of them suffices.

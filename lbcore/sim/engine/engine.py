@@ -1,9 +1,8 @@
 """Runs a scenario: a whole cluster in virtual time on the production Machines.
 
-Decides what follows what: brokers start, a batch each trigger, its records reach brokers a moment
-later, things happen when the scenario says, true load is sampled. Who owns what the Machines
-decide: scorers, balancer, agents and planner are those of production. That a simulator calls the
-production allocator is CockroachDB's asim.
+Brokers start, each trigger makes a batch, its records reach brokers a moment later, events of the
+scenario happen, true load is sampled. Scorers, balancer, agents and planner are those of
+production. After CockroachDB's asim, which calls the production allocator.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lbcore.agent.state import Event, RecordForgotten, RecordRead
-from lbcore.balancer.state.effects import Effect
+from lbcore.balancer.effects import Effect
 from lbcore.config.ownership import ON_DEMAND
 from lbcore.config.tree import Config
 from lbcore.model.bundles import NamespaceBundles

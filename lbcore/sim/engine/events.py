@@ -1,6 +1,6 @@
-"""Events of a scenario: faults, brokers that come and go, commands.
+"""Events of a scenario: what each verb of `scenario.scenario_events` does.
 
-Decides what each verb of `scenario.scenario_events` does to the cluster.
+Faults, brokers that come and go, commands.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,9 +1,7 @@
 """The streaming job in virtual time: production scorers and balancer by batches.
 
-Decides what a crash, a conflict or a rebuild does to a batch; when there is one is the caller's,
-where its rows come from the source's, and all else the Machines do. A batch whose commit was
-refused is repeated with the same rows and the same time, as Spark does, and must come to the same
-effects.
+Also what a crash, a conflict or a rebuild does to a batch. A batch whose commit was refused is
+repeated with the same rows and the same time, as Spark does, and must come to the same effects.
 """
 
 import zlib
@@ -14,9 +12,8 @@ from typing import Protocol
 
 from lbcore.agent.state import RecordForgotten, RecordRead
 from lbcore.balancer.balancer import ClusterBalancer
-from lbcore.balancer.rebuild import TableRows, newest_rows, rebuild_state, record_from_row
-from lbcore.balancer.state.batch_context import BalancerState
-from lbcore.balancer.state.effects import (
+from lbcore.balancer.batch_context import BalancerState
+from lbcore.balancer.effects import (
     REPORT,
     RESEND,
     TOMBSTONE,
@@ -25,6 +22,7 @@ from lbcore.balancer.state.effects import (
     pack_effect,
     record_row,
 )
+from lbcore.balancer.rebuild import TableRows, newest_rows, rebuild_state, record_from_row
 from lbcore.config.tree import Config
 from lbcore.machine import Step
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS

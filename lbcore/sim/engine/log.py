@@ -1,11 +1,8 @@
-"""The log of a simulated cluster, in place of Kafka, and a bad network's effects.
+"""The log of a simulated cluster in place of Kafka, its faults, and virtual time.
 
-Decides where a message stands (topic, partition, offset, time) and which are lost, repeated or
-late. Messages stay values: nothing is written as JSON, so that thousands of cycles a minute fit on
-a core; the wire has tests of its own.
-
-Virtual time: a timetable of what happens when. Decides only the order: by time, then by the order
-in which things were put down.
+Messages have a topic, partition, offset and time; some are lost, repeated or late. They stay
+values, never JSON, so that thousands of cycles a minute fit on a core; the wire has tests of its
+own.
 """
 
 import heapq
@@ -40,7 +37,7 @@ START_MS = 1_700_000_039_000
 
 
 class Clock:
-    """Virtual time and the queue of scheduled actions."""
+    """Virtual time, and scheduled actions by time, then in the order of scheduling."""
 
     def __init__(self) -> None:
         self.now_ms = START_MS

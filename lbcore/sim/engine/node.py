@@ -1,13 +1,7 @@
 """A broker in virtual time: the production agent around a service in miniature.
 
-Decides nothing about the protocol, nor when the agent is stepped (`agent.host` does); carries out
-what it asks, after a while, and tells it what the load model says, as truly as the faults of the
-moment allow.
-
-A sharded service in miniature: its bundles, and the load that it reads. Decides what a callback of
-the agent's protocol does to the set of served bundles (the contract is in `ownership.holding`), and
-answers ReadLoad from the load model. Delays and failures are the driver's: the fleet's in real
-time, the simulator's in virtual time.
+`agent.host` steps the agent. The node carries out what it asks, after a while, and reports the load
+of the load model, as truly as the faults of the moment allow.
 """
 
 import math
@@ -55,7 +49,11 @@ class CallbackChange:
 
 
 class ServedBundles:
-    """The bundles that one broker serves, each under its fencing token."""
+    """Bundles that one broker serves, each under its fencing token, and their load.
+
+    Follows the contract of `ownership.holding.Callback`. Delays and failures are the driver's: the
+    fleet's in real time, the simulator's in virtual time.
+    """
 
     def __init__(self) -> None:
         self._tokens: dict[str, int] = {}

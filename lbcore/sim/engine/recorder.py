@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.balancer.state.effects import Effect
+from lbcore.balancer.effects import Effect
 from lbcore.ownership.records import Cause, State
 from lbcore.plan.shed.custom import FAULTS
 from lbcore.sim.engine.job import report_of

@@ -1,11 +1,10 @@
 """Full brokers: what they serve of the offered load, and what waits.
 
-A broker serves no more messages than its capacity, less what other processes take of its CPU. What
-it can't serve waits, topic by topic, and moves with the topic; beyond `BACKLOG_S` seconds of the
-topic's own rate it is rejected. Opening and closing a bundle costs both brokers of a move as much
-as `MOVE_S` seconds of its messages, on at most `MOVE_SHARE` of their capacity. A report averages
-over longer than that, so it shows only where it fills the broker up. While no broker is full,
-nothing here changes a number. Topics without service have no backlog: their clients are away.
+A broker serves no more messages than its capacity, less what other processes take of its CPU. The
+rest waits, topic by topic, and moves with the topic; beyond `BACKLOG_S` seconds of the topic's own
+rate it is rejected. Opening and closing a bundle costs both brokers of a move `MOVE_S` seconds of
+its messages, on at most `MOVE_SHARE` of their capacity. While no broker is full, nothing here
+changes a number. Topics without service have no backlog: their clients are away.
 """
 
 import numpy as np

@@ -1,11 +1,4 @@
-"""A scenario from its start to its end.
-
-Joins the engine with what happens.
-
-A map of load over the hash space and time, for pictures. Decides how the hash space is divided into
-rows, so that bundles that are split stay comparable in time: as many rows a namespace as it began
-with bundles, fewer where there are too many. A row shows the bundle in its middle.
-"""
+"""A scenario from its start to its end, and its load over the hash space and time."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -39,7 +32,10 @@ class LoadMapRow:
 
 @dataclass(slots=True)
 class LoadMap:
-    """Frames of an engine's run.
+    """Load over the hash space and time, for pictures.
+
+    A namespace has as many rows as it began with bundles, fewer where there are too many, so that
+    split bundles stay comparable in time. A row shows the bundle in its middle.
 
     loads: float64[rows] each, percent of a broker of capacity 1.
     """

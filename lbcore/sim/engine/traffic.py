@@ -1,11 +1,8 @@
 """The traffic of a scenario: what every topic carries at a moment.
 
-Decides how a scenario's parts of load lie over topics and time; knows nothing of owners. As in
-`load`, load belongs to topics and topics to hash positions, so children of a split inherit exactly
-what their parent carried.
-
-Pure numpy without transcendental functions (square roots are exact in IEEE 754): the same scenario
-gives the same bits everywhere.
+As in `load`, load belongs to topics and topics to hash positions, so children of a split inherit
+what their parent carried. Pure numpy without transcendental functions (square roots are exact in
+IEEE 754): the same scenario gives the same bits everywhere.
 """
 
 from dataclasses import dataclass

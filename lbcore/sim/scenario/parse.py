@@ -1,9 +1,8 @@
-"""Parses a scenario's text.
+"""Parser of a scenario's text. Grammar: docs/simulator.md.
 
-Decides which keywords there are and what stands behind each; single words are read by `words`,
-expectations by `metrics`. Raises ScenarioError, which names the line, what was expected and what to
-do next. A text with prose, directives and recorded output below a line of dashes is CockroachDB's
-way (pkg/kv/kvserver/asim). Grammar: docs/simulator.md.
+`tokens` reads single words, `metrics` expectations. ScenarioError names the line, what was expected
+and what to do next. A text with prose, directives and recorded output below a line of dashes is
+CockroachDB's way (pkg/kv/kvserver/asim).
 """
 
 import re

@@ -1,10 +1,7 @@
-"""Faults and other events of a scenario, and the words that follow each verb.
+"""Events of a scenario (`at T VERB ...`), and consistency checks of its lines.
 
-Decides how a line `at T VERB ...` is written; `lbcore.sim.engine.events` executes it.
-
-Consistency checks between the lines of a scenario. They refuse what could never come true or be
-noticed. Decides that events and expectations concern existing brokers, times and settings, and
-which words of a load belong to which spread.
+The checks refuse events and expectations of unknown brokers, times and settings, and words of a
+load that its spread has no use for. `lbcore.sim.engine.events` executes the events.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -23,8 +23,8 @@ from jobs.bridge.restarted_cluster import (
 )
 from jobs.bridge.rolling_progress import Progress, RestartStage
 from jobs.bridge.rolling_restart import CutOffError
-from jobs.operating.connection_options import add_stack_arguments, connection_options
-from lbcore.balancer.state.effects import to_json
+from jobs.operating.connection_options import STACK_OPTIONS, connection_options
+from lbcore.balancer.effects import to_json
 from lbcore.bridge.reports import load_ms, parse_client_latency, publish_ms, worst_ms
 from lbcore.config.cluster import EXTERNAL, ClusterConfig
 from lbcore.config.tree import Config
@@ -364,7 +364,7 @@ def test_look_has_what_the_steps_ask_for(tmp_path: Path) -> None:
     tables = tmp_path / "tables"
     write_tables(running(3, 12), tables, time.time_ns() // 1_000_000)
     parser = argparse.ArgumentParser()
-    add_stack_arguments(parser)
+    STACK_OPTIONS(parser)
     where = connection_options(parser.parse_args(["--tables", str(tables)]))
     with fronted_brokers() as front:
         admin = PulsarAdmin(AdminAddress(url=front.addresses[0], timeout_s=2.0))
