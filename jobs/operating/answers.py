@@ -42,7 +42,7 @@ from lbcore.explain.explanation import Explanation, Row
 from lbcore.explain.status import ClusterStatus, make_status
 from lbcore.foresight.forecast import WhatIf
 from lbcore.model.names import InvalidNameError
-from lbcore.ownership.changes import OwnershipChange, find_differences
+from lbcore.ownership.changes import OwnershipDifference, find_differences
 from lbcore.validation.check import in_force
 from lbcore.wire.messages import Command
 
@@ -139,7 +139,7 @@ class Answers:
 
     def changes(
         self, before: str, after: str, namespace: str
-    ) -> tuple[OwnershipMoment, OwnershipMoment, Sequence[OwnershipChange]]:
+    ) -> tuple[OwnershipMoment, OwnershipMoment, Sequence[OwnershipDifference]]:
         """Differences between two moments."""
         reader = self._reader
         first, last = (records_at(reader, one, namespace) for one in (before, after))

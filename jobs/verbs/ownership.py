@@ -17,7 +17,7 @@ from jobs.operating.connection_options import TABLES_OPTIONS, connection_options
 from jobs.operating.service_answers import answers_of
 from jobs.operating.text_format import format_instant, parse_instant_ms, text_table
 from jobs.parser import argument, arguments, carry_out, either
-from lbcore.ownership.changes import OwnershipChange, parties
+from lbcore.ownership.changes import OwnershipDifference, parties
 from lbcore.route.snapshot import LookupOutcome
 
 Row = Mapping[str, Any]
@@ -160,7 +160,7 @@ def _short(found: OwnershipMoment) -> str:
     return f"version {found.version} ({at})" if found.version >= 0 else at
 
 
-def change_lines(changes: Sequence[OwnershipChange], most: int) -> Iterable[str]:
+def change_lines(changes: Sequence[OwnershipDifference], most: int) -> Iterable[str]:
     """Yield a line a change.
 
     Where more than `most` came to or left a namespace, one line for these.
@@ -178,14 +178,14 @@ def change_lines(changes: Sequence[OwnershipChange], most: int) -> Iterable[str]
             yield _change_line(change)
 
 
-def _kind(change: OwnershipChange) -> tuple[str, str]:
+def _kind(change: OwnershipDifference) -> tuple[str, str]:
     """+ for new, - for gone, blank for changed; and of which namespace."""
     row = change.after or change.before
     sign = "+" if change.before is None else "-" if change.after is None else " "
     return sign, str(row["bundle"]).rpartition("/")[0] if row else ""
 
 
-def _change_line(change: OwnershipChange) -> str:
+def _change_line(change: OwnershipDifference) -> str:
     if change.before is None and change.after is not None:
         return f"+ {change.bundle}  {_state(change.after)}"
     if change.after is None and change.before is not None:

@@ -35,6 +35,7 @@ from lbcore.agent.state import (
     RecordRead,
     ReportConfirmed,
     Send,
+    Stop,
     Stopped,
     pack_agent,
     unpack_agent,
@@ -114,12 +115,12 @@ class AgentMachine:
         }
 
     def usable(self, state: AgentState) -> dict[str, int]:
-        """Return the usable bundles → fencing tokens, by name, `until_ms`.
+        """Return the bundles that may be used now → fencing tokens; holds until `until_ms`.
 
-        Not those that are somebody else's by now, though they are still open, nor those of which a
-        callback is stuck or that were given back. With a lease not
-        those either whose newest record is Assigning: one that is opened too late is given to
-        another broker, so the balancer's *Owned* must be read first. O(holdings).
+        Left out: those that are somebody else's by now though still open, those of which a callback
+        is stuck, those given back. With a lease also those whose newest record is Assigning: one
+        that is opened too late is given to another broker, so the balancer's *Owned* must be read
+        first. O(holdings).
         """
         return {
             name: holding.token
@@ -159,7 +160,7 @@ class AgentMachine:
             self._take_topics(work, event, now_ms)
         elif isinstance(event, ReportConfirmed | EndConfirmed):
             work.lease = work.lease.confirmed(event, self._config.agent_lease_ms, now_ms)
-        elif work.stopping_at_ms is None:
+        elif isinstance(event, Stop) and work.stopping_at_ms is None:
             work.stopping_at_ms = now_ms
             work.reporting = replace(work.reporting, is_draining=True, load=None)
             work.ask_load(now_ms)

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from lbcore import packing
 from lbcore.balancer.approvals import drive_proposals
-from lbcore.balancer.batch_context import BalancerState, BatchContext, PendingEffect, Times
+from lbcore.balancer.batch_context import BalancerState, BatchContext, Times, UnmeasuredMove
 from lbcore.balancer.book import (
     FAILED,
     Outcome,
@@ -458,7 +458,7 @@ class ClusterBalancer:
             "records": state.catalog.pack(),
             "waiting": packing.pack({"commands": [*map(to_plain, state.waiting.values())]}, {}),
             "pending_effects": packing.pack(
-                {bundle: to_plain(one) for bundle, one in state.pending_effects.items()}, {}
+                {bundle: to_plain(one) for bundle, one in state.unmeasured_moves.items()}, {}
             ),
             "told": packing.pack({"settings": state.told}, {}),
             "unread": packing.pack({"faults": list(state.unread)}, {}),
@@ -474,7 +474,7 @@ class ClusterBalancer:
             raise UnknownStateSchemaError.of("ClusterBalancer", schema, STATE_SCHEMA)
         namespaces, commands, settings = unpack_book(chunks)
         waiting = [from_plain(Waiting, one) for one in _plain("waiting", chunks)["commands"]]
-        pending_effects = _plain("pending_effects", chunks).items()
+        unmeasured_moves = _plain("pending_effects", chunks).items()
         return BalancerState(
             ledger=Ledger.unpack(chunks),
             liveness=from_plain(Liveness, _plain("liveness", chunks)),
@@ -488,7 +488,9 @@ class ClusterBalancer:
             times=Times(**plain),
             topics=TopicBook.unpack(chunks),
             waiting={w.command.command_id: w for w in waiting},
-            pending_effects={name: from_plain(PendingEffect, one) for name, one in pending_effects},
+            unmeasured_moves={
+                name: from_plain(UnmeasuredMove, one) for name, one in unmeasured_moves
+            },
             unread=tuple(_plain("unread", chunks)["faults"]),
             told=_plain("told", chunks)["settings"],
         )

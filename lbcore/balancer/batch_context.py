@@ -49,7 +49,7 @@ from lbcore.wire.messages import Command
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PendingEffect:
+class UnmeasuredMove:
     """Bundle that was decided to move.
 
     moved_tick_ms: Kafka's time when it was opened, 0 = not. destination: "" = placement's to
@@ -115,7 +115,7 @@ class BalancerState:
 
     commands: id → what `identity` remembers of it, the latest. settings: those that commands have
     changed, by "section.name". waiting: id → command that was accepted and has not ended.
-    pending_effects: bundle → its last move by balancing, until its effect is seen. unread: rows
+    unmeasured_moves: bundle → its last move by balancing, until its effect is seen. unread: rows
     that a rebuild could not read, by cause, until the first batch has told of
     them. told: digest of the settings that the
     tables were told last. packed: no part of the state, but chunks that `pack` need not make again.
@@ -133,7 +133,7 @@ class BalancerState:
     times: Times = field(default_factory=Times)
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
     topics: TopicBook = field(default_factory=TopicBook)
-    pending_effects: Mapping[str, PendingEffect] = field(default_factory=dict)
+    unmeasured_moves: Mapping[str, UnmeasuredMove] = field(default_factory=dict)
     unread: Sequence[Mapping[str, Any]] = ()
     told: str = ""
     packed: Memo = field(default_factory=dict, repr=False, compare=False)
@@ -169,7 +169,7 @@ class BatchContext:
     times: Times
     waiting: dict[str, Waiting]
     topics: TopicBook
-    pending_effects: dict[str, PendingEffect]
+    unmeasured_moves: dict[str, UnmeasuredMove]
     packed: Memo
     base_config: Config
     told: str = ""
@@ -222,7 +222,7 @@ class BatchContext:
             times=state.times,
             waiting=dict(state.waiting),
             topics=state.topics,
-            pending_effects=dict(state.pending_effects),
+            unmeasured_moves=dict(state.unmeasured_moves),
             told=state.told,
             packed=state.packed,
         )
@@ -313,7 +313,7 @@ class BatchContext:
             times=replace(self.times, decided_ms=self.now_ms, stepped_ms=self.wall_ms),
             waiting=self.waiting,
             topics=self.topics,
-            pending_effects=self.pending_effects,
+            unmeasured_moves=self.unmeasured_moves,
             told=self.told,
             packed=self.packed,
         )

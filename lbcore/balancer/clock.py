@@ -258,11 +258,11 @@ def _bring_back(work: BatchContext) -> None:
         history_ms=min(times.history_ms, now_ms),
     )
     work.plan = work.plan.brought_back(now_ms)
-    work.pending_effects = {
+    work.unmeasured_moves = {
         bundle: replace(
             one, decided_ms=min(one.decided_ms, now_ms), moved_ms=min(one.moved_ms, now_ms)
         )
-        for bundle, one in work.pending_effects.items()
+        for bundle, one in work.unmeasured_moves.items()
     }
     for name, entry in work.brokers.items():
         work.brokers[name] = _brought_back(entry, now_ms)

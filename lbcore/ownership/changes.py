@@ -45,7 +45,7 @@ class RefusalReason(str, Enum):
 
 
 class Action(str, Enum):
-    """Action required by a record in flight; `carry_out` executes it."""
+    """Action that a record needs; `carry_out` executes all but WAIT."""
 
     REASSIGN = "reassign"
     REDIRECT = "redirect"
@@ -332,7 +332,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnershipChange:
+class OwnershipDifference:
     """Difference of one bundle.
 
     before, after: rows of its record; None = it was not there, or is gone.
@@ -343,7 +343,7 @@ class OwnershipChange:
     after: Row | None
 
 
-def find_differences(before: Iterable[Row], after: Iterable[Row]) -> Iterator[OwnershipChange]:
+def find_differences(before: Iterable[Row], after: Iterable[Row]) -> Iterator[OwnershipDifference]:
     """Yield the bundles that differ, one after another. O(rows).
 
     One row of each is kept. before, after: rows as in bundle_ownership, in the order of their
@@ -356,7 +356,7 @@ def find_differences(before: Iterable[Row], after: Iterable[Row]) -> Iterator[Ow
         was = old if old is not None and old["bundle"] == name else None
         now = new if new is not None and new["bundle"] == name else None
         if _ownership_of(was) != _ownership_of(now):
-            yield OwnershipChange(bundle=name, before=was, after=now)
+            yield OwnershipDifference(bundle=name, before=was, after=now)
         old = next(olds, None) if was is not None else old
         new = next(news, None) if now is not None else new
 

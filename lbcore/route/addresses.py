@@ -72,9 +72,11 @@ def _encode(fields: Mapping[str, str]) -> bytes:
 
 
 ASKED_BY = "lookup"
-"""The principal of such a command."""
+"""Principal of a command that asks for an assignment."""
 
 TIMEOUT_MS = 5_000
+"""Time in which the balancer must begin such an assignment."""
+
 _AGAIN_S = 5.0
 _ASKED_MAX = 10_000
 

@@ -23,7 +23,10 @@ _OWNED_STATES = frozenset({State.OWNED, State.ASSIGNING}) | RESHAPING
 
 
 class Unsound(str, Enum):
-    """Reason for not answering from bundles; also the label of the refusals metric."""
+    """Fault of a namespace's bundles; also the label of the refusals metric.
+
+    While there is one, the follower keeps the cluster's last sound snapshot.
+    """
 
     GAP = "gap"
     OVERLAP = "overlap"

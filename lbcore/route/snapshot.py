@@ -43,7 +43,7 @@ class LookupOutcome(str, Enum):
 class Answer:
     """Answer of a lookup.
 
-    `route` is set from NO_OWNER on, `address` when FOUND or LISTENER_UNKNOWN.
+    `route` is None only for NAMESPACE_NOT_FOUND; `address` is set for FOUND and LISTENER_UNKNOWN.
     """
 
     outcome: LookupOutcome

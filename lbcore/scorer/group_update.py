@@ -1,4 +1,4 @@
-"""Update for the balancer from one broker group's scorer about one micro-batch.
+"""Update for the balancer from one scorer group about one micro-batch.
 
 Between the two operators it travels as one packed row.
 """

@@ -1,10 +1,10 @@
-"""BrokerScorer: orders, de-duplicates and smooths the reports of a broker group.
+"""BrokerScorer: orders, de-duplicates and smooths the reports of a scorer group.
 
-The first of the query's two stateful operators. Each report is accepted, late, duplicate or
-rejected with a reason; the one effect of a batch is a GroupUpdate. Messages that are not keyed by a
-broker (commands, audit entries, topics of a bundle) pass through, because this group may not know
-their sender. Liveness is the balancer's, which has every partition's clock. The smoothing is Pulsar
-4.0.8's BrokerLoadData.update, by `signals.usage`.
+The first of the query's two stateful operators. Each report is accepted, late, duplicate, early
+(of an unknown start) or rejected with a reason; the one effect of a batch is a GroupUpdate.
+Messages that are not keyed by a broker (commands, audit entries, topics of a bundle) pass through,
+because this group may not know their sender. Liveness is the balancer's, which has every
+partition's clock. The smoothing is Pulsar 4.0.8's BrokerLoadData.update, by `signals.usage`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -108,7 +108,7 @@ class BrokerScorer:
             self.pack(batch.close())
             pack_update(self._update(batch))
 
-        guard.check = check
+        guard.check = check  # run after each message, to find the one that can't be packed
         self._work_on(batch, events, guard, now_ms)
         batch.faults = summarize_faults(guard.faults)
         return Step(state=batch.close(), effects=[self._update(batch)])

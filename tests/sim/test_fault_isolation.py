@@ -71,7 +71,7 @@ def spoiling(original: Callable[..., Outcome]) -> Callable[..., Outcome]:
             work.add_row("audit", {"spoilt": True})
             work.note(clock_ms=1)
             work.failures["spoilt"] = "spoilt"
-            work.pending_effects.clear()
+            work.unmeasured_moves.clear()
             work.next_decision()
         raise PlantedError(f"at {object()}")
 

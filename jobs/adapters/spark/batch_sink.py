@@ -7,8 +7,8 @@ Writes, in this order, each durable before the next begins:
 3. `ownership_events`; the commit names that file, and makes the batch true
 4. all other tables, and beside them the records for Kafka: brokers act on what is durable
 
-Repeating a batch writes nothing twice. Effects that differ from what a table already has of the
-same batch stop the job.
+Repeating a batch commits nothing twice; its records are sent again, in the same versions. Effects
+that differ from what a table already has of the same batch stop the job.
 """
 
 import hashlib
@@ -167,7 +167,8 @@ class LastBatch:
 
     def begin(self, batch_id: int) -> None:
         """Begin to write a batch; raises LeftError where the last one was before it."""
-        self._begun = batch_id  # before it looks: the other thread sees this, or this one its word
+        # set before `_last` is read: `end_with` sees this batch, or this batch sees the end
+        self._begun = batch_id
         if batch_id > self._last:
             message = f"the job ends after batch {self._last} and leaves {batch_id} to the next one"
             raise LeftError(message)

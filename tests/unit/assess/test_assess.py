@@ -48,7 +48,7 @@ from tests.support.admin.fake_pulsar import (
 from tests.support.worlds.world import CLUSTER as WORLD
 from tests.support.worlds.world import World
 
-QUICK = ("--for", "3s", "--look-ms", "300", "--load-ms", "300", "--timeout-s", "1")
+QUICK = ("--for", "2s", "--look-ms", "100", "--load-ms", "100", "--timeout-s", "1")
 MINUTES = 8
 
 
