@@ -1,4 +1,4 @@
-"""Namespaces from creation to expiry: slices of work, its pace, and tenants' limits.
+"""Namespaces from creation to expiry: slices of work, its pace, tenants' limits.
 
 Large namespaces are created and deleted over several batches, some bundles in each. Brokers and
 bundles that are gone expire with them.
