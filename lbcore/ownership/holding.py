@@ -291,7 +291,7 @@ def give_up(holding: Holding, reason: str) -> Holding:
     return replace(holding, goal=Goal.GIVE_UP, reason=reason, is_settled=False, outcome=None)
 
 
-def say(holding: Holding, now_ms: int, repeat_ms: int) -> tuple[Holding, Ack | None]:
+def next_ack(holding: Holding, now_ms: int, repeat_ms: int) -> tuple[Holding, Ack | None]:
     """Return the acknowledgement to send now, if any.
 
     A final outcome is sent at once, then at growing intervals, up to 8 × the first. *closing* is
@@ -450,7 +450,7 @@ def is_return_of_stuck(holding: Holding, done: CallDone) -> bool:
     return call is not None and (call.callback, call.version_id) == (done.callback, done.version_id)
 
 
-def come_back(holding: Holding, done: CallDone) -> Holding:
+def finish_stuck(holding: Holding, done: CallDone) -> Holding:
     """The holding when its stuck call has returned after all, with what is true since.
 
     The balancer was told of a failure and has gone on, so nothing is put to use by it: what was
