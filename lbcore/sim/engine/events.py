@@ -17,14 +17,14 @@ Verb: TypeAlias = Callable[[Engine, list[str], Mapping[str, Any]], None]
 
 def schedule_events(engine: Engine) -> None:
     """Put everything that happens into the timetable."""
-    for happening in engine.scenario.scenario_events:
-        engine.clock.at(START_MS + happening.at_ms, _doer(engine, happening))
+    for event in engine.scenario.scenario_events:
+        engine.clock.at(START_MS + event.at_ms, _executor(engine, event))
 
 
-def _doer(engine: Engine, happening: ScenarioEvent) -> Action:
+def _executor(engine: Engine, event: ScenarioEvent) -> Action:
     def do() -> None:
-        names = _names(engine, happening.brokers)
-        _VERBS[happening.verb](engine, names, happening.options)
+        names = _names(engine, event.brokers)
+        _VERBS[event.verb](engine, names, event.options)
 
     return do
 
@@ -109,7 +109,7 @@ def _lasting(
             node = engine.nodes[name]
             begin(node, engine, options)
             until = node.until_ms[verb] = max(node.until_ms.get(verb, 0), _end_of(engine, options))
-            engine.clock.at(until, _ender(end, node, engine, verb))
+            engine.clock.at(until, _end_of_fault(end, node, engine, verb))
 
     return verb
 
@@ -118,7 +118,9 @@ def _end_of(engine: Engine, options: Mapping[str, Any]) -> int:
     return int(engine.clock.now_ms + options["for"])
 
 
-def _ender(end: Callable[[Node, Engine], None], node: Node, engine: Engine, verb: Verb) -> Action:
+def _end_of_fault(
+    end: Callable[[Node, Engine], None], node: Node, engine: Engine, verb: Verb
+) -> Action:
     """Ends a fault, unless it began again in between and lasts longer."""
 
     def ended() -> None:
@@ -128,31 +130,31 @@ def _ender(end: Callable[[Node, Engine], None], node: Node, engine: Engine, verb
     return ended
 
 
-def _spoil_messages(node: Node, engine: Engine, options: Mapping[str, Any]) -> None:
-    line = engine.log.lines[node.name]
-    line.lost, line.repeated = options["lost"], options["repeated"]
-    line.delay_ms = options["delay"]
+def _impair_messages(node: Node, engine: Engine, options: Mapping[str, Any]) -> None:
+    path = engine.log.paths[node.name]
+    path.lost, path.repeated = options["lost"], options["repeated"]
+    path.delay_ms = options["delay"]
 
 
 def _mend_messages(node: Node, engine: Engine) -> None:
-    line = engine.log.lines[node.name]
-    line.lost = line.repeated = 0.0
-    line.delay_ms = 0
+    path = engine.log.paths[node.name]
+    path.lost = path.repeated = 0.0
+    path.delay_ms = 0
 
 
 def _cut(node: Node, engine: Engine, _: Mapping[str, Any]) -> None:
-    engine.log.lines[node.name].is_cut = True
+    engine.log.paths[node.name].is_cut = True
 
 
 def _lose_acks(node: Node, engine: Engine, _: Mapping[str, Any]) -> None:
-    engine.log.lines[node.name].are_acks_lost = True
+    engine.log.paths[node.name].are_acks_lost = True
 
 
 def _bring_acks(node: Node, engine: Engine) -> None:
-    engine.log.lines[node.name].are_acks_lost = False
+    engine.log.paths[node.name].are_acks_lost = False
 
 
-def _set_trouble(field: str, option: str, nothing: object) -> Verb:
+def _impair(field: str, option: str, nothing: object) -> Verb:
     """A fault that is one number of a broker's trouble."""
 
     def begin(node: Node, _: Engine, options: Mapping[str, Any]) -> None:
@@ -212,12 +214,12 @@ _VERBS: Mapping[str, Verb] = {
     "restart": _restart,
     "pause": _lasting(lambda node, _, __: node.pause(), lambda node, _: node.resume()),
     "cut-off": _lasting(_cut, lambda node, engine: engine.log.mend(node.name)),
-    "messages": _lasting(_spoil_messages, _mend_messages),
-    "stale": _set_trouble("stale_ms", "by", 0),
-    "gauge": _set_trouble("gauge_ms", "keep", 0),
+    "messages": _lasting(_impair_messages, _mend_messages),
+    "stale": _impair("stale_ms", "by", 0),
+    "gauge": _impair("gauge_ms", "keep", 0),
     "acks-lost": _lasting(_lose_acks, _bring_acks),
-    "records-lost": _set_trouble("loses_records", "", nothing=False),
-    "callbacks-fail": _set_trouble("failing", "part", 0.0),
+    "records-lost": _impair("loses_records", "", nothing=False),
+    "callbacks-fail": _impair("failing", "part", 0.0),
     "conflict": _job_fault("is_refused"),
     "ticks-lost": _job_fault("are_ticks_away"),
     "job-away": _job_away,

@@ -107,36 +107,36 @@ class Log:
     def __init__(self, cluster: str, clock: Clock, rng: RandomStream) -> None:
         self._cluster = cluster
         self._clock = clock
-        self._dice = rng
+        self._rng = rng
         self._offsets: dict[tuple[Topic, int], int] = defaultdict(int)
         self._places: dict[str, tuple[bytes, int]] = {}
         self._unread: list[RawMessage] = []
-        self.lines: dict[str, NetworkPath] = defaultdict(NetworkPath)
+        self.paths: dict[str, NetworkPath] = defaultdict(NetworkPath)
         self.last_heard_ms: dict[str, int] = {}
 
     def send(self, broker: str, message: Message) -> None:
         """Hand a broker's message to the network."""
-        line = self.lines[broker]
-        if line.is_cut:
-            line.held.append(message)
+        path = self.paths[broker]
+        if path.is_cut:
+            path.held.append(message)
             return
-        if isinstance(message, Acks) and line.are_acks_lost:
+        if isinstance(message, Acks) and path.are_acks_lost:
             return
-        if self._dice.happens(line.lost):
+        if self._rng.happens(path.lost):
             return
-        for _ in range(2 if self._dice.happens(line.repeated) else 1):
-            delay_ms = self._dice.between(0, line.delay_ms) if line.delay_ms else 0
-            line.arrives_ms = max(line.arrives_ms, self._clock.now_ms + delay_ms)
-            if line.arrives_ms > self._clock.now_ms:
-                self._clock.at(line.arrives_ms, self._put(broker, message))
+        for _ in range(2 if self._rng.happens(path.repeated) else 1):
+            delay_ms = self._rng.between(0, path.delay_ms) if path.delay_ms else 0
+            path.arrives_ms = max(path.arrives_ms, self._clock.now_ms + delay_ms)
+            if path.arrives_ms > self._clock.now_ms:
+                self._clock.at(path.arrives_ms, self._put(broker, message))
             else:
                 self.append(message, broker)
 
     def mend(self, broker: str) -> None:
         """The broker reaches the log again; what it held back comes now."""
-        line = self.lines[broker]
-        line.is_cut = False
-        held, line.held = line.held, []
+        path = self.paths[broker]
+        path.is_cut = False
+        held, path.held = path.held, []
         for message in held:
             self.append(message, broker)
 

@@ -184,7 +184,7 @@ class Impairment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Around:
+class NodeContext:
     """Objects that all brokers share."""
 
     cluster: str
@@ -226,7 +226,7 @@ class Node:
     of what it serves.
     """
 
-    def __init__(self, spec: BrokerSpec, number: int, around: Around) -> None:
+    def __init__(self, spec: BrokerSpec, number: int, context: NodeContext) -> None:
         self.spec = spec
         self.name = spec.name
         self.number = number
@@ -234,7 +234,7 @@ class Node:
         self.impairment = Impairment()
         self.when_stopped: Action | None = None
         self.until_ms: dict[object, int] = {}
-        self._around = around
+        self._context = context
         self._host: Host | None = None
         self._service = ServedBundles()
         self.changes = 0
@@ -269,14 +269,14 @@ class Node:
         self.changes += 1
         self._reads.clear()
         self._read_key = ()
-        config = self._around.config
+        config = self._context.config
         self._host = Host(AgentMachine(self._identity(), config.agent, config.signals), self)
         self.take(records)
 
     def crash(self) -> None:
         """The process is gone without a word."""
         if self.is_running:
-            self._around.coverage.close_all(self._service.tokens, self.number)
+            self._context.coverage.close_all(self._service.tokens, self.number)
         if self._host is not None:
             self._host.end()
         self.when_stopped = None
@@ -291,20 +291,20 @@ class Node:
         """The process stands still; what it serves nobody gets meanwhile."""
         if self._host is not None and self.is_running:
             self._host.freeze()
-            self._around.coverage.close_all(self._service.tokens, self.number)
+            self._context.coverage.close_all(self._service.tokens, self.number)
 
     def resume(self) -> None:
         """The process goes on where it stood, with all that came meanwhile."""
         if self._host is None or self._host.pace is not Pace.FROZEN:
             return
         for bundle in sorted(self._service.tokens):
-            self._around.coverage.open(bundle, self.number)
-        self._host.release(self._around.clock.now_ms)
+            self._context.coverage.open(bundle, self.number)
+        self._host.release(self._context.clock.now_ms)
 
     def take(self, events: Sequence[Event]) -> None:
         """Events from outside."""
         if self._host is not None:
-            self._host.take(events, self._around.clock.now_ms)
+            self._host.take(events, self._context.clock.now_ms)
 
     def do(self, effect: Send | ReadLoad | Stopped, now_ms: int) -> Sequence[Event]:
         """Carry out what the agent asks for."""
@@ -312,7 +312,7 @@ class Node:
         if isinstance(effect, ReadLoad):
             return [self._read_load()]
         if isinstance(effect, Send):
-            self._around.log.send(self.name, effect.message)
+            self._context.log.send(self.name, effect.message)
         else:
             then = self.when_stopped
             self.crash()
@@ -322,12 +322,12 @@ class Node:
 
     def call_ms(self, call: Call) -> int:
         """The same for a call in every run of a seed."""
-        scenario = self._around.scenario
+        scenario = self._context.scenario
         return callback_ms(scenario.seed, self.name, call, scenario.callback_ms)
 
     def schedule(self, at_ms: int, call: Call | None) -> None:
         """Put it down for this start; what the start leaves undone its end makes void."""
-        host, clock = self._host, self._around.clock
+        host, clock = self._host, self._context.clock
         assert host is not None  # noqa: S101 it asks
         clock.at(at_ms, lambda: host.come_due([(at_ms, call)], clock.now_ms))
 
@@ -335,27 +335,27 @@ class Node:
         """Open, close or split, unless the service is out of order."""
         del now_ms
         done = CallDone(callback=call.callback, bundle=call.bundle, version_id=call.version_id)
-        if self._around.rng.happens(self.impairment.failing):
+        if self._context.rng.happens(self.impairment.failing):
             return replace(done, failure="out of order")
         before = set(self._service.tokens)
         change = self._service.carry_out(call)
         self.changes += 1
-        coverage = self._around.coverage
+        coverage = self._context.coverage
         for bundle in change.closed:
             coverage.close(bundle, self.number)
         for bundle in change.opened:
             if bundle not in before:
                 coverage.open(bundle, self.number)
         if call.callback not in (Callback.SPLIT, Callback.MERGE):
-            self._around.saturation.charge(self.number, call.bundle)
+            self._context.saturation.charge(self.number, call.bundle)
         return done
 
     def _read_load(self) -> LoadRead:
-        now_ms = self._around.clock.scenario_ms
-        noise_step = now_ms // self._around.scenario.noise.step_ms
-        saturation = self._around.saturation
+        now_ms = self._context.clock.scenario_ms
+        noise_step = now_ms // self._context.scenario.noise.step_ms
+        saturation = self._context.saturation
         saturation.advance(now_ms)
-        step = self._around.traffic.step_at(now_ms)
+        step = self._context.traffic.step_at(now_ms)
         key = (step, self.changes, noise_step, saturation.moment)
         if key != self._read_key or self.impairment.gauge_ms or not self._reads:
             self._read_key = key
@@ -373,24 +373,24 @@ class Node:
         return older[-1] if older else self._reads[0][1]
 
     def _measure(self, now_ms: int, noise_step: int) -> LoadRead:
-        around, spec = self._around, self.spec
-        field = around.saturation.field_at(now_ms)
+        context, spec = self._context, self.spec
+        field = context.saturation.field_at(now_ms)
         read = self._service.load_at(field, spec.capacity, 0.0)
-        noise = cpu_noise(around.scenario.seed, self.name, noise_step, around.scenario.noise.cpu)
-        full_rate = around.scenario.full_rate * spec.capacity
+        noise = cpu_noise(context.scenario.seed, self.name, noise_step, context.scenario.noise.cpu)
+        full_rate = context.scenario.full_rate * spec.capacity
         used = _PERCENT * float(read.traffic[0] + read.traffic[1]) / full_rate
         cpu = min(max(0.0, used + spec.foreign + noise), _PERCENT)
         if self.impairment.gauge_ms:
             cpu = self._gauge.read(cpu, now_ms, self.impairment.gauge_ms)
         read.usage[0] = cpu
-        if not around.scenario.reports_offered:
+        if not context.scenario.reports_offered:
             return read
-        offered = self._service.stats_at(around.traffic.at(now_ms))[:, :2].sum()
+        offered = self._service.stats_at(context.traffic.at(now_ms))[:, :2].sum()
         return replace(read, offered_msg_rate=max(float(offered), float(read.traffic[:2].sum())))
 
     def _identity(self) -> Identity:
         return Identity(
-            cluster=self._around.cluster,
+            cluster=self._context.cluster,
             broker=self.name,
             incarnation=self.incarnation,
             web_service_url=f"http://{self.name}:8080",
