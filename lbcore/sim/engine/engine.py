@@ -33,7 +33,7 @@ CLUSTER = "local"
 _STARTS_WITHIN_MS = 900
 _FIRST_VERSION = 1
 _ASK_INTERVAL_MS = 5_000
-"""As the service's `Assignments`: once a bundle in so long, however many wait for it."""
+"""Shortest time between two requests for a bundle's owner, as in the service's `OwnerRequests`."""
 _PERCENT = 100.0
 
 
@@ -53,7 +53,7 @@ class Engine:
     """A scenario's cluster. cluster: its name."""
 
     def __init__(self, scenario: Scenario, config: Config, cluster: str = CLUSTER) -> None:
-        """Lays everything out; nothing has happened yet."""
+        """Create all parts at time 0."""
         self.scenario = scenario
         self.config = config
         self.cluster = cluster
@@ -88,13 +88,13 @@ class Engine:
         self._begin()
 
     def run(self) -> Run:
-        """Let the scenario happen, from its start to its end."""
+        """Run the scenario to its end."""
         self.schedule_first()
         self.clock.run_until(START_MS + self.scenario.run_ms)
         return self.result()
 
     def schedule_first(self) -> None:
-        """Put the first batch and the first sample into the timetable."""
+        """Schedule the first batch and the first sample."""
         self.clock.after(self.config.pipeline.trigger_ms, self._batch)
         self.clock.after(self.scenario.sample_ms, self._sample)
 
@@ -110,7 +110,7 @@ class Engine:
         )
 
     def add_node(self, spec: BrokerSpec) -> Node:
-        """A broker that may be started."""
+        """Add a broker, which `start` starts."""
         node = Node(spec, len(self.nodes), self._node_context)
         left = spec.capacity * (1.0 - spec.foreign / _PERCENT)
         self.saturation.add_broker(self.scenario.full_rate * left)
@@ -118,7 +118,7 @@ class Engine:
         return node
 
     def start(self, name: str) -> None:
-        """Start a broker, or start it anew: it reads the records that name it."""
+        """Start or restart a broker; it reads the records that name it."""
         records = self.job.committed.records
         named = [
             RecordRead(record=records[bundle])
@@ -168,7 +168,7 @@ class Engine:
         self.job.run_batch(self.clock.now_ms)
 
     def _ask(self) -> None:
-        """Clients look up new bundles as their load begins; the service asks for an owner."""
+        """Ask for owners of new bundles whose load begins, as clients' lookups do."""
         now_ms, rates = self.clock.scenario_ms, self.traffic.rates_at(self.clock.scenario_ms)
         for bundle, record in sorted(self.job.committed.records.items()):
             is_new = record.state is State.FREE and record.cause is Cause.CREATE
@@ -194,7 +194,7 @@ class Engine:
             self._deliver(name, news[name])
 
     def _note(self, record: OwnershipRecord) -> set[str]:
-        """Note the brokers that a record and its predecessor name."""
+        """Note the brokers that a record names; return those of earlier records too."""
         concerned = self._concerned.setdefault(record.bundle, set())
         for name in _named(record) - concerned:
             concerned.add(name)
@@ -202,7 +202,7 @@ class Engine:
         return concerned
 
     def _deliver(self, name: str, events: Sequence[Event]) -> None:
-        """Have a broker's present start read records, a commit later."""
+        """Let a broker's present start read records, after the time of a commit."""
         node = self.nodes.get(name)
         if node is None or not node.is_there or node.impairment.loses_records:
             return

@@ -16,7 +16,7 @@ Verb: TypeAlias = Callable[[Engine, list[str], Mapping[str, Any]], None]
 
 
 def schedule_events(engine: Engine) -> None:
-    """Put everything that happens into the timetable."""
+    """Schedule all events of the scenario."""
     for event in engine.scenario.scenario_events:
         engine.clock.at(START_MS + event.at_ms, _executor(engine, event))
 
@@ -30,7 +30,7 @@ def _executor(engine: Engine, event: ScenarioEvent) -> Action:
 
 
 def _names(engine: Engine, written: tuple[str, ...]) -> list[str]:
-    """The brokers that are meant, those that nobody knows left out."""
+    """Return the named brokers, without unknown ones."""
     if written == ("all",):
         return list(engine.nodes)
     return [name for name in written if name in engine.nodes]
@@ -66,7 +66,7 @@ def _add(engine: Engine, _: list[str], options: Mapping[str, Any]) -> None:
 def _restart(engine: Engine, names: list[str], options: Mapping[str, Any]) -> None:
     """Run a rolling restart.
 
-    Without a time between two each waits until the one before is back.
+    With every=0 each broker waits until the one before is back.
     """
     every_ms = options["every"]
     if every_ms:
@@ -102,7 +102,7 @@ def _lasting(
     begin: Callable[[Node, Engine, Mapping[str, Any]], None],
     end: Callable[[Node, Engine], None],
 ) -> Verb:
-    """A fault of brokers that begins now and ends later."""
+    """Return a verb for a fault of brokers that begins now and ends later."""
 
     def verb(engine: Engine, names: list[str], options: Mapping[str, Any]) -> None:
         for name in names:
@@ -155,7 +155,7 @@ def _bring_acks(node: Node, engine: Engine) -> None:
 
 
 def _impair(field: str, option: str, nothing: object) -> Verb:
-    """A fault that is one number of a broker's trouble."""
+    """Return a verb for a fault that is one field of a broker's impairment."""
 
     def begin(node: Node, _: Engine, options: Mapping[str, Any]) -> None:
         setattr(node.impairment, field, options[option] if option else True)
@@ -176,7 +176,7 @@ def _job_fault(field: str) -> Verb:
 def _job_until(
     engine: Engine, field: str, options: Mapping[str, Any], then: Callable[[], None]
 ) -> None:
-    """A fault of the job; what began again in between lasts until the later end."""
+    """Set a fault of the job; one that is set again lasts until the later end."""
     setattr(engine.job, field, True)
     until = engine.job.until_ms[field] = max(
         engine.job.until_ms.get(field, 0), _end_of(engine, options)

@@ -39,10 +39,7 @@ parse_bundle_once = lru_cache(maxsize=1 << 20)(parse_bundle)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackChange:
-    """Result of a callback.
-
-    opened: tokens of the opened bundles, by name.
-    """
+    """Change by a callback. opened: bundle → token."""
 
     opened: Mapping[str, int]
     closed: tuple[str, ...]
@@ -63,11 +60,11 @@ class ServedBundles:
 
     @property
     def tokens(self) -> Mapping[str, int]:
-        """Bundle → token, of everything that is served now."""
+        """Bundle → token of all served bundles."""
         return self._tokens
 
     def carry_out(self, call: Call) -> CallbackChange:
-        """Open, close, split or merge, as the contract says; repeatable, never fails."""
+        """Open, close, split or merge by the contract; repeatable, never fails."""
         if call.callback is Callback.MERGE:
             return CallbackChange(opened={}, closed=())
         overlapped = self._overlapped(call.bundle)
@@ -88,9 +85,10 @@ class ServedBundles:
     def load_at(
         self, field: LoadField, capacity: float, cpu_noise: float, full_rate: float = math.inf
     ) -> LoadRead:
-        """The answer to ReadLoad; cpu_noise: percentage points, see `load_usage`.
+        """Return the answer to ReadLoad.
 
-        full_rate: msg/s that a broker of capacity 1 serves; of more each bundle gets its part.
+        cpu_noise: percentage points, see `usage_of`. full_rate: msg/s that a broker of capacity 1
+        serves; above it each bundle gets its share.
         """
         stats = self.stats_at(field)
         total = stats.sum(axis=0)
@@ -110,9 +108,9 @@ class ServedBundles:
         )
 
     def stats_at(self, field: LoadField) -> Floats:
-        """float64[bundles, 8] in the order of BUNDLE_COLUMNS, the bundles in name order.
+        """Return float64[bundles, 8], columns BUNDLE_COLUMNS, in name order.
 
-        All fields must be of one model: where bundles stand in it is looked up once.
+        All fields must be of one model: positions of bundles are looked up once.
         """
         if self._rows is None:
             self._names = tuple(sorted(self._tokens))
@@ -120,7 +118,7 @@ class ServedBundles:
         return field.located(self._rows)
 
     def _overlapped(self, bundle: str) -> list[str]:
-        """The served bundles that share a hash with this one, itself included; ascending."""
+        """Return the served bundles that share a hash with this one, ascending."""
         namespace, lower, upper = parse_bundle_once(bundle)
         ranges = self._ranges.get(namespace, [])
         first = bisect_left(ranges, (lower, 0, ""))
@@ -144,7 +142,7 @@ class ServedBundles:
 def callback_ms(seed: int, broker: str, call: Call, between_ms: tuple[int, int]) -> int:
     """Return a callback's duration, drawn once per call.
 
-    between_ms: the shortest and the longest duration.
+    between_ms: shortest and longest.
     """
     shortest, longest = between_ms
     drawn = uniform(seed, f"{broker} {call.callback.value} {call.bundle} {call.version_id}")
@@ -200,10 +198,7 @@ class NodeContext:
 
 @dataclass(slots=True)
 class _Gauge:
-    """A cpu gauge that falls slowly.
-
-    shown: what it shows, as of at_ms; peak: where it began.
-    """
+    """CPU gauge that falls slowly. shown: value at at_ms; peak: where the fall began."""
 
     shown: float = 0.0
     peak: float = 0.0
@@ -222,8 +217,8 @@ class _Gauge:
 class Node:
     """A broker.
 
-    number: its index in the coverage. until_ms: when each of its faults ends. changes: counts those
-    of what it serves.
+    number: its index in the coverage. until_ms: ends of its faults. changes: number of changes to
+    the served bundles.
     """
 
     def __init__(self, spec: BrokerSpec, number: int, context: NodeContext) -> None:
@@ -262,7 +257,7 @@ class Node:
         return dict(self._service.tokens) if self.is_there else {}
 
     def start(self, records: Sequence[Event]) -> None:
-        """A new start that serves nothing; one that runs is gone first."""
+        """Begin a new start that serves nothing; a running one is crashed first."""
         self.crash()
         self.starts += 1
         self._service = ServedBundles()
@@ -274,7 +269,7 @@ class Node:
         self.take(records)
 
     def crash(self) -> None:
-        """The process is gone without a word."""
+        """End the process at once."""
         if self.is_running:
             self._context.coverage.close_all(self._service.tokens, self.number)
         if self._host is not None:
@@ -282,19 +277,19 @@ class Node:
         self.when_stopped = None
 
     def stop(self, when_stopped: Action | None = None) -> None:
-        """Ask the broker to end in order: it asks to be emptied first."""
+        """Ask the broker to stop: it asks to be drained first."""
         if self.is_running:
             self.when_stopped = when_stopped
             self.take([Stop()])
 
     def pause(self) -> None:
-        """The process stands still; what it serves nobody gets meanwhile."""
+        """Freeze the process; nobody serves its bundles meanwhile."""
         if self._host is not None and self.is_running:
             self._host.freeze()
             self._context.coverage.close_all(self._service.tokens, self.number)
 
     def resume(self) -> None:
-        """The process goes on where it stood, with all that came meanwhile."""
+        """Continue the frozen process with all events that came meanwhile."""
         if self._host is None or self._host.pace is not Pace.FROZEN:
             return
         for bundle in sorted(self._service.tokens):
@@ -302,7 +297,7 @@ class Node:
         self._host.release(self._context.clock.now_ms)
 
     def take(self, events: Sequence[Event]) -> None:
-        """Events from outside."""
+        """Take events from outside."""
         if self._host is not None:
             self._host.take(events, self._context.clock.now_ms)
 
@@ -321,18 +316,18 @@ class Node:
         return ()
 
     def call_ms(self, call: Call) -> int:
-        """The same for a call in every run of a seed."""
+        """Return the duration of a call, the same in every run of a seed."""
         scenario = self._context.scenario
         return callback_ms(scenario.seed, self.name, call, scenario.callback_ms)
 
     def schedule(self, at_ms: int, call: Call | None) -> None:
-        """Put it down for this start; what the start leaves undone its end makes void."""
+        """Schedule for this start; when the start ends, it is void."""
         host, clock = self._host, self._context.clock
         assert host is not None  # noqa: S101 it asks
         clock.at(at_ms, lambda: host.come_due([(at_ms, call)], clock.now_ms))
 
     def finish(self, call: Call, now_ms: int) -> CallDone:
-        """Open, close or split, unless the service is out of order."""
+        """Open, close or split, unless the fault "callbacks-fail" strikes."""
         del now_ms
         done = CallDone(callback=call.callback, bundle=call.bundle, version_id=call.version_id)
         if self._context.rng.happens(self.impairment.failing):
@@ -365,7 +360,7 @@ class Node:
         return self._as_shown(now_ms)
 
     def _as_shown(self, now_ms: int) -> LoadRead:
-        """The newest measurement, or one that is as old as the trouble says."""
+        """Return the newest measurement, or one as old as the fault "stale" says."""
         if not self.impairment.stale_ms:
             return self._reads[-1][1]
         wanted_ms = now_ms - self.impairment.stale_ms
