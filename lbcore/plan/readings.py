@@ -35,7 +35,7 @@ _UNKNOWN_COST = 1e-3
 """Points of a unit of traffic while no broker shows any: enough to count bundles by."""
 
 
-FULL_POINTS, SURE_POINTS, GROWTH_MOST = 95.0, 98.0, 3.0
+FULL_POINTS, SURE_POINTS, DEMAND_FACTOR_MAX = 95.0, 98.0, 3.0
 """From the first on usage is a lower bound of demand; from the second on what leaves the broker may
 come to so many times what it showed there."""
 ROOM_POINTS = 90.0
@@ -154,15 +154,16 @@ def missing_brokers(brokers: BrokerTable, usage: Floats, of: Ints) -> tuple[int,
     return math.ceil(int(np.count_nonzero(size)) * (mean / TARGET_POINTS - 1.0) - 1e-9), mean
 
 
-def growth_of(usage: Floats, demand: Floats | None) -> Floats:
-    """Return the factor of growth of load that leaves each broker, float64[n].
+def demand_factor_of(usage: Floats, demand: Floats | None) -> Floats:
+    """Return the demand factor of each broker: demand over served load, float64[n].
 
-    usage: points. 1 where clients' demand is known or the broker has room; up to `GROWTH_MOST`
-    where it is full.
+    Load that leaves a full broker is served elsewhere, so it grows by this factor. 1 where clients'
+    demand is known or the broker has room; up to `DEMAND_FACTOR_MAX` where it is full. usage:
+    points.
     """
     part = np.clip((usage - FULL_POINTS) / (SURE_POINTS - FULL_POINTS), 0.0, 1.0)
-    growth: Floats = 1.0 + (GROWTH_MOST - 1.0) * part
-    return growth if demand is None else np.where(np.isnan(demand), growth, 1.0)
+    demand_factor: Floats = 1.0 + (DEMAND_FACTOR_MAX - 1.0) * part
+    return demand_factor if demand is None else np.where(np.isnan(demand), demand_factor, 1.0)
 
 
 def _as_of_now(load: Floats, before: Floats, owner: Ints, shown: Floats) -> Floats:

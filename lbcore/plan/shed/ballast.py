@@ -86,9 +86,10 @@ def shed_ballast(
         givers = (one.source for one in selections)
         state = replace(state, reliefs=with_reliefs(view, state.reliefs, round_.readings, givers))
         rows = np.array([row for row, _ in found.moves], dtype=np.int64)
-        growth = round_.broker_growth()
+        demand_factor = round_.broker_demand_factor()
         state = replace(
-            state, reliefs=with_departed_load(view, state.reliefs, round_.readings, rows, growth)
+            state,
+            reliefs=with_departed_load(view, state.reliefs, round_.readings, rows, demand_factor),
         )
         numbers |= _recorded_numbers(found)
     return Shed(
@@ -171,15 +172,15 @@ def _divided(
     moving = {row for one in selections for row in one.rows.tolist()}
     kept = np.array([row for row in rows.tolist() if row not in moving], dtype=np.int64)
     limit = round_.split_share * round_.level
-    growth = round_.growth()[kept]
+    demand_factor = round_.demand_factor()[kept]
     return TooBig(
         rows=kept,
         excess=np.maximum(
-            growth * round_.readings.bundle[kept] / max(limit, 1e-9),
+            demand_factor * round_.readings.bundle[kept] / max(limit, 1e-9),
             np.where(np.isin(kept, crowds), _HALVES, 0.0),
         ),
         by_rate=round_.readings.by_rate,
-        stays=growth > 1.0,
+        stays=demand_factor > 1.0,
     )
 
 
@@ -312,14 +313,14 @@ class _TriggeredRound:
 
         No broker has room for it.
         """
-        room, growth = self.found.room, self.round_.growth()
+        room, demand_factor = self.found.room, self.round_.demand_factor()
         if room is None or self.found.stopped != "done":
             return []
         most = float(room.max())
         stuck = self._stuck()[self._has_low_hits()[self._stuck()]]
         rows = [row for broker in stuck.tolist() for row in self._movable(broker)[:1].tolist()]
         weight = self.round_.weight.max(axis=1)
-        return [row for row in rows if 0.0 < most < weight[row] * growth[row]]
+        return [row for row in rows if 0.0 < most < weight[row] * demand_factor[row]]
 
     def _has_low_hits(self) -> Bools:
         """Return the brokers with all low hits, bool[n].
