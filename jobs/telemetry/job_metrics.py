@@ -67,7 +67,8 @@ def show_cluster(store: MetricStore, report: Mapping[str, Any]) -> None:
         "ballast_clock_ahead_seconds": {(clock,): ms / _S for clock, ms in ahead_ms.items()},
     }
     if GAUGES in report:  # else making them raised: they stay what they were, the alarm says so
-        shown |= _of_cluster(report) | _of_brokers(report["brokers"], report[GAUGES]["brokers"])
+        shown |= _of_cluster(report)
+        shown |= _of_brokers(report["brokers"], report[GAUGES]["brokers"])
     for name, series in shown.items():
         store.replace(name, series, report["cluster"])
 
@@ -88,7 +89,7 @@ def _of_cluster(report: Mapping[str, Any]) -> Mapping[str, Series]:
         "ballast_bundles_with_topics": gauges["topics"]["bundles"],
         "ballast_stuck_bundles": sum(found["stuck"] for found in states.values()),
     }
-    balances = {
+    balances: dict[str, dict[tuple[str, ...], float | None]] = {
         "ballast_imbalance": {(): balance["imbalance"]},
         "ballast_floor_adjusted_imbalance": {(): balance["floor_adjusted"]},
         "pulsar_lb_resource_usage_stats": {
