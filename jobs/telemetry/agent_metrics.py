@@ -53,7 +53,7 @@ class AgentMetrics(MetricStore):
             self.set("ballast_agent_lease_seconds", max(0, left_ms) / _S)
 
     def count_message(self, topic: str, *, is_delivered: bool, at_s: float) -> None:
-        """Count a message that Kafka confirmed, or that was given up."""
+        """Count a message that was confirmed or given up. at_s: s since 1970."""
         result = "delivered" if is_delivered else "not_delivered"
         self.add("ballast_agent_messages_total", topic, result)
         if is_delivered:
