@@ -24,7 +24,7 @@ MANY = settings(max_examples=1_000, deadline=None)
 STEPS = (0.0, 1.0, 50.0, 50.5, 999.9, 1_000.0, 3_000.25, 1e6, 1e9, 5e9)
 AMOUNTS = st.sampled_from(STEPS) | st.floats(0, 1e6, allow_subnormal=False)
 USAGES = st.sampled_from((0.0, 0.1, 0.5, 0.6, 0.85, 0.9, 1.4)) | st.floats(0, 1.5)
-RARELY = st.sampled_from([False, False, False, True])
+RARELY = st.sampled_from([False] * 7 + [True])
 
 
 def _some(draw: st.DrawFn, values: st.SearchStrategy[Any], count: int) -> np.ndarray:
@@ -145,8 +145,9 @@ def reports(draw: st.DrawFn, names: list[str], volumes: list[Any]) -> dict[str, 
 @st.composite
 def transfer_views(draw: st.DrawFn) -> tuple[TransferView, dict[str, list[TopBundle]]]:
     """Anything at all, or load that is the traffic of the bundles: such clusters swap."""
-    names = draw(st.lists(st.sampled_from(BROKERS), unique=True))
-    count, is_steady = len(names), draw(st.booleans())
+    is_steady = draw(st.booleans())
+    names = draw(st.lists(st.sampled_from(BROKERS), unique=True, min_size=2 * is_steady))
+    count = len(names)
     steady = [st.integers(5, 12).map(float), st.integers(0, 3).map(float)]
     found = draw(reports(names, steady if is_steady else [VOLUMES, VOLUMES]))
     load, ages = _some(draw, LOADS, count), [0, 0, 0, 0, 400, 1_000, 1_001]
@@ -154,8 +155,10 @@ def transfer_views(draw: st.DrawFn) -> tuple[TransferView, dict[str, list[TopBun
     if is_steady:
         own = np.array([sum(one.throughput for one in found[name]) for name in names], dtype=float)
         load, volumes = own / _some(draw, st.sampled_from([32, 32, 64]), count), [own, own]
-    registered = draw(st.one_of(st.just({*names}), st.none(), st.sets(st.sampled_from(BROKERS))))
-    refused = draw(st.sets(st.sampled_from(BUNDLES), max_size=3))
+        ages = [0]
+    some = st.none() | st.sets(st.sampled_from(BROKERS))
+    registered = draw(st.just({*names}) if is_steady else st.just({*names}) | some)
+    refused = draw(st.sets(st.sampled_from(BUNDLES), max_size=1 if is_steady else 3))
     view = TransferView(
         names=tuple(names),
         load=load.astype(np.float64),
@@ -201,7 +204,7 @@ FILTERS = st.builds(
     load_manager_class=st.sampled_from(["", "", "", "L"]),
     max_topics_per_broker=st.sampled_from([5, 8, 50_000]),
     distribute_evenly=st.booleans(),
-    prefer_later_versions=RARELY,
+    prefer_later_versions=st.booleans(),
     failure_domains=st.booleans(),
 )
 
@@ -210,8 +213,8 @@ FILTERS = st.builds(
 def clusters(draw: st.DrawFn) -> Snapshot:
     """Brokers of every kind, bundles with and without an owner, policies now and then."""
     known = st.sampled_from(["a1:80", "a2:80", "b1:80", "b2", "c1", "c2:8"])
-    names = sorted(draw(st.lists(known, unique=True)))
-    count, bundles = len(names), draw(st.integers(0, 14))
+    names = sorted(draw(st.lists(known, unique=True, min_size=draw(st.sampled_from([0, 2, 4])))))
+    count, bundles = len(names), draw(st.integers(0, 14) | st.integers(8, 14))
     flags = {
         name: _some(draw, RARELY, count).astype(np.bool_)
         for name in ("is_draining", "is_flapping", "is_suspected")
