@@ -3,7 +3,7 @@
 Decides when to add a commit's rows, when to load the tables whole, and when to keep what it has;
 what the rows mean is `lbcore.route`'s. Feeds the lookup service and the Python client.
 
-A load reads the tables whole (`whole_records`); after that the logs are read on (`table_tail`),
+A load reads the tables whole (`whole_records`); after that the logs are read on (`TableTail`),
 version by version.
 """
 
@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from jobs.adapters.delta.commits import WriterCommit
 from jobs.adapters.delta.rows import (
     ROUTE_COLUMNS,
     brokers_of,
@@ -23,16 +22,15 @@ from jobs.adapters.delta.rows import (
     routes_of,
 )
 from jobs.adapters.delta.table_location import TablePlace, table_place
-from jobs.adapters.delta.table_log import check_newest
-from jobs.adapters.delta.table_repair import check_complete
-from jobs.adapters.delta.table_tail import (
+from jobs.adapters.delta.table_log import (
     LostError,
     ReloadReason,
-    TableTail,
+    WriterCommit,
     has_log,
     last_writer_commit,
-    read_added,
 )
+from jobs.adapters.delta.table_repair import check_complete
+from jobs.adapters.delta.table_scan import TableTail, check_newest, read_added
 from jobs.adapters.delta.tables import open_table, table_path
 from jobs.adapters.following.view import Changes, Follower, UnreadRows, View, read_records
 from jobs.adapters.processes.clocks import boot_ms

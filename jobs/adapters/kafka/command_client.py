@@ -28,8 +28,8 @@ import pyarrow as pa
 
 from jobs.adapters.delta.rows import is_one_of, of_cluster
 from jobs.adapters.delta.table_location import TablePlace, table_place
-from jobs.adapters.delta.table_scan import scan
-from jobs.adapters.delta.table_tail import LostError, TableTail, last_writer_commit, newest_version
+from jobs.adapters.delta.table_log import LostError, last_writer_commit, newest_version
+from jobs.adapters.delta.table_scan import TableTail, scan
 from jobs.adapters.delta.tables import open_table, table_path
 from jobs.adapters.kafka.clients import Delivered, Delivery, KafkaAddress, NotDelivered, Sender
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
@@ -106,7 +106,7 @@ class OutcomeFollower:
     """Resolves watches from the table; safe to use from any thread.
 
     One thread reads for any number of waiters, without Spark; it rests while nobody waits. At each
-    new commit (`table_tail`) the table is asked for all that is waited for.
+    new commit (`TableTail`) the table is asked for all that is waited for.
 
     tables: the folder of the tables, which need not be there yet.
     """

@@ -24,10 +24,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.adapters.delta.arrow_rows import arrow_rows, without_bundles
 from jobs.adapters.delta.table_upkeep import TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
-from jobs.adapters.delta.tables import arrow_schema
+from jobs.adapters.delta.tables import arrow_rows, arrow_schema, without_bundles
 from jobs.adapters.kafka.connection import Ends
 from jobs.adapters.kafka.ownership_publisher import Keyed, OwnershipPublisher
 from jobs.adapters.processes.clocks import wall_ms

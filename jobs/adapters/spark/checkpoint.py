@@ -198,11 +198,11 @@ def choose_checkpoint(state_dir: Path, present: Manifest, tables: ClaimedTables)
     if reason:
         return new_checkpoint(state_dir, present.epoch, reason)
     if last.claim and tables.epoch == last.epoch and tables.claimed_by() != last.claim:
-        why = (
+        raise CheckpointMismatchError(
+            state_dir,
             f"another job claimed the tables when this one did (writer epoch {tables.epoch}), and "
-            "won: what this checkpoint says of owners is out of date"
+            "won: what this checkpoint says of owners is out of date",
         )
-        raise CheckpointMismatchError(state_dir, why)
     if damage:
         return new_checkpoint(state_dir, present.epoch, damage, is_damaged=True)
     return Resumption(checkpoint=checkpoint, reason="")
@@ -240,7 +240,7 @@ def check_standby(state_dir: Path, clusters: tuple[str, ...], state_schema: int)
 
 
 def note_version(state_dir: Path, version: int) -> None:
-    """Note how far `ownership_events` was when a batch ended, where it is not noted yet.
+    """Note the version of `ownership_events` at the end of a batch.
 
     Done before Spark notes the batch's end, so a checkpoint never knows more than this says.
     """
@@ -328,24 +328,25 @@ def _distrust(
 
     Raises when it must not be replaced.
     """
-    checkpoint, claimed_epoch = state_dir / _FOLDER / last.checkpoint, tables.epoch
+    checkpoint = state_dir / _FOLDER / last.checkpoint
     if not last.checkpoint or not checkpoint.is_dir():
         return "the checkpoint is gone"
-    if claimed_epoch > last.epoch >= 0:
-        why = (
-            f"another job has taken over the tables since (writer epoch {claimed_epoch}, this "
-            f"checkpoint ends at {last.epoch}), so what it says of owners is out of date"
+    if tables.epoch > last.epoch >= 0:
+        raise CheckpointMismatchError(
+            state_dir,
+            f"another job has taken over the tables since (writer epoch {tables.epoch}, this "
+            f"checkpoint ends at {last.epoch}), so what it says of owners is out of date",
         )
-        raise CheckpointMismatchError(state_dir, why)
     if not numbered(checkpoint / "commits"):
         return "the checkpoint has no finished batch"  # so it lacks the state it was begun with
     unclaimed = 1 if last.claim else 0  # by a job that died between its manifest and its claim
-    if claimed_epoch < last.epoch - unclaimed:
-        why = (
-            f"the tables know writer epochs up to {claimed_epoch}, this checkpoint was used under "
-            f"{last.epoch}: these are other tables, or they were restored from a backup"
+    if tables.epoch < last.epoch - unclaimed:
+        raise CheckpointMismatchError(
+            state_dir,
+            f"the tables know writer epochs up to {tables.epoch}, this checkpoint was used under "
+            f"{last.epoch}: these are other tables, or they were restored from a backup",
+            _GO_ON_FROM_BACKUP,
         )
-        raise CheckpointMismatchError(state_dir, why, _GO_ON_FROM_BACKUP)
     _check_mismatches(state_dir, last, present)
     unfinished = None if is_damaged else unfinished_batch(checkpoint)
     is_half_written = unfinished is not None and tables.has_batch(unfinished, query_id(checkpoint))
@@ -388,7 +389,7 @@ def _own_files(state_dir: Path) -> tuple[Manifest | None, int]:
 def _check_proven(
     state_dir: Path, present: Manifest, tables: ClaimedTables, damaged: DamagedStateError
 ) -> None:
-    """Raise the damage unless the tables are those of a checkpoint here and of this Kafka."""
+    """Raise the damage unless the tables are of a checkpoint here and this Kafka."""
     last, queries = tables.last_commit() or {}, []
     for path in (state_dir / _FOLDER).glob("*/metadata"):
         with suppress(OSError, ValueError, KeyError, TypeError):
@@ -402,39 +403,40 @@ def _check_proven(
 def _check_version(state_dir: Path, seen: int, tables: ClaimedTables) -> None:
     """Refuse tables that lack finished batches' commits without another claim."""
     if tables.events_version is not None and tables.events_version < seen:
-        why = (
+        raise CheckpointMismatchError(
+            state_dir,
             f"the table ownership_events is at version {tables.events_version}, this checkpoint "
-            f"has seen {seen}: these are other tables, or they were restored from a backup"
+            f"has seen {seen}: these are other tables, or they were restored from a backup",
+            _GO_ON_FROM_BACKUP,
         )
-        raise CheckpointMismatchError(state_dir, why, _GO_ON_FROM_BACKUP)
 
 
 def _check_mismatches(state_dir: Path, last: Manifest, present: Manifest) -> None:
-    for why in _mismatches(last, present):
-        raise CheckpointMismatchError(state_dir, why)
-    if last.state_schema > present.state_schema:
-        why = (
-            f"its state has schema {last.state_schema}, this version reads up to "
-            f"{present.state_schema}: it was written by a newer version of this code"
-        )
-        raise CheckpointMismatchError(state_dir, why, _NEWER_ON)
-
-
-def _mismatches(last: Manifest, present: Manifest) -> Iterator[str]:
+    """Refuse a checkpoint of other clusters, another Kafka or a newer version."""
     if last.clusters and not set(last.clusters) & set(present.clusters):
-        yield (
+        raise CheckpointMismatchError(
+            state_dir,
             f"it was made for the clusters {', '.join(last.clusters)}, this job has "
-            f"{', '.join(present.clusters)} (pipeline.clusters)"
+            f"{', '.join(present.clusters)} (pipeline.clusters)",
         )
     if last.kafka_cluster and last.kafka_cluster != present.kafka_cluster:
-        yield (
+        raise CheckpointMismatchError(
+            state_dir,
             f"it was made with the Kafka cluster {last.kafka_cluster}, this one is "
-            f"{present.kafka_cluster}"
+            f"{present.kafka_cluster}",
         )
     if last.topics and last.topics.keys() != present.topics.keys():
-        yield (
+        raise CheckpointMismatchError(
+            state_dir,
             f"it reads the topics {', '.join(sorted(last.topics))}, this job has "
-            f"{', '.join(sorted(present.topics))} (pipeline.topic_prefix)"
+            f"{', '.join(sorted(present.topics))} (pipeline.topic_prefix)",
+        )
+    if last.state_schema > present.state_schema:
+        raise CheckpointMismatchError(
+            state_dir,
+            f"its state has schema {last.state_schema}, this version reads up to "
+            f"{present.state_schema}: it was written by a newer version of this code",
+            _NEWER_ON,
         )
 
 
