@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from lbcore.balancer.decisions.candidate_rows import BLOCKED_ALARM_S
+from lbcore.balancer.candidate_rows import BLOCKED_ALARM_S
 from lbcore.model.times import ALERTED_MS, WARNED_MS
 
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
@@ -96,7 +96,7 @@ BROKERS = (
     _alert("BallastBrokerDown", WARNING, 0, "ballast_broker_up == 0",
            "{{ $labels.broker }} is silent and was found dead: its bundles move to other brokers."),
     _alert("BallastBrake", CRITICAL, 0, 'ballast_alarm{alarm="brake"} == 1',
-           "Many brokers of {{ $labels.cluster }} vanished at once: only failover goes on."),
+           "Many brokers of {{ $labels.cluster }} vanished at once: drains and plans wait, failover goes on."),
     _alert("BallastManyBrokersSilent", CRITICAL, 0, 'ballast_alarm{alarm="silence"} == 1',
            "Half of the brokers of {{ $labels.cluster }} or more are silent: failover waits until they report."),
     _alert("BallastFlapping", WARNING, 0, 'ballast_alarm{alarm="flapping"} == 1',

@@ -1,8 +1,8 @@
 """The agent as a library: a sharded service in Python runs it to be balanced.
 
-It is the shell of `lbcore.agent.agent`: it reads the ownership topic, runs the service's callbacks,
-sends reports and acknowledgements. `docs/agent.md` shows a whole service. Other languages implement
-the same Machine over the same topics.
+The shell of `lbcore.agent.agent`: reads the ownership topic, runs the service's callbacks, sends
+reports and acknowledgements. `docs/agent.md` shows a whole service. Other languages implement the
+same Machine over the same topics.
 """
 
 import logging

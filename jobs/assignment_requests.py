@@ -1,8 +1,7 @@
 """Requests to assign bundles that local lookups found free, without waiting.
 
-Decides nothing about when (`lbcore.route.addresses`): a thread asks through Kafka, or has a
-lookup service ask, which knows whether bundles are assigned on demand. The answer comes by the
-tables, like every change.
+A thread asks through Kafka, or has a lookup service ask, which knows whether bundles are assigned
+on demand. The answer comes by the tables, like every change. `lbcore.route.addresses` says when.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """Files that outlast a power cut, and text files that people write.
 
-A reader finds what was there or what is there now, never a part.
+A reader finds the old content or the new, never a part.
 """
 
 import codecs

@@ -415,9 +415,9 @@ class _Start:
 
 
 def _let_batch_end(query: Any, checkpoint: Path, sink: BatchSink) -> None:
-    """Wait until Spark has committed its batch; nothing of a later one is written.
+    """Wait until Spark has committed the batch in hand, and let no later one write.
 
-    So the next start has none to repeat that anybody has heard of.
+    So the next start finds no batch that is half written.
     """
     deadline_s = time.monotonic() + _LAST_BATCH_S
     last = sink.last.end_with(newest_begun(checkpoint))

@@ -1,9 +1,9 @@
 """CycloneDX 1.6 bill of materials: all locked Python packages and pinned jars.
 
-Set-up installs the lock files, so they are listed. A package's digests in a lock are those of all
-its files (a wheel for each platform). Only one of them is installed, so they stand as properties. A
-jar has the one digest that it is checked against. No time and no random serial number: the same
-locks give the same text. After https://cyclonedx.org/docs/1.6/json.
+A package's digests in a lock are those of all its files (a wheel for each platform), of which one
+is installed, so they stand as properties. A jar has the one digest that it is checked against. No
+time and no random serial number: the same locks give the same text. After
+https://cyclonedx.org/docs/1.6/json.
 """
 
 import json

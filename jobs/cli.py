@@ -1,7 +1,7 @@
 """The command `ballast`: finds and runs the verb, turns errors into exit codes.
 
-Decides nothing about what a verb does; the verbs stand in `jobs.verbs.VERBS`. Exit codes: 0 done, 1
-failed, 2 misuse, 3 nobody knows (no answer in time).
+The verbs stand in `jobs.verbs.VERBS`. Exit codes: 0 done, 1 failed, 2 misuse, 3 unknown (no answer
+in time).
 """
 
 import argparse

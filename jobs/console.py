@@ -1,7 +1,7 @@
 """Output of every command: lines for people, JSON for programs, three-part errors.
 
-Every verb writes through this module, so `--json` means the same everywhere. It is also the one
-place where text from outside is made harmless: what a terminal would obey is written as an escape.
+Every verb writes through this module, so `--json` means the same everywhere. Here alone text from
+outside is made harmless: what a terminal would obey is written as an escape.
 """
 
 import argparse

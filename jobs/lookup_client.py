@@ -1,15 +1,14 @@
 """Lookups inside a Python process: the service's answers without requests.
 
-A thread follows the tables, or a lookup service's watch stream where the tables can't be read;
-`lbcore.route` answers. For services that look up more than a request a millisecond, or that must go
-on when no lookup service can be reached. docs/client.md shows it.
+For services that look up more than a request a millisecond, or must go on when no lookup service
+can be reached. A thread follows the tables, or a lookup service's watch stream where the tables
+can't be read; `lbcore.route` answers as Pulsar's extensible load manager (4.0.8). docs/client.md
+shows it.
 
 with LookupClient("var/tables", "local") as client:
     client.wait_ready(timeout_ms=30_000)
     client.lookup("persistent://acme/orders/t1").broker_url   # 'pulsar://10.0.0.7:6650'
     client.find("persistent://acme/orders/t1").broker         # 'broker-7', a million a second
-
-The answers are those of Pulsar's extensible load manager (4.0.8).
 """
 
 import threading

@@ -1,7 +1,7 @@
 """Build of a wheel to install, and of what a Spark cluster needs of Ballast.
 
-Decides what that is: the locked packages but for those that Spark brings or that need it, the
-project, and the words that spark-submit needs. Runs in the project's own environment, after set-up.
+That is the project, its locked packages except those that Spark brings or that need Spark, and the
+arguments for spark-submit. Runs in the project's own environment, after set-up.
 
 python -m jobs.package [--output dist/spark]
 """

@@ -1,7 +1,8 @@
 """Parser of command lines: argparse with three-part error messages.
 
-Decides the wording of a misuse: the fault, the cause, and the correct form, with the word that was
-probably meant. All processes and verbs use it.
+A misuse is answered with the fault, the cause, and the correct form with the word that was probably
+meant. All processes and verbs use it. Arguments are values that verbs
+share.
 """
 
 import argparse
@@ -9,10 +10,11 @@ import difflib
 import math
 import re
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Sequence
+from operator import methodcaller
+from typing import Any, NoReturn, TypeAlias
 
-from jobs.console import Exit, MisuseError, complain
+from jobs.console import Exit, MisuseError, add_json_option, complain
 
 _CHOICE = re.compile(r"invalid choice: (?P<word>.+?) \(choose from (?P<known>.*)\)$")
 _MISSING = "the following arguments are required: "
@@ -129,6 +131,79 @@ def _which_there_are(word: str, known: Sequence[str]) -> str:
 def _near(word: str, known: Iterable[str]) -> str:
     """The one that was probably meant, or ""."""
     return next(iter(difflib.get_close_matches(word, list(known), 1, _LIKE_ENOUGH)), "")
+
+
+Argument: TypeAlias = Callable[[Any], object]
+"""Adds an argument, or several, to a parser or a group."""
+
+Run: TypeAlias = Callable[[argparse.Namespace], int]
+"""Carries out a verb or an action; returns the exit code."""
+
+
+def argument(*names: str, **options: Any) -> Argument:
+    """An argument as `add_argument` of argparse takes it."""
+    return methodcaller("add_argument", *names, **options)
+
+
+def arguments(
+    *some: Argument, run: Run | None = None, about: str = "", example: str = ""
+) -> Argument:
+    """Several arguments.
+
+    run: what `carry_out` calls. about: the description. example: a command line below the help.
+    """
+
+    def add(parser: Any) -> None:
+        parser.set_defaults(**({"carry_out": run} if run else {}))
+        parser.description = about or parser.description
+        if example:
+            parser.formatter_class = argparse.RawDescriptionHelpFormatter
+            parser.epilog = f"{_EXAMPLE}{example}"
+        add_all(parser, some)
+
+    return add
+
+
+def add_all(to: Any, some: Iterable[Argument]) -> None:
+    """Add arguments to a parser or a group."""
+    for one in some:
+        one(to)
+
+
+def group(title: str, *some: Argument) -> Argument:
+    """Arguments under a title in the help."""
+    return lambda to: add_all(to.add_argument_group(title), some)
+
+
+def either(*some: Argument) -> Argument:
+    """Arguments of which one at most may be given."""
+    return lambda to: add_all(to.add_mutually_exclusive_group(), some)
+
+
+def action(name: str, summary: str, run: Run, *some: Argument, about: str = "") -> Argument:
+    """An action of a verb. about: its description, "" = the summary."""
+
+    def add(to: Any) -> None:
+        parser = to.add_parser(name, help=summary, description=about or summary)
+        parser.set_defaults(carry_out=run)
+        add_json_option(parser, default=argparse.SUPPRESS)
+        add_all(parser, some)
+
+    return add
+
+
+def actions(*some: Argument, **about: Any) -> Argument:
+    """The actions of a verb, one of which must be given.
+
+    about: as `add_subparsers` takes it.
+    """
+    usual = {"title": "what to do", "dest": "action", "metavar": "ACTION", "required": True}
+    return lambda to: add_all(to.add_subparsers(**usual | about), some)
+
+
+def carry_out(args: argparse.Namespace) -> int:
+    """Run the action that was given."""
+    return int(args.carry_out(args))
 
 
 def add_settings_options(

@@ -2,7 +2,7 @@
 
 The virtual environment, its locked packages, the project itself, the jars. `make` calls it with the
 system's Python, so it uses the standard library only. Each step leaves its note last, so an
-interrupted one is simply done again.
+interrupted one is done again.
 
 python3 -m jobs.prepare run|dev
 """

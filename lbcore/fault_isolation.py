@@ -1,9 +1,8 @@
 """Fault isolation: an exception in one item or phase does not fail the batch.
 
-A Machine's step is pure: a step that raised is thrown away and repeated from the same state without
-the item that raised. So nothing half done is left, whatever the item had changed, and a repeated
-batch leaves out the same. Items that are left out go to the dead-letter table with the reason, and
-are counted. A step in which nothing raises runs once, at no extra price.
+A Machine's step is pure: one that raised is repeated from the same state without the item that
+raised. Nothing half done is left, and a repeated batch leaves out the same items. They go to the
+dead-letter table with the reason, and are counted. A step in which nothing raises runs once.
 """
 
 import re

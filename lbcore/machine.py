@@ -1,8 +1,8 @@
 """The pattern of every keyed stateful operator: a pure Machine run by a driver.
 
-Decides nothing itself. A Machine computes effects and its next state from its state, the events of
-one micro-batch and that batch's time; Spark, the simulator and the tests are drivers of the same
-object. After Dicer's state machines and bytewax's keyed logic.
+A Machine computes effects and its next state from its state, the events of one micro-batch and that
+batch's time. Spark, the simulator and the tests are drivers of the same object. After Dicer's state
+machines and bytewax's keyed logic.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,12 +1,9 @@
-"""Arrays and plain data as bytes, for packed state and rows between operators.
+"""Records as plain values, and arrays with plain values as bytes.
 
-Equal contents always give equal bytes, on any machine (little-endian, sorted keys), so bytes may be
-compared instead of contents. A blob is a JSON header that names each array's type and shape,
-followed by the arrays' buffers.
-
-Values as what JSON has, and back, by their declared types. Records become objects by their fields'
-names, enums their values, tuples and sets lists (sets sorted), keys of mappings texts. The way is
-looked up once for each type, so that a field of a record is declared where the record is, and
+Equal contents give equal bytes on any machine (little-endian, sorted keys), so bytes may be
+compared instead. A blob is a JSON header, which names each array's type and shape, and the arrays'
+buffers. Records become objects by field names, enums their values, tuples and sets lists (sets
+sorted). The conversion of a type is looked up once, so a field is declared in its record and
 nowhere else.
 """
 

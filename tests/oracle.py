@@ -26,7 +26,7 @@ from typing import Any
 from unittest import mock
 
 from jobs.operating.simulations import STRATEGIES, config_of, load_scenarios
-from lbcore.balancer.state.effects import Effect
+from lbcore.balancer.effects import Effect
 from lbcore.sim.engine.job import Job, UncommittedBatch
 from lbcore.sim.engine.scenario_run import run_scenario
 from lbcore.sim.reports.report import judge_all, render

@@ -23,7 +23,7 @@ from jobs.adapters.spark.operators import balancer_operator, scorer_operator
 from jobs.adapters.spark.spark_machine import Operator
 from jobs.adapters.spark.stream import INPUT_TOPICS
 from jobs.console import CommandError
-from lbcore.balancer.state.effects import REPORT
+from lbcore.balancer.effects import REPORT
 from lbcore.config.tree import Config
 from lbcore.scorer.group_update import GroupUpdate, pack_update, unpack_update
 from lbcore.scorer.tracks import RawMessage

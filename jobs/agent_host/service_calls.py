@@ -1,8 +1,7 @@
 """Callbacks of a service, run in threads that no callback can end or hold up.
 
-Decides which thread runs what, and when a callback has taken too long; `agent` decides what
-follows. Whatever a callback raises is an answer, also what is meant to end a process. One that does
-not return keeps its thread, for which another one steps in.
+Whatever a callback raises is its answer, SystemExit included. One that does not return keeps its
+thread, and another thread takes its place. `agent` decides what follows.
 """
 
 import logging

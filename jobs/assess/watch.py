@@ -1,8 +1,4 @@
-"""Repeated looks at a Pulsar cluster, handed to the Machines.
-
-Decides when what is asked; every question is one that only reads. What is found is
-`lbcore.assess`'.
-"""
+"""Repeated reads of a Pulsar cluster, handed to the Machines; it only reads."""
 
 import argparse
 import logging

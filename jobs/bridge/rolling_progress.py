@@ -1,12 +1,11 @@
-"""Progress of a rolling restart in its file, and observations of the cluster.
+"""Progress of a rolling restart in its file.
 
 The file is written, down to the disk, before anything is done: a cut at any moment loses nothing.
 """
 
 import json
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
 
@@ -15,11 +14,10 @@ from jobs.console import CommandError
 from lbcore.model.times import duration
 
 STATE_FILE = "rolling-restart.json"
-GO_ON = "then give the same command again: it goes on where it was"
 
 
 class RestartStage(str, Enum):
-    """RestartStage of the broker in hand, as the file and a status have it."""
+    """Stage of the broker in hand: its name is in the file, its text in a status."""
 
     WAITING = "waiting until all is well"
     DRAINING = "being drained"
@@ -33,10 +31,10 @@ class RestartStage(str, Enum):
 class Progress:
     """Progress of a rolling restart, as its file has it. Times in ms since 1970.
 
-    run: its own name, part of the ids of its commands. command: "" = a person restarts. order: the
-    brokers to restart; at: the current one; brokers: all that there were. turn: counts drains and
-    plans, so that each has ids of its own. incarnation: of the process to be restarted. homes: the
-    bundles that the broker had.
+    run: part of the ids of its commands. command: "" = a person restarts. order: the brokers to
+    restart; at: the current one; brokers: all that there were. turn: counts drains and plans, so
+    that each has ids of its own. incarnation: of the process to be restarted. homes: the bundles
+    that the broker had. may_run: the command has begun, and its end is not known.
     """
 
     run: str
@@ -54,7 +52,7 @@ class Progress:
     turn: int = 0
     incarnation: str = ""
     homes: list[str] = field(default_factory=list)
-    pid: int = 0
+    may_run: bool = False
     stopped: str = ""
 
     @property
@@ -69,23 +67,20 @@ class Progress:
 
     def message(self, now_ms: int) -> str:
         """In one line, for a status."""
+        since, ago = (duration(max(0, now_ms - at)) for at in (self.since_ms, self.began_ms))
+        how = f"stopped: {self.stopped}" if self.stopped else f"{self.stage.value} for {since}"
         place = f"broker {self.at + 1} of {len(self.order)}, {self.broker}"
-        since = f"for {duration(max(0, now_ms - self.since_ms))}"
-        how = f"stopped: {self.stopped}" if self.stopped else f"{self.stage.value} {since}"
-        ago = duration(max(0, now_ms - self.began_ms))
         return f"{place}: {how} (by {self.by}, begun {ago} ago)"
 
 
 def read_progress(path: Path) -> Progress | None:
-    """Return the unfinished restart; None without.
+    """Return the unfinished restart; None = none.
 
     Raises CommandError for what can't be read.
     """
     try:
         found = json.loads(path.read_text())
-        known = {one.name for one in fields(Progress)}
-        kept = {name: value for name, value in dict(found).items() if name in known}
-        return Progress(**{**kept, "stage": RestartStage[found["stage"].upper()]})
+        return Progress(**{**found, "stage": RestartStage[found["stage"].upper()]})
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -111,41 +106,3 @@ def rollout_message(path: Path, now_ms: int) -> str:
         found = read_progress(path)
         return found.message(now_ms) if found is not None else ""
     return ""
-
-
-@dataclass(frozen=True, slots=True)
-class Complaint:
-    """Problem of a rolling restart.
-
-    key: the same as long as it lasts, which it may for so long.
-    """
-
-    key: str
-    why: str
-    next_step: str
-    patience_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
-    """The cluster at one moment; None = not known.
-
-    owners: bundle → broker, of bundles at rest. drains: broker → bundles left, 0 = done. plans: our
-    open ones, True = it waits for approval. incarnation: of the broker in hand, "" = it does not
-    answer. held: its bundles with topics once it is drained. others_usage: usage that the others
-    would have without it. publish_ms, load_ms: time to publish and to load a topic at the slowest.
-    """
-
-    now_ms: int
-    listed: frozenset[str]
-    owners: Mapping[str, str] = field(default_factory=dict)
-    moving: frozenset[str] = frozenset()
-    oldest_move_ms: int = 0
-    drains: Mapping[str, int] = field(default_factory=dict)
-    plans: Mapping[str, bool] = field(default_factory=dict)
-    incarnation: str = ""
-    held: frozenset[str] | None = None
-    complaints: tuple[Complaint, ...] = ()
-    others_usage: float | None = None
-    publish_ms: float | None = None
-    load_ms: float | None = None

@@ -8,40 +8,417 @@ cut. --abort lets it be.
 """
 
 import argparse
-import fcntl
 import signal
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import fields
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 from uuid import uuid4
 
 from jobs.adapters.kafka.command_client import CommandClient, local_principal
 from jobs.adapters.processes.clocks import wall_ms
+from jobs.adapters.processes.paths import locked
 from jobs.adapters.processes.signals import STOPPING, on_signals
 from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.attachment import add_access_options, admin_at, known_attachment
 from jobs.bridge.bridge import only_cluster
 from jobs.bridge.pulsar_admin import PulsarAdmin
-from jobs.bridge.restarted_cluster import PulsarCluster, rates_of
-from jobs.bridge.rolling_progress import STATE_FILE, Observation, Progress, read_progress
-from jobs.bridge.rolling_steps import CutOffError, RestartBounds, RollingRestart, complaints
-from jobs.console import CommandError, Exit, MisuseError, add_json_option, agree, answer, note
+from jobs.bridge.restarted_cluster import Complaint, Observation, PulsarCluster
+from jobs.bridge.rolling_progress import (
+    STATE_FILE,
+    Progress,
+    RestartStage,
+    keep_progress,
+    read_progress,
+)
+from jobs.console import CommandError, Exit, MisuseError, agree, answer, note
 from jobs.operating.connection_options import (
+    STACK_OPTIONS,
     ConnectionOptions,
-    add_stack_arguments,
     connection_options,
 )
 from jobs.operating.text_format import parse_duration_ms
 from lbcore.model.times import duration
+from lbcore.wire.kinds.balancing_commands import (
+    ApprovePlan,
+    CancelDrain,
+    DrainBroker,
+    ProposePlan,
+    RejectPlan,
+)
 
+_PERSON = "-"
 _MOVE_MS, _RESTART_MS = 4_000, 90_000
 """Time of a move, and of a restart with all its waits, in the lab: for an estimate."""
 _BUNDLES_FOR_ONE, _AT_ONCE_MOST = 20, 16
 """With one bundle in twenty in transit, 99 of 100 messages don't wait for half a second."""
-_PERSON = "-"
+_SAY_MS, _SHOWN = 20_000, 3
+_SAME_MS, _SETTLE_MS, _CONFIRM_MS = 120_000, 10_000, 5_000
+_STILL_MS, _CALM_MS, _EASE_MS, _AGAIN_MS, _OPEN_MS = 60_000, 15_000, 600_000, 5_000, 180_000
+_TRIES = 4
+"""Plans of one bundle that may not move it; then it stays where it is."""
+_ALLOW_MORE = "see what hurts them, or allow more with --publish-latency-ms"
+_TIMES = (
+    ("--ready-within", "2m", "until all is well before a broker is touched"),
+    ("--drain-within", "30m", "until a broker is empty; without --command: is restarted"),
+    ("--command-within", "10m", "until the command ends"),
+    ("--return-within", "5m", "until a broker is back after it"),
+    ("--fill-within", "30m", "until a broker has its bundles again"),
+)
+
+
+class CutOffError(Exception):
+    """The person ends the process."""
+
+
+class StoppedError(CommandError):
+    """The restart goes no further."""
+
+
+def add_bounds(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the pace and the limits of time."""
+    group = parser.add_argument_group("pace and bounds")
+    most = "bundles on their way at once, 0 = a twentieth of all, 16 at most"
+    group.add_argument("--max-in-flight", type=int, default=0, metavar="N", help=most)
+    felt = "ms that clients may wait on the mean before moves are held back (default 500)"
+    group.add_argument("--publish-latency-ms", type=float, default=500.0, metavar="N", help=felt)
+    room = "usage of the others while a broker is gone, 1 = 100 %% (default 0.9)"
+    group.add_argument("--room", type=float, default=0.9, metavar="N", help=room)
+    for option, default, about in _TIMES:
+        group.add_argument(
+            option,
+            type=parse_duration_ms,
+            default=default,
+            metavar="TIME",
+            help=f"time {about} (default {default})",
+        )
+
+
+def complaints(p: Progress, seen: Observation, bounds: argparse.Namespace) -> Iterator[Complaint]:
+    """All that is wrong now, in a fixed order."""
+    is_away = p.stage in (RestartStage.RESTARTING, RestartStage.RETURNING)
+    for broker in p.brokers:
+        if broker not in seen.listed and not (is_away and broker == p.broker):
+            why = f"{broker} is gone from Pulsar's list of active brokers"
+            why += "" if broker != p.broker else ", and it was not being restarted"
+            yield Complaint(f"gone {broker}", why, "see why it ended and start it", _CONFIRM_MS)
+    for broker in sorted(seen.drains.keys() - {p.broker}):
+        why = f"{broker} is being drained, too, or was and is still closed"
+        fix = f"`ballast broker cancel-drain {broker}` opens it"
+        yield Complaint(f"drain {broker}", why, fix, _CONFIRM_MS)
+    if p.stage is RestartStage.WAITING:
+        publish_ms, usage = seen.publish_ms or 0.0, seen.others_usage or 0.0
+        if not seen.incarnation:
+            yield Complaint("silent", f"{p.broker} does not answer", "see its log")
+        if publish_ms > bounds.publish_latency_ms:
+            why = f"clients wait {publish_ms:.0f} ms though nothing is moved yet"
+            yield Complaint("latency", why, _ALLOW_MORE)
+        if usage > bounds.room:
+            why = f"without {p.broker} the others would be at {usage:.0%}, more than"
+            fix = "wait for a quieter hour, add a broker, or allow more with --room"
+            yield Complaint("room", f"{why} {bounds.room:.0%}", fix)
+    for one in seen.complaints:
+        if not (is_away and one.key.endswith(f" {p.broker}")):
+            yield one
+
+
+def missing_of(p: Progress, seen: Observation) -> list[str]:
+    """Return bundles that the broker had and another has now, or that are in transit."""
+    known = seen.owners.keys() | seen.moving
+    return [one for one in p.homes if one in known and seen.owners.get(one) != p.broker]
+
+
+class RollingRestart:
+    """One rolling restart, from where its progress is to the end.
+
+    Each wait looks until what it waits for has come. A command is repeated until a look shows what
+    it has done. What lasts too long stops the restart.
+    """
+
+    tick_s = 2.0
+
+    def __init__(
+        self,
+        cluster: PulsarCluster,
+        path: Path,
+        bounds: argparse.Namespace,
+        progress: Progress,
+        end: threading.Event,
+    ) -> None:
+        """bounds: the options of `add_bounds`. end: set to cut it off."""
+        self._cluster, self._path, self._bounds, self._p = cluster, path, bounds, progress
+        self._end = end
+        self._doubts: dict[str, int] = {}
+        self._said_ms = 0
+
+    def run(self) -> None:
+        """Run until all is done. Raises StoppedError, or CutOffError where it is cut."""
+        p = self._p
+        p.turn, p.since_ms, p.stopped = p.turn + 1, 0, ""
+        steps = {
+            RestartStage.WAITING: self._wait_until_well,
+            RestartStage.DRAINING: self._drain,
+            RestartStage.RESTARTING: self._restart,
+            RestartStage.RETURNING: self._wait_until_back,
+            RestartStage.FILLING: self._fill,
+        }
+        try:
+            while p.stage is not RestartStage.DONE:
+                steps[p.stage]()
+        except StoppedError as stop:
+            p.stopped = stop.why
+            self.halt()
+            raise
+        except CutOffError:
+            if p.may_run:
+                note(f"the command of {p.broker} goes on by itself")
+            self.halt()
+            left = f"{p.at} of {len(p.order)} brokers are done"
+            note(f"cut off: {left}; the same command goes on, --abort lets it be")
+            raise
+
+    def halt(self, *, for_good: bool = False) -> None:
+        """Open the broker unless it may be in its restart, and keep where to go on.
+
+        for_good: nobody will resume.
+        """
+        p, seen = self._p, self._cluster.look(self._p)
+        is_new = bool(seen.incarnation) and seen.incarnation != p.incarnation
+        is_up = bool(seen.incarnation) and p.broker in seen.listed and not p.may_run
+        may_open = is_up and (for_good or not p.command or is_new)
+        if p.stage in (RestartStage.WAITING, RestartStage.DRAINING):
+            may_open = p.stage is RestartStage.DRAINING
+        self._let_be(seen, may_open=may_open)
+        if may_open:
+            is_filling = is_new and p.stage is not RestartStage.DRAINING
+            p.stage = RestartStage.FILLING if is_filling else RestartStage.WAITING
+            p.since_ms = seen.now_ms
+        if p.broker in seen.drains:
+            closed = f"still closed: `ballast broker cancel-drain {p.broker}` opens it"
+            note(f"{p.broker} is {'open again: its drain was cancelled' if may_open else closed}")
+        if for_good and missing_of(p, seen):
+            undo = f"`ballast plan undo --drain {p.broker}`"
+            note(f"what has left {p.broker} stays where it is: {undo} moves it back")
+        keep_progress(self._path, p)
+
+    def _let_be(self, seen: Observation, *, may_open: bool = True) -> str:
+        """Drop our open plans and cancel our drain; return why that was refused."""
+        for plan in sorted(seen.plans):
+            why = "the rolling restart does not go on with it"
+            self._cluster.send(f"{plan}-drop", RejectPlan(plan=plan, reason=why))
+        if not may_open or self._p.broker not in seen.drains:
+            return ""
+        return self._cluster.send(f"{self._p.plan}-open", CancelDrain(broker=self._p.broker))
+
+    def _look(self) -> Observation:
+        """Look after a tick; raises StoppedError for what is wrong for too long."""
+        self._end.wait(self.tick_s)
+        p, seen = self._p, self._cluster.look(self._p)
+        if self._end.is_set():
+            raise CutOffError
+        p.since_ms = p.since_ms or seen.now_ms
+        wrong = list(complaints(p, seen, self._bounds))
+        self._doubts = {one.key: self._doubts.get(one.key, seen.now_ms) for one in wrong}
+        least_ms = self._bounds.ready_within if p.stage is RestartStage.WAITING else 0
+        for one in wrong:
+            if seen.now_ms - self._doubts[one.key] >= max(one.patience_ms, least_ms):
+                self._stop(one.why, one.next_step)
+        if seen.now_ms - self._said_ms >= _SAY_MS:
+            note("; ".join([p.message(seen.now_ms), *(one.why for one in wrong)]))
+            self._said_ms = seen.now_ms
+        return seen
+
+    def _wait_until(
+        self,
+        condition: Callable[[Observation], object],
+        limit_ms: int,
+        otherwise: tuple[str, str],
+        *,
+        lasts_ms: int = 0,
+        act: Callable[[Observation], str] = lambda _: "",
+    ) -> Observation:
+        """Look until a condition has had the same value, that is true, for lasts_ms.
+
+        otherwise: why it stops, and what to do. act: done after each look before, returns why it
+        was refused.
+        """
+        held, since_ms = None, 0
+        while True:
+            seen = self._look()
+            value = condition(seen)
+            held, since_ms = value, since_ms if value == held else seen.now_ms
+            if value and seen.now_ms - since_ms >= lasts_ms:
+                return seen
+            refused = act(seen)
+            if self._is_late(seen, limit_ms):
+                self._stop(refused or otherwise[0], otherwise[1])
+
+    def _look_while_moving(self) -> Observation:
+        """Look; when clients feel the moves, hold them back until that is over.
+
+        They go on at half the pace. A topic that is moved alone loads no faster.
+        """
+        p, seen, most_ms = self._p, self._look(), self._bounds.publish_latency_ms
+        publish_ms, load_ms = seen.publish_ms or 0.0, seen.load_ms or 0.0
+        is_moving = bool(seen.plans or seen.drains.get(p.broker))
+        if not is_moving or max(publish_ms, load_ms if p.at_once > 1 else 0.0) <= most_ms:
+            return seen
+        p.at_once = max(1, p.at_once // 2)
+        waits = f"{publish_ms:.0f} ms to publish, topics take {load_ms:.0f} ms to load"
+        words = f": clients wait {waits}: nothing is moved until that is over"
+        self._enter(p.stage, seen, words)
+        why = f"clients wait more than {most_ms:.0f} ms though nothing is moved for"
+        seen = self._wait_until(
+            lambda now: (now.publish_ms or 0.0) <= most_ms and p.broker not in now.drains,
+            _EASE_MS,
+            (f"{why} {duration(_EASE_MS)}", _ALLOW_MORE),
+            lasts_ms=_CALM_MS,
+            act=self._let_be,
+        )
+        self._enter(p.stage, seen, f": clients feel nothing now; on, {p.at_once} at once")
+        return seen
+
+    def _enter(self, stage: RestartStage, seen: Observation, words: str = "") -> None:
+        """Begin to wait for something else, with time limits and ids of its own."""
+        p = self._p
+        if words:
+            note(f"{p.broker}{words}")
+        p.stage, p.since_ms, self._said_ms = stage, seen.now_ms, seen.now_ms
+        p.turn += 1
+        keep_progress(self._path, p)
+
+    def _is_late(self, seen: Observation, limit_ms: int) -> bool:
+        return seen.now_ms - self._p.since_ms >= limit_ms
+
+    def _stop(self, why: str, next_step: str) -> NoReturn:
+        p = self._p
+        what = f"the rolling restart has stopped at {p.broker} ({p.at} of {len(p.order)} done)"
+        on = "then give the same command again: it goes on where it was"
+        raise StoppedError(what, why=why, next_step=f"{next_step}, {on}")
+
+    def _wait_until_well(self) -> None:
+        p, seen = self._p, self._look()
+        while self._doubts or (seen.moving and not self._is_late(seen, _STILL_MS)):
+            seen = self._look()
+        homes = {one for one, at in seen.owners.items() if at == p.broker}
+        p.homes, p.incarnation = sorted({*p.homes, *homes}), seen.incarnation
+        words = f": {len(homes)} bundles are moved away, {p.at_once} at once"
+        self._enter(RestartStage.DRAINING, seen, words)
+
+    def _drain(self) -> None:
+        """Drain it, until Pulsar itself shows nothing on it."""
+        p, drained_turn, limit_ms = self._p, -1, self._bounds.drain_within
+        while True:
+            seen = self._look_while_moving()
+            left = seen.drains.get(p.broker)
+            if left == 0 and seen.held == frozenset() and seen.incarnation:
+                break
+            if left is not None:
+                drained_turn = p.turn
+            elif drained_turn == p.turn:
+                self._stop(f"somebody else has cancelled the drain of {p.broker}", "ask who it was")
+            else:
+                drain = DrainBroker(broker=p.broker, max_in_flight=p.at_once)
+                if refused := self._cluster.send(f"{p.plan}-drain", drain):
+                    self._stop(refused, "see `ballast status`")
+            if self._is_late(seen, limit_ms):
+                some = ", ".join(sorted(seen.held or ())[:_SHOWN]) or "what it owns is not told"
+                how = f"{left} bundles are still there" if left else "Pulsar shows it not empty"
+                how = "its drain has not begun" if left is None else how
+                fix = "`ballast explain broker` says what holds them"
+                self._stop(f"{how} after {duration(limit_ms)}: {some}", fix)
+        p.incarnation = seen.incarnation
+        self._enter(RestartStage.RESTARTING, seen, " is empty, in Pulsar's own words")
+
+    def _restart(self) -> None:
+        """Run the command once and wait for its end, unless it ran before a cut."""
+        p, seen, limit_ms = self._p, self._look(), self._bounds.command_within
+        if not p.command:
+            note(f"restart {p.broker} now; this goes on when it is back")
+        elif not p.may_run and seen.incarnation == p.incarnation:
+            p.may_run, p.since_ms = True, seen.now_ms
+            keep_progress(self._path, p)
+            self._cluster.restart(p)
+            fix = f"mend it (--command), see that {p.broker} runs"
+            why = f"the command still runs after {duration(limit_ms)}"
+            self._wait_until(lambda _: self._cluster.command_end(), limit_ms, (why, fix))
+            code, words = self._cluster.command_end() or (0, "")
+            p.may_run = False
+            if code:
+                said = f": {words}" if words else " and said nothing"
+                self._stop(f"the command ended with {code}{said}", fix)
+        self._enter(RestartStage.RETURNING, seen)
+
+    def _wait_until_back(self) -> None:
+        p, bounds = self._p, self._bounds
+        limit_ms = bounds.return_within if p.command else bounds.drain_within
+        same_ms = min(_SAME_MS, limit_ms) if p.command else limit_ms
+        if p.may_run:
+            limit_ms, same_ms = limit_ms + bounds.command_within, same_ms + bounds.command_within
+
+        def process(seen: Observation) -> str:
+            """Return which other process answers, "" = none."""
+            is_listed = p.broker in seen.listed
+            if is_listed and seen.incarnation == p.incarnation and self._is_late(seen, same_ms):
+                p.stage, p.may_run = RestartStage.RESTARTING, False
+                why = "the command has ended" if p.command else "nobody has restarted it"
+                why += f", and {p.broker} is the same process as before"
+                self._stop(why, "restart it, or have the command (--command) do it")
+            return seen.incarnation if is_listed and seen.incarnation != p.incarnation else ""
+
+        why = f"{p.broker} has not come back within {duration(limit_ms)}"
+        otherwise = (why, "read its log and start it")
+        seen = self._wait_until(process, limit_ms, otherwise, lasts_ms=_SETTLE_MS)
+        p.may_run = False
+        self._enter(RestartStage.FILLING, seen, " is back as another process")
+
+    def _fill(self) -> None:
+        """Open it, and move back what it had, a part at a time."""
+        p = self._p
+        seen = self._wait_until(
+            lambda now: p.broker not in now.drains,
+            _OPEN_MS,
+            ("its drain can't be cancelled", "see `ballast status`"),
+            act=self._let_be,
+        )
+        missing, tried, due_ms, refused = missing_of(p, seen), Counter[str](), 0, ""
+        self._enter(p.stage, seen, f": {len(missing)} bundles are moved back")
+        while seen.plans or missing:
+            for plan in [name for name, waits in sorted(seen.plans.items()) if waits]:
+                self._cluster.send(f"{plan}-approve-{p.turn}", ApprovePlan(plan=plan))
+            if not seen.plans and self._is_late(seen, self._bounds.fill_within):
+                waited = duration(self._bounds.fill_within)
+                why = refused or f"{len(missing)} bundles are not back after {waited}"
+                self._stop(why, "`ballast explain bundle` says what holds one")
+            is_still = not seen.plans and not seen.moving.intersection(missing)
+            if is_still and seen.now_ms >= due_ms:
+                part = sorted(missing, key=tried.__getitem__)[: p.at_once]
+                if tried[part[0]] >= _TRIES:
+                    words = f": {len(missing)} bundles stay elsewhere, such as {part[0]}: they"
+                    note(f"{p.broker}{words} are pinned, kept from it by a policy, or moved on")
+                    break
+                p.turn, due_ms = p.turn + 1, seen.now_ms + _AGAIN_MS
+                keep_progress(self._path, p)
+                refused = self._propose(part)
+                tried.update(() if refused else part)
+            seen = self._look_while_moving()
+            missing = missing_of(p, seen)
+        note(f"{p.broker} is done, {p.at + 1} of {len(p.order)}")
+        p.at, p.turn, p.homes, p.incarnation = p.at + 1, 0, [], ""
+        is_last = p.at == len(p.order)
+        self._enter(RestartStage.DONE if is_last else RestartStage.WAITING, seen)
+
+    def _propose(self, bundles: Iterable[str]) -> str:
+        """Propose that bundles move back, and approve it; return why that was refused."""
+        p = self._p
+        moves, why = dict.fromkeys(bundles, p.broker), f"rolling restart: back to {p.broker}"
+        refused = self._cluster.send(
+            f"{p.plan}-fill", ProposePlan(moves=moves, why=why, plan=p.plan)
+        )
+        approved = ApprovePlan(plan=p.plan)
+        return refused or self._cluster.send(f"{p.plan}-approve-{p.turn}", approved)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +433,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--command",
-        default=None,
         metavar="COMMAND",
         help="the shell's, once a broker: {broker} and {host} are replaced, quoted, and"
         " BALLAST_BROKER is set; - or without: you restart the broker that is named",
@@ -65,22 +441,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--abort", action="store_true", help="let the one that has stopped be")
     parser.add_argument("--state", type=Path, metavar="FILE", help=f"{STATE_FILE} of --state-dir")
-    pace = parser.add_argument_group("pace and bounds")
-    for one in fields(RestartBounds):
-        default: Any = one.default
-        is_time = one.name.endswith("_ms") and isinstance(default, int)
-        option = one.name.replace("_ms", "_within") if is_time else one.name
-        shown = duration(default) if is_time else f"{default:g}"
-        pace.add_argument(
-            f"--{option.replace('_', '-')}",
-            dest=one.name,
-            type=parse_duration_ms if is_time else type(default),
-            default=default,
-            metavar="TIME" if is_time else "N",
-            help=f"{one.metadata['help']} (default {shown})",
-        )
-    add_stack_arguments(parser)
-    add_json_option(parser, default=argparse.SUPPRESS)
+    add_bounds(parser)
+    STACK_OPTIONS(parser)
     parser.epilog = (
         "example: ballast bridge rolling-restart --command 'ssh {host} systemctl restart pulsar'"
     )
@@ -89,70 +451,63 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Go on, or begin; done when every broker is."""
     where = connection_options(args)
+    args.command = "" if args.command == _PERSON else args.command
     path = (args.state or where.layout.root / STATE_FILE).absolute()
-    with alone_with(path):
-        known = read_progress(path)
-        if args.abort and known is None:
-            raise CommandError(
-                "there is nothing to abort",
-                why=f"no rolling restart that is not done is kept in {path}",
-                next_step="name its file with --state, or its folder with --state-dir",
-            )
-        admin, name = _pulsar(args, where, known)
-        with CommandClient(where.address(), where.tables, where.cluster) as client:
-            cluster = PulsarCluster(where, admin, name, client, path.with_suffix(".log"))
-            bounds = RestartBounds(
-                **{one.name: vars(args)[one.name] for one in fields(RestartBounds)}
-            )
-            progress = known or _new(args, where, cluster, name, bounds)
-            end = threading.Event()
-            restart = RollingRestart(cluster, path, bounds, progress, end)
-            if args.abort:
-                restart.halt(for_good=True)
-                path.unlink(missing_ok=True)
-                note(f"let be: {progress.at} of {len(progress.order)} brokers had been restarted")
-                return Exit.DONE
-            if known is not None:
-                if args.brokers and set(args.brokers) != set(known.order):
-                    raise MisuseError(
-                        "another rolling restart is not done yet",
-                        why=f"it is at {known.broker}, of {', '.join(known.order)}",
-                        next_step="leave --brokers out to go on with it, or let it be with --abort",
-                    )
-                restart.resume("" if args.command == _PERSON else args.command)
-                known.at_once = bounds.max_in_flight or known.at_once
-                note(f"goes on: {known.message(wall_ms())}")
-            if args.dry_run:
-                return Exit.DONE
-            if not args.yes:
-                agree("--dry-run shows it again")
-            forget = on_signals(end.set, (*STOPPING, signal.SIGHUP))
-            try:
-                restart.run()
-            except CutOffError:
-                return Exit.CUT
-            finally:
-                forget()
-    took_ms = wall_ms() - progress.began_ms
-    text = f"done: {len(progress.order)} brokers restarted in {duration(took_ms)}"
-    answer(args, {"brokers": progress.order, "took_ms": took_ms}, text)
-    return Exit.DONE
-
-
-@contextmanager
-def alone_with(path: Path) -> Iterator[None]:
-    """Hold the file; CommandError while another process does."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_suffix(".lock").open("w") as lock:
+    refusal = CommandError(
+        "a rolling restart is under way already",
+        why=f"another process works on {path}",
+        next_step="wait for it, or end it with Ctrl-C; `ballast status` says how far it is",
+    )
+    with locked(path.with_suffix(".lock"), refusal):
+        return _run(args, where, path)
+
+
+def _run(args: argparse.Namespace, where: ConnectionOptions, path: Path) -> int:
+    known = read_progress(path)
+    if args.abort and known is None:
+        raise CommandError(
+            "there is nothing to abort",
+            why=f"no rolling restart that is not done is kept in {path}",
+            next_step="name its file with --state, or its folder with --state-dir",
+        )
+    admin, name = _pulsar(args, where, known)
+    with CommandClient(where.address(), where.tables, where.cluster) as client:
+        cluster = PulsarCluster(where, admin, name, client, path.with_suffix(".log"))
+        p = known or _new(args, where, cluster, name)
+        end = threading.Event()
+        restart = RollingRestart(cluster, path, args, p, end)
+        if args.abort:
+            restart.halt(for_good=True)
+            path.unlink(missing_ok=True)
+            note(f"let be: {p.at} of {len(p.order)} brokers had been restarted")
+            return Exit.DONE
+        if known is not None:
+            if args.brokers and set(args.brokers) != set(p.order):
+                raise MisuseError(
+                    "another rolling restart is not done yet",
+                    why=f"it is at {p.broker}, of {', '.join(p.order)}",
+                    next_step="leave --brokers out to go on with it, or let it be with --abort",
+                )
+            if args.command not in (None, p.command):
+                p.command, p.may_run = args.command, False
+            p.at_once, p.stopped = args.max_in_flight or p.at_once, ""
+            note(f"goes on: {p.message(wall_ms())}")
+        if args.dry_run:
+            return Exit.DONE
+        if not args.yes:
+            agree("--dry-run shows it again")
+        forget = on_signals(end.set, (*STOPPING, signal.SIGHUP))
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise CommandError(
-                "a rolling restart is under way already",
-                why=f"another process works on {path}",
-                next_step="wait for it, or end it with Ctrl-C; `ballast status` says how far it is",
-            ) from None
-        yield
+            restart.run()
+        except CutOffError:
+            return Exit.CUT
+        finally:
+            forget()
+    took_ms = wall_ms() - p.began_ms
+    text = f"done: {len(p.order)} brokers restarted in {duration(took_ms)}"
+    answer(args, {"brokers": p.order, "took_ms": took_ms}, text)
+    return Exit.DONE
 
 
 def _pulsar(
@@ -185,70 +540,63 @@ def _pulsar(
 
 
 def _new(
-    args: argparse.Namespace,
-    where: ConnectionOptions,
-    cluster: PulsarCluster,
-    name: str,
-    bounds: RestartBounds,
+    args: argparse.Namespace, where: ConnectionOptions, cluster: PulsarCluster, name: str
 ) -> Progress:
     """A restart that has not begun, with its plan told."""
-    progress = Progress(
+    now_ms = wall_ms()
+    p = Progress(
         run=uuid4().hex[:8],
         cluster=where.cluster,
         pulsar_cluster=name,
         by=local_principal(),
-        command="" if args.command == _PERSON else args.command or "",
-        began_ms=wall_ms(),
-        since_ms=wall_ms(),
+        command=args.command or "",
+        began_ms=now_ms,
+        since_ms=now_ms,
         order=list(args.brokers) or [""],
         brokers=[],
-        at_once=bounds.max_in_flight,
+        at_once=args.max_in_flight,
     )
-    seen = cluster.look(progress)
-    _check_begin(seen, sorted(set(args.brokers) - seen.listed), cluster)
-    asked = args.admin_url.rpartition("//")[2].rstrip("/")
-    rates = rates_of(cluster.status)
-    progress.order = sorted(  # a bad command hurts least at the least loaded
-        set(args.brokers) or seen.listed, key=lambda one: (one == asked, rates.get(one, 0.0), one)
-    )
-    progress.brokers = sorted(seen.listed)
-    share = min(max(1, len(seen.owners) // _BUNDLES_FOR_ONE), _AT_ONCE_MOST)
-    progress.at_once = bounds.max_in_flight or share
-    seen = cluster.look(progress)  # of the first broker, which is known only now
-    note(*_plan_lines(progress, seen, rates))
-    for one in complaints(progress, seen, bounds):
-        note(f"  not well now: {one.why}")
-    return progress
-
-
-def _check_begin(seen: Observation, unknown: list[str], cluster: PulsarCluster) -> None:
-    what, status = "the rolling restart has not begun", cluster.status
+    seen = cluster.look(p)
+    status, unknown = seen.status, sorted(set(args.brokers) - seen.listed)
+    what = "the rolling restart has not begun"
     if unknown:
         why = f"Pulsar lists no broker {unknown[0]}; there are {', '.join(sorted(seen.listed))}"
         raise MisuseError(what, why=why, next_step="name brokers as Pulsar does, host:port")
-    if seen.complaints and status is None:
+    if status is None:
         one = seen.complaints[0]
         raise CommandError(what, why=one.why, next_step=one.next_step)
     if not seen.listed:
         raise CommandError(what, why="Pulsar lists no broker", next_step="check --pulsar-cluster")
-    if status is None or status.mirror is None:
+    if status.mirror is None:
         raise CommandError(
             what,
             why="the job is not set up for a Pulsar cluster behind a bridge",
             next_step="start job and bridge as docs/pulsar.md says, or `ballast attach --act`",
         )
+    asked = args.admin_url.rpartition("//")[2].rstrip("/")
+    rates = {row.broker: row.msg_rate or 0.0 for row in status.broker_rows}
+    p.order = sorted(  # a bad command hurts least at the least loaded
+        set(args.brokers) or seen.listed, key=lambda one: (one == asked, rates.get(one, 0.0), one)
+    )
+    p.brokers = sorted(seen.listed)
+    share = min(max(1, len(seen.owners) // _BUNDLES_FOR_ONE), _AT_ONCE_MOST)
+    p.at_once = args.max_in_flight or share
+    seen = cluster.look(p)  # of the first broker, which is known only now
+    note(*_plan_lines(p, seen, rates))
+    note(*(f"  not well now: {one.why}" for one in complaints(p, seen, args)))
+    return p
 
 
-def _plan_lines(progress: Progress, seen: Observation, rates: Mapping[str, float]) -> Iterator[str]:
+def _plan_lines(p: Progress, seen: Observation, rates: Mapping[str, float]) -> Iterator[str]:
     owners = list(seen.owners.values())
-    counts = {one: owners.count(one) for one in progress.order}
-    yield f"rolling restart of {progress.pulsar_cluster}, in this order:"
+    counts = {one: owners.count(one) for one in p.order}
+    yield f"rolling restart of {p.pulsar_cluster}, in this order:"
     for one, count in counts.items():
         yield f"  {one}: {count} bundles, {rates.get(one, 0.0):,.0f} msg/s"
     moves = 2 * sum(counts.values())
-    rough_ms = moves * _MOVE_MS // max(1, min(2, progress.at_once)) + _RESTART_MS * len(counts)
-    how = f"then: {progress.command}" if progress.command else "then you restart it"
-    yield f"  each: its bundles are moved off, {progress.at_once} at once at most, {how}"
+    rough_ms = moves * _MOVE_MS // max(1, min(2, p.at_once)) + _RESTART_MS * len(counts)
+    how = f"then: {p.command}" if p.command else "then you restart it"
+    yield f"  each: its bundles are moved off, {p.at_once} at once at most, {how}"
     yield "  and it is filled with what it had; balancing goes on meanwhile"
     yield f"  {moves} moves, roughly {duration(rough_ms)}; Ctrl-C ends it with nothing left by half"
     usage = seen.others_usage

@@ -16,7 +16,7 @@ from jobs.adapters.processes.signals import on_signals
 from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.attachment import add_access_options, admin_at
 from jobs.bridge.pulsar_admin import PulsarAdmin
-from jobs.console import CommandError, Exit, add_json_option, answer, note
+from jobs.console import CommandError, Exit, answer, note
 from lbcore.bridge.bundle_channel import (
     TOPIC,
     ChannelChecker,
@@ -35,7 +35,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--admin-url", required=True, metavar="URL", help="of any broker")
     parser.add_argument("--once", action="store_true", help="end at the end of the topic")
     add_access_options(parser.add_argument_group("Pulsar"))
-    add_json_option(parser, default=argparse.SUPPRESS)
 
 
 def run(args: argparse.Namespace) -> int:

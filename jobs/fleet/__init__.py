@@ -1,5 +1,5 @@
 """The simulated fleet: many brokers in one process, on the real Kafka.
 
-Carries out what the agents' Machines of `lbcore` want; decides only what a real machine park would:
-how long a callback takes, who dies.
+Runs the agents' Machines of `lbcore`, and adds what machines do: how long a callback takes, who
+dies.
 """

@@ -1,8 +1,7 @@
 """One simulated broker: a hosted agent, a service in miniature, and its life.
 
-Carries out the agent's effects at once (messages, reading load) or after a while (callbacks); when
-the agent is stepped, and what waits meanwhile, `lbcore.agent.host` decides. Nothing of it survives
-a start, except its name and labels.
+Carries out the agent's effects at once (messages, reading load) or after a while (callbacks);
+`lbcore.agent.host` steps the agent. Of a start only the name and the labels survive.
 """
 
 import heapq

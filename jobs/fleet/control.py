@@ -1,11 +1,11 @@
 """The fleet's control server on the loopback, and its client.
 
-Each request is carried out by the fleet's own thread.
+The fleet's own thread carries out each request.
 
 GET  /health                   counts, for the supervisor
 GET  /brokers[?bundles=1]      life, true load (msg/s in + out), bundles with their tokens
 GET  /truth                    bundle → [[broker, token], ...] that serve it right now
-POST /kill/BROKER              at once and without a word; answers what a `Crash` is made of
+POST /kill/BROKER              at once, without a goodbye; answers what a `Crash` is made of
 POST /start/BROKER             a new incarnation; a new name joins (also /restart/BROKER)
 POST /pause/BROKER, /hang/BROKER, /resume/BROKER, /drain/BROKER
 """

@@ -1,6 +1,6 @@
 """All simulated brokers together: their records, due times and true state.
 
-Every method is called by one thread, the loop's.
+One thread, the loop's, calls every method.
 """
 
 import queue

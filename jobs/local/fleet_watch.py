@@ -1,7 +1,7 @@
 """True state of the simulated fleet: load, open bundles, crashes.
 
-It asks the fleet's control server once a second and reads its event log. A second without an answer
-from the fleet has no sample of it.
+Asks the fleet's control server once a second and reads its event log. A second without an answer
+has no sample.
 """
 
 import difflib

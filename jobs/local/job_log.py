@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lbcore.balancer.intake.brokers import SILENCE
+from lbcore.balancer.brokers import SILENCE
 from lbcore.explain.recent_findings import Silence, moves_message, silence_message, silence_of
 
 

@@ -1,6 +1,6 @@
 """State folder of a local run, and the state kept from one run to the next.
 
-Decides that brokers, namespaces and bundles stay as the first run with this state made them.
+Brokers, namespaces and bundles stay as the first run with this state made them.
 """
 
 import fcntl
@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from jobs.adapters.processes.paths import locked
 from jobs.adapters.processes.preflight import check_folder, check_port, free_ports
 from jobs.console import CommandError, MisuseError, note
 
@@ -64,15 +65,12 @@ class Layout:
     def alone(self) -> Iterator[None]:
         """Hold the folder; CommandError when another run has it."""
         self.root.mkdir(parents=True, exist_ok=True)
-        with (self.root / "run.lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise CommandError(
-                    f"another run is using {self.root}",
-                    why="it holds the folder's lock",
-                    next_step="end that run (Ctrl-C in its terminal), or give --state-dir another",
-                ) from None
+        refusal = CommandError(
+            f"another run is using {self.root}",
+            why="it holds the folder's lock",
+            next_step="end that run (Ctrl-C in its terminal), or give --state-dir another",
+        )
+        with locked(self.root / "run.lock", refusal):
             yield
 
     def is_held(self) -> bool:

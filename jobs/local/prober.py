@@ -1,8 +1,7 @@
 """Continuous lookups at the service, each answer judged against the history.
 
-Decides when to ask which topic; `lbcore.sim.judge.judge` decides what an answer was worth. Threads,
-one kept connection each: a lookup that waits for an owner holds up nobody else. Used by
-`run_local`.
+`lbcore.sim.judge.judge` gives the verdicts. Each thread has one kept connection, so a lookup that
+waits for an owner holds up nobody else.
 """
 
 import threading

@@ -1,6 +1,6 @@
-"""One local run from its start to its summary.
+"""One local run from its start to its summary, second by second.
 
-Decides what is done each second, and the end: the prober first, then the processes, Kafka last.
+At the end the prober stops first, then the processes, Kafka last.
 """
 
 import math

@@ -1,7 +1,7 @@
-"""The processes of a local run: what each is, how it is started, when it is ready.
+"""The processes of a local run: how each is started, and when it is ready.
 
-Decides which process is told what, and the order in which they end (what uses Kafka before Kafka).
-Keeping them alive is `jobs.adapters.processes.processes`.
+Also the order in which they end: what uses Kafka before Kafka. `jobs.adapters.processes.processes`
+keeps them alive.
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 """One moment of a local run as a value, for the live view and the headless line.
 
-Decides only which numbers are shown; how each is defined stands in `lbcore.sim.summary`.
+`lbcore.sim.summary` defines the numbers.
 """
 
 import os

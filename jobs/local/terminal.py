@@ -1,6 +1,6 @@
 """Live views in the terminal, and a local run's own lines and JSON lines.
 
-`ballast status --watch` and `run-local` draw the same lines of a status by the same function.
+`ballast status --watch` and `run-local` draw a status by the same function.
 """
 
 import sys

@@ -37,13 +37,13 @@ from jobs.operating.plans import (
 )
 from jobs.operating.status import read_status_rows
 from jobs.sql.engine import SqlEngine, plain_rows
-from lbcore.balancer.state.rules import PlanProposal
+from lbcore.balancer.rules import PlanProposal
 from lbcore.config.tree import Config
 from lbcore.explain.explanation import Explanation, Row
 from lbcore.explain.status import ClusterStatus, make_status
 from lbcore.foresight.forecast import WhatIf
 from lbcore.model.names import InvalidNameError
-from lbcore.ownership.changes import OwnershipChange, find_differences
+from lbcore.ownership.changes import OwnershipDifference, find_differences
 from lbcore.validation.check import in_force
 from lbcore.wire.messages import Command
 
@@ -140,7 +140,7 @@ class Answers:
 
     def changes(
         self, before: str, after: str, namespace: str
-    ) -> tuple[OwnershipMoment, OwnershipMoment, Sequence[OwnershipChange]]:
+    ) -> tuple[OwnershipMoment, OwnershipMoment, Sequence[OwnershipDifference]]:
         """Differences between two moments."""
         reader = self._reader
         first, last = (records_at(reader, one, namespace) for one in (before, after))

@@ -20,16 +20,17 @@ from jobs.adapters.delta.recordings import Row, read_history
 from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.console import CommandError, Exit, answer
-from jobs.operating.connection_options import add_stack_arguments, connection_options
-from jobs.operating.prometheus import add_prometheus_arguments, trace_lines, write_trace
+from jobs.operating.connection_options import TABLES_OPTIONS, connection_options
+from jobs.operating.prometheus import PROMETHEUS_OPTIONS, trace_lines, write_trace
 from jobs.operating.simulations import (
     CONTESTANTS,
+    WORKERS_OPTION,
     ManyRuns,
-    add_workers_argument,
     config_of,
     note_wrong,
 )
 from jobs.operating.text_format import format_instant, parse_duration_ms
+from jobs.parser import argument, arguments
 from lbcore.config.tree import Config
 from lbcore.model.times import duration
 from lbcore.sim.engine.scenario_run import run_scenario
@@ -116,21 +117,6 @@ class Recorded:
     place: TablePlace
     rows: Sequence[Row]
     brokers: Sequence[Row] = ()
-
-
-def add_past_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options: run, part of it, settings for all, and number of processes."""
-    parser.add_argument(
-        "--last", type=parse_duration_ms, default=0, metavar="TIME", help="only the last so much"
-    )
-    parser.add_argument(
-        "--recording", type=Path, metavar="FILE", help="that `ballast trace` wrote, not the tables"
-    )
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting for all of them"
-    )
-    add_workers_argument(parser)
-    add_stack_arguments(parser, with_kafka=False)
 
 
 def read_recorded(reader: TableReader) -> Recorded:
@@ -301,16 +287,24 @@ def _by_cost(row: Mapping[str, Any]) -> tuple[float, float, str]:
     return cost, moves, row["strategy"]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options: run, part of it, and competing strategies."""
-    names = ",".join((AS_SET, *CONTESTANTS))
-    parser.add_argument("--strategy", default=names, metavar="A,B", help=f"default: {names}")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the simulator's noise")
-    parser.epilog = (
-        "example: ballast backtest --tables var/tables --last 24h --strategy avg,transfer"
-    )
-    add_past_arguments(parser)
-    add_prometheus_arguments(parser)
+_DEFAULT = ",".join((AS_SET, *CONTESTANTS))
+add_arguments = arguments(
+    argument("--strategy", default=_DEFAULT, metavar="A,B", help=f"default: {_DEFAULT}"),
+    argument("--seed", type=int, default=1, metavar="N", help="of the simulator's noise"),
+    argument(
+        "--last", type=parse_duration_ms, default=0, metavar="TIME", help="only the last so much"
+    ),
+    argument(
+        "--recording", type=Path, metavar="FILE", help="that `ballast trace` wrote, not the tables"
+    ),
+    argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting for all of them"
+    ),
+    WORKERS_OPTION,
+    TABLES_OPTIONS,
+    PROMETHEUS_OPTIONS,
+    example="ballast backtest --tables var/tables --last 24h --strategy avg,transfer",
+)
 
 
 def run(args: argparse.Namespace) -> int:

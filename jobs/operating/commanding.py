@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, replace
 from enum import Enum
+from functools import partial
 from typing import Any, get_origin, get_type_hints
 
 from jobs.adapters.kafka.command_client import CommandOutcome, NoOutcome, new_command
@@ -21,17 +22,17 @@ from jobs.console import (
     Exit,
     MisuseError,
     UnknownError,
-    add_json_option,
     answer,
     note,
     three_parts,
 )
 from jobs.operating.answers import Answers
-from jobs.operating.connection_options import add_stack_arguments, connection_options
+from jobs.operating.connection_options import STACK_OPTIONS, connection_options
 from jobs.operating.plans import Outlook, RehearsedCommand
 from jobs.operating.service_answers import answers_of
 from jobs.operating.text_format import format_instant, parse_duration_ms
-from lbcore.balancer.state.book import DONE
+from jobs.parser import Argument, action, argument, group
+from lbcore.balancer.book import DONE
 from lbcore.config.pipeline import Pipeline
 from lbcore.explain.job_state import JobWord, judge_job
 from lbcore.foresight.rehearse import Rehearsal
@@ -62,44 +63,36 @@ def phrases_with(action: str) -> Sequence[str]:
     return sorted(one.words for one in spoken if one and one.words.split()[1:] == [action])
 
 
-def add_verb(parser: argparse.ArgumentParser) -> Any:
-    """Add what the verb of a parser takes; return where actions of its own are added.
-
-    A verb has an action for each command, or one command with options for others.
-    """
-    commands = commands_of(parser.prog.split()[1])
-    actions = [kind for kind, verb in commands.items() if len(verb.words.split()) > 1]
-    if len(actions) == len(commands):
-        found = command_actions(parser)
-        add_commands(found, commands)
-        return found
-    (plain,) = commands.keys() - actions
-    _add_command(parser, plain, commands[plain])
-    for kind in actions:
-        flag = commands[kind].words.split()[1]
-        parser.add_argument(
-            flag, dest="command_kind", action="store_const", const=kind, help=_summary(kind)
+def command_actions(verb: str) -> list[Argument]:
+    """An action for each command that the verb sends."""
+    return [
+        action(
+            spoken.words.split()[1],
+            _summary(kind),
+            run_command,
+            partial(_add_command, kind=kind, verb=spoken),
         )
-        parser.epilog = f"example: {parser.prog} {flag}\n{parser.epilog}"
-    return None
+        for kind, spoken in commands_of(verb).items()
+    ]
 
 
-def add_commands(actions: Any, commands: Mapping[str, CommandVerb]) -> None:
-    """A parser for each command. actions: from `command_actions`."""
-    for kind, spoken in commands.items():
-        name = spoken.words.split()[1]
-        parser = actions.add_parser(name, help=_summary(kind), description=_summary(kind))
-        add_json_option(parser, default=argparse.SUPPRESS)
-        _add_command(parser, kind, spoken)
+def add_plain_command(parser: argparse.ArgumentParser) -> None:
+    """Add the one command of a verb without actions; what else it sends are options."""
+    commands = commands_of(parser.prog.split()[1])
+    for kind, spoken in sorted(commands.items(), key=lambda item: len(item[1].words.split())):
+        _, *flags = spoken.words.split()
+        if not flags:
+            parser.set_defaults(carry_out=run_command)
+            _add_command(parser, kind, spoken)
+        for flag in flags:
+            parser.add_argument(
+                flag, dest="command_kind", action="store_const", const=kind, help=_summary(kind)
+            )
+            parser.epilog = f"example: {parser.prog} {flag}\n{parser.epilog}"
 
 
 def _summary(kind: str) -> str:
     return (KINDS[kind].__doc__ or "").strip().splitlines()[0]
-
-
-def command_actions(parser: argparse.ArgumentParser) -> Any:
-    """Add the subparsers of a verb's actions."""
-    return parser.add_subparsers(title="what to do", metavar="ACTION", dest="action", required=True)
 
 
 def _add_command(parser: argparse.ArgumentParser, kind: str, verb: CommandVerb) -> None:
@@ -114,12 +107,13 @@ def _add_command(parser: argparse.ArgumentParser, kind: str, verb: CommandVerb) 
         is_position = declared.name in verb.optional or (
             declared.default is MISSING and not (len(tuples) > 1 and declared in tuples)
         )
-        add = _add_position if is_position else _add_option
-        add(parser, declared, hints[declared.name])
+        options = (_position if is_position else _option)(declared, hints[declared.name])
+        about = declared.metadata["argument"].doc
+        parser.add_argument(options.pop("name"), help=about, **options)
     if kind == "reset_config":
         parser.add_argument("--all", action="store_true", help="all that commands have changed")
-    add_sending(parser, verb.timeout_ms)
-    add_stack_arguments(parser)
+    sending_options(verb.timeout_ms)(parser)
+    STACK_OPTIONS(parser)
 
 
 def read_command(args: argparse.Namespace) -> CommandArguments:
@@ -155,71 +149,64 @@ def arguments_of(kind: str, given: Mapping[str, Any]) -> CommandArguments:
     return arguments
 
 
-def _add_position(parser: argparse.ArgumentParser, declared: "Field[Any]", hint: Any) -> None:
-    about = declared.metadata["argument"].doc
+def _position(declared: "Field[Any]", hint: Any) -> dict[str, Any]:
     name = declared.name
-    options: dict[str, Any] = {"help": about, "metavar": name.upper()}
-    if get_origin(hint) is not None and not _is_list(hint):
+    options: dict[str, Any] = {"name": f"{_PREFIX}{name}", "metavar": name.upper()}
+    if _is_list(hint):
+        options |= {"nargs": "*", "metavar": _singular(name)}
+    elif get_origin(hint) is not None:
         options |= {"nargs": "+", "metavar": "KEY=VALUE"}
-    elif _is_list(hint):
-        options |= {"nargs": "*", "metavar": _singular(name).upper()}
     elif declared.default is not MISSING:
-        options |= {"nargs": "?"}
-    if hint is int:
-        options["type"] = int
-    parser.add_argument(f"{_PREFIX}{name}", **options)
+        options["nargs"] = "?"
+    return options | ({"type": int} if hint is int else {})
 
 
 def _singular(name: str) -> str:
-    return re.sub("ies$|s$", lambda end: "y" if end.group() == "ies" else "", name)
+    return re.sub("ies$|s$", lambda end: "y" if end.group() == "ies" else "", name).upper()
 
 
-def _add_option(parser: argparse.ArgumentParser, declared: "Field[Any]", hint: Any) -> None:
-    name, is_time = declared.name, declared.name.endswith("_ms")
-    flag = "--" + name.removesuffix("_ms").replace("_", "-")
-    options: dict[str, Any] = {"help": declared.metadata["argument"].doc, "dest": _PREFIX + name}
+def _option(declared: "Field[Any]", hint: Any) -> dict[str, Any]:
+    name, named = declared.name, declared.name.removesuffix("_ms").replace("_", "-")
+    options: dict[str, Any] = {"name": f"--{named}", "dest": f"{_PREFIX}{name}"}
     if hint is bool:
-        options["action"] = "store_const"
-        options["const"] = True
-    elif _is_list(hint):
-        options |= {"nargs": "+", "metavar": _singular(name).upper()}
-        options["required"] = declared.default is MISSING
-    elif is_time:
-        options |= {"type": parse_duration_ms, "metavar": "DURATION"}
-    elif hint in (int, float):
-        options |= {"type": hint, "metavar": "N"}
-    elif isinstance(hint, type) and issubclass(hint, Enum):
-        options["choices"] = [member.value for member in hint]
-    else:
-        options["metavar"] = name.upper()
-    parser.add_argument(flag, **options)
+        return {**options, "action": "store_const", "const": True}
+    if _is_list(hint):
+        is_required = declared.default is MISSING
+        return {**options, "nargs": "+", "metavar": _singular(name), "required": is_required}
+    if name.endswith("_ms"):
+        return {**options, "type": parse_duration_ms, "metavar": "DURATION"}
+    if hint in (int, float):
+        return {**options, "type": hint, "metavar": "N"}
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return {**options, "choices": [member.value for member in hint]}
+    return {**options, "metavar": name.upper()}
 
 
-def add_sending(parser: argparse.ArgumentParser, timeout_ms: int = VERB_TIMEOUT_MS) -> None:
-    """Add the options for sending a command and the timeout of the wait."""
-    group = parser.add_argument_group("sending")
-    group.add_argument(
-        "--wait",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="wait until the command has ended (default), or only until Kafka has it",
-    )
-    group.add_argument(
-        "--timeout",
-        type=parse_duration_ms,
-        default=timeout_ms,
-        metavar="DURATION",
-        dest="timeout_ms",
-        help=f"how long at most, such as 30s or 5m (default {duration(timeout_ms)})",
-    )
-    group.add_argument(
-        "--dry-run", action="store_true", help="send nothing, say what would be done"
-    )
-    group.add_argument(
-        "--command-id",
-        default="",
-        metavar="ID",
-        help="an id of your own; the same id is never carried out twice",
+def sending_options(timeout_ms: int = VERB_TIMEOUT_MS) -> Argument:
+    """The options for sending a command. timeout_ms: default of the wait."""
+    return group(
+        "sending",
+        argument(
+            "--wait",
+            action=argparse.BooleanOptionalAction,
+            default=True,
+            help="wait until the command has ended (default), or only until Kafka has it",
+        ),
+        argument(
+            "--timeout",
+            type=parse_duration_ms,
+            default=timeout_ms,
+            metavar="DURATION",
+            dest="timeout_ms",
+            help=f"how long at most, such as 30s or 5m (default {duration(timeout_ms)})",
+        ),
+        argument("--dry-run", action="store_true", help="send nothing, say what would be done"),
+        argument(
+            "--command-id",
+            default="",
+            metavar="ID",
+            help="an id of your own; the same id is never carried out twice",
+        ),
     )
 
 
@@ -268,7 +255,7 @@ def run_command(args: argparse.Namespace) -> int:
 
 
 def send_command(args: argparse.Namespace, arguments: CommandArguments) -> int:
-    """Send it as the words of `add_sending` say; raises as `run_command` does."""
+    """Send it as the options of `sending_options` say; raises as `run_command` does."""
     where = connection_options(args)
     answers = answers_of(where)
     command = new_command(

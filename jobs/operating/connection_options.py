@@ -28,6 +28,7 @@ from jobs.console import CommandError, MisuseError, note
 from jobs.local.layout import CLUSTER, Layout
 from jobs.operating.service_client import ServiceAddress, service_url
 from jobs.operating.text_format import did_you_mean
+from jobs.parser import argument, group
 from lbcore.config.load import as_started
 from lbcore.config.tree import Config, CustomStrategy
 from lbcore.explain.job_state import JobSurroundings
@@ -166,41 +167,38 @@ class ConnectionOptions:
         return kafka_address(self.config, bootstrap)
 
 
-def add_stack_arguments(parser: argparse.ArgumentParser, *, with_kafka: bool = True) -> None:
-    """Options that say where the cluster is."""
-    group = parser.add_argument_group("where (without options: the run of `make run`)")
-    add_service_options(group)
-    group.add_argument(
-        "--state-dir", type=Path, default=STATE_DIR, metavar="DIR", help=STATE_DIR_HELP
-    )
-    if with_kafka:
-        group.add_argument("--bootstrap", default="", metavar="HOST:PORT", help="Kafka's address")
-    group.add_argument(
-        "--conf", action="append", metavar="NAME", help="overlay, by name or path; may be repeated"
-    )
-
-
-def add_service_options(to: argparse._ActionsContainer) -> None:
-    """Add the options for a service or the tables, and for the cluster's name."""
-    about = f"default ${CLUSTER_VARIABLE}, or {CLUSTER}"
-    to.add_argument("--cluster", metavar="NAME", help=about)
-    to.add_argument("--url", metavar="URL", help=f"of a lookup service to ask (${URL_VARIABLE})")
-    to.add_argument(
+SERVICE_OPTIONS = (
+    argument("--cluster", metavar="NAME", help=f"default ${CLUSTER_VARIABLE}, or {CLUSTER}"),
+    argument("--url", metavar="URL", help=f"of a lookup service to ask (${URL_VARIABLE})"),
+    argument(
         "--token-file",
         type=Path,
         metavar="FILE",
         help=f"with a bearer token for the service (${TOKEN_VARIABLE})",
-    )
-    to.add_argument(
-        "--context", metavar="NAME", help=f"of ~/.config/{CONTEXTS} (${CONTEXT_VARIABLE})"
-    )
-    to.add_argument(
+    ),
+    argument("--context", metavar="NAME", help=f"of ~/.config/{CONTEXTS} (${CONTEXT_VARIABLE})"),
+    argument(
         "--tables",
         type=table_place,
         metavar="DIR",
         help="folder of the Delta tables, or a URI: s3://, abfss://, gs:// or hdfs://"
         f" (${TABLES_VARIABLE})",
-    )
+    ),
+)
+"""A service or the tables, and the cluster's name."""
+
+STATE_DIR_OPTION = argument(
+    "--state-dir", type=Path, default=STATE_DIR, metavar="DIR", help=STATE_DIR_HELP
+)
+CONF_OPTION = argument(
+    "--conf", action="append", metavar="NAME", help="overlay, by name or path; may be repeated"
+)
+KAFKA_OPTION = argument("--bootstrap", default="", metavar="HOST:PORT", help="Kafka's address")
+_WHERE = "where (without options: the run of `make run`)"
+TABLES_OPTIONS = group(_WHERE, *SERVICE_OPTIONS, STATE_DIR_OPTION, CONF_OPTION)
+"""Where the cluster is, for what asks no Kafka."""
+STACK_OPTIONS = group(_WHERE, *SERVICE_OPTIONS, STATE_DIR_OPTION, KAFKA_OPTION, CONF_OPTION)
+"""Where the cluster is, and its Kafka."""
 
 
 def connection_options(args: argparse.Namespace) -> ConnectionOptions:

@@ -40,12 +40,13 @@ from jobs.adapters.processes.preflight import check_python, find_java, running_p
 from jobs.adapters.spark.checkpoint import code_version
 from jobs.console import CommandError, Exit, answer
 from jobs.operating.connection_options import (
+    STACK_OPTIONS,
     ConnectionOptions,
-    add_stack_arguments,
     connection_options,
 )
 from jobs.operating.service_answers import answers_of
 from jobs.operating.status import read_status_rows
+from jobs.parser import argument, arguments
 from lbcore.explain.job_state import JobSurroundings
 from lbcore.explain.mirrored import certificates_ending
 from lbcore.explain.recent_findings import (
@@ -429,11 +430,11 @@ def _kafka_clock(where: ConnectionOptions) -> Iterator[DoctorFinding]:
         yield ok("ticks", f"the newest message on broker-load is {duration(age_ms)} old")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options: place of the stack to examine."""
-    parser.add_argument("--no-kafka", action="store_true", help="leave Kafka out")
-    parser.epilog = "example: ballast doctor --conf production --tables /srv/ballast/tables"
-    add_stack_arguments(parser)
+add_arguments = arguments(
+    argument("--no-kafka", action="store_true", help="leave Kafka out"),
+    STACK_OPTIONS,
+    example="ballast doctor --conf production --tables /srv/ballast/tables",
+)
 
 
 def run(args: argparse.Namespace) -> int:

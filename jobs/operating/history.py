@@ -11,7 +11,7 @@ import pyarrow as pa
 from jobs.adapters.delta.rows import literal, of_cluster
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.sql.engine import SqlEngine
-from lbcore.balancer.intake.brokers import SILENCE
+from lbcore.balancer.brokers import SILENCE
 from lbcore.explain.reasons import reason_message
 from lbcore.explain.recent_findings import moves_message, silence_message
 from lbcore.model.resources import RESOURCES

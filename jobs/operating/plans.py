@@ -18,7 +18,7 @@ from jobs.operating.connection_options import check_known, names_in
 from jobs.operating.simulations import STRATEGIES, settings_with
 from jobs.operating.status import read_rehearsal_rows
 from jobs.operating.text_format import did_you_mean, text_table
-from lbcore.balancer.state.rules import PROPOSAL, PlanProposal, PlanStatus, ProposedStep
+from lbcore.balancer.rules import PROPOSAL, PlanProposal, PlanStatus, ProposedStep
 from lbcore.config.tree import Config, changed
 from lbcore.config.values import ConfigError
 from lbcore.explain.explanation import number, percent

@@ -23,6 +23,7 @@ from jobs.adapters.processes.clocks import wall_ms
 from jobs.atomic_file import read_text_file
 from jobs.console import CommandError, MisuseError, note
 from jobs.operating.text_format import parse_duration_ms
+from jobs.parser import argument, group
 from lbcore.assess.prometheus import RATES, UNLOADS, USAGES, PrometheusFold
 from lbcore.model.bundles import even_boundaries
 from lbcore.model.times import duration
@@ -62,26 +63,25 @@ class TraceOfPrometheus:
     unloads: float
 
 
-def add_prometheus_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for Prometheus as the source of the load."""
-    group = parser.add_argument_group("Prometheus")
-    group.add_argument("--prometheus", default="", metavar="URL", help="that scraped the brokers")
-    group.add_argument(
+PROMETHEUS_OPTIONS = group(
+    "Prometheus",
+    argument("--prometheus", default="", metavar="URL", help="that scraped the brokers"),
+    argument(
         "--since", type=parse_duration_ms, default=7 * _DAY_MS, metavar="TIME", help="default 7d"
-    )
-    group.add_argument("--step", type=parse_duration_ms, default=0, metavar="TIME")
-    group.add_argument(
+    ),
+    argument("--step", type=parse_duration_ms, default=0, metavar="TIME"),
+    argument(
         "--selector", default="", metavar="LABELS", help='of the cluster, e.g. cluster="east"'
-    )
-    group.add_argument(
+    ),
+    argument(
         "--namespace-bundles", type=int, default=4, metavar="N", help="of a namespace (default 4)"
-    )
-    group.add_argument(
+    ),
+    argument(
         "--trace", type=Path, default=Path("ballast-prometheus.parquet"), metavar="FILE.parquet"
-    )
-    group.add_argument(
-        "--prometheus-auth-file", type=Path, metavar="FILE", help="user:password, or a token"
-    )
+    ),
+    argument("--prometheus-auth-file", type=Path, metavar="FILE", help="user:password, or a token"),
+)
+"""Prometheus as the source of the load."""
 
 
 def write_trace(

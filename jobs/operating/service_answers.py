@@ -35,7 +35,7 @@ from lbcore.config.tree import Config
 from lbcore.explain.explanation import Explanation, Row
 from lbcore.explain.status import ClusterStatus
 from lbcore.foresight.forecast import Foresight, WhatIf
-from lbcore.ownership.changes import OwnershipChange
+from lbcore.ownership.changes import OwnershipDifference
 from lbcore.packing import from_plain
 from lbcore.route.snapshot import LookupOutcome
 from lbcore.validation.check import in_force
@@ -150,13 +150,13 @@ class ServiceAnswers(Answers):
 
     def changes(
         self, before: str, after: str, namespace: str
-    ) -> tuple[OwnershipMoment, OwnershipMoment, Sequence[OwnershipChange]]:
+    ) -> tuple[OwnershipMoment, OwnershipMoment, Sequence[OwnershipDifference]]:
         """Differences between two moments."""
 
         def made(
             value: Any,
-        ) -> tuple[OwnershipMoment, OwnershipMoment, Sequence[OwnershipChange]]:
-            changes = [_record_of(OwnershipChange)(one) for one in value["changes"]]
+        ) -> tuple[OwnershipMoment, OwnershipMoment, Sequence[OwnershipDifference]]:
+            changes = [_record_of(OwnershipDifference)(one) for one in value["changes"]]
             return _moment(value["from"]), _moment(value["to"]), changes
 
         query = {"from": before or "now", "to": after, "namespace": namespace}

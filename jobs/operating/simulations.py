@@ -5,7 +5,6 @@ strategy, the command line. Results of many runs come in order, and do not depen
 a time; Ctrl-C keeps those that are done.
 """
 
-import argparse
 import multiprocessing
 import os
 import signal
@@ -26,7 +25,7 @@ from jobs.adapters.processes.settings import require_loaded, with_own
 from jobs.atomic_file import read_text_file
 from jobs.console import CommandError, MisuseError, cause_message, note
 from jobs.operating.text_format import did_you_mean
-from jobs.parser import whole_number
+from jobs.parser import argument, whole_number
 from lbcore.config.load import parse_assignments
 from lbcore.config.placement import LEAST_LONG_TERM_MESSAGE_RATE
 from lbcore.config.pulsar_keys import from_pulsar_keys
@@ -51,15 +50,14 @@ _SHARE_MIN = 0.005
 _SECONDS_MAX = 120.0
 
 
-def add_workers_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the option for the number of processes of `ManyRuns`."""
-    parser.add_argument(
-        "--workers",
-        type=whole_number,
-        default=os.cpu_count() or 1,
-        metavar="N",
-        help="processes side by side; the answer is the same with any number",
-    )
+WORKERS_OPTION = argument(
+    "--workers",
+    type=whole_number,
+    default=os.cpu_count() or 1,
+    metavar="N",
+    help="processes side by side; the answer is the same with any number",
+)
+"""Number of processes of `ManyRuns`."""
 
 
 class ManyRuns(Generic[Result]):

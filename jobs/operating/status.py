@@ -19,9 +19,9 @@ from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import CommandError
 from jobs.operating.text_format import format_instant
 from jobs.sql.engine import SqlEngine
-from lbcore.balancer.decisions.candidate_rows import BLOCKED
-from lbcore.balancer.decisions.cycle import FULL
-from lbcore.balancer.decisions.placement import ALARM as NO_CANDIDATE
+from lbcore.balancer.candidate_rows import BLOCKED
+from lbcore.balancer.cycle import FULL
+from lbcore.balancer.placement import ALARM as NO_CANDIDATE
 from lbcore.config.lookup import LookupConfig
 from lbcore.config.tree import Config
 from lbcore.explain.explanation import ExplainRows

@@ -233,14 +233,14 @@ class LookupApp:
     ) -> None:
         self.metrics = LookupMetrics(follower)
         self.shared: SharedMetrics | None = None
-        self.is_stopping = False
+        self.is_stopping = False  # /health says 503, lookups go on
         self.follower = follower
         self._wait_s = wait_ms / 1000
         self._waiting_max = waiting_max
         self.hooks = hooks or Hooks()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed = Broadcast()
-        self._is_ending = False
+        self._is_ending = False  # waits end
 
     def notice_change(self) -> None:
         """Let waiting lookups look again; called from any thread after a swap."""

@@ -1,9 +1,8 @@
 """Runs SQL on the Delta tables in this process, without a JVM; it only reads.
 
-A statement runs only if the engine's own plan of it is made of reading steps. All answers of one
-engine are of the same versions of the tables. The engine is DataFusion as the package deltalake
-carries it: what the lookup service and the verbs read with anyway, so no other package is needed
-and files are skipped by their statistics.
+A statement runs only if its plan consists of reading steps. All answers of one engine are of the
+same versions of the tables. The engine is DataFusion, which the package deltalake carries: no other
+package is needed, and files are skipped by their statistics.
 """
 
 import json

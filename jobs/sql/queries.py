@@ -1,6 +1,6 @@
 """Ready queries of `ballast sql` and their views, for DataFusion and Spark.
 
-Decides what operators are offered; each query says how its answer is read.
+Each query says how its answer is read.
 """
 
 from collections.abc import Sequence

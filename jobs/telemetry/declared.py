@@ -1,8 +1,8 @@
 """Declaration of a metric: its name, type, labels and meaning.
 
-Each is declared once, in `job_names` and the other modules `*_names`. docs/metrics.md is drawn from
-them; dashboards and alert rules may query nothing else. A name that begins with `pulsar_` or `brk_`
-is Pulsar 4.0.8's, with its labels.
+Declared once, in `job_names` and the other modules `*_names`. docs/metrics.md is drawn from them;
+dashboards and alert rules may query nothing else. A name that begins with `pulsar_` or `brk_` is
+Pulsar 4.0.8's, with its labels.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

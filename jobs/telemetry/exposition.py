@@ -1,6 +1,6 @@
 """HTTP server of a process's metrics on a port of its own: /metrics, and /ready.
 
-/ready answers probes without a look at the metrics, which are thousands of lines.
+/ready answers probes without rendering thousands of lines of metrics.
 """
 
 import argparse

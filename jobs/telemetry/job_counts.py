@@ -1,7 +1,7 @@
 """Counters from the rows of a batch: what was decided, written, refused.
 
-Decides only what stands for what of Pulsar's. Source: Pulsar 4.0.8, UnloadCounter, SplitCounter,
-AssignCounter and ServiceUnitStateChannelImpl for its names; ours otherwise.
+Source for Pulsar's names: Pulsar 4.0.8, UnloadCounter, SplitCounter, AssignCounter and
+ServiceUnitStateChannelImpl.
 """
 
 import itertools
@@ -16,8 +16,8 @@ import pyarrow as pa
 from jobs.telemetry.declared import BALANCER
 from jobs.telemetry.job_names import ASSIGNING, CHANNEL, SPLITTING, UNLOADING
 from jobs.telemetry.store import MetricStore
-from lbcore.balancer.commands.commands import HANDLERS
-from lbcore.balancer.intake.intake import NOT_KEPT, TAKEN_OR_NOT, TOPICS_COUNTED
+from lbcore.balancer.commands import HANDLERS
+from lbcore.balancer.intake import NOT_KEPT, TAKEN_OR_NOT, TOPICS_COUNTED
 from lbcore.explain.reasons import SKIPS
 from lbcore.model.tables import (
     COMMANDS,

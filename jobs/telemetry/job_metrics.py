@@ -1,6 +1,6 @@
 """Metrics of the streaming job: each written batch and trigger is counted once.
 
-A batch that is repeated after a crash is counted by the process that repeats it; counters begin at
+A batch that is repeated after a crash is counted by the process that repeats it. Counters begin at
 0 with each start, as Prometheus expects.
 """
 
@@ -33,7 +33,7 @@ from jobs.telemetry.job_names import (
     USAGE_NAMES,
 )
 from jobs.telemetry.store import MetricStore
-from lbcore.balancer.intake.clock import DRIVER, KAFKA
+from lbcore.balancer.clock import DRIVER, KAFKA
 from lbcore.balancer.report import CLOCKS, GAUGES, HIGH, LOW
 from lbcore.model.tables import LOAD_HISTORY
 from lbcore.ownership.records import State

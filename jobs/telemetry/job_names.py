@@ -1,7 +1,7 @@
 """The metrics of the streaming job, declared.
 
-Source: Pulsar 4.0.8's names and labels where it has one (the job alone decides, so it says for each
-broker what in Pulsar the broker says itself); ours otherwise.
+Names and labels are Pulsar 4.0.8's where it has one. The job alone decides, so it exports for each
+broker what in Pulsar the broker exports itself.
 """
 
 from jobs.telemetry.declared import (
@@ -13,7 +13,7 @@ from jobs.telemetry.declared import (
     histogram,
 )
 from lbcore.balancer.balancer import INNER_PHASES, PHASES, REBUILD
-from lbcore.balancer.intake.intake import TAKEN_OR_NOT
+from lbcore.balancer.intake import TAKEN_OR_NOT
 from lbcore.balancer.report import HIGH, LOW
 from lbcore.model.resources import RESOURCES
 from lbcore.ownership.records import Cause, State

@@ -1,7 +1,7 @@
 """Numbers by metric and labels, and their text for Prometheus.
 
-Takes only what is declared, and forgets the series of a broker that is gone. Written by one thread,
-read by that of the scrapes. On prometheus-client.
+Takes only what is declared, and forgets the series of a broker that is gone. One thread writes, the
+scrapes' thread reads. On prometheus-client.
 """
 
 import itertools

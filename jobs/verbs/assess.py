@@ -25,9 +25,10 @@ from jobs.bridge.bridge import only_cluster
 from jobs.bridge.collector import Rhythm
 from jobs.console import CommandError, Exit, MisuseError, answer, note
 from jobs.operating.backtesting import Recorded, make_past, recorded_row, try_strategy
-from jobs.operating.prometheus import add_prometheus_arguments
-from jobs.operating.simulations import add_workers_argument
+from jobs.operating.prometheus import PROMETHEUS_OPTIONS
+from jobs.operating.simulations import WORKERS_OPTION
 from jobs.operating.text_format import parse_duration_ms
+from jobs.parser import argument, arguments, group
 from lbcore.assess.report import Report
 from lbcore.config.cluster import EXTERNAL
 from lbcore.config.tree import Config
@@ -60,38 +61,36 @@ _PERCENT = 100.0
 _PROGRESS_S = 30.0
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options: cluster, duration, and destination of the page."""
-    parser.add_argument(
-        "url", nargs="?", default="", metavar="URL", help="web service of any broker"
-    )
-    parser.add_argument(
+add_arguments = arguments(
+    argument("url", nargs="?", default="", metavar="URL", help="web service of any broker"),
+    argument(
         "--for",
         dest="length_ms",
         type=parse_duration_ms,
         default=600_000,
         metavar="TIME",
         help="how long to look (default 10m)",
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--html",
         type=Path,
         default=Path("ballast-assess.html"),
         metavar="FILE",
         help="the page (default %(default)s)",
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of Ballast's"
-    )
-    parser.add_argument("--look-ms", type=int, default=5_000, metavar="N", help="default 5000")
-    parser.add_argument("--load-ms", type=int, default=10_000, metavar="N", help="default 10000")
-    add_network_option(parser)
-    add_access_options(parser.add_argument_group("Pulsar"))
-    add_prometheus_arguments(parser)
-    parser.add_argument(
+    ),
+    argument("--look-ms", type=int, default=5_000, metavar="N", help="default 5000"),
+    argument("--load-ms", type=int, default=10_000, metavar="N", help="default 10000"),
+    add_network_option,
+    group("Pulsar", add_access_options),
+    PROMETHEUS_OPTIONS,
+    argument(
         "--strategy", default=",".join(TRIED), metavar="A,B", help="with --prometheus: what to try"
-    )
-    add_workers_argument(parser)
+    ),
+    WORKERS_OPTION,
+)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -9,7 +9,6 @@ import argparse
 import signal
 import threading
 import time
-from pathlib import Path
 
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.processes.clocks import wall_ms
@@ -30,10 +29,11 @@ from jobs.console import CommandError, Exit, agree, answer, note, say
 from jobs.extras import require
 from jobs.local.layout import CLUSTER, Layout
 from jobs.local.stack import OwnProcesses, Wiring, run_attached
-from jobs.operating.connection_options import STATE_DIR, STATE_DIR_HELP
+from jobs.operating.connection_options import STATE_DIR_OPTION
 from jobs.operating.plans import look_ahead
 from jobs.operating.status import read_status_rows, status_lines
 from jobs.operating.text_format import parse_duration_ms
+from jobs.parser import argument, arguments, carry_out, group
 from lbcore.bridge.acting import SHEDDING
 from lbcore.explain.status import make_status
 from lbcore.foresight.forecast import WhatIf
@@ -42,53 +42,6 @@ from lbcore.model.times import duration
 OVERLAY = "pulsar"
 _SHOW_S = 30.0
 _LOOK_S = 2.0
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `attach`, or those of `detach`."""
-    if parser.prog.endswith(" detach"):
-        _add_detach_options(parser)
-        return
-    parser.add_argument("url", metavar="URL", help="web service of any broker")
-    parser.add_argument("--act", action="store_true", help="carry decisions out, after asking")
-    parser.add_argument("--yes", action="store_true", help="with --act: do not ask")
-    add_network_option(parser)
-    add_access_options(parser.add_argument_group("Pulsar"))
-    run = parser.add_argument_group("the run")
-    run.add_argument(
-        "--state-dir", type=Path, default=STATE_DIR, metavar="DIR", help=STATE_DIR_HELP
-    )
-    run.add_argument(
-        "--port",
-        type=int,
-        help="port of the page and of lookups (the last run's, or 8080; another if taken)",
-    )
-    run.add_argument("--conf", action="append", default=[], help="overlay or file, on top")
-    run.add_argument("--set", action="append", default=[], help="section.name=value (repeat)")
-    run.add_argument(
-        "--for", type=parse_duration_ms, dest="for_ms", metavar="TIME", help="end after so long"
-    )
-    parser.epilog = "example: ballast attach http://broker-1:8080"
-
-
-def _add_detach_options(parser: argparse.ArgumentParser) -> None:
-    parser.description = """Give a Pulsar cluster back that `ballast attach --act` has taken over.
-
-Sets Pulsar's own shedding to what it was before; an attached run that still acts sees it and ends.
-Works after a crash, too: what was so stands in the run's folder.
-"""
-    parser.set_defaults(detaches=True)
-    parser.add_argument(
-        "--state-dir", type=Path, default=STATE_DIR, metavar="DIR", help=STATE_DIR_HELP
-    )
-    parser.add_argument("--url", default="", help="instead of the address it was attached at")
-    add_access_options(parser.add_argument_group("Pulsar"))
-    parser.epilog = "example: ballast detach"
-
-
-def run(args: argparse.Namespace) -> int:
-    """Attach until it is stopped, or give the cluster back."""
-    return _detach(args) if "detaches" in args else _attach(args)
 
 
 def _attach(args: argparse.Namespace) -> int:
@@ -246,3 +199,52 @@ class _View:
             f"  page: {self._url}/    end it: Ctrl-C"
             + (f", then ballast detach {state}" if self._acts else ""),
         ]
+
+
+_VERBS = {
+    "attach": arguments(
+        argument("url", metavar="URL", help="web service of any broker"),
+        argument("--act", action="store_true", help="carry decisions out, after asking"),
+        argument("--yes", action="store_true", help="with --act: do not ask"),
+        add_network_option,
+        group("Pulsar", add_access_options),
+        group(
+            "the run",
+            STATE_DIR_OPTION,
+            argument(
+                "--port",
+                type=int,
+                help="port of the page and of lookups (the last run's, or 8080; another if taken)",
+            ),
+            argument("--conf", action="append", default=[], help="overlay or file, on top"),
+            argument("--set", action="append", default=[], help="section.name=value (repeat)"),
+            argument(
+                "--for",
+                type=parse_duration_ms,
+                dest="for_ms",
+                metavar="TIME",
+                help="end after so long",
+            ),
+        ),
+        run=_attach,
+        example="ballast attach http://broker-1:8080",
+    ),
+    "detach": arguments(
+        STATE_DIR_OPTION,
+        argument("--url", default="", help="instead of the address it was attached at"),
+        group("Pulsar", add_access_options),
+        run=_detach,
+        about="""Give a Pulsar cluster back that `ballast attach --act` has taken over.
+
+Sets Pulsar's own shedding to what it was before; an attached run that still acts sees it and ends.
+Works after a crash, too: what was so stands in the run's folder.
+""",
+        example="ballast detach",
+    ),
+}
+run = carry_out
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `attach`, or those of `detach`."""
+    _VERBS[parser.prog.split()[-1]](parser)

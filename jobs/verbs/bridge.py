@@ -10,6 +10,7 @@ specification` prints its protocol. docs/pulsar.md and docs/bundle-channel.md ha
 import argparse
 import logging
 from contextlib import suppress
+from types import ModuleType
 
 from jobs.adapters.kafka.clients import Sender
 from jobs.adapters.kafka.command_client import new_command
@@ -31,8 +32,9 @@ from jobs.bridge.bridge import (
 )
 from jobs.bridge.collector import Rhythm
 from jobs.bridge.pulsar_admin import PulsarAdmin
-from jobs.console import CommandError, Exit, add_json_option, answer
-from jobs.operating.connection_options import add_stack_arguments, connection_options
+from jobs.console import CommandError, Exit, answer
+from jobs.operating.connection_options import STACK_OPTIONS, connection_options
+from jobs.parser import Argument, action, actions, argument, carry_out, either, group
 from jobs.telemetry import exposition
 from lbcore.bridge.acting import SHEDDING, reason_not_to_act
 from lbcore.config.cluster import EXTERNAL
@@ -44,66 +46,6 @@ from lbcore.wire.kinds.balancing_commands import SetConfig
 _FLUSH_MS = 15_000
 _SETTING_MS = 600_000
 _FORMATS = {"tla": tla_text, "mermaid": lambda _: mermaid_text()}
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the actions and the options of the cluster."""
-    doing = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
-    run_words = doing.add_parser("pulsar", help="observe a Pulsar cluster, or act on it with --act")
-    _add_admin(run_words)
-    acting = run_words.add_mutually_exclusive_group()
-    acting.add_argument(
-        "--observe-only", action="store_true", help="decide and explain, move nothing (default)"
-    )
-    acting.add_argument("--act", action="store_true", help="carry decisions out")
-    run_words.add_argument(
-        "--switch-shedding-off", action="store_true", help=f"set {SHEDDING}=false first"
-    )
-    _add_number(run_words, "--look-ms", 5_000, "time between two looks at who owns what")
-    quiet = "time without a look after a broker came or went, modular manager"
-    _add_number(run_words, "--quiet-ms", 10_000, quiet)
-    _add_number(run_words, "--load-ms", 10_000, "time between two looks at a broker's load")
-    _add_number(
-        run_words,
-        "--namespaces-ms",
-        30_000,
-        "time between two looks at all namespaces and policies",
-    )
-    add_network_option(run_words)
-    _add_number(run_words, "--max-in-flight", 4, "unloads and splits at once")
-    _add_number(run_words, "--max-per-minute", 60, "unloads and splits in a minute")
-    exposition.add_arguments(run_words)
-    add_stack_arguments(run_words)
-    add_json_option(run_words, default=argparse.SUPPRESS)
-    back_words = doing.add_parser("give-back", help="let Pulsar balance itself again")
-    _add_admin(back_words)
-    add_stack_arguments(back_words)
-    add_json_option(back_words, default=argparse.SUPPRESS)
-    about = rolling_restart.__doc__ or ""
-    restart_words = doing.add_parser(
-        "rolling-restart", help=about.partition("\n")[0], description=about
-    )
-    rolling_restart.add_options(restart_words)
-    about = verify.__doc__ or ""
-    verify.add_options(doing.add_parser("verify", help=about.partition("\n")[0], description=about))
-    specification = doing.add_parser("specification", help="the bundle channel as TLA+ or Mermaid")
-    specification.add_argument("--format", choices=sorted(_FORMATS), default="tla")
-    specification.add_argument(
-        "--rules", choices=sorted(RULES), default=BALLAST.name, help="of the resolver, in TLA+"
-    )
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run the bridge until a signal, or give control back."""
-    if args.what == "rolling-restart":
-        return rolling_restart.run(args)
-    if args.what == "verify":
-        return verify.run(args)
-    if args.what == "specification":
-        text = _FORMATS[args.format](RULES[args.rules])
-        answer(args, {"format": args.format, "text": text}, text.splitlines())
-        return Exit.DONE
-    return _give_back(args) if args.what == "give-back" else _run(args)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -147,6 +89,12 @@ def _run(args: argparse.Namespace) -> int:
     return Exit.DONE
 
 
+def _specify(args: argparse.Namespace) -> int:
+    text = _FORMATS[args.format](RULES[args.rules])
+    answer(args, {"format": args.format, "text": text}, text.splitlines())
+    return Exit.DONE
+
+
 def _give_back(args: argparse.Namespace) -> int:
     where = connection_options(args)
     switch_shedding(admin_at(args.admin_url, args), is_on=True)
@@ -180,15 +128,65 @@ def _refuse_while_shedding(admin: PulsarAdmin, cluster: str) -> None:
         )
 
 
-def _add_admin(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("Pulsar")
-    group.add_argument(
-        "--admin-url", required=True, metavar="URL", help="web service of any broker"
-    )
-    add_access_options(group)
+_ADMIN = group(
+    "Pulsar",
+    argument("--admin-url", required=True, metavar="URL", help="web service of any broker"),
+    add_access_options,
+)
 
 
-def _add_number(parser: argparse.ArgumentParser, option: str, default: int, about: str) -> None:
-    parser.add_argument(
-        option, type=int, default=default, metavar="N", help=f"{about} (default {default})"
-    )
+def _number(option: str, default: int, about: str) -> Argument:
+    about = f"{about} (default {default})"
+    return argument(option, type=int, default=default, metavar="N", help=about)
+
+
+def _from(module: ModuleType, name: str) -> Argument:
+    """An action with its own module, whose docstring describes it."""
+    about = module.__doc__ or ""
+    return action(name, about.partition("\n")[0], module.run, module.add_options, about=about)
+
+
+add_arguments = actions(
+    action(
+        "pulsar",
+        "observe a Pulsar cluster, or act on it with --act",
+        _run,
+        _ADMIN,
+        either(
+            argument(
+                "--observe-only",
+                action="store_true",
+                help="decide and explain, move nothing (default)",
+            ),
+            argument("--act", action="store_true", help="carry decisions out"),
+        ),
+        argument("--switch-shedding-off", action="store_true", help=f"set {SHEDDING}=false first"),
+        _number("--look-ms", 5_000, "time between two looks at who owns what"),
+        _number(
+            "--quiet-ms",
+            10_000,
+            "time without a look after a broker came or went, modular manager",
+        ),
+        _number("--load-ms", 10_000, "time between two looks at a broker's load"),
+        _number("--namespaces-ms", 30_000, "time between two looks at all namespaces and policies"),
+        add_network_option,
+        _number("--max-in-flight", 4, "unloads and splits at once"),
+        _number("--max-per-minute", 60, "unloads and splits in a minute"),
+        exposition.add_arguments,
+        STACK_OPTIONS,
+    ),
+    action("give-back", "let Pulsar balance itself again", _give_back, _ADMIN, STACK_OPTIONS),
+    _from(rolling_restart, "rolling-restart"),
+    _from(verify, "verify"),
+    action(
+        "specification",
+        "the bundle channel as TLA+ or Mermaid",
+        _specify,
+        argument("--format", choices=sorted(_FORMATS), default="tla"),
+        argument(
+            "--rules", choices=sorted(RULES), default=BALLAST.name, help="of the resolver, in TLA+"
+        ),
+    ),
+    metavar="WHAT",
+)
+run = carry_out

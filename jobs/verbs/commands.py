@@ -7,12 +7,13 @@ import argparse
 import json
 from collections.abc import Iterable, Sequence
 
-from jobs.console import CommandError, Exit, MisuseError, add_json_option, answer, json_line
+from jobs.console import CommandError, Exit, MisuseError, answer, json_line
 from jobs.operating.answers import BUNDLE_ORDERS, BUNDLES_MAX, Answers, require_known
-from jobs.operating.commanding import add_verb, run_command
-from jobs.operating.connection_options import add_stack_arguments, connection_options
+from jobs.operating.commanding import add_plain_command, command_actions
+from jobs.operating.connection_options import TABLES_OPTIONS, connection_options
 from jobs.operating.service_answers import answers_of
 from jobs.operating.text_format import text_table
+from jobs.parser import action, actions, argument, arguments, carry_out
 from jobs.verbs import VERBS
 from lbcore.explain.explanation import number, percent
 from lbcore.explain.mirrored import NEVER_MS, Row
@@ -20,7 +21,6 @@ from lbcore.model.times import instant
 
 PARTITIONS = "partitions"
 _MIB = 1 << 20
-_LIMIT = 20
 _ISOLATION, _GROUP = "isolation", "anti_affinity"
 _ABOUT = {
     "bundle": """Lists the bundles with the most load; moves, splits and pins single bundles.
@@ -34,38 +34,6 @@ An isolation policy keeps namespaces on brokers of their own. A group spreads it
 brokers and failure domains.
 """,
 }
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the verb that the parser is of."""
-    verb = parser.prog.split()[1]
-    parser.description = _ABOUT.get(verb, VERBS[verb].summary)
-    actions = add_verb(parser)
-    if verb in _ABOUT:
-        text = "What is set now." if verb == "policy" else "The bundles with the most load."
-        listing = actions.add_parser("list", help=text, description=text)
-        listing.set_defaults(carry_out=_list_policies if verb == "policy" else _list_bundles)
-        add_json_option(listing, default=argparse.SUPPRESS)
-        if verb == "bundle":
-            _add_bundle_options(listing)
-        add_stack_arguments(listing, with_kafka=False)
-
-
-def _add_bundle_options(listing: argparse.ArgumentParser) -> None:
-    listing.add_argument(
-        "--by",
-        choices=(*BUNDLE_ORDERS, PARTITIONS),
-        default="rate",
-        help="what they are ordered by (rate); partitions: topics that are on too few brokers",
-    )
-    listing.add_argument("--broker", default="", metavar="NAME", help="only those it has now")
-    listing.add_argument("--limit", type=int, default=_LIMIT, metavar="N", help=f"({_LIMIT})")
-    listing.epilog = "example: ballast bundle list --by bandwidth --broker broker-3 --limit 5"
-
-
-def run(args: argparse.Namespace) -> int:
-    """Send the command, or list."""
-    return int(args.carry_out(args) if "carry_out" in args else run_command(args))
 
 
 def _list_policies(args: argparse.Namespace) -> int:
@@ -149,3 +117,36 @@ def _lines(rows: Iterable[Row]) -> Iterable[str]:
         for row in rows
     ]
     yield from text_table(cells, right=range(3, len(cells[0])))
+
+
+_LISTS = {
+    "bundle": action(
+        "list",
+        "The bundles with the most load.",
+        _list_bundles,
+        argument(
+            "--by",
+            choices=(*BUNDLE_ORDERS, PARTITIONS),
+            default="rate",
+            help="what they are ordered by (rate); partitions: topics that are on too few brokers",
+        ),
+        argument("--broker", default="", metavar="NAME", help="only those it has now"),
+        argument("--limit", type=int, default=20, metavar="N", help="(20)"),
+        arguments(
+            TABLES_OPTIONS, example="ballast bundle list --by bandwidth --broker broker-3 --limit 5"
+        ),
+    ),
+    "policy": action("list", "What is set now.", _list_policies, TABLES_OPTIONS),
+}
+run = carry_out
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of the verb that the parser is of."""
+    verb = parser.prog.split()[1]
+    parser.description = _ABOUT.get(verb, VERBS[verb].summary)
+    if verb in ("pause", "resume"):
+        add_plain_command(parser)
+        return
+    listing = [_LISTS[verb]] if verb in _LISTS else []
+    actions(*command_actions(verb), *listing)(parser)

@@ -18,10 +18,10 @@ from argparse_manpage.manpage import Manpage
 
 from jobs import VERSION
 from jobs.console import CommandError, Exit, MisuseError, add_json_option, answer
-from jobs.operating.connection_options import add_stack_arguments, connection_options
+from jobs.operating.connection_options import STACK_OPTIONS, connection_options
 from jobs.operating.service_answers import answers_of
 from jobs.operating.simulations import RECOMMENDED, STRATEGIES
-from jobs.parser import Parser
+from jobs.parser import Parser, argument, arguments
 from jobs.verbs import VERBS
 from lbcore.config.tree import SETTINGS
 
@@ -43,12 +43,10 @@ _NAMED_BY = {
 """Argument → what its words name."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """For which shell."""
-    parser.add_argument(
-        "shell", nargs="?", choices=(*SHELLS, MAN), help="for which shell; man: the man page"
-    )
-    parser.add_argument("--names", choices=NAMES, help="write the names that there are instead")
+add_arguments = arguments(
+    argument("shell", nargs="?", choices=(*SHELLS, MAN), help="for which shell; man: the man page"),
+    argument("--names", choices=NAMES, help="write the names that there are instead"),
+)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -77,7 +75,7 @@ def names_of(what: str) -> list[str]:
     if what == "settings":
         return sorted(SETTINGS)
     parser = Parser()
-    add_stack_arguments(parser)
+    STACK_OPTIONS(parser)
     try:
         answers = answers_of(connection_options(parser.parse_args([])))
         if what == "brokers":

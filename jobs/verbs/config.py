@@ -28,15 +28,15 @@ from jobs.console import (
     CommandError,
     Exit,
     MisuseError,
-    add_json_option,
     answer,
     cause_message,
     note,
     printable,
 )
-from jobs.operating.commanding import add_commands, command_actions, commands_of, run_command
-from jobs.operating.connection_options import add_service_options, connection_options
+from jobs.operating.commanding import command_actions
+from jobs.operating.connection_options import CONF_OPTION, SERVICE_OPTIONS, connection_options
 from jobs.operating.service_answers import answers_of
+from jobs.parser import action, actions, argument, carry_out, group
 from lbcore.config.load import canonical, differences, digest
 from lbcore.config.pulsar_keys import ENCODING, PRESETS, parse_properties
 from lbcore.config.render import render_config, render_differences, render_page
@@ -45,77 +45,6 @@ from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError, ConfigFinding, UsageGaps
 from lbcore.validation.check import check_config
 from lbcore.validation.pulsar_import import ImportedConfig, import_keys
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """An action each."""
-    actions = command_actions(parser)
-    _add_check(_action(actions, "check", "Say what doesn't suit."))
-    _add_show(_action(actions, "show", "Every setting with its meaning."))
-    importing = _action(actions, "import", "Read a Pulsar broker.conf and write an overlay.")
-    importing.add_argument("file", nargs="?", type=Path, help="the broker.conf to read")
-    importing.add_argument(
-        "--rules",
-        choices=(RULES_4_0, RULES_4_2),
-        default="",
-        help="whose rules; by default those of the release that the file's keys are of",
-    )
-    importing.add_argument("--output", type=Path, metavar="FILE", help="write it there")
-    add_commands(actions, commands_of("config"))
-
-
-def run(args: argparse.Namespace) -> int:
-    """Carry out the action; check fails when there are errors."""
-    actions = {"check": _check, "show": _show, "import": _import}
-    return actions.get(args.action, run_command)(args)
-
-
-def _action(actions: Any, name: str, summary: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(name, help=summary, description=summary)
-    add_json_option(parser, default=argparse.SUPPRESS)
-    return parser
-
-
-def _add_layers(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--conf", action="append", metavar="NAME", help="overlay, by name or path; may be repeated"
-    )
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="e.g. shedding.strategy=avg"
-    )
-
-
-def _add_check(parser: argparse.ArgumentParser) -> None:
-    _add_layers(parser)
-    seen = {
-        "--seen-rate": ("MSG/S", "largest difference of two brokers"),
-        "--seen-throughput": ("BYTES/S", "the same in throughput"),
-        "--seen-usage": ("POINTS", "the same in points of usage (0 .. 100)"),
-    }
-    for option, (unit, meaning) in seen.items():
-        parser.add_argument(option, type=float, metavar=unit, help=meaning)
-
-
-def _add_show(parser: argparse.ArgumentParser) -> None:
-    _add_layers(parser)
-    shown = {
-        "--base": "the defaults (conf/base.toml)",
-        "--markdown": "the reference (docs/configuration.md)",
-        "--changed": "only what differs from the base",
-    }
-    for option, meaning in shown.items():
-        parser.add_argument(option, action="store_true", help=meaning)
-    parser.add_argument(
-        "--pulsar",
-        nargs="?",
-        choices=sorted(PRESETS),
-        const="pulsar-4.0.8",
-        help="a release of Pulsar with its defaults (conf/pulsar-4.0.8.toml and others)",
-    )
-    group = parser.add_argument_group(
-        "the job's: what it was started with, what commands have changed, what of that is set aside"
-    )
-    add_service_options(group)
 
 
 def _check(args: argparse.Namespace) -> int:
@@ -289,3 +218,63 @@ def _read_properties(path: Path | None) -> Mapping[str, str]:
             why=cause_message(cause),
             next_step="correct the path or its rights",
         ) from None
+
+
+_LAYERS = (
+    CONF_OPTION,
+    argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="e.g. shedding.strategy=avg"
+    ),
+)
+add_arguments = actions(
+    action(
+        "check",
+        "Say what doesn't suit.",
+        _check,
+        *_LAYERS,
+        *(
+            argument(option, type=float, metavar=unit, help=meaning)
+            for option, unit, meaning in (
+                ("--seen-rate", "MSG/S", "largest difference of two brokers"),
+                ("--seen-throughput", "BYTES/S", "the same in throughput"),
+                ("--seen-usage", "POINTS", "the same in points of usage (0 .. 100)"),
+            )
+        ),
+    ),
+    action(
+        "show",
+        "Every setting with its meaning.",
+        _show,
+        *_LAYERS,
+        argument("--base", action="store_true", help="the defaults (conf/base.toml)"),
+        argument("--markdown", action="store_true", help="the reference (docs/configuration.md)"),
+        argument("--changed", action="store_true", help="only what differs from the base"),
+        argument(
+            "--pulsar",
+            nargs="?",
+            choices=sorted(PRESETS),
+            const="pulsar-4.0.8",
+            help="a release of Pulsar with its defaults (conf/pulsar-4.0.8.toml and others)",
+        ),
+        group(
+            "the job's: what it was started with, what commands have changed, what of that is set "
+            "aside",
+            *SERVICE_OPTIONS,
+        ),
+    ),
+    action(
+        "import",
+        "Read a Pulsar broker.conf and write an overlay.",
+        _import,
+        argument("file", nargs="?", type=Path, help="the broker.conf to read"),
+        argument(
+            "--rules",
+            choices=(RULES_4_0, RULES_4_2),
+            default="",
+            help="whose rules; by default those of the release that the file's keys are of",
+        ),
+        argument("--output", type=Path, metavar="FILE", help="write it there"),
+    ),
+    *command_actions("config"),
+)
+run = carry_out

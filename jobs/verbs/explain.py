@@ -9,30 +9,28 @@ import argparse
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import CommandError, Exit, MisuseError, answer
 from jobs.operating.answers import require_known
-from jobs.operating.connection_options import add_stack_arguments, connection_options
+from jobs.operating.connection_options import TABLES_OPTIONS, connection_options
 from jobs.operating.explaining import KINDS, WINDOW_MS, ExplainQuestion
 from jobs.operating.service_answers import answers_of
 from jobs.operating.text_format import parse_duration_ms, parse_instant_ms
+from jobs.parser import argument, arguments
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options: subject and time."""
-    parser.add_argument("kind", choices=KINDS, help="what is asked about")
-    parser.add_argument(
+add_arguments = arguments(
+    argument("kind", choices=KINDS, help="what is asked about"),
+    argument(
         "name", nargs="?", default="", metavar="NAME", help="its name or id; none for the cluster"
-    )
-    parser.add_argument(
-        "--at", default="", metavar="TIME", help="as it was: 5m ago, or 2026-11-21T03:00Z"
-    )
-    parser.add_argument(
+    ),
+    argument("--at", default="", metavar="TIME", help="as it was: 5m ago, or 2026-11-21T03:00Z"),
+    argument(
         "--window",
         type=parse_duration_ms,
         default=WINDOW_MS,
         metavar="TIME",
         help="how far back decisions are looked at (default 1h)",
-    )
-    parser.epilog = "example: ballast explain broker broker-3:8080 --at 10m"
-    add_stack_arguments(parser, with_kafka=False)
+    ),
+    TABLES_OPTIONS,
+    example="ballast explain broker broker-3:8080 --at 10m",
+)
 
 
 def run(args: argparse.Namespace) -> int:

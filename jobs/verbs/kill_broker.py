@@ -10,13 +10,13 @@ from jobs.console import Exit, answer
 from jobs.local.fleet_watch import crash_broker, fleet_client
 from jobs.local.layout import Layout
 from jobs.operating.connection_options import STATE_DIR, STATE_DIR_HELP
+from jobs.parser import argument, arguments
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options: broker and run."""
-    parser.add_argument("broker", help="its name, such as broker-3")
-    parser.add_argument("--start", action="store_true", help="start it again instead")
-    parser.add_argument("--state-dir", type=Path, default=STATE_DIR, help=STATE_DIR_HELP)
+add_arguments = arguments(
+    argument("broker", help="its name, such as broker-3"),
+    argument("--start", action="store_true", help="start it again instead"),
+    argument("--state-dir", type=Path, default=STATE_DIR, help=STATE_DIR_HELP),
+)
 
 
 def run(args: argparse.Namespace) -> int:

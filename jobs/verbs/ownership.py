@@ -13,10 +13,11 @@ from typing import Any
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import Exit, MisuseError, answer
 from jobs.operating.answers import Answers, OwnershipMoment, require_known
-from jobs.operating.connection_options import add_stack_arguments, connection_options
+from jobs.operating.connection_options import TABLES_OPTIONS, connection_options
 from jobs.operating.service_answers import answers_of
 from jobs.operating.text_format import format_instant, parse_instant_ms, text_table
-from lbcore.ownership.changes import OwnershipChange, parties
+from jobs.parser import argument, arguments, carry_out, either
+from lbcore.ownership.changes import OwnershipDifference, parties
 from lbcore.route.snapshot import LookupOutcome
 
 Row = Mapping[str, Any]
@@ -26,41 +27,8 @@ _DIGITS_MAX = 18  # of a version
 _SHOWN = ("bundle", "state", "source", "destination", "version_id", "cause", "at_ms")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `ownership`, or those of `lookup`."""
-    if parser.prog.endswith(" lookup"):
-        _add_lookup_options(parser)
-        return
-    parser.add_argument("--namespace", default="", metavar="NAME", help="only of this namespace")
-    parser.add_argument(
-        "--broker", default="", metavar="NAME", help="only what this broker has, gives or gets"
-    )
-    when = parser.add_mutually_exclusive_group()
-    when.add_argument("--as-of", default="", metavar="MOMENT", help="5m, 2026-11-21T03:00Z or 120")
-    when.add_argument(
-        "--diff", nargs=2, metavar=("FROM", "TO"), help="what changed from one moment to the other"
-    )
-    parser.epilog = "example: ballast ownership --diff 15m 0s --namespace acme/orders"
-    add_stack_arguments(parser, with_kafka=False)
-
-
-def _add_lookup_options(parser: argparse.ArgumentParser) -> None:
-    parser.description = """Say which broker serves a topic, from the tables or a service (--url).
-
-It needs no Kafka and no Spark. Fails when a topic has no owner or its namespace doesn't exist.
-"""
-    parser.add_argument("topics", nargs="+", metavar="TOPIC", help="persistent://tenant/ns/topic")
-    parser.add_argument(
-        "--listener", default="", metavar="NAME", help="advertised listener whose URLs are wanted"
-    )
-    parser.add_argument("--timeout-ms", type=int, default=30_000, help="for loading the tables")
-    add_stack_arguments(parser, with_kafka=False)
-
-
-def run(args: argparse.Namespace) -> int:
+def _show(args: argparse.Namespace) -> int:
     """Write the records or differences. Raises CommandError for unknown names."""
-    if "topics" in args:
-        return _look_up(args)
     answers = answers_of(connection_options(args))
     if args.diff:
         return _say_differences(args, answers)
@@ -192,7 +160,7 @@ def _short(found: OwnershipMoment) -> str:
     return f"version {found.version} ({at})" if found.version >= 0 else at
 
 
-def change_lines(changes: Sequence[OwnershipChange], most: int) -> Iterable[str]:
+def change_lines(changes: Sequence[OwnershipDifference], most: int) -> Iterable[str]:
     """Yield a line a change.
 
     Where more than `most` came to or left a namespace, one line for these.
@@ -210,14 +178,14 @@ def change_lines(changes: Sequence[OwnershipChange], most: int) -> Iterable[str]
             yield _change_line(change)
 
 
-def _kind(change: OwnershipChange) -> tuple[str, str]:
+def _kind(change: OwnershipDifference) -> tuple[str, str]:
     """+ for new, - for gone, blank for changed; and of which namespace."""
     row = change.after or change.before
     sign = "+" if change.before is None else "-" if change.after is None else " "
     return sign, str(row["bundle"]).rpartition("/")[0] if row else ""
 
 
-def _change_line(change: OwnershipChange) -> str:
+def _change_line(change: OwnershipDifference) -> str:
     if change.before is None and change.after is not None:
         return f"+ {change.bundle}  {_state(change.after)}"
     if change.after is None and change.before is not None:
@@ -229,3 +197,47 @@ def _change_line(change: OwnershipChange) -> str:
 
 def _state(row: Row) -> str:
     return f"{row['state']} {_way(row)}"
+
+
+_VERBS = {
+    "ownership": arguments(
+        argument("--namespace", default="", metavar="NAME", help="only of this namespace"),
+        argument(
+            "--broker", default="", metavar="NAME", help="only what this broker has, gives or gets"
+        ),
+        either(
+            argument("--as-of", default="", metavar="MOMENT", help="5m, 2026-11-21T03:00Z or 120"),
+            argument(
+                "--diff",
+                nargs=2,
+                metavar=("FROM", "TO"),
+                help="what changed from one moment to the other",
+            ),
+        ),
+        TABLES_OPTIONS,
+        run=_show,
+        example="ballast ownership --diff 15m 0s --namespace acme/orders",
+    ),
+    "lookup": arguments(
+        argument("topics", nargs="+", metavar="TOPIC", help="persistent://tenant/ns/topic"),
+        argument(
+            "--listener",
+            default="",
+            metavar="NAME",
+            help="advertised listener whose URLs are wanted",
+        ),
+        argument("--timeout-ms", type=int, default=30_000, help="for loading the tables"),
+        TABLES_OPTIONS,
+        run=_look_up,
+        about="""Say which broker serves a topic, from the tables or a service (--url).
+
+It needs no Kafka and no Spark. Fails when a topic has no owner or its namespace doesn't exist.
+""",
+    ),
+}
+run = carry_out
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `ownership`, or those of `lookup`."""
+    _VERBS[parser.prog.split()[-1]](parser)

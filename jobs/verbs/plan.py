@@ -7,101 +7,35 @@ cycle's moves wait as a plan: list, show, approve or reject it, propose one, und
 """
 
 import argparse
-from typing import Any
 
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.console import Exit, MisuseError, add_json_option, answer, note
+from jobs.console import Exit, MisuseError, answer, note
 from jobs.operating.commanding import (
     EXIT_CODES,
-    add_commands,
-    add_sending,
     arguments_of,
-    commands_of,
-    run_command,
+    command_actions,
     send_command,
+    sending_options,
 )
-from jobs.operating.connection_options import add_stack_arguments, connection_options
+from jobs.operating.connection_options import STACK_OPTIONS, TABLES_OPTIONS, connection_options
 from jobs.operating.plans import known, list_lines, show_lines
 from jobs.operating.service_answers import answers_of
 from jobs.operating.simulations import STRATEGIES
 from jobs.operating.text_format import parse_duration_ms
+from jobs.parser import action, actions, argument, arguments, carry_out
 from lbcore.foresight.forecast import WhatIf
 from lbcore.model.times import duration
 from lbcore.packing import to_plain
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a hypothetical change and the actions on plans."""
-    parser.add_argument("--dry-run", action="store_true", help="say what the next cycles would do")
-    parser.add_argument(
-        "--strategy", default="", metavar="S", help=f"as if it were {', '.join(STRATEGIES)}"
-    )
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="K=V", help="as if a setting were so"
-    )
-    parser.add_argument(
-        "--add-brokers", type=int, default=0, metavar="N", help="as if N idle ones joined"
-    )
-    parser.add_argument(
-        "--remove-broker",
-        action="append",
-        default=[],
-        metavar="B",
-        help="as if it were drained; may be repeated",
-    )
-    parser.epilog = "example: ballast plan --dry-run --strategy threshold --add-brokers 2"
-    add_stack_arguments(parser, with_kafka=False)
-    actions = parser.add_subparsers(title="plans that wait", metavar="ACTION", dest="action")
-    for name, about in (("list", "Those that wait, and those of the last day."), ("show", "One.")):
-        one = actions.add_parser(name, help=about, description=about)
-        if name == "show":
-            one.add_argument("plan", help="its name")
-        add_json_option(one, default=argparse.SUPPRESS)
-        add_stack_arguments(one, with_kafka=False)
-    add_commands(actions, commands_of("plan"))
-    _add_undo(actions)
+def _show(args: argparse.Namespace) -> int:
+    one = known(answers_of(connection_options(args)).plans(), args.plan)
+    answer(args, to_plain(one), show_lines(args.plan, one, wall_ms()))
+    return Exit.DONE
 
 
-def _add_undo(actions: Any) -> None:
-    about = "Propose the way back of a plan, of what balancing has moved of late, or of a drain."
-    undo = actions.add_parser("undo", help=about, description=about)
-    undo.add_argument("plan", nargs="?", default="", help="name of the plan whose moves go back")
-    undo.add_argument(
-        "--since",
-        type=parse_duration_ms,
-        default=0,
-        metavar="DURATION",
-        dest="since_ms",
-        help="instead: all that balancing has moved for so long, such as 2h",
-    )
-    undo.add_argument(
-        "--drain",
-        default="",
-        metavar="BROKER",
-        help="instead: fill this broker again with what its last drain took away",
-    )
-    undo.epilog = f"example: {undo.prog} t6jnqc, or: {undo.prog} --since 2h\n{EXIT_CODES}"
-    undo.formatter_class = argparse.RawDescriptionHelpFormatter
-    add_json_option(undo, default=argparse.SUPPRESS)
-    add_sending(undo)
-    add_stack_arguments(undo)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Write what would happen, or what waits, or send what is asked for."""
-    if args.action in ("list", "show"):
-        return _look(args)
-    if args.action == "undo":
-        return _undo(args)
-    return run_command(args) if args.action else _look_ahead(args)
-
-
-def _look(args: argparse.Namespace) -> int:
+def _list(args: argparse.Namespace) -> int:
     found, now_ms = answers_of(connection_options(args)).plans(), wall_ms()
-    if args.action == "show":
-        one = known(found, args.plan)
-        answer(args, to_plain(one), show_lines(args.plan, one, now_ms))
-        return Exit.DONE
     value = {name: to_plain(one) for name, one in found.items()}
     none = "no plan waits: under cluster.approval=ask each cycle's moves would"
     answer(args, value, list_lines(found, now_ms) if found else none)
@@ -141,3 +75,53 @@ def _look_ahead(args: argparse.Namespace) -> int:
     outlook = answers_of(connection_options(args)).look_ahead(args.strategy, what_if)
     answer(args, outlook.to_json(), outlook.lines())
     return Exit.FAILED if outlook.has_faults else Exit.DONE
+
+
+_UNDO = "ballast plan undo"
+add_arguments = arguments(
+    argument("--dry-run", action="store_true", help="say what the next cycles would do"),
+    argument("--strategy", default="", metavar="S", help=f"as if it were {', '.join(STRATEGIES)}"),
+    argument("--set", action="append", default=[], metavar="K=V", help="as if a setting were so"),
+    argument("--add-brokers", type=int, default=0, metavar="N", help="as if N idle ones joined"),
+    argument(
+        "--remove-broker",
+        action="append",
+        default=[],
+        metavar="B",
+        help="as if it were drained; may be repeated",
+    ),
+    TABLES_OPTIONS,
+    actions(
+        action("list", "Those that wait, and those of the last day.", _list, TABLES_OPTIONS),
+        action("show", "One.", _show, argument("plan", help="its name"), TABLES_OPTIONS),
+        *command_actions("plan"),
+        action(
+            "undo",
+            "Propose the way back of a plan, of what balancing has moved of late, or of a drain.",
+            _undo,
+            argument("plan", nargs="?", default="", help="name of the plan whose moves go back"),
+            argument(
+                "--since",
+                type=parse_duration_ms,
+                default=0,
+                metavar="DURATION",
+                dest="since_ms",
+                help="instead: all that balancing has moved for so long, such as 2h",
+            ),
+            argument(
+                "--drain",
+                default="",
+                metavar="BROKER",
+                help="instead: fill this broker again with what its last drain took away",
+            ),
+            sending_options(),
+            STACK_OPTIONS,
+            arguments(example=f"{_UNDO} t6jnqc, or: {_UNDO} --since 2h\n{EXIT_CODES}"),
+        ),
+        title="plans that wait",
+        required=False,
+    ),
+    run=_look_ahead,
+    example="ballast plan --dry-run --strategy threshold --add-brokers 2",
+)
+run = carry_out

@@ -23,9 +23,9 @@ from jobs.extras import missing_extra
 from jobs.operating.simulations import (
     RECOMMENDED,
     STRATEGIES,
+    WORKERS_OPTION,
     Loaded,
     ManyRuns,
-    add_workers_argument,
     config_of,
     load_scenarios,
     note_wrong,
@@ -33,6 +33,7 @@ from jobs.operating.simulations import (
     with_seed,
     write_text,
 )
+from jobs.parser import argument, arguments
 from lbcore.config.tree import Config
 from lbcore.sim.engine.engine import Run
 from lbcore.sim.engine.scenario_run import run_scenario, run_with_load_map
@@ -81,37 +82,33 @@ class _Outcome:
     drawn: "DrawnRun | None" = None
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Files, and what to change about them."""
-    parser.add_argument("scenarios", nargs="+", metavar="SCENARIO", help="a file, or a folder")
-    parser.add_argument(
+add_arguments = arguments(
+    argument("scenarios", nargs="+", metavar="SCENARIO", help="a file, or a folder"),
+    argument(
         "--strategy",
         default="",
         metavar="A,B",
         help=f"run once with each: {', '.join(STRATEGIES)}; pulsar-avg and so on under Pulsar's "
         f"defaults; {', '.join(RECOMMENDED)} as documents recommend them",
-    )
-    parser.add_argument(
-        "--compare", default="", metavar="A,B", help="the same, in one table a scenario"
-    )
-    parser.add_argument(
+    ),
+    argument("--compare", default="", metavar="A,B", help="the same, in one table a scenario"),
+    argument(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
         help="a setting upon the scenario's own; may be repeated",
-    )
-    parser.add_argument("--seed", type=int, metavar="N", help="instead of the scenario's")
-    parser.add_argument(
-        "--plot", type=Path, metavar="DIR", help="write pictures there, as SVG and PNG"
-    )
-    parser.add_argument(
+    ),
+    argument("--seed", type=int, metavar="N", help="instead of the scenario's"),
+    argument("--plot", type=Path, metavar="DIR", help="write pictures there, as SVG and PNG"),
+    argument(
         "--rewrite",
         action="store_true",
         help="record the output in the file, below ----; with --compare the table, and without it "
         "a table that is there as well",
-    )
-    add_workers_argument(parser)
+    ),
+    WORKERS_OPTION,
+)
 
 
 def run(args: argparse.Namespace) -> int:

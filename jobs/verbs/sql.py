@@ -14,9 +14,10 @@ from jobs.adapters.delta.table_location import TablePlace, spark_uri
 from jobs.adapters.delta.table_scan import is_delta
 from jobs.adapters.delta.tables import table_path
 from jobs.console import Exit, MisuseError, answer
-from jobs.operating.connection_options import add_stack_arguments, connection_options
+from jobs.operating.connection_options import TABLES_OPTIONS, connection_options
 from jobs.operating.service_answers import answers_of
 from jobs.operating.text_format import did_you_mean, text_table
+from jobs.parser import argument, arguments
 from jobs.sql.queries import QUERIES, VIEWS, SqlRunner, one_table, whole_table
 from lbcore.explain.explanation import number
 from lbcore.model.tables import ARCHIVES, TABLES
@@ -25,21 +26,19 @@ _BY_NAME = {query.name: query for query in QUERIES}
 _SHOWN_ROWS = 1_000
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options: query and form of output."""
-    parser.add_argument(
+add_arguments = arguments(
+    argument(
         "query", nargs="?", default="", metavar="QUERY", help="a ready query's name, or a SELECT"
-    )
-    parser.add_argument("--text", action="store_true", help="write the ready query's SQL instead")
-    parser.add_argument(
+    ),
+    argument("--text", action="store_true", help="write the ready query's SQL instead"),
+    argument(
         "--spark", action="store_true", help="write the statements that make the views in Spark"
-    )
-    parser.epilog = (
-        "without a query: a list of the ready ones\n"
-        "example: ballast sql most-moved\n"
-        'example: ballast sql "SELECT broker, count(*) FROM owners GROUP BY broker"'
-    )
-    add_stack_arguments(parser, with_kafka=False)
+    ),
+    TABLES_OPTIONS,
+    example="ballast sql most-moved\n"
+    'example: ballast sql "SELECT broker, count(*) FROM owners GROUP BY broker"\n'
+    "without a query: a list of the ready ones",
+)
 
 
 def run(args: argparse.Namespace) -> int:

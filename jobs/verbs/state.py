@@ -15,21 +15,18 @@ from jobs.adapters.spark.checkpoint import archive_state, hold_folder, restored_
 from jobs.console import Exit, MisuseError, agree, answer, note
 from jobs.local.layout import Layout
 from jobs.operating.connection_options import STATE_DIR
+from jobs.parser import argument, arguments
 
 _LOCAL = Layout(root=STATE_DIR).job
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The one action, and whose folder."""
-    parser.add_argument("action", choices=("rebuild",))
-    parser.add_argument(
-        "--state-dir", type=Path, default=_LOCAL, help=f"the job's --state-dir ({_LOCAL})"
-    )
-    parser.add_argument(
-        "--restored", action="store_true", help="the tables were put back from a backup"
-    )
-    parser.add_argument("--yes", action="store_true", help="don't ask")
-    parser.add_argument("--dry-run", action="store_true", help="change nothing, say what would be")
+add_arguments = arguments(
+    argument("action", choices=("rebuild",)),
+    argument("--state-dir", type=Path, default=_LOCAL, help=f"the job's --state-dir ({_LOCAL})"),
+    argument("--restored", action="store_true", help="the tables were put back from a backup"),
+    argument("--yes", action="store_true", help="don't ask"),
+    argument("--dry-run", action="store_true", help="change nothing, say what would be"),
+)
 
 
 def run(args: argparse.Namespace) -> int:

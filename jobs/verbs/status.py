@@ -16,31 +16,29 @@ from jobs.console import CommandError, Exit, MisuseError, answer
 from jobs.local.terminal import live_lines
 from jobs.operating.answers import Answers
 from jobs.operating.connection_options import (
+    TABLES_OPTIONS,
     ConnectionOptions,
-    add_stack_arguments,
     connection_options,
 )
 from jobs.operating.service_answers import answers_of
 from jobs.operating.status import status_lines
 from jobs.operating.text_format import format_instant, parse_duration_ms
+from jobs.parser import argument, arguments
 from lbcore.explain.status import ClusterPhase, ClusterStatus
 
-_EVERY_MS = 2_000
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options: location of the cluster."""
-    parser.add_argument("--watch", action="store_true", help="draw it again and again")
-    parser.add_argument(
+add_arguments = arguments(
+    argument("--watch", action="store_true", help="draw it again and again"),
+    argument(
         "--every",
         type=parse_duration_ms,
-        default=_EVERY_MS,
+        default=2_000,
         metavar="TIME",
         dest="every_ms",
         help="--watch: between two looks (2s)",
-    )
-    add_stack_arguments(parser, with_kafka=False)
-    parser.epilog = "example: ballast status --json | jq .alarms"
+    ),
+    TABLES_OPTIONS,
+    example="ballast status --json | jq .alarms",
+)
 
 
 def run(args: argparse.Namespace) -> int:

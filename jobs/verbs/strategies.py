@@ -6,6 +6,7 @@ from typing import Any
 
 from jobs.console import Exit, MisuseError, answer
 from jobs.operating.text_format import did_you_mean
+from jobs.parser import argument, arguments
 from lbcore.config.setting import Entry
 from lbcore.plan.registry import (
     PLACE,
@@ -21,10 +22,10 @@ SPLIT = "split"
 WIDTH = 100
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """One kind, or one name of ours or Pulsar's; without either all of them."""
-    parser.add_argument("--kind", choices=(SHED, PLACE, SPLIT), help="only these")
-    parser.add_argument("name", nargs="?", help="e.g. avg, or AvgShedder")
+add_arguments = arguments(
+    argument("--kind", choices=(SHED, PLACE, SPLIT), help="only these"),
+    argument("name", nargs="?", help="e.g. avg, or AvgShedder"),
+)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -21,27 +21,26 @@ from jobs.adapters.kafka.topics import (
 )
 from jobs.adapters.processes.settings import load_settings
 from jobs.console import Exit, answer
+from jobs.operating.connection_options import CONF_OPTION, KAFKA_OPTION
+from jobs.parser import argument, arguments
 from lbcore.config.tree import Config
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The one action, where Kafka is, and the settings that say what topics must be."""
-    parser.add_argument("action", choices=("ensure", "acls"))
-    parser.add_argument("--bootstrap", default="", metavar="HOST:PORT", help="Kafka's address")
-    parser.add_argument(
-        "--conf", action="append", metavar="NAME", help="overlay, by name or path; may be repeated"
-    )
-    parser.add_argument(
+add_arguments = arguments(
+    argument("action", choices=("ensure", "acls")),
+    KAFKA_OPTION,
+    CONF_OPTION,
+    argument(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
         help="e.g. topics.replication_factor=3",
-    )
-    parser.add_argument("--repair", action="store_true", help="set configuration keys that differ")
-    parser.add_argument("--role", choices=sorted(ROLES), default="job", help="acls: who")
-    parser.add_argument("--principal", default="", help="acls: default User:ballast-ROLE")
-    parser.add_argument("--dry-run", action="store_true", help="change nothing, say what would be")
+    ),
+    argument("--repair", action="store_true", help="set configuration keys that differ"),
+    argument("--role", choices=sorted(ROLES), default="job", help="acls: who"),
+    argument("--principal", default="", help="acls: default User:ballast-ROLE"),
+    argument("--dry-run", action="store_true", help="change nothing, say what would be"),
+)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,14 +1,12 @@
 """The agent: a broker's side of the protocol, for any sharded service.
 
-Decides which callback runs when, and what is said to the balancer and when. Does not serve, open or
-close anything, nor read or write Kafka: a shell (a real service's, or the simulated fleet's)
-carries out the effects and brings their results back as events. See `holding` for one bundle's
-protocol and `agent_reporting` for reports.
+It says which callback runs next and which messages are sent when. The shell around it (a real
+service's, or the simulated fleet's) does all I/O, and returns results as events.
 
-The shell's part: give it, in order, each record of the ownership topic (at least those that name
-the broker, and every later one of a bundle that did once); run at most what Call asks; send each
-message in order; call `step` again at `wake_at_ms`, or with events before. `now_ms` must never go
-back: wall clock at the start plus a monotonic clock since.
+The shell gives it, in order, each record of the ownership topic that names the broker, and every
+later one of such a bundle. It runs at most what Call asks, sends each message in order, and calls
+`step` again at `wake_at_ms`, or earlier with events. `now_ms` must never go back: wall clock at the
+start plus a monotonic clock since.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,6 +35,7 @@ from lbcore.agent.state import (
     RecordRead,
     ReportConfirmed,
     Send,
+    Stop,
     Stopped,
     pack_agent,
     unpack_agent,
@@ -52,14 +51,14 @@ from lbcore.ownership.holding import (
     Goal,
     Holding,
     apply_record,
-    come_back,
     due_at_ms,
     finish,
+    finish_stuck,
     give_up,
     is_return_of_stuck,
+    next_ack,
     overdue,
     retry,
-    say,
 )
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.ownership.resolve import is_newer
@@ -96,7 +95,7 @@ class AgentMachine:
         for event in events:
             self._take(work, event, now_ms)
         self._stop(work, now_ms)
-        self._speak(work, now_ms)
+        self._send_due_acks(work, now_ms)
         self._report(work, now_ms)
         self._leave(work, now_ms)
         frozen = work.freeze()
@@ -116,12 +115,12 @@ class AgentMachine:
         }
 
     def usable(self, state: AgentState) -> dict[str, int]:
-        """Return the usable bundles → fencing tokens, by name, `until_ms`.
+        """Return the bundles that may be used now → fencing tokens; holds until `until_ms`.
 
-        Not those that are somebody else's by now, though they are still open, nor those of which a
-        callback is stuck or that were given back. With a lease not
-        those either whose newest record is Assigning: one that is opened too late is given to
-        another broker, so the balancer's *Owned* must be read first. O(holdings).
+        Left out: those that are somebody else's by now though still open, those of which a callback
+        is stuck, those given back. With a lease also those whose newest record is Assigning: one
+        that is opened too late is given to another broker, so the balancer's *Owned* must be read
+        first. O(holdings).
         """
         return {
             name: holding.token
@@ -161,7 +160,7 @@ class AgentMachine:
             self._take_topics(work, event, now_ms)
         elif isinstance(event, ReportConfirmed | EndConfirmed):
             work.lease = work.lease.confirmed(event, self._config.agent_lease_ms, now_ms)
-        elif work.stopping_at_ms is None:
+        elif isinstance(event, Stop) and work.stopping_at_ms is None:
             work.stopping_at_ms = now_ms
             work.reporting = replace(work.reporting, is_draining=True, load=None)
             work.ask_load(now_ms)
@@ -209,14 +208,15 @@ class AgentMachine:
             for name in sorted(work.holdings):
                 work.advance(give_up(work.holdings[name], STOPPING))
 
-    def _speak(self, work: AgentContext, now_ms: int) -> None:
+    def _send_due_acks(self, work: AgentContext, now_ms: int) -> None:
         repeat_ms = self._config.ack_repeat_ms
         acks = []
         for name in work.pending():
-            said, ack = say(retry(work.holdings[name], now_ms, repeat_ms), now_ms, repeat_ms)
+            holding = retry(work.holdings[name], now_ms, repeat_ms)
+            holding, ack = next_ack(holding, now_ms, repeat_ms)
             if ack is not None:
                 acks.append(ack)
-            work.advance(said)
+            work.advance(holding)
         for part in in_parts(acks, self._config.bundles_per_part):
             self._send_acks(work, part, now_ms)
 
@@ -270,7 +270,7 @@ def _take_result(work: AgentContext, done: CallDone) -> None:
     if before is None:
         return
     if before.stuck is not None and is_return_of_stuck(before, done):
-        work.take_back_call(before.stuck, come_back(before, done), is_done=not done.failure)
+        work.take_back_call(before.stuck, finish_stuck(before, done), is_done=not done.failure)
         return
     after = finish(before, done)
     if after is not before:

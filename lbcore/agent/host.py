@@ -1,8 +1,7 @@
 """Host of an agent: one start of it, in a process that may pause, hang and end.
 
-Decides when the Machine is stepped, again and again until it wants nothing more at once, when its
-wake-up must be put down anew, and what waits meanwhile. What the agent asks is done by a shell: the
-simulator's, the fleet's and the tests' brokers differ in nothing else.
+Steps the Machine until it wants nothing more at once, keeps its wake-up, and queues events
+meanwhile. The shells of the simulator, the fleet and the tests carry out what the agent asks.
 """
 
 from collections import deque

@@ -1,8 +1,8 @@
 """Validation of the load that a service reports, before an agent uses it.
 
-Decides what of an answer can be reported: all, or all but some bundles, or nothing. The rules are
-those of the parser that will read the report (`lbcore.wire`). A number that it refuses would cost
-the whole message, and a wrong shape the agent's own thread.
+An answer is reported whole, without some bundles, or not at all. The rules are those of the parser
+that will read the report (`lbcore.wire`): a number that it refuses would cost the whole message,
+and a wrong shape the agent's own thread.
 """
 
 from collections.abc import Sequence, Sized

@@ -1,8 +1,8 @@
 """Schedule of an agent's reports: heartbeats, its changed load, bundles' topics.
 
-Decides that a message is due, by `signals.usage`, and makes it; the service provides the
-load. Part of `agent`. Source: Pulsar 4.0.8's BrokerLoadDataReporter and TopBundleLoadDataReporter.
-Heartbeats are ours: in Pulsar a session of the metadata store shows who is alive.
+Makes each message when it is due by `signals.usage`; the service provides the load. Source: Pulsar
+4.0.8's BrokerLoadDataReporter and TopBundleLoadDataReporter; heartbeats replace the session of
+Pulsar's metadata store.
 """
 
 import math

@@ -1,12 +1,4 @@
-"""Events, effects and state of an agent's Machine.
-
-An agent's lease: how long it may serve since Kafka's confirmation. By its own clock. Decides until
-when; the service asks at every use, so that a process that was frozen, or whose network is cut,
-finds out by itself. Does not say what is served (`agent.usable`). Two confirmations carry the
-lease: Kafka has acknowledged a report, so the balancer has no reason to take the broker for dead
-before broker_timeout_ms after it was sent; and the topic ownership was read to its end, so that no
-record was missed. Leases as in Gray and Cheriton, 1989.
-"""
+"""Events, effects and state of an agent's Machine, and its lease."""
 
 import json
 from collections.abc import Mapping
@@ -62,7 +54,12 @@ Confirmation: TypeAlias = ReportConfirmed | EndConfirmed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """Confirmed times of a lease.
+    """Confirmations of Kafka by which the agent may go on serving, by its own clock.
+
+    Two confirmations extend it. Kafka has acknowledged a report: the balancer can't take the broker
+    for dead before broker_timeout_ms after that was sent. And the topic ownership was read to its
+    end: no record was missed. The service asks at every use, so a frozen process or one without
+    network finds out by itself. Leases as in Gray and Cheriton, 1989.
 
     reported_ms, read_ms: the newest sent_ms and asked_ms. returned_ms: when a confirmation came
     after the lease had run out the last time; NEVER_MS = it never has.

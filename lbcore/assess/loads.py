@@ -1,7 +1,6 @@
 """Load over time, imbalance, its floor and the hottest bundles, from load_history.
 
-Decides what each number means; nothing about how it is shown. The floor is a proven lower bound
-(`lbcore.bounds`): whole bundles can't lie more evenly on brokers alike.
+The floor is a proven lower bound of the imbalance of whole bundles (`lbcore.bounds`).
 """
 
 import math

@@ -1,14 +1,9 @@
 """Moves during an observation, and who made them, as far as that is known.
 
-Decides that a bundle has moved when a later look has it at another broker, and the cause. This is
-its broker's end, Pulsar's shedder by its own counter, or otherwise a person or a tool. The counters
-say how many, not which: where both were at work, the report says so. Counters of Pulsar 4.0.8,
-pulsar_lb_unload_bundle_total and pulsar_lb_unload_broker_breakdown_total.
-
-The job's Machines in one process, fed with what the bridge reads. Decides only the order of a
-batch: what brokers reported, what the mirror found, then the Machines, in time that the caller
-gives. Messages stay values and nothing leaves the process. The same scorers and balancer as the
-streaming job's, so the same decisions.
+A bundle has moved when a later look finds it at another broker. The cause is its broker's end, or
+Pulsar's shedder by its own counter, else a person or a tool. The counters say how many, not which:
+where both were at work, the report says so. Source: Pulsar 4.0.8's pulsar_lb_unload_bundle_total
+and pulsar_lb_unload_broker_breakdown_total.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -150,7 +145,11 @@ _NEVER = 0
 
 
 class Observer:
-    """Scorers and balancer of one observed cluster. rows: by table, in their order."""
+    """The job's Machines in one process, fed with what the bridge reads.
+
+    The scorers and the balancer of the streaming job, in the caller's time, so the same decisions;
+    nothing is sent. rows: by table, in their order.
+    """
 
     def __init__(self, config: Config, cluster: str) -> None:
         """config: of the cluster; its authority is external, and it observes only."""

@@ -1,10 +1,9 @@
 """Rows of `load_history`, made of the metrics that Pulsar's brokers export.
 
 Topics are folded into bundles by their hash; a bundle's owner is the broker that exports its
-topics. Rates are gauges of
-Pulsar, so a restart shows as a gap. A counter that falls has been reset. Pulsar 4.0.8 names a
-broker in no label of a topic's rates: `instance` of the scrape does; newer ones and exporters may
-set others.
+topics. Pulsar's rates are gauges, so a restart shows as a gap; a counter that falls has been reset.
+Pulsar 4.0.8 has no label for a topic's broker: `instance` of the scrape is one; newer releases and
+exporters may set others.
 """
 
 import math

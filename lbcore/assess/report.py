@@ -1,7 +1,4 @@
-"""The report: one value with everything that was found.
-
-Decides what is in it and how its parts are named; nothing about its looks.
-"""
+"""The report: one value with everything that was found; `jobs.assess` renders it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field

@@ -1,8 +1,8 @@
 """Risks that moves can't mend, or that are not visible: subject and remedy.
 
-Decides what counts as one: a bundle that is too hot for any broker, a hot bundle of one hot topic,
-partitions that share few brokers, namespaces of fewer bundles than brokers, ownership that is
-stuck, brokers that don't answer or are of other versions.
+A bundle too hot for any broker, a hot bundle of one hot topic, partitions that share few brokers,
+namespaces of fewer bundles than brokers, stuck ownership, brokers that don't answer or are of other
+versions.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """Harmful settings of Pulsar: key, effect, and a better value.
 
-Decides from brokers' configurations as they run. Source: Pulsar 4.0.8, ServiceConfiguration and the
+Read from brokers' configurations as they run. Source: Pulsar 4.0.8, ServiceConfiguration and the
 classes that read the keys; the pathologies are those of docs/strategies.md.
 """
 

@@ -14,14 +14,27 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from lbcore import packing
-from lbcore.balancer.commands.bundles import drive_unloads
-from lbcore.balancer.commands.commands import carry_out_assignments, take_command, take_queued_of
-from lbcore.balancer.commands.merges import drive_merges
-from lbcore.balancer.decisions.approvals import drive_proposals
-from lbcore.balancer.decisions.cycle import place_free, run_cycle
-from lbcore.balancer.decisions.moves import observe_moves
-from lbcore.balancer.intake.brokers import judge_brokers, watch_clocks
-from lbcore.balancer.intake.intake import (
+from lbcore.balancer.approvals import drive_proposals
+from lbcore.balancer.batch_context import BalancerState, BatchContext, Times, UnmeasuredMove
+from lbcore.balancer.book import (
+    FAILED,
+    Outcome,
+    Waiting,
+    pack_book,
+    pack_brokers,
+    pack_plan,
+    remembered,
+    unpack_book,
+    unpack_brokers,
+    unpack_plan,
+)
+from lbcore.balancer.brokers import judge_brokers, watch_clocks
+from lbcore.balancer.bundle_commands import drive_unloads
+from lbcore.balancer.commands import carry_out_assignments, take_command, take_queued_of
+from lbcore.balancer.cycle import place_free, run_cycle
+from lbcore.balancer.drains import drive_drains, end_pins, follow_pins
+from lbcore.balancer.effects import REPORT, Effect, pack_effect
+from lbcore.balancer.intake import (
     count_not_kept,
     count_updates,
     follow_starts,
@@ -35,6 +48,18 @@ from lbcore.balancer.intake.intake import (
     take_topics,
     write_refused,
 )
+from lbcore.balancer.ledger import Ledger
+from lbcore.balancer.merges import drive_merges
+from lbcore.balancer.moves import observe_moves
+from lbcore.balancer.namespaces import (
+    adapt_creation_rate,
+    drive_creations,
+    drive_deletions,
+    drop_unrecorded,
+    expire_deleted,
+    expire_state,
+    reserve_bundles,
+)
 from lbcore.balancer.report import (
     bare_report,
     make_report,
@@ -43,32 +68,8 @@ from lbcore.balancer.report import (
     write_memory,
     write_settings,
 )
-from lbcore.balancer.state.batch_context import BalancerState, BatchContext, PendingEffect, Times
-from lbcore.balancer.state.book import (
-    FAILED,
-    Outcome,
-    Waiting,
-    pack_book,
-    pack_brokers,
-    pack_plan,
-    remembered,
-    unpack_book,
-    unpack_brokers,
-    unpack_plan,
-)
-from lbcore.balancer.state.effects import REPORT, Effect, pack_effect
-from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.state.rules import ClusterRules
-from lbcore.balancer.state.topic_book import Records, TopicBook
-from lbcore.balancer.tasks.creations import (
-    adapt_creation_rate,
-    drive_creations,
-    drop_unrecorded,
-    reserve_bundles,
-)
-from lbcore.balancer.tasks.deletions import drive_deletions, expire_deleted, expire_state
-from lbcore.balancer.tasks.drains import drive_drains, end_pins, follow_pins
-from lbcore.balancer.tasks.waiting import fail_waiting, settle_commands, write_outcome
+from lbcore.balancer.rules import ClusterRules
+from lbcore.balancer.topic_book import Catalog, TopicBook
 from lbcore.balancer.transitions import (
     BrokerAnswer,
     answers_of,
@@ -77,6 +78,7 @@ from lbcore.balancer.transitions import (
     take_answers,
     take_audit,
 )
+from lbcore.balancer.waiting import fail_waiting, settle_commands, write_outcome
 from lbcore.config.load import digest
 from lbcore.config.tree import Config
 from lbcore.fault_isolation import ALARM, Fault, Guard, summarize_faults
@@ -453,10 +455,10 @@ class ClusterBalancer:
             "rules": remembered(
                 state.packed, "rules", state.rules, lambda: packing.pack(state.rules.to_plain(), {})
             ),
-            "records": state.records.pack(),
+            "records": state.catalog.pack(),
             "waiting": packing.pack({"commands": [*map(to_plain, state.waiting.values())]}, {}),
             "pending_effects": packing.pack(
-                {bundle: to_plain(one) for bundle, one in state.pending_effects.items()}, {}
+                {bundle: to_plain(one) for bundle, one in state.unmeasured_moves.items()}, {}
             ),
             "told": packing.pack({"settings": state.told}, {}),
             "unread": packing.pack({"faults": list(state.unread)}, {}),
@@ -472,7 +474,7 @@ class ClusterBalancer:
             raise UnknownStateSchemaError.of("ClusterBalancer", schema, STATE_SCHEMA)
         namespaces, commands, settings = unpack_book(chunks)
         waiting = [from_plain(Waiting, one) for one in _plain("waiting", chunks)["commands"]]
-        pending_effects = _plain("pending_effects", chunks).items()
+        unmeasured_moves = _plain("pending_effects", chunks).items()
         return BalancerState(
             ledger=Ledger.unpack(chunks),
             liveness=from_plain(Liveness, _plain("liveness", chunks)),
@@ -482,11 +484,13 @@ class ClusterBalancer:
             commands=commands,
             settings=settings,
             rules=ClusterRules.from_plain(_plain("rules", chunks)),
-            records=Records.unpack(chunks["records"]),
+            catalog=Catalog.unpack(chunks["records"]),
             times=Times(**plain),
             topics=TopicBook.unpack(chunks),
             waiting={w.command.command_id: w for w in waiting},
-            pending_effects={name: from_plain(PendingEffect, one) for name, one in pending_effects},
+            unmeasured_moves={
+                name: from_plain(UnmeasuredMove, one) for name, one in unmeasured_moves
+            },
             unread=tuple(_plain("unread", chunks)["faults"]),
             told=_plain("told", chunks)["settings"],
         )

@@ -6,10 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from lbcore.balancer.balancer import REBUILD
-from lbcore.balancer.commands.commands import REMEMBERED_COMMANDS
-from lbcore.balancer.report import remembered_plan
-from lbcore.balancer.state.batch_context import BalancerState, Times
-from lbcore.balancer.state.book import (
+from lbcore.balancer.batch_context import BalancerState, Times
+from lbcore.balancer.book import (
     ACCEPTED,
     DEADLINE,
     DRAINING,
@@ -23,11 +21,13 @@ from lbcore.balancer.state.book import (
     Waiting,
     namespace_row,
 )
-from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.state.rules import rules_from_rows
-from lbcore.balancer.state.topic_book import Records
-from lbcore.balancer.tasks.deletions import FLOOR, still_needed
-from lbcore.balancer.tasks.waiting import identity_of, remember
+from lbcore.balancer.commands import REMEMBERED_COMMANDS
+from lbcore.balancer.ledger import Ledger
+from lbcore.balancer.namespaces import FLOOR, still_needed
+from lbcore.balancer.report import remembered_plan
+from lbcore.balancer.rules import rules_from_rows
+from lbcore.balancer.topic_book import Catalog
+from lbcore.balancer.waiting import identity_of, remember
 from lbcore.config.load import newest_reported, reported_digest
 from lbcore.fault_isolation import Fault, fault_of, summarize_faults
 from lbcore.model.names import parse_bundle
@@ -233,8 +233,8 @@ def rebuild_state(cluster: str, rows: TableRows) -> BalancerState:
         commands=dict(reading.each(COMMANDS, commands[-REMEMBERED_COMMANDS:], _remembered, _ended)),
         settings=settings[-1] if settings else {},
         rules=rules,
-        records=Records.from_rows(
-            reading.readable(RECORDS, rows.records, lambda row: Records.from_rows([row]))
+        catalog=Catalog.from_rows(
+            reading.readable(RECORDS, rows.records, lambda row: Catalog.from_rows([row]))
         ),
         waiting=_waiting(reading, commands, ledger),
         times=Times(version_floor=floor),

@@ -12,12 +12,12 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from lbcore.balancer.decisions.candidate_rows import is_believed
-from lbcore.balancer.intake.brokers import SILENCE
-from lbcore.balancer.state.batch_context import BatchContext
-from lbcore.balancer.state.book import FORGOTTEN, TEXTS, BrokerEntry, remembered
-from lbcore.balancer.state.effects import to_json
-from lbcore.balancer.state.ledger import NOBODY, STATE_CODE, STATES
+from lbcore.balancer.batch_context import BatchContext
+from lbcore.balancer.book import FORGOTTEN, TEXTS, BrokerEntry, remembered
+from lbcore.balancer.brokers import SILENCE
+from lbcore.balancer.candidate_rows import is_believed
+from lbcore.balancer.effects import to_json
+from lbcore.balancer.ledger import NOBODY, STATE_CODE, STATES
 from lbcore.config.load import reported_digest, reported_rows
 from lbcore.model.resources import COUNT
 from lbcore.model.tables import BROKERS, LOAD_HISTORY, PLANNING_MEMORY, SETTINGS_IN_FORCE
@@ -482,7 +482,7 @@ def _rules(work: BatchContext) -> dict[str, Any]:
 
 
 def _owned_counts(work: BatchContext) -> dict[str, int]:
-    """Broker → how many bundles it serves, as `owner_of` says of each."""
+    """Broker → how many bundles it serves, as `serving_broker` says of each."""
     ledger = work.ledger
     is_open = ledger.state != STATE_CODE[State.ASSIGNING]
     holders = np.where(is_open, ledger.holders(), NOBODY)

@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lbcore.balancer.decisions.moves import reason_to_stand_still, reason_to_stay
-from lbcore.balancer.decisions.placement import place, usable_brokers, write_places
-from lbcore.balancer.intake.brokers import (
+from lbcore.balancer.batch_context import BatchContext
+from lbcore.balancer.brokers import (
     is_external,
     is_failover_on_hold,
     is_open,
@@ -23,12 +22,13 @@ from lbcore.balancer.intake.brokers import (
     overdue,
     unsteady,
 )
-from lbcore.balancer.intake.intake import created_topics
-from lbcore.balancer.state.batch_context import BatchContext
-from lbcore.balancer.state.effects import RESEND, TOMBSTONE, record_row
-from lbcore.balancer.state.ledger import NOBODY, STATE_CODE
-from lbcore.balancer.tasks.deletions import is_deleting
-from lbcore.balancer.tasks.waiting import wait_also
+from lbcore.balancer.effects import RESEND, TOMBSTONE, record_row
+from lbcore.balancer.intake import created_topics
+from lbcore.balancer.ledger import NOBODY, STATE_CODE
+from lbcore.balancer.moves import reason_to_stand_still, reason_to_stay
+from lbcore.balancer.namespaces import is_deleting
+from lbcore.balancer.placement import place, usable_brokers, write_places
+from lbcore.balancer.waiting import wait_also
 from lbcore.model.names import FULL_UPPER, bundle_order, parse_bundle
 from lbcore.model.tables import AUDIT
 from lbcore.ownership.acknowledge import acknowledge, are_partners

@@ -1,38 +1,10 @@
-"""The fewest moves that keep a cluster's load under a limit.
+"""The fewest moves and the least imbalance that any balancer can reach.
 
-Decides a lower bound for a balancer that knows the future, and a plan for one that knows what was
-reported. Moves cost nothing here and take no time; no policy is in it.
-
-The bound (`least_moves`). A plan must have every broker at or below its limit at each moment that
-counts, and no bundle on a broker that is gone. Let B be the bundles that broker b had at first. If
-at some moment the heaviest k - 1 of them weigh less than what B is above b's limit, then at least k
-bundles of B are elsewhere then: each has moved at least once. That holds for each broker at the
-moment that is worst for it, and no bundle was two brokers' at first; so the sum over brokers of
-their worst moments is a lower bound of the moves. It counts a bundle's first move only.
-
-The plan (`moves_by_report`). At each moment it sees the load of the moment before, and while a
-broker is above its limit it moves from the fullest to the emptiest broker the lightest bundle that
-is enough, else the heaviest that fits. It is a plan, not a bound: somebody who knows no more
-could do with fewer, and did if they held the bar with fewer.
-
-The imbalance (`least_imbalance`) is how even whole bundles can lie at one moment. Source: the
-bounds of bin packing and of parallel machines by counting large items (Martello and Toth, Knapsack
-Problems, chapter 8); here for brokers of any capacity and with foreign load.
-
-A broker's load in percent is its foreign load plus what its bundles make over its capacity. Let an
-assignment have a highest load H. Then
-
-1. H is at least the foreign load of every broker, and at least the level L at which
-   sum(capacity × max(0, L - foreign)) is what all bundles make: below L there is no room for them.
-2. For each k: the k heaviest bundles weigh w_k or more each, so a broker with room for r holds at
-   most floor(r / w_k) of them. H is at least the k-th smallest of foreign + j × w_k / capacity,
-   over all brokers and j = 1, 2, ...: below it they hold fewer than k.
-3. For each j: of the j × n + 1 heaviest bundles some of the n brokers has j + 1, which weigh at
-   least as much as the j + 1 lightest of them.
-
-The mean load is that of the assignment, too: with equal capacities it is the same for all of them,
-otherwise at most what it is with every bundle on the smallest broker. Highest over mean is at least
-the bound of the one over that of the other, and at least 1.
+Moves cost nothing here and take no time. `least_moves` and `least_imbalance` are proven lower
+bounds for a balancer that knows the future; `moves_by_report` is a plan for one that knows what was
+reported. Source: the bounds of bin packing and of parallel machines by counting large items
+(Martello and Toth, Knapsack Problems, chapter 8), here for brokers of any capacity and with foreign
+load.
 """
 
 from dataclasses import dataclass
@@ -74,7 +46,17 @@ class Brokers:
 
 
 def least_highest(weights: Floats, brokers: Brokers) -> float:
-    """No assignment of whole bundles has a highest load, in percent, below it.
+    """Return a lower bound of the highest load, percent, that whole bundles make.
+
+    A broker's load is its foreign load plus what its bundles make over its capacity. The highest
+    load H of an assignment is at least:
+
+    1. the foreign load of every broker, and the level L with room for all bundles:
+       sum(capacity × max(0, L - foreign)) = what they make.
+    2. for each k: the k-th smallest of foreign + j × w_k / capacity, over all brokers and
+       j = 1, 2, ...: the k heaviest bundles weigh w_k or more each; below it, fewer than k fit.
+    3. for each j: the load of the j + 1 lightest of the j × n + 1 heaviest bundles, as some of the
+       n brokers has j + 1 of these.
 
     weights: float64[bundles], points: percent of a broker of capacity 1. O(bundles log bundles).
     """
@@ -92,7 +74,11 @@ def least_highest(weights: Floats, brokers: Brokers) -> float:
 
 
 def least_imbalance(weights: Floats, brokers: Brokers) -> float:
-    """No assignment has a highest over mean load below it; 1 without load, from 1."""
+    """Return a lower bound of the highest over the mean load, from 1.
+
+    1 without load. The mean load is that of the assignment, too: with equal capacities it is the
+    same for all of them, otherwise at most what it is with every bundle on the smallest broker.
+    """
     mean = brokers.most_mean(float(np.cumsum(weights)[-1]) if len(weights) else 0.0)
     return max(1.0, least_highest(weights, brokers) / mean) if mean > 0.0 else 1.0
 
@@ -168,7 +154,12 @@ class Course:
 
 
 def least_moves(course: Course, counts: NDArray[np.bool_]) -> int:
-    """No plan that is under the bar at the times that count has fewer moves.
+    """Return a lower bound of the moves that keep loads under the bar when it counts.
+
+    Let B be the bundles that broker b had at first. If at some moment the heaviest k - 1 of them
+    weigh less than what B is above b's limit, at least k bundles of B are elsewhere then, so each
+    has moved at least once. No bundle was two brokers' at first, so the sum over brokers of their
+    worst moments is a bound. It counts a bundle's first move only.
 
     counts: bool[times]; leave out those at which nobody can be. O(times × bundles log bundles).
     """
@@ -208,10 +199,14 @@ class Reported:
 
 
 def moves_by_report(course: Course, lag: int) -> Reported:
-    """The plan that moves when the last report is above the bar, and what comes of it.
+    """Move when the last report is above the bar, and return what comes of it.
 
-    lag: so many times old is what it sees, from 1; before that it knows nothing and moves nothing.
-    O(times × moves × bundles).
+    While a broker is above its limit, the lightest bundle that is enough moves from the fullest to
+    the emptiest broker, else the heaviest that fits. This is a plan, not a bound: others who know
+    no more may need fewer moves.
+
+    lag: age of the load that it sees, in times, from 1; before that it knows nothing and moves
+    nothing. O(times × moves × bundles).
     """
     owners = course.first.copy()
     moves = 0

@@ -1,12 +1,7 @@
 """Mappings to a Config or all their problems; a Config's version and differences.
 
-Decides which keys exist and how overlays lie upon each other: defaults, then base, then overlays,
-each changing only what it names; `[clusters.NAME.SECTION]` changes one cluster. Reads no file: the
-mappings come from `jobs.adapters.processes.settings`.
-
-A job tells, a row each, the settings that decisions depend on, from which the configuration's
-version is made. Access to Kafka, permissions and agents' behaviour belong to each process and are
-not told. So no path of a secret and no user's name gets into a table.
+Overlays lie on each other in order, each changing only what it names: defaults, base, overlays;
+`[clusters.NAME.SECTION]` changes one cluster. `jobs.adapters.processes.settings` reads the files.
 """
 
 import hashlib
@@ -274,10 +269,11 @@ _COMPARED = ("setting", "value", "origin", "started", "config_version")
 
 
 def reported_rows(started: Config, present: Config, config_version: str) -> list[dict[str, Any]]:
-    """Return a row a setting.
+    """Return a row for each setting that decisions depend on, as the job tells it.
 
-    started: as files and command line say; present: with what commands changed. Both of one
-    cluster. config_version: of `present`.
+    Access to Kafka, permissions and agents' behaviour belong to each process and are left out, so
+    no path of a secret and no user's name gets into a table. started: as files and command line
+    say; present: with what commands changed. Both of one cluster. config_version: of `present`.
     """
     return [
         {

@@ -1,7 +1,7 @@
 """Settings of the lookup and admin service.
 
-Secrets are no settings: they come from the environment or from files. Read by `jobs.serve_lookup`.
-With Pulsar's waiting time as an alias.
+Secrets are no settings: they come from the environment or from files. Pulsar's waiting time is an
+alias.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Settings of ownership: timeouts, and the reports of brokers' agents.
 
-`OwnershipConfig` is read by the balancer's side, `AgentConfig` by `agent`. Source: Pulsar 4.0.8's
-ServiceConfiguration, and ours where no key is named.
+The balancer reads `OwnershipConfig`, agents read `AgentConfig`. Source: Pulsar 4.0.8's
+ServiceConfiguration where a key is named.
 """
 
 from dataclasses import dataclass

@@ -1,10 +1,7 @@
-"""Settings of the streaming job: what it serves, and how often it does what.
+"""Settings of the job: clusters, intervals, Kafka, and sizes of messages.
 
-`balancer` and the job read it. With Pulsar's intervals as aliases.
-
-Settings of Kafka: where it is, how to be let in, and how the topics are made. Passwords are no
-settings: they come from the environment or from files. Read by `jobs.adapters`. Values of the
-topics are Kafka's own configuration keys.
+Pulsar's intervals are aliases; the values of topics are Kafka's own configuration keys. Passwords
+are no settings: they come from the environment or from files.
 """
 
 from dataclasses import dataclass

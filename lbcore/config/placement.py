@@ -1,14 +1,7 @@
-"""Settings of placement: which broker an unowned or unloaded bundle goes to.
+"""Settings of placement and filters, and the classes of Pulsar's strategies.
 
-Read by `lbcore.plan.place`. Source: Pulsar 4.0.8's ServiceConfiguration, and ours where no Pulsar
-key is named.
-
-Settings of the filters: which brokers may take a bundle at all. Read by `lbcore.plan.filter`.
-Source: Pulsar 4.0.8's ServiceConfiguration, and ours where no Pulsar key is named.
-
-Pulsar's classes of strategies and load managers, with our names. Decides which names mean the same.
-Which strategies there are, and what each does, stands in their records (`lbcore.plan.registry`);
-those that are ours have no class and are not here. Source: Pulsar 4.0.8,
+`SHEDDING` and `PLACEMENT` map Pulsar's class names to Ballast's short names; `lbcore.plan.registry`
+says what each strategy does. Source: Pulsar 4.0.8, ServiceConfiguration where a key is named, and
 org.apache.pulsar.broker.loadbalance.
 """
 

@@ -1,17 +1,11 @@
 """Pulsar's keys as a configuration: from mappings and from a broker.conf.
 
-Decides what a Pulsar key means here; a setting's declaration has its names, factor and Pulsar's
-default. One key may be mirrored by settings of several sections; all of them take it.
-Source: Pulsar 4.0.8, ServiceConfiguration and conf/broker.conf (java.util.Properties).
-
-`PRESETS` are the releases as overlays, conf/pulsar-*.toml. Defaults of 4.0.8 are those of 4.2.4 and
-5.0.0-M1.
-
-Texts as Java and Pulsar read them: numbers, booleans, and a file of properties. A broker.conf is
-read by java.util.Properties from bytes in ISO-8859-1, and each value by Pulsar's FieldParser, which
-trims it and hands it to Integer.valueOf and its like. A test holds every function here against a
-table that a JVM printed (tests/broker_conf/java_parsing.json). Source: Pulsar 4.2.4,
-PulsarConfigurationLoader and FieldParser; OpenJDK 17.
+A setting's declaration has its Pulsar keys, factor and Pulsar's default; all settings that mirror a
+key take its value. Texts are read as Java does: broker.conf by java.util.Properties in ISO-8859-1,
+each value by Pulsar's FieldParser, which trims it and calls Integer.valueOf or its siblings. A test
+holds this against a JVM's output (tests/broker_conf/java_parsing.json). `PRESETS` are the releases
+as overlays, conf/pulsar-*.toml. Source: Pulsar 4.0.8 (defaults equal in 4.2.4 and 5.0.0-M1) and
+4.2.4, ServiceConfiguration, PulsarConfigurationLoader and FieldParser; OpenJDK 17.
 """
 
 import re

@@ -1,8 +1,7 @@
 """A configuration as TOML, whole or by differences, and the reference.
 
-Decides the written form of conf/*.toml and of docs/configuration.md. conf/base.toml and the page
-are these texts of the defaults, and tests hold them equal; `ballast config show` and `import` write
-through here.
+Writes conf/*.toml and docs/configuration.md; tests hold conf/base.toml and the page equal to it.
+`ballast config show` and `import` write through here.
 """
 
 import json

@@ -1,8 +1,7 @@
 """Declaration of a setting: default, unit, range, reason and Pulsar key.
 
 A section of the configuration is a frozen dataclass whose fields are made by `setting`. The loader,
-`ballast config`, the documentation and the reader of Pulsar's own keys all read this declaration.
-So nothing about a setting is written twice.
+`ballast config`, the documentation and the reader of Pulsar's keys all read this declaration.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -334,5 +334,5 @@ class TransferConfig:
         pulsar="loadBalancerDebugModeEnabled",
         pulsar_default=False,
     )
-    # the prediction counts a bundle that is swapped back
+    # only bundles that may move are swapped back
     check_swapped_back: bool = correction(default=True, pulsar=False)

@@ -1,6 +1,6 @@
 """Settings of `lbcore.signals`: scoring of load, and the times of reports.
 
-Source: Pulsar 4.0.8's ServiceConfiguration, and ours where `pulsar` is empty.
+Source: Pulsar 4.0.8's ServiceConfiguration, where `pulsar` names a key.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Settings of bundles and splits: how many at first, when to split, and where.
 
-Read by `lbcore.plan.split`, by `create_namespace` and by the admin service's split command. Source:
-Pulsar 4.0.8's ServiceConfiguration, and ours where no Pulsar key is named.
+Read by the split phase, by `create_namespace` and by the split command. Source: Pulsar 4.0.8's
+ServiceConfiguration, where `pulsar` names a key.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """The whole configuration: one frozen tree, its sections as attributes.
 
-`config.load` makes it from mappings. What holds for one cluster is a tree too, which `for_cluster`
-gives, so nothing that reads a section knows of clusters.
+`config.load` makes it from mappings; `for_cluster` gives the tree of one cluster, so readers of a
+section know nothing of clusters.
 """
 
 from collections.abc import Callable, Mapping

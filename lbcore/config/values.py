@@ -1,11 +1,7 @@
-"""One value of one setting: checked against its declaration, or read from text.
+"""One value of one setting, checked or read from text, and findings of checks.
 
-Decides whether a value has the type and lies in the range that its setting declares; not whether
-settings suit each other (`config.check`).
-
-Findings of a check of settings: errors prevent a start, warnings do not. Warnings name what can't
-work. Strategies' own checks and `lbcore.validation` make findings; `ballast config check` shows
-them.
+The type and the range are those of the setting's declaration; `lbcore.validation` checks whether
+settings suit each other.
 """
 
 import json
@@ -155,7 +151,10 @@ def shown_value(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigFinding:
-    """Fault in the settings. is_error: it prevents a start. cluster: "" = all."""
+    """Fault in the settings: an error prevents a start, a warning does not.
+
+    `ballast config check` shows them. cluster: "" = all.
+    """
 
     problem: Problem
     is_error: bool
@@ -184,5 +183,5 @@ def error(key: str, detail: str) -> ConfigFinding:
 
 
 def warning(key: str, detail: str) -> ConfigFinding:
-    """A finding that is told."""
+    """A finding that names what can't work, and does not prevent a start."""
     return ConfigFinding(problem=Problem(key=key, detail=detail), is_error=False)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lbcore.balancer.decisions.candidate_rows import (
+from lbcore.balancer.candidate_rows import (
     BLOCKED,
     blocked_status,
     hot_messages,
@@ -34,7 +34,7 @@ from lbcore.explain.reasons import (
 from lbcore.explain.recent_findings import silence_of
 from lbcore.model.resources import WIRE_NAMES, complete
 from lbcore.model.times import duration, instant
-from lbcore.ownership.changes import owner_of
+from lbcore.ownership.changes import serving_broker
 from lbcore.signals.shown_load import ShownLoad, group_loads
 
 _STANDSTILLS = frozenset(
@@ -60,7 +60,7 @@ def explain_broker(rows: ExplainRows, broker: str) -> Explanation | None:
     row = next((row for row in rows.brokers if row["broker"] == broker), None)
     if row is None:
         return None
-    owned = [record for record in rows.records if owner_of(record) == broker]
+    owned = [record for record in rows.records if serving_broker(record) == broker]
     return Explanation(
         kind="broker",
         subject=broker,
@@ -169,7 +169,7 @@ def constraint_messages(rows: ExplainRows, blocked: Iterable[Row]) -> Iterable[s
     """Yield what blocks bundles on these brokers, until when, and how to allow moves."""
     grace_ms = rows.config.shedding.grace_period_ms
     for row in () if rows.is_past else blocked:
-        owned = (record for record in rows.records if owner_of(record) == row["source"])
+        owned = (record for record in rows.records if serving_broker(record) == row["source"])
         free_ms = sorted(one["at_ms"] + grace_ms for one in owned if has_moved(one))
         until = next((f"{instant(at)[11:19]} UTC" for at in free_ms if at > rows.at_ms), "")
         for words in remedy_messages(row, until):
@@ -226,7 +226,9 @@ def _move_history(rows: ExplainRows, broker: str) -> Iterable[str]:
         words = f"decisions moved {count_of(count, 'bundle')} {way} {span}"
         yield words + (f": {said}" if said else "")
     placed = {row["decision_id"]: row for row, _ in moves if not row["destination"]}
-    here = Counter(record["decision_id"] for record in rows.records if owner_of(record) == broker)
+    here = Counter(
+        record["decision_id"] for record in rows.records if serving_broker(record) == broker
+    )
     count, said = _by_kind((row, here[name]) for name, row in placed.items())
     if count:
         yield f"of the bundles that it has now, placement put {count:,} there {span}: {said}"

@@ -22,7 +22,7 @@ from lbcore.explain.explanation import (
 )
 from lbcore.explain.reasons import cause_messages, since_message, trigger_message, verdict_message
 from lbcore.model.times import duration, instant
-from lbcore.ownership.changes import owner_of
+from lbcore.ownership.changes import serving_broker
 from lbcore.ownership.records import State
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.filter.policies import IsolationPolicy, matches_any
@@ -35,7 +35,7 @@ def explain_bundle(rows: ExplainRows, bundle: str) -> Explanation | None:
     record = next((row for row in rows.records if row["bundle"] == bundle), None)
     if record is None:
         return None
-    owner = owner_of(record)
+    owner = serving_broker(record)
     blocks = tuple(_blocks(rows, record))
     return Explanation(
         kind="bundle",
@@ -167,7 +167,7 @@ def _strayed(rows: ExplainRows, record: Row, broker: str) -> str:
 
     "" = it is at its pin.
     """
-    owner = owner_of(record)
+    owner = serving_broker(record)
     if owner == broker:
         return ""
     states = {row["broker"]: row["state"] for row in rows.brokers}

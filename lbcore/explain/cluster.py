@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 
-from lbcore.balancer.decisions.candidate_rows import blocked_status
+from lbcore.balancer.candidate_rows import blocked_status
 from lbcore.explain.broker import blocked_rows, constraint_messages, is_refused, newest_cycle
 from lbcore.explain.explanation import ExplainRows, Explanation, Row, count_of, number, percent
 from lbcore.explain.job_state import gaps

@@ -1,7 +1,7 @@
 """An explanation: facts, reasons, candidates, constraints, and what would change.
 
-Decides only how it reads, and says how far the tables reach back. Made by the modules beside it
-from rows of the tables; shown by the verb `explain` and the service.
+It says how far the tables reach back. Made by the modules beside it from rows of the tables, shown
+by the verb `explain` and the service.
 """
 
 import json

@@ -1,11 +1,6 @@
 """The job's state: writes, cycles and ticks, judged once for every reader.
 
-Decides the words that status, page, `top`, the run's display and doctor show, and which gaps
-between cycles are told afterwards. Stands beside the balancer, which knows nothing of it.
-
-Words, the first that holds: *never started*; *away* (no commit for three heartbeats); *late* (none
-for a heartbeat and the slack); *without cycles* (it writes, but a cycle is overdue three times);
-*at work*. Nobody can tell a frozen job from a dead one by the tables: both are away.
+Status, page, `top`, the run's display and doctor show its word and the gaps between cycles.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,7 +23,12 @@ _CYCLE_KINDS = frozenset({"skip", "transfer", "unload", "split", "drain"})
 
 
 class JobWord(str, Enum):
-    """State of the job in a word; the value is shown everywhere."""
+    """State of the job in a word, the first that holds; the value is shown everywhere.
+
+    *Never started*; *away* (no commit for three heartbeats); *late* (none for a heartbeat and the
+    slack); *without cycles* (it writes, but a cycle is overdue three times); *at work*. The tables
+    can't tell a frozen job from a dead one: both are away.
+    """
 
     NEVER_STARTED = "never started"
     AWAY = "away"

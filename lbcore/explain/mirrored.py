@@ -1,7 +1,7 @@
-"""State of the mirror of another authority: last report, remaining differences.
+"""State of the mirror of another authority, as part of the status.
 
-Decides when a bridge counts as away, and which certificates that expire soon are an alarm. Part of
-the status.
+Last report, remaining differences, when a bridge counts as away, and which certificates that expire
+soon are an alarm.
 """
 
 import json

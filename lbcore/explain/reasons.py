@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lbcore.balancer.decisions.candidate_rows import BLOCKED, OVER, count_messages
-from lbcore.balancer.decisions.moves import OBSERVE_ONLY
-from lbcore.balancer.intake.brokers import SILENCE
+from lbcore.balancer.brokers import SILENCE
+from lbcore.balancer.candidate_rows import BLOCKED, OVER, count_messages
+from lbcore.balancer.moves import OBSERVE_ONLY
 from lbcore.explain.explanation import ExplainRows, Row, count_of, number, percent
 from lbcore.explain.recent_findings import silence_message
 from lbcore.model.times import duration, instant

@@ -1,6 +1,6 @@
-"""Recent findings: decisions, rejected reports, versions, waiting plans.
+"""Recent findings and their alarms, as part of the status.
 
-Decides which of them is an alarm. Part of the status.
+Decisions, rejected reports, versions, waiting plans.
 """
 
 import json
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lbcore.balancer.balancer import KIND as FAULT
-from lbcore.balancer.decisions.candidate_rows import OVER
-from lbcore.balancer.decisions.cycle import FULL
-from lbcore.balancer.decisions.placement import ALARM as NO_CANDIDATE
-from lbcore.balancer.decisions.placement import ISOLATION_POLICIES
-from lbcore.balancer.intake.brokers import SILENCE
-from lbcore.balancer.state.rules import ISOLATION, PROPOSAL, PlanProposal, PlanStatus
+from lbcore.balancer.brokers import SILENCE
+from lbcore.balancer.candidate_rows import OVER
+from lbcore.balancer.cycle import FULL
+from lbcore.balancer.placement import ALARM as NO_CANDIDATE
+from lbcore.balancer.placement import ISOLATION_POLICIES
+from lbcore.balancer.rules import ISOLATION, PROPOSAL, PlanProposal, PlanStatus
 from lbcore.explain.explanation import Row, count_of
 from lbcore.model.times import duration, instant
 from lbcore.packing import from_plain

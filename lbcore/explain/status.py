@@ -1,12 +1,9 @@
-"""Status: how a cluster is, from the tables alone, in the words of an operator.
-
-Decides the phase, and what is wrong enough to be an alarm. Stands beside the balancer, which knows
-nothing of it; verbs and services show it.
+"""Status of a cluster from the tables alone: its phase, its figures, its alarms.
 
 Phases, the first that holds: *stalled* (the job is away or makes no cycles, no broker or few are
 heard, or bundles are in flight for longer than any timeout), *off* (never started, paused as a
 whole, or braked), *late* (the job's next commit is overdue), *in progress* (bundles are moving, a
-broker is drained, or a silent one has bundles still), *ready*. `job_state` judges how the job is.
+broker is drained, or a silent one has bundles still), *ready*. `job_state` judges the job.
 """
 
 import json
@@ -18,14 +15,14 @@ from enum import Enum
 from itertools import takewhile
 from typing import Any
 
-from lbcore.balancer.decisions.candidate_rows import (
+from lbcore.balancer.candidate_rows import (
     BLOCKED,
     BLOCKED_ALARM_S,
     BlockedStatus,
     blocked_status,
 )
-from lbcore.balancer.decisions.cycle import FULL
-from lbcore.balancer.state.rules import SET_ASIDE
+from lbcore.balancer.cycle import FULL
+from lbcore.balancer.rules import SET_ASIDE
 from lbcore.config.tree import Config
 from lbcore.explain.explanation import ExplainRows, Row, by_decision, count_of
 from lbcore.explain.job_state import (
@@ -60,7 +57,7 @@ from lbcore.explain.recent_findings import (
     silence_of,
 )
 from lbcore.model.times import CertificateEnd, duration
-from lbcore.ownership.changes import owner_of
+from lbcore.ownership.changes import serving_broker
 from lbcore.ownership.records import State
 from lbcore.ownership.repair import stuck_after_ms
 from lbcore.ownership.states import IN_FLIGHT
@@ -318,7 +315,7 @@ def _drains(values: Mapping[str, Mapping[str, Any]]) -> tuple[DrainStatus, ...]:
 def _broker_rows(
     rows: StatusRows, loads: Mapping[str, ShownLoad], now_ms: int
 ) -> tuple[BrokerStatus, ...]:
-    served = Counter(map(owner_of, rows.bundles)) + Counter(rows.at_rest)
+    served = Counter(map(serving_broker, rows.bundles)) + Counter(rows.at_rest)
     return tuple(
         BrokerStatus(
             broker=row["broker"],

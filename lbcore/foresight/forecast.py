@@ -1,10 +1,9 @@
 """Forecast: the next cycles by the balancer's own code, without acting.
 
-Decides how the future is thought out: a state is rebuilt from the tables, and cycle after cycle is
-run on it under the same load. Each has fresh reports, and each move has landed before the next
-cycle: what a bundle takes with it is what the balancer itself expects (`plan.pending`).
-Graces, cool-downs, roles, hits and averages are as the tables say (`planning_memory`); what cannot
-be known is named in the answer. Beside `rehearse`.
+A state is rebuilt from the tables, and cycle after cycle is run on it under the same load. Each
+cycle has fresh reports, and each move has landed before the next: what a bundle takes with it is
+what the balancer itself expects (`plan.pending`). Graces, cool-downs, roles, hits and averages are
+as the tables say (`planning_memory`); the answer names what can't be known.
 """
 
 import json
@@ -17,15 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.balancer.commands.commands import take_command
-from lbcore.balancer.decisions.candidate_rows import BLOCKED, blocked_status
-from lbcore.balancer.decisions.cycle import place_free, run_cycle
-from lbcore.balancer.decisions.placement import make_snapshot, turn_of, usable_brokers
-from lbcore.balancer.intake.brokers import is_draining
-from lbcore.balancer.state.batch_context import BalancerState, BatchContext
-from lbcore.balancer.state.book import ACCEPTED, DONE, BrokerEntry
-from lbcore.balancer.state.effects import Row
-from lbcore.balancer.state.ledger import NOBODY
+from lbcore.balancer.batch_context import BalancerState, BatchContext
+from lbcore.balancer.book import ACCEPTED, DONE, BrokerEntry
+from lbcore.balancer.brokers import is_draining
+from lbcore.balancer.candidate_rows import BLOCKED, blocked_status
+from lbcore.balancer.commands import take_command
+from lbcore.balancer.cycle import place_free, run_cycle
+from lbcore.balancer.effects import Row
+from lbcore.balancer.ledger import NOBODY
+from lbcore.balancer.placement import make_snapshot, turn_of, usable_brokers
 from lbcore.balancer.transitions import BrokerAnswer, repair_ownership, take_answers
 from lbcore.config.load import digest, parse_assignments
 from lbcore.config.tree import Config

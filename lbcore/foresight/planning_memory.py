@@ -1,17 +1,6 @@
 """Planning state that the tables can restore, for rebuilds and dry runs.
 
-Rows of `decisions` become graces and roles; hits and averages are in the state already, which the
-table `planning_memory` brings back.
-
-`count_moves` finds whose load is from before its bundles came or went: the sum of
-what its bundles carry differs from what the broker reported by what they carry. The running
-balancer remembers its own moves instead (`plan.pending`), also while usages lag behind
-(`signals.usage_window_ms`); where the tables have that memory, it counts: in full where the broker
-has not reported since its last move, and as planning itself doubts it, report by report, where it
-has.
-
-Worked: a broker reported 100 msg/s, and owns bundles of 60 now; one of 40 left it a moment ago. 60
-is 40 below 100, as it is when the report is from before the move: it is taken to carry 60.
+Rows of `decisions` become graces and roles; the table `planning_memory` has hits and averages.
 """
 
 import json
@@ -21,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.balancer.decisions.placement import make_snapshot, next_on_grid_ms, usable_brokers
-from lbcore.balancer.state.batch_context import BalancerState, BatchContext
-from lbcore.balancer.state.ledger import NOBODY
+from lbcore.balancer.batch_context import BalancerState, BatchContext
+from lbcore.balancer.ledger import NOBODY
+from lbcore.balancer.placement import make_snapshot, next_on_grid_ms, usable_brokers
 from lbcore.config.placement import LEAST_LONG_TERM_MESSAGE_RATE
 from lbcore.config.tree import Config
 from lbcore.plan.decision import PlanState
@@ -89,7 +78,7 @@ def recalled_plan(
 def next_cycle_ms(decisions: Iterable[Row], now_ms: int, interval_ms: int, turn_ms: int) -> int:
     """Return the time of the next cycle that sheds, by the last one.
 
-    This is now if none is known. turn_ms: as in `turns.turn_of`.
+    This is now if none is known. turn_ms: as in `placement.turn_of`.
     """
     last_ms = max((int(row["at_ms"]) for row in decisions if _is_of_cycle(row)), default=0)
     return max(now_ms, next_on_grid_ms(min(last_ms, now_ms), interval_ms, turn_ms))
@@ -163,9 +152,14 @@ def count_moves(
 ) -> int:
     """Give live brokers their bundles' load; return the number of unseen moves.
 
-    O(bundles). load: the newest row of each broker; decisions: rows in any order. What planning
-    remembers as unseen is counted with it, and forgotten, but for what it doubts already: that is
-    left to it. Only where planning counts its moves (not under `shedding.is_pulsar_exact`).
+    A report is older than a move when what the broker's bundles carry has changed by more than it
+    shows. Worked: a broker reported 100 msg/s and owns bundles of 60 now; one of 40 has just left.
+    60 is 40 below 100, so the report is from before the move, and the broker is taken to carry 60.
+
+    What planning remembers as unseen (`plan.pending`) is counted in full where the broker has not
+    reported since its last move, else as planning itself doubts it, report by report. Only where
+    planning counts its moves (not under `shedding.is_pulsar_exact`). O(bundles). load: the newest
+    row of each broker; decisions: rows in any order.
     """
     if not work.config.shedding.adjust_load:
         return 0

@@ -1,8 +1,8 @@
 """Rehearsal: a command's effects by the balancer's own handlers, without acting.
 
-Decides nothing of its own: a state is rebuilt from the tables, the command is carried out on it,
-and what would be written is the answer. Load is what `load_history` says, so a placement by load
-may differ from the one that the balancer makes a moment later.
+A state is rebuilt from the tables, the command is carried out on it, and what would be written is
+the answer. Load is that of `load_history`, so a placement by load may differ from the one that the
+balancer makes a moment later.
 """
 
 import json
@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.balancer.commands.commands import carry_out_assignments, take_command
+from lbcore.balancer.batch_context import BalancerState, BatchContext
+from lbcore.balancer.book import ACCEPTED, DONE, BrokerEntry
+from lbcore.balancer.commands import carry_out_assignments, take_command
+from lbcore.balancer.effects import Row
+from lbcore.balancer.ledger import Ledger
 from lbcore.balancer.rebuild import TableRows, rebuild_state
-from lbcore.balancer.state.batch_context import BalancerState, BatchContext
-from lbcore.balancer.state.book import ACCEPTED, DONE, BrokerEntry
-from lbcore.balancer.state.effects import Row
-from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.tasks.waiting import status_of
+from lbcore.balancer.waiting import status_of
 from lbcore.config.load import digest
 from lbcore.config.tree import Config
 from lbcore.model.resources import complete

@@ -1,13 +1,9 @@
-"""Ranges of the hash space and the set of ranges, the bundles, of one namespace.
+"""Hashes of topics, ranges of the hash space, and the bundles of one namespace.
 
-Decides which bundle a hash falls in and what a split of the set gives; not whether to split, nor
-where. Stands under the lookup, the ownership protocol and the split phase of the plan.
-Source: Pulsar 4.0.8, NamespaceBundle, NamespaceBundles, NamespaceBundleFactory, PoliciesUtil.
-
-Hash of a topic, which places it in a bundle. Decides the hash of a topic's full name, nothing about
-bundles. Used by `model.bundles`, the split algorithms, the lookup and the simulated fleet. A
-namespace's function is chosen when it is created and never changes, because every bundle boundary
-is a value of it. Source: Pulsar 4.0.8, NamespaceBundleFactory (crc32); murmur3_32 is ours.
+Answers which bundle a hash falls in, and what a split of the set gives. A namespace's hash function
+is chosen when it is created and never changes: every boundary of its bundles is a value of it.
+Source: Pulsar 4.0.8, NamespaceBundle, NamespaceBundles, NamespaceBundleFactory (crc32),
+PoliciesUtil; murmur3_32 is Ballast's.
 """
 
 import re

@@ -1,9 +1,7 @@
 """Names of topics, namespaces and bundles: their parsing and format.
 
-Decides what is a well-formed name, nothing about what exists. Everything that reads a name from a
-message, a request or a table goes through here.
-Source: Pulsar 4.0.8, TopicName, NamespaceName, NamedEntity, NamespaceBundle; 5.0.0-M1, PIP-460,
-SegmentTopicName.
+Every name in a message, a request or a table is read here. Source: Pulsar 4.0.8, TopicName,
+NamespaceName, NamedEntity, NamespaceBundle; 5.0.0-M1, PIP-460, SegmentTopicName.
 """
 
 import re

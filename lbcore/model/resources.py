@@ -1,9 +1,8 @@
 """Resources of a broker, in the order of reports, arrays and tables.
 
-Decides which there are. Arrays of percentages have one column each; the wire's fields, the columns
-of views, metrics, texts and weights are named here, so that a new one is a record (at the end, or
-older rows are read wrongly); `make draw` does the rest.
-Source: Pulsar 4.0.8's LocalBrokerData and BrokerLoadData.
+A new one is a record here, at the end (else older rows are read wrongly), and `make draw`: fields
+of the wire, columns of views, metrics, texts and weights follow. Arrays of percentages have one
+column each. Source: Pulsar 4.0.8's LocalBrokerData and BrokerLoadData.
 """
 
 from collections.abc import Sequence

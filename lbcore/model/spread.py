@@ -1,7 +1,6 @@
 """Check for a topic whose partitions are on too few brokers.
 
-Decides its one meaning for the planner, the bridge's guardian and the assessment.
-Source: apache/pulsar 386, 10143 (partitions of a topic that end on few brokers).
+Used by the planner, the bridge's guardian and the assessment. Source: apache/pulsar 386, 10143.
 """
 
 from typing import Any

@@ -1,12 +1,7 @@
-"""The tables: each column's name, type and meaning, declared once.
+"""The tables and their archives: name, type and meaning of each column.
 
 Delta's, Arrow's and Spark's types and docs follow from it. Types: string, long, int, double,
 boolean, binary, and list<...> of these; map<string,string>.
-
-Tables whose old rows move to an archive, and the rows that may. A row is in the table, in its
-archive, or for a while in both; it is the same row where all columns of `identity` are equal,
-without which the job lets none go. Readers take of each `key` the table's row first, so that a
-command that was carried out again under its old id has one row, as before.
 """
 
 from collections.abc import Mapping
@@ -438,10 +433,12 @@ MONTH = Column(name="month", type="string", doc="month of at_ms, YYYY-MM, UTC; a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archive:
-    """One table's archive.
+    """One table's archive: old rows that may leave the table.
 
-    identity: what makes a row itself. key: of which there is one row, in the table before any in
-    the archive. ordered_by: what most questions ask for. ended: the SQL condition of rows that
+    A row is in the table, in its archive, or for a while in both. identity: rows that are equal in
+    these columns are the same row; without it the job lets none go. key: of which there is one row;
+    readers take the table's before the archive's, so a command that was carried out again under its
+    id has one row. ordered_by: what most questions ask for. ended: the SQL condition of rows that
     nothing changes any more, "" = every one.
     """
 

@@ -1,13 +1,7 @@
-"""Text of times in sentences: instants in UTC, durations of two units at most.
+"""Text of times in sentences, windows of the week, and ends of certificates.
 
-Used by all code that words a state.
-
-Windows of the week, `mon-fri 08:00-18:00`, begin on their days (none = all) and end after midnight
-where the end is earlier. They are of a fixed offset from UTC.
-
-Thresholds of the time to a certificate's expiry at which somebody is told. Decides the two
-thresholds for the bridge, the status, the doctor and the alert rules. Expiry times are read
-elsewhere.
+Instants are in UTC, durations have two units at most. The bridge, the status, the doctor and the
+alert rules share the two thresholds of a certificate's end.
 """
 
 import re
@@ -57,9 +51,10 @@ _WINDOW = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeeklyWindow:
-    """One window.
+    """Window of the week, such as `mon-fri 08:00-18:00`, at a fixed offset from UTC.
 
-    days: 0 = Monday, on which it begins. start, length: minutes, length >= 1.
+    days: 0 = Monday, on which it begins; none = all. It ends after midnight where the end is
+    earlier. start, length: minutes, length >= 1.
     """
 
     days: frozenset[int]

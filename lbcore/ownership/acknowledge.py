@@ -1,9 +1,8 @@
 """Transitions that follow from a broker's acknowledgement of a record.
 
-Decides whether an answer counts, and its consequence. Late, repeated, forged and out-of-order
-answers change nothing and give the reason. `balancer` calls it for each ack. Source: the follow-up
-events of Pulsar 4.0.8's ServiceUnitStateChannelImpl, which there each broker publishes by itself;
-the reasons are ours.
+Late, repeated, forged and out-of-order answers change nothing and give the reason. Called by the
+balancer for each ack. Source: the follow-up events of Pulsar 4.0.8's ServiceUnitStateChannelImpl,
+which each broker publishes by itself there.
 """
 
 from collections.abc import Sequence

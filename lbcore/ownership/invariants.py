@@ -1,8 +1,7 @@
 """Invariants of a cluster's ownership records, checked by one function.
 
-Decides whether records may be written, or may be served from after a read; repairs nothing. The job
-checks before each write (only what a batch changed), the lookup service after each read, the tests
-after each step. The shape of a set of bundles is Pulsar's NamespaceBundles.
+The job checks what a batch changed before it writes, the lookup service after each read, the tests
+after each step. Nothing is repaired. The shape of a set of bundles is Pulsar's NamespaceBundles.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -1,11 +1,10 @@
 """Liveness: which brokers are silent, judged in Kafka's time alone.
 
-Decides who is dead; not what happens to its bundles. Each partition of broker-load has a clock that
-advances with its rows, by at most clock_step_max_ms a row: while nobody wrote, not even the
-driver's ticks, the time was ours or Kafka's, and counts for no broker. A broker's silence is its
-partition's clock at the newest tick minus the clock at its last arrival. Which start of a broker
-counts is the scorer's business: rows of superseded incarnations do not come here. Called by the
-balancer in each batch. Kafka's LogAppendTime is the only clock.
+Each partition of broker-load has a clock that advances with its rows, by at most clock_step_max_ms
+a row: while nobody wrote, not even the driver's ticks, the job or Kafka was down, and that time
+counts for no broker. A broker's silence is its partition's clock at the newest tick minus the clock
+at its last arrival. The scorer has dropped rows of superseded incarnations before. Called by the
+balancer in each batch.
 """
 
 from collections.abc import Mapping, Sequence

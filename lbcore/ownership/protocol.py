@@ -1,11 +1,9 @@
 """The balancer's side of ownership: effects of requests and failures on a record.
 
-Pure functions from one record to its next version. They decide *how* ownership changes, never
-*which* bundle goes where: destinations come in. Brokers' answers are `acknowledge`'s work, and
-`repair` says when something in flight is stuck. `balancer` calls all three.
-Source: the roles and events of Pulsar 4.0.8's ServiceUnitStateChannelImpl. Ours: one writer,
-incarnations, and a forced Assigning where Pulsar forces Owned (then nobody notices an owner that
-never opens).
+Pure functions from one record to its next version; the caller brings the destination. `acknowledge`
+takes brokers' answers, `repair` finds what is stuck in flight. Source: the roles and events of
+Pulsar 4.0.8's ServiceUnitStateChannelImpl. Different here: one writer, incarnations, and a forced
+Assigning where Pulsar forces Owned (then nobody notices an owner that never opens).
 """
 
 from collections.abc import Mapping

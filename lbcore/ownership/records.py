@@ -1,13 +1,10 @@
-"""The ownership record: who owns a bundle, in which state, since which version.
+"""The ownership record: owner, state and version of a bundle; its form in Kafka.
 
-Field names on the wire are Pulsar's ServiceUnitStateData (4.0.8) plus ours. `balancer` writes
-records, agents and the lookup service read them.
-
-The ownership record on the compacted topic `ownership`, written and read. Decides the written form
-and whether bytes are a record; not whether the record may follow another (`ownership.resolve`). The
-driver writes records, agents and the lookup service read them. A record without a value is a
-tombstone: the bundle is gone. Source: Pulsar 4.0.8, ServiceUnitStateData (state, dstBroker,
-sourceBroker, splitServiceUnitToDestBroker, force, timestamp, versionId); the other fields are ours.
+The driver writes records to the compacted topic `ownership`; agents and the lookup service read
+them. A record without a value is a tombstone: the bundle is gone. `ownership.resolve` checks
+whether a record may follow another. Source: Pulsar 4.0.8, ServiceUnitStateData (state, dstBroker,
+sourceBroker, splitServiceUnitToDestBroker, force, timestamp, versionId); other fields are
+Ballast's.
 """
 
 import json

@@ -1,10 +1,9 @@
 """Repair of records whose broker is gone or does not respond.
 
-Decides *that* something must happen and what, never where the bundle goes. `protocol.carry_out`
-does it with a destination that the plan chose. `balancer` asks for each record in flight, and for
-each record of a broker that died or restarted. Compare monitorOwnerships and overrideOwnership of
-Pulsar 4.0.8's ServiceUnitStateChannelImpl. After one time limit they give the bundle away, whether
-its source lives or not.
+Says what must happen to a record, not where the bundle goes: `protocol.carry_out` does it with a
+destination of the plan. Asked for each record in flight, and for each record of a broker that died
+or restarted. Compare monitorOwnerships and overrideOwnership of Pulsar 4.0.8's
+ServiceUnitStateChannelImpl, which give the bundle away after one time limit, alive source or not.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,7 @@
 """The conflict resolver: whether a record may replace the one before it.
 
-Interprets the tables of `states` and the broker checks below; knows nothing of time, commands or
-agents. `protocol` passes each record that it makes through here, and so does everyone who reads
-records written by others. Source: Pulsar 4.0.8, ServiceUnitStateDataConflictResolver and
+Interprets the tables of `states` and the checks of brokers below. `protocol` and every reader of
+others' records ask it. Source: Pulsar 4.0.8, ServiceUnitStateDataConflictResolver and
 ServiceUnitStateData.
 """
 

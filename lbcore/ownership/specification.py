@@ -1,8 +1,8 @@
 """The bundle channel as TLA+ and as a Mermaid diagram, from the transition table.
 
-One bundle, its record and the brokers that serve it. Brokers act on the newest record; a broker
-that lags behind is fenced by the version and is not modelled. Each of TRANSITIONS is an action. It
-has its broker effects below, its states and force come from the table.
+One bundle, its record and the brokers that serve it. Each of TRANSITIONS is an action: states and
+force come from the table, its effects on brokers from here. Brokers act on the newest record; one
+that lags behind is fenced by the version and is not modelled.
 """
 
 from collections.abc import Iterator, Mapping

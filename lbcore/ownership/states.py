@@ -1,10 +1,9 @@
-"""The ownership state machine as data: allowed transitions, and Ballast's own.
+"""The ownership state machine as data: allowed transitions.
 
-There are three sets of `ReplacementRules`, which say which record may replace which: those of
-Pulsar's two stores, and Ballast's; `resolve` asks them. `TRANSITIONS` are those that Ballast's one
-writer ever makes: `changes.next_record` takes the target state and `is_forced` from them.
-Source: Pulsar 4.0.8, ServiceUnitState (tables, in-flight and active sets); Ballast's own rules
-are SYSTEM_TOPIC's plus merges; version gaps are refused.
+`ReplacementRules` say which record may replace which: one set for each of Pulsar's two stores, and
+Ballast's; `resolve` asks them. `TRANSITIONS` are those that Ballast makes: `changes.next_record`
+takes the target state and `is_forced` from them. Source: Pulsar 4.0.8, ServiceUnitState (tables,
+in-flight and active sets); Ballast's are SYSTEM_TOPIC's plus merges, and refuse version gaps.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,6 @@
 """Hot brokers that shed nothing, with the trace's verdicts on their bundles.
 
-A bundle counts once, by the last verdict that a phase had on it, so the counts of a broker add up
-to its bundles.
+A bundle counts once, by the last verdict of a phase on it: a broker's counts add up to its bundles.
 """
 
 from collections import Counter

@@ -1,10 +1,7 @@
-"""Results, state and scope of a planning cycle.
+"""Results, state, scope and trace of a planning cycle.
 
-Made by the phases. The `balancer` reads them and turns decisions into ownership transitions and
-rows. Reasons are Pulsar's labels where it has one.
-
-Trace of a planning cycle: candidates, verdicts and the deciding numbers. Phases add to it. It is
-kept as arrays: a full trace of 100,000 bundles is too large to turn into rows in every cycle.
+The phases make them; the `balancer` turns decisions into ownership transitions and rows. Reasons
+are Pulsar's labels where it has one.
 """
 
 import sys
@@ -27,9 +24,11 @@ from lbcore.plan.split.decision import EMPTY_STATE, SplitDecision, SplitState
 
 
 class CandidateVerdict(str, Enum):
-    """Reason that a candidate was taken or not.
+    """Reason that a candidate was taken or not, beside those of filters and splits.
 
-    The filters and the split phase have verdicts of their own beside these.
+    Not needed: the strategy takes other bundles of the broker, and placement chooses destinations.
+    Over budget: the strategy pairs two brokers, and the bundle does not fit into what they
+    exchange.
     """
 
     TAKEN = "taken"
@@ -117,8 +116,9 @@ Part: TypeAlias = Columns | PlacementRows | TriggerRows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """Records of the phases, in order.
+    """Candidates, verdicts and deciding numbers of a cycle, phase by phase.
 
+    Kept as arrays: a full trace of 100,000 bundles is too large to turn into rows in every cycle.
     numbers: "phase.name" → number of the whole cycle.
     """
 

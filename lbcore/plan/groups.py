@@ -1,16 +1,11 @@
 """Isolation groups: the brokers among which load can be evened out.
 
-Isolation policies divide a cluster: two brokers belong together when some bundle may run on
-both, directly or through a third one. Balancing judges a broker against its group, because a mean
-over brokers that can't take each other's bundles is out of reach.
+Isolation policies divide a cluster: two brokers belong together when some bundle may run on both,
+directly or through a third. A broker is judged against its group, because the mean over brokers
+that can't take each other's bundles is out of reach. Each group is shed as a cluster of its own.
 
-Worked: policy `stores` admits b7 and b8, every other namespace b1 to b6: two groups. Where
-`stores` fails over to the secondary b6, that broker joins both, and all eight are one group.
-
-A shedding strategy run group by group, each as a cluster of its own. With one group the strategy
-sees the view as it is. With several, the answers are merged: moves take turns between groups, state
-is joined by broker and bundle, each group has a trigger status. A group's view is a smaller
-snapshot (`Subset`). Brokers `excluded_from_shedding` are left out in the same way.
+Worked: policy `stores` admits b7 and b8, every other namespace b1 to b6: two groups. If `stores`
+fails over to the secondary b6, that broker joins both, and all eight are one group.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -334,7 +329,12 @@ class GroupedShed:
 
 
 def shed_by_group(strategy: Shedding, cycle: ShedCycle, group: Ints) -> GroupedShed:
-    """The strategy's answer for each group. group: int64[n], of `isolation_groups`."""
+    """The strategy's answer for each group, run as a cluster of its own.
+
+    With one group the strategy sees the view as it is. With several, moves take turns between
+    groups, state is joined by broker and bundle, and each group has a trigger status. group:
+    int64[n], of `isolation_groups`.
+    """
     if not group.any():
         answer, state = strategy.run(cycle)
         return GroupedShed(answer=answer, state=state)

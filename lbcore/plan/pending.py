@@ -1,16 +1,14 @@
 """Load that was decided to move and that reports don't show yet.
 
-Decides how much of it is still unseen, and when a move has arrived or was given up. The adjust
-phase adds it to what brokers report; `finish` adds this cycle's.
-
 A broker's unseen load is what its decided moves will add to its report (negative: take from it).
-Each newer report takes out of it what the report has changed in that direction. What is left then
-shrinks with each report that came after the broker's last move had arrived, so that a wrong guess
-is forgotten. Worked: 90 points, 40 decided to leave: unseen −40, adjusted 50. A report still of 90
-(measured too early): 50. A report of 60: unseen −10, adjusted 50. A report of 50: unseen 0.
+Each newer report takes out of it what the report has changed in that direction. The rest shrinks
+with each report that came after the broker's last move had arrived: a wrong guess is forgotten.
+Usages may be older than their report (`signals.usage_lag_ms`); until they can show a move, the rest
+does not shrink. The adjust phase adds unseen load to what brokers report; `finish` adds this
+cycle's.
 
-Usages may be older than the report that brings them (`signals.usage_lag_ms`): until they can show
-a move, no report is a reason to doubt it. Traffic has no such lag.
+Worked: 90 points, 40 decided to leave: unseen −40, adjusted 50. A report still of 90 (measured too
+early): 50. A report of 60: unseen −10, adjusted 50. A report of 50: unseen 0.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
 """The plan of a cycle: which bundles move, split, find an owner. Read this first.
 
-Makes the first draft, passes it through the phases in order, and words what they decided. Called
-by `balancer` once a decision cycle, and between cycles for bundles that can't wait; by the
-simulator and by a dry run; pure. Modelled on Dicer's AlgorithmExecutor; the rules inside the phases
-are Pulsar 4.0.8's.
+`plan` passes a draft through PHASES in order; `finish` makes decisions of what they chose. The
+balancer calls it once a decision cycle, and `place` between cycles for bundles that can't wait; the
+simulator and dry runs do as well. Modelled on Dicer's AlgorithmExecutor. Each rule inside the
+phases names its source: Pulsar 4.0.8, or Ballast.
 """
 
 from collections.abc import Mapping, Sequence
@@ -71,10 +71,7 @@ def initial_draft(
 
 
 def _state_for(state: PlanState, strategy: str) -> PlanState:
-    """Return the state for a strategy.
-
-    Another one begins with an empty state: its hits and averages mean something else.
-    """
+    """Return the state for a strategy; another one begins without hits and averages."""
     if state.strategy == strategy:
         return state
     return replace(
@@ -83,7 +80,7 @@ def _state_for(state: PlanState, strategy: str) -> PlanState:
 
 
 def finish(draft: Draft) -> tuple[Plan | Skip, PlanState]:
-    """The plan's answer and the state after it."""
+    """The plan of a draft, or the reason for none, and the state after it."""
     state, load = _remember(draft)
     usage = weighted_usage(with_load(draft.reported.brokers, load).percent, draft.config.signals)
     trace = Trace(brokers=draft.snapshot.brokers.names, numbers=draft.numbers, parts=draft.parts)
@@ -95,7 +92,7 @@ def finish(draft: Draft) -> tuple[Plan | Skip, PlanState]:
 
 
 def finish_placing(draft: Draft) -> tuple[Places, PlanState]:
-    """The answer and the state after it where bundles were placed and nothing else."""
+    """The places that a draft found, and the state after it."""
     state, _ = _remember(draft)
     moves, bundles = draft.assignments, draft.snapshot.bundles.names
     brokers = draft.snapshot.brokers.names
@@ -114,10 +111,9 @@ def finish_moves(draft: Draft) -> tuple[Floats, Floats, PlanState]:
 
 
 def _remember(draft: Draft) -> tuple[PlanState, Floats]:
-    """Return the state with this plan's moves.
+    """Return the state with this plan's moves, and the load not reported yet.
 
-    The next plans count them until reports show them. And the load that no report shows once they
-    are decided, float64[n, COLUMNS].
+    Load: float64[n, COLUMNS]. The next plans count the moves until reports show them.
     """
     moves, names, now_ms = draft.sheddings, draft.snapshot.bundles.names, draft.now_ms
     unloaded, planned = dict(draft.state.unloaded_ms), dict(draft.state.moves)
@@ -154,10 +150,7 @@ def _remember(draft: Draft) -> tuple[PlanState, Floats]:
 
 
 def _roles(draft: Draft, before: Mapping[str, int], brokers: Ints) -> dict[str, int]:
-    """Return the times brokers last had a role, within the cool-down.
-
-    brokers: those that have it now.
-    """
+    """Broker → time of its last role, within the cool-down. brokers: those of now."""
     after_ms, names = draft.now_ms - draft.config.shedding.role_cool_down_ms, draft.snapshot.brokers
     kept = {name: at_ms for name, at_ms in before.items() if at_ms > after_ms}
     return kept | {names.names[at]: draft.now_ms for at in brokers.tolist() if at >= 0}
@@ -206,7 +199,7 @@ def _forced(draft: Draft) -> list[Decision]:
 def _sheddings(draft: Draft, usage: Floats) -> list[Decision]:
     """Return the strategy's moves.
 
-    usage: float64[n], expected when all of the plan is carried out.
+    usage: float64[n], expected after the whole plan.
     """
     moves, bundles = draft.sheddings, draft.snapshot.bundles.names
     brokers, strategy = draft.snapshot.brokers.names, draft.strategy
@@ -245,9 +238,9 @@ def _sheddings(draft: Draft, usage: Floats) -> list[Decision]:
 def _scores(
     numbers: Mapping[str, Any], brokers: Sequence[str], partner: int, destination: int
 ) -> dict[str, Any]:
-    """Return the numbers of a selection, and the compared broker's name.
+    """Return a selection's numbers, with the name and score of the compared broker.
 
-    The strategy's partner and the destination differ where a filter forbids the partner.
+    The partner and the destination differ where a filter forbids the partner.
     """
     found = dict(numbers)
     if partner >= 0 and "score_of_destination" in found:
@@ -260,9 +253,9 @@ def _scores(
 def _effect(
     draft: Draft, usage: Floats, bundle: int, source: int, destination: int
 ) -> dict[str, float]:
-    """Return the bundle's traffic and the usages expected after all of the moves.
+    """Return the bundle's traffic, and usages now and expected after the whole plan.
 
-    All moves of the plan; usage 1.0 = 100 %.
+    Usage 1.0 = 100 %.
     """
     traffic = draft.snapshot.bundles.short[bundle].tolist()
     found = {
@@ -327,8 +320,7 @@ def plan(
 ) -> tuple[Plan | Skip, PlanState]:
     """Return the decisions of this cycle and the new state.
 
-    A skip advances hits and averages too. O(brokers log brokers + bundles); equal arguments always
-    give equal results.
+    A skip advances hits and averages too. Deterministic. O(brokers log brokers + bundles).
     """
     draft = initial_draft(snapshot, state, config, now_ms, scope)
     for phase in PHASES:
@@ -343,9 +335,9 @@ def place(
     now_ms: int,
     splits: Sequence[SplitDecision] = (),
 ) -> tuple[Places, PlanState]:
-    """Place bundles between cycles, whoever asks, by the phases of a cycle.
+    """Return brokers for bundles between cycles, by the phases PLACING.
 
-    Places bundles that need an owner now (`BundleTable.needs_owner`), and the children of these
+    For bundles that need an owner now (`BundleTable.needs_owner`), and the children of these
     splits. The placed load counts for its broker until the broker reports it. O(bundles + placed x
     brokers).
     """
@@ -360,10 +352,10 @@ def place(
 def project_moves(
     snapshot: Snapshot, state: PlanState, config: Config, now_ms: int, moves: Moves
 ) -> tuple[Floats, Floats, PlanState]:
-    """Return the brokers' usages before and after moves decided elsewhere.
+    """Return usages before and after these moves, and the state with them decided.
 
-    Weighted, float64[n], 1.0 = 100 %; both count load that is decided and not reported yet. Also
-    returns the state in which the moves count as decided. O(brokers + moves).
+    Weighted, float64[n], 1.0 = 100 %; both count load that reports don't show yet. O(brokers +
+    moves).
     """
     draft = replace(
         adjust(initial_draft(snapshot, state, config, now_ms, ONLY_PLACES)), sheddings=moves

@@ -1,12 +1,11 @@
-"""Load as shedding and placement read it: of brokers, and of their bundles.
+"""Load as the strategy `ballast` reads it: of brokers, and of their bundles.
 
-Decides how loaded a broker is under the strategy `ballast`, in points: 100 = a broker of its size
-is full. Two readings: *usage* is what it reports, moves under way counted; *traffic* is what the
-bundles that it will own carry, wherever they were measured. It counts as hot only as far as both
-say so, as cold only as far as both say so. So neither another process on the machine, nor a gauge
-that lags, nor a report from before a move looks like load that can be moved. Where usages are known
-to lag, usage is what they will show: what they show, and what traffic has changed by since. Source:
-ours, after Mimir's rates per owner and bundle, and the prediction store of its rebalancer.
+In points: 100 = a broker of its size is full. Two readings: *usage* is what a broker reports, moves
+under way counted (where usages lag, plus what traffic has changed by since); *traffic* is what the
+bundles that it will own carry, wherever they were measured. A broker is hot, or cold, only as far
+as both say so. Another process on the machine, a gauge that lags or a report from before a move
+then don't look like load that can be moved. After Mimir's rates per owner and bundle, and the
+prediction store of its rebalancer.
 """
 
 import math
@@ -36,7 +35,7 @@ _UNKNOWN_COST = 1e-3
 """Points of a unit of traffic while no broker shows any: enough to count bundles by."""
 
 
-FULL_POINTS, SURE_POINTS, GROWTH_MOST = 95.0, 98.0, 3.0
+FULL_POINTS, SURE_POINTS, DEMAND_FACTOR_MAX = 95.0, 98.0, 3.0
 """From the first on usage is a lower bound of demand; from the second on what leaves the broker may
 come to so many times what it showed there."""
 ROOM_POINTS = 90.0
@@ -155,15 +154,16 @@ def missing_brokers(brokers: BrokerTable, usage: Floats, of: Ints) -> tuple[int,
     return math.ceil(int(np.count_nonzero(size)) * (mean / TARGET_POINTS - 1.0) - 1e-9), mean
 
 
-def growth_of(usage: Floats, demand: Floats | None) -> Floats:
-    """Return the factor of growth of load that leaves each broker, float64[n].
+def demand_factor_of(usage: Floats, demand: Floats | None) -> Floats:
+    """Return the demand factor of each broker: demand over served load, float64[n].
 
-    usage: points. 1 where clients' demand is known or the broker has room; up to `GROWTH_MOST`
-    where it is full.
+    Load that leaves a full broker is served elsewhere, so it grows by this factor. 1 where clients'
+    demand is known or the broker has room; up to `DEMAND_FACTOR_MAX` where it is full. usage:
+    points.
     """
     part = np.clip((usage - FULL_POINTS) / (SURE_POINTS - FULL_POINTS), 0.0, 1.0)
-    growth: Floats = 1.0 + (GROWTH_MOST - 1.0) * part
-    return growth if demand is None else np.where(np.isnan(demand), growth, 1.0)
+    demand_factor: Floats = 1.0 + (DEMAND_FACTOR_MAX - 1.0) * part
+    return demand_factor if demand is None else np.where(np.isnan(demand), demand_factor, 1.0)
 
 
 def _as_of_now(load: Floats, before: Floats, owner: Ints, shown: Floats) -> Floats:

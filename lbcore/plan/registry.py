@@ -1,16 +1,9 @@
-"""All strategies by name: ours, or Pulsar's class with or without its package.
+"""All strategies by name: Ballast's, Pulsar's and custom ones, one record each.
 
-Decides which record a name means. Everything that asks for a strategy asks here.
-
-The placement strategies: one record each. A new one is its rule, its record here, and its tests.
-Placement makes the rule of the one that is set; `ballast strategies`, docs/strategies.md and the
-checks of settings read the rest. Source: Pulsar 4.0.8's class names and rules; short names and
-advice are ours.
-
-The shedding strategies: one record each. docs/contributing.md says what a new one needs. The shed
-phase runs what stands here; `ballast strategies`, docs/strategies.md, the checks of settings,
-simulations and metrics read it. Source: Pulsar 4.0.8's class names and rules; short names and
-advice are ours.
+A name is the short one, or Pulsar's class with or without its package. The planner runs what the
+records name; `ballast strategies`, docs/strategies.md, the checks of settings, simulations and
+metrics read the rest. docs/contributing.md says what a new one needs. Source: Pulsar 4.0.8's class
+names and rules.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -106,7 +106,8 @@ LEFT_MS = 3_600_000
 class BundleTable:
     """The bundles, m rows.
 
-    namespace: index into `namespaces`. owner: broker index, -1 = unowned.
+    namespace: index into `namespaces`. owner: index of the broker that will have it once what is
+    in flight ends, -1 = none.
     short, long: float64[m, 4], short- and long-term averages in the order of RATE_IN...
     topics, sessions: last reported counts. can_move: Owned and at rest (what else holds a bundle,
     the plan finds itself). needs_owner: to be assigned now; None = every bundle without an owner.

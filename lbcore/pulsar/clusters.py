@@ -1,7 +1,7 @@
 """Clusters, tenants and the leader as Pulsar's admin interface shows them.
 
-Decides the bodies and the refusals; a service of Ballast knows one cluster, which may go by other
-names too. Source: Pulsar 4.0.8, ClusterDataImpl, TenantInfoImpl, TenantsBase, BrokerInfo.
+A service of Ballast knows one cluster, which may have other names too. Source: Pulsar 4.0.8,
+ClusterDataImpl, TenantInfoImpl, TenantsBase, BrokerInfo.
 """
 
 from collections.abc import Mapping, Sequence

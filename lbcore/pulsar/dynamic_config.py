@@ -1,7 +1,6 @@
 """Settings as Pulsar's dynamic configuration: its keys, units and class names.
 
-Decides which of Pulsar's keys may be changed while running, and how a value of ours is written as
-one of Pulsar's. What a change does is `config.load`'s. Source: Pulsar 4.0.8, BrokersBase,
+`config.load` says what a change does. Source: Pulsar 4.0.8, BrokersBase,
 BrokerService.getDynamicConfiguration, ServiceConfiguration.
 """
 

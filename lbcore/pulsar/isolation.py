@@ -1,6 +1,5 @@
 """Namespace isolation policies as Pulsar's admin interface reads and writes them.
 
-Decides which policies are refused before the balancer is asked, and what is said of each broker.
 Source: Pulsar 4.0.8, ClustersBase, NamespaceIsolationDataImpl, BrokerNamespaceIsolationDataImpl.
 """
 

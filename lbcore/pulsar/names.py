@@ -1,12 +1,8 @@
-"""The names in the paths of Pulsar's admin interface, checked in its words.
+"""Names in the paths of Pulsar's admin interface, and its refusals.
 
-Decides which names are refused and how; not what exists. Stands under the other `pulsar_` modules.
-Source: Pulsar 4.0.8, NamedEntity.checkName, AdminResource.validateNamespaceName,
-validateTopicName, NamespacesBase.internalUnloadNamespaceBundleAsync.
-
-Refusals of Pulsar's admin interface: a status and the sentence its tools print. Decides the written
-form only. Raised by the readers of requests in this package, and answered as {"reason": ...}.
-Source: Pulsar 4.0.8, RestException.
+A refusal is a status and the sentence that Pulsar's tools print, answered as {"reason": ...}.
+Source: Pulsar 4.0.8, NamedEntity.checkName, AdminResource.validateNamespaceName, validateTopicName,
+NamespacesBase.internalUnloadNamespaceBundleAsync, RestException.
 """
 
 import re

@@ -1,8 +1,6 @@
 """Namespaces as Pulsar's admin interface shows them: creation, bundles, policies.
 
-Decides which requests are refused and in which words, and the bodies of answers; the balancer
-decides whether a command can be carried out. Source: Pulsar 4.0.8, NamespacesBase, Policies,
-BundlesData; the exchanges in tests/recordings.
+Source: Pulsar 4.0.8, NamespacesBase, Policies, BundlesData; the exchanges in tests/recordings.
 """
 
 from bisect import bisect_left

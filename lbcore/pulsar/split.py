@@ -1,9 +1,8 @@
 """A split as Pulsar's admin interface asks for it.
 
-Decides which requests are refused before the balancer is asked, in Pulsar's words and order, and
-which bundle LARGEST and HOT mean. Source: Pulsar 4.0.8, NamespacesBase.
-internalSplitNamespaceBundleAsync with the extensible load manager; the exchanges in
-tests/recordings.
+Refuses in Pulsar's words and order, and finds the bundle that LARGEST and HOT mean. Source: Pulsar
+4.0.8, NamespacesBase.internalSplitNamespaceBundleAsync with the extensible load manager; the
+exchanges in tests/recordings.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Load as Pulsar's broker-stats: a broker's report, metrics, topic statistics.
 
-Decides the form; the numbers are the newest row of `load_history`. What Ballast does not measure
-(sessions of a bundle, storage, subscriptions) is 0 or empty. Source: Pulsar 4.0.8, LocalBrokerData,
+The numbers are the newest row of `load_history`; what Ballast does not measure (sessions of a
+bundle, storage, subscriptions) is 0 or empty. Source: Pulsar 4.0.8, LocalBrokerData,
 NamespaceBundleStats, TopicStats, BrokerStatsBase; the exchanges in tests/recordings.
 """
 

@@ -1,12 +1,7 @@
-"""The addresses of a broker, and the body that answers a lookup with them.
+"""Addresses of a broker, the body of a lookup answer, and requests for owners.
 
-Decides nothing about who owns what. Keys, their order and the absence of unset ones are those of
-Pulsar 4.0.8's LookupData and BrokerLookupData.toLookupResult.
-
-Requests for the owner of a bundle: sent once, however many ask. Decides that one record is asked
-for at most once in five seconds by each process, and that all who ask within the same five seconds
-send a command of one id, so that the balancer carries out one of them. Pulsar's brokers assign at
-the first lookup too (ExtensibleLoadManagerImpl).
+Keys, their order and the absence of unset ones are those of Pulsar 4.0.8's LookupData and
+BrokerLookupData.toLookupResult.
 """
 
 import json
@@ -77,15 +72,22 @@ def _encode(fields: Mapping[str, str]) -> bytes:
 
 
 ASKED_BY = "lookup"
-"""The principal of such a command."""
+"""Principal of a command that asks for an assignment."""
 
 TIMEOUT_MS = 5_000
+"""Time in which the balancer must begin such an assignment."""
+
 _AGAIN_S = 5.0
 _ASKED_MAX = 10_000
 
 
 class OwnerRequests:
-    """Recent requests, at most ten thousand; for one thread."""
+    """Recent requests to assign bundles, at most ten thousand; for one thread.
+
+    Each process asks for a bundle's record once in five seconds at most. All that ask within the
+    same five seconds send a command of one id, and the balancer carries out one of them. Pulsar's
+    brokers assign at the first lookup too (ExtensibleLoadManagerImpl).
+    """
 
     def __init__(self) -> None:
         self._asked_s: OrderedDict[tuple[str, int], float] = OrderedDict()

@@ -1,7 +1,6 @@
 """Many lookups at once: one sorted array over the bundles of all namespaces.
 
-Decides nothing that `LookupSnapshot.lookup` does not; it is the same search on whole arrays. Made
-once per snapshot, by whoever looks up in batches.
+The search of `LookupSnapshot.lookup` on whole arrays, made once per snapshot.
 """
 
 from collections import Counter

@@ -1,8 +1,8 @@
 """Records of a namespace's bundles for lookups: sorted ranges, one answer each.
 
-Decides whom a client is sent to in each state, and whether the live bundles of a namespace are a
-sound division of the hash space; not who shall own what. Stands under `route.snapshot`.
-Source: Pulsar 4.0.8, ServiceUnitStateChannelImpl.getOwner; the soundness rules are ours.
+Says whom a client is sent to in each state, and whether the live bundles divide the hash space
+soundly; the rules of soundness are Ballast's. Source: Pulsar 4.0.8,
+ServiceUnitStateChannelImpl.getOwner.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,10 @@ _OWNED_STATES = frozenset({State.OWNED, State.ASSIGNING}) | RESHAPING
 
 
 class Unsound(str, Enum):
-    """Reason for not answering from bundles; also the label of the refusals metric."""
+    """Fault of a namespace's bundles; also the label of the refusals metric.
+
+    While there is one, the follower keeps the cluster's last sound snapshot.
+    """
 
     GAP = "gap"
     OVERLAP = "overlap"
@@ -50,7 +53,7 @@ class BundleRoute:
     broker: str = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "broker", serving_broker(self))
+        object.__setattr__(self, "broker", lookup_broker(self))
 
     @property
     def range_text(self) -> str:
@@ -58,8 +61,8 @@ class BundleRoute:
         return format_range(self.lower, self.upper)
 
 
-def serving_broker(route: BundleRoute) -> str:
-    """Return the broker for a client: the owner, or in a transition the coming one.
+def lookup_broker(route: BundleRoute) -> str:
+    """Return the broker that a lookup answers: in a transition the coming one.
 
     "" for nobody. Owned, Assigning, Releasing → destination (a Releasing without one: nobody);
     Splitting, Merging → source; Init, Free, Deleted → nobody.

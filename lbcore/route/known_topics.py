@@ -1,10 +1,8 @@
 """Topics known by name: those that were created here.
 
-Decides which names a namespace lists, and where each topic lies. By Pulsar's rule of auto-creation,
-the first producer may create a topic that nobody knows, so an unknown one is no error. Brokers
-report topics by hash to the balancer alone, which counts them. Feeds the admin service. Source for
-what counts as one topic: Pulsar 4.0.8's PersistentTopicsBase and
-NamespaceService.getListOfPersistentTopics.
+By Pulsar's auto-creation the first producer may create a topic, so an unknown one is no error.
+Brokers report topics by hash to the balancer alone, which counts them. Source for what counts as
+one topic: Pulsar 4.0.8's PersistentTopicsBase and NamespaceService.getListOfPersistentTopics.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

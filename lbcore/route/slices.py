@@ -1,8 +1,7 @@
 """JSON encoding of large answers in slices, each of bounded work.
 
-Decides what a slice is: at most `WORK_MAX` values that are written or passed over. The content is
-decided by the creator of the answer, lazily where it is large. The service decides when slices are
-made, and that lookups run in between (`jobs.adapters.http.fair_scheduling`).
+A slice is at most `WORK_MAX` values that are written or passed over. The service runs lookups
+between slices (`jobs.adapters.http.fair_scheduling`).
 """
 
 import json

@@ -1,9 +1,8 @@
 """One moment's answer to "who serves this topic?" for all namespaces of a cluster.
 
-Decides the bundle of a topic and what a lookup says about it. A snapshot never changes: the next
-one is made from it by copying what a change touches, and readers swap the whole. Where records come
-from, and when to swap, is the follower's (`jobs.adapters.following.delta_follower`). The answers
-are those of Pulsar's extensible load manager (4.0.8).
+A snapshot never changes: the next one is made from it by copying what a change touches, and readers
+swap the whole. `jobs.adapters.following.delta_follower` brings the records. The answers are those
+of Pulsar's extensible load manager (4.0.8).
 """
 
 from bisect import bisect_right
@@ -44,7 +43,7 @@ class LookupOutcome(str, Enum):
 class Answer:
     """Answer of a lookup.
 
-    `route` is set from NO_OWNER on, `address` when FOUND or LISTENER_UNKNOWN.
+    `route` is None only for NAMESPACE_NOT_FOUND; `address` is set for FOUND and LISTENER_UNKNOWN.
     """
 
     outcome: LookupOutcome

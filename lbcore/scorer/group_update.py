@@ -1,6 +1,6 @@
-"""Update for the balancer from one broker group's scorer about one micro-batch.
+"""Update for the balancer from one scorer group about one micro-batch.
 
-Made by `scorer`, read by `balancer`. Between the two operators it travels as one packed row.
+Between the two operators it travels as one packed row.
 """
 
 import pickle

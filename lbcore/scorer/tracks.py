@@ -1,11 +1,9 @@
 """State of each broker in a scorer: current start, topic positions and load.
 
-Decides which start of a broker counts. The order of broker-load decides; a start is first heard of
-there. Other topics are read at other times. What they carry of a start that is not known yet is
-therefore early, and comes again. A start that was superseded counts again when it goes on sending
-while the one after it does not. That one was then only a late echo. Used by `scorer`.
-
-Working state of one scorer batch.
+The order of broker-load decides which start (incarnation) of a broker counts. Other topics are read
+at other times: what they carry of a start that is not known yet is *early*, and comes again. A
+superseded start counts again when it goes on sending while the one after it does not: that one was
+a late echo.
 """
 
 from collections import Counter

@@ -1,14 +1,10 @@
 """Short- and long-term averages of bundles, whole arrays at a time.
 
-Decides how much traffic a bundle counts for. Kept by the ClusterBalancer, a row a bundle: they
-survive a move. Source: Pulsar 4.0.8 TimeAverageMessageData, BundleData, TimeAverageBrokerData;
-inheritance at splits and merges is ours.
-
-An average is the plain mean until it has as many samples as its horizon, then an exponential one;
-the first sample replaces any default. Worked, horizon 3, samples 10, 20, 30, 40: averages 10, 15,
-20, 26.666666666666668.
-
-Exponential averages, one step a report. Source: Pulsar 4.0.8 BrokerLoadData and ThresholdShedder.
+The balancer keeps them, a row a bundle; they survive a move, a split and a merge. An average is the
+plain mean until it has as many samples as its horizon, then an exponential one; the first sample
+replaces any default. Worked, horizon 3, samples 10, 20, 30, 40: averages 10, 15, 20,
+26.666666666666668. Source: Pulsar 4.0.8 TimeAverageMessageData, BundleData, TimeAverageBrokerData,
+and BrokerLoadData and ThresholdShedder for `ema_step`.
 """
 
 from dataclasses import dataclass

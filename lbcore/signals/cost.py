@@ -1,12 +1,7 @@
 """Cost of messages and bytes: the CPU of brokers explained by their traffic.
 
-Decides how the cost is learnt from what brokers report; `plan.shed.ballast` uses it. Deterministic
-to the bit: sums are taken in order, and no library for linear algebra is called.
-
-`fit_costs`: over all reports, cpu × capacity = idle × capacity + a × messages + b × bytes, least
-squares with no negative part. Of the eight ways to leave parts out, it takes the one with the least
-residual whose parts are all above 0. That is the solution of non-negative least squares, as its
-optimum is such a way.
+Learnt from brokers' reports, for `plan.shed.ballast`. Deterministic to the bit: sums are taken in
+order, and no library for linear algebra is called.
 """
 
 from dataclasses import dataclass
@@ -81,6 +76,11 @@ def with_reports(before: Evidence, reports: Floats, keep: float = 1.0) -> Eviden
 
 def fit_costs(evidence: Evidence) -> Costs | None:
     """The costs that fit the reports best; None for fewer than three. O(1).
+
+    Least squares over all reports, cpu × capacity = idle × capacity + a × messages + b × bytes,
+    with no negative part: of the eight ways to leave parts out the one with the least residual
+    whose parts are all above 0. That is the solution of non-negative least squares, as its optimum
+    is such a way.
 
     A little is added to each column's own product (RIDGE of it), so that columns which always go
     together share what they explain instead of being told apart by the last bit.

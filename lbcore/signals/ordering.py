@@ -1,11 +1,9 @@
 """Order of bundles by load, and the heaviest few of a broker.
 
-Decides an order, not a move. The agent's top list, the transfer shedder and split decisions use it.
-Source: Pulsar 4.0.8 NamespaceBundleStats.compareTo, TopKBundles.
-
-Bucket numbers are compared, field after field, and the first difference wins. Fields: throughput
-in, throughput out (100,000 bytes/s per bucket), message rate in plus out (100 msg/s), sessions
-(500) and cache (100,000 bytes). They are rounded: 149 and 151 msg/s differ.
+Used by the agent's top list, the transfer shedder and split decisions. Bucket numbers are compared
+field after field, and the first difference wins: throughput in, throughput out (100,000 bytes/s per
+bucket), message rate in plus out (100 msg/s), sessions (500), cache (100,000 bytes). They are
+rounded: 149 and 151 msg/s differ. Source: Pulsar 4.0.8 NamespaceBundleStats.compareTo, TopKBundles.
 """
 
 from collections.abc import Callable

@@ -1,14 +1,10 @@
-"""Shown load: a broker's load in the words of status, console, `top` and explain.
+"""Load as status, console, `top` and explain show it: usage, score, imbalance.
 
-Decides which row of `load_history` is a broker's load now, how old it is, and the definitions:
-usage is the weighted maximum over a broker's resources, score is the same smoothed, imbalance the
-highest over the mean of the live brokers' message rates, of several isolation groups in the worst.
-The job writes usage by `usage_of` and the groups, so that metrics, tables and SQL have the same.
-
-Imbalance: unevenness of load over brokers, and how much of it moves could undo. Decides the two
-definitions that every report uses; nothing about what is done. A cluster's imbalance is that of the
-message rates, in and out, of its live brokers; a scenario's, whose brokers' capacity is known, that
-of their loads in percent of it.
+A broker's load is its newest row of `load_history`. Usage is the weighted maximum over its
+resources, score is the same smoothed. Imbalance is the highest over the mean of the live brokers'
+message rates, in and out; with several isolation groups, that of the worst. A scenario knows its
+brokers' capacity, so there it is of their loads in percent. The job writes usage by `usage_of`, so
+metrics, tables and SQL have the same numbers.
 """
 
 import math

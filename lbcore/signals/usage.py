@@ -1,20 +1,8 @@
-"""A broker's usage: single-precision percentages, maximum over weighted resources.
+"""A broker's usage and score, and the rule for publishing its load report.
 
-Decides how full a broker is; nothing about who should be. Used by the scorer, the shedders and
-placement. Source: Pulsar 4.0.8 ResourceUsage, LocalBrokerData, BrokerLoadData.
-
-Single precision shows: 30 of 100 is 30.000001907348633 percent, which flips comparisons at a
-threshold. Resources stand in the order of `model.resources`, n of them a broker.
-
-A broker's smoothed score and throughput, advanced once a report. Decides the score that the
-extensible rules compare; not who is hot. Kept by the scorer, a row a broker. Source: Pulsar 4.0.8
-BrokerLoadData.update and clear.
-
-Rule for publishing a broker's load report. The agent and the simulated fleet use it. Source: Pulsar
-4.0.8 ModularLoadManagerImpl.needBrokerDataUpdate and BrokerLoadDataReporter.needBrokerDataUpdate.
-Both compare with the last *published* data, so slow drift adds up, and both tests are strict. With
-the default of 10 percent, a usage that went from 0.50 to 0.60 (10 points) stays unreported; 0.50 to
-0.61 is reported.
+Usage is the maximum over weighted resources, in the order of `model.resources`. Single precision,
+as in Pulsar, shows: 30 of 100 is 30.000001907348633 percent, which flips comparisons at a
+threshold. Source: Pulsar 4.0.8 ResourceUsage, LocalBrokerData, and BrokerLoadData for the score.
 """
 
 import math
@@ -188,7 +176,10 @@ def should_report(
 ) -> bool:
     """True if `now` must be published, `elapsed_ms` after `last` was.
 
-    For a first report, the elapsed time is infinite.
+    For a first report, the elapsed time is infinite. The comparison is with the last *published*
+    data, so slow drift adds up, and it is strict: with the default of 10 percent, a usage of 0.60
+    after 0.50 stays unreported, 0.61 is reported. Source: Pulsar 4.0.8
+    ModularLoadManagerImpl.needBrokerDataUpdate and BrokerLoadDataReporter.needBrokerDataUpdate.
     """
     if elapsed_ms > config.report_max_interval_ms:
         return True

@@ -1,9 +1,8 @@
 """The numbers of a run: balance, moves, thrash, recovery times, percentiles.
 
-Decides only how each number is defined; each has a worked example in its tests. `jobs.run_local`
-and the simulator collect the inputs. Definitions as published with every figure: imbalance = max /
-mean; floor-adjusted = max / max(mean, hottest bundle); thrash = moves that return a bundle to an
-owner it left less than an hour before / moves.
+`jobs.run_local` and the simulator collect the inputs. Definitions as published with every figure:
+imbalance = max / mean; floor-adjusted = max / max(mean, hottest bundle); thrash = moves that return
+a bundle to an owner it left less than an hour before / moves.
 """
 
 import math

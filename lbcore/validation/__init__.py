@@ -1,4 +1,1 @@
-"""Validation of settings with each other and the strategies.
-
-For settings of files, of commands, and of a broker.conf.
-"""
+"""Validation of settings with each other and with the strategies."""

@@ -1,14 +1,8 @@
 """Compatibility check of settings: errors stop a start, warnings do not.
 
-Warnings tell what can't work as intended. Decides nothing about single values (`config.values`).
-`ballast config check`, the start of every process and the command that changes settings run it.
-Source: Pulsar 4.0.8 where a class is named, the pathologies of its shedders' documentation, and
-ours.
-
-Selection of dynamic settings compatible with the present files. The others are set aside. Files and
-code may change under settings that were valid when they were made. Examples: a key that this
-version doesn't know, a value outside a narrower range, or two settings that no longer suit each
-other or the files. The same are set aside on every call.
+Run by `ballast config check`, at the start of every process, and by the command that changes
+settings; `config.values` checks single values. Source: Pulsar 4.0.8 where a class is named, and the
+documented pathologies of its shedders.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -339,6 +333,10 @@ def in_force(
     config: Config, values: Values, known: Collection[str] = ()
 ) -> tuple[Config, Mapping[str, str]]:
     """Return the configuration with suitable values, and key → fault of the others.
+
+    Files and code may change under settings that were valid when a command made them: a key that
+    this version doesn't know, a value outside a narrower range, or two settings that no longer suit
+    each other or the files. Those are set aside, the same on every call.
 
     config: of one cluster, as its files say. values: by "section.name". known: those that are set
     aside until now; they stay so rather than others. One check of the whole configuration when all

@@ -1,8 +1,8 @@
 """A whole broker.conf as a configuration: its settings, and what has no effect.
 
-Decides what is refused (Pulsar would not start with it, or has a class that is not here), what is
-not obeyed and therefore named, and what is only told. `ballast config import` writes the outcome.
-Source: Pulsar 4.0.8, 4.2.4 and 5.0.0-M1, ServiceConfiguration and both load managers.
+Refused are keys with which Pulsar would not start, and classes that are not here; keys that have no
+effect are named. `ballast config import` writes the outcome. Source: Pulsar 4.0.8, 4.2.4 and
+5.0.0-M1, ServiceConfiguration and both load managers.
 """
 
 from collections.abc import Iterator, Mapping

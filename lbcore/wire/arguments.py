@@ -1,11 +1,9 @@
-"""Declaration of a command's arguments: a dataclass per kind, a reader per field.
+"""Declaration of a command's kind and arguments: a dataclass per kind.
 
-The dataclasses are frozen. Decides the rules that hold for every kind. An argument that is missing,
-malformed or unknown is refused with a sentence for the sender. The kinds are in `wire.kinds`.
-
-Declaration of a kind of command, in one place, beside its arguments. The parser, the verbs, the
-HTTP paths, the rights, docs/commands.md and the tests read it. A kind is a frozen dataclass of its
-arguments (its docstring is the help) that has this record as `about`.
+The parser, the verbs, the HTTP paths, the rights, docs/commands.md and the tests read it. A kind is
+a frozen dataclass of its arguments, its docstring is the help, and it has a `CommandAbout` as
+`about`. An argument that is missing, malformed or unknown is refused with a sentence for the
+sender. The kinds are in `wire.kinds`.
 """
 
 import re

@@ -1,9 +1,8 @@
-"""The commands: the table of their kinds, and how arguments are read and written.
+"""The table of command kinds, and how their arguments are read and written.
 
-Decides whether arguments suit their kind; not whether the command is possible now (the balancer
-does, which answers the requester in the table `commands`). Each kind stands with all that is
-declared of it in its subject's file in `wire.kinds`; verbs and the admin service make its dataclass
-and write it with `format_arguments`. The kinds follow Pulsar's admin interface (4.0.8).
+Checks that arguments suit their kind. The balancer checks whether the command is possible now, and
+answers in the table `commands`. Verbs and the admin service make a kind's dataclass and write it
+with `format_arguments`. The kinds follow Pulsar's admin interface (4.0.8).
 """
 
 from collections.abc import Mapping

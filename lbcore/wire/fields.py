@@ -1,15 +1,9 @@
-"""Readers of one JSON field each: a value of type and range, or a Refusal.
+"""Readers of one JSON field each, a parser's rules, and the header of messages.
 
-Decides what counts as text, a whole number, a number, a flag and a column; not which fields a
-message has. A Refusal is raised here and caught in one place, `parse`, which makes it a value. A
-whole number may be written 3 or 3.0, as JSON Schema has it, and true is no number.
-
-Rules of a parser: served clusters, JSON decoder, and maximum sizes. `parse` interprets it. The
-limits are declared as settings in `lbcore.config.pipeline`. Only those that a parser needs are
-listed here, because wire and config don't import each other.
-
-Header of every message: schema, cluster, and for reports the envelope. Decides whether the envelope
-is whole and agrees with the message's key; not what follows it.
+A reader returns a value of type and range, or raises a FieldRefusal, which `parse` catches and
+makes a value. A whole number may be written 3 or 3.0, as in JSON Schema; true is no number. The
+header (schema, cluster, envelope) must agree with the message's key. The limits are declared as
+settings in `lbcore.config.pipeline`; wire and config don't import each other.
 """
 
 import json

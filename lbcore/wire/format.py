@@ -1,8 +1,7 @@
 """The inverse of `parse`: every message as the key and value of one Kafka record.
 
-Decides the written form: JSON in UTF-8 with sorted keys and without blanks, so equal messages give
-equal bytes; fields that hold their default are left out where `parse` fills them in. Agents, the
-services and the driver write through here.
+JSON in UTF-8 with sorted keys and without blanks, so equal messages give equal bytes; fields that
+hold the default of `parse` are left out. Agents, the services and the driver write through here.
 """
 
 import json

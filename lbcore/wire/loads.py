@@ -1,11 +1,8 @@
-"""Messages of broker-load: ticks, heartbeats, and a broker's own load.
+"""Messages of broker-load, bundle-load and topic-load.
 
-A message is a tick by its key, and a heartbeat without any field of load. Source: Pulsar's
-LocalBrokerData (4.0.8); tick, labels and draining are ours.
-
-Messages of bundle-load and topic-load, as tables. Tables of a broker's bundles, and of a bundle's
-topics. Decides whether the columns make a table; not whether all parts of a report are in. Source:
-Pulsar's NamespaceBundleStats (4.0.8), as columns.
+Of broker-load: ticks (by their key), heartbeats (no field of load), and a broker's own load. Tables
+of a broker's bundles, and of a bundle's topics, by columns; a report may come in several parts.
+Source: Pulsar's LocalBrokerData and NamespaceBundleStats (4.0.8).
 """
 
 from collections.abc import Mapping, Sequence

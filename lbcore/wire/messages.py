@@ -2,7 +2,7 @@
 
 `parse` makes these from bytes or returns Rejected; the scorer and the balancer read them. One class
 per topic. The wire's field names are Pulsar's (LocalBrokerData, NamespaceBundleStats); the names
-here are ours.
+here are Ballast's.
 """
 
 from collections.abc import Mapping

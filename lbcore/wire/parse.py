@@ -1,19 +1,9 @@
 """The one parser of the wire: bytes become a message, or Rejected with a reason.
 
-Decides what is a message of this wire and names what is wrong with anything else; not whether it is
-late, repeated or of a superseded incarnation, which needs state (`scorer`). Runs in the streaming
-job for every input row, in agents and in tests; never raises on any bytes. Field names are Pulsar's
-LocalBrokerData and NamespaceBundleStats (4.0.8).
-
-Messages of acks, commands and audit. Answers of brokers, and requests of people and services.
-Decides whether a request can be read; not whether its arguments suit its kind (`wire.commands`). A
-request that can be read is refused to its sender, not to a table. Fields that mirror Pulsar bear
-Pulsar's names. Those of commands and audit, which are ours, bear the names of the tables' columns.
-
-A message of many rows without unusable ones: one bad row costs no other. Decides which rows of a
-refused message are at fault. Answers, bundles and topics stand in rows that don't need each other,
-so what is wrong with one is no reason to lose the rest: it is refused by itself, and `parse` reads
-the message without it. Asked only for messages that were refused, so good ones cost nothing.
+Runs in the streaming job for every input row, in agents and in tests; never raises on any bytes.
+What needs state (late, repeated, of a superseded incarnation) is the scorer's to judge. Field names
+are Pulsar's LocalBrokerData and NamespaceBundleStats (4.0.8); those of commands and audit are the
+columns of the tables. A command that can be read is refused to its sender, not to a table.
 """
 
 import json
@@ -141,7 +131,11 @@ class Sifted:
 
 
 def sift(topic: Topic, message: Fields, limits: Limits) -> Sifted | None:
-    """Return the message without bad rows; None if it has none, or has no rows."""
+    """Return the message without bad rows; None if it has none, or has no rows.
+
+    Answers, bundles and topics stand in rows that don't need each other, so one bad row costs no
+    other. Asked only for messages that were refused: good ones cost nothing.
+    """
     sifters: Mapping[Topic, Callable[[], Sifted | None]] = {
         Topic.ACKS: lambda: _sift_acks(message, limits),
         Topic.BUNDLE_LOAD: lambda: _sift_table(message, "bundles", BUNDLE_COLUMNS, limits),

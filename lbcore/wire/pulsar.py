@@ -1,10 +1,9 @@
 """A Pulsar broker's load report as the two messages of an agent.
 
-A field that can't be used (Java writes NaN as text, rates a little below 0, a limit of 1.8e308, or
-null) counts as not reported and is named; the rest of the report stands. Bundles that a broker
-keeps for watching itself are left out. Source: Pulsar 4.0.8, LocalBrokerData as
-/admin/v2/broker-stats/load-report answers it (modular manager; the extensible one answers 500,
-which is Rejected here).
+A field that can't be used counts as not reported and is named: Java writes NaN as text, rates a
+little below 0, a limit of 1.8e308, or null. Bundles that a broker keeps for watching itself are
+left out. Source: Pulsar 4.0.8, LocalBrokerData as /admin/v2/broker-stats/load-report answers it
+(modular manager; the extensible one answers 500, which is Rejected here).
 """
 
 import json

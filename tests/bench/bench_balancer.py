@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from lbcore.balancer.balancer import ClusterBalancer
+from lbcore.balancer.batch_context import BalancerState
+from lbcore.balancer.effects import pack_effect
 from lbcore.balancer.rebuild import TableRows, rebuild_state
-from lbcore.balancer.state.batch_context import BalancerState
-from lbcore.balancer.state.effects import pack_effect
 from lbcore.config.tree import Config
 from lbcore.model.bundles import NamespaceBundles, even_boundaries
 from lbcore.model.resources import COUNT, complete

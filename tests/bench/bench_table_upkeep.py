@@ -39,7 +39,7 @@ from jobs.adapters.delta.tables import KEPT, interval_s, table_path, table_prope
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.spark.batch_sink import EVENTS, BatchSink, CommitIdentity
 from jobs.adapters.spark.recovery import complete_last_batch, rebuilt_states
-from lbcore.balancer.state.effects import Effect
+from lbcore.balancer.effects import Effect
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
 from lbcore.model.bundles import even_boundaries

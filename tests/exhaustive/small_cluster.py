@@ -19,8 +19,8 @@ from lbcore.agent.agent import AgentMachine
 from lbcore.agent.reporting import Identity, LoadRead
 from lbcore.agent.state import AgentState, EndConfirmed, ReadLoad, RecordRead, ReportConfirmed, Send
 from lbcore.balancer.balancer import ClusterBalancer
+from lbcore.balancer.batch_context import BalancerState
 from lbcore.balancer.rebuild import record_from_row
-from lbcore.balancer.state.batch_context import BalancerState
 from lbcore.config.load import parse_config
 from lbcore.config.tree import Config
 from lbcore.model.bundles import Bundle

@@ -52,7 +52,7 @@ def _fitting(world: World, kind: str, name: str) -> list[str]:
     """What there is for a command that takes something back or changes it."""
     if world.state is None:
         return []
-    rules, records = world.state.rules, world.state.records.by_type
+    rules, records = world.state.rules, world.state.catalog.by_type
     found: Mapping[tuple[str, str], Iterable[str]] = {
         ("cancel_drain", "broker"): rules.drains,
         ("resume", "namespace"): rules.paused,

@@ -16,9 +16,8 @@ from typing import Any
 import pyarrow as pa
 
 from jobs.adapters.delta.tables import arrow_schema
-from lbcore.balancer.rebuild import raised_events, raised_namespaces, record_from_row
-from lbcore.balancer.state.batch_context import BalancerState
-from lbcore.balancer.state.effects import (
+from lbcore.balancer.batch_context import BalancerState
+from lbcore.balancer.effects import (
     REPORT,
     RESEND,
     TOMBSTONE,
@@ -28,6 +27,7 @@ from lbcore.balancer.state.effects import (
     unpack_columns,
     unpack_report,
 )
+from lbcore.balancer.rebuild import raised_events, raised_namespaces, record_from_row
 from lbcore.config.tree import Config
 from lbcore.machine import Step
 from lbcore.model.bundles import Bundle, HashFunction

@@ -8,7 +8,7 @@ import pytest
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.spark.batch_sink import BatchSink, CommitIdentity
-from lbcore.balancer.state.effects import REPORT, Effect
+from lbcore.balancer.effects import REPORT, Effect
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
 from lbcore.sim.engine.engine import Engine, Run

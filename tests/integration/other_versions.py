@@ -37,7 +37,7 @@ def make_next_version(folder: Path) -> Path:
     _change(root / "lbcore/model/tables.py", r"\nTABLES = \(", lambda _: _NEW_COLUMN)
     written = r'("properties": to_json\(entry.properties\),)(\s+\})'
     _change(
-        root / "lbcore/balancer/state/book.py",
+        root / "lbcore/balancer/book.py",
         written,
         lambda found: f'{found[1]} "{COLUMN}": "{NOTED}",{found[2]}',
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from lbcore.balancer.state.effects import RESEND, TOMBSTONE, unpack_columns
+from lbcore.balancer.effects import RESEND, TOMBSTONE, unpack_columns
 from lbcore.config.tree import Config
 from tests.replay import replay
 

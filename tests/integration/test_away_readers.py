@@ -21,6 +21,7 @@ from lbcore.model.tables import OWNERSHIP_EVENTS
 from lbcore.sim.judge.judge import JudgedEvent
 from tests.support.tables.away import HAPPENED, UNREADABLE, LivingTables
 from tests.support.tables.lookup_tables import CLUSTER, content
+from tests.support.values.clusters import few
 
 _WAIT_S = 60.0
 
@@ -125,7 +126,7 @@ READERS: Mapping[str, Callable[[Path], Any]] = {
 }
 
 
-@pytest.mark.parametrize("happened", HAPPENED)
+@pytest.mark.parametrize("happened", few(HAPPENED, 5))
 def test_every_reader_is_right_with_its_next_look(tmp_path: Path, happened: str) -> None:
     root = tmp_path / "tables"
     tables = LivingTables(root)

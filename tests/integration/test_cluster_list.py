@@ -12,6 +12,8 @@ from lbcore.wire.messages import Command
 from tests.integration.stack import Cluster, Stack, http_json
 from tests.support.processes.kafka_cluster import make_topics
 
+pytestmark = pytest.mark.long
+
 
 class SeveralClusters(Stack):
     """spaces: cluster → its namespace, as `cluster.namespaces` has it."""
@@ -156,7 +158,6 @@ def test_a_cluster_that_joins_is_served_and_the_others_stay_as_they_are(stack: C
     assert stack.versions_in(EAST) == before
 
 
-@pytest.mark.long
 def test_a_cluster_that_left_stays_as_it_was_and_lookups_go_on(stack: Clusters) -> None:
     assert stack.serve(WEST) == ""
     before = stack.versions_in(EAST)
@@ -169,7 +170,6 @@ def test_a_cluster_that_left_stays_as_it_was_and_lookups_go_on(stack: Clusters) 
     assert stack.versions_in(EAST) == before
 
 
-@pytest.mark.long
 def test_a_cluster_that_is_back_is_rebuilt_and_its_dead_broker_found(stack: Clusters) -> None:
     lost = set(stack.owners_in(EAST).values()) - set(stack.owners_in(WEST).values())
     assert stack.serve(EAST, WEST) == f"clusters are back that were served before: {EAST}"

@@ -26,7 +26,7 @@ from jobs.adapters.kafka.command_client import (
 from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
 from jobs.adapters.processes.preflight import free_ports
 from jobs.console import CommandError, MisuseError
-from lbcore.balancer.tasks.waiting import identity_of
+from lbcore.balancer.waiting import identity_of
 from lbcore.model.tables import COMMANDS, OWNERSHIP_EVENTS
 from lbcore.wire.kinds.balancing_commands import Pause
 from lbcore.wire.kinds.bundle_commands import UnpinBundle

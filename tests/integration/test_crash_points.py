@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from jobs.adapters.spark.batch_sink import EVENTS, ORDER
+from lbcore.balancer.batch_context import BalancerState
+from lbcore.balancer.effects import TOMBSTONE, Effect
 from lbcore.balancer.rebuild import TableRows
-from lbcore.balancer.state.batch_context import BalancerState
-from lbcore.balancer.state.effects import TOMBSTONE, Effect
 from lbcore.model.tables import TABLES
 from lbcore.ownership.records import Cause
 from lbcore.wire.commands import KINDS

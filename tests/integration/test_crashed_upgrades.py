@@ -35,7 +35,7 @@ from jobs.adapters.spark.recovery import (
     send_all_records,
 )
 from lbcore.balancer.balancer import ClusterBalancer
-from lbcore.balancer.state.batch_context import BalancerState
+from lbcore.balancer.batch_context import BalancerState
 from lbcore.model.tables import TABLES, Column, Table
 from tests.integration.test_crash_points import Undisturbed, of_every_kind_and_table
 from tests.integration.test_crashed_upkeep import RECOVERY, crash_after

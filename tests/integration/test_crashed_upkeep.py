@@ -30,6 +30,8 @@ from tests.support.tables.crashed_batches import CrashedError, Kafka, Place, ste
 from tests.support.tables.small_batches import AgedHistory, day
 from tests.support.worlds.checked_world import promised
 
+pytestmark = pytest.mark.long
+
 RECOVERY: tuple[tuple[Any, str], ...] = (
     (TableWriter, "_claim"),
     (TableWriter, "undo"),
@@ -126,7 +128,6 @@ def test_rebuild_that_a_crash_cuts_off_is_done_by_the_next_start(cut_off: Undist
         recovery_.check(number)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("restored_ms", [0, RESTORED_MS], ids=["rebuild", "restore"])
 def test_recovery_that_a_crash_cuts_off_anywhere_is_done_by_the_next_start(
     cut_off: Undisturbed, restored_ms: int
@@ -198,7 +199,6 @@ def test_upkeep_that_a_crash_cuts_off_is_done_by_the_next_turn(tmp_path: Path) -
     check_upkeep(tmp_path / "crash", calm, calls.index("write_deltalake") + 1)
 
 
-@pytest.mark.long
 def test_upkeep_that_a_crash_cuts_off_anywhere_is_done_by_the_next_turn(tmp_path: Path) -> None:
     calm, calls = calm_upkeep(tmp_path / "calm")
     for number in range(len(calls)):

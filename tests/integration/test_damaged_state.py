@@ -12,6 +12,8 @@ import pytest
 
 from tests.integration.stack import Cluster, Stack, running_stack
 
+pytestmark = pytest.mark.long
+
 pytestmark = pytest.mark.timeout(3_000)
 
 CLUSTER = Cluster(brokers=2, namespaces={"demo/one": ("crc32", 6)})
@@ -93,7 +95,6 @@ def test_offsets_cut_by_a_crash_are_rebuilt_from_the_tables(stack: Stack) -> Non
     assert f"{cut[0]} is not what Spark wrote" in (stack.folder / "job.log").read_text()
 
 
-@pytest.mark.long
 def test_change_log_that_only_spark_finds_damaged_is_rebuilt_once_in_the_same_run(
     stack: Stack,
 ) -> None:
@@ -108,7 +109,6 @@ def test_change_log_that_only_spark_finds_damaged_is_rebuilt_once_in_the_same_ru
     assert goes_on["writer_epoch"] == rebuilt["writer_epoch"]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_file_of_a_checkpoint_damaged_in_every_way(
@@ -130,7 +130,6 @@ def test_every_file_of_a_checkpoint_damaged_in_every_way(
     assert ("is damaged" in line["rebuilt_because"]) is not is_harmless, line
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_file_cut_without_its_sums(stack: Stack, kind: str) -> None:
     def damage() -> None:
@@ -141,7 +140,6 @@ def test_every_file_cut_without_its_sums(stack: Stack, kind: str) -> None:
     assert "is damaged" in started_again(stack, damage)[-1]["rebuilt_because"]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("fault", ["missing", "empty", "cut", "garbage"])
 @pytest.mark.parametrize("name", OWN)
 def test_every_file_of_the_job_damaged_in_every_way(stack: Stack, name: str, fault: str) -> None:
@@ -152,7 +150,6 @@ def test_every_file_of_the_job_damaged_in_every_way(stack: Stack, name: str, fau
     assert line["rebuilt_because"].startswith(f"{name} is damaged") is not is_harmless, line
 
 
-@pytest.mark.long
 def test_manifest_of_a_start_before_stops_with_the_command(stack: Stack) -> None:
     path = stack.folder / "job" / "job.json"
     older = path.read_text()

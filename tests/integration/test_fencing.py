@@ -292,6 +292,7 @@ def test_broker_cut_off_stops_in_time_with_a_lease_and_goes_on_without_one(scene
         assert scene.writers(mine) == [name, TAKER]
 
 
+@pytest.mark.long
 def test_kafka_away_for_longer_than_the_lease_stops_who_has_one_until_it_is_back(
     scene: Scene,
 ) -> None:

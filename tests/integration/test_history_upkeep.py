@@ -14,7 +14,7 @@ from jobs.adapters.delta.table_upkeep import DAY_MS, HistoryUpkeep
 from jobs.adapters.delta.tables import open_table, table_path
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.local.prober import EventsHistory
-from lbcore.balancer.commands import commands
+from lbcore.balancer import commands
 from lbcore.config.pipeline import DROPPED, KEPT
 from lbcore.model.tables import ARCHIVES, COMMANDS, OWNERSHIP_EVENTS
 from tests.support.tables.lookup_tables import CLUSTER
@@ -122,6 +122,7 @@ def test_second_time_no_follower_loads_again(tmp_path: Path, history: AgedHistor
     check_past(history)
 
 
+@pytest.mark.long
 def test_row_that_the_archive_lacks_stays_with_all_of_its_bundle(
     tmp_path: Path, history: AgedHistory
 ) -> None:
@@ -149,6 +150,7 @@ def test_clock_that_was_ahead_or_behind_loses_nothing(tmp_path: Path, history: A
     check_past(history)
 
 
+@pytest.mark.long
 def test_command_that_was_carried_out_again_has_one_row(
     tmp_path: Path, history: AgedHistory
 ) -> None:
@@ -162,6 +164,7 @@ def test_command_that_was_carried_out_again_has_one_row(
     assert "c1" not in {row["command_id"] for row in rows}
 
 
+@pytest.mark.long
 def test_open_and_remembered_commands_stay(tmp_path: Path) -> None:
     history = AgedHistory(tmp_path, days=DAYS, kind=DROPPED)
     for age in range(60, 30, -1):

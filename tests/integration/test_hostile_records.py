@@ -22,6 +22,8 @@ from lbcore.wire.messages import Topic
 from tests.integration.stack import Cluster, Stack, running_stack
 from tests.unit.jobs.test_record_batches import varint
 
+pytestmark = pytest.mark.long
+
 MEGABYTE = 1024 * 1024
 HUGE = 700 * MEGABYTE
 JVM_BYTES, WORKER_BYTES = 1_600 * MEGABYTE, 700 * MEGABYTE
@@ -151,7 +153,6 @@ def test_record_of_700_mb_is_named_in_the_table_and_the_job_goes_on(
     check(stack)
 
 
-@pytest.mark.long
 def test_many_medium_records_are_read_some_at_a_time_and_most_are_counted(
     stack: Stack, producer: RawProducer
 ) -> None:

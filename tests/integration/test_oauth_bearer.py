@@ -92,6 +92,7 @@ def end_of_acks(connection: str) -> int:
         fetcher.close()
 
 
+@pytest.mark.long
 def test_token_lets_each_client_in_and_one_that_has_expired_does_not(
     kafka: EmbeddedKafka, issuer: Issuer
 ) -> None:

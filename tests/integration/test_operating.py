@@ -124,6 +124,7 @@ def test_setting_is_changed_and_taken_back_while_running(say: Say) -> None:
     assert say("config set pipeline.trigger_ms=500")[0] == 1, "needs a restart"
 
 
+@pytest.mark.long
 def test_drained_broker_is_empty_when_the_verb_ends(stack: SecureStack, say: Say) -> None:
     owners = stack.owners()
     broker = max(set(owners.values()))
@@ -172,6 +173,7 @@ def test_no_password_is_in_a_log_or_in_the_list_of_processes(stack: SecureStack)
     assert "PRIVATE KEY" not in shown
 
 
+@pytest.mark.long
 def test_command_to_a_job_that_is_away_ends_with_nobody_knows(stack: SecureStack, say: Say) -> None:
     stack.kill("job")
     assert done(say("resume --no-wait"))["status"] == "sent"

@@ -141,6 +141,7 @@ def test_error_of_what_nobody_asked_to_end_is_a_failure(tmp_path: Path) -> None:
     assert ended(tmp_path, _PROGRAM + _works("pass"))[0] == 1
 
 
+@pytest.mark.long
 def test_job_that_is_to_end_while_kafka_does_not_answer_its_first_question_ends_in_order(
     tmp_path: Path,
 ) -> None:

@@ -105,6 +105,7 @@ def test_rules_are_those_of_then_while_the_log_reaches_back(past: PastRun) -> No
     assert check(past) == 0
 
 
+@pytest.mark.long
 def test_rules_are_those_of_then_or_said_to_be_unknown_when_the_log_is_cut(
     past: PastRun,
 ) -> None:

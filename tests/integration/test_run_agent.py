@@ -209,6 +209,7 @@ def test_agent_told_to_stop_serves_until_it_is_drained_and_ends_in_order(
     assert ack(HALVES[0], 3, AckOutcome.CLOSED) in talk.acks(BROKER)
 
 
+@pytest.mark.long
 def test_agent_whose_bundles_nobody_takes_ends_in_its_time_and_says_so(
     kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:
@@ -223,6 +224,7 @@ def test_agent_whose_bundles_nobody_takes_ends_in_its_time_and_says_so(
         until(lambda: stopping in running.talk.acks(BROKER))
 
 
+@pytest.mark.long
 def test_agent_told_again_to_stop_does_not_wait_any_longer(running: Running) -> None:
     talk = running.talk
     running.own(HALVES[0])
@@ -263,6 +265,7 @@ def test_documented_process_of_ones_own_serves_and_hands_on_when_it_is_told_to_s
         assert running.store.lines() == [(topic_in(1), "hello")]
 
 
+@pytest.mark.long
 def test_agent_stopped_while_kafka_is_away_ends_in_its_time(
     kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:

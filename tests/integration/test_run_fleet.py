@@ -251,6 +251,7 @@ def test_fleet_started_again_keeps_virtual_time_and_serves_nothing(
     assert found["bundles_open"] == 0
 
 
+@pytest.mark.long
 def test_fleet_without_kafka_says_what_to_do(tmp_path: Path) -> None:
     words = command(KafkaAddress(bootstrap="127.0.0.1:9"), tmp_path)
     ended = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)

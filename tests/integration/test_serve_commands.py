@@ -129,6 +129,7 @@ def client_of(stack: Stack, way: str) -> LookupClient:
     return LookupClient(WatchAddress(url=f"http://127.0.0.1:{port}", token=lambda: proof), "local")
 
 
+@pytest.mark.long
 def test_command_outlives_the_balancer_and_nothing_is_pretended_meanwhile(stack: Stack) -> None:
     stack.kill("job")
     status, said = send(stack, "POST", "/v1/commands/resume?timeout_ms=500")
@@ -151,6 +152,7 @@ def test_used_command_id_is_of_who_used_it_for_what(stack: Stack) -> None:
     assert _ends_of(stack, _set(stack)) == ENDS
 
 
+@pytest.mark.long
 def test_used_command_id_is_known_to_every_worker_however_it_started(stack: Stack) -> None:
     used, port_file = _set(stack), stack.folder / "lookup-port"
     older = port_file.read_text()

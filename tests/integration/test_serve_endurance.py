@@ -276,6 +276,7 @@ class Balanced:
             self.failures.append(str(response.status))
 
 
+@pytest.mark.long
 def test_replicas_restarted_in_turn_fail_no_lookup(
     service: LookupService, tables: Path, tmp_path: Path
 ) -> None:

@@ -15,6 +15,8 @@ from tests.support.admin.admin_world import BROKERS, write_tables
 from tests.support.processes.lookup_service import LookupService
 from tests.support.tables.lookup_tables import bundles_of
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = 6
 """Of each kind (as the document says, and not so) for each operation."""
 WITHOUT_END = ["/v1/watch"]

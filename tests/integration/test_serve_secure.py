@@ -23,6 +23,7 @@ import pytest
 from tests.support.processes.frozen import COMPILER, TurnedClock
 from tests.support.processes.lookup_service import ROOT, LookupService
 from tests.support.tables.lookup_tables import TablesWriter, owned
+from tests.support.values.clusters import few
 from tests.support.values.tokens import (
     OTHER_RSA_KEY,
     RSA_KEY,
@@ -308,12 +309,18 @@ def serial(service: LookupService) -> str:
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [
-        (["--set", "lookup.authentication=token"], "tokens can't be checked"),
-        (["--set", "lookup.authentication=certificate"], "client certificates can't be checked"),
-        (["--set", 'lookup.grants=["nobody"]'], "lookup.grants can't be read"),
-        (["--set", "lookup.certificate_file=nowhere.pem"], "certificate can't be used"),
-    ],
+    few(
+        [
+            (["--set", "lookup.authentication=token"], "tokens can't be checked"),
+            (
+                ["--set", "lookup.authentication=certificate"],
+                "client certificates can't be checked",
+            ),
+            (["--set", 'lookup.grants=["nobody"]'], "lookup.grants can't be read"),
+            (["--set", "lookup.certificate_file=nowhere.pem"], "certificate can't be used"),
+        ],
+        1,
+    ),
 )
 def test_service_that_could_not_check_anybody_does_not_start(
     tables: Path, words: list[str], message: str

@@ -19,7 +19,7 @@ from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.cli import main
 from jobs.console import CommandError, say
 from jobs.service.views import TableViews
-from lbcore.balancer.state.effects import Effect
+from lbcore.balancer.effects import Effect
 from tests.support.tables.lookup_tables import bundles_of
 from tests.support.tables.small_batches import (
     CrashError,

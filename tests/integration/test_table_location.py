@@ -189,6 +189,7 @@ def test_an_older_job_is_fenced(store: str) -> None:
     assert "given_up" not in done
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("tables")
 def test_store_that_is_away_or_without_the_bucket_is_named(
     store: str,

@@ -39,8 +39,8 @@ from jobs.adapters.spark.recovery import (
     send_all_records,
 )
 from lbcore.balancer.balancer import ClusterBalancer
-from lbcore.balancer.commands.commands import REMEMBERED_COMMANDS
-from lbcore.balancer.state.effects import (
+from lbcore.balancer.commands import REMEMBERED_COMMANDS
+from lbcore.balancer.effects import (
     RESEND,
     TOMBSTONE,
     Effect,

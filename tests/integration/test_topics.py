@@ -151,6 +151,7 @@ def test_verb_makes_then_differs_with_the_exit_codes_of_every_verb(
     } in found
 
 
+@pytest.mark.long
 def test_verb_without_a_kafka_that_answers_fails_with_what_to_do(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -40,6 +40,7 @@ def test_wheel_asks_for_no_spark_that_leaks(wheel: Path) -> None:
     assert [one for one in asked if one.startswith("delta-spark")] == []
 
 
+@pytest.mark.long
 def test_scenarios_and_settings_come_with_the_wheel(unpacked: Elsewhere) -> None:
     said = unpacked.ballast("simulate", "conf/scenarios/g03-new-empty-broker.scenario")
     assert "the output is not what is recorded" not in said

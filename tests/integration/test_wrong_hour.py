@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jobs.adapters.following.delta_follower import DeltaFollower
-from lbcore.balancer.state.effects import REPORT, Effect
+from lbcore.balancer.effects import REPORT, Effect
 from lbcore.config.load import parse_config
 from lbcore.config.tree import Config
 from tests.support.tables.crashed_batches import Place, steps_of

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.bridge.rolling_progress import Complaint, Progress
-from jobs.bridge.rolling_steps import CutOffError
+from jobs.bridge.restarted_cluster import Complaint
+from jobs.bridge.rolling_progress import Progress
+from jobs.bridge.rolling_restart import CutOffError
 from lbcore.bridge.anomalies import ProbeRound, Trouble
 from lbcore.bridge.guardian import GuardianTimeouts, GuardState, Judged, judge
 from lbcore.ownership.liveness import TICK, Liveness, Rows

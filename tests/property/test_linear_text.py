@@ -13,8 +13,8 @@ from itertools import permutations
 import pytest
 
 from lbcore.assess.owner_changes import unloads_of
-from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.tasks.waiting import status_of
+from lbcore.balancer.ledger import Ledger
+from lbcore.balancer.waiting import status_of
 from lbcore.bridge.answers import parse_metrics
 from lbcore.bridge.reports import parse_client_latency
 from lbcore.config.pulsar_keys import parse_properties
@@ -220,7 +220,7 @@ def rules_of(world: World, name: str) -> tuple[object, ...]:
     rules = world.state.rules
     pins = {one for one in rules.pins if parse_bundle(one)[0] == name}
     topics = sorted(
-        topic for topic in world.state.records.by_type["topic"] if namespace_of_topic(topic) == name
+        topic for topic in world.state.catalog.by_type["topic"] if namespace_of_topic(topic) == name
     )
     marks = (name in rules.paused, name in rules.excluded, rules.anti_affinity.get(name))
     return (sorted(live(world, name)), sorted(pins), topics, marks)

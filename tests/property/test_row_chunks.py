@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from jobs.adapters.delta.table_writer import with_changes
 from jobs.adapters.delta.tables import arrow_schema
-from lbcore.balancer.state.book import RowChunks, read, write_all_chunks, write_changes
+from lbcore.balancer.book import RowChunks, read, write_all_chunks, write_changes
 from lbcore.model.tables import BUNDLE_OWNERSHIP
 from lbcore.ownership.records import State
 from lbcore.packing import MalformedBlobError

@@ -5,10 +5,10 @@ from collections import Counter
 
 import pytest
 
-from lbcore.balancer.decisions.candidate_rows import BLOCKED_ALARM_S, VALID_MS
+from lbcore.balancer.candidate_rows import BLOCKED_ALARM_S, VALID_MS
 from lbcore.explain.explanation import percent
 from lbcore.model.times import duration, instant
-from lbcore.ownership.changes import owner_of
+from lbcore.ownership.changes import serving_broker
 from lbcore.signals.shown_load import groups_line
 from tests.support.worlds.agreeing_world import (
     Said,
@@ -122,7 +122,7 @@ def agree_on_who_is_blocked(said: Said) -> None:
 
 
 def agree_on_bundles(said: Said) -> None:
-    owned = Counter(owner_of(record) for record in said.records)
+    owned = Counter(serving_broker(record) for record in said.records)
     shown = said.by("pulsar_sunit_state_chn_owned_su_total", "broker")
     pins = {row["bundle"]: row["broker"] for row in said.status.pins}
     for row in said.status.broker_rows:
@@ -130,7 +130,7 @@ def agree_on_bundles(said: Said) -> None:
         assert said.brokers[row.broker].numbers["bundles"] == row.bundles
     cooling: Counter[str] = Counter()
     for record in said.records:
-        name, owner = str(record["bundle"]), owner_of(record)
+        name, owner = str(record["bundle"]), serving_broker(record)
         found = said.bundles[name]
         if record["state"] == "Owned":
             assert f"{name} is owned by {owner} since" in found.headline

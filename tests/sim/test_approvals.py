@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lbcore.balancer.rebuild import newest_rows
-from lbcore.balancer.state.rules import PlanProposal, PlanStatus
+from lbcore.balancer.rules import PlanProposal, PlanStatus
 from lbcore.explain.recent_findings import plan_alarms
 from tests.support.worlds.checked_world import COLD, HOT, hot_world, outcome
 from tests.support.worlds.world import World, gapless, is_settled, states

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from lbcore.balancer.intake.intake import TAKEN_OR_NOT
+from lbcore.balancer.intake import TAKEN_OR_NOT
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.tree import Config
 from lbcore.model.bundles import Bundle

@@ -13,7 +13,7 @@ import pytest
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.operating.status import read_status_rows
 from lbcore.agent.reporting import LoadRead
-from lbcore.balancer.state.rules import PlanProposal, PlanStatus
+from lbcore.balancer.rules import PlanProposal, PlanStatus
 from lbcore.config.load import parse_assignments
 from lbcore.config.shedding import IdealLoadConfig, SheddingConfig, TransferConfig
 from lbcore.config.tree import Config

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lbcore.balancer.tasks.waiting import status_of
+from lbcore.balancer.waiting import status_of
 from lbcore.config.tree import Config
 from lbcore.ownership.changes import Instance
 from lbcore.validation.check import with_dynamic

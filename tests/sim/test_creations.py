@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import pytest
 
-from lbcore.balancer.decisions.placement import make_snapshot, usable_brokers
-from lbcore.balancer.state.batch_context import BatchContext
-from lbcore.balancer.tasks.creations import CREATING
+from lbcore.balancer.batch_context import BatchContext
+from lbcore.balancer.namespaces import CREATING
+from lbcore.balancer.placement import make_snapshot, usable_brokers
 from lbcore.config.tree import Config
 from lbcore.model.bundles import even_boundaries
 from lbcore.model.names import FULL_LOWER, FULL_UPPER, format_bundle

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from lbcore.agent.reporting import LoadRead
-from lbcore.balancer.state.batch_context import BalancerState
-from lbcore.balancer.state.effects import RESEND, TOMBSTONE, Effect
+from lbcore.balancer.batch_context import BalancerState
+from lbcore.balancer.effects import RESEND, TOMBSTONE, Effect
 from lbcore.config.tree import Config, changed
 from lbcore.model.bundles import Bundle
 from lbcore.ownership.records import State

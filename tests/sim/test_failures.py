@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from lbcore.balancer import transitions as repairs
-from lbcore.balancer.tasks.deletions import FLOOR
-from lbcore.balancer.tasks.waiting import WAIT_MAX_MS
+from lbcore.balancer.namespaces import FLOOR
+from lbcore.balancer.waiting import WAIT_MAX_MS
 from lbcore.config.tree import Config
 from lbcore.scorer.tracks import TRACK_KEPT_MS
 from lbcore.validation.check import with_dynamic

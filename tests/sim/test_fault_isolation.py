@@ -20,11 +20,11 @@ from lbcore.balancer.balancer import (
     ItemPhase,
     Phase,
 )
-from lbcore.balancer.commands.commands import HANDLERS
+from lbcore.balancer.batch_context import BatchContext
+from lbcore.balancer.book import DONE, FAILED, Outcome
+from lbcore.balancer.commands import HANDLERS
 from lbcore.balancer.report import FAULTS
-from lbcore.balancer.state.batch_context import BatchContext
-from lbcore.balancer.state.book import DONE, FAILED, Outcome
-from lbcore.balancer.tasks.waiting import status_of
+from lbcore.balancer.waiting import status_of
 from lbcore.config.pipeline import Pipeline
 from lbcore.config.tree import Config
 from lbcore.fault_isolation import ALARM
@@ -71,7 +71,7 @@ def spoiling(original: Callable[..., Outcome]) -> Callable[..., Outcome]:
             work.add_row("audit", {"spoilt": True})
             work.note(clock_ms=1)
             work.failures["spoilt"] = "spoilt"
-            work.pending_effects.clear()
+            work.unmeasured_moves.clear()
             work.next_decision()
         raise PlantedError(f"at {object()}")
 
@@ -420,8 +420,8 @@ def test_a_row_that_cannot_be_read_is_put_aside_and_all_else_comes_back(spoilt: 
     assert state.commands.keys() == whole.commands.keys()
     assert set(map(status_of, state.commands.values())) == {DONE}
     lost = dict.fromkeys(("records", "policies", "config_versions"), 1).get(table, 0)
-    found = (len(state.records.by_type["tenant"]), len(state.rules.excluded), state.settings)
-    expected = (len(whole.records.by_type["tenant"]), len(whole.rules.excluded), whole.settings)
+    found = (len(state.catalog.by_type["tenant"]), len(state.rules.excluded), state.settings)
+    expected = (len(whole.catalog.by_type["tenant"]), len(whole.rules.excluded), whole.settings)
     assert [one == other for one, other in zip(found, expected, strict=True)].count(False) == lost
     if table == "config_versions":
         assert state.settings == {"shedding.avg_high_hits": 4}, "those of the change before"

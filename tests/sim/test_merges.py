@@ -158,7 +158,7 @@ def cold(world: type[World] = CheckedWorld, **values: Any) -> World:
 
 def test_cold_neighbours_are_merged_down_to_the_number_at_creation() -> None:
     world = cold()
-    world.run(900_000)
+    world.run(900_000, step_ms=5_000)
     assert len(live(world)) == 2
     assert [row["reason"] for row in world.decisions if row["kind"] == "merge"] == ["Cold"]
     assert is_settled(world)
@@ -166,7 +166,7 @@ def test_cold_neighbours_are_merged_down_to_the_number_at_creation() -> None:
 
 def test_cold_bundles_of_a_service_that_can_not_merge_are_left_alone() -> None:
     world = cold(RefusingWorld)
-    world.run(900_000)
+    world.run(900_000, step_ms=5_000)
     assert len(live(world)) == 3
     pairs = [row["bundle"] for row in world.decisions if row["kind"] == "merge"]
     assert len(pairs) <= 2, "each pair once"
@@ -182,7 +182,7 @@ def test_cold_bundles_of_a_service_that_can_not_merge_are_left_alone() -> None:
 )
 def test_neighbours_above_half_of_a_limit_are_not_merged(values: dict[str, Any]) -> None:
     world = cold(**values)
-    world.run(900_000)
+    world.run(900_000, step_ms=5_000)
     assert len(live(world)) == 3
 
 
@@ -247,5 +247,5 @@ def test_bundle_is_balanced_again_when_its_merge_was_given_up() -> None:
 def test_paused_namespace_is_not_merged() -> None:
     world = cold()
     world.command("pause", namespace=NAMESPACE, reason="test")
-    world.run(900_000)
+    world.run(900_000, step_ms=5_000)
     assert len(live(world)) == 3

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lbcore.balancer.state.rules import STEP_BEGUN, STEP_DONE, PlanProposal, PlanStatus
+from lbcore.balancer.rules import STEP_BEGUN, STEP_DONE, PlanProposal, PlanStatus
 from tests.support.worlds.checked_world import CheckedWorld, decided, outcome, owners, running
 from tests.support.worlds.world import World
 

@@ -2,8 +2,8 @@
 
 What came of them is recorded in their files below ----, to the hash of the trace: a change is
 looked at as a difference, and recorded anew with `ballast simulate FILE --rewrite`. Short ones run
-always; all of them, some of hours, with `make test-long`. So are the tables below ---- compared: a
-row of `ballast` that is older than the output above it is found without a run. WEAK are those whose
+always; all of them, some of hours, and the tables below ---- compared, with `make test-long`. A row
+of `ballast` that is older than the output above it is found without a run. WEAK are those whose
 expectations their own strategy does not meet: they must go on failing until somebody mends that.
 The strategy `ballast` meets them.
 """
@@ -41,10 +41,9 @@ COMPARED = [
 SHORT = (
     *("g05", "g10", "g11", "g12", "g14", "g16", "g17", "g20", "g23"),
     *("isolation/busy", "asim/heterogeneous", "saturation/all", "saturation/one-at"),
-    *("performance/rolling", "performance/scale", "performance/split"),
+    *("performance/rolling", "performance/scale-in"),
 )
 """Those that take some seconds."""
-SHORT_COMPARED = ("scenarios/saturation/one-at-three-times",)
 WEAK = {
     "g07-load-of-another-process": "uniform moves bundles back: 36 returns in 40 minutes",
 }
@@ -101,13 +100,8 @@ def test_row_of_the_default_strategy_is_as_old_as_the_output_above_it(name: str)
     )
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[] if name in SHORT_COMPARED else [pytest.mark.long])
-        for name in COMPARED
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", COMPARED)
 def test_recorded_comparison_comes_out_again(name: str) -> None:
     (loaded,) = load_scenarios([str(CONF / f"{name}.scenario")])
     scenario = loaded.scenario

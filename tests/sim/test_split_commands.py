@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lbcore.balancer.state.rules import Brake
+from lbcore.balancer.rules import Brake
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
 from lbcore.model.bundles import Bundle

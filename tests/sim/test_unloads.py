@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lbcore.balancer.state.book import AFTER
+from lbcore.balancer.book import AFTER
 from lbcore.config.tree import Config
 from lbcore.ownership.records import State
 from lbcore.validation.check import with_dynamic

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lbcore.balancer.commands.commands import REMEMBERED_COMMANDS
+from lbcore.balancer.commands import REMEMBERED_COMMANDS
 from tests.support.worlds.lived_world import LIVE, LivedWorld
 
 WITHIN = 1.10

@@ -16,7 +16,7 @@ from jobs import run_local
 from jobs.cli import verb_parser
 from jobs.service import lookup_http
 from jobs.verbs import VERBS
-from lbcore.balancer.commands.commands import HANDLERS
+from lbcore.balancer.commands import HANDLERS
 from lbcore.config.setting import UNSET
 from lbcore.config.tree import SECTIONS, SETTINGS
 from lbcore.model.resources import RESOURCES

@@ -26,8 +26,8 @@ from jobs.adapters.delta.table_reader import open_archive
 from jobs.adapters.delta.table_scan import file_sizes, newest_ms, oldest_ms, rows_not_in, scan
 from jobs.adapters.delta.table_writer import TableWriter, commit_options
 from jobs.adapters.delta.tables import KEPT, interval_s
-from lbcore.balancer.commands.commands import REMEMBERED_COMMANDS
-from lbcore.balancer.state.book import ACCEPTED
+from lbcore.balancer.book import ACCEPTED
+from lbcore.balancer.commands import REMEMBERED_COMMANDS
 from lbcore.config.pipeline import ARCHIVED
 from lbcore.config.pipeline import KEPT as KEEP
 from lbcore.model.tables import (

@@ -29,7 +29,7 @@ from jobs.adapters.delta.table_location import (
 from jobs.adapters.delta.table_log import checkpoint_version, has_commit, sync_commits
 from jobs.adapters.delta.table_scan import check_newest, is_delta, naming_damaged_file, open_delta
 from jobs.console import CommandError
-from lbcore.balancer.state.effects import table_of, unpack_columns
+from lbcore.balancer.effects import table_of, unpack_columns
 from lbcore.fault_isolation import Fault, fault_of
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES, Table
 

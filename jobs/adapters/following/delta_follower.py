@@ -1,10 +1,8 @@
 """Follower of one cluster's tables: the newest sound snapshot of ownership.
 
-Decides when to add a commit's rows, when to load the tables whole, and when to keep what it has;
-what the rows mean is `lbcore.route`'s. Feeds the lookup service and the Python client.
-
-A load reads the tables whole (`whole_records`); after that the logs are read on (`TableTail`),
-version by version.
+A load reads the tables whole (`whole_records`); after that the follower reads the logs on, version
+by version (`TableTail`). Rows that can't be used leave the last snapshot in place. `lbcore.route`
+interprets the rows. Feeds the lookup service and the Python client.
 """
 
 import logging

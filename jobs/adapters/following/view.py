@@ -1,6 +1,6 @@
 """View of the tables in a follower: its age, changes and past errors.
 
-Made by `delta_follower`, read by the lookup service and the Python client.
+Read by the lookup service and the Python client.
 """
 
 import logging

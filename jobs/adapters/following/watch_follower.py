@@ -1,11 +1,9 @@
 """Follower of a lookup service's watch stream, where no tables can be read.
 
-Decides when to load everything and when the snapshot is swapped; what the records mean is
-`lbcore.route`'s. A stream tells each change of ownership; how old that is, and whether namespaces
-or brokers have changed, its `alive` says every second. What has waited to be read while this
-process was suspended says nothing of now: then the stream is left and asked for again. Stands
-beside `delta_follower` with the same surface, for the Python client. The stream is server-sent
-events.
+The stream (server-sent events) sends each change of ownership. Its `alive`, every second, tells the
+age, and whether namespaces or brokers have changed. After this process was suspended the buffered
+events are old: the follower closes the stream and asks for it again. It has the surface of
+`delta_follower`, for the Python client.
 """
 
 import http.client

@@ -1,8 +1,8 @@
 """HTTP client: one question and its whole answer, and one lookup of a prober.
 
-An answer has a size and, from the first to the last byte, a time. No redirect is followed: the
-caller decides first whom the credentials may be shown to. `http.client` bounds only the time
-between two bytes, and `urllib` takes credentials along to wherever it is sent.
+An answer's size is bounded, and its time from the first to the last byte (`http.client` bounds only
+the time between two bytes). No redirect is followed, because `urllib` would send credentials along:
+the caller decides whom they may be shown to.
 """
 
 import http.client

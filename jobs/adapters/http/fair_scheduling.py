@@ -1,8 +1,8 @@
-"""Turns of the event loop: lookups come in between, whatever is asked.
+"""Turns of the event loop, in which lookups come between pieces of other work.
 
-Decides how much work is done in a turn, however many requests are being answered, first come, first
-served; a slice is bounded by `lbcore.route.slices`. All that the admin service does in the event
-loop goes by turns: a request's first step, each slice of what it gathers, each part of its answer.
+Bounds the work of a turn however many requests are being answered, first come, first served. All
+that the admin service does in the event loop goes by turns: a request's first step, each slice of
+what it gathers (`lbcore.route.slices`), each part of its answer.
 """
 
 import asyncio

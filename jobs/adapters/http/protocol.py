@@ -1,14 +1,13 @@
-"""HTTP/1.1 of the server: what a client may send, and its timeouts.
+"""HTTP/1.1 of the server: bounds on what a client may send, and its timeouts.
 
-Decides when a connection is cut. Each is in one of four phases; every byte that arrives belongs to
-a request, is counted from its first to its last, trailers and framing included, and is held to the
-bounds of its phase; what no handler has asked for is not read.
+Over uvicorn's httptools protocol, which bounds nothing; RFC 9112 for what is malformed. A
+connection is in one of four phases, each with bounds. Every byte counts towards its request,
+trailers and framing included; what no handler has asked for is not read.
 
 IDLE  ──first byte──▶ HEAD ──headers──▶ BODY ──last byte──▶ IDLE
   any ──cut, an upgrade, or the last request of the connection──▶ DEAF: what comes is dropped
 
-Notes the name in a client's verified certificate for the gate. Over uvicorn's httptools protocol,
-which bounds nothing; RFC 9112 for what is malformed.
+Notes the name in a client's verified certificate for the gate.
 """
 
 import logging

@@ -1,8 +1,8 @@
 """TLS of the service: certificate, reloading, client certificates, expiry.
 
-Versions are 1.2 and later (RFC 9325). A new certificate holds for new connections, without a
-restart. Changed files are looked at once a second at most; a change that can't be used is logged
-once and the last good value kept, so that a half-written file takes nothing down.
+Versions are 1.2 and later (RFC 9325). Files are checked once a second at most; a new certificate
+holds for new connections, without a restart. A change that can't be used, such as a half-written
+file, is logged once, and the last good value stays.
 """
 
 import logging

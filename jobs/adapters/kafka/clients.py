@@ -1,8 +1,8 @@
 """Thin Kafka clients: a sender that accounts for each message, and a topic's tail.
 
-Decides how hard to try (acks=all, in order, a deadline for each message) and how to read
-(read_committed, from the beginning, without a group); not what is sent or what it means. Used by
-the fleet, agents, the driver's ticks and `run_local`. Over kafka-python 3.
+Sent with acks=all, in order, with a deadline for each message; read with read_committed, from the
+beginning, without a group. Used by the fleet, agents, the driver's ticks and `run_local`. Over
+kafka-python 3.
 """
 
 import contextlib

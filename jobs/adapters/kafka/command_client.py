@@ -1,14 +1,14 @@
-"""Sends commands to the balancer and waits for what becomes of them.
+"""Sends commands to the balancer and waits for their outcomes.
 
-Decides how a command is identified, when it counts as sent (all in-sync replicas of Kafka have it)
-and what is said when no outcome comes. Used by the verbs and by the admin service.
+A command counts as sent when all in-sync replicas of Kafka have it. Used by the verbs and by the
+admin service.
 
 with CommandClient(address, "var/tables", "local") as client:
     ticket = client.send(new_command("local", PinBundle(bundle=..., broker="broker-1")))
     client.wait(ticket, timeout_ms=30_000)      # CommandOutcome | NoOutcome
 
-From asyncio: `await asyncio.to_thread(client.send, command)`, then
-`await asyncio.wait_for(asyncio.wrap_future(ticket.final), seconds)`, and `client.forget(ticket)`.
+From asyncio: `await asyncio.to_thread(client.send, command)`, then `await
+asyncio.wait_for(asyncio.wrap_future(ticket.final), seconds)`, and `client.forget(ticket)`.
 """
 
 import getpass
@@ -34,8 +34,8 @@ from jobs.adapters.delta.tables import open_table, table_path
 from jobs.adapters.kafka.clients import Delivered, Delivery, KafkaAddress, NotDelivered, Sender
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.console import MisuseError, UnknownError, in_one_line
-from lbcore.balancer.state.book import ACCEPTED, REFUSED
-from lbcore.balancer.tasks.waiting import identity, identity_of
+from lbcore.balancer.book import ACCEPTED, REFUSED
+from lbcore.balancer.waiting import identity, identity_of
 from lbcore.model.tables import COMMANDS, OWNERSHIP_EVENTS
 from lbcore.wire.arguments import CommandArguments
 from lbcore.wire.commands import RefusedArguments, format_arguments, parse_arguments

@@ -1,8 +1,8 @@
 """A real Kafka of one node: format once, start, stop, restart with its data.
 
-Decides its ports once and keeps them with its state, so clients find it again after a restart.
-Nothing about topics: `ballast topics ensure` makes those. Fixed settings, each with its reason,
-stand in conf/kafka/embedded.properties. KRaft combined mode as Kafka documents it.
+Its ports are chosen once and kept with its state, so clients find it again after a restart.
+`ballast topics ensure` makes the topics. conf/kafka/embedded.properties has the fixed settings,
+each with its reason. KRaft combined mode as Kafka documents it.
 """
 
 import base64

@@ -1,8 +1,8 @@
-"""Turns what comes on the ownership topic into events for agents.
+"""Events for agents from the records of the ownership topic.
 
-Decides which record is news (by version, because a compacted topic is compacted late) and which
-brokers it concerns: those it names, and those that a record of the bundle named before. One feed
-serves all agents of a process.
+A record is news by its version, because a compacted topic is compacted late. It concerns the
+brokers that it names, and those that a record of the bundle named before. One feed serves all
+agents of a process.
 """
 
 from collections.abc import Collection, Iterable

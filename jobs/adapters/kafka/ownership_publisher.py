@@ -1,8 +1,8 @@
 """Producers of the job: a batch's records in one Kafka transaction, and ticks.
 
-The transactional id is the writer's place: once another job has initialised it, this one's records
-are refused. Whose place it is the tables say: an older job that was slow to start may take it last,
-and then it is taken back. Readers use read_committed. Kafka transactions.
+The transactional id belongs to the job's role: once another job has initialised it, this one's
+records are refused. The tables say whose role it is. An older job that was slow to start may take
+the id last; the newer one then takes it back. Readers use read_committed.
 """
 
 import contextlib

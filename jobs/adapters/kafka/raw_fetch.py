@@ -1,8 +1,8 @@
 """Fetches of a partition's log as stored on the broker: batches not inflated.
 
 kafka-python's consumer inflates each batch whole, so this speaks Kafka's protocol one layer below,
-by the same connections. Transactions are read uncommitted, as nobody on the wire uses them: a
-reader that waits for their end could be held up by anybody who begins one.
+by the same connections. Transactions are read uncommitted: nobody on the input topics uses them,
+and anybody could hold up a reader that waits for their end.
 """
 
 import contextlib

@@ -2,9 +2,8 @@
 
 Kafka's own clients allocate a record's whole plain size while they inflate its batch. This decoder
 inflates at most `PLAIN_BATCH_BYTES` of a batch. A record over the limit becomes a row without its
-value; what lies beyond the bound of its batch becomes one row that names the offsets. Source: the
-format is Kafka's (KIP-98, clients/.../record/DefaultRecordBatch.java, 3.9). Checksums are left to
-the broker, which has verified them.
+value; the records beyond that bound become one row that names the offsets. Source: Kafka's format
+(KIP-98, clients/.../record/DefaultRecordBatch.java, 3.9). Brokers have verified the checksums.
 """
 
 import struct

@@ -1,8 +1,7 @@
 """The topics of the wire: created when missing, compared otherwise.
 
-Decides what each topic needs (partitions, copies, retention, compaction, LogAppendTime) and what
-counts as a difference. Never changes the number of partitions of a topic that exists: keys would
-move to other partitions and their order would be lost. The keys are Kafka's.
+Partitions, copies, retention, compaction, LogAppendTime, under Kafka's keys. Never changes the
+number of partitions of an existing topic: keys would move to other partitions and lose their order.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

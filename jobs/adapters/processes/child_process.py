@@ -1,8 +1,8 @@
 """Ties one command to the process that started it: no supervisor, no child.
 
-Decides when the command ends: when its supervisor asks (SIGTERM) or is gone, however it went. A
-pipe whose other end only the supervisor holds says so at once, on every Unix. The command runs in a
-session of its own; at the end, whatever it started is ended with it. Run as a script by
+The command ends when its supervisor asks (SIGTERM) or is gone, however it went: a pipe whose other
+end only the supervisor holds says so at once, on every Unix. The command runs in a session of its
+own; at the end, whatever it started is ended with it. Run as a script by
 `jobs.adapters.processes.processes`, never imported by it: it must start fast.
 
 child_process.py LIFELINE_FD PID_FD GRACE_MS COMMAND [ARGUMENT ...]

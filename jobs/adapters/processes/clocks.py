@@ -1,7 +1,6 @@
 """Clocks of the machine in milliseconds: the wall's, and monotonic ones.
 
-Decides what a job and its services call now, and which clock agents live by: one that goes on while
-the machine sleeps, where there is one (Linux), else the monotonic one.
+Agents live by one that goes on while the machine sleeps (Linux), else by the monotonic one.
 """
 
 import time

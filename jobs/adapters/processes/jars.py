@@ -1,11 +1,10 @@
-"""The jars of the embedded Kafka: which, where, and how they get there.
+"""The jars of the embedded Kafka: the pinned files of conf/jars.lock.
 
-Exactly the pinned files of conf/jars.lock are used, whatever a repository offers today. They are
-fetched by the Ivy that pyspark ships, from Maven Central or the mirror that BALLAST_JAR_MIRROR
-names, without POMs (another tool's half-filled cache or an unreachable second repository can't
-break it), and checked against their sha256 before they get their name. A process that needs a
-missing jar fetches it, one process at a time. Standard library only: set-up runs this before
-anything else is importable.
+Whatever a repository offers today, only these are used. The Ivy that pyspark ships fetches them
+from Maven Central or the mirror that BALLAST_JAR_MIRROR names, without POMs (another tool's
+half-filled cache or an unreachable second repository can't break it). They are checked against
+their sha256 before they get their name. A process that needs a missing jar fetches it, one process
+at a time. Standard library only: set-up runs this before anything else is importable.
 """
 
 import fcntl

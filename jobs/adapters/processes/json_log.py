@@ -1,8 +1,8 @@
 """Log lines as JSON objects: `ts_ms`, `level`, `event`, and the event's fields.
 
-Of equal warnings only some are written, so that nobody can fill the log from outside (CWE-779): a
-burst of each kind and of each logger, then a steady few, and a count of the rest. A line with
-fields is logged as `logger.info("event", extra={"fields": {...}})`.
+Equal warnings are limited, so that nobody can fill the log from outside (CWE-779): a burst of each
+kind and logger, then a steady few, and a count of the rest. A line with fields is logged as
+`logger.info("event", extra={"fields": {...}})`.
 """
 
 import json

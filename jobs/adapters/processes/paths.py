@@ -28,6 +28,17 @@ def shipped(path: Path) -> Path:
 _LOCK = ".lock"
 
 
+@contextlib.contextmanager
+def locked(path: Path, refusal: Exception) -> Iterator[None]:
+    """Hold a lock file; raises the refusal while another process does."""
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise refusal from None
+        yield
+
+
 def private_directory(kind: str, parent: Path | None = None) -> Path:
     """Return a new folder, parent/KIND-..., removed when this process ends.
 

@@ -1,8 +1,7 @@
-"""Child processes that never outlive us, and a supervisor that restarts them.
+"""Child processes that never outlive their parent, and their supervisor.
 
-Decides when a child is started again (at once, then after 1, 2, 4, ... 30 s while it keeps dying)
-and in which order all are stopped. A child is ended by its own id, never by a name. The tether is
-in `jobs.adapters.processes.child_process`.
+A child is restarted at once, then after 1, 2, 4, ... 30 s while it keeps dying. It is ended by its
+own id, never by a name. `jobs.adapters.processes.child_process` ties it to its parent.
 """
 
 import contextlib

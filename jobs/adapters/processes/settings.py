@@ -1,8 +1,8 @@
-"""The configuration: conf/base.toml, the named overlays, and secrets.
+"""The configuration of a process: conf/base.toml, overlays, and secrets.
 
-Decides which files are read: base, then each overlay by name (conf/NAME.toml) or by path, in the
-order given, then assignments from the command line. The environment says only which overlays
-(BALLAST_CONF=name,name) and holds secrets; what the keys mean is decided in `lbcore.config`.
+Read in order: base, each overlay by name (conf/NAME.toml) or path, assignments of the command line.
+The environment says only which overlays (BALLAST_CONF=name,name) and holds secrets. `lbcore.config`
+says what the keys mean.
 """
 
 import importlib

@@ -1,8 +1,8 @@
 """Acts on signals in a thread of its own, where it may take locks.
 
-Python runs a handler in the main thread, between two steps of whatever that does: where it takes a
-lock that the main thread holds (`Event.set` beside `Event.wait`), that waits for itself for ever.
-Python's library reference on signal.set_wakeup_fd.
+Python runs a handler in the main thread, between two steps of its work. A handler that takes a lock
+that the main thread holds (`Event.set` beside `Event.wait`) waits for itself for ever. See
+signal.set_wakeup_fd in Python's library reference.
 """
 
 import contextlib

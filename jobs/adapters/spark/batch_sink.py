@@ -1,14 +1,14 @@
 """The sink of the streaming job: a batch's effects as commits, records, log lines.
 
-Decides nothing about ownership. Writes, in this order, each durable before the next begins:
+Writes, in this order, each durable before the next begins:
 
 1. `namespaces` and `brokers`, which a reader needs to understand an event
 2. a file with the rows of all that follows
 3. `ownership_events`; the commit names that file, and makes the batch true
 4. all other tables, and beside them the records for Kafka: brokers act on what is durable
 
-Repeating a batch writes nothing twice. Effects that differ from what a table already has of the
-same batch stop the job.
+Repeating a batch commits nothing twice; its records are sent again, in the same versions. Effects
+that differ from what a table already has of the same batch stop the job.
 """
 
 import hashlib
@@ -32,9 +32,7 @@ from jobs.adapters.kafka.ownership_publisher import Keyed, OwnershipPublisher
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.spark.checkpoint import Resumption, note_version, query_id
 from jobs.telemetry.job_counts import WrittenBatch
-from lbcore.balancer.rebuild import record_from_row
-from lbcore.balancer.report import FAULTS, GAUGES
-from lbcore.balancer.state.effects import (
+from lbcore.balancer.effects import (
     REPORT,
     RESEND,
     TOMBSTONE,
@@ -42,6 +40,8 @@ from lbcore.balancer.state.effects import (
     unpack_columns,
     unpack_report,
 )
+from lbcore.balancer.rebuild import record_from_row
+from lbcore.balancer.report import FAULTS, GAUGES
 from lbcore.fault_isolation import ALARM, Fault, fault_of, summarize_faults
 from lbcore.model.tables import (
     AUDIT,
@@ -167,7 +167,8 @@ class LastBatch:
 
     def begin(self, batch_id: int) -> None:
         """Begin to write a batch; raises LeftError where the last one was before it."""
-        self._begun = batch_id  # before it looks: the other thread sees this, or this one its word
+        # set before `_last` is read: `end_with` sees this batch, or this batch sees the end
+        self._begun = batch_id
         if batch_id > self._last:
             message = f"the job ends after batch {self._last} and leaves {batch_id} to the next one"
             raise LeftError(message)

@@ -1,7 +1,7 @@
-"""Messages for fatal job errors: of the JVM, of Java, of Kafka, of ours in Spark.
+"""Messages for fatal job errors: of the JVM, of Java, of Kafka, of Ballast.
 
-The job ends in each case, and a supervisor starts it again. The message therefore names the cause:
-the innermost Java or Python exception, and what to do where starting again is not enough.
+The job ends in each case, and a supervisor starts it again. The message names the cause (the
+innermost Java or Python exception), and what to do where starting again is not enough.
 """
 
 import re

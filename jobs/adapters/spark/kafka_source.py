@@ -1,10 +1,10 @@
 """The source of the streaming query: Kafka's topics, in bounded memory.
 
-Spark's own Kafka source allocates each record's plain size in the JVM, so one record of 1 MB that
-inflates to 700 MB ends it at every start. This one, a Python data source, reads raw batches
-(`raw_fetch`) and inflates them by a bounded decoder (`record_batches`). The end of a micro-batch is
-planned by plain bytes as well as by records; after that a read is a pure function of the offsets
-and of Kafka's bytes, so a batch that is repeated has the same rows.
+Spark's own Kafka source allocates each record's plain size in the JVM: one record of 1 MB that
+inflates to 700 MB ends it at every start. This Python data source reads raw batches (`raw_fetch`)
+and inflates them by a bounded decoder (`record_batches`). A micro-batch's end is planned by plain
+bytes as well as by records. A read is a pure function of the offsets and of Kafka's bytes, so a
+repeated batch has the same rows.
 """
 
 import heapq

@@ -1,7 +1,4 @@
-"""The two operators of the streaming query: input, Machine and output of each.
-
-Rows to events, effects to rows.
-"""
+"""The two operators of the streaming query: input, Machine and output of each."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +9,7 @@ import pandas as pd
 from jobs.adapters.spark.partitioning import plain_cluster
 from jobs.adapters.spark.spark_machine import NOW_MS, Key, Operator
 from lbcore.balancer.balancer import ClusterBalancer
-from lbcore.balancer.state.effects import REPORT, Effect, pack_effect
+from lbcore.balancer.effects import REPORT, Effect, pack_effect
 from lbcore.config.tree import Config
 from lbcore.scorer.group_update import GroupUpdate, pack_update, unpack_update
 from lbcore.scorer.scorer import BrokerScorer, make_scorer

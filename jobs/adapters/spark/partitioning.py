@@ -1,7 +1,7 @@
 """The number of state partitions, and keys that spread over them by construction.
 
-Spark gives a key to the partition `pmod(hash(columns), partitions)`: a few keys may well all come
-to one, and its executor alone works. So a cluster's name is followed by as many blanks, and a
+Spark gives a key to the partition `pmod(hash(columns), partitions)`, so a few keys may all come to
+one, and its executor alone works. Here a cluster's name is followed by as many blanks, and a
 group's number raised by as many times the number of groups, as bring them to partitions in turn.
 With one partition the keys are the plain ones.
 """

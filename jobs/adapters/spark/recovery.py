@@ -28,6 +28,8 @@ from jobs.adapters.spark.batch_sink import EVENTS, FIRST
 from jobs.adapters.spark.checkpoint import LAYOUT, ClaimedTables, Manifest, code_version
 from lbcore.balancer import balancer
 from lbcore.balancer.balancer import ClusterBalancer
+from lbcore.balancer.book import ACCEPTED
+from lbcore.balancer.effects import TOMBSTONE
 from lbcore.balancer.rebuild import (
     RowReading,
     TableRows,
@@ -35,8 +37,6 @@ from lbcore.balancer.rebuild import (
     raised_namespaces,
     rebuild_state,
 )
-from lbcore.balancer.state.book import ACCEPTED
-from lbcore.balancer.state.effects import TOMBSTONE
 from lbcore.config.load import digest
 from lbcore.config.tree import Config
 from lbcore.foresight.planning_memory import REMEMBERED_MS, with_recalled_plan

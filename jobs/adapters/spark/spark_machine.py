@@ -1,13 +1,11 @@
 """Runs any Machine as a transformWithState operator of Spark.
 
-Rows become events, the state's chunks are read and only changed ones written, effects become rows.
-What a key's state is made of stands in one entry of the state store, its index: of each chunk the
-digest, and of a small one the chunk itself, because a call of Spark's state store costs more than a
-small chunk's bytes. A worker that still holds the state which the index names does not read it
-again; the digests prove that it is the same. The one clock is the batch's timestamp, which comes
-with each row. Timers of Spark's are not used: their encoders alone cost a fifth of a batch, and
-Kafka's ticks step every cluster each second anyway. What is laid out otherwise raises
-`checkpoint.LAYOUT`.
+A key's state is one index entry in the state store: the digest of each chunk, and small chunks
+themselves, because a call of the store costs more than their bytes. Only changed chunks are
+written. A worker that still holds the state which the index names does not read it again. The one
+clock is the batch's timestamp, which comes with each row. Spark's timers are not used: their
+encoders cost a fifth of a batch, and Kafka's ticks step every cluster each second. A change of this
+layout raises `checkpoint.LAYOUT`.
 """
 
 from __future__ import annotations

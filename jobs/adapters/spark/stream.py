@@ -1,6 +1,6 @@
 """The one streaming query: Kafka, two chained operators, the sink.
 
-Sets Spark up (each setting with its reason), keys the rows, and starts the query.
+Sets Spark up, each setting with its reason, keys the rows, and starts the query.
 """
 
 import os

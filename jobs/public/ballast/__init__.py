@@ -1,7 +1,7 @@
 """Ballast's public interface: agents, lookups in a process, custom strategies.
 
-What is named here keeps its meaning within a major version (docs/api.md says what that promises).
-`jobs` and `lbcore` are what is behind it, and may change with each release.
+These names keep their meaning within a major version (docs/api.md). `jobs` and `lbcore` behind them
+may change with each release.
 """
 
 from jobs import VERSION

@@ -1,14 +1,10 @@
-"""Filter verdicts independent of a bundle: open brokers, isolation, counts.
+"""Verdicts of filters that don't depend on a bundle: open brokers, policies.
 
 One row per isolation policy, so 100,000 bundles share a handful of rows. Made once per plan;
 `pipeline` continues from it. Of several policies that match, the first in name order wins (Pulsar:
 in hash-map order). Source: Pulsar 4.0.8 LoadManagerShared.applyNamespacePolicies,
 SimpleResourceAllocationPolicies, NamespaceIsolationPolicies, MinAvailablePolicy, and
 LoadManagerShared.getAntiAffinityNamespaceOwnedBrokers for the counts.
-
-Verdicts of filters: reasons a broker may not take a bundle, or it may not move. The closed set of a
-filter's results. Every filter writes these; dry runs, the table of losing candidates and metrics
-read them. The rules are Pulsar 4.0.8's where a filter names one.
 """
 
 from dataclasses import dataclass

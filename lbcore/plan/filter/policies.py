@@ -1,9 +1,9 @@
 """Operators' policies on where namespaces may live, and the matching of patterns.
 
-Commands make these values, the balancer keeps them, `isolation` and `anti_affinity` interpret them.
-Patterns come from outside, so RE2 matches them: in linear time, and no text makes it backtrack.
-Source: Pulsar 4.0.8 NamespaceIsolationData, AutoFailoverPolicyData (type min_available),
-NamespaceIsolationPolicyImpl (String.matches), LocalPolicies.namespaceAntiAffinityGroup.
+Commands make these values, the balancer keeps them, `index` and `pipeline` apply them. Patterns
+come from outside, so RE2 matches them in linear time. Source: Pulsar 4.0.8 NamespaceIsolationData,
+AutoFailoverPolicyData (type min_available), NamespaceIsolationPolicyImpl (String.matches),
+LocalPolicies.namespaceAntiAffinityGroup.
 """
 
 import re

@@ -1,9 +1,8 @@
-"""Verdicts on taking bundles from their brokers.
+"""Verdicts on taking bundles from their brokers, on whole arrays.
 
-Decides before shedding which bundles must stay (`bundle_verdicts`). After it, decides which of the
-chosen bundles have no other broker (`unload_verdicts`). Whole arrays, no loop over bundles. Source:
-Pulsar 4.0.8 ModularLoadManagerImpl.doLoadShedding, shouldNamespacePoliciesUnload,
-LoadManagerShared.shouldAntiAffinityNamespaceUnload; pins and flights are ours.
+Before shedding: bundles that must stay (`bundle_verdicts`). After it: chosen bundles that no other
+broker may take (`unload_verdicts`). Source: Pulsar 4.0.8 ModularLoadManagerImpl.doLoadShedding,
+shouldNamespacePoliciesUnload, LoadManagerShared.shouldAntiAffinityNamespaceUnload.
 """
 
 import re

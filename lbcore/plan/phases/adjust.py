@@ -1,9 +1,8 @@
-"""Phase 1: from reported to adjusted load, and who may be judged.
+"""Phase 1: from reported to adjusted load, and the brokers that may be judged.
 
-Decides what each broker's load is once the moves are counted that were decided and that reports
-don't show yet (`pending` says how much that is). Does not touch the averages of bundles. It
-answers the over-unload of smoothed scores (true 90/10 goes on unloading after 50/50 is reached)
-and the plan that is made before the last one's effect is reported.
+Adds to each broker's load the decided moves that reports don't show yet (`pending`), and leaves the
+averages of bundles alone. Without it smoothed scores unload too much (true 90/10 goes on after
+50/50 is reached), and so does a plan that is made before the last one's effect is reported.
 """
 
 from collections.abc import Mapping

@@ -2,10 +2,8 @@
 
 The placement strategy chooses among the brokers that the filters admit, and counts what the same
 plan has placed. The order: bundles that the shed phase takes, operators' moves, then bundles
-without an owner and children of splits. Between cycles `planner.place` places the last two alone:
-`needs_owner` names the bundles (free ones, those of dead or restarted brokers, children of
-commanded splits), `avoid` the brokers not to use. Source: Pulsar 4.0.8
-ModularLoadManagerImpl.selectBroker; counting planned placements is ours.
+without an owner and children of splits. Between cycles `planner.place` places the last two alone.
+Source: Pulsar 4.0.8 ModularLoadManagerImpl.selectBroker, which does not count planned placements.
 """
 
 import zlib

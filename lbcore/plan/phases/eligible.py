@@ -1,8 +1,8 @@
 """Phase 2: bundles that may be shed, and open brokers, before any decision.
 
-Decides that alone; whether one bundle may go to one broker is answered in the assign phase. Source:
-Pulsar 4.0.8 LoadData's shedding view and the grace period of ModularLoadManagerImpl; draining,
-flapping, pins, pauses, cool-downs and moves in flight are ours.
+The assign phase decides whether one bundle may go to one broker. Source: Pulsar 4.0.8 LoadData's
+shedding view and the grace period of ModularLoadManagerImpl; draining, flapping, pins, pauses,
+cool-downs and moves in flight are Ballast's.
 """
 
 from dataclasses import replace

@@ -1,9 +1,8 @@
-"""Phase 6: how much of it may happen at once.
+"""Phase 6: moves of the shed phase that wait for another cycle.
 
-Decides which moves of the shed phase wait for another cycle: caps on a cycle, on an hour, on a
-broker (as source or destination), on a tenant's hour, and on what is in flight; and brokers keep
-the role of giver or taker for a while. Bundles without an owner are never held back; drains have a
-bound of their own. Pulsar's own caps are part of its strategies.
+Caps on a cycle, on an hour, on a broker (as source or destination), on a tenant's hour, and on what
+is in flight; and a broker keeps the role of giver or taker for a while. Bundles without an owner
+are never held back; drains have a bound of their own. Pulsar's own caps are part of its strategies.
 """
 
 from collections import Counter

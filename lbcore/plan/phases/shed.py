@@ -1,9 +1,8 @@
-"""Phase 3: the strategy says which bundles leave which brokers.
+"""Phase 3: bundles that leave their brokers, by operators' moves and the strategy.
 
-Decides who gives what, and with some strategies also to whom; the assign phase finds the other
-destinations. First come the moves that operators want. Brokers that drain take no part in
-balancing: their load is on its way out. Source: Pulsar 4.0.8's strategies in `plan.registry`,
-ModularLoadManagerImpl.doLoadShedding for what is dropped afterwards.
+Some strategies choose destinations too; the assign phase finds the others. Brokers that drain take
+no part in balancing: their load is on its way out. Source: Pulsar 4.0.8's strategies in
+`plan.registry`, and ModularLoadManagerImpl.doLoadShedding for what is dropped afterwards.
 """
 
 from collections.abc import Mapping

@@ -1,15 +1,10 @@
-"""Phase 4: which bundles are split.
+"""Phase 4: bundles that are split in this cycle, and where.
 
-Decides through `plan.phases.split`, and `plan.split.fair_share` for what the strategy wants
-divided; what it adds is who is blocked (a bundle that moves in this plan, is at work or paused, is
-not split) and whose hits may advance.
-
-The plan's split phase: which bundles are split in this cycle, and where. Decides the splits; not
-who gets the children (placement does), nor how a split is carried out (the ownership protocol
-does). Runs after shedding and before placement. A bundle must be over one of four limits in more
-fresh observations in a row than a threshold, owned, at rest, and divisible; the worst go first.
-Limits, hit counts and caps as in Pulsar 4.0.8's DefaultNamespaceBundleSplitStrategyImpl, which
-tests/conformance/reference follows to the letter.
+A bundle must be over one of four limits in more fresh observations in a row than a threshold,
+owned, at rest, and divisible; the worst go first. Bundles that the strategy wants divided follow. A
+bundle that moves in this plan, is at work or paused, is not split. Placement finds the children's
+owners. Limits, hit counts and caps as in Pulsar 4.0.8's DefaultNamespaceBundleSplitStrategyImpl,
+which tests/conformance/reference follows to the letter.
 """
 
 from collections.abc import Callable

@@ -1,11 +1,10 @@
-"""Least load: an unowned bundle goes where it leaves the least load.
+"""Placement by `ballast`: an unowned bundle goes where it leaves the least load.
 
-Load is read as the shedder reads it. Decides one bundle's broker among its candidates under
-placement by `ballast`. A bundle that the shedder planned a destination for gets it; if a filter
-forbids that, another broker only where it ends no higher than its source does. Among brokers that
-are about equally good a bundle without a plan goes where fewer of its topic's partitions are, and
-not to the one that it left lately. A topic's partitions go by fair shares (by capacity, rounded
-up), where shedding bears twice of that.
+Load is read as the shedder reads it. A bundle that the shedder planned a destination for gets it;
+if a filter forbids that, another broker only where it ends no higher than its source does. Among
+brokers that are about equally good a bundle without a plan goes where fewer of its topic's
+partitions are, and not back to the one that it left lately. A topic's partitions go by fair shares
+(by capacity, rounded up); shedding tolerates twice that.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,9 +1,8 @@
 """Brokers for many bundles at once, through the filters and by any strategy.
 
-Decides the destination of every bundle of a request, one after the other, each counting what was
-placed before it. The heart of the plan's assign phase: created and freed bundles, failover, drains
-and unloads without a destination. Source: Pulsar 4.0.8 ModularLoadManagerImpl.selectBroker and
-ExtensibleLoadManagerImpl.selectAsync; the order and what is counted are ours.
+One bundle after the other, each counting what was placed before it: created and freed bundles,
+failover, drains and unloads without a destination. The order is Ballast's. Source: Pulsar 4.0.8
+ModularLoadManagerImpl.selectBroker and ExtensibleLoadManagerImpl.selectAsync.
 """
 
 from collections.abc import Mapping

@@ -1,13 +1,6 @@
 """Requests to placement, its state, and its answers.
 
 The plan's assign phase makes requests and keeps the state; `place` answers.
-
-Round robin: one candidate after the other, in a remembered order. Decides the broker itself,
-without a best set. Used for bundles of namespaces excluded from shedding, which nothing would move
-again, and by choice. Source: Pulsar 4.0.8 RoundRobinBrokerSelector. The remembered order is
-replaced only when the number of candidates changes or the entry whose turn it is isn't a candidate
-any more; so a reordered set of equal size keeps the old order, and a new broker waits until a
-departed one is hit.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +17,11 @@ COUNT_MAX = 2_147_483_647
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundRobinState:
-    """Position of the rotation.
+    """Position of the rotation: one candidate after the other, in a remembered order.
+
+    The order is replaced only when the number of candidates changes, or when the entry whose turn
+    it is is no candidate any more. A reordered set of equal size keeps the old order; a new broker
+    waits until the turn of one that has left. Source: Pulsar 4.0.8 RoundRobinBrokerSelector.
 
     count: 0..COUNT_MAX, then 0 again. order: the remembered candidates.
     """

@@ -1,11 +1,8 @@
 """AvgShedder: pairs the hottest broker with the coldest, the next with the next.
 
-Decides which bundles leave which broker and for which one. One of the strategies of the plan's
-shed phase; its destinations are kept by the assign phase. Source: Pulsar 4.0.8 AvgShedder (the
-shedding half).
-
-Usage decides who, traffic how much. Hits are counted a broker, not a pair: with 80, 80 and 20 the
-hottest may alternate, the third broker's counter still fills.
+Usage decides who, traffic how much; the assign phase keeps its destinations. Hits are counted per
+broker, not per pair: with 80, 80 and 20 the hottest may alternate, and the third broker's counter
+still fills. Source: Pulsar 4.0.8 AvgShedder (the shedding half).
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,13 +1,12 @@
 """Ballast's strategy: brings brokers to the ideal load by search on an objective.
 
-Decides which bundles move, and where to, and which are divided because no move can place them. One
-of the strategies of the plan's shed phase; placement by `ballast` uses the same score. A broker
-that is a tolerance away from the ideal load (`level`) in several new reports is *triggered*: a
-search (`ballast_search`) lowers the objective until no move is worth its price.
+Bundles that no move can place are divided. Placement by `ballast` uses the same score. A broker
+that is a tolerance away from the ideal load (`level`) in several new reports is *triggered*; a
+search (`ballast_search`) then lowers the objective until no move is worth its price.
 
-Guarantees, which `tests/property/test_planner.py` holds it to: a round makes the objective smaller,
-by more than its moves cost; it moves at most the budget and one bundle; a cluster within the
-tolerance is left alone; with unchanging load the moves come to an end.
+Guarantees, held by `tests/property/test_planner.py`: a round lowers the objective by more than its
+moves cost; it moves at most the budget and one bundle; a cluster within the tolerance moves
+nothing but partitions of crowded topics; with unchanging load the moves come to an end.
 """
 
 import math
@@ -87,9 +86,10 @@ def shed_ballast(
         givers = (one.source for one in selections)
         state = replace(state, reliefs=with_reliefs(view, state.reliefs, round_.readings, givers))
         rows = np.array([row for row, _ in found.moves], dtype=np.int64)
-        growth = round_.broker_growth()
+        demand_factor = round_.broker_demand_factor()
         state = replace(
-            state, reliefs=with_departed_load(view, state.reliefs, round_.readings, rows, growth)
+            state,
+            reliefs=with_departed_load(view, state.reliefs, round_.readings, rows, demand_factor),
         )
         numbers |= _recorded_numbers(found)
     return Shed(
@@ -172,15 +172,15 @@ def _divided(
     moving = {row for one in selections for row in one.rows.tolist()}
     kept = np.array([row for row in rows.tolist() if row not in moving], dtype=np.int64)
     limit = round_.split_share * round_.level
-    growth = round_.growth()[kept]
+    demand_factor = round_.demand_factor()[kept]
     return TooBig(
         rows=kept,
         excess=np.maximum(
-            growth * round_.readings.bundle[kept] / max(limit, 1e-9),
+            demand_factor * round_.readings.bundle[kept] / max(limit, 1e-9),
             np.where(np.isin(kept, crowds), _HALVES, 0.0),
         ),
         by_rate=round_.readings.by_rate,
-        stays=growth > 1.0,
+        stays=demand_factor > 1.0,
     )
 
 
@@ -313,14 +313,14 @@ class _TriggeredRound:
 
         No broker has room for it.
         """
-        room, growth = self.found.room, self.round_.growth()
+        room, demand_factor = self.found.room, self.round_.demand_factor()
         if room is None or self.found.stopped != "done":
             return []
         most = float(room.max())
         stuck = self._stuck()[self._has_low_hits()[self._stuck()]]
         rows = [row for broker in stuck.tolist() for row in self._movable(broker)[:1].tolist()]
         weight = self.round_.weight.max(axis=1)
-        return [row for row in rows if 0.0 < most < weight[row] * growth[row]]
+        return [row for row in rows if 0.0 < most < weight[row] * demand_factor[row]]
 
     def _has_low_hits(self) -> Bools:
         """Return the brokers with all low hits, bool[n].
@@ -333,8 +333,8 @@ class _TriggeredRound:
     def remaining_hits(self) -> tuple[Ints, Ints]:
         """Return the hits after the round.
 
-        A broker that acted begins at 0, unless the budget or the steps ended before it was
-        relieved.
+        When the search ended as done, triggered brokers within the tolerance now begin at 0.
+        Otherwise all keep their hits.
         """
         if self.found.stopped != "done":
             return self.hits

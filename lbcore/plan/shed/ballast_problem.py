@@ -1,15 +1,10 @@
-"""The objective's problem from a cycle's view: readings, ideal load, prices.
+"""The search problem of a cycle: readings, the ideal load, prices of moves.
 
-Decides what `ballast` takes a broker's load for, and what moving a bundle costs. A broker has two
-readings of each resource: what it reports, and what its bundles carry (`plan.readings`). It counts
-as far above the level as both say, and as far below as both say; where they disagree about the
-side, it stands at the level.
-
-Resources weigh by the cost of a message and of a byte on the CPU, fitted to what brokers report
-(`signals.cost`), and by bytes on the network. The ideal load is water filling: a broker whose
-largest bundle is above the level keeps that, one that is busy with something else takes nothing,
-the others share the rest. A broker that gets worse although it carries less is left alone: what is
-wrong with it is not its bundles' load.
+A broker has two readings of each resource: its report, and what its bundles carry
+(`plan.readings`). It counts as far from the level as both say; if they disagree about the side, it
+counts as at the level. Resources weigh by the cost of a message and of a byte on the CPU
+(`signals.cost`), and by bytes on the network. A broker that gets worse although it carries less is
+left alone: its bundles' load is not its problem.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,11 +15,11 @@ import numpy as np
 from lbcore.config.shedding import IdealLoadConfig
 from lbcore.config.splitting import Splitting
 from lbcore.plan.readings import (
-    GROWTH_MOST,
+    DEMAND_FACTOR_MAX,
     PERCENT,
     ROOM_POINTS,
     Readings,
-    growth_of,
+    demand_factor_of,
     readings_of,
     unit_cost,
     with_demand,
@@ -51,15 +46,16 @@ from lbcore.signals.cost import Costs, Evidence, fit_costs, with_reports
 from lbcore.signals.usage import BANDWIDTH_IN, BANDWIDTH_OUT, CPU, DIRECT_MEMORY
 
 SUSPENDED = "suspended"
-"""The verdict of such a broker."""
+"""Verdict on a broker that is left alone, because shedding did not help it."""
 _LESS, _MORE = 0.98, 1.1
-"""Parts of its traffic: below the first it carries less, above the second it is another load."""
+"""Share of the former traffic: below the first the broker carries less, above the
+second it has another load."""
 _WORSE_POINTS = 0.5
 Reliefs = Mapping[str, Relief]
 
 
 def are_suspended(view: ShedView, state: ShedState, rounds: int) -> Bools:
-    """Return the brokers with as many ineffective rounds, bool[n]."""
+    """Return the brokers with at least so many ineffective rounds, bool[n]."""
     names = view.snapshot.brokers.names
     counts = [relief.rounds if (relief := state.reliefs.get(name)) else 0 for name in names]
     return np.array(counts, dtype=np.int64) >= rounds
@@ -68,8 +64,8 @@ def are_suspended(view: ShedView, state: ShedState, rounds: int) -> Bools:
 def checked_reliefs(view: ShedView, state: ShedState, readings: Readings, is_hot: Bools) -> Reliefs:
     """Return the reliefs that still count, with the ineffective rounds of each.
 
-    Brokers that are not hot any more are forgotten. A round was ineffective when usage rose since
-    and traffic fell. Only a fresh report shows that.
+    Brokers that are no longer hot are forgotten. A round was ineffective if a fresh report shows
+    more usage and less traffic than before it.
     """
     found: dict[str, Relief] = {}
     carried = _carried(view, readings)
@@ -90,7 +86,7 @@ def checked_reliefs(view: ShedView, state: ShedState, readings: Readings, is_hot
 def with_reliefs(
     view: ShedView, before: Reliefs, readings: Readings, givers: Iterable[int]
 ) -> Reliefs:
-    """Return the reliefs after these brokers have given again."""
+    """Return the reliefs after these brokers have shed again."""
     found, carried = dict(before), _carried(view, readings)
     for at in sorted(set(givers)):
         name = view.snapshot.brokers.names[at]
@@ -102,25 +98,25 @@ def with_reliefs(
 
 
 _LEARNT_MS = 600_000
-"""After so long the averages of ten reports show what a bundle carries on its new owner."""
+"""Time until averages of ten reports show what a bundle carries on its new owner."""
 _LANDED_MS = 60_000
-"""Time after a round within which a change of owner counts as its move."""
+"""Time after a round within which changes of owner count as its moves."""
 _MARGIN = 1.1
 
 
-def departed_growth(view: ShedView, state: ShedState, readings: Readings) -> Floats:
-    """Return the factor by which bundles of a full broker may grow, float64[n].
+def departed_demand_factor(view: ShedView, state: ShedState, readings: Readings) -> Floats:
+    """Return the demand factor of each broker as measured on bundles that left it.
 
-    By those that have left it. What stays is served better with each bundle that leaves, so it
-    grows by less. GROWTH_MOST where nothing has left, or too lately.
+    float64[n]. What stays is served better with each bundle that leaves, so its factor is lower.
+    DEMAND_FACTOR_MAX where nothing has left, or too lately.
     """
     bundles, names = view.snapshot.bundles, view.snapshot.brokers.names
-    found = np.full(len(names), GROWTH_MOST)
+    found = np.full(len(names), DEMAND_FACTOR_MAX)
     for at, name in enumerate(names):
         before = state.reliefs.get(name)
         if before is None or not before.count:
             continue
-        found[at], gone_ms = before.growth, before.gone_ms
+        found[at], gone_ms = before.demand_factor, before.gone_ms
         if bundles.left is None or bundles.moved_ms is None or view.now_ms - gone_ms < _LEARNT_MS:
             continue
         landed_ms = bundles.moved_ms - gone_ms
@@ -132,51 +128,51 @@ def departed_growth(view: ShedView, state: ShedState, readings: Readings) -> Flo
 
 
 def with_departed_load(
-    view: ShedView, before: Reliefs, readings: Readings, rows: Ints, growth: Floats
+    view: ShedView, before: Reliefs, readings: Readings, rows: Ints, demand_factor: Floats
 ) -> Reliefs:
     """Return the reliefs with the load that leaves the full brokers now.
 
-    rows: int64[k] of the bundles that move. growth: float64[n], times by which they may grow.
+    rows: int64[k] of the bundles that move. demand_factor: float64[n].
     """
-    found, brokers = dict(before), len(growth)
+    found, brokers = dict(before), len(demand_factor)
     owner = view.snapshot.bundles.owner[rows]
     gone = np.bincount(owner, readings.bundle[rows], brokers)
     count = np.bincount(owner, minlength=brokers)
-    for at in np.flatnonzero((growth > 1.0) & (gone > 0.0)).tolist():
+    for at in np.flatnonzero((demand_factor > 1.0) & (gone > 0.0)).tolist():
         name = view.snapshot.brokers.names[at]
         found[name] = replace(
             found[name],
             gone=float(gone[at]),
             count=int(count[at]),
-            growth=float(growth[at]),
+            demand_factor=float(demand_factor[at]),
             gone_ms=view.now_ms,
         )
     return found
 
 
 def _carried(view: ShedView, readings: Readings) -> Floats:
-    """Return the traffic that each broker counts, msg/s or bytes/s.
+    """Return the traffic that each broker reports, msg/s or bytes/s.
 
-    Points are not used, because their meaning may have changed meanwhile.
+    Not in points, whose meaning changes with the fitted costs.
     """
     traffic = view.snapshot.brokers.traffic
     return message_rate(traffic) if readings.by_rate else throughput(traffic)
 
 
 KEEP = 0.98
-"""Share of older reports' weight kept at each round that has new ones."""
+"""Weight of older evidence after each round with new reports."""
 _REPORTS_MIN = 20.0
 _EXPLAINED_MIN = 0.9
-"""Below this part of the variance, costs that were fitted explain too little to go by."""
+"""Fitted costs that explain less of the variance are not used."""
 _UNEXPLAINED = 2.0
 _IDLE_POINTS = 10.0
-"""A broker that uses so many times what its traffic makes, and points more, tells nothing of it."""
+"""A broker that uses so many times what its traffic costs, and points more, is no evidence."""
 _MATTERS = 0.5
-"""A resource counts once some broker uses this part of the level of it."""
+"""A resource counts if some broker uses at least this part of the level."""
 
 
 def with_observations(view: ShedView, readings: Readings, before: Evidence) -> Evidence:
-    """Return the evidence with what brokers have reported since. O(brokers)."""
+    """Return the evidence with the new reports of brokers. O(brokers)."""
     brokers = view.snapshot.brokers
     explained = _UNEXPLAINED * readings.shown + _IDLE_POINTS
     is_told = view.has_new_report & (brokers.percent[:, CPU] < explained) & (readings.shown > 0)
@@ -198,10 +194,7 @@ def usable_costs(evidence: Evidence) -> Costs | None:
 
 
 def with_costs(readings: Readings, view: ShedView, costs: Costs) -> Readings:
-    """Return the readings with costs of messages and bytes.
-
-    An idle broker included.
-    """
+    """Return the readings by fitted costs of messages, of bytes and of an idle broker."""
     brokers, bundles = view.snapshot.brokers, view.snapshot.bundles
     load = costs.expected(message_rate(bundles.short), throughput(bundles.short))
     plain = message_rate(bundles.short) * readings.cost
@@ -218,13 +211,13 @@ def with_costs(readings: Readings, view: ShedView, costs: Costs) -> Readings:
 
 
 def other_resources(view: ShedView, level: float) -> list[tuple[Floats, Floats]]:
-    """Return the load and weight of each other resource that matters.
+    """Return load and weight of each other resource that matters, as [n] and [m].
 
-    float64[n] and float64[m]. Points of the broker's own size, as far above the level as what is
-    reported and what bundles carry both say; points on a broker of capacity 1. Bandwidth is for
-    bytes. Direct memory is for topics and sessions, whose buffers it holds (the heap is not looked
-    at: it fills until garbage is collected, as Pulsar leaves it out): where brokers use more of it
-    than the level, it counts in parts of what they use of it. O(bundles + brokers log brokers).
+    Load is in points of the broker's own size, as far from the level as reports and bundles both
+    say; weight is in points on a broker of capacity 1. Bandwidth follows bytes. Direct memory
+    follows topics and sessions, whose buffers it holds; it is scaled so that its mean is at most
+    the level. The heap is left out, as in Pulsar: it fills until garbage is collected. O(bundles +
+    brokers log brokers).
     """
     brokers, bundles = view.snapshot.brokers, view.snapshot.bundles
     used = brokers.percent if view.weighted is None else view.weighted
@@ -252,10 +245,7 @@ def other_resources(view: ShedView, level: float) -> list[tuple[Floats, Floats]]
 
 
 def recorded_costs(costs: Costs | None) -> dict[str, float]:
-    """Return the costs stored in the inputs of each decision.
-
-    Points per thousand msg/s, and per MB/s.
-    """
+    """Return the costs for the inputs of decisions, in points."""
     if costs is None:
         return {}
     return {
@@ -269,7 +259,7 @@ def recorded_costs(costs: Costs | None) -> dict[str, float]:
 ROUNDS_MAX = 16
 
 
-def ideal_load(readings: Readings) -> float:
+def mean_load(readings: Readings) -> float:
     """Return the mean load if all of it were infinitely divisible, points."""
     size = readings.capacity
     return _mean(readings.traffic, size, np.ones(len(size), dtype=np.bool_), np.zeros(len(size)))
@@ -278,7 +268,9 @@ def ideal_load(readings: Readings) -> float:
 def attainable_level(view: ShedView, readings: Readings, hot_limit: float = 0.0) -> float:
     """The level of the brokers that can reach one, points. O(bundles + brokers).
 
-    hot_limit: points; a broker that can't get below it keeps what it has. The others share all.
+    By water filling: a broker whose largest bundle is above the level keeps that, one that is busy
+    with something else takes nothing, the others share the rest. hot_limit: points; a broker that
+    can't get below it keeps what it has.
 
     Worked: traffic 60, 30, 30, the 60 a single bundle: the level is 30, not 40. Traffic 10, 50, 2
     with the last one at 70 % usage: 30, not 20.7. Three bundles of 20 points on four brokers, the
@@ -286,7 +278,7 @@ def attainable_level(view: ShedView, readings: Readings, hot_limit: float = 0.0)
     """
     floor = _floor(view, readings)
     size = readings.capacity
-    level = ideal_load(readings)
+    level = mean_load(readings)
     stuck, shut = floor < 0, floor < 0
     for _ in range(ROUNDS_MAX):
         now_stuck = stuck | (floor > max(level, hot_limit))
@@ -303,7 +295,7 @@ def attainable_level(view: ShedView, readings: Readings, hot_limit: float = 0.0)
 
 
 def _mean(traffic: Floats, size: Floats, is_open: Bools, kept: Floats) -> float:
-    """All load but what is kept, over the capacity of the open brokers."""
+    """All load except what is kept, over the capacity of the open brokers."""
     load = float(np.cumsum((traffic - kept) * size)[-1])
     return load / float(np.cumsum(np.where(is_open, size, 0.0))[-1])
 
@@ -311,7 +303,7 @@ def _mean(traffic: Floats, size: Floats, is_open: Bools, kept: Floats) -> float:
 def _floor(view: ShedView, readings: Readings) -> Floats:
     """Return the load that each broker can't give, float64[n].
 
-    Its largest bundle, or the sum of its bundles that may not move, whichever is more.
+    Its largest bundle, or the sum of its bundles that may not move, if that is more.
     """
     bundles, brokers = view.snapshot.bundles, len(readings.usage)
     carried = readings.bundle
@@ -325,22 +317,23 @@ def _floor(view: ShedView, readings: Readings) -> Floats:
 
 _PERCENT = 100.0
 MOVE_PRICE = 0.4
-"""Of a broker's whole load: stops at MOVE_PRICE / (2 x OVER) above the level, 5 %."""
+"""Price of moving a broker's whole load; moves stop at MOVE_PRICE / (2 x OVER) above the
+level, 5 %."""
 TOPICS_PRICE, SESSIONS_PRICE = 0.05, 0.05
-"""The same for a broker's topics and sessions; `BUNDLE_PRICE` for its bundles."""
+"""Price of moving all of a broker's topics and sessions; `BUNDLE_PRICE` is that of its bundles."""
 RECENT_PRICE = 2.0
-"""Added times its price for a bundle that moved just now, falling to 0 in the grace period."""
+"""Added share of the price of a bundle that has just moved, falling to 0 in the grace period."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BallastRound:
-    """Data of one cycle, n brokers.
+    """Readings of one cycle, n brokers.
 
     away: float64[n], points above the level (positive) or below it, as far as both readings agree.
     load: float64[n, r], points of a broker's own size, the busiest resource first. size:
     float64[n], capacity over mean capacity. weight: float64[m, r], points on a broker of size 1.
-    costs: as fitted, None = not known. state: includes what was learnt. can_divide: bool[m].
-    hot_limit: points; a broker below it is hot by no bundle, so none of its bundles is divided.
+    costs: fitted, None = unknown. state: with the costs learnt in this cycle. can_divide: bool[m].
+    hot_limit: points from which a broker is hot; a bundle that makes any broker hot is divided.
     """
 
     view: ShedView
@@ -358,9 +351,9 @@ class BallastRound:
     hot_limit: float
 
     def whole_rows(self, is_triggered: Bools) -> Ints:
-        """Return the bundles that no broker could carry and a split can divide, int64[k].
+        """Return the triggered brokers' bundles that must be divided, int64[k].
 
-        Only those of brokers that are full. A bundle that some broker can carry moves whole.
+        No broker could carry one whole, and a split can divide it.
         """
         bundles = self.view.snapshot.bundles
         share = self.hot_limit * float(self.readings.capacity.max())
@@ -373,8 +366,8 @@ class BallastRound:
     ) -> SearchProblem:
         """Return the input of the search.
 
-        is_triggered: bool[n], brokers with a counter that lets them act. is_left: bool[n], brokers
-        that are left alone. acting: topics of the partitions that are too crowded.
+        is_triggered: bool[n], brokers whose counters let them act. is_left: bool[n], brokers that
+        are left alone. acting: numbers of crowded topics, in `partitions`, for which bundles move.
         """
         bundles, brokers = self.view.snapshot.bundles, len(self.size)
         is_cold = bool((is_triggered & (self.away < 0)).any())
@@ -404,7 +397,7 @@ class BallastRound:
             left=bundles.left,
             crowding=crowding_of(self.view.snapshot, partitions, self.size, acting, is_free),
             room=self._room(),
-            growth=self.growth(),
+            demand_factor=self.demand_factor(),
         )
 
     def _room(self) -> Floats | None:
@@ -417,24 +410,26 @@ class BallastRound:
         room: Floats = (ROOM_POINTS - self.readings.cold) * self.size
         return room
 
-    def growth(self) -> Floats:
-        """Times what each bundle shows that it may come to on another broker, float64[m]."""
-        return np.append(self.broker_growth(), 1.0)[self.view.snapshot.bundles.owner]
+    def demand_factor(self) -> Floats:
+        """Return the demand factor of each bundle by its broker, float64[m]."""
+        return np.append(self.broker_demand_factor(), 1.0)[self.view.snapshot.bundles.owner]
 
-    def broker_growth(self) -> Floats:
-        """The same of the bundles of each broker, float64[n]."""
-        growth = growth_of(self.readings.usage, self.view.snapshot.brokers.demand)
-        return np.minimum(growth, departed_growth(self.view, self.state, self.readings))
+    def broker_demand_factor(self) -> Floats:
+        """Return the demand factor of each broker, float64[n]."""
+        demand_factor = demand_factor_of(self.readings.usage, self.view.snapshot.brokers.demand)
+        return np.minimum(
+            demand_factor, departed_demand_factor(self.view, self.state, self.readings)
+        )
 
     def _resting(self, roles: frozenset[str]) -> Bools:
-        """Brokers that had the other role a short while ago."""
+        """Return the brokers that had the other role lately, bool[n]."""
         names = self.view.snapshot.brokers.names
         return np.array([name in roles for name in names], dtype=np.bool_)
 
     def _prices(self) -> Floats:
-        """Return the price of moving each bundle from its broker.
+        """Return the price of moving each bundle from its broker, float64[m].
 
-        Based on the bundle's parts of what a broker of mean size has.
+        By its shares of the load, topics, sessions and bundles of a broker of mean size.
         """
         bundles, brokers = self.view.snapshot.bundles, len(self.size)
 
@@ -455,23 +450,20 @@ class BallastRound:
 
 
 _SLACK = 0.02
-"""Fraction of the level; a broker at most this far below it may still give.
-
-It gives only to a broker that is far below the level.
-"""
+"""A broker at most this part below the level may still give, to one that is far below it."""
 
 
 def learn_costs(view: ShedView, state: ShedState) -> ShedState:
-    """The state with what this cycle's reports tell of costs. O(bundles + brokers)."""
+    """Return the state with this cycle's evidence. O(bundles + brokers)."""
     readings = readings_of(view.snapshot, view.usage, lags=view.usage_lags)
     return replace(state, evidence=with_observations(view, readings, state.evidence))
 
 
 def divisible(snapshot: Snapshot, config: Splitting, unsplittable: Mapping[str, int]) -> Bools:
-    """Return bundles that a split may divide, bool[m].
+    """Return bundles that a split may divide, bool[m]. O(bundles).
 
-    unsplittable: bundle → its topics when one failed. O(bundles). What can't be divided has to move
-    as it is, or its broker stays hot for ever.
+    unsplittable: bundle → its number of topics when a split failed. A bundle that can't be divided
+    may move whole, else its broker would stay hot for ever.
     """
     bundles = snapshot.bundles
     counts = np.bincount(bundles.namespace, minlength=len(bundles.namespaces))
@@ -488,7 +480,7 @@ def measure_round(
 ) -> BallastRound:
     """Return the round's readings. O(bundles + n log n).
 
-    can_divide: None = all of two topics.
+    can_divide: None = all with two or more topics.
     """
     readings = readings_of(view.snapshot, view.usage, lags=view.usage_lags)
     evidence = state.evidence
@@ -497,7 +489,7 @@ def measure_round(
     costs = usable_costs(evidence) if readings.by_rate else None
     readings = with_costs(readings, view, costs) if costs else readings
     readings = with_demand(readings, view.snapshot)
-    hot_limit = ideal_load(readings) + config.high_points
+    hot_limit = mean_load(readings) + config.high_points
     level = max(attainable_level(view, readings, hot_limit), 1e-9)
     above, below = readings.hot - level, level - readings.cold
     away: Floats = np.where(above > 0, above, np.where(below > 0, -below, 0.0))

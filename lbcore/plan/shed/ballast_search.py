@@ -1,30 +1,10 @@
 """The search of `ballast`: moves, or exchanges where none helps, within a budget.
 
-Decides which bundle goes where, given what a layout costs. Each step takes the broker that
-costs most and makes the one change of its bundles that lowers the objective most; a broker that
-nothing helps is left. It can be stopped after any step: every one makes it better.
-Deterministic: no clock and no chance; ties go to the earlier broker and bundle. After Rebalancer's
-local search (Meta) and CockroachDB's allocator.
-
-A layout costs one number. With L the ideal load, a broker that counts c (its
-capacity over the mean capacity) costs
-
-c x (OVER x over^2 + UNDER x under^2)
-
-over: how far its worst resource is above L. under: how far the cluster's busiest resource is below
-L on it. Both are in parts of L. A bundle that is not where it was costs its price. The unit is that
-of `over^2`: 1 is a broker of mean size at twice the level, by OVER. Overshoot four times as
-expensive as undershoot is Dicer's (16 and 4).
-
-Bits: elementwise arithmetic and sums in order only, so that every machine finds the same.
-
-Crowding: a topic's partitions, or a namespace's bundles, on too few brokers. Decides what it costs
-when a broker has more of them than it should, and which topics are crowded: what belongs together
-grows together, so a broker that has all of it is the first to be too full. A broker should have at
-most twice its fair share of a topic's partitions (by capacity, rounded up, at least two), of a
-namespace's bundles likewise (at least four). Each beyond costs: a partition TOPIC_PRICE, so that it
-moves where its bundle is less than some fifth of a broker's load; a bundle as much as the fixed
-part of any move's price, so that it decides only what moves anyway.
+Each step takes the broker that costs most and makes the one change of its bundles that lowers the
+objective most; a broker that nothing helps is left. The search may stop after any step. It is
+deterministic, the same bits on every machine: ties go to the earlier broker and bundle, arithmetic
+is elementwise, sums are in order. After Rebalancer's local search (Meta) and CockroachDB's
+allocator.
 """
 
 from bisect import bisect_left, insort
@@ -38,25 +18,34 @@ from lbcore.plan.shed.common import sequential_sum
 from lbcore.plan.snapshot import Bools, Floats, Ints, Partitions, Snapshot
 
 TOPIC_PRICE = 0.1
-"""Of a partition beyond a broker's part, in the objective's unit."""
+"""Cost of each partition beyond a broker's part."""
 BUNDLE_PRICE = 0.02
-"""Of all bundles of a mean broker, whatever they carry: when they move, or are beyond its part."""
+"""Cost of as many bundles as a mean broker has, of any load, when they move or are beyond
+its part."""
 _SHARES = 2.0
 _LEAST_TOPIC, _LEAST_NAMESPACE = 2, 4
 _CELLS_MAX = 4_000_000
-"""Groups times brokers that are looked at in one search; the smallest groups are left out."""
+"""Largest number of groups times brokers in one search; the smallest groups are left out."""
 _KEPT_MAX = 1_000
-"""Crowded topics that are remembered and acted on at once."""
+"""Largest number of crowded topics that are counted and acted on at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crowding:
-    """g groups of which some broker has its part or more, n brokers.
+    """Groups of which a broker has its part or more: topics and namespaces.
 
-    Bundle row r's memberships are start[r] : start[r + 1] of group (int64[k]) and count (int64[k],
-    partitions in it, or 1). part: int64[g, n], what each broker should have at most. beyond:
-    int64[g, n], what it has beyond that, below 0 = room. price: float64[g], of each beyond.
-    acting: the groups for whose sake alone bundles move. may_give: bool[n], who gives for that.
+    What belongs together grows together: a broker that has all of it is the first to be too full. A
+    broker should have at most twice its fair share (by capacity, rounded up) of a topic's
+    partitions, at least two, and of a namespace's bundles, at least four. A partition beyond that
+    costs TOPIC_PRICE, so it moves if its bundle is less than some fifth of a broker's load. A
+    bundle beyond costs as much as the fixed part of a move's price, so it decides only between
+    moves that happen anyway.
+
+    g groups, n brokers. Bundle row r's memberships are start[r] : start[r + 1] of group (int64[k])
+    and count (int64[k], partitions in it, or 1). part: int64[g, n], what each broker should have at
+    most. beyond: int64[g, n], what it has beyond that, below 0 = room. price: float64[g], of each
+    beyond. acting: the groups for whose sake alone bundles move. may_give: bool[n], who gives for
+    that.
     """
 
     start: Ints
@@ -69,26 +58,20 @@ class Crowding:
     may_give: Bools
 
     def cost(self, beyond: Ints) -> float:
-        """Return the cost of a layout.
-
-        beyond: int64[g, n], as of this layout.
-        """
+        """Return the cost of a layout. beyond: int64[g, n], as of this layout."""
         each = np.maximum(beyond, 0).sum(axis=1)
         return float(np.cumsum(each * self.price)[-1]) if len(self.price) else 0.0
 
     def partitions_beyond(self, beyond: Ints) -> int:
-        """Partitions that brokers have beyond their part, of the topics acted for."""
+        """Return the partitions beyond brokers' parts, of the topics acted for."""
         return int(np.maximum(beyond[list(self.acting)], 0).sum())
 
     def concerns(self, rows: Ints) -> bool:
-        """True if any of the rows is in one of the groups.
-
-        In most searches few rows are.
-        """
+        """True if any of the rows is in one of the groups; in most searches few rows are."""
         return bool((self.start[rows] < self.start[rows + 1]).any())
 
     def rows_acting(self) -> Ints:
-        """The bundles with partitions of topics that are acted for."""
+        """Return the bundles with partitions of the topics acted for."""
         is_acting = np.isin(self.group, self.acting)
         rows: Ints = np.searchsorted(self.start, np.flatnonzero(is_acting), side="right") - 1
         return rows
@@ -131,10 +114,9 @@ class Crowding:
 
 
 def crowded_topics(partitions: Partitions, owner: Ints, brokers: int) -> tuple[int, ...]:
-    """Topics whose partitions are on too few of the brokers.
+    """Topics whose partitions are on too few brokers. O(partitions log partitions).
 
-    owner: int64[m], -1 = none; a topic with a partition that nobody has waits.
-    O(partitions log partitions).
+    owner: int64[m], -1 = none; a topic with an unowned partition is not judged.
     """
     if not len(partitions.rows):
         return ()
@@ -167,8 +149,8 @@ def crowding_of(
 ) -> Crowding | None:
     """Return the groups for the search, None if no broker has too much of any.
 
-    size: float64[n], capacity over mean capacity. acting: topics, by their number in `partitions`.
-    may_give: bool[n], brokers that give because of them. O((bundles + partitions) log of them).
+    size: float64[n], capacity over mean capacity. acting: numbers of topics in `partitions`.
+    may_give: bool[n], brokers that may give for their sake. O((bundles + partitions) log of them).
     """
     bundles, brokers = snapshot.bundles, len(size)
     spaces = len(bundles.namespaces)
@@ -217,23 +199,22 @@ def _part(total: Floats, share: Floats, least: Ints) -> Floats:
 
 OVER, UNDER = 4.0, 1.0
 _DUALS = 64
-"""Prices tried for the bound; the best of them is within a thousandth of the best of all."""
+"""Prices tried for the bound; the best is within a thousandth of the optimum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchProblem:
-    """n brokers, m bundles, r resources, the cluster's busiest one in column 0.
+    """Input of the search: n brokers, m bundles, r resources, the busiest in column 0.
 
     load: float64[n, r], points of the broker's own size. size: float64[n], capacity over the mean
     capacity. weight: float64[m, r], points that a bundle makes on a broker of size 1. home:
-    int64[m], the owner, -1 = none. price: float64[m], of leaving home. min_price: no bundle's
-    price for a part of the level is below it. level: points, above 0. can_move: bool[m].
-    may_give, may_take: bool[n]. row: int64[m], each bundle's row of admits; admits: bool[rows, n],
-    whom the filters let have it. left: int64[m], the broker that each bundle left lately (it
-    returns dearly), -1 = none; None = not known. crowding: what belongs together, None = nothing
-    that anybody has too much of. room: float64[n],
-    points of size 1 that a broker may take, None = any. growth: float64[m], times what each bundle
-    shows that it counts for there, away from home; only where there is a room.
+    int64[m], the owner, -1 = none. price: float64[m], of leaving home. min_price: least price of
+    moving a bundle, per part of the level. level: points, above 0. can_move: bool[m]. may_give,
+    may_take: bool[n]. row: int64[m], each bundle's row of admits; admits: bool[rows, n], brokers
+    that filters allow. left: int64[m], the broker that each bundle left lately (its return is
+    dear), -1 = none; None = unknown. crowding: None = no broker has too much of any group. room:
+    float64[n], points of size 1 that a broker may take, None = any. demand_factor: float64[m],
+    factor of a bundle's load away from home, only with room.
     """
 
     load: Floats
@@ -251,13 +232,15 @@ class SearchProblem:
     left: Ints | None = None
     crowding: Crowding | None = None
     room: Floats | None = None
-    growth: Floats | None = None
+    demand_factor: Floats | None = None
 
 
 def broker_costs(load: Floats, size: Floats, level: float) -> Floats:
-    """Return the cost of each broker.
+    """Return the cost of each broker: size × (OVER × over² + UNDER × under²).
 
-    load: float64[..., n, r]; size: float64[n] or a number.
+    over: how far its worst resource is above the level; under: how far the cluster's busiest
+    resource is below it; both in parts of the level. Overshoot is four times as expensive as
+    undershoot, as in Dicer (16 and 4). load: float64[..., n, r]; size: float64[n] or a number.
     """
     worst = load[..., 0]
     for resource in range(1, load.shape[-1]):  # of few, quicker than `max` along them
@@ -271,7 +254,7 @@ def broker_costs(load: Floats, size: Floats, level: float) -> Floats:
 def objective(
     problem: SearchProblem, load: Floats, moved: Ints, beyond: Ints | None = None
 ) -> float:
-    """Return the number that is minimised.
+    """Return the number to minimise: costs of brokers, prices of moves, and crowding.
 
     load: float64[n, r], as it will be; moved: the rows that do. beyond: int64[g, n], as
     `Crowding.beyond` will be; None = as it is.
@@ -286,12 +269,12 @@ def objective(
 
 
 def lower_bound(problem: SearchProblem) -> float:
-    """Return a lower bound of the objective over all layouts.
+    """Return a lower bound of the objective over all layouts. O(brokers).
 
-    Load is divisible, only leaving costs, all is apart. Weak duality: with a price of `taken` for a
-    part of the level that somebody takes and the rest of the least price for one that somebody
-    gives, each broker finds its own least. Whatever the split is, the sum is a bound; the best of
-    some is told. O(brokers).
+    It takes load as divisible, charges for leaving only, and ignores crowding. Weak duality:
+    `taken` is the price of a part of the level for the taker, the rest of the least price is the
+    giver's. For any such division the sum of the brokers' own optima is a bound; the result is the
+    best of some.
     """
     above = problem.load.max(axis=1) / problem.level - 1.0
     below = problem.load[:, 0] / problem.level - 1.0
@@ -311,13 +294,13 @@ def lower_bound(problem: SearchProblem) -> float:
 
 
 EVERYBODY_MAX = 40
-"""So many receivers are all looked at; of more, the TAKERS that have most room."""
+"""Up to so many receivers are all considered; of more, the TAKERS with most room."""
 TAKERS, SWAPPERS = 8, 4
 SWAP_STEPS = 4
-"""Cost of looking for a swap, in steps."""
+"""Steps that the search for a swap counts as."""
 LEAST_GAIN = 1e-9
 RETURN_PRICE = 8.0
-"""Added to the price of a bundle that goes back to a broker it left lately, times that price."""
+"""Times its price, added for a bundle that returns to a broker it left lately."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,11 +308,10 @@ class Found:
     """A better layout.
 
     moves: (bundle row, destination), in the order found. before, after, bound: objectives. steps:
-    taken. stopped: "done" = nothing helps any more, "steps" or "budget" = one of them ended.
-    crowded: rows that move so that a topic's partitions are on more brokers. beyond: partitions
-    that brokers have beyond their part of such topics, before and after; None = there is none.
-    too_crowded: rows with more partitions of such a topic than a broker should have. room: what is
-    left of `SearchProblem.room`.
+    taken. stopped: "done" = nothing helps any more; "steps", "budget" = that limit. crowded: rows
+    that move to spread a topic's partitions. beyond: partitions beyond brokers' parts of such
+    topics, before and after; None = none. too_crowded: rows with more partitions of such a topic
+    than a broker should have. room: what is left of `SearchProblem.room`.
     """
 
     moves: tuple[tuple[int, int], ...]
@@ -347,11 +329,11 @@ class Found:
 
 @dataclass(slots=True, kw_only=True)
 class _Loads:
-    """Load of n brokers in the layout under construction, and derived values.
+    """Loads of n brokers in the layout under construction, and derived values.
 
     load: float64[n, r]. cost: float64[n]. heat: float64[n], the load of brokers that may give; -1 =
-    it may not, or nothing helps it. below: float64[n], how far brokers that may take are below the
-    level, in parts of it. room: (load, broker) of those, sorted.
+    may not, or nothing helps. below: float64[n], distance below the level of brokers that may take,
+    in parts of it. room: (load, broker) of those, sorted.
     """
 
     problem: SearchProblem
@@ -363,7 +345,7 @@ class _Loads:
 
     @classmethod
     def of(cls, problem: SearchProblem) -> "_Loads":
-        """As they are before the first move."""
+        """The loads before the first move."""
         load, heat, is_giver = problem.load.copy(), problem.load.max(axis=1), problem.may_give
         takers = np.flatnonzero(problem.may_take).tolist()
         return cls(
@@ -376,9 +358,10 @@ class _Loads:
         )
 
     def hottest(self) -> int:
-        """The giver that is the highest above the level; -1: none is worth a look.
+        """Return the giver that is highest above the level; -1 = no move can pay.
 
-        What a part of a bundle gains is at most what its first part does, on both sides.
+        The first part of a bundle that moves gains most, on both sides, so it bounds the gain of
+        all.
         """
         giver = int(self.heat.argmax())
         heat = float(self.heat[giver])
@@ -387,21 +370,18 @@ class _Loads:
         return giver if heat >= 0.0 and worth > self.problem.min_price else -1
 
     def close(self, giver: int) -> None:
-        """Look at it no more, until its load changes."""
+        """Leave this giver out until its load changes."""
         self.heat[giver] = _CLOSED
 
     def emptiest(self, most: int, giver: int) -> Ints:
-        """Return the brokers that may take, the emptiest first.
-
-        All of them where there are few.
-        """
+        """Return the brokers that may take, the emptiest first; all where there are few."""
         if len(self.load) <= EVERYBODY_MAX:
             most = len(self.room)
         found = [broker for _, broker in self.room[: most + 1] if broker != giver]
         return np.array(found[:most], dtype=np.int64)
 
     def carry(self, weight: Floats, source: int, taker: int) -> None:
-        """Take so much, float64[r], from one to the other. O(brokers), a few microseconds."""
+        """Move a weight, float64[r]. O(brokers), a few microseconds."""
         problem, pair = self.problem, np.array([source, taker])
         before = self.load[pair]
         after = before + _AWAY_AND_THERE * weight / problem.size[pair][:, np.newaxis]
@@ -423,11 +403,11 @@ _CLOSED = -1.0
 
 @dataclass(slots=True, kw_only=True)
 class _Search:
-    """Layout in the making.
+    """Layout under construction.
 
-    rows: of each broker that was looked at, the bundles it may give. beyond: as `Crowding.beyond`.
-    owner: of the bundles that have moved. left: points that may still move. is_open: no filter
-    keeps anything from anybody. room: as `SearchProblem.room`, now.
+    rows: broker → bundles that it may give. beyond: as `Crowding.beyond`. owner: of the bundles
+    that have moved. left: points that may still move. is_open: every broker may take every bundle.
+    room: as `SearchProblem.room`, now.
     """
 
     problem: SearchProblem
@@ -443,7 +423,7 @@ class _Search:
     too_crowded: set[int] = field(default_factory=set)
 
     def run(self) -> str:
-        """Load first, then crowds; why it ended."""
+        """Even out load, then crowding; return why it ended."""
         ended = self._even_out()
         return self._thin_out() if ended == "done" else ended
 
@@ -473,7 +453,7 @@ class _Search:
         return "done" if self.steps_left > 0 else "steps"
 
     def _even_out(self) -> str:
-        """Step by step, until no broker's load is worth a move."""
+        """Make moves and swaps until no broker's load is worth one; return why it ended."""
         while self.steps_left > 0:
             giver = self.loads.hottest()
             if giver < 0:
@@ -486,7 +466,7 @@ class _Search:
         return "steps"
 
     def _move(self, giver: int, rows: Ints) -> int:
-        """Make the best move of one of these bundles, and say which; -1: none helps."""
+        """Make the best move of one of these bundles; return its row, -1 = none helps."""
         takers = self.loads.emptiest(TAKERS, giver)
         if not len(rows) or not len(takers):
             return _NO_ROW
@@ -507,9 +487,9 @@ class _Search:
         return int(rows[at])
 
     def _swap(self, giver: int) -> bool:
-        """Make the best exchange of two bundles; False: none helps.
+        """Make the best exchange of two bundles; False = none helps.
 
-        The lighter one fits into the budget: no change exceeds it by more than one bundle.
+        The lighter one must fit into the budget: a change exceeds it by one bundle at most.
         """
         self.steps_left -= SWAP_STEPS
         rows, problem = self._bundles(giver), self.problem
@@ -546,7 +526,7 @@ class _Search:
         return self.rows.get(broker, _NOTHING)
 
     def _prices(self, giver: int, rows: Ints, takers: Ints) -> Floats:
-        """Return what each move adds to the objective; inf = it may not be made.
+        """Return what each move adds to the objective; inf = forbidden.
 
         float64[takers, rows], or [1, rows] where it is the same for every taker.
         """
@@ -574,10 +554,10 @@ class _Search:
         return price
 
     def _claims(self, rows: Ints) -> Floats:
-        """Return the part of a broker's room that each bundle takes, away from home."""
+        """Return the part of a taker's room that each bundle needs away from home."""
         problem = self.problem
         claims: Floats = problem.weight[rows].max(axis=1)
-        return claims if problem.growth is None else claims * problem.growth[rows]
+        return claims if problem.demand_factor is None else claims * problem.demand_factor[rows]
 
     def _carry(self, row: int, source: int, taker: int) -> None:
         problem = self.problem
@@ -604,8 +584,8 @@ _NO_ROW = -1
 def search(problem: SearchProblem, steps: int, budget: float) -> Found:
     """Return the best layout found within the steps and the points that may move.
 
-    Points are of size 1. O(bundles + brokers), and for each step O(brokers log brokers + bundles of
-    the giver x takers).
+    budget: points of size 1. O(bundles + brokers), and for each step O(brokers log brokers +
+    bundles of the giver x takers).
     """
     crowding = problem.crowding
     is_idle = problem.weight.max(axis=1) <= 0.0

@@ -1,7 +1,7 @@
 """A custom strategy in the shed phase: asked twice, and used only if valid.
 
-Decides what becomes of its answer: a wrong one, an error or two answers is a skip with a reason,
-the state as before; a destination that a policy forbids costs that move only.
+A wrong answer, an error or two different answers is a skip with a reason, and the state stays. A
+destination that a policy forbids costs that move only.
 """
 
 import json

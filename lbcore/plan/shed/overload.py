@@ -1,8 +1,7 @@
 """OverloadShedder: each broker at or above the threshold sheds its excess.
 
-Decides which bundles leave which broker, not where they go. One of the strategies of the plan's
-shed phase. Source: Pulsar 4.0.8 OverloadShedder; `multi_hit` is ours. It knows no average: when
-every broker is above the threshold, every one sheds.
+It knows no average: when every broker is above the threshold, every one sheds. Destinations are
+placement's. Source: Pulsar 4.0.8 OverloadShedder; `multi_hit` is Ballast's.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,7 @@
 """ThresholdShedder: brokers whose smoothed usage is a threshold above the average.
 
-Decides which bundles leave which broker, not where they go. One of the strategies of the plan's
-shed phase. Source: Pulsar 4.0.8 ThresholdShedder with its lower boundary; `multi_hit` is ours (it
-looks at plain usage: the smoothing is what makes it unload too much).
+Destinations are placement's. Source: Pulsar 4.0.8 ThresholdShedder with its lower boundary.
+`multi_hit` is Ballast's: it looks at plain usage, because the smoothing makes it unload too much.
 """
 
 from collections.abc import Collection, Iterator

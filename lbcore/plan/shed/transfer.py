@@ -1,10 +1,10 @@
 """Shedding from the most to the least loaded brokers until loads deviate little.
 
-Decides which bundles move between which brokers in one cycle, bit for bit as Pulsar. In order:
-the bundles of a pair, the pairs, the shedder's view of a snapshot, and the strategy of the plan's
-shed phase, whose hits advance on fresh reports alone. Source: Pulsar 4.0.8 TransferShedder,
-UnloadDecision, TopBundleLoadDataReporter, TopKBundles, UnloadScheduler; fresh hits are ours.
-The order of the brokers decides ties: the planner gives name order, Pulsar has its hash map's.
+As Pulsar bit for bit under `is_pulsar_exact`; otherwise a hit also needs a new report of the
+hottest or the coldest broker. In this file, from the top: the bundles of a pair, the pairs, the
+shedder's view of a snapshot, the strategy. The order of the brokers decides ties:
+the planner gives name order, Pulsar has its hash map's. Source: Pulsar 4.0.8 TransferShedder,
+UnloadDecision, TopBundleLoadDataReporter, TopKBundles, UnloadScheduler.
 """
 
 import math
@@ -171,9 +171,11 @@ class _Offload:
         return True
 
     def _swap(self, leaving: float) -> list[TopBundle] | None:
-        """Return bundles to take back so that both sides end balanced; or None.
+        """Return bundles to take back, or None.
 
-        Those looked at are used up, also when the swap fails. Owner and last move don't count.
+        The source ends at or above the destination and below BALANCED_SHARE of what it had. Those
+        looked at are used up, also when the swap fails. `check_swapped_back` leaves out those that
+        may not move.
         """
         if self.returnable is None:
             return None
@@ -230,18 +232,18 @@ def find_transfers(
     """
     if view.registered is None:
         return TransferOutcome(reason=Reason.UNKNOWN), state
-    is_fresh: Bools = now_ms - view.updated_at_ms <= config.load_data_ttl_ms
+    is_within_ttl: Bools = now_ms - view.updated_at_ms <= config.load_data_ttl_ms
     remaining, reason = dict(state.unloaded_brokers), None
-    if _is_cooling_down(view, is_fresh, remaining, config):
+    if _is_cooling_down(view, is_within_ttl, remaining, config):
         reason = Reason.COOL_DOWN
-    elif not is_fresh.any():
+    elif not is_within_ttl.any():
         reason = Reason.OUT_DATED_DATA if view.names else Reason.NO_BROKERS
     elif not view.registered.issubset(view.names):
         reason = Reason.NO_LOAD_DATA
     state = replace(state, unloaded_brokers=remaining)
     if reason is not None:
         return TransferOutcome(reason=reason), state
-    cycle = _TransferCycle.of(view, view.load[is_fresh], config)
+    cycle = _TransferCycle.of(view, view.load[is_within_ttl], config)
     hits = 0 if cycle.wanted() is None else state.hits + 1
     state = replace(state, load_avg=cycle.average, load_std=cycle.std, hits=hits)
     if hits <= config.hit_count_threshold:
@@ -254,7 +256,7 @@ def find_transfers(
 
 
 def _is_cooling_down(
-    view: TransferView, is_fresh: Bools, remaining: dict[str, int], config: TransferConfig
+    view: TransferView, is_within_ttl: Bools, remaining: dict[str, int], config: TransferConfig
 ) -> bool:
     """True if a broker is cooling down: one ends the cycle, as in Pulsar.
 
@@ -263,7 +265,7 @@ def _is_cooling_down(
     """
     index = {name: at for at, name in enumerate(view.names) if name in remaining}
     for name, at in index.items():
-        if not is_fresh[at]:
+        if not is_within_ttl[at]:
             continue
         if int(view.updated_at_ms[at]) - remaining[name] < config.shedding_delay_ms:
             return True

@@ -1,8 +1,7 @@
 """UniformLoadShedder: the busiest broker gives part of its lead over the idlest.
 
-Decides which bundles leave that one broker, not where they go. One of the strategies of the plan's
-shed phase. Source: UniformLoadShedder of Pulsar 4.0.8 and 4.2.4 with its 32-bit budget;
-`multi_hit` is ours.
+Destinations are placement's. Source: UniformLoadShedder of Pulsar 4.0.8 and 4.2.4 with its 32-bit
+budget; `multi_hit` is Ballast's.
 """
 
 import math

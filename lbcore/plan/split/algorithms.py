@@ -1,8 +1,7 @@
 """Boundaries that each split algorithm proposes, and the algorithms by name.
 
-Decides positions only. `decide` or the operator decides whether to split; `model.bundles` decides
-the result of a split in the namespace's set. Sorted inner boundaries, or None for "no split".
-Source: Pulsar 4.0.8, the classes of NamespaceBundleSplitAlgorithm; more than two parts are ours.
+Sorted inner boundaries, or None for "no split". Source: Pulsar 4.0.8, the classes of
+NamespaceBundleSplitAlgorithm; more than two parts are Ballast's.
 """
 
 from collections.abc import Sequence

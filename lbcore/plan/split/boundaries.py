@@ -1,9 +1,8 @@
 """Boundaries of one automatic split: the algorithm's, adapted to the needed parts.
 
-Decides where one bundle is cut and into how many, or why it can't be. Called by `decide` for the
-few bundles that reached their hit count, and for those that `ballast` asks for because no move can
-place them. Source: the algorithms of Pulsar 4.0.8; after Slicer, which splits what is twice the
-mean.
+Or the reason that the bundle can't be cut. Asked for the few bundles that reached their hit count,
+and for those that `ballast` wants divided because no move can place them. Source: the algorithms of
+Pulsar 4.0.8; after Slicer, which splits what is twice the mean.
 """
 
 import math

@@ -1,8 +1,7 @@
 """Split decisions, and the reasons for or against a split.
 
-`decide` makes these values, the planner turns them into ownership transitions and rows. The enums'
-values are also the labels of metrics. Source: Pulsar 4.0.8, SplitDecision and SplitCounter;
-SplitVerdict is ours.
+The planner turns them into ownership transitions and rows; the enums' values are labels of metrics.
+Source: Pulsar 4.0.8, SplitDecision and SplitCounter.
 """
 
 from collections.abc import Mapping

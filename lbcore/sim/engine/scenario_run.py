@@ -1,11 +1,4 @@
-"""A scenario from its start to its end.
-
-Joins the engine with what happens.
-
-A map of load over the hash space and time, for pictures. Decides how the hash space is divided into
-rows, so that bundles that are split stay comparable in time: as many rows a namespace as it began
-with bundles, fewer where there are too many. A row shows the bundle in its middle.
-"""
+"""A scenario from its start to its end, and its load over the hash space and time."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -39,7 +32,10 @@ class LoadMapRow:
 
 @dataclass(slots=True)
 class LoadMap:
-    """Frames of an engine's run.
+    """Load over the hash space and time, for pictures.
+
+    A namespace has as many rows as it began with bundles, fewer where there are too many, so that
+    split bundles stay comparable in time. A row shows the bundle in its middle.
 
     loads: float64[rows] each, percent of a broker of capacity 1.
     """
@@ -52,7 +48,7 @@ class LoadMap:
     _seen: int = 0
 
     def begin(self) -> None:
-        """Take a frame of every so many samples from now on."""
+        """Take a frame every few samples from now on."""
         scenario = self.engine.scenario
         total = sum(space.bundles for space in scenario.namespaces)
         part = min(1.0, ROWS_MAX / max(1, total))
@@ -65,7 +61,7 @@ class LoadMap:
         self.engine.when_sampled = self.take
 
     def take(self) -> None:
-        """A frame of this moment, if it is time for one."""
+        """Take a frame of this moment, if one is due."""
         self._seen += 1
         if self._seen % self._every:
             return
@@ -90,21 +86,21 @@ class LoadMap:
 
 
 def _load_at(starts: Sequence[_Start], position: int) -> float:
-    """The load of the bundle that has a position; nan when nobody serves any."""
+    """Return the load of the bundle at a position; nan if none is served there."""
     at = bisect_right(starts, (position, HASH_SPACE, np.inf)) - 1
     has_it = at >= 0 and position <= starts[at][1]
     return starts[at][2] if has_it else np.nan
 
 
 def run_scenario(scenario: Scenario, config: Config) -> Run:
-    """Run a scenario to its end; the same scenario always gives the same run."""
+    """Run a scenario to its end; deterministic."""
     engine = Engine(scenario, config)
     schedule_events(engine)
     return engine.run()
 
 
 def run_with_load_map(scenario: Scenario, config: Config) -> tuple[Run, LoadMap]:
-    """As `run_scenario`, with its load map; the run is the same."""
+    """Run a scenario as `run_scenario` does, and return its load map too."""
     engine = Engine(scenario, config)
     load_map = LoadMap(engine)
     load_map.begin()

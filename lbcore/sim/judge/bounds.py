@@ -1,10 +1,9 @@
 """Limits of a run: least imbalance, fewest moves, and the knowledge they need.
 
-Each isolation group of the run's end is a cluster of its own: imbalances are those of the worst
-group, moves those of all groups. A namespace belongs to the group of its bundles' owners.
-Decides what a run is compared with; `lbcore.bounds` has the rules. Bundles are those of the start.
-For a run that split any, the bound of the imbalance is that of single topics, which no split goes
-below. The moves of such a run are not compared with any bound.
+`lbcore.bounds` has the rules. Each isolation group of the run's end is a cluster of its own:
+imbalances are those of the worst group, moves those of all. A namespace belongs to the group of its
+bundles' owners. Bundles are those of the start. If any was split, the bound of the imbalance is
+that of single topics, and moves have no bound.
 """
 
 from collections import Counter

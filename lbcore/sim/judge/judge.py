@@ -1,8 +1,8 @@
-"""Was a lookup's answer right? Judged against the whole history of ownership.
+"""Verdicts on answers of lookups, by the whole history of ownership.
 
-Decides right, wrong, unavailable or failed for each answer, and how long a decision took to show.
-Knows neither HTTP nor Delta: `jobs.local.prober` brings both, the simulator may too. It reads
-`ownership_events` by itself and shares no code with the service that it judges.
+Right, wrong, unavailable or failed, and the time until a decision showed. It reads
+`ownership_events` by itself and shares no code with the service that it judges; `jobs.local.prober`
+does the I/O.
 """
 
 from bisect import bisect_right

@@ -1,14 +1,6 @@
 """The numbers of a simulated run, over a stretch of its time.
 
-Decides how each metric of `scenario.metrics` is computed from what was recorded; definitions of
-imbalance and thrash are `summary`'s.
-
-Publishers and consumers: when they reconnect after a topic is served again. Decides what a move
-costs clients. While nobody serves a topic they look it up again and again, the pause doubling up to
-a minute (or are told at once: retry 0); then each looks up and connects, and a broker accepts so
-many connections a second, first come, first served. What clients do to lookups and brokers beyond
-that is not in it. The pause is the Pulsar client's backoff (100 ms to 60 s), the queue its broker's
-`maxConcurrentLookupRequest` and connection handling, as one rate.
+Computes each metric of `scenario.metrics`; `summary` defines imbalance and thrash.
 """
 
 import math
@@ -47,9 +39,15 @@ class Reconnection:
 
 
 def reconnections(outages: Iterable[Outage], client: Client) -> list[Reconnection]:
-    """Return the reconnections of clients after outages that ended.
+    """Return the reconnections of clients after outages that ended: a move's cost.
 
-    They are ordered by the end of the outage, then by broker.
+    While nobody serves a topic its clients look it up again and again, the pause doubling up to a
+    minute (retry 0: they are told at once). Then each looks up and connects, first come, first
+    served, so many a second at a broker. Other load by clients is not modelled. The pause is the
+    Pulsar client's backoff (100 ms to 60 s), the queue its broker's `maxConcurrentLookupRequest`
+    and connection handling, as one rate.
+
+    Ordered by the end of the outage, then by broker.
     """
     free_ms: dict[int, float] = {}
     found: list[Reconnection] = []

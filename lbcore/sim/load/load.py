@@ -1,18 +1,10 @@
 """The load model: the load of each topic, bundle and broker at a moment.
 
-Decides the traffic that the simulated fleet reports; knows nothing of owners. Load belongs to
-topics, topics to hash positions: a bundle's traffic is the sum over its range, so children of a
-split inherit exactly what their parent carried. Used by `jobs.run_fleet` and by the simulator.
-
-Pure numpy without transcendental functions: the same arguments give the same bits everywhere.
-
-Numbers that look random and are a pure function of (seed, stream, index). Source: the splitmix64
-finalizer (Steele, Lea, Flood 2014), integer arithmetic only. RandomStream is splitmix64 itself, for
-the simulator's chances and delays.
-
-Usage that a simulated broker measures, given the load of its bundles. Decides a broker's resource
-usage: a linear function of traffic plus a little seeded noise, so that usage follows load. `load`
-provides the load of the bundles.
+Used by `jobs.run_fleet` and by the simulator. Load belongs to topics, topics to hash positions: a
+bundle's traffic is the sum over its range, so children of a split inherit what their parent
+carried. Pure numpy without transcendental functions: the same arguments give the same bits
+everywhere. Random numbers are a pure function of (seed, stream, index), by the splitmix64 finalizer
+(Steele, Lea, Flood 2014).
 """
 
 from collections.abc import Sequence

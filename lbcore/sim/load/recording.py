@@ -1,23 +1,8 @@
-"""Recorded load: the load of each part of the hash space, by intervals.
+"""Recorded load of tables or traces, laid over the hash space by intervals.
 
-Decides how rows of `load_history` become load that belongs to hash positions, so that it goes with
-a bundle to whoever owns it next and with the children of a split. Knows nothing of owners. Between
-two boundaries that any bundle ever had lies a *cell*: a bundle's load is spread over its cells by
-their width. A bundle that had no row for a moment (it was on its way) keeps its last load.
-
-Measured series of many entities: checked, and put on one grid of time. Decides what is wrong with
-them (each flaw with its line) and how samples become intervals; knows nothing of files, units or
-bundles. Time is whole milliseconds. A sample holds from its time until the entity's next one, or
-for the time before it that it says it covers; on the grid stands the mean over each step, so what
-was measured in all is kept whatever the phase of an entity's clock. A hole of more than half a step
-is a gap.
-
-Measured entities folded into bundles: from a trace of machines to brokers. Decides the rule. An
-entity (a virtual machine, a container, a topic) lies on the hash ring where murmur3_32 of its name
-says, and belongs to the bundle whose range has it, of N ranges of equal width: as Pulsar places
-topics, whatever the order of the file, and as unevenly. A bundle carries the sum of its entities.
-What a resource weighs is in `KINDS`; what the simulator's brokers don't report by bundle weighs
-nothing.
+Load belongs to hash positions: it goes with a bundle to its next owner and with the children of a
+split. Between two boundaries that any bundle ever had lies a *cell*; a bundle's load is spread over
+its cells by their width. A bundle without a row for a moment (on its way) keeps its last load.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -164,9 +149,11 @@ def flaws_of(series: Series, step_ms: int, gaps: Gaps) -> list[Flaw]:
 
 
 def on_grid(series: Series, step_ms: int, gaps: Gaps) -> Grid:
-    """Return the means over each step. Raises SpanError.
+    """Return the means over each step of a grid of time. Raises SpanError.
 
-    Of samples without flaws, at least one.
+    Samples have no flaws, at least one. A sample holds from its time until the entity's next one,
+    or for the time before it that it covers, so what was measured in all is kept whatever the phase
+    of an entity's clock. A hole of more than half a step is a gap.
     """
     ordered = by_entity(_without_missing(series))
     begins, ends = _begins(ordered, step_ms), _ends(ordered, step_ms)
@@ -329,7 +316,12 @@ class FoldingError(ValueError):
 def fold(
     grid: Grid, entities: Sequence[str], resources: Sequence[TraceColumn], space: tuple[str, int]
 ) -> Folded:
-    """Return a namespace's bundle loads. Raises FoldingError.
+    """Return a namespace's bundle loads, folded from entities. Raises FoldingError.
+
+    An entity (a virtual machine, a container, a topic) belongs to the bundle with murmur3_32 of its
+    name, of N ranges of equal width: as Pulsar places topics, and as unevenly. A bundle carries the
+    sum of its entities. Resources that the simulator's brokers don't report by bundle weigh
+    nothing.
 
     space: its name, how many bundles. Messages are what was told as such; where nothing was, CPU: 1
     percent of a core = 400 msg/s, of which 100 % of a broker are 40,000; where neither was, a

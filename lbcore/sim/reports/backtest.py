@@ -1,14 +1,8 @@
 """A recorded run as a scenario: same brokers, bundles and load, other balancing.
 
-Decides what is taken over from a history: who owned what at its start, which brokers came and went,
-what each stretch of the hash space carried. What balancing did is left out: that is what a strategy
-shall do now. Open loop: load is attributed to bundles as it was recorded and goes with them,
-whatever it would have been elsewhere.
-
-History of a run from its `load_history`: brokers, owners, imbalance. Decides how the rows become a
-history. A broker is away while it owns nothing and reports nothing new. A bundle has moved when
-another broker has it an interval later. Usage is a linear function of load, fitted to all rows.
-`backtest` makes a scenario of it.
+Taken over from a history (rows of `load_history`): owners at its start, brokers that came and went,
+the load of each stretch of the hash space. Balancing is left out: a strategy shall do it now. Open
+loop: load goes with its bundle as it was recorded, whatever it would have been elsewhere.
 """
 
 import math
@@ -144,7 +138,9 @@ class History:
 def make_history(rows: Iterable[Row], capacities: Mapping[str, float]) -> History:
     """The history of `load_history`'s rows of one cluster, at least one.
 
-    Without a last interval that is being written: the rows of a large cluster come in several
+    A broker is away while it owns nothing and reports nothing new. A bundle has moved when another
+    broker has it an interval later. Usage is a linear function of load, fitted to all rows. Left
+    out is a last interval that is being written: the rows of a large cluster come in several
     batches.
     """
     known = sorted(rows, key=lambda row: (row["minute_ms"], row["broker"]))
@@ -319,7 +315,7 @@ def backtest_scenario(
         namespaces=tuple(sorted(spaces, key=lambda space: space.name)),
         owners=tuple(spec for space in spaces for spec in _owners(space, first, history)),
         loads=tuple(loads),
-        scenario_events=(*_policies(history), *_happenings(history)),
+        scenario_events=(*_policies(history), *_broker_events(history)),
         full_rate=history.fit.full_rate,
         recordings={loads[0].recording: recording},
     )
@@ -432,7 +428,7 @@ def _policies(history: History) -> tuple[ScenarioEvent, ...]:
     )
 
 
-def _happenings(history: History) -> tuple[ScenarioEvent, ...]:
+def _broker_events(history: History) -> tuple[ScenarioEvent, ...]:
     """Brokers that came and went."""
     found: list[ScenarioEvent] = []
     begin_ms = history.intervals[0].at_ms

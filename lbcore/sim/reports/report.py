@@ -1,11 +1,9 @@
-"""Report of a run: table over time, expected and actual values, trace hash.
+"""Report of a run, and the comparison of a scenario under several strategies.
 
-Decides only the form. The text is what follows `----` in a scenario's file.
-
-A scenario under several strategies as one table, kept below `---- compared`. A diff of the file
-then shows which strategy got better or worse. The text has a row a strategy, a line for each
-expectation with every strategy's value, and what was possible. Runs are made elsewhere. After
-CockroachDB's asim, which records several configurations in one file.
+A run's text (table over time, expected and actual values, trace hash) follows `----` in a
+scenario's file, the comparison `---- compared`: a row a strategy, a line for each expectation, and
+what was possible. A diff of the file shows which strategy got better or worse. After CockroachDB's
+asim, which records several configurations in one file.
 """
 
 from collections import Counter

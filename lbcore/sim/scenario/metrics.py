@@ -1,7 +1,6 @@
 """Metrics of a scenario's expectations: arguments after the colon, and units.
 
-Decides how an expectation is written; `lbcore.sim.judge.measures` computes the metrics. Imbalance,
-floor-adjusted imbalance and thrash are defined in `lbcore.sim.summary`.
+`lbcore.sim.judge.measures` computes them, `lbcore.sim.summary` defines imbalance and thrash.
 """
 
 import operator

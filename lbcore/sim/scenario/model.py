@@ -1,4 +1,4 @@
-"""A scenario as a value: cluster, load, what happens, what must come of it.
+"""A scenario as a value: cluster, load, events, expectations.
 
 `parse` makes it from text, `lbcore.sim.engine.engine` runs it. Times count from the scenario's
 start, in milliseconds.

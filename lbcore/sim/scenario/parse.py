@@ -1,9 +1,8 @@
-"""Parses a scenario's text.
+"""Parser of a scenario's text. Grammar: docs/simulator.md.
 
-Decides which keywords there are and what stands behind each; single words are read by `words`,
-expectations by `metrics`. Raises ScenarioError, which names the line, what was expected and what to
-do next. A text with prose, directives and recorded output below a line of dashes is CockroachDB's
-way (pkg/kv/kvserver/asim). Grammar: docs/simulator.md.
+`tokens` reads single words, `metrics` expectations. ScenarioError names the line, what was expected
+and what to do next. A text with prose, directives and recorded output below a line of dashes is
+CockroachDB's way (pkg/kv/kvserver/asim).
 """
 
 import re
@@ -28,11 +27,11 @@ from lbcore.sim.scenario.model import (
     ScenarioEvent,
 )
 from lbcore.sim.scenario.scenario_events import (
-    HAPPENINGS,
+    EVENT_FORMS,
+    parse_event,
     require_agreement,
     require_form,
     require_setting,
-    take_happening,
 )
 from lbcore.sim.scenario.tokens import Line, ScenarioError
 
@@ -378,7 +377,7 @@ def _set(draft: _Draft, line: Line) -> None:
 
 
 def _at(draft: _Draft, line: Line) -> None:
-    draft.scenario_events.append(take_happening(line))
+    draft.scenario_events.append(parse_event(line))
 
 
 def _expect(draft: _Draft, line: Line) -> None:
@@ -406,7 +405,7 @@ _KEYWORDS: Mapping[str, Callable[[_Draft, Line], None]] = {
 }
 
 __all__ = [
-    "HAPPENINGS",
+    "EVENT_FORMS",
     "METRICS",
     "SPREADS",
     "ScenarioError",

@@ -1,7 +1,6 @@
 """The words of a scenario: durations, rates, ranges, and their errors.
 
-Decides how single words are written and what an error says; which words stand where is in `parse`.
-The grammar is in docs/simulator.md.
+`parse` knows which words stand where. Grammar: docs/simulator.md.
 """
 
 import difflib

@@ -1,10 +1,6 @@
-"""Commands about balancing as a whole: pauses, plans, settings and policies.
+"""Commands about balancing (pauses, plans, settings, policies) and about brokers.
 
-Decides whether arguments suit their kind; `balancer.commands.policies` carries
-them out. Policies follow Pulsar 4.0.8.
-
-Commands about brokers, each with all that is declared of it. Decides whether arguments suit their
-kind; what becomes of one is `balancer.commands.brokers`'s to say.
+`balancer.commands` carries them out. Policies follow Pulsar 4.0.8.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,6 @@
-"""Commands about single bundles, each with all that is declared of it.
+"""Commands about single bundles.
 
-Decides whether arguments suit their kind; what becomes of one `balancer.commands` says, in its
-files `bundles`, `splits` and `balancing`. Names follow Pulsar 4.0.8.
+`balancer.commands` carries them out. Names follow Pulsar 4.0.8.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,6 @@
-"""The commands with which a bridge says what another authority has decided.
+"""Commands with which a bridge says what another authority has decided.
 
-Decides whether their arguments can be read; `balancer.commands.mirroring` what becomes of them.
-Apart from `wire.commands` because nobody sends them by hand.
+Nobody sends them by hand. `balancer.commands.brokers` carries them out.
 """
 
 from collections.abc import Mapping

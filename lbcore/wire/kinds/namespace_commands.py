@@ -1,11 +1,7 @@
-"""Commands about namespaces, each with all that is declared of it.
+"""Commands about namespaces, and about records of tenants and topics.
 
-Decides whether arguments suit their kind; what becomes of one is `balancer.commands.commands`'s
-to say. Names follow Pulsar 4.0.8.
-
-Commands about records: the balancer's list of tenants and topics. The record store knows a type, a
-name and a value. The value of a tenant has the fields of Pulsar's TenantInfo (4.0.8), the value of
-a topic is its number of partitions.
+`balancer.commands` carries them out. A record has a type, a name and a value: of a tenant the
+fields of Pulsar's TenantInfo (4.0.8), of a topic its number of partitions.
 """
 
 from collections.abc import Mapping

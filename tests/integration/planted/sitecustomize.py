@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs.adapters.delta import tables
-from lbcore.balancer import balancer
-from lbcore.balancer.commands import commands
+from lbcore.balancer import balancer, commands
 from lbcore.scorer import scorer
 
 MESSAGE, COMMAND, ROW, PHASE = "message", "command", "row", "run_cycle"

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lbcore.balancer.effects import TOMBSTONE, Effect
 from lbcore.balancer.rebuild import record_from_row
-from lbcore.balancer.state.effects import TOMBSTONE, Effect
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
 from lbcore.model.names import parse_bundle
@@ -180,7 +180,7 @@ def run_round(seed: int, config: Config) -> ChaosRound:
         run = engine.run()
     except BUGS as error:
         watch.faults.append(f"{type(error).__name__}: {error}")
-        run = engine.so_far()
+        run = engine.result()
     return judge_round(seed, run, watch.faults)
 
 

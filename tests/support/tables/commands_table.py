@@ -18,7 +18,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from jobs.adapters.delta.table_writer import FencedError, TableWriter
 from jobs.adapters.delta.tables import arrow_schema, ensure_table, open_table, table_path
-from lbcore.balancer.state.effects import to_json
+from lbcore.balancer.effects import to_json
 from lbcore.model.tables import COMMANDS, OWNERSHIP_EVENTS
 from tests.support.tables.small_batches import batch, record, sink_on
 

@@ -24,8 +24,8 @@ from jobs.adapters.spark.recovery import (
     send_all_records,
 )
 from lbcore.balancer.balancer import ClusterBalancer
-from lbcore.balancer.state.batch_context import BalancerState
-from lbcore.balancer.state.effects import REPORT, TOMBSTONE, Effect
+from lbcore.balancer.batch_context import BalancerState
+from lbcore.balancer.effects import REPORT, TOMBSTONE, Effect
 from lbcore.config.tree import Config
 from lbcore.model.tables import TABLES
 from lbcore.ownership.records import parse_record

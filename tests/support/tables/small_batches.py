@@ -15,7 +15,7 @@ from jobs.adapters.kafka.ownership_publisher import Keyed
 from jobs.adapters.spark.batch_sink import BatchSink, CommitIdentity
 from jobs.adapters.spark.operators import EFFECT_SCHEMA
 from jobs.sql.engine import SqlEngine
-from lbcore.balancer.state.effects import REPORT, Effect, event_row, pack_effect, record_row
+from lbcore.balancer.effects import REPORT, Effect, event_row, pack_effect, record_row
 from lbcore.config.pipeline import ARCHIVED
 from lbcore.model.tables import ARCHIVES, COMMANDS, OWNERSHIP_EVENTS, Table
 from lbcore.ownership.records import OwnershipRecord, State

@@ -16,10 +16,10 @@ import numpy as np
 
 from lbcore.agent.reporting import LoadRead
 from lbcore.agent.state import EndConfirmed, ReportConfirmed
+from lbcore.balancer.batch_context import BalancerState
+from lbcore.balancer.effects import Effect
+from lbcore.balancer.ledger import Ledger
 from lbcore.balancer.rebuild import newest_rows, record_from_row
-from lbcore.balancer.state.batch_context import BalancerState
-from lbcore.balancer.state.effects import Effect
-from lbcore.balancer.state.ledger import Ledger
 from lbcore.config.load import parse_assignments, parse_config
 from lbcore.config.ownership import FENCING_LEASE
 from lbcore.config.tree import Config
@@ -398,7 +398,7 @@ def promised(state: BalancerState) -> Mapping[str, object]:
         "namespaces": state.namespaces,
         "rules": state.rules,
         "settings": json.loads(json.dumps(state.settings)),
-        "created": state.records,
+        "created": state.catalog,
         "commands": state.commands,
         "waiting": {
             command_id: (waiting.deadline_ms, waiting.is_queued, waiting.moving)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from lbcore.balancer.state.batch_context import BalancerState
-from lbcore.balancer.state.effects import Effect
+from lbcore.balancer.batch_context import BalancerState
+from lbcore.balancer.effects import Effect
 from lbcore.config.tree import Config, changed
 from lbcore.machine import Step
 from lbcore.scorer.group_update import GroupUpdate

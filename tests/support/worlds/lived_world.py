@@ -9,7 +9,7 @@ it again.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lbcore.balancer.state.book import ACCEPTED
+from lbcore.balancer.book import ACCEPTED
 from lbcore.config.tree import Config
 from lbcore.model.tables import COMMANDS, NAMESPACES, TABLES
 from lbcore.validation.check import with_dynamic

@@ -3,22 +3,24 @@
 Time is a number that goes on with each look. What a fault does to it, a test says.
 """
 
+import argparse
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from jobs.bridge.restarted_cluster import PulsarCluster
-from jobs.bridge.rolling_progress import (
-    Complaint,
-    Observation,
-    Progress,
-    RestartStage,
-    keep_progress,
-    read_progress,
-)
-from jobs.bridge.rolling_steps import RestartBounds, RollingRestart
+from jobs.bridge.restarted_cluster import Complaint, Observation, PulsarCluster
+from jobs.bridge.rolling_progress import Progress, RestartStage, keep_progress, read_progress
+from jobs.bridge.rolling_restart import RollingRestart, add_bounds
 from jobs.console import CommandError
+from lbcore.wire.arguments import CommandArguments
+from lbcore.wire.kinds.balancing_commands import (
+    ApprovePlan,
+    CancelDrain,
+    DrainBroker,
+    ProposePlan,
+    RejectPlan,
+)
 
 TICK_MS = 2_000
 BROKERS = ("a:1", "b:1", "c:1")
@@ -55,7 +57,7 @@ class RollingCluster(PulsarCluster):
     plans: dict[str, dict[str, str]] = field(default_factory=dict)
     waiting: set[str] = field(default_factory=set)
     down_until_ms: dict[str, int] = field(default_factory=dict)
-    command: tuple[int | None, str] | None = None
+    command: tuple[int, str] | None = None
     restarts: list[str] = field(default_factory=list)
     dropped_while_owning: list[str] = field(default_factory=list)
     observed: Mapping[str, object] = field(default_factory=dict)
@@ -66,13 +68,13 @@ class RollingCluster(PulsarCluster):
     before_look: Callable[[Progress], None] = lambda _: None
     looks: int = 0
 
-    def look(self, progress: Progress) -> Observation:
+    def look(self, p: Progress) -> Observation:
         self.looks += 1
-        assert self.looks < 6_000, f"it goes on and on, at {progress.message(self.now_ms)}"
+        assert self.looks < 6_000, f"it goes on and on, at {p.message(self.now_ms)}"
         self.now_ms += TICK_MS
         self._go_on()
-        self.before_look(progress)
-        broker = progress.broker
+        self.before_look(p)
+        broker = p.broker
         left = {name: sum(at == name for at in self.owners.values()) for name in self.drains}
         found = Observation(
             now_ms=self.now_ms,
@@ -82,52 +84,45 @@ class RollingCluster(PulsarCluster):
             plans={name: name in self.waiting for name in self.plans},
             incarnation=str(self.processes[broker]) if broker in self.listed else "",
             held=frozenset(one for one, at in self.owners.items() if at == broker)
-            if progress.stage is RestartStage.DRAINING
+            if p.stage is RestartStage.DRAINING
             else None,
             complaints=self.complaints,
             others_usage=0.5,
         )
         return replace(found, **self.observed)  # type: ignore[arg-type]
 
-    def drain(self, progress: Progress) -> str:
-        if not self.refuses:
-            self.drains[progress.broker] = progress.at_once
-        return self.refuses
-
-    def reopen(self, progress: Progress) -> str:
-        self.drains.pop(progress.broker, None)
+    def send(self, name: str, arguments: CommandArguments) -> str:
+        assert name.startswith("rolling-r-")
+        match arguments:
+            case DrainBroker(broker=broker, max_in_flight=at_once) if not self.refuses:
+                self.drains[broker] = at_once
+            case ProposePlan(plan=plan, moves=moves) if not self.refuses:
+                self.plans[plan] = dict(moves)
+            case DrainBroker() | ProposePlan():
+                return self.refuses
+            case CancelDrain(broker=broker):
+                self.drains.pop(broker, None)
+            case ApprovePlan(plan=plan):
+                self.waiting.discard(plan)
+            case RejectPlan(plan=plan):
+                self.plans.pop(plan, None)
+            case _:
+                raise AssertionError(f"{arguments} is no command of a rolling restart")
         return ""
 
-    def fill(self, progress: Progress, bundles: Iterable[str]) -> str:
-        if not self.refuses:
-            self.plans[progress.plan] = dict.fromkeys(bundles, progress.broker)
-        return self.refuses
-
-    def approve(self, progress: Progress, plan: str) -> str:
-        assert progress.run
-        self.waiting.discard(plan)
-        return ""
-
-    def drop(self, plan: str) -> str:
-        self.plans.pop(plan, None)
-        return ""
-
-    def restart(self, progress: Progress) -> int:
-        broker = progress.broker
+    def restart(self, p: Progress) -> None:
+        broker = p.broker
         self.restarts.append(broker)
         self.command = (self.code, "no such host" if self.code else "")
         if self.code:
-            return 0
+            return
         if broker in self.owners.values():
             self.dropped_while_owning.append(broker)
         self.listed.discard(broker)
         self.down_until_ms[broker] = self.now_ms + 5 * TICK_MS
-        return 0
 
-    def command_end(self, progress: Progress) -> tuple[int | None, str] | None:
-        assert progress.run
-        found, self.command = self.command, None
-        return found
+    def command_end(self) -> tuple[int, str] | None:
+        return self.command
 
     def _go_on(self) -> None:
         for broker in self.drains:
@@ -174,15 +169,18 @@ class RestartRun:
 
     def restart(self) -> QuickRestart:
         self.end = threading.Event()
-        bounds = RestartBounds()
+        parser = argparse.ArgumentParser()
+        add_bounds(parser)
+        bounds = parser.parse_args([])
         return QuickRestart(self.cluster, self.path, bounds, self.progress(), self.end)
 
     def run(self, command: str | None = None, *, is_new: bool = False) -> CommandError | None:
         """Until it is done, or None for the error with which it stops; may raise as its cluster."""
-        restart = self.restart()
         if not is_new:
             self.cluster.command = None
-            restart.resume(command)
+            known = self.progress()
+            keep_progress(self.path, replace(known, command=command or known.command))
+        restart = self.restart()
         try:
             restart.run()
         except CommandError as error:

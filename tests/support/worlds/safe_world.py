@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
+from lbcore.balancer.batch_context import BalancerState
+from lbcore.balancer.book import FAILED
+from lbcore.balancer.effects import REPORT, Effect, pack_effect
 from lbcore.balancer.report import FAULTS
-from lbcore.balancer.state.batch_context import BalancerState
-from lbcore.balancer.state.book import FAILED
-from lbcore.balancer.state.effects import REPORT, Effect, pack_effect
-from lbcore.balancer.tasks.waiting import status_of
+from lbcore.balancer.waiting import status_of
 from lbcore.config.tree import Config
 from lbcore.machine import Step, step_safely
 from lbcore.scorer.group_update import GroupUpdate, PositionedMessage, pack_update

@@ -18,9 +18,9 @@ from lbcore.agent.agent import AgentMachine
 from lbcore.agent.host import Host
 from lbcore.agent.reporting import Identity, LoadRead
 from lbcore.agent.state import Event, RecordForgotten, RecordRead, Stopped
+from lbcore.balancer.batch_context import BalancerState
+from lbcore.balancer.effects import REPORT, Effect
 from lbcore.balancer.rebuild import record_from_row
-from lbcore.balancer.state.batch_context import BalancerState
-from lbcore.balancer.state.effects import REPORT, Effect
 from lbcore.config.tree import Config
 from lbcore.foresight.planning_memory import with_recalled_plan
 from lbcore.machine import Step

@@ -14,7 +14,7 @@ from jobs.service.app import AdminApp
 from jobs.service.context import CommandEnd
 from jobs.service.pulsar.routes import PULSAR_ROUTES
 from jobs.service.views import Rows, TableViews
-from lbcore.balancer.commands.commands import NOT_EMPTY
+from lbcore.balancer.commands import NOT_EMPTY
 from lbcore.model.tables import POLICIES, RECORDS
 from lbcore.plan.filter.policies import IsolationPolicy
 from lbcore.wire.messages import Command

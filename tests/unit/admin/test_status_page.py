@@ -14,7 +14,7 @@ from jobs.service.access import Caller, Grant, Role
 from jobs.service.all_routes import FOLDER, PAGE_ROUTES, ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.exchange import HttpError
-from lbcore.balancer.state.rules import PlanStatus
+from lbcore.balancer.rules import PlanStatus
 from tests.support.admin.admin_world import make_context
 from tests.support.admin.asgi_calls import Answer, ask
 from tests.support.worlds.checked_world import decided, hot_world

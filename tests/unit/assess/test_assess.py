@@ -21,7 +21,7 @@ from jobs.bridge.collector import Collector, Rhythm
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.cli import main
 from jobs.console import CommandError, MisuseError
-from jobs.operating.prometheus import add_prometheus_arguments, write_trace
+from jobs.operating.prometheus import PROMETHEUS_OPTIONS, write_trace
 from lbcore.assess.loads import Loads, hottest_bundles, loads_of
 from lbcore.assess.owner_changes import Observer, Unloads, unloads_of
 from lbcore.assess.prometheus import PrometheusFold, broker_of, increase
@@ -48,7 +48,7 @@ from tests.support.admin.fake_pulsar import (
 from tests.support.worlds.world import CLUSTER as WORLD
 from tests.support.worlds.world import World
 
-QUICK = ("--for", "3s", "--look-ms", "300", "--load-ms", "300", "--timeout-s", "1")
+QUICK = ("--for", "2s", "--look-ms", "100", "--load-ms", "100", "--timeout-s", "1")
 MINUTES = 8
 
 
@@ -422,7 +422,7 @@ def server() -> Iterator[tuple[str, type[Answers]]]:
 
 def options(url: str, folder: Path, *more: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    add_prometheus_arguments(parser)
+    PROMETHEUS_OPTIONS(parser)
     trace = str(folder / "trace.parquet")
     return parser.parse_args(["--prometheus", url, "--trace", trace, *more])
 

@@ -13,7 +13,7 @@ from jobs.bridge import verify
 from jobs.console import CommandError, Exit
 from lbcore.assess.loads import HotBundle, Loads
 from lbcore.assess.risks import HotTopic, crowded_partitions, unrelievable
-from lbcore.balancer.state.topic_book import partition_mark
+from lbcore.balancer.topic_book import partition_mark
 from lbcore.bridge.anomalies import Memory, ProbeRound, Trouble, anomalies
 from lbcore.bridge.answers import (
     Claims,

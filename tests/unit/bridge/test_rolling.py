@@ -15,16 +15,16 @@ from jobs.adapters.kafka.command_client import CommandClient
 from jobs.bridge.admin_address import AdminAddress
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.bridge.restarted_cluster import (
+    Complaint,
     PulsarCluster,
     open_plans,
-    read_records,
     status_complaints,
     usage_without,
 )
-from jobs.bridge.rolling_progress import Complaint, Progress, RestartStage
-from jobs.bridge.rolling_steps import CutOffError
-from jobs.operating.connection_options import add_stack_arguments, connection_options
-from lbcore.balancer.state.effects import to_json
+from jobs.bridge.rolling_progress import Progress, RestartStage
+from jobs.bridge.rolling_restart import CutOffError
+from jobs.operating.connection_options import STACK_OPTIONS, connection_options
+from lbcore.balancer.effects import to_json
 from lbcore.bridge.reports import load_ms, parse_client_latency, publish_ms, worst_ms
 from lbcore.config.cluster import EXTERNAL, ClusterConfig
 from lbcore.config.tree import Config
@@ -136,7 +136,6 @@ FAULTS: Mapping[str, tuple[RestartStage, dict[str, Any], str]] = {
     "felt already": (RestartStage.WAITING, {"publish_ms": 900.0}, "clients wait 900 ms"),
     "silent": (RestartStage.WAITING, {"incarnation": ""}, "does not answer"),
     "not empty": (RestartStage.DRAINING, {"held": frozenset({"public/load/0"})}, "not empty"),
-    "stuck": (RestartStage.FILLING, {"oldest_move_ms": 300_000}, "on its way"),
 }
 
 
@@ -365,7 +364,7 @@ def test_look_has_what_the_steps_ask_for(tmp_path: Path) -> None:
     tables = tmp_path / "tables"
     write_tables(running(3, 12), tables, time.time_ns() // 1_000_000)
     parser = argparse.ArgumentParser()
-    add_stack_arguments(parser)
+    STACK_OPTIONS(parser)
     where = connection_options(parser.parse_args(["--tables", str(tables)]))
     with fronted_brokers() as front:
         admin = PulsarAdmin(AdminAddress(url=front.addresses[0], timeout_s=2.0))
@@ -386,18 +385,6 @@ def test_look_has_what_the_steps_ask_for(tmp_path: Path) -> None:
 def test_certificate_that_ends_one_day_and_narrow_topics_are_no_complaint() -> None:
     findings = [{**FINDING, "trouble": name} for name in ("narrow", "expiring", "expiring_soon")]
     assert keys(status(mirror_commands=[told(findings=findings)])) == []
-
-
-def test_records_are_owned_or_moving() -> None:
-    def row(name: str, state: str, at_ms: int) -> dict[str, Any]:
-        return {"bundle": name, "state": state, "destination": "b1", "at_ms": at_ms}
-
-    rows = [row("a", "Owned", 1), row("b", "Free", 5), row("d", "Releasing", 60)]
-    assert read_records(rows, now_ms=100) == {
-        "owners": {"a": "b1"},
-        "moving": frozenset({"d"}),
-        "oldest_move_ms": 40,
-    }
 
 
 def test_plans_of_ours_that_are_open_are_known_by_their_names() -> None:

@@ -18,8 +18,8 @@ from jobs.adapters.spark.operators import (
     scorer_operator,
 )
 from jobs.adapters.spark.spark_machine import NOW_MS, MachineProcessor, _Held, _is_here, _line
-from lbcore.balancer.state.batch_context import BalancerState
-from lbcore.balancer.state.effects import REPORT, Effect, pack_effect
+from lbcore.balancer.batch_context import BalancerState
+from lbcore.balancer.effects import REPORT, Effect, pack_effect
 from lbcore.config.tree import Config
 from lbcore.machine import Step
 from lbcore.scorer.group_update import GroupUpdate, pack_update

@@ -1,14 +1,14 @@
 """The file of a rolling restart, the shell's command of it, and what the verb refuses."""
 
 import json
-import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from jobs.bridge.restarted_cluster import command_line, is_running
+from jobs.adapters.processes.paths import locked
+from jobs.bridge.restarted_cluster import command_line
 from jobs.bridge.rolling_progress import (
     STATE_FILE,
     RestartStage,
@@ -16,7 +16,6 @@ from jobs.bridge.rolling_progress import (
     read_progress,
     rollout_message,
 )
-from jobs.bridge.rolling_restart import alone_with
 from jobs.cli import main
 from jobs.console import CommandError
 from tests.support.worlds.rolling_cluster import new_progress
@@ -51,10 +50,13 @@ def test_status_says_which_broker_since_when_and_by_whom(tmp_path: Path) -> None
     assert "stopped: the job is away" in rollout_message(path, 90_000)
 
 
-def test_second_one_at_the_same_time_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / STATE_FILE
-    with alone_with(path), pytest.raises(CommandError, match="under way already"), alone_with(path):
-        pass
+def test_second_one_at_the_same_time_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with locked(tmp_path / "rolling-restart.lock", CommandError("", why="", next_step="")):
+        words = ["bridge", "rolling-restart", "--state-dir", str(tmp_path), "--json"]
+        assert main(words) == 1
+    assert json.loads(capsys.readouterr().err)["error"] == "a rolling restart is under way already"
 
 
 def test_command_has_broker_and_host_quoted_for_the_shell() -> None:
@@ -62,17 +64,6 @@ def test_command_has_broker_and_host_quoted_for_the_shell() -> None:
     hostile = command_line("echo {broker}", "a;touch b:1")
     said = subprocess.run(["/bin/sh", "-c", hostile], capture_output=True, text=True, check=True)
     assert said.stdout == "a;touch b:1\n"
-
-
-def test_shell_that_outlives_who_began_it_is_known_to_run() -> None:
-    child = subprocess.Popen(
-        ["/bin/sh", "-c", "read x"], stdin=subprocess.PIPE, start_new_session=True
-    )
-    assert is_running(child.pid)
-    child.communicate(b"\n")
-    assert not is_running(child.pid)
-    assert not is_running(0)
-    assert not is_running(os.getpid()) or os.getsid(0) == os.getpid()
 
 
 def test_verb_without_a_place_of_pulsar_is_misuse(

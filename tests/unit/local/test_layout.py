@@ -8,7 +8,7 @@ import pytest
 
 from jobs.console import CommandError, MisuseError
 from jobs.local.layout import Layout, Size, check_size
-from jobs.operating.connection_options import add_stack_arguments, connection_options
+from jobs.operating.connection_options import STACK_OPTIONS, connection_options
 from jobs.run_local import check_kills, parse_kill
 
 
@@ -102,7 +102,7 @@ def test_settings_of_the_last_run_are_those_of_verbs_that_name_none(
 ) -> None:
     monkeypatch.delenv("BALLAST_CONF", raising=False)
     parser = argparse.ArgumentParser()
-    add_stack_arguments(parser)
+    STACK_OPTIONS(parser)
 
     def shed_interval_ms(*words: str) -> int:
         args = parser.parse_args(["--state-dir", str(layout.root), *words])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lbcore import packing
-from lbcore.balancer.state.ledger import Ledger
+from lbcore.balancer.ledger import Ledger
 from lbcore.machine import UnknownStateSchemaError
 from lbcore.ownership.records import OwnershipRecord, State
 

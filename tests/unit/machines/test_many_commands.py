@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from lbcore.balancer.decisions import placement
-from lbcore.balancer.intake import intake as topics
+from lbcore.balancer import intake as topics
+from lbcore.balancer import placement
 from lbcore.config.tree import Config
 from lbcore.ownership.records import State
 from lbcore.validation.check import with_dynamic

@@ -13,8 +13,8 @@ import pytest
 
 from lbcore import packing
 from lbcore.balancer.balancer import OLDEST_SCHEMA, STATE_SCHEMA, ClusterBalancer
-from lbcore.balancer.state.rules import ClusterRules
-from lbcore.balancer.state.topic_book import TopicBook
+from lbcore.balancer.rules import ClusterRules
+from lbcore.balancer.topic_book import TopicBook
 from lbcore.config.tree import Config
 from lbcore.machine import UnknownStateSchemaError
 from lbcore.packing import LEFT_OUT, applied, plain_of

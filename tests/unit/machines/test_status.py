@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from lbcore.balancer.decisions.candidate_rows import BLOCKED_ALARM_S
-from lbcore.balancer.state.effects import to_json
+from lbcore.balancer.candidate_rows import BLOCKED_ALARM_S
+from lbcore.balancer.effects import to_json
 from lbcore.config.cluster import ClusterConfig
 from lbcore.config.pipeline import Pipeline
 from lbcore.config.tree import Config

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from lbcore.balancer.balancer import ClusterBalancer
-from lbcore.balancer.intake.intake import take_topics
-from lbcore.balancer.state.batch_context import BalancerState, BatchContext
-from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.state.topic_book import (
-    Records,
+from lbcore.balancer.batch_context import BalancerState, BatchContext
+from lbcore.balancer.intake import take_topics
+from lbcore.balancer.ledger import Ledger
+from lbcore.balancer.topic_book import (
+    Catalog,
     sender_of,
 )
 from lbcore.config.tree import Config
@@ -39,9 +39,9 @@ def ask(world: World, kind: str, **arguments: Any) -> tuple[str, str]:
     return row["status"], row["reason"]
 
 
-def kept(world: World) -> Records:
+def kept(world: World) -> Catalog:
     assert world.state is not None
-    return world.state.records
+    return world.state.catalog
 
 
 def test_tenant_is_made_once_changed_and_deleted(world: World) -> None:
@@ -109,7 +109,7 @@ def test_records_survive_a_restart_and_a_rebuild(world: World) -> None:
     ask(world, "create_record", record_type="topic", name=f"{topic}2")
     ask(world, "delete_record", record_type="topic", name=f"{topic}2")
     value = {"admin_roles": ["ops"], "allowed_clusters": []}
-    wanted = Records(by_type={"tenant": {"other": value}, "topic": {topic: 8}})
+    wanted = Catalog(by_type={"tenant": {"other": value}, "topic": {topic: 8}})
     assert kept(world) == wanted
     world.restart_job()
     assert kept(world) == wanted

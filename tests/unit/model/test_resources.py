@@ -36,10 +36,10 @@ from lbcore.config.signals import SignalsConfig
 from lbcore.config.tree import Config
 from lbcore.balancer import report
 from lbcore.balancer.balancer import ClusterBalancer
-from lbcore.balancer.state.book import BrokerEntry
+from lbcore.balancer.book import BrokerEntry
 from lbcore.agent.load_validation import check_load
 from lbcore.agent.reporting import LoadRead
-from lbcore.balancer.state.book import pack_brokers, unpack_brokers
+from lbcore.balancer.book import pack_brokers, unpack_brokers
 from lbcore.model.resources import COUNT, LEAST_COUNT, complete
 from lbcore.model.tables import LOAD_HISTORY
 from lbcore.plan.decision import Plan, PlanState

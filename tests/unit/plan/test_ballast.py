@@ -11,9 +11,9 @@ from lbcore.config.shedding import IdealLoadConfig, SheddingConfig
 from lbcore.config.splitting import Splitting
 from lbcore.plan.decision import Decision, Kind, PlanState, Scope, Skip
 from lbcore.plan.planner import plan
-from lbcore.plan.readings import growth_of, missing_brokers, readings_of, with_demand
+from lbcore.plan.readings import demand_factor_of, missing_brokers, readings_of, with_demand
 from lbcore.plan.shed.ballast import shed_ballast
-from lbcore.plan.shed.ballast_problem import departed_growth
+from lbcore.plan.shed.ballast_problem import departed_demand_factor
 from lbcore.plan.shed.ballast_search import (
     Found,
     SearchProblem,
@@ -168,7 +168,8 @@ def test_reported_demand_replaces_what_is_served_and_needs_no_guess() -> None:
     readings = with_demand(readings_of(view.snapshot, view.usage), view.snapshot)
     assert readings.usage.tolist() == pytest.approx([200.0, 10.0, 10.0, 10.0])
     assert readings.bundle[:20].tolist() == pytest.approx([10.0] * 20)
-    assert growth_of(readings.usage, view.snapshot.brokers.demand).tolist() == [1.0, 1.0, 1.0, 1.0]
+    factors = demand_factor_of(readings.usage, view.snapshot.brokers.demand)
+    assert factors.tolist() == [1.0, 1.0, 1.0, 1.0]
     assert all(10 + 2 * shown <= 90 for shown in received(view).values())
     assert sum(received(view).values()) > 0
 
@@ -179,15 +180,15 @@ def test_what_left_a_full_broker_shows_how_much_the_rest_may_grow() -> None:
     left[10], moved_ms[10] = 0, 4_000
     bundles = replace(view.snapshot.bundles, left=left, moved_ms=moved_ms)
     view = replace(view, snapshot=replace(view.snapshot, bundles=bundles))
-    told = Relief(usage=100.0, traffic=1.0, gone=10.0, count=1, gone_ms=1_000, growth=3.0)
+    told = Relief(usage=100.0, traffic=1.0, gone=10.0, count=1, gone_ms=1_000, demand_factor=3.0)
     state = ShedState(reliefs={"b1": told})
     readings = readings_of(view.snapshot, view.usage)
     later = replace(view, now_ms=700_000)
-    assert departed_growth(later, state, readings)[0] == pytest.approx(1.32)
-    assert departed_growth(replace(view, now_ms=500_000), state, readings)[0] == 3.0
+    assert departed_demand_factor(later, state, readings)[0] == pytest.approx(1.32)
+    assert departed_demand_factor(replace(view, now_ms=500_000), state, readings)[0] == 3.0
     refused = ShedState(reliefs={"b1": replace(told, count=2)})
-    assert departed_growth(later, refused, readings)[0] == 3.0
-    assert departed_growth(later, ShedState(), readings).tolist() == [3.0, 3.0, 3.0]
+    assert departed_demand_factor(later, refused, readings)[0] == 3.0
+    assert departed_demand_factor(later, ShedState(), readings).tolist() == [3.0, 3.0, 3.0]
 
 
 def test_parts_of_a_full_brokers_bundle_stay_with_it() -> None:
@@ -248,7 +249,7 @@ def problem_of(
 
 def test_nothing_moves_where_nobody_has_room() -> None:
     problem = problem_of([[10.0] * 10, [9.5] * 10, [9.0] * 10])
-    full = replace(problem, room=np.zeros(3), growth=np.ones(30))
+    full = replace(problem, room=np.zeros(3), demand_factor=np.ones(30))
     assert found_by(full).moves == ()
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lbcore.balancer.decisions.candidate_rows import count_messages
-from lbcore.balancer.state.effects import to_json
+from lbcore.balancer.candidate_rows import count_messages
+from lbcore.balancer.effects import to_json
 from lbcore.config.placement import PLACEMENT, SHEDDING, PlacementConfig, java_class
 from lbcore.config.shedding import SheddingConfig, TransferConfig
 from lbcore.config.tree import SETTINGS

@@ -16,8 +16,8 @@ from jobs.telemetry.declared import Type
 from jobs.telemetry.job_counts import Event, Landed, Latency, MoveTracker, WrittenBatch
 from jobs.telemetry.job_metrics import JobMetrics
 from jobs.telemetry.job_names import JOB_METRICS
-from lbcore.balancer.commands.commands import HANDLERS
-from lbcore.balancer.state.effects import Effect, columns_of, pack_effect
+from lbcore.balancer.commands import HANDLERS
+from lbcore.balancer.effects import Effect, columns_of, pack_effect
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config, changed
 from lbcore.sim.summary import HOUR_MS

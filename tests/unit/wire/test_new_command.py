@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 KINDS = Path("lbcore/wire/kinds/balancing_commands.py")
-HANDLERS = Path("lbcore/balancer/commands/brokers.py")
+HANDLERS = Path("lbcore/balancer/policy_commands.py")
 RECORD = '''
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GreetBroker(CommandArguments):

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore import packing
-from lbcore.balancer.state.effects import to_json
+from lbcore.balancer.effects import to_json
 from lbcore.model.names import namespace_of_topic, parse_bundle, whole_topic
 from lbcore.plan.split.algorithms import TopicLoads
 from lbcore.wire.kinds.namespace_commands import RECORD_TYPES, TOPIC, read_value
@@ -31,7 +31,7 @@ MAX_TOPICS = 200_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Records:
+class Catalog:
     """All records of a cluster.
 
     by_type: type → name → value, as `read_value` gives it. The packed form is made when it is asked
@@ -50,12 +50,12 @@ class Records:
         return self._packed[0]
 
     @staticmethod
-    def unpack(packed: bytes) -> "Records":
+    def unpack(packed: bytes) -> "Catalog":
         """The inverse of `pack`."""
-        return Records(by_type=json.loads(packed))
+        return Catalog(by_type=json.loads(packed))
 
     @staticmethod
-    def from_rows(rows: Iterable[Mapping[str, Any]]) -> "Records":
+    def from_rows(rows: Iterable[Mapping[str, Any]]) -> "Catalog":
         """Read rows of table `records`. Raises ValueError for invalid ones."""
         by_type: dict[str, dict[str, Any]] = {name: {} for name in RECORD_TYPES}
         for row in rows:
@@ -63,7 +63,7 @@ class Records:
                 record_type = row["record_type"]
                 value = read_value(record_type, json.loads(row["value"]))
                 by_type[record_type][row["name"]] = value
-        return Records(by_type=by_type)
+        return Catalog(by_type=by_type)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,15 +77,15 @@ class CreatedTopics:
     stands_for: int
 
 
-class OpenRecords:
+class OpenCatalog:
     """Records during one batch.
 
     A change is O(1), the first of a type copies it.
     """
 
-    def __init__(self, records: Records) -> None:
-        self._before = records
-        self._by_type = dict(records.by_type)
+    def __init__(self, catalog: Catalog) -> None:
+        self._before = catalog
+        self._by_type = dict(catalog.by_type)
         self._topics: dict[str, dict[str, int]] | None = None
 
     def of(self, record_type: str) -> Mapping[str, Any]:
@@ -114,11 +114,11 @@ class OpenRecords:
                 self._topics.setdefault(namespace_of_topic(name), {})[name] = partitions
         return self._topics.get(namespace, {})
 
-    def close(self) -> Records:
+    def close(self) -> Catalog:
         """The records as they are now; the same object when nothing has changed."""
         before = self._before.by_type
         is_same = all(self._by_type[name] is before[name] for name in before)
-        return self._before if is_same else Records(by_type=self._by_type)
+        return self._before if is_same else Catalog(by_type=self._by_type)
 
 
 def _set(of: Any, name: str, value: Any) -> None:

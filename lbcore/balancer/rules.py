@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any
 
-from lbcore.balancer.state.effects import to_json
+from lbcore.balancer.effects import to_json
 from lbcore.packing import from_plain, to_plain
 from lbcore.plan.decision import Decision, Kind
 from lbcore.plan.filter.policies import IsolationPolicy, Policies

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lbcore.balancer.state.batch_context import BatchContext
-from lbcore.balancer.state.book import DONE, TIMED_OUT, Outcome
-from lbcore.balancer.state.ledger import NOBODY
-from lbcore.balancer.state.rules import Drain, Pin
-from lbcore.balancer.tasks.waiting import finish_command
+from lbcore.balancer.batch_context import BatchContext
+from lbcore.balancer.book import DONE, TIMED_OUT, Outcome
+from lbcore.balancer.ledger import NOBODY
+from lbcore.balancer.rules import Drain, Pin
+from lbcore.balancer.waiting import finish_command
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.ownership.states import IN_FLIGHT
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore import packing
-from lbcore.balancer.state.effects import to_json
+from lbcore.balancer.effects import to_json
 from lbcore.model.resources import COUNT, complete
 from lbcore.packing import from_plain, to_plain
 from lbcore.plan.decision import PlanState

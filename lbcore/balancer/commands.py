@@ -14,25 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.balancer.commands.brokers import BROKER_HANDLERS, EXTERNAL_HANDLERS
-from lbcore.balancer.commands.bundles import (
-    BUNDLE_HANDLERS,
-    SPLIT_HANDLERS,
-    begin_unload,
-    place_splits,
-    split_target,
-)
-from lbcore.balancer.commands.merges import MERGE_HANDLERS
-from lbcore.balancer.commands.policies import (
-    BALANCING_HANDLERS,
-    PLAN_HANDLERS,
-    POLICY_HANDLERS,
-    SETTINGS_HANDLERS,
-)
-from lbcore.balancer.decisions.placement import place, write_places
-from lbcore.balancer.intake.brokers import is_external, reason_not_to_take
-from lbcore.balancer.state.batch_context import BatchContext
-from lbcore.balancer.state.book import (
+from lbcore.balancer.batch_context import BatchContext
+from lbcore.balancer.book import (
     ACCEPTED,
     AFTER,
     BUNDLES_WANTED,
@@ -42,27 +25,43 @@ from lbcore.balancer.state.book import (
     Outcome,
     refuse,
 )
-from lbcore.balancer.state.ledger import NOBODY, STATE_CODE
-from lbcore.balancer.state.topic_book import MAX_TOPICS
-from lbcore.balancer.tasks.creations import (
+from lbcore.balancer.brokers import is_external, reason_not_to_take
+from lbcore.balancer.bundle_commands import (
+    BUNDLE_HANDLERS,
+    SPLIT_HANDLERS,
+    begin_unload,
+    place_splits,
+    split_target,
+)
+from lbcore.balancer.ledger import NOBODY, STATE_CODE
+from lbcore.balancer.merges import MERGE_HANDLERS
+from lbcore.balancer.namespaces import (
     BUNDLES,
+    DELETING,
     NAMESPACES,
     PARTITIONS,
     TOPICS,
     begin_creation,
+    drop_topic,
     give_up_creation,
     has_any,
-    reason_not_to_add,
-    room_for_whole,
-)
-from lbcore.balancer.tasks.deletions import (
-    DELETING,
-    drop_topic,
     is_deleting,
+    reason_not_to_add,
     reason_not_to_change,
+    room_for_whole,
     version_floor,
 )
-from lbcore.balancer.tasks.waiting import (
+from lbcore.balancer.placement import place, write_places
+from lbcore.balancer.policy_commands import (
+    BALANCING_HANDLERS,
+    BROKER_HANDLERS,
+    EXTERNAL_HANDLERS,
+    PLAN_HANDLERS,
+    POLICY_HANDLERS,
+    SETTINGS_HANDLERS,
+)
+from lbcore.balancer.topic_book import MAX_TOPICS
+from lbcore.balancer.waiting import (
     MAX_WAITING,
     begin_wait,
     identity,
@@ -194,7 +193,7 @@ def topics_in(work: BatchContext, namespace: str) -> int:
     created here. Pulsar's system topics are excluded from both. Of reported topics only the hashes
     are known. For some bundles only their number is known, which includes system topics.
     """
-    created = [topic for topic in work.records.topics_of(namespace) if not is_system_topic(topic)]
+    created = [topic for topic in work.catalog.topics_of(namespace) if not is_system_topic(topic)]
     function = HashFunction(work.namespaces[namespace].hash)
     system = hash_topics(function, system_topics(namespace))
     reported = 0
@@ -266,14 +265,14 @@ def _create(work: BatchContext, _: Command, arguments: CreateRecord) -> Outcome:
     if kind == TOPIC:
         problem = _problem_with_new_topic(work, name, value)
     else:
-        is_there = name in work.records.of(TENANT)
+        is_there = name in work.catalog.of(TENANT)
         problem = f"tenant {name} exists already; change it with update_record" if is_there else ""
     return refuse(problem) if problem else _keep(work, kind, name, value)
 
 
 def _problem_with_new_topic(work: BatchContext, topic: str, partitions: int) -> str:
     """Return the reason why the topic can't be created; "" if it can."""
-    namespace, known = namespace_of_topic(topic), work.records.of(TOPIC)
+    namespace, known = namespace_of_topic(topic), work.catalog.of(TOPIC)
     entry, number = work.namespaces.get(namespace), partition_of(topic)
     if entry is None or entry.is_deleted:
         return f"there is no namespace of topic {topic}; create it first"
@@ -289,7 +288,7 @@ def _problem_with_new_topic(work: BatchContext, topic: str, partitions: int) -> 
 
 def _update(work: BatchContext, _: Command, arguments: UpdateRecord) -> Outcome:
     kind, name = arguments.record_type, arguments.name
-    value, known, problem = read_value(kind, arguments.value), work.records.of(kind), ""
+    value, known, problem = read_value(kind, arguments.value), work.catalog.of(kind), ""
     if kind == TENANT and name not in known and not has_any(work, NAMESPACES, name):
         problem = f"there is no tenant {name}; make it with create_record"
     elif kind == TOPIC and not known.get(name):
@@ -307,7 +306,7 @@ def _delete(work: BatchContext, _: Command, arguments: DeleteRecord) -> Outcome:
     if kind == TENANT and has_any(work, NAMESPACES, name):
         first = namespaces_of(work, name)[0]
         return refuse(f"tenant {name} still has namespace {first}; delete that first")
-    if name not in work.records.of(kind):
+    if name not in work.catalog.of(kind):
         return refuse(f"there is no {kind} {name}; table records lists those that were created")
     if kind == TENANT:
         return _keep(work, kind, name, None)
@@ -316,7 +315,7 @@ def _delete(work: BatchContext, _: Command, arguments: DeleteRecord) -> Outcome:
 
 
 def _keep(work: BatchContext, record_type: str, name: str, value: Any) -> Outcome:
-    work.add_row(RECORDS.name, work.records.set(record_type, name, value))
+    work.add_row(RECORDS.name, work.catalog.set(record_type, name, value))
     return Outcome(status=DONE)
 
 

@@ -11,14 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.balancer.decisions.approvals import propose
-from lbcore.balancer.decisions.candidate_rows import BLOCKED, OVER, skip_inputs, write_candidates
-from lbcore.balancer.decisions.moves import (
+from lbcore.balancer.approvals import propose
+from lbcore.balancer.batch_context import BatchContext
+from lbcore.balancer.brokers import is_external
+from lbcore.balancer.candidate_rows import BLOCKED, OVER, skip_inputs, write_candidates
+from lbcore.balancer.drains import is_emptying
+from lbcore.balancer.ledger import CAUSE_CODE
+from lbcore.balancer.moves import (
     carry_out,
     reason_not_to_balance,
     reason_to_stand_still,
 )
-from lbcore.balancer.decisions.placement import (
+from lbcore.balancer.namespaces import is_deleting, is_rest
+from lbcore.balancer.placement import (
     is_due,
     make_snapshot,
     place,
@@ -27,12 +32,6 @@ from lbcore.balancer.decisions.placement import (
     usable_brokers,
     write_places,
 )
-from lbcore.balancer.intake.brokers import is_external
-from lbcore.balancer.state.batch_context import BatchContext
-from lbcore.balancer.state.ledger import CAUSE_CODE
-from lbcore.balancer.tasks.creations import is_rest
-from lbcore.balancer.tasks.deletions import is_deleting
-from lbcore.balancer.tasks.drains import is_emptying
 from lbcore.config.ownership import EAGER
 from lbcore.ownership.changes import Transition
 from lbcore.ownership.protocol import assign

@@ -11,11 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lbcore.balancer.commands.bundles import find_record
-from lbcore.balancer.decisions.moves import reason_not_to_balance, reason_to_stand_still
-from lbcore.balancer.intake.brokers import is_external, reason_not_to_take
-from lbcore.balancer.state.batch_context import BatchContext
-from lbcore.balancer.state.book import (
+from lbcore.balancer.batch_context import BatchContext
+from lbcore.balancer.book import (
     ACCEPTED,
     AFTER,
     BUNDLES_WANTED,
@@ -23,10 +20,12 @@ from lbcore.balancer.state.book import (
     Outcome,
     refuse,
 )
-from lbcore.balancer.state.ledger import CAUSE_CODE, STATE_CODE
-from lbcore.balancer.tasks.creations import CREATING
-from lbcore.balancer.tasks.deletions import is_deleting
-from lbcore.balancer.tasks.waiting import MERGE, begin_wait, drive_resting, end_wait, finish_command
+from lbcore.balancer.brokers import is_external, reason_not_to_take
+from lbcore.balancer.bundle_commands import find_record
+from lbcore.balancer.ledger import CAUSE_CODE, STATE_CODE
+from lbcore.balancer.moves import reason_not_to_balance, reason_to_stand_still
+from lbcore.balancer.namespaces import CREATING, is_deleting
+from lbcore.balancer.waiting import MERGE, begin_wait, drive_resting, end_wait, finish_command
 from lbcore.model.names import FULL_UPPER, parse_bundle
 from lbcore.ownership.changes import Refused, destination_of, joined
 from lbcore.ownership.protocol import merge, transfer

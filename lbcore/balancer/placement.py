@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.balancer.decisions.candidate_rows import write_candidates
-from lbcore.balancer.intake.brokers import flapping, is_draining, suspected, unsteady
-from lbcore.balancer.state.batch_context import BatchContext
-from lbcore.balancer.state.book import SPLIT_ALGORITHM, BrokerEntry
-from lbcore.balancer.state.ledger import NOBODY, STATE_CODE, Ledger
-from lbcore.balancer.state.topic_book import TopicBook
-from lbcore.balancer.tasks.waiting import bundles_to_merge
+from lbcore.balancer.batch_context import BatchContext
+from lbcore.balancer.book import SPLIT_ALGORITHM, BrokerEntry
+from lbcore.balancer.brokers import flapping, is_draining, suspected, unsteady
+from lbcore.balancer.candidate_rows import write_candidates
+from lbcore.balancer.ledger import NOBODY, STATE_CODE, Ledger
+from lbcore.balancer.topic_book import TopicBook
+from lbcore.balancer.waiting import bundles_to_merge
 from lbcore.config.tree import Config
 from lbcore.model.resources import COUNT
 from lbcore.ownership.records import State

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lbcore.balancer.state.batch_context import BatchContext
-from lbcore.balancer.state.book import BrokerEntry
-from lbcore.balancer.state.ledger import COUNT_MAX, NOBODY
-from lbcore.balancer.state.topic_book import BundleTopics, CreatedTopics, partition_mark, sender_of
+from lbcore.balancer.batch_context import BatchContext
+from lbcore.balancer.book import BrokerEntry
+from lbcore.balancer.ledger import COUNT_MAX, NOBODY
+from lbcore.balancer.topic_book import BundleTopics, CreatedTopics, partition_mark, sender_of
 from lbcore.config.splitting import Splitting
 from lbcore.fault_isolation import Fault
 from lbcore.model.bundles import HashFunction, hash_topics
@@ -85,7 +85,7 @@ def created_topics(work: BatchContext, namespace: str) -> CreatedTopics:
 
 
 def _created(work: BatchContext, namespace: str) -> CreatedTopics:
-    topics = work.records.topics_of(namespace)
+    topics = work.catalog.topics_of(namespace)
     names = sorted(topics)
     ends = np.cumsum([max(topics[name], 1) for name in names], dtype=np.int64)
     total = int(ends[-1]) if names else 0

@@ -7,11 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.balancer.decisions.placement import place_children
-from lbcore.balancer.intake.brokers import reason_not_to_take
-from lbcore.balancer.intake.intake import created_topics
-from lbcore.balancer.state.batch_context import BatchContext
-from lbcore.balancer.state.book import (
+from lbcore.balancer.batch_context import BatchContext
+from lbcore.balancer.book import (
     ACCEPTED,
     AFTER,
     DONE,
@@ -20,10 +17,18 @@ from lbcore.balancer.state.book import (
     Outcome,
     refuse,
 )
-from lbcore.balancer.tasks.creations import BUNDLES, is_rest, reason_not_to_add
-from lbcore.balancer.tasks.deletions import is_deleting, reason_not_to_change
-from lbcore.balancer.tasks.waiting import begin_wait, drive_resting, end_wait, finish_command
+from lbcore.balancer.brokers import reason_not_to_take
+from lbcore.balancer.intake import created_topics
+from lbcore.balancer.namespaces import (
+    BUNDLES,
+    is_deleting,
+    is_rest,
+    reason_not_to_add,
+    reason_not_to_change,
+)
+from lbcore.balancer.placement import place_children
 from lbcore.balancer.transitions import known_topics, without_topics
+from lbcore.balancer.waiting import begin_wait, drive_resting, end_wait, finish_command
 from lbcore.config.splitting import SPECIFIED_POSITIONS
 from lbcore.model.bundles import BundleRange, children_of
 from lbcore.model.names import format_bundle, parse_bundle, split_bundle_name, tenant_of

@@ -1,33 +1,25 @@
-"""Creation of namespaces in slices: reserved names and the pace of work.
+"""Namespaces from creation to expiry: slices of work, its pace, tenants' limits.
 
-Rows of the ledger for all namespaces of a batch are made at once: one row costs as much as all. A
-row that got no record is taken back.
-The pace is a batch's share of bundles that are made, deleted, unloaded or forgotten: half as many
-after a batch that came late, twice as many after one in time, as TCP avoids congestion (Jacobson
-1988). Late is by comparison with a batch that makes little, as in Vegas (Brakmo and Peterson 1995):
-where that takes long, making less helps nobody. By the driver's clock, whose one wrong jump halves
-the share once. A new cluster may take several times as long and makes as much more.
-
-Usage per tenant, checked against the limits of a tenant. Decides whether a tenant may have more of
-something; handlers of commands ask before they create it. Counted once per batch, at the first
-question, then updated as the batch creates more.
+Large namespaces are created and deleted over several batches, some bundles in each. Brokers and
+bundles that are gone expire with them.
 """
 
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from itertools import pairwise
+from functools import lru_cache, partial
+from itertools import pairwise, takewhile
 from typing import Any
 
 import numpy as np
 
-from lbcore.balancer.intake.brokers import is_external
-from lbcore.balancer.state.batch_context import BatchContext
-from lbcore.balancer.state.book import DONE, FAILED, NamespaceEntry, Outcome
-from lbcore.balancer.state.ledger import STATE_CODE
-from lbcore.balancer.tasks.waiting import finish_command, record_progress
+from lbcore.balancer.batch_context import BatchContext
+from lbcore.balancer.book import DONE, FAILED, NamespaceEntry, Outcome, namespace_row
+from lbcore.balancer.brokers import is_external
+from lbcore.balancer.drains import is_named
+from lbcore.balancer.ledger import STATE_CODE
+from lbcore.balancer.waiting import finish_command, record_progress
 from lbcore.config.cluster import LimitsConfig
 from lbcore.model.bundles import InvalidRangeError, NamespaceBundles, even_boundaries
 from lbcore.model.names import (
@@ -39,12 +31,268 @@ from lbcore.model.names import (
     parse_bundle,
     tenant_of,
 )
-from lbcore.ownership.changes import ProtocolError, Refused, Transition
-from lbcore.ownership.protocol import create, delete
-from lbcore.ownership.records import Cause, State
+from lbcore.model.tables import NAMESPACES as NAMESPACES_TABLE
+from lbcore.model.tables import RECORDS
+from lbcore.ownership.changes import ProtocolError, Refused, Transition, holder_of
+from lbcore.ownership.protocol import create, delete, unload
+from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.wire.commands import parse_arguments
 from lbcore.wire.kinds.namespace_commands import TOPIC, CreateNamespace
 from lbcore.wire.messages import Command
+
+FLOOR = ""
+"""The row of `namespaces` with the version floor: no namespace is called so."""
+
+
+def version_floor(work: BatchContext, namespace: str) -> int:
+    """The version above which bundles of a new namespace begin."""
+    entry = work.namespaces.get(namespace)
+    return max(work.times.version_floor, entry.highest_version if entry else 0)
+
+
+def expire_state(work: BatchContext) -> None:
+    """Expire namespaces, brokers, and plan state of them. O(namespaces + brokers)."""
+    _forget_namespaces(work)
+    gone = _long_silent(work)
+    for broker in gone:
+        deregister_broker(work, broker)
+    work.counts["brokers_forgotten"] += len(gone)
+    if work.deregistered or work.forgotten:
+        names = {record.bundle for record in work.forgotten}
+        work.plan = work.plan.without(brokers=work.deregistered, bundles=names)
+
+
+def deregister_broker(work: BatchContext, broker: str, command: Command | None = None) -> None:
+    """Take a silent broker that no record names off the list; its drain goes with it."""
+    del work.brokers[broker]
+    work.liveness = work.liveness.forget(broker)
+    work.deregistered.add(broker)
+    drain = work.rules.drains.get(broker)
+    if drain is not None:
+        work.set_rule("drains", broker, None, command)
+        reason = f"broker {broker} is silent and was forgotten; it had {drain.left} bundles left"
+        finish_command(work, drain.command_id, Outcome(status=FAILED, reason=reason))
+
+
+def expire_topics(work: BatchContext, namespace: str) -> None:
+    """Drop the created topics of a namespace, as it is deleted."""
+    for topic in sorted(work.catalog.topics_of(namespace)):
+        drop_topic(work, topic)
+
+
+def drop_topic(work: BatchContext, name: str) -> None:
+    """Drop a topic that was created."""
+    tenant = tenant_of(namespace_of_topic(name))
+    note_gone(work, TOPICS, tenant)
+    note_gone(work, PARTITIONS, tenant, work.catalog.of(TOPIC)[name])
+    work.add_row(RECORDS.name, work.catalog.set(TOPIC, name, None))
+
+
+def drop_rules_of(work: BatchContext, namespace: str) -> None:
+    """Take back the rules that are of a namespace, which is deleted."""
+    tenant = tenant_of(namespace)
+    for kind in ("paused", "anti_affinity"):
+        if namespace in getattr(work.rules, kind):
+            work.set_rule(kind, namespace, None)
+            note_gone(work, RULES, tenant)
+    if namespace in work.rules.excluded:
+        left = tuple(name for name in work.rules.excluded if name != namespace)
+        work.rules = replace(work.rules, excluded=left)
+        note_gone(work, RULES, tenant)
+
+
+def still_needed(
+    namespaces: Mapping[str, NamespaceEntry], with_records: set[str], floor: int
+) -> dict[str, NamespaceEntry]:
+    """Return the namespaces still needed.
+
+    Not those deleted, without records and below the floor. with_records: namespaces that some
+    bundle's record is of.
+    """
+    return {
+        name: entry
+        for name, entry in namespaces.items()
+        if not entry.is_deleted or name in with_records or entry.highest_version > floor
+    }
+
+
+def _forget_namespaces(work: BatchContext) -> None:
+    deleted = [name for name, entry in work.namespaces.items() if entry.is_deleted]
+    if not deleted:
+        return
+    with_records = set(work.ledger.namespaces()[0])
+    gone = [name for name in deleted if name not in with_records]
+    if not gone:
+        return
+    highest = max(work.namespaces[name].highest_version for name in gone)
+    _raise_floor(work, highest)
+    work.namespaces = still_needed(work.namespaces, with_records, work.times.version_floor)
+    work.counts["namespaces_forgotten"] += len(gone)
+
+
+def _raise_floor(work: BatchContext, version: int) -> None:
+    if version <= work.times.version_floor:
+        return
+    work.note(version_floor=version)
+    entry = NamespaceEntry(hash="", is_deleted=True, highest_version=version)
+    work.add_row(NAMESPACES_TABLE.name, namespace_row(FLOOR, entry))
+
+
+def _long_silent(work: BatchContext) -> list[str]:
+    """Return brokers to deregister, sorted.
+
+    Both Kafka's clock and ours must say that it is time.
+    """
+    after_ms = work.config.ownership.forget_broker_after_ms
+    if work.is_catching_up:
+        return []
+    before_ms = min(work.now_ms, work.times.tick_ms) - after_ms
+    silent = [name for name, e in work.brokers.items() if e.is_silent and e.silent_ms < before_ms]
+    return [name for name in sorted(silent) if not is_named(work, name)]
+
+
+DELETING = "deleting"
+"""The property of a namespace that is being deleted: the id of the command."""
+
+
+def is_deleting(work: BatchContext, namespace: str) -> bool:
+    """True if the namespace is being deleted, so its bundles need no owners any more."""
+    entry = work.namespaces.get(namespace)
+    return entry is not None and DELETING in entry.properties
+
+
+def reason_not_to_change(work: BatchContext, name: str) -> str:
+    """Return the reason why the namespace can't be changed; "" if it can."""
+    entry = work.namespaces.get(name)
+    if entry is None or entry.is_deleted:
+        return f"there is no namespace {name}; create it first, or look at the list of namespaces"
+    if is_deleting(work, name):
+        return f"namespace {name} is being deleted already; wait for its end"
+    return ""
+
+
+def live_records(work: BatchContext, namespace: str) -> list[OwnershipRecord]:
+    """The records of the namespace's bundles that are not deleted, in name order."""
+    return [work.ledger.record_at(row) for row in work.ledger.live_rows(namespace)]
+
+
+def drive_deletions(work: BatchContext) -> None:
+    """Release bundles of namespaces in deletion; delete namespaces without owners."""
+    deleting = [name for name in sorted(work.namespaces) if is_deleting(work, name)]
+    work.guard.each(
+        "delete", deleting, lambda some: _drive_deletion(work, some), lambda name, _: name
+    )
+
+
+def _drive_deletion(work: BatchContext, namespaces: Sequence[str]) -> None:
+    """The smallest first; each has an equal part of what is left of a batch's share."""
+    room = work.share
+    sizes = sorted((len(work.ledger.live_rows(name)), name) for name in namespaces)
+    for at, (size, name) in enumerate(sizes):
+        part = max(room // (len(sizes) - at), 1)
+        room -= min(size, part)
+        _advance(work, name, part)
+
+
+def _advance(work: BatchContext, name: str, part: int) -> None:
+    """Release, and delete, at most so many bundles, from the last one on.
+
+    Those that are closed make way for one bundle, so that the rest covers the hash space until all
+    of it is deleted in one batch.
+    """
+    rows = work.ledger.live_rows(name)
+    owned = np.flatnonzero(work.ledger.state[rows] == STATE_CODE[State.OWNED])[-part:]
+    _release(work, name, [rows[at] for at in owned.tolist()])
+    records = [work.ledger.record_at(row) for row in rows[-part:]]
+    closed = list(takewhile(partial(_is_closed, work), reversed(records)))
+    if len(closed) == len(rows):
+        entry = work.namespaces[name]
+        command_id = str(entry.properties[DELETING])
+        highest = max(entry.highest_version, _delete_all(work, command_id, records))
+        count = deleted_so_far(work, command_id) + len(records)
+        left = {key: value for key, value in entry.properties.items() if key != DELETING}
+        gone = replace(entry, is_deleted=True, highest_version=highest, properties=left)
+        work.keep_namespace(name, gone)
+        expire_topics(work, name)
+        drop_rules_of(work, name)
+        finish_command(work, command_id, Outcome(status=DONE, result={"bundles": count}))
+    elif len(rows) > part and len(closed) > 1:
+        _merge(work, name, closed)
+
+
+def _merge(work: BatchContext, name: str, closed: Sequence[OwnershipRecord]) -> None:
+    """Merge these last bundles of the namespace into an unowned one, last first."""
+    entry = work.namespaces[name]
+    command_id = str(entry.properties[DELETING])
+    whole = format_bundle(name, parse_bundle(closed[-1].bundle)[1], FULL_UPPER)
+    highest = max(entry.highest_version, _delete_all(work, command_id, closed))
+    work.ledger.add([whole])
+    previous, origin = work.ledger.record(whole), work.origin(Cause.DELETE, command_id=command_id)
+    made = create(work.cluster, whole, origin, previous=previous, version_floor=highest)
+    if isinstance(made, Transition):
+        work.apply(made)
+    work.keep_namespace(name, replace(entry, highest_version=highest))
+    gone = deleted_so_far(work, command_id) + len(closed) - 1
+    record_progress(work, command_id, {"deleted": gone})
+
+
+def deleted_so_far(work: BatchContext, command_id: str) -> int:
+    """Return the number of bundles deleted so far, as the deletion's command says."""
+    waiting = work.waiting.get(command_id)
+    return int(waiting.result.get("deleted", 0)) if waiting else 0
+
+
+def expire_deleted(work: BatchContext) -> None:
+    """Expire deleted bundles after the tombstone delay. O(bundles).
+
+    Versions go on above theirs. Of very many, after an absence, some a batch.
+    """
+    ledger = work.ledger
+    deleted = ledger.rows_in(State.DELETED)
+    age_ms = work.now_ms - ledger.at_ms[deleted]
+    expired = deleted[age_ms > work.config.ownership.tombstone_delay_ms]
+    expired = expired[: work.share]
+    if not len(expired):
+        return
+    highest: dict[str, int] = {}
+    names = [ledger.names[row] for row in expired.tolist()]
+    versions = np.asarray(ledger.version)[expired].tolist()
+    for name, version in zip(names, versions, strict=True):
+        namespace = name.rpartition("/")[0]
+        highest[namespace] = max(highest.get(namespace, 0), version)
+    for namespace in sorted(highest):
+        entry = work.namespaces[namespace]
+        above = max(entry.highest_version, highest[namespace])
+        work.keep_namespace(namespace, replace(entry, highest_version=above))
+    work.forget(names)
+    work.counts["forgotten"] += len(names)
+
+
+def _release(work: BatchContext, name: str, rows: Sequence[int]) -> None:
+    command_id = str(work.namespaces[name].properties[DELETING])
+    origin = work.origin(Cause.DELETE, command_id=command_id)
+    for row in rows:
+        answer = unload(work.ledger.record_at(row), origin)
+        if isinstance(answer, Transition):
+            work.apply(answer)
+
+
+def _is_closed(work: BatchContext, record: OwnershipRecord) -> bool:
+    """True if no live broker can have the bundle open."""
+    holder = holder_of(record)
+    entry = work.brokers.get(holder.broker)
+    return entry is None or entry.is_silent or entry.incarnation != holder.incarnation
+
+
+def _delete_all(work: BatchContext, command_id: str, records: Sequence[OwnershipRecord]) -> int:
+    """Delete these bundles; their highest version."""
+    origin = work.origin(Cause.DELETE, command_id=command_id)
+    for record in records:
+        answer = delete(record, origin)
+        if isinstance(answer, Transition):
+            work.apply(answer)
+    work.topics = work.topics.without(record.bundle for record in records)
+    return max((record.version_id + 1 for record in records), default=0)
 
 
 def reserve_bundles(work: BatchContext, commands: Sequence[Command]) -> None:
@@ -95,7 +343,14 @@ _NEW_PATIENCE = 4
 
 
 def adapt_creation_rate(work: BatchContext) -> None:
-    """Set the batch's share, `BatchContext.share_made`. O(bundles), in numpy."""
+    """Set the batch's share, `BatchContext.share_made`. O(bundles), in numpy.
+
+    The share is the number of bundles that a batch creates, deletes, unloads or expires. It halves
+    after a batch that came late and doubles after one in time, as TCP avoids congestion (Jacobson
+    1988). Late is by comparison with a batch that makes little, as in Vegas (Brakmo and Peterson
+    1995): where that takes long, making less helps nobody. The driver's clock decides; one wrong
+    jump of it halves the share once. A new cluster may take several times as long.
+    """
     limits, pipeline = work.config.limits, work.config.pipeline
     if not work.times.stepped_ms:
         return
@@ -204,7 +459,9 @@ def drive_creations(work: BatchContext) -> None:
     """
     names = sorted(name for name, entry in work.namespaces.items() if CREATING in entry.properties)
     if names and not is_external(work):
-        work.guard.each("create", names, lambda some: _drive(work, some), lambda name, _: name)
+        work.guard.each(
+            "create", names, lambda some: _drive_creation(work, some), lambda name, _: name
+        )
 
 
 _CHANGES = 2.25
@@ -216,7 +473,7 @@ _LEAST_SLICE = 64
 """Bundles of a namespace: each slice replaces a rest besides, which is two changes more."""
 
 
-def _drive(work: BatchContext, names: Sequence[str]) -> None:
+def _drive_creation(work: BatchContext, names: Sequence[str]) -> None:
     may_change = int(_CHANGES * work.share_made) - len(work.transitions)
     most = max(may_change // 2, work.share_made // _LEAST_PART)
     room = max(min(most, work.share_made - work.made), 0)
@@ -356,11 +613,11 @@ def _bundle_counts(work: BatchContext) -> Counter[str]:
 
 
 def _topics(work: BatchContext) -> Counter[str]:
-    return _summed((namespace_of_topic(topic), 1) for topic in work.records.of(TOPIC))
+    return _summed((namespace_of_topic(topic), 1) for topic in work.catalog.of(TOPIC))
 
 
 def _partitions(work: BatchContext) -> Counter[str]:
-    found = work.records.of(TOPIC).items()
+    found = work.catalog.of(TOPIC).items()
     return _summed((namespace_of_topic(topic), partitions) for topic, partitions in found)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore import packing
-from lbcore.balancer.state.book import RowChunks, read, write_all_chunks, write_changes
+from lbcore.balancer.book import RowChunks, read, write_all_chunks, write_changes
 from lbcore.machine import UnknownStateSchemaError
 from lbcore.model.names import bundle_order, index_namespaces
 from lbcore.ownership.changes import Instance

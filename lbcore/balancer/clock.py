@@ -16,8 +16,8 @@ from statistics import median_high, median_low
 
 import numpy as np
 
-from lbcore.balancer.state.batch_context import BatchContext
-from lbcore.balancer.state.book import BrokerEntry
+from lbcore.balancer.batch_context import BatchContext
+from lbcore.balancer.book import BrokerEntry
 from lbcore.ownership.liveness import Liveness
 from lbcore.scorer.group_update import GroupUpdate
 from lbcore.wire.messages import Command
@@ -258,11 +258,11 @@ def _bring_back(work: BatchContext) -> None:
         history_ms=min(times.history_ms, now_ms),
     )
     work.plan = work.plan.brought_back(now_ms)
-    work.pending_effects = {
+    work.unmeasured_moves = {
         bundle: replace(
             one, decided_ms=min(one.decided_ms, now_ms), moved_ms=min(one.moved_ms, now_ms)
         )
-        for bundle, one in work.pending_effects.items()
+        for bundle, one in work.unmeasured_moves.items()
     }
     for name, entry in work.brokers.items():
         work.brokers[name] = _brought_back(entry, now_ms)

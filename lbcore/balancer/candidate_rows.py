@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.balancer.state.batch_context import BatchContext
-from lbcore.balancer.state.effects import Row, to_json
+from lbcore.balancer.batch_context import BatchContext
+from lbcore.balancer.effects import Row, to_json
 from lbcore.model.tables import DECISION_CANDIDATES
 from lbcore.model.times import duration
 from lbcore.plan.blocked import FREE

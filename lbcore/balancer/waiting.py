@@ -5,8 +5,8 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
-from lbcore.balancer.state.batch_context import BatchContext
-from lbcore.balancer.state.book import (
+from lbcore.balancer.batch_context import BatchContext
+from lbcore.balancer.book import (
     ACCEPTED,
     AFTER,
     DEADLINE,
@@ -18,7 +18,7 @@ from lbcore.balancer.state.book import (
     Outcome,
     Waiting,
 )
-from lbcore.balancer.state.effects import to_json
+from lbcore.balancer.effects import to_json
 from lbcore.fault_isolation import Fault
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.commands import KINDS

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lbcore.balancer.state.book import (
+from lbcore.balancer.book import (
     BrokerEntry,
     Memo,
     NamespaceEntry,
@@ -16,9 +16,9 @@ from lbcore.balancer.state.book import (
     namespace_row,
     remembered,
 )
-from lbcore.balancer.state.effects import TOMBSTONE, Effect, Row, event_row, record_row, to_json
-from lbcore.balancer.state.ledger import Ledger
-from lbcore.balancer.state.rules import (
+from lbcore.balancer.effects import TOMBSTONE, Effect, Row, event_row, record_row, to_json
+from lbcore.balancer.ledger import Ledger
+from lbcore.balancer.rules import (
     KIND_OF_FIELD,
     PIN,
     ClusterRules,
@@ -27,7 +27,7 @@ from lbcore.balancer.state.rules import (
     pin_row,
     policy_row,
 )
-from lbcore.balancer.state.topic_book import CreatedTopics, OpenRecords, Records, TopicBook
+from lbcore.balancer.topic_book import Catalog, CreatedTopics, OpenCatalog, TopicBook
 from lbcore.config.load import digest
 from lbcore.config.setting import UNSET
 from lbcore.config.tree import Config
@@ -49,7 +49,7 @@ from lbcore.wire.messages import Command
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PendingEffect:
+class UnmeasuredMove:
     """Bundle that was decided to move.
 
     moved_tick_ms: Kafka's time when it was opened, 0 = not. destination: "" = placement's to
@@ -115,7 +115,7 @@ class BalancerState:
 
     commands: id → what `identity` remembers of it, the latest. settings: those that commands have
     changed, by "section.name". waiting: id → command that was accepted and has not ended.
-    pending_effects: bundle → its last move by balancing, until its effect is seen. unread: rows
+    unmeasured_moves: bundle → its last move by balancing, until its effect is seen. unread: rows
     that a rebuild could not read, by cause, until the first batch has told of
     them. told: digest of the settings that the
     tables were told last. packed: no part of the state, but chunks that `pack` need not make again.
@@ -129,11 +129,11 @@ class BalancerState:
     commands: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     rules: ClusterRules = field(default_factory=ClusterRules)
-    records: Records = field(default_factory=Records)
+    catalog: Catalog = field(default_factory=Catalog)
     times: Times = field(default_factory=Times)
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
     topics: TopicBook = field(default_factory=TopicBook)
-    pending_effects: Mapping[str, PendingEffect] = field(default_factory=dict)
+    unmeasured_moves: Mapping[str, UnmeasuredMove] = field(default_factory=dict)
     unread: Sequence[Mapping[str, Any]] = ()
     told: str = ""
     packed: Memo = field(default_factory=dict, repr=False, compare=False)
@@ -165,11 +165,11 @@ class BatchContext:
     commands: dict[str, str]
     settings: Mapping[str, Any]
     rules: ClusterRules
-    records: OpenRecords
+    catalog: OpenCatalog
     times: Times
     waiting: dict[str, Waiting]
     topics: TopicBook
-    pending_effects: dict[str, PendingEffect]
+    unmeasured_moves: dict[str, UnmeasuredMove]
     packed: Memo
     base_config: Config
     told: str = ""
@@ -218,11 +218,11 @@ class BatchContext:
             commands=dict(state.commands),
             settings={},
             rules=state.rules,
-            records=OpenRecords(state.records),
+            catalog=OpenCatalog(state.catalog),
             times=state.times,
             waiting=dict(state.waiting),
             topics=state.topics,
-            pending_effects=dict(state.pending_effects),
+            unmeasured_moves=dict(state.unmeasured_moves),
             told=state.told,
             packed=state.packed,
         )
@@ -309,11 +309,11 @@ class BatchContext:
             commands=self.commands,
             settings=self.settings,
             rules=self.rules.in_order(self.opened_rules),
-            records=self.records.close(),
+            catalog=self.catalog.close(),
             times=replace(self.times, decided_ms=self.now_ms, stepped_ms=self.wall_ms),
             waiting=self.waiting,
             topics=self.topics,
-            pending_effects=self.pending_effects,
+            unmeasured_moves=self.unmeasured_moves,
             told=self.told,
             packed=self.packed,
         )

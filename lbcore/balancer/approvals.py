@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lbcore.balancer.decisions.moves import (
+from lbcore.balancer.batch_context import BatchContext
+from lbcore.balancer.moves import (
     PLAN_WAITS,
     carry_out,
     is_only_observed,
@@ -20,9 +21,8 @@ from lbcore.balancer.decisions.moves import (
     reason_to_stand_still,
     reason_to_stay,
 )
-from lbcore.balancer.decisions.placement import make_snapshot, planning_config, usable_brokers
-from lbcore.balancer.state.batch_context import BatchContext
-from lbcore.balancer.state.rules import (
+from lbcore.balancer.placement import make_snapshot, planning_config, usable_brokers
+from lbcore.balancer.rules import (
     STEP_BEGUN,
     STEP_DONE,
     PlanProposal,

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lbcore.balancer.intake.clock import advance_clock
-from lbcore.balancer.state.batch_context import BatchContext
-from lbcore.balancer.state.ledger import NOBODY
-from lbcore.balancer.state.rules import Brake
+from lbcore.balancer.batch_context import BatchContext
+from lbcore.balancer.clock import advance_clock
+from lbcore.balancer.ledger import NOBODY
+from lbcore.balancer.rules import Brake
 from lbcore.config.cluster import EXTERNAL
 from lbcore.config.tree import Config
 from lbcore.ownership.liveness import Liveness, Rows

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.balancer.decisions.placement import planning_config, usable_brokers
-from lbcore.balancer.intake.brokers import is_external, reason_not_to_take
-from lbcore.balancer.state.batch_context import BatchContext, PendingEffect
-from lbcore.balancer.state.rules import WHOLE_CLUSTER, PlanStatus
-from lbcore.balancer.tasks.deletions import is_deleting
+from lbcore.balancer.batch_context import BatchContext, UnmeasuredMove
+from lbcore.balancer.brokers import is_external, reason_not_to_take
+from lbcore.balancer.namespaces import is_deleting
+from lbcore.balancer.placement import planning_config, usable_brokers
+from lbcore.balancer.rules import WHOLE_CLUSTER, PlanStatus
 from lbcore.model.names import namespace_of_bundle
 from lbcore.model.tables import DECISION_EFFECTS
 from lbcore.ownership.changes import Refused
@@ -24,14 +24,14 @@ HELPED, NO_BETTER = "helped", "ineffective"
 NOT_SEEN, MOVED_ELSEWHERE = "unobserved", "moved_elsewhere"
 NOTICEABLE = 0.005
 """A change of usage below this (1.0 = 100 %) is none."""
-PENDING_MAX = 5_000
+UNMEASURED_MAX = 5_000
 
 
 def watch_move(work: BatchContext, decision: Decision, decision_id: str) -> None:
     """Watch a move of balancing; the oldest are dropped when there are many."""
     if decision.kind not in (Kind.TRANSFER, Kind.UNLOAD) or "source_usage" not in decision.inputs:
         return
-    work.pending_effects[decision.bundle] = PendingEffect(
+    work.unmeasured_moves[decision.bundle] = UnmeasuredMove(
         decision_id=decision_id,
         source=decision.source,
         destination=decision.destination,
@@ -39,8 +39,8 @@ def watch_move(work: BatchContext, decision: Decision, decision_id: str) -> None
         source_before=decision.inputs["source_usage"],
         destination_before=decision.inputs.get("destination_usage", math.nan),
     )
-    if len(work.pending_effects) > PENDING_MAX:
-        pending = work.pending_effects
+    if len(work.unmeasured_moves) > UNMEASURED_MAX:
+        pending = work.unmeasured_moves
         del pending[min(pending, key=lambda name: (pending[name].decided_ms, name))]
 
 
@@ -49,14 +49,14 @@ def observe_moves(work: BatchContext) -> None:
 
     Their moves are then forgotten.
     """
-    for bundle in sorted(work.pending_effects):
-        work.pending_effects[bundle] = _followed(work, bundle, work.pending_effects[bundle])
-    under_way = {_pair(one) for one in work.pending_effects.values() if not one.moved_ms}
+    for bundle in sorted(work.unmeasured_moves):
+        work.unmeasured_moves[bundle] = _followed(work, bundle, work.unmeasured_moves[bundle])
+    under_way = {_pair(one) for one in work.unmeasured_moves.values() if not one.moved_ms}
     landed: dict[tuple[int, str, str], int] = {}
-    for one in work.pending_effects.values():
+    for one in work.unmeasured_moves.values():
         pair = _pair(one)
         landed[pair] = max(landed.get(pair, 0), one.moved_tick_ms)
-    for bundle, one in sorted(work.pending_effects.items()):
+    for bundle, one in sorted(work.unmeasured_moves.items()):
         pair = _pair(one)
         outcome = _outcome(work, bundle, one, 0 if pair in under_way else landed[pair])
         if outcome:
@@ -79,14 +79,14 @@ def observe_moves(work: BatchContext) -> None:
                 },
             )
             work.counts[f"effect:{outcome}"] += 1
-            del work.pending_effects[bundle]
+            del work.unmeasured_moves[bundle]
 
 
-def _pair(one: PendingEffect) -> tuple[int, str, str]:
+def _pair(one: UnmeasuredMove) -> tuple[int, str, str]:
     return (one.decided_ms, one.source, one.destination)
 
 
-def _followed(work: BatchContext, bundle: str, one: PendingEffect) -> PendingEffect:
+def _followed(work: BatchContext, bundle: str, one: UnmeasuredMove) -> UnmeasuredMove:
     """The move, noted as landed once its bundle is owned by another broker."""
     record = work.ledger.record(bundle)
     if one.moved_ms or record is None or record.state is not State.OWNED:
@@ -99,7 +99,7 @@ def _followed(work: BatchContext, bundle: str, one: PendingEffect) -> PendingEff
     return replace(one, moved_ms=work.now_ms, moved_tick_ms=work.times.tick_ms)
 
 
-def _outcome(work: BatchContext, bundle: str, one: PendingEffect, landed_ms: int) -> str:
+def _outcome(work: BatchContext, bundle: str, one: UnmeasuredMove, landed_ms: int) -> str:
     """Return the effect of a move; "" = wait.
 
     landed_ms: when the last of the plan's moves between the pair landed, 0 = some are under way.
@@ -116,7 +116,7 @@ def _outcome(work: BatchContext, bundle: str, one: PendingEffect, landed_ms: int
     return NOT_SEEN if work.now_ms - one.decided_ms > limit_ms else ""
 
 
-def _is_elsewhere(work: BatchContext, bundle: str, one: PendingEffect) -> bool:
+def _is_elsewhere(work: BatchContext, bundle: str, one: UnmeasuredMove) -> bool:
     """True if the bundle is at rest but not at the move's destination.
 
     The move was cancelled, or the bundle split or overridden.
@@ -129,7 +129,7 @@ def _is_elsewhere(work: BatchContext, bundle: str, one: PendingEffect) -> bool:
 
 def _brokers(work: BatchContext, bundle: str) -> Iterable[str]:
     """Source and present owner of a bundle that was moved."""
-    one, record = work.pending_effects[bundle], work.ledger.record(bundle)
+    one, record = work.unmeasured_moves[bundle], work.ledger.record(bundle)
     return (one.source, one.destination or (record.destination if record else ""))
 
 

@@ -1,1 +1,0 @@
-"""Handlers of commands, one module per subject; start with `commands`."""

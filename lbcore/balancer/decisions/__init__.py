@@ -1,1 +1,0 @@
-"""Decisions of the balancer: their timing, their snapshot and their outcome."""

@@ -1,1 +1,0 @@
-"""Intake of a batch: reports, clocks, topics, broker liveness and the brake."""

@@ -1,1 +1,0 @@
-"""Tasks of more than one batch: drains, creations, deletions, waiting commands."""
