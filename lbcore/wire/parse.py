@@ -127,7 +127,7 @@ _TABLES: Mapping[Topic, tuple[str, Sequence[str], RejectReason]] = {
 
 
 def _rows_of(topic: Topic, message: Fields, limits: Wire) -> Sequence[Any]:
-    """The rows of a message, which don't need each other; none if they can't be told apart."""
+    """Return the rows of a message; none if its columns make no rows."""
     if topic is Topic.ACKS:
         items = message.get("acks")
         if type(items) is list and len(items) <= limits.max_bundles_per_message:
@@ -147,7 +147,7 @@ def _rows_of(topic: Topic, message: Fields, limits: Wire) -> Sequence[Any]:
 
 
 def _check_row(topic: Topic, row: Any, seen: set[str], limits: Wire) -> None:
-    """Refuse a row that can't be used. seen: the names of the rows before it; this one is added."""
+    """Refuse a bad row. seen: names of the rows before it, to which it is added."""
     if topic is Topic.ACKS:
         check_bundle(read_ack(row, limits).bundle)
         return
