@@ -78,6 +78,19 @@ shown = _SHORT.repr
 """A value as an error message shows it, cut short."""
 
 
+def decode_object(raw: bytes, loads: Callable[[str], Any], what: str) -> dict[str, Any]:
+    """The JSON object in UTF-8; what: its name in a refusal."""
+    try:
+        decoded = loads(raw.decode())
+    except (ValueError, RecursionError) as error:
+        detail = f"the {what} is not JSON in UTF-8: {shown(str(error))}"
+        raise FieldRefusal(RejectReason.NOT_JSON, detail) from None
+    if type(decoded) is not dict:
+        detail = f"the {what} must be a JSON object, got {shown(decoded)}"
+        raise FieldRefusal(RejectReason.NOT_AN_OBJECT, detail)
+    return decoded
+
+
 def _found(fields: Mapping[str, Any], name: str, default: Any) -> Any:
     value = fields.get(name, default)
     if value is _REQUIRED:
