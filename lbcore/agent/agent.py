@@ -37,8 +37,6 @@ from lbcore.agent.state import (
     Send,
     Stop,
     Stopped,
-    pack_agent,
-    unpack_agent,
 )
 from lbcore.config.ownership import FENCING_LEASE, FENCING_TOKEN, AgentConfig
 from lbcore.config.signals import SignalsConfig
@@ -136,14 +134,6 @@ class AgentMachine:
         if not self._is_leased:
             return FOR_EVER_MS
         return state.lease.until_ms(self._config.agent_lease_ms)
-
-    def pack(self, state: AgentState) -> Mapping[str, bytes]:
-        """One chunk of JSON."""
-        return {"agent": pack_agent(state)}
-
-    def unpack(self, chunks: Mapping[str, bytes]) -> AgentState:
-        """The inverse of `pack`. Raises UnknownStateSchemaError."""
-        return unpack_agent(chunks["agent"])
 
     def _take(self, work: AgentContext, event: Event, now_ms: int) -> None:
         if isinstance(event, RecordRead):
