@@ -31,8 +31,7 @@ from lbcore.bridge.acting import (
     next_action,
     positions_for,
 )
-from lbcore.bridge.anomalies import Trouble
-from lbcore.bridge.guardian import Finding
+from lbcore.bridge.guardian import Finding, Trouble
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.wire.messages import Ack, Acks, Envelope

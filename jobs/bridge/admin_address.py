@@ -95,7 +95,7 @@ class PulsarAdminError(Exception):
 
     @property
     def label(self) -> str:
-        """Kind of failure, as metrics count it: one of `lbcore.bridge.anomalies.FAILURES`."""
+        """Kind of failure, as metrics count it: one of `lbcore.bridge.guardian.FAILURES`."""
         if isinstance(self, UnverifiedBrokerError):
             return "other_broker"
         if self.status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):

@@ -27,9 +27,17 @@ from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import CommandError
 from jobs.telemetry.bridge_metrics import DELIVERED, FAILED, NOT_DELIVERED
 from lbcore.bridge.acting import SHEDDING, RetryPolicy, reason_not_to_act, splits_by_itself
-from lbcore.bridge.anomalies import Looked, ProbeRound, Trouble
 from lbcore.bridge.answers import Settings
-from lbcore.bridge.guardian import Finding, GuardianTimeouts, GuardState, Judged, judge
+from lbcore.bridge.guardian import (
+    Finding,
+    GuardianTimeouts,
+    GuardState,
+    Judged,
+    Looked,
+    ProbeRound,
+    Trouble,
+    judge,
+)
 from lbcore.bridge.mirror import Difference, Look, commands_of, compare, written_finding
 from lbcore.config.tree import Config
 from lbcore.ownership.records import OwnershipRecord
@@ -106,7 +114,8 @@ class GuardianProbe:
         self._known = {**waited_for, **{name: one.result() for name, one in done.items()}}
 
     def _look_up(self, asked_for: frozenset[str]) -> None:
-        in_doubt = [name for trouble, name in self._state.lasting if trouble in _LOOKED_UP]
+        lasting = self._state.lasting.values()
+        in_doubt = [one.subject for one in lasting if one.trouble in _LOOKED_UP]
         for bundle in dict.fromkeys((*in_doubt[:_AT_ONCE], *self._next(sorted(asked_for)))):
             if bundle not in self._asked:
                 self._asked[bundle] = self._pool.submit(self._looked, bundle)

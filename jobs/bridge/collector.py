@@ -19,7 +19,6 @@ from jobs.adapters.processes.clocks import ForwardClock
 from jobs.bridge.admin_address import PulsarAdminError, UnverifiedBrokerError
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.telemetry.bridge_metrics import BridgeMetrics
-from lbcore.bridge.anomalies import Looked
 from lbcore.bridge.answers import (
     Claims,
     Gauges,
@@ -30,6 +29,7 @@ from lbcore.bridge.answers import (
     parse_topics,
     topic_within,
 )
+from lbcore.bridge.guardian import Looked
 from lbcore.bridge.mirror import ALL, Look
 from lbcore.bridge.reports import (
     Measured,

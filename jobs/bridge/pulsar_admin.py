@@ -27,7 +27,6 @@ from jobs.bridge.admin_address import (
     redirect_leads_to_broker,
 )
 from jobs.console import MisuseError
-from lbcore.bridge.anomalies import Looked
 from lbcore.bridge.answers import (
     MAX_BYTES,
     Claims,
@@ -42,6 +41,7 @@ from lbcore.bridge.answers import (
     parse_settings,
     parse_version,
 )
+from lbcore.bridge.guardian import Looked
 from lbcore.bridge.policies import Readable, parse_domains, parse_group, parse_isolation
 from lbcore.wire.messages import Rejected
 from lbcore.wire.pulsar import (

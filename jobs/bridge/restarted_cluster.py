@@ -27,8 +27,8 @@ from jobs.operating.connection_options import ConnectionOptions
 from jobs.operating.status import read_status_rows
 from lbcore.balancer.book import FAILED, REFUSED
 from lbcore.balancer.rules import PROPOSAL, PlanProposal
-from lbcore.bridge.anomalies import Trouble
 from lbcore.bridge.answers import Unreadable, parse_metrics, parse_topics
+from lbcore.bridge.guardian import Trouble
 from lbcore.bridge.reports import LatencySums, load_ms, parse_client_latency, publish_ms, worst_ms
 from lbcore.explain.explanation import Row
 from lbcore.explain.job_state import JobWord, job_alarms

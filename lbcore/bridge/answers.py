@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from lbcore.bridge.anomalies import Looked
+from lbcore.bridge.guardian import Looked
 from lbcore.model.bundles import InvalidRangeError, crc32, decode_boundary, explicit_boundaries
 from lbcore.model.names import (
     InvalidNameError,
