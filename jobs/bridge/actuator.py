@@ -81,7 +81,6 @@ class Actuator:
         self.bounds = RetryPolicy(forbidden="the bridge has just started")
         self.quarantined: frozenset[str] = frozenset()
         self._metrics = collector.metrics
-        self.counts: dict[str, int] = {}
 
     def busy(self) -> frozenset[str]:
         """The bundles that are being worked on."""
@@ -193,7 +192,6 @@ class Actuator:
             elif isinstance(action, Lookup):
                 self._look_up(record.bundle)
         except PulsarAdminError as error:
-            self._count("refused" if error.is_refusal else "failed")
             self._count_not_done(error)
             self._log("refused", record, why=str(error))
             attempts = replace(attempts, refused=str(error))
@@ -265,7 +263,6 @@ class Actuator:
                 reported_at_ms=now_ms,
             )
             self._send(Acks(envelope=envelope, acks=(ack,)))
-        self._count(answer.outcome.value)
         self._metrics.add("ballast_bridge_answers_total", answer.outcome.value)
         self._log(answer.outcome.value, record, why=answer.reason, waited_ms=attempts.waited_ms)
 
@@ -280,10 +277,6 @@ class Actuator:
                     self._asked_s.append(now_s)
                     return
             self._is_closed.wait(_AGAIN_S)
-
-    def _count(self, what: str) -> None:
-        with self._lock:
-            self.counts[what] = self.counts.get(what, 0) + 1
 
     def _log(self, event: str, record: OwnershipRecord, **more: object) -> None:
         fields = {

@@ -7,8 +7,7 @@ crash, too.
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,7 +15,7 @@ from urllib.parse import urlsplit
 from jobs.atomic_file import atomic_write
 from jobs.bridge.admin_address import AdminAddress, PulsarAdminError
 from jobs.bridge.bridge import active_brokers, brokers_settings, switch_shedding
-from jobs.bridge.pulsar_admin import PulsarAdmin
+from jobs.bridge.pulsar_admin import PulsarAdmin, ask_each
 from jobs.console import CommandError
 from jobs.local.layout import ATTACHMENT_FILE, SIZE_FILE, Layout
 from lbcore.bridge.acting import SHEDDING
@@ -143,16 +142,8 @@ def look_at(admin: PulsarAdmin, name: str) -> FirstLook:
         name=name,
         brokers=brokers,
         sheds="true" in told if told else None,
-        versions=_versions(admin, name, brokers),
+        versions=ask_each(brokers, lambda broker: admin.version(name, broker))[0],
     )
-
-
-def _versions(admin: PulsarAdmin, name: str, brokers: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for broker in brokers:
-        with suppress(PulsarAdminError):
-            found[broker] = admin.version(name, broker)
-    return found
 
 
 def known_attachment(layout: Layout) -> Attachment | None:

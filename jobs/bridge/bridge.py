@@ -23,7 +23,7 @@ from jobs.bridge.actuator import Actuator, AskingLimits
 from jobs.bridge.admin_address import PulsarAdminError, UnverifiedBrokerError
 from jobs.bridge.collector import Collector, Rhythm, TooSoonError
 from jobs.bridge.policies import PolicyFollower
-from jobs.bridge.pulsar_admin import PulsarAdmin
+from jobs.bridge.pulsar_admin import PulsarAdmin, ask_each
 from jobs.console import CommandError
 from jobs.telemetry.bridge_metrics import DELIVERED, FAILED, NOT_DELIVERED
 from lbcore.bridge.acting import SHEDDING, RetryPolicy, reason_not_to_act, splits_by_itself
@@ -367,7 +367,6 @@ class Bridge:
             "differences": difference.count,
             "working": len(self._actuator.busy()),
             "forbidden": self._actuator.bounds.forbidden,
-            **{f"done_{name}": count for name, count in sorted(self._actuator.counts.items())},
             "delivered": self._sender.delivered,
             "not_delivered": self._sender.not_delivered,
         }
@@ -448,15 +447,9 @@ def brokers_settings(
     admin: PulsarAdmin, cluster: str, brokers: tuple[str, ...]
 ) -> tuple[dict[str, Settings | None], dict[str, PulsarAdminError]]:
     """Return each broker's running configuration, and why one can't be had (None)."""
-    found: dict[str, Settings | None] = {}
-    failed: dict[str, PulsarAdminError] = {}
-    for broker in brokers:
-        try:
-            found[broker] = admin.settings(cluster, broker)
-        except PulsarAdminError as error:  # noqa: PERF203 one that fails stops no other
-            found[broker] = None
-            failed[f"settings of {broker}"] = error
-    return found, failed
+    found, errors = ask_each(brokers, lambda broker: admin.settings(cluster, broker))
+    failed = {f"settings of {broker}": error for broker, error in errors.items()}
+    return {broker: found.get(broker) for broker in brokers}, failed
 
 
 def require_brokers_apart(admin: PulsarAdmin, cluster: str, brokers: Sequence[str]) -> None:

@@ -30,15 +30,19 @@ from jobs.console import MisuseError
 from lbcore.bridge.answers import (
     MAX_BYTES,
     Claims,
+    Gauges,
     Settings,
+    TopicTable,
     Unreadable,
     is_html,
     looked_up,
     lookup_path,
     parse_boundaries,
     parse_claims,
+    parse_metrics,
     parse_names,
     parse_settings,
+    parse_topics,
     parse_version,
 )
 from lbcore.bridge.guardian import Looked
@@ -193,9 +197,24 @@ class PulsarAdmin:
         """The broker's topics with their rates, as they are."""
         return self._raw_of("/admin/v2/broker-stats/topics", cluster, broker)
 
+    def topic_table(self, cluster: str, broker: str) -> TopicTable:
+        """The same, as a table."""
+        return _parsed("its topics can't be used", parse_topics(self.topics(cluster, broker)))
+
     def metrics(self, cluster: str, broker: str) -> bytes:
         """The broker's Prometheus page."""
         return self._raw_of("/metrics/", cluster, broker)
+
+    def gauges(self, cluster: str, broker: str) -> Gauges:
+        """Values of that page, if it says of no other broker that it is that one's."""
+        found = _parsed("its metrics can't be used", parse_metrics(self.metrics(cluster, broker)))
+        hosts = {one.rpartition(":")[0].lower() for one in self._others(broker)}
+        if found.host.lower() in hosts - {broker.rpartition(":")[0].lower()}:
+            self.forget_address(broker)
+            raise UnverifiedBrokerError(
+                f"{broker} was asked for its metrics, and they are those of {found.host}"
+            )
+        return found
 
     def topic_internals(self, topic: str) -> bytes:
         """Return a topic's internal statistics. topic: persistent/tenant/namespace/name."""
@@ -548,6 +567,20 @@ class PulsarAdmin:
                 raise PulsarAdminError(f"the token can't be read: {error}") from None
             headers["Authorization"] = f"Bearer {token}"
         return headers
+
+
+def ask_each(
+    names: Iterable[str], ask: Callable[[str], Value]
+) -> tuple[dict[str, Value], dict[str, PulsarAdminError]]:
+    """Return name → answer, and name → error: one that fails hides no other."""
+    found: dict[str, Value] = {}
+    failed: dict[str, PulsarAdminError] = {}
+    for name in names:
+        try:
+            found[name] = ask(name)
+        except PulsarAdminError as error:  # noqa: PERF203 one that fails hides no other
+            failed[name] = error
+    return found, failed
 
 
 def _part(text: str) -> str:
