@@ -331,14 +331,11 @@ class Bridge:
 
     def _read(self) -> None:
         while not self._end.is_set():
-            self._read_some()
-
-    def _read_some(self) -> None:
-        try:
-            self._feed.take(self._tail.poll(_POLL_MS))
-        except KafkaError as error:
-            logger.warning("ownership can't be read now", extra={"fields": {"why": str(error)}})
-            self._end.wait(_IDLE_S)
+            try:
+                self._feed.take(self._tail.poll(_POLL_MS))
+            except KafkaError as error:  # noqa: PERF203 it may come back
+                logger.warning("ownership can't be read now", extra={"fields": {"why": str(error)}})
+                self._end.wait(_IDLE_S)
 
     def _wait_for_records(self) -> None:
         """Before anything is compared, all that is recorded must have been read."""

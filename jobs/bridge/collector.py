@@ -145,7 +145,10 @@ class Collector:
         """
         active = self.active()
         for gone in sorted(self._brokers.keys() - set(active)):
-            self._lose(gone)
+            # for a while it is asked whether it serves all the same
+            self._lost[gone] = _Lost(until_s=time.monotonic() + _LOST_S)
+            del self._brokers[gone]
+            self.failures.pop(gone, None)
         self.metrics.keep_brokers(self._cluster, active)
         self._require_calm()
         for name in active:
@@ -231,12 +234,6 @@ class Collector:
             broker.load_due_s = time.monotonic() + spread * self._rhythm.load_ms / 1_000
             broker.loading = self._pool.submit(self._report, name, broker)
 
-    def _lose(self, gone: str) -> None:
-        """Pulsar lists it no more: for a while it is asked whether it serves all the same."""
-        self._lost[gone] = _Lost(until_s=time.monotonic() + _LOST_S)
-        del self._brokers[gone]
-        self.failures.pop(gone, None)
-
     def certificates(self) -> Mapping[str, int]:
         """Until when each is good, as `PulsarAdmin` has it."""
         return self._admin.certificates()
@@ -272,18 +269,6 @@ class Collector:
         """Bundle → partitioned topic → how many partitions its owner told of last."""
         with self._lock:
             return {name: one for name, one in self._partitions.items() if self._has(name)}
-
-    def _note_clients(self, measured: Measured) -> None:
-        """Note which bundles of a report have clients.
-
-        They are forgotten with their namespace.
-        """
-        has_clients = measured.stats[:, _CLIENTS].sum(axis=1) > 0.0
-        for name, is_used in zip(measured.names, has_clients.tolist(), strict=True):
-            if is_used:
-                self._clients.add(name)
-            else:
-                self._clients.discard(name)
 
     def _answer(self, name: str, future: "Future[Claims] | None") -> Claims | None:
         if future is None or not future.done():
@@ -402,8 +387,11 @@ class Collector:
         if self._rhythm.network_bytes_per_s > 0.0:
             measured = with_network(measured, self._rhythm.network_bytes_per_s)
         broker.incarnation = measured.load.envelope.incarnation
-        with self._lock:
-            self._note_clients(measured)
+        has_clients = measured.stats[:, _CLIENTS].sum(axis=1) > 0.0
+        used = {name for name, has in zip(measured.names, has_clients.tolist(), strict=True) if has}
+        with self._lock:  # they are forgotten with their namespace
+            self._clients.difference_update(measured.names)
+            self._clients |= used
         now_ms = self._clock.now_ms()
         signals, agent = self._config.signals, self._config.agent
         broker.told, messages = report(
