@@ -60,7 +60,7 @@ from lbcore.ownership.holding import (
 )
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.ownership.resolve import is_newer
-from lbcore.wire.messages import Ack, Acks, Topic
+from lbcore.wire.messages import Acks, Topic
 
 STOPPING = "the broker is stopping"
 
@@ -207,11 +207,8 @@ class AgentMachine:
                 acks.append(ack)
             work.advance(said)
         for part in in_parts(acks, self._config.bundles_per_part):
-            self._send_acks(work, part, now_ms)
-
-    def _send_acks(self, work: AgentContext, acks: Sequence[Ack], now_ms: int) -> None:
-        work.reporting, made = envelope(work.reporting, Topic.ACKS, self._identity, now_ms)
-        work.effects.append(Send(message=Acks(envelope=made, acks=tuple(acks))))
+            work.reporting, made = envelope(work.reporting, Topic.ACKS, self._identity, now_ms)
+            work.effects.append(Send(message=Acks(envelope=made, acks=tuple(part))))
 
     def _report(self, work: AgentContext, now_ms: int) -> None:
         if now_ms - work.reporting.asked_at_ms >= self._signals.report_check_ms:

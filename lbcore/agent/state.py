@@ -71,8 +71,9 @@ class Lease:
 
         When it comes too late, the lease has run out before: see `until_ms`.
         """
-        returned_ms = now_ms if self._has_run_out(lease_ms, now_ms) else self.returned_ms
-        lease = replace(self, returned_ms=returned_ms)
+        known = [at_ms for at_ms in (self.reported_ms, self.read_ms) if at_ms != NEVER_MS]
+        has_run_out = any(now_ms - at_ms > lease_ms for at_ms in known)
+        lease = replace(self, returned_ms=now_ms if has_run_out else self.returned_ms)
         if isinstance(event, ReportConfirmed):
             return replace(lease, reported_ms=max(self.reported_ms, event.sent_ms))
         return replace(lease, read_ms=max(self.read_ms, event.asked_ms))
@@ -87,10 +88,6 @@ class Lease:
         if self.read_ms < self.returned_ms + lease_ms:
             return NEVER_MS
         return min(self.reported_ms, self.read_ms) + lease_ms
-
-    def _has_run_out(self, lease_ms: int, now_ms: int) -> bool:
-        known = (at_ms for at_ms in (self.reported_ms, self.read_ms) if at_ms != NEVER_MS)
-        return any(now_ms - at_ms > lease_ms for at_ms in known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
