@@ -43,7 +43,6 @@ from lbcore.config.signals import SignalsConfig
 from lbcore.machine import Step
 from lbcore.ownership.changes import Instance
 from lbcore.ownership.holding import (
-    NO_TOKEN,
     CallDone,
     CallOverdue,
     Goal,
@@ -99,18 +98,6 @@ class AgentMachine:
         frozen = work.freeze()
         wake_at_ms = None if frozen.is_stopped else self._wake_at_ms(frozen, now_ms)
         return Step(state=frozen, effects=work.effects, wake_at_ms=wake_at_ms)
-
-    def served(self, state: AgentState) -> dict[str, int]:
-        """Return the bundles open here → fencing tokens.
-
-        By name; a bundle closing is still open. For tests and for people; what a service may use is
-        `usable`.
-        """
-        return {
-            name: holding.token
-            for name, holding in sorted(state.holdings.items())
-            if holding.token != NO_TOKEN and not holding.split_into
-        }
 
     def usable(self, state: AgentState) -> dict[str, int]:
         """Return the bundles that may be used now → fencing tokens; holds until `until_ms`.

@@ -34,6 +34,7 @@ from lbcore.scorer.tracks import RawMessage
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command, Message, Position, Tick, Topic
 from tests.exhaustive.interned import Interned, Tuples
+from tests.support.values.agents import served
 from tests.support.values.clusters import with_constants
 from tests.support.worlds.checked_world import check_records, rows_of
 
@@ -279,10 +280,10 @@ class Cluster:
                 elif isinstance(effect, Call):
                     process = _called(process, effect)
                 elif isinstance(effect, ReadLoad):
-                    pending.append(_load(tuple(agent.served(step.state))))
+                    pending.append(_load(tuple(served(step.state))))
             if not pending:
                 break
-        assert dict(process.open) == agent.served(process.state) or process.calls
+        assert dict(process.open) == served(process.state) or process.calls
         return ProcessStep(process=self._number(process), said=tuple(said))
 
     def _events(

@@ -28,6 +28,7 @@ from lbcore.ownership import protocol
 from lbcore.ownership.holding import Call, Callback, CallDone
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.wire.messages import AckOutcome, Acks
+from tests.support.values.agents import served
 from tests.support.values.ownership_records import (
     A2,
     BUNDLE,
@@ -94,7 +95,7 @@ class Driver:
     def served(self) -> dict[str, int]:
         """What the agent believes to serve."""
         assert self.state is not None
-        return self.agent.served(self.state)
+        return served(self.state)
 
     def opened(self) -> "Driver":
         """Assigned at version 2, opened, Owned at version 3."""
@@ -315,7 +316,7 @@ def test_confirmation_taken_in_too_late_counts_as_a_return() -> None:
 
 def test_bundle_with_a_lease_is_used_once_the_balancer_knows_that_it_is_open() -> None:
     agent = Leased().confirm(0).read(0, assigning()).done(0, Callback.OPEN, 2)
-    assert agent.agent.served(agent.state) == {BUNDLE: 2}
+    assert served(agent.state) == {BUNDLE: 2}
     assert agent.uses(0) == {}
     assert agent.read(0, owned()).uses(0) == {BUNDLE: 2}
     assert agent.read(0, releasing(A, B)).uses(0) == {BUNDLE: 2}
@@ -326,7 +327,7 @@ def test_bundle_given_to_another_is_not_used_while_it_still_closes() -> None:
     for fencing in (FENCING_LEASE, "token"):
         agent = Leased(fencing).opened()
         agent.read(1, record_of(protocol.reassign(owned(), B, ORIGIN)))
-        assert agent.agent.served(agent.state) == {BUNDLE: 2}
+        assert served(agent.state) == {BUNDLE: 2}
         assert agent.uses(1) == {}
 
 
