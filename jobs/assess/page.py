@@ -44,6 +44,10 @@ OF_USAGE = (
 """Note for readers on the strategies' numbers."""
 
 
+Cells = Sequence[Sequence[str]]
+"""A table: its heading and its rows."""
+
+
 def lines(report: Report) -> Iterator[str]:
     """The whole report."""
     looked = duration(report.to_ms - report.from_ms)
@@ -52,16 +56,25 @@ def lines(report: Report) -> Iterator[str]:
         f"{report.bundle_count} bundles, looked at for {looked} from "
         f"{format_instant(report.from_ms)}; nothing was changed"
     )
-    yield from _part("Load", [*_heat(report), "", imbalance_line(report)])
-    yield from _part("Hottest bundles", text_table(bundle_rows(report)[: _ROWS_LISTED + 1]))
-    yield from _part("Hottest topics", text_table(topic_rows(report)[: _ROWS_LISTED + 1]))
-    yield from _part("What moved meanwhile", text_table(move_rows(report)[: _ROWS_LISTED + 1]))
-    yield from _part("Settings that hurt", _harm_lines(report))
-    yield from _part("Risks", _risk_lines(report))
-    yield from _part("What Ballast would do", _foresight(report))
-    tried = [*text_table(tried_rows(report)), OF_USAGE] if report.strategies else []
-    yield from _part("What each strategy would have made of this time", tried)
-    yield from _part("Not known", [f"- {one}" for one in report.notes])
+    none_known = NO_RISK if report.is_whole else NO_RISK_KNOWN
+    parts: Mapping[str, Iterable[str]] = {
+        "Load": [*_heat(report), "", imbalance_line(report)],
+        **{
+            title: text_table(rows[: _ROWS_LISTED + 1])
+            for title, rows in _found_tables(report).items()
+        },
+        "Settings that hurt": _finding_lines(_harms(report), NO_RISK),
+        "Risks": _finding_lines(_risks(report), none_known),
+        "What Ballast would do": _foresight(report),
+        _TRIED: [*text_table(tried_rows(report)), OF_USAGE] if report.strategies else (),
+        "Not known": [f"- {one}" for one in report.notes],
+    }
+    for title, body in parts.items():
+        found = [f"  {one}" for one in body]
+        yield from ("", title, *found) if found else ()
+
+
+_TRIED = "What each strategy would have made of this time"
 
 
 def imbalance_line(report: Report) -> str:
@@ -79,43 +92,62 @@ def imbalance_line(report: Report) -> str:
     )
 
 
-def bundle_rows(report: Report) -> list[Sequence[str]]:
-    """Heading and a row a bundle."""
-    rows: list[Sequence[str]] = [("bundle", "broker", "msg/s", "MB/s", "topics", "of its broker")]
-    for hot in report.bundles:
-        megabytes = f"{hot.bytes_per_s / 1e6:.2f}"
-        share = f"{_FULL * hot.share:.0f} %"
-        rate, topics = number(hot.msg_rate), str(hot.topics)
-        rows.append((hot.bundle, hot.broker, rate, megabytes, topics, share))
-    return rows
-
-
-def topic_rows(report: Report) -> list[Sequence[str]]:
-    """Heading and a row a topic."""
-    rows: list[Sequence[str]] = [("topic", "broker", "msg/s", "MB/s")]
-    for hot in report.topics:
-        megabytes = f"{hot.bytes_per_s / 1e6:.2f}"
-        rows.append((hot.topic, hot.broker, number(hot.msg_rate), megabytes))
-    return rows
-
-
-def move_rows(report: Report) -> list[Sequence[str]]:
-    """Heading and a row a move; one that says so when nothing moved."""
-    rows: list[Sequence[str]] = [("when", "bundle", "from", "to", "by")]
-    for move in report.moves:
-        when = format_instant(move.at_ms)
-        rows.append((when, move.bundle, move.source, move.destination, move.who))
-    return rows if report.moves else [("nothing moved",)]
-
-
-def tried_rows(report: Report) -> list[Sequence[str]]:
-    """Heading and a row a strategy."""
-    rows: list[Sequence[str]] = [("strategy", *(title for _, title in SHOWN))]
-    rows += [
-        (str(one["strategy"]), *(_value(one, metric) for metric, _ in SHOWN))
-        for one in report.strategies
+def _found_tables(report: Report) -> dict[str, Cells]:
+    """Title → what was hottest, and what moved."""
+    moved: Cells = [
+        ("when", "bundle", "from", "to", "by"),
+        *(
+            (format_instant(one.at_ms), one.bundle, one.source, one.destination, one.who)
+            for one in report.moves
+        ),
     ]
-    return rows
+    return {
+        "Hottest bundles": [
+            ("bundle", "broker", "msg/s", "MB/s", "topics", "of its broker"),
+            *(
+                (
+                    *(hot.bundle, hot.broker, number(hot.msg_rate)),
+                    *(
+                        f"{hot.bytes_per_s / 1e6:.2f}",
+                        str(hot.topics),
+                        f"{_FULL * hot.share:.0f} %",
+                    ),
+                )
+                for hot in report.bundles
+            ),
+        ],
+        "Hottest topics": [
+            ("topic", "broker", "msg/s", "MB/s"),
+            *(
+                (hot.topic, hot.broker, number(hot.msg_rate), f"{hot.bytes_per_s / 1e6:.2f}")
+                for hot in report.topics
+            ),
+        ],
+        "What moved meanwhile": moved if report.moves else [("nothing moved",)],
+    }
+
+
+def _harms(report: Report) -> list[tuple[str, str, str]]:
+    """What, why and what next of each setting that hurts."""
+    return [(f"{one.key}={one.value}", one.reason, one.better) for one in report.harms]
+
+
+def _risks(report: Report) -> list[tuple[str, str, str]]:
+    return [
+        (f"{one.kind.replace('_', ' ')}: {one.subject}", one.text, one.next_step)
+        for one in report.risks
+    ]
+
+
+def tried_rows(report: Report) -> Cells:
+    """Heading and a row a strategy."""
+    return [
+        ("strategy", *(title for _, title in SHOWN)),
+        *(
+            (str(one["strategy"]), *(_value(one, metric) for metric, _ in SHOWN))
+            for one in report.strategies
+        ),
+    ]
 
 
 def _value(row: Mapping[str, Any], metric: str) -> str:
@@ -123,14 +155,6 @@ def _value(row: Mapping[str, Any], metric: str) -> str:
     if metric.endswith("_ms") and value is not None:
         return duration(value)
     return format_value("imbalance" if metric == "bound.mean" else metric, value)
-
-
-def _part(title: str, body: Sequence[str] | Iterator[str]) -> Iterator[str]:
-    found = list(body)
-    if found:
-        yield ""
-        yield title
-        yield from (f"  {one}" for one in found)
 
 
 def _heat(report: Report) -> Iterator[str]:
@@ -147,22 +171,9 @@ def _heat(report: Report) -> Iterator[str]:
         yield f"{name:{wide}} |{shades}| {rest}"
 
 
-def _harm_lines(report: Report) -> Iterator[str]:
-    for harm in report.harms:
-        yield f"{harm.key}={harm.value}"
-        yield f"    why: {harm.reason}"
-        yield f"   next: {harm.better}"
-    if not report.harms:
-        yield "none found"
-
-
-def _risk_lines(report: Report) -> Iterator[str]:
-    for risk in report.risks:
-        yield f"{risk.kind.replace('_', ' ')}: {risk.subject}"
-        yield f"    why: {risk.text}"
-        yield f"   next: {risk.next_step}"
-    if not report.risks:
-        yield NO_RISK if report.is_whole else NO_RISK_KNOWN
+def _finding_lines(found: Iterable[tuple[str, str, str]], none: str) -> list[str]:
+    shown = [(what, f"    why: {why}", f"   next: {step}") for what, why, step in found]
+    return [line for one in shown for line in one] or [none]
 
 
 def _foresight(report: Report) -> Iterator[str]:
@@ -322,17 +333,15 @@ def _sections(report: Report) -> Iterable[str]:
     yield _details("the loads as a table", _table(_load_rows(report)))
     yield f"<p>{escape(imbalance_line(report))}.</p>"
     yield imbalance_chart(report.loads)
-    yield f"<h2>Hottest bundles</h2>{_table(bundle_rows(report))}"
-    yield f"<h2>Hottest topics</h2>{_table(topic_rows(report))}"
-    yield f"<h2>What moved meanwhile</h2>{_table(move_rows(report)[: _LISTED + 1])}"
-    yield f"<h2>Settings that hurt</h2>{_harms(report)}"
-    yield f"<h2>Risks</h2>{_risks(report)}"
+    for title, rows in _found_tables(report).items():
+        yield f"<h2>{title}</h2>{_table(rows[: _LISTED + 1])}"
+    yield f"<h2>Settings that hurt</h2>{_findings(_harms(report))}"
+    risks, is_known = _risks(report), report.is_whole
+    yield f"<h2>Risks</h2>{_findings(risks, 'None found' if is_known else NO_RISK_KNOWN)}"
     yield "<h2>What Ballast would do</h2>"
     yield _foreseen(report.foresight) if report.foresight else "<p>It can't be said yet.</p>"
     if report.strategies:
-        yield "<h2>What each strategy would have made of this time</h2>"
-        yield _table(tried_rows(report))
-        yield f"<p>{escape(OF_USAGE)}</p>"
+        yield f"<h2>{_TRIED}</h2>{_table(tried_rows(report))}<p>{escape(OF_USAGE)}</p>"
     if report.notes:
         yield f"<h2>Not known</h2>{_list(escape(one) for one in report.notes)}"
 
@@ -357,61 +366,66 @@ def _last(values: Sequence[float | None]) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _load_rows(report: Report) -> list[Sequence[str]]:
+def _load_rows(report: Report) -> Cells:
     loads = report.loads
-    rows: list[Sequence[str]] = [("broker", "version", "usage", "msg/s", "bundles")]
-    for name in loads.brokers:
-        usage, rate = _last(loads.percent[name]), _last(loads.msg_rates[name])
-        version = report.versions.get(name, "-")
-        rows.append((name, version, f"{usage} %", rate, str(loads.bundles[name])))
-    return rows
+    return [
+        ("broker", "version", "usage", "msg/s", "bundles"),
+        *(
+            (
+                name,
+                report.versions.get(name, "-"),
+                f"{_last(loads.percent[name])} %",
+                _last(loads.msg_rates[name]),
+                str(loads.bundles[name]),
+            )
+            for name in loads.brokers
+        ),
+    ]
 
 
-def _harms(report: Report) -> str:
+def _findings(found: Iterable[tuple[str, str, str]], none: str = "None found") -> str:
     return _list(
-        f"<code>{escape(harm.key)}={escape(harm.value)}</code><br>{escape(harm.reason)}."
-        f"<br>Better: {escape(harm.better)}."
-        for harm in report.harms
-    )
-
-
-def _risks(report: Report) -> str:
-    if not report.risks and not report.is_whole:
-        return f"<p>{NO_RISK_KNOWN}.</p>"
-    return _list(
-        f"{escape(risk.kind.replace('_', ' '))}: <code>{escape(risk.subject)}</code><br>"
-        f"{escape(risk.text)}.<br>Next: {escape(risk.next_step)}."
-        for risk in report.risks
+        (
+            f"<code>{escape(what)}</code><br>{escape(why)}.<br>Next: {escape(step)}."
+            for what, why, step in found
+        ),
+        none,
     )
 
 
 def _foreseen(found: Foresight) -> str:
-    rows: list[Sequence[str]] = [("cycle", "what", "bundle", "from", "to", "why")]
-    for one in found.decisions[:_LISTED]:
-        names = (str(one[name]) for name in ("kind", "bundle", "source", "destination", "reason"))
-        rows.append((str(one["cycle"]), *names))
+    names = ("kind", "bundle", "source", "destination", "reason")
+    rows: Cells = [
+        ("cycle", "what", "bundle", "from", "to", "why"),
+        *((str(one["cycle"]), *(str(one[name]) for name in names)) for one in found.decisions),
+    ]
     said = (
         f"<p>Under <code>{escape(found.strategy)}</code>, in {found.cycles} cycles at least "
         f"{duration(found.cycle_ms)} apart, with load as it is now: "
         f"{len(found.decisions)} decisions; imbalance {_last([found.before.imbalance])} → "
         f"{_last([found.after.imbalance])}.</p>"
     )
-    decided = _table(rows) if found.decisions else "<p>Nothing would be decided.</p>"
+    decided = _table(rows[: _LISTED + 1]) if found.decisions else "<p>Nothing would be decided.</p>"
     unknown = _details("what can't be known of it", _list(map(escape, found.unknown)))
-    return said + _table(_before_after(found)) + decided + unknown
-
-
-def _before_after(found: Foresight) -> list[Sequence[str]]:
     after = {one.broker: one for one in found.after.brokers}
-    rows: list[Sequence[str]] = [("broker", "msg/s before", "after", "bundles before", "after")]
-    for one in found.before.brokers:
-        then = after.get(one.broker, one)
-        rates = (number(one.msg_rate), number(then.msg_rate))
-        rows.append((one.broker, *rates, str(one.bundles), str(then.bundles)))
-    return rows
+    both = [(one, after.get(one.broker, one)) for one in found.before.brokers]
+    balance: Cells = [
+        ("broker", "msg/s before", "after", "bundles before", "after"),
+        *(
+            (
+                one.broker,
+                number(one.msg_rate),
+                number(then.msg_rate),
+                str(one.bundles),
+                str(then.bundles),
+            )
+            for one, then in both
+        ),
+    ]
+    return said + _table(balance) + decided + unknown
 
 
-def _table(rows: Sequence[Sequence[str]]) -> str:
+def _table(rows: Cells) -> str:
     head, *rest = rows
     if not rest:
         return f"<p>{escape(head[0].capitalize())}.</p>" if len(head) == 1 else "<p>None known.</p>"
@@ -423,9 +437,9 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
     return f'<div class="scroll" tabindex="0" role="group" aria-label="table">{table}</div>'
 
 
-def _list(items: Iterable[str]) -> str:
+def _list(items: Iterable[str], none: str = "None found") -> str:
     found = "".join(f"<li>{item}</li>" for item in items)
-    return f"<ul>{found}</ul>" if found else "<p>None found.</p>"
+    return f"<ul>{found}</ul>" if found else f"<p>{none}.</p>"
 
 
 def _details(title: str, body: str) -> str:

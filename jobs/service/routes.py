@@ -3,7 +3,7 @@
 Literal parts of a path win over named ones, part by part, wherever both lead to a route.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, TypeAlias
@@ -19,11 +19,6 @@ TEXT: Schema = {"type": "string"}
 WHOLE: Schema = {"type": "integer"}
 OBJECT: Schema = {"type": "object"}
 TEXTS: Schema = {"type": "array", "items": TEXT}
-
-
-def whole(minimum: int, maximum: int) -> Schema:
-    """A whole number from minimum to maximum."""
-    return {**WHOLE, "minimum": minimum, "maximum": maximum}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +45,30 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class TextQuery:
-    """A query parameter."""
+    """A query parameter. choices: what it may be, () = any text. default: without it."""
 
     name: str
     doc: str
+    choices: Collection[str] = ()
+    default: str = ""
     schema: Schema = field(default_factory=lambda: TEXT)
+
+    def of(self, request: Request) -> str:
+        """Its value in a request; raises HttpError 400 for none of the choices."""
+        text = request.first(self.name) or self.default
+        if self.choices and text not in self.choices:
+            known = ", ".join(self.choices)
+            raise HttpError(400, f"{self.name} must be one of {known}, got {text[:100]}")
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class TextsQuery(TextQuery):
+    """A query parameter that may come several times."""
+
+    def of(self, request: Request) -> tuple[str, ...]:  # type: ignore[override]
+        """Its values in a request."""
+        return tuple(request.query.get(self.name, ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +84,14 @@ class WholeQuery:
     @property
     def schema(self) -> Schema:
         """Its JSON Schema."""
-        return whole(self.minimum, self.maximum)
+        return {**WHOLE, "minimum": self.minimum, "maximum": self.maximum}
 
     def of(self, request: Request) -> int:
         """Its value in a request; raises HttpError 400 beyond its range."""
-        bounds = {"minimum": self.minimum, "maximum": self.maximum}
-        return request.whole(self.name, self.default, **bounds)
+        return request.whole(self.name, self.default, minimum=self.minimum, maximum=self.maximum)
+
+
+Query: TypeAlias = TextQuery | TextsQuery | WholeQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +138,7 @@ class Route:
     is_open: bool = False
     summary: str = ""
     answer: Any = None
-    queries: tuple[TextQuery | WholeQuery, ...] = ()
+    queries: tuple[Query, ...] = ()
     body: Schema | None = None
     statuses: Mapping[int, str] = field(default_factory=dict)
     media_type: str = "application/json"

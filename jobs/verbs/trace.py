@@ -13,12 +13,12 @@ import hashlib
 import math
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -51,6 +51,8 @@ from lbcore.sim.load.recording import (
 )
 from lbcore.sim.scenario.tokens import ScenarioTokenError, format_ms, number
 
+_T = TypeVar("_T")
+
 TIME_UNITS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4}
 _ENTITIES = ("entity", "id", "vm", "vm_id", "name", "machine_id", "container_id", "bundle", "topic")
 _TIMES = ("time", "timestamp", "minute_ms", "time_ms", "timestamp_ms", "time_s")
@@ -58,43 +60,14 @@ _NOTHING = ("", "nan", "null", "na")
 _UNREADABLE = (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error, pa.ArrowException)
 _SHOWN = 20
 _TIME_MAX_MS = 1 << 53
-_Lines: TypeAlias = Iterable[tuple[int, list[Any]]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceReading:
-    """Options for reading a file. "" and 0 = detected, or refused with advice.
+class CellError(ValueError):
+    """What is wrong with a cell. column: from 1, 0 = the whole line."""
 
-    resources: of a wide file one, its column "". step_ms: of a wide file whose columns have no
-    times. covers: the column that says how long before its time a sample covers, in ms.
-    """
-
-    entity: str = ""
-    time: str = ""
-    time_unit: str = ""
-    covers: str = ""
-    resources: tuple[TraceColumn, ...] = ()
-    step_ms: int = 0
-
-
-@dataclass(slots=True)
-class _Samples:
-    """Samples while they are read."""
-
-    names: dict[str, int] = field(default_factory=dict)
-    rows: list[tuple[int, int, int, int, int]] = field(default_factory=list)
-    values: list[tuple[float, ...]] = field(default_factory=list)
-    flaws: list[Flaw] = field(default_factory=list)
-
-    def add(self, entity: str, at_ms: int, place: tuple[int, int, int], values: Any) -> None:
-        """One sample. place: line, column, how long it covers."""
-        number = self.names.setdefault(entity, len(self.names))
-        self.rows.append((number, at_ms, *place))
-        self.values.append(values)
-
-    def flaw(self, line: int, column: int, what: str) -> None:
-        """One flaw."""
-        self.flaws.append(Flaw(line=line, column=column, what=what))
+    def __init__(self, column: int, what: str) -> None:
+        super().__init__(what)
+        self.column = column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,67 +75,130 @@ class TraceFile:
     """Content of a file. flaws: of its cells. left: columns that are not used."""
 
     series: Series
-    resources: tuple[TraceColumn, ...]
-    flaws: tuple[Flaw, ...]
-    left: tuple[str, ...]
+    resources: Sequence[TraceColumn]
+    flaws: Sequence[Flaw]
+    left: Sequence[str] = ()
 
 
-def read_trace(path: Path, how: TraceReading) -> TraceFile:
-    """A file's samples, and what is wrong with its cells.
+class _Flaws(list[Flaw]):
+    """Flaws of cells."""
+
+    def tried(self, line: int, read: Callable[..., _T], *arguments: Any) -> _T | None:
+        """What a reading of cells gives; None and one flaw more for a CellError."""
+        try:
+            return read(*arguments)
+        except CellError as error:
+            self.append(Flaw(line=line, column=error.column, what=str(error)))
+            return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RowSample:
+    """Where a sample stands in a row: its values, and its time or that of the column.
+
+    place: column that a flaw is told of, 0 = the whole line. covers_at: -1 = none.
+    """
+
+    values_at: Sequence[int]
+    time_at: int = -1
+    at_ms: int = 0
+    place: int = 0
+    covers_at: int = -1
+
+    def read(self, row: Sequence[Any], scale: float) -> tuple[int, int, tuple[float, ...]]:
+        """Time, how long it covers, and values; raises CellError."""
+        at = self.time_at
+        at_ms = self.at_ms if at < 0 else _time(row[at], scale, at + 1)
+        values = tuple(_value(row[at], at + 1) for at in self.values_at)
+        if self.covers_at < 0:
+            return at_ms, 0, values
+        covers = _value(row[self.covers_at], self.covers_at + 1)
+        if not covers > 0:
+            raise CellError(self.covers_at + 1, "it covers no time")
+        return at_ms, round(covers), values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TableForm:
+    """Form of a table: its samples, and whether an entity has one row only (wide)."""
+
+    samples: Sequence[_RowSample]
+    resources: Sequence[TraceColumn]
+    width: int
+    scale: float
+    is_wide: bool = True
+    entity_at: int = 0
+    left: Sequence[str] = ()
+
+    def entity(self, row: Sequence[Any], known: dict[str, int]) -> int:
+        """The number of a row's entity, which is known then; raises CellError."""
+        if len(row) != self.width:
+            whose = "first line" if self.is_wide else "header"
+            raise CellError(0, f"it has {len(row)} cells, the {whose} {self.width}")
+        cell = row[self.entity_at]
+        name = "" if cell is None else str(cell).strip()
+        if not name:
+            raise CellError(self.entity_at + 1, "missing entity")
+        if self.is_wide and name in known:
+            raise CellError(1, f"duplicate: {name} has a line already")
+        return known.setdefault(name, len(known))
+
+
+def read_trace(args: argparse.Namespace) -> TraceFile:
+    """A file's samples, and what is wrong with its cells, one flaw a sample.
 
     Raises MisuseError for a file that isn't such a table.
     """
-    head, lines = _table(path)
-    samples = _Samples()
-    if head is not None:
-        how = _named(path, how, head)
-    if head is not None and how.time:
-        how = _with_units(path, how, head)
-        _read_long(how, head, lines, samples)
-        used = {how.entity, how.time, how.covers, *(one.column for one in how.resources)}
-        left = tuple(name for name in head if name not in used)
-    else:
-        _read_wide(path, how, (head, lines), samples)
-        left = ()
-    if not samples.rows and not samples.flaws:
-        raise _misuse(path, "it has no line with a value", "name a file that has some")
-    table = np.array(samples.rows, dtype=np.int64).reshape(-1, 5)
+    head, lines = _table(args.file)
+    flaws, names = _Flaws(), dict[str, int]()
+    form = _long_form(args, head) or _wide_form(args, head, len(head or lines[0][1]), flaws)
+    rows, values = list[tuple[int, ...]](), list[tuple[float, ...]]()
+    for line, row in lines:
+        of = flaws.tried(line, form.entity, row, names)
+        for sample in form.samples if of is not None else ():
+            found = flaws.tried(line, sample.read, row, form.scale)
+            if of is not None and found is not None:
+                at_ms, covers_ms, numbers = found
+                rows.append((of, at_ms, line, sample.place, covers_ms))
+                values.append(numbers)
+    if not rows and not flaws:
+        raise _misuse(args.file, "it has no line with a value", "name a file that has some")
+    table = np.array(rows, dtype=np.int64).reshape(-1, 5)
     series = Series(
-        entities=tuple(samples.names),
+        entities=tuple(names),
         of=table[:, 0],
         at_ms=table[:, 1],
-        values=np.array(samples.values, dtype=float).reshape(len(table), len(how.resources)),
+        values=np.array(values, dtype=float).reshape(len(table), len(form.resources)),
         covers_ms=table[:, 4],
         lines=table[:, 2],
         columns=table[:, 3],
     )
-    return TraceFile(series=series, resources=how.resources, flaws=tuple(samples.flaws), left=left)
-
-
-def refuse_flaws(path: Path, flaws: Sequence[Flaw], advice: str) -> None:
-    """Raise MisuseError with the first of them, if there are any."""
-    if not flaws:
-        return
-    shown = CAUSE_BREAK.join(str(flaw) for flaw in flaws[:_SHOWN])
-    more = f"{CAUSE_BREAK}and {len(flaws) - _SHOWN} more" if len(flaws) > _SHOWN else ""
-    raise MisuseError(
-        f"{path} is not imported: {len(flaws)} flaw{'s' * (len(flaws) > 1)}",
-        why=f"{shown}{more}",
-        next_step=advice,
-    )
+    return TraceFile(series=series, resources=form.resources, flaws=flaws, left=form.left)
 
 
 def _misuse(path: Path, why: str, next_step: str) -> MisuseError:
     return MisuseError(f"{path} can't be read as a trace", why=why, next_step=next_step)
 
 
-def _table(path: Path) -> tuple[list[str] | None, _Lines]:
-    """Header (None: it has none) and the lines, each with its number from 1."""
+def _table(path: Path) -> tuple[list[str] | None, list[tuple[int, Sequence[Any]]]]:
+    """Header (None: it has none) and the lines, each with its number from 1.
+
+    A file is Parquet, or text (.csv, .txt or either with .gz) with commas, semicolons or tabs.
+    """
     try:
         if path.suffix == ".parquet":
             table = pyarrow.parquet.read_table(path)
-            return table.column_names, _parquet_rows(table)
-        lines = _csv_rows(path)
+            columns = [column.to_pylist() for column in table.columns]
+            return table.column_names, list(enumerate(zip(*columns, strict=True), start=1))
+        with (gzip.open if path.suffix == ".gz" else open)(
+            path, "rt", encoding="utf-8-sig", newline=""
+        ) as file:
+            separator = max(",;\t", key=file.readline().count)
+            file.seek(0)
+            reader = csv.reader(file, delimiter=separator, strict=True)
+            lines: list[tuple[int, Sequence[Any]]] = [
+                (reader.line_num, row) for row in reader if row
+            ]
     except _UNREADABLE as error:
         raise _misuse(path, f"{type(error).__name__}: {error}", "name a readable file") from None
     if not lines:
@@ -170,26 +206,7 @@ def _table(path: Path) -> tuple[list[str] | None, _Lines]:
     first = lines[0][1]
     has_numbers = any(_is_number(cell) for cell in first[1:])
     is_head = not has_numbers or first[0].strip().lower() in _ENTITIES  # then times may follow
-    return ([cell.strip() for cell in first], iter(lines[1:])) if is_head else (None, iter(lines))
-
-
-def _csv_rows(path: Path) -> list[tuple[int, list[Any]]]:
-    """Yield the lines of a .csv, .txt or either with .gz.
-
-    Separated by commas, semicolons or tabs.
-    """
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
-        first = file.readline()
-        separator = max(",;\t", key=first.count)
-        file.seek(0)
-        reader = csv.reader(file, delimiter=separator, strict=True)
-        return [(reader.line_num, row) for row in reader if row]
-
-
-def _parquet_rows(table: pa.Table) -> Iterator[tuple[int, list[Any]]]:
-    columns = [column.to_pylist() for column in table.columns]
-    return ((at + 1, list(row)) for at, row in enumerate(zip(*columns, strict=True)))
+    return ([cell.strip() for cell in first], lines[1:]) if is_head else (None, lines)
 
 
 def _is_number(cell: str) -> bool:
@@ -200,14 +217,15 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _named(path: Path, how: TraceReading, head: list[str]) -> TraceReading:
-    """With the columns of entity and time; time "" = a wide table."""
+def _named(args: argparse.Namespace, head: list[str]) -> tuple[str, str]:
+    """The columns of entity and time; time "" = a wide table."""
+    path = args.file
     twice = next((name for at, name in enumerate(head) if name in head[:at]), None)
     if twice is not None:
         raise _misuse(path, f"line 1: two columns are named {twice!r}", "name each one once")
-    entity = how.entity or next((name for name in head if name.lower() in _ENTITIES), "")
-    time = how.time or next((name for name in head if name.lower() in _TIMES), "")
-    for what, name in (("--entity", entity), ("--time", time), ("--covers", how.covers)):
+    entity = args.entity or next((name for name in head if name.lower() in _ENTITIES), "")
+    time = args.time or next((name for name in head if name.lower() in _TIMES), "")
+    for what, name in (("--entity", entity), ("--time", time), ("--covers", args.covers)):
         if name and name not in head:
             raise _misuse(path, f"it has no column {name!r}", f"{what} is one of {_some(head)}")
     if time and not entity:
@@ -216,27 +234,26 @@ def _named(path: Path, how: TraceReading, head: list[str]) -> TraceReading:
             "nothing says which column is the entity",
             f"say --entity COLUMN, one of {_some(head)}",
         )
-    return replace(how, entity=entity, time=time)
+    return entity, time
 
 
-def _with_units(path: Path, how: TraceReading, head: Sequence[str]) -> TraceReading:
-    """Return the named resources, or those whose columns tell kind and unit.
-
-    cpu_percent, cpu [MHz].
-    """
-    for one in how.resources:
+def _resources(
+    args: argparse.Namespace, head: Sequence[str], keys: Sequence[str]
+) -> Sequence[TraceColumn]:
+    """The named resources, or those whose columns tell kind and unit, as cpu_percent does."""
+    for one in args.resource:
         if one.column not in head:
-            raise _misuse(path, f"it has no column {one.column!r}", f"it has {_some(head)}")
-    found = how.resources or tuple(filter(None, map(_resource_named, head)))
+            raise _misuse(args.file, f"it has no column {one.column!r}", f"it has {_some(head)}")
+    found = args.resource or list(filter(None, map(_resource_named, head)))
     if not found:
-        free = [name for name in head if name not in (how.entity, how.time, how.covers)]
+        free = [name for name in head if name not in (*keys, args.covers)]
         raise _misuse(
-            path,
+            args.file,
             f"no column tells resource and unit (as cpu_percent does); it has {_some(free)}",
             f"say --resource COLUMN=KIND:UNIT, e.g. {free[0] if free else 'cpu'}=cpu:percent; "
             f"kinds: {', '.join(UNITS)}",
         )
-    return replace(how, resources=found)
+    return found
 
 
 def _resource_named(name: str) -> TraceColumn | None:
@@ -254,113 +271,95 @@ def _resource_named(name: str) -> TraceColumn | None:
     return TraceColumn(column=name, kind=kind, unit=unit) if is_known else None
 
 
-def _read_long(how: TraceReading, head: Sequence[str], rows: _Lines, samples: _Samples) -> None:
-    """Every sample of a table with a row an entity and time."""
-    places = {name: at for at, name in enumerate(head)}
-    entity_at, time_at = places[how.entity], places[how.time]
-    covers_at = places[how.covers] if how.covers else -1
-    columns = [places[one.column] for one in how.resources]
-    scale = _time_scale(how)
-    for line, row in rows:
-        if len(row) != len(head):
-            samples.flaw(line, 0, f"it has {len(row)} cells, the header {len(head)}")
-            continue
-        entity = _name_of(row[entity_at])
-        if not entity:
-            samples.flaw(line, entity_at + 1, "missing entity")
-        at_ms = _time_of(row[time_at], scale, (line, time_at + 1), samples)
-        values = tuple(_value_of(row[at], line, at + 1, samples) for at in columns)
-        covers = _value_of(row[covers_at], line, covers_at + 1, samples) if how.covers else 0.0
-        if how.covers and not covers > 0:
-            samples.flaw(line, covers_at + 1, "it covers no time")
-        elif at_ms is not None and entity:
-            samples.add(entity, at_ms, (line, 0, round(covers)), values)
+def _long_form(args: argparse.Namespace, head: list[str] | None) -> _TableForm | None:
+    """The form of a table with a row an entity and time; None for one without times."""
+    entity, time = _named(args, head) if head is not None else ("", "")
+    if head is None or not time:
+        return None
+    resources = _resources(args, head, (entity, time))
+    columns = [one.column for one in resources]
+    sample = _RowSample(
+        values_at=[head.index(name) for name in columns],
+        time_at=head.index(time),
+        covers_at=head.index(args.covers) if args.covers else -1,
+    )
+    return _TableForm(
+        samples=[sample],
+        resources=resources,
+        width=len(head),
+        scale=_time_scale(args.time_unit, time),
+        is_wide=False,
+        entity_at=head.index(entity),
+        left=[name for name in head if name not in (*columns, entity, time, args.covers)],
+    )
 
 
-def _read_wide(
-    path: Path, how: TraceReading, table: tuple[list[str] | None, _Lines], samples: _Samples
-) -> None:
-    """Every sample of a table whose columns are times."""
-    head, rows = table
-    if len(how.resources) != 1:
-        named = f"{len(how.resources)} are named" if how.resources else "nothing says which"
+def _wide_form(
+    args: argparse.Namespace, head: list[str] | None, width: int, flaws: _Flaws
+) -> _TableForm:
+    """The form of a table whose columns are times; flaws: takes those of the header."""
+    if len(args.resource) != 1:
+        named = f"{len(args.resource)} are named" if args.resource else "nothing says which"
         raise _misuse(
-            path,
+            args.file,
             f"a table without a column of times has one resource, and {named}",
             f"say --resource KIND:UNIT, e.g. cpu:percent; kinds: {', '.join(UNITS)}",
         )
-    if head is None and not how.step_ms:
+    if head is None and not args.step:
         raise _misuse(
-            path,
+            args.file,
             "its columns have no times: nothing says how long a step is",
             "say --step TIME, e.g. --step 5m",
         )
-    width, scale, seen = len(head or ()), _time_scale(how), set[str]()
-    cells = [] if how.step_ms else (head or [])[1:]
-    times = [_time_of(cell, scale, (1, at), samples) or 0 for at, cell in enumerate(cells, 2)]
-    for line, row in rows:
-        width = width or len(row)
-        name = _name_of(row[0])
-        if len(row) != width:
-            samples.flaw(line, 0, f"it has {len(row)} cells, the first line {width}")
-        elif not name:
-            samples.flaw(line, 1, "missing entity")
-        elif name in seen:
-            samples.flaw(line, 1, f"duplicate: {name} has a line already")
-        else:
-            seen.add(name)
-            for at, cell in enumerate(row[1:]):
-                when = times[at] if times else at * how.step_ms
-                value = _value_of(cell, line, at + 2, samples)
-                samples.add(name, when, (line, at + 2, 0), (value,))
+    scale, places = _time_scale(args.time_unit, ""), range(1, width)
+    times = [(at - 1) * args.step for at in places]
+    if head is not None and not args.step:
+        times = [flaws.tried(1, _time, head[at], scale, at + 1) or 0 for at in places]
+    samples = [
+        _RowSample(values_at=(at,), at_ms=at_ms, place=at + 1)
+        for at, at_ms in zip(places, times, strict=True)
+    ]
+    return _TableForm(samples=samples, resources=args.resource, width=width, scale=scale)
 
 
-def _name_of(cell: Any) -> str:
-    return "" if cell is None else str(cell).strip()
-
-
-def _value_of(cell: Any, line: int, column: int, samples: _Samples) -> float:
-    """A number; NaN for nothing. Text is a flaw."""
+def _value(cell: Any, column: int) -> float:
+    """A number; NaN for nothing. Raises CellError for text."""
     if cell is None or (isinstance(cell, str) and cell.strip().lower() in _NOTHING):
         return math.nan
     try:
         return float(cell)
     except (TypeError, ValueError):
-        samples.flaw(line, column, f"{str(cell)[:40]!r} is no number")
-        return 0.0
+        raise CellError(column, f"{str(cell)[:40]!r} is no number") from None
 
 
-def _time_scale(how: TraceReading) -> float:
+def _time_scale(unit: str, column: str) -> float:
     """Milliseconds of one, 0 = nobody said."""
-    unit = how.time_unit or next(
-        (unit for unit in ("ms", "us", "ns", "s") if how.time.lower().endswith(f"_{unit}")), ""
-    )
-    return TIME_UNITS.get(unit, 0.0)
+    units = (one for one in ("ms", "us", "ns", "s") if column.lower().endswith(f"_{one}"))
+    return TIME_UNITS.get(unit or next(units, ""), 0.0)
 
 
-def _time_of(cell: Any, scale: float, place: tuple[int, int], samples: _Samples) -> int | None:
-    """Milliseconds since 1970, or since whenever; a time without a zone is UTC."""
+def _time(cell: Any, scale: float, column: int) -> int:
+    """Milliseconds since 1970, or since whenever; a time without a zone is UTC.
+
+    Raises CellError.
+    """
     if isinstance(cell, str) and not _is_number(cell):
         try:
             cell = datetime.fromisoformat(cell.strip().replace("Z", "+00:00"))
         except ValueError:
             what = f"{cell[:40]!r} is no time" if cell.strip() else "missing time"
-            samples.flaw(*place, what)
-            return None
+            raise CellError(column, what) from None
     if isinstance(cell, datetime):
         aware = cell if cell.tzinfo else cell.replace(tzinfo=timezone.utc)
         return round(aware.timestamp() * 1_000)
     if cell is None or isinstance(cell, date) or not math.isfinite(float(cell)):
-        samples.flaw(*place, "missing time")
-        return None
+        raise CellError(column, "missing time")
     if abs(float(cell) * (scale or 1.0)) > _TIME_MAX_MS:
-        samples.flaw(*place, f"{cell} is no time: it is further away than any clock tells")
-        return None
+        what = f"{cell} is no time: it is further away than any clock tells"
+        raise CellError(column, what)
     if not scale:
-        samples.flaw(
-            *place, f"{cell} has an unknown unit: say --time-unit, {' or '.join(TIME_UNITS)}"
-        )
-        return None
+        units = " or ".join(TIME_UNITS)
+        raise CellError(column, f"{cell} has an unknown unit: say --time-unit, {units}")
     return round(float(cell) * scale)
 
 
@@ -377,22 +376,28 @@ _TRIGGER_MS = 2_000
 _NAME_BYTES = 8
 
 
-def import_trace(args: argparse.Namespace, how: TraceReading) -> tuple[Folded, list[str]]:
+def _fold(args: argparse.Namespace) -> tuple[Folded, list[str]]:
     """Return the file's load, folded, and sentences on what it came to.
 
     Raises MisuseError, with the line of every flaw.
     """
-    path = args.file
-    found = read_trace(path, how)
+    path, found = args.file, read_trace(args)
     series = found.series
-    step_ms = how.step_ms or step_of(series)
+    step_ms = args.step or step_of(series)
     if not found.flaws and step_ms < 1:
         raise MisuseError(
             f"{path} has one time only",
             why="nothing says how long an interval is",
             next_step="say --step TIME, e.g. --step 5m",
         )
-    refuse_flaws(path, [*found.flaws, *flaws_of(series, max(1, step_ms), args.gaps)], _ADVICE)
+    flaws = [*found.flaws, *flaws_of(series, max(1, step_ms), args.gaps)]
+    if flaws:
+        more = [f"and {len(flaws) - _SHOWN} more"] if len(flaws) > _SHOWN else []
+        raise MisuseError(
+            f"{path} is not imported: {len(flaws)} flaw{'s' * (len(flaws) > 1)}",
+            why=CAUSE_BREAK.join([*map(str, flaws[:_SHOWN]), *more]),
+            next_step=_ADVICE,
+        )
     try:
         grid = _part(on_grid(series, step_ms, args.gaps), args)
         folded = fold(grid, series.entities, found.resources, (args.namespace, args.bundles))
@@ -433,25 +438,23 @@ def write_recording(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         ) from None
 
 
-def write_scenario(
-    path: Path, recording: Path, about: str, length_ms: int, args: argparse.Namespace
-) -> None:
+def write_scenario(about: str, length_ms: int, args: argparse.Namespace) -> None:
     """A scenario that replays the recording. about: a sentence."""
-    where = os.path.relpath(recording.absolute(), path.absolute().parent)
-    long = length_ms >= _LONG_RUN_MS
+    where = os.path.relpath(args.out.absolute(), args.scenario.absolute().parent)
+    is_long = length_ms >= _LONG_RUN_MS
     lines = [
-        f"title {recording.stem}: recorded load on {args.brokers} brokers",
+        f"title {args.out.stem}: recorded load on {args.brokers} brokers",
         f"# {about}.",
         f"brokers {args.brokers}",
         f"namespace {args.namespace} bundles={args.bundles} topics=1",
         f"own {args.namespace} all all",
         f"load {args.namespace} replay {args.load:g}% file={where}",
-        *([f"set pipeline.trigger_ms={_TRIGGER_MS}"] if long else []),
-        f"run {format_ms(length_ms)} sample={'1m' if long else '10s'}",
+        *([f"set pipeline.trigger_ms={_TRIGGER_MS}"] if is_long else []),
+        f"run {format_ms(length_ms)} sample={'1m' if is_long else '10s'}",
         "expect doubles == 0",
         "expect unsettled == 0",
     ]
-    write_text(path, "\n".join([*lines, ""]))
+    write_text(args.scenario, "\n".join([*lines, ""]))
 
 
 def hashed_rows(rows: Iterable[Mapping[str, Any]], key: bytes) -> list[dict[str, Any]]:
@@ -506,20 +509,12 @@ _COUNT = partial(whole_number, most=_BUNDLES_MAX)
 
 
 def _import(args: argparse.Namespace) -> int:
-    how = TraceReading(
-        entity=args.entity,
-        time=args.time,
-        time_unit=args.time_unit,
-        covers=args.covers,
-        resources=tuple(args.resource),
-        step_ms=args.step,
-    )
-    folded, said = import_trace(args, how)
+    folded, said = _fold(args)
     length_ms = len(folded.rates) * folded.step_ms
     write_recording(args.out, dealt(folded, args.brokers, args.load))
     if args.scenario:
-        write_scenario(args.scenario, args.out, said[0], length_ms, args)
-    written = [str(args.out), *([str(args.scenario)] if args.scenario else [])]
+        write_scenario(said[0], length_ms, args)
+    written = [str(path) for path in (args.out, args.scenario) if path]
     value = {"written": written, "said": said, "length_ms": length_ms}
     answer(args, value, [*said, f"written: {', '.join(written)}"])
     return Exit.DONE

@@ -48,14 +48,14 @@ from lbcore.ownership.holding import (
     Goal,
     Holding,
     apply_record,
-    come_back,
     due_at_ms,
     finish,
+    finish_stuck,
     give_up,
     is_return_of_stuck,
+    next_ack,
     overdue,
     retry,
-    say,
 )
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.ownership.resolve import is_newer
@@ -92,7 +92,7 @@ class AgentMachine:
         for event in events:
             self._take(work, event, now_ms)
         self._stop(work, now_ms)
-        self._speak(work, now_ms)
+        self._send_due_acks(work, now_ms)
         self._report(work, now_ms)
         self._leave(work, now_ms)
         frozen = work.freeze()
@@ -185,14 +185,15 @@ class AgentMachine:
             for name in sorted(work.holdings):
                 work.advance(give_up(work.holdings[name], STOPPING))
 
-    def _speak(self, work: AgentContext, now_ms: int) -> None:
+    def _send_due_acks(self, work: AgentContext, now_ms: int) -> None:
         repeat_ms = self._config.ack_repeat_ms
         acks = []
         for name in work.pending():
-            said, ack = say(retry(work.holdings[name], now_ms, repeat_ms), now_ms, repeat_ms)
+            holding = retry(work.holdings[name], now_ms, repeat_ms)
+            holding, ack = next_ack(holding, now_ms, repeat_ms)
             if ack is not None:
                 acks.append(ack)
-            work.advance(said)
+            work.advance(holding)
         for part in in_parts(acks, self._config.bundles_per_part):
             work.reporting, made = envelope(work.reporting, Topic.ACKS, self._identity, now_ms)
             work.effects.append(Send(message=Acks(envelope=made, acks=tuple(part))))
@@ -243,7 +244,7 @@ def _take_result(work: AgentContext, done: CallDone) -> None:
     if before is None:
         return
     if before.stuck is not None and is_return_of_stuck(before, done):
-        work.take_back_call(before.stuck, come_back(before, done), is_done=not done.failure)
+        work.take_back_call(before.stuck, finish_stuck(before, done), is_done=not done.failure)
         return
     after = finish(before, done)
     if after is not before:

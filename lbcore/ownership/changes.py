@@ -45,7 +45,7 @@ class RefusalReason(str, Enum):
 
 
 class Action(str, Enum):
-    """Action that a record needs; `carry_out` executes all but WAIT."""
+    """Action that a record needs; `protocol.carry_out` executes all except WAIT."""
 
     REASSIGN = "reassign"
     REDIRECT = "redirect"
@@ -98,9 +98,9 @@ class Origin:
 class Surroundings:
     """Context of an answer besides the record.
 
-    incarnations: each live broker's present incarnation. kept: Deleted records of the children of a
-    split or merge, left behind by their earlier lives. version_floor: the highest version of the
-    namespace's records that were ever forgotten. partner: the other bundle of a merge.
+    incarnations: each live broker's present one. kept: Deleted records of earlier bundles with the
+    names of a split's or merge's children. version_floor: the highest version of the namespace's
+    forgotten records. partner: the other bundle of a merge.
     """
 
     incarnations: Mapping[str, str] = field(default_factory=dict)
@@ -131,17 +131,14 @@ class Transition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """Nothing changes, and why."""
+    """No change, with the reason."""
 
     reason: RefusalReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intent:
-    """Next action that a record requires.
-
-    destination: broker that suggests itself, "" = choose one.
-    """
+    """Next action that a record requires. destination: "" = the plan chooses one."""
 
     action: Action
     reason: IntentReason
@@ -162,9 +159,10 @@ def destination_of(record: OwnershipRecord) -> Instance:
 
 
 def holder_of(record: OwnershipRecord) -> Instance:
-    """Return the holder of the bundle by its record; NOBODY in Free, Init and Deleted.
+    """Return the broker that has or opens the bundle; NOBODY in Free, Init, Deleted.
 
-    In Assigning no broker has it open yet; the bundle is taken from the destination if that dies.
+    In Assigning it is the destination, which has not opened it yet: if that dies, the bundle is
+    reassigned.
     """
     if record.state in (State.OWNED, State.ASSIGNING):
         return destination_of(record)
@@ -199,7 +197,7 @@ def tiles(parent: str, children: Sequence[str]) -> bool:
 
 
 def joined(one: str, other: str) -> str:
-    """Return the bundle that two neighbours make; "" if they are none."""
+    """Return the bundle that two neighbours make; "" if they are not neighbours."""
     try:
         low, high = sorted((parse_bundle(one), parse_bundle(other)))
     except InvalidNameError:
@@ -209,7 +207,7 @@ def joined(one: str, other: str) -> str:
 
 
 def partner_of(bundle: str, merged: str) -> str:
-    """Return the other bundle of a merge; "" if this is no end of the merged."""
+    """Return the other bundle of a merge; "" if the bundle is not at an end of it."""
     try:
         (namespace, lower, upper), (within, first, last) = map(parse_bundle, (bundle, merged))
     except InvalidNameError:
@@ -224,10 +222,10 @@ def partner_of(bundle: str, merged: str) -> str:
 def record_fault(record: OwnershipRecord) -> str | None:
     """Return the fault of a record as a sentence; None if it is complete.
 
-    The same rules as the constraints of the ownership tables. Owned and Assigning have a
-    destination, Releasing, Splitting and Merging a source. Splitting has two or more children,
-    Merging the one that it becomes with its neighbour, and a version is at least
-    1. (Pulsar requires a broker in Deleted, too; ours may be deleted before it ever had one.)
+    The constraints of the ownership tables: Owned and Assigning have a destination; Releasing,
+    Splitting and Merging a source; Splitting two or more children; Merging one, the bundle that it
+    becomes with its neighbour. Versions start at 1. Pulsar requires a broker in Deleted, too; here
+    a bundle may be deleted before it ever had one.
     """
     if record.version_id < FIRST_VERSION:
         return f"version_id must be at least 1, got {record.version_id}"
@@ -251,9 +249,10 @@ def unborn(
     previous: OwnershipRecord | None,
     version_floor: int,
 ) -> OwnershipRecord:
-    """Return the record in Init, before a bundle's first transition; not kept.
+    """Return the record in Init before a bundle's first transition; it is not stored.
 
-    Its version is the floor, or that of the kept record of an earlier life where that is higher.
+    Its version is the floor, or that of the kept record of an earlier bundle of this name, if
+    higher.
     """
     floor = version_floor if previous is None else max(version_floor, previous.version_id)
     return OwnershipRecord(
@@ -276,10 +275,9 @@ def next_record(
     source: Instance = NOBODY,
     destination: Instance = NOBODY,
 ) -> OwnershipRecord:
-    """Return the next version of a record, between other brokers.
+    """Return the next version of a record, in the state of `TRANSITIONS[kind]`.
 
-    `TRANSITIONS[kind]` says in which state. Raises ProtocolError when the transition does not start
-    from the record's state: a bug.
+    Raises ProtocolError (a bug) when the transition does not start from the record's state.
     """
     if not may_start(kind, record.state):
         starts = ", ".join(sorted(state.value for state in TRANSITIONS[kind].sources))
@@ -306,8 +304,8 @@ def next_record(
 def transition(*pairs: tuple[OwnershipRecord | None, OwnershipRecord]) -> Transition:
     """The transition of (before, after) pairs, the bundle itself last.
 
-    Deleted ends a life: what follows it is judged as a first record, above its version. Raises
-    ProtocolError when a record is not whole or the resolver refuses it: a bug.
+    A record after Deleted is judged as a first one, with a higher version. Raises ProtocolError (a
+    bug) when a record is not complete or the resolver refuses it.
     """
     return Transition(changes=tuple(_checked(before, after) for before, after in pairs))
 
@@ -333,10 +331,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnershipDifference:
-    """Difference of one bundle.
-
-    before, after: rows of its record; None = it was not there, or is gone.
-    """
+    """Difference of one bundle. before, after: rows of its record; None = no row."""
 
     bundle: str
     before: Row | None
@@ -344,10 +339,9 @@ class OwnershipDifference:
 
 
 def find_differences(before: Iterable[Row], after: Iterable[Row]) -> Iterator[OwnershipDifference]:
-    """Yield the bundles that differ, one after another. O(rows).
+    """Yield the bundles that differ, in the order of names. O(rows), constant memory.
 
-    One row of each is kept. before, after: rows as in bundle_ownership, in the order of their
-    bundles' names, each once.
+    before, after: rows as in bundle_ownership, sorted by bundle, each once.
     """
     olds, news = iter(before), iter(after)
     old, new = next(olds, None), next(news, None)
@@ -362,7 +356,7 @@ def find_differences(before: Iterable[Row], after: Iterable[Row]) -> Iterator[Ow
 
 
 def parties(row: Row) -> tuple[str, ...]:
-    """Return the brokers in a record: its owner, or the source and the destination."""
+    """Return the brokers in a record: the owner, or the source and the destination."""
     names = (
         (row["destination"],) if row["state"] == "Owned" else (row["source"], row["destination"])
     )

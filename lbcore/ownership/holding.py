@@ -37,7 +37,7 @@ class Callback(str, Enum):
 
 
 class Goal(str, Enum):
-    """Goal set for this agent by the newest record; GIVE_UP is its own, when it stops."""
+    """Goal that the newest record sets; GIVE_UP is the agent's own, when it stops."""
 
     SERVE = "serve"
     RELEASE = "release"
@@ -51,8 +51,8 @@ class Goal(str, Enum):
 class Call:
     """A callback to run.
 
-    version_id: the fencing token. children: for a split, ascending; for a merge, the one bundle
-    that this and its neighbour become.
+    version_id: the fencing token. children: of a split, ascending; of a merge, the one bundle that
+    this and its neighbour become.
     """
 
     callback: Callback
@@ -68,9 +68,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallDone:
-    """Outcome of a call; failure: the reason for its failure, "" = succeeded.
+    """Outcome of a call; failure: its reason, "" = succeeded.
 
-    After a CallOverdue of the same call, it says how the call ended after all.
+    After a CallOverdue of the same call, it is how the call ended in the end.
     """
 
     callback: Callback
@@ -86,10 +86,10 @@ class Holding:
     version_id: of the newest record; 0 for a child of a split whose record is not read yet.
     is_owned: that record is Owned. token: the version it is open under; NO_TOKEN = not open.
     split_into: the children that it is served as, if any. is_settled: the goal is reached or has
-    failed. stuck: an overdue call that has not returned: until it does, nothing of the range may be
-    used, and no other callback of it runs. outcome: the ack for this version, repeated until a
-    newer record comes; said: how often it was sent. since_ms: time of the last ack, or of the
-    wait's begin.
+    failed. stuck: an overdue call that has not returned; until it does, nothing of the range may be
+    used, and no other callback runs on it. outcome: the ack for this version, repeated until a
+    newer record comes; said: how often it was sent. since_ms: time of the last ack, or when the
+    wait began.
     """
 
     bundle: str
@@ -127,7 +127,7 @@ class Holding:
     def is_confirmed(self) -> bool:
         """True if by the newest record it belongs, or still belongs, to this agent alone.
 
-        False while it is only being assigned: another broker may get it if opening takes too long.
+        False in Assigning: another broker may get it if opening takes too long.
         """
         is_from_here = self.goal in _LEAVING
         return self.is_owned or self.version_id == 0 or is_from_here
@@ -157,7 +157,7 @@ class Holding:
 
     @property
     def is_left(self) -> bool:
-        """True if a stopping agent may leave it: closed or given up, balancer informed."""
+        """True if a stopping agent may leave it: closed or given up, and acknowledged."""
         is_given_up = self.goal is Goal.GIVE_UP and self.is_settled and self.running is None
         return (self.is_closed or is_given_up) and (self.outcome is None or self.said > 0)
 
@@ -168,10 +168,7 @@ Next: TypeAlias = tuple[Holding, Call | None]
 
 
 def goal_of(record: OwnershipRecord, me: Instance) -> Goal:
-    """Return the record's goal for this agent; DROP if it names another instance.
-
-    Another instance is another broker or another incarnation.
-    """
+    """Return the record's goal for this agent; DROP if it names another instance."""
     if record.state in (State.ASSIGNING, State.OWNED) and destination_of(record) == me:
         return Goal.SERVE
     if record.state is State.RELEASING and source_of(record) == me:
@@ -186,11 +183,11 @@ def goal_of(record: OwnershipRecord, me: Instance) -> Goal:
 def apply_record(
     holding: Holding | None, record: OwnershipRecord, me: Instance, now_ms: int
 ) -> Holding:
-    """The holding under a newer record; None = the bundle was of no concern so far.
+    """The holding under a newer record. holding: None = new to the agent.
 
     A parent that was split here needs no close callback when that split deletes its record
-    (unforced, from here): its children have records of their own. One that was merged stays in use
-    until the record of the merged bundle is read.
+    (unforced, from here): its children have records of their own. A merged one stays in use until
+    the record of the merged bundle is read.
     """
     before = holding or Holding(bundle=record.bundle, version_id=0, goal=Goal.DROP)
     is_end = record.state is State.DELETED and not record.is_forced and source_of(record) == me
@@ -215,7 +212,7 @@ def apply_record(
 
 
 def forget(holding: Holding, now_ms: int, *, is_split_over: bool) -> Holding:
-    """The holding when its bundle's key was deleted (after the tombstone delay).
+    """The holding once its bundle's key is deleted (after the tombstone delay).
 
     is_split_over: it was split here and its children have had records; nothing is left to close.
     """
@@ -254,10 +251,7 @@ def next_call(holding: Holding) -> Next:
 
 
 def finish(holding: Holding, done: CallDone) -> Holding:
-    """Return the holding after a callback's result.
-
-    A result that nobody waits for changes nothing.
-    """
+    """Return the holding after a callback's result; ignores an unexpected result."""
     call = holding.running
     if call is None or (call.callback, call.version_id) != (done.callback, done.version_id):
         return holding
@@ -273,10 +267,7 @@ def finish(holding: Holding, done: CallDone) -> Holding:
 
 
 def inherited(parent: Holding) -> tuple[Holding, ...]:
-    """Return the children of a bundle split here, served under its token.
-
-    They have no records yet.
-    """
+    """Return the children of a bundle split here, under its token, without records."""
     return tuple(
         Holding(bundle=child, version_id=0, goal=Goal.SERVE, token=parent.token, is_settled=True)
         for child in parent.split_into
@@ -284,15 +275,15 @@ def inherited(parent: Holding) -> tuple[Holding, ...]:
 
 
 def give_up(holding: Holding, reason: str) -> Holding:
-    """Return the holding of a stopping agent that stops waiting for a move."""
+    """Return the holding of a stopping agent that no longer waits for a move."""
     is_done = holding.outcome in (AckOutcome.SPLIT, AckOutcome.MERGED)
     if holding.goal not in (Goal.SERVE, Goal.SPLIT, Goal.MERGE) or is_done:
         return holding
     return replace(holding, goal=Goal.GIVE_UP, reason=reason, is_settled=False, outcome=None)
 
 
-def say(holding: Holding, now_ms: int, repeat_ms: int) -> tuple[Holding, Ack | None]:
-    """Return the acknowledgement to send now, if any.
+def next_ack(holding: Holding, now_ms: int, repeat_ms: int) -> tuple[Holding, Ack | None]:
+    """Return the holding and the acknowledgement to send now, if any.
 
     A final outcome is sent at once, then at growing intervals, up to 8 × the first. *closing* is
     sent at equal intervals, for as long as closing, splitting or merging takes.
@@ -310,7 +301,7 @@ def say(holding: Holding, now_ms: int, repeat_ms: int) -> tuple[Holding, Ack | N
 
 
 def retry(holding: Holding, now_ms: int, repeat_ms: int) -> Holding:
-    """Return the holding ready for another try to close another broker's bundle."""
+    """Return the holding ready to try again to close another broker's bundle."""
     if not holding.has_failed_to_drop or now_ms < due_at_ms(holding, repeat_ms):
         return holding
     return replace(holding, is_settled=False, since_ms=now_ms)
@@ -339,8 +330,7 @@ _CALLBACKS = {
 def _is_served(holding: Holding) -> bool:
     """True if it is open under this record, or the Assigning that this Owned confirms.
 
-    After any other record the token may be stale: another broker may have had the bundle in
-    between.
+    After any other record another broker may have had the bundle in between: the token is stale.
     """
     if holding.split_into or holding.token == NO_TOKEN:
         return False
@@ -349,7 +339,7 @@ def _is_served(holding: Holding) -> bool:
 
 
 def settle(holding: Holding, outcome: AckOutcome, reason: str = "") -> Holding:
-    """The holding that has reached its goal, or has failed to, and says so."""
+    """The holding with its goal reached or failed, and the ack for that."""
     return replace(holding, is_settled=True, outcome=outcome, reason=reason, said=0)
 
 
@@ -397,7 +387,7 @@ def _split(holding: Holding, call: Call, failure: str, *, is_current: bool) -> H
 
 
 def _leads_merge(holding: Holding) -> bool:
-    """True for the lower of two bundles that are merged: its callback is of both."""
+    """True for the lower of two merged bundles, whose callback is for both."""
     return parse_bundle(holding.bundle)[1] == parse_bundle(holding.children[0])[1]
 
 
@@ -409,7 +399,7 @@ def _merged(holding: Holding, failure: str, *, is_current: bool) -> Holding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOverdue:
-    """Event: a call has not returned in time. failure: that as a sentence."""
+    """Event: a call has not returned in time. failure: a sentence that says so."""
 
     callback: Callback
     bundle: str
@@ -418,11 +408,11 @@ class CallOverdue:
 
 
 def overdue(holding: Holding, event: CallOverdue) -> Holding:
-    """The holding once its callback has taken too long: that has failed, and is stuck.
+    """The holding after an overdue callback: it has failed, and is stuck.
 
     Until it returns nobody knows what of its hash range is served. So nothing of it may be used,
-    and no other callback of it runs: one of them, ending late, would undo the other. A call that
-    nobody waits for changes nothing.
+    and no other callback runs on it: a late one would undo the other. An unexpected event changes
+    nothing.
     """
     call = holding.running
     failed = finish(
@@ -438,7 +428,7 @@ def overdue(holding: Holding, event: CallOverdue) -> Holding:
 
 
 def refuse_call(holding: Holding, reason: str) -> Holding:
-    """The holding whose next callback can't run, because one of its range is stuck."""
+    """The holding whose callback can't run, because one on its range is stuck."""
     if holding.goal is Goal.DROP or holding.version_id == 0:
         return replace(holding, is_settled=True)
     return settle(holding, AckOutcome.FAILED, reason)
@@ -450,12 +440,12 @@ def is_return_of_stuck(holding: Holding, done: CallDone) -> bool:
     return call is not None and (call.callback, call.version_id) == (done.callback, done.version_id)
 
 
-def come_back(holding: Holding, done: CallDone) -> Holding:
-    """The holding when its stuck call has returned after all, with what is true since.
+def finish_stuck(holding: Holding, done: CallDone) -> Holding:
+    """The holding after its stuck call has returned, with what is true since then.
 
-    The balancer was told of a failure and has gone on, so nothing is put to use by it: what was
-    opened so late is closed when another broker has it, or this one stops, and opened again, under
-    another version, when this one shall have it.
+    The balancer was told of a failure and has gone on, so the result is not used. A bundle that
+    opened late is closed if another broker has it or this one stops; if this agent shall have it,
+    it is opened again, under another version.
     """
     free = replace(holding, stuck=None)
     if holding.goal in (Goal.DROP, Goal.GIVE_UP):
@@ -478,11 +468,10 @@ Busy: TypeAlias = Mapping[str, tuple[Range, ...]]
 
 
 class BusyRanges:
-    """Hash ranges with a running callback; no two overlap. Changed within one step.
+    """Hash ranges with a running callback, within one step; no two overlap.
 
-    A bundle overlaps others only around splits and where a namespace was made again. A parent that
-    is still closing must not take with it what a child has just opened. A namespace is copied when
-    it is changed.
+    A bundle overlaps others only around splits, and where a namespace was made again. A parent that
+    is still closing must not close what a child has just opened. A changed namespace is copied.
     """
 
     def __init__(self, busy: Busy) -> None:
@@ -530,7 +519,7 @@ def _parse(bundle: str) -> tuple[str, Range]:
 
 
 class OpenRanges:
-    """Open bundles while one step changes them."""
+    """Open bundles, within one step."""
 
     def __init__(self, bundles: Iterable[str]) -> None:
         self._ranges = BusyRanges({})
@@ -539,15 +528,12 @@ class OpenRanges:
             self.add(bundle)
 
     def add(self, bundle: str) -> None:
-        """Note that the bundle is open. O(log n).
-
-        One that overlaps another, by mistake, is not noted.
-        """
+        """Note that the bundle is open; ignored if it overlaps another. O(log n)."""
         if bundle not in self._names and self._ranges.take(bundle):
             self._names.add(bundle)
 
     def discard(self, bundle: str) -> None:
-        """The bundle is open no more, if it was. O(log n)."""
+        """Note that the bundle is not open. O(log n)."""
         if bundle in self._names:
             self._names.remove(bundle)
             self._ranges.release(bundle)

@@ -24,9 +24,11 @@ from lbcore.plan.split.decision import EMPTY_STATE, SplitDecision, SplitState
 
 
 class CandidateVerdict(str, Enum):
-    """Reason that a candidate was taken or not.
+    """Reason that a candidate was taken or not, beside those of filters and splits.
 
-    The filters and the split phase have verdicts of their own beside these.
+    Not needed: the strategy takes other bundles of the broker, and placement chooses destinations.
+    Over budget: the strategy pairs two brokers, and the bundle does not fit into what they
+    exchange.
     """
 
     TAKEN = "taken"

@@ -78,8 +78,8 @@ Smooth: TypeAlias = Callable[
 class BrokerScorer:
     """The Machine of one (cluster, group): its messages have keys of one hash bucket.
 
-    parse: bytes to a message or Rejected. smooth(last averages, reports, Kafka's timestamps)
-    returns for each broker its new averages and the report's percentages, float64[resources].
+    parse: bytes to a message or Rejected. smooth: last averages, reports and Kafka's timestamps →
+    each broker's new averages, and the report's percentages, float64[resources].
     """
 
     def __init__(
@@ -116,9 +116,9 @@ class BrokerScorer:
     def _work_on(
         self, batch: ScorerBatch, events: Sequence[RawMessage], guard: Guard, now_ms: int
     ) -> None:
-        """Take in the messages, in the order of the log, then smooth what they brought.
+        """Take the messages in the order of the log, then smooth their loads.
 
-        now_ms: used to forget silent brokers only; reports are judged by Kafka's time and order.
+        now_ms: used only to forget silent brokers; reports are judged by Kafka's time and order.
         """
 
         def take(some: Sequence[RawMessage]) -> None:
@@ -207,7 +207,7 @@ class BrokerScorer:
     def _reject_rows(
         self, batch: ScorerBatch, event: RawMessage, message: TopicLoad | Acks | BundleLoad
     ) -> None:
-        """Note the rows that were left out of a message that counts."""
+        """Reject the bad rows of a message whose other rows count."""
         for refused in message.refused:
             self._reject(batch, event, refused)
 
@@ -221,7 +221,8 @@ class BrokerScorer:
     def _forget_silent(self, batch: ScorerBatch, at_ms: int) -> None:
         """Forget brokers that have long been silent, and reject parts of their reports.
 
-        at_ms: the earlier of Kafka's clock and ours, so that neither alone forgets.
+        at_ms: the earlier of Kafka's and this machine's clock, so that one wrong clock forgets
+        nobody.
         """
         heard_ms = at_ms - TRACK_KEPT_MS
         tracks: Mapping[str, BrokerTrack] = {**batch.before, **batch.tracks}
@@ -234,7 +235,8 @@ class BrokerScorer:
     def _smooth_loads(self, batch: ScorerBatch, brokers: Sequence[str]) -> None:
         """Advance each track by its loads: all first reports, then all second ones.
 
-        The newest load of each broker is reported. What a replaced start sent is not smoothed in.
+        The newest load of each broker goes into the update. Loads of a superseded start are not
+        smoothed.
         """
         reports = {}
         waiting = [batch.loads[name] for name in brokers]
@@ -260,7 +262,7 @@ class BrokerScorer:
         batch.reports |= reports
 
     def _lose_loads(self, batch: ScorerBatch, broker: str, fault: Fault) -> str:
-        """Refuse a broker's loads of this batch; its smoothed load stays what it was."""
+        """Reject a broker's loads of this batch; its smoothed load stays."""
         for _, event in batch.loads.pop(broker).loads:
             self._reject(batch, event, _internal(event, fault))
         return broker
@@ -299,9 +301,9 @@ class BrokerScorer:
         self._complete(batch, [load for load in loads if isinstance(load, BundleLoad)], reported_ms)
 
     def _make_room(self, batch: ScorerBatch) -> None:
-        """Reject the parts of the broker that has most waiting.
+        """Reject the waiting parts of the broker that has most of them.
 
-        Any sender may invent brokers, so memory is bounded.
+        Memory is bounded because any sender may invent brokers.
         """
         sizes = {name: track.pending_bytes for name, track in batch.before.items()}
         sizes |= {name: track.pending_bytes for name, track in batch.tracks.items()}
@@ -384,7 +386,7 @@ def _internal(event: RawMessage, fault: Fault) -> Rejected:
 
 
 def _order(event: RawMessage) -> tuple[bool, str, int, int]:
-    """The order of the log, broker-load first: it says which start of a broker counts."""
+    """Sort by the log, broker-load first: it says which start of a broker counts."""
     at = event.position
     is_first = at.topic.endswith(Topic.BROKER_LOAD.value)
     return (not is_first, at.topic, at.partition, at.offset)

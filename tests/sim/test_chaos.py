@@ -14,7 +14,7 @@ from lbcore.config.tree import Config
 from lbcore.sim.engine.engine import Engine
 from lbcore.sim.engine.scenario_run import run_scenario
 from lbcore.sim.scenario.parse import parse_scenario
-from lbcore.sim.scenario.scenario_events import HAPPENINGS
+from lbcore.sim.scenario.scenario_events import EVENT_FORMS
 from tests.support.chaos.__main__ import main
 from tests.support.chaos.chaos import chaos_text
 from tests.support.chaos.rounds import (
@@ -66,7 +66,7 @@ def test_round_is_the_same_again() -> None:
 def test_every_fault_there_is_comes_up() -> None:
     texts = [chaos_text(seed) for seed in range(400)]
     happened = {one.verb for text in texts for one in parse_scenario(text).scenario_events}
-    assert happened == HAPPENINGS.keys() - {"cancel-drain"}
+    assert happened == EVENT_FORMS.keys() - {"cancel-drain"}
 
 
 def watched() -> tuple[Engine, SafetyWatch]:

@@ -10,18 +10,19 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from inspect import isawaitable
 from operator import attrgetter
 from typing import Any, TypeAlias
 from urllib.parse import unquote_plus
 
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.service.context import AdminContext
-from jobs.service.exchange import RETRY, HttpError, Reply, Request, no_content
+from jobs.service.exchange import RETRY, HttpError, Reply, Request, json_reply, no_content
 from jobs.service.routes import Handler
 from lbcore.balancer.book import ACCEPTED, REFUSED
 from lbcore.model.bundles import HashFunction
 from lbcore.model.names import TopicName, tenant_of
-from lbcore.model.tables import BROKERS, RECORDS
+from lbcore.model.tables import BROKERS, POLICIES, RECORDS
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.filter.policies import IsolationPolicy, broker_names
 from lbcore.pulsar.names import (
@@ -43,7 +44,6 @@ from lbcore.wire.kinds.namespace_commands import (
     TENANT,
 )
 
-POLICIES = "policies"
 _LOCAL_NAME = 5
 _AFTER_SLASH = chr(ord("/") + 1)
 _NO_TOPICS = KnownTopics()
@@ -124,7 +124,7 @@ def topics_of(namespace: str, context: AdminContext) -> KnownTopics:
 
 def tenant_names(context: AdminContext) -> Iterator[str]:
     """Those that were created, or have a namespace; one may come twice."""
-    yield from (str(row["name"]) for row in context.views.rows(RECORDS.name) if _is_tenant(row))
+    yield from (str(row["name"]) for row in _tenant_rows(context))
     names, at = context.snapshot.names, 0
     while at < len(names):
         tenant = tenant_of(names[at])
@@ -134,15 +134,16 @@ def tenant_names(context: AdminContext) -> Iterator[str]:
 
 def find_tenant(tenant: str, context: AdminContext) -> tuple[list[str], list[str]] | None:
     """Return a tenant's admin roles and allowed clusters; None if unknown."""
-    for row in context.views.rows(RECORDS.name):
-        if row["name"] == tenant and _is_tenant(row):
+    for row in _tenant_rows(context):
+        if row["name"] == tenant:
             value = json.loads(row["value"])
             return value[ADMIN_ROLES], value[ALLOWED_CLUSTERS]
     return ([], [context.cluster]) if namespace_names(context, tenant) else None
 
 
-def _is_tenant(row: Mapping[str, Any]) -> bool:
-    return bool(row["record_type"] == TENANT and not row["is_deleted"])
+def _tenant_rows(context: AdminContext) -> Iterator[Mapping[str, Any]]:
+    rows = context.views.rows(RECORDS.name)
+    return (row for row in rows if row["record_type"] == TENANT and not row["is_deleted"])
 
 
 async def isolation(context: AdminContext) -> dict[str, IsolationPolicy]:
@@ -150,37 +151,29 @@ async def isolation(context: AdminContext) -> dict[str, IsolationPolicy]:
     return dict(
         await context.turns.gather(
             (str(row["name"]), IsolationPolicy.from_json(row["name"], json.loads(row["value"])))
-            if _is_set(row, "isolation")
+            if row["kind"] == "isolation" and row["is_set"]
             else LEFT_OUT
-            for row in context.views.rows(POLICIES)
+            for row in context.views.rows(POLICIES.name)
         )
     )
 
 
 def groups(context: AdminContext) -> Iterator[Maybe[tuple[str, str]]]:
     """Each namespace that is in an anti-affinity group, and the group."""
-    for row in context.views.rows(POLICIES):
-        if _is_set(row, "anti_affinity"):
-            yield str(row["name"]), str(json.loads(row["value"])["group"])
-        else:
-            yield LEFT_OUT
+    for row in context.views.rows(POLICIES.name):
+        is_group = row["kind"] == "anti_affinity" and row["is_set"]
+        yield (str(row["name"]), str(json.loads(row["value"])["group"])) if is_group else LEFT_OUT
 
 
 def find_group(namespace: str, context: AdminContext) -> str | None:
     """The anti-affinity group of a namespace."""
-    for row in context.views.rows(POLICIES):
-        if row["name"] == namespace and _is_set(row, "anti_affinity"):
-            return str(json.loads(row["value"])["group"])
-    return None
-
-
-def _is_set(row: Mapping[str, Any], kind: str) -> bool:
-    return bool(row["kind"] == kind and row["is_set"])
+    found = (pair for pair in groups(context) if pair is not LEFT_OUT)
+    return next((group for name, group in found if name == namespace), None)
 
 
 def was_isolated(context: AdminContext) -> bool:
     """True if there has ever been an isolation policy."""
-    return any(row["kind"] == "isolation" for row in context.views.rows(POLICIES))
+    return any(row["kind"] == "isolation" for row in context.views.rows(POLICIES.name))
 
 
 def brokers(context: AdminContext) -> dict[str, Mapping[str, Any]]:
@@ -219,20 +212,29 @@ Refusal: TypeAlias = Callable[[str], PulsarError]
 _SILENT_MAX_MS = 60_000
 _EXTRA_MS = 10_000
 _LOOK_S = 0.02
-_UNDER_WAY = IN_FLIGHT
 
 
-def answering(handler: Handler) -> Handler:
-    """The handler with Pulsar's refusals turned into answers."""
+PulsarHandler: TypeAlias = Callable[[Request, AdminContext], Any]
+"""Gives an answer, or waits for one: a value for JSON, a Reply, None = 204, or a refusal."""
 
-    @wraps(handler)
-    async def wrapped(request: Request, context: AdminContext) -> Reply:
+
+def answering(handle: PulsarHandler) -> Handler:
+    """The handler on one of Pulsar's paths, with refusals as Pulsar words them."""
+
+    @wraps(handle)
+    async def answer(request: Request, context: AdminContext) -> Reply:
         try:
-            return await handler(request, context)
+            found = handle(request, context)
+            found = await found if isawaitable(found) else found
+            if isinstance(found, PulsarError):
+                raise found
         except PulsarError as error:
             raise HttpError(error.status, error.reason) from None
+        if isinstance(found, Reply):
+            return found
+        return no_content() if found is None else json_reply(found)
 
-    return wrapped
+    return answer
 
 
 def conflict(reason: str) -> PulsarError:
@@ -245,8 +247,8 @@ async def carry_out(
     context: AdminContext,
     arguments: CommandArguments,
     refused: Refusal = conflict,
-) -> Reply:
-    """Have a command done; 204.
+) -> None:
+    """Have a command done.
 
     refused: what a refusal of the balancer's (with its sentence) is answered with. Raises
     PulsarError, and HttpError 503 when the balancer is away or needs longer than an unload may.
@@ -260,14 +262,13 @@ async def carry_out(
         raise HttpError(503, reason, RETRY)
     wait_ms = context.started.ownership.unload_timeout_ms + _EXTRA_MS
     outcome = await context.command(arguments, request, timeout_ms=wait_ms)
-    if outcome.is_done:
-        return no_content()
     if outcome.status == REFUSED:
         raise refused(outcome.reason)
+    reason = f"Command {outcome.command_id}: {outcome.reason}"
     if outcome.status == ACCEPTED:
         reason = f"Command {outcome.command_id} is still under way after {wait_ms} ms"
+    if not outcome.is_done:
         raise HttpError(503, reason, RETRY)
-    raise HttpError(503, f"Command {outcome.command_id}: {outcome.reason}", RETRY)
 
 
 async def at_rest(
@@ -280,6 +281,6 @@ async def at_rest(
     deadline_ms = boot_ms() + context.started.ownership.in_flight_timeout_ms
     while True:
         routes = find()
-        if boot_ms() >= deadline_ms or not any(route.state in _UNDER_WAY for route in routes):
+        if boot_ms() >= deadline_ms or not any(route.state in IN_FLIGHT for route in routes):
             return routes
         await asyncio.sleep(_LOOK_S)

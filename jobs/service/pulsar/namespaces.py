@@ -7,10 +7,11 @@ The order of the checks is Pulsar's; the checks and bodies are `lbcore.pulsar`'s
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from jobs.service.context import AdminContext
-from jobs.service.exchange import JSON, Reply, Request, json_reply, no_content
+from jobs.service.exchange import JSON, Reply, Request
+from jobs.service.pulsar.brokers import check_cluster
 from jobs.service.pulsar.known import (
     Namespace,
     at_rest,
@@ -43,9 +44,7 @@ from lbcore.pulsar.names import (
 )
 from lbcore.pulsar.namespaces import (
     already_exists,
-    bundles_data,
     find_bundle,
-    policies_data,
     read_creation,
 )
 from lbcore.pulsar.split import (
@@ -67,94 +66,68 @@ from lbcore.wire.kinds.namespace_commands import DeleteNamespace, UnloadNamespac
 _MODES = {"ALL": None, "PERSISTENT": Domain.PERSISTENT, "NON_PERSISTENT": Domain.NON_PERSISTENT}
 
 
-async def list_namespaces(request: Request, context: AdminContext) -> Reply:
+def list_namespaces(request: Request, context: AdminContext) -> Any:
     """The namespaces of a tenant."""
     tenant = check_tenant(request.params["tenant"])
     if find_tenant(tenant, context) is None:
-        raise PulsarError(NOT_FOUND, "Tenant not found")
-    return json_reply(namespace_names(context, tenant))
+        return PulsarError(NOT_FOUND, "Tenant not found")
+    return namespace_names(context, tenant)
 
 
-async def create_namespace(request: Request, context: AdminContext) -> Reply:
+async def create_namespace(request: Request, context: AdminContext) -> None:
     """Make a namespace with the bundles that its policies ask for."""
-    name = namespace_name(request)
+    name, tenant = namespace_name(request), request.params["tenant"]
     asked = read_creation(name, request.json())
-    tenant = request.params["tenant"]
     known = find_tenant(tenant, context)
     if known is None:
         raise PulsarError(NOT_FOUND, "Tenant does not exist")
-    allowed = known[1]
-    check_replication(tenant, asked.replication_clusters, allowed, cluster_names(context))
+    check_replication(tenant, asked.replication_clusters, known[1], cluster_names(context))
     if find_namespace(name, context) is not None:
         raise already_exists()
     arguments = asked.arguments
     if not arguments.bundles and not arguments.boundaries:
         arguments = replace(arguments, bundles=context.started.splitting.default_bundles)
-    return await carry_out(request, context, arguments, lambda _: already_exists())
+    await carry_out(request, context, arguments, lambda _: already_exists())
 
 
-async def delete_namespace(request: Request, context: AdminContext) -> Reply:
+async def delete_namespace(request: Request, context: AdminContext) -> None:
     """Delete a namespace without topics; which brokers report, the balancer knows."""
     name = namespace_name(request)
     if request.flag("force"):
         raise PulsarError(NOT_ALLOWED, "Broker doesn't allow forced deletion of namespaces")
     if find_namespace(name, context) is None:
         raise PulsarError(NOT_FOUND, f"Namespace {name} does not exist.")
+    not_empty = PulsarError(CONFLICT, "Cannot delete non empty namespace")
     if not all(is_system_topic(topic) for topic in topics_of(name, context).created):
-        raise _not_empty()
+        raise not_empty
     arguments = DeleteNamespace(namespace=name, only_empty=True)
-    return await carry_out(request, context, arguments, _not_deleted)
+    await carry_out(
+        request, context, arguments, lambda why: not_empty if NOT_EMPTY in why else conflict(why)
+    )
 
 
-def _not_deleted(reason: str) -> PulsarError:
-    return _not_empty() if NOT_EMPTY in reason else conflict(reason)
-
-
-def _not_empty() -> PulsarError:
-    return PulsarError(CONFLICT, "Cannot delete non empty namespace")
-
-
-async def get_policies(request: Request, context: AdminContext) -> Reply:
-    """The policies of a namespace."""
-    found = existing(request, context)
-    return json_reply(policies_data(found.live, context.cluster, found.hash_function))
-
-
-async def get_bundles(request: Request, context: AdminContext) -> Reply:
-    """The boundaries of a namespace's bundles."""
-    return json_reply(bundles_data(existing(request, context).live))
-
-
-async def get_replication(request: Request, context: AdminContext) -> Reply:
-    """The clusters that a namespace is in: this one."""
-    existing(request, context)
-    return json_reply([context.cluster])
-
-
-async def list_topics(request: Request, context: AdminContext) -> Reply:
+def list_topics(request: Request, context: AdminContext) -> Iterable[Any]:
     """The topics of a namespace, partitions one by one."""
     found = existing(request, context)
     domain = _MODES.get(request.first("mode", "PERSISTENT"), Domain.PERSISTENT)
-    return json_reply(topics_of(found.name, context).names(domain))
+    return topics_of(found.name, context).names(domain)
 
 
-async def unload_namespace(request: Request, context: AdminContext) -> Reply:
+async def unload_namespace(request: Request, context: AdminContext) -> None:
     """Take all bundles of a namespace from their owners."""
     name = namespace_name(request)
     live = await at_rest(context, lambda: existing(request, context, namespace_not_found()).live)
     if any(route.broker for route in live):
         await carry_out(request, context, UnloadNamespace(namespace=name))
-    return no_content()
 
 
-async def get_group(request: Request, context: AdminContext) -> Reply:
+def get_group(request: Request, context: AdminContext) -> Reply | None:
     """The anti-affinity group of a namespace, as plain text; nothing without one."""
-    found = existing(request, context, namespace_not_found())
-    group = find_group(found.name, context)
-    return no_content() if group is None else Reply(body=group.encode(), headers=(JSON,))
+    group = find_group(existing(request, context, namespace_not_found()).name, context)
+    return None if group is None else Reply(body=group.encode(), headers=(JSON,))
 
 
-async def set_group(request: Request, context: AdminContext) -> Reply:
+async def set_group(request: Request, context: AdminContext) -> None:
     """Put a namespace into the anti-affinity group of the body.
 
     The body is its name, with or without quotes.
@@ -163,41 +136,35 @@ async def set_group(request: Request, context: AdminContext) -> Reply:
     group = request.body.decode("utf-8", "replace").strip().strip('"').strip()
     if not group:
         raise PulsarError(PRECONDITION_FAILED, "antiAffinityGroup can't be empty")
-    return await carry_out(
-        request, context, SetAntiAffinityGroup(namespace=found.name, group=group)
-    )
+    await carry_out(request, context, SetAntiAffinityGroup(namespace=found.name, group=group))
 
 
-async def delete_group(request: Request, context: AdminContext) -> Reply:
+async def delete_group(request: Request, context: AdminContext) -> None:
     """Take a namespace out of its anti-affinity group."""
     found = existing(request, context, namespace_not_found())
     if find_group(found.name, context) is not None:
         await carry_out(request, context, DeleteAntiAffinityGroup(namespace=found.name))
-    return no_content()
 
 
-async def list_group(request: Request, context: AdminContext) -> Reply:
+async def list_group(request: Request, context: AdminContext) -> list[str]:
     """The namespaces of an anti-affinity group, of one tenant or (without one) of all.
 
     Pulsar's own tool still asks by the older path, where the tenant is a "property".
     """
-    cluster = request.params["cluster"]
-    if cluster not in cluster_names(context):
-        raise PulsarError(PRECONDITION_FAILED, f"Cluster {cluster} does not exist.")
+    check_cluster(request, context)
     tenant = request.first("tenant") or request.first("property")
     asked = request.params["group"].lower()
-    members = [
+    return sorted(
         name
         for name, group in await context.turns.gather(groups(context))
         if group.lower() == asked and tenant in ("", tenant_of(name))
-    ]
-    return json_reply(sorted(members))
+    )
 
 
 Value = TypeVar("Value")
 
 
-async def unload_bundle(request: Request, context: AdminContext) -> Reply:
+async def unload_bundle(request: Request, context: AdminContext) -> None:
     """Take a bundle from its owner, for a broker that is named or for any.
 
     One that nobody owns is unloaded already.
@@ -206,11 +173,15 @@ async def unload_bundle(request: Request, context: AdminContext) -> Reply:
     destination = _destination(request, context)
     route = await _at_rest(request.params["bundle"], request, context)
     if not route.broker:
-        return no_content()
+        return
     if destination == route.broker:
-        raise _same_broker(route)
-    arguments = UnloadBundle(bundle=route.bundle, destination=destination)
-    return await carry_out(request, context, arguments)
+        message = (
+            f"Namespace bundle: {route.bundle} own by {route.broker}, cannot be transfer to same "
+            "broker."
+        )
+        reason = unexpected(message, "java.lang.IllegalArgumentException")
+        raise PulsarError(SERVER_ERROR, reason)
+    await carry_out(request, context, UnloadBundle(bundle=route.bundle, destination=destination))
 
 
 async def _at_rest(text: str, request: Request, context: AdminContext) -> BundleRoute:
@@ -232,16 +203,7 @@ def _destination(request: Request, context: AdminContext) -> str:
     return broker
 
 
-def _same_broker(route: BundleRoute) -> PulsarError:
-    message = (
-        f"Namespace bundle: {route.bundle} own by {route.broker}, cannot be transfer to same "
-        "broker."
-    )
-    reason = unexpected(message, "java.lang.IllegalArgumentException")
-    return PulsarError(SERVER_ERROR, reason)
-
-
-async def split_bundle(request: Request, context: AdminContext) -> Reply:
+async def split_bundle(request: Request, context: AdminContext) -> None:
     """Split a bundle, or the LARGEST or HOT one.
 
     Where the algorithm or the positions say.
@@ -261,7 +223,7 @@ async def split_bundle(request: Request, context: AdminContext) -> Reply:
         unload=request.flag("unload"),
         force=True,
     )
-    return await carry_out(request, context, arguments, lambda why: no_boundary(route.bundle, why))
+    await carry_out(request, context, arguments, lambda why: no_boundary(route.bundle, why))
 
 
 async def _chosen_bundle(text: str, found: Namespace, context: AdminContext) -> BundleRoute:
@@ -274,10 +236,11 @@ async def _chosen_bundle(text: str, found: Namespace, context: AdminContext) -> 
         if any(rates.get(route.bundle, 0.0) > 0 for route in found.live):
             return hottest_bundle(found.live, rates, {})
     topics = await _topic_counts(found, context)
+    is_hottest = text == HOT
     return (
-        largest_bundle(found.live, topics)
-        if text == LARGEST
-        else hottest_bundle(found.live, rates, topics)
+        hottest_bundle(found.live, rates, topics)
+        if is_hottest
+        else largest_bundle(found.live, topics)
     )
 
 
@@ -307,7 +270,7 @@ async def _of_namespace(
     return dict(await context.turns.gather(pairs))
 
 
-async def get_positions(request: Request, context: AdminContext) -> Reply:
+def get_positions(request: Request, context: AdminContext) -> Mapping[str, Any]:
     """The hashes of a bundle's topics."""
     found = existing(request, context)
     text = request.params["bundle"]
@@ -321,5 +284,4 @@ async def get_positions(request: Request, context: AdminContext) -> Reply:
             is_here = is_in(at, route) and (not asked or is_meant(name, wanted))
             yield (name, at) if is_here else LEFT_OUT
 
-    shown = {"namespace": found.name, "bundle": text, "topicHashPositions": Fields(here())}
-    return json_reply(shown)
+    return {"namespace": found.name, "bundle": text, "topicHashPositions": Fields(here())}

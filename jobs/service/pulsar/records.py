@@ -5,8 +5,11 @@ topic that nobody has made yet is made by its first producer, so asking for one 
 Source: Pulsar 4.0.8, TenantsBase, PersistentTopicsBase, NonPersistentTopics, SchemasResource.
 """
 
+from collections.abc import Iterable
+from typing import Any
+
 from jobs.service.context import AdminContext
-from jobs.service.exchange import Reply, Request, json_reply, no_content
+from jobs.service.exchange import Request
 from jobs.service.pulsar.known import (
     carry_out,
     cluster_names,
@@ -54,60 +57,54 @@ _PARTITIONS_FIELD = "partitions"
 # -- tenants
 
 
-async def list_tenants(_request: Request, context: AdminContext) -> Reply:
+async def list_tenants(_request: Request, context: AdminContext) -> list[str]:
     """All tenants."""
-    return json_reply(sorted(set(await context.turns.gather(tenant_names(context)))))
+    return sorted(set(await context.turns.gather(tenant_names(context))))
 
 
-async def get_tenant(request: Request, context: AdminContext) -> Reply:
+def get_tenant(request: Request, context: AdminContext) -> Any:
     """A tenant's roles and clusters."""
     found = find_tenant(request.params["tenant"], context)
-    if found is None:
-        raise PulsarError(NOT_FOUND, "Tenant does not exist")
-    return json_reply(tenant_data(*found))
+    return tenant_data(*found) if found else PulsarError(NOT_FOUND, "Tenant does not exist")
 
 
-async def create_tenant(request: Request, context: AdminContext) -> Reply:
+async def create_tenant(request: Request, context: AdminContext) -> None:
     """Make a tenant."""
     tenant = check_tenant(request.params["tenant"])
-    roles, clusters = read_tenant(request.json(), cluster_names(context))
+    value = _tenant_value(request, context)
+    exists = PulsarError(CONFLICT, "Tenant already exist")
     if find_tenant(tenant, context) is not None:
-        raise _tenant_exists()
-    value = {ADMIN_ROLES: list(roles), ALLOWED_CLUSTERS: list(clusters)}
+        raise exists
     arguments = CreateRecord(record_type=TENANT, name=tenant, value=value)
-    return await carry_out(request, context, arguments, lambda _: _tenant_exists())
+    await carry_out(request, context, arguments, lambda _: exists)
 
 
-async def update_tenant(request: Request, context: AdminContext) -> Reply:
+async def update_tenant(request: Request, context: AdminContext) -> None:
     """Replace a tenant's roles and clusters."""
-    roles, clusters = read_tenant(request.json(), cluster_names(context))
-    tenant = request.params["tenant"]
+    value, tenant = _tenant_value(request, context), request.params["tenant"]
     if find_tenant(tenant, context) is None:
         raise PulsarError(NOT_FOUND, f"Tenant {tenant} not found")
-    value = {ADMIN_ROLES: list(roles), ALLOWED_CLUSTERS: list(clusters)}
     arguments = UpdateRecord(record_type=TENANT, name=tenant, value=value)
-    return await carry_out(request, context, arguments)
+    await carry_out(request, context, arguments)
 
 
-async def delete_tenant(request: Request, context: AdminContext) -> Reply:
+def _tenant_value(request: Request, context: AdminContext) -> dict[str, list[str]]:
+    roles, clusters = read_tenant(request.json(), cluster_names(context))
+    return {ADMIN_ROLES: list(roles), ALLOWED_CLUSTERS: list(clusters)}
+
+
+async def delete_tenant(request: Request, context: AdminContext) -> None:
     """Delete a tenant without namespaces."""
     tenant = request.params["tenant"]
     if request.flag("force"):
         raise PulsarError(NOT_ALLOWED, "Broker doesn't allow forced deletion of tenants")
     if find_tenant(tenant, context) is None:
         raise PulsarError(NOT_FOUND, "Tenant doesn't exist")
+    in_use = PulsarError(CONFLICT, "The tenant still has active namespaces")
     if namespace_names(context, tenant):
-        raise _tenant_in_use()
+        raise in_use
     arguments = DeleteRecord(record_type=TENANT, name=tenant)
-    return await carry_out(request, context, arguments, lambda _: _tenant_in_use())
-
-
-def _tenant_exists() -> PulsarError:
-    return PulsarError(CONFLICT, "Tenant already exist")
-
-
-def _tenant_in_use() -> PulsarError:
-    return PulsarError(CONFLICT, "The tenant still has active namespaces")
+    await carry_out(request, context, arguments, lambda _: in_use)
 
 
 # -- topics
@@ -120,53 +117,48 @@ def _known(request: Request, context: AdminContext) -> tuple[TopicName, KnownTop
     return topic, topics_of(namespace_name(request), context)
 
 
-async def list_topics(request: Request, context: AdminContext) -> Reply:
+def list_topics(request: Request, context: AdminContext) -> Iterable[Any]:
     """The topics of a namespace in one domain, of one bundle when it is named."""
     domain = domain_of(request.params["domain"])
     found = existing(request, context, namespace_not_found())
     names = topics_of(found.name, context).names(domain)
     text = request.first("bundle") or request.params.get("bundle", "")
-    if text:
-        route = find_bundle(found.name, text, found.live)
-        return json_reply(
-            name if is_in(position(name, found.hash_function), route) else LEFT_OUT
-            for name in names
-        )
-    return json_reply(names)
+    if not text:
+        return names
+    route = find_bundle(found.name, text, found.live)
+    return (
+        name if is_in(position(name, found.hash_function), route) else LEFT_OUT for name in names
+    )
 
 
-async def list_partitioned(request: Request, context: AdminContext) -> Reply:
+def list_partitioned(request: Request, context: AdminContext) -> Iterable[Any]:
     """The partitioned topics of a namespace in one domain."""
     domain = domain_of(request.params["domain"])
     found = existing(request, context, namespace_not_found())
     topics = topics_of(found.name, context)
     names = (name for name in topics.created if name in topics.partitioned)
-    return json_reply(name if is_of(name, domain) else LEFT_OUT for name in names)
+    return (name if is_of(name, domain) else LEFT_OUT for name in names)
 
 
-async def get_partitions(request: Request, context: AdminContext) -> Reply:
+def get_partitions(request: Request, context: AdminContext) -> Any:
     """Return the number of partitions.
 
     0 for a topic that has none, or that its producer may make.
     """
     topic, known = _known(request, context)
     if not request.flag("checkAllowAutoCreation") and not known.exists(topic.full):
-        raise _not_found(topic)
-    return json_reply({_PARTITIONS_FIELD: known.partitions_of(topic.full), "deleted": False})
+        return _not_found(topic)
+    return {_PARTITIONS_FIELD: known.partitions_of(topic.full), "deleted": False}
 
 
-async def create_topic(request: Request, context: AdminContext) -> Reply:
+async def create_topic(request: Request, context: AdminContext) -> None:
     """Make a topic without partitions."""
     topic, known = _known(request, context)
     _check_partition(topic, known)
-    if known.exists(topic.full):
-        raise _exists()
-    return await carry_out(
-        request, context, CreateRecord(record_type=TOPIC, name=topic.full), lambda _: _exists()
-    )
+    await _create(request, context, CreateRecord(record_type=TOPIC, name=topic.full), known)
 
 
-async def create_partitioned(request: Request, context: AdminContext) -> Reply:
+async def create_partitioned(request: Request, context: AdminContext) -> None:
     """Make a topic with partitions."""
     topic, known = _known(request, context)
     _check_whole(topic)
@@ -176,13 +168,20 @@ async def create_partitioned(request: Request, context: AdminContext) -> Reply:
     if count > MAX_PARTITIONS:
         reason = f"Number of partitions should be less than or equal to {MAX_PARTITIONS}"
         raise PulsarError(NOT_ACCEPTABLE, reason)
-    if known.exists(topic.full):
-        raise _exists()
     arguments = CreateRecord(record_type=TOPIC, name=topic.full, value=count)
-    return await carry_out(request, context, arguments, lambda _: _exists())
+    await _create(request, context, arguments, known)
 
 
-async def update_partitions(request: Request, context: AdminContext) -> Reply:
+async def _create(
+    request: Request, context: AdminContext, arguments: CreateRecord, known: KnownTopics
+) -> None:
+    exists = PulsarError(CONFLICT, "This topic already exists")
+    if known.exists(arguments.name):
+        raise exists
+    await carry_out(request, context, arguments, lambda _: exists)
+
+
+async def update_partitions(request: Request, context: AdminContext) -> None:
     """Give a partitioned topic more partitions."""
     topic, known = _known(request, context)
     _check_whole(topic)
@@ -199,10 +198,9 @@ async def update_partitions(request: Request, context: AdminContext) -> Reply:
         await carry_out(
             request, context, UpdateRecord(record_type=TOPIC, name=topic.full, value=count)
         )
-    return no_content()
 
 
-async def delete_partitioned(request: Request, context: AdminContext) -> Reply:
+async def delete_partitioned(request: Request, context: AdminContext) -> None:
     """Forget a partitioned topic and its partitions."""
     topic, known = _known(request, context)
     _check_whole(topic)
@@ -214,10 +212,10 @@ async def delete_partitioned(request: Request, context: AdminContext) -> Reply:
         raise PulsarError(CONFLICT, reason)
     if not known.partitions_of(topic.full):
         raise PulsarError(NOT_FOUND, f"Topic {topic.full} not found.")
-    return await carry_out(request, context, DeleteRecord(record_type=TOPIC, name=topic.full))
+    await carry_out(request, context, DeleteRecord(record_type=TOPIC, name=topic.full))
 
 
-async def delete_topic(request: Request, context: AdminContext) -> Reply:
+async def delete_topic(request: Request, context: AdminContext) -> None:
     """Forget a topic without partitions."""
     topic, known = _known(request, context)
     if known.partitions_of(topic.full):
@@ -228,10 +226,10 @@ async def delete_topic(request: Request, context: AdminContext) -> Reply:
         raise PulsarError(CONFLICT, reason)
     if not known.exists(topic.full):
         raise _not_found(topic)
-    return await carry_out(request, context, DeleteRecord(record_type=TOPIC, name=topic.full))
+    await carry_out(request, context, DeleteRecord(record_type=TOPIC, name=topic.full))
 
 
-async def get_stats(request: Request, context: AdminContext) -> Reply:
+def get_stats(request: Request, context: AdminContext) -> Any:
     """Return a topic's statistics: its owner.
 
     Ballast does not count messages of single topics.
@@ -240,24 +238,24 @@ async def get_stats(request: Request, context: AdminContext) -> Reply:
     if not known.is_served(topic.full):
         raise _no_partition(topic, known) if topic.partition is not None else _not_found(topic)
     route = context.snapshot.lookup(topic.full)
-    return json_reply(topic_stats(route.broker if route else ""))
+    return topic_stats(route.broker if route else "")
 
 
-async def get_partitioned_stats(request: Request, context: AdminContext) -> Reply:
+def get_partitioned_stats(request: Request, context: AdminContext) -> Any:
     """The statistics of a partitioned topic, all partitions together."""
     topic, known = _known(request, context)
     count = known.partitions_of(topic.full)
     if not count:
         raise PulsarError(NOT_FOUND, f"Partitioned Topic {topic.full} not found")
     metadata = {_PARTITIONS_FIELD: count, "deleted": False}
-    return json_reply({**topic_stats(""), "metadata": metadata, _PARTITIONS_FIELD: {}})
+    return {**topic_stats(""), "metadata": metadata, _PARTITIONS_FIELD: {}}
 
 
-async def get_schema(request: Request, context: AdminContext) -> Reply:
+def get_schema(request: Request, context: AdminContext) -> PulsarError:
     """There are no schemas here; clients read 404 as none."""
     topic_name(request)
     existing(request, context, namespace_not_found())
-    raise PulsarError(NOT_FOUND, "Schema not found")
+    return PulsarError(NOT_FOUND, "Schema not found")
 
 
 def _read_partitions(request: Request) -> int:
@@ -301,10 +299,6 @@ def _no_partition(topic: TopicName, known: KnownTopics) -> PulsarError:
         return PulsarError(NOT_FOUND, "Topic partitions were not yet created")
     reason = f"Partitioned Topic not found: {topic.full} has zero partitions"
     return PulsarError(NOT_FOUND, reason)
-
-
-def _exists() -> PulsarError:
-    return PulsarError(CONFLICT, "This topic already exists")
 
 
 def _not_found(topic: TopicName) -> PulsarError:

@@ -23,9 +23,15 @@ from jobs.service.routes import (
     Route,
     TextQuery,
     WholeQuery,
-    reading,
 )
-from jobs.service.v1.reading import ReadRefusedError, in_background, require, tenant_of
+from jobs.service.v1.reading import (
+    ReadRefusedError,
+    TableQuestion,
+    in_background,
+    require,
+    table_route,
+    tenant_of,
+)
 from lbcore.config.tree import Config
 from lbcore.packing import to_plain
 from lbcore.wire.arguments import CommandArguments
@@ -57,12 +63,8 @@ _STATUSES = {
 _ACCEPTED = 202
 
 
-async def get_command(request: Request, context: AdminContext) -> Reply:
-    """Return the outcome of a command, from the table `commands`."""
-    return await in_background(context, partial(_read_command, request.params["command_id"]))
-
-
-def _read_command(command_id: str, reader: TableReader) -> dict[str, Any]:
+def _read_command(asked: TableQuestion, reader: TableReader) -> dict[str, Any]:
+    command_id = asked["command_id"]
     rows = reader.rows("commands", condition=f"command_id = {literal(command_id)}")
     if not rows:
         raise ReadRefusedError(404, f"No command {command_id} is known yet")
@@ -181,9 +183,9 @@ COMMAND_ROUTES = (
         statuses={404: "There is no such kind."},
         example=Example("/v1/rehearsals/pause", body={}),
     ),
-    reading(
+    table_route(
         "/v1/commands/{command_id}",
-        get_command,
+        _read_command,
         "What became of a command: its newest row.",
         {
             **dict.fromkeys(("command_id", "kind", "principal", "status", "reason"), str),

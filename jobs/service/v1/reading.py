@@ -13,10 +13,11 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -31,6 +32,8 @@ from jobs.console import CommandError, in_one_line
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import JSON, RETRY, HttpError, Reply, Request, encode, require_role
+from jobs.service.routes import Query, Route, reading
+from lbcore.config.tree import Config
 from lbcore.model import names
 from lbcore.route.slices import write_slices
 
@@ -224,6 +227,44 @@ async def _made(context: AdminContext, read: Read) -> _AnswerParts:
         if isinstance(error, BrokenProcessPool | OSError):
             raise HttpError(503, "The tables can't be read at the moment", RETRY) from None
         raise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableQuestion:
+    """A request to the tables, for a process of the pool.
+
+    config: of the service. values: of the path's parts and of the route's queries, by their names.
+    """
+
+    config: Config
+    values: Mapping[str, Any]
+    now_ms: int
+
+    def __getitem__(self, name: str) -> Any:
+        """A part or a query."""
+        return self.values[name]
+
+
+def question_of(request: Request, context: AdminContext, queries: Iterable[Query]) -> TableQuestion:
+    """Read the queries of a request; raises HttpError 400."""
+    values = {**request.params, **{one.name: one.of(request) for one in queries}}
+    return TableQuestion(config=context.config, values=values, now_ms=wall_ms())
+
+
+def table_route(
+    path: str,
+    read: Callable[[TableQuestion, TableReader], Any],
+    summary: str,
+    answer: Any,
+    **more: Any,
+) -> Route:
+    """A route whose answer is read of the tables."""
+    queries = more.get("queries", ())
+
+    async def handle(request: Request, context: AdminContext) -> Reply:
+        return await in_background(context, partial(read, question_of(request, context, queries)))
+
+    return reading(path, handle, summary, answer, **more)
 
 
 class Kept:

@@ -33,7 +33,13 @@ from jobs.service.access import ANY, Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError, Reply, Request, json_reply
 from jobs.service.routes import TEXT, Example, Handler, MapOf, Route, TextQuery, WholeQuery, reading
-from jobs.service.v1.reading import Kept, ReadRefusedError, in_background
+from jobs.service.v1.reading import (
+    Kept,
+    ReadRefusedError,
+    TableQuestion,
+    in_background,
+    table_route,
+)
 from jobs.sql.engine import SqlEngine, plain_rows
 from lbcore.config.load import reported_rows
 from lbcore.config.tree import DEFAULT, SETTINGS, Config, value_of
@@ -51,8 +57,6 @@ from lbcore.model.tables import (
 from lbcore.route.slices import LEFT_OUT
 from lbcore.validation.check import in_force
 
-_LIMIT = WholeQuery("limit", "Decisions at most.", 1, 1_000, 100)
-_LISTED = WholeQuery("limit", "Bundles at most.", 1, LISTED_MAX, 20)
 _SQL_MAX_CHARS, _SQL_ROWS_MAX = 100_000, 100_000
 _LEFT_OUT = frozenset({"cluster", "batch_id"})
 _STARTED = ("setting", "started", "origin")
@@ -99,14 +103,15 @@ async def get_settings(_request: Request, context: AdminContext) -> Reply:
         for key, entry in sorted(SETTINGS.items())
         if entry.section not in ("kafka", "topics", "lookup")
     }
-    answer = {
-        "cluster": context.cluster,
-        "started": [{name: row[name] for name in _STARTED} for row in rows],
-        "settings": {key: value_of(config, entry) for key, entry in shown.items()},
-        "origins": {key: config.origins.get(key, DEFAULT) for key in shown},
-        "changed": dict(sorted(changed.items())),
-    }
-    return json_reply(answer)
+    return json_reply(
+        {
+            "cluster": context.cluster,
+            "started": [{name: row[name] for name in _STARTED} for row in rows],
+            "settings": {key: value_of(config, entry) for key, entry in shown.items()},
+            "origins": {key: config.origins.get(key, DEFAULT) for key in shown},
+            "changed": dict(sorted(changed.items())),
+        }
+    )
 
 
 def rows_of(name: str, key: str) -> Handler:
@@ -126,35 +131,16 @@ def rows_of(name: str, key: str) -> Handler:
     return handle
 
 
-async def get_decisions(request: Request, context: AdminContext) -> Reply:
-    """The newest decisions with their inputs."""
-    limit = _LIMIT.of(request)
-    conditions = [
-        f"{name} = {literal(request.first(name))}"
-        for name in ("bundle", "kind", "decision_id")
-        if request.first(name)
-    ]
-    return await in_background(context, partial(_read_decisions, " AND ".join(conditions), limit))
-
-
-def _read_decisions(condition: str, limit: int, reader: TableReader) -> dict[str, Any]:
+def _read_decisions(asked: TableQuestion, reader: TableReader) -> dict[str, Any]:
+    named = ("bundle", "kind", "decision_id")
+    condition = " AND ".join(f"{name} = {literal(asked[name])}" for name in named if asked[name])
     order = [("at_ms", "descending"), ("decision_id", "descending")]
-    newest = reader.table("decisions", condition=condition).sort_by(order)[:limit]
-    shown = map(_without, newest.to_pylist())
-    return {"decisions": shown}
+    newest = reader.table("decisions", condition=condition).sort_by(order)[: asked["limit"]]
+    return {"decisions": map(_without, newest.to_pylist())}
 
 
-async def get_bundles(request: Request, context: AdminContext) -> Reply:
-    """The bundles with the most load, by one measure."""
-    by = request.first("by", "rate")
-    if by not in BUNDLE_ORDERS:
-        raise HttpError(400, f"by must be one of {', '.join(BUNDLE_ORDERS)}, got {by[:100]}")
-    read = partial(_read_bundles, by, request.first("broker"), _LISTED.of(request))
-    return await in_background(context, read)
-
-
-def _read_bundles(by: str, broker: str, limit: int, reader: TableReader) -> dict[str, Any]:
-    return {"bundles": read_bundles(reader, by, broker, limit)}
+def _read_bundles(asked: TableQuestion, reader: TableReader) -> dict[str, Any]:
+    return {"bundles": read_bundles(reader, asked["by"], asked["broker"], asked["limit"])}
 
 
 async def post_sql(request: Request, context: AdminContext) -> Reply:
@@ -178,19 +164,13 @@ def _read_sql(query: str, reader: TableReader) -> dict[str, Any]:
     return {"columns": found.column_names, "rows": plain_rows(found)}
 
 
-async def get_history(request: Request, context: AdminContext) -> Reply:
-    """All versions of one bundle's record."""
-    params = request.params
+def _read_history(asked: TableQuestion, reader: TableReader) -> dict[str, Any]:
     try:
-        namespace = check_namespace(f"{params['tenant']}/{params['namespace']}")
+        namespace = check_namespace(f"{asked['tenant']}/{asked['namespace']}")
     except InvalidNameError as error:
-        raise HttpError(400, str(error)) from None
-    bundle = f"{namespace}/{params['range']}"
+        raise ReadRefusedError(400, str(error)) from None
+    bundle = f"{namespace}/{asked['range']}"
     condition = f"namespace = {literal(namespace)} AND bundle = {literal(bundle)}"
-    return await in_background(context, partial(_read_history, bundle, condition))
-
-
-def _read_history(bundle: str, condition: str, reader: TableReader) -> dict[str, Any]:
     rows = reader.rows("ownership_events", condition=condition)
     if not rows:
         raise ReadRefusedError(404, f"No bundle {bundle} was ever there")
@@ -243,28 +223,30 @@ SHOWING_ROUTES = (
             (POLICIES, "name"),
         )
     ),
-    reading(
+    table_route(
         "/v1/decisions",
-        get_decisions,
+        _read_decisions,
         "The newest decisions and why.",
         {"decisions": [DECISIONS]},
         queries=(
-            _LIMIT,
+            WholeQuery("limit", "Decisions at most.", 1, 1_000, 100),
             TextQuery("bundle", "Only about this bundle."),
             TextQuery("kind", "Only of this kind, such as transfer or skip."),
             TextQuery("decision_id", "Only this one."),
         ),
         example=Example("/v1/decisions?limit=10"),
     ),
-    reading(
+    table_route(
         "/v1/bundles",
-        get_bundles,
+        _read_bundles,
         "The bundles with the most load, in the newest minute of each broker.",
         {"bundles": [MapOf(Any)]},
         queries=(
-            TextQuery("by", f"One of {', '.join(BUNDLE_ORDERS)}; rate without it."),
+            TextQuery(
+                "by", f"One of {', '.join(BUNDLE_ORDERS)}; rate without it.", BUNDLE_ORDERS, "rate"
+            ),
             TextQuery("broker", "Only those that it has now."),
-            _LISTED,
+            WholeQuery("limit", "Bundles at most.", 1, LISTED_MAX, 20),
         ),
         example=Example("/v1/bundles?by=rate"),
     ),
@@ -278,9 +260,9 @@ SHOWING_ROUTES = (
         body={"type": "object", "required": ["query"], "properties": {"query": TEXT}},
         example=Example("/v1/sql", body={"query": "SELECT 1 AS one"}),
     ),
-    reading(
+    table_route(
         _BUNDLE,
-        get_history,
+        _read_history,
         "Every version of a bundle's record.",
         {"events": [OWNERSHIP_EVENTS]},
         statuses={404: "No such bundle was ever there."},
@@ -340,46 +322,39 @@ def _window(minimum_ms: int, maximum_ms: int) -> WholeQuery:
     return WholeQuery("window_ms", doc, minimum_ms, maximum_ms, HOUR_MS)
 
 
-_HEAT_WINDOW, _TIMELINE_WINDOW = _window(60_000, 7 * 24 * HOUR_MS), _window(1, 90 * 24 * HOUR_MS)
 _ABOUT_MAX_CHARS = 500
 
 
-async def get_heat(request: Request, context: AdminContext) -> Reply:
-    """Brokers by moments; with `broker`, its bundles by moments."""
-    broker = request.first("broker")
+def _read_heat(asked: TableQuestion, reader: TableReader) -> dict[str, Any]:
+    broker = asked["broker"]
     known = OF_BUNDLES if broker else OF_BROKERS
-    by = request.first("by") or ("msg_rate" if broker else "usage")
+    by = asked["by"] or ("msg_rate" if broker else "usage")
     if by not in known:
-        raise HttpError(400, f"by must be one of {', '.join(known)}, got {by[:100]}")
-    question = HeatQuestion(
-        by=by,
-        broker=broker,
-        until_ms=_UNTIL.of(request) or wall_ms(),
-        window_ms=_HEAT_WINDOW.of(request),
-    )
-    return await in_background(context, partial(read_heat, question=question))
+        raise ReadRefusedError(400, f"by must be one of {', '.join(known)}, got {by[:100]}")
+    until_ms, window_ms = asked["until"] or asked.now_ms, asked["window_ms"]
+    question = HeatQuestion(by=by, broker=broker, until_ms=until_ms, window_ms=window_ms)
+    return read_heat(reader, question)
 
 
-async def get_timeline(request: Request, context: AdminContext) -> Reply:
-    """The newest events within a window."""
-    asked = request.first("kinds")
-    kinds = tuple(asked.split(",")) if asked else tuple(KINDS)
+def _read_timeline(asked: TableQuestion, reader: TableReader) -> dict[str, Any]:
+    kinds = tuple((asked["kinds"] or ",".join(KINDS)).split(","))
     if not set(kinds) <= set(KINDS):
-        raise HttpError(400, f"kinds must be of {', '.join(KINDS)}, separated by commas")
-    until_ms = _UNTIL.of(request) or wall_ms()
+        reason = f"kinds must be of {', '.join(KINDS)}, separated by commas"
+        raise ReadRefusedError(400, reason)
+    until_ms = asked["until"] or asked.now_ms
     question = TimelineQuestion(
-        from_ms=max(0, until_ms - _TIMELINE_WINDOW.of(request)),
+        from_ms=max(0, until_ms - asked["window_ms"]),
         until_ms=until_ms,
         kinds=kinds,
-        about=request.first("about")[:_ABOUT_MAX_CHARS],
+        about=asked["about"][:_ABOUT_MAX_CHARS],
     )
-    return await in_background(context, partial(read_timeline, question=question))
+    return read_timeline(reader, question)
 
 
 HISTORY_ROUTES = (
-    reading(
+    table_route(
         "/v1/heat",
-        get_heat,
+        _read_heat,
         f"Load over time: at most {BROKERS_MAX} brokers, or {BUNDLES_MAX} bundles of one, by at "
         f"most {MOMENTS_MAX} moments.",
         {
@@ -391,14 +366,14 @@ HISTORY_ROUTES = (
         queries=(
             TextQuery("by", f"One of {', '.join({**OF_BROKERS, **OF_BUNDLES})}."),
             TextQuery("broker", "Its bundles; without it, all brokers."),
-            _HEAT_WINDOW,
+            _window(60_000, 7 * 24 * HOUR_MS),
             _UNTIL,
         ),
         example=Example("/v1/heat?by=usage&window_ms=600000"),
     ),
-    reading(
+    table_route(
         "/v1/timeline",
-        get_timeline,
+        _read_timeline,
         f"What has happened, the newest first, at most {EVENTS_MAX} events.",
         {
             "events": [
@@ -414,7 +389,7 @@ HISTORY_ROUTES = (
         queries=(
             TextQuery("kinds", f"Of {', '.join(KINDS)}, by commas; all without."),
             TextQuery("about", "Only events that name it."),
-            _TIMELINE_WINDOW,
+            _window(1, 90 * 24 * HOUR_MS),
             _UNTIL,
         ),
         example=Example("/v1/timeline?kinds=move"),

@@ -47,7 +47,7 @@ class SemanticVersion:
 
 
 def parse_version(text: str) -> SemanticVersion | None:
-    """The version of a text, None when it is missing or not a semantic version."""
+    """Return the version of a text; None if it is no semantic version."""
     found = _VERSION.fullmatch(text)
     if found is None:
         return None
@@ -73,9 +73,9 @@ def compare_versions(left: SemanticVersion, right: SemanticVersion) -> int:
 
 
 def version_levels(texts: Sequence[str]) -> Ints:
-    """Return each version's level, int64[n]: equal for equal, -1 = unreadable.
+    """Return the rank of each version, int64[n]; equal versions have equal ranks.
 
-    Later versions have higher levels. O(distinct versions x log).
+    Later versions rank higher; -1 = unreadable. O(distinct versions x log).
     """
     versions = {text: parse_version(text) for text in dict.fromkeys(texts)}
     known = [version for version in versions.values() if version is not None]
@@ -90,7 +90,7 @@ def version_levels(texts: Sequence[str]) -> Ints:
 
 
 def _compare_identifiers(left: Sequence[str], right: Sequence[str]) -> int:
-    """Identifier by identifier; of equal beginnings the longer one is later."""
+    """Compare identifiers in order; of equal beginnings the longer one is later."""
     for mine, other in zip(left, right, strict=False):
         if mine == other:
             continue
@@ -102,18 +102,18 @@ def _compare_identifiers(left: Sequence[str], right: Sequence[str]) -> int:
 
 
 def within_topic_limit(candidates: Ints, topics: Ints, limit: int) -> Ints:
-    """Filter as the modular manager: at most `limit` topics, planned ones included.
+    """Brokers with at most `limit` topics, planned ones included; all if none has.
 
-    All brokers if none is. topics: int64[n]. LoadManagerShared.filterBrokersWithLargeTopicCount.
+    topics: int64[n]. Modular manager: LoadManagerShared.filterBrokersWithLargeTopicCount.
     """
     kept = candidates[topics[candidates] <= limit]
     return kept if len(kept) else candidates
 
 
 def below_topic_limit(candidates: Ints, topics: Ints, limit: int) -> Ints:
-    """Filter as the extensible manager: fewer than `limit` topics, or none.
+    """Brokers with fewer than `limit` topics; maybe none.
 
-    BrokerMaxTopicCountFilter.
+    Extensible manager: BrokerMaxTopicCountFilter.
     """
     return candidates[topics[candidates] < limit]
 
@@ -127,10 +127,10 @@ def of_class(candidates: Ints, has_class: Bools) -> Ints:
 
 
 def of_latest_version(candidates: Ints, levels: Ints) -> Ints | None:
-    """Return the brokers of the candidates' latest version.
+    """Return the brokers of the latest version among the candidates.
 
-    None when one is unreadable. levels: int64[n], see `version_levels`. BrokerVersionFilter, which
-    then throws.
+    None where one is unreadable: BrokerVersionFilter throws then. levels: int64[n], of
+    `version_levels`.
     """
     if not len(candidates):
         return candidates
@@ -157,7 +157,7 @@ def at_minimum(candidates: Ints, counts: Ints) -> Ints:
 def in_emptiest_domains(candidates: Ints, counts: Ints, domain: Ints) -> Ints:
     """Brokers of the failure domains with the least sum of counts over the candidates.
 
-    domain: int64[n], a number a domain; brokers without one share a number.
+    domain: int64[n], a number per domain; brokers without one share a number.
     """
     if not len(candidates):
         return candidates
@@ -174,8 +174,8 @@ SYSTEM_NAMESPACE = "pulsar/system"
 class Narrowed(NamedTuple):
     """The brokers that may take a bundle, as ascending indices.
 
-    left: after all filters. admitted: by its policies alone, to fall back on. is_restored: the
-    filters left nobody or failed, and `left` is `admitted` again. is_failed: a filter failed.
+    left: after all filters. admitted: by its policies alone. is_restored: the filters left nobody
+    or failed, so `left` is `admitted` again. is_failed: a filter failed.
     """
 
     left: Ints
@@ -188,8 +188,8 @@ class FilterQuestion(NamedTuple):
     """One bundle to find brokers for.
 
     bundle: its row. excluded: a broker that may not take it (its source), -1 = none. pin: the
-    broker it is pinned to, -1 = none; a pin to a broker that its policies don't admit, or that is
-    closed, is passed over, so that the bundle is served.
+    broker it is pinned to, -1 = none; ignored if that is closed or not admitted, so that the bundle
+    is served.
     """
 
     bundle: int
@@ -202,8 +202,8 @@ class FilterPipeline:
     """Filters with counts that grow as bundles are placed.
 
     topics: int64[n], reported plus planned. spaces, groups: see `index`. has_class: bool[n],
-    advertises the wanted load manager class. levels: int64[n], see `version_levels`.
-    is_topic_limit_far: nobody can reach it in this plan.
+    advertises the wanted load manager class. levels: int64[n], of `version_levels`.
+    is_topic_limit_far: no broker can reach it in this plan.
     """
 
     snapshot: Snapshot
@@ -271,7 +271,7 @@ class FilterPipeline:
         return Narrowed(left=admitted, admitted=admitted, is_restored=True, is_failed=is_failed)
 
     def _extensible(self, question: FilterQuestion, verdicts: Verdicts | None) -> Narrowed:
-        """A failing version filter is passed over; nobody left means nobody."""
+        """Ignores a version filter that fails; may leave no broker at all."""
         _start(verdicts, self.index.open_verdicts)
         admitted = self._chosen(self.index.open, question, verdicts)
         left = self._same_class(admitted, verdicts)
@@ -287,7 +287,7 @@ class FilterPipeline:
         return Narrowed(left=isolated, admitted=admitted, is_failed=latest is None)
 
     def _chosen(self, brokers: Ints, question: FilterQuestion, verdicts: Verdicts | None) -> Ints:
-        """Leave out the excluded broker; only the pinned one if it is a candidate."""
+        """Leave out the excluded broker; keep only the pinned one if it may take it."""
         if question.excluded >= 0:
             kept = brokers[brokers != question.excluded]
             _note(verdicts, brokers, kept, FilterVerdict.CURRENT_OWNER)
@@ -366,7 +366,7 @@ def _start(verdicts: Verdicts | None, row: Verdicts) -> None:
 
 
 def _note(verdicts: Verdicts | None, before: Ints, after: Ints, verdict: FilterVerdict) -> None:
-    """Of the brokers before, those not after get the verdict."""
+    """Write the verdict for the brokers that a filter removed."""
     if verdicts is not None and (len(after) < len(before) or verdict == FilterVerdict.OK):
         verdicts[before] = verdict
         verdicts[after] = FilterVerdict.OK

@@ -38,7 +38,7 @@ from lbcore.plan.snapshot import (
 
 
 def choose(count: int, bundle: str, version: int, seed: int) -> int:
-    """An index in 0..count-1, uniform over bundles, the same for the same arguments.
+    """Return an index in 0..count-1, uniform over bundles and deterministic.
 
     count: > 0. seed: 0..2^32-1, the cluster's.
     """
@@ -50,7 +50,7 @@ def smooth_usage(
 ) -> Floats:
     """One step of the modular variant's average: float64[n].
 
-    history: NaN = none yet. is_forgotten: brokers without bundles or without messages start anew.
+    history: NaN = none yet. is_forgotten: brokers without bundles or messages, which start anew.
     """
     is_new = np.isnan(history) | is_forgotten
     with np.errstate(invalid="ignore"):
@@ -82,9 +82,9 @@ def below_average(candidates: Ints, smoothed: Floats, difference_percent: float)
 
 
 def of_least_usage(candidates: Ints, usage: Floats) -> Ints:
-    """Return the candidates with the least known usage (ours); all when none is known.
+    """Return the candidates with the least known usage; all when none is known.
 
-    NaN = unknown.
+    NaN = unknown. Not in Pulsar.
     """
     own = usage[candidates]
     least = float(np.fmin.reduce(own, initial=np.inf))
@@ -93,10 +93,9 @@ def of_least_usage(candidates: Ints, usage: Floats) -> Ints:
 
 
 def usage_per_throughput(usage: Floats, throughput: Floats, capacity: Floats) -> float:
-    """Return the usage that one byte/s adds to a broker of capacity 1 (ours).
+    """Return the usage that one byte/s adds to a broker of capacity 1; not in Pulsar.
 
-    Averaged over the whole cluster. usage: 1.0 = 100 %; throughput: bytes/s in plus out. 0.0 in a
-    cluster without traffic.
+    The cluster's mean; 0.0 without traffic. usage: 1.0 = 100 %; throughput: bytes/s in plus out.
     """
     total = float(np.cumsum(throughput)[-1]) if len(throughput) else 0.0
     if not total > 0:
@@ -106,12 +105,12 @@ def usage_per_throughput(usage: Floats, throughput: Floats, capacity: Floats) ->
 
 @dataclass(slots=True, kw_only=True)
 class MessageRates:
-    """Rates that grow with every placement.
+    """Message rates of brokers, which grow with every placement.
 
-    base: float64[n], long-term msg/s of each broker's own bundles. planned: float64[n], of those
-    promised to it. is_overloaded: bool[n], weighted usage strictly above the threshold, or more
-    promised than there is room. counted: float64[n], both together, infinite where overloaded.
-    room: float64[n], msg/s that may be promised.
+    base: float64[n], long-term msg/s of each broker's own bundles. planned: float64[n], of bundles
+    placed in this plan. is_overloaded: bool[n], weighted usage strictly above the threshold, or
+    planned more than its room. counted: float64[n], base plus planned, infinite where overloaded.
+    room: float64[n], msg/s that may be planned.
     """
 
     base: Floats
@@ -124,9 +123,9 @@ class MessageRates:
     def of(
         base: Floats, usage: Floats, threshold_percent: float, room: Floats | None = None
     ) -> "MessageRates":
-        """Return the rule with nothing planned.
+        """Return the rates with nothing planned.
 
-        usage: float64[n], weighted, 1.0 = 100 %. No room: endless.
+        usage: float64[n], weighted, 1.0 = 100 %. room: None = infinite.
         """
         if room is None:
             room = np.full(len(base), np.inf)
@@ -140,10 +139,7 @@ class MessageRates:
         )
 
     def add(self, broker: int, rate: float) -> None:
-        """Count `rate` msg/s more on a broker.
-
-        Sums are in the order of the calls, as in Pulsar's loop.
-        """
+        """Count `rate` msg/s more on a broker, in the order of calls, as Pulsar does."""
         self.planned[broker] += rate
         if self.planned[broker] > self.room[broker]:
             self.is_overloaded[broker] = True
@@ -154,7 +150,7 @@ class MessageRates:
     def best(self, candidates: Ints, *, spread_overloaded: bool) -> Ints:
         """The candidates with the least rate; when all are overloaded, all of them.
 
-        spread_overloaded: then the ones with the least rate instead (ours).
+        spread_overloaded: in that case the least loaded of them instead (not in Pulsar).
         """
         if not len(candidates):
             return candidates
@@ -170,8 +166,7 @@ class MessageRates:
 def long_term_rates(snapshot: Snapshot) -> Floats:
     """Return TimeAverageBrokerData's long-term msg/s of each broker; float64[n].
 
-    In plus out, of its bundles. In and out are summed apart, bundle after bundle in table order, as
-    Pulsar does.
+    In and out of its bundles are summed apart, in table order, as Pulsar does, then added.
     """
     bundles = snapshot.bundles
     brokers = len(snapshot.brokers.names)
@@ -184,12 +179,11 @@ def long_term_rates(snapshot: Snapshot) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PresentRates:
-    """Present rates of brokers and bundles, msg/s in plus out (ours).
+    """Present rates of brokers and bundles, msg/s in plus out; not in Pulsar.
 
-    At least the long-term rate. broker: float64[n]; bundle: float64[m]. A bundle that turned hot a
-    minute ago has a low long-term rate for long, and averages of ten reports lag as well. By these
-    alone, a drain would send all of the hot ones to one broker. The rate that a broker reports is
-    spread over its bundles.
+    At least the long-term rate; a broker's reported rate is spread over its bundles. A bundle that
+    turned hot a minute ago has a low long-term rate, and averages of ten reports lag as well: by
+    them a drain would send all hot bundles to one broker. broker: float64[n]; bundle: float64[m].
     """
 
     broker: Floats
@@ -197,7 +191,7 @@ class PresentRates:
 
     @staticmethod
     def of(snapshot: Snapshot) -> "PresentRates":
-        """Scale bundles to the broker's report.
+        """Scale bundles to their broker's report.
 
         Worked: a broker reports 900 msg/s, its bundles 100 and 200: they count 300 and 600.
         """
@@ -222,10 +216,10 @@ _IDLE_PART = 0.001  # of the floor: idle bundles of an idle cluster are spread, 
 def least_rates(request: PlaceRequest, config: PlacementConfig) -> Floats:
     """Return the least msg/s that each bundle counts for: float64[k], at least 0.
 
-    `planned_rate_floor_msg_per_s` and the mean of those whose load is known: the larger of them
-    where nobody knows its load, else thousands that are made at once would go to whoever is a few
-    mean ones below the others; the smaller where it is known, else in a cluster of small bundles a
-    broker that came back empty would be full after a few.
+    From `planned_rate_floor_msg_per_s` and the mean of bundles with known load. A bundle of unknown
+    load counts the larger one: else thousands made at once would all go to the broker that is a
+    little below the others. One of known load counts the smaller one: else in a cluster of small
+    bundles a broker that came back empty would be full after a few.
     """
     floor, known = config.planned_rate_floor_msg_per_s, request.snapshot.bundles.is_load_known
     if not floor:
@@ -240,8 +234,8 @@ def least_rates(request: PlaceRequest, config: PlacementConfig) -> Floats:
 def awaited_rates(snapshot: Snapshot, config: PlacementConfig) -> Floats:
     """Return msg/s of bundles that could not be reported yet, by broker; float64[n].
 
-    Each as an unknown one of `least_rates`: else what is made in several batches goes to the same
-    broker in each, until it reports. 0 without a floor, or where nothing planned is counted.
+    Each counts as one of unknown load in `least_rates`: else bundles made in several batches would
+    go to the same broker until it reports. 0 without a floor, or without `count_planned`.
     """
     bundles, count = snapshot.bundles, len(snapshot.brokers.names)
     floor = config.planned_rate_floor_msg_per_s
@@ -252,11 +246,10 @@ def awaited_rates(snapshot: Snapshot, config: PlacementConfig) -> Floats:
 
 
 def room_below(request: PlaceRequest, threshold_percent: float, rates: Floats) -> Floats:
-    """Return msg/s that each broker may take below the threshold; float64[n].
+    """Return msg/s that each broker may take below the usage threshold; float64[n].
 
-    The threshold is of usage. By what a message costs the cluster in the mean; endless where that
-    is not known. Otherwise the one broker that was below the threshold got all of thousands of
-    bundles.
+    By the cluster's mean usage per message; infinite where that is unknown. Without it thousands of
+    bundles would go to the one broker below the threshold.
     """
     capacity = request.snapshot.brokers.capacity
     total, used = float(rates.sum()), float((request.usage * capacity).sum())
@@ -267,7 +260,7 @@ def room_below(request: PlaceRequest, threshold_percent: float, rates: Floats) -
 
 
 def _mean_known_rate(snapshot: Snapshot) -> float:
-    """Msg/s, in plus out, of the bundles whose load is known, in the mean; 0 of none."""
+    """Return the mean msg/s, in plus out, of bundles of known load; 0 without any."""
     bundles = snapshot.bundles
     known = bundles.is_load_known
     if known is None or not known.any():
@@ -278,8 +271,8 @@ def _mean_known_rate(snapshot: Snapshot) -> float:
 def bundle_rates(request: PlaceRequest, config: PlacementConfig) -> Floats:
     """Return msg/s, in plus out, of each bundle of the request.
 
-    Long-term, or (ours) at least the present. What is hot now counts as hot where `count_planned`
-    counts it on its new broker.
+    Long-term; with `count_planned` at least the present rate, so a hot bundle counts as hot on its
+    new broker.
     """
     if config.count_planned:
         return PresentRates.of(request.snapshot).bundle[request.bundles]
@@ -289,21 +282,18 @@ def bundle_rates(request: PlaceRequest, config: PlacementConfig) -> Floats:
 
 
 class Rule(Protocol):
-    """A strategy during one plan."""
+    """A placement strategy during one plan."""
 
     def select(self, candidates: Ints, position: int) -> int:
         """Return a broker for the bundle at this position; NOBODY without candidates."""
         ...
 
     def best(self, candidates: Ints, position: int) -> Ints:
-        """The candidates that are equally good, without changing anything."""
+        """Return the candidates that are equally good; changes nothing."""
         ...
 
     def numbers(self, candidates: Ints) -> Floats:
-        """Return the deciding number of each candidate; less is better.
-
-        NaN where nothing decides.
-        """
+        """Return the number compared of each candidate, less is better; NaN = none."""
         ...
 
     def placed(self, broker: int, position: int) -> None:
@@ -311,13 +301,13 @@ class Rule(Protocol):
         ...
 
     def remembered(self, state: PlacementState) -> PlacementState:
-        """The state with what this rule has learned."""
+        """Return the state with what this rule keeps between plans."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """Deterministic choice among equals.
+    """Deterministic choice among equally good brokers.
 
     names, versions: of the request's bundles.
     """
@@ -350,10 +340,7 @@ class Draw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageRateRule:
-    """Least long-term message rate.
-
-    weights: float64[k], msg/s that each bundle counts for.
-    """
+    """Least long-term message rate. weights: float64[k], msg/s of each bundle."""
 
     rates: MessageRates
     weights: Floats
@@ -403,10 +390,10 @@ class MessageRateRule:
 class UsageRule:
     """Least resource usage with weight, modular or extensible.
 
-    smoothed: float64[n], NaN = none yet. planned: float64[n], usage promised in this plan. usage:
-    float64[n], both together.
-    per_call: the candidates' averages advance with every call. is_remembered: they are kept in the
-    state (modular). is_forgotten: bool[n], history doesn't count. unit_usage: usage a byte/s.
+    smoothed: float64[n], NaN = none yet. planned: float64[n], usage added by this plan. usage:
+    float64[n], both together. per_call: the candidates' averages advance with every call.
+    is_remembered: they are kept in the state (modular). is_forgotten: bool[n], history doesn't
+    count. unit_usage: usage of a byte/s.
     """
 
     request: PlaceRequest
@@ -425,7 +412,7 @@ class UsageRule:
     def modular(
         request: PlaceRequest, state: PlacementState, settings: PlaceSettings, draw: Draw
     ) -> "UsageRule":
-        """The rule of the modular manager, whose averages are its own."""
+        """Return the rule of the modular manager, which keeps averages of its own."""
         brokers = request.snapshot.brokers
         config = settings.placement
         known = [state.smoothed_usage.get(name, np.nan) for name in brokers.names]
@@ -438,7 +425,7 @@ class UsageRule:
 
     @staticmethod
     def extensible(request: PlaceRequest, settings: PlaceSettings, draw: Draw) -> "UsageRule":
-        """Return the extensible manager's rule: smoothed scores; 0 ms = no data."""
+        """Return the extensible manager's rule, by smoothed scores; 0 ms = no data."""
         brokers = request.snapshot.brokers
         scores = np.where(brokers.updated_at_ms > 0, brokers.weighted_max_ema, np.nan)
         return UsageRule._of(request, settings, draw, scores)
@@ -471,7 +458,7 @@ class UsageRule:
         return self.draw.one_of(self.best(candidates, position), position)
 
     def best(self, candidates: Ints, _position: int) -> Ints:
-        """See `Rule`; counting what is planned, "all are equal" becomes the least usage."""
+        """See `Rule`; with `count_planned` "all are equal" becomes the least usage."""
         best = below_average(candidates, self.usage, self.config.usage_difference_percent)
         if not self.config.count_planned or len(best) < len(candidates):
             return best
@@ -482,7 +469,7 @@ class UsageRule:
         return self.usage[candidates]
 
     def placed(self, broker: int, position: int) -> None:
-        """Count the usage that the bundle's throughput makes on an average broker."""
+        """Count the usage that the bundle's throughput adds, by the cluster's mean cost."""
         if not self.config.count_planned:
             return
         brokers, bundles = self.request.snapshot.brokers, self.request.snapshot.bundles
@@ -492,7 +479,7 @@ class UsageRule:
         self.usage[broker] = self.smoothed[broker] + self.planned[broker]
 
     def remembered(self, state: PlacementState) -> PlacementState:
-        """The averages of the brokers looked at; the others' stay."""
+        """Return the state with the averages of the brokers looked at."""
         if not self.is_remembered:
             return state
         names = self.request.snapshot.brokers.names
@@ -513,7 +500,7 @@ class UsageRule:
 
 @dataclass(slots=True, kw_only=True)
 class RoundRobinRule:
-    """One candidate after the other. is_for_excluded: which of the two turns it keeps."""
+    """Round robin. is_for_excluded: of namespaces excluded from shedding."""
 
     numbers_of: NumberedBrokers
     turn: Turn
@@ -558,11 +545,11 @@ class RoundRobinRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AvgRule:
-    """The avg shedder's planned broker, else any by hash, or (ours) by another rule.
+    """The avg shedder's planned broker, else any by hash, or by another rule.
 
-    planned: int64[k], broker indices, NOBODY = none planned. Pulsar 4.0.8 AvgShedder.selectBroker
-    keeps the broker it draws as the new plan, also when a filter took the planned one away: the
-    caller, who keeps the plan, writes each answer into it to be like that.
+    planned: int64[k], broker indices, NOBODY = none planned. otherwise: the other rule, not in
+    Pulsar. Pulsar 4.0.8's AvgShedder.selectBroker keeps the broker it draws as the new plan, also
+    when a filter took the planned one away. So the caller writes each answer into its plan.
     """
 
     planned: Ints

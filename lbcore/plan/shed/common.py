@@ -30,9 +30,9 @@ MARGIN = 0.05
 class Relief:
     """Bundles taken from a hot broker, to find out whether that helps.
 
-    usage, traffic: the broker's then, points and msg/s or bytes/s. rounds: consecutive ones that
-    were ineffective. is_open: nothing is known of the last one yet. Of a full broker also gone,
-    count: load and number of the bundles that left it at gone_ms; demand_factor: at most.
+    usage, traffic: of the broker then, points and msg/s or bytes/s. rounds: consecutive ineffective
+    rounds. is_open: the outcome of the last one is unknown. Of a full broker also gone, count: load
+    and number of the bundles that left it at gone_ms; demand_factor: the factor assumed then.
     """
 
     usage: float
@@ -50,10 +50,11 @@ class ShedState:
     """State of shedding between cycles; plain data, empty at the start.
 
     ema: broker → average of its weighted usage (threshold). hits_low, hits_high: broker →
-    consecutive hits (avg, multi_hit). destinations: bundle → broker that avg chose for it.
-    evidence: costs that ballast has learnt. reliefs: broker → what came of the last bundles that
-    ballast took from it. crowded: partitioned topic on too few brokers → consecutive rounds in
-    which ballast saw it so.
+    consecutive hits of the low and of the high threshold (avg, multi_hit; ballast, where hits below
+    the level are negative). destinations: bundle → broker that avg chose for it. evidence: costs
+    that ballast has learnt. reliefs: broker → outcome of the last bundles that ballast took from
+    it. crowded: partitioned topic → consecutive rounds in which ballast found it on too few
+    brokers.
     """
 
     ema: Mapping[str, float] = field(default_factory=dict)
@@ -70,8 +71,8 @@ class TransferState:
     """State of the transfer shedder between cycles.
 
     hits: consecutive cycles that wanted to shed. load_avg, load_std: last published statistics.
-    unloaded_brokers: broker → time its last unload ended, ms; entries leave when its load data is
-    older than the shedding delay.
+    unloaded_brokers: broker → end of its last unload, ms; entries leave once load data is older
+    than the shedding delay.
     """
 
     hits: int = 0
@@ -97,15 +98,15 @@ class ShedView:
     """Input of a shedder.
 
     usage: float64[n], weighted usage of each broker, 1.0 = 100 %. has_new_report: bool[n], brokers
-    with hits and averages that may advance in this cycle. keys: keys by which avg remembers a
-    bundle's destination, one text per bundle row. gave, took: brokers that keep that role for
-    now. weighted: float64[n, resources], percent times its weight; None = as reported.
-    admitted: the brokers that filters admit for a bundle: its row int64[m] of bool[rows, n];
-    None = every broker may have every bundle. usage_lags: usages are not current. grace_ms:
-    time after a move in which the price of the next one falls to the usual.
+    whose hits and averages may advance in this cycle. keys: one text per bundle row, by which avg
+    remembers its destination. gave, took: brokers that keep that role for now. weighted: float64[n,
+    resources], percent times weight; None = as reported. admitted: brokers that filters admit for a
+    bundle, as its row int64[m] of bool[rows, n]; None = every broker for every bundle. usage_lags:
+    usages are not current. grace_ms: time after a move until the price of the next one is back to
+    normal.
 
-    part: share of the cluster's brokers. Below 1 it is one isolation group, whose search gets that
-    share of all steps. What all brokers teach is then already in the state.
+    part: share of the cluster's brokers. Below 1 it is one isolation group, which gets that share
+    of all search steps; costs learnt from all brokers are already in the state.
     """
 
     snapshot: Snapshot
@@ -125,11 +126,11 @@ class ShedView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The bundles that one broker shall give up, and what else was looked at.
+    """Bundles that one broker shall give up, and the others that were candidates.
 
     source, destination: broker indices, destination -1 = placement decides. candidates: int64[k],
-    the eligible rows, most traffic first. traffic: float64[k], theirs (msg/s or bytes/s).
-    is_taken: bool[k]. numbers: what decided, by name.
+    the eligible rows, most traffic first. traffic: float64[k], theirs (msg/s or bytes/s). is_taken:
+    bool[k]. numbers: what decided, by name.
     """
 
     source: int
@@ -151,8 +152,8 @@ class Selection:
 class TooBig:
     """Bundles to divide because no move can place them: k rows of the bundle table.
 
-    excess: float64[k], times the load that a part may have. by_rate: load is messages, else bytes.
-    stays: bool[k], whose parts stay with the owner, as nobody knows what they come to elsewhere.
+    excess: float64[k], load as a multiple of what a part may have. by_rate: load is messages, else
+    bytes. stays: bool[k], parts stay with the owner, because their load elsewhere is unknown.
     """
 
     rows: Ints
@@ -165,10 +166,10 @@ class TooBig:
 class Shed:
     """A strategy's answer: selections in order, its next state, its numbers.
 
-    reason: why nothing was selected, "" when something was. columns: name → float64[n], a number a
-    broker. numbers: name → number of the whole cycle. verdicts: broker index → why it gave nothing.
-    too_big: what the split phase shall divide, None = nothing (only ballast says so). detail: of a
-    strategy that is not Ballast's, what went wrong, in a sentence.
+    reason: of an empty answer, else "". columns: name → float64[n], a number a broker. numbers:
+    name → number of the whole cycle. verdicts: broker index → reason it gave nothing. too_big: for
+    the split phase, None = nothing (only ballast fills it). detail: error of a custom strategy, as
+    a sentence.
     """
 
     selections: tuple[Selection, ...]
@@ -212,7 +213,7 @@ def sequential_sum(values: Floats) -> float:
 def eligible_by_traffic(view: ShedView, broker: int, *, by_rate: bool) -> tuple[Ints, Floats]:
     """Return (rows, traffic) of a broker's movable bundles, most traffic first.
 
-    Short-term traffic. Of equal ones the earlier row first.
+    Short-term traffic; equal ones in table order.
     """
     bundles = view.snapshot.bundles
     rows = view.owned.of(broker)
@@ -224,9 +225,9 @@ def eligible_by_traffic(view: ShedView, broker: int, *, by_rate: bool) -> tuple[
 
 
 def take_at_least(traffic: Floats, minimum: float) -> Bools:
-    """Return the leading rows to take so that their traffic reaches `minimum`.
+    """Return the leading rows whose traffic together reaches `minimum`.
 
-    traffic: descending. At least one is taken if there is any; overshoot is allowed.
+    traffic: descending. At least one is taken if there is any; the sum may be above it.
     """
     before = np.cumsum(traffic) - 0.0
     is_taken = np.ones(len(traffic), dtype=np.bool_)
@@ -237,7 +238,7 @@ def take_at_least(traffic: Floats, minimum: float) -> Bools:
 
 
 def take_within(traffic: Floats, budget: float) -> Bools:
-    """Return the rows to take, each one that still fits into the budget.
+    """Return the rows that fit, one after the other, into the budget.
 
     A row fits if 0 < traffic <= what is left of the budget. traffic: descending. O(taken x log k).
     """
@@ -258,8 +259,8 @@ def take_within(traffic: Floats, budget: float) -> Bools:
 class Hits:
     """Brokers that may shed, and the counters before shedding resets them.
 
-    A counter grows with each fresh observation beyond its threshold, and one within drops it. A
-    broker may shed when it is above and its own counter is full, or that of a broker below the
+    A counter grows with each fresh observation beyond its threshold; one within the threshold drops
+    it. A broker above the average may shed when its own counter is full, or that of one below the
     average.
 
     is_ready: bool[n].
@@ -301,7 +302,7 @@ def count_hits(view: ShedView, state: ShedState, excess: Floats, config: Sheddin
 def after_acting(hits: Hits, acted: Iterable[str]) -> tuple[dict[str, int], dict[str, int]]:
     """Return the counters (low, high) after some brokers shed.
 
-    Theirs and the full cold ones' are gone.
+    Their counters are reset, and the full ones of cold brokers.
     """
     names = list(acted)
     spent = {*names, *hits.full_cold} if names else set()
@@ -322,9 +323,9 @@ NOBODY = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerLevel:
-    """Condition to act: the number reaches `threshold` in `needed` reports in a row.
+    """Condition for shedding: at least `threshold` in `needed` reports in a row.
 
-    threshold: float64[n], each broker's, in the measure's unit. hits: int64[n], in a row so far.
+    threshold: float64[n], in the measure's unit. hits: int64[n], in a row so far.
     """
 
     threshold: Floats
@@ -355,9 +356,9 @@ class TriggerStatus:
     levels: tuple[TriggerLevel, ...]
 
     def nearness(self) -> Floats:
-        """Return the part of the way to the nearest level, float64[n]; NaN = none.
+        """Return the progress towards the nearest level, float64[n]; NaN = not judged.
 
-        The number's share of the threshold up to 1, and the hits' share of those needed above it.
+        The number as a share of the threshold, up to 1, plus the share of the needed hits.
         """
         found = np.full(len(self.number), np.nan)
         for level in self.levels:
@@ -394,9 +395,9 @@ class TriggerStatus:
 def multi_hit_levels(
     view: ShedView, state: ShedState, config: SheddingConfig, average: float, floor: float
 ) -> tuple[TriggerLevel, ...]:
-    """Return the levels of rules that compare brokers with one number, in percent.
+    """Return the levels of rules that compare each broker with one number, in percent.
 
-    At once from `floor` on or, with multi_hit, after hits in a row above `average`.
+    Without multi_hit one level at `floor`; with it two above `average`, each with hits in a row.
     """
     if not config.multi_hit:
         return (one_level(floor, 1, np.zeros(len(view.usage), dtype=np.int64)),)
@@ -410,7 +411,7 @@ def multi_hit_levels(
 
 
 def no_partners(count: int) -> Ints:
-    """Nobody is compared with another broker, int64[count]."""
+    """Return partners where no broker is compared with another, int64[count]."""
     return np.full(count, NOBODY, dtype=np.int64)
 
 
@@ -425,7 +426,7 @@ def hit_counts(view: ShedView, hits: Mapping[str, int]) -> Ints:
 
 
 def at_hottest(load: Floats, number: float) -> Floats:
-    """The number at the broker with most load; nobody else is judged."""
+    """Return the number for the broker with most load; others are not judged."""
     found = np.full(len(load), np.nan)
     if len(load):
         found[int(np.argmax(load))] = number
@@ -433,7 +434,7 @@ def at_hottest(load: Floats, number: float) -> Floats:
 
 
 def partner_of_ends(load: Floats) -> Ints:
-    """The broker with least load, as partner of the one with most."""
+    """Return the broker with least load as partner of the one with most."""
     found = np.full(len(load), NOBODY, dtype=np.int64)
     if len(load) > 1:
         found[int(np.argmax(load))] = int(np.argmin(load))

@@ -20,9 +20,10 @@ _NEVER = -1
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """Topics that were without service. rate: what they carry, msg/s in + out.
+    """Topics that were without service. rate: their load, msg/s in + out.
 
-    began_ms, ended_ms: times of the scenario. broker: who serves them now, NOBODY = it lasts.
+    began_ms, ended_ms: times of the scenario. broker: the one that serves them now, NOBODY = none
+    yet.
     """
 
     began_ms: int
@@ -35,8 +36,7 @@ class Outage:
 class Coverage:
     """Broker that serves each topic.
 
-    rates: of the topics, msg/s, as last seen. version: counts the bundles that were opened and
-    closed.
+    rates: of the topics at the last sample, msg/s. version: number of opens and closes so far.
     """
 
     def __init__(self, layout: TopicLayout, topics: int, clock: Clock) -> None:
@@ -68,7 +68,7 @@ class Coverage:
         return self._server
 
     def open(self, bundle: str, broker: int) -> None:
-        """A running broker serves the bundle from now on."""
+        """Note that a running broker serves the bundle from now on."""
         self.version += 1
         first, last = self.rows_of(bundle)
         part = self._server[first:last]
@@ -84,7 +84,7 @@ class Coverage:
         part[:] = broker
 
     def close(self, bundle: str, broker: int) -> None:
-        """The broker serves the bundle no more: it closed it, stands still or is gone."""
+        """Note that the broker no longer serves the bundle: closed, frozen or gone."""
         self.version += 1
         first, last = self.rows_of(bundle)
         part = self._server[first:last]
@@ -102,27 +102,27 @@ class Coverage:
         self._count(int(np.count_nonzero(is_own)))
 
     def close_all(self, bundles: Iterable[str], broker: int) -> None:
-        """As `close`, for all that a broker serves."""
+        """Close all that a broker serves."""
         for bundle in sorted(bundles):
             self.close(bundle, broker)
 
     def loads(self, brokers: int) -> Floats:
-        """float64[brokers]: what each serves, msg/s in + out."""
+        """Return the load that each broker serves, msg/s in + out; float64[brokers]."""
         is_served = self._server != NOBODY
         rates = self.rates[is_served]
         return np.bincount(self._server[is_served], weights=rates, minlength=brokers).astype(float)
 
     def rate_of(self, bundle: str, rates: Floats | None = None) -> float:
-        """Return the rate of a bundle's topics, msg/s in + out, whoever serves them.
+        """Return the rate of a bundle's topics, msg/s in + out, served or not.
 
-        rates: rates of the topics, None = those of this coverage.
+        rates: of the topics, None = those of this coverage.
         """
         first, last = self.rows_of(bundle)
         own = (self.rates if rates is None else rates)[first:last]
         return float(np.cumsum(own)[-1]) if first < last else 0.0
 
     def hottest_bundles(self, brokers: int) -> Floats:
-        """float64[brokers]: the rate of each broker's hottest bundle, msg/s in + out."""
+        """Return the rate of each broker's hottest bundle, msg/s; float64[brokers]."""
         if self._edges is None:
             places = sorted(self._places[name] for name in self._served)
             edges = np.array(places, dtype=np.int64).reshape(-1, 2)
@@ -135,7 +135,7 @@ class Coverage:
         return found
 
     def lost_ms(self) -> Ints:
-        """int64[topics]: how long each was without service, from when it was served first."""
+        """Return the time without service of each topic since it was first served; int64."""
         is_open = (self._server == NOBODY) & (self._since != _NEVER)
         return self._lost_ms + np.where(is_open, self._clock.scenario_ms - self._since, 0)
 
@@ -151,7 +151,7 @@ class Coverage:
         return self._outages(np.flatnonzero(is_open))
 
     def _shadow(self, bundle: str, broker: int, first: int) -> None:
-        """The others serve on in the new one's shadow: what it closes is theirs again."""
+        """Remember the other brokers that serve the bundle, for when this one closes it."""
         part = self._server[first : self.rows_of(bundle)[1]]
         others = sorted(set(part.tolist()) - {NOBODY, broker})
         for other in others:
@@ -160,14 +160,14 @@ class Coverage:
             self.when_double(bundle, broker, others)
 
     def _leave_shadows(self, first: int, last: int, broker: int) -> None:
-        """A broker closed these rows: it serves them no more in anybody's shadow."""
+        """Forget rows that a broker closed while another one served them too."""
         for other, rows in self._shadows:
             if other == broker:
                 rows.difference_update(range(first, last))
         self._shadows = [shadow for shadow in self._shadows if shadow[1]]
 
     def _step_out(self, closed: Ints) -> None:
-        """Rows that nobody serves any more go to who still serves them, the newest first."""
+        """Give closed rows to the newest broker that still serves them."""
         for row in closed.tolist():
             for other, rows in reversed(self._shadows):
                 if row in rows:
@@ -203,7 +203,7 @@ class Coverage:
             self.changes.append((now_ms, self.unserved))
 
     def rows_of(self, bundle: str) -> tuple[int, int]:
-        """First row and the one after the last of a bundle's topics."""
+        """Return the first row of a bundle's topics and the one after the last."""
         place = self._places.get(bundle)
         if place is None:
             namespace, lower, upper = parse_bundle(bundle)

@@ -21,7 +21,7 @@ from lbcore.plan.snapshot import Bools
 from lbcore.sim.engine.coverage import Coverage
 from lbcore.sim.engine.job import Committed, Job, news_of
 from lbcore.sim.engine.log import START_MS, Action, Clock, Log
-from lbcore.sim.engine.node import Around, Node
+from lbcore.sim.engine.node import Node, NodeContext
 from lbcore.sim.engine.recorder import Recorder, Sample, SampledGroup
 from lbcore.sim.engine.saturation import Saturation
 from lbcore.sim.engine.traffic import Traffic
@@ -32,8 +32,8 @@ from lbcore.wire.messages import Command
 CLUSTER = "local"
 _STARTS_WITHIN_MS = 900
 _FIRST_VERSION = 1
-_ASKS_AGAIN_MS = 5_000
-"""As the service's `Assignments`: once a bundle in so long, however many wait for it."""
+_ASK_INTERVAL_MS = 5_000
+"""Shortest time between two requests for a bundle's owner, as in the service's `OwnerRequests`."""
 _PERCENT = 100.0
 
 
@@ -53,7 +53,7 @@ class Engine:
     """A scenario's cluster. cluster: its name."""
 
     def __init__(self, scenario: Scenario, config: Config, cluster: str = CLUSTER) -> None:
-        """Lays everything out; nothing has happened yet."""
+        """Create all parts at time 0."""
         self.scenario = scenario
         self.config = config
         self.cluster = cluster
@@ -66,7 +66,7 @@ class Engine:
         self.recorder = Recorder(clock=self.clock)
         self.job = Job(config, cluster, self.log, Committed(), self._take_effects)
         self.nodes: dict[str, Node] = {}
-        self._around = Around(
+        self._node_context = NodeContext(
             cluster=cluster,
             config=config,
             scenario=scenario,
@@ -78,9 +78,9 @@ class Engine:
             rng=self.rng,
         )
         self._concerned: dict[str, set[str]] = {}
-        self._told: dict[str, set[str]] = {}
+        self._named_bundles: dict[str, set[str]] = {}
         self._commands = 0
-        self._asks_ms: dict[str, int] = {}
+        self._asked_ms: dict[str, int] = {}
         self.when_committed: Callable[[Sequence[Effect]], None] | None = None
         self.when_sampled: Action | None = None
         for spec in scenario.brokers:
@@ -88,17 +88,17 @@ class Engine:
         self._begin()
 
     def run(self) -> Run:
-        """Let the scenario happen, from its start to its end."""
-        self.set_going()
+        """Run the scenario to its end."""
+        self.schedule_first()
         self.clock.run_until(START_MS + self.scenario.run_ms)
-        return self.so_far()
+        return self.result()
 
-    def set_going(self) -> None:
-        """Put the first batch and the first sample into the timetable."""
+    def schedule_first(self) -> None:
+        """Schedule the first batch and the first sample."""
         self.clock.after(self.config.pipeline.trigger_ms, self._batch)
         self.clock.after(self.scenario.sample_ms, self._sample)
 
-    def so_far(self) -> Run:
+    def result(self) -> Run:
         """Return the result of the run so far."""
         return Run(
             scenario=self.scenario,
@@ -110,19 +110,19 @@ class Engine:
         )
 
     def add_node(self, spec: BrokerSpec) -> Node:
-        """A broker that may be started."""
-        node = Node(spec, len(self.nodes), self._around)
+        """Add a broker, which `start` starts."""
+        node = Node(spec, len(self.nodes), self._node_context)
         left = spec.capacity * (1.0 - spec.foreign / _PERCENT)
         self.saturation.add_broker(self.scenario.full_rate * left)
         self.nodes[spec.name] = node
         return node
 
     def start(self, name: str) -> None:
-        """Start a broker, or start it anew: it reads the records that name it."""
+        """Start or restart a broker; it reads the records that name it."""
         records = self.job.committed.records
         named = [
             RecordRead(record=records[bundle])
-            for bundle in sorted(self._told.get(name, ()))
+            for bundle in sorted(self._named_bundles.get(name, ()))
             if bundle in records and name in _named(records[bundle])
         ]
         self.nodes[name].start(named)
@@ -168,14 +168,14 @@ class Engine:
         self.job.run_batch(self.clock.now_ms)
 
     def _ask(self) -> None:
-        """Clients look up new bundles as their load begins; the service asks for an owner."""
+        """Ask for owners of new bundles whose load begins, as clients' lookups do."""
         now_ms, rates = self.clock.scenario_ms, self.traffic.rates_at(self.clock.scenario_ms)
         for bundle, record in sorted(self.job.committed.records.items()):
             is_new = record.state is State.FREE and record.cause is Cause.CREATE
-            if not is_new or now_ms < self._asks_ms.get(bundle, 0):
+            if not is_new or now_ms < self._asked_ms.get(bundle, 0):
                 continue
             if self.coverage.rate_of(bundle, rates) > 0.0:
-                self._asks_ms[bundle] = now_ms + _ASKS_AGAIN_MS
+                self._asked_ms[bundle] = now_ms + _ASK_INTERVAL_MS
                 self.command("assign_bundle", bundle=bundle)
 
     def _take_effects(self, effects: Sequence[Effect]) -> None:
@@ -194,15 +194,15 @@ class Engine:
             self._deliver(name, news[name])
 
     def _note(self, record: OwnershipRecord) -> set[str]:
-        """Note the brokers that a record and its predecessor name."""
+        """Note the brokers that a record names; return those of earlier records too."""
         concerned = self._concerned.setdefault(record.bundle, set())
         for name in _named(record) - concerned:
             concerned.add(name)
-            self._told.setdefault(name, set()).add(record.bundle)
+            self._named_bundles.setdefault(name, set()).add(record.bundle)
         return concerned
 
     def _deliver(self, name: str, events: Sequence[Event]) -> None:
-        """Have a broker's present start read records, a commit later."""
+        """Let a broker's present start read records, after the time of a commit."""
         node = self.nodes.get(name)
         if node is None or not node.is_there or node.impairment.loses_records:
             return
@@ -211,8 +211,8 @@ class Engine:
         def read() -> None:
             if node.starts != start:
                 return
-            line = self.log.lines[name]
-            if line.is_cut:
+            path = self.log.paths[name]
+            if path.is_cut:
                 self.clock.after(self.config.pipeline.trigger_ms, read)
             else:
                 node.take(events)

@@ -16,21 +16,21 @@ Verb: TypeAlias = Callable[[Engine, list[str], Mapping[str, Any]], None]
 
 
 def schedule_events(engine: Engine) -> None:
-    """Put everything that happens into the timetable."""
-    for happening in engine.scenario.scenario_events:
-        engine.clock.at(START_MS + happening.at_ms, _doer(engine, happening))
+    """Schedule all events of the scenario."""
+    for event in engine.scenario.scenario_events:
+        engine.clock.at(START_MS + event.at_ms, _executor(engine, event))
 
 
-def _doer(engine: Engine, happening: ScenarioEvent) -> Action:
+def _executor(engine: Engine, event: ScenarioEvent) -> Action:
     def do() -> None:
-        names = _names(engine, happening.brokers)
-        _VERBS[happening.verb](engine, names, happening.options)
+        names = _names(engine, event.brokers)
+        _VERBS[event.verb](engine, names, event.options)
 
     return do
 
 
 def _names(engine: Engine, written: tuple[str, ...]) -> list[str]:
-    """The brokers that are meant, those that nobody knows left out."""
+    """Return the named brokers, without unknown ones."""
     if written == ("all",):
         return list(engine.nodes)
     return [name for name in written if name in engine.nodes]
@@ -66,7 +66,7 @@ def _add(engine: Engine, _: list[str], options: Mapping[str, Any]) -> None:
 def _restart(engine: Engine, names: list[str], options: Mapping[str, Any]) -> None:
     """Run a rolling restart.
 
-    Without a time between two each waits until the one before is back.
+    With every=0 each broker waits until the one before is back.
     """
     every_ms = options["every"]
     if every_ms:
@@ -102,14 +102,14 @@ def _lasting(
     begin: Callable[[Node, Engine, Mapping[str, Any]], None],
     end: Callable[[Node, Engine], None],
 ) -> Verb:
-    """A fault of brokers that begins now and ends later."""
+    """Return a verb for a fault of brokers that begins now and ends later."""
 
     def verb(engine: Engine, names: list[str], options: Mapping[str, Any]) -> None:
         for name in names:
             node = engine.nodes[name]
             begin(node, engine, options)
             until = node.until_ms[verb] = max(node.until_ms.get(verb, 0), _end_of(engine, options))
-            engine.clock.at(until, _ender(end, node, engine, verb))
+            engine.clock.at(until, _end_of_fault(end, node, engine, verb))
 
     return verb
 
@@ -118,7 +118,9 @@ def _end_of(engine: Engine, options: Mapping[str, Any]) -> int:
     return int(engine.clock.now_ms + options["for"])
 
 
-def _ender(end: Callable[[Node, Engine], None], node: Node, engine: Engine, verb: Verb) -> Action:
+def _end_of_fault(
+    end: Callable[[Node, Engine], None], node: Node, engine: Engine, verb: Verb
+) -> Action:
     """Ends a fault, unless it began again in between and lasts longer."""
 
     def ended() -> None:
@@ -128,32 +130,32 @@ def _ender(end: Callable[[Node, Engine], None], node: Node, engine: Engine, verb
     return ended
 
 
-def _spoil_messages(node: Node, engine: Engine, options: Mapping[str, Any]) -> None:
-    line = engine.log.lines[node.name]
-    line.lost, line.repeated = options["lost"], options["repeated"]
-    line.delay_ms = options["delay"]
+def _impair_messages(node: Node, engine: Engine, options: Mapping[str, Any]) -> None:
+    path = engine.log.paths[node.name]
+    path.lost, path.repeated = options["lost"], options["repeated"]
+    path.delay_ms = options["delay"]
 
 
 def _mend_messages(node: Node, engine: Engine) -> None:
-    line = engine.log.lines[node.name]
-    line.lost = line.repeated = 0.0
-    line.delay_ms = 0
+    path = engine.log.paths[node.name]
+    path.lost = path.repeated = 0.0
+    path.delay_ms = 0
 
 
 def _cut(node: Node, engine: Engine, _: Mapping[str, Any]) -> None:
-    engine.log.lines[node.name].is_cut = True
+    engine.log.paths[node.name].is_cut = True
 
 
 def _lose_acks(node: Node, engine: Engine, _: Mapping[str, Any]) -> None:
-    engine.log.lines[node.name].are_acks_lost = True
+    engine.log.paths[node.name].are_acks_lost = True
 
 
 def _bring_acks(node: Node, engine: Engine) -> None:
-    engine.log.lines[node.name].are_acks_lost = False
+    engine.log.paths[node.name].are_acks_lost = False
 
 
-def _set_trouble(field: str, option: str, nothing: object) -> Verb:
-    """A fault that is one number of a broker's trouble."""
+def _impair(field: str, option: str, nothing: object) -> Verb:
+    """Return a verb for a fault that is one field of a broker's impairment."""
 
     def begin(node: Node, _: Engine, options: Mapping[str, Any]) -> None:
         setattr(node.impairment, field, options[option] if option else True)
@@ -174,7 +176,7 @@ def _job_fault(field: str) -> Verb:
 def _job_until(
     engine: Engine, field: str, options: Mapping[str, Any], then: Callable[[], None]
 ) -> None:
-    """A fault of the job; what began again in between lasts until the later end."""
+    """Set a fault of the job; one that is set again lasts until the later end."""
     setattr(engine.job, field, True)
     until = engine.job.until_ms[field] = max(
         engine.job.until_ms.get(field, 0), _end_of(engine, options)
@@ -212,12 +214,12 @@ _VERBS: Mapping[str, Verb] = {
     "restart": _restart,
     "pause": _lasting(lambda node, _, __: node.pause(), lambda node, _: node.resume()),
     "cut-off": _lasting(_cut, lambda node, engine: engine.log.mend(node.name)),
-    "messages": _lasting(_spoil_messages, _mend_messages),
-    "stale": _set_trouble("stale_ms", "by", 0),
-    "gauge": _set_trouble("gauge_ms", "keep", 0),
+    "messages": _lasting(_impair_messages, _mend_messages),
+    "stale": _impair("stale_ms", "by", 0),
+    "gauge": _impair("gauge_ms", "keep", 0),
     "acks-lost": _lasting(_lose_acks, _bring_acks),
-    "records-lost": _set_trouble("loses_records", "", nothing=False),
-    "callbacks-fail": _set_trouble("failing", "part", 0.0),
+    "records-lost": _impair("loses_records", "", nothing=False),
+    "callbacks-fail": _impair("failing", "part", 0.0),
     "conflict": _job_fault("is_refused"),
     "ticks-lost": _job_fault("are_ticks_away"),
     "job-away": _job_away,

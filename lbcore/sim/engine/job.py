@@ -37,7 +37,7 @@ REBUILT_FROM = frozenset(one.name for one in fields(TableRows))
 
 
 class NotRepeatableError(AssertionError):
-    """A repeated batch came to other effects: a bug in a Machine."""
+    """A repeated batch had other effects: a bug in a Machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class RowSource(Protocol):
         """Parser of its rows."""
 
     def tick(self) -> None:
-        """Put the driver's ticks into it."""
+        """Append the driver's ticks."""
 
     def read_rows(self) -> Sequence[RawMessage]:
         """Return the rows that have not been read yet."""
@@ -69,8 +69,7 @@ class RowSource(Protocol):
 class Committed:
     """Contents of the tables.
 
-    Holds the newest row and record of each bundle, and all rows of the other tables. tables: the
-    other tables that are kept.
+    The newest row and record of each bundle, and all rows of the other tables kept (`tables`).
     """
 
     tables: Collection[str] = REBUILT_FROM
@@ -79,7 +78,7 @@ class Committed:
     rows: dict[str, list[Row]] = field(default_factory=lambda: defaultdict(list))
 
     def keep(self, effect: Effect) -> None:
-        """Take in a batch's rows for one table."""
+        """Add a batch's rows of one table."""
         if effect.kind == BUNDLE_OWNERSHIP.name:
             for row in effect.rows:
                 self.put(row)
@@ -87,7 +86,7 @@ class Committed:
             self.rows[effect.kind] += effect.rows
 
     def put(self, row: Row) -> None:
-        """Take in a bundle's newest row; INIT = it is forgotten."""
+        """Keep a bundle's newest row; INIT = it is forgotten."""
         bundle = row["bundle"]
         if row["state"] == State.INIT.value:
             self.ownership.pop(bundle, None)
@@ -100,8 +99,8 @@ class Committed:
 class Job:
     """The job of one cluster.
 
-    took_effects: is told what each committed batch came to, if anything. is_refused: commits are;
-    refused: the batch that is to be repeated, None = there is none.
+    took_effects: called with the effects of each committed batch. is_refused: commits fail.
+    refused: the batch to repeat, None = none.
     """
 
     def __init__(
@@ -132,14 +131,14 @@ class Job:
         self._again: Sequence[RawMessage] = ()
 
     def begin(self, records: Sequence[OwnershipRecord], namespaces: Sequence[Row]) -> None:
-        """Go on from ownership that is there already."""
+        """Begin with existing ownership."""
         for record in records:
             self.committed.put(record_row(record, 0))
         self.committed.rows["namespaces"] += namespaces
         self.rebuild()
 
     def run_batch(self, now_ms: int) -> None:
-        """One micro-batch by the driver's clock, if the job is there."""
+        """Run one micro-batch by the driver's clock, unless the job is away."""
         if self.is_away:
             return
         self.tick()
@@ -152,12 +151,12 @@ class Job:
             self._commit(batch)
 
     def tick(self) -> None:
-        """The driver's ticks, while it sends any."""
+        """Append the driver's ticks, unless they are lost."""
         if not self.are_ticks_away:
             self._source.tick()
 
     def restart(self) -> None:
-        """Come back from the checkpoint; a batch that was not committed is repeated."""
+        """Restart from the checkpoint; a batch that was not committed is repeated."""
         if self.state is not None:
             self.state = self.balancer.unpack(self.balancer.pack(self.state))
         for group, state in self.scored.items():
@@ -166,9 +165,9 @@ class Job:
                 self.scored[group] = with_values_of(state, again)
 
     def rebuild(self) -> None:
-        """Rebuild from the tables, and read on where the last commit ended.
+        """Rebuild from the tables, and read on from the last commit.
 
-        A batch that was refused is forgotten with the checkpoint; its rows are read again.
+        A refused batch is lost with the checkpoint; its rows are read again.
         """
         if self.refused is not None:
             self._again = [row for rows in self.refused.groups.values() for row in rows]
@@ -183,17 +182,17 @@ class Job:
     def step_scorer(
         self, group: int, messages: Sequence[RawMessage], now_ms: int
     ) -> Step[ScorerState, GroupUpdate]:
-        """The first operator's part of a batch."""
+        """Run the first operator's part of a batch."""
         return self.scorers[group].step(self.scored.get(group), messages, now_ms)
 
     def step_balancer(
         self, updates: Sequence[GroupUpdate], now_ms: int
     ) -> Step[BalancerState, Effect]:
-        """The second operator's part of a batch."""
+        """Run the second operator's part of a batch."""
         return self.balancer.step(self.state, updates, now_ms)
 
     def _read(self) -> dict[int, list[RawMessage]]:
-        """Read the uncommitted rows by group: by the hash of the key, as in production."""
+        """Read the uncommitted rows, grouped by the hash of the key, as in production."""
         again, self._again = self._again, ()
         groups: dict[int, list[RawMessage]] = defaultdict(list)
         for row in (*again, *self._source.read_rows()):
@@ -229,7 +228,7 @@ class Job:
 
 
 def packed_effects(effects: Sequence[Effect]) -> list[tuple[str, bytes]]:
-    """All that a batch came to, as it travels."""
+    """Return all effects of a batch as bytes."""
     return [(effect.kind, pack_effect(effect)) for effect in effects]
 
 
@@ -245,6 +244,6 @@ def news_of(effects: Sequence[Effect]) -> list[RecordForgotten | RecordRead]:
 
 
 def report_of(effects: Sequence[Effect]) -> Row:
-    """The batch's own line; empty when there is none."""
+    """Return the batch's report row; empty without one."""
     found = [row for effect in effects if effect.kind == REPORT for row in effect.rows]
     return found[0] if found else {}

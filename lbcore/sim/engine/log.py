@@ -33,7 +33,7 @@ from lbcore.wire.messages import (
 Action: TypeAlias = Callable[[], None]
 
 START_MS = 1_700_000_039_000
-"""The wall clock at a scenario's start: cycles come a second after what happens at round times."""
+"""Wall clock at a scenario's start: cycles come a second after events at round times."""
 
 
 class Clock:
@@ -50,15 +50,15 @@ class Clock:
         return self.now_ms - START_MS
 
     def at(self, at_ms: int, action: Action) -> None:
-        """Have something happen then; what is late happens now."""
+        """Schedule an action; a past time means now."""
         heapq.heappush(self._coming, (max(at_ms, self.now_ms), next(self._numbers), action))
 
     def after(self, delay_ms: int, action: Action) -> None:
-        """Have something happen after a while."""
+        """Schedule an action after a delay."""
         self.at(self.now_ms + delay_ms, action)
 
     def run_until(self, end_ms: int) -> None:
-        """Let everything up to a time happen, that moment included."""
+        """Run all actions up to a time, that moment included."""
         while self._coming and self._coming[0][0] <= end_ms:
             self.now_ms, _, action = heapq.heappop(self._coming)
             action()
@@ -88,8 +88,8 @@ class Carried(RawMessage):
 class NetworkPath:
     """Faults of one broker's network path to the log.
 
-    lost, repeated: probabilities. arrives_ms: arrival time of the newest late message. No message
-    overtakes another one of its broker, as in Kafka.
+    lost, repeated: probabilities. arrives_ms: arrival time of the newest late message; a broker's
+    messages stay in order, as in Kafka.
     """
 
     lost: float = 0.0
@@ -107,41 +107,41 @@ class Log:
     def __init__(self, cluster: str, clock: Clock, rng: RandomStream) -> None:
         self._cluster = cluster
         self._clock = clock
-        self._dice = rng
+        self._rng = rng
         self._offsets: dict[tuple[Topic, int], int] = defaultdict(int)
         self._places: dict[str, tuple[bytes, int]] = {}
         self._unread: list[RawMessage] = []
-        self.lines: dict[str, NetworkPath] = defaultdict(NetworkPath)
+        self.paths: dict[str, NetworkPath] = defaultdict(NetworkPath)
         self.last_heard_ms: dict[str, int] = {}
 
     def send(self, broker: str, message: Message) -> None:
         """Hand a broker's message to the network."""
-        line = self.lines[broker]
-        if line.is_cut:
-            line.held.append(message)
+        path = self.paths[broker]
+        if path.is_cut:
+            path.held.append(message)
             return
-        if isinstance(message, Acks) and line.are_acks_lost:
+        if isinstance(message, Acks) and path.are_acks_lost:
             return
-        if self._dice.happens(line.lost):
+        if self._rng.happens(path.lost):
             return
-        for _ in range(2 if self._dice.happens(line.repeated) else 1):
-            delay_ms = self._dice.between(0, line.delay_ms) if line.delay_ms else 0
-            line.arrives_ms = max(line.arrives_ms, self._clock.now_ms + delay_ms)
-            if line.arrives_ms > self._clock.now_ms:
-                self._clock.at(line.arrives_ms, self._put(broker, message))
+        for _ in range(2 if self._rng.happens(path.repeated) else 1):
+            delay_ms = self._rng.between(0, path.delay_ms) if path.delay_ms else 0
+            path.arrives_ms = max(path.arrives_ms, self._clock.now_ms + delay_ms)
+            if path.arrives_ms > self._clock.now_ms:
+                self._clock.at(path.arrives_ms, self._put(broker, message))
             else:
                 self.append(message, broker)
 
     def mend(self, broker: str) -> None:
-        """The broker reaches the log again; what it held back comes now."""
-        line = self.lines[broker]
-        line.is_cut = False
-        held, line.held = line.held, []
+        """Reconnect the broker to the log, and append the messages that it held."""
+        path = self.paths[broker]
+        path.is_cut = False
+        held, path.held = path.held, []
         for message in held:
             self.append(message, broker)
 
     def append(self, message: Message, broker: str = "") -> None:
-        """Put a message into its partition now."""
+        """Append a message to its partition now."""
         topic = _TOPICS[type(message)]
         key, partition = self._place(message.bundle if isinstance(message, TopicLoad) else broker)
         self._put_at(topic, 0 if topic is Topic.COMMANDS else partition, key, message)
@@ -149,7 +149,7 @@ class Log:
             self.last_heard_ms[broker] = self._clock.now_ms
 
     def tick(self) -> None:
-        """The driver's tick in every partition of broker-load."""
+        """Append the driver's tick to every partition of broker-load."""
         message = Tick(cluster=self._cluster)
         for partition in range(PARTITIONS):
             self._put_at(Topic.BROKER_LOAD, partition, b"", message)

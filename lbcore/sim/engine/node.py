@@ -39,10 +39,7 @@ parse_bundle_once = lru_cache(maxsize=1 << 20)(parse_bundle)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackChange:
-    """Result of a callback.
-
-    opened: tokens of the opened bundles, by name.
-    """
+    """Change by a callback. opened: bundle → token."""
 
     opened: Mapping[str, int]
     closed: tuple[str, ...]
@@ -63,11 +60,11 @@ class ServedBundles:
 
     @property
     def tokens(self) -> Mapping[str, int]:
-        """Bundle → token, of everything that is served now."""
+        """Bundle → token of all served bundles."""
         return self._tokens
 
     def carry_out(self, call: Call) -> CallbackChange:
-        """Open, close, split or merge, as the contract says; repeatable, never fails."""
+        """Open, close, split or merge by the contract; repeatable, never fails."""
         if call.callback is Callback.MERGE:
             return CallbackChange(opened={}, closed=())
         overlapped = self._overlapped(call.bundle)
@@ -88,9 +85,10 @@ class ServedBundles:
     def load_at(
         self, field: LoadField, capacity: float, cpu_noise: float, full_rate: float = math.inf
     ) -> LoadRead:
-        """The answer to ReadLoad; cpu_noise: percentage points, see `load_usage`.
+        """Return the answer to ReadLoad.
 
-        full_rate: msg/s that a broker of capacity 1 serves; of more each bundle gets its part.
+        cpu_noise: percentage points, see `usage_of`. full_rate: msg/s that a broker of capacity 1
+        serves; above it each bundle gets its share.
         """
         stats = self.stats_at(field)
         total = stats.sum(axis=0)
@@ -110,9 +108,9 @@ class ServedBundles:
         )
 
     def stats_at(self, field: LoadField) -> Floats:
-        """float64[bundles, 8] in the order of BUNDLE_COLUMNS, the bundles in name order.
+        """Return float64[bundles, 8], columns BUNDLE_COLUMNS, in name order.
 
-        All fields must be of one model: where bundles stand in it is looked up once.
+        All fields must be of one model: positions of bundles are looked up once.
         """
         if self._rows is None:
             self._names = tuple(sorted(self._tokens))
@@ -120,7 +118,7 @@ class ServedBundles:
         return field.located(self._rows)
 
     def _overlapped(self, bundle: str) -> list[str]:
-        """The served bundles that share a hash with this one, itself included; ascending."""
+        """Return the served bundles that share a hash with this one, ascending."""
         namespace, lower, upper = parse_bundle_once(bundle)
         ranges = self._ranges.get(namespace, [])
         first = bisect_left(ranges, (lower, 0, ""))
@@ -144,7 +142,7 @@ class ServedBundles:
 def callback_ms(seed: int, broker: str, call: Call, between_ms: tuple[int, int]) -> int:
     """Return a callback's duration, drawn once per call.
 
-    between_ms: the shortest and the longest duration.
+    between_ms: shortest and longest.
     """
     shortest, longest = between_ms
     drawn = uniform(seed, f"{broker} {call.callback.value} {call.bundle} {call.version_id}")
@@ -184,7 +182,7 @@ class Impairment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Around:
+class NodeContext:
     """Objects that all brokers share."""
 
     cluster: str
@@ -200,10 +198,7 @@ class Around:
 
 @dataclass(slots=True)
 class _Gauge:
-    """A cpu gauge that falls slowly.
-
-    shown: what it shows, as of at_ms; peak: where it began.
-    """
+    """CPU gauge that falls slowly. shown: value at at_ms; peak: where the fall began."""
 
     shown: float = 0.0
     peak: float = 0.0
@@ -222,11 +217,11 @@ class _Gauge:
 class Node:
     """A broker.
 
-    number: its index in the coverage. until_ms: when each of its faults ends. changes: counts those
-    of what it serves.
+    number: its index in the coverage. until_ms: ends of its faults. changes: number of changes to
+    the served bundles.
     """
 
-    def __init__(self, spec: BrokerSpec, number: int, around: Around) -> None:
+    def __init__(self, spec: BrokerSpec, number: int, context: NodeContext) -> None:
         self.spec = spec
         self.name = spec.name
         self.number = number
@@ -234,7 +229,7 @@ class Node:
         self.impairment = Impairment()
         self.when_stopped: Action | None = None
         self.until_ms: dict[object, int] = {}
-        self._around = around
+        self._context = context
         self._host: Host | None = None
         self._service = ServedBundles()
         self.changes = 0
@@ -262,49 +257,49 @@ class Node:
         return dict(self._service.tokens) if self.is_there else {}
 
     def start(self, records: Sequence[Event]) -> None:
-        """A new start that serves nothing; one that runs is gone first."""
+        """Begin a new start that serves nothing; a running one is crashed first."""
         self.crash()
         self.starts += 1
         self._service = ServedBundles()
         self.changes += 1
         self._reads.clear()
         self._read_key = ()
-        config = self._around.config
+        config = self._context.config
         self._host = Host(AgentMachine(self._identity(), config.agent, config.signals), self)
         self.take(records)
 
     def crash(self) -> None:
-        """The process is gone without a word."""
+        """End the process at once."""
         if self.is_running:
-            self._around.coverage.close_all(self._service.tokens, self.number)
+            self._context.coverage.close_all(self._service.tokens, self.number)
         if self._host is not None:
             self._host.end()
         self.when_stopped = None
 
     def stop(self, when_stopped: Action | None = None) -> None:
-        """Ask the broker to end in order: it asks to be emptied first."""
+        """Ask the broker to stop: it asks to be drained first."""
         if self.is_running:
             self.when_stopped = when_stopped
             self.take([Stop()])
 
     def pause(self) -> None:
-        """The process stands still; what it serves nobody gets meanwhile."""
+        """Freeze the process; nobody serves its bundles meanwhile."""
         if self._host is not None and self.is_running:
             self._host.freeze()
-            self._around.coverage.close_all(self._service.tokens, self.number)
+            self._context.coverage.close_all(self._service.tokens, self.number)
 
     def resume(self) -> None:
-        """The process goes on where it stood, with all that came meanwhile."""
+        """Continue the frozen process with all events that came meanwhile."""
         if self._host is None or self._host.pace is not Pace.FROZEN:
             return
         for bundle in sorted(self._service.tokens):
-            self._around.coverage.open(bundle, self.number)
-        self._host.release(self._around.clock.now_ms)
+            self._context.coverage.open(bundle, self.number)
+        self._host.release(self._context.clock.now_ms)
 
     def take(self, events: Sequence[Event]) -> None:
-        """Events from outside."""
+        """Take events from outside."""
         if self._host is not None:
-            self._host.take(events, self._around.clock.now_ms)
+            self._host.take(events, self._context.clock.now_ms)
 
     def do(self, effect: Send | ReadLoad | Stopped, now_ms: int) -> Sequence[Event]:
         """Carry out what the agent asks for."""
@@ -312,7 +307,7 @@ class Node:
         if isinstance(effect, ReadLoad):
             return [self._read_load()]
         if isinstance(effect, Send):
-            self._around.log.send(self.name, effect.message)
+            self._context.log.send(self.name, effect.message)
         else:
             then = self.when_stopped
             self.crash()
@@ -321,41 +316,41 @@ class Node:
         return ()
 
     def call_ms(self, call: Call) -> int:
-        """The same for a call in every run of a seed."""
-        scenario = self._around.scenario
+        """Return the duration of a call, the same in every run of a seed."""
+        scenario = self._context.scenario
         return callback_ms(scenario.seed, self.name, call, scenario.callback_ms)
 
     def schedule(self, at_ms: int, call: Call | None) -> None:
-        """Put it down for this start; what the start leaves undone its end makes void."""
-        host, clock = self._host, self._around.clock
+        """Schedule for this start; when the start ends, it is void."""
+        host, clock = self._host, self._context.clock
         assert host is not None  # noqa: S101 it asks
         clock.at(at_ms, lambda: host.come_due([(at_ms, call)], clock.now_ms))
 
     def finish(self, call: Call, now_ms: int) -> CallDone:
-        """Open, close or split, unless the service is out of order."""
+        """Open, close or split, unless the fault "callbacks-fail" strikes."""
         del now_ms
         done = CallDone(callback=call.callback, bundle=call.bundle, version_id=call.version_id)
-        if self._around.rng.happens(self.impairment.failing):
+        if self._context.rng.happens(self.impairment.failing):
             return replace(done, failure="out of order")
         before = set(self._service.tokens)
         change = self._service.carry_out(call)
         self.changes += 1
-        coverage = self._around.coverage
+        coverage = self._context.coverage
         for bundle in change.closed:
             coverage.close(bundle, self.number)
         for bundle in change.opened:
             if bundle not in before:
                 coverage.open(bundle, self.number)
         if call.callback not in (Callback.SPLIT, Callback.MERGE):
-            self._around.saturation.charge(self.number, call.bundle)
+            self._context.saturation.charge(self.number, call.bundle)
         return done
 
     def _read_load(self) -> LoadRead:
-        now_ms = self._around.clock.scenario_ms
-        noise_step = now_ms // self._around.scenario.noise.step_ms
-        saturation = self._around.saturation
+        now_ms = self._context.clock.scenario_ms
+        noise_step = now_ms // self._context.scenario.noise.step_ms
+        saturation = self._context.saturation
         saturation.advance(now_ms)
-        step = self._around.traffic.step_at(now_ms)
+        step = self._context.traffic.step_at(now_ms)
         key = (step, self.changes, noise_step, saturation.moment)
         if key != self._read_key or self.impairment.gauge_ms or not self._reads:
             self._read_key = key
@@ -365,7 +360,7 @@ class Node:
         return self._as_shown(now_ms)
 
     def _as_shown(self, now_ms: int) -> LoadRead:
-        """The newest measurement, or one that is as old as the trouble says."""
+        """Return the newest measurement, or one as old as the fault "stale" says."""
         if not self.impairment.stale_ms:
             return self._reads[-1][1]
         wanted_ms = now_ms - self.impairment.stale_ms
@@ -373,24 +368,24 @@ class Node:
         return older[-1] if older else self._reads[0][1]
 
     def _measure(self, now_ms: int, noise_step: int) -> LoadRead:
-        around, spec = self._around, self.spec
-        field = around.saturation.field_at(now_ms)
+        context, spec = self._context, self.spec
+        field = context.saturation.field_at(now_ms)
         read = self._service.load_at(field, spec.capacity, 0.0)
-        noise = cpu_noise(around.scenario.seed, self.name, noise_step, around.scenario.noise.cpu)
-        full_rate = around.scenario.full_rate * spec.capacity
+        noise = cpu_noise(context.scenario.seed, self.name, noise_step, context.scenario.noise.cpu)
+        full_rate = context.scenario.full_rate * spec.capacity
         used = _PERCENT * float(read.traffic[0] + read.traffic[1]) / full_rate
         cpu = min(max(0.0, used + spec.foreign + noise), _PERCENT)
         if self.impairment.gauge_ms:
             cpu = self._gauge.read(cpu, now_ms, self.impairment.gauge_ms)
         read.usage[0] = cpu
-        if not around.scenario.reports_offered:
+        if not context.scenario.reports_offered:
             return read
-        offered = self._service.stats_at(around.traffic.at(now_ms))[:, :2].sum()
+        offered = self._service.stats_at(context.traffic.at(now_ms))[:, :2].sum()
         return replace(read, offered_msg_rate=max(float(offered), float(read.traffic[:2].sum())))
 
     def _identity(self) -> Identity:
         return Identity(
-            cluster=self._around.cluster,
+            cluster=self._context.cluster,
             broker=self.name,
             incarnation=self.incarnation,
             web_service_url=f"http://{self.name}:8080",

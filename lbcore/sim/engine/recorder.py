@@ -29,8 +29,8 @@ _MICRO = 1e6
 class SampledGroup:
     """An isolation group of `plan.groups` at one moment.
 
-    brokers: int64[n], those that run. floor: percent that its hottest bundle alone makes on a
-    broker of its mean capacity.
+    brokers: int64[n], running ones. floor: percent that its hottest bundle alone makes of a broker
+    of mean capacity.
     """
 
     brokers: Ints
@@ -54,10 +54,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """A row of the table decisions.
-
-    wrong: what a strategy that is not Ballast's did wrong.
-    """
+    """A row of the table decisions. wrong: fault of a custom strategy."""
 
     at_ms: int
     kind: str
@@ -67,7 +64,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CausedMove:
-    """A move, and why it was made. at_ms of the move counts from the scenario's start."""
+    """A move and its cause; at_ms of the move counts from the scenario's start."""
 
     move: ObservedMove
     cause: str
@@ -90,7 +87,7 @@ class Recorder:
     _hash: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=8))
 
     def take(self, effects: Sequence[Effect]) -> None:
-        """Keep what one batch came to."""
+        """Record a batch's effects."""
         for effect in effects:
             if effect.kind == "ownership_events":
                 self._take_events(effect.rows)
@@ -104,13 +101,13 @@ class Recorder:
             self.reports.append((self.clock.scenario_ms, report))
 
     def sample(self, sample: Sample) -> None:
-        """Keep the true state of one moment."""
+        """Record the true state of one moment."""
         self.samples.append(sample)
         rounded = np.rint(np.nan_to_num(sample.loads, nan=-1.0) * _MICRO).astype("<i8")
         self._hash.update(struct.pack("<q", sample.at_ms) + rounded.tobytes())
 
     def hash(self) -> str:
-        """The hash of everything that was decided and of all samples."""
+        """Return the hash of all decisions, ownership events and samples."""
         return str(self._hash.hexdigest())
 
     def _take_events(self, rows: Iterable[Row]) -> None:
@@ -130,7 +127,7 @@ class Recorder:
                 self._inherit(row)
 
     def _settle(self, bundle: str, broker: str, cause: str) -> None:
-        """A bundle has an owner: a move, unless it is the first or the same."""
+        """Note a new owner: a move, unless it is the first or the same one."""
         why = self._causes.pop(bundle, cause)
         source = self.owner.get(bundle, broker)
         self.owner[bundle] = broker

@@ -15,7 +15,7 @@ from lbcore.sim.load.load import Floats
 
 BACKLOG_S = 10.0
 DRAIN_S = 60.0
-"""In this time a backlog would be worked off at its first pace; the less is left, the slower."""
+"""Time constant of working off a backlog: each second 1/DRAIN_S of what is left."""
 MOVE_S = 1.0
 MOVE_SHARE = 0.1
 _STEP_MS = 1_000
@@ -26,8 +26,8 @@ _UNKNOWN = (-1, -1)
 class Saturation:
     """The backlogs of a cluster.
 
-    backlog: float64[topics], messages that wait. rejected: messages, in all. moment: the time that
-    the served rates are of, 0 = every broker serves what is asked of it.
+    backlog: float64[topics], waiting messages. rejected: messages so far. moment: time of the
+    served rates, 0 = every broker serves all that is offered.
     """
 
     def __init__(self, traffic: Traffic, coverage: Coverage) -> None:
@@ -43,12 +43,12 @@ class Saturation:
         self.moment = 0
 
     def add_broker(self, room: float) -> None:
-        """Add the next broker by number, which can serve so many msg/s."""
+        """Add the next broker by number. room: msg/s that it can serve."""
         self._room = np.append(self._room, max(0.0, room))
         self._work = np.append(self._work, 0.0)
 
     def charge(self, broker: int, bundle: str) -> None:
-        """A broker opens or closes a bundle."""
+        """Add the cost of opening or closing a bundle to a broker."""
         self._clear_key = _UNKNOWN
         rates = self._traffic.rates_at(self._at_ms)
         self._work[broker] += MOVE_S * self._coverage.rate_of(bundle, rates)
@@ -73,7 +73,7 @@ class Saturation:
         return field.served(self._served) if self.moment else field
 
     def _is_clear(self, now_ms: int, rates: Floats) -> bool:
-        """Return True if nothing waits and each broker has room for load and moves."""
+        """Return True if nothing waits and no broker is full."""
         if self.backlog.any():
             return False
         key = (self._traffic.step_at(now_ms), self._coverage.version)
@@ -96,7 +96,7 @@ class Saturation:
     def _serve(self, rates: Floats) -> Floats:
         """Return the served msg/s, float64[topics].
 
-        Each broker's topics get the same part of what they ask for.
+        A broker's topics all get the same share of what they offer.
         """
         wanted = rates + self.backlog / DRAIN_S
         demand = self._demand(wanted)

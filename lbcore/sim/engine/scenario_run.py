@@ -48,7 +48,7 @@ class LoadMap:
     _seen: int = 0
 
     def begin(self) -> None:
-        """Take a frame of every so many samples from now on."""
+        """Take a frame every few samples from now on."""
         scenario = self.engine.scenario
         total = sum(space.bundles for space in scenario.namespaces)
         part = min(1.0, ROWS_MAX / max(1, total))
@@ -61,7 +61,7 @@ class LoadMap:
         self.engine.when_sampled = self.take
 
     def take(self) -> None:
-        """A frame of this moment, if it is time for one."""
+        """Take a frame of this moment, if one is due."""
         self._seen += 1
         if self._seen % self._every:
             return
@@ -86,21 +86,21 @@ class LoadMap:
 
 
 def _load_at(starts: Sequence[_Start], position: int) -> float:
-    """The load of the bundle that has a position; nan when nobody serves any."""
+    """Return the load of the bundle at a position; nan if none is served there."""
     at = bisect_right(starts, (position, HASH_SPACE, np.inf)) - 1
     has_it = at >= 0 and position <= starts[at][1]
     return starts[at][2] if has_it else np.nan
 
 
 def run_scenario(scenario: Scenario, config: Config) -> Run:
-    """Run a scenario to its end; the same scenario always gives the same run."""
+    """Run a scenario to its end; deterministic."""
     engine = Engine(scenario, config)
     schedule_events(engine)
     return engine.run()
 
 
 def run_with_load_map(scenario: Scenario, config: Config) -> tuple[Run, LoadMap]:
-    """As `run_scenario`, with its load map; the run is the same."""
+    """Run a scenario as `run_scenario` does, and return its load map too."""
     engine = Engine(scenario, config)
     load_map = LoadMap(engine)
     load_map.begin()

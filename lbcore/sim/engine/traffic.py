@@ -25,7 +25,7 @@ from lbcore.sim.load.recording import RecordedNamespace, Recording, Spread, spre
 from lbcore.sim.scenario.model import AS_RECORDED, LoadSpec, NamespaceSpec, Scenario
 
 MSG_PER_S_PER_POINT = FULL_RATE_MSG_PER_S / 100.0
-"""Messages in + out a second that make one percentage point of a broker of capacity 1."""
+"""msg/s in + out that are one percent of a broker of capacity 1."""
 MESSAGE_BYTES = 1024.0
 LOAD_STEP_MS = 10_000
 _GRAIN = 1024.0  # rates are multiples of 1/1024 msg/s, so that sums in float64 are exact
@@ -36,9 +36,9 @@ _FIELDS_KEPT = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """A part of the load, ready to be evaluated.
+    """A load line of the scenario, ready to be evaluated.
 
-    shape: msg/s in + out of each topic. replay: what was recorded, in its place.
+    shape: msg/s in + out of each topic. replay: recorded load instead.
     """
 
     spec: LoadSpec
@@ -92,15 +92,15 @@ class Traffic:
         self._step_ms = self._choose_step()
 
     def at(self, now_ms: int) -> "TrafficField":
-        """The field at a time of the scenario; load that stands still is computed once."""
+        """Return the field at a time; constant load is computed once."""
         return self._field_at(self.step_at(now_ms))
 
     def step_at(self, now_ms: int) -> int:
-        """The number of the field at that time: while it stays the same, so does all load."""
+        """Return the number of the field at that time; equal numbers, equal load."""
         return now_ms // self._step_ms if self._step_ms else 0
 
     def rates_at(self, now_ms: int) -> Floats:
-        """float64[topics]: messages in + out a second of each topic."""
+        """Return msg/s in + out of each topic; float64[topics]."""
         return self.at(now_ms).rates
 
     def _choose_step(self) -> int:
@@ -133,7 +133,7 @@ class Traffic:
         )
 
     def _replayed(self, spec: LoadSpec, space: NamespaceSpec, wanted: float) -> _Part:
-        """A part that was recorded. wanted: its mean in msg/s, unless it stays as it was."""
+        """Return a recorded part. wanted: its mean in msg/s, unless unchanged."""
         recording = self._recordings[spec.recording]
         recorded = recording.namespaces[spec.of or space.name]
         mean = float(recorded.rates[:, :, :2].sum(axis=(1, 2)).mean())
@@ -201,7 +201,7 @@ class TrafficField(LoadField):
     """Traffic of every topic at one moment. rates: float64[topics], msg/s in + out."""
 
     def __init__(self, layout: TopicLayout, rates: Floats, recorded: Floats | None = None) -> None:
-        """rates: of what the scenario draws; recorded: float64[topics, 4], on top of it."""
+        """rates: drawn by the scenario; recorded: float64[topics, 4], added to it."""
         half = np.rint(rates * (0.5 * _GRAIN)) / _GRAIN
         rate_in, rate_out, bytes_in, bytes_out = (
             half,
@@ -223,7 +223,7 @@ class TrafficField(LoadField):
     def served(self, rates: Floats) -> "TrafficField":
         """Return the field with only the served load. rates: float64[topics], msg/s.
 
-        A topic whose clients have left and whose backlog is served has plain messages.
+        A topic without clients whose backlog is served has messages of the usual size.
         """
         rows = np.diff(self._sums, axis=0)
         part = np.where(self.rates > 0.0, rates / np.where(self.rates > 0.0, self.rates, 1.0), 0.0)
@@ -263,7 +263,7 @@ def _is_varying(part: _Part) -> bool:
 
 
 def _factor(spec: LoadSpec, now_ms: int) -> float:
-    """The part of its amount that a part of the load has now."""
+    """Return the share of its full load that a part has now."""
     if not spec.from_ms <= now_ms < spec.to_ms:
         return 0.0
     since_ms = now_ms - spec.from_ms

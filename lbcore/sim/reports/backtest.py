@@ -315,7 +315,7 @@ def backtest_scenario(
         namespaces=tuple(sorted(spaces, key=lambda space: space.name)),
         owners=tuple(spec for space in spaces for spec in _owners(space, first, history)),
         loads=tuple(loads),
-        scenario_events=(*_policies(history), *_happenings(history)),
+        scenario_events=(*_policies(history), *_broker_events(history)),
         full_rate=history.fit.full_rate,
         recordings={loads[0].recording: recording},
     )
@@ -428,7 +428,7 @@ def _policies(history: History) -> tuple[ScenarioEvent, ...]:
     )
 
 
-def _happenings(history: History) -> tuple[ScenarioEvent, ...]:
+def _broker_events(history: History) -> tuple[ScenarioEvent, ...]:
     """Brokers that came and went."""
     found: list[ScenarioEvent] = []
     begin_ms = history.intervals[0].at_ms

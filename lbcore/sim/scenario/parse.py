@@ -27,11 +27,11 @@ from lbcore.sim.scenario.model import (
     ScenarioEvent,
 )
 from lbcore.sim.scenario.scenario_events import (
-    HAPPENINGS,
+    EVENT_FORMS,
+    parse_event,
     require_agreement,
     require_form,
     require_setting,
-    take_happening,
 )
 from lbcore.sim.scenario.tokens import Line, ScenarioError
 
@@ -377,7 +377,7 @@ def _set(draft: _Draft, line: Line) -> None:
 
 
 def _at(draft: _Draft, line: Line) -> None:
-    draft.scenario_events.append(take_happening(line))
+    draft.scenario_events.append(parse_event(line))
 
 
 def _expect(draft: _Draft, line: Line) -> None:
@@ -405,7 +405,7 @@ _KEYWORDS: Mapping[str, Callable[[_Draft, Line], None]] = {
 }
 
 __all__ = [
-    "HAPPENINGS",
+    "EVENT_FORMS",
     "METRICS",
     "SPREADS",
     "ScenarioError",

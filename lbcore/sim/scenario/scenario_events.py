@@ -58,12 +58,12 @@ def require_setting(line: Line, word: str) -> None:
 def require_agreement(scenario: Scenario) -> None:
     """Brokers and times are those of the scenario. Raises ScenarioError."""
     known = _brokers_of(scenario)
-    for happening in scenario.scenario_events:
-        unknown = [name for name in happening.brokers if name not in known]
+    for event in scenario.scenario_events:
+        unknown = [name for name in event.brokers if name not in known]
         if unknown:
-            what = f"there is no {unknown[0]} to {happening.verb}"
-            raise Line(happening.line, "").error(what, "a broker of this scenario")
-        _require_time(scenario, happening.line, happening.at_ms)
+            what = f"there is no {unknown[0]} to {event.verb}"
+            raise Line(event.line, "").error(what, "a broker of this scenario")
+        _require_time(scenario, event.line, event.at_ms)
     for expectation in scenario.expectations:
         name, broker = expectation.metric.partition(".")[0], expectation.argument
         if METRICS[name].argument == "broker" and broker and broker not in known:
@@ -109,7 +109,7 @@ class Form:
     needed: tuple[str, ...] = ()
 
 
-HAPPENINGS: Mapping[str, Form] = {
+EVENT_FORMS: Mapping[str, Form] = {
     "crash": Form(doc="the brokers are gone without a word", has_brokers=True),
     "start": Form(doc="the brokers start, or start anew", has_brokers=True),
     "stop": Form(doc="the brokers ask to be emptied, and end (scale in)", has_brokers=True),
@@ -167,16 +167,16 @@ HAPPENINGS: Mapping[str, Form] = {
 }  # fmt: skip
 """Every verb but `set` and `command`, which take what the wire's commands take."""
 
-_VERBS = (*HAPPENINGS, "set", "command")
+_VERBS = (*EVENT_FORMS, "set", "command")
 
 
-def take_happening(line: Line) -> ScenarioEvent:
+def parse_event(line: Line) -> ScenarioEvent:
     """Parse the rest of a line, T VERB ...; raises ScenarioError."""
     at_ms = line.take(tokens.duration_ms, tokens.DURATION_FORM)
     verb = line.take(tokens.one_of(*_VERBS), "what happens: " + ", ".join(_VERBS))
     if verb in ("set", "command"):
         return ScenarioEvent(at_ms=at_ms, verb=verb, options=_command(line, verb), line=line.number)
-    form = HAPPENINGS[verb]
+    form = EVENT_FORMS[verb]
     brokers: tuple[str, ...] = ()
     if form.has_brokers:
         brokers = line.take(tokens.broker_names, "brokers such as b1, b1-b4, or all")

@@ -180,7 +180,7 @@ def run_round(seed: int, config: Config) -> ChaosRound:
         run = engine.run()
     except BUGS as error:
         watch.faults.append(f"{type(error).__name__}: {error}")
-        run = engine.so_far()
+        run = engine.result()
     return judge_round(seed, run, watch.faults)
 
 

@@ -364,7 +364,7 @@ def run_until(lines: str, end_ms: int) -> Engine:
     scenario = parse_scenario(lines)
     engine = Engine(scenario, parse_assignments(Config(), scenario.settings))
     schedule_events(engine)
-    engine.set_going()
+    engine.schedule_first()
     engine.clock.run_until(engine.clock.now_ms + end_ms)
     return engine
 
