@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from jobs.adapters.processes.clocks import ForwardClock
 from jobs.bridge.admin_address import PulsarAdminError
@@ -29,7 +29,6 @@ from lbcore.bridge.mirror import ALL, Look
 from lbcore.bridge.reports import (
     Measured,
     SentReports,
-    in_domain,
     measured_extensible,
     measured_modular,
     near_a_split,
@@ -383,7 +382,8 @@ class Collector:
             )
             return
         broker.load_error = None
-        measured = in_domain(measured, self.domains.get(name, ""))
+        load = replace(measured.load, failure_domain=self.domains.get(name, ""))
+        measured = replace(measured, load=load)
         if self._rhythm.network_bytes_per_s > 0.0:
             measured = with_network(measured, self._rhythm.network_bytes_per_s)
         broker.incarnation = measured.load.envelope.incarnation

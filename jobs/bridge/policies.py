@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.pulsar_admin import PulsarAdmin, ask_each
-from lbcore.bridge.policies import PulsarPolicies, Readable
+from lbcore.bridge.policies import Readable
 from lbcore.wire.kinds.mirror_commands import ObservePolicies
 
 Value = TypeVar("Value")
@@ -24,14 +24,14 @@ _TOLD_S = 600.0
 _AT_ONCE = 8
 _ISOLATION, _DOMAINS = "isolation policies", "failure domains"
 _ONE = {_ISOLATION: "isolation policy", _DOMAINS: "failure domain"}
-_GROUP = "anti-affinity group of {}"
 
 
 class PolicyFollower:
     """Follower of Pulsar's policies, called by one thread.
 
     What can't be read stays as it was known and hides nothing else. unread: what could not be read
-    last → why.
+    last → why. domains: broker → failure domain. ungrouped: namespaces whose anti-affinity group
+    was never read; nothing of them may move.
     """
 
     def __init__(
@@ -45,12 +45,14 @@ class PolicyFollower:
         self._admin, self._cluster, self._tell = admin, cluster, tell
         self._interval_s = interval_ms / 1_000
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="policies")
-        self._known = PulsarPolicies()
-        self._told: PulsarPolicies | None = None
+        self._known = ObservePolicies(isolation={}, anti_affinity={})
+        self._told: ObservePolicies | None = None
         self._grouped: set[str] = set()
         self._read_due_s = self._tell_due_s = 0.0
         self._unknown: dict[str, str] = {"they": "have not been read yet"}
         self._has_read: set[str] = set()
+        self.domains: Mapping[str, str] = {}
+        self.ungrouped: frozenset[str] = frozenset()
         self.unread: Mapping[str, PulsarAdminError] = {}
 
     @property
@@ -60,21 +62,6 @@ class PolicyFollower:
             return ""
         what, why = next(iter(self._unknown.items()))
         return f"Pulsar's policies are not known: {what} {why}"
-
-    @property
-    def ungrouped(self) -> frozenset[str]:
-        """Return the namespaces whose anti-affinity group was never read.
-
-        Nothing of them may move.
-        """
-        prefix = _GROUP.format("")
-        failed = {name.removeprefix(prefix) for name in self.unread if name.startswith(prefix)}
-        return frozenset(failed - self._grouped)
-
-    @property
-    def domains(self) -> dict[str, str]:
-        """Broker → failure domain."""
-        return dict(self._known.domains)
 
     def close(self) -> None:
         """Ask nobody any more."""
@@ -88,9 +75,9 @@ class PolicyFollower:
         self._read_due_s = now_s + self._interval_s
         failed: dict[str, PulsarAdminError] = {}
         self._unknown = {}
-        isolation, domains = self._isolation(failed), self._domains(failed)
+        isolation, self.domains = self._isolation(failed), self._domains(failed)
         groups = self._groups(sorted(namespaces), failed)
-        self._known = PulsarPolicies(isolation=isolation, domains=domains, groups=groups)
+        self._known = ObservePolicies(isolation=isolation, anti_affinity=groups)
         if failed.keys() != self.unread.keys():
             for what, error in failed.items():
                 fields = {"what": what, "why": str(error)}
@@ -100,7 +87,7 @@ class PolicyFollower:
             self._known != self._told or now_s >= self._tell_due_s
         ):
             self._tell_due_s, self._told = now_s + _TOLD_S, self._known
-            self._tell(self._known.command())
+            self._tell(self._known)
 
     def _read(
         self,
@@ -134,7 +121,7 @@ class PolicyFollower:
         return {**{name: known[name] for name in unreadable if name in known}, **found}
 
     def _domains(self, failed: dict[str, PulsarAdminError]) -> Mapping[str, str]:
-        known = self._known.domains
+        known = self.domains
         read = self._read(_DOMAINS, self._admin.failure_domains, failed)
         if read is None:
             return known
@@ -146,7 +133,8 @@ class PolicyFollower:
     ) -> Mapping[str, str]:
         asked = {one: self._pool.submit(self._admin.anti_affinity_group, one) for one in namespaces}
         found, errors = ask_each(asked, lambda name: asked[name].result())
-        failed |= {_GROUP.format(name): error for name, error in errors.items()}
+        failed |= {f"anti-affinity group of {name}": error for name, error in errors.items()}
         self._grouped = (self._grouped & set(namespaces)) | found.keys()
-        found |= {name: self._known.groups.get(name, "") for name in errors}
+        self.ungrouped = frozenset(errors.keys() - self._grouped)
+        found |= {name: self._known.anti_affinity.get(name, "") for name in errors}
         return {name: group for name, group in sorted(found.items()) if group}
