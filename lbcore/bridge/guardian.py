@@ -287,9 +287,9 @@ def _lasting(
     for one in found:
         key = one.trouble.value, one.subject
         known = before.get(key)
-        if known is not None and known.witnesses == one.witnesses:
-            one = replace(one, since_ms=known.since_ms, rounds=known.rounds + 1)  # noqa: PLW2901
         lasting[key] = one
+        if known is not None and known.witnesses == one.witnesses:
+            lasting[key] = replace(one, since_ms=known.since_ms, rounds=known.rounds + 1)
     return dict(sorted(lasting.items()))
 
 
@@ -372,7 +372,7 @@ def _narrow(
 def _named(
     trouble: Trouble, reasons: Mapping[str, str], find: Callable[..., Finding]
 ) -> Iterable[Finding]:
-    """Yield the first by name, and how many more: of namespaces there may be thousands."""
+    """Yield the first by name, and how many more: there may be thousands."""
     named = sorted(reasons)
     for subject in named[:_NAMED]:
         yield find(trouble=trouble, subject=subject, evidence=reasons[subject])
