@@ -54,7 +54,7 @@ _BUNDLE_COLUMNS = (
 
 
 def show_cluster(store: MetricStore, report: Mapping[str, Any]) -> None:
-    """Show one cluster as it is after a batch."""
+    """Show the state of one cluster after a batch."""
     cluster = report["cluster"]
     on = {alarm.partition(":")[0] for alarm in report["alarms"]}
     for alarm in ALARMS:
@@ -92,7 +92,7 @@ def show_cluster(store: MetricStore, report: Mapping[str, Any]) -> None:
 
 
 def show_bundles(store: MetricStore, seen: WrittenBatch) -> None:
-    """Show each bundle's load, when the batch wrote its history."""
+    """Show each bundle's load if the batch wrote load history."""
     names = ("cluster", "broker", "bundles", *_BUNDLE_COLUMNS)
     found: dict[tuple[str, str], dict[tuple[str, ...], float]] = defaultdict(dict)
     for cluster, broker, bundles, *columns in seen.rows(LOAD_HISTORY.name, *names):
@@ -143,7 +143,7 @@ def _show_brokers(
 def _live(
     values: Mapping[tuple[Any, ...], Any], brokers: Mapping[str, Any]
 ) -> dict[tuple[Any, ...], float]:
-    """The values, by labels that begin with the broker, of those whose load is known."""
+    """Return the values by label, without brokers of unknown load."""
     known = {name for name, one in brokers.items() if one["usage"] is not None}
     return {labels: float(v) for labels, v in values.items() if labels[0] in known}
 
@@ -178,19 +178,16 @@ _EXECUTORS_MAX = 50
 
 
 def standing_by() -> CollectorRegistry:
-    """Return the metrics of a standby until it holds the tables.
-
-    They say only that it is one.
-    """
+    """Return the metrics of a standby: only that it is one."""
     store = MetricStore([PHASE])
     store.set(PHASE.name, 1, STANDING_BY)
     return store.registry
 
 
 class JobMetrics:
-    """Counts of one process.
+    """Metrics of one process.
 
-    bundle_metrics: each bundle's load, too. topics: that are read.
+    bundle_metrics: also each bundle's load. topics: input topics.
     """
 
     def __init__(
@@ -213,7 +210,7 @@ class JobMetrics:
         return self.store.registry
 
     def see_start(self, *, is_rebuilt: bool, is_damaged: bool = False) -> None:
-        """Show where the state comes from; is_damaged: its checkpoint could not be read."""
+        """Show the source of the state; is_damaged: its checkpoint was unreadable."""
         self.store.add("ballast_damaged_checkpoints_total", by=int(is_damaged))
         self._show_phase(REBUILDING if is_rebuilt else RESUMING)
 
@@ -222,7 +219,7 @@ class JobMetrics:
             self.store.set(PHASE.name, phase == present, phase)
 
     def see_batch(self, seen: WrittenBatch) -> None:
-        """Count a batch that is written."""
+        """Count a written batch."""
         self._show_phase(AT_WORK)
         for report in seen.reports:
             self._begin(report["cluster"], frozenset(report["brokers"]))
@@ -240,7 +237,7 @@ class JobMetrics:
             self._see_cluster(seen, report)
 
     def see_progress(self, progress: Mapping[str, Any]) -> None:
-        """Take what Spark says of its last trigger: the JSON of `StreamingQueryProgress`."""
+        """Take Spark's progress of a trigger: the JSON of `StreamingQueryProgress`."""
         store = self.store
         for phase, took_ms in progress["durationMs"].items():
             store.set("ballast_spark_phase_seconds", took_ms / _S, phase)
@@ -258,7 +255,7 @@ class JobMetrics:
         store.set("ballast_kafka_lag_messages", lag)
 
     def see_tasks(self, counts: Mapping[str, int]) -> None:
-        """Show tasks by executor; of more than 50 in a job's life the later ones together."""
+        """Show tasks by executor; after the first 50, later ones are counted together."""
         self._executors |= counts
         for number, (executor, count) in enumerate(self._executors.items()):
             if number < _EXECUTORS_MAX:
@@ -283,7 +280,7 @@ class JobMetrics:
             self.store.keep_brokers(cluster, self._brokers[cluster])
 
     def _begin(self, cluster: str, brokers: frozenset[str]) -> None:
-        """Begin the counters of what is new."""
+        """Begin the counters of a new cluster and of new brokers."""
         if cluster not in self._brokers:
             begin_counts(self.store, cluster, self._topics)
         for broker in sorted(brokers - self._brokers.get(cluster, frozenset())):

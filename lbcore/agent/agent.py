@@ -100,7 +100,7 @@ class AgentMachine:
         return Step(state=frozen, effects=work.effects, wake_at_ms=wake_at_ms)
 
     def usable(self, state: AgentState) -> dict[str, int]:
-        """Return the bundles that may be used now → fencing tokens; holds until `until_ms`.
+        """Return the bundles that may be used now → fencing tokens, until `until_ms`.
 
         Left out: those that are somebody else's by now though still open, those of which a callback
         is stuck, those given back. With a lease also those whose newest record is Assigning: one

@@ -19,18 +19,18 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from jobs.adapters.delta.arrow_rows import arrow_rows, without_bundles
 from jobs.adapters.delta.table_upkeep import TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
-from jobs.adapters.delta.tables import arrow_schema
+from jobs.adapters.delta.tables import arrow_rows, arrow_schema, without_bundles
 from jobs.adapters.kafka.connection import Ends
 from jobs.adapters.kafka.ownership_publisher import Keyed, OwnershipPublisher
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.adapters.spark.checkpoint import Resumption, VersionMark, query_id
+from jobs.adapters.spark.checkpoint import Resumption, note_version, query_id
 from jobs.telemetry.job_counts import WrittenBatch
 from lbcore.balancer.effects import (
     REPORT,
@@ -467,7 +467,7 @@ class EachBatch:
     sink: BatchSink
     resumption: Resumption
     upkeep: TableUpkeep
-    seen: VersionMark
+    state_dir: Path
     ended: int = -1
 
     def __call__(self, frame: Any, batch_id: int) -> None:
@@ -475,7 +475,7 @@ class EachBatch:
         if not self.sink.identity.query_id:
             self.sink.use_query(query_id(self.resumption.checkpoint))
         self.sink(frame, batch_id)
-        self.seen.note(self.sink.writer.version(EVENTS))
+        note_version(self.state_dir, self.sink.writer.version(EVENTS))
         done = self.upkeep(wall_ms())
         if done is not None:
             self.sink.log(done)
