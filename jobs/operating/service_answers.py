@@ -182,7 +182,7 @@ class ServiceAnswers(Answers):
         """By the service's engine."""
         return self._ask(
             "/v1/sql",
-            itemgetter("columns", "rows"),
+            lambda found: (found["columns"], found["rows"]),
             body={"query": text},
             timeout_s=_SQL_TIMEOUT_S,
         )
