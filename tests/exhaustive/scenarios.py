@@ -72,8 +72,3 @@ SCENARIOS = {
     for fencing in ("token", "lease")
     for name, allowed in _ALLOWED.items()
 }
-MOST_WORLDS = dict.fromkeys(SCENARIOS, 1_000_000) | {
-    f"freeze-{fencing}": 1_500_000  # which is to its end
-    for fencing in ("token", "lease")
-}
-"""How many worlds of each the long search looks at, at most."""

@@ -162,7 +162,7 @@ def test_refused_snapshot_is_not_waited_for_with_ever_more_changes(tmp_path: Pat
         if version % 4 == 0:
             world.follower._reload_at_ms = 0  # noqa: SLF001 (the time that it waits is over)
     assert world.follower.counts.refused
-    assert len(world.follower._untold) <= 5  # noqa: SLF001 (nothing else tells how much is kept)
+    assert len(world.follower._unpublished) <= 5  # noqa: SLF001 (nothing else tells how much is kept)
 
 
 def test_names_that_ask_are_remembered_up_to_a_bound() -> None:

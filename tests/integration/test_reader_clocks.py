@@ -60,7 +60,7 @@ def test_silence_of_the_job_is_told_by_no_wrong_clock(
     follower.poll()
     view = follower.view
     assert view is not None
-    boot_ms = view.heard_ms
+    boot_ms = view.found_ms
     for silent_ms in (0, 30_000, 2 * HOUR_MS):
         monkeypatch.setattr(follower_view, "boot_ms", lambda: boot_ms + silent_ms)  # noqa: B023 (called at once)
         assert abs(view.writer_silent_ms(true_ms + silent_ms) - silent_ms) <= 60_000
@@ -85,17 +85,17 @@ def test_wrong_clock_of_a_service_changes_no_age_and_is_named(
     view = follower.view
     assert view is not None
     since_ms = 2_000 if lasts == "2 s" else 8_000
-    heard_ms = view.heard_ms
-    assert view.sought_ms == looked_ms < heard_ms
-    view = replace(view, sought_ms=heard_ms - 200)
-    monkeypatch.setattr(follower_view, "boot_ms", lambda: heard_ms + since_ms)
+    found_ms = view.found_ms
+    assert view.absent_ms == looked_ms < found_ms
+    view = replace(view, absent_ms=found_ms - 200)
+    monkeypatch.setattr(follower_view, "boot_ms", lambda: found_ms + since_ms)
     now_ms = writer.committed_ms + 300 + since_ms
     assert view.clock_ahead_ms(now_ms) == 0
     assert abs(view.clock_ahead_ms(now_ms + ahead_ms) - ahead_ms) <= 2_000
     silent_ms = view.writer_silent_ms(now_ms)
     assert silent_ms == 1_800 + since_ms
     assert abs(view.writer_silent_ms(now_ms + ahead_ms) - silent_ms) <= 6_000
-    assert view.age_ms(heard_ms + since_ms) == since_ms
+    assert view.age_ms(found_ms + since_ms) == since_ms
 
 
 @pytest.mark.parametrize("ahead_ms", FAULTS_MS)

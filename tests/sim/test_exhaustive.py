@@ -1,6 +1,5 @@
 """Small worlds searched to their end, and whole clusters under random faults."""
 
-import sys
 from collections.abc import Callable
 from types import ModuleType
 
@@ -8,14 +7,13 @@ import pytest
 
 from lbcore.agent.state import Lease
 from lbcore.ownership import acknowledge, holding, repair
-from tests.exhaustive.scenarios import MOST_WORLDS, SCENARIOS
+from tests.exhaustive.scenarios import SCENARIOS
 from tests.exhaustive.search import SETTLED_ONE_IN, Search
 from tests.exhaustive.small_worlds import BrokenWorldError
 from tests.support.values.clusters import few
 from tests.support.worlds.stories import tell
 
-FEW = 1_500
-TEN_MILLION = 10_000_000
+FEW, MANY = 1_500, 30_000
 
 
 def search(name: str, most: int, settled_one_in: int = 1_499) -> Search:
@@ -53,18 +51,10 @@ def test_small_cluster_with_a_broken_part_is_caught(
 
 
 @pytest.mark.long
-def test_small_cluster_in_ten_million_worlds_breaks_no_rule(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    total = 0
-    for name, most in MOST_WORLDS.items():
-        found = search(name, most, SETTLED_ONE_IN)
-        total += found.worlds
-        with capsys.disabled():
-            sys.stderr.write(f"{name}: {found.worlds} worlds, complete: {found.is_complete}\n")
-    with capsys.disabled():
-        sys.stderr.write(f"{total} different worlds in all\n")
-    assert total >= TEN_MILLION
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_small_cluster_in_each_of_many_more_worlds_breaks_no_rule(name: str) -> None:
+    found = search(name, MANY, SETTLED_ONE_IN)
+    assert found.is_complete or found.worlds >= MANY
 
 
 STEPS = 8
@@ -85,14 +75,14 @@ def test_story_with_a_restart_after_each_batch_goes_on_identically(seed: int) ->
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("first_seed", range(10_000, 20_000, HUNDRED))
+@pytest.mark.parametrize("first_seed", range(10_000, 11_000, HUNDRED))
 def test_cluster_after_many_longer_stories_comes_to_rest(first_seed: int) -> None:
     for seed in range(first_seed, first_seed + HUNDRED):
         tell(seed, LONGER)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("first_seed", range(20_000, 22_000, HUNDRED))
+@pytest.mark.parametrize("first_seed", range(20_000, 20_200, HUNDRED))
 def test_many_stories_with_a_restart_after_each_batch_come_to_rest(first_seed: int) -> None:
     for seed in range(first_seed, first_seed + HUNDRED):
         tell(seed, STEPS, restarts_often=True)

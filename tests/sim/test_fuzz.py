@@ -24,8 +24,8 @@ def test_cluster_through_anything_keeps_its_invariants_and_comes_to_rest(seed: i
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("first_seed", range(10_000, 12_000, MANY))
-def test_cluster_through_a_million_steps_of_anything_keeps_its_invariants(
+@pytest.mark.parametrize("first_seed", range(12_000, 12_100, MANY))
+def test_cluster_through_many_steps_of_anything_keeps_its_invariants(
     first_seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seeds = range(first_seed, first_seed + MANY)

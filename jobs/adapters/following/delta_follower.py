@@ -75,7 +75,7 @@ class DeltaFollower(Follower):
         super().__init__(cluster)
         self._root = table_place(tables)
         self._commit_listeners: list[Callable[[Changes], None]] = []
-        self._untold: list[tuple[int, list[BundleRoute]]] = []
+        self._unpublished: list[tuple[int, list[BundleRoute]]] = []
         self._tables: _Tables | None = None
         self._published_table_id = ""
         self._reload_reason: ReloadReason | None = ReloadReason.START
@@ -174,7 +174,7 @@ class DeltaFollower(Follower):
                 )
             },
         )
-        self._untold.clear()  # a whole load is told as such
+        self._unpublished.clear()  # a whole load is told as such
         self.counts.reloads[reason] += 1
         self._reload_reason = None
         loaded = self._tables.candidate
@@ -217,7 +217,7 @@ class DeltaFollower(Follower):
                 found += tables.unread.of_bundles(readable, bad)
             routes += found
             if found and self._commit_listeners:
-                self._untold.append((commit.version, found))
+                self._unpublished.append((commit.version, found))
             tables.writer = commit.writer or tables.writer
         position = _position(tail.version, tables.writer)
         tables.candidate = tables.candidate.with_routes(routes).at(position)
@@ -263,12 +263,12 @@ class DeltaFollower(Follower):
         self._notify()
         changes = Changes(
             version=tables.tails[OWNERSHIP_EVENTS.name].version,
-            commits=() if is_whole else tuple(self._untold),
+            commits=() if is_whole else tuple(self._unpublished),
             is_whole=is_whole,
             is_other_table=is_other,
             table_id=tables.table_id,
         )
-        self._untold.clear()
+        self._unpublished.clear()
         for tell in self._commit_listeners:
             tell(changes)
 
@@ -283,8 +283,8 @@ class DeltaFollower(Follower):
             snapshot=new,
             confirmed_ms=confirmed_ms,
             writer=writer,
-            heard_ms=confirmed_ms,
-            is_heard_live=is_live,
+            found_ms=confirmed_ms,
+            is_found_live=is_live,
         )
         before = self.view
         if before is None:
@@ -292,11 +292,11 @@ class DeltaFollower(Follower):
         if before.writer == writer:
             return replace(
                 view,
-                heard_ms=before.heard_ms,
-                is_heard_live=before.is_heard_live,
-                sought_ms=before.sought_ms,
+                found_ms=before.found_ms,
+                is_found_live=before.is_found_live,
+                absent_ms=before.absent_ms,
             )
-        return replace(view, sought_ms=before.confirmed_ms)
+        return replace(view, absent_ms=before.confirmed_ms)
 
     def _find_unsound(self, tables: _Tables, shown: LookupSnapshot) -> dict[str, Unsound]:
         """Return what is wrong, by namespace or bundle.

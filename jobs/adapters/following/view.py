@@ -149,7 +149,7 @@ class UnreadRows:
         return none if self.known is None else self.known.namespaces.get(name, none)
 
 
-NOT_HEARD = -1
+NEVER_FOUND = -1
 _APART_MS = 2_000  # clocks that are further apart than this are wrong
 _UNFOUND_MS_MAX = 60_000  # a batch's time at its beginning is found so late at the most
 _COMMIT_MS_MAX = 2_000  # so long may a commit take
@@ -159,17 +159,17 @@ _COMMIT_MS_MAX = 2_000  # so long may a commit take
 class View:
     """A snapshot and its age.
 
-    `confirmed_ms`: boot clock; `writer`: the job's last commit. heard_ms: boot clock when that
-    commit was found; NOT_HEARD = nobody looked. is_heard_live: it was found when it came, and not
-    with tables that were loaded: at sought_ms it was not there.
+    `confirmed_ms`: boot clock; `writer`: the job's last commit. found_ms: boot clock when that
+    commit was found; NEVER_FOUND = nobody looked. is_found_live: it was found when it came, and not
+    with tables that were loaded: at absent_ms it was not there.
     """
 
     snapshot: LookupSnapshot
     confirmed_ms: int
     writer: WriterCommit | None
-    heard_ms: int = NOT_HEARD
-    is_heard_live: bool = False
-    sought_ms: int = NOT_HEARD
+    found_ms: int = NEVER_FOUND
+    is_found_live: bool = False
+    absent_ms: int = NEVER_FOUND
 
     def age_ms(self, boot_ms: int) -> int:
         """Milliseconds since this was last known to be the newest there is."""
@@ -184,16 +184,16 @@ class View:
         if self.writer is None:
             return -1
         said_ms = max(0, now_ms - self.writer.now_ms)
-        if self.heard_ms == NOT_HEARD:
+        if self.found_ms == NEVER_FOUND:
             return said_ms
-        found_ms = max(0, boot_ms() - self.heard_ms)
-        is_too_short = said_ms < found_ms - _APART_MS
-        is_too_long = self.is_heard_live and said_ms > found_ms + self._unfound_ms()
-        return found_ms if is_too_short or is_too_long else said_ms
+        found_ago_ms = max(0, boot_ms() - self.found_ms)
+        is_too_short = said_ms < found_ago_ms - _APART_MS
+        is_too_long = self.is_found_live and said_ms > found_ago_ms + self._unfound_ms()
+        return found_ago_ms if is_too_short or is_too_long else said_ms
 
     def _unfound_ms(self) -> int:
         """Return the longest time from the batch's start until the commit was found."""
-        if self.writer is None or not self.writer.committed_ms or self.sought_ms == NOT_HEARD:
+        if self.writer is None or not self.writer.committed_ms or self.absent_ms == NEVER_FOUND:
             return _UNFOUND_MS_MAX
         took_ms = min(max(0, self.writer.committed_ms - self.writer.now_ms), _UNFOUND_MS_MAX)
         return took_ms + self._found_after_ms()
@@ -201,9 +201,9 @@ class View:
     def _found_after_ms(self) -> int:
         """Return the longest time from the commit until it was found.
 
-        At sought_ms the commit was not there yet.
+        At absent_ms the commit was not there yet.
         """
-        return self.heard_ms - self.sought_ms + _COMMIT_MS_MAX + _APART_MS
+        return self.found_ms - self.absent_ms + _COMMIT_MS_MAX + _APART_MS
 
     def clock_ahead_ms(self, now_ms: int) -> int:
         """Return how far now_ms is ahead of the job's clock; 0 = not certain.
@@ -214,13 +214,13 @@ class View:
         that looks often.
         """
         writer = self.writer
-        if writer is None or not writer.committed_ms or self.heard_ms == NOT_HEARD:
+        if writer is None or not writer.committed_ms or self.found_ms == NEVER_FOUND:
             return 0
-        found_at_ms = now_ms - max(0, boot_ms() - self.heard_ms)
+        found_at_ms = now_ms - max(0, boot_ms() - self.found_ms)
         ages_ms = (found_at_ms - writer.committed_ms, found_at_ms - writer.now_ms)
         if max(ages_ms) < -_APART_MS:
             return max(ages_ms)
-        if not self.is_heard_live or self.sought_ms == NOT_HEARD:
+        if not self.is_found_live or self.absent_ms == NEVER_FOUND:
             return 0
         return min(ages_ms) if min(ages_ms) > self._found_after_ms() else 0
 

@@ -83,7 +83,7 @@ class WatchFollower(Follower):
         self._lists = (-1, -1)
         self._confirmed_ms = 0
         self._writer: WriterCommit | None = None
-        self._writer_heard_ms = 0
+        self._writer_found_ms = 0
 
     def run(self, stop: threading.Event, *, poll_ms: int = 200) -> None:
         """Follow until `stop` is set, which is seen within a second; nothing else ends it."""
@@ -104,14 +104,14 @@ class WatchFollower(Follower):
         headers = {"Last-Event-ID": self._place} if self._place else {}
         with closing(connect(self._address)) as connection:
             response = self._ask(connection, f"/v1/watch?alive_ms={_ALIVE_MS}", headers)
-            heard_ms = boot_ms()
+            received_ms = boot_ms()
             for kind, identity, data in _events(response):
                 if stop.is_set():
                     return
-                if boot_ms() - heard_ms > _AWAY_MS:
+                if boot_ms() - received_ms > _AWAY_MS:
                     raise WatchError("nothing was heard for too long to know how old it is")
                 self._take(kind, identity, data)
-                heard_ms = boot_ms()
+                received_ms = boot_ms()
         raise WatchError("the service has ended the stream")
 
     # -- events
@@ -128,10 +128,10 @@ class WatchFollower(Follower):
         if kind in (_END_OF_PART, "alive", "start", "reset"):
             self._publish()
 
-    def _confirm(self, said: Mapping[str, Any], heard_ms: int) -> None:
+    def _confirm(self, said: Mapping[str, Any], received_ms: int) -> None:
         """Confirm all up to a version: its age, and whether the lists are of now."""
-        self._confirmed_ms = heard_ms - int(said["age_ms"])
-        self._writer_heard_ms = heard_ms - max(0, int(said["writer_silent_ms"]))
+        self._confirmed_ms = received_ms - int(said["age_ms"])
+        self._writer_found_ms = received_ms - max(0, int(said["writer_silent_ms"]))
         self._writer = _writer(int(said["writer_silent_ms"]))
         if (said["namespaces_version"], said["brokers_version"]) != self._lists:
             self._candidate = self._with_lists(self._candidate)
@@ -160,9 +160,9 @@ class WatchFollower(Follower):
             snapshot=shown,
             confirmed_ms=self._confirmed_ms,
             writer=self._writer,
-            heard_ms=self._writer_heard_ms,
-            is_heard_live=True,
-            sought_ms=self._writer_heard_ms,
+            found_ms=self._writer_found_ms,
+            is_found_live=True,
+            absent_ms=self._writer_found_ms,
         )
         if is_changed:
             self._notify()
@@ -171,7 +171,7 @@ class WatchFollower(Follower):
 
     def _load(self, said: Mapping[str, Any]) -> None:
         """Everything, at least as new as the place where the stream begins."""
-        heard_ms = boot_ms()
+        received_ms = boot_ms()
         self._unread = UnreadRows(self.view.snapshot if self.view is not None else None)
         fresh = self._with_lists(LookupSnapshot(cluster=self.cluster))
         found, bad = self._all_routes(int(said["table_version"]))
@@ -179,7 +179,7 @@ class WatchFollower(Follower):
         self._candidate = fresh.with_routes(routes)
         self._pending.clear()
         self.counts.reloads[ReloadReason.LOG_FILE_MISSING if self.view else ReloadReason.START] += 1
-        self._confirm(said, heard_ms)
+        self._confirm(said, received_ms)
 
     def _all_routes(self, version: int) -> tuple[list[BundleRoute], list[BadRow]]:
         routes: list[BundleRoute] = []

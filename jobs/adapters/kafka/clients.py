@@ -23,9 +23,9 @@ from jobs.adapters.processes.settings import read_secret
 from jobs.console import CommandError
 from lbcore.wire.messages import Topic
 
-logging.getLogger("kafka").setLevel(logging.ERROR)  # a broker that is away is retried, not news
+logging.getLogger("kafka").setLevel(logging.ERROR)  # retries are not worth a line
 
-_NEW_TOPIC_S = 5.0  # a topic that was made just now is not known everywhere at once
+_NEW_TOPIC_S = 5.0  # until every broker knows a new topic
 _AGAIN_S = 0.2
 _REFUSAL = re.compile(r"Authentication failed[^()]*|certificate verify failed[^()]*")
 _CUT = "socket disconnected"
@@ -37,21 +37,22 @@ PASSWORD = "BALLAST_KAFKA_PASSWORD"  # noqa: S105 a variable's name, not a secre
 
 @dataclass(frozen=True)
 class SecretToken(AbstractTokenProvider):  # type: ignore[misc]  # it has no types
-    """The token of SASL OAUTHBEARER, whose file is read again at each login.
+    """The token of SASL OAUTHBEARER; its file is read again at each login.
 
-    variables: the password's, of which another machine can make the same.
+    variables: environment variables of the password, so that another machine can make the same
+    token.
     """
 
     variables: Mapping[str, str] = field(repr=False)
 
     @classmethod
     def of(cls, environment: Mapping[str, str] | None) -> "SecretToken":
-        """Keep what an environment says of the password."""
+        """Return the token of an environment, None = this process's."""
         given = os.environ if environment is None else environment
         return cls({name: given[name] for name in (PASSWORD, f"{PASSWORD}_FILE") if name in given})
 
     def token(self) -> str:
-        """The token as it is now; raises CommandError for a file that can't be read."""
+        """Return the present token; raises CommandError for an unreadable file."""
         return read_secret(PASSWORD, self.variables).strip()
 
 
@@ -68,7 +69,7 @@ class KafkaAddress:
     security: Mapping[str, Any] = field(default_factory=dict)
 
     def topic_name(self, topic: Topic) -> str:
-        """The topic's name in Kafka."""
+        """Return the topic's name in Kafka."""
         return f"{self.topic_prefix}{topic.value}"
 
     def client_options(self, client_id: str) -> dict[str, Any]:
@@ -84,9 +85,9 @@ class KafkaAddress:
     def producer_options(self, client_id: str) -> dict[str, Any]:
         """Return the options of a non-transactional producer.
 
-        Delivery is at least once, in order. Not idempotent: when a message in flight times out,
-        kafka-python 3.0.12 gives its producer id back and never asks for another. Nothing is sent
-        any more after that. Readers detect duplicates by seq, version or command id.
+        Delivery is at least once, in order. Not idempotent: after a time-out in flight kafka-python
+        3.0.12 gives its producer id back, never asks for another, and sends nothing more. Readers
+        detect duplicates by seq, version or command id.
         """
         return {
             "acks": "all",
@@ -98,7 +99,7 @@ class KafkaAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered:
-    """Kafka has the message, on all in-sync replicas."""
+    """All in-sync replicas have the message."""
 
     topic: str
     partition: int
@@ -119,16 +120,16 @@ OnDelivery = Callable[[Delivery], None]
 
 
 class Sender:
-    """A producer that says of each message whether Kafka has it.
+    """A producer that reports of each message whether Kafka has it.
 
-    Safe to use from several threads; `on_delivery` is called in the producer's own thread, so it
-    must be quick and must not raise.
+    Thread-safe. `on_delivery` is called in the producer's own thread: it must be quick and not
+    raise.
     """
 
     def __init__(
         self, address: KafkaAddress, client_id: str, *, delivery_timeout_ms: int = 30_000
     ) -> None:
-        """Connects. delivery_timeout_ms bounds the retries of each message."""
+        """Connect. delivery_timeout_ms: bound of the retries of each message."""
         self._address = address
         self._lock = threading.Lock()
         self.delivered = 0
@@ -160,7 +161,7 @@ class Sender:
         """Send one message.
 
         `on_delivery` is called exactly once, maybe before this returns. value None deletes the key
-        of a compacted topic. Blocks for 5 s at most, when the buffer is full or Kafka has never
+        of a compacted topic. Blocks for 5 s at most, while the buffer is full or Kafka has not
         answered yet.
         """
         name = self._address.topic_name(topic)
@@ -203,7 +204,7 @@ class Sender:
             ) from error
 
     def flush(self, timeout_ms: int) -> bool:
-        """Wait until every message was delivered or given up; False = some are pending."""
+        """Wait until all messages are delivered or given up; False = some are pending."""
         try:
             self._producer.flush(timeout=timeout_ms / 1000.0)
         except KafkaTimeoutError:
@@ -211,7 +212,7 @@ class Sender:
         return True
 
     def close(self, timeout_ms: int = 5_000) -> None:
-        """Send the rest within the time, and disconnect; what Kafka did not take is lost."""
+        """Send the rest within the time, then disconnect; the remainder is lost."""
         with contextlib.suppress(KafkaTimeoutError):  # it is away
             self._producer.close(timeout=timeout_ms / 1000.0)
 
@@ -232,13 +233,13 @@ Ends: TypeAlias = Mapping[Any, int]
 
 
 class Tail:
-    """Reads one topic whole, from its beginning, and goes on; committed messages only.
+    """Reads one topic from its beginning, and goes on; committed messages only.
 
-    One thread at a time. A Kafka that is away is waited for.
+    One thread at a time. It waits while Kafka is away.
     """
 
     def __init__(self, address: KafkaAddress, topic: Topic, client_id: str) -> None:
-        """Connects; raises CommandError when Kafka or the topic isn't there."""
+        """Connect; raises CommandError if Kafka or the topic is missing."""
         self._topic = address.topic_name(topic)
         self._consumer = _connected(
             address,
@@ -292,8 +293,8 @@ class Tail:
     def read_to_end(self, timeout_ms: int) -> bool:
         """Return True if everything committed before this call has been polled.
 
-        Asks Kafka for the end offsets, so call it now and then, not after each poll. False when
-        Kafka doesn't answer.
+        Asks Kafka for the end offsets, so don't call it after each poll. False if Kafka doesn't
+        answer.
         """
         ends = self.ends(timeout_ms)
         return ends is not None and self.has_read(ends)
@@ -322,10 +323,10 @@ class Tail:
 
 
 class _Refusals(logging.Handler):
-    """Reasons of refused connections.
+    """Reasons of refused connections, from the client's log.
 
-    The client goes on trying and reports a timeout. Kafka answers a wrong password and hangs up at
-    once; a client that is slow sees the second only.
+    The client retries and only reports a timeout. Kafka answers a wrong password and hangs up at
+    once; a slow client sees only that it hung up.
     """
 
     def __init__(self, *, logs_in: bool) -> None:
@@ -334,7 +335,7 @@ class _Refusals(logging.Handler):
         self.last = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep what tells of a password or a certificate."""
+        """Keep a message about a password or a certificate."""
         found = _REFUSAL.search(record.getMessage())
         if found:
             self.last = found.group()

@@ -61,8 +61,8 @@ _AGAIN_S = 1.0
 class CommandOutcome:
     """A row of `commands`.
 
-    status: accepted (the end is yet to come), done, refused, failed, ... asked: the identity of the
-    command that the row is of, "" = not known.
+    status: accepted (not ended yet), done, refused, failed, ... asked: digest of the command that
+    the row belongs to, "" = unknown.
     """
 
     command_id: str
@@ -75,17 +75,17 @@ class CommandOutcome:
 
     @property
     def is_final(self) -> bool:
-        """True if nothing more will come."""
+        """True if no further row will come."""
         return self.status != ACCEPTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeWatch:
-    """One waiter. first: any row of the command; final: the one that ends it.
+    """Futures of a command's rows, of one waiter. first: any row; final: its end.
 
-    asked: the identity of the command that was sent; who sent another under an id that had been
-    used is told that, and nothing of what became of the first. "" = only the id is known.
-    Both are futures of `concurrent.futures`; asyncio waits for them with `asyncio.wrap_future`.
+    asked: digest of the command that was sent, "" = only the id is known. If the id belongs to
+    another command, the waiter gets a refusal that says so, and nothing of the other. asyncio waits
+    with `asyncio.wrap_future`.
     """
 
     command_id: str
@@ -94,7 +94,7 @@ class OutcomeWatch:
     final: "Future[CommandOutcome]" = field(default_factory=Future)
 
     def notify(self, outcome: CommandOutcome) -> None:
-        """Let the waiter know of a row; one that comes again changes nothing."""
+        """Resolve the futures with a row; a repeated row changes nothing."""
         if self.asked and outcome.asked != self.asked:
             outcome = _of_another(outcome)
         for future, is_meant in ((self.first, True), (self.final, outcome.is_final)):
@@ -103,12 +103,12 @@ class OutcomeWatch:
 
 
 class OutcomeFollower:
-    """Resolves watches from the table; safe to use from any thread.
+    """Resolves watches from the table `commands`, without Spark; thread-safe.
 
-    One thread reads for any number of waiters, without Spark; it rests while nobody waits. At each
-    new commit (`table_tail`) the table is asked for all that is waited for.
+    One thread serves all waiters, and rests without any. At each new commit (`table_tail`) it scans
+    the table for all of them.
 
-    tables: the folder of the tables, which need not be there yet.
+    tables: the folder of the tables, which may not exist yet.
     """
 
     def __init__(self, tables: str | TablePlace, cluster: str, *, poll_ms: int = 100) -> None:
@@ -124,9 +124,9 @@ class OutcomeFollower:
         self.last_error = ""
 
     def watch(self, command_id: str, asked: str = "") -> OutcomeWatch:
-        """Wait for a command from now on; what the table has of it already counts.
+        """Watch a command; rows that the table has already count.
 
-        Give the watch to `forget` when nobody waits any more.
+        Call `forget` when nobody waits any more.
         """
         watch = OutcomeWatch(command_id=command_id, asked=asked)
         with self._lock:
@@ -152,7 +152,7 @@ class OutcomeFollower:
         watch.final.cancel()
 
     def close(self) -> None:
-        """End the thread; who still waits is told nothing more."""
+        """End the thread; open watches stay unresolved."""
         with self._lock:
             self._is_closed = True
             self._lock.notify_all()
@@ -181,7 +181,7 @@ class OutcomeFollower:
             return not self._is_closed
 
     def _poll(self) -> None:
-        """Ask the table for all that is waited for, if it or what is waited for is new."""
+        """Scan the table if it, or the set of watches, has changed."""
         with self._lock:
             wanted = sorted(self._watches)
             is_due = not self._new.isdisjoint(wanted) or self._tail is None
@@ -225,9 +225,9 @@ def _readable(row: Mapping[str, Any]) -> CommandOutcome | None:
 
 
 def _of_another(outcome: CommandOutcome) -> CommandOutcome:
-    """Return the refusal of a command under an id that was used before.
+    """Return the refusal of a command whose id was used before.
 
-    The id belongs to another command, or to somebody else's.
+    By another command, or by somebody else.
     """
     reason = (
         f"the command id {outcome.command_id} was used before, for another command or by somebody "
@@ -241,15 +241,15 @@ DEFAULT_TIMEOUT_MS = 30_000
 _DELIVERY_TIMEOUT_MS = 15_000
 
 Ticket: TypeAlias = OutcomeWatch
-"""A command that was sent: its id, and futures of its first and of its final row."""
+"""A sent command: its id, and futures of its first and of its final row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoOutcome:
-    """The time is over and the command has not ended; it may still be carried out.
+    """The command has not ended in time; it may still be carried out.
 
     accepted: the balancer's first answer, None without any. writer_silent_ms: since the job's last
-    heartbeat, NEVER when there was none; heartbeat_ms: how often it is due.
+    heartbeat, NEVER without one; heartbeat_ms: its interval.
     """
 
     command_id: str
@@ -258,10 +258,7 @@ class NoOutcome:
     writer_silent_ms: int
 
     def is_job_away(self, heartbeat_ms: int) -> bool:
-        """Return True if the job has missed at least two heartbeats.
-
-        They are due every heartbeat_ms.
-        """
+        """Return True if the job has missed at least two heartbeats."""
         return self.writer_silent_ms == NEVER or self.writer_silent_ms > 2 * heartbeat_ms
 
 
@@ -275,8 +272,8 @@ def new_command(
 ) -> Command:
     """Return a command for Kafka, with a new id, and the user's name unless given.
 
-    timeout_ms: the balancer refuses to begin it later than that after Kafka got it. Raises
-    MisuseError for arguments that the balancer would refuse whatever its state.
+    timeout_ms: from Kafka's receipt on; the balancer refuses to begin later. Raises MisuseError for
+    arguments that the balancer would refuse in any state.
     """
     kind, given = format_arguments(arguments)
     checked = parse_arguments(kind, given)
@@ -309,11 +306,11 @@ def local_principal() -> str:
 def writer_silent_ms(
     tables: str | TablePlace, clocks_ms: Sequence[int], *, known_version: int, known_age_ms: int
 ) -> int:
-    """Milliseconds since the batch of the job's last commit, NEVER when there is none.
+    """Milliseconds since the batch of the job's last commit, NEVER without one.
 
-    clocks_ms: what each clock shows now. known_version: the table's when we began to watch it;
-    known_age_ms: for how long we have. A clock by which the commit is younger than was seen is
-    wrong; of the others the least is taken, so that one clock that is wrong decides nothing.
+    clocks_ms: present time of each clock. known_version, known_age_ms: version that a watcher has
+    seen last, and for how long. A clock is wrong if by it the commit is younger than that; of the
+    others the smallest answer counts, so that one wrong clock decides nothing.
     """
     events = table_path(tables, OWNERSHIP_EVENTS.name)
     version = newest_version(events)
@@ -326,7 +323,7 @@ def writer_silent_ms(
 
 
 class CommandClient:
-    """Sends commands and follows their outcomes; any number of threads may use one.
+    """Sends commands and follows their outcomes; thread-safe.
 
     address: Kafka, with its security. tables: the folder of the tables. Connects at the first
     command, and again when that failed.
@@ -356,13 +353,12 @@ class CommandClient:
         self.close()
 
     def send(self, command: Command) -> Ticket:
-        """Send a command; returns when Kafka has it for good.
+        """Send a command; returns once Kafka has stored it.
 
-        A command whose id was sent before is not carried out twice: its ticket shows the outcome of
-        the first time, and a refusal when that was another command or somebody else's. Raises
-        CommandError when Kafka can't be reached, and UnknownError when it doesn't take the command
-        within 15 s: then it may have been sent or not, and sending it again with the same id is
-        safe.
+        A command whose id was sent before is not carried out twice: its ticket shows the first
+        outcome, or a refusal if that was another command or somebody else's. Raises CommandError
+        when Kafka can't be reached. Raises UnknownError when Kafka does not confirm within 15 s: it
+        may have been sent, and sending it again with the same id is safe.
         """
         with self._lock:
             if self._sender is None:
@@ -391,7 +387,7 @@ class CommandClient:
         )
 
     def wait(self, ticket: Ticket, timeout_ms: int) -> CommandOutcome | NoOutcome:
-        """Wait for the command's end, so long at most; the ticket is used up."""
+        """Wait for the end of the command; the ticket is used up."""
         try:
             return ticket.final.result(timeout=timeout_ms / 1000)
         except NotYetError:
@@ -407,8 +403,7 @@ class CommandClient:
     def writer_silent_ms(self) -> int:
         """Time since the job's last heartbeat, ms; NEVER without one.
 
-        By no single clock. Those are held against each other, and against how long we have seen no
-        commit.
+        Several clocks are compared, and the time for which no commit was seen.
         """
         version, age_ms = self._watch_writer()
         clocks_ms = [wall_ms()]
@@ -417,18 +412,15 @@ class CommandClient:
         return writer_silent_ms(self._tables, clocks_ms, known_version=version, known_age_ms=age_ms)
 
     def is_ended(self, ticket: Ticket, timeout_ms: int) -> bool:
-        """Return True if the command ends within the time.
-
-        The ticket goes on in any case.
-        """
+        """Return True if the command ends within the time; the ticket stays valid."""
         return not wait([ticket.final], timeout=timeout_ms / 1_000).not_done
 
     def forget(self, ticket: Ticket) -> None:
-        """Stop following a command; it is carried out all the same."""
+        """Stop following a command, which is carried out all the same."""
         self._follower.forget(ticket)
 
     def close(self) -> None:
-        """Disconnect; tickets that are open stay without an answer."""
+        """Disconnect; open tickets stay unresolved."""
         self._follower.close()
         with self._lock:
             if self._sender is not None:
@@ -436,7 +428,7 @@ class CommandClient:
                 self._sender = None
 
     def _watch_writer(self) -> tuple[int, int]:
-        """Return the newest version of the events, and how long it is known, ms."""
+        """Return the newest version of the events, and for how long, ms."""
         version = newest_version(table_path(self._tables, OWNERSHIP_EVENTS.name))
         with self._lock:
             known, _ = self._newest

@@ -97,9 +97,9 @@ def ask_kafka(host: str, port: int, *, is_encrypted: bool = False) -> str:
 
 
 def kafka_trouble(address: KafkaAddress) -> str:
-    """`Kafka does not answer at HOST:PORT (why)`; "" when one of its brokers answers.
+    """Return `Kafka does not answer at HOST:PORT (why)`; "" when a broker answers.
 
-    Takes a second for each broker that is named and hangs.
+    Takes a second for each named broker that hangs.
     """
     is_encrypted = "SSL" in str(address.security.get("security_protocol", ""))
     reasons = []
@@ -115,28 +115,28 @@ def kafka_trouble(address: KafkaAddress) -> str:
 
 
 class KafkaWatch:
-    """Check of Kafka every two seconds in a thread.
+    """Check of Kafka every two seconds, in a thread.
 
-    It logs when answers end and when they are back. trouble: `kafka_trouble` of the last look.
-    whose: who asks, for the log.
+    It logs when answers end and when they are back. trouble: `kafka_trouble` of the last check.
+    whose: the process that asks, for the log.
     """
 
     def __init__(
         self, address: KafkaAddress, whose: str, tell: Callable[[str], None] = logger.warning
     ) -> None:
-        """tell: takes a line when it changes."""
+        """tell: called with a line when the result changes."""
         self.address, self.trouble = address, ""
         self._whose, self._tell = whose, tell
         self._is_ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="kafka-watch")
 
     def start(self) -> "KafkaWatch":
-        """Begin to ask."""
+        """Begin to check."""
         self._thread.start()
         return self
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop checking."""
         self._is_ended.set()
 
     def _run(self) -> None:
@@ -145,7 +145,7 @@ class KafkaWatch:
             self._is_ended.wait(_LOOK_S)
 
     def look(self) -> None:
-        """Ask now."""
+        """Check now."""
         before, self.trouble = self.trouble, kafka_trouble(self.address)
         if self.trouble and not before:
             self._tell(f"{self._whose}: {self.trouble}; nothing is sent or read until it does")
@@ -159,10 +159,10 @@ Ends = dict[str, dict[str, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaPlace:
-    """A Kafka cluster as found at a start.
+    """A Kafka cluster at a start of the job.
 
-    topics: name → id, of all topics asked for. bounds: input topic → partition → (earliest offset
-    that Kafka has, offset after the last).
+    topics: name → id, of all topics asked for. bounds: input topic → partition → (earliest offset,
+    offset after the last).
     """
 
     cluster_id: str
@@ -187,13 +187,13 @@ class KafkaPlace:
         return found
 
     def ends_beyond(self, skipped: str, last_commit: Mapping[str, Any] | None) -> Ends:
-        """The same, but after all that is in one topic by now."""
+        """Return the start offsets, after the end of one topic that is skipped."""
         ends = {str(partition): latest for partition, (_, latest) in self.bounds[skipped].items()}
         return {**self.ends_after(last_commit), skipped: ends}
 
 
 def find_kafka(address: KafkaAddress, inputs: Sequence[str], others: Sequence[str]) -> KafkaPlace:
-    """Ask Kafka. inputs, others: names of topics, with their prefix.
+    """Return the Kafka cluster with these topics. inputs, others: full names.
 
     Raises CommandError when Kafka doesn't answer or a topic is missing.
     """
@@ -238,12 +238,12 @@ _LOOKS = 2
 
 
 class TopicWatch:
-    """Holds topics against the ids that they had at the start, in a thread of its own.
+    """Check, in a thread, that topics still have the ids of the job's start.
 
-    One is lost when two looks in a row find it gone or made anew: a node of Kafka that has only
-    just started is not taken at its word, and one that does not answer says nothing. Spark alone
-    would notice late (a task waits for minutes for a message of a topic that is gone) or, where
-    the topic was made anew meanwhile, not at all.
+    A topic is lost when two checks in a row find it deleted or created again: a node of Kafka that
+    has just started may be wrong, and one that does not answer says nothing. Spark would notice
+    late (a task waits minutes for a deleted topic's message) or, if the topic was created again,
+    never.
 
     ids: name → Kafka's id. Use as a context manager.
     """
@@ -262,22 +262,22 @@ class TopicWatch:
         self._thread = threading.Thread(target=self._run, name="topic-watch", daemon=True)
 
     def __enter__(self) -> "TopicWatch":  # noqa: PYI034 (Self is 3.11's)
-        """Begin to look."""
+        """Begin to check."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End it."""
+        """Stop checking."""
         self._stopped.set()
         self._thread.join(timeout=5)
 
     def loss(self) -> CommandError | None:
-        """Return the error of lost topics, to end the job with; None = all exist."""
+        """Return the error of lost topics, which ends the job; None = all exist."""
         suspects, times = self._suspects, self._times
         return _loss(suspects) if times >= _LOOKS and suspects else None
 
     def look(self) -> CommandError | None:
-        """The same by one look, for a query that has ended: its end is the other sign."""
+        """Return it by one check, once the query has ended: that is the other sign."""
         lost = self._lost()
         return _loss(lost) if lost else None
 

@@ -30,8 +30,8 @@ _DISK_BYTES = 500_000_000
 class KafkaOptions:
     """Options that a caller may choose.
 
-    properties override ours; format_arguments go to StorageTool. security_protocol: of the clients'
-    listener, PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
+    properties: override the fixed ones. format_arguments: for StorageTool. security_protocol: of
+    the clients' listener, PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
     """
 
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -43,14 +43,13 @@ class KafkaOptions:
 
 
 class EmbeddedKafka:
-    """One node whose whole state is in `folder`.
+    """One node whose whole state is in `folder`; a context manager.
 
     bootstrap: the value of bootstrap.servers for clients.
-    Use it as a context manager, or start and stop.
     """
 
     def __init__(self, folder: Path, options: KafkaOptions | None = None) -> None:
-        """Choose the ports, or read the ones chosen before; nothing is started."""
+        """Choose the ports, or read those chosen before; starts nothing."""
         self.folder = folder.absolute()
         self.options = options or KafkaOptions()
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -85,7 +84,7 @@ class EmbeddedKafka:
             raise
 
     def stop(self) -> None:
-        """Stop it in order (about 1 s); does nothing when it does not run."""
+        """Stop it in order (about 1 s); nothing if it does not run."""
         if self._child is not None:
             self._child.stop()
             self._child = None
@@ -208,10 +207,7 @@ def write_properties(entries: Mapping[str, str]) -> str:
 
 
 def _java_escaped(text: str, separators: str = "") -> str:
-    """Return escaped text: backslashes doubled, non-ASCII as UTF-16 units.
-
-    For a properties file.
-    """
+    """Escape text for a properties file: backslashes doubled, others as u-escapes."""
     parts = []
     for at, char in enumerate(text):
         if char == "\\" or char in separators or (char == " " and not at):

@@ -22,7 +22,7 @@ News: TypeAlias = RecordRead | RecordForgotten
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addressed:
-    """An event, and the brokers that must have it, sorted."""
+    """An event, and the brokers that must read it, sorted."""
 
     event: News
     brokers: tuple[str, ...]
@@ -31,9 +31,8 @@ class Addressed:
 class OwnershipFeed:
     """Folds one cluster's records; remembers the newest of each bundle.
 
-    told: the brokers whose news are asked for, None = all. Of each bundle those of them that it
-    ever named are remembered, so that who runs in one broker's process names it: else that grows
-    with every broker that there ever was.
+    told: the brokers whose events are wanted, None = all. A process with one broker names it, so
+    that memory does not grow with every broker that records ever named.
     """
 
     def __init__(self, cluster: str, told: Collection[str] | None = None) -> None:
@@ -44,7 +43,7 @@ class OwnershipFeed:
         self._concerned: dict[str, set[str]] = {}
 
     def take(self, messages: Iterable[Received]) -> list[Addressed]:
-        """Return the news in messages, in order, without other clusters' and old versions."""
+        """Return the events in messages, in order, without other clusters or old ones."""
         found = []
         for message in messages:
             news = self._news(message) if message.key.startswith(self._prefix) else None
@@ -53,10 +52,9 @@ class OwnershipFeed:
         return found
 
     def current(self, broker: str) -> list[RecordRead]:
-        """Return the records that a starting broker must read, in name order.
+        """Return the newest records that name a starting broker, in name order.
 
-        The newest record of each bundle, and only those that name the broker. The agent itself
-        checks which of its incarnations is meant.
+        The agent checks which of its incarnations is meant.
         """
         return [
             RecordRead(record=self.records[bundle])

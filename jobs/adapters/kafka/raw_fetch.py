@@ -34,7 +34,7 @@ from jobs.console import CommandError
 
 RESPONSE_BYTES = 16 * 1024 * 1024
 PARTITION_BYTES = 1024 * 1024
-"""Of one answer; a first batch that is larger comes whole, whatever these say."""
+"""Bounds of one answer; a larger first batch still comes whole."""
 
 _FRAME_BYTES = 256 * 1024 * 1024
 _ASK_MS = 10_000
@@ -48,7 +48,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class OffsetsLostError(CommandError):
-    """Kafka no longer has what was not read yet."""
+    """Kafka has deleted messages that were not read yet."""
 
     def __init__(self, place: TopicPartition, wanted: int, why: str) -> None:
         super().__init__(
@@ -61,10 +61,10 @@ class OffsetsLostError(CommandError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """The log of one partition from the offset asked for.
+    """A part of a partition's log from the requested offset.
 
-    log: whole batches and maybe a part of one. begin: the first offset that Kafka has; end: the
-    offset after the last.
+    log: whole batches, maybe with a part of one at the end. begin: Kafka's first offset; end: the
+    offset after its last.
     """
 
     log: bytes
@@ -92,7 +92,7 @@ def connection_text(address: KafkaAddress) -> str:
 
 
 class RawFetcher:
-    """Connections to Kafka for fetches of raw batches. One thread at a time."""
+    """Connections to Kafka for fetches of raw batches; one thread at a time."""
 
     def __init__(self, connection: str, topics: tuple[str, ...]) -> None:
         """Connect. connection: from `connection_text`. Raises KafkaError."""
@@ -113,7 +113,7 @@ class RawFetcher:
             raise
 
     def partitions(self) -> list[TopicPartition]:
-        """The partitions of all topics that are known now, sorted."""
+        """Return the known partitions of all topics, sorted."""
         cluster = self._manager.cluster
         found = [
             TopicPartition(topic, number)
@@ -125,9 +125,9 @@ class RawFetcher:
         return found
 
     def fetch(self, offsets: Offsets) -> dict[TopicPartition, Part]:
-        """Fetch once from these offsets; a partition whose leader moves is left out.
+        """Fetch once from these offsets; partitions whose leader moves are left out.
 
-        Raises OffsetsLostError where Kafka doesn't have the offset, KafkaError.
+        Raises KafkaError, and OffsetsLostError if Kafka doesn't have the offset.
         """
         found: dict[TopicPartition, Part] = {}
         for node, wanted in self._by_leader(offsets).items():
@@ -150,9 +150,9 @@ class RawFetcher:
     def read(
         self, place: TopicPartition, start: int, end: int, wait_s: float
     ) -> Generator[bytes, int, None]:
-        """Read a partition's log from start until whoever reads it has enough.
+        """Yield parts of a partition's log from start until the caller stops.
 
-        Send the next offset wanted after each part. A Kafka that is away is waited for.
+        The caller sends the next wanted offset after each part. Waits while Kafka is away.
         """
         position, until_s = start, time.monotonic() + wait_s
         while position < end:
@@ -235,7 +235,7 @@ class RawFetcher:
 
 
 def _with_context(options: dict[str, Any]) -> dict[str, Any]:
-    """The options with a TLS context and a source of tokens in place of their texts."""
+    """Return the options with a TLS context and a token provider in place of texts."""
     if _TOKEN in options:
         options[_TOKEN] = SecretToken(options[_TOKEN])
     texts = {name: options.pop(name, None) for name in _PEM_FILES}

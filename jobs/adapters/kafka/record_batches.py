@@ -18,16 +18,16 @@ from kafka.record.util import decode_varint
 from lbcore.wire.messages import RejectReason
 
 PLAIN_BATCH_BYTES = 32 * 1024 * 1024
-"""The most of one batch that is inflated; one record may have 1 MiB."""
+"""Largest inflated part of a batch; one record may have 1 MiB."""
 
 RECORDS_PER_BATCH = 50_000
-"""The most records of one batch that are read."""
+"""Largest number of records read of a batch."""
 
 ENVELOPE_BYTES = 65_536
-"""The most that a record may have besides its value: key, headers, lengths."""
+"""Largest size of a record besides its value: key, headers, lengths."""
 
 PREFIX_BYTES = 256
-"""So much of the key, and of the value, is kept of a record that is too large."""
+"""Bytes of key and of value that are kept of a record that is too large."""
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _FRAME = struct.Struct(">qi")
@@ -53,20 +53,20 @@ class Row(NamedTuple):
 
 
 class UnreadableError(ValueError):
-    """The bytes are not what the format says, or (`reason`) are too many."""
+    """The bytes break the format, or (`reason`) are too many."""
 
     reason = RejectReason.UNREADABLE
 
 
 class TooLargeError(UnreadableError):
-    """More would have to be inflated at once than is allowed."""
+    """More than is allowed would have to be inflated at once."""
 
     reason = RejectReason.TOO_LARGE
 
 
 @dataclass(frozen=True, slots=True)
 class RecordBatch:
-    """One batch as it stands in the log. end: the offset after its last record."""
+    """One batch in the log. end: the offset after its last record."""
 
     content: memoryview
     first: int
@@ -83,10 +83,10 @@ class RecordBatch:
 
 
 def split_batches(log: bytes, position: int) -> Iterator[RecordBatch]:
-    """Split a part of a partition's log into batches, without looking into them.
+    """Split a part of a partition's log into batches, without reading them.
 
-    position: the next offset wanted. A batch that is cut at the end is left out, as Kafka cuts
-    where the size asked for ends. After a frame that makes no sense nothing more is found.
+    position: the next wanted offset. A batch cut at the end is left out (Kafka cuts at the
+    requested size). A malformed frame ends the split.
     """
     view, at = memoryview(log), 0
     while at + _FRAME.size <= len(view):
@@ -117,7 +117,7 @@ def _framed(content: memoryview, first: int, position: int) -> RecordBatch:
 
 
 def plain_size(batch: RecordBatch) -> int:
-    """The bytes of the batch when inflated, at most a little over `PLAIN_BATCH_BYTES`."""
+    """Return the inflated bytes of a batch, up to a little over `PLAIN_BATCH_BYTES`."""
     if batch.problem:
         return len(batch.content)
     try:
@@ -128,9 +128,9 @@ def plain_size(batch: RecordBatch) -> int:
 
 
 def read_batch(batch: RecordBatch, start: int, end: int, value_bytes: int) -> Iterator[Row]:
-    """Read the records of a batch from offset start to end, in their order.
+    """Read the records of a batch from offset start to end, in order.
 
-    value_bytes: the longest value; a record that is longer by `ENVELOPE_BYTES` has no value here.
+    value_bytes: longest value; a record longer than that and `ENVELOPE_BYTES` comes without value.
     """
     reason, problem = RejectReason.UNREADABLE, ""
     if batch.problem:
@@ -168,7 +168,7 @@ def read_batch(batch: RecordBatch, start: int, end: int, value_bytes: int) -> It
 
 
 def _refused(batch: RecordBatch, start: int, end: int, reason: RejectReason, why: str) -> Row:
-    """Return one row for all offsets of the batch from start; it stands at the last."""
+    """Return one row for all offsets of the batch from start, at the last of them."""
     first, last = max(start, batch.first), min(end, batch.end) - 1
     found = _HEADER.unpack_from(batch.content) if len(batch.content) >= _HEADER.size else ()
     stamp_ms = found[8] if found and batch.content[_MAGIC_AT] == _MAGIC else 0
@@ -178,9 +178,9 @@ def _refused(batch: RecordBatch, start: int, end: int, reason: RejectReason, why
 
 
 def _row(batch: RecordBatch, plain: bytes, at: int, record_bytes: int) -> tuple[Row, int]:
-    """Return the record that begins at a byte, and where the next one does.
+    """Return the record that begins at a byte, and the start of the next one.
 
-    Raises ValueError, IndexError for what is none.
+    Raises ValueError, IndexError for malformed bytes.
     """
     head = _HEADER.unpack_from(batch.content)
     length, begin = decode_varint(plain, at)
@@ -208,7 +208,7 @@ def _row(batch: RecordBatch, plain: bytes, at: int, record_bytes: int) -> tuple[
 
 
 def _prefix(plain: bytes, at: int) -> tuple[bytes, int]:
-    """Return the first of the next bytes, whatever they claim, and where they end."""
+    """Return the first bytes of the next field, and where it ends."""
     try:
         length, at = decode_varint(plain, at)
     except (ValueError, IndexError):
@@ -217,7 +217,7 @@ def _prefix(plain: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _field(plain: bytes, at: int, end: int) -> tuple[bytes | None, int]:
-    """Return a key or value, and where it ends, at `end` at most."""
+    """Return a key or value, and where it ends, `end` at most."""
     length, at = decode_varint(plain, at)
     if length < 0:
         return None, at
@@ -227,7 +227,7 @@ def _field(plain: bytes, at: int, end: int) -> tuple[bytes | None, int]:
 
 
 def _inflate(batch: RecordBatch) -> tuple[bytes, bool]:
-    """The plain bytes of a batch up to the bound, and whether these are all."""
+    """Return the inflated bytes of a batch up to the bound, and whether that is all."""
     content = batch.content[_HEADER.size :]
     codec = _HEADER.unpack_from(batch.content)[5] & _CODEC
     if codec == 0:
@@ -248,9 +248,9 @@ def _inflate(batch: RecordBatch) -> tuple[bytes, bool]:
 
 
 def _gzip_pieces(content: memoryview) -> Iterator[bytes]:
-    """Yield the first member.
+    """Yield the first gzip member.
 
-    Producers write one, and a million empty ones would take a minute.
+    Producers write one; a million empty ones would take a minute.
     """
     stream, left = zlib.decompressobj(wbits=31), bytes(content)
     while not stream.eof:

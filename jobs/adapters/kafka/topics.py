@@ -27,7 +27,7 @@ _REQUESTS = (Topic.COMMANDS, Topic.AUDIT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Right:
-    """One resource and the operations on it that are allowed."""
+    """One resource and the allowed operations on it."""
 
     resource: str
     name: str
@@ -41,7 +41,7 @@ def rights_of(role: str, topic_prefix: str) -> list[Right]:
 
 
 def kafka_acls_commands(rights: Sequence[Right], principal: str, bootstrap: str) -> list[str]:
-    """The commands for Kafka's own tool that give a principal these rights."""
+    """Return the commands of Kafka's own tool that give a principal these rights."""
     lines = []
     for right in rights:
         operations = " ".join(f"--operation {name}" for name in right.operations)
@@ -71,7 +71,7 @@ ROLES = {
 
 
 _OVERHEAD_BYTES = 65_536
-"""A batch's own bytes, its keys and headers, above the longest value."""
+"""Bytes of a batch besides the longest value: its own, keys and headers."""
 
 _SEGMENTS_PER_RETENTION = 6
 _SEGMENT_MS_MIN = 60_000
@@ -134,7 +134,7 @@ class TopicReport:
 
 
 def wanted_topics(config: Config) -> tuple[TopicSpec, ...]:
-    """Every topic of the wire as the configuration wants it, in the wire's order."""
+    """Return all topics of the wire as configured."""
     topics = config.topics
     partitions = dict.fromkeys(_REPORTS, topics.report_partitions)
     partitions[Topic.OWNERSHIP] = topics.ownership_partitions
@@ -162,10 +162,10 @@ def ensure_topics(
     dry_run: bool = False,
     timeout_ms: int = 30_000,
 ) -> tuple[TopicReport, ...]:
-    """Make missing topics and report on the others, one report a spec in their order.
+    """Make missing topics; return a report for each spec, in their order.
 
-    repair: set configuration keys that differ. dry_run: change nothing, say what would be done.
-    Raises CommandError when Kafka can't be reached or doesn't answer within timeout_ms.
+    repair: set configuration keys that differ. dry_run: change nothing, report what would be done.
+    Raises CommandError when Kafka doesn't answer within timeout_ms.
     """
     with _admin(address, timeout_ms) as admin:
         there = set(admin.list_topics())
@@ -180,7 +180,7 @@ def ensure_topics(
 
 
 def _kept(config: Config, topic: Topic) -> Mapping[str, str]:
-    """Return the configs for retention of messages and their removal after it."""
+    """Return the configs for retention and cleanup of messages."""
     topics = config.topics
     if topic is Topic.OWNERSHIP:
         return {
@@ -202,10 +202,10 @@ def _report(
     made: Mapping[str, str],
     found: Mapping[str, tuple[TopicDifference, ...]],
 ) -> TopicReport:
-    """Report.
+    """Return the report of each topic.
 
-    made: why each topic that was missing could not be made, "" = it was. found: of the others. A
-    topic that was just made is looked at too: the broker may have rules of its own.
+    made: missing topic → error of making it, "" = made. found: of existing topics. A new topic is
+    compared too, because the broker may have rules of its own.
     """
     if spec.name in found:
         fine = TopicStatus.MADE if spec.name in made else TopicStatus.FINE
@@ -217,7 +217,7 @@ def _report(
 
 
 def _make(admin: KafkaAdminClient, specs: Sequence[TopicSpec]) -> dict[str, str]:
-    """Topic → "" when it is there now, else why it could not be made."""
+    """Make the missing topics: topic → "" or the error."""
     if not specs:
         return {}
     wanted = {
@@ -277,7 +277,7 @@ def _differences_of(
 
 
 def _repair(admin: KafkaAdminClient, report: TopicReport, *, dry_run: bool) -> TopicReport:
-    """Set the differing keys; partitions and copies stay and still differ."""
+    """Set the differing keys; differences in partitions and copies stay."""
     keys = {item.key: item.wanted for item in report.differences if "." in item.key}
     if report.status is not TopicStatus.DIFFERS or not keys:
         return report
@@ -295,7 +295,7 @@ def _repair(admin: KafkaAdminClient, report: TopicReport, *, dry_run: bool) -> T
 
 @contextmanager
 def _admin(address: KafkaAddress, timeout_ms: int) -> Iterator[KafkaAdminClient]:
-    """A client whose errors become a CommandError that says what to look at."""
+    """Return a client whose errors become a CommandError with the next step."""
     options = {
         **address.client_options("topics"),
         "request_timeout_ms": timeout_ms,
@@ -323,9 +323,9 @@ def _check_code(code: int, topic: str) -> None:
 
 
 def newest_record_ms(address: KafkaAddress, timeout_ms: int) -> int | None:
-    """The LogAppendTime of the newest report, ms since 1970; None when there is none.
+    """Return the LogAppendTime of the newest report, ms since 1970; None = none.
 
-    Raises CommandError when Kafka can't be asked.
+    Raises CommandError when Kafka doesn't answer.
     """
     topic = address.topic_name(Topic.BROKER_LOAD)
     with _admin(address, timeout_ms) as admin:

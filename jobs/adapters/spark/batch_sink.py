@@ -68,7 +68,7 @@ _UNLOGGED = frozenset({"ends", FAULTS, GAUGES})
 _IDS_MAX = 20
 _BROKERS_MAX = 200
 _SPARSE = 10
-"""With more than _BROKERS_MAX brokers only every tenth batch lists them: 1,000 are 0.14 MB a line,
+"""Interval in batches at which more than _BROKERS_MAX brokers are listed: 1,000 are 0.14 MB a line,
 12 GB a day."""
 
 _DEBUGGED = {
@@ -82,7 +82,7 @@ _COMMAND = ("command_id", "kind", "status", "reason", "principal", "address")
 
 
 def lines_of(seen: WrittenBatch, about: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The lines of a batch. about: what each cluster's line says beside its report."""
+    """Yield the log lines of a batch. about: further fields of each cluster's line."""
     duration_ms = sum(seen.parts_ms.values())
     for report in seen.reports:
         shown = {key: value for key, value in report.items() if key not in _UNLOGGED}
@@ -105,7 +105,7 @@ def lines_of(seen: WrittenBatch, about: Mapping[str, Any]) -> Iterator[dict[str,
 
 
 def _plans(seen: WrittenBatch) -> Iterator[dict[str, Any]]:
-    """Yield a line for each cluster's decisions, of its cycle and between cycles."""
+    """Yield a line for each cluster's decisions, one per cycle."""
     found: dict[tuple[str, int], list[Mapping[str, Any]]] = defaultdict(list)
     for row in _rows(seen, DECISIONS.name):
         found[row["cluster"], row["cycle"]].append(row)
@@ -149,24 +149,24 @@ ORDER = (
 )
 EVENTS = OWNERSHIP_EVENTS.name
 FIRST = ORDER[: ORDER.index(EVENTS)]
-"""The tables that a batch writes before its events."""
+"""Tables written before the events."""
 
 
 class LeftError(RuntimeError):
-    """A batch that begins while the job ends.
+    """A batch that begins while the job ends; nothing of it is written.
 
-    Nothing of it is written, the next job does it.
+    The next job computes it.
     """
 
 
 class LastBatch:
-    """The last batch that may be written, shared by the threads that write and end."""
+    """The last batch that may be written, shared by the writing and the ending thread."""
 
     def __init__(self) -> None:
         self._begun, self._last = -1, math.inf
 
     def begin(self, batch_id: int) -> None:
-        """Begin to write a batch; raises LeftError where the last one was before it."""
+        """Begin to write a batch; raises LeftError if it is after the last one."""
         # set before `_last` is read: `end_with` sees this batch, or this batch sees the end
         self._begun = batch_id
         if batch_id > self._last:
@@ -176,19 +176,19 @@ class LastBatch:
     def end_with(self, batch_id: int) -> int:
         """Allow no batch after this one; return the last that is written.
 
-        It is a newer one if that has begun already.
+        That is a newer one if it has begun already.
         """
         self._last = batch_id
         return max(batch_id, self._begun)
 
 
 class ForkedError(RuntimeError):
-    """A repeated batch came to other effects than the tables have of it."""
+    """A repeated batch has other effects than the tables have of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitIdentity:
-    """Identity of the code in every commit's metadata.
+    """Identity of query, code and settings, in the metadata of every commit.
 
     topics: name → Kafka's topic id, of the topics read.
     """
@@ -203,8 +203,8 @@ class CommitIdentity:
 class _Written:
     """Result of writing a batch.
 
-    tables: version of each table that was due, and the time it took in ms. committed_s: when all
-    were written, by `time.monotonic`. sent: messages to brokers. faults: of records not sent.
+    tables: version of each written table, and the time it took, ms. committed_s: end of the last
+    commit, by `time.monotonic`. sent: messages to brokers. faults: of records not sent.
     """
 
     tables: Mapping[str, tuple[int, int]]
@@ -217,10 +217,10 @@ class _Written:
 class BatchSink:
     """Writes the effects of one batch after another; `EachBatch` calls it.
 
-    ends: topic and partition → the offset after the last row read. heartbeat_ms: with nothing to
-    write, ownership_events gets an empty commit this often. passed: called with the name of each
-    point of a batch that was reached. log: takes the batch's lines. watch: is told of each batch
-    when it is written. last: after which no batch is written.
+    ends: topic → partition → the offset after the last row read. heartbeat_ms: interval of empty
+    commits to ownership_events when there is nothing to write. passed: called with the name of each
+    step that is done. log: takes the batch's lines. watch: called with each written batch. last:
+    the last batch that may be written.
     """
 
     writer: TableWriter
@@ -294,7 +294,7 @@ class BatchSink:
         self.passed("batch_ended")
 
     def _show(self, phase: str, seen: WrittenBatch, show: Callable[[], object]) -> None:
-        """Tell of a batch that is written; what can't be told ends no job."""
+        """Log or count a written batch; an exception there does not end the job."""
         try:
             show()
         except (MemoryError, OSError):
@@ -311,12 +311,12 @@ class BatchSink:
             self.log({"event": "fault", "batch_id": seen.batch_id, **fault})
 
     def use_query(self, query_id: str) -> None:
-        """Name the checkpoint that batch ids belong to."""
+        """Set the id of the checkpoint that batch ids belong to."""
         self.identity = replace(self.identity, query_id=query_id)
         self.writer.use_query(query_id)
 
     def _check_repeated(self, batch_id: int, about: Mapping[str, Any]) -> None:
-        """Compare a batch that the tables already have with what they say of it."""
+        """Compare a batch that the tables already have with its last commit."""
         if not self.writer.has_batch(EVENTS, batch_id):
             return
         last = self.writer.last_commit()
@@ -337,12 +337,12 @@ class BatchSink:
         about: Mapping[str, Any],
         send: Callable[[], tuple[int, list[Fault]]],
     ) -> _Written:
-        """Commit what there is, and send what follows from it.
+        """Commit the tables, and send the records once the events are durable.
 
-        `commands` is written last: a command that is reported done can be seen in every table.
-        gone: the tombstones, which a rebuild sends if the job gets no further than the events.
-        send: is called once the events are durable, in a thread of its own; returns the number of
-        messages and the faults of records that can't be formatted.
+        `commands` is written last: a command that is reported done is visible in every table. gone:
+        the tombstones, which a rebuild sends if the job ends right after the events. send: called
+        in a thread of its own; returns the number of messages, and faults of records that can't be
+        formatted.
         """
         is_due = about["now_ms"] - self._committed_ms >= self.heartbeat_ms
         is_any = any(len(table) for table in tables.values())
@@ -379,7 +379,7 @@ class BatchSink:
     def _tables_of(
         self, effects: Mapping[str, list[tuple[str, bytes]]], batch_id: int
     ) -> tuple[dict[str, pa.Table], list[Fault], frozenset[str]]:
-        """Return the rows of each table and the tombstones, faults, and bundles put aside.
+        """Return each table's rows and the tombstones, faults, and isolated bundles.
 
         Rows that their table can't hold are left out. If one is a bundle's event, the batch has no
         record of that bundle either.
@@ -410,7 +410,7 @@ def read_effects(table: pa.Table) -> dict[str, list[tuple[str, bytes]]]:
 
 
 def effects_digest(effects: Mapping[str, list[tuple[str, bytes]]]) -> str:
-    """Return SHA-256 of a batch's effects, to compare two outcomes of a batch."""
+    """Return SHA-256 of a batch's effects, to compare two runs of it."""
     digest = hashlib.sha256()
     for kind in sorted(effects):
         for cluster, blob in effects[kind]:
@@ -424,10 +424,10 @@ def _messages(
 ) -> tuple[list[Keyed], list[Fault]]:
     """Return the messages to brokers in sending order, and the faults.
 
-    Tombstones first, then the records of events, then those sent again. In this order the record of
-    a bundle made anew is not the one that is deleted. A record that can't be formatted is put
-    aside: the tables have it already. aside: bundles whose events the tables don't have; their
-    messages are not sent.
+    Tombstones first, then the records of events, then those sent again: so the tombstone of a
+    deleted bundle precedes the record of a new one of its name. A record that can't be formatted is
+    left out; the tables have it. aside: bundles whose events the tables don't have, which get no
+    message.
     """
     found: list[Keyed] = [
         (record_key(row["cluster"], row["bundle"]), None)
@@ -458,10 +458,10 @@ def _ms(seconds: float) -> int:
 
 @dataclass(slots=True)
 class EachBatch:
-    """The callable of `foreachBatch`: the sink, then a turn of upkeep.
+    """The callable of `foreachBatch`: the sink, then a step of upkeep.
 
-    ended: the last batch that it was called with. The sink is told the query's id with its first
-    batch: only then the checkpoint has it.
+    ended: the last batch that it was called with. The sink gets the query's id with its first
+    batch, because the checkpoint has it only then.
     """
 
     sink: BatchSink

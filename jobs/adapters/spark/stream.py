@@ -99,7 +99,7 @@ _ALWAYS: Mapping[str, str] = {
     "spark.metrics.namespace": "ballast",
     "spark.sql.streaming.metricsEnabled": "true",
 }
-"""Spark's settings that depend on nothing here."""
+"""Settings of Spark that are the same everywhere."""
 
 STATE_SCHEMA = "cluster string, name string, blob binary"
 
@@ -108,8 +108,8 @@ def spark_session(*, master: str, local_dir: Path, settings: Mapping[str, str]) 
     """Return a session for the query. settings: override all others.
 
     local_dir: parent of a folder for Spark's temporary files, removed with this process, unless
-    `spark.local.dir` names another. If spark-submit started this process, its settings override
-    ours, and it alone sets master, jars, memory and the workers' Python.
+    `spark.local.dir` names another. Under spark-submit, its settings override the defaults here,
+    and master, jars, memory and the workers' Python are its alone.
     """
     local = settings.get(_LOCAL_DIR, str(local_dir))
     settings = {name: value for name, value in settings.items() if name != _LOCAL_DIR}
@@ -147,7 +147,7 @@ def spark_session(*, master: str, local_dir: Path, settings: Mapping[str, str]) 
 
 
 def chosen_partitions(config: Config, master: str, settings: Mapping[str, str]) -> int:
-    """Return the query's state partitions: given, else by groups, clusters, master.
+    """Return the number of state partitions: as set, else by groups, clusters, master.
 
     Raises CommandError.
     """
@@ -174,9 +174,9 @@ def _submitted() -> dict[str, str]:
 
 
 def _local_dir(local: str) -> str:
-    """A folder of this process in the named one, or in the system's temporary folder.
+    """A folder of this process in the named one, or in the temporary folder.
 
-    The latter where a name has characters above U+FFFF, with which RocksDB makes another path.
+    The latter for names with characters above U+FFFF, which RocksDB changes.
     """
     if "," in local:
         return local
@@ -186,15 +186,15 @@ def _local_dir(local: str) -> str:
 
 
 def driver_options(more: Sequence[str] = ()) -> str:
-    """The options of the driver's Java, and more of them, as Spark takes them."""
+    """Return the Java options of the driver, and more of them, as Spark takes them."""
     return shlex.join([*_DRIVER_OPTIONS, *more])
 
 
 def worker_python(folder: Path) -> str:
-    """Return the command by which local Spark starts our Python, with our path.
+    """Return the command by which local Spark starts this Python, with this path.
 
-    Spark puts its pyspark.zip before everything else, and what is imported from a zip is compiled
-    anew by each process: half a second each for the three that a query begins with.
+    Spark puts its pyspark.zip first, and modules in a zip are compiled by each process: half a
+    second each for the three that a query begins with.
     """
     folder.mkdir(parents=True, exist_ok=True)
     script = folder / "worker-python"
@@ -214,9 +214,8 @@ def jvm_id(session: SparkSession) -> int:
 class QueryStart:
     """Start point of a query.
 
-    connection: how the source reaches Kafka, see `connection_text`. starting_offsets: used by a new
-    checkpoint only, like states. states: (cluster, chunk name, chunk) of each cluster's rebuilt
-    state.
+    connection: of `connection_text`. starting_offsets, states: used by a new checkpoint only.
+    states: (cluster, chunk name, chunk) of each cluster's rebuilt state.
     """
 
     connection: str
@@ -261,7 +260,7 @@ def _apply(grouped: Any, operator: Operator, initial: Any = None) -> DataFrame:
 def _keyed(
     session: SparkSession, config: Config, beginning: QueryStart, keys: Mapping[str, ClusterKeys]
 ) -> Any:
-    """Return Kafka's rows by cluster and group; unknown clusters go to the first."""
+    """Return Kafka's rows by cluster and group; unknown clusters count as the first."""
     pipeline = config.pipeline
     options = SourceOptions(
         connection=beginning.connection,
