@@ -412,9 +412,7 @@ def _parse(scope: Message, path: bytes) -> LookupRequest | None:
     query = parse_qs(text) if text else {}
     named = (value.decode("latin-1") for name, value in scope["headers"] if name == LISTENER_HEADER)
     age = query.get("max_age_ms", [""])[0]
-    age_max_ms = (
-        int(age) if age.isascii() and age.isdigit() and len(age) <= _DIGITS_MAX else BAD_AGE
-    )
+    is_number = age.isascii() and age.isdigit() and len(age) <= _DIGITS_MAX
     return LookupRequest(
         topic=f"{names[0]}://{'/'.join(names[1:])}/{local}",
         tenant=names[1],
