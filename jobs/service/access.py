@@ -232,8 +232,6 @@ class TokenKeys:
         """The keys trusted now; the same object while they have not changed."""
         parts = (self._files.value, self.address.keys if self.address else ())
         if [*map(id, parts)] != [*map(id, self._made)]:
-            a is not b for a, b in zip(parts, self._made, strict=True)
-        ):
             self._made, self._all = parts, sum(parts, ())
         return self._all
 
