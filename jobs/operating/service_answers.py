@@ -256,7 +256,7 @@ class ServiceAnswers(Answers):
     def _found(
         self, path: str, made: Callable[[Any], _Record], query: Mapping[str, Any] = NO_QUERY
     ) -> _Record | None:
-        """What is read below a path; None where the service has no such thing."""
+        """Ask for one thing; None where the service has no such thing."""
         try:
             return self._ask(path, made, query)
         except RefusedByServiceError as error:

@@ -293,11 +293,8 @@ class AdminApp:
         Called from any thread, or a signal's handler.
         """
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._end_streams)
-
-    def _end_streams(self) -> None:
-        for stream in self._streams:
-            stream.cancel()
+            streams = self._streams
+            self._loop.call_soon_threadsafe(lambda: [one.cancel() for one in tuple(streams)])
 
 
 async def _send_all(parts: AsyncGenerator[bytes, None], send: Send) -> bool:

@@ -97,11 +97,8 @@ class KafkaPort:
         From any thread. Commands go on.
         """
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._end_waits)
-
-    def _end_waits(self) -> None:
-        for final in tuple(self._finals):
-            final.cancel()
+            finals = self._finals  # cancelled ones leave it later, in their own turn
+            self._loop.call_soon_threadsafe(lambda: [one.cancel() for one in tuple(finals)])
 
     def record(self, entry: AuditEntry) -> None:
         """Queue an entry; what no longer fits is counted and stands in the log only."""
