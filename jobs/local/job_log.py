@@ -112,7 +112,11 @@ class JobLog:
             self._cycle = line["cycle"]
             self.cycled_ms = line["now_ms"]
             self.cycle_durations_ms.append(duration_ms)
-        self._count(line["counts"])
+        for name, count in line["counts"].items():
+            if name.startswith(_DECISION):
+                self.decisions[name.removeprefix(_DECISION)] += count
+            elif name in _REPORT_VERDICTS:
+                self.reports[name] += count
         self.brokers, self.bundles = line.get("brokers", self.brokers), line["bundles"]
         self.in_flight = line["in_flight"]
         self.moves += len(line["moves"])
@@ -144,10 +148,3 @@ class JobLog:
         for broker, to in sorted(moved.items()):
             inputs = {"bundles": to.total(), "destinations": to}
             self.news.append(f"{broker} is dead: {moves_message([inputs])}")
-
-    def _count(self, counts: Mapping[str, int]) -> None:
-        for name, count in counts.items():
-            if name.startswith(_DECISION):
-                self.decisions[name.removeprefix(_DECISION)] += count
-            elif name in _REPORT_VERDICTS:
-                self.reports[name] += count

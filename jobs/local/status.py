@@ -6,7 +6,7 @@
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from jobs import VERSION
@@ -61,10 +61,6 @@ class RunStatus:
     restarts: Mapping[str, int]
     troubles: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the headless line."""
-        return asdict(self)
 
 
 def broker_rows(fleet: Sequence[Mapping[str, Any]], job: JobLog) -> list[dict[str, Any]]:
@@ -216,11 +212,11 @@ def _imbalance(facts: RunFacts) -> dict[str, Any]:
     opened_ms = first_all_open_ms(facts.samples, facts.bundles)
     groups = facts.job.groups()
     last = balance(facts.samples, facts.ended_ms - WINDOW_MS, facts.ended_ms, groups)
-    found: dict[str, Any] = {"all_open_after_ms": None, "first_30_s": None, "last_30_s": _of(last)}
-    if opened_ms is not None:
-        found["all_open_after_ms"] = opened_ms - facts.started_ms
-        found["first_30_s"] = _of(balance(facts.samples, opened_ms, opened_ms + WINDOW_MS, groups))
-    return found
+    if opened_ms is None:
+        return {"all_open_after_ms": None, "first_30_s": None, "last_30_s": _of(last)}
+    first = balance(facts.samples, opened_ms, opened_ms + WINDOW_MS, groups)
+    after_ms = opened_ms - facts.started_ms
+    return {"all_open_after_ms": after_ms, "first_30_s": _of(first), "last_30_s": _of(last)}
 
 
 def _of(window: Balance) -> dict[str, float | int | None]:

@@ -6,6 +6,7 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
@@ -49,7 +50,7 @@ class JsonLines:
 
     def show(self, status: RunStatus) -> None:
         """Write the line."""
-        line = status.to_json()
+        line = asdict(status)
         line["events"] = [event for event in status.events if event not in self._told]
         self._told = status.events
         say(json_line(line))
