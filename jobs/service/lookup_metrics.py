@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
 from prometheus_client.core import Metric
@@ -101,6 +102,10 @@ LOOKUP_METRICS: tuple[DeclaredMetric, ...] = (
 )  # fmt: skip
 
 
+Values: TypeAlias = dict[tuple[str, ...], float]
+"""Name and labels → value."""
+
+
 @dataclass(slots=True)
 class OtherCounts:
     """Counts of a service beside those of lookups."""
@@ -154,11 +159,12 @@ class LookupMetrics(Collector):
             self._store.set(name, value, *labels)
         yield from (found for found in self._store.collect() if found.samples)
 
-    def _of_service(self) -> dict[tuple[str, ...], float]:
-        """Name and labels → value."""
+    def _of_service(self) -> Values:
         counts, account = self.beside.counts, self.beside.account
         ends_ms = ends_in_file(self.beside.certificate_file)
-        ends_s = {("ballast_lookup_certificate_expiry_timestamp_seconds",): ends_ms // 1_000}
+        ends_s: Values = {
+            ("ballast_lookup_certificate_expiry_timestamp_seconds",): ends_ms // 1_000
+        }
         return {
             **(ends_s if ends_ms else {}),
             ("ballast_lookup_waiting",): self.waiting,
@@ -173,10 +179,10 @@ class LookupMetrics(Collector):
             **{("ballast_connections_closed_total", cut): n for cut, n in account.cut.items()},
         }
 
-    def _of_tables(self) -> dict[tuple[str, ...], float]:
+    def _of_tables(self) -> Values:
         view, counts = self._follower.view, self._follower.counts
         refused = dict(counts.refused)  # a copy: the follower counts on
-        found: dict[tuple[str, ...], float] = {
+        found: Values = {
             ("ballast_tables_unreadable",): int(counts.last_error != ""),
             ("ballast_tables_errors_total",): counts.errors,
             ("ballast_snapshot_ready",): int(view is not None),
@@ -186,12 +192,12 @@ class LookupMetrics(Collector):
             return found
         silent_ms, snapshot = view.writer_silent_ms(wall_ms()), view.snapshot
         position = snapshot.position
-        written = {
+        written: Values = {
             ("ballast_writer_silent_seconds",): silent_ms / 1000,
             ("ballast_service_clock_ahead_seconds",): view.clock_ahead_ms(wall_ms()) / 1000,
             ("ballast_snapshot_batch_id",): position.batch_id,
         }
-        version = {("ballast_snapshot_table_version",): position.table_version}
+        version: Values = {("ballast_snapshot_table_version",): position.table_version}
         return {
             **found,
             ("ballast_snapshot_age_seconds",): view.age_ms(boot_ms()) / 1000,
