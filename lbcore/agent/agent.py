@@ -115,7 +115,7 @@ class AgentMachine:
         }
 
     def usable(self, state: AgentState) -> dict[str, int]:
-        """Return the bundles that may be used now → fencing tokens; holds until `until_ms`.
+        """Return the bundles that may be used now → fencing tokens, until `until_ms`.
 
         Left out: those that are somebody else's by now though still open, those of which a callback
         is stuck, those given back. With a lease also those whose newest record is Assigning: one

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore.agent.reporting import Identity, LoadRead, Reporting, TopicsRead, report_load
-from lbcore.config.pipeline import Wire
 from lbcore.config.signals import SignalsConfig
+from lbcore.model.names import Wire
 from lbcore.model.resources import LEAST_COUNT, WIRE_NAMES
 from lbcore.wire.fields import (
     MAX_COUNT,

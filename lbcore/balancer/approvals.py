@@ -210,20 +210,11 @@ def answer(work: BatchContext, name: str, station: PlanStatus, why: str, command
     _keep(work, name, answered, station.value.capitalize(), command)
 
 
-def drive_proposals(work: BatchContext) -> None:
+def continue_proposals(work: BatchContext, names: Sequence[str]) -> None:
     """Continue approved proposals, and end those that are over.
 
     Over: unanswered in time, done, or no longer useful.
     """
-    work.guard.each(
-        "approve",
-        sorted(work.rules.proposals),
-        lambda names: _drive(work, names),
-        lambda name, _: name,
-    )
-
-
-def _drive(work: BatchContext, names: Sequence[str]) -> None:
     for name in names:
         _settle(work, name)
         proposal = work.rules.proposals[name]

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from lbcore import packing
-from lbcore.balancer.approvals import drive_proposals
+from lbcore.balancer.approvals import continue_proposals
 from lbcore.balancer.batch_context import BalancerState, BatchContext, Times, UnmeasuredMove
 from lbcore.balancer.book import (
     FAILED,
@@ -29,10 +29,10 @@ from lbcore.balancer.book import (
     unpack_plan,
 )
 from lbcore.balancer.brokers import judge_brokers, watch_clocks
-from lbcore.balancer.bundle_commands import drive_unloads
+from lbcore.balancer.bundle_commands import UNLOAD_NAMESPACE, continue_unloads
 from lbcore.balancer.commands import carry_out_assignments, take_command, take_queued_of
 from lbcore.balancer.cycle import place_free, run_cycle
-from lbcore.balancer.drains import drive_drains, end_pins, follow_pins
+from lbcore.balancer.drains import continue_drains, end_pins, follow_pins
 from lbcore.balancer.effects import REPORT, Effect, pack_effect
 from lbcore.balancer.intake import (
     count_not_kept,
@@ -49,15 +49,18 @@ from lbcore.balancer.intake import (
     write_refused,
 )
 from lbcore.balancer.ledger import Ledger
-from lbcore.balancer.merges import drive_merges
+from lbcore.balancer.merges import continue_merges, merge_cold
 from lbcore.balancer.moves import observe_moves
 from lbcore.balancer.namespaces import (
+    CREATING,
+    DELETING,
     adapt_creation_rate,
-    drive_creations,
-    drive_deletions,
+    continue_creations,
+    continue_deletions,
     drop_unrecorded,
     expire_deleted,
     expire_state,
+    namespaces_with,
     reserve_bundles,
 )
 from lbcore.balancer.report import (
@@ -78,7 +81,13 @@ from lbcore.balancer.transitions import (
     take_answers,
     take_audit,
 )
-from lbcore.balancer.waiting import fail_waiting, settle_commands, write_outcome
+from lbcore.balancer.waiting import (
+    MERGE,
+    fail_waiting,
+    resting,
+    settle_commands,
+    write_outcome,
+)
 from lbcore.config.load import digest
 from lbcore.config.tree import Config
 from lbcore.fault_isolation import ALARM, Fault, Guard, summarize_faults
@@ -240,6 +249,10 @@ def _take_commands(work: BatchContext, items: Sequence[PositionedMessage]) -> No
     carry_out_assignments(work)
 
 
+def _name_item(_work: BatchContext, item: str, _fault: Fault) -> str:
+    return item
+
+
 def _messages(items: Sequence[PositionedMessage]) -> list[Any]:
     return [item.message for item in items]
 
@@ -276,7 +289,7 @@ PHASES: dict[str, Phase] = {
     "follow_starts": ItemPhase(
         items=lambda _, batch: starts_of(batch.updates),
         do=follow_starts,
-        on_fault=lambda _work, start, _fault: str(start[0]),
+        on_fault=lambda _, start, __: str(start[0]),
     ),
     # what brokers report of themselves
     "take_loads": ItemPhase(
@@ -317,23 +330,45 @@ PHASES: dict[str, Phase] = {
     # new owners for what the dead had, and an end for what is stuck
     "repair_ownership": BatchPhase(do=lambda work, _: repair_ownership(work)),
     # namespaces that are being deleted, some bundles further
-    "drive_deletions": BatchPhase(do=lambda work, _: drive_deletions(work)),
+    "drive_deletions": ItemPhase(
+        items=lambda work, _: namespaces_with(work, DELETING),
+        do=continue_deletions,
+        on_fault=_name_item,
+    ),
     # namespaces that are being created, some bundles further
-    "drive_creations": BatchPhase(do=lambda work, _: drive_creations(work)),
+    "drive_creations": ItemPhase(
+        items=lambda work, _: namespaces_with(work, CREATING),
+        do=continue_creations,
+        on_fault=_name_item,
+    ),
     # unloads of whole namespaces, some bundles further
-    "drive_unloads": BatchPhase(do=lambda work, _: drive_unloads(work)),
+    "drive_unloads": ItemPhase(
+        items=lambda work, _: resting(work, UNLOAD_NAMESPACE),
+        do=continue_unloads,
+        on_fault=fail_waiting,
+    ),
     # whether earlier moves have helped
     "observe_moves": BatchPhase(do=lambda work, _: observe_moves(work)),
     # owners for the bundles that have none
     "place_free": BatchPhase(do=lambda work, _: place_free(work)),
     # when it is due: the plan, what to shed and split
     "run_cycle": BatchPhase(do=lambda work, _: run_cycle(work)),
-    # merges whose bundles have one owner by now; in cycles that decide splits, merges of cold pairs
-    "drive_merges": BatchPhase(do=lambda work, _: drive_merges(work)),
+    # merges whose bundles have one owner by now
+    "drive_merges": ItemPhase(
+        items=lambda work, _: resting(work, MERGE), do=continue_merges, on_fault=fail_waiting
+    ),
+    # in cycles that decide splits, merges of cold pairs
+    "merge_cold": BatchPhase(do=lambda work, _: merge_cold(work)),
     # plans that a person has approved, some steps further
-    "drive_proposals": BatchPhase(do=lambda work, _: drive_proposals(work)),
+    "drive_proposals": ItemPhase(
+        items=lambda work, _: sorted(work.rules.proposals),
+        do=continue_proposals,
+        on_fault=_name_item,
+    ),
     # brokers that are being emptied: how far, and whether it is over
-    "drive_drains": BatchPhase(do=lambda work, _: drive_drains(work)),
+    "drive_drains": ItemPhase(
+        items=lambda work, _: sorted(work.rules.drains), do=continue_drains, on_fault=_name_item
+    ),
     # pinned bundles that are elsewhere
     "follow_pins": BatchPhase(do=lambda work, _: follow_pins(work)),
     # commands that have come to their end with all of the above
@@ -369,18 +404,12 @@ REBUILD = "rebuild_rows"
 """Counts the rows that a rebuild could not read."""
 
 INNER_PHASES = (
-    "approve",
     "assign_free",
-    "create",
-    "delete",
-    "drain",
     "forget_silent",
     "make_report",
-    "merge",
     "repair",
     "smooth_loads",
     "take_messages",
-    "unload",
 )
 """Names under which faults are counted besides: parts of phases, and what the scorer does."""
 

@@ -40,7 +40,7 @@ from lbcore.model.tables import (
     PINS,
     POLICIES,
 )
-from lbcore.ownership.changes import Instance, Origin, Transition
+from lbcore.ownership.changes import Instance, Origin, Refused, Transition
 from lbcore.ownership.liveness import Liveness
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.plan.decision import PlanState
@@ -355,13 +355,16 @@ class BatchContext:
             now_ms=self.now_ms, cause=cause, decision_id=decision_id, command_id=command_id
         )
 
-    def apply(self, transition: Transition) -> None:
-        """Make a transition's records the present ones."""
-        self.ledger.add(change.after.bundle for change in transition.changes)
-        for change in transition.changes:
+    def apply(self, answer: Transition | Refused) -> str:
+        """Apply a transition's records; return the reason of a refusal, "" = none."""
+        if isinstance(answer, Refused):
+            return answer.reason.value
+        self.ledger.add(change.after.bundle for change in answer.changes)
+        for change in answer.changes:
             self.ledger.put(change.after, self.clock_ms)
             self.transitions.append((change.before, change.after))
             self.counts[f"transition:{change.after.cause.value}"] += 1
+        return ""
 
     def forget(self, names: Sequence[str]) -> None:
         """Drop the records of deleted bundles, and all their rows but the events."""

@@ -208,9 +208,14 @@ class Waiting:
     failed: int = 0
 
 
-def refuse(reason: str) -> Outcome:
-    """Return the refusal of an impossible command: what is wrong, what to do next."""
-    return Outcome(status=REFUSED, reason=reason)
+class RefusedCommandError(Exception):
+    """A command is impossible: what is wrong, what to do next."""
+
+
+def refuse_if(problem: str) -> None:
+    """Raise RefusedCommandError if there is a problem; "" = none."""
+    if problem:
+        raise RefusedCommandError(problem)
 
 
 Made = TypeVar("Made")

@@ -3,9 +3,7 @@
 Decides that a command is new and well formed; whether it is possible now is its handler's to say.
 Each has an outcome in the `commands` table; one whose effect takes time is `accepted` there, and
 `waiting` writes its end. First phase of `balancer`. The names of the commands follow Pulsar's admin
-interface.
-
-Commands on namespaces, and on records of tenants and topics.
+interface. Commands on namespaces, tenants and topics have their handlers here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,16 +18,17 @@ from lbcore.balancer.book import (
     AFTER,
     BUNDLES_WANTED,
     DONE,
+    FAILED,
+    REFUSED,
     SPLIT_ALGORITHM,
     NamespaceEntry,
     Outcome,
-    refuse,
+    RefusedCommandError,
+    refuse_if,
 )
-from lbcore.balancer.brokers import is_external, reason_not_to_take
+from lbcore.balancer.brokers import is_external
 from lbcore.balancer.bundle_commands import (
     BUNDLE_HANDLERS,
-    SPLIT_HANDLERS,
-    begin_unload,
     place_splits,
     split_target,
 )
@@ -43,7 +42,7 @@ from lbcore.balancer.namespaces import (
     TOPICS,
     begin_creation,
     drop_topic,
-    give_up_creation,
+    end_creation,
     has_any,
     is_deleting,
     reason_not_to_add,
@@ -53,12 +52,7 @@ from lbcore.balancer.namespaces import (
 )
 from lbcore.balancer.placement import place, write_places
 from lbcore.balancer.policy_commands import (
-    BALANCING_HANDLERS,
-    BROKER_HANDLERS,
-    EXTERNAL_HANDLERS,
-    PLAN_HANDLERS,
     POLICY_HANDLERS,
-    SETTINGS_HANDLERS,
 )
 from lbcore.balancer.topic_book import MAX_TOPICS
 from lbcore.balancer.waiting import (
@@ -85,7 +79,7 @@ from lbcore.model.names import (
     tenant_of,
 )
 from lbcore.model.tables import RECORDS
-from lbcore.ownership.changes import Refused, Transition
+from lbcore.ownership.changes import Refused
 from lbcore.ownership.protocol import create
 from lbcore.ownership.records import Cause, State
 from lbcore.ownership.states import IN_FLIGHT, RESHAPING
@@ -111,21 +105,12 @@ NOT_EMPTY = "is not empty"
 """In the refusal to delete a namespace that has topics."""
 
 
-def has_split_under_way(work: BatchContext, namespace: str) -> bool:
-    """True if a bundle of the namespace is being split or merged."""
-    states = work.ledger.state[work.ledger.live_rows(namespace)]
-    return bool(np.isin(states, [STATE_CODE[state] for state in RESHAPING]).any())
-
-
 def _create_namespace(work: BatchContext, command: Command, arguments: CreateNamespace) -> Outcome:
     name, algorithm = arguments.namespace, arguments.split_algorithm
-    try:
-        bundles = _bundles(work, arguments)
-    except InvalidRangeError as error:
-        return refuse(f"namespace {name} can't be divided so: {error}")
-    problem = _problem_to_create(work, name, algorithm, len(bundles))
-    if problem:
-        return refuse(problem)
+    bundles = _divide(work, arguments)
+    _refuse_to_create(work, name, algorithm)
+    more = {BUNDLES: len(bundles), NAMESPACES: 1}
+    refuse_if(reason_not_to_add(work, tenant_of(name), more))
     floor = version_floor(work, name)
     properties: dict[str, Any] = {BUNDLES_WANTED: len(bundles)}
     if algorithm:
@@ -135,55 +120,53 @@ def _create_namespace(work: BatchContext, command: Command, arguments: CreateNam
         creation: dict[str, Any] = {"command_id": command.command_id, "bundles": len(bundles)}
         if arguments.boundaries:
             creation["boundaries"] = list(bundles.boundaries)
-        begin_creation(work, bundles.namespace, entry, creation)
+        begin_creation(work, name, entry, creation)
         return Outcome(status=ACCEPTED, result={"bundles": len(bundles), "made": 0})
-    made = _made(work, command, bundles, floor)
-    if isinstance(made, Outcome):
-        return made
-    for transition in made:
-        work.apply(transition)
-    work.made += len(bundles)
-    work.keep_namespace(name, entry)
-    return Outcome(status=DONE, result={"bundles": len(bundles)})
-
-
-def _problem_to_create(work: BatchContext, name: str, algorithm: str, bundles: int) -> str:
-    """Return the reason why the namespace can't be created; "" if it can."""
-    known = work.namespaces.get(name)
-    if known is not None and not known.is_deleted:
-        if is_deleting(work, name):
-            return f"namespace {name} is still being deleted; create it when that is done"
-        return f"namespace {name} exists already; delete it first, or choose another name"
-    supported = work.config.splitting.supported_algorithms
-    if algorithm and algorithm not in supported:
-        listed = ", ".join(supported)
-        return f"split algorithm {algorithm} is not supported; choose one of {listed}"
-    return reason_not_to_add(work, tenant_of(name), {BUNDLES: bundles, NAMESPACES: 1})
-
-
-def _bundles(work: BatchContext, arguments: CreateNamespace) -> NamespaceBundles:
-    count = arguments.bundles or work.config.splitting.default_bundles
-    if count > MAX_BUNDLES:
-        raise InvalidRangeError(f"it would have {count} bundles, at most are {MAX_BUNDLES}")
-    boundaries = arguments.boundaries or even_boundaries(count)
-    return NamespaceBundles(namespace=arguments.namespace, boundaries=boundaries)
-
-
-def _made(
-    work: BatchContext, command: Command, bundles: NamespaceBundles, floor: int
-) -> list[Transition] | Outcome:
     origin = work.origin(Cause.CREATE, command_id=command.command_id)
     transitions = []
     for bundle in bundles.names():
         previous = work.ledger.record(bundle)
         made = create(work.cluster, bundle, origin, previous=previous, version_floor=floor)
         if isinstance(made, Refused):
-            return refuse(
+            raise RefusedCommandError(
                 f"bundle {bundle} can't be created: {made.reason.value}; look at its ownership"
             )
         transitions.append(made)
     work.ledger.add(bundles.names())
-    return transitions
+    for transition in transitions:
+        work.apply(transition)
+    work.made += len(bundles)
+    work.keep_namespace(name, entry)
+    return Outcome(status=DONE, result={"bundles": len(bundles)})
+
+
+def _divide(work: BatchContext, arguments: CreateNamespace) -> NamespaceBundles:
+    name, count = arguments.namespace, arguments.bundles or work.config.splitting.default_bundles
+    if count > MAX_BUNDLES:
+        raise RefusedCommandError(
+            f"namespace {name} can't be divided so: it would have {count} bundles, at most are"
+            f" {MAX_BUNDLES}"
+        )
+    try:
+        return NamespaceBundles(name, arguments.boundaries or even_boundaries(count))
+    except InvalidRangeError as error:
+        raise RefusedCommandError(f"namespace {name} can't be divided so: {error}") from error
+
+
+def _refuse_to_create(work: BatchContext, name: str, algorithm: str) -> None:
+    """Raise RefusedCommandError if there is such a namespace, or no such algorithm."""
+    known = work.namespaces.get(name)
+    if known is not None and not known.is_deleted:
+        raise RefusedCommandError(
+            f"namespace {name} is still being deleted; create it when that is done"
+            if is_deleting(work, name)
+            else f"namespace {name} exists already; delete it first, or choose another name"
+        )
+    if algorithm and algorithm not in work.config.splitting.supported_algorithms:
+        listed = ", ".join(work.config.splitting.supported_algorithms)
+        raise RefusedCommandError(
+            f"split algorithm {algorithm} is not supported; choose one of {listed}"
+        )
 
 
 def topics_in(work: BatchContext, namespace: str) -> int:
@@ -204,86 +187,69 @@ def topics_in(work: BatchContext, namespace: str) -> int:
     return max(len(created), reported)
 
 
-def _unreported_owner(work: BatchContext, namespace: str) -> str:
-    """Return an owner of its bundles that has not reported yet; "" = none."""
-    ledger = work.ledger
-    owners = np.unique(ledger.destination[ledger.live_rows(namespace)])
-    names = sorted(ledger.instances.rows[at].broker for at in owners.tolist() if at != NOBODY)
-    known = [name for name in names if name in work.brokers]
-    return next((name for name in known if not work.brokers[name].reported_ms), "")
-
-
 def _delete_namespace(work: BatchContext, command: Command, arguments: DeleteNamespace) -> Outcome:
-    """Mark it; `deletions` does the rest, from this batch on."""
+    """Mark it; `namespaces` does the rest, from this batch on."""
     name = arguments.namespace
-    problem = reason_not_to_change(work, name)
-    if problem:
-        return refuse(problem)
-    untold = _unreported_owner(work, name) if arguments.only_empty else ""
-    if untold:
-        return refuse(
-            f"it is not known whether namespace {name} is empty: broker {untold} has not reported "
-            "since it, or the job's state, began anew; try again when it has (ballast status)"
-        )
-    topics = topics_in(work, name) if arguments.only_empty else 0
-    if topics:
-        return refuse(f"namespace {name} {NOT_EMPTY}: it has {topics} topics; delete those first")
+    refuse_if(reason_not_to_change(work, name))
+    if arguments.only_empty:
+        _refuse_unless_empty(work, name)
     reason = f"namespace {name} was deleted by command {command.command_id} before it was made"
-    give_up_creation(work, name, reason)
+    end_creation(work, name, Outcome(status=FAILED, reason=reason))
     entry = work.namespaces[name]
     properties = {**entry.properties, DELETING: command.command_id}
     work.keep_namespace(name, replace(entry, properties=properties))
     return Outcome(status=ACCEPTED)
 
 
-def _unload_namespace(work: BatchContext, command: Command, arguments: UnloadNamespace) -> Outcome:
-    """All of it, or the first slice: `bundles` does the rest, from the next batch on."""
-    problem = reason_not_to_change(work, arguments.namespace)
-    problem = problem or reason_not_to_take(work, arguments.destination)
-    return refuse(problem) if problem else begin_unload(work, command)
-
-
-NAMESPACE_HANDLERS: Mapping[str, Callable[[BatchContext, Command, Any], Outcome]] = {
-    "create_namespace": _create_namespace,
-    "delete_namespace": _delete_namespace,
-    "unload_namespace": _unload_namespace,
-}
-
-
-def namespaces_of(work: BatchContext, tenant: str) -> list[str]:
-    """The existing namespaces of a tenant, sorted."""
-    return sorted(
-        name
-        for name, entry in work.namespaces.items()
-        if tenant_of(name) == tenant and not entry.is_deleted
-    )
+def _refuse_unless_empty(work: BatchContext, name: str) -> None:
+    """Raise RefusedCommandError if it has topics, or an owner has not reported."""
+    ledger = work.ledger
+    owners = np.unique(ledger.destination[ledger.live_rows(name)]).tolist()
+    for broker in sorted(ledger.instances.rows[at].broker for at in owners if at != NOBODY):
+        if broker in work.brokers and not work.brokers[broker].reported_ms:
+            raise RefusedCommandError(
+                f"it is not known whether namespace {name} is empty: broker {broker} has not "
+                "reported since it, or the job's state, began anew; try again when it has "
+                "(ballast status)"
+            )
+    topics = topics_in(work, name)
+    if topics:
+        raise RefusedCommandError(
+            f"namespace {name} {NOT_EMPTY}: it has {topics} topics; delete those first"
+        )
 
 
 def _create(work: BatchContext, _: Command, arguments: CreateRecord) -> Outcome:
     kind, name = arguments.record_type, arguments.name
     value = read_value(kind, arguments.value)
     if kind == TOPIC:
-        problem = _problem_with_new_topic(work, name, value)
-    else:
-        is_there = name in work.catalog.of(TENANT)
-        problem = f"tenant {name} exists already; change it with update_record" if is_there else ""
-    return refuse(problem) if problem else _keep(work, kind, name, value)
+        _refuse_topic(work, name, value)
+    elif name in work.catalog.of(TENANT):
+        raise RefusedCommandError(f"tenant {name} exists already; change it with update_record")
+    return _keep(work, kind, name, value)
 
 
-def _problem_with_new_topic(work: BatchContext, topic: str, partitions: int) -> str:
-    """Return the reason why the topic can't be created; "" if it can."""
+def _refuse_topic(work: BatchContext, topic: str, partitions: int) -> None:
+    """Raise RefusedCommandError if the topic can't be created."""
     namespace, known = namespace_of_topic(topic), work.catalog.of(TOPIC)
     entry, number = work.namespaces.get(namespace), partition_of(topic)
     if entry is None or entry.is_deleted:
-        return f"there is no namespace of topic {topic}; create it first"
+        raise RefusedCommandError(f"there is no namespace of topic {topic}; create it first")
     if partitions and number is not None:
-        return f"{topic} is the name of a partition; choose one without -partition-"
+        raise RefusedCommandError(
+            f"{topic} is the name of a partition; choose one without -partition-"
+        )
     is_partition = number is not None and number < known.get(strip_partition(topic), 0)
     if topic in known or is_partition:
-        return f"topic {topic} exists already; delete it first, or choose another name"
+        raise RefusedCommandError(
+            f"topic {topic} exists already; delete it first, or choose another name"
+        )
     if len(known) >= MAX_TOPICS:
-        return f"{MAX_TOPICS} topics are kept at most; let brokers report the others"
-    return reason_not_to_add(work, tenant_of(namespace), {PARTITIONS: partitions, TOPICS: 1})
+        raise RefusedCommandError(
+            f"{MAX_TOPICS} topics are kept at most; let brokers report the others"
+        )
+    more = {PARTITIONS: partitions, TOPICS: 1}
+    refuse_if(reason_not_to_add(work, tenant_of(namespace), more))
 
 
 def _update(work: BatchContext, _: Command, arguments: UpdateRecord) -> Outcome:
@@ -298,16 +264,20 @@ def _update(work: BatchContext, _: Command, arguments: UpdateRecord) -> Outcome:
     elif kind == TOPIC:
         more = {PARTITIONS: value - known[name]}
         problem = reason_not_to_add(work, tenant_of(namespace_of_topic(name)), more)
-    return refuse(problem) if problem else _keep(work, kind, name, value)
+    refuse_if(problem)
+    return _keep(work, kind, name, value)
 
 
 def _delete(work: BatchContext, _: Command, arguments: DeleteRecord) -> Outcome:
     kind, name = arguments.record_type, arguments.name
     if kind == TENANT and has_any(work, NAMESPACES, name):
-        first = namespaces_of(work, name)[0]
-        return refuse(f"tenant {name} still has namespace {first}; delete that first")
+        entries = work.namespaces.items()
+        first = min(n for n, e in entries if tenant_of(n) == name and not e.is_deleted)
+        raise RefusedCommandError(f"tenant {name} still has namespace {first}; delete that first")
     if name not in work.catalog.of(kind):
-        return refuse(f"there is no {kind} {name}; table records lists those that were created")
+        raise RefusedCommandError(
+            f"there is no {kind} {name}; table records lists those that were created"
+        )
     if kind == TENANT:
         return _keep(work, kind, name, None)
     drop_topic(work, name)
@@ -319,13 +289,6 @@ def _keep(work: BatchContext, record_type: str, name: str, value: Any) -> Outcom
     return Outcome(status=DONE)
 
 
-RECORD_HANDLERS: Mapping[str, Callable[[BatchContext, Command, Any], Outcome]] = {
-    "create_record": _create,
-    "update_record": _update,
-    "delete_record": _delete,
-}
-
-
 REMEMBERED_COMMANDS = 2_000
 
 _ELSEWHERE = (
@@ -334,17 +297,14 @@ _ELSEWHERE = (
 )
 
 HANDLERS: Mapping[str, Callable[[BatchContext, Command, Any], Outcome]] = {
-    **NAMESPACE_HANDLERS,
+    "create_namespace": _create_namespace,
+    "delete_namespace": _delete_namespace,
+    "create_record": _create,
+    "update_record": _update,
+    "delete_record": _delete,
     **BUNDLE_HANDLERS,
-    **SPLIT_HANDLERS,
     **MERGE_HANDLERS,
-    **BROKER_HANDLERS,
-    **BALANCING_HANDLERS,
-    **PLAN_HANDLERS,
     **POLICY_HANDLERS,
-    **SETTINGS_HANDLERS,
-    **RECORD_HANDLERS,
-    **EXTERNAL_HANDLERS,
 }
 
 
@@ -405,8 +365,10 @@ def carry_out_assignments(work: BatchContext) -> None:
             assigned.append((command, arguments, deadline_ms))
     work.unplaced, work.unplaced_bundles, work.unplaced_splits = {}, {}, {}
     names = dict.fromkeys(arguments.bundle for _, arguments, _ in assigned)
-    rows = {name: work.ledger.index[name] for name in names if _is_free(work, name)}
-    _carry_out_at(work, place(work, [] if is_external(work) else list(rows.values()), {}), assigned)
+    records = {name: work.ledger.record(name) for name in names}
+    free = [name for name, one in records.items() if one is not None and one.state is State.FREE]
+    rows = [] if is_external(work) else [work.ledger.index[name] for name in free]
+    _carry_out_at(work, place(work, rows, {}), assigned)
     _carry_out_at(work, place_splits(work, [arguments for _, arguments, _ in splits]), splits)
 
 
@@ -421,11 +383,6 @@ def _carry_out_at(
     write_places(work, places)
 
 
-def _is_free(work: BatchContext, bundle: str) -> bool:
-    record = work.ledger.record(bundle)
-    return record is not None and record.state is State.FREE
-
-
 def _take(work: BatchContext, command: Command, deadline_ms: int) -> None:
     arguments = parse_arguments(command.kind, command.arguments)
     if len(work.waiting) < MAX_WAITING and _is_busy(work, arguments):
@@ -435,17 +392,13 @@ def _take(work: BatchContext, command: Command, deadline_ms: int) -> None:
     if isinstance(arguments, SplitBundle) and arguments.unload:
         bundle = split_target(work, arguments)
         work.unplaced_splits[arguments.namespace or bundle.rpartition("/")[0]] = None
-    elif _is_to_be_assigned(arguments):
-        bundle = getattr(arguments, "bundle", "")
+    elif isinstance(arguments, AssignBundle) and not arguments.destination:
+        bundle = arguments.bundle
     else:
         _carry_out(work, command, arguments, deadline_ms)
         return
     work.unplaced[command.command_id] = command, deadline_ms
     work.unplaced_bundles[bundle] = None
-
-
-def _is_to_be_assigned(arguments: CommandArguments | RefusedArguments) -> bool:
-    return isinstance(arguments, AssignBundle) and not arguments.destination
 
 
 def _carry_out(
@@ -470,28 +423,35 @@ def _is_busy(work: BatchContext, arguments: CommandArguments | RefusedArguments)
     without a destination, and a split for any transition. A command that follows an unplaced
     assignment or split of its bundle waits for the end of the batch's commands.
     """
+    ledger = work.ledger
     if isinstance(arguments, UnloadNamespace | SplitBundle) and arguments.namespace:
-        is_wanted = arguments.namespace in work.unplaced_splits
-        return is_wanted or has_split_under_way(work, arguments.namespace)
+        reshaping = [STATE_CODE[state] for state in RESHAPING]
+        is_reshaping = np.isin(ledger.state[ledger.live_rows(arguments.namespace)], reshaping)
+        return arguments.namespace in work.unplaced_splits or bool(is_reshaping.any())
     bundle = getattr(arguments, "bundle", "")
-    if bundle and bundle in work.unplaced_bundles and not _is_to_be_assigned(arguments):
+    is_unplaced = isinstance(arguments, AssignBundle) and not arguments.destination
+    if bundle and bundle in work.unplaced_bundles and not is_unplaced:
         return True
-    record = work.ledger.record(bundle) if bundle else None
+    record = ledger.record(bundle) if bundle else None
     if record is None or isinstance(arguments, OverrideBundle):
         return False
     is_freed = record.state is State.RELEASING and not record.destination
-    wants_it_free = isinstance(arguments, AssignBundle)
     wants_it_split = isinstance(arguments, SplitBundle) and record.state in IN_FLIGHT
-    return record.state in RESHAPING or (is_freed and wants_it_free) or wants_it_split
+    wants_it_free = isinstance(arguments, AssignBundle) and is_freed
+    return record.state in RESHAPING or wants_it_free or wants_it_split
 
 
 def _outcome(
     work: BatchContext, command: Command, arguments: CommandArguments | RefusedArguments
 ) -> Outcome:
     if isinstance(arguments, RefusedArguments):
-        return refuse(arguments.detail)
+        return Outcome(status=REFUSED, reason=arguments.detail)
     if len(work.waiting) >= MAX_WAITING:
-        return refuse(f"{MAX_WAITING} commands are under way; send it again when some have ended")
+        reason = f"{MAX_WAITING} commands are under way; send it again when some have ended"
+        return Outcome(status=REFUSED, reason=reason)
     if is_external(work) and arguments.about.is_of_authority:
-        return refuse(_ELSEWHERE.format(kind=command.kind))
-    return HANDLERS[command.kind](work, command, arguments)
+        return Outcome(status=REFUSED, reason=_ELSEWHERE.format(kind=command.kind))
+    try:
+        return HANDLERS[command.kind](work, command, arguments)
+    except RefusedCommandError as error:
+        return Outcome(status=REFUSED, reason=str(error))

@@ -99,34 +99,27 @@ def is_emptying(work: BatchContext) -> bool:
     return any(one in owners for one in ids)
 
 
-def drive_drains(work: BatchContext) -> None:
+def continue_drains(work: BatchContext, brokers: Sequence[str]) -> None:
     """End the drains that are done or whose time is over; note how the others stand."""
-    drains = [name for name, drain in sorted(work.rules.drains.items()) if not drain.is_done]
-    work.guard.each("drain", drains, lambda some: _drive(work, some), lambda name, _: name)
-
-
-def _drive(work: BatchContext, brokers: Sequence[str]) -> None:
     for broker in brokers:
         drain = work.rules.drains[broker]
+        if drain.is_done:
+            continue
         left = held_by(work, broker)
         if left == 0:
             _end(work, broker, drain)
         elif 0 < drain.deadline_ms <= work.now_ms:
             _give_up(work, broker, replace(drain, left=left))
         elif work.times.cycle_ms == work.now_ms and left != drain.left:
-            _keep(work, broker, _advanced(work, drain, left))
-
-
-def _advanced(work: BatchContext, drain: Drain, left: int) -> Drain:
-    """The drain with what is left, and when it ends if it goes on as until now."""
-    gone, elapsed_ms = drain.total - left, work.now_ms - drain.since_ms
-    end_ms = work.now_ms + left * elapsed_ms // gone if gone > 0 else 0
-    return replace(drain, left=left, estimated_end_ms=end_ms)
+            # it ends if it goes on as until now
+            gone, elapsed_ms = drain.total - left, work.now_ms - drain.since_ms
+            end_ms = work.now_ms + left * elapsed_ms // gone if gone > 0 else 0
+            work.set_rule("drains", broker, replace(drain, left=left, estimated_end_ms=end_ms))
 
 
 def _end(work: BatchContext, broker: str, drain: Drain) -> None:
     done = replace(drain, left=0, estimated_end_ms=work.now_ms, is_done=True)
-    _keep(work, broker, done)
+    work.set_rule("drains", broker, done)
     took_ms = work.now_ms - drain.since_ms
     result = {"moved": drain.total, "took_ms": took_ms, **pins_of_drain(work, broker)}
     work.write_decision(work.next_decision(), "drain", "Done", result, source=broker)
@@ -143,7 +136,3 @@ def _give_up(work: BatchContext, broker: str, drain: Drain) -> None:
         "it again with more time"
     )
     finish_command(work, drain.command_id, Outcome(status=TIMED_OUT, reason=reason, result=result))
-
-
-def _keep(work: BatchContext, broker: str, drain: Drain) -> None:
-    work.set_rule("drains", broker, drain)

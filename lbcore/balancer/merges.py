@@ -5,6 +5,7 @@ it is transferred there first. Part of `balancer`; the state machine is that of 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,16 +19,17 @@ from lbcore.balancer.book import (
     BUNDLES_WANTED,
     FAILED,
     Outcome,
-    refuse,
+    RefusedCommandError,
+    refuse_if,
 )
 from lbcore.balancer.brokers import is_external, reason_not_to_take
 from lbcore.balancer.bundle_commands import find_record
 from lbcore.balancer.ledger import CAUSE_CODE, STATE_CODE
 from lbcore.balancer.moves import reason_not_to_balance, reason_to_stand_still
 from lbcore.balancer.namespaces import CREATING, is_deleting
-from lbcore.balancer.waiting import MERGE, begin_wait, drive_resting, end_wait, finish_command
-from lbcore.model.names import FULL_UPPER, parse_bundle
-from lbcore.ownership.changes import Refused, destination_of, joined
+from lbcore.balancer.waiting import MERGE, begin_wait, end_wait, finish_command
+from lbcore.model.names import parse_bundle
+from lbcore.ownership.changes import destination_of, joined
 from lbcore.ownership.protocol import merge, transfer
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.signals.averages import SHORT_SAMPLES
@@ -53,7 +55,7 @@ class _Pair:
     merged: str
 
 
-def least_bundles(work: BatchContext, namespace: str) -> int:
+def _least_bundles(work: BatchContext, namespace: str) -> int:
     """The number of bundles that the namespace was created with; 0 = unknown."""
     return int(work.namespaces[namespace].properties.get(BUNDLES_WANTED, 0))
 
@@ -61,47 +63,38 @@ def least_bundles(work: BatchContext, namespace: str) -> int:
 def _merge_bundle(work: BatchContext, command: Command, arguments: MergeBundle) -> Outcome:
     """Begin the merge, or the transfer before it."""
     pair = _pair(work, arguments.bundle, arguments.neighbour)
-    if isinstance(pair, Outcome):
-        return pair
     return _begin(work, pair, command.command_id, ADMIN, {})
 
 
-def _pair(work: BatchContext, bundle: str, neighbour: str) -> _Pair | Outcome:
+def _pair(work: BatchContext, bundle: str, neighbour: str) -> _Pair:
     if is_external(work):
-        return refuse(
+        raise RefusedCommandError(
             f"bundle {bundle} can't be merged here: Pulsar owns this cluster's bundles, and its "
             "brokers only split; give the namespace fewer bundles when it is created anew"
         )
     record = find_record(work, bundle)
-    if isinstance(record, Outcome):
-        return record
-    upper = _upper_neighbour(work, bundle)
-    problem = _apart(bundle, neighbour or upper, upper)
-    if problem:
-        return refuse(problem)
-    other = find_record(work, neighbour or upper)
-    if isinstance(other, Outcome):
-        return other
-    return _ordered(work, (record, other), joined(bundle, other.bundle))
-
-
-def _apart(bundle: str, other: str, upper: str) -> str:
-    """Return the reason why two bundles can never be one; "" if they can."""
-    if not other:
-        return (
+    namespace, _, end = parse_bundle(bundle)
+    names = (work.ledger.names[row] for row in work.ledger.live_rows(namespace))
+    upper = next((name for name in names if parse_bundle(name)[1] == end), "")
+    neighbour = neighbour or upper
+    if not neighbour:
+        raise RefusedCommandError(
             f"bundle {bundle} is the last of its namespace and has no upper neighbour; name the "
             "bundle below it instead"
         )
-    if bundle.rpartition("/")[0] != other.rpartition("/")[0]:
-        return (
-            f"{bundle} and {other} are of different namespaces, and a bundle belongs to one; name "
-            "two neighbours of one namespace"
+    if namespace != neighbour.rpartition("/")[0]:
+        raise RefusedCommandError(
+            f"{bundle} and {neighbour} are of different namespaces, and a bundle belongs to one; "
+            "name two neighbours of one namespace"
         )
-    if not joined(bundle, other):
-        return f"{bundle} and {other} are no neighbours, and a bundle is one range of hashes; " + (
-            f"its upper neighbour is {upper}" if upper else "name the bundle below it"
+    merged = joined(bundle, neighbour)
+    if not merged:
+        advice = f"its upper neighbour is {upper}" if upper else "name the bundle below it"
+        raise RefusedCommandError(
+            f"{bundle} and {neighbour} are no neighbours, and a bundle is one range of hashes; "
+            f"{advice}"
         )
-    return ""
+    return _ordered(work, (record, find_record(work, neighbour)), merged)
 
 
 def _ordered(
@@ -113,53 +106,44 @@ def _ordered(
     return _Pair(kept=kept, other=other, merged=merged)
 
 
-def _upper_neighbour(work: BatchContext, bundle: str) -> str:
-    namespace, _, upper = parse_bundle(bundle)
-    names = (work.ledger.names[row] for row in work.ledger.live_rows(namespace))
-    if upper == FULL_UPPER:
-        return ""
-    return next((name for name in names if parse_bundle(name)[1] == upper), "")
-
-
-def _problem(work: BatchContext, pair: _Pair) -> str:
-    """Return the reason why the two can't be merged now; "" if they can."""
+def _refuse_for_now(work: BatchContext, pair: _Pair) -> None:
+    """Raise RefusedCommandError if the two can't be merged now."""
     for record in (pair.kept, pair.other):
         bundle, pin = record.bundle, work.rules.pins.get(record.bundle)
         if record.state is not State.OWNED:
             where = record.source or record.destination or "nobody"
-            return (
+            raise RefusedCommandError(
                 f"bundle {bundle} is {record.state.value} ({where}), and only bundles at rest are "
                 "merged; ask again when it is Owned"
             )
         if pin is not None:
-            return f"bundle {bundle} is pinned to {pin.broker} and would be gone; unpin it first"
+            raise RefusedCommandError(
+                f"bundle {bundle} is pinned to {pin.broker} and would be gone; unpin it first"
+            )
     namespace = pair.merged.rpartition("/")[0]
-    count, least = len(work.ledger.live_rows(namespace)), least_bundles(work, namespace)
-    if count <= max(least, 1):
-        return (
+    count = len(work.ledger.live_rows(namespace))
+    if count <= max(_least_bundles(work, namespace), 1):
+        raise RefusedCommandError(
             f"namespace {namespace} has {count} bundles, as many as it was created with; only what "
             "splits have added is merged"
         )
     problem = reason_not_to_take(work, pair.kept.destination)
-    return f"{pair.merged} would stay with its owner: {problem}" if problem else ""
+    refuse_if(problem and f"{pair.merged} would stay with its owner: {problem}")
 
 
 def _begin(
     work: BatchContext, pair: _Pair, command_id: str, reason: str, inputs: Mapping[str, Any]
 ) -> Outcome:
     """Begin the merge, or with two owners the transfer of the less busy bundle."""
-    problem = _problem(work, pair)
-    if problem:
-        return refuse(problem)
+    _refuse_for_now(work, pair)
     kept, other = pair.kept, pair.other
     origin = work.origin(Cause.MERGE, work.next_decision(), command_id)
-    is_together = destination_of(kept) == destination_of(other)
-    answer = (
-        merge(kept, other, origin) if is_together else transfer(other, destination_of(kept), origin)
+    target = destination_of(kept)
+    is_together = target == destination_of(other)
+    refused = work.apply(
+        merge(kept, other, origin) if is_together else transfer(other, target, origin)
     )
-    if isinstance(answer, Refused):
-        return refuse(f"{pair.merged} can't be made now: {answer.reason.value}; ask again")
-    work.apply(answer)
+    refuse_if(refused and f"{pair.merged} can't be made now: {refused}; ask again")
     parents = sorted([kept.bundle, other.bundle])
     result: dict[str, Any] = {"merged": pair.merged, "parents": parents}
     work.write_decision(
@@ -171,69 +155,65 @@ def _begin(
         source=other.destination,
         destination="" if is_together else kept.destination,
     )
-    moving = dict.fromkeys(parents, kept.destination)
-    if not is_together:
-        moving, result = {other.bundle: other.destination}, {**result, AFTER: "transfer"}
-    return Outcome(status=ACCEPTED, result=result, moving=moving)
+    if is_together:
+        moving = dict.fromkeys(parents, kept.destination)
+        return Outcome(status=ACCEPTED, result=result, moving=moving)
+    moving = {other.bundle: other.destination}
+    return Outcome(status=ACCEPTED, result={**result, AFTER: "transfer"}, moving=moving)
 
 
-def drive_merges(work: BatchContext) -> None:
-    """Merge what commands have brought together, and in cycles what is cold."""
-    drive_resting(work, "merge", MERGE, _go_on)
-    if work.config.splitting.merge_enabled and work.times.split_ms == work.now_ms:
-        merge_cold(work)
-
-
-def _go_on(work: BatchContext, command_ids: Sequence[str]) -> None:
+def continue_merges(work: BatchContext, command_ids: Sequence[str]) -> None:
+    """Merge what the transfers of these commands have brought together."""
     for command_id in command_ids:
         waiting = work.waiting[command_id]
-        result = {name: value for name, value in waiting.result.items() if name != AFTER}
-        pair = _pair(work, *result["parents"])
         if waiting.failed:
+            result = {name: value for name, value in waiting.result.items() if name != AFTER}
             work.waiting[command_id] = replace(waiting, result=result)
             end_wait(work, command_id)
             continue
-        is_apart = isinstance(pair, _Pair) and pair.kept.destination != pair.other.destination
-        outcome = pair if isinstance(pair, Outcome) else _begin(work, pair, command_id, ADMIN, {})
-        if outcome.status == ACCEPTED and not is_apart:
-            begin_wait(work, waiting.command, outcome, waiting.deadline_ms)
-        else:
-            why = outcome.reason or "both have traffic, and their owners differ again"
-            reason = f"it was given up after the transfer: {why}"
+        try:
+            pair = _pair(work, *waiting.result["parents"])
+            begun = _begin(work, pair, command_id, ADMIN, {})
+            is_together = pair.kept.destination == pair.other.destination
+            refuse_if("" if is_together else "both have traffic, and their owners differ again")
+            begin_wait(work, waiting.command, begun, waiting.deadline_ms)
+        except RefusedCommandError as error:
+            reason = f"it was given up after the transfer: {error}"
             finish_command(work, command_id, Outcome(status=FAILED, reason=reason))
 
 
 def merge_cold(work: BatchContext) -> None:
-    """Begin the merges of this cycle: the pairs with least load first. O(bundles)."""
+    """Begin the merges of a cycle that decides splits, those with least load first.
+
+    O(bundles).
+    """
+    config = work.config.splitting
+    if not config.merge_enabled or work.times.split_ms != work.now_ms:
+        return
     if is_external(work) or work.config.cluster.observe_only or work.is_catching_up:
         return
     if reason_to_stand_still(work)[0] or reason_not_to_balance(work)[0]:
         return
-    most, begun = work.config.splitting.max_merges_per_cycle, 0
+    most, begun = config.max_merges_per_cycle, 0
     taken: set[str] = set()
     for pair, load in _cold_pairs(work, most * _LOOKED_AT):
         names = {pair.kept.bundle, pair.other.bundle}
         if names & taken or begun >= most:
             continue
-        command = _command(work, pair)
+        bundle, neighbour = sorted(names)
+        command = Command(
+            cluster=work.cluster,
+            command_id=work.next_decision(),
+            kind=MERGE,
+            arguments={"bundle": bundle, "neighbour": neighbour},
+            principal=PRINCIPAL,
+        )
         inputs = {"load_of_split_limit": round(load, 4)}
-        outcome = _begin(work, pair, command.command_id, COLD, inputs)
-        if outcome.status == ACCEPTED:
+        with suppress(RefusedCommandError):
+            outcome = _begin(work, pair, command.command_id, COLD, inputs)
             taken |= names
             begun += 1
             begin_wait(work, command, outcome, 0)
-
-
-def _command(work: BatchContext, pair: _Pair) -> Command:
-    """Return the command that an automatic merge counts as."""
-    bundle, neighbour = sorted([pair.kept.bundle, pair.other.bundle])
-    return Command(
-        cluster=work.cluster,
-        command_id=work.next_decision(),
-        kind=MERGE,
-        arguments={"bundle": bundle, "neighbour": neighbour},
-        principal=PRINCIPAL,
-    )
 
 
 def _cold_pairs(work: BatchContext, most: int) -> Iterator[tuple[_Pair, float]]:
@@ -298,7 +278,7 @@ def _room(work: BatchContext, namespace: str) -> int:
     """Return how many bundles the namespace may lose, beside merges under way."""
     entry, least = work.namespaces.get(namespace), 0
     if entry is not None and not entry.is_deleted and CREATING not in entry.properties:
-        least = least_bundles(work, namespace)
+        least = _least_bundles(work, namespace)
     if not least or is_deleting(work, namespace) or namespace in work.rules.paused:
         return 0
     rows = work.ledger.live_rows(namespace)

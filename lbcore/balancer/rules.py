@@ -207,7 +207,7 @@ class ClusterRules:
     """All of a cluster's.
 
     pins: by bundle. drains: by broker. paused: by namespace, "" = the whole cluster. isolation: by
-    the policy's name. anti_affinity: namespace → group. excluded: namespaces never shed, sorted.
+    the policy's name. anti_affinity: namespace → group. excluded: namespaces never shed.
     brake: None = nothing has happened. config_changes: changes of the configuration so far.
     set_aside: changed settings that don't suit the files, by "section.name" → why not. proposals:
     plans that wait for a person, or did of late, by their name.
@@ -218,7 +218,7 @@ class ClusterRules:
     paused: Mapping[str, Paused] = field(default_factory=dict)
     isolation: Mapping[str, IsolationPolicy] = field(default_factory=dict)
     anti_affinity: Mapping[str, str] = field(default_factory=dict)
-    excluded: tuple[str, ...] = ()
+    excluded: Mapping[str, bool] = field(default_factory=dict)
     brake: Brake | None = None
     config_changes: int = 0
     set_aside: Mapping[str, str] = field(default_factory=dict)
@@ -260,7 +260,7 @@ class ClusterRules:
             else:
                 found[field_name] = {name: rule[1](name, one) for name, one in values.items()}
         brake = found.pop("brake").get(WHOLE_CLUSTER)
-        return ClusterRules(**{**found, "excluded": tuple(found["excluded"])}, brake=brake)
+        return ClusterRules(**found, brake=brake)
 
     def to_plain(self) -> dict[str, Any]:
         """JSON-able values."""
@@ -309,9 +309,7 @@ def _by_name(rules: Any) -> Mapping[str, Any]:
     """The rules of one kind by name, whatever they are kept in."""
     if isinstance(rules, Mapping):
         return rules
-    if isinstance(rules, Brake):
-        return {WHOLE_CLUSTER: rules}
-    return dict.fromkeys(rules or (), True)
+    return {} if rules is None else {WHOLE_CLUSTER: rules}
 
 
 _Ways = tuple[Callable[[Any], dict[str, Any]], Callable[[str, Mapping[str, Any]], Any]]

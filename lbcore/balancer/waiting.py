@@ -1,6 +1,6 @@
 """Accepted commands that have not ended: identity, deadlines and outcomes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
@@ -138,27 +138,13 @@ def fail_waiting(work: BatchContext, command_id: str, fault: Fault) -> str:
     return command_id
 
 
-def drive_resting(
-    work: BatchContext,
-    phase: str,
-    kind: str,
-    drive: Callable[[BatchContext, Sequence[str]], None],
-) -> None:
-    """Go on with the commands of a kind that have more to do and nothing in flight.
-
-    drive: takes their ids. phase: the name that faults are counted under.
-    """
-    resting = [
+def resting(work: BatchContext, kind: str) -> list[str]:
+    """Return the commands of a kind that have more to do and nothing in flight."""
+    return [
         command_id
         for command_id, waiting in work.waiting.items()
         if waiting.command.kind == kind and AFTER in waiting.result and not waiting.moving
     ]
-    work.guard.each(
-        phase,
-        resting,
-        lambda some: drive(work, some),
-        lambda command_id, fault: fail_waiting(work, command_id, fault),
-    )
 
 
 MERGE = "merge_bundle"

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,7 +22,7 @@ from lbcore.balancer.balancer import (
     Phase,
 )
 from lbcore.balancer.batch_context import BatchContext
-from lbcore.balancer.book import DONE, FAILED, Outcome
+from lbcore.balancer.book import DONE, FAILED, Outcome, RefusedCommandError
 from lbcore.balancer.commands import HANDLERS
 from lbcore.balancer.report import FAULTS
 from lbcore.balancer.waiting import status_of
@@ -57,22 +58,21 @@ def spoiling(original: Callable[..., Outcome]) -> Callable[..., Outcome]:
     """A handler that changes all it can reach, and then raises."""
 
     def handler(work: BatchContext, command: Command, arguments: Any) -> Outcome:
-        try:
+        with suppress(RefusedCommandError):
             original(work, command, arguments)
-        finally:
-            work.ledger.add(["spoilt/by/0x00000000_0xffffffff"])
-            work.ledger.note_moved([0, 1], 7)
-            work.namespaces.clear()
-            work.brokers.clear()
-            work.waiting["spoilt"] = None  # type: ignore[assignment]
-            work.counts["spoilt"] += 1
-            work.alarms.add("spoilt")
-            work.change_rules(command, excluded=("spoilt",))
-            work.add_row("audit", {"spoilt": True})
-            work.note(clock_ms=1)
-            work.failures["spoilt"] = "spoilt"
-            work.unmeasured_moves.clear()
-            work.next_decision()
+        work.ledger.add(["spoilt/by/0x00000000_0xffffffff"])
+        work.ledger.note_moved([0, 1], 7)
+        work.namespaces.clear()
+        work.brokers.clear()
+        work.waiting["spoilt"] = None  # type: ignore[assignment]
+        work.counts["spoilt"] += 1
+        work.alarms.add("spoilt")
+        work.change_rules(command, excluded={"spoilt": True})
+        work.add_row("audit", {"spoilt": True})
+        work.note(clock_ms=1)
+        work.failures["spoilt"] = "spoilt"
+        work.unmeasured_moves.clear()
+        work.next_decision()
         raise PlantedError(f"at {object()}")
 
     return handler
@@ -243,7 +243,17 @@ def test_a_phase_that_raises_ends_no_batch_and_all_is_well_once_it_is_mended(
     assert not world.reports[-1].get(FAULTS)
 
 
-IDLE = {"take_queued", "take_shards", "take_topics", "write_refused"}
+IDLE = {
+    "drive_creations",
+    "drive_deletions",
+    "drive_drains",
+    "drive_merges",
+    "drive_proposals",
+    "drive_unloads",
+    "take_queued",
+    "take_topics",
+    "write_refused",
+}
 """Phases over items of which the batches of this test have none."""
 
 
@@ -349,7 +359,7 @@ def test_loads_that_cannot_be_smoothed_are_refused_and_other_brokers_are_scored(
 
 
 def test_every_guarded_part_is_counted_under_a_name_that_the_metric_knows() -> None:
-    called = re.compile(r"(?:guard\.(?:each|run)\(|drive_resting\(work,)\s*\"(\w+)\"")
+    called = re.compile(r"guard\.(?:each|run)\(\s*\"(\w+)\"")
     sources = Path(str(lbcore.__file__)).parent.rglob("*.py")
     found = {name for path in sources for name in called.findall(path.read_text())}
     assert found == set(INNER_PHASES)

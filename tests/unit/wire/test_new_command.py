@@ -35,7 +35,7 @@ def _greet(work: BatchContext, command: Command, arguments: Any) -> Outcome:
     return Outcome(status=DONE, result={"said": arguments.word})
 
 
-BROKER_HANDLERS: Mapping[str, Callable[[BatchContext, Command, Any], Outcome]] = {
+POLICY_HANDLERS: Mapping[str, Callable[[BatchContext, Command, Any], Outcome]] = {
     "greet_broker": _greet,
 """
 
