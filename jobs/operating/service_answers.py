@@ -271,7 +271,10 @@ class ServiceAnswers(Answers):
         query: Mapping[str, Any] = NO_QUERY,
         **more: Any,
     ) -> _Record:
-        """Ask the service of the cluster that is meant. more: as `ServiceAddress.ask` takes it."""
+        """Ask the service of the cluster that is meant.
+
+        more: as `ServiceAddress.ask` takes it.
+        """
         self._check_cluster()
         return self._made(made, self._address.ask(with_query(path, query), **more))
 

@@ -192,7 +192,7 @@ class Router:
                 return Route(
                     method=OPTIONS,
                     path="",
-                    handler=_telling(allow),
+                    handler=_methods_handler(allow),
                     checks_itself=True,
                     is_recorded=False,
                 ), {}
@@ -201,7 +201,7 @@ class Router:
         return route, {name[1:-1]: part for name, part in named if name[:1] == "{"}
 
 
-def _telling(allow: Header) -> Handler:
+def _methods_handler(allow: Header) -> Handler:
     """Answers with the methods alone."""
 
     async def answer(_request: Request, _context: AdminContext) -> Reply:
