@@ -227,7 +227,7 @@ def _pairs(samples: Sequence[Sample], bounds: Sequence[float]) -> list[tuple[flo
 
 
 def _bounds(run: Run, parts: Sequence[_Course], samples: Sequence[Sample]) -> list[list[float]]:
-    """Return each part's least imbalance per sample: of bundles, or of split topics."""
+    """Return each part's least imbalance per sample, of bundles or, if split, topics."""
     traffic = Traffic(run.scenario) if run.recorder.splits else None
     found: list[list[float]] = [[] for _ in parts]
     for at, sample in enumerate(samples):
