@@ -128,7 +128,7 @@ def _found_tables(report: Report) -> dict[str, Cells]:
 
 
 def _harms(report: Report) -> list[tuple[str, str, str]]:
-    """Settings that hurt: each with its reason and the next step."""
+    """Return each harmful setting, the reason, and the better value."""
     return [(f"{one.key}={one.value}", one.reason, one.better) for one in report.harms]
 
 

@@ -38,12 +38,12 @@ def live_lines() -> Iterator[Callable[[Iterable[str]], None]]:
 
 
 def escaped_text(lines: Iterable[str]) -> Text:
-    """The lines as drawn: what a terminal would obey is an escape."""
+    """Return the lines as text, with terminal control characters escaped."""
     return Text("\n".join(map(printable, lines)), no_wrap=True, overflow="ellipsis")
 
 
 class JsonLines:
-    """One line of JSON a status, on standard output; each event only once."""
+    """A line of JSON per status on standard output, with each event once."""
 
     def __init__(self) -> None:
         self._told: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class JsonLines:
 
 
 def run_lines(status: RunStatus) -> Iterator[str]:
-    """Facts of a run beside the cluster's status: troubles, lookups, restarts, events."""
+    """Return a run's lines beside the status: troubles, lookups, restarts, events."""
     minutes, seconds = divmod(status.elapsed_ms // 1_000, 60)
     opened = f"bundles open {status.bundles_open}/{status.bundles}"
     yield f"ballast  {minutes:02d}:{seconds:02d}  {status.phase}   {opened}"
@@ -75,7 +75,7 @@ def run_lines(status: RunStatus) -> Iterator[str]:
 
 
 def hints(wiring: Wiring) -> list[str]:
-    """Commands that a user may try beside the run."""
+    """Return commands to try beside the run."""
     topic = "persistent/demo/crc32-1/my-topic"
     state = wiring.layout.root
     called = sys.argv[0] if Path(sys.argv[0]).name == "ballast" else "ballast"
