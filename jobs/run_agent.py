@@ -79,10 +79,7 @@ add_arguments = arguments(
         ),
         argument("--failure-domain", default="", help="label: rack, zone and the like"),
         argument(
-            "--capacity",
-            type=float,
-            default=1.0,
-            help="label: 2.0 = twice as strong as most (1.0)",
+            "--capacity", type=float, default=1.0, help="label: 2.0 = twice as strong as most (1.0)"
         ),
     ),
     group(

@@ -8,7 +8,6 @@ import pytest
 from lbcore.agent.agent import STOPPING, AgentMachine
 from lbcore.agent.reporting import Identity
 from lbcore.agent.state import (
-    FOR_EVER_MS,
     NEVER_MS,
     AgentState,
     Effect,
@@ -100,31 +99,6 @@ class Driver:
     def opened(self) -> "Driver":
         """Assigned at version 2, opened, Owned at version 3."""
         return self.read(assigning()).done(OPEN, 2).read(owned())
-
-
-def test_release_of_a_bundle_never_opened_here_is_closed_all_the_same() -> None:
-    driver = Driver().read(releasing(A, B))
-    assert driver.calls() == [(CLOSE, BUNDLE, 4)]
-    assert driver.done(CLOSE, 4).acks() == [(BUNDLE, 4, AckOutcome.CLOSED, "")]
-
-
-def test_cancelled_release_opens_again_under_the_new_version() -> None:
-    driver = Driver().opened().read(releasing(A, B))
-    driver.read(record_of(protocol.cancel(releasing(A, B), ORIGIN)))
-    assert driver.calls() == []
-    driver.done(CLOSE, 4)
-    assert driver.calls() == [(OPEN, BUNDLE, 5)]
-    driver.done(OPEN, 5)
-    assert driver.served() == {BUNDLE: 5}
-    assert driver.acks() == []
-
-
-def test_result_that_nobody_waits_for_changes_nothing() -> None:
-    driver = Driver().opened()
-    before = driver.state
-    driver.done(CLOSE, 4).done(OPEN, 9)
-    assert driver.state.holdings == before.holdings
-    assert driver.calls() == []
 
 
 def test_close_that_fails_for_another_owner_is_tried_again() -> None:
@@ -329,9 +303,3 @@ def test_bundle_given_to_another_is_not_used_while_it_still_closes() -> None:
         agent.read(1, record_of(protocol.reassign(owned(), B, ORIGIN)))
         assert served(agent.state) == {BUNDLE: 2}
         assert agent.uses(1) == {}
-
-
-def test_token_mode_needs_no_confirmation() -> None:
-    agent = Leased("token").read(0, assigning()).done(0, Callback.OPEN, 2)
-    assert agent.agent.until_ms(agent.state) == FOR_EVER_MS
-    assert agent.uses(10**9) == {BUNDLE: 2}
