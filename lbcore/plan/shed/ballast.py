@@ -179,7 +179,7 @@ def _divided(
             demand_factor * round_.readings.bundle[kept] / max(limit, 1e-9),
             np.where(np.isin(kept, crowds), _HALVES, 0.0),
         ),
-        by_rate=round_.readings.by_rate,
+        by_rate=np.full(len(kept), round_.readings.by_rate),
         stays=demand_factor > 1.0,
     )
 
