@@ -1,7 +1,7 @@
 """Follower of one cluster's tables: the newest sound snapshot of ownership.
 
 A load reads the tables whole (`whole_records`); after that the follower reads the logs on, version
-by version (`table_tail`). Rows that can't be used leave the last snapshot in place. `lbcore.route`
+by version (`TableTail`). Rows that can't be used leave the last snapshot in place. `lbcore.route`
 interprets the rows. Feeds the lookup service and the Python client.
 """
 
@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from jobs.adapters.delta.commits import WriterCommit
 from jobs.adapters.delta.rows import (
     ROUTE_COLUMNS,
     brokers_of,
@@ -21,16 +20,15 @@ from jobs.adapters.delta.rows import (
     routes_of,
 )
 from jobs.adapters.delta.table_location import TablePlace, table_place
-from jobs.adapters.delta.table_log import check_newest
-from jobs.adapters.delta.table_repair import check_complete
-from jobs.adapters.delta.table_tail import (
+from jobs.adapters.delta.table_log import (
     LostError,
     ReloadReason,
-    TableTail,
+    WriterCommit,
     has_log,
     last_writer_commit,
-    read_added,
 )
+from jobs.adapters.delta.table_repair import check_complete
+from jobs.adapters.delta.table_scan import TableTail, check_newest, read_added
 from jobs.adapters.delta.tables import open_table, table_path
 from jobs.adapters.following.view import Changes, Follower, UnreadRows, View, read_records
 from jobs.adapters.processes.clocks import boot_ms

@@ -13,10 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from jobs.adapters.delta.commits import WriterCommit
 from jobs.adapters.delta.rows import ORDER_COLUMNS, ROUTE_COLUMNS, BadRow, of_cluster, routes_of
+from jobs.adapters.delta.table_log import ReloadReason, WriterCommit
 from jobs.adapters.delta.table_scan import scan
-from jobs.adapters.delta.table_tail import ReloadReason
 from jobs.adapters.processes.clocks import boot_ms
 from lbcore.model.bundles import HashFunction
 from lbcore.model.tables import BROKERS, NAMESPACES

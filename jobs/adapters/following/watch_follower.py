@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from jobs.adapters.delta.commits import WriterCommit
 from jobs.adapters.delta.rows import BadRow, Row, broker_of, hash_of, readable, route_of
-from jobs.adapters.delta.table_tail import ReloadReason
+from jobs.adapters.delta.table_log import ReloadReason, WriterCommit
 from jobs.adapters.following.view import Follower, UnreadRows, View
 from jobs.adapters.http.client import connection_to, read_at_most
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
@@ -263,6 +262,4 @@ def _writer(silent_ms: int) -> WriterCommit | None:
     if silent_ms < 0:
         return None
     now_ms = wall_ms() - silent_ms
-    return WriterCommit(
-        query_id="", batch_id=-1, now_ms=now_ms, writer_epoch=0, committed_ms=now_ms
-    )
+    return WriterCommit(query_id="", batch_id=-1, now_ms=now_ms, committed_ms=now_ms)

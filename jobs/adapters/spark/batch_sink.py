@@ -7,8 +7,8 @@ Writes, in this order, each durable before the next begins:
 3. `ownership_events`; the commit names that file, and makes the batch true
 4. all other tables, and beside them the records for Kafka: brokers act on what is durable
 
-Repeating a batch commits nothing twice; its records are sent again, in the same versions. Effects
-that differ from what a table already has of the same batch stop the job.
+Repeating a batch commits nothing twice; its records are sent again, in the same versions. The job
+stops if the newest commit of `ownership_events` has the same batch with other effects.
 """
 
 import hashlib
@@ -19,18 +19,18 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from jobs.adapters.delta.arrow_rows import arrow_rows, without_bundles
 from jobs.adapters.delta.table_upkeep import TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
-from jobs.adapters.delta.tables import arrow_schema
+from jobs.adapters.delta.tables import arrow_rows, arrow_schema, without_bundles
 from jobs.adapters.kafka.connection import Ends
 from jobs.adapters.kafka.ownership_publisher import Keyed, OwnershipPublisher
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.adapters.spark.checkpoint import Resumption, VersionMark, query_id
+from jobs.adapters.spark.checkpoint import Resumption, note_version, query_id
 from jobs.telemetry.job_counts import WrittenBatch
 from lbcore.balancer.effects import (
     REPORT,
@@ -316,7 +316,7 @@ class BatchSink:
         self.writer.use_query(query_id)
 
     def _check_repeated(self, batch_id: int, about: Mapping[str, Any]) -> None:
-        """Compare a batch that the tables already have with its last commit."""
+        """Compare a repeated batch with the last commit of `ownership_events`."""
         if not self.writer.has_batch(EVENTS, batch_id):
             return
         last = self.writer.last_commit()
@@ -460,14 +460,14 @@ def _ms(seconds: float) -> int:
 class EachBatch:
     """The callable of `foreachBatch`: the sink, then a step of upkeep.
 
-    ended: the last batch that it was called with. The sink gets the query's id with its first
+    ended: the last batch that is done. The sink gets the query's id with its first
     batch, because the checkpoint has it only then.
     """
 
     sink: BatchSink
     resumption: Resumption
     upkeep: TableUpkeep
-    seen: VersionMark
+    state_dir: Path
     ended: int = -1
 
     def __call__(self, frame: Any, batch_id: int) -> None:
@@ -475,7 +475,7 @@ class EachBatch:
         if not self.sink.identity.query_id:
             self.sink.use_query(query_id(self.resumption.checkpoint))
         self.sink(frame, batch_id)
-        self.seen.note(self.sink.writer.version(EVENTS))
+        note_version(self.state_dir, self.sink.writer.version(EVENTS))
         done = self.upkeep(wall_ms())
         if done is not None:
             self.sink.log(done)

@@ -183,11 +183,9 @@ def _undo_unfinished(writer: TableWriter) -> None:
     """
     for name in FIRST:
         newest = newest_batch(writer.refreshed(name))
-        if newest is None:
-            continue
-        about = newest.about
-        if about and not writer.has_batch(EVENTS, about["batch_id"], about["query_id"]):
-            writer.undo(name, newest.table_version - 1)
+        about = newest.about if newest else {}
+        if newest and not writer.has_batch(EVENTS, about["batch_id"], about["query_id"]):
+            writer.undo(name, newest.version - 1)
 
 
 STATE_SCHEMA = balancer.STATE_SCHEMA + tracks.STATE_SCHEMA

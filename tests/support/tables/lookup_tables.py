@@ -12,7 +12,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from jobs.adapters.delta.table_location import TablePlace
-from jobs.adapters.delta.table_tail import ReloadReason
+from jobs.adapters.delta.table_log import ReloadReason
 from jobs.adapters.delta.tables import arrow_schema, ensure_tables
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.processes.clocks import boot_ms
