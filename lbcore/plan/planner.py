@@ -150,7 +150,7 @@ def _remember(draft: Draft) -> tuple[PlanState, Floats]:
 
 
 def _roles(draft: Draft, before: Mapping[str, int], brokers: Ints) -> dict[str, int]:
-    """Broker → when it last had the role, within the cool-down. brokers: those of this plan."""
+    """Broker → when it last had the role. brokers: those that have it in this plan."""
     after_ms, names = draft.now_ms - draft.config.shedding.role_cool_down_ms, draft.snapshot.brokers
     kept = {name: at_ms for name, at_ms in before.items() if at_ms > after_ms}
     return kept | {names.names[at]: draft.now_ms for at in brokers.tolist() if at >= 0}
