@@ -73,9 +73,9 @@ class Options:
 class Agent:
     """One start of one broker.
 
-    `start` it, then `stop` it in order, or just end the process. The identity's incarnation must be
-    new with each start. Uses a thread for itself, one that reads ownership, one that asks whether
-    Kafka answers, and the callbacks' threads.
+    `start` it, then `stop` it in order, or end the process. The identity's incarnation must be new
+    with each start. It uses a thread of its own, one that reads ownership, one that checks Kafka,
+    and the callbacks' threads.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Agent:
     ) -> None:
         """Connect to Kafka. Raises CommandError if it or the topic ownership is missing.
 
-        Also when no report could ever be read under this identity.
+        Also if no report under this identity could be read.
         """
         chosen = options or Options()
         fault = identity_fault(identity)
@@ -137,11 +137,11 @@ class Agent:
 
     @property
     def left(self) -> tuple[str, ...]:
-        """Bundles not taken over by others when the time to stop was up."""
+        """Bundles not handed on when the time to stop was up."""
         return self._left
 
     def start(self) -> None:
-        """Report, follow records, open what is assigned.
+        """Report, follow records, open assigned bundles.
 
         Raises CommandError when the service's attach fails; while that hangs, the log says so.
         """
@@ -168,13 +168,13 @@ class Agent:
             told.cancel()
 
     def ask_to_stop(self) -> None:
-        """Begin to stop: ask for the bundles to be moved away. Safe in a signal handler."""
+        """Begin to stop: ask for a drain. Safe in a signal handler."""
         self._inbox.put(Stop())
 
     def wait(self, timeout_ms: int | None = None) -> bool:
         """Wait for the end that `ask_to_stop` began; False = not yet.
 
-        Raises what ended the agent, if it did not end in order.
+        Raises the error that ended the agent, if any.
         """
         ended = self._is_stopped.wait(None if timeout_ms is None else timeout_ms / 1000.0)
         if self._failure is not None:
@@ -184,8 +184,8 @@ class Agent:
     def stop(self, timeout_ms: int | None = None) -> bool:
         """Stop in order, then disconnect; False = not all was handed on in time.
 
-        Without a timeout_ms it takes at most the settings' shutdown_timeout_ms + stop_grace_ms, and
-        a few seconds to disconnect.
+        Default timeout_ms: the settings' shutdown_timeout_ms + stop_grace_ms, plus a few seconds to
+        disconnect.
         """
         self.ask_to_stop()
         try:
@@ -194,9 +194,9 @@ class Agent:
             self.close()
 
     def close(self) -> None:
-        """Disconnect at once, without a permit left: nobody would withdraw it any more.
+        """Withdraw all permits and disconnect at once.
 
-        What is open stays open until the service's process ends.
+        Open bundles stay open until the service's process ends.
         """
         self._end()
         for thread in self._threads:
@@ -266,7 +266,7 @@ class Agent:
         self._log_lease(until_ms)
 
     def _log_lease(self, until_ms: int) -> None:
-        """Log when the lease runs out, and when it is back; the permits need no telling."""
+        """Log when the lease runs out, and when it is back."""
         holds = self._clock.now_ms() <= until_ms
         if holds and not self._holds_lease:
             logger.info("%s may serve: Kafka confirms its reports", self._broker)
@@ -279,7 +279,7 @@ class Agent:
         self._holds_lease = holds
 
     def _next_events(self) -> Sequence[Event]:
-        """Return new events; waits for them until the Machine's wake-up time."""
+        """Return new events; wait for them until the Machine's wake-up time."""
         self._calls.look()
         wait_s = _IDLE_WAIT_S
         if self._agent.wake_at_ms is not None:
@@ -311,7 +311,7 @@ class Agent:
             self._is_stopped.set()
 
     def _on_delivery(self, topic: Topic, sent_ms: int, delivery: Delivery) -> None:
-        """In the producer's thread: what became of a message."""
+        """Report the delivery of a message; in the producer's thread."""
         is_delivered = isinstance(delivery, Delivered)
         self.metrics.count_message(topic.value, is_delivered=is_delivered, at_s=time.time())
         if is_delivered and topic is Topic.BROKER_LOAD:

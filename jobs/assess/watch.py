@@ -5,7 +5,6 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from jobs.adapters.delta.recordings import read_history
 from jobs.adapters.processes.clocks import wall_ms
@@ -212,8 +211,15 @@ def recorded_report(args: argparse.Namespace, admin: PulsarAdmin | None, cluster
     admin: of the cluster, None = not named. Raises CommandError and MisuseError.
     """
     unread: dict[str, str] = {}
-    edges_of = partial(_edges, admin, unread) if admin else None
-    found = write_trace(args, edges_of=edges_of)
+
+    def edges(namespace: str) -> Sequence[int]:
+        try:
+            return admin.boundaries(namespace) if admin else ()
+        except PulsarAdminError as error:
+            unread[f"bundles of {namespace}"] = str(error)
+            return ()
+
+    found = write_trace(args, edges_of=edges)
     for line in trace_lines(found):
         note(line)
     recorded = Recorded(place=found.path, rows=read_history(found.path))
@@ -241,14 +247,6 @@ def recorded_report(args: argparse.Namespace, admin: PulsarAdmin | None, cluster
         notes=(*_notes(found, unread), *(() if admin else (SETTINGS,))),
         unread=unread,
     )
-
-
-def _edges(admin: PulsarAdmin, unread: dict[str, str], namespace: str) -> Sequence[int]:
-    try:
-        return admin.boundaries(namespace)
-    except PulsarAdminError as error:
-        unread[f"bundles of {namespace}"] = str(error)
-        return ()
 
 
 def _settings_of(

@@ -226,17 +226,15 @@ class Assignments:
 
     def ask(self, route: BundleRoute) -> None:
         """A lookup waits for this bundle; returns at once. Called in the event loop."""
-        if not self._is_on_demand() or not self._requests.is_due(route, monotonic()):
+        context = self._context
+        assign = context.views.settings.get("ownership.assign", context.started.ownership.assign)
+        is_on_demand = context.commands is not None and assign == ON_DEMAND
+        if not is_on_demand or not self._requests.is_due(route, monotonic()):
             return
         self.asked += 1
         task = asyncio.ensure_future(self._send(route))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    def _is_on_demand(self) -> bool:
-        context = self._context
-        assign = context.views.settings.get("ownership.assign", context.started.ownership.assign)
-        return context.commands is not None and assign == ON_DEMAND
 
     async def _send(self, route: BundleRoute) -> None:
         try:

@@ -33,19 +33,6 @@ from lbcore.plan.split.decision import LIMIT_REASONS, SplitReason
 from lbcore.sim.summary import HOUR_MS
 from lbcore.wire.messages import RejectReason
 
-EVENT_COLUMNS = (
-    "cluster",
-    "bundle",
-    "state",
-    "state_before",
-    "source",
-    "destination",
-    "destination_before",
-    "at_ms",
-    "cause",
-    "is_forced",
-)
-
 
 class Event(NamedTuple):
     """The used columns of a row of ownership_events."""
@@ -311,7 +298,7 @@ def _count_report(store: MetricStore, cluster: str, counts: Mapping[str, int]) -
 
 
 def _count_events(store: MetricStore, seen: WrittenBatch, moves: MoveTracker) -> None:
-    events = [Event(*row) for row in seen.rows(OWNERSHIP_EVENTS.name, *EVENT_COLUMNS)]
+    events = [Event(*row) for row in seen.rows(OWNERSHIP_EVENTS.name, *Event._fields)]
     transitions = Counter((e.cluster, e.cause, e.state, e.is_forced) for e in events)
     for (cluster, cause, state, is_forced), count in sorted(transitions.items()):
         store.add("ballast_transitions_total", cluster, cause, state, by=count)

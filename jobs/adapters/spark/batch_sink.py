@@ -24,6 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from jobs.adapters.delta.table_repair import FIRST
 from jobs.adapters.delta.table_upkeep import TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.delta.tables import arrow_rows, arrow_schema, without_bundles
@@ -45,7 +46,6 @@ from lbcore.balancer.report import FAULTS, GAUGES
 from lbcore.fault_isolation import ALARM, Fault, fault_of, summarize_faults
 from lbcore.model.tables import (
     AUDIT,
-    BROKERS,
     BUNDLE_OWNERSHIP,
     COMMANDS,
     CONFIG_VERSIONS,
@@ -53,7 +53,6 @@ from lbcore.model.tables import (
     DECISION_EFFECTS,
     DECISIONS,
     LOAD_HISTORY,
-    NAMESPACES,
     OWNERSHIP_EVENTS,
     PINS,
     PLANNING_MEMORY,
@@ -128,10 +127,10 @@ def _rows(seen: WrittenBatch, table: str) -> list[dict[str, Any]]:
     return [] if found is None else found.to_pylist()
 
 
+EVENTS = OWNERSHIP_EVENTS.name
 ORDER = (
-    NAMESPACES.name,
-    BROKERS.name,
-    OWNERSHIP_EVENTS.name,
+    *FIRST,
+    EVENTS,
     BUNDLE_OWNERSHIP.name,
     RECORDS.name,
     POLICIES.name,
@@ -147,9 +146,6 @@ ORDER = (
     REJECTED_REPORTS.name,
     LOAD_HISTORY.name,
 )
-EVENTS = OWNERSHIP_EVENTS.name
-FIRST = ORDER[: ORDER.index(EVENTS)]
-"""Tables written before the events."""
 
 
 class LeftError(RuntimeError):
