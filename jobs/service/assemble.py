@@ -136,24 +136,16 @@ def start_service(
     follower.on_commits(feed.add)
     follower.on_commits(take_load_out_of_passes)
     stopped = threading.Event()
-    threads = _start_reading(follower, views, stopped, lookup.poll_interval_ms)
-    gate.keep_up(stopped)
-    readers.stand_ready()
-    return Service(app, admin, threads, stopped, port, account)
-
-
-def _start_reading(
-    follower: DeltaFollower, views: TableViews, stopped: threading.Event, poll_ms: int
-) -> tuple[threading.Thread, ...]:
-    """Start the threads that read the tables until `stopped` is set."""
-    pause = {"poll_ms": poll_ms}
+    pause = {"poll_ms": lookup.poll_interval_ms}
     threads = (
         threading.Thread(target=follower.run, args=(stopped,), kwargs=pause, daemon=True),
         threading.Thread(target=views.run, args=(stopped,), daemon=True),
     )
     for thread in threads:
         thread.start()
-    return threads
+    gate.keep_up(stopped)
+    readers.stand_ready()
+    return Service(app, admin, threads, stopped, port, account)
 
 
 def take_load_out_of_passes(changes: Changes) -> None:

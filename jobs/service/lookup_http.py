@@ -2,7 +2,7 @@
 
 Decides what is asked, who may ask, how long a lookup waits for an owner, and the texts and status
 codes; the answer itself comes from `lbcore.route`. A bare ASGI application, because a framework
-costs as much again as everything else a lookup does; other paths are another's.
+costs as much again as everything else a lookup does; other paths go to `Hooks.others`.
 Source: Pulsar 4.0.8, lookup.v2.TopicLookup and TopicLookupBase; the X-Ballast headers are ours.
 """
 
@@ -316,8 +316,8 @@ class LookupApp:
     ) -> LookupReply:
         """Return the reply once the bundle has an owner.
 
-        The last one when time is up or nobody listens. An owner is requested for the bundle as it
-        is then, also if it was freed or split meanwhile.
+        Else the newest reply, when time is up or the client is gone. Each turn asks for an owner of
+        the bundle as it is by now, also if it was freed or split meanwhile.
         """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._wait_s

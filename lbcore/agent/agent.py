@@ -4,9 +4,9 @@ It says which callback runs next and which messages are sent when. The shell aro
 service's, or the simulated fleet's) does all I/O, and returns results as events.
 
 The shell gives it, in order, each record of the ownership topic that names the broker, and every
-later one of such a bundle. It runs at most what Call asks, sends each message in order, and calls
-`step` again at `wake_at_ms`, or earlier with events. `now_ms` must never go back: wall clock at the
-start plus a monotonic clock since.
+later one of such a bundle. It runs no callback that no Call asks for, sends each message in order,
+and calls `step` again at `wake_at_ms`, or earlier with events. `now_ms` must never go back: wall
+clock at the start plus a monotonic clock since.
 """
 
 from collections.abc import Mapping, Sequence
@@ -115,7 +115,7 @@ class AgentMachine:
     def until_ms(self, state: AgentState) -> int:
         """The last moment, by the clock of now_ms, at which `usable` holds.
 
-        Compare at every use: a late timer would let a frozen process serve on.
+        Compare at every use, not by a timer: in a frozen process it would fire too late.
         """
         if not self._is_leased:
             return FOR_EVER_MS
