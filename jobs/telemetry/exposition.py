@@ -14,19 +14,19 @@ from prometheus_client.registry import Collector
 
 from jobs.atomic_file import atomic_write
 from jobs.console import CommandError
+from jobs.parser import argument, arguments
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a process that exposes metrics."""
-    parser.add_argument(
+add_arguments = arguments(
+    argument(
         "--metrics-port",
         type=int,
         metavar="PORT",
         help="give out metrics for Prometheus there, at telemetry.host; 0 = any free port",
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--metrics-port-file", type=Path, metavar="FILE", help="written with the port once it is"
-    )
+    ),
+)
 
 
 class MetricsPort(Collector):

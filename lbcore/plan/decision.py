@@ -257,7 +257,7 @@ class Places:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skip:
-    """Plan without decisions, with its reason. strategy: the one that should have shed."""
+    """No decisions, with the reason. strategy: the one that should have shed."""
 
     reason: str
     strategy: str

@@ -42,7 +42,6 @@ _READERS: Mapping[str, Callable[[Path], pa.Table]] = {
     ".json": pyarrow.json.read_json,
     ".parquet": pyarrow.parquet.read_table,
 }
-_UNREADABLE = (OSError, DeltaError, pa.ArrowException, ValueError)
 
 
 def read_recording(path: TablePlace, cluster: str = "") -> Recording:
@@ -63,7 +62,7 @@ def read_history(path: TablePlace, cluster: str = "") -> list[Row]:
     """Rows as `load_history` has them, of one cluster. Raises MisuseError."""
     try:
         rows = _rows(path)
-    except _UNREADABLE as error:
+    except (OSError, DeltaError, pa.ArrowException, ValueError) as error:
         raise MisuseError(
             f"{path} can't be read as recorded load",
             why=f"{type(error).__name__}: {error}",

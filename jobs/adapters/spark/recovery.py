@@ -18,13 +18,14 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from jobs.adapters.delta.rows import of_cluster
+from jobs.adapters.delta.table_repair import FIRST
 from jobs.adapters.delta.table_scan import scan
 from jobs.adapters.delta.table_upkeep import remembered_since_ms
 from jobs.adapters.delta.table_writer import REST, TableWriter, newest_batch
 from jobs.adapters.delta.tables import arrow_schema
 from jobs.adapters.kafka.connection import KafkaPlace
 from jobs.adapters.kafka.ownership_publisher import OwnershipPublisher
-from jobs.adapters.spark.batch_sink import EVENTS, FIRST
+from jobs.adapters.spark.batch_sink import EVENTS
 from jobs.adapters.spark.checkpoint import LAYOUT, ClaimedTables, Manifest, code_version
 from lbcore.balancer import balancer
 from lbcore.balancer.balancer import ClusterBalancer

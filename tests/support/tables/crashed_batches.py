@@ -14,9 +14,10 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from jobs.adapters.delta import table_writer
+from jobs.adapters.delta.table_repair import FIRST
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.kafka.ownership_publisher import Keyed
-from jobs.adapters.spark.batch_sink import EVENTS, FIRST, ORDER, BatchSink, CommitIdentity
+from jobs.adapters.spark.batch_sink import EVENTS, ORDER, BatchSink, CommitIdentity
 from jobs.adapters.spark.recovery import (
     complete_last_batch,
     raise_versions,

@@ -87,14 +87,6 @@ def test_gauges_show_the_brokers_and_bundles_of_the_last_batch() -> None:
     assert world.value("ballast_hits_needed", level="low") == Config().ideal_load.low_hits
 
 
-def test_hits_needed_are_those_of_the_strategy_in_force() -> None:
-    config = changed(Config(), {"shedding.strategy": "ballast"})
-    world = MeasuredWorld(config, 3)
-    world.run(5_000)
-    assert world.value("ballast_hits_needed", level="low") == config.ideal_load.low_hits
-    assert world.value("ballast_hits_needed", level="high") == config.ideal_load.high_hits
-
-
 @pytest.mark.parametrize(
     ("spelling", "settings"),
     [
