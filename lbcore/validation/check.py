@@ -62,7 +62,8 @@ def require_suitable(config: Config) -> Config:
 
 def _check_tree(config: Config, gaps: UsageGaps | None) -> Iterator[ConfigFinding]:
     yield from _check_strategies(config)
-    yield from _check_values(config)
+    for rows in (_pipeline_rows, _liveness_rows, _ownership_rows, _load_rows):
+        yield from (finding for is_broken, finding in rows(config) if is_broken)
     yield from _check_weights(config)
     seen = gaps or UsageGaps()
     for strategy in filter(None, _halves(config)):
@@ -102,20 +103,15 @@ def _check_sections(config: Config) -> Iterator[ConfigFinding]:
         yield warning(f"{CLUSTERS}.{name}", detail)
 
 
-def _check_values(config: Config) -> Iterator[ConfigFinding]:
-    """Yield the faults that the values alone show, each beside its condition."""
-    agent, ownership, pipeline = config.agent, config.ownership, config.pipeline
-    shedding, signals, splitting = config.shedding, config.signals, config.splitting
-    clusters, cycle_ms = pipeline.clusters, pipeline.decision_interval_ms
-    timeout_ms, in_flight_ms = ownership.broker_timeout_ms, ownership.in_flight_timeout_ms
-    heartbeat_ms, lease_ms = agent.heartbeat_interval_ms, agent.agent_lease_ms
-    is_lethal = heartbeat_ms + pipeline.trigger_ms >= timeout_ms
-    is_leased, is_short = ownership.fencing == FENCING_LEASE, heartbeat_ms * 2 > lease_ms
-    is_external = config.cluster.authority == EXTERNAL
-    strange = ", ".join(one for one in splitting.supported_algorithms if one not in ALGORITHMS)
-    *some, last = _readers("shedding.multi_hit")
-    fraction = shedding.max_unload_fraction
-    for is_broken, finding in (
+_Row = tuple[Any, ConfigFinding]
+"""A condition, and what is told when it holds."""
+
+
+def _pipeline_rows(config: Config) -> Iterator[_Row]:
+    """Yield the rows of clusters and of intervals."""
+    pipeline, cycle_ms = config.pipeline, config.pipeline.decision_interval_ms
+    clusters = pipeline.clusters
+    yield from (
         (
             not clusters,
             error("pipeline.clusters", "names none, so nothing would be balanced: name one"),
@@ -143,6 +139,17 @@ def _check_values(config: Config) -> Iterator[ConfigFinding]:
                 " late",
             ),
         ),
+    )
+
+
+def _liveness_rows(config: Config) -> Iterator[_Row]:
+    """Yield the rows of timeouts and leases of brokers."""
+    ownership, pipeline, agent = config.ownership, config.pipeline, config.agent
+    timeout_ms, heartbeat_ms = ownership.broker_timeout_ms, agent.heartbeat_interval_ms
+    is_lethal = heartbeat_ms + pipeline.trigger_ms >= timeout_ms
+    lease_ms, is_leased = agent.agent_lease_ms, ownership.fencing == FENCING_LEASE
+    is_short = heartbeat_ms * 2 > lease_ms
+    yield from (
         (
             is_lethal,
             error(
@@ -176,6 +183,14 @@ def _check_values(config: Config) -> Iterator[ConfigFinding]:
                 " batch still gives its bundles away",
             ),
         ),
+    )
+
+
+def _ownership_rows(config: Config) -> Iterator[_Row]:
+    """Yield the rows of transitions and of another authority."""
+    ownership, in_flight_ms = config.ownership, config.ownership.in_flight_timeout_ms
+    is_external = config.cluster.authority == EXTERNAL
+    yield from (
         (  # Pulsar: ServiceUnitStateChannelImpl refuses to start with it
             ownership.tombstone_delay_ms < in_flight_ms,
             error(
@@ -192,7 +207,7 @@ def _check_values(config: Config) -> Iterator[ConfigFinding]:
             ),
         ),
         (
-            config.topics.report_retention_ms < timeout_ms * 10,
+            config.topics.report_retention_ms < ownership.broker_timeout_ms * 10,
             warning(
                 "topics.report_retention_ms",
                 "is less than ten broker timeouts: a short stop of the job loses reports",
@@ -207,12 +222,22 @@ def _check_values(config: Config) -> Iterator[ConfigFinding]:
             ),
         ),
         (
-            is_external and is_leased,
+            is_external and ownership.fencing == FENCING_LEASE,
             error(
                 "ownership.fencing",
                 "lease needs agents; with authority external there are none: take token",
             ),
         ),
+    )
+
+
+def _load_rows(config: Config) -> Iterator[_Row]:
+    """Yield the rows of reports, splits and shedding."""
+    shedding, signals, splitting = config.shedding, config.signals, config.splitting
+    strange = ", ".join(one for one in splitting.supported_algorithms if one not in ALGORITHMS)
+    *some, last = _readers("shedding.multi_hit")
+    fraction = shedding.max_unload_fraction
+    yield from (
         (
             signals.report_check_ms > signals.report_max_interval_ms,
             error(
@@ -256,9 +281,7 @@ def _check_values(config: Config) -> Iterator[ConfigFinding]:
                 f"{fraction:g}: above one half the brokers change places, at 0 nothing moves",
             ),
         ),
-    ):
-        if is_broken:
-            yield finding
+    )
 
 
 def _readers(key: str) -> list[str]:
