@@ -158,7 +158,11 @@ def offer(
     for step in steps:
         load.take(step, only_if_it_helps=False)
     touched = sorted({load.snapshot.brokers.names[at] for one in load.taken for at in one[1:]})
-    members = _hottest_group(work, load, before, touched)
+    names, groups = load.snapshot.brokers.names, work.plan.groups
+    members = np.arange(len(names), dtype=np.int64)
+    if grouped := [one for one in touched if one in groups]:
+        hottest = max(grouped, key=lambda one: float(before[load.brokers[one]]))
+        members = members_by_group(names, groups)[groups[hottest]]
     name = name or _new_name(work)
     proposal = PlanProposal(
         station=PlanStatus.WAITS,
@@ -437,18 +441,11 @@ def _moved_percent(work: BatchContext, snapshot: Snapshot, decisions: Sequence[D
     )
 
 
-def _hottest_group(work: BatchContext, load: _Load, usage: Floats, touched: Sequence[str]) -> Ints:
-    """Return the brokers of the hottest broker's isolation group; all without groups."""
-    names, groups = load.snapshot.brokers.names, work.plan.groups
-    grouped = [name for name in touched if name in groups]
-    if not grouped:
-        return np.arange(len(names), dtype=np.int64)
-    hottest = max(grouped, key=lambda name: float(usage[load.brokers[name]]))
-    return members_by_group(names, groups)[groups[hottest]]
-
-
 def _shown(load: _Load, usage: Floats, touched: Sequence[str], members: Ints) -> dict[str, float]:
-    """Return usage of the touched brokers, and their group's maximum and mean."""
+    """Return usage of the touched brokers, and the maximum and mean of members.
+
+    members: the isolation group of the hottest; all brokers without groups.
+    """
     found = {name: round(float(usage[load.brokers[name]]), 4) for name in touched}
     part = usage[members]
     if len(part):

@@ -38,7 +38,6 @@ from lbcore.balancer.intake import (
     isolate_load,
     isolate_refused,
     reject,
-    starts_of,
     take_bundles,
     take_loads,
     take_topics,
@@ -282,7 +281,11 @@ PHASES: dict[str, Phase] = {
     ),
     # brokers that have started, each in a new incarnation
     "follow_starts": ItemPhase(
-        items=lambda _, batch: starts_of(batch.updates),
+        items=lambda _, batch: [
+            start
+            for one in batch.updates
+            for start in zip(one.brokers, one.incarnations, strict=True)
+        ],
         do=follow_starts,
         on_fault=lambda _, start, __: str(start[0]),
     ),

@@ -109,8 +109,9 @@ class BrokerEntry:
 
     def died(self, clock_ms: int, now_ms: int) -> "BrokerEntry":
         """The entry once the broker is taken for dead."""
-        dead = replace(self, is_silent=True, died_clock_ms=clock_ms, silent_ms=now_ms)
-        return replace(dead, is_suspected=False)
+        return replace(
+            self, is_silent=True, is_suspected=False, died_clock_ms=clock_ms, silent_ms=now_ms
+        )
 
     def returned(self, now_ms: int) -> "BrokerEntry":
         """Return the entry of a dead broker that reports again in the same start."""

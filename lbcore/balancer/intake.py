@@ -154,11 +154,6 @@ def count_updates(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
             known |= {at: max(known.get(at, 0), end) for at, end in ends.items()}
 
 
-def starts_of(updates: Sequence[GroupUpdate]) -> list[tuple[str, str]]:
-    """Return the reporting brokers with their newest start, in group order."""
-    return [start for one in updates for start in zip(one.brokers, one.incarnations, strict=True)]
-
-
 def follow_starts(work: BatchContext, starts: Sequence[tuple[str, str]]) -> None:
     """Notice brokers that are new, and new starts of those that are known.
 
@@ -185,7 +180,14 @@ def take_loads(work: BatchContext, loads: Sequence[BrokerReport]) -> None:
 
 def take_bundles(work: BatchContext, reports: Sequence[BundleReport]) -> None:
     """Advance bundle averages by brokers' reports, in the order of the groups."""
-    for found in _rounds(reports):
+    rounds: list[list[BundleReport]] = []  # with one report a broker each
+    seen: Counter[str] = Counter()
+    for report in reports:
+        if seen[report.broker] == len(rounds):
+            rounds.append([])
+        rounds[seen[report.broker]].append(report)
+        seen[report.broker] += 1
+    for found in rounds:
         _observe(work, found)
 
 
@@ -281,18 +283,6 @@ def rejected_row(message: RejectedMessage) -> dict[str, object]:
         "detail": rejected.detail,
         "raw": rejected.raw,
     }
-
-
-def _rounds(reports: Sequence[BundleReport]) -> list[list[BundleReport]]:
-    """Divide the reports into rounds with one report a broker, in order."""
-    rounds: list[list[BundleReport]] = []
-    seen: Counter[str] = Counter()
-    for report in reports:
-        if seen[report.broker] == len(rounds):
-            rounds.append([])
-        rounds[seen[report.broker]].append(report)
-        seen[report.broker] += 1
-    return rounds
 
 
 def _observe(work: BatchContext, reports: Sequence[BundleReport]) -> None:

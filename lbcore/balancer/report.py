@@ -349,7 +349,10 @@ def make_report(work: BatchContext) -> dict[str, Any]:
         "in_flight": sum(by_state.get(state.value, 0) for state in IN_FLIGHT),
         "brokers": {
             name: {
-                **_load(entry, usages.get(name)),
+                # as `shown_load` defines it; None if silent or never reported
+                "score": entry.weighted_max_ema if name in usages else None,
+                "usage": usages.get(name),
+                "msg_rate": entry.traffic[0] + entry.traffic[1] if name in usages else None,
                 **({"group": groups[name]} if groups.get(name) else {}),
                 "bundles": owned.get(name, 0),
                 "state": entry.state(is_drained=name in work.rules.drains),
@@ -373,17 +376,6 @@ def make_report(work: BatchContext) -> dict[str, Any]:
         "is_debugging": work.config.telemetry.debug,
         **({SILENCE: [{n: row[n] for n in names} for row in silence]} if silence else {}),
         GAUGES: make_gauges(work),
-    }
-
-
-def _load(entry: BrokerEntry, usage: float | None) -> dict[str, float | None]:
-    """Return load as `shown_load` defines it; None if silent or never reported."""
-    if usage is None:
-        return {"score": None, "usage": None, "msg_rate": None}
-    return {
-        "score": entry.weighted_max_ema,
-        "usage": usage,
-        "msg_rate": entry.traffic[0] + entry.traffic[1],
     }
 
 

@@ -133,10 +133,6 @@ class BundleTopics:
     throughput: NDArray[np.float32]
     of: NDArray[np.uint32]
 
-    def between(self, first: int, end: int) -> "BundleTopics":
-        """Those from one place in the order to another."""
-        return replace(self, **{name: getattr(self, name)[first:end] for name in _COLUMNS})
-
     def to_bytes(self) -> bytes:
         """A fixed header and four columns: 16 bytes and 16 for each topic."""
         of = (getattr(self, name).astype(dtype, copy=False) for name, dtype in _COLUMNS.items())
@@ -327,7 +323,10 @@ class TopicBook:
         starts = np.searchsorted(topics.hashes, np.array(lowers, dtype=np.int64)).tolist()
         ends = [*starts[1:], len(topics.hashes)]
         parts = zip(sorted(children), starts, ends, strict=True)
-        known = {child: topics.between(first, end) for child, first, end in parts}
+        known = {
+            child: replace(topics, **{name: getattr(topics, name)[first:end] for name in _COLUMNS})
+            for child, first, end in parts
+        }
         return self.changed({parent: None, **known})
 
     def joined(self, parents: Sequence[str], child: str) -> "TopicBook":
