@@ -24,9 +24,8 @@ from jobs.adapters.delta.table_location import (
     store_errors,
     table_place,
 )
-from jobs.adapters.delta.table_repair import sync_commits
-from jobs.adapters.delta.table_scan import file_sizes, open_delta, scan
-from jobs.adapters.delta.table_tail import is_delta
+from jobs.adapters.delta.table_log import sync_commits
+from jobs.adapters.delta.table_scan import file_sizes, is_delta, open_delta, scan
 from jobs.adapters.delta.tables import arrow_schema, table_path
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.settings import load_settings

@@ -42,18 +42,16 @@ from jobs.adapters.spark.checkpoint import (
     DamagedStateError,
     Manifest,
     Resumption,
-    VersionMark,
     check_standby,
     choose_checkpoint,
     hold_folder,
     is_ended,
-    is_restored,
     new_checkpoint,
     newest_begun,
     read_manifest,
     remove_old_checkpoints,
+    restored_mark,
     unfinished_batch,
-    unmark_restored,
     write_manifest,
 )
 from jobs.adapters.spark.checkpoint_damage import is_damage
@@ -320,7 +318,7 @@ class _Start:
             config.pipeline.upkeep_files_max,
             HistoryUpkeep(kind=config.pipeline.history, days=config.pipeline.history_days),
         )
-        each = EachBatch(sink, resumption, upkeep, VersionMark(self.job.args.state_dir))
+        each = EachBatch(sink, resumption, upkeep, self.job.args.state_dir)
         spark = session.result()
         if spark.sparkContext.uiWebUrl:
             log({"event": "spark_ui", "url": spark.sparkContext.uiWebUrl})
@@ -353,12 +351,10 @@ class _Start:
         args, writer, place = self.job.args, self.writer, self.place
         if resumption.is_rebuilt:
             complete_last_batch(writer)
-        elif writer.is_mended or (
-            unfinished_batch(resumption.checkpoint) is None and writer.owes_rows()
-        ):
+        elif writer.is_mended or unfinished_batch(resumption.checkpoint) is None:
             writer.write_pending_rows()
         address = kafka_address(self.job.config, args.bootstrap)
-        if resumption.is_rebuilt and is_restored(args.state_dir):
+        if resumption.is_rebuilt and restored_mark(args.state_dir).exists():
             # what was commanded since the backup is not done again
             ends = place.ends_beyond(address.topic_name(Topic.COMMANDS), writer.last_commit())
             read = {"offsets": ends, "topics": dict(place.topics)}
@@ -367,7 +363,7 @@ class _Start:
                 f"the tables were restored: {count} records have new versions, older commands are"
                 " left"
             )
-            unmark_restored(args.state_dir)
+            restored_mark(args.state_dir).unlink()
         return QueryStart(
             connection=connection_text(address),
             checkpoint=resumption.checkpoint,

@@ -128,7 +128,7 @@ def _found_tables(report: Report) -> dict[str, Cells]:
 
 
 def _harms(report: Report) -> list[tuple[str, str, str]]:
-    """What, why and what next of each setting that hurts."""
+    """Return each harmful setting, the reason, and the better value."""
     return [(f"{one.key}={one.value}", one.reason, one.better) for one in report.harms]
 
 

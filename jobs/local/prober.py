@@ -14,10 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.adapters.delta.commits import Commit
 from jobs.adapters.delta.table_location import TablePlace
-from jobs.adapters.delta.table_scan import open_delta, scan
-from jobs.adapters.delta.table_tail import LostError, TableTail, read_added, written_ms
+from jobs.adapters.delta.table_log import Commit, LostError, written_ms
+from jobs.adapters.delta.table_scan import TableTail, open_delta, read_added, scan
 from jobs.adapters.http.client import LookupConnection
 from jobs.adapters.processes.clocks import wall_ms
 from lbcore.model.bundles import HashFunction

@@ -12,8 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from jobs.adapters.delta.rows import PRESENT
-from jobs.adapters.delta.table_scan import scan
-from jobs.adapters.delta.table_tail import is_delta
+from jobs.adapters.delta.table_scan import is_delta, scan
 from jobs.adapters.delta.tables import open_table
 from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.adapters.kafka.connection import KafkaWatch

@@ -13,6 +13,7 @@ from typing import Any
 
 from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import AsOf, TableReader
+from jobs.adapters.delta.table_scan import rows_in
 from jobs.adapters.kafka.command_client import CommandClient, CommandOutcome, NoOutcome
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.settings import with_own
@@ -135,7 +136,7 @@ class Answers:
     def ownership(self, moment: str, namespace: str) -> tuple[OwnershipMoment, Sequence[Row]]:
         """The records of a moment, in name order; namespace "" = all."""
         found = records_at(self._reader, moment, namespace)
-        return moment_of(found), [_record(row) for row in found.walk()]
+        return moment_of(found), [_record(row) for row in rows_in(found.table)]
 
     def changes(
         self, before: str, after: str, namespace: str
@@ -143,7 +144,8 @@ class Answers:
         """Differences between two moments."""
         reader = self._reader
         first, last = (records_at(reader, one, namespace) for one in (before, after))
-        found = find_differences(map(_record, first.walk()), map(_record, last.walk()))
+        records = (map(_record, rows_in(one.table)) for one in (first, last))
+        found = find_differences(*records)
         return moment_of(first), moment_of(last), list(found)
 
     def bundles(self, by: str, broker: str, limit: int) -> Sequence[Row]:

@@ -18,15 +18,14 @@ from typing import Any
 from deltalake import DeltaTable
 
 from jobs.adapters.delta.table_location import StorePath, TablePlace
-from jobs.adapters.delta.table_log import DamagedTableError
-from jobs.adapters.delta.table_scan import open_delta
-from jobs.adapters.delta.table_tail import (
+from jobs.adapters.delta.table_log import (
+    DamagedTableError,
     checkpoint_version,
-    is_delta,
     last_writer_commit,
     newest_version,
     written_ms,
 )
+from jobs.adapters.delta.table_scan import is_delta, open_delta
 from jobs.adapters.delta.tables import TableSchemaError, check_columns, table_path
 from jobs.adapters.kafka.topics import (
     TopicReport,

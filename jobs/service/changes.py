@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from jobs.adapters.delta.commits import Commit
 from jobs.adapters.delta.rows import ROUTE_COLUMNS, routes_of
 from jobs.adapters.delta.table_location import TablePlace
-from jobs.adapters.delta.table_tail import LostError, commits_between, read_added
+from jobs.adapters.delta.table_log import Commit, LostError, commits_from
+from jobs.adapters.delta.table_scan import read_added
 from jobs.adapters.delta.tables import table_path
 from jobs.adapters.following.view import Changes
 from lbcore.model.tables import OWNERSHIP_EVENTS
@@ -115,16 +115,16 @@ class ChangeFeed:
         found: list[RecordChange] = []
         reached = place
         try:
-            for commit in commits_between(self._path, place[0], self.end[0]):
+            for commit in commits_from(self._path, place[0]) if place <= self.end else ():
                 if commit.needs_reload:
                     return None
                 found += [change for change in self._changes_in(commit) if change.place > place]
                 reached = (commit.version, END)
-                if len(found) >= limit:
-                    break
+                if len(found) >= limit or reached >= self.end:
+                    return found, reached
         except LostError:
             return None
-        return found, reached
+        return None if reached < self.end else (found, reached)
 
     def _changes_in(self, commit: Commit) -> Iterator[RecordChange]:
         parts = read_added(self._path, commit, ROUTE_COLUMNS, self._cluster)

@@ -1,7 +1,7 @@
 """The small tables as rows in memory, kept current in the background.
 
 Decides when a table is read again: when its log has a new version, or does not lead on to it
-(`table_tail`). Feeds the handlers, which see each table at one moment; the big tables are read when
+(`TableTail`). Feeds the handlers, which see each table at one moment; the big tables are read when
 they are asked for, elsewhere. What is kept is of the size of the cluster, however long the service
 runs.
 """
@@ -15,9 +15,8 @@ from typing import Any, TypeAlias
 
 from jobs.adapters.delta.rows import PRESENT, of_cluster
 from jobs.adapters.delta.table_location import TablePlace, is_store, table_place
-from jobs.adapters.delta.table_log import check_newest
-from jobs.adapters.delta.table_scan import rows_in, scan
-from jobs.adapters.delta.table_tail import LostError, TableTail, has_log, read_added
+from jobs.adapters.delta.table_log import LostError, has_log
+from jobs.adapters.delta.table_scan import TableTail, check_newest, read_added, rows_in, scan
 from jobs.adapters.delta.tables import open_table, table_path
 from jobs.adapters.processes.clocks import boot_ms
 from jobs.console import in_one_line

@@ -15,13 +15,12 @@ import pyarrow as pa
 from pyarrow import types
 
 from jobs.adapters.delta.table_location import TablePlace
-from jobs.adapters.delta.table_repair import check_complete
-from jobs.adapters.delta.table_scan import SqlTables, open_delta
-from jobs.adapters.delta.table_tail import is_delta
-from jobs.adapters.delta.tables import lacking_columns, table_path
-from jobs.console import CommandError, MisuseError
+from jobs.adapters.delta.table_repair import check_present
+from jobs.adapters.delta.table_scan import SqlTables, is_delta, open_delta
+from jobs.adapters.delta.tables import table_path
+from jobs.console import MisuseError
 from jobs.sql.queries import VIEWS, SqlRunner, whole_table, with_nulls
-from lbcore.model.tables import ARCHIVES, OWNERSHIP_EVENTS, TABLES, Archive, Table, declared
+from lbcore.model.tables import ARCHIVES, TABLES, Archive, Table, declared
 
 # EXPLAIN plans a statement without carrying it out. This format gives the plan as JSON, so no text
 # of the statement is taken for a step; and behind a format a leading ANALYZE is not obeyed.
@@ -45,14 +44,7 @@ class SqlEngine:
     """
 
     def __init__(self, root: TablePlace, names: Collection[str] | None = None) -> None:
-        if not is_delta(table_path(root, OWNERSHIP_EVENTS.name)):
-            raise CommandError(
-                f"there are no tables in {root}",
-                why="balance_cluster has never run with this folder",
-                next_step="start it (`ballast run-local`), or name the folder with --tables or"
-                " --state-dir",
-            )
-        check_complete(root, names)
+        check_present(root, names)
         self._tables = SqlTables()
         wanted = {table.name for table in TABLES} if names is None else set(names)
         known = {name for name in sorted(wanted) if self._know(root, name)}
@@ -106,7 +98,8 @@ class SqlEngine:
         if not is_delta(path):
             return False
         handle = open_delta(path)
-        lacking = lacking_columns(handle, table.columns)
+        there = {field.name for field in handle.schema().fields}
+        lacking = [one for one in table.columns if one.is_nullable and one.name not in there]
         if not lacking:
             self._tables.add(called, handle)
             return True

@@ -44,19 +44,16 @@ class AgentMetrics(MetricStore):
             self.set("ballast_agent_hanging_callbacks", 0, callback)
 
     def show_permits(self, bundles: int, left_ms: int | None) -> None:
-        """Set the number of bundles that may be served, and the lease's rest.
+        """Set the number of bundles that may be served, and the rest of the lease.
 
-        left_ms: remaining time of the lease, None = there is none.
+        left_ms: None = no lease.
         """
         self.set("ballast_agent_open_bundles", bundles)
         if left_ms is not None:
             self.set("ballast_agent_lease_seconds", max(0, left_ms) / _S)
 
     def count_message(self, topic: str, *, is_delivered: bool, at_s: float) -> None:
-        """Count a message that Kafka confirmed or that was given up.
-
-        The time is in seconds since 1970.
-        """
+        """Count a message that was confirmed or given up. at_s: s since 1970."""
         result = "delivered" if is_delivered else "not_delivered"
         self.add("ballast_agent_messages_total", topic, result)
         if is_delivered:

@@ -63,7 +63,7 @@ class BridgeMetrics(MetricStore):
         self.show_unread(())
 
     def show_look(self, look: Look) -> None:
-        """Show what brokers said of the bundles that they own."""
+        """Show the answers of brokers about the bundles that they own."""
         silent = sum(owned is None for owned in look.owned.values())
         bundles = sum(len(owned or ()) for owned in look.owned.values())
         self.add("ballast_bridge_polls_total", LOOKED)
@@ -72,7 +72,7 @@ class BridgeMetrics(MetricStore):
         self.set("ballast_bridge_bundles", bundles)
 
     def show_findings(self, findings: Collection[Finding]) -> None:
-        """Set the numbers of the guardian's findings in this look."""
+        """Set the numbers of the guardian's present findings."""
         for trouble in Trouble:
             count = sum(one.trouble is trouble for one in findings)
             self.set("ballast_bridge_findings", count, trouble.value)
@@ -80,6 +80,6 @@ class BridgeMetrics(MetricStore):
         self.set("ballast_bridge_quarantined", held)
 
     def show_unread(self, labels: Sequence[str]) -> None:
-        """Set the number of things that can't be read now, for each of FAILURES."""
+        """Set the number of unreadable things, for each of FAILURES."""
         for label in FAILURES:
             self.set("ballast_bridge_unread", labels.count(label), label)

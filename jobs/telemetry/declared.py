@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 MS_BUCKETS = (10.0, 100.0, 200.0, 1_000.0, 2_000.0, 5_000.0, 10_000.0, 30_000.0, 60_000.0)
-"""Pulsar's bounds for latencies in ms but for 1, which no batch can meet, and longer ones."""
+"""Pulsar's bounds for latencies in ms, without 1 (no batch is that fast), and longer ones."""
 S_BUCKETS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 BALANCER = "balancer"
-"""The label `broker` of what in Pulsar one of the brokers does, and here the job."""
+"""Label `broker` of work that in Pulsar a broker does, and here the job."""
 
 
 class Type(str, Enum):
@@ -27,10 +27,9 @@ class Type(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredMetric:
-    """One metric. name: as queries write it, so a counter's ends in `_total`.
+    """One metric. name: as in queries, so a counter's ends in `_total`.
 
-    values: label → the closed set that it is from, where there is one. buckets: upper bounds of a
-    histogram.
+    values: label → its closed set, if it has one. buckets: upper bounds of a histogram.
     """
 
     name: str
@@ -49,7 +48,7 @@ class DeclaredMetric:
 
 
 def by_name(metrics: Iterable[DeclaredMetric]) -> Mapping[str, DeclaredMetric]:
-    """The metrics by name; raises ValueError for one that is declared twice."""
+    """Return the metrics by name; raises ValueError for a duplicate."""
     found: dict[str, DeclaredMetric] = {}
     for metric in metrics:
         if metric.name in found:

@@ -30,9 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class MetricsPort(Collector):
-    """A process's metrics on one port, where what is shown may change.
+    """A process's metrics on one port; the registry may change.
 
-    host, args: where, args as `add_arguments` has them; without a port nothing is given out.
+    host, args: address, args of `add_arguments`; without a port nothing is served.
     """
 
     def __init__(self, host: str, args: argparse.Namespace) -> None:
@@ -41,13 +41,13 @@ class MetricsPort(Collector):
         self._server: Any = None
 
     def show(self, registry: CollectorRegistry) -> None:
-        """Give these out from now on. Raises CommandError when the port can't be had."""
+        """Serve these from now on. Raises CommandError when the port can't be opened."""
         self._shown = registry
         if self._server is None and self._args.metrics_port is not None:
             self._listen()
 
     def stop(self) -> None:
-        """Give out no more."""
+        """Stop serving."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
@@ -89,9 +89,9 @@ def _with_ready(metrics: Any) -> Callable[..., Iterable[bytes]]:
 def give_out(
     registry: CollectorRegistry, host: str, args: argparse.Namespace
 ) -> Callable[[], None]:
-    """Serve until the function that is returned is called; nothing without a port.
+    """Serve until the returned function is called; nothing without a port.
 
-    Raises CommandError when the port can't be had.
+    Raises CommandError when the port can't be opened.
     """
     port = MetricsPort(host, args)
     port.show(registry)

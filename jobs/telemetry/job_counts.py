@@ -33,22 +33,9 @@ from lbcore.plan.split.decision import LIMIT_REASONS, SplitReason
 from lbcore.sim.summary import HOUR_MS
 from lbcore.wire.messages import RejectReason
 
-EVENT_COLUMNS = (
-    "cluster",
-    "bundle",
-    "state",
-    "state_before",
-    "source",
-    "destination",
-    "destination_before",
-    "at_ms",
-    "cause",
-    "is_forced",
-)
-
 
 class Event(NamedTuple):
-    """A row of ownership_events, as far as it is looked at."""
+    """The used columns of a row of ownership_events."""
 
     cluster: str
     bundle: str
@@ -64,7 +51,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """One part of a move that has ended. part: release, assign or unload."""
+    """One part of a finished move. part: release, assign or unload."""
 
     part: str
     broker: str
@@ -73,7 +60,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landed:
-    """A bundle that another broker has opened. cause: what began its way."""
+    """A bundle that another broker has opened. cause: of its first transition."""
 
     cause: str
     is_return: bool
@@ -89,11 +76,11 @@ class _Way:
 
 
 class MoveTracker:
-    """Follows the bundles of all clusters, event by event in the order of the table.
+    """Follows the moves of all clusters, event by event in the table's order.
 
-    Remembers what is under way, and where each moved bundle was within the last hour; both are
-    forgotten by time, so memory is bounded by the moves of an hour. The latencies are Pulsar
-    4.0.8's (UnloadManager); thrash is as defined in `lbcore.sim.summary`.
+    Remembers moves under way, and the owner of each moved bundle within the last hour; both expire,
+    so memory is bounded by the moves of an hour. The latencies are Pulsar 4.0.8's (UnloadManager);
+    thrash is defined in `lbcore.sim.summary`.
     """
 
     def __init__(self) -> None:
@@ -153,8 +140,8 @@ def _is_old(at_ms: int, now_ms: int) -> bool:
 class WrittenBatch:
     """One written batch.
 
-    reports: one a cluster; tables: name → rows written; versions: after that. parts_ms:
-    operators_ms, delta_ms and kafka_ms.
+    reports: one per cluster; tables: name → rows written; versions: table → version after it.
+    parts_ms: operators_ms, delta_ms and kafka_ms.
     """
 
     batch_id: int
@@ -164,7 +151,7 @@ class WrittenBatch:
     parts_ms: Mapping[str, int]
 
     def rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
-        """Some columns of what was written to a table, row by row."""
+        """Yield some columns of the rows written to a table."""
         found = self.tables.get(table)
         if found is None or not len(found):
             return []
@@ -214,7 +201,7 @@ _OF_BALANCER = (
     *((_PUBLISHED, begun, CHANNEL, "Total") for begun in (*_BEGINS.values(), _OVERRIDE)),
     (_ORPHANS, CHANNEL),
 )
-"""Counters, with their labels, of what in Pulsar the leader does."""
+"""Counters, with their labels, of work that in Pulsar the leader does."""
 _OF_BROKER = (
     ("pulsar_lb_unload_broker_total", UNLOADING),
     ("pulsar_lb_unload_bundle_total", UNLOADING),
@@ -232,9 +219,9 @@ _USUAL_DECISIONS = (
 
 
 def begin_counts(store: MetricStore, cluster: str, topics: Sequence[str]) -> None:
-    """Let counters of a cluster begin at 0.
+    """Begin the counters of a cluster at 0, except those by broker.
 
-    topics: those that are read. Counters by broker begin when the broker first counts.
+    topics: input topics that are read.
     """
     store.begin(cluster)
     for kind, reason in _USUAL_DECISIONS:
@@ -248,7 +235,7 @@ def begin_counts(store: MetricStore, cluster: str, topics: Sequence[str]) -> Non
 
 
 def begin_broker(store: MetricStore, cluster: str, broker: str) -> None:
-    """Let the counters of a broker begin at 0."""
+    """Begin the counters of a broker at 0."""
     for name, *labels in _OF_BROKER:
         store.add(name, cluster, broker, *labels, by=0)
 
@@ -311,7 +298,7 @@ def _count_report(store: MetricStore, cluster: str, counts: Mapping[str, int]) -
 
 
 def _count_events(store: MetricStore, seen: WrittenBatch, moves: MoveTracker) -> None:
-    events = [Event(*row) for row in seen.rows(OWNERSHIP_EVENTS.name, *EVENT_COLUMNS)]
+    events = [Event(*row) for row in seen.rows(OWNERSHIP_EVENTS.name, *Event._fields)]
     transitions = Counter((e.cluster, e.cause, e.state, e.is_forced) for e in events)
     for (cluster, cause, state, is_forced), count in sorted(transitions.items()):
         store.add("ballast_transitions_total", cluster, cause, state, by=count)

@@ -5,7 +5,7 @@ A batch that is repeated after a crash is counted by the process that repeats it
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -53,20 +53,31 @@ _BUNDLE_COLUMNS = (
 )
 
 
+Series = Mapping[tuple[str, ...], float]
+"""Value by the labels after the cluster."""
+
+
 def show_cluster(store: MetricStore, report: Mapping[str, Any]) -> None:
-    """Show one cluster as it is after a batch."""
-    cluster = report["cluster"]
+    """Show the state of one cluster after a batch."""
     on = {alarm.partition(":")[0] for alarm in report["alarms"]}
-    for alarm in ALARMS:
-        store.set("ballast_alarm", int(alarm in on), cluster, alarm)
-    store.set("ballast_batch_timestamp_seconds", report["now_ms"] / _S, cluster)
     ahead_ms = {DRIVER: 0, KAFKA: 0, **report.get(CLOCKS, {})}
-    ahead_s = {(clock,): ms / _S for clock, ms in ahead_ms.items()}
-    store.replace("ballast_clock_ahead_seconds", ahead_s, cluster)
-    if GAUGES not in report:
-        return  # making them raised: the metrics stay what they were, and the alarm says so
+    shown: dict[str, Series] = {
+        "ballast_alarm": {(alarm,): int(alarm in on) for alarm in ALARMS},
+        "ballast_batch_timestamp_seconds": {(): report["now_ms"] / _S},
+        "ballast_clock_ahead_seconds": {(clock,): ms / _S for clock, ms in ahead_ms.items()},
+    }
+    if GAUGES in report:  # else making them raised: they stay what they were, the alarm says so
+        shown |= _of_cluster(report)
+        shown |= _of_brokers(report["brokers"], report[GAUGES]["brokers"])
+    for name, series in shown.items():
+        store.replace(name, series, report["cluster"])
+
+
+def _of_cluster(report: Mapping[str, Any]) -> Mapping[str, Series]:
     gauges, rules = report[GAUGES], report["rules"]
-    for name, value in {
+    balance, states = gauges["balance"], gauges["states"]
+    broker_states = [one["state"] for one in report["brokers"].values()]
+    numbers = {
         "ballast_cycle": report["cycle"],
         "ballast_catching_up": int(gauges["is_catching_up"]),
         "ballast_debug": int(report["is_debugging"]),
@@ -76,23 +87,89 @@ def show_cluster(store: MetricStore, report: Mapping[str, Any]) -> None:
         "ballast_split_hits": gauges["split_hits"],
         "ballast_unsplittable_bundles": gauges["unsplittable"],
         "ballast_bundles_with_topics": gauges["topics"]["bundles"],
-    }.items():
-        store.set(name, value, cluster)
-    blocked = {(n, one["reason"]): one["for_ms"] / _S for n, one in gauges["blocked"].items()}
-    store.replace("ballast_broker_blocked_seconds", blocked, cluster)
-    for name, values in {
-        "ballast_bundles_without_candidate": report["without_candidate"],
-        "ballast_hits_needed": gauges["hits_needed"],
-        "ballast_drain_remaining_bundles": {n: one["left"] for n, one in rules["drains"].items()},
-    }.items():
-        store.replace(name, {(one,): float(value) for one, value in values.items()}, cluster)
-    _show_brokers(store, cluster, report["brokers"], gauges["brokers"])
-    _show_ownership(store, report)
-    _show_balance(store, cluster, gauges["balance"])
+        "ballast_stuck_bundles": sum(found["stuck"] for found in states.values()),
+    }
+    balances: dict[str, dict[tuple[str, ...], float | None]] = {
+        "ballast_imbalance": {(): balance["imbalance"]},
+        "ballast_floor_adjusted_imbalance": {(): balance["floor_adjusted"]},
+        "pulsar_lb_resource_usage_stats": {
+            ("max_ema", UNLOADING, "avg"): balance["score_mean"],
+            ("max_ema", UNLOADING, "std"): balance["score_std"],
+        },
+    }
+    return {
+        **{name: {(): value} for name, value in numbers.items()},
+        **{
+            name: {labels: value for labels, value in series.items() if value is not None}
+            for name, series in balances.items()
+        },
+        "ballast_broker_blocked_seconds": {
+            (name, one["reason"]): one["for_ms"] / _S for name, one in gauges["blocked"].items()
+        },
+        "ballast_bundles_without_candidate": _by_label(report["without_candidate"]),
+        "ballast_hits_needed": _by_label(gauges["hits_needed"]),
+        "ballast_drain_remaining_bundles": {
+            (name,): one["left"] for name, one in rules["drains"].items()
+        },
+        "ballast_bundles": {
+            (state.value,): report["bundles"].get(state.value, 0) for state in State
+        },
+        "ballast_oldest_record_seconds": {
+            (state,): found["oldest_ms"] / _S for state, found in states.items()
+        },
+        "ballast_disagreements": {
+            (kind,): report["counts"].get(key, 0) for key, kind in _DISAGREEMENTS.items()
+        },
+        "ballast_brokers": {
+            (state,): broker_states.count(state) for state in ("active", "draining", "silent")
+        },
+    }
+
+
+def _of_brokers(
+    brokers: Mapping[str, Mapping[str, Any]], columns: Mapping[str, Sequence[Any]]
+) -> Mapping[str, Series]:
+    names, rows = columns["name"], brokers.values()
+    live = {name for name, one in brokers.items() if one["usage"] is not None}
+
+    def of_live(values: Iterable[Any], *labels: str) -> Series:
+        """The values of brokers whose load is known."""
+        found = zip(names, values, strict=True)
+        return {(name, *labels): value for name, value in found if name in live}
+
+    ages_ms = zip(names, columns["report_age_ms"], strict=True)
+    return {
+        **{
+            usage: of_live((percent[at] for percent in columns["percent"]), LOADING)
+            for at, usage in enumerate(USAGE_NAMES)
+        },
+        "pulsar_lb_resource_usage": {
+            **of_live(columns["max_usage"], "max", LOADING),
+            **of_live((one["score"] for one in rows), "max_ema", LOADING),
+        },
+        "pulsar_sunit_state_chn_owned_su_total": {
+            (name, CHANNEL): one["bundles"] for name, one in brokers.items()
+        },
+        "ballast_broker_messages_per_second": of_live(one["msg_rate"] for one in rows),
+        "ballast_broker_usage": of_live(one["usage"] for one in rows),
+        "ballast_broker_bytes_per_second": of_live(columns["throughput"]),
+        "ballast_broker_topics": of_live(columns["topics"]),
+        "ballast_broker_up": _by_label(dict(zip(names, columns["is_up"], strict=True))),
+        "ballast_report_age_seconds": {(name,): ms / _S for name, ms in ages_ms if ms is not None},
+        "ballast_broker_hits": {
+            (name, level): hits
+            for level in (LOW, HIGH)
+            for name, hits in zip(names, columns[level], strict=True)
+        },
+    }
+
+
+def _by_label(values: Mapping[str, float]) -> Series:
+    return {(label,): value for label, value in values.items()}
 
 
 def show_bundles(store: MetricStore, seen: WrittenBatch) -> None:
-    """Show each bundle's load, when the batch wrote its history."""
+    """Show each bundle's load if the batch wrote load history."""
     names = ("cluster", "broker", "bundles", *_BUNDLE_COLUMNS)
     found: dict[tuple[str, str], dict[tuple[str, ...], float]] = defaultdict(dict)
     for cluster, broker, bundles, *columns in seen.rows(LOAD_HISTORY.name, *names):
@@ -105,92 +182,20 @@ def show_bundles(store: MetricStore, seen: WrittenBatch) -> None:
         store.replace(name, shown, cluster)
 
 
-def _show_brokers(
-    store: MetricStore, cluster: str, brokers: Mapping[str, Any], columns: Mapping[str, Any]
-) -> None:
-    names, is_up = columns["name"], columns["is_up"]
-    for at, usage in enumerate(USAGE_NAMES):
-        percent = {(n, LOADING): p[at] for n, p in zip(names, columns["percent"], strict=True)}
-        store.replace(usage, _live(percent, brokers), cluster)
-    highest = zip(names, columns["max_usage"], strict=True)
-    scores = {(n, "max", LOADING): usage for n, usage in highest}
-    scores |= {(n, "max_ema", LOADING): one["score"] for n, one in brokers.items()}
-    store.replace("pulsar_lb_resource_usage", _live(scores, brokers), cluster)
-    owned = {(name, CHANNEL): one["bundles"] for name, one in brokers.items()}
-    store.replace("pulsar_sunit_state_chn_owned_su_total", owned, cluster)
-    for metric, column in (
-        ("ballast_broker_messages_per_second", [one["msg_rate"] for one in brokers.values()]),
-        ("ballast_broker_usage", [one["usage"] for one in brokers.values()]),
-        ("ballast_broker_bytes_per_second", columns["throughput"]),
-        ("ballast_broker_topics", columns["topics"]),
-    ):
-        values = {(name,): v for name, v in zip(names, column, strict=True)}
-        store.replace(metric, _live(values, brokers), cluster)
-    ups = {(name,): float(one) for name, one in zip(names, is_up, strict=True)}
-    store.replace("ballast_broker_up", ups, cluster)
-    ages_ms = zip(names, columns["report_age_ms"], strict=True)
-    ages = {(name,): ms / _S for name, ms in ages_ms if ms is not None}
-    store.replace("ballast_report_age_seconds", ages, cluster)
-    hits = {
-        (n, level): h for level in (LOW, HIGH) for n, h in zip(names, columns[level], strict=True)
-    }
-    store.replace("ballast_broker_hits", hits, cluster)
-    states = [one["state"] for one in brokers.values()]
-    for state in ("active", "draining", "silent"):
-        store.set("ballast_brokers", states.count(state), cluster, state)
-
-
-def _live(
-    values: Mapping[tuple[Any, ...], Any], brokers: Mapping[str, Any]
-) -> dict[tuple[Any, ...], float]:
-    """The values, by labels that begin with the broker, of those whose load is known."""
-    known = {name for name, one in brokers.items() if one["usage"] is not None}
-    return {labels: float(v) for labels, v in values.items() if labels[0] in known}
-
-
-def _show_ownership(store: MetricStore, report: Mapping[str, Any]) -> None:
-    cluster, states = report["cluster"], report[GAUGES]["states"]
-    for state in State:
-        store.set("ballast_bundles", report["bundles"].get(state.value, 0), cluster, state.value)
-    for state, found in states.items():
-        store.set("ballast_oldest_record_seconds", found["oldest_ms"] / _S, cluster, state)
-    stuck = sum(found["stuck"] for found in states.values())
-    store.set("ballast_stuck_bundles", stuck, cluster)
-    for key, kind in _DISAGREEMENTS.items():
-        store.set("ballast_disagreements", report["counts"].get(key, 0), cluster, kind)
-
-
-def _show_balance(store: MetricStore, cluster: str, balance: Mapping[str, float | None]) -> None:
-    stats = {
-        ("max_ema", UNLOADING, "avg"): balance["score_mean"],
-        ("max_ema", UNLOADING, "std"): balance["score_std"],
-    }
-    for name, shown in (
-        ("ballast_imbalance", {(): balance["imbalance"]}),
-        ("ballast_floor_adjusted_imbalance", {(): balance["floor_adjusted"]}),
-        ("pulsar_lb_resource_usage_stats", stats),
-    ):
-        known = {labels: value for labels, value in shown.items() if value is not None}
-        store.replace(name, known, cluster)
-
-
 _EXECUTORS_MAX = 50
 
 
 def standing_by() -> CollectorRegistry:
-    """Return the metrics of a standby until it holds the tables.
-
-    They say only that it is one.
-    """
+    """Return the metrics of a standby: only that it is one."""
     store = MetricStore([PHASE])
     store.set(PHASE.name, 1, STANDING_BY)
     return store.registry
 
 
 class JobMetrics:
-    """Counts of one process.
+    """Metrics of one process.
 
-    bundle_metrics: each bundle's load, too. topics: that are read.
+    bundle_metrics: also each bundle's load. topics: input topics.
     """
 
     def __init__(
@@ -213,7 +218,7 @@ class JobMetrics:
         return self.store.registry
 
     def see_start(self, *, is_rebuilt: bool, is_damaged: bool = False) -> None:
-        """Show where the state comes from; is_damaged: its checkpoint could not be read."""
+        """Show the source of the state; is_damaged: its checkpoint was unreadable."""
         self.store.add("ballast_damaged_checkpoints_total", by=int(is_damaged))
         self._show_phase(REBUILDING if is_rebuilt else RESUMING)
 
@@ -222,7 +227,7 @@ class JobMetrics:
             self.store.set(PHASE.name, phase == present, phase)
 
     def see_batch(self, seen: WrittenBatch) -> None:
-        """Count a batch that is written."""
+        """Count a written batch."""
         self._show_phase(AT_WORK)
         for report in seen.reports:
             self._begin(report["cluster"], frozenset(report["brokers"]))
@@ -240,7 +245,7 @@ class JobMetrics:
             self._see_cluster(seen, report)
 
     def see_progress(self, progress: Mapping[str, Any]) -> None:
-        """Take what Spark says of its last trigger: the JSON of `StreamingQueryProgress`."""
+        """Take Spark's progress of a trigger: the JSON of `StreamingQueryProgress`."""
         store = self.store
         for phase, took_ms in progress["durationMs"].items():
             store.set("ballast_spark_phase_seconds", took_ms / _S, phase)
@@ -258,7 +263,7 @@ class JobMetrics:
         store.set("ballast_kafka_lag_messages", lag)
 
     def see_tasks(self, counts: Mapping[str, int]) -> None:
-        """Show tasks by executor; of more than 50 in a job's life the later ones together."""
+        """Show tasks by executor; after the first 50, later ones are counted together."""
         self._executors |= counts
         for number, (executor, count) in enumerate(self._executors.items()):
             if number < _EXECUTORS_MAX:
@@ -283,7 +288,7 @@ class JobMetrics:
             self.store.keep_brokers(cluster, self._brokers[cluster])
 
     def _begin(self, cluster: str, brokers: frozenset[str]) -> None:
-        """Begin the counters of what is new."""
+        """Begin the counters of a new cluster and of new brokers."""
         if cluster not in self._brokers:
             begin_counts(self.store, cluster, self._topics)
         for broker in sorted(brokers - self._brokers.get(cluster, frozenset())):

@@ -20,7 +20,7 @@ from lbcore.ownership.records import Cause, State
 
 LOADING, UNLOADING, SPLITTING = "loadBalancing", "bundleUnloading", "bundlesSplit"
 ASSIGNING, CHANNEL = "assign", "sunitStateChn"
-"""The label `metric`, which Pulsar puts on everything of a subject."""
+"""Values of the label `metric`, by which Pulsar groups its metrics."""
 
 ALARMS = (
     "brake",
@@ -33,7 +33,7 @@ ALARMS = (
     "strategy",
     "ticks",
 )
-"""Alarms of a batch's report, without what they name after a colon."""
+"""Alarms of a batch's report, without the part after the colon."""
 
 STANDING_BY, REBUILDING, RESUMING, AT_WORK = JOB_PHASES = (
     "standing by",

@@ -31,7 +31,7 @@ class MetricStore(Collector):
     """Metrics of one process."""
 
     def __init__(self, metrics: Iterable[DeclaredMetric], *own: str) -> None:
-        """own: first labels of all of them, which no caller gives."""
+        """own: values of the first labels of all metrics, which callers leave out."""
         self._metrics = by_name(metrics)
         self._own = own
         self._lock = threading.Lock()
@@ -39,7 +39,7 @@ class MetricStore(Collector):
         self._series: dict[str, dict[str, dict[Labels, Any]]] = {name: {} for name in self._metrics}
 
     def begin(self, *first: str) -> None:
-        """Let counters begin at 0 whose labels after these are from closed sets.
+        """Begin counters at 0 whose labels after these are from closed sets.
 
         Prometheus can't see growth from nothing.
         """
@@ -53,7 +53,7 @@ class MetricStore(Collector):
                     self.add(metric.name, *first, *labels, by=0)
 
     def add(self, name: str, *labels: str, by: float = 1) -> None:
-        """Count something. labels: as declared, in order."""
+        """Increase a counter. labels: as declared, in order."""
         with self._lock:
             values, labels = self._values_of(name, labels)
             values[labels] = values.get(labels, 0) + by
@@ -65,16 +65,16 @@ class MetricStore(Collector):
             values[labels] = value
 
     def replace(self, name: str, values: Mapping[tuple[Any, ...], float], first: str) -> None:
-        """Set all of a gauge's series whose first label is this: those not named are gone.
+        """Set all series of a gauge with this first label, and drop the others of it.
 
-        values: by the labels after the first. O(values), however many others there are.
+        values: by the labels after the first. O(values).
         """
         with self._lock:
             named = {(first, *labels): value for labels, value in values.items()}
             self._series[name][first] = named
 
     def observe(self, name: str, value: float, *labels: str) -> None:
-        """Put a value into a histogram: the count of each bucket, and the sum."""
+        """Add a value to a histogram."""
         bounds = self._metrics[name].buckets
         with self._lock:
             values, labels = self._values_of(name, labels)
@@ -85,7 +85,7 @@ class MetricStore(Collector):
     def keep_brokers(self, cluster: str, brokers: Collection[str]) -> None:
         """Drop the series of a cluster's other brokers.
 
-        Empty labels and the balancer stay.
+        Series with an empty label or the balancer's stay.
         """
         known = {*brokers, *_NO_BROKERS}
         with self._lock:
@@ -97,7 +97,7 @@ class MetricStore(Collector):
 
     @property
     def registry(self) -> CollectorRegistry:
-        """The numbers, with those of the process itself."""
+        """Return the registry of these metrics and of the process itself."""
         registry = CollectorRegistry()
         registry.register(self)
         ProcessCollector(registry=registry)
@@ -105,7 +105,7 @@ class MetricStore(Collector):
         return registry
 
     def collect(self) -> Iterator[Family]:
-        """All of it; called by the registry."""
+        """Yield all metrics; called by the registry."""
         with self._lock:
             families = [self._family(metric) for _, metric in sorted(self._metrics.items())]
         yield from families

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jobs.adapters.delta.table_location import TablePlace, spark_uri
-from jobs.adapters.delta.table_tail import is_delta
+from jobs.adapters.delta.table_scan import is_delta
 from jobs.adapters.delta.tables import table_path
 from jobs.console import Exit, MisuseError, answer
 from jobs.operating.connection_options import TABLES_OPTIONS, connection_options

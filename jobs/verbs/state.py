@@ -11,7 +11,7 @@ rebuild   sets the checkpoint aside (nothing is deleted); the next start of the 
 import argparse
 from pathlib import Path
 
-from jobs.adapters.spark.checkpoint import archive_state, hold_folder, mark_restored
+from jobs.adapters.spark.checkpoint import archive_state, hold_folder, restored_mark
 from jobs.console import Exit, MisuseError, agree, answer, note
 from jobs.local.layout import Layout
 from jobs.operating.connection_options import STATE_DIR
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         moves = archive_state(args.state_dir, dry_run=True)
         if not moves:
             if args.restored and not args.dry_run:
-                mark_restored(args.state_dir)
+                restored_mark(args.state_dir).touch()
             text = "there is no checkpoint: the next start rebuilds the state from the tables"
             answer(args, {"set_aside": []}, text)
             return Exit.DONE
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
                 note("The next start rebuilds the state from the tables; averages begin anew.")
                 agree("start the job as it is, or run this again")
             if args.restored:
-                mark_restored(args.state_dir)
+                restored_mark(args.state_dir).touch()
             moves = archive_state(args.state_dir)
     where = ", ".join(map(str, moves))
     done = "would be set aside as" if args.dry_run else "was set aside as"

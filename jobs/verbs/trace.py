@@ -63,7 +63,7 @@ _TIME_MAX_MS = 1 << 53
 
 
 class CellError(ValueError):
-    """What is wrong with a cell. column: from 1, 0 = the whole line."""
+    """Fault of a cell. column: from 1, 0 = the whole line."""
 
     def __init__(self, column: int, what: str) -> None:
         super().__init__(what)
@@ -84,7 +84,7 @@ class _Flaws(list[Flaw]):
     """Flaws of cells."""
 
     def tried(self, line: int, read: Callable[..., _T], *arguments: Any) -> _T | None:
-        """What a reading of cells gives; None and one flaw more for a CellError."""
+        """Return the result of reading cells; None, and one more flaw, for a CellError."""
         try:
             return read(*arguments)
         except CellError as error:
@@ -94,7 +94,7 @@ class _Flaws(list[Flaw]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RowSample:
-    """Where a sample stands in a row: its values, and its time or that of the column.
+    """Columns of a sample in a row: its values, and its time or that of the column.
 
     place: column that a flaw is told of, 0 = the whole line. covers_at: -1 = none.
     """
@@ -240,7 +240,7 @@ def _named(args: argparse.Namespace, head: list[str]) -> tuple[str, str]:
 def _resources(
     args: argparse.Namespace, head: Sequence[str], keys: Sequence[str]
 ) -> Sequence[TraceColumn]:
-    """The named resources, or those whose columns tell kind and unit, as cpu_percent does."""
+    """Return the named resources, or those with kind and unit in the column's name."""
     for one in args.resource:
         if one.column not in head:
             raise _misuse(args.file, f"it has no column {one.column!r}", f"it has {_some(head)}")

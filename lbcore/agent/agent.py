@@ -89,7 +89,7 @@ class AgentMachine:
     ) -> Step[AgentState, Effect]:
         """Apply events in order, and do what is due at now_ms; no events = a timer.
 
-        O(events + pending bundles), and a copy of what changes.
+        O(events + pending bundles), plus a copy of what changes.
         """
         work = AgentContext(state or AgentState())
         for event in events:
@@ -103,10 +103,9 @@ class AgentMachine:
         return Step(state=frozen, effects=work.effects, wake_at_ms=wake_at_ms)
 
     def served(self, state: AgentState) -> dict[str, int]:
-        """Return the bundles open here → fencing tokens.
+        """Return the bundles open here → fencing tokens, by name; a closing one is open.
 
-        By name; a bundle closing is still open. For tests and for people; what a service may use is
-        `usable`.
+        For tests and for people; a service uses `usable`.
         """
         return {
             name: holding.token
@@ -115,12 +114,11 @@ class AgentMachine:
         }
 
     def usable(self, state: AgentState) -> dict[str, int]:
-        """Return the bundles that may be used now → fencing tokens; holds until `until_ms`.
+        """Return the bundles that may be used now → fencing tokens, until `until_ms`.
 
-        Left out: those that are somebody else's by now though still open, those of which a callback
-        is stuck, those given back. With a lease also those whose newest record is Assigning: one
-        that is opened too late is given to another broker, so the balancer's *Owned* must be read
-        first. O(holdings).
+        Left out: bundles that are another broker's by now though still open, stuck ones, those
+        given back. With a lease also those whose newest record is Assigning: one that opens too
+        late goes to another broker, so the balancer's *Owned* must be read first. O(holdings).
         """
         return {
             name: holding.token
@@ -129,9 +127,9 @@ class AgentMachine:
         }
 
     def until_ms(self, state: AgentState) -> int:
-        """The last moment, by the clock behind now_ms, at which `usable` holds.
+        """The last moment, by the clock of now_ms, at which `usable` holds.
 
-        Compare at every use; a timer that fires late has let a frozen process serve on.
+        Compare at every use: a late timer would let a frozen process serve on.
         """
         if not self._is_leased:
             return FOR_EVER_MS

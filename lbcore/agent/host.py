@@ -15,10 +15,7 @@ from lbcore.ownership.holding import Call, CallDone
 
 
 class RunningAgent:
-    """A Machine and its state.
-
-    machine: may be replaced by one of other settings.
-    """
+    """A Machine and its state. machine: may be replaced when settings change."""
 
     def __init__(self, machine: AgentMachine) -> None:
         self.machine = machine
@@ -26,7 +23,7 @@ class RunningAgent:
         self.wake_at_ms: int | None = None
 
     def step(self, events: Sequence[Event], now_ms: int) -> Sequence[Effect]:
-        """Step the Machine once; the effects are still to be carried out, in their order."""
+        """Step the Machine once; return effects to carry out, in order."""
         step = self.machine.step(self.state, events, now_ms)
         self.state, self.wake_at_ms = step.state or AgentState(), step.wake_at_ms
         return step.effects
@@ -57,28 +54,28 @@ class RunningAgent:
 class Shell(Protocol):
     """Operations of the process around a host.
 
-    Of the host it may call `end` and `put` only.
+    It may call only `end` and `put` of the host.
     """
 
     def do(self, effect: Send | ReadLoad | Stopped, now_ms: int) -> Sequence[Event]:
-        """Carry out an effect; returns what it answers at once, in order."""
+        """Carry out an effect; return its immediate answers, in order."""
         ...
 
     def call_ms(self, call: Call) -> int:
-        """Return how long a callback that begins now will take, at least 0."""
+        """Return the duration of a callback that begins now, at least 0."""
         ...
 
     def schedule(self, at_ms: int, call: Call | None) -> None:
-        """Argument for `Host.come_due` then: a callback's end, or (None) a wake-up."""
+        """Call `Host.come_due` at that time: with a callback's end, or None = a wake-up."""
         ...
 
     def finish(self, call: Call, now_ms: int) -> CallDone:
-        """Carry out a callback, whose time is over; returns what became of it."""
+        """Carry out a callback whose time is over; return its outcome."""
         ...
 
 
 class Pace(str, Enum):
-    """Pace of a host's process.
+    """State of a host's process.
 
     HANGING: it goes on, but no callback returns. FROZEN: nothing happens.
     """
@@ -92,12 +89,12 @@ class Pace(str, Enum):
 class Host:
     """One start of an agent.
 
-    A new start is a new host, so what an old one was to do is dropped. now_ms never goes back. One
-    thread uses it, but for `put`.
+    A new start is a new host, so pending work of an old one is dropped. now_ms never goes back. One
+    thread uses it, except for `put`.
     """
 
     def __init__(self, machine: AgentMachine, shell: Shell) -> None:
-        """It does nothing before the first `take`, which may be of no events."""
+        """It does nothing before the first `take`, which may have no events."""
         self.agent = RunningAgent(machine)
         self.pace = Pace.FREE
         self._shell = shell
@@ -107,21 +104,21 @@ class Host:
         self._held_calls: list[Call] = []
 
     def put(self, event: Event) -> None:
-        """Have the next step begin with this event; any thread may."""
+        """Put an event before the next step; any thread may."""
         self._put.append(event)
 
     def take(self, events: Sequence[Event], now_ms: int) -> None:
-        """Events from outside; none at all is a step too."""
+        """Take events from outside; none is a step too."""
         if self.pace is Pace.FROZEN:
             self._held_events += events
         elif self.pace is not Pace.ENDED:
             self._run(events, now_ms)
 
     def come_due(self, due: Sequence[tuple[int, Call | None]], now_ms: int) -> None:
-        """Take what was scheduled, together as one step.
+        """Take what was scheduled, as one step.
 
-        due: each with the time that it was scheduled for. Of wake-ups only the one scheduled last
-        counts: the Machine has replaced the others.
+        due: each with its scheduled time. Of wake-ups only the one scheduled last counts; it
+        replaced the others.
         """
         calls = [call for _, call in due if call is not None]
         is_woken = any(call is None and at_ms == self._scheduled_ms for at_ms, call in due)
@@ -134,7 +131,7 @@ class Host:
             self._run(self._finish(calls, now_ms), now_ms)
 
     def freeze(self) -> None:
-        """Let nothing happen, as in a stopped process or a very long garbage collection."""
+        """Stop everything, as a stopped process or a very long garbage collection does."""
         if self.pace is not Pace.ENDED:
             self.pace = Pace.FROZEN
 
@@ -153,9 +150,9 @@ class Host:
         self._run([*self._finish(calls, now_ms), *events], now_ms)
 
     def end(self) -> None:
-        """Let nothing happen any more.
+        """Stop for good.
 
-        After the agent's last word it ends by itself, once the answers of that moment are heard.
+        After the effect Stopped the agent ends by itself, once it has taken the immediate answers.
         """
         self.pace = Pace.ENDED
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore.agent.reporting import Identity, LoadRead, Reporting, TopicsRead, report_load
-from lbcore.config.pipeline import Wire
 from lbcore.config.signals import SignalsConfig
+from lbcore.model.names import Wire
 from lbcore.model.resources import LEAST_COUNT, WIRE_NAMES
 from lbcore.wire.fields import (
     MAX_COUNT,
@@ -44,8 +44,8 @@ _NO_NUMBER = "numbers must be finite and within [0, 1e18]"
 class Checked(Generic[Read]):
     """Reportable part of an answer, and its fault.
 
-    read: None = nothing can be reported. fault: what is wrong, "" = nothing. A fault beside
-    something to report: bundles or topics were left out.
+    read: None = nothing can be reported. fault: "" = none; beside something to report: bundles or
+    topics were left out.
     """
 
     read: Read | None
@@ -53,14 +53,11 @@ class Checked(Generic[Read]):
 
 
 class _UnusableError(Exception):
-    """An answer that can't be reported; its text says why."""
+    """An answer that can't be reported; its text is the reason."""
 
 
 def check_load(answer: object) -> Checked[LoadRead]:
-    """Check the answer of `load`.
-
-    Bundles that can't be reported are left out, else it is all or nothing.
-    """
+    """Check the answer of `load`: unusable bundles are left out, else all or nothing."""
     try:
         return _load(answer)
     except _UnusableError as error:
@@ -68,7 +65,7 @@ def check_load(answer: object) -> Checked[LoadRead]:
 
 
 def check_topics(answer: object) -> Checked[TopicsRead]:
-    """One of the answers of `topics`: topics that can't be told are left out."""
+    """Check one answer of `topics`: unusable topics are left out."""
     try:
         return _topics(answer)
     except _UnusableError as error:
@@ -76,10 +73,7 @@ def check_topics(answer: object) -> Checked[TopicsRead]:
 
 
 def identity_fault(identity: Identity) -> str:
-    """Return why no report can be sent under this identity; "" = it can.
-
-    Asks the parser itself.
-    """
+    """Return the fault of an identity in reports, found by the parser; "" = none."""
     nothing = LoadRead(
         usage=np.zeros(len(WIRE_NAMES)),
         limit=np.full(len(WIRE_NAMES), -1.0),
@@ -150,7 +144,7 @@ def _topics(answer: object) -> Checked[TopicsRead]:
 
 
 def _offered(value: Any, served: float) -> tuple[float | None, str]:
-    """The offered load that can be reported, and why what was given can't be."""
+    """Return the offered load that can be reported, and the fault of the given one."""
     if value is None:
         return None, ""
     is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(
@@ -165,18 +159,12 @@ def _offered(value: Any, served: float) -> tuple[float | None, str]:
 
 
 def shown_type(value: object) -> str:
-    """Return the name of a value's type, for a message.
-
-    The value's own text may hold anything; its type's name is harmless.
-    """
+    """Return the name of a value's type, for a message: its text may hold anything."""
     return type(value).__name__
 
 
 def _numbers(field: str, values: Any, shape: tuple[int, ...]) -> Floats:
-    """Return float64 of this shape from any sequence.
-
-    No rows may have any second dimension.
-    """
+    """Return float64 of this shape from a sequence; no rows may have any width."""
     try:
         found = np.array(values)
         made = found.astype(np.float64) if found.dtype.kind in _NUMBERS else None
@@ -192,7 +180,7 @@ def _numbers(field: str, values: Any, shape: tuple[int, ...]) -> Floats:
 
 
 def _of_resources(field: str, values: Any, unknown: float) -> Floats:
-    """float64 of each resource; a service of before one was known gives none of it."""
+    """Return float64 of each resource; an older service may leave out the newest one."""
     count = len(WIRE_NAMES)
     given = len(values) if isinstance(values, Sized) else count
     told = given if LEAST_COUNT <= given < count else count
@@ -222,7 +210,7 @@ def _are_usable(values: Floats) -> NDArray[np.bool_]:
 
 
 def _kept(names: Sequence[Any], numbers: Floats, what: str) -> tuple[list[int], str]:
-    """The rows that can be told, and a sentence about the others. O(names)."""
+    """Return the usable rows, and a sentence about the others. O(names)."""
     are_numbers: list[bool] = np.asarray(_are_usable(numbers).all(axis=1)).tolist()
     kept: list[int] = []
     seen: set[str] = set()

@@ -29,8 +29,8 @@ from lbcore.wire.messages import (
 
 NEVER_MS = -(2**62)
 PART_CHARS_MAX = 131_072
-"""Most characters of a message of acks: half of wire.max_message_bytes, however they are written
-(four bytes in UTF-8, or escaped in JSON)."""
+"""Most characters of a message of acks: half of wire.max_message_bytes, in any encoding (four bytes
+in UTF-8, or escaped in JSON)."""
 
 _ACK_CHARS = 64  # the names of an ack's fields, its version and outcome
 _UNUSED = np.zeros(COUNT)
@@ -38,7 +38,7 @@ _UNUSED = np.zeros(COUNT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """One start of a broker, and what lookups and placement must know of it."""
+    """One start of a broker, with its addresses and labels."""
 
     cluster: str
     broker: str
@@ -59,9 +59,9 @@ class LoadRead:
     """The service's answer to ReadLoad.
 
     usage, limit: float64[resources] in their order; traffic: float64[4] in the order of TRAFFIC;
-    bundles: the names of what is served, stats: float64[bundles, 8] in the order of BUNDLE_COLUMNS.
-    offered_msg_rate: msg/s in and out that clients ask for: what is served, rejected and queued;
-    None = not known.
+    bundles: names of what is served, stats: float64[bundles, 8] in the order of BUNDLE_COLUMNS.
+    offered_msg_rate: msg/s in and out that clients ask for (served, rejected and queued); None =
+    unknown.
     """
 
     usage: Floats
@@ -97,10 +97,10 @@ class TopicsReported:
 class Reporting:
     """Reports that an agent has sent so far.
 
-    seqs: the last seq of each topic. Times are of the last one of their kind. heard_at_ms: message
-    of broker-load; asked_at_ms: ReadLoad; reported_at_ms: load; bundles_reported_at_ms: load of its
-    bundles. topics: what was reported of bundles that are served. is_draining: the broker wants to
-    be emptied.
+    seqs: the last seq of each topic. Times are of the last one of their kind: heard_at_ms of a
+    message of broker-load, asked_at_ms of ReadLoad, reported_at_ms of load, bundles_reported_at_ms
+    of the bundles' load. topics: last reports of served bundles' topics. is_draining: the broker
+    asks to be drained.
     """
 
     seqs: Mapping[str, int] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class Reporting:
 def envelope(
     reporting: Reporting, topic: Topic, identity: Identity, now_ms: int
 ) -> tuple[Reporting, Envelope]:
-    """The next envelope of a topic, and the reporting that has counted it."""
+    """Return the next envelope of a topic, and the reporting that counts it."""
     seq = reporting.seqs.get(topic.value, 0) + 1
     made = Envelope(
         cluster=identity.cluster,
@@ -137,7 +137,7 @@ def heartbeat(reporting: Reporting, identity: Identity, now_ms: int) -> tuple[Re
 def report_load(
     reporting: Reporting, read: LoadRead, identity: Identity, config: SignalsConfig, now_ms: int
 ) -> tuple[Reporting, BrokerLoad]:
-    """The report of the broker's own load."""
+    """Report the broker's own load."""
     counted, made = envelope(reporting, Topic.BROKER_LOAD, identity, now_ms)
     load = BrokerLoad(
         envelope=made,
@@ -174,7 +174,7 @@ def report_load(
 def report_bundles(
     reporting: Reporting, read: LoadRead, identity: Identity, now_ms: int, bundles_per_part: int
 ) -> tuple[Reporting, Sequence[BundleLoad]]:
-    """The report of the loads of its bundles, in one or more parts."""
+    """Report the bundles' loads, in one or more parts."""
     counted, made = envelope(reporting, Topic.BUNDLE_LOAD, identity, now_ms)
     count = max(1, math.ceil(len(read.bundles) / bundles_per_part))
     parts = [
@@ -191,10 +191,7 @@ def report_bundles(
 
 
 def in_parts(acks: Sequence[Ack], acks_per_part: int) -> list[list[Ack]]:
-    """Yield the acks in order, in parts within a message's limits.
-
-    Of count and of length.
-    """
+    """Yield the acks in order, in parts within the limits of a message."""
     parts: list[list[Ack]] = []
     size = PART_CHARS_MAX
     for ack in acks:
@@ -228,8 +225,8 @@ def are_due(
 ) -> tuple[bool, bool]:
     """Return whether the broker's load is due now, and whether its bundles' is.
 
-    Its load: the first time, when it must be, or when the trigger says so. Its bundles' at an
-    interval of their own where they have one, else with the broker's.
+    Its load: the first time, at the longest interval, or by the trigger. Its bundles': at their own
+    interval if they have one, else with the broker's.
     """
     if reporting.load is None:
         return True, True

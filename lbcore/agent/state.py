@@ -34,9 +34,9 @@ FOR_EVER_MS = 2**62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportConfirmed:
-    """Event: all in-sync replicas have a message of broker-load sent at sent_ms.
+    """Event: all in-sync replicas have a message of broker-load.
 
-    sent_ms: its envelope's reportedAt, which is the agent's own clock before it was handed over.
+    sent_ms: its envelope's reportedAt, by the agent's own clock before it was sent.
     """
 
     sent_ms: int
@@ -44,7 +44,7 @@ class ReportConfirmed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndConfirmed:
-    """Event: records committed to ownership before asked_ms were given before this."""
+    """Event: all records committed to ownership before asked_ms have been given."""
 
     asked_ms: int
 
@@ -70,9 +70,9 @@ class Lease:
     returned_ms: int = NEVER_MS
 
     def confirmed(self, event: Confirmation, lease_ms: int, now_ms: int) -> "Lease":
-        """The lease after a confirmation that is taken in at now_ms.
+        """Return the lease after a confirmation taken at now_ms.
 
-        When it comes too late, the lease has run out before: see `until_ms`.
+        A late one leaves a lease that has run out before: see `until_ms`.
         """
         returned_ms = now_ms if self._has_run_out(lease_ms, now_ms) else self.returned_ms
         lease = replace(self, returned_ms=returned_ms)
@@ -81,11 +81,11 @@ class Lease:
         return replace(lease, read_ms=max(self.read_ms, event.asked_ms))
 
     def until_ms(self, lease_ms: int) -> int:
-        """The last moment at which anything may be served; NEVER_MS = nothing may now.
+        """The last moment at which anything may be served; NEVER_MS = nothing now.
 
-        After it has run out once, one whole lease must pass under confirmations, and the end of
-        ownership be reached after it: by then a record is read that gave the bundles away because
-        the broker was silent, also when the balancer was behind while it decided so.
+        After it has run out, one whole lease must pass under confirmations, and the end of
+        ownership be read after that. By then the agent has read a record that gave its bundles
+        away, even if the balancer was behind when it decided so.
         """
         if self.read_ms < self.returned_ms + lease_ms:
             return NEVER_MS
@@ -112,18 +112,15 @@ class RecordForgotten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """Event: the broker is to end.
+    """Event: the broker shall end.
 
-    It asks to be drained, and waits, shutdown_timeout_ms at most.
+    It asks to be drained, and waits at most shutdown_timeout_ms.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadLoad:
-    """Effect: read the service's load, answered with LoadRead.
-
-    And with TopicsRead for each bundle.
-    """
+    """Effect: read the load, answered with LoadRead and TopicsRead for each bundle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,10 +132,10 @@ class Send:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
-    """Effect: everything is said; the process may end.
+    """Effect: everything is sent; the process may end.
 
-    left: bundles that were not moved away in time, by name. They are closed and given back, if the
-    service closed them in time; what it did not close ends with the process.
+    left: names of bundles that were not moved away in time. They are closed and given back if the
+    service closed them in time; the others end with the process.
     """
 
     left: tuple[str, ...] = ()
@@ -164,11 +161,11 @@ STUCK = "an earlier callback of this hash range has not returned"
 class AgentState:
     """State of an agent.
 
-    versions: the newest version read of each bundle. holdings: the bundles that it has to do with;
-    pending: those of them for which something may be due. busy: where callbacks run; blocked: the
-    bundles whose callback waits for one of an overlapping bundle; stuck: those whose callback was
-    given up and has not returned. merging: those that become another with a neighbour.
-    stopping_at_ms: when it was told to stop. lease: what Kafka has confirmed.
+    versions: the newest version read of each bundle. holdings: its bundles; pending: those for
+    which something may be due. busy: hash ranges of running callbacks; blocked: bundles whose
+    callback waits for one of an overlapping bundle; stuck: those whose callback is overdue and has
+    not returned. merging: those that become another with a neighbour. stopping_at_ms: when it got
+    Stop. lease: confirmations of Kafka.
     """
 
     versions: Mapping[str, int] = field(default_factory=dict)
@@ -185,7 +182,7 @@ class AgentState:
 
 
 class AgentContext:
-    """An agent's state while one step changes it; what is not changed is not copied."""
+    """An agent's state within one step; what does not change is not copied."""
 
     def __init__(self, state: AgentState) -> None:
         self.versions = state.versions
@@ -220,14 +217,14 @@ class AgentContext:
         )
 
     def pending(self) -> list[str]:
-        """The bundles that something may be due for, sorted."""
+        """Return the bundles for which something may be due, sorted."""
         return sorted(self._pending)
 
     def advance(self, holding: Holding) -> None:
         """Keep a holding after starting its callback; forget it when it is idle.
 
-        The callback waits while another bundle that overlaps is open, or has one running. It fails
-        while one is stuck there: that may never return, and another broker can do it.
+        The callback waits while an overlapping bundle is open, or has one running. It fails while
+        one is stuck there: that may never return, and another broker can do it.
         """
         kept, call = next_call(holding)
         self._blocked.discard(kept.bundle)
@@ -252,11 +249,10 @@ class AgentContext:
     def _may_run(self, holding: Holding, call: Call) -> bool:
         """Take the range of a holding's call unless it overlaps a call or an open bundle.
 
-        What is open there although a record wants something else has had no record of its own yet:
-        its namespace was made again with other boundaries, and each bundle's records come in order,
-        but not those of all bundles. Either it is closed when its record comes, or the call is of
-        the namespace's former life, and the next record of its bundle takes it back. Bundles that
-        were merged into this one are open until its callback has run.
+        Such an open bundle may be of the namespace's former boundaries: each bundle's records come
+        in order, but not those of all bundles. It is closed when its own record comes. Or the call
+        is of the former ones, and the next record of its bundle takes it back. Bundles that were
+        merged into this one are open until its callback has run.
         """
         if self._open is None:
             self._open = OpenRanges(b for b, kept in self.holdings.items() if kept.is_open)
@@ -269,7 +265,7 @@ class AgentContext:
         return not is_beside_open and self._busy.take(call.range)
 
     def _merged_into(self, bundle: str, version_id: int) -> list[str]:
-        """Return the open bundles that this one, from this version on, replaces."""
+        """Return the open bundles that this one replaces from this version on."""
         return [
             name
             for name in sorted(self._merging)
@@ -290,7 +286,7 @@ class AgentContext:
                 self._drop(name)
 
     def finish_call(self, before: Holding, after: Holding, *, is_done: bool) -> None:
-        """A callback has run: follow what it did to children, start what it kept waiting."""
+        """Follow a callback that has run: its children, and callbacks that waited for it."""
         call = before.running
         assert call is not None  # noqa: S101 it has just run
         self._busy.release(call.range)
@@ -302,7 +298,7 @@ class AgentContext:
         self.advance_blocked()
 
     def give_up_call(self, after: Holding) -> None:
-        """A callback takes too long: its range stays taken, and who waits for it fails."""
+        """Give up an overdue callback: its range stays taken, and waiting ones fail."""
         call = after.stuck
         assert call is not None  # noqa: S101 it is overdue
         self._stuck.add(call.range)
@@ -311,7 +307,7 @@ class AgentContext:
         self.advance_blocked()
 
     def take_back_call(self, call: Call, after: Holding, *, is_done: bool) -> None:
-        """A callback that was given up has returned: its range is free again."""
+        """Free the range of a given-up callback that has returned."""
         self._stuck.remove(call.range)
         self._busy.release(call.range)
         self._absorb(call, is_done=is_done)
@@ -319,7 +315,7 @@ class AgentContext:
         self.advance_blocked()
 
     def advance_blocked(self) -> None:
-        """Start what waits for an overlapping bundle, where that waits no longer."""
+        """Start callbacks that no longer wait for an overlapping bundle."""
         for bundle in sorted(self._blocked):
             self.advance(self.holdings[bundle])
 
@@ -342,7 +338,7 @@ class AgentContext:
             versions[bundle] = version_id
 
     def forget_record(self, bundle: str, now_ms: int) -> None:
-        """The bundle's key is deleted: whatever is left of it here is closed."""
+        """Forget a bundle whose key is deleted; what is open of it is closed."""
         self.remember_version(bundle, None)
         holding = self.holdings.get(bundle)
         if holding is None:
@@ -353,7 +349,7 @@ class AgentContext:
         self.advance(forget(holding, now_ms, is_split_over=is_over))
 
     def ask_load(self, now_ms: int) -> None:
-        """Have the service's load read."""
+        """Ask for the service's load."""
         self.reporting = replace(self.reporting, asked_at_ms=now_ms)
         self.effects.append(ReadLoad())
 
@@ -363,7 +359,7 @@ class AgentContext:
                 self._keep(child)
 
     def _disinherit(self, parent: Holding) -> None:
-        """The bundle is served as its children no more: those without records go."""
+        """Drop the children without records of a bundle that is not split any more."""
         for name in parent.split_into:
             child = self.holdings.get(name)
             if child is not None and child.version_id == 0:

@@ -356,7 +356,7 @@ class BatchContext:
         )
 
     def apply(self, answer: Transition | Refused) -> str:
-        """Make a transition's records the present ones; why it was refused, "" = it was not."""
+        """Apply a transition's records; return the reason of a refusal, "" = none."""
         if isinstance(answer, Refused):
             return answer.reason.value
         self.ledger.add(change.after.bundle for change in answer.changes)

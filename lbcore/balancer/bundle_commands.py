@@ -184,7 +184,7 @@ WHY_SKIPPED = "why_skipped"
 
 
 def _unload_namespace(work: BatchContext, command: Command, arguments: UnloadNamespace) -> Outcome:
-    """All of it, or the first slice: `continue_unloads` does the rest, from the next batch on."""
+    """Unload it, or a first slice; `continue_unloads` does the rest in later batches."""
     name = arguments.namespace
     refuse_if(reason_not_to_change(work, name) or reason_not_to_take(work, arguments.destination))
     room = max(work.share - work.unloaded, 0)
@@ -392,7 +392,7 @@ def _decided(
 
 
 def _chosen(work: BatchContext, namespace: str, which: str) -> str:
-    """Return the bundle with the highest throughput or the most topics; the first of equals.
+    """Return the first bundle with the highest throughput or the most topics.
 
     A bundle's topics are those reported or those created here, whichever are more.
     """

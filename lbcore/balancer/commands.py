@@ -201,7 +201,7 @@ def _delete_namespace(work: BatchContext, command: Command, arguments: DeleteNam
 
 
 def _refuse_unless_empty(work: BatchContext, name: str) -> None:
-    """Raise RefusedCommandError if the namespace has topics, or an owner has not reported."""
+    """Raise RefusedCommandError if it has topics, or an owner has not reported."""
     ledger = work.ledger
     owners = np.unique(ledger.destination[ledger.live_rows(name)]).tolist()
     for broker in sorted(ledger.instances.rows[at].broker for at in owners if at != NOBODY):

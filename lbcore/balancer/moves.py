@@ -45,7 +45,7 @@ def watch_move(work: BatchContext, decision: Decision, decision_id: str) -> None
 
 
 def observe_moves(work: BatchContext) -> None:
-    """Record the effects that are visible now. O(pending effects).
+    """Record the effects that are visible now. O(unmeasured moves).
 
     Their moves are then forgotten.
     """

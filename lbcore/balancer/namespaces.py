@@ -284,7 +284,7 @@ def _create(work: BatchContext, name: str, bundles: Sequence[str]) -> None:
 
 
 def _apply_surely(work: BatchContext, answer: Transition | Refused) -> None:
-    """Apply a transition. Raises ProtocolError: a bug, as nobody else touches what is not made."""
+    """Apply a transition of a bundle in the making; raises ProtocolError for a bug."""
     refused = work.apply(answer)
     if refused:
         raise ProtocolError(f"a bundle in the making must be free to change, got {refused}")
@@ -325,7 +325,7 @@ def has_any(work: BatchContext, kind: str, tenant: str) -> bool:
 
 
 def _counted(work: BatchContext, kind: str) -> Counter[str]:
-    """Tenant → number. Counted at a batch's first question, then kept up as it creates more."""
+    """Return tenant → number, counted once a batch, then updated by its creations."""
     if kind not in work.usage:
         work.usage[kind] = Counter()
         for namespace, count in _COUNTS[kind](work):

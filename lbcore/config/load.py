@@ -61,9 +61,16 @@ def parse_config(
     per_cluster = {name: dict(own) for name, own in before.per_cluster.items()}
     origins = dict(before.origins)
     for name, own in _tables(clusters, problems, f"{CLUSTERS}."):
-        own_values = _own_values(name, own, problems)
+        prefix = f"{CLUSTERS}.{name}."
+        own_values = _values(own, prefix, problems)
+        problems += [
+            Problem(key=prefix + key, detail=f"is one for all clusters: write it as {key}")
+            for key in own_values
+            if not is_per_cluster(SETTINGS[key])
+        ]
+        own_values = _checked(own_values, problems, prefix)
         per_cluster.setdefault(name, {}).update(own_values)
-        origins |= {f"{CLUSTERS}.{name}.{key}": origin for key in own_values if origin}
+        origins |= {prefix + key: origin for key in own_values if origin}
     if problems:
         raise ConfigError(tuple(problems))
     before = replace(before, per_cluster=per_cluster, origins=origins)
@@ -163,40 +170,17 @@ def plain_value(entry: Entry, value: Any) -> Any:
     return float(value) if entry.type is float else value
 
 
-def _own_values(
-    cluster: str, sections: Mapping[str, Any], problems: list[Problem]
-) -> Mapping[str, Any]:
-    """Return a cluster's own values, checked.
-
-    A setting that is shared by all clusters is a problem.
-    """
-    prefix = f"{CLUSTERS}.{cluster}."
-    values = _values(sections, prefix, problems)
-    problems += [
-        Problem(key=prefix + key, detail=f"is one for all clusters: write it as {key}")
-        for key in values
-        if not is_per_cluster(SETTINGS[key])
-    ]
-    return _checked(values, problems, prefix)
-
-
 def _checked(
     values: Mapping[str, Any], problems: list[Problem], prefix: str = ""
 ) -> dict[str, Any]:
     """The values in their settings' types; those that can't be used become problems."""
-    checked = {
-        key: _checked_value(SETTINGS[key], value, prefix + key, problems)
-        for key, value in values.items()
-    }
-    return {key: value for key, value in checked.items() if value is not UNSET}
-
-
-def _checked_value(entry: Entry, value: Any, key: str, problems: list[Problem]) -> Any:
-    try:
-        return check_value(entry, value, key=key)
-    except ConfigError as error:
-        problems.extend(error.problems)
-        return UNSET
+    checked = {}
+    for key, value in values.items():
+        try:
+            checked[key] = check_value(SETTINGS[key], value, key=prefix + key)
+        except ConfigError as error:  # noqa: PERF203 each has its problem
+            problems.extend(error.problems)
+    return checked
 
 
 def _values(sections: Mapping[str, Any], prefix: str, problems: list[Problem]) -> dict[str, Any]:
@@ -204,7 +188,10 @@ def _values(sections: Mapping[str, Any], prefix: str, problems: list[Problem]) -
     values: dict[str, Any] = {}
     for section, table in _tables(sections, problems, prefix):
         if section not in SECTIONS:
-            problems.append(_unknown_section(prefix, section))
+            near = nearest(section, tuple(SECTIONS))
+            advice = f"did you mean [{near}]?" if near else f"there are {', '.join(SECTIONS)}"
+            detail = f"there is no such section; {advice}"
+            problems.append(Problem(key=prefix + section, detail=detail))
             continue
         for name, value in table.items():
             key = f"{section}.{name}"
@@ -252,12 +239,6 @@ def _constant(section: str, name: str) -> str:
         if one.name == name and "setting" not in one.metadata:
             return f"it is always {one.default}"
     return ""
-
-
-def _unknown_section(prefix: str, section: str) -> Problem:
-    near = nearest(section, tuple(SECTIONS))
-    advice = f"did you mean [{near}]?" if near else f"there are {', '.join(SECTIONS)}"
-    return Problem(key=prefix + section, detail=f"there is no such section; {advice}")
 
 
 Row = Mapping[str, Any]

@@ -98,11 +98,6 @@ def parse_boolean(text: str) -> bool:
     return trim(text).lower() == "true"
 
 
-def parse_number(text: str, kind: str) -> float | int | None:
-    """A number of one of Java's kinds."""
-    return parse_double(text) if kind == DOUBLE else parse_integer(text, kind)
-
-
 def parse_properties(text: str) -> dict[str, str]:
     """Parse a Java properties text, such as broker.conf; the last of equals wins.
 
@@ -353,20 +348,18 @@ def _value(entry: Entry, keys: Mapping[str, Any], problems: list[Problem]) -> An
         given = {
             key: _from_pulsar(entry, key, keys[key])
             for key in entry.about.pulsar
-            if key in keys and not _is_nothing(keys[key])
+            if (text := keys.get(key)) is not None
+            and not (isinstance(text, str) and is_blank(text))
         }
         value = pulsar_value(entry.about, given)
         if value is UNSET:
             return value
-        name = next(iter(given), entry.key)
-        return check_value(entry, _whole(entry, value), key=name)
+        if entry.type is int and isinstance(value, float) and value.is_integer():
+            value = int(value)  # 1.5 minutes are 90,000 ms
+        return check_value(entry, value, key=next(iter(given), entry.key))
     except ConfigError as error:
         problems.extend(error.problems)
         return UNSET
-
-
-def _is_nothing(value: Any) -> bool:
-    return value is None or (isinstance(value, str) and is_blank(value))
 
 
 def _from_pulsar(entry: Entry, key: str, value: Any) -> Any:
@@ -380,19 +373,12 @@ def _from_pulsar(entry: Entry, key: str, value: Any) -> Any:
         return from_text(entry.type, trim(value))
     if kind == BOOLEAN:
         return parse_boolean(value)
-    number = parse_number(value, kind)
+    number = parse_double(value) if kind == DOUBLE else parse_integer(value, kind)
     if number is None:
         wanted = f"whole number of {_JAVA_RANGES[kind]}" if kind != DOUBLE else "number like 0.5"
         detail = f"{shown_value(value)} can't be used here: Java refuses it ({kind}); write a"
         raise ConfigError((Problem(key=key, detail=f"{detail} {wanted}"),))
     return number
-
-
-def _whole(entry: Entry, value: Any) -> Any:
-    """A whole number for a setting that wants one; 1.5 minutes are 90,000 ms."""
-    if entry.type is int and isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value
 
 
 _HEAD = "Written from the settings' declarations by `ballast config show --pulsar"
@@ -412,13 +398,6 @@ class Preset:
         return changed(config, {"shedding.rules": self.rules})
 
 
-def _preset(rules: str, pipeline: str) -> tuple[str, Preset]:
-    name = f"pulsar-{rules}-{pipeline}"
-    manager = LOAD_MANAGERS[pipeline]
-    head = f"Pulsar {rules} as shipped, under {manager}. {_HEAD} {name}`."
-    return name, Preset(head=head, rules=rules, manager=manager)
-
-
 PRESETS: Mapping[str, Preset] = {
     "pulsar-4.0.8": Preset(
         head="Pulsar 4.0.8's rules and defaults, which the conformance cases are run with."
@@ -426,8 +405,14 @@ PRESETS: Mapping[str, Preset] = {
         rules=RULES_4_0,
         manager="",
     ),
-    **dict(
-        _preset(rules, pipeline) for rules in (RULES_4_0, RULES_4_2) for pipeline in LOAD_MANAGERS
-    ),
+    **{
+        (name := f"pulsar-{rules}-{pipeline}"): Preset(
+            head=f"Pulsar {rules} as shipped, under {manager}. {_HEAD} {name}`.",
+            rules=rules,
+            manager=manager,
+        )
+        for rules in (RULES_4_0, RULES_4_2)
+        for pipeline, manager in LOAD_MANAGERS.items()
+    },
 }
 """The name of an overlay in conf/ → what is in it."""

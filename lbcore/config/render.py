@@ -5,7 +5,7 @@ Writes conf/*.toml and docs/configuration.md; tests hold conf/base.toml and the 
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from inspect import getdoc
 from textwrap import wrap
 from typing import Any
@@ -93,40 +93,39 @@ def _text(value: str) -> str:
 
 
 def _about(entry: Entry) -> str:
-    return "\n".join([_comment(_sentence(entry.about.doc)), *map(_comment, _facts(entry))])
+    about, (keys, value) = entry.about, _pulsar(entry)
+    facts = (
+        about.unit and f"unit: {about.unit}",
+        entry.range and f"range: {entry.range}",
+        "may change while running" if about.dynamic else "read at start",
+    )
+    lines = (
+        _sentence(about.doc),
+        "; ".join(fact for fact in facts if fact),
+        keys and f"Pulsar: {keys}",
+        value and f"Pulsar 4.0.8's value: {value}",
+    )
+    return "\n".join(_comment(line) for line in lines if line)
 
 
 def _item(entry: Entry) -> str:
-    about = entry.about
+    about, (keys, pulsar_value) = entry.about, _pulsar(entry, "`")
     value, is_live = f"`{render_value(entry, entry.default)}`", "live" if about.dynamic else ""
     facts = "; ".join(fact for fact in (value, about.unit, entry.range, is_live) if fact)
-    pulsar = "; ".join(_pulsar_facts(entry))
+    pulsar = "; ".join(filter(None, (keys, pulsar_value and f"4.0.8: {pulsar_value}")))
     told = f" Pulsar: {pulsar}." if pulsar else ""
     return f"- **`{entry.name}`** ({facts}): {_sentence(about.doc)}{told}"
 
 
-def _pulsar_facts(entry: Entry) -> Iterator[str]:
-    about = entry.about
-    if about.pulsar:
-        factor = about.pulsar_factor
-        yield " or ".join(f"`{key}`" for key in about.pulsar) + (
-            "" if factor is None else f" × {factor:g}"
-        )
-    if about.pulsar_default is not UNSET:
-        yield f"4.0.8: `{render_value(entry, about.pulsar_default)}`"
-
-
-def _facts(entry: Entry) -> Iterator[str]:
-    about = entry.about
-    facts = [about.unit and f"unit: {about.unit}", entry.range and f"range: {entry.range}"]
-    facts.append("may change while running" if about.dynamic else "read at start")
-    yield "; ".join(fact for fact in facts if fact)
-    if about.pulsar:
-        factor = about.pulsar_factor
-        times = "" if factor is None else f" × {factor:g}"
-        yield f"Pulsar: {' or '.join(about.pulsar)}{times}"
-    if about.pulsar_default is not UNSET:
-        yield f"Pulsar 4.0.8's value: {render_value(entry, about.pulsar_default)}"
+def _pulsar(entry: Entry, mark: str = "") -> tuple[str, str]:
+    """Pulsar's keys with their factor, and Pulsar's value; "" = none."""
+    about, factor = entry.about, entry.about.pulsar_factor
+    keys = " or ".join(f"{mark}{key}{mark}" for key in about.pulsar)
+    if keys and factor is not None:
+        keys += f" × {factor:g}"
+    if about.pulsar_default is UNSET:
+        return keys, ""
+    return keys, f"{mark}{render_value(entry, about.pulsar_default)}{mark}"
 
 
 def _sentence(text: str) -> str:

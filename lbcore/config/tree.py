@@ -11,12 +11,13 @@ from typing import Any, get_type_hints
 from lbcore.config.cluster import ClusterConfig, LimitsConfig, TelemetryConfig
 from lbcore.config.lookup import LookupConfig
 from lbcore.config.ownership import AgentConfig, OwnershipConfig
-from lbcore.config.pipeline import KafkaConfig, Pipeline, TopicsConfig, Wire
+from lbcore.config.pipeline import KafkaConfig, Pipeline, TopicsConfig
 from lbcore.config.placement import FilterConfig, PlacementConfig
 from lbcore.config.setting import Entry, entries
 from lbcore.config.shedding import IdealLoadConfig, SheddingConfig, TransferConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting
+from lbcore.model.names import Wire
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,20 +112,16 @@ def from_text(type_: Any, text: str) -> Any:
 
 def _typed(entry: Entry, value: Any, key: str) -> Any:
     if entry.type is float and type(value) is int:
-        return _as_float(key, value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise _refusal(key, value, "write a number that a double can hold") from None
     if entry.type == tuple[str, ...] and isinstance(value, list | tuple):
         if all(type(item) is str for item in value):
             return tuple(value)
     elif type(value) is entry.type:
         return value
     raise _refusal(key, value, f"write {TYPES[entry.type]}")
-
-
-def _as_float(key: str, value: int) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        raise _refusal(key, value, "write a number that a double can hold") from None
 
 
 def _items(value: Any) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Names of topics, namespaces and bundles: their parsing and format.
+"""Names of topics, namespaces and bundles: their parsing, format and longest size.
 
 Every name in a message, a request or a table is read here. Source: Pulsar 4.0.8, TopicName,
 NamespaceName, NamedEntity, NamespaceBundle; 5.0.0-M1, PIP-460, SegmentTopicName.
@@ -28,6 +28,18 @@ _SEGMENT = re.compile(r"segment://(.+)/[0-9a-f]{4}-[0-9a-f]{4}-(?:0|[1-9][0-9]*)
 _SCALABLE = re.compile(rf"(?:topic|segment)://({_ENTITY}/{_ENTITY})/(?=.*\S)")
 _RANGE = re.compile(r"0x([0-9a-f]{8})_0x([0-9a-f]{8})")
 _PARTITION_MAX = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wire:
+    """The largest sizes of one message; a larger one is rejected as too_large."""
+
+    max_message_bytes: int = 1_048_576  # of a message's value: Kafka's own default for a batch
+    max_bundles_per_message: int = 5_000  # of one part of a bundle-load, and acks of one message
+    max_topics_per_message: int = 10_000  # of one topic-load; max_message_bytes bounds it, too
+    max_parts: int = 1_000  # of one bundle-load: with 2,000 bundles each, two million a broker
+    max_name_chars: int = 512  # of a cluster, broker, bundle, topic or command
+    max_text_chars: int = 4_096  # of other texts: URLs, reasons of failure, principals
 
 
 class InvalidNameError(ValueError):

@@ -42,14 +42,13 @@ def acknowledge(
 ) -> Answer:
     """Return the consequence of a broker's answer for the record that it names.
 
-    Only the broker whose turn it is changes anything: in the incarnation that the record names, at
-    the record's own version. opened: Assigning → Owned. closed: Releasing → Assigning(destination,
-    in its present incarnation) or Free. split: the children Owned, the parent Deleted. The children
-    start above the parent's version (Pulsar: at 1), so that fencing tokens only grow for each hash.
-    merged: the one child Owned, both parents Deleted, if both are still being merged by the sender.
-    closing: the intent WAIT, whose time the caller keeps for `repair`. failed: a live source keeps
-    the bundle. A broker that could not open it, or no longer serves it, loses it (the intent
-    REASSIGN).
+    It counts only from the broker whose turn it is, in the incarnation and at the version of the
+    record. opened: Assigning → Owned. closed: Releasing → Assigning(destination, in its present
+    incarnation) or Free. split: the children Owned, the parent Deleted; children start above the
+    parent's version (Pulsar: at 1), so that fencing tokens only grow for each hash. merged: the one
+    child Owned, both parents Deleted, if the sender is still merging both. closing: the intent
+    WAIT, whose time the caller keeps for `repair`. failed: a live source keeps the bundle; a broker
+    that could not open it, or no longer serves it, loses it (the intent REASSIGN).
     """
     refusal = _refuse(record, ack, sender)
     if refusal is not None or record is None:

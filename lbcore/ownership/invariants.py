@@ -38,11 +38,11 @@ class Violation:
 def violations_of_changes(
     changes: Sequence[Change], live_bundles: Callable[[str], Iterable[str]]
 ) -> list[Violation]:
-    """Return the violations that these changes bring, by place.
+    """Return the violations by these changes, by place.
 
-    Only what they touch is looked at. live_bundles: namespace → the names of its live bundles after
-    the changes; asked only for namespaces in which a bundle came or went. A move costs O(1), a
-    split O(bundles of the namespace).
+    Only touched bundles are checked. live_bundles: namespace → names of its live bundles after the
+    changes, called only for namespaces in which a bundle came or went. A move costs O(1), a split
+    O(bundles of the namespace).
     """
     found: list[Violation] = []
     reshaped = set()
@@ -62,7 +62,7 @@ def violations_of_changes(
 def of_bundles(namespace: str, names: Iterable[str]) -> list[Violation]:
     """Return violations where a namespace's live bundles do not tile the hash space.
 
-    No bundles at all are no violation.
+    A namespace without bundles has none.
     """
     parsed: list[_Parsed] = []
     malformed: list[Violation] = []
@@ -114,7 +114,7 @@ def _parse(name: str) -> _Parsed | Violation:
 
 
 def of_record(name: str, record: OwnershipRecord) -> Iterable[Violation]:
-    """Violations of one record; name: the bundle that it is kept under."""
+    """Return violations of one record; name: the bundle that it is stored under."""
     if name != record.bundle:
         sentence = f"the record under {name} is of {record.bundle}"
         yield _violation(Invariant.NAME, name, sentence)
@@ -138,7 +138,7 @@ def _broker_fault(record: OwnershipRecord) -> str | None:
 
 
 def of_pair(before: OwnershipRecord, after: OwnershipRecord | None) -> Iterable[Violation]:
-    """Violations between a record and the same bundle's later one, None = it is gone."""
+    """Return violations between a bundle's record and its later one, None = gone."""
     if after is None:
         if before.state is not State.DELETED:
             sentence = f"{before.bundle} was live at version {before.version_id} and has no record"
@@ -154,10 +154,7 @@ def of_pair(before: OwnershipRecord, after: OwnershipRecord | None) -> Iterable[
 
 
 def _is_same(before: OwnershipRecord, after: OwnershipRecord) -> bool:
-    """True if two readings of a version agree.
-
-    A batch that is written again has another epoch, which is ignored.
-    """
+    """True if two readings of a version agree, whatever the epoch of the write."""
     return before == after or replace(before, writer_epoch=0) == replace(after, writer_epoch=0)
 
 

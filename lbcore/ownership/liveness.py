@@ -18,17 +18,17 @@ Ints: TypeAlias = NDArray[np.int64]
 
 TICK = -1
 ANYWHERE = -1
-"""The partition of a broker that is known from the tables and has not reported yet."""
+"""Partition of a broker that is known from the tables and has not reported yet."""
 NEVER = -(10**12)
-"""Last time of a broker found dead at a rebuild: longer ago than any wait."""
+"""Last time of a broker that was dead at a rebuild: longer ago than any wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionClock:
     """A partition's clock.
 
-    clock_ms: time that counted. timestamp_ms: of its last row. tick_ms: the clock at its last tick;
-    ticked_at_ms: the cluster's clock after the batch of that tick (or of its first row).
+    clock_ms: time that has counted. timestamp_ms: of its last row. tick_ms: the clock at its last
+    tick; ticked_at_ms: the cluster's clock after the batch of that tick (or of its first row).
     """
 
     clock_ms: int
@@ -61,10 +61,10 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Liveness:
-    """Liveness of brokers, as known so far.
+    """Known liveness of brokers.
 
-    dead: brokers judged dead and not heard of since. all_silent_ms: the cluster's clock when all
-    brokers were last silent.
+    dead: brokers judged dead that have not reported since. all_silent_ms: the cluster's clock when
+    all brokers were last silent.
     """
 
     clocks: Mapping[int, PartitionClock] = field(default_factory=dict)
@@ -74,18 +74,18 @@ class Liveness:
 
     @property
     def elapsed_ms(self) -> int:
-        """Return the cluster's clock, the time that the job has seen pass.
+        """Return the cluster's clock: the running time of the job, ms.
 
-        For waits of no one partition. That of the partition whose clock is furthest: the sum over
-        batches of the longest advance would run too fast, because the rows of a second never all
-        fall into one batch.
+        For waits that concern no single partition. It is the clock of the partition that is
+        furthest: a sum of each batch's longest advance would run too fast, because a second's rows
+        are spread over batches.
         """
         return max((clock.clock_ms for clock in self.clocks.values()), default=0)
 
     def observe(self, rows: Rows, clock_step_max_ms: int) -> "Liveness":
-        """Apply a batch's rows.
+        """Apply a batch's rows. O(rows log rows).
 
-        How rows are cut into batches makes no difference to silences. O(rows log rows).
+        The division of rows into batches makes no difference to silences.
         """
         if not len(rows.partition):
             return self
@@ -116,9 +116,9 @@ class Liveness:
         return heard
 
     def missing_ticks(self, tick_alarm_ms: int) -> list[int]:
-        """Return partitions without ticks for longer, where nobody is judged.
+        """Return partitions without ticks for longer, in which no broker is judged.
 
-        Time must have passed. Empty also when no row comes at all; then `elapsed_ms` stands still.
+        Empty also when no row comes at all; `elapsed_ms` stands still then.
         """
         elapsed_ms = self.elapsed_ms
         return sorted(
@@ -128,9 +128,9 @@ class Liveness:
         )
 
     def expect(self, brokers: Sequence[str], dead: Sequence[str] = ()) -> "Liveness":
-        """Brokers that are known to exist: silent from now on, until they report.
+        """Add known brokers: silent from now on, until they report.
 
-        dead: those that were taken for dead already; they stay so until heard of.
+        dead: those that were dead already, and stay so until they report.
         """
         waiting = LastRecord(partition=ANYWHERE, clock_ms=self.elapsed_ms)
         gone = LastRecord(partition=ANYWHERE, clock_ms=NEVER)
@@ -139,7 +139,7 @@ class Liveness:
         return replace(self, seen=seen, dead=self.dead | {*dead})
 
     def forget(self, broker: str) -> "Liveness":
-        """A broker that is no longer watched."""
+        """Watch a broker no longer."""
         seen = {name: last for name, last in self.seen.items() if name != broker}
         return replace(self, seen=seen, dead=self.dead - {broker})
 
@@ -152,9 +152,9 @@ class Liveness:
         return max(0, self.clocks[last.partition].tick_ms - last.clock_ms)
 
     def unheard_ms(self, broker: str) -> int:
-        """Time since a watched broker was heard; at least `silence_ms`.
+        """Time since a watched broker reported, ms; at least `silence_ms`.
 
-        Unlike a silence it goes on while the broker's partition gets no ticks.
+        It goes on while the broker's partition gets no ticks.
         """
         last = self.seen[broker]
         if last.partition == ANYWHERE:
@@ -164,11 +164,11 @@ class Liveness:
         return max(self.silence_ms(broker), since_tick_ms + clock.tick_ms - last.clock_ms)
 
     def judge(self, broker_timeout_ms: int, heard_ms: int = 0) -> "Liveness":
-        """Return the dead brokers: silent beyond the timeout, while another is heard.
+        """Return the dead brokers: silent beyond the timeout, while another one reports.
 
-        heard_ms: how long ago that may be, 0 = as long as the timeout. When nobody is heard nobody
-        dies of it: more likely it is us. When the first is heard again, the others have heard_ms
-        to be heard as well. Who was dead stays so until heard of again.
+        heard_ms: longest time since the other's report, 0 = the timeout. While no broker reports,
+        none is judged: more likely the job or Kafka is at fault. After the first one reports again,
+        the others have heard_ms for it as well. A dead broker stays dead until it reports.
         """
         silence_ms = {name: self.silence_ms(name) for name in self.seen}
         silent = {name for name, ms in silence_ms.items() if ms > broker_timeout_ms}
@@ -181,9 +181,9 @@ class Liveness:
 
 
 def _clock_times(before: PartitionClock | None, timestamps: Ints, step_max_ms: int) -> Ints:
-    """Return the partition's clock at each row, from its timestamps' steps.
+    """Return the partition's clock at each row, from the steps of its timestamps.
 
-    Each step is cut at 0 and at the most. After a step back (another Kafka broker leads the
+    Each step is limited to 0 .. the largest. After a step back (another Kafka broker leads the
     partition) the clock goes on at once.
     """
     first = int(timestamps[0]) if before is None else before.timestamp_ms

@@ -41,9 +41,9 @@ def create(
 ) -> Transition | Refused:
     """A new bundle, Free.
 
-    previous: the record of an earlier life, if one is still kept; it must be Deleted (EXISTS).
-    version_floor: the highest version that any bundle of the namespace ever had. Versions go on
-    above both, so that none is ever used twice for a hash.
+    previous: the kept record of an earlier bundle of this name, which must be Deleted (EXISTS).
+    version_floor: the highest version that any bundle of the namespace ever had. Versions continue
+    above both, so that none is used twice for a hash.
     """
     if not may_start(TransitionKind.CREATE, State.INIT if previous is None else previous.state):
         return Refused(reason=RefusalReason.EXISTS)
@@ -89,8 +89,8 @@ def split(
 ) -> Transition | Refused:
     """Owned → Splitting(owner, children).
 
-    children: two or more bundle names that tile the bundle's range exactly, each with the broker
-    that shall get it afterwards ("" = stay); BAD_CHILDREN otherwise.
+    children: two or more bundle names that tile the bundle's range exactly, else BAD_CHILDREN; each
+    with the broker that shall get it afterwards ("" = stay).
     """
     if not may_start(TransitionKind.SPLIT, record.state):
         return Refused(reason=RefusalReason.NOT_OWNED)
@@ -118,10 +118,10 @@ def merge(one: OwnershipRecord, other: OwnershipRecord, origin: Origin) -> Trans
 
 
 def delete(record: OwnershipRecord, origin: Origin) -> Transition | Refused:
-    """Any state → Deleted, by force; whoever still holds the bundle closes it.
+    """Any state → Deleted, by force; a broker that still holds the bundle closes it.
 
-    Where no other broker may open the bundle's range before it is closed (a namespace made again),
-    unload it first and delete it when it is Free.
+    If no other broker may open the range before (a namespace made again), unload the bundle first
+    and delete it when it is Free.
     """
     if not may_start(TransitionKind.DELETE, record.state):
         return Refused(reason=RefusalReason.DELETED)
@@ -134,7 +134,7 @@ def reassign(
 ) -> Transition | Refused:
     """Owned or in flight → Assigning(destination), by force.
 
-    For a holder that is dead, has restarted, or can't serve: never under a live source's feet. The
+    For a holder that is dead, has restarted, or can't serve; never for a live source. The
     destination may be the same broker, in a new incarnation or to be told again.
     """
     if not may_start(TransitionKind.REASSIGN, record.state):
@@ -173,10 +173,7 @@ def cancel(record: OwnershipRecord, origin: Origin) -> Transition | Refused:
 def carry_out(
     record: OwnershipRecord, intent: Intent, destination: Instance, origin: Origin
 ) -> Transition | Refused:
-    """Apply an intent. WAIT is refused.
-
-    `destination` is not looked at for CANCEL.
-    """
+    """Apply an intent; WAIT is refused. `destination` is ignored for CANCEL."""
     if intent.action is Action.REASSIGN:
         return reassign(record, destination, origin)
     if intent.action is Action.REDIRECT:
@@ -189,7 +186,7 @@ def carry_out(
 def observe(record: OwnershipRecord, owner: Instance, origin: Origin) -> Transition | Refused:
     """Any live state → Owned(owner), or Free when the owner is NOBODY; by force.
 
-    REPEATED when the record says so already, DELETED when the bundle is gone. Used only where
+    REPEATED if the record says so already, DELETED if the bundle is gone. Only where
     cluster.authority is external: the observed owner has the bundle open, no broker is asked.
     """
     kind = TransitionKind.OBSERVE_OWNER if owner.broker else TransitionKind.OBSERVE_FREE

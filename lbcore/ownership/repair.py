@@ -16,10 +16,7 @@ from lbcore.ownership.states import LEAVING
 
 
 def stuck_after_ms(config: OwnershipConfig) -> int:
-    """Return the time in flight after which a bundle is stuck, ms.
-
-    Repairs have had their time, and another.
-    """
+    """Return the time in flight from which a bundle is stuck, ms: two repairs' time."""
     return config.unload_timeout_ms + 2 * config.in_flight_timeout_ms
 
 
@@ -36,9 +33,9 @@ class FlightWatch:
     """Observations of a record in flight.
 
     source, destination: ALIVE for a broker that the record doesn't name. waiting_ms: since the
-    record was written. silent_ms: since then, or since the last *closing* for it. Both in time that
-    the job has seen pass (liveness.elapsed_ms), so that its own absence counts for no broker.
-    is_partner_gone: the bundle that it is to be merged with is not being merged with it.
+    record was written. silent_ms: since then, or since the last *closing* for it. Both in the job's
+    running time (liveness.elapsed_ms), so that its own absence counts for no broker.
+    is_partner_gone: the other bundle of its merge is not being merged with it.
     """
 
     source: Presence = Presence.ALIVE
@@ -49,16 +46,15 @@ class FlightWatch:
 
 
 def repair(record: OwnershipRecord, watch: FlightWatch, config: OwnershipConfig) -> Intent | None:
-    """Return the repair that the record needs now; None if none is needed yet.
+    """Return the repair that the record needs now; None = none yet.
 
-    None also if the transition may still end by itself. Owned, Assigning: a destination that is
-    dead or has restarted has the bundle open nowhere. A destination that doesn't open it within
-    in_flight_timeout_ms loses it. Releasing, Splitting, Merging: a source that is dead or has
-    restarted loses it to the destination, if there is one. A live source never does. If it is
-    silent for in_flight_timeout_ms, or closing for unload_timeout_ms, it keeps it, also without any
-    possible destination.
+    Owned, Assigning: a destination that is dead or has restarted does not have the bundle open, and
+    one that doesn't open it within in_flight_timeout_ms loses it. Releasing, Splitting, Merging: a
+    source that is dead or has restarted loses it to the destination, if there is one. A live source
+    never does: if it is silent for in_flight_timeout_ms, or closing for unload_timeout_ms, it keeps
+    the bundle, even without a possible destination.
 
-    A broker that restarted is suggested for what it had; the caller may choose another.
+    A restarted broker is suggested for its former bundles; the caller may choose another.
     """
     if record.state in (State.OWNED, State.ASSIGNING):
         return _repair_destination(record, watch, config)

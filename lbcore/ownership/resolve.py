@@ -19,10 +19,7 @@ FIRST_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class StateData:
-    """Fields that the resolver compares.
-
-    None and "" both mean no broker, yet are not equal to each other.
-    """
+    """Fields that the resolver compares. None and "" (no broker) are not equal."""
 
     state: State
     version_id: int
@@ -92,7 +89,7 @@ _PREDICATES: dict[BrokerCheck, Callable[[StateData, StateData], bool]] = {
 
 
 class MissingOwnerError(ValueError):
-    """A record in Owned that names no owner; Pulsar's resolver fails on it as well."""
+    """A record in Owned without owner; Pulsar's resolver fails on it as well."""
 
 
 def next_version(version_id: int | None) -> int:
@@ -116,10 +113,10 @@ def resolve(
 ) -> ResolverVerdict:
     """Return the verdict on replacing `before` by `after`.
 
-    None is no record (before) or a tombstone (after). In order: a tombstone is accepted; the
-    version decides (a first one by the rules, an old one and a gap by themselves); force is
+    None: no record (before), a tombstone (after). In this order: a tombstone is accepted; the
+    version decides (first versions by the rules, old ones and gaps by themselves); force is
     accepted; the table decides; the brokers decide. Force never skips the version. Raises
-    MissingOwnerError where the owner of a record that names none matters.
+    MissingOwnerError where a missing owner matters.
     """
     if after is None:
         return ResolverVerdict.ACCEPTED

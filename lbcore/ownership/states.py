@@ -13,26 +13,26 @@ from enum import Enum
 from lbcore.ownership.records import State
 
 RESHAPING = frozenset({State.SPLITTING, State.MERGING})
-"""The owner is told to serve the range as other bundles."""
+"""The owner shall serve the range as other bundles."""
 
 LEAVING = RESHAPING | {State.RELEASING}
-"""The source holds the bundle, and is told to do something about it."""
+"""The source holds the bundle, and shall change that."""
 
 IN_FLIGHT = LEAVING | {State.ASSIGNING}
-"""Something is under way that ends with another state."""
+"""A transition is under way."""
 
 ACTIVE = IN_FLIGHT | {State.OWNED}
-"""Some broker serves the bundle or is about to."""
+"""A broker serves the bundle or is about to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplacementRules:
     """Rules for replacing one record by another.
 
-    targets: for each state, those that may follow. accepts_gaps: a version more than one above the
-    present one is taken without any further check (a compacted log loses predecessors).
-    accepts_any_first: a bundle without a record is in Init, whose targets hold for any first
-    version. Otherwise the first version must be 1, and nothing else is checked.
+    targets: state → states that may follow. accepts_gaps: a version more than one above the present
+    one is accepted without further checks (a compacted log loses predecessors). accepts_any_first:
+    a bundle without a record is in Init, whose targets hold for any first version; otherwise the
+    first version must be 1, and nothing else is checked.
     """
 
     name: str

@@ -25,7 +25,7 @@ from lbcore.plan.snapshot import Floats, Ints
 BROKERS_MAX = 20
 TAKEN = CandidateVerdict.TAKEN.value
 FREE = frozenset({"ok", TAKEN, CandidateVerdict.NOT_NEEDED.value})
-"""Verdicts on a bundle that no rule and no limit stopped."""
+"""Verdicts on bundles that no rule and no limit stopped."""
 NO_DESTINATION = "no_destination"
 
 NO_GAIN = "no_gain"
@@ -39,8 +39,8 @@ _CURRENT_OWNER = "current_owner"
 class BlockedBroker:
     """A hot broker that gives nothing.
 
-    verdict: the strategy's on the broker. usage, mean: of it and of its group, 1.0 = 100 %.
-    counts: verdict → how many of its bundles.
+    verdict: the strategy's, on the broker. usage, mean: its own and its group's, 1.0 = 100 %.
+    counts: verdict → number of its bundles.
     """
 
     broker: str
@@ -52,7 +52,7 @@ class BlockedBroker:
 
     @property
     def reason(self) -> str:
-        """The commonest verdict, for which the strategy's own stands where most are free."""
+        """Return the commonest verdict, or the strategy's if most bundles are free."""
         stopped = {name: count for name, count in self.counts.items() if name not in FREE}
         if not stopped:
             return self.verdict
@@ -62,7 +62,7 @@ class BlockedBroker:
 
 
 def givers(result: Plan | Skip) -> frozenset[str]:
-    """The brokers that balancing takes something from."""
+    """Return the brokers that give bundles in this plan."""
     if isinstance(result, Skip):
         return frozenset()
     moves = (Kind.TRANSFER, Kind.UNLOAD)
@@ -72,9 +72,9 @@ def givers(result: Plan | Skip) -> frozenset[str]:
 
 
 def stuck(result: Plan | Skip) -> dict[str, str]:
-    """Return broker → verdict, of the brokers that should shed and shed nothing.
+    """Return broker → verdict, of brokers that should shed and shed nothing.
 
-    They are beyond a threshold for as many observations as it takes. Needs a traced plan.
+    They are beyond a threshold with all hits. Needs a traced plan.
     """
     found: dict[str, str] = {}
     giving = givers(result)
@@ -90,10 +90,7 @@ def stuck(result: Plan | Skip) -> dict[str, str]:
 
 
 def near(result: Plan | Skip) -> frozenset[str]:
-    """Return the brokers beyond a threshold now, for however long.
-
-    Needs a traced plan.
-    """
+    """Return the brokers beyond a threshold now, with any hits. Needs a traced plan."""
     return frozenset(
         name
         for part in result.trace.parts
@@ -104,7 +101,7 @@ def near(result: Plan | Skip) -> frozenset[str]:
 
 
 def _is_ready(trigger: TriggerStatus) -> list[bool]:
-    """Return the brokers with the hits of a level that they are beyond."""
+    """Return the brokers that are beyond a level and have its hits, bool[n]."""
     is_ready = np.zeros(len(trigger.number), dtype=np.bool_)
     for level in trigger.levels:
         is_ready |= (trigger.number >= level.threshold) & (level.hits >= level.needed)
@@ -115,11 +112,11 @@ def _is_ready(trigger: TriggerStatus) -> list[bool]:
 def blocked_brokers(
     trace: Trace, verdicts: Mapping[str, str], usage: Floats, mean: Floats
 ) -> tuple[BlockedBroker, ...]:
-    """Return the hottest of these above their mean. O(bundles).
+    """Return the hottest of these brokers above their mean, BROKERS_MAX. O(bundles).
 
-    At most BROKERS_MAX. verdicts: of `stuck`. usage, mean: float64[n], of the trace's brokers and
-    of their groups. A broker that no rule stops and no move improves counts from the highest
-    threshold on: below that, the cluster is balanced as far as whole bundles allow.
+    verdicts: of `stuck`. usage, mean: float64[n], of the trace's brokers and of their groups. A
+    broker that no rule stops and no move improves counts only beyond the highest threshold: below
+    it, the cluster is balanced as far as whole bundles allow.
     """
     index = {name: at for at, name in enumerate(trace.brokers)}
     rows = [index[name] for name in verdicts if usage[index[name]] >= mean[index[name]]]
@@ -141,7 +138,7 @@ def blocked_brokers(
 
 
 def _beyond_highest(trace: Trace) -> frozenset[str]:
-    """The brokers whose number is beyond the highest threshold of their strategy."""
+    """Return the brokers beyond the highest threshold of their strategy."""
     return frozenset(
         name
         for part in trace.parts
@@ -156,7 +153,7 @@ def _beyond_highest(trace: Trace) -> frozenset[str]:
 
 
 def _counts(trace: Trace, brokers: Iterable[int]) -> dict[int, dict[str, int]]:
-    """Broker → verdict → how many of its bundles have it as their last one."""
+    """Return broker → last verdict → number of its bundles."""
     owner, last = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     labels: list[str] = []
     for part in trace.parts:
@@ -180,10 +177,7 @@ def _counts(trace: Trace, brokers: Iterable[int]) -> dict[int, dict[str, int]]:
 
 
 def _take_refusals(part: PlacementRows, owner: Ints, last: Ints, labels: list[str]) -> None:
-    """Set the verdict of bundles without a destination.
-
-    It is the one that most other brokers have on them.
-    """
+    """Set the verdict of bundles without a destination: that of most other brokers."""
     own = len(owner)
     for at in np.flatnonzero((part.chosen == NOBODY) & (part.subject < own)).tolist():
         codes, counts = np.unique(part.verdicts[at], return_counts=True)

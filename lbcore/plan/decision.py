@@ -95,12 +95,11 @@ class PlacementRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerRows:
-    """Distance of each broker from giving bundles.
+    """Distance of each broker from shedding, for the decision log.
 
     verdicts: one per broker, "" = not judged. movable: int64[n], its bundles that may move. takers:
-    int64[n], other brokers that filters admit for any of these. refusals: a filter's label, the
-    reason the broker that it is compared with may take none of them. "" = it may take some, or
-    there is no such broker.
+    int64[n], other brokers that filters admit for any of these. refusals: label of the filter by
+    which its partner may take none of them; "" = it may take some, or there is no partner.
     """
 
     phase: str
@@ -127,10 +126,7 @@ class Trace:
     parts: tuple[Part, ...] = ()
 
     def counts(self) -> dict[str, int]:
-        """Return the number of bundles per verdict, by "phase.verdict".
-
-        Placements are not counted.
-        """
+        """Return the number of bundles per "phase.verdict", without placements."""
         found: dict[str, int] = {}
         for part in self.parts:
             if not isinstance(part, Columns):
@@ -144,11 +140,11 @@ class Trace:
 
 
 Hourly: TypeAlias = Mapping[str, tuple[tuple[int, int], ...]]
-"""Tenant → (when, how many moves were decided then), oldest first."""
+"""Tenant → (time, number of moves decided then), oldest first."""
 
 
 def moves_within_hour(hourly: Hourly, now_ms: int) -> Counter[str]:
-    """Tenant → moves since an hour before now. O(entries)."""
+    """Return tenant → moves in the hour before now. O(entries)."""
     found: Counter[str] = Counter()
     for tenant, entries in hourly.items():
         found[tenant] = sum(count for at_ms, count in entries if at_ms > now_ms - HOUR_MS)
@@ -156,7 +152,7 @@ def moves_within_hour(hourly: Hourly, now_ms: int) -> Counter[str]:
 
 
 def with_moves(hourly: Hourly, tenants: Iterable[str], now_ms: int) -> Hourly:
-    """Add what is decided now, one tenant a move; drop what is older than an hour."""
+    """Add the moves decided now, one tenant each; drop those older than an hour."""
     added = Counter(tenants)
     if not added:
         return hourly
@@ -184,12 +180,12 @@ class Kind(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Scope of a cycle: the work that it does; all other work is skipped.
+    """Work of a cycle; all other work is skipped.
 
-    drains: also moves bundles to their pins. is_traced: also record every candidate that lost, but
-    of bundles without an owner only the heaviest placements_traced. observes: nothing is shed yet,
-    but a strategy that observes between its rounds does so. only_places: bundles without an owner
-    get one (`planner.place`), by the load reported now; no other cycle does that.
+    drains: also moves bundles to their pins. is_traced: record every candidate that lost; of
+    bundles without an owner only the heaviest placements_traced. observes: no shedding is due, but
+    a strategy may observe. only_places: bundles without an owner get one (`planner.place`), by the
+    load reported now; no other cycle does that.
     """
 
     sheds: bool = True
@@ -218,9 +214,9 @@ ONLY_PLACES = Scope(
 class Decision:
     """One thing to do.
 
-    source, destination: broker names, "" = none; expected: where placement would put now what is
-    unloaded without a destination. inputs: the numbers that decided. split: what is split where,
-    for Kind.SPLIT only; children: child → broker, "" = stays with the source.
+    source, destination: broker names, "" = none; expected: present choice of placement for an
+    unload without destination. inputs: the numbers that decided. split: boundaries, of Kind.SPLIT
+    only; children: child → broker, "" = stays with the source.
     """
 
     kind: Kind
@@ -261,10 +257,7 @@ class Places:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skip:
-    """Plan without decisions, with its reason.
-
-    strategy: the one that shed would have come from.
-    """
+    """No decisions, with the reason. strategy: the one that should have shed."""
 
     reason: str
     strategy: str
@@ -274,9 +267,9 @@ class Skip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hot:
-    """A broker beyond a threshold. since_ms: since when, without giving anything.
+    """A broker beyond a threshold. since_ms: since when it gives nothing.
 
-    told_ms: when it was last told as blocked, 0 = it was not; reason: of that row.
+    told_ms: when it was last reported as blocked, 0 = never; reason: of that row.
     """
 
     since_ms: int
@@ -290,12 +283,12 @@ class PlanState:
 
     strategy: the one that `shed` and `transfer` belong to. judged, split_judged: broker → (time of
     the report judged last, time of that judgement), for shedding and for splits. moves: bundle →
-    its move in flight, in name order (their loads are added up in this order). unseen: broker →
-    load that was decided and that its reports don't show. unloaded_ms: bundle → time it was last
-    shed, within the grace period. gave_ms, took_ms: broker → time bundles were last shed from it,
-    or to it. hot: broker → time since which it is beyond a threshold and gives nothing. own: state
-    of a strategy that is not Ballast's, plain JSON. hourly: moves shed within an hour. groups: of
-    `plan.groups`, broker → the first broker of its group; empty: all are one.
+    its move in flight, in name order, in which loads are added up. unseen: broker → load decided
+    and not reported yet. unloaded_ms: bundle → time it was last shed, within the grace period.
+    gave_ms, took_ms: broker → time of its last role. hot: broker → time since which it is beyond a
+    threshold and gives nothing. own: state of a custom strategy, plain JSON. hourly: moves shed
+    within an hour. groups: of `plan.groups`, broker → the first broker of its group; empty: all are
+    one.
     """
 
     strategy: str = ""
@@ -316,7 +309,7 @@ class PlanState:
     groups: Mapping[str, str] = field(default_factory=dict)
 
     def without(self, *, brokers: Collection[str], bundles: Collection[str]) -> "PlanState":
-        """The state without what is remembered by these names, which are no more."""
+        """Return the state without these departed names."""
         of_brokers, of_bundles = partial(_other_than, brokers), partial(_other_than, bundles)
         return replace(
             self,
@@ -352,7 +345,7 @@ class PlanState:
         )
 
     def brought_back(self, now_ms: int) -> "PlanState":
-        """The state with every time that is after now as of now: a wrong clock told it."""
+        """Return the state with times after now set to now: a wrong clock made them."""
 
         def all_of(times: Mapping[str, int]) -> dict[str, int]:
             return {name: min(at_ms, now_ms) for name, at_ms in times.items()}

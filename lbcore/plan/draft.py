@@ -20,7 +20,7 @@ NOBODY = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moves:
-    """Bundles that are to change hands, k rows in the order of their importance.
+    """Bundles that are to change owners, k rows, most important first.
 
     bundle: rows of the bundle table. source, destination: broker indices, -1 = none (yet). origin:
     index into the draft's selections, -1 = from no selection.
@@ -32,7 +32,7 @@ class Moves:
     origin: Ints
 
     def at(self, rows: Ints) -> "Moves":
-        """Some of the moves, in this order."""
+        """Return some of the moves, in the order of rows."""
         return Moves(
             bundle=self.bundle[rows],
             source=self.source[rows],
@@ -42,23 +42,23 @@ class Moves:
 
 
 def no_moves() -> Moves:
-    """No moves."""
+    """Return an empty table of moves."""
     nothing = np.zeros(0, dtype=np.int64)
     return Moves(bundle=nothing, source=nothing, destination=nothing, origin=nothing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """The cycle so far.
+    """The plan of a cycle so far.
 
-    reported: what came in. snapshot: the same with moves counted that reports don't show yet.
-    strategy: the shedding strategy's short name. usage: float64[n], weighted usage of
-    `snapshot`'s brokers. has_new_report: bool[n], whose hits and averages may advance. index:
-    what the filters say of brokers and policies. groups: int64[open], of each broker that
-    shedding does not leave out. selections: who shall give what; sheddings: their moves;
-    too_big: what is to be divided. forced: what operators want moved (drains, pins).
-    assignments: bundles without an owner. children: child → broker, of splits whose children
-    are placed at once. skipped: phase → why it decided nothing.
+    reported: the snapshot as it came in. snapshot: with moves counted that reports don't show yet.
+    strategy: the shedding strategy's short name. usage: float64[n], weighted usage by `snapshot`.
+    has_new_report: bool[n], brokers whose hits and averages may advance. index: verdicts of filters
+    on brokers and policies. groups: int64[open], isolation group of each broker that shedding
+    includes. selections: bundles to shed, by source; sheddings: their moves; too_big: bundles to
+    divide. forced: moves that operators want (drains, pins). assignments: bundles without an owner.
+    children: child → broker, of splits whose children are placed at once. skipped: phase → reason
+    that it decided nothing.
     """
 
     reported: Snapshot
@@ -85,14 +85,14 @@ class Draft:
 
     @property
     def candidates(self) -> CandidateIndex:
-        """The filters' index; the eligible phase makes it, later ones read it."""
+        """Return the filters' index, which the eligible phase has made."""
         if self.index is None:
             raise ValueError("index must be made by the eligible phase first, got None")
         return self.index
 
     @property
     def group(self) -> Ints:
-        """Group of each broker that takes part, int64[open]; of the eligible phase."""
+        """Return the group of each included broker, int64[open], of the eligible phase."""
         if self.groups is None:
             raise ValueError("groups must be made by the eligible phase first, got None")
         return self.groups
@@ -107,7 +107,7 @@ class Draft:
         return replace(self, numbers={**self.numbers, **named})
 
     def show(self, *parts: Part) -> "Draft":
-        """The draft with more of the trace; nothing is kept unless it is traced."""
+        """Return the draft with more of the trace, if it is traced."""
         if not self.scope.is_traced:
             return self
         return replace(self, parts=(*self.parts, *parts))

@@ -33,11 +33,10 @@ from lbcore.signals.shown_load import floor_adjusted_imbalance, imbalance, worst
 
 
 def isolation_groups(row: Ints, admits: Bools) -> Ints:
-    """Return each broker's group, int64[n].
+    """Return each broker's group, int64[n], numbered by their first brokers.
 
-    Numbered from 0 in the order of their first brokers. row: int64[m], each bundle's row of admits.
-    admits: bool[rows, n], the brokers that policies admit. A broker that no bundle's row admits is
-    a group of its own. O(bundles + rows x brokers).
+    row: int64[m], each bundle's row of admits. admits: bool[rows, n], brokers that policies admit.
+    A broker that no bundle's row admits is a group of its own. O(bundles + rows x brokers).
     """
     group = np.arange(admits.shape[1], dtype=np.int64)
     in_use = np.flatnonzero(np.bincount(row, minlength=len(admits)))
@@ -47,7 +46,7 @@ def isolation_groups(row: Ints, admits: Bools) -> Ints:
 
 
 def named_groups(names: Sequence[str], group: Ints) -> dict[str, str]:
-    """Broker → the first broker of its group; empty where all are one group."""
+    """Return broker → the first broker of its group; empty for one group."""
     first = np.unique(group, return_index=True)[1].tolist()
     if len(first) <= 1:
         return {}
@@ -55,9 +54,9 @@ def named_groups(names: Sequence[str], group: Ints) -> dict[str, str]:
 
 
 def members_by_group(names: Sequence[str], groups: Mapping[str, str]) -> dict[str, Ints]:
-    """Group → its brokers' indices, ascending; brokers of no group are left out.
+    """Return group → its brokers' indices, ascending, without brokers of no group.
 
-    groups: of `named_groups`; an empty one stands for one group of all, named "".
+    groups: of `named_groups`; empty = one group of all, named "".
     """
     found: dict[str, list[int]] = {}
     for at, name in enumerate(names):
@@ -69,7 +68,7 @@ def members_by_group(names: Sequence[str], groups: Mapping[str, str]) -> dict[st
 def group_means(
     names: Sequence[str], groups: Mapping[str, str], values: Floats
 ) -> dict[str, float]:
-    """Broker → the mean of its group's values. values: float64[n]. O(brokers)."""
+    """Return broker → the mean of its group's values, float64[n]. O(brokers)."""
     found: dict[str, float] = {}
     for members in members_by_group(names, groups).values():
         mean = float(np.cumsum(values[members])[-1]) / len(members)
@@ -80,7 +79,7 @@ def group_means(
 def worst_imbalance(
     loads: Mapping[str, float], groups: Mapping[str, str], hottest: Mapping[str, float]
 ) -> tuple[float | None, float | None]:
-    """The imbalance and the floor-adjusted one, each of the group where it is highest.
+    """Return the highest imbalance of a group, and the highest floor-adjusted one.
 
     loads: broker → load, in name order. hottest: group → load of its heaviest bundle. None = no
     load. O(brokers).
@@ -96,10 +95,9 @@ def worst_imbalance(
 
 
 def with_strays(group: Ints, bundles: BundleTable, row: Ints, admits: Bools) -> Ints:
-    """Return the groups when strayed bundles may still go back.
+    """Return the groups, joined so that strayed bundles may go back.
 
-    Strayed: they left their policy's brokers. A movable bundle on a broker that its row doesn't
-    admit joins that broker to the admitted ones.
+    A strayed bundle is movable and on a broker that its policy does not admit.
     """
     rows = np.flatnonzero((bundles.owner >= 0) & bundles.can_move)
     rows = rows[~admits[row[rows], bundles.owner[rows]]]
@@ -114,14 +112,14 @@ def with_strays(group: Ints, bundles: BundleTable, row: Ints, admits: Bools) -> 
 
 
 def _join(group: Ints, members: Bools) -> None:
-    """Make one group of these brokers' groups, in place; the smallest number stays."""
+    """Join these brokers' groups in place; the smallest number stays."""
     if members.any():
         joined = np.isin(group, group[members])
         group[joined] = group[members].min()
 
 
 def _numbered(group: Ints) -> Ints:
-    """The same groups with numbers from 0 on, in the order of their first brokers."""
+    """Renumber the groups from 0, by their first brokers."""
     _, first, inverse = np.unique(group, return_index=True, return_inverse=True)
     rank = np.argsort(np.argsort(first))
     numbered: Ints = rank[inverse.reshape(-1)].astype(np.int64)
@@ -135,10 +133,10 @@ _PAIR = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subset:
-    """The smaller snapshot, and where its brokers and bundles are in the larger one.
+    """A smaller snapshot, and the places of its brokers and bundles in the larger one.
 
-    original: int64[kept], each broker's index. rows: int64[kept], each bundle's row, None = all
-    bundles are there. is_whole: no broker is left out, so that indices are the same in both.
+    original: int64[kept], index of each broker. rows: int64[kept], row of each bundle, None = all
+    bundles are kept. is_whole: all brokers are kept, so indices are the same.
     """
 
     snapshot: Snapshot
@@ -147,7 +145,7 @@ class Subset:
     is_whole: bool = False
 
     def back(self, brokers: Ints) -> Ints:
-        """Indices of the larger snapshot; -1 stays -1."""
+        """Return indices of the larger snapshot; -1 stays -1."""
         padded: Ints = np.append(self.original, _NONE)
         found: Ints = padded[brokers]
         return found
@@ -155,10 +153,7 @@ class Subset:
     def selections(
         self, selections: Sequence[Selection], numbers: Mapping[str, float] = MappingProxyType({})
     ) -> tuple[Selection, ...]:
-        """Return the selections in the larger snapshot's indices.
-
-        numbers: of all, recorded too.
-        """
+        """Return the selections in the larger snapshot's indices, with more numbers."""
         if self.is_whole:
             return tuple(selections)
         pairs = np.array([(one.source, one.destination) for one in selections], dtype=np.int64)
@@ -178,8 +173,8 @@ class Subset:
 def excluded_from_shedding(snapshot: Snapshot) -> Bools:
     """Return the brokers that shedding leaves out, bool[n]. O(brokers + bundles).
 
-    Draining ones, and flapping ones without bundles: they may take nothing and have nothing to
-    give, so beside them all others would be hot.
+    Draining ones, and flapping ones without bundles: they can't take load, and would lower the mean
+    beside which all others are hot.
     """
     brokers = snapshot.brokers
     if brokers.is_flapping is None or not brokers.is_flapping.any():
@@ -190,7 +185,7 @@ def excluded_from_shedding(snapshot: Snapshot) -> Bools:
 
 
 def without_brokers(snapshot: Snapshot, is_left_out: Bools) -> Subset:
-    """The snapshot without some brokers; their bundles have no owner in it."""
+    """Return the snapshot without some brokers; their bundles lose their owner."""
     kept = np.flatnonzero(~is_left_out)
     if len(kept) == len(is_left_out):
         return Subset(snapshot=snapshot, original=kept, is_whole=True)
@@ -210,7 +205,7 @@ def without_brokers(snapshot: Snapshot, is_left_out: Bools) -> Subset:
 def part_of(snapshot: Snapshot, kept: Ints, rows: Ints) -> Subset:
     """Return the snapshot of these brokers and bundles, ascending, as a cluster.
 
-    O(brokers + bundles), most of it for the bundles that are kept.
+    O(brokers + bundles), mostly for the kept bundles.
     """
     brokers = len(snapshot.brokers.names)
     return Subset(
@@ -226,10 +221,7 @@ def part_of(snapshot: Snapshot, kept: Ints, rows: Ints) -> Subset:
 
 
 def _numbers(kept: Ints, count: int) -> Ints:
-    """Return each index's place among the kept, int64[count + 1], -1 = left out.
-
-    The last is -1.
-    """
+    """Return each index's place among the kept, -1 = left out, and a last -1."""
     number = np.full(count + 1, _NONE, dtype=np.int64)
     number[kept] = np.arange(len(kept))
     return number
@@ -248,7 +240,7 @@ def _partitions(snapshot: Snapshot, rows: Ints) -> Partitions:
 
 
 def _bundles(bundles: BundleTable, rows: Ints, broker: Ints) -> BundleTable:
-    """The rows of the table. broker: int64[n + 1], each broker's new index."""
+    """Return some rows of the table. broker: int64[n + 1], new index of each broker."""
     found = _taken(bundles, rows, ("namespaces",))
     columns = {name: getattr(found, name) for name in ("owner", "avoid", "pin", "left")}
     places = {name: broker[one] for name, one in columns.items() if one is not None}
@@ -256,7 +248,7 @@ def _bundles(bundles: BundleTable, rows: Ints, broker: Ints) -> BundleTable:
 
 
 def _chosen_names(names: tuple[Any, ...], rows: Ints) -> tuple[Any, ...]:
-    """The names at these rows; `itemgetter` takes a fifth of a loop's time."""
+    """Return the names at these rows. `itemgetter` takes a fifth of a loop's time."""
     if len(rows) < _PAIR:  # it answers one name with no tuple
         return tuple(names[row] for row in rows.tolist())
     found: tuple[Any, ...] = itemgetter(*rows.tolist())(names)
@@ -264,7 +256,7 @@ def _chosen_names(names: tuple[Any, ...], rows: Ints) -> tuple[Any, ...]:
 
 
 def _taken(table: Table, rows: Ints, whole: Sequence[str] = ()) -> Table:
-    """These rows of each column of a table, but for those that stay whole."""
+    """Return these rows of each column of a table, except columns that stay whole."""
     found: dict[str, Any] = {}
     for one in fields(table):
         column = getattr(table, one.name)
@@ -276,14 +268,14 @@ def _taken(table: Table, rows: Ints, whole: Sequence[str] = ()) -> Table:
 
 
 _QUIET = ("NoOverloadedBroker", "NoLoadData")
-"""Reasons that a group gives when there is nothing to do in it."""
+"""Reasons of a group with nothing to do."""
 _BY_BROKER = ("ema", "hits_low", "hits_high", "reliefs")
 _JOINED = (*_BY_BROKER, "destinations", "crowded")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupAnswer:
-    """The answer of one group, in its own indices, and the cycle that it was asked in."""
+    """The answer of one group, in its own indices, and its cycle."""
 
     subset: Subset
     cycle: ShedCycle
@@ -292,17 +284,14 @@ class GroupAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupedShed:
-    """Answer in the indices of the whole view.
-
-    groups: of several the answer of each.
-    """
+    """Answer in the indices of the whole view. groups: each answer, if several."""
 
     answer: Shed
     state: PlanState
     groups: tuple[GroupAnswer, ...] = ()
 
     def trigger(self, strategy: Shedding, cycle: ShedCycle) -> TriggerStatus:
-        """The trigger status of every broker, each against its own group."""
+        """Return the trigger status of every broker against its own group."""
         if not self.groups:
             return strategy.trigger(cycle, self.answer)
         brokers = len(cycle.view.usage)
@@ -349,7 +338,7 @@ def shed_by_group(strategy: Shedding, cycle: ShedCycle, group: Ints) -> GroupedS
 
 
 def observe_by_group(strategy: Shedding, cycle: ShedCycle, group: Ints) -> PlanState:
-    """The state after a cycle in which the strategy may look and not shed."""
+    """Return the state after a cycle in which the strategy may only observe."""
     observe = strategy.observe
     if observe is None:
         return cycle.state
@@ -360,12 +349,12 @@ def observe_by_group(strategy: Shedding, cycle: ShedCycle, group: Ints) -> PlanS
 
 
 def _learned(strategy: Shedding, cycle: ShedCycle) -> ShedCycle:
-    """The cycle with what all brokers together tell, before each group is asked."""
+    """Return the cycle with evidence of all brokers, before each group is asked."""
     return cycle if strategy.learn is None else replace(cycle, state=strategy.learn(cycle))
 
 
 def _cycles_by_group(cycle: ShedCycle, group: Ints) -> Iterable[tuple[Subset, ShedCycle]]:
-    """Each group's snapshot and cycle, with the state of its own brokers."""
+    """Return each group's snapshot and cycle, with the state of its brokers."""
     view, shed = cycle.view, cycle.state.shed
     of_bundle = np.append(group, -1)[view.snapshot.bundles.owner]
     for number in range(int(group.max()) + 1):
@@ -392,7 +381,7 @@ def _cycles_by_group(cycle: ShedCycle, group: Ints) -> Iterable[tuple[Subset, Sh
 
 
 def _joined(before: PlanState, states: Sequence[ShedState]) -> PlanState:
-    """The groups' states as one; of what several still have, the one that was changed."""
+    """Return the groups' states as one; of entries in several, the changed one."""
     joined: dict[str, Any] = {}
     for name in _JOINED:
         old, found = getattr(before.shed, name), joined.setdefault(name, {})
@@ -404,10 +393,7 @@ def _joined(before: PlanState, states: Sequence[ShedState]) -> PlanState:
 
 
 def _merged(groups: Sequence[GroupAnswer], brokers: int, state: ShedState) -> Shed:
-    """Return one answer in the indices of the whole view.
-
-    Each selection has its group's numbers.
-    """
+    """Return one answer in the indices of the whole view, with each group's numbers."""
     chosen, columns, verdicts = [], dict[str, Any](), dict[int, str]()
     for one in groups:
         original, shed = one.subset.original, one.shed
@@ -431,10 +417,7 @@ def _merged(groups: Sequence[GroupAnswer], brokers: int, state: ShedState) -> Sh
 
 
 def _too_big(groups: Sequence[GroupAnswer]) -> TooBig | None:
-    """Return the bundles to divide of all groups.
-
-    by_rate is that of the first group that divides some.
-    """
+    """Return the bundles to divide of all groups; by_rate of the first that has some."""
     found = [
         (one.subset.rows[one.shed.too_big.rows], one.shed.too_big)
         for one in groups

@@ -45,10 +45,10 @@ bytes/s in and out, the smoothed throughput. Those up to the score depend on the
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingMove:
-    """One bundle on its way.
+    """One move under way.
 
-    load: its line, on the source's scale. destination_scale: × the scaled part = on the
-    destination's. ema_points: what the move took from the source's average usage (1.0 = 100 %).
+    load: its line, on the source's scale. destination_scale: factor of the scaled part for the
+    destination. ema_points: points that it took from the source's average usage (1.0 = 100 %).
     """
 
     source: str
@@ -68,8 +68,8 @@ class PendingMove:
 class UnreportedLoad:
     """One broker's unseen load.
 
-    report_ms, shown: the newest report that was taken into account, and its load. busy_ms: when a
-    move of the broker was last decided, under way, or seen to have arrived.
+    report_ms, shown: the newest report counted, and its load. busy_ms: last time at which a move of
+    the broker was decided, under way, or seen to have arrived.
     """
 
     report_ms: int
@@ -79,7 +79,7 @@ class UnreportedLoad:
 
 
 def complete_line(line: Line) -> Line:
-    """Return a line with 0 for each resource that the code which kept it did not know."""
+    """Return a line with 0 for resources that the writer of the line did not know."""
     others = COLUMNS - COUNT
     return (*complete(line[:-others]), *line[-others:])
 
@@ -94,7 +94,7 @@ class MoveOutcome(Enum):
 
 
 def move_outcome(snapshot: Snapshot, row: int | None, move: PendingMove) -> MoveOutcome:
-    """Return the fate of a move by the owner of its bundle.
+    """Return the outcome of a move by the owner of its bundle.
 
     row: the bundle's row in the snapshot, None = it is gone.
     """
@@ -116,7 +116,7 @@ def reported_load(brokers: BrokerTable) -> Floats:
 
 
 def with_load(brokers: BrokerTable, added: Floats) -> BrokerTable:
-    """Add float64[n, COLUMNS] to the brokers' lines; a load never gets negative."""
+    """Add float64[n, COLUMNS] to the brokers' lines; loads stay at least 0."""
     lines = np.maximum(reported_load(brokers) + added, 0.0)
     return replace(
         brokers,
@@ -134,12 +134,11 @@ def unreported_arrays(
     keep: float,
     usage_lag_ms: int = 0,
 ) -> Floats:
-    """Each broker's unseen load after its newest report, float64[n, COLUMNS].
+    """Return each broker's unseen load after its newest report, float64[n, COLUMNS].
 
-    is_busy: bool[n], a move of the broker is under way or has just arrived. keep: what is left of
-    the rest after a report that came when the broker was no longer busy; smoothed columns, which
-    show a change step by step, keep all of it. usage_lag_ms: how much later than that a report
-    must come to count so for the resources.
+    is_busy: bool[n], a move of the broker is under way or has just arrived. keep: share of the rest
+    that is kept after a report of a broker that was not busy; smoothed columns, which change step
+    by step, are kept whole. usage_lag_ms: age from which on such a report counts for resources.
     """
     result = np.zeros((len(brokers.names), COLUMNS))
     rows = [index for index, name in enumerate(brokers.names) if name in unseen]
@@ -170,7 +169,7 @@ def unreported_rows(
     brokers: BrokerTable,
     touched: Mapping[int, int],
 ) -> dict[str, UnreportedLoad]:
-    """The unseen load as it is remembered: brokers without any are left out.
+    """Return the unseen load to remember, without brokers that have none.
 
     load: float64[n, COLUMNS]. touched: brokers that are busy now, index → time.
     """
@@ -196,8 +195,8 @@ def move_of(
 ) -> PendingMove:
     """Return a decided move.
 
-    step: bundle row, source and destination index; usage: of each broker. The bundle's share of its
-    source's load is its share of the source's bytes, or of the messages where no bytes flow.
+    step: bundle row, source and destination index; usage: of each broker. Its load is the source's,
+    by the bundle's share of bytes, or of messages where no bytes flow.
     """
     bundle, source, destination = step
     brokers = snapshot.brokers
@@ -217,10 +216,7 @@ def move_of(
 
 
 def load_share(bundle: Floats, broker: Floats) -> float:
-    """Return a bundle's part of its broker's load, 0..1.
-
-    Of its bytes, or else of its messages. bundle, broker: float64[4], traffic.
-    """
+    """Return a bundle's share of its broker's load, 0..1, by bytes, else by messages."""
     mine, all_of_it = bundle.tolist(), broker.tolist()
     for first, second in ((THROUGHPUT_IN, THROUGHPUT_OUT), (RATE_IN, RATE_OUT)):
         total = all_of_it[first] + all_of_it[second]
@@ -230,10 +226,9 @@ def load_share(bundle: Floats, broker: Floats) -> float:
 
 
 def placed_load(snapshot: Snapshot, bundles: Ints, destination: Ints) -> Floats:
-    """Return the load that bundles without an owner add, float64[n, COLUMNS].
+    """Return the load that placed bundles add to their brokers, float64[n, COLUMNS].
 
-    Added to the brokers that get them. Their points follow from their bytes by the cluster's ratio
-    of points to bytes, because no broker shows yet what they cost.
+    Points follow from bytes by the cluster's ratio, because no broker reports their cost yet.
     """
     brokers = snapshot.brokers
     count = len(brokers.names)
@@ -243,20 +238,14 @@ def placed_load(snapshot: Snapshot, bundles: Ints, destination: Ints) -> Floats:
 
 
 def traffic_load(brokers: BrokerTable, traffic: Floats) -> Floats:
-    """Return the load that traffic adds to each broker, float64[n, COLUMNS].
-
-    traffic: float64[n, 4].
-    """
+    """Return the load of traffic float64[n, 4] on each broker, float64[n, COLUMNS]."""
     size = traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]
     scaled = (size / brokers.capacity)[:, np.newaxis] * _load_per_byte(brokers)
     return np.concatenate([scaled, traffic, size[:, np.newaxis]], axis=1)
 
 
 def _load_per_byte(brokers: BrokerTable) -> Floats:
-    """Return the cluster's points (and score) for a byte/s, float64[6].
-
-    0 where no bytes flow.
-    """
+    """Return the cluster's points (and score) per byte/s, float64[6]; 0 without bytes."""
     everyone = np.zeros(len(brokers.names), dtype=np.int64)
     lines = reported_load(brokers)
     points = sums_of(everyone, lines[:, :SCALED] * brokers.capacity[:, np.newaxis], 1)[0]
@@ -267,10 +256,7 @@ def _load_per_byte(brokers: BrokerTable) -> Floats:
 
 
 def sums_of(index: Ints, values: Floats, length: int) -> Floats:
-    """Return sums of rows by index, in row order; float64[length, columns].
-
-    Those of -1 are left out.
-    """
+    """Return sums of rows by index, in order, without -1; float64[length, columns]."""
     columns = [
         np.bincount(index + 1, weights=values[:, column], minlength=length + 1)[1:]
         for column in range(values.shape[1])

@@ -27,33 +27,34 @@ from lbcore.signals.usage import BANDWIDTH_IN, BANDWIDTH_OUT, CPU
 
 PERCENT = 100.0
 JUMP, WITH_A_JUMP = 1.4, 1.1
-"""Times the average within which what a broker counts is taken for noise; the second while some
-broker's has jumped: then averages are old, those of bundles that it has given away, too."""
+"""Ratio of a broker's own count to its bundles' averages that still counts as noise.
+
+The second one holds while some broker's count has jumped: averages are old then, also those of
+bundles that it has given away."""
 _TOLD = 0.02
-"""Part of a broker's load that must have begun to change, to tell whose the rest of a jump is."""
+"""Share of a broker's load that must have begun to change, to attribute the rest of a jump."""
 _UNKNOWN_COST = 1e-3
-"""Points of a unit of traffic while no broker shows any: enough to count bundles by."""
+"""Points per unit of traffic while no broker shows any: enough to count bundles by."""
 
 
 FULL_POINTS, SURE_POINTS, DEMAND_FACTOR_MAX = 95.0, 98.0, 3.0
-"""From the first on usage is a lower bound of demand; from the second on what leaves the broker may
-come to so many times what it showed there."""
+"""From the first on usage is a lower bound of demand; at the second the demand factor is full."""
 ROOM_POINTS = 90.0
-"""A full broker is relieved only by those that stay below this."""
+"""Brokers take load of a full one only up to here."""
 
 
 TARGET_POINTS = 75.0
-"""The mean usage to which brokers are added, once the mean is above `ROOM_POINTS`."""
+"""Mean usage after adding the missing brokers, once the mean is above `ROOM_POINTS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readings:
-    """n brokers and m bundles in points.
+    """Readings of n brokers and m bundles, in points.
 
-    by_rate: traffic is messages, else bytes. cost: points of capacity 1 that one msg/s or byte/s
-    makes. bundle: float64[m], points of a broker of capacity 1.
-    usage, traffic, shown: float64[n], of the broker's own capacity; shown: the traffic that it
-    reports itself, moves under way counted. capacity: float64[n].
+    by_rate: traffic is messages, else bytes. cost: points of capacity 1 per msg/s or byte/s.
+    bundle: float64[m], points of a broker of capacity 1. usage, traffic, shown: float64[n], of the
+    broker's own capacity; shown: the traffic that the broker itself reports, moves under way
+    counted. capacity: float64[n].
     """
 
     by_rate: bool
@@ -66,7 +67,7 @@ class Readings:
 
     @property
     def hot(self) -> Floats:
-        """As hot as all readings agree, float64[n]: averages keep a burst that is over."""
+        """Return the load as hot as all readings agree, float64[n]."""
         lower: Floats = np.minimum(np.minimum(self.usage, self.traffic), self.shown)
         return lower
 
@@ -77,17 +78,17 @@ class Readings:
 
     @property
     def cold(self) -> Floats:
-        """As cold as both readings agree, float64[n]."""
+        """Return the load as cold as both readings agree, float64[n]."""
         higher: Floats = np.maximum(self.usage, self.traffic)
         return higher
 
 
 def readings_of(snapshot: Snapshot, usage: Floats, *, lags: bool = False) -> Readings:
-    """The readings of a snapshot. usage: float64[n], weighted, 1.0 = 100 %.
+    """Return the readings of a snapshot. usage: float64[n], weighted, 1.0 = 100 %.
 
-    lags: usages are means of some time, measured now and then (`SignalsConfig.usage_lag_ms`). They
-    then tell of about the same past as the averages of ten reports, and are brought up to now with
-    them; where traffic has jumped up, by no less than what it costs now.
+    lags: usages are averages of the past (`SignalsConfig.usage_lag_ms`), about as old as the
+    averages of ten reports. They are corrected by the change of traffic since; if that has jumped
+    up, by at least its present cost.
 
     Worked: brokers of 10, 50 and 2 points of traffic that use 10, 50 and 70 % (the last one's is
     another process's): hot 10, 50, 2, cold 10, 50, 70. Traffic that has trebled on a broker that
@@ -119,10 +120,7 @@ def readings_of(snapshot: Snapshot, usage: Floats, *, lags: bool = False) -> Rea
 
 
 def with_demand(readings: Readings, snapshot: Snapshot) -> Readings:
-    """Return the readings with offered load in place of served load.
-
-    Of the brokers that report it.
-    """
+    """Return the readings with offered instead of served load, where it is reported."""
     demand = snapshot.brokers.demand
     if demand is None:
         return readings
@@ -139,8 +137,8 @@ def with_demand(readings: Readings, snapshot: Snapshot) -> Readings:
 def missing_brokers(brokers: BrokerTable, usage: Floats, of: Ints) -> tuple[int, float]:
     """Return the number of brokers to add for the target mean, and the mean in points.
 
-    They have the mean capacity. 0 brokers while the mean is below `ROOM_POINTS`. usage: float64[n],
-    1.0 = 100 %. of: int64[k], the group; what drains of it doesn't count. Worked: six at 100 %: 6 x
+    They have the mean capacity. 0 while the mean is below `ROOM_POINTS`. usage: float64[n], 1.0 =
+    100 %. of: int64[k], the group, whose draining brokers don't count. Worked: six at 100 %: 6 x
     (100 / 75 - 1) = 2.
     """
     times = np.ones(len(of)) if brokers.demand is None else np.nan_to_num(brokers.demand[of], nan=1)
@@ -170,10 +168,10 @@ def _as_of_now(load: Floats, before: Floats, owner: Ints, shown: Floats) -> Floa
     """Return the present load of each bundle, float64[m], by its broker's own count.
 
     load, before: float64[m], averages of ten reports and of a thousand. An average of ten follows a
-    jump in minutes, a broker's own count at once. Where the two differ by more than noise, the
-    difference belongs to the bundles that began to change, in proportion to their change. Where
-    none have, the report is old and the difference is ignored. Worked: 10 and 10 by averages, 60
-    counted, the second one's long average 5: it jumped, 10 and 50.
+    jump in minutes, the broker's own count (`shown`) at once. A difference above noise belongs to
+    the bundles that began to change, in proportion to their change; without any, the report is old
+    and the difference is ignored. Worked: 10 and 10 by averages, 60 counted, the second one's long
+    average 5: it jumped, so 10 and 50.
     """
     owned = _sums(load, owner, len(shown))
     ratio = np.where((owned > 0) & (shown > 0), shown / np.where(owned > 0, owned, 1.0), 1.0)
@@ -190,13 +188,13 @@ def _as_of_now(load: Floats, before: Floats, owner: Ints, shown: Floats) -> Floa
 
 
 def _sums(values: Floats, owner: Ints, brokers: int) -> Floats:
-    """Of each broker's bundles, float64[brokers]."""
+    """Return the sums over each broker's bundles, float64[brokers]."""
     sums = np.bincount(owner + 1, weights=values, minlength=brokers + 1)[1:]
     return np.asarray(sums, dtype=np.float64)
 
 
 def _is_network_bound(brokers: BrokerTable) -> bool:
-    """True if the cluster uses more of its network than of its processors."""
+    """True if the cluster uses more of its network than of its CPU."""
     used = (brokers.percent[:, (CPU, BANDWIDTH_IN, BANDWIDTH_OUT)].T * brokers.capacity).T
     total = np.cumsum(used, axis=0)[-1] if len(used) else np.zeros(3)
     return bool(max(total[1], total[2]) > total[0])
@@ -212,8 +210,8 @@ def _traffic(short: Floats, *, by_rate: bool) -> Floats:
 def unit_cost(points: Floats, owned: Floats) -> float:
     """Return the points that a unit of traffic makes.
 
-    The median over brokers, weighted by their traffic. A median, because what another process uses
-    on one machine must not change what traffic costs.
+    The median over brokers, weighted by traffic, so that another process on one machine does not
+    count.
     """
     busy: Ints = np.flatnonzero((owned > 0) & (points > 0))
     if not len(busy):

@@ -68,8 +68,8 @@ _OVERLOAD_LIMIT = "shedding.overloaded_threshold_percent"
 class PlacementStrategy(Strategy):
     """A placement strategy.
 
-    rule_of: the request, what is remembered, settings and draw → the rule, ready for one plan.
-    evens_counts: even distribution of bundles by number applies beside it.
+    rule_of: request, state, settings and draw → the rule of one plan. evens_counts: even
+    distribution by count applies beside it.
     """
 
     rule_of: Callable[[PlaceRequest, PlacementState, PlaceSettings, Draw], Rule]
@@ -179,7 +179,7 @@ PLACERS = (
 
 
 def _settings(declaring: Any) -> list[str]:
-    """The fields of a section that are settings, no constants."""
+    """Return the settings of a section, without constants."""
     return [one.name for one in fields(declaring) if "setting" in one.metadata]
 
 
@@ -380,7 +380,7 @@ SHEDDERS = (
 
 SHED, PLACE = "shedding", "placement"
 _REPORTS = 2
-"""Report intervals after which reports show a move: the first may have begun before it."""
+"""Report intervals until reports show a move; the first may have begun before it."""
 Kind = TypeVar("Kind", bound=Strategy)
 
 
@@ -391,11 +391,11 @@ def _by_name(records: Iterable[Kind]) -> Mapping[str, Kind]:
 SHEDDING_STRATEGIES: Mapping[str, Shedding] = _by_name(SHEDDERS)
 PLACEMENT_STRATEGIES: Mapping[str, PlacementStrategy] = _by_name(PLACERS)
 STRATEGIES: Mapping[str, tuple[Strategy, ...]] = {SHED: SHEDDERS, PLACE: PLACERS}
-"""Kind → its strategies, in the order in which they are told."""
+"""Kind → its strategies, in the order of the documentation."""
 
 
 def shedding_name(name: str) -> str:
-    """The short name of a shedding strategy; one that isn't known comes back as it is."""
+    """Return the short name of a shedding strategy; an unknown name as it is."""
     return short_name(name, SHEDDING)
 
 
@@ -413,15 +413,15 @@ def find_shedding(config: Config) -> Shedding | None:
 
 
 def hot_points(config: Config) -> float:
-    """Points above the mean of its group from which a broker is shown as hot."""
+    """Return the points above its group's mean from which a broker is shown as hot."""
     strategy = find_shedding(config)
     return ten_points(config) if strategy is None else strategy.hot_points(config)
 
 
 def resting_ms(config: Config) -> int:
-    """Return the time in which a bundle that was shed is not shed again, ms.
+    """Return the time in which a shed bundle is not shed again, ms.
 
-    The grace period. Under a strategy with `prices_moves` only until reports show the move: two
+    The grace period; under a strategy with `prices_moves` only until reports show the move: two
     report intervals and the lag of usages, within the grace period.
     """
     grace_ms, signals = config.shedding.grace_period_ms, config.signals
@@ -432,10 +432,7 @@ def resting_ms(config: Config) -> int:
 
 
 def observer(config: Config, scope: Scope) -> Callable[[ShedCycle], PlanState] | None:
-    """Return the strategy's function for a cycle that may not shed.
-
-    None: the strategy has none, or the cycle may shed.
-    """
+    """Return the strategy's function for a cycle that may not shed, None = none."""
     is_between = scope.observes and not scope.sheds
     return shedding_strategy(config).observe if is_between else None
 
@@ -453,7 +450,7 @@ def shedding_strategy(config: Config) -> Shedding:
 
 
 def shedding_names(config: Config) -> list[str]:
-    """Every shedding strategy that there is: Ballast's, then your own."""
+    """Return all shedding strategies, Ballast's first, then custom ones."""
     return [*SHEDDING_STRATEGIES, *sorted(config.own)]
 
 

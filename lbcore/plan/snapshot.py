@@ -37,16 +37,14 @@ class BrokerTable:
     """The active brokers, n rows.
 
     percent: float64[n, resources], usage in percent of its limit, in the order of
-    `model.resources`, computed in single precision and widened.
-    traffic: float64[n, 4], broker totals (msg/s in, msg/s out, bytes/s in, bytes/s out).
-    bundle_count: all bundles the broker reports, filtered or not.
-    weighted_max_ema, throughput_ema, updated_at_ms: BrokerLoadData's, for the extensible rules.
-    room: bundles that operators' wishes (drains, pins) may still take from it; None = no bound.
-    demand: times what it serves that clients ask of it, from 1, NaN = not reported; None = of none.
-    is_fresh: has a report newer than the one judged last (a hit is a fresh observation); the plan
-    finds it out itself, what comes in is not read. is_flapping: started too often of late;
-    is_suspected: silent for longer than it should, and perhaps dead; None = nobody. web_urls: of
-    each its web services', which policies may name it by; None = not known.
+    `model.resources`, computed in single precision and widened. traffic: float64[n, 4], msg/s in,
+    msg/s out, bytes/s in, bytes/s out. bundle_count: all bundles the broker reports, filtered or
+    not. weighted_max_ema, throughput_ema, updated_at_ms: BrokerLoadData's, for the extensible
+    rules. room: bundles that drains and pins may still take from it; None = no bound. demand:
+    offered over served load, from 1, NaN = not reported; None = no broker reports it. is_fresh: has
+    a report newer than the one judged last; the plan sets it. is_flapping: started too often
+    lately. is_suspected: overdue, perhaps dead; None = no broker. web_urls: of its web services, by
+    which policies may name it; None = unknown.
     """
 
     names: tuple[str, ...]
@@ -70,13 +68,13 @@ class BrokerTable:
     demand: Floats | None = None
 
     def all_names(self) -> tuple[tuple[str, ...], ...]:
-        """The names by which policies may mean each broker."""
+        """Return the names by which policies may mean each broker."""
         urls = self.web_urls or ((),) * len(self.names)
         return tuple(broker_names(name, *of) for name, of in zip(self.names, urls, strict=True))
 
 
 class Names(tuple[str, ...]):  # noqa: SLOT001 they keep what was worked out
-    """Names by row, each once."""
+    """Names by row, each once, with an index."""
 
     @cached_property
     def find(self) -> Callable[[str], int]:
@@ -86,10 +84,10 @@ class Names(tuple[str, ...]):  # noqa: SLOT001 they keep what was worked out
 
 
 def names_at(names: Sequence[str], index: Mapping[str, int], rows: Ints) -> Names:
-    """Return those of these names, in order, found by the index that all share.
+    """Return the names at these rows, with a shared index. O(names), none is read.
 
-    index: name → where it is in names, not changed while the result is used. rows: int64[k],
-    ascending. O(names), without a look at each name.
+    index: name → its place in names, not changed while the result is used. rows: int64[k],
+    ascending.
     """
     is_there, place = np.zeros(len(names), np.bool_), np.full(len(names) + 1, -1, dtype=np.int64)
     is_there[rows], place[rows] = True, np.arange(len(rows))
@@ -99,26 +97,24 @@ def names_at(names: Sequence[str], index: Mapping[str, int], rows: Ints) -> Name
 
 
 LEFT_MS = 3_600_000
-"""For so long a bundle should not go back to a broker that it has left."""
+"""Time in which a bundle should not go back to a broker that it has left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleTable:
     """The bundles, m rows.
 
-    namespace: index into `namespaces`. owner: index of the broker that will have it once what is
-    in flight ends, -1 = none.
-    short, long: float64[m, 4], short- and long-term averages in the order of RATE_IN...
-    topics, sessions: last reported counts. can_move: Owned and at rest (what else holds a bundle,
-    the plan finds itself). needs_owner: to be assigned now; None = every bundle without an owner.
-    avoid: broker that must not get it now, -1 = none; None = none at all.
-    is_load_known: somebody has reported it, be it idle; None = of no bundle. is_awaited: nobody has
-    yet, but its owner has it so lately that this says nothing; None = of none.
-    pin: broker that an operator pinned it to, -1 = none; None = none at all.
-    is_paused: balancing is paused for it; None = for none. moved_ms: when it last got another
-    owner, 0 = never; None = not known. left: broker index of its owner before that, of the last
-    LEFT_MS, -1 = none; None = not known.
-    versions: the ownership record's version id (placement's deterministic choice uses it).
+    namespace: index into `namespaces`. owner: index of the broker that will have it once what is in
+    flight ends, -1 = none. short, long: float64[m, 4], short- and long-term averages in the order
+    of RATE_IN... topics, sessions: last reported counts. can_move: Owned and at rest (the plan
+    finds other obstacles). needs_owner: to be assigned now; None = every bundle without an owner.
+    avoid: broker that must not get it now, -1 = none; None = none at all. is_load_known: some
+    broker has reported it, idle or not; None = no bundle. is_awaited: not reported yet, because its
+    owner got it only now; None = no bundle. pin: broker that an operator pinned it to, -1 = none;
+    None = none at all. is_paused: its balancing is paused; None = no bundle. moved_ms: when its
+    owner last changed, 0 = never; None = unknown. left: its owner before that, within LEFT_MS, -1 =
+    none; None = unknown. versions: the ownership record's version id, for placement's deterministic
+    choice.
     """
 
     names: tuple[str, ...]
@@ -141,12 +137,12 @@ class BundleTable:
     left: Ints | None = None
 
     def __post_init__(self) -> None:
-        """Let the names find their rows, in this table and in those that are made of it."""
+        """Index the names, for this table and for those made of it."""
         if not isinstance(self.names, Names):
             object.__setattr__(self, "names", Names(self.names))
 
     def rows_of(self, names: Iterable[str]) -> dict[str, int]:
-        """Return the rows of these, in order, without missing ones. O(names), once O(m)."""
+        """Return name → row, in order, without missing names. O(names), once O(m)."""
         find = cast("Names", self.names).find
         found = {name: find(name) for name in names}
         return {name: row for name, row in found.items() if row >= 0}
@@ -202,13 +198,12 @@ def nothing_known(bundle: str) -> TopicLoads | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Everything a plan is made from, besides its own state and the configuration.
+    """All inputs of a plan besides its own state and the configuration.
 
-    topics_of: what is known of a bundle's topics, by its full name; None = nothing. partitions: of
-    partitioned topics, worked out when it is asked for. policies: where
-    namespaces may live. in_flight: bundles that are changing hands, whoever wanted it.
-    split_algorithms: namespace → the algorithm that its bundles are cut by, of those that have one.
-    merging: bundles that a merge waits for; balancing leaves them where they are.
+    topics_of: bundle's full name → its known topics, None = unknown. partitions: of partitioned
+    topics, computed on request. policies: where namespaces may live. in_flight: bundles that are
+    changing owners. split_algorithms: namespace → its own algorithm, if any. merging: bundles that
+    wait for a merge; balancing leaves them in place.
     """
 
     cluster: str
@@ -227,7 +222,7 @@ class ProposedMove:
     """A bundle that shall leave its broker.
 
     bundle: its full name. destination: a broker's name, "" = placement decides. numbers: what
-    decided, by name, finite; they stand in the decision's inputs.
+    decided, by name, finite; they go into the decision's inputs.
     """
 
     bundle: str

@@ -24,12 +24,12 @@ from lbcore.plan.shed.common import Shed, ShedState, ShedView, TriggerStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
-    """One strategy, as far as it is told.
+    """Description of one strategy.
 
-    pulsar_class: "" = ours. caveats: what it is bad at. settings: keys, "section.name". is_whole:
-    it plans destinations while it sheds, so it is set for both halves or for neither. checks: made
-    when it is the one in force. seen_in: examples, links into tests/. code: of one that is not
-    Ballast's, where it is and its digest.
+    pulsar_class: "" = Ballast's. caveats: weaknesses. settings: keys, "section.name". is_whole: it
+    plans destinations while it sheds, so it is set for both halves or for neither. checks: of
+    settings, when it is in force. seen_in: examples, links into tests/. code: of a custom one, its
+    place and digest.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Strategy:
     code: str = ""
 
     def entries(self) -> Iterator[Entry]:
-        """The declarations of its settings: default, unit, range, Pulsar's key."""
+        """Return the declarations of its settings."""
         return (SETTINGS[key] for key in self.settings)
 
 
@@ -54,10 +54,10 @@ def keys(section: str, *names: str) -> tuple[str, ...]:
 
 
 WEIGHTS = keys("signals", *(one.weight for one in RESOURCES if one.is_local and one.weight))
-"""The settings behind the weighted usage of a broker, which has no heap, as in Pulsar 4.0.8."""
+"""Settings of the weighted usage of a broker, which has no heap, as in Pulsar 4.0.8."""
 
 SCORE_WEIGHTS = keys("signals", *(one.weight for one in RESOURCES if one.weight))
-"""The settings behind the extensible score, which has."""
+"""Settings of the extensible score, which has the heap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +78,8 @@ class Destinations(Enum):
     """Treatment of the destinations that a strategy names.
 
     OPEN: placement decides. KEPT: kept unless a filter forbids it. SETTLED: the strategy has asked
-    the filters itself. UNSAID: bundles are unloaded without a destination, and the broker that is
-    asked first gets them.
+    the filters. UNSAID: bundles are unloaded without a destination, and the first broker asked gets
+    them.
     """
 
     OPEN = "open"
@@ -104,12 +104,12 @@ Rule: TypeAlias = Callable[[ShedView, ShedState, Config], Shed]
 
 
 def placement_decides(_config: Config) -> Destinations:
-    """Of strategies that only say what leaves."""
+    """Return OPEN: the strategy only says what leaves."""
     return Destinations.OPEN
 
 
 def acts_at_once(_config: Config) -> tuple[int, int]:
-    """Of strategies that count nothing: one observation suffices."""
+    """Return one hit: the strategy needs no second observation."""
     return 1, 1
 
 
@@ -122,7 +122,7 @@ def multi_hits(config: Config) -> tuple[int, int]:
 
 
 def ten_points(_config: Config) -> float:
-    """Of strategies without a distance from the mean of their own."""
+    """Return the distance of strategies that have none of their own."""
     return 10.0
 
 
@@ -135,14 +135,13 @@ def forgets_nothing(state: ShedState, _active: Collection[str]) -> ShedState:
 class Shedding(Strategy):
     """A shedding strategy.
 
-    run: the cycle → its answer and the state after it. observe: a cycle in which it may not shed,
-    because its next round isn't due → the state after it; None: it doesn't look. trigger: the cycle
-    with the state after it and the answer → how near each broker is. hits_needed: low and high, in
-    a row. hot_points: how far above the mean of its group a broker is shown as hot. forget: what is
-    left of its state when only these brokers are active. prices_moves: a move soon after another
-    costs it more, so the grace period forbids none. usual_placement: taken beside it when nothing
-    else is said. learn: the state with what reports of all brokers tell, before group by group is
-    asked. grouping: when it judges brokers within their group.
+    run: cycle → answer and next state. observe: cycle in which no round is due → next state; None =
+    not needed. trigger: cycle with next state, answer → distance of each broker from shedding.
+    hits_needed: in a row, at the low and the high threshold. hot_points: points above its group's
+    mean from which a broker is shown as hot. forget: drops state of brokers that are not active.
+    prices_moves: it charges more for a bundle that moved lately, so the grace period forbids none.
+    usual_placement: default beside it. learn: state with evidence of all brokers, before each group
+    is asked. grouping: when it judges brokers within their group.
     """
 
     run: Run
@@ -159,7 +158,7 @@ class Shedding(Strategy):
 
 
 def modular(rule: Rule) -> Run:
-    """A rule that remembers hits, averages and destinations as a run."""
+    """Return a rule that remembers hits, averages and destinations as a run."""
 
     def run(cycle: ShedCycle) -> tuple[Shed, PlanState]:
         answer = rule(cycle.view, cycle.state.shed, cycle.config)

@@ -5,7 +5,7 @@ settings; `config.values` checks single values. Source: Pulsar 4.0.8 where a cla
 documented pathologies of its shedders.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from lbcore.config.cluster import EXTERNAL
@@ -30,9 +30,7 @@ PULSAR_UNLOAD_MS = 60_000
 """Pulsar's own longest unload: behind the bridge nothing may be called stuck before it is over."""
 
 HEARTBEATS_PER_TIMEOUT = 3
-
-
-Check = Callable[[Config], Iterator[ConfigFinding]]
+_HALF = 0.5
 
 
 def check_config(config: Config, gaps: UsageGaps | None = None) -> tuple[ConfigFinding, ...]:
@@ -63,10 +61,11 @@ def require_suitable(config: Config) -> Config:
 
 
 def _check_tree(config: Config, gaps: UsageGaps | None) -> Iterator[ConfigFinding]:
-    for check in _CHECKS:
-        yield from check(config)
+    yield from _check_strategies(config)
+    yield from _check_values(config)
+    yield from _check_weights(config)
     seen = gaps or UsageGaps()
-    for strategy in _set_strategies(config):
+    for strategy in filter(None, _halves(config)):
         for check_strategy in strategy.checks:
             yield from check_strategy(config, seen)
     yield from _check_min_moves(config, seen)
@@ -103,137 +102,168 @@ def _check_sections(config: Config) -> Iterator[ConfigFinding]:
         yield warning(f"{CLUSTERS}.{name}", detail)
 
 
-def _check_clusters(config: Config) -> Iterator[ConfigFinding]:
-    names = config.pipeline.clusters
-    if not names:
-        yield error("pipeline.clusters", "names none, so nothing would be balanced: name one")
-    if len(set(names)) < len(names):
-        yield error("pipeline.clusters", f"names one twice: {', '.join(names)}; once is enough")
+def _check_values(config: Config) -> Iterator[ConfigFinding]:
+    """Yield the faults that the values alone show, each beside its condition."""
+    agent, ownership, pipeline = config.agent, config.ownership, config.pipeline
+    shedding, signals, splitting = config.shedding, config.signals, config.splitting
+    clusters, cycle_ms = pipeline.clusters, pipeline.decision_interval_ms
+    timeout_ms, in_flight_ms = ownership.broker_timeout_ms, ownership.in_flight_timeout_ms
+    heartbeat_ms, lease_ms = agent.heartbeat_interval_ms, agent.agent_lease_ms
+    is_lethal = heartbeat_ms + pipeline.trigger_ms >= timeout_ms
+    is_leased, is_short = ownership.fencing == FENCING_LEASE, heartbeat_ms * 2 > lease_ms
+    is_external = config.cluster.authority == EXTERNAL
+    strange = ", ".join(one for one in splitting.supported_algorithms if one not in ALGORITHMS)
+    *some, last = _readers("shedding.multi_hit")
+    fraction = shedding.max_unload_fraction
+    for is_broken, finding in (
+        (
+            not clusters,
+            error("pipeline.clusters", "names none, so nothing would be balanced: name one"),
+        ),
+        (
+            len(set(clusters)) < len(clusters),
+            error("pipeline.clusters", f"names one twice: {', '.join(clusters)}; once is enough"),
+        ),
+        *(
+            (
+                interval_ms % cycle_ms,
+                error(
+                    f"pipeline.{name}",
+                    f"must be a multiple of decision_interval_ms = {cycle_ms}, got {interval_ms}",
+                ),
+            )
+            for name in ("shed_interval_ms", "split_interval_ms")
+            for interval_ms in [getattr(pipeline, name)]
+        ),
+        (
+            pipeline.trigger_ms > cycle_ms,
+            warning(
+                "pipeline.trigger_ms",
+                f"{pipeline.trigger_ms} is above decision_interval_ms = {cycle_ms}: cycles are"
+                " late",
+            ),
+        ),
+        (
+            is_lethal,
+            error(
+                "ownership.broker_timeout_ms",
+                f"{timeout_ms} is not above heartbeat_interval_ms + trigger_ms ="
+                f" {heartbeat_ms + pipeline.trigger_ms}: live brokers would be taken for dead",
+            ),
+        ),
+        (
+            not is_lethal and heartbeat_ms * HEARTBEATS_PER_TIMEOUT > timeout_ms,
+            warning(
+                "ownership.broker_timeout_ms",
+                f"{timeout_ms} is less than {HEARTBEATS_PER_TIMEOUT} heartbeats of {heartbeat_ms}:"
+                " one lost heartbeat is nearly a death",
+            ),
+        ),
+        (
+            is_leased and is_short,
+            error(
+                "agent.heartbeat_interval_ms",
+                f"two of it are above the lease of {lease_ms}: brokers would stop serving in"
+                " normal operation",
+            ),
+        ),
+        (
+            is_leased and not is_short and pipeline.plan_lag_max_ms > lease_ms,
+            warning(
+                "ownership.broker_timeout_ms",
+                f"its lease of {lease_ms} is below the largest lag of a plan,"
+                f" {pipeline.plan_lag_max_ms}: a broker that returns may serve again while a late"
+                " batch still gives its bundles away",
+            ),
+        ),
+        (  # Pulsar: ServiceUnitStateChannelImpl refuses to start with it
+            ownership.tombstone_delay_ms < in_flight_ms,
+            error(
+                "ownership.tombstone_delay_ms",
+                f"must be at least in_flight_timeout_ms = {in_flight_ms}",
+            ),
+        ),
+        (
+            ownership.unload_timeout_ms < in_flight_ms,
+            warning(
+                "ownership.unload_timeout_ms",
+                f"{ownership.unload_timeout_ms} is below in_flight_timeout_ms = {in_flight_ms}:"
+                " closing has less time than opening",
+            ),
+        ),
+        (
+            config.topics.report_retention_ms < timeout_ms * 10,
+            warning(
+                "topics.report_retention_ms",
+                "is less than ten broker timeouts: a short stop of the job loses reports",
+            ),
+        ),
+        (
+            is_external and in_flight_ms <= PULSAR_UNLOAD_MS,
+            error(
+                "ownership.in_flight_timeout_ms",
+                "with authority external it must be above Pulsar's own unload of"
+                f" {PULSAR_UNLOAD_MS}, got {in_flight_ms}: running unloads would be called stuck",
+            ),
+        ),
+        (
+            is_external and is_leased,
+            error(
+                "ownership.fencing",
+                "lease needs agents; with authority external there are none: take token",
+            ),
+        ),
+        (
+            signals.report_check_ms > signals.report_max_interval_ms,
+            error(
+                "signals.report_check_ms",
+                f"must be at most report_max_interval_ms = {signals.report_max_interval_ms}",
+            ),
+        ),
+        (
+            signals.usage_lag_ms >= shedding.adjust_max_ms,
+            error(
+                "signals.usage_window_ms",
+                f"a change shows after twice it = {signals.usage_lag_ms}, which must be below"
+                f" {shedding.adjust_max_ms}: a move would be forgotten before usages can show it",
+            ),
+        ),
+        (  # Pulsar: PulsarBrokerStarter refuses to start with this or the next
+            strange,
+            error(
+                "splitting.supported_algorithms",
+                f"there is no {strange}: take of {', '.join(ALGORITHMS)}",
+            ),
+        ),
+        (
+            splitting.algorithm not in splitting.supported_algorithms,
+            error(
+                "splitting.algorithm",
+                f"{splitting.algorithm} is none of splitting.supported_algorithms",
+            ),
+        ),
+        (
+            shedding.multi_hit and not _has_setting(config, "shedding.multi_hit"),
+            warning(
+                "shedding.multi_hit",
+                f"is for {', '.join(some)} and {last}; the present strategy counts by itself",
+            ),
+        ),
+        (
+            _has_setting(config, "shedding.max_unload_fraction") and not 0 < fraction <= _HALF,
+            warning(
+                "shedding.max_unload_fraction",
+                f"{fraction:g}: above one half the brokers change places, at 0 nothing moves",
+            ),
+        ),
+    ):
+        if is_broken:
+            yield finding
 
 
-def _check_intervals(config: Config) -> Iterator[ConfigFinding]:
-    pipeline = config.pipeline
-    cycle = pipeline.decision_interval_ms
-    for name in ("shed_interval_ms", "split_interval_ms"):
-        interval = getattr(pipeline, name)
-        if interval % cycle:
-            detail = f"must be a multiple of decision_interval_ms = {cycle}, got {interval}"
-            yield error(f"pipeline.{name}", detail)
-    if pipeline.trigger_ms > cycle:
-        detail = f"{pipeline.trigger_ms} is above decision_interval_ms = {cycle}: cycles are late"
-        yield warning("pipeline.trigger_ms", detail)
-
-
-def _check_liveness(config: Config) -> Iterator[ConfigFinding]:
-    ownership, agent, pipeline = config.ownership, config.agent, config.pipeline
-    timeout, heartbeat = ownership.broker_timeout_ms, agent.heartbeat_interval_ms
-    if heartbeat + pipeline.trigger_ms >= timeout:
-        detail = (
-            f"{timeout} is not above heartbeat_interval_ms + trigger_ms ="
-            f" {heartbeat + pipeline.trigger_ms}: live brokers would be taken for dead"
-        )
-        yield error("ownership.broker_timeout_ms", detail)
-    elif heartbeat * HEARTBEATS_PER_TIMEOUT > timeout:
-        detail = (
-            f"{timeout} is less than {HEARTBEATS_PER_TIMEOUT} heartbeats of {heartbeat}:"
-            " one lost heartbeat is nearly a death"
-        )
-        yield warning("ownership.broker_timeout_ms", detail)
-
-
-def _check_fencing(config: Config) -> Iterator[ConfigFinding]:
-    ownership = config.ownership
-    if ownership.fencing != FENCING_LEASE:
-        return
-    if config.agent.heartbeat_interval_ms * 2 > config.agent.agent_lease_ms:
-        detail = (
-            f"two of it are above the lease of {config.agent.agent_lease_ms}: brokers would stop"
-            " serving in normal operation"
-        )
-        yield error("agent.heartbeat_interval_ms", detail)
-    elif config.pipeline.plan_lag_max_ms > config.agent.agent_lease_ms:
-        detail = (
-            f"its lease of {config.agent.agent_lease_ms} is below the largest lag of a plan,"
-            f" {config.pipeline.plan_lag_max_ms}: a broker that returns may serve again while a"
-            " late batch still gives its bundles away"
-        )
-        yield warning("ownership.broker_timeout_ms", detail)
-
-
-def _check_transitions(config: Config) -> Iterator[ConfigFinding]:
-    ownership = config.ownership
-    # Pulsar: ServiceUnitStateChannelImpl refuses to start with it.
-    if ownership.tombstone_delay_ms < ownership.in_flight_timeout_ms:
-        detail = f"must be at least in_flight_timeout_ms = {ownership.in_flight_timeout_ms}"
-        yield error("ownership.tombstone_delay_ms", detail)
-    if ownership.unload_timeout_ms < ownership.in_flight_timeout_ms:
-        detail = (
-            f"{ownership.unload_timeout_ms} is below in_flight_timeout_ms ="
-            f" {ownership.in_flight_timeout_ms}: closing has less time than opening"
-        )
-        yield warning("ownership.unload_timeout_ms", detail)
-    if config.topics.report_retention_ms < ownership.broker_timeout_ms * 10:
-        detail = "is less than ten broker timeouts: a short stop of the job loses reports"
-        yield warning("topics.report_retention_ms", detail)
-
-
-def _check_authority(config: Config) -> Iterator[ConfigFinding]:
-    if config.cluster.authority != EXTERNAL:
-        return
-    if config.ownership.in_flight_timeout_ms <= PULSAR_UNLOAD_MS:
-        detail = (
-            f"with authority external it must be above Pulsar's own unload of {PULSAR_UNLOAD_MS},"
-            f" got {config.ownership.in_flight_timeout_ms}: running unloads would be called stuck"
-        )
-        yield error("ownership.in_flight_timeout_ms", detail)
-    if config.ownership.fencing == FENCING_LEASE:
-        detail = "lease needs agents; with authority external there are none: take token"
-        yield error("ownership.fencing", detail)
-
-
-def _check_reports(config: Config) -> Iterator[ConfigFinding]:
-    signals = config.signals
-    if signals.report_check_ms > signals.report_max_interval_ms:
-        detail = f"must be at most report_max_interval_ms = {signals.report_max_interval_ms}"
-        yield error("signals.report_check_ms", detail)
-    if signals.usage_lag_ms >= config.shedding.adjust_max_ms:
-        detail = (
-            f"a change shows after twice it = {signals.usage_lag_ms}, which must be below"
-            f" {config.shedding.adjust_max_ms}: a move would be forgotten"
-            " before usages can show it"
-        )
-        yield error("signals.usage_window_ms", detail)
-
-
-def _check_algorithms(config: Config) -> Iterator[ConfigFinding]:
-    # Pulsar: PulsarBrokerStarter refuses to start with either.
-    supported = config.splitting.supported_algorithms
-    strange = ", ".join(name for name in supported if name not in ALGORITHMS)
-    if strange:
-        detail = f"there is no {strange}: take of {', '.join(ALGORITHMS)}"
-        yield error("splitting.supported_algorithms", detail)
-    if config.splitting.algorithm not in supported:
-        detail = f"{config.splitting.algorithm} is none of splitting.supported_algorithms"
-        yield error("splitting.algorithm", detail)
-
-
-def _check_multi_hit(config: Config) -> Iterator[ConfigFinding]:
-    shedding = config.shedding
-    if not shedding.multi_hit:
-        return
-    if not _has_setting(config, "shedding.multi_hit"):
-        *some, last = [
-            one.name for one in SHEDDING_STRATEGIES.values() if "shedding.multi_hit" in one.settings
-        ]
-        detail = f"is for {', '.join(some)} and {last}; the present strategy counts by itself"
-        yield warning("shedding.multi_hit", detail)
-
-
-def _check_unload_fraction(config: Config) -> Iterator[ConfigFinding]:
-    fraction = config.shedding.max_unload_fraction
-    if _has_setting(config, "shedding.max_unload_fraction") and not 0 < fraction <= 0.5:  # noqa: PLR2004 half
-        detail = f"{fraction:g}: above one half the brokers change places, at 0 nothing moves"
-        yield warning("shedding.max_unload_fraction", detail)
+def _readers(key: str) -> list[str]:
+    """The shedding strategies that read a setting."""
+    return [one.name for one in SHEDDING_STRATEGIES.values() if key in one.settings]
 
 
 def _check_min_moves(config: Config, gaps: UsageGaps) -> Iterator[ConfigFinding]:
@@ -273,11 +303,11 @@ def _check_weights(config: Config) -> Iterator[ConfigFinding]:
         if resource.is_local or not resource.weight or key in read:
             continue
         if getattr(config.signals, resource.weight):
-            able = [one.name for one in SHEDDING_STRATEGIES.values() if key in one.settings]
             detail = (
                 f"has no effect: {config.shedding.strategy} goes by usage without {resource.label},"
-                f" as Pulsar 4.0.8's; {', '.join(able)} weighs it, and under filters.pipeline ="
-                f" {EXTENSIBLE} placement by usage: set one of them, or the weight to 0"
+                f" as Pulsar 4.0.8's; {', '.join(_readers(key))} weighs it, and under"
+                f" filters.pipeline = {EXTENSIBLE} placement by usage: set one of them, or the"
+                " weight to 0"
             )
             yield warning(key, detail)
 
@@ -292,26 +322,6 @@ def _halves(config: Config) -> tuple[Strategy | None, Strategy | None]:
     """The strategies that shed and place; None = there is none of this name."""
     places = PLACEMENT_STRATEGIES.get(placement_name(config.placement.strategy))
     return find_shedding(config), places
-
-
-def _set_strategies(config: Config) -> Iterator[Strategy]:
-    yield from (one for one in _halves(config) if one is not None)
-
-
-_CHECKS: tuple[Check, ...] = (
-    _check_strategies,
-    _check_clusters,
-    _check_intervals,
-    _check_liveness,
-    _check_fencing,
-    _check_transitions,
-    _check_authority,
-    _check_reports,
-    _check_algorithms,
-    _check_multi_hit,
-    _check_unload_fraction,
-    _check_weights,
-)
 
 
 Values = Mapping[str, Any]

@@ -21,7 +21,6 @@ from lbcore.config.placement import (
 from lbcore.config.pulsar_keys import (
     WITHOUT_EFFECT,
     WITHOUT_EFFECT_IN_MODULAR,
-    WithoutEffect,
     from_pulsar_keys,
     is_about_balancing,
     is_blank,
@@ -119,9 +118,18 @@ def import_keys(keys: Mapping[str, str], rules: str = "") -> ImportedConfig:
     config = changed(config, {"shedding.rules": rules or own_rules})
     refused = [*_unloadable(config), *(i.problem for i in check_config(config) if i.is_error)]
     named = [key for key in unknown if is_about_balancing(key)]
-    idle = {key: why for key, why in _without_effect_of(config).items() if key in keys}
-    differing = {key for key, why in idle.items() if not _is_default(why, trim(keys[key]))}
-    vain = {key: _vain(key, keys[key], why) for key, why in sorted(idle.items())}
+    is_extensible = config.filters.pipeline == EXTENSIBLE
+    without = {**WITHOUT_EFFECT, **({} if is_extensible else WITHOUT_EFFECT_IN_MODULAR)}
+    vain = {
+        key: Problem(key=key, detail=f"{keys[key]} has no effect: {without[key].why}")
+        for key in sorted(without.keys() & keys.keys())
+    }
+    differing = {
+        key
+        for key in vain
+        if trim(keys[key]) not in _NOTHING
+        and trim(keys[key]).lower() != without[key].default.lower()
+    }
     return ImportedConfig(
         config=config,
         refused=tuple(refused),
@@ -135,7 +143,7 @@ def import_keys(keys: Mapping[str, str], rules: str = "") -> ImportedConfig:
             *_replaced(keys, config),
             *_loose_flags(keys),
         ),
-        unrelated=len(set(unknown) - set(named) - set(idle)),
+        unrelated=len(set(unknown) - set(named) - set(vain)),
         ruled_by=ruled_by,
     )
 
@@ -221,19 +229,3 @@ def _replaced(keys: Mapping[str, str], config: Config) -> Iterator[Problem]:
         yield Problem(
             key=PLACING, detail="the extensible manager always takes LeastResourceUsageWithWeight"
         )
-
-
-def _without_effect_of(config: Config) -> Mapping[str, WithoutEffect]:
-    """The keys that mean nothing here under the configuration's manager."""
-    if config.filters.pipeline == EXTENSIBLE:
-        return WITHOUT_EFFECT
-    return {**WITHOUT_EFFECT, **WITHOUT_EFFECT_IN_MODULAR}
-
-
-def _vain(key: str, value: str, without: WithoutEffect) -> Problem:
-    return Problem(key=key, detail=f"{value} has no effect: {without.why}")
-
-
-def _is_default(without: WithoutEffect, value: str) -> bool:
-    default = without.default
-    return value == default or value in _NOTHING or value.lower() == default.lower()

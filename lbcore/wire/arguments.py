@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from lbcore.model.bundles import (
@@ -84,19 +85,11 @@ def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def text(given: Mapping[str, Any], name: str) -> str:
-    """Any text."""
-    return wire.text(given, name, MAX_CHARS)
-
-
-def nonempty(given: Mapping[str, Any], name: str) -> str:
-    """A text with at least one character."""
-    return wire.nonempty(given, name, MAX_CHARS)
-
-
-def broker(given: Mapping[str, Any], name: str) -> str:
-    """A broker's name."""
-    return wire.name(given, name, MAX_CHARS)
+text = partial(wire.text, max_chars=MAX_CHARS)
+nonempty = partial(wire.nonempty, max_chars=MAX_CHARS)
+broker = partial(wire.name, max_chars=MAX_CHARS)
+flag = wire.flag
+percent = partial(wire.number, maximum=100.0)
 
 
 def bundle(given: Mapping[str, Any], name: str) -> str:
@@ -115,19 +108,9 @@ def namespace(given: Mapping[str, Any], name: str) -> str:
         raise FieldRefusal(RejectReason.MALFORMED_NAMESPACE, str(error)) from None
 
 
-def flag(given: Mapping[str, Any], name: str) -> bool:
-    """True or false."""
-    return wire.flag(given, name)
-
-
 def whole(minimum: int, maximum: int) -> Reader:
     """A whole number within [minimum, maximum]."""
     return lambda given, name: wire.integer(given, name, minimum=minimum, maximum=maximum)
-
-
-def percent(given: Mapping[str, Any], name: str) -> float:
-    """A number within [0, 100]."""
-    return wire.number(given, name, maximum=100.0)
 
 
 def one_of(*choices: str) -> Reader:
@@ -158,6 +141,16 @@ def positions(given: Mapping[str, Any], name: str) -> tuple[int, ...]:
     return _decoded(given, name, lambda items: tuple(sorted({decode_boundary(t) for t in items})))
 
 
+def _filled(given: Mapping[str, Any], name: str, most: int, what: str) -> Mapping[str, Any]:
+    """An object of 1 to so many items; what: one of them."""
+    found = wire.mapping(given, name)
+    if not found:
+        raise FieldRefusal(RejectReason.OUT_OF_RANGE, f"{name} must have at least one {what}")
+    if len(found) > most:
+        raise FieldRefusal(RejectReason.TOO_LARGE, f"{name} must have at most {most} {what}s")
+    return found
+
+
 def settings(given: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return at least one setting with its value.
 
@@ -165,35 +158,26 @@ def settings(given: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     configuration's to say, but what no JSON and no table can hold (NaN, infinity, more than 64
     bits, lone surrogates, what is nested) never gets there.
     """
-    found = wire.mapping(given, name)
-    if not found:
-        raise FieldRefusal(RejectReason.OUT_OF_RANGE, f"{name} must have at least one setting")
-    if len(found) > MAX_SETTINGS:
-        detail = f"{name} must have at most {MAX_SETTINGS} settings"
-        raise FieldRefusal(RejectReason.TOO_LARGE, detail)
+    found = _filled(given, name, MAX_SETTINGS, "setting")
     for key in found:
-        wire.nonempty({name: key}, name, MAX_CHARS)
+        nonempty({name: key}, name)
         _check_setting(found, key)
     return found
 
 
 def moves(given: Mapping[str, Any], name: str) -> Mapping[str, str]:
     """At least one bundle with the broker that it is to be moved to."""
-    found = wire.mapping(given, name)
-    if not found:
-        raise FieldRefusal(RejectReason.OUT_OF_RANGE, f"{name} must have at least one bundle")
-    if len(found) > MAX_MOVES:
-        raise FieldRefusal(RejectReason.TOO_LARGE, f"{name} must have at most {MAX_MOVES} bundles")
+    found = _filled(given, name, MAX_MOVES, "bundle")
     for key in found:
         bundle({name: key}, name)
-        wire.nonempty(found, key, MAX_CHARS)
+        nonempty(found, key)
         broker(found, key)
     return found
 
 
 def plan_name(given: Mapping[str, Any], name: str) -> str:
     """The name of a plan that waits for a person."""
-    found = wire.nonempty(given, name, MAX_CHARS)
+    found = nonempty(given, name)
     if _PLAN_NAME.fullmatch(found) is None:
         detail = f"{name} must be 1 to 40 letters, digits, - and _, got {shown(found)}"
         raise FieldRefusal(RejectReason.OUT_OF_RANGE, detail)
@@ -204,9 +188,9 @@ def _check_setting(found: Mapping[str, Any], key: str) -> None:
     value = found[key]
     if type(value) is list:
         for item in wire.column(found, key, MAX_ITEMS):
-            wire.text({key: item}, key, MAX_CHARS)
+            text({key: item}, key)
     elif type(value) is str:
-        wire.text(found, key, MAX_CHARS)
+        text(found, key)
     elif type(value) is int:
         wire.integer(found, key, minimum=-MAX_INT64)
     elif type(value) is float:

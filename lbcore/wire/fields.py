@@ -2,8 +2,7 @@
 
 A reader returns a value of type and range, or raises a FieldRefusal, which `parse` catches and
 makes a value. A whole number may be written 3 or 3.0, as in JSON Schema; true is no number. The
-header (schema, cluster, envelope) must agree with the message's key. The limits are declared as
-settings in `lbcore.config.pipeline`; wire and config don't import each other.
+header (schema, cluster, envelope) must agree with the message's key.
 """
 
 import json
@@ -14,11 +13,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from lbcore.model.names import InvalidNameError, parse_bundle
+from lbcore.model.names import InvalidNameError, Wire, parse_bundle
 from lbcore.wire.messages import BUNDLE_COLUMNS, TRAFFIC, Envelope, Floats, RejectReason
 
 SCHEMA = 1
@@ -39,40 +38,6 @@ MIN_POSITIVE_LIMIT = 1e-9
 """Below it, usage / limit could leave single precision, in which Pulsar computes percentages."""
 
 
-class Limits(Protocol):
-    """Largest sizes of a message; they are settings of `config.pipeline.Wire`."""
-
-    @property
-    def max_message_bytes(self) -> int:
-        """Longest value, bytes."""
-        ...
-
-    @property
-    def max_bundles_per_message(self) -> int:
-        """Most bundles in one part of a bundle-load, and most acks in one message."""
-        ...
-
-    @property
-    def max_topics_per_message(self) -> int:
-        """Most topics in one topic-load."""
-        ...
-
-    @property
-    def max_parts(self) -> int:
-        """Most parts of one bundle-load."""
-        ...
-
-    @property
-    def max_name_chars(self) -> int:
-        """Longest name of a cluster, broker, bundle, topic or command, characters."""
-        ...
-
-    @property
-    def max_text_chars(self) -> int:
-        """Longest other text (URLs, reasons), characters."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParseRules:
     """Rules that `parse` interprets.
@@ -81,7 +46,7 @@ class ParseRules:
     """
 
     clusters: frozenset[str]
-    limits: Limits
+    limits: Wire
     loads: Callable[[str], Any] = json.loads
 
 
@@ -174,6 +139,25 @@ def choice(
     return value
 
 
+def _finite(fields: Mapping[str, Any], field: str, default: Any) -> Any:
+    value = _found(fields, field, default)
+    if type(value) is float and not math.isfinite(value):
+        raise FieldRefusal(RejectReason.NOT_FINITE, f"{field} must be finite, got {value}")
+    return value
+
+
+def _check_range(field: str, value: float, minimum: float, maximum: float, shape: str) -> None:
+    """Refuse a number outside of [minimum, maximum], which the format shape shows."""
+    if value < 0 <= minimum:
+        raise FieldRefusal(
+            RejectReason.NEGATIVE, f"{field} must not be negative, got {shown(value)}"
+        )
+    if not minimum <= value <= maximum:
+        wanted = f"[{minimum:{shape}}, {maximum:{shape}}]"
+        detail = f"{field} must be within {wanted}, got {shown(value)}"
+        raise FieldRefusal(RejectReason.OUT_OF_RANGE, detail)
+
+
 def integer(
     fields: Mapping[str, Any],
     field: str,
@@ -183,20 +167,12 @@ def integer(
     default: Any = _REQUIRED,
 ) -> int:
     """A whole number within [minimum, maximum]."""
-    value = _found(fields, field, default)
+    value = _finite(fields, field, default)
     if type(value) is float and value.is_integer():
         value = int(value)
     if type(value) is not int:
-        if type(value) is float and not math.isfinite(value):
-            raise FieldRefusal(RejectReason.NOT_FINITE, f"{field} must be finite, got {value}")
         raise _wrong_type(field, "a whole number", value)
-    if value < 0 <= minimum:
-        raise FieldRefusal(
-            RejectReason.NEGATIVE, f"{field} must not be negative, got {shown(value)}"
-        )
-    if not minimum <= value <= maximum:
-        detail = f"{field} must be within [{minimum}, {maximum}], got {shown(value)}"
-        raise FieldRefusal(RejectReason.OUT_OF_RANGE, detail)
+    _check_range(field, value, minimum, maximum, "d")
     return value
 
 
@@ -214,18 +190,10 @@ def number(
     default: Any = _REQUIRED,
 ) -> float:
     """A finite number within [minimum, maximum]."""
-    value = _found(fields, field, default)
+    value = _finite(fields, field, default)
     if type(value) is not float and type(value) is not int:
         raise _wrong_type(field, "a number", value)
-    if type(value) is float and not math.isfinite(value):
-        raise FieldRefusal(RejectReason.NOT_FINITE, f"{field} must be finite, got {value}")
-    if value < 0 <= minimum:
-        raise FieldRefusal(
-            RejectReason.NEGATIVE, f"{field} must not be negative, got {shown(value)}"
-        )
-    if not minimum <= value <= maximum:
-        detail = f"{field} must be within [{minimum:g}, {maximum:g}], got {shown(value)}"
-        raise FieldRefusal(RejectReason.OUT_OF_RANGE, detail)
+    _check_range(field, value, minimum, maximum, "g")
     return float(value)
 
 
@@ -341,8 +309,11 @@ def check_bundles(names: Sequence[str]) -> None:
     well_formed = _BUNDLES.fullmatch(lines) is not None and lines.count("\n") == len(names)
     # Eight lower-case hexadecimal digits order as text as they do as numbers.
     if not (well_formed and all([name[-21:-11] < name[-10:] for name in names])):  # noqa: C419 a third faster
-        for name in names:
-            _check_slowly(name)
+        try:
+            for name in names:
+                parse_bundle(name)
+        except InvalidNameError as error:
+            raise FieldRefusal(RejectReason.MALFORMED_BUNDLE, str(error)) from None
     if len(set(names)) < len(names):
         raise FieldRefusal(
             RejectReason.DUPLICATE_BUNDLE, f"{shown(first_double(names))} comes twice"
@@ -354,20 +325,13 @@ def check_bundle(name: str) -> None:
     check_bundles((name,))
 
 
-def _check_slowly(name: str) -> None:
-    try:
-        parse_bundle(name)
-    except InvalidNameError as error:
-        raise FieldRefusal(RejectReason.MALFORMED_BUNDLE, str(error)) from None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """Context of a reader besides the message's fields: its key, cluster and limits."""
 
     key: str
     cluster: str
-    limits: Limits
+    limits: Wire
 
 
 def read_schema(message: Mapping[str, Any]) -> None:

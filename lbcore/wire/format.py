@@ -4,18 +4,18 @@ JSON in UTF-8 with sorted keys and without blanks, so equal messages give equal 
 hold the default of `parse` are left out. Agents, the services and the driver write through here.
 """
 
+import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from lbcore.model.resources import WIRE_NAMES
 from lbcore.wire.fields import OLDEST_SCHEMA, SCHEMA
-from lbcore.wire.loads import OFFERED, TICK_KEY
+from lbcore.wire.loads import LABELS, OPTIONAL, TICK_KEY
 from lbcore.wire.messages import (
     BUNDLE_COLUMNS,
-    NOT_REPORTED,
     TRAFFIC,
     Acks,
     AuditEntry,
@@ -33,6 +33,9 @@ from lbcore.wire.messages import (
 
 Written = tuple[Topic, bytes, bytes]
 Fields = Mapping[str, Any]
+_DEFAULTS: Fields = {one.name: one.default for one in dataclasses.fields(BrokerLoad)} | {
+    "advertised_listeners": {}
+}
 
 
 def format_message(message: Message) -> Written:
@@ -40,8 +43,28 @@ def format_message(message: Message) -> Written:
 
     Raises ValueError for numbers that JSON doesn't have.
     """
-    topic, key, fields = _WRITERS[type(message)](message)
-    return topic, key.encode(), encode(fields)
+    if isinstance(message, Tick):
+        fields = {"schema": OLDEST_SCHEMA, "cluster": message.cluster, "tick": message.number}
+        return Topic.BROKER_LOAD, f"{message.cluster}/{TICK_KEY}".encode(), encode(fields)
+    if isinstance(message, Command | AuditEntry):
+        topic = Topic.COMMANDS if isinstance(message, Command) else Topic.AUDIT
+        named = {one.name: getattr(message, one.name) for one in dataclasses.fields(message)}
+        return topic, message.cluster.encode(), encode({"schema": SCHEMA, **named})
+    envelope = message.envelope
+    own: Fields = {}
+    topic, place = Topic.BROKER_LOAD, envelope.broker
+    if not isinstance(message, Heartbeat):
+        topic, place, own = _report(message)
+    fields = {
+        "schema": SCHEMA,
+        "cluster": envelope.cluster,
+        "broker": envelope.broker,
+        "incarnation": envelope.incarnation,
+        "seq": envelope.seq,
+        "reportedAt": envelope.reported_at_ms,
+        **own,
+    }
+    return topic, f"{envelope.cluster}/{place}".encode(), encode(fields)
 
 
 def encode(fields: Fields) -> bytes:
@@ -75,19 +98,40 @@ def bundle_load_parts(
     )
 
 
-def _envelope(envelope: Envelope) -> dict[str, Any]:
-    return {
-        "schema": SCHEMA,
-        "cluster": envelope.cluster,
-        "broker": envelope.broker,
-        "incarnation": envelope.incarnation,
-        "seq": envelope.seq,
-        "reportedAt": envelope.reported_at_ms,
+def _report(message: BrokerLoad | BundleLoad | TopicLoad | Acks) -> tuple[Topic, str, Fields]:
+    """Topic of a report, what is in its key beside the cluster, and its own fields."""
+    broker = message.envelope.broker
+    if isinstance(message, BrokerLoad):
+        return Topic.BROKER_LOAD, broker, _broker_load(message)
+    if isinstance(message, BundleLoad):
+        bundles = {"name": message.names, **_columns(BUNDLE_COLUMNS, message.stats)}
+        fields = {"part": message.part, "parts": message.parts, "bundles": bundles}
+        return Topic.BUNDLE_LOAD, broker, fields
+    if isinstance(message, TopicLoad):
+        topics = {"name": message.topics, **_columns(TRAFFIC, message.traffic)}
+        return Topic.TOPIC_LOAD, message.bundle, {"bundle": message.bundle, "topics": topics}
+    acks = [
+        {"bundle": ack.bundle, "versionId": ack.version_id, "outcome": ack.outcome.value}
+        | ({"reason": reason} if (reason := plain_text(ack.reason)) else {})
+        for ack in message.acks
+    ]
+    return Topic.ACKS, broker, {"acks": acks}
+
+
+def _broker_load(load: BrokerLoad) -> Fields:
+    pairs = zip(WIRE_NAMES, load.usage.tolist(), load.limit.tolist(), strict=True)
+    optional = {
+        field: value
+        for field, attribute in OPTIONAL.items()
+        if (value := getattr(load, attribute)) != _DEFAULTS[attribute]
     }
-
-
-def _broker_key(envelope: Envelope) -> str:
-    return f"{envelope.cluster}/{envelope.broker}"
+    labels = {field: optional.pop(field) for field in LABELS if field in optional}
+    return {
+        **{name: {"usage": usage, "limit": limit} for name, usage, limit in pairs},
+        **dict(zip(TRAFFIC, load.traffic.tolist(), strict=True)),
+        **optional,
+        **({"labels": labels} if labels else {}),
+    }
 
 
 def _columns(columns: Sequence[str], numbers: Floats) -> dict[str, list[float] | list[int]]:
@@ -97,139 +141,6 @@ def _columns(columns: Sequence[str], numbers: Floats) -> dict[str, list[float] |
         else numbers[:, index].astype(np.int64).tolist()
         for index, field in enumerate(columns)
     }
-
-
-def _without_defaults(fields: Fields, defaults: Fields) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value != defaults.get(name)}
-
-
-def _tick(tick: Tick) -> tuple[Topic, str, Fields]:
-    fields = {"schema": OLDEST_SCHEMA, "cluster": tick.cluster, "tick": tick.number}
-    return Topic.BROKER_LOAD, f"{tick.cluster}/{TICK_KEY}", fields
-
-
-def _heartbeat(heartbeat: Heartbeat) -> tuple[Topic, str, Fields]:
-    envelope = heartbeat.envelope
-    return Topic.BROKER_LOAD, _broker_key(envelope), _envelope(envelope)
-
-
-def _broker_load(load: BrokerLoad) -> tuple[Topic, str, Fields]:
-    envelope = load.envelope
-    pairs = zip(WIRE_NAMES, load.usage.tolist(), load.limit.tolist(), strict=True)
-    resources = {name: {"usage": usage, "limit": limit} for name, usage, limit in pairs}
-    traffic = dict(zip(TRAFFIC, load.traffic.tolist(), strict=True))
-    labels = _without_defaults(
-        {"failureDomain": load.failure_domain, "capacity": load.capacity},
-        {"failureDomain": "", "capacity": 1.0},
-    )
-    counts = {
-        "numTopics": load.topic_count,
-        "numBundles": load.bundle_count,
-        "numConsumers": load.consumer_count,
-        "numProducers": load.producer_count,
-    }
-    texts = {
-        "webServiceUrl": load.web_service_url,
-        "webServiceUrlTls": load.web_service_url_tls,
-        "pulsarServiceUrl": load.pulsar_service_url,
-        "pulsarServiceUrlTls": load.pulsar_service_url_tls,
-        "brokerVersionString": load.broker_version,
-        "loadManagerClassName": load.load_manager_class,
-    }
-    others = {
-        "advertisedListeners": load.advertised_listeners,
-        "labels": labels,
-        "draining": load.is_draining,
-        OFFERED: load.offered_msg_rate,
-    }
-    defaults = {"advertisedListeners": {}, "labels": {}, "draining": False, OFFERED: NOT_REPORTED}
-    about = {
-        **_without_defaults(counts, dict.fromkeys(counts, 0)),
-        **_without_defaults(texts, dict.fromkeys(texts, "")),
-        **_without_defaults(others, defaults),
-    }
-    return (
-        Topic.BROKER_LOAD,
-        _broker_key(envelope),
-        {**_envelope(envelope), **resources, **traffic, **about},
-    )
-
-
-def _bundle_load(load: BundleLoad) -> tuple[Topic, str, Fields]:
-    envelope = load.envelope
-    fields = {
-        **_envelope(envelope),
-        "part": load.part,
-        "parts": load.parts,
-        "bundles": {"name": load.names, **_columns(BUNDLE_COLUMNS, load.stats)},
-    }
-    return Topic.BUNDLE_LOAD, _broker_key(envelope), fields
-
-
-def _topic_load(load: TopicLoad) -> tuple[Topic, str, Fields]:
-    fields = {
-        **_envelope(load.envelope),
-        "bundle": load.bundle,
-        "topics": {"name": load.topics, **_columns(TRAFFIC, load.traffic)},
-    }
-    return Topic.TOPIC_LOAD, f"{load.envelope.cluster}/{load.bundle}", fields
-
-
-def _acks(acks: Acks) -> tuple[Topic, str, Fields]:
-    items = [
-        _without_defaults(
-            {
-                "bundle": ack.bundle,
-                "versionId": ack.version_id,
-                "outcome": ack.outcome.value,
-                "reason": plain_text(ack.reason),
-            },
-            {"reason": ""},
-        )
-        for ack in acks.acks
-    ]
-    fields = {**_envelope(acks.envelope), "acks": items}
-    return Topic.ACKS, _broker_key(acks.envelope), fields
-
-
-def _command(command: Command) -> tuple[Topic, str, Fields]:
-    fields = {
-        "schema": SCHEMA,
-        "cluster": command.cluster,
-        "command_id": command.command_id,
-        "kind": command.kind,
-        "arguments": command.arguments,
-        "principal": command.principal,
-        "address": command.address,
-        "timeout_ms": command.timeout_ms,
-    }
-    return Topic.COMMANDS, command.cluster, fields
-
-
-def _audit(entry: AuditEntry) -> tuple[Topic, str, Fields]:
-    fields = {
-        "schema": SCHEMA,
-        "cluster": entry.cluster,
-        "principal": entry.principal,
-        "address": entry.address,
-        "action": entry.action,
-        "is_allowed": entry.is_allowed,
-        "reason": entry.reason,
-        "command_id": entry.command_id,
-    }
-    return Topic.AUDIT, entry.cluster, fields
-
-
-_WRITERS: Mapping[type, Callable[[Any], tuple[Topic, str, Fields]]] = {
-    Tick: _tick,
-    Heartbeat: _heartbeat,
-    BrokerLoad: _broker_load,
-    BundleLoad: _bundle_load,
-    TopicLoad: _topic_load,
-    Acks: _acks,
-    Command: _command,
-    AuditEntry: _audit,
-}
 
 
 REASON_CHARS_MAX = 256

@@ -26,7 +26,6 @@ from lbcore.wire.fields import (
 )
 from lbcore.wire.messages import (
     BUNDLE_COLUMNS,
-    NOT_REPORTED,
     TRAFFIC,
     BrokerLoad,
     BundleLoad,
@@ -86,16 +85,35 @@ def _read_table(
 
 
 TICK_KEY = "~tick"
-COUNTS = ("numTopics", "numBundles", "numConsumers", "numProducers")
-URLS = ("webServiceUrl", "webServiceUrlTls", "pulsarServiceUrl", "pulsarServiceUrlTls")
-VERSIONS = ("brokerVersionString", "loadManagerClassName")
 OFFERED = "msgRateOffered"
-LOAD_FIELDS = frozenset(
-    (
-        *(*WIRE_NAMES, *TRAFFIC, OFFERED, *COUNTS, *URLS, *VERSIONS),
-        *("advertisedListeners", "labels", "draining"),
-    )
-)
+COUNTS = {
+    "numTopics": "topic_count",
+    "numBundles": "bundle_count",
+    "numConsumers": "consumer_count",
+    "numProducers": "producer_count",
+}
+URLS = {
+    "webServiceUrl": "web_service_url",
+    "webServiceUrlTls": "web_service_url_tls",
+    "pulsarServiceUrl": "pulsar_service_url",
+    "pulsarServiceUrlTls": "pulsar_service_url_tls",
+}
+LISTENERS = {"advertisedListeners": "advertised_listeners"}
+VERSIONS = {
+    "brokerVersionString": "broker_version",
+    "loadManagerClassName": "load_manager_class",
+}
+LABELS = {"failureDomain": "failure_domain", "capacity": "capacity"}
+"""Fields of the object `labels`."""
+
+OPTIONAL: Mapping[str, str] = {
+    **(COUNTS | URLS | LISTENERS | VERSIONS | LABELS),
+    "draining": "is_draining",
+    OFFERED: "offered_msg_rate",
+}
+"""Field → its attribute of BrokerLoad, whose default an absent one has."""
+
+LOAD_FIELDS = frozenset({*WIRE_NAMES, *TRAFFIC, *OPTIONAL, "labels"} - LABELS.keys())
 """Any of these makes a load of a heartbeat."""
 
 MAX_LISTENERS = 100
@@ -119,50 +137,35 @@ def read_load(message: Mapping[str, Any], envelope: Envelope, max_chars: int) ->
 
     Their limit is -1.
     """
-    usage, limit = _resources(message)
+    pairs = np.array([_resource(message, field) for field in WIRE_NAMES])
     labels = fields.mapping(message, "labels", {})
     return BrokerLoad(
         envelope=envelope,
-        usage=usage,
-        limit=limit,
+        usage=pairs[:, 0].copy(),
+        limit=pairs[:, 1].copy(),
         traffic=fields.flushed(np.array([fields.number(message, field) for field in TRAFFIC])),
-        topic_count=fields.count(message, "numTopics"),
-        bundle_count=fields.count(message, "numBundles"),
-        consumer_count=fields.count(message, "numConsumers"),
-        producer_count=fields.count(message, "numProducers"),
-        web_service_url=fields.text(message, "webServiceUrl", max_chars, ""),
-        web_service_url_tls=fields.text(message, "webServiceUrlTls", max_chars, ""),
-        pulsar_service_url=fields.text(message, "pulsarServiceUrl", max_chars, ""),
-        pulsar_service_url_tls=fields.text(message, "pulsarServiceUrlTls", max_chars, ""),
-        advertised_listeners=_listeners(message, max_chars),
-        broker_version=fields.text(message, "brokerVersionString", max_chars, ""),
-        load_manager_class=fields.text(message, "loadManagerClassName", max_chars, ""),
-        failure_domain=fields.text(labels, "failureDomain", max_chars, ""),
-        capacity=fields.number(
-            labels, "capacity", minimum=MIN_POSITIVE_LIMIT, maximum=MAX_CAPACITY, default=1.0
-        ),
-        is_draining=fields.flag(message, "draining", default=False),
-        offered_msg_rate=fields.number(message, OFFERED) if OFFERED in message else NOT_REPORTED,
+        **{
+            attribute: read_field(given, field, max_chars)
+            for field, attribute in OPTIONAL.items()
+            if field in (given := labels if field in LABELS else message)
+        },
     )
 
 
-def check_field(message: Mapping[str, Any], field: str, max_chars: int) -> None:
-    """Refuse a field of LOAD_FIELDS that is there and that `read_load` would refuse."""
+def read_field(message: Mapping[str, Any], field: str, max_chars: int) -> Any:
+    """The value of one field, which must be there; raises FieldRefusal."""
     if field in WIRE_NAMES:
-        _resource(message, field)
-    elif field in TRAFFIC or field == OFFERED:
-        fields.number(message, field)
-    elif field in COUNTS:
-        fields.count(message, field)
-    elif field == "advertisedListeners":
-        _listeners(message, max_chars)
-    else:
-        fields.text(message, field, max_chars)
-
-
-def _resources(message: Mapping[str, Any]) -> tuple[Floats, Floats]:
-    pairs = np.array([_resource(message, field) for field in WIRE_NAMES])
-    return pairs[:, 0].copy(), pairs[:, 1].copy()
+        return _resource(message, field)
+    if field in COUNTS:
+        return fields.count(message, field)
+    if field in LISTENERS:
+        return _listeners(message, max_chars)
+    if field == "capacity":
+        return fields.number(message, field, minimum=MIN_POSITIVE_LIMIT, maximum=MAX_CAPACITY)
+    if field == "draining":
+        return fields.flag(message, field)
+    is_number = field in TRAFFIC or field == OFFERED
+    return fields.number(message, field) if is_number else fields.text(message, field, max_chars)
 
 
 def _resource(message: Mapping[str, Any], field: str) -> tuple[float, float]:

@@ -8,14 +8,15 @@ columns of the tables. A command that can be read is refused to its sender, not 
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import islice
 from typing import Any
 
+from lbcore.model.names import Wire
 from lbcore.wire import fields
 from lbcore.wire.fields import (
     Context,
     FieldRefusal,
-    Limits,
     ParseRules,
     check_bundle,
     check_bundles,
@@ -58,7 +59,7 @@ def read_acks(message: Mapping[str, Any], context: Context) -> Acks:
     return Acks(envelope=envelope, acks=acks)
 
 
-def read_ack(item: Any, limits: Limits) -> Ack:
+def read_ack(item: Any, limits: Wire) -> Ack:
     """One item of acks; whether it names a bundle is not looked at."""
     ack = fields.mapping({"an item of acks": item}, "an item of acks")
     return Ack(
@@ -116,53 +117,77 @@ _TOLD_MAX = 20
 """Most rows of a message that are told one by one; what more there are is counted."""
 
 _RAW_CHARS = 4_096
-_TWICE = {"bundles": RejectReason.DUPLICATE_BUNDLE, "topics": RejectReason.DUPLICATE_TOPIC}
 
 Fields = Mapping[str, Any]
+_TABLES: Mapping[Topic, tuple[str, Sequence[str], RejectReason]] = {
+    Topic.BUNDLE_LOAD: ("bundles", BUNDLE_COLUMNS, RejectReason.DUPLICATE_BUNDLE),
+    Topic.TOPIC_LOAD: ("topics", TRAFFIC, RejectReason.DUPLICATE_TOPIC),
+}
+"""Field of a report's table, its columns of numbers, and the refusal of a name that comes twice."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sifted:
-    """A message without its bad rows, and what is wrong with those, by number."""
-
-    message: Fields
-    refusals: Mapping[int, FieldRefusal]
-    raws: Mapping[int, Any]
-
-
-def sift(topic: Topic, message: Fields, limits: Limits) -> Sifted | None:
-    """Return the message without bad rows; None if it has none, or has no rows.
-
-    Answers, bundles and topics stand in rows that don't need each other, so one bad row costs no
-    other. Asked only for messages that were refused: good ones cost nothing.
-    """
-    sifters: Mapping[Topic, Callable[[], Sifted | None]] = {
-        Topic.ACKS: lambda: _sift_acks(message, limits),
-        Topic.BUNDLE_LOAD: lambda: _sift_table(message, "bundles", BUNDLE_COLUMNS, limits),
-        Topic.TOPIC_LOAD: lambda: _sift_table(message, "topics", TRAFFIC, limits),
-    }
-    found = sifters[topic]() if topic in sifters else None
-    return found if found is not None and found.refusals else None
+def _rows_of(topic: Topic, message: Fields, limits: Wire) -> Sequence[Any]:
+    """Return the rows of a message; none if its columns make no rows."""
+    if topic is Topic.ACKS:
+        items = message.get("acks")
+        if type(items) is list and len(items) <= limits.max_bundles_per_message:
+            return items
+        return ()
+    if topic not in _TABLES:
+        return ()
+    table, numbers, _ = _TABLES[topic]
+    columns = message.get(table)
+    named = ("name", *numbers)
+    if not isinstance(columns, Mapping) or any(type(columns.get(c)) is not list for c in named):
+        return ()
+    if len({len(columns[column]) for column in named}) != 1:
+        return ()
+    values = zip(*(columns[column] for column in named), strict=True)
+    return [dict(zip(named, row, strict=True)) for row in values]
 
 
-def refused_rows(sifted: Sifted, cluster: str) -> tuple[Rejected, ...]:
+def _check_row(topic: Topic, row: Any, seen: set[str], limits: Wire) -> None:
+    """Refuse a bad row. seen: names of the rows before it, to which it is added."""
+    if topic is Topic.ACKS:
+        check_bundle(read_ack(row, limits).bundle)
+        return
+    _, numbers, twice = _TABLES[topic]
+    (name,) = fields.names([row["name"]], "name", limits.max_name_chars)
+    if topic is Topic.BUNDLE_LOAD:
+        check_bundle(name)
+    fields.table({column: [row[column]] for column in numbers}, 1, fields.COUNT_COLUMNS)
+    if name in seen:
+        raise FieldRefusal(twice, f"{shown(name)} comes twice; the first row of it counts")
+    seen.add(name)
+
+
+def _with_rows(topic: Topic, message: Fields, rows: Sequence[Any]) -> Fields:
+    if topic is Topic.ACKS:
+        return {**message, "acks": rows}
+    table, numbers, _ = _TABLES[topic]
+    columns = {column: [row[column] for row in rows] for column in ("name", *numbers)}
+    return {**message, table: {**message[table], **columns}}
+
+
+def _refused_rows(
+    rows: Sequence[Any], refusals: Mapping[int, FieldRefusal], cluster: str
+) -> tuple[Rejected, ...]:
     """Each bad row with its reason; of more than a few the rest in one."""
-    numbers = sorted(sifted.refusals)
-    told = [_refused(at, sifted, cluster) for at in numbers[:_TOLD_MAX]]
-    more = len(numbers) - len(told)
+    told = [
+        Rejected(
+            reason=refusal.reason,
+            detail=f"row {at}: {refusal.detail}; the other rows of the message count",
+            raw=_raw(rows[at]),
+            cluster=cluster,
+        )
+        for at, refusal in islice(refusals.items(), _TOLD_MAX)
+    ]
+    more = len(refusals) - len(told)
     if more:
-        last = sifted.refusals[numbers[-1]]
+        last = refusals[max(refusals)]
         detail = f"{more} more rows of this message are refused, the last for: {last.detail}"
         told.append(Rejected(reason=last.reason, detail=detail, raw=b"", cluster=cluster))
     return tuple(told)
-
-
-def _refused(at: int, sifted: Sifted, cluster: str) -> Rejected:
-    refusal = sifted.refusals[at]
-    detail = f"row {at}: {refusal.detail}; the other rows of the message count"
-    return Rejected(
-        reason=refusal.reason, detail=detail, raw=_raw(sifted.raws[at]), cluster=cluster
-    )
 
 
 def _raw(row: Any) -> bytes:
@@ -172,74 +197,6 @@ def _raw(row: Any) -> bytes:
     except (ValueError, RecursionError):
         text = shown(row)
     return text[:_RAW_CHARS].encode()
-
-
-def _sift_acks(message: Fields, limits: Limits) -> Sifted | None:
-    items = message.get("acks")
-    if type(items) is not list or len(items) > limits.max_bundles_per_message:
-        return None
-
-    def check(at: int) -> None:
-        check_bundle(read_ack(items[at], limits).bundle)
-
-    refusals = _refusals(len(items), check)
-    left = [item for at, item in enumerate(items) if at not in refusals]
-    return Sifted(
-        message={**message, "acks": left},
-        refusals=refusals,
-        raws={at: items[at] for at in refusals},
-    )
-
-
-def _sift_table(
-    message: Fields, table: str, numbers: Sequence[str], limits: Limits
-) -> Sifted | None:
-    columns = message.get(table)
-    named = ("name", *numbers)
-    if not isinstance(columns, Mapping) or any(type(columns.get(c)) is not list for c in named):
-        return None
-    by_name = {column: columns[column] for column in named}
-    if len({len(values) for values in by_name.values()}) != 1:
-        return None
-    seen: set[str] = set()
-
-    def check(at: int) -> None:
-        (name,) = fields.names(by_name["name"][at : at + 1], "name", limits.max_name_chars)
-        if table == "bundles":
-            check_bundle(name)
-        row = {column: by_name[column][at : at + 1] for column in numbers}
-        fields.table(row, 1, fields.COUNT_COLUMNS)
-        if name in seen:
-            raise FieldRefusal(
-                _TWICE[table], f"{shown(name)} comes twice; the first row of it counts"
-            )
-        seen.add(name)
-
-    refusals = _refusals(len(by_name["name"]), check)
-    left = {
-        column: [value for at, value in enumerate(values) if at not in refusals]
-        for column, values in by_name.items()
-    }
-    raws = {at: {column: by_name[column][at] for column in named} for at in refusals}
-    return Sifted(message={**message, table: {**columns, **left}}, refusals=refusals, raws=raws)
-
-
-def _refusals(rows: int, check: Callable[[int], None]) -> dict[int, FieldRefusal]:
-    """The rows that `check` refuses. O(rows)."""
-    found = {}
-    for at in range(rows):
-        refusal = _refusal(check, at)
-        if refusal is not None:
-            found[at] = refusal
-    return found
-
-
-def _refusal(check: Callable[[int], None], at: int) -> FieldRefusal | None:
-    try:
-        check(at)
-    except FieldRefusal as refusal:
-        return refusal
-    return None
 
 
 Reader = Callable[[Mapping[str, Any], Context], Message]
@@ -284,15 +241,25 @@ def parse_rows(
     strictly = parse(topic, key, value, rules)
     if not isinstance(strictly, Rejected):
         return strictly
+    refusals: dict[int, FieldRefusal] = {}
+    seen: set[str] = set()
     try:
         message = _decode(value, rules)
-        sifted = sift(topic, message, rules.limits)
-        found = None if sifted is None else _read(topic, key, sifted.message, rules)
+        rows = _rows_of(topic, message, rules.limits)
+        for at, row in enumerate(rows):
+            try:
+                _check_row(topic, row, seen, rules.limits)
+            except FieldRefusal as refusal:  # noqa: PERF203 only of a message that was refused
+                refusals[at] = refusal
+        if not refusals:
+            return strictly
+        kept = [row for at, row in enumerate(rows) if at not in refusals]
+        found = _read(topic, key, _with_rows(topic, message, kept), rules)
     except FieldRefusal:
         return strictly
-    if sifted is None or not isinstance(found, Acks | BundleLoad | TopicLoad):
+    if not isinstance(found, Acks | BundleLoad | TopicLoad):
         return strictly
-    return replace(found, refused=refused_rows(sifted, strictly.cluster))
+    return replace(found, refused=_refused_rows(rows, refusals, strictly.cluster))
 
 
 def refused_by_source(

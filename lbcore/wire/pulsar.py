@@ -17,7 +17,7 @@ from lbcore.model.names import is_monitoring_namespace
 from lbcore.model.resources import WIRE_NAMES
 from lbcore.wire import fields
 from lbcore.wire.fields import MAX_INT64, FieldRefusal, check_bundle, check_bundles, shown
-from lbcore.wire.loads import COUNTS, OFFERED, URLS, VERSIONS, check_field, read_load
+from lbcore.wire.loads import COUNTS, LISTENERS, OFFERED, URLS, VERSIONS, read_field, read_load
 from lbcore.wire.messages import (
     BUNDLE_COLUMNS,
     TRAFFIC,
@@ -33,7 +33,7 @@ MAX_REPORT_BYTES = 64 * 1_048_576
 MAX_CHARS = 4_096
 _ALWAYS = (*WIRE_NAMES, *TRAFFIC, *COUNTS, "lastUpdate")
 """Fields that a LocalBrokerData of Pulsar 3.0 to 5.0 always has."""
-_OPTIONAL = (*URLS, *VERSIONS, "advertisedListeners")
+_OPTIONAL = (*URLS, *VERSIONS, *LISTENERS)
 _SHARES = tuple(f"lastStats.{column}" for column in BUNDLE_COLUMNS)
 REPORT_FIELDS = (*_ALWAYS, *_OPTIONAL, "startTimestamp", "lastStats", *_SHARES)
 """Every field that can be named as not reported."""
@@ -192,7 +192,7 @@ def _drop_unusable(report: dict[str, Any], unreported: dict[str, str]) -> None:
             if name == "lastUpdate":
                 fields.integer(report, name)
             else:
-                check_field(report, name, MAX_CHARS)
+                read_field(report, name, MAX_CHARS)
         except FieldRefusal as refusal:
             unreported[name] = refusal.detail
             del report[name]

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jobs.adapters.delta.commits import METADATA_KEY
+from jobs.adapters.delta.table_log import METADATA_KEY
 from jobs.adapters.delta.tables import open_table
 from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
 from jobs.adapters.processes.settings import load_settings

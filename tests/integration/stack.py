@@ -20,8 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from jobs.adapters.delta.table_location import TablePlace, table_place
-from jobs.adapters.delta.table_scan import open_delta
-from jobs.adapters.delta.table_tail import is_delta
+from jobs.adapters.delta.table_scan import is_delta, open_delta
 from jobs.adapters.kafka.clients import KafkaAddress, Sender
 from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions
 from jobs.adapters.processes.processes import Child, ProcessSpec, last_lines

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from jobs.adapters.delta.table_tail import ReloadReason
+from jobs.adapters.delta.table_log import ReloadReason
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.kafka.command_client import OutcomeFollower
 from jobs.adapters.processes.clocks import boot_ms

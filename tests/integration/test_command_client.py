@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from jobs.adapters.delta.table_log import commits_from, newest_version
 from jobs.adapters.delta.table_scan import read_file
-from jobs.adapters.delta.table_tail import commits_from, newest_version
 from jobs.adapters.delta.tables import table_path
 from jobs.adapters.kafka.clients import KafkaAddress, Tail
 from jobs.adapters.kafka.command_client import (

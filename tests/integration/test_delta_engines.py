@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.delta.table_tail import ReloadReason
+from jobs.adapters.delta.table_log import ReloadReason
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.delta.tables import arrow_schema, ensure_tables, table_path
 from lbcore.model.tables import BROKERS, BUNDLE_OWNERSHIP, NAMESPACES, OWNERSHIP_EVENTS, Table

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.delta.table_tail import ReloadReason
+from jobs.adapters.delta.table_log import ReloadReason
 from jobs.adapters.delta.tables import table_path
 from jobs.adapters.following.delta_follower import DeltaFollower
 from lbcore.model.tables import NAMESPACES

@@ -7,9 +7,9 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from jobs.adapters.delta.table_log import ReloadReason
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.delta.table_scan import scan
-from jobs.adapters.delta.table_tail import ReloadReason
 from jobs.adapters.delta.table_upkeep import DAY_MS, HistoryUpkeep
 from jobs.adapters.delta.tables import open_table, table_path
 from jobs.adapters.following.delta_follower import DeltaFollower

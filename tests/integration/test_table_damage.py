@@ -205,8 +205,7 @@ def job(root: Path, *, is_unread: bool) -> str:
     """
     try:
         sink = sink_on(root)
-        if sink.writer.is_mended or sink.writer.owes_rows():
-            sink.writer.write_pending_rows()
+        sink.writer.write_pending_rows()
         sink(effects(BATCHES), BATCHES)
     except CommandError as error:
         assert str(root) in error.why  # noqa: PT017 either is an outcome

@@ -20,9 +20,9 @@ from jobs.adapters.delta.table_location import (
     spark_uri,
     table_place,
 )
+from jobs.adapters.delta.table_log import ReloadReason, newest_version
 from jobs.adapters.delta.table_reader import TableReader
-from jobs.adapters.delta.table_scan import open_delta
-from jobs.adapters.delta.table_tail import ReloadReason, is_delta, newest_version
+from jobs.adapters.delta.table_scan import is_delta, open_delta
 from jobs.adapters.delta.table_upkeep import TableUpkeep
 from jobs.adapters.delta.table_writer import FencedError, TableWriter
 from jobs.adapters.delta.tables import arrow_schema, ensure_table

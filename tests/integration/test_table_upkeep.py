@@ -15,10 +15,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from jobs.adapters.delta import table_upkeep
-from jobs.adapters.delta.table_log import log_path
+from jobs.adapters.delta.table_log import ReloadReason, log_path
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.delta.table_scan import scan
-from jobs.adapters.delta.table_tail import ReloadReason
 from jobs.adapters.delta.table_upkeep import DAY_MS, KEPT_DAYS, TableUpkeep
 from jobs.adapters.delta.table_writer import FencedError, TableWriter
 from jobs.adapters.delta.tables import KEPT, arrow_schema, refresh, table_path

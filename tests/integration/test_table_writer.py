@@ -15,7 +15,6 @@ from jobs.adapters.delta.table_scan import scan
 from jobs.adapters.delta.table_upkeep import TableUpkeep
 from jobs.adapters.delta.table_writer import (
     BatchRowsError,
-    CurrentRows,
     FencedError,
     TableWriter,
     newest_batch,
@@ -206,7 +205,7 @@ def test_rows_of_the_current_table_are_read_once(
 ) -> None:
     read, reads = table_writer.read_current, list[int]()  # type: ignore[attr-defined]
 
-    def counted(table: DeltaTable, schema: pa.Schema) -> CurrentRows:
+    def counted(table: DeltaTable, schema: pa.Schema) -> pa.Table:
         reads.append(table.version())
         return read(table, schema)
 
@@ -272,7 +271,7 @@ def test_newest_batch_has_its_own_version_whatever_the_handle_knows(tmp_path: Pa
     sink(batch(record("t/n/a", 2)), 1)
     newest = newest_batch(stale)
     assert newest is not None
-    assert (newest.table_version, newest.about["batch_id"]) == (stale.version() + 1, 1)
+    assert (newest.version, newest.about["batch_id"]) == (stale.version() + 1, 1)
 
 
 def test_commit_says_what_was_read_when_and_by_whom(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from jobs.adapters.delta.table_tail import newest_version
+from jobs.adapters.delta.table_log import newest_version
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.kafka.clients import Tail
 from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka

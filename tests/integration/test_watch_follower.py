@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.delta.table_tail import ReloadReason
+from jobs.adapters.delta.table_log import ReloadReason
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.watch_follower import WatchAddress, WatchFollower
 from jobs.adapters.processes.clocks import boot_ms

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jobs.adapters.delta.table_tail import last_writer_commit, newest_version
+from jobs.adapters.delta.table_log import last_writer_commit, newest_version
 from lbcore.model.tables import OWNERSHIP_EVENTS
 from tests.integration.meanwhile import repeated
 from tests.integration.other_versions import in_folder

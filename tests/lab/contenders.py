@@ -7,7 +7,6 @@ _PACKAGE = "org.apache.pulsar.broker.loadbalance"
 _MODULAR = f"{_PACKAGE}.impl.ModularLoadManagerImpl"
 _EXTENSIBLE = f"{_PACKAGE}.extensions.ExtensibleLoadManagerImpl"
 
-INTERVAL_S = 60
 PULSAR_SETTINGS: Mapping[str, str] = {
     "loadManagerClassName": _MODULAR,
     "loadBalancerEnabled": "true",

@@ -43,7 +43,6 @@ QUERY_NAMES = st.sampled_from(
 QUERIES = st.dictionaries(QUERY_NAMES, WORDS | st.integers().map(str), max_size=3)
 
 
-REASON = DOCUMENT["components"]["schemas"]["Reason"]
 AGES = ("x-ballast-table-version", "x-ballast-age-ms", "x-ballast-writer-silent-ms")
 
 

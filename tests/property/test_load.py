@@ -254,19 +254,6 @@ def test_no_plan_has_fewer_moves_than_the_bound(
         assert least_moves(course, counts) <= fewest
 
 
-@settings(max_examples=60, deadline=None)
-@given(COURSES)
-def test_bound_on_moves_is_never_above_what_all_ways_tried_need(
-    drawn: tuple[list[list[int]], list[int], float, bool],
-) -> None:
-    course = course_of(drawn)
-    times = possible_times(course)
-    fewest = fewest_by_force(course, times)
-    if times and fewest is not None and course.is_there.all():
-        counts = np.isin(np.arange(len(course.weights)), times)
-        assert least_moves(course, counts) <= fewest
-
-
 @settings(max_examples=100, deadline=None)
 @given(COURSES)
 def test_plan_by_report_needs_no_fewer_moves_where_it_holds_the_bar(

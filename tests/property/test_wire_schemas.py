@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from lbcore.config.pipeline import Wire
-from lbcore.model.names import InvalidNameError, parse_range
+from lbcore.model.names import InvalidNameError, Wire, parse_range
 from lbcore.ownership.records import OwnershipRecord, State, format_record, parse_record
 from lbcore.wire import loads
 from lbcore.wire.format import format_message

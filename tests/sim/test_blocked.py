@@ -152,7 +152,8 @@ def world() -> World:
     return found
 
 
-def status_of(world: World) -> ClusterStatus:
+def status_of(world: World, kind: str = "blocked") -> ClusterStatus:
+    """What `ballast status` says of the tables as the world has them, with decisions of a kind."""
     rows = rows_of(world)
     return make_status(
         CLUSTER,
@@ -164,12 +165,16 @@ def status_of(world: World) -> ClusterStatus:
             policies=rows.policies,
             pins=rows.pins,
             load=rows.load,
-            rejected=(),
-            blocked=[row for row in rows.decisions if row["kind"] == "blocked"],
+            rejected=world.other_rows["rejected_reports"],
+            blocked=[row for row in rows.decisions if kind in row["kind"]],
         ),
         world.config,
         world.now_ms,
     )
+
+
+def alarms(world: World) -> tuple[str, ...]:
+    return status_of(world, "").alarms
 
 
 def newest_blocked(world: World) -> Mapping[str, Any]:
@@ -288,22 +293,6 @@ def running_no_candidate() -> World:
     return world
 
 
-def alarms(world: World) -> tuple[str, ...]:
-    """What `ballast status` says of the tables as the world has them."""
-    rows = StatusRows(
-        writer_ms=world.now_ms,
-        bundles=list(world.current.values()),
-        brokers=[],
-        decisions=world.decisions,
-        blocked=world.decisions,
-        policies=[],
-        pins=[],
-        load=[],
-        rejected=[],
-    )
-    return make_status(CLUSTER, rows, Config(), world.now_ms).alarms
-
-
 @pytest.mark.parametrize("name", [MODULAR, "no.such.Class"])
 def test_a_load_manager_class_that_no_broker_advertises_is_named(name: str) -> None:
     setting = "filters.load_manager_class"
@@ -410,22 +399,6 @@ def heat(world: World) -> None:
     }
 
 
-def alarms_bad_groups(world: World) -> tuple[str, ...]:
-    rows = rows_of(world)
-    found = StatusRows(
-        writer_ms=world.now_ms,
-        bundles=list(rows.records),
-        brokers=[*rows.brokers],
-        decisions=[*rows.decisions],
-        blocked=[*rows.decisions],
-        policies=[*rows.policies],
-        pins=[],
-        load=[*rows.load],
-        rejected=world.other_rows["rejected_reports"],
-    )
-    return make_status(CLUSTER, found, world.config, world.now_ms).alarms
-
-
 @pytest.mark.parametrize(
     ("policies", "message"),
     [
@@ -453,7 +426,7 @@ def test_policy_that_leaves_bundles_no_broker_is_named_and_they_stay(
     assert {name: owner for name, owner in owners(world).items() if name.startswith(left)} == {
         name: owner for name, owner in before.items() if name.startswith(left)
     }
-    assert [text for text in alarms_bad_groups(world) if message in text]
+    assert [text for text in alarms(world) if message in text]
 
 
 def test_group_whose_brokers_all_drain_and_die_waits_and_says_so() -> None:
@@ -475,15 +448,13 @@ def test_group_whose_brokers_all_drain_and_die_waits_and_says_so() -> None:
     world.run(MINUTES_MS)
     assert {name[:8] for name, owner in owners(world).items() if owner > "broker-2"} == {"t/stores"}
     assert not decided(world, "failover")
-    assert [
-        text for text in alarms_bad_groups(world) if "isolation policy p admits no broker" in text
-    ]
+    assert [text for text in alarms(world) if "isolation policy p admits no broker" in text]
     assert world.state.plan.groups == {}
     for name in ("broker-2:8080", "broker-3:8080"):
         world.command("cancel_drain", broker=name)
         world.start(name)
     world.run(MINUTES_MS)
-    assert not [text for text in alarms_bad_groups(world) if "admits no broker" in text]
+    assert not [text for text in alarms(world) if "admits no broker" in text]
     assert sum(bool(served) for served in world.served().values()) == len(owners(world))
 
 
@@ -511,7 +482,7 @@ def test_report_that_can_not_be_is_rejected_by_name_and_moves_nothing(
         world.put(place, raw.key, text.encode(), world.now_ms)
         world.run(4_000)
     assert decided(world, "transfer") == []
-    assert [text for text in alarms_bad_groups(world) if f"30 messages rejected ({reason})" in text]
+    assert [text for text in alarms(world) if f"30 messages rejected ({reason})" in text]
 
 
 def test_offered_load_below_the_served_rate_counts_as_not_reported() -> None:

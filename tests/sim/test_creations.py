@@ -5,15 +5,12 @@ from itertools import pairwise
 
 import pytest
 
-from lbcore.balancer.batch_context import BatchContext
 from lbcore.balancer.namespaces import CREATING
-from lbcore.balancer.placement import make_snapshot, usable_brokers
 from lbcore.config.tree import Config
 from lbcore.model.bundles import even_boundaries
 from lbcore.model.names import FULL_LOWER, FULL_UPPER, format_bundle
 from lbcore.ownership.invariants import of_bundles
 from lbcore.ownership.records import State
-from lbcore.plan.snapshot import Bools, Ints
 from lbcore.validation.check import with_dynamic
 from tests.sim.test_commands import rows, told
 from tests.sim.test_split_commands import NAMESPACE, TOPICS, live, running
@@ -261,19 +258,6 @@ def test_job_that_was_away_makes_as_much_again_at_once() -> None:
     world.run(2_000)
     assert world.state is not None
     assert world.state.times.share == SLICE
-
-
-def seen(world: World, *, later_ms: int = 0, unreported: bool = False) -> tuple[Bools, Bools, Ints]:
-    """Which bundles are awaited, whose load is known, and who has them or will."""
-    assert world.state is not None
-    work = BatchContext.on(world.state, world.config, "v", world.now_ms)
-    if unreported:
-        work.now_ms = int(work.ledger.at_ms.max()) + later_ms
-        work.ledger.short_count = work.ledger.short_count * 0
-    bundles = make_snapshot(work, usable_brokers(work))[0].bundles
-    assert bundles.is_awaited is not None
-    assert bundles.is_load_known is not None
-    return bundles.is_awaited, bundles.is_load_known, bundles.owner
 
 
 def delete(world: World) -> str:

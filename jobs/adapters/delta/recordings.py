@@ -17,8 +17,7 @@ import pyarrow.parquet
 from deltalake.exceptions import DeltaError
 
 from jobs.adapters.delta.table_location import TablePlace
-from jobs.adapters.delta.table_scan import open_delta, scan
-from jobs.adapters.delta.table_tail import is_delta
+from jobs.adapters.delta.table_scan import is_delta, open_delta, scan
 from jobs.adapters.delta.tables import table_path
 from jobs.console import MisuseError
 from lbcore.model.tables import LOAD_HISTORY
@@ -43,7 +42,6 @@ _READERS: Mapping[str, Callable[[Path], pa.Table]] = {
     ".json": pyarrow.json.read_json,
     ".parquet": pyarrow.parquet.read_table,
 }
-_UNREADABLE = (OSError, DeltaError, pa.ArrowException, ValueError)
 
 
 def read_recording(path: TablePlace, cluster: str = "") -> Recording:
@@ -64,7 +62,7 @@ def read_history(path: TablePlace, cluster: str = "") -> list[Row]:
     """Rows as `load_history` has them, of one cluster. Raises MisuseError."""
     try:
         rows = _rows(path)
-    except _UNREADABLE as error:
+    except (OSError, DeltaError, pa.ArrowException, ValueError) as error:
         raise MisuseError(
             f"{path} can't be read as recorded load",
             why=f"{type(error).__name__}: {error}",
@@ -80,24 +78,18 @@ def _rows(path: TablePlace) -> list[Row]:
             table = open_delta(folder)
             known = {field.name for field in table.schema().fields}
             return list(scan(table, [name for name in _HISTORY if name in known]).to_pylist())
-    read = _READERS.get(path.suffix) if isinstance(path, Path) else None
-    if read is None or not isinstance(path, Path):
+    if not isinstance(path, Path) or path.suffix not in _READERS:
         raise ValueError("it is neither a folder with load_history nor a file of these kinds")
-    table = read(path)
-    if "bundles" in table.column_names:
-        return [_with_defaults(row) for row in table.to_pylist()]
-    absent = [name for name in NEEDED if name not in table.column_names]
-    if absent:
-        raise ValueError(f"it has no column {absent[0]}, only {', '.join(table.column_names)}")
-    return [_row_of(row) for row in table.to_pylist()]
-
-
-def _with_defaults(row: Row) -> Row:
-    """A row as `load_history` has it, which `ballast trace` wrote. Raises ValueError."""
-    absent = [name for name in ("broker", "minute_ms", *COLUMNS, "topics") if name not in row]
-    if absent:
-        raise ValueError(f"it has bundles, and no column {absent[0]}")
-    return {**row, "cluster": row.get("cluster") or ""}
+    table = _READERS[path.suffix](path)
+    names = table.column_names
+    is_history = "bundles" in names  # which `ballast trace` wrote
+    needed = ("broker", "minute_ms", *COLUMNS, "topics") if is_history else NEEDED
+    for absent in (name for name in needed if name not in names):
+        there = "it has bundles, and no" if is_history else "it has no"
+        found = "" if is_history else f", only {', '.join(names)}"
+        raise ValueError(f"{there} column {absent}{found}")
+    rows = ({**row, "cluster": row.get("cluster") or ""} for row in table.to_pylist())
+    return [row if is_history else _row_of(row) for row in rows]
 
 
 def _row_of(row: Row) -> Row:
@@ -108,7 +100,7 @@ def _row_of(row: Row) -> Row:
         for rate, volume in zip(COLUMNS[:2], COLUMNS[2:], strict=True)
     }
     return {
-        "cluster": row.get("cluster") or "",
+        "cluster": row["cluster"],
         "broker": row.get("broker") or "",
         "minute_ms": int(row["minute_ms"]),
         "bundles": [str(row["bundle"])],

@@ -135,11 +135,6 @@ class StorePath:
         """The last part."""
         return self.uri.rpartition("/")[2]
 
-    @property
-    def stem(self) -> str:
-        """The last part, without its suffix."""
-        return Path(self.name).stem
-
     def absolute(self) -> "StorePath":
         """Itself: a URI is never relative."""
         return self

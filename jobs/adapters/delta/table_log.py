@@ -1,52 +1,59 @@
-"""The files of a table's log and data on a disk: which of them are whole.
+"""Files of a table's log: commits, their extent, and which of them are whole.
 
-Each table is opened past this module. A newest commit that is torn (empty, cut, without its data)
-was interrupted by a power cut before anybody was told of it: readers get the version before it. A
-damaged checkpoint is left out where the log has what it stands for. Any other damage raises
-DamagedTableError, which names the file and the next command. Stores commit objects whole or not at
-all, so their logs are not looked through. Source: the Delta transaction protocol.
+Nothing here opens a table: `table_scan` does, past what this module finds damaged. A newest commit
+that is torn (empty, cut, without its data) was interrupted by a power cut before anybody was told
+of it: readers get the version before it. A damaged checkpoint is left out where the log has what it
+stands for. Any other damage raises DamagedTableError, which names the file and the next command.
+Stores commit objects whole or not at all, so their logs are not looked through. Source: the Delta
+transaction protocol; the keys "ballast..." in commitInfo are ours.
 """
 
+import hashlib
 import json
-import logging
 import os
 import re
-import tempfile
 import time
-import weakref
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import lru_cache
+from itertools import count, islice
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import unquote
 
-import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from jobs.adapters.delta.commits import Commit, CorruptLogError, parse_commit
-from jobs.adapters.delta.table_location import TablePlace, is_store, table_place
+from jobs.adapters.delta.table_location import TablePlace
+from jobs.atomic_file import sync_file, sync_folder
 from jobs.console import CommandError, first_line
 
-logger = logging.getLogger(__name__)
-
+METADATA_KEY = "ballast"
+"""In commitInfo of the job's commits: what each says of its batch, as JSON."""
+CLAIM_KEY = "ballast_claim"
+"""In commitInfo of a commit by which a job claimed the table: the id of the claim."""
+VERSIONS = "versions"
+"""In what a commit of events says of its batch: table → the version that it had by then."""
+HISTORY_KEY = "ballast_history"
+"""In commitInfo of a commit that took rows past their time away, and nothing else."""
+USER_METADATA = "userMetadata"
+"""In commitInfo: what DESCRIBE HISTORY of Spark and others show beside a commit."""
 ASIDE_SUFFIX = ".damaged"
 """Behind the name of a file that was moved out of the log; Delta reads no such file."""
 RESTORE = (
     "put all tables back from a backup as docs/operate.md says under Restore, then `ballast state "
     "rebuild --restored --state-dir DIR` and start the job"
 )
-_MEND = "start the job, which moves it aside and repeats the batch, or says what is lost"
-_LOG = "_delta_log"
+MEND = "start the job, which moves it aside and repeats the batch, or says what is lost"
 HINT = "_last_checkpoint"
+LOG = "_delta_log"
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(\.[^/]+)?\.parquet")
 _PARQUET_MAGIC = b"PAR1"
-_OF_A_FILE = re.compile("arquet|External error|Arrow error|Object at|IO error|[Ee][Oo][Ff]")
-"""In errors of delta-rs about a file; others are about the question, for which no file is read."""
+_FILES_ADDED = ("num_added_files", "numFilesAdded", "num_target_files_added")
+"""By delta-rs's names: of a write or delete, an OPTIMIZE, a MERGE."""
 _AGAIN_S = 0.05
 _COPIES_FROM = 50
 """So many commits back one is looked for that an old copy may be of."""
@@ -68,22 +75,147 @@ def damaged(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogState:
-    """A log on a disk. version: the newest that is whole, -1 = none.
+class CorruptLogError(ValueError):
+    """A file of the log that is not what the Delta protocol says."""
 
-    torn: what is wrong with the commit after it, "" = there is none, or it is whole.
-    left_out: damaged checkpoints by name, and the hint where it names one; what is wrong with each.
+
+class ReloadReason(str, Enum):
+    """Reason for loading all tables whole; also the label of the reloads metric."""
+
+    START = "start"
+    LOG_FILE_MISSING = "log_file_missing"
+    REPLACED = "replaced"
+    REWRITTEN = "rewritten"
+    UNREADABLE = "unreadable"
+    UNSOUND = "unsound"
+
+
+class LostError(Exception):
+    """The log does not continue the reader's version: the table must be loaded whole."""
+
+    def __init__(self, reason: ReloadReason) -> None:
+        super().__init__(reason.value)
+        self.reason = reason
+
+
+# -- a commit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriterCommit:
+    """Writer metadata that the job adds to each of its commits.
+
+    now_ms: the batch's time. code_version: digest of the code that decided, "" = not known.
+    committed_ms: commit time by the clock of the job's machine, 0 = not known.
+    """
+
+    query_id: str
+    batch_id: int
+    now_ms: int
+    code_version: str = ""
+    committed_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """One version of a table.
+
+    added: files with new rows, relative to the table's folder; those that a compaction wrote anew
+    are left out, and those that were only written anew without what is past its time.
+    needs_reload: rows were taken away, or the table's schema, properties or protocol changed:
+    adding rows is not enough. info: what its writer says of it (commitInfo). writer: None in
+    commits that are not the job's. digest: of the log's file, by which the same commit is known
+    again. files: all data files that it adds, with their bytes. transactions: of applications.
+    about: what the job says in it of its batch, empty in those of others.
     """
 
     version: int
-    torn: str = ""
-    left_out: Mapping[str, str] = field(default_factory=dict)
+    added: tuple[str, ...]
+    needs_reload: bool
+    writer: WriterCommit | None
+    info: Mapping[str, Any] = field(default_factory=dict)
+    digest: bytes = b""
+    files: tuple[tuple[str, int], ...] = ()
+    transactions: Mapping[str, int] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
+def parse_commit(version: int, text: bytes) -> Commit:
+    """Parse a file of the log as a commit.
+
+    Raises CorruptLogError for no list of JSON actions.
+    """
+    if not text.strip():
+        raise CorruptLogError(f"commit {version} is empty")
+    try:
+        actions = [json.loads(line) for line in text.splitlines() if line.strip()]
+        found = _commit_of(version, actions, hashlib.sha256(text).digest())
+        metrics = found.info.get("operationMetrics") or {}
+        files = max((int(metrics.get(name) or 0) for name in _FILES_ADDED), default=0)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CorruptLogError(f"commit {version} is no list of Delta actions: {error!r}") from error
+    # delta-rs ignores that lines are missing at the end. The job's commits end with their
+    # application transaction; others say how many files they add
+    has_transaction = CLAIM_KEY in found.info or (
+        found.writer is not None and found.writer.batch_id >= 0
+    )
+    if (has_transaction and not found.transactions) or len(found.files) < files:
+        raise CorruptLogError(f"commit {version} lacks its last lines")
+    return found
+
+
+def _commit_of(version: int, actions: list[Mapping[str, Any]], digest: bytes) -> Commit:
+    found: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for action in actions:
+        for kind, content in action.items():
+            found[kind].append(content)
+    info = next(iter(found["commitInfo"]), {})
+    added, removed = (
+        [one for one in found[kind] if one["dataChange"] and HISTORY_KEY not in info]
+        for kind in ("add", "remove")
+    )
+    about = info.get(METADATA_KEY) or {}
+    about = json.loads(about) if isinstance(about, str) else about
+    writer = None
+    if about:
+        writer = WriterCommit(
+            query_id=str(about.get("query_id", "")),
+            batch_id=int(about.get("batch_id", -1)),
+            now_ms=int(about.get("now_ms", 0)),
+            code_version=str(about.get("code_version", "")),
+            committed_ms=int(about.get("committed_at_ms", 0)),
+        )
+    return Commit(
+        version=version,
+        added=tuple(unquote(one["path"]) for one in added),
+        needs_reload=bool(removed or found["metaData"] or found["protocol"])
+        or any(one.get("deletionVector") for one in added),
+        writer=writer,
+        info=info,
+        digest=digest,
+        files=tuple((unquote(one["path"]), int(one["size"])) for one in found["add"]),
+        transactions={str(one["appId"]): int(one["version"]) for one in found["txn"]},
+        about=about,
+    )
+
+
+def batch_metadata(about: Mapping[str, Any]) -> dict[str, str]:
+    """Return what commitInfo has of a batch, for followers and for people."""
+    batch, epoch, code = (
+        about.get(key, "") for key in ("batch_id", "writer_epoch", "code_version")
+    )
+    return {
+        METADATA_KEY: json.dumps(about, sort_keys=True),
+        USER_METADATA: f"batch {batch}, writer epoch {epoch}, code {code or 'unknown'}",
+    }
+
+
+# -- reading the files
 
 
 def log_path(table: Place) -> Place:
     """The folder of a table's log."""
-    return table / _LOG  # type: ignore[return-value]  # of the same kind
+    return table / LOG  # type: ignore[return-value]  # of the same kind
 
 
 def commit_path(table: Place, version: int) -> Place:
@@ -106,7 +238,7 @@ def read_commit(table: TablePlace, version: int) -> Commit | None:
     try:
         return parse_commit(version, text)
     except CorruptLogError as error:
-        step = RESTORE if has_commit(table, version + 1) else _MEND
+        step = RESTORE if has_commit(table, version + 1) else MEND
         raise damaged(table, file, f"is damaged: {error}", step) from error
 
 
@@ -124,15 +256,82 @@ def checkpoint_hint(table: TablePlace) -> bytes:
         return b""
 
 
-def hinted_version(hint: bytes) -> int:
-    """The version that a hint names; -1 when it can't be read."""
+def checkpoint_version(table: TablePlace) -> int:
+    """Return the newest checkpoint's version, -1 without a readable hint to one."""
     try:
-        return int(json.loads(hint)["version"])
+        return int(json.loads(checkpoint_hint(table))["version"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return -1
 
 
+def commits_from(table: TablePlace, first: int, *, step: int = 1) -> Iterator[Commit]:
+    """Yield the commits from a version on, or backwards, until one is missing.
+
+    Backwards with step -1. Raises DamagedTableError, OSError.
+    """
+    for version in count(first, step):
+        commit = read_commit(table, version)
+        if commit is None:
+            return
+        yield commit
+
+
+def last_writer_commit(
+    table: TablePlace, version: int, *, steps: int = 1000
+) -> WriterCommit | None:
+    """Return the job's newest commit at or before `version`, within `steps` commits.
+
+    None when none of them is the job's, or the log does not reach so far back.
+    """
+    earlier = islice(commits_from(table, version, step=-1), steps)
+    return next((commit.writer for commit in earlier if commit.writer is not None), None)
+
+
+# -- how far a log reaches
+
+
+def has_log(table: TablePlace) -> bool:
+    """Return True if there is a log folder.
+
+    One request, for places that may be empty for long.
+    """
+    return log_path(table).is_dir()
+
+
+def newest_version(table: TablePlace) -> int:
+    """The newest whole version in the log, -1 without any."""
+    version = max(commit_versions(table), default=-1)
+    return version - 1 if version > 0 and torn_commit(table, version) else version
+
+
+def commit_versions(table: TablePlace) -> list[int]:
+    """The versions whose commits are in the log, unordered."""
+    return [int(file.name[:20]) for file in log_path(table).glob("[0-9]" * 20 + ".json")]
+
+
+def written_ms(table: TablePlace, version: int) -> int:
+    """Return when a commit's file was written, ms since 1970.
+
+    By the clock of its disk or store. A store gives whole seconds: then the end of that second.
+    """
+    file = commit_path(table, version)
+    return file.stat().st_mtime_ns // 1_000_000 if isinstance(file, Path) else file.modified_ms()
+
+
 # -- which files are whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogState:
+    """A log on a disk. version: the newest that is whole, -1 = none.
+
+    torn: what is wrong with the commit after it, "" = there is none, or it is whole.
+    left_out: damaged checkpoints by name, and the hint where it names one; what is wrong with each.
+    """
+
+    version: int
+    torn: str = ""
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 def inspect_log(table: Path, version: int | None = None) -> LogState:
@@ -156,9 +355,9 @@ def torn_commit(table: TablePlace, version: int) -> str:
 
     Its data files are checked as well.
     """
-    file = commit_path(table, version)
-    if not isinstance(file, Path) or not isinstance(table, Path):
+    if not isinstance(table, Path):
         return ""
+    file = commit_path(table, version)
     try:
         cause = _commit_problem(str(file), file_mark(file))
     except FileNotFoundError:
@@ -166,8 +365,8 @@ def torn_commit(table: TablePlace, version: int) -> str:
     if cause:
         return f"{file} is damaged: {cause}"
     commit = read_commit(table, version)
-    for name, size in () if commit is None else commit.files:
-        problem = _file_problem(table / name, size)
+    for name, size in commit.files if commit else ():
+        problem = data_file_problem(table / name, size)
         if problem:
             return f"{table / name}, which commit {version} names, {problem}"
     return ""
@@ -180,22 +379,26 @@ def _inspect(table: Path, wanted: int | None) -> LogState:
     except (FileNotFoundError, NotADirectoryError):
         return LogState(version=-1)
     commits = {int(found[1]) for name in names if (found := _COMMIT.fullmatch(name))}
-    newest = max(commits, default=-1)
+    oldest, newest = min(commits, default=0), max(commits, default=-1)
     start, left_out = _newest_checkpoint(log, names, wanted)
     limit = max(newest, start) if wanted is None else wanted
-    if wanted is not None and not min(commits, default=0) <= start + 1 <= limit <= newest:
+    if wanted is not None and not oldest <= start + 1 <= limit <= newest:
         return LogState(version=limit)  # not there, or cleaned away, which delta-rs tells
     for version in range(start + 1, limit + 1):
         file = commit_path(table, version)
+        if version not in commits and version < oldest and left_out:
+            name, cause = max(left_out.items())
+            lacks = f"the log has no commits before version {oldest} to read instead"
+            raise damaged(table, log / name, f"{cause}, and {lacks}")
         if version not in commits:
-            raise _gap(table, file, min(commits, default=0), left_out)
+            raise damaged(table, file, "is missing, and later commits build on it")
         cause = _commit_problem(str(file), file_mark(file))
         if cause and version < newest:
             raise damaged(table, file, f"is damaged: {cause}; later commits build on it")
     torn = torn_commit(table, newest) if limit == newest > start else ""
     if torn and newest == 0:
         raise DamagedTableError(
-            f"the table {table.name} was not made to the end", why=torn, next_step=_MEND
+            f"the table {table.name} was not made to the end", why=torn, next_step=MEND
         )
     return LogState(version=limit - 1 if torn else limit, torn=torn, left_out=left_out)
 
@@ -218,24 +421,11 @@ def _newest_checkpoint(
             start = version
             break
         left_out[name] = cause
-    hinted = hinted_version(checkpoint_hint(log.parent))
+    hinted = checkpoint_version(log.parent)
     is_known = any(version == hinted and name not in left_out for version, name in found)
     if hinted >= 0 and not is_known:
         left_out[HINT] = f"names version {hinted}, which has no whole checkpoint"
     return start, left_out
-
-
-def _gap(table: Path, file: Path, oldest: int, left_out: Mapping[str, str]) -> DamagedTableError:
-    log = file.parent
-    version = int(file.stem)
-    if version < oldest and left_out:
-        name, cause = max(left_out.items())
-        return damaged(
-            table,
-            log / name,
-            f"{cause}, and the log has no commits before version {oldest} to read instead",
-        )
-    return damaged(table, file, "is missing, and later commits build on it")
 
 
 @lru_cache(maxsize=10_000)
@@ -258,7 +448,7 @@ def _commit_problem(file: str, mark: _Mark) -> str:
     return ""
 
 
-def _file_problem(file: Path, size: int) -> str:
+def data_file_problem(file: Path, size: int) -> str:
     """Return what a quick check finds wrong with a data file, "" = nothing."""
     try:
         with file.open("rb") as data:
@@ -303,113 +493,37 @@ def _checkpoint_problem(file: str, mark: _Mark, version: int) -> str:
     return "" if is_of_it else f"is of another version than {version}"
 
 
-# -- opening
+# -- down to the disk
 
 
-def open_on_disk(table: Path, version: int | None) -> DeltaTable:
-    """The table without what is damaged in its log, where that loses nothing.
+def sync_commits(table: TablePlace, after: int, last: int) -> None:
+    """Bring commits down to the disk: first their data, then their entries in the log.
 
-    Raises DamagedTableError, TableNotFoundError.
+    after: the version before the first of them. A store has them once it has answered.
     """
-    try:
-        state = inspect_log(table, version)
-    except PermissionError as error:
-        raise DamagedTableError(
-            f"the table {table.name} can't be read",
-            why=f"{error.filename}: {error.strerror}",
-            next_step="let a user read it who may, as the job's does, or give this one the right",
-        ) from error
-    if state.torn:
-        _say(f"{state.torn}; version {state.version} is shown until the job has mended it")
-    for name, cause in state.left_out.items():
-        _say(f"{log_path(table) / name} {cause}; the table is read without it")
-    with naming_damaged_file(table):
-        if not state.left_out:
-            return DeltaTable(str(table), version=state.version if state.torn else version)
-        return _opened_without(table, state, version)
+    if not isinstance(table, Path) or last <= after:
+        return
+    there = (read_commit(table, version) for version in range(after + 1, last + 1))
+    commits = [one for one in there if one is not None]
+    files = [table / name for commit in commits for name, _ in commit.files]
+    for file in files:
+        sync_file(file)
+    for folder in sorted({file.parent for file in files}):
+        sync_folder(folder)
+    for commit in commits:
+        sync_file(commit_path(table, commit.version))
+    sync_folder(log_path(table))
+    if after < 0:  # the table was made
+        sync_folder(table)
+        sync_folder(table.parent)
 
 
-def check_newest(table: TablePlace, *, is_written: bool = False) -> None:
-    """Raise DamagedTableError if the newest commit is torn, so that readers lack it.
-
-    is_written: nothing may be committed past a damaged checkpoint either.
-    """
+def sync_checkpoint(table: TablePlace) -> None:
+    """Sync the newest checkpoint before the log behind it is cleaned."""
     if not isinstance(table, Path):
         return
-    state = inspect_log(table)
-    for name, cause in state.left_out.items() if is_written else ():
-        raise damaged(table, log_path(table) / name, cause, "start the job, which moves it aside")
-    if state.torn:
-        raise DamagedTableError(
-            f"the newest commit of the table {table.name} is damaged",
-            why=state.torn,
-            next_step=_MEND,
-        )
-
-
-def _opened_without(table: Path, state: LogState, version: int | None) -> DeltaTable:
-    """Open a folder of links to all files but these.
-
-    delta-rs can't be told to leave files out.
-    """
-    folder = tempfile.TemporaryDirectory(prefix="ballast-log-")
-    links = Path(folder.name) / table.name
-    log_path(links).mkdir(parents=True)
-    for part, left_out in ((".", {_LOG: ""}), (_LOG, state.left_out)):
-        for file in (table.absolute() / part).iterdir():
-            if file.name not in left_out:
-                (links / part / file.name).symlink_to(file)
-    handle = DeltaTable(str(links), version=state.version if state.torn else version)
-    weakref.finalize(handle, folder.cleanup)
-    return handle
-
-
-@lru_cache(maxsize=1_000)
-def _say(text: str) -> None:
-    """Log a sentence once in a process."""
-    logger.warning(text)
-
-
-@contextmanager
-def naming_damaged_file(*tables: DeltaTable | TablePlace) -> Iterator[None]:
-    """Raise DamagedTableError if reading fails because of a file; others unchanged.
-
-    tables: handles of which rows are read, or the place of one that is opened. A panic of
-    delta-rs, which is no Exception, always counts as damage.
-    """
-    try:
-        yield
-    except (CommandError, FileNotFoundError, TableNotFoundError, CommitFailedError):
-        raise
-    except BaseException as error:
-        is_panic = type(error).__name__ == "PanicException"
-        if not is_panic and not isinstance(error, (DeltaError, pa.ArrowException, OSError)):
-            raise
-        handles = [one for one in tables if isinstance(one, DeltaTable)]
-        is_of_a_file = is_panic or not handles or _OF_A_FILE.search(str(error)) is not None
-        found = next(filter(None, map(_damaged_file, handles if is_of_a_file else [])), None)
-        if found is None and handles and not is_panic:
-            raise
-        place = next((one.table_uri if isinstance(one, DeltaTable) else one for one in tables), "")
-        cause = f"can't be read: {first_line(error)}"
-        raise (found or damaged(place, f"a file of {place}", cause)) from error
-
-
-def _damaged_file(handle: DeltaTable) -> DamagedTableError | None:
-    """The error for the first data file of a version that is not what its commit says."""
-    if is_store(handle.table_uri):
-        return None
-    folder = table_place(handle.table_uri)
-    files = pa.table(handle.get_add_actions())
-    for name, size in zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True):
-        file = Path(str(folder / unquote(name)))
-        cause = _file_problem(file, size)
-        try:
-            if not cause:
-                with pq.ParquetFile(file) as found:
-                    found.read()
-        except Exception as error:  # noqa: BLE001 a damaged file may raise anything
-            cause = f"is damaged: {first_line(error)}"
-        if cause:
-            return damaged(folder, file.resolve(), cause)
-    return None
+    log, version = log_path(table), checkpoint_version(table)
+    for file in log.glob(f"{version:020d}.checkpoint*.parquet"):
+        sync_file(file)
+    sync_file(log / HINT)
+    sync_folder(log)

@@ -5,7 +5,7 @@ the verbs.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
@@ -14,19 +14,26 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from jobs.adapters.delta.commits import WriterCommit
 from jobs.adapters.delta.rows import is_one_of, of_cluster
 from jobs.adapters.delta.table_location import TablePlace
-from jobs.adapters.delta.table_repair import check_complete
-from jobs.adapters.delta.table_scan import newest_ms, oldest_ms, open_delta, rows_in, scan
-from jobs.adapters.delta.table_tail import (
+from jobs.adapters.delta.table_log import (
+    WriterCommit,
     commit_versions,
     commits_from,
-    is_delta,
     last_writer_commit,
     newest_version,
 )
-from jobs.adapters.delta.tables import arrow_schema, lacking_columns, open_table, table_path
+from jobs.adapters.delta.table_repair import check_present
+from jobs.adapters.delta.table_scan import (
+    is_delta,
+    newest_ms,
+    oldest_ms,
+    open_delta,
+    rows_in,
+    rows_not_in,
+    scan,
+)
+from jobs.adapters.delta.tables import arrow_schema, open_table, table_path
 from jobs.console import CommandError
 from lbcore.model.tables import ARCHIVES, OWNERSHIP_EVENTS, REJECTED_REPORTS, Table, declared
 from lbcore.ownership.records import State
@@ -47,8 +54,7 @@ class CombinedTable:
         Raises OSError, DeltaError, ArrowException for a table that can't be read.
         """
         names = tuple(field.name for field in self.live.schema().fields)
-        lacking = {one.name for one in lacking_columns(self.live, declared(self.name).columns)}
-        wanted = tuple(name for name in columns or names if name not in lacking)
+        wanted = tuple(name for name in columns or names if name in names)
         if self.archive is None:
             return scan(self.live, wanted, condition)
         key = ARCHIVES[self.name].key
@@ -65,17 +71,6 @@ class CombinedTable:
         parts = [live, rows_not_in(archived, newer, key)]
         return pa.concat_tables(parts, promote_options="default").select(wanted)
 
-    def as_of(self, at_ms: int) -> "CombinedTable":
-        """Return the table as a query for a time reads it.
-
-        Leaves out an archive whose rows are all at or before at_ms. The table itself keeps each
-        bundle's newest row before the archive's end.
-        """
-        if self.archive is None:
-            return self
-        is_older = newest_ms(self.archive) <= at_ms
-        return replace(self, archive=None) if is_older else self
-
 
 def open_combined(root: str | TablePlace, name: str) -> CombinedTable:
     """Open the newest version of a table with its archive; raises as `open_table`."""
@@ -91,16 +86,7 @@ def open_archive(root: str | TablePlace, name: str) -> DeltaTable | None:
     return open_delta(path) if is_delta(path) else None
 
 
-def rows_not_in(rows: pa.Table, others: pa.Table, identity: Sequence[str]) -> pa.Table:
-    """The rows that `others` has not, by the columns of `identity`. O(rows + others)."""
-    if not len(rows) or not len(others):
-        return rows
-    keys = others.select(identity)
-    return rows.join(keys, keys=list(identity), join_type="left anti")
-
-
 Row: TypeAlias = dict[str, Any]
-Scan: TypeAlias = Callable[[DeltaTable], list[Row]]
 Found = TypeVar("Found")
 
 
@@ -116,32 +102,6 @@ class PastRows:
     reach_ms: int = 0
 
 
-def rows_at(path: TablePlace, declared: Table, at_ms: int, scan: Scan) -> PastRows:
-    """The rows as they were. scan: gives those of a version that are asked for."""
-    table = open_delta(path)
-    rows = scan(table)
-    reach_ms = max((int(row["at_ms"]) for row in rows), default=0)
-    if reach_ms > at_ms:
-        # a commit that took back what a batch had written is none of a batch
-        batches = [
-            (one.version, one.writer.now_ms)
-            for one in commits_from(path, table.version(), step=-1)
-            if one.writer is not None and one.writer.batch_id >= 0
-        ]
-        then = next((version for version, now_ms in batches if now_ms <= at_ms), None)
-        reach_ms = batches[-1][1] if batches else reach_ms
-        if then is not None:
-            with suppress(DeltaError, OSError):  # the log may lack what that commit builds on
-                rows = scan(open_delta(path, then)) or rows
-    later = [row for row in rows if row["at_ms"] > at_ms]
-    return PastRows(
-        rows=[row for row in rows if row["at_ms"] <= at_ms],
-        unknown=sorted(tuple(str(row[key]) for key in declared.key) for row in later),
-        reach_ms=reach_ms,
-    )
-
-
-_UNREADABLE = (OSError, DeltaError, pa.ArrowException, ValueError)
 RECORD_COLUMNS = (
     "namespace",
     "bundle",
@@ -173,16 +133,7 @@ class AsOf:
     @property
     def rows(self) -> list[Row]:
         """One a bundle, in name order."""
-        return list(self.walk())
-
-    def walk(self) -> Iterator[Row]:
-        """The same, one after the other."""
-        return rows_in(self.table)
-
-    @property
-    def is_known(self) -> bool:
-        """True if events reach back to at_ms."""
-        return self.at_ms >= self.known_from_ms
+        return list(rows_in(self.table))
 
 
 class TableReader:
@@ -191,18 +142,8 @@ class TableReader:
     def __init__(self, root: TablePlace, cluster: str) -> None:
         self.root = root
         self.cluster = cluster
-        if not is_delta(self._events):
-            raise CommandError(
-                f"there are no tables in {root}",
-                why="balance_cluster has never run with this folder",
-                next_step="start it (`ballast run-local`), or name the folder with --tables or"
-                " --state-dir",
-            )
-        check_complete(root)
-
-    @property
-    def _events(self) -> TablePlace:
-        return table_path(self.root, OWNERSHIP_EVENTS.name)
+        self._events = table_path(root, OWNERSHIP_EVENTS.name)
+        check_present(root)
 
     def writer(self) -> WriterCommit | None:
         """The job's newest commit; None when it has made none."""
@@ -237,10 +178,34 @@ class TableReader:
     def rows_at(self, table: Table, at_ms: int) -> PastRows:
         """Return the cluster's rows of a keyed table as they were, where known."""
 
-        def whole(one: DeltaTable) -> list[Row]:
-            return list(self._scan(CombinedTable(name=table.name, live=one), None, "").to_pylist())
+        def read(path: TablePlace, version: int | None = None) -> tuple[DeltaTable, list[Row]]:
+            handle = open_delta(path, version)
+            found = self._scan(CombinedTable(name=table.name, live=handle), None, "")
+            return handle, found.to_pylist()
 
-        return self._read(table.name, lambda path: rows_at(path, table, at_ms, whole), PastRows())
+        def past(path: TablePlace) -> PastRows:
+            handle, rows = read(path)
+            reach_ms = max((int(row["at_ms"]) for row in rows), default=0)
+            if reach_ms > at_ms:
+                # a commit that took back what a batch had written is none of a batch
+                batches = [
+                    (one.version, one.writer.now_ms)
+                    for one in commits_from(path, handle.version(), step=-1)
+                    if one.writer is not None and one.writer.batch_id >= 0
+                ]
+                then = next((version for version, now_ms in batches if now_ms <= at_ms), None)
+                reach_ms = batches[-1][1] if batches else reach_ms
+                if then is not None:
+                    with suppress(DeltaError, OSError):  # the log may lack what it builds on
+                        rows = read(path, then)[1] or rows
+            later = [row for row in rows if row["at_ms"] > at_ms]
+            return PastRows(
+                rows=[row for row in rows if row["at_ms"] <= at_ms],
+                unknown=sorted(tuple(str(row[key]) for key in table.key) for row in later),
+                reach_ms=reach_ms,
+            )
+
+        return self._read(table.name, past, PastRows())
 
     def oldest_ms(self, name: str, condition: str = "") -> int | None:
         """Return the time of a table's oldest row, of any cluster; None when empty.
@@ -262,9 +227,18 @@ class TableReader:
                 why=f"its versions go from 0 to {newest}",
                 next_step="choose one of these, or a time such as 5m",
             )
-        found = self._checked(
-            OWNERSHIP_EVENTS.name, lambda: self._records(self._events_at(version), condition)
-        )
+        with self._reading(OWNERSHIP_EVENTS.name):
+            try:
+                live = open_delta(self._events, version)
+            except TableNotFoundError as error:
+                oldest = min(commit_versions(self._events))
+                raise CommandError(
+                    f"version {version} of ownership_events can't be read any more",
+                    why=f"its log reaches back to version {oldest}: it is kept for half an hour",
+                    next_step="ask by time: events are kept, whatever became of the log",
+                ) from error
+            events = CombinedTable(name=OWNERSHIP_EVENTS.name, live=live)
+            found = self._records(events, condition)
         commit = last_writer_commit(self._events, version)
         at_ms = commit.now_ms if commit else pc.max(found["at_ms"]).as_py() or 0
         return AsOf(version=version, at_ms=at_ms, table=found)
@@ -272,12 +246,13 @@ class TableReader:
     def at_time(self, at_ms: int, condition: str = "") -> AsOf:
         """The records as they were at a time, in ms since 1970."""
         until = f"at_ms <= {at_ms}" + (f" AND {condition}" if condition else "")
-
-        def read() -> tuple[pa.Table, int]:
+        with self._reading(OWNERSHIP_EVENTS.name):
             events = open_combined(self.root, OWNERSHIP_EVENTS.name)
-            return self._records(events.as_of(at_ms), until), self._known_from_ms(events)
-
-        found, known_from_ms = self._checked(OWNERSHIP_EVENTS.name, read)
+            known_from_ms = self._known_from_ms(events)
+            # the table itself keeps each bundle's newest row before the archive's end
+            if events.archive is not None and newest_ms(events.archive) <= at_ms:
+                events = replace(events, archive=None)
+            found = self._records(events, until)
         commits = commits_from(self._events, newest_version(self._events), step=-1)
         earlier = (one.version for one in commits if one.writer and one.writer.now_ms <= at_ms)
         version = next(earlier, -1)  # -1: its log does not reach so far back
@@ -288,10 +263,8 @@ class TableReader:
 
         Nothing is known of before.
         """
-        return self._checked(
-            OWNERSHIP_EVENTS.name,
-            lambda: self._known_from_ms(open_combined(self.root, OWNERSHIP_EVENTS.name)),
-        )
+        with self._reading(OWNERSHIP_EVENTS.name):
+            return self._known_from_ms(open_combined(self.root, OWNERSHIP_EVENTS.name))
 
     def _known_from_ms(self, events: CombinedTable) -> int:
         """The oldest event; where rows went for good, the latest whose predecessor did.
@@ -309,17 +282,6 @@ class TableReader:
         kept = rows.join(first, keys=["bundle", "version_id"], join_type="inner")
         bereft = kept.filter(pc.not_equal(kept["state_before"], State.INIT.value))
         return int(pc.max(bereft["at_ms"]).as_py()) if len(bereft) else oldest
-
-    def _events_at(self, version: int) -> CombinedTable:
-        try:
-            return CombinedTable(name=OWNERSHIP_EVENTS.name, live=open_delta(self._events, version))
-        except TableNotFoundError as error:
-            raise CommandError(
-                f"version {version} of ownership_events can't be read any more",
-                why=f"its log reaches back to version {min(commit_versions(self._events))}: it is "
-                "kept for half an hour",
-                next_step="ask by time: events are kept, whatever became of the log",
-            ) from error
 
     def _records(self, events: CombinedTable, condition: str) -> pa.Table:
         """The event with the highest version of each bundle that is not gone. O(events)."""
@@ -340,14 +302,17 @@ class TableReader:
     def _read(self, name: str, read: Callable[[TablePlace], Found], none: Found) -> Found:
         """Return what is read of a table; none where there is no such table."""
         path = table_path(self.root, name)
-        return self._checked(name, lambda: read(path) if is_delta(path) else none)
+        with self._reading(name):
+            return read(path) if is_delta(path) else none
 
-    def _checked(self, name: str, read: Callable[[], Found]) -> Found:
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        """Say what to do about a table that can't be read."""
         try:
-            return read()
+            yield
         except CommandError:  # a store's as well
             raise
-        except _UNREADABLE as error:
+        except (OSError, DeltaError, pa.ArrowException, ValueError) as error:
             raise CommandError(
                 f"the table {name} in {self.root} can't be read",
                 why=f"{type(error).__name__}: {error}",

@@ -1,43 +1,190 @@
-"""Reads of a table's rows at a version, with a condition that skips files.
+"""Handles of tables: opened past damage, scanned at a version, and followed.
 
-Decides how delta-rs and Arrow are asked, so that a folder and a store are read alike and other
-threads run meanwhile; not what rows mean. Used by every reader of tables in Python, the writer's
-upkeep included.
+A folder and a store are read alike, and other threads run meanwhile. What rows mean is decided
+elsewhere. Used by every reader of tables in Python, the writer's upkeep included.
 """
 
+import logging
+import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from importlib.abc import MetaPathFinder
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from jobs.adapters.delta.table_location import (
+    StorePath,
     TablePlace,
     delta_options,
+    is_store,
     store_errors,
     table_place,
 )
-from jobs.adapters.delta.table_log import naming_damaged_file, open_on_disk
+from jobs.adapters.delta.table_log import (
+    LOG,
+    MEND,
+    Commit,
+    DamagedTableError,
+    LostError,
+    ReloadReason,
+    checkpoint_hint,
+    checkpoint_version,
+    commit_path,
+    commits_from,
+    damaged,
+    data_file_problem,
+    has_commit,
+    has_log,
+    inspect_log,
+    log_path,
+    read_commit,
+)
+from jobs.adapters.processes.clocks import boot_ms
+from jobs.console import CommandError, first_line
 
+logger = logging.getLogger(__name__)
+
+_OF_A_FILE = re.compile("arquet|External error|Arrow error|Object at|IO error|[Ee][Oo][Ff]")
+"""In errors of delta-rs about a file; others are about the question, for which no file is read."""
 _AT_ONCE = 1_000
+
+
+_STORE_LOOK_MS = 10_000
+
+
+# -- opening
+
+
+def is_delta(place: TablePlace) -> bool:
+    """Return True if there is a Delta table; raises StoreError."""
+    if isinstance(place, StorePath) and has_log(place):
+        return True
+    with store_errors(place):  # delta-rs tells a bucket that is not there from an empty one
+        return DeltaTable.is_deltatable(str(place), delta_options(place))
 
 
 def open_delta(place: str | TablePlace, version: int | None = None) -> DeltaTable:
     """A table at a version, None = the newest that is whole.
 
-    Raises StoreError, DamagedTableError, TableNotFoundError.
+    What is damaged in a log on a disk is left out where that loses nothing. Raises StoreError,
+    DamagedTableError, TableNotFoundError.
     """
-    folder = table_place(place)
-    if isinstance(folder, Path):
-        return open_on_disk(folder, version)
-    with store_errors(place):
-        return DeltaTable(str(place), version=version, storage_options=delta_options(place))
+    table = table_place(place)
+    if not isinstance(table, Path):
+        with store_errors(place):
+            return DeltaTable(str(place), version=version, storage_options=delta_options(place))
+    try:
+        state = inspect_log(table, version)
+    except PermissionError as error:
+        raise DamagedTableError(
+            f"the table {table.name} can't be read",
+            why=f"{error.filename}: {error.strerror}",
+            next_step="let a user read it who may, as the job's does, or give this one the right",
+        ) from error
+    if state.torn:
+        _say(f"{state.torn}; version {state.version} is shown until the job has mended it")
+        version = state.version
+    for name, cause in state.left_out.items():
+        _say(f"{log_path(table) / name} {cause}; the table is read without it")
+    with naming_damaged_file(table):
+        return _open_without(table, version, state.left_out)
+
+
+def _open_without(table: Path, version: int | None, left_out: Mapping[str, str]) -> DeltaTable:
+    """Open a table, or a folder of links to all its files but these, its log's.
+
+    delta-rs can't be told to leave files out.
+    """
+    if not left_out:
+        return DeltaTable(str(table), version=version)
+    folder = tempfile.TemporaryDirectory(prefix="ballast-log-")
+    links = Path(folder.name) / table.name
+    log_path(links).mkdir(parents=True)
+    for file in (*table.absolute().iterdir(), *log_path(table.absolute()).iterdir()):
+        if file.name not in {LOG, *left_out}:
+            (links / file.relative_to(table.absolute())).symlink_to(file)
+    handle = DeltaTable(str(links), version=version)
+    weakref.finalize(handle, folder.cleanup)
+    return handle
+
+
+def check_newest(table: TablePlace, *, is_written: bool = False) -> None:
+    """Raise DamagedTableError if the newest commit is torn, so that readers lack it.
+
+    is_written: nothing may be committed past a damaged checkpoint either.
+    """
+    if not isinstance(table, Path):
+        return
+    state = inspect_log(table)
+    for name, cause in state.left_out.items() if is_written else ():
+        raise damaged(table, log_path(table) / name, cause, "start the job, which moves it aside")
+    if state.torn:
+        what = f"the newest commit of the table {table.name} is damaged"
+        raise DamagedTableError(what, why=state.torn, next_step=MEND)
+
+
+@lru_cache(maxsize=1_000)
+def _say(text: str) -> None:
+    """Log a sentence once in a process."""
+    logger.warning(text)
+
+
+@contextmanager
+def naming_damaged_file(*tables: DeltaTable | TablePlace) -> Iterator[None]:
+    """Raise DamagedTableError if reading fails because of a file; others unchanged.
+
+    tables: handles of which rows are read, or the place of one that is opened. A panic of
+    delta-rs, which is no Exception, always counts as damage.
+    """
+    try:
+        yield
+    except (CommandError, FileNotFoundError, TableNotFoundError, CommitFailedError):
+        raise
+    except BaseException as error:
+        is_panic = type(error).__name__ == "PanicException"
+        if not is_panic and not isinstance(error, (DeltaError, pa.ArrowException, OSError)):
+            raise
+        handles = [one for one in tables if isinstance(one, DeltaTable)]
+        is_of_a_file = is_panic or not handles or _OF_A_FILE.search(str(error)) is not None
+        found = next(filter(None, map(_damaged_file, handles if is_of_a_file else [])), None)
+        if found is None and handles and not is_panic:
+            raise
+        place = next((one.table_uri if isinstance(one, DeltaTable) else one for one in tables), "")
+        cause = f"can't be read: {first_line(error)}"
+        raise (found or damaged(place, f"a file of {place}", cause)) from error
+
+
+def _damaged_file(handle: DeltaTable) -> DamagedTableError | None:
+    """The error for the first data file of a version that is not what its commit says."""
+    folder = table_place(handle.table_uri)
+    if not isinstance(folder, Path):
+        return None
+    files = pa.table(handle.get_add_actions())
+    for name, size in zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True):
+        file = folder / unquote(name)
+        cause = data_file_problem(file, size)
+        try:
+            if not cause:
+                pq.ParquetFile(file).read()
+        except Exception as error:  # noqa: BLE001 a damaged file may raise anything
+            cause = f"is damaged: {first_line(error)}"
+        if cause:
+            return damaged(folder, file.resolve(), cause)
+    return None
+
+
+# -- rows
 
 
 def scan(
@@ -69,13 +216,12 @@ def oldest_ms(table: DeltaTable, condition: str = "") -> int | None:
     that meet a condition.
     """
     if condition:
-        met: int | None = pc.min(scan(table, ["at_ms"], condition)["at_ms"]).as_py()
-        return met
-    files = pa.table(table.get_add_actions(flatten=True))
-    if "min.at_ms" not in files.column_names:
-        return None
-    found: int | None = pc.min(files["min.at_ms"]).as_py()
-    return found
+        times = scan(table, ["at_ms"], condition)["at_ms"]
+    else:
+        files = pa.table(table.get_add_actions(flatten=True))
+        times = files["min.at_ms"] if "min.at_ms" in files.column_names else pa.nulls(0)
+    oldest: int | None = pc.min(times).as_py()
+    return oldest
 
 
 def newest_ms(table: DeltaTable) -> int:
@@ -103,6 +249,14 @@ def rows_in(rows: pa.Table) -> Iterator[dict[str, Any]]:
     """
     for batch in rows.to_batches(max_chunksize=_AT_ONCE):
         yield from batch.to_pylist()
+
+
+def rows_not_in(rows: pa.Table, others: pa.Table, identity: Sequence[str]) -> pa.Table:
+    """The rows that `others` has not, by the columns of `identity`. O(rows + others)."""
+    if not len(rows) or not len(others):
+        return rows
+    keys = others.select(identity)
+    return rows.join(keys, keys=list(identity), join_type="left anti")
 
 
 class SqlTables:
@@ -140,18 +294,6 @@ def _plain(rows: pa.Table) -> pa.Table:
     return rows.cast(schema)
 
 
-class _NoPandas(MetaPathFinder):
-    """Says that there is no pandas."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> None:
-        """As if it were not installed; others are found by others."""
-        del path, target
-        if fullname == "pandas":
-            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
-
-
 def block_pandas() -> None:
     """Hide pandas from pyarrow, in processes whose start and memory count.
 
@@ -159,9 +301,100 @@ def block_pandas() -> None:
     and 0.24 s of CPU for a process that has no use for it. It looks once, so that others may import
     pandas afterwards. Call it before any thread may import something.
     """
-    finder = _NoPandas()
+
+    def find_spec(name: str, *_: object) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    finder: Any = SimpleNamespace(find_spec=find_spec)
     sys.meta_path.insert(0, finder)
     try:
         pa.scalar(0)
     finally:
         sys.meta_path.remove(finder)
+
+
+# -- following
+
+
+class TableTail:
+    """Goes on after a whole load; for one thread. version: up to which all is known.
+
+    Decides whether the log can be read on from where a reader stopped. It can't when commits
+    between were cleaned away (a process that was suspended, a laptop that slept), when a file of
+    the log or a new data file is gone, and when the table was made anew or put back from a backup,
+    also where the new one has the next version already: then LostError tells the reader to load
+    whole, and no commit is handed out that would leave it in between. Compaction, a checkpoint and
+    a log cut behind the reader are no reason: Delta's clean-up removes from the oldest on and never
+    what is past the newest checkpoint.
+
+    A look costs a few calls of the file system; in a store it is one request, and whether the log
+    was cut or replaced while nothing new turned up is asked every ten seconds.
+    """
+
+    def __init__(self, path: TablePlace, loaded: DeltaTable) -> None:
+        """Stand at the version of a handle that the reader has just loaded whole."""
+        self.path = path
+        self.version = loaded.version()
+        self._table_id = str(loaded.metadata().id)
+        self._checked_hint = b""
+        self._look_due_ms = 0
+        last = read_commit(path, self.version)
+        self._digest = b"" if last is None else last.digest
+
+    def new_commits(self) -> Sequence[Commit]:
+        """Return the commits after `version`, without gaps, and advance it.
+
+        Raises LostError; DamagedTableError, OSError, DeltaError for a log that can't be read. After
+        any of them the reader starts with a new tail.
+        """
+        found = list(commits_from(self.path, self.version + 1))
+        if not found and is_store(self.path):
+            if boot_ms() < self._look_due_ms:
+                return ()
+            self._look_due_ms = boot_ms() + _STORE_LOOK_MS
+        if not self._is_same_table():
+            raise LostError(ReloadReason.REPLACED)
+        version = self.version + len(found)
+        # the log went on without the next commit, or ends before this one, which may be the
+        # checkpoint's own; a commit that arrives during the check is no gap
+        checkpoint = checkpoint_version(self.path)
+        is_gone = checkpoint != version and not has_commit(self.path, version)
+        went_on = checkpoint > version or has_commit(self.path, version + 2)
+        if (went_on or is_gone) and not has_commit(self.path, version + 1):
+            raise LostError(ReloadReason.LOG_FILE_MISSING)
+        if found:
+            self.version, self._digest = version, found[-1].digest
+        return found
+
+    def _is_same_table(self) -> bool:
+        """Return True if the commit read last is unchanged, or was cleaned up."""
+        there = read_commit(self.path, self.version)
+        if there is not None and self._digest:
+            return there.digest == self._digest
+        # the table is opened for its id once for each checkpoint
+        hint = checkpoint_hint(self.path)
+        if hint and hint == self._checked_hint:
+            return True
+        if not hint and not has_commit(self.path, self.version + 1):
+            return True  # nothing is left to go on from, which `new_commits` tells
+        self._checked_hint = hint
+        return str(open_delta(self.path).metadata().id) == self._table_id
+
+
+def read_added(
+    path: TablePlace, commit: Commit, columns: Iterable[str], cluster: str = ""
+) -> list[pa.Table]:
+    """The new rows of one cluster in a commit, "" = of all, file by file.
+
+    Raises LostError when a file is gone, which a later version has joined with others, OSError,
+    DamagedTableError for one that can't be read.
+    """
+    wanted = tuple(columns)
+    try:
+        return [read_file(path / name, wanted, cluster) for name in commit.added]
+    except FileNotFoundError:
+        raise LostError(ReloadReason.UNREADABLE) from None
+    except pa.ArrowException as error:
+        cause = f"names a data file that is damaged: {first_line(error)}"
+        raise damaged(path, commit_path(path, commit.version), cause) from error

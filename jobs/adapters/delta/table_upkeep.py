@@ -16,16 +16,15 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from jobs.adapters.delta.commits import HISTORY_KEY, USER_METADATA
 from jobs.adapters.delta.rows import of_cluster
 from jobs.adapters.delta.table_location import table_place
-from jobs.adapters.delta.table_reader import open_archive, rows_not_in
-from jobs.adapters.delta.table_repair import sync_checkpoint
-from jobs.adapters.delta.table_scan import file_sizes, newest_ms, oldest_ms, scan
-from jobs.adapters.delta.table_writer import NO_CLEANING, TableWriter
+from jobs.adapters.delta.table_log import HISTORY_KEY, USER_METADATA, sync_checkpoint
+from jobs.adapters.delta.table_reader import open_archive
+from jobs.adapters.delta.table_scan import file_sizes, newest_ms, oldest_ms, rows_not_in, scan
+from jobs.adapters.delta.table_writer import TableWriter, commit_options
 from jobs.adapters.delta.tables import KEPT, interval_s
 from lbcore.balancer.book import ACCEPTED
 from lbcore.balancer.commands import REMEMBERED_COMMANDS
@@ -54,6 +53,7 @@ ROWS_MAX = 200_000
 """Rows that one turn looks at: a second's work between two batches."""
 
 _APPEND_ONLY = "delta.appendOnly"
+_OPTIONS = commit_options({USER_METADATA: "upkeep"})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,42 +76,35 @@ class HistoryUpkeep:
         """
         if self.kind == KEEP or name not in ARCHIVES:
             return 0
-        limit_ms = (now_ms // DAY_MS - self.days) * DAY_MS
-        archive = None
+        limit_ms, archive = (now_ms // DAY_MS - self.days) * DAY_MS, None
         if self.kind == ARCHIVED:
-            root = table.table_uri.rstrip("/").rpartition("/")[0]
-            archive = open_archive(table_place(root), name)
+            archive = open_archive(table.table_uri.rstrip("/").rpartition("/")[0], name)
             if archive is None:
                 return 0
             limit_ms = min(limit_ms, newest_ms(archive) + 1)
         state = (limit_ms, -1 if archive is None else archive.version())
         if self._done.get(name) == state:
             return 0
-        until_ms, is_all = self._turn(table, limit_ms)
+        times = scan(table, ("at_ms",), f"at_ms < {limit_ms}")["at_ms"].combine_chunks()
+        looked_at = self.rows_max * self._times  # more, where all of these had to stay
+        is_all, until_ms = len(times) <= looked_at, limit_ms
+        if not is_all:
+            kept = pc.select_k_unstable(times, looked_at, [("at_ms", "ascending")])
+            until_ms = int(pc.max(times.take(kept)).as_py()) + 1
         gone = _take_away(table, name, until_ms, archive)
         self._times = 1 if gone or is_all else 2 * self._times
         if is_all:
             self._done[name] = state
         return gone
 
-    def _turn(self, table: DeltaTable, limit_ms: int) -> tuple[int, bool]:
-        """Up to which time this turn looks, and whether that is all there is."""
-        times = scan(table, ("at_ms",), f"at_ms < {limit_ms}")["at_ms"].combine_chunks()
-        looked_at = self.rows_max * self._times  # more, where all of these had to stay
-        if len(times) <= looked_at:
-            return limit_ms, True
-        kept = pc.select_k_unstable(times, looked_at, [("at_ms", "ascending")])
-        return int(pc.max(times.take(kept)).as_py()) + 1, False
-
 
 def _take_away(table: DeltaTable, name: str, until_ms: int, archive: DeltaTable | None) -> int:
     """Write the rows before a time anew without those that may go; how many went."""
-    condition = f"at_ms < {until_ms}"
+    condition, identity = f"at_ms < {until_ms}", ARCHIVES[name].identity
     schema = pa.schema(table.schema())
     old = scan(table, schema.names, condition)
     going = _SUPERSEDED[name](old, table, until_ms)
     if archive is not None:
-        identity = ARCHIVES[name].identity
         missing = rows_not_in(old, scan(archive, identity, condition), identity)
         # all of a bundle then: what took a row's place must be in the archive as well
         going = rows_not_in(going, missing, ("cluster", ARCHIVES[name].ordered_by))
@@ -119,20 +112,9 @@ def _take_away(table: DeltaTable, name: str, until_ms: int, archive: DeltaTable 
         return 0
     if table.metadata().configuration.get(_APPEND_ONLY) == "true":
         table.alter.set_table_properties({_APPEND_ONLY: "false"})
-    write_deltalake(
-        table,
-        rows_not_in(old, going, ARCHIVES[name].identity).select(schema.names).cast(schema),
-        mode="overwrite",
-        predicate=condition,
-        commit_properties=CommitProperties(
-            custom_metadata={
-                HISTORY_KEY: json.dumps({"before_ms": until_ms}),
-                USER_METADATA: "upkeep: old history",
-            },
-            max_commit_retries=0,
-        ),
-        post_commithook_properties=NO_CLEANING,
-    )
+    said = {HISTORY_KEY: json.dumps({"before_ms": until_ms}), USER_METADATA: "upkeep: old history"}
+    left = rows_not_in(old, going, identity).select(schema.names).cast(schema)
+    write_deltalake(table, left, mode="overwrite", predicate=condition, **commit_options(said))
     return len(going)
 
 
@@ -289,7 +271,7 @@ class TableUpkeep:
         if now_s < self._removed_s.get(name, -math.inf) + kept_s / _LOOKS:
             return 0
         self._removed_s[name] = now_s
-        return len(table.vacuum(dry_run=False, full=True, **_committed()))
+        return len(table.vacuum(dry_run=False, full=True, **_OPTIONS))
 
     def _join(self, table: DeltaTable) -> int:
         last = JOINED_BYTES[-1]
@@ -298,7 +280,7 @@ class TableUpkeep:
             return 0
         enough = (to for to in JOINED_BYTES if _left(sizes, to) <= self.files_max // 2)
         to = last if sum(sizes) >= last else next(enough, last)
-        return int(table.optimize.compact(target_size=to, **_committed())["numFilesRemoved"])
+        return int(table.optimize.compact(target_size=to, **_OPTIONS)["numFilesRemoved"])
 
 
 def _left(sizes: Sequence[int], to: int) -> int:
@@ -309,66 +291,46 @@ def _left(sizes: Sequence[int], to: int) -> int:
 
 def _expire(table: DeltaTable, name: str, now_ms: int) -> int:
     """Delete rows past their days, and those of what is gone for long; how many."""
-    gone = 0
-    if name in KEPT_DAYS:
-        limit_ms = now_ms - KEPT_DAYS[name] * DAY_MS
-        condition = f"NOT ({STAYS[name]})" if name in STAYS else ""
-        if name in _REPLACED_BY:
-            condition = _replaced(table, _REPLACED_BY[name], f"at_ms < {limit_ms}")
-        if condition or name not in _REPLACED_BY:
-            gone += _delete_older(table, condition, limit_ms)
-    condition = GONE.get(name, "")
-    if name == NAMESPACES.name:
-        condition = _below_the_floor(table, condition)
-    if condition:
-        gone += _delete_older(table, condition, now_ms - GONE_DAYS * DAY_MS)
-    return gone
+    past_ms, gone_ms = (now_ms - days * DAY_MS for days in (KEPT_DAYS.get(name, 0), GONE_DAYS))
+    deleted, gone = 0, GONE.get(name)
+    if name in _REPLACED_BY:
+        deleted += _delete_older(table, _replaced(table, _REPLACED_BY[name], past_ms), past_ms)
+    elif name in KEPT_DAYS:
+        deleted += _delete_older(table, f"NOT ({STAYS[name]})" if name in STAYS else "", past_ms)
+    if name == NAMESPACES.name:  # those that the cluster's version floor covers, its row of ''
+        floors = scan(table, ["cluster", "highest_version"], "namespace = ''").to_pylist()
+        below = [
+            f"({of_cluster(r['cluster'])} AND highest_version <= {r['highest_version']})"
+            for r in floors
+        ]
+        gone = f"{gone} AND ({' OR '.join(below)})" if below else None
+    return deleted + _delete_older(table, gone, gone_ms)
 
 
-def _delete_older(table: DeltaTable, condition: str, limit_ms: int) -> int:
-    """Delete old rows that meet a condition, a day's worth at least; how many."""
+def _replaced(table: DeltaTable, order: str, limit_ms: int) -> str | None:
+    """Return the condition of old settings that were replaced later; None = none.
+
+    order: the column by which later ones replace earlier ones.
+    """
+    rows = scan(table, ["cluster", order], f"at_ms < {limit_ms}")
+    newest = rows.group_by("cluster").aggregate([(order, "max")]).to_pylist()
+    replaced = (
+        f"({of_cluster(row['cluster'])} AND {order} < {row[f'{order}_max']})" for row in newest
+    )
+    return " OR ".join(replaced) or None
+
+
+def _delete_older(table: DeltaTable, condition: str | None, limit_ms: int) -> int:
+    """Delete old rows that meet a condition, a day's worth at least; how many.
+
+    condition: "" = all, None = none.
+    """
+    if condition is None:
+        return 0
     # without the condition the statistics alone say mostly that there are none
     for which in dict.fromkeys(("", condition)):
         first_ms = oldest_ms(table, which)
         if first_ms is None or first_ms >= limit_ms - DAY_MS:
             return 0
     where = " AND ".join(filter(None, (f"at_ms < {limit_ms}", condition and f"({condition})")))
-    return int(table.delete(where, **_committed())["num_deleted_rows"])
-
-
-def _replaced(table: DeltaTable, order: str, old: str) -> str:
-    """Return the old rows' settings that were replaced later; "" = none.
-
-    order: the column by which later ones replace earlier ones.
-    """
-    rows = scan(table, ["cluster", order], old)
-    ends = rows.group_by("cluster").aggregate([(order, "min"), (order, "max")]).to_pylist()
-    replaced = [
-        f"({of_cluster(row['cluster'])} AND {order} < {row[f'{order}_max']})"
-        for row in ends
-        if row[f"{order}_min"] < row[f"{order}_max"]
-    ]
-    return " OR ".join(replaced)
-
-
-def _below_the_floor(table: DeltaTable, condition: str) -> str:
-    """Return deleted namespaces covered by the cluster's version floor; "" = none.
-
-    The floor is its row of ''.
-    """
-    floors = scan(table, ["cluster", "highest_version"], "namespace = ''").to_pylist()
-    below = [
-        f"({of_cluster(r['cluster'])} AND highest_version <= {r['highest_version']})"
-        for r in floors
-    ]
-    return f"{condition} AND ({' OR '.join(below)})" if below else ""
-
-
-def _committed() -> dict[str, Any]:
-    """Return the options of these commits: no retry, no log cleanup."""
-    return {
-        "commit_properties": CommitProperties(
-            custom_metadata={USER_METADATA: "upkeep"}, max_commit_retries=0
-        ),
-        "post_commithook_properties": NO_CLEANING,
-    }
+    return int(table.delete(where, **_OPTIONS)["num_deleted_rows"])

@@ -5,10 +5,9 @@ both. A table has one writer: each commit is made against the version just check
 another commit came between.
 """
 
-import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +22,23 @@ from deltalake import (
 )
 from deltalake.exceptions import CommitFailedError
 
-from jobs.adapters.delta.commits import (
+from jobs.adapters.delta.table_location import TablePlace, store_errors, table_place
+from jobs.adapters.delta.table_log import (
     CLAIM_KEY,
-    METADATA_KEY,
     USER_METADATA,
     VERSIONS,
     Commit,
     batch_metadata,
+    commits_from,
+    newest_version,
+    sync_commits,
 )
-from jobs.adapters.delta.table_location import TablePlace, store_errors, table_place
-from jobs.adapters.delta.table_log import naming_damaged_file
-from jobs.adapters.delta.table_repair import repair_tables, sync_commits
-from jobs.adapters.delta.table_scan import scan
-from jobs.adapters.delta.table_tail import commits_from, newest_version
+from jobs.adapters.delta.table_repair import repair_tables
+from jobs.adapters.delta.table_scan import naming_damaged_file, rows_not_in, scan
 from jobs.adapters.delta.tables import (
     ensure_tables,
     refresh,
+    table_path,
     with_all_columns,
 )
 from jobs.atomic_file import sync_file, sync_folder
@@ -90,18 +90,9 @@ def read_batch_rows(events: TablePlace, rest: Mapping[str, Any]) -> dict[str, pa
 _MAX_CHUNKS = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CurrentRows:
-    """The table at one version. rows: one a (cluster, bundle), in no order."""
-
-    version: int
-    rows: pa.Table
-
-
-def read_current(table: DeltaTable, schema: pa.Schema) -> CurrentRows:
+def read_current(table: DeltaTable, schema: pa.Schema) -> pa.Table:
     """Return the rows at the handle's version. schema: that of all its columns."""
-    rows = scan(table, schema.names).cast(schema).combine_chunks()
-    return CurrentRows(version=table.version(), rows=rows)
+    return scan(table, schema.names).cast(schema).combine_chunks()
 
 
 def last_of_each(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
@@ -121,49 +112,33 @@ def with_changes(rows: pa.Table, changes: pa.Table) -> pa.Table:
     A record replaces one with a lower version. A record in state Init removes the bundle's row,
     whatever its version.
     """
+    keys = ["cluster", "bundle"]
     is_named = pc.is_in(rows["bundle"], value_set=changes["bundle"].combine_chunks())
     named = rows.filter(is_named)
-    versions = dict(zip(_keys(named), named["version_id"].to_pylist(), strict=True))
-    states, newer = changes["state"].to_pylist(), changes["version_id"].to_pylist()
-    is_gone = [state == State.INIT.value for state in states]
-    replaced, taken = set(), []
-    for at, key in enumerate(_keys(changes)):
-        if is_gone[at] or newer[at] > versions.get(key, -1):
-            replaced.add(key)
-            if not is_gone[at]:
-                taken.append(at)
-    kept = [at for at, key in enumerate(_keys(named)) if key not in replaced]
+    known = named.select([*keys, "version_id"]).rename_columns([*keys, "known"])
+    taken = changes.join(known, keys, join_type="left outer")
+    is_newer = pc.greater(taken["version_id"], pc.fill_null(taken["known"], -1))
+    is_there = pc.not_equal(taken["state"], State.INIT.value)
+    taken = taken.select(rows.column_names)
+    replaced = taken.filter(pc.or_(is_newer, pc.invert(is_there)))
     parts = [
         rows.filter(pc.invert(is_named)),
-        named.take(pa.array(kept, pa.int64())),
-        changes.take(pa.array(taken, pa.int64())),
+        rows_not_in(named, replaced, keys),
+        taken.filter(pc.and_(is_newer, is_there)),
     ]
-    found = pa.concat_tables([part for part in parts if len(part)] or parts[:1])
+    found = pa.concat_tables([part.cast(rows.schema) for part in parts if len(part)] or parts[:1])
     return found.combine_chunks() if found["bundle"].num_chunks > _MAX_CHUNKS else found
 
 
-def commit_current(table: DeltaTable, rows: pa.Table, properties: CommitProperties) -> None:
+def commit_current(table: DeltaTable, rows: pa.Table, options: Mapping[str, Any]) -> None:
     """Replace all rows of the table. Raises CommitFailedError.
 
     MERGE would take three times the CPU of a rewrite from memory (0.12 s, 100,000 bundles).
     """
-    write_deltalake(
-        table,
-        rows,
-        mode="overwrite",
-        commit_properties=properties,
-        post_commithook_properties=NO_CLEANING,
-    )
-
-
-def _keys(rows: pa.Table) -> Iterator[tuple[str, str]]:
-    return zip(rows["cluster"].to_pylist(), rows["bundle"].to_pylist(), strict=True)
+    write_deltalake(table, rows, mode="overwrite", **options)
 
 
 EPOCH_APP = "writer_epoch"
-NO_CLEANING = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
-"""Old commits go in `table_upkeep` only: a job that starts may still need those before its end."""
-
 _ATTEMPTS = 8
 
 KEYS: Mapping[str, tuple[str, ...]] = {
@@ -194,6 +169,24 @@ class TableBusyError(CommandError):
         )
 
 
+def commit_options(metadata: Mapping[str, str], *transactions: Transaction) -> dict[str, Any]:
+    """Return the options of the job's commits: no retry, no log cleanup.
+
+    Old commits go in `table_upkeep` only: a job that starts may still need those before its end.
+    metadata: for commitInfo.
+    """
+    return {
+        "commit_properties": CommitProperties(
+            custom_metadata={**metadata},
+            max_commit_retries=0,
+            app_transactions=list(transactions) or None,
+        ),
+        "post_commithook_properties": PostCommitHookProperties(
+            create_checkpoint=True, cleanup_expired_logs=False
+        ),
+    }
+
+
 class TableWriter:
     """The tables under one root; a job writes to them once it has claimed them.
 
@@ -204,11 +197,12 @@ class TableWriter:
     def __init__(self, root: str | TablePlace) -> None:
         self.is_mended = repair_tables(table_place(root))
         self._tables = ensure_tables(root)
+        self._events = table_path(root, OWNERSHIP_EVENTS.name)
         self._query_id = ""
         self._rest: Mapping[str, Any] = {}
         self._read: dict[str, tuple[int, dict[str, int]]] = {}  # version, transactions read at it
-        self._current: CurrentRows | None = None
-        self.epoch = max(_transaction(table, EPOCH_APP) for table in self._tables.values())
+        self._current: tuple[int, pa.Table] = (-1, None)  # version of bundle_ownership, its rows
+        self.epoch = max(self._transaction(name, EPOCH_APP) for name in self._tables)
 
     def use_query(self, query_id: str) -> None:
         """Name the checkpoint whose batch ids the next commits carry."""
@@ -223,10 +217,11 @@ class TableWriter:
         """
         for table in self._tables.values():
             refresh(table)
-        known = [_transaction(table, EPOCH_APP) for table in self._tables.values()]
-        self.epoch = max(known) + 1
+        self.epoch = 1 + max(self._transaction(name, EPOCH_APP) for name in self._tables)
+        said = {CLAIM_KEY: claim_id, USER_METADATA: f"claim of writer epoch {self.epoch}"}
+        options = commit_options(said, Transaction(EPOCH_APP, self.epoch))
         for name in sorted(self._tables, key=lambda name: name != OWNERSHIP_EVENTS.name):
-            self._claim(name, claim_id)
+            self._claim(name, options)
         return self.epoch
 
     def claimed_by(self) -> str:
@@ -247,27 +242,18 @@ class TableWriter:
         Of rows with the same key the last counts. about: metadata of the batch, stored as JSON
         under METADATA_KEY. Raises FencedError, TableBusyError.
         """
-        table = self._tables[name]
         app_id = f"{name}:{self._query_id}"
+        options = commit_options(batch_metadata(about), Transaction(app_id, batch_id))
         for _ in range(_ATTEMPTS):
-            self.refreshed(name)
+            table = self.refreshed(name)
             if self._transaction(name, app_id) >= batch_id:
                 return None
             version, transactions = self._read[name]
-            properties = CommitProperties(
-                custom_metadata=batch_metadata(about),
-                max_commit_retries=0,
-                app_transactions=[Transaction(app_id, batch_id)],
-            )
-            try:
-                with store_errors(table.table_uri), naming_damaged_file(table):
-                    self._commit(name, table, with_all_columns(table, rows), properties)
-            except CommitFailedError:
-                continue
-            self.sync(name, version)
-            if table.version() == version + 1:  # ours, and nothing else
-                self._read[name] = table.version(), {**transactions, app_id: batch_id}
-            return table
+            with suppress(CommitFailedError), self._committing(name):
+                self._commit(name, with_all_columns(table, rows), options)
+                if table.version() == version + 1:  # ours, and nothing else
+                    self._read[name] = table.version(), {**transactions, app_id: batch_id}
+                return table
         raise TableBusyError(f"table {name}: {_ATTEMPTS} commits of batch {batch_id}")
 
     def write_ahead(self, owed: Mapping[str, pa.Table]) -> dict[str, Any]:
@@ -286,7 +272,7 @@ class TableWriter:
             with pa.ipc.new_stream(out, schema, options=_OPTIONS) as stream:
                 stream.write_table(rows)
         data = bytes(out.getvalue())
-        folder = self._place() / FOLDER
+        folder = self._events / FOLDER
         if isinstance(folder, Path):
             folder.mkdir(exist_ok=True)
         (folder / name).write_bytes(data)
@@ -304,21 +290,18 @@ class TableWriter:
 
     def write_pending_rows(self) -> None:
         """Write the last batch's rows that a crash kept from the tables; repeatable."""
-        last = self.last_commit()
-        if last is None:
-            return
-        self.use_query(last["query_id"])
-        for name, rows in self.rest_of(last).items():
-            if name in self._tables and len(rows):
-                self.write(name, rows, last["batch_id"], last)
-
-    def owes_rows(self) -> bool:
-        """Return True if a table lacks rows of the last batch: its newest commit is gone."""
         last = self.last_commit() or {}
-        names = self._tables.keys() & last.get(REST, {}).get("tables", ())
-        return any(
-            not self.has_batch(name, last["batch_id"], last["query_id"]) for name in sorted(names)
-        )
+        names = last[REST].get("tables", self._tables) if REST in last else ()
+        lacking = [
+            name
+            for name in sorted(self._tables.keys() & names)
+            if not self.has_batch(name, last["batch_id"], last["query_id"])
+        ]
+        if lacking:
+            rest = self.rest_of(last)
+            self.use_query(last["query_id"])
+            for name in (name for name in lacking if name in rest):
+                self.write(name, rest[name], last["batch_id"], last)
 
     def sync(self, name: str, after: int) -> None:
         """Bring a table's commits after a version down to the disk."""
@@ -327,17 +310,17 @@ class TableWriter:
 
     def rest_of(self, last: Mapping[str, Any]) -> dict[str, pa.Table]:
         """Table, or kind of effect → the rows that follow a commit of events."""
-        return read_batch_rows(self._place(), last[REST]) if REST in last else {}
+        return read_batch_rows(self._events, last[REST]) if REST in last else {}
 
     def remove_old_pending_rows(self) -> int:
         """Remove what earlier jobs put aside and nobody needs any more; how many files."""
         last = self.last_commit()
         past = [
             file
-            for file in (self._place() / FOLDER).glob(f"[0-9]*-[01]{_SUFFIX}")
+            for file in (self._events / FOLDER).glob(f"[0-9]*-[01]{_SUFFIX}")
             if last
             and file.name != last.get(REST, {}).get("file")
-            and int(file.stem.partition("-")[0]) < self.epoch
+            and int(file.name.partition("-")[0]) < self.epoch
         ]
         for file in past:
             file.unlink()
@@ -355,14 +338,9 @@ class TableWriter:
         """Restore the table's version before the batch that wrote the next one."""
         table = self.refreshed(name)
         about = {"query_id": "", "batch_id": -1, "now_ms": 0, "writer_epoch": self.epoch}
-        noted = {**batch_metadata(about), USER_METADATA: f"undo to version {version}"}
-        properties = CommitProperties(custom_metadata=noted, max_commit_retries=0)
-        with store_errors(table.table_uri):
-            before = table.version()
-            table.restore(
-                version, commit_properties=properties, post_commithook_properties=NO_CLEANING
-            )
-        self.sync(name, before)
+        said = {**batch_metadata(about), USER_METADATA: f"undo to version {version}"}
+        with self._committing(name):
+            table.restore(version, **commit_options(said))
 
     def version(self, name: str) -> int:
         """The version of a table, as far as this writer has seen it."""
@@ -382,18 +360,23 @@ class TableWriter:
 
         Raises FencedError when another job has claimed it.
         """
-        table = self._tables[name]
-        refresh(table)
+        refresh(self._tables[name])
         newest = self._transaction(name, EPOCH_APP)
         if newest != self.epoch:
             raise FencedError(_taken(name, newest, self.epoch))
-        return table
+        return self._tables[name]
 
-    def _place(self) -> TablePlace:
-        return table_place(self._tables[OWNERSHIP_EVENTS.name].table_uri)
+    @contextmanager
+    def _committing(self, name: str) -> Iterator[None]:
+        """Bring what is committed to a table within it down to the disk."""
+        table = self._tables[name]
+        before = table.version()
+        with store_errors(table.table_uri), naming_damaged_file(table):
+            yield
+        self.sync(name, before)
 
     def _transaction(self, name: str, app_id: str) -> int:
-        """Return an application's newest transaction.
+        """Return an application's newest transaction, -1 without one.
 
         delta-rs reads the log back to its checkpoint for it.
         """
@@ -402,101 +385,51 @@ class TableWriter:
             self._read[name] = table.version(), {}
         known = self._read[name][1]
         if app_id not in known:
-            known[app_id] = _transaction(table, app_id)
+            version = table.transaction_version(app_id)
+            known[app_id] = -1 if version is None else version
         return known[app_id]
 
-    def _claim(self, name: str, claim_id: str) -> None:
+    def _claim(self, name: str, options: Mapping[str, Any]) -> None:
         table = self._tables[name]
-        properties = CommitProperties(
-            custom_metadata={
-                CLAIM_KEY: claim_id,
-                USER_METADATA: f"claim of writer epoch {self.epoch}",
-            },
-            max_commit_retries=0,
-            app_transactions=[Transaction(EPOCH_APP, self.epoch)],
-        )
         for _ in range(_ATTEMPTS):
             refresh(table)
-            before, newest = table.version(), self._transaction(name, EPOCH_APP)
+            newest = self._transaction(name, EPOCH_APP)
             if newest >= self.epoch:
                 raise FencedError(_taken(name, newest, self.epoch))
-            try:
-                with store_errors(table.table_uri):
-                    _append(table, pa.schema(table.schema()).empty_table(), properties)
-            except CommitFailedError:
-                continue
-            self.sync(name, before)
-            return
+            with suppress(CommitFailedError), self._committing(name):
+                rows = pa.schema(table.schema()).empty_table()
+                write_deltalake(table, rows, mode="append", **options)
+                return
         raise TableBusyError(f"table {name}: {_ATTEMPTS} claims")
 
-    def _commit(
-        self, name: str, table: DeltaTable, rows: pa.Table, properties: CommitProperties
-    ) -> None:
-        keys = KEYS.get(name)
+    def _commit(self, name: str, rows: pa.Table, options: Mapping[str, Any]) -> None:
+        table, keys = self._tables[name], KEYS.get(name)
         if keys is None or not len(rows):
-            _append(table, rows, properties)
-            return
-        if name == BUNDLE_OWNERSHIP.name:
-            self._rewrite(table, rows, properties)
-            return
-        rows = last_of_each(rows, keys)
-        same = " AND ".join(f"t.{key} = s.{key}" for key in keys)
-        merge = table.merge(
-            rows,
-            same,
-            source_alias="s",
-            target_alias="t",
-            commit_properties=properties,
-            post_commithook_properties=NO_CLEANING,
-        )
-        merge.when_matched_update_all().when_not_matched_insert_all().execute()
-
-    def _rewrite(self, table: DeltaTable, rows: pa.Table, properties: CommitProperties) -> None:
-        if self._current is None or self._current.version != table.version():
-            self._current = read_current(table, rows.schema)
-        based_on = table.version()
-        changed = with_changes(self._current.rows, rows)
-        commit_current(table, changed, properties)
-        if table.version() == based_on + 1:
-            self._current = CurrentRows(version=table.version(), rows=changed)
+            write_deltalake(table, rows, mode="append", **options)
+        elif name == BUNDLE_OWNERSHIP.name:
+            version, current = self._current
+            if version != table.version():
+                version, current = table.version(), read_current(table, rows.schema)
+            current = with_changes(current, rows)
+            commit_current(table, current, options)
+            if table.version() == version + 1:
+                self._current = table.version(), current
+        else:
+            same = " AND ".join(f"t.{key} = s.{key}" for key in keys)
+            rows = last_of_each(rows, keys)
+            merge = table.merge(rows, same, source_alias="s", target_alias="t", **options)
+            merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommittedBatch:
-    """The commit of a batch to a table. about: what it says of the batch."""
-
-    table_version: int
-    about: Mapping[str, Any]
-
-
-def newest_batch(table: DeltaTable) -> CommittedBatch | None:
+def newest_batch(table: DeltaTable) -> Commit | None:
     """The newest commit of a batch; None when no batch was committed."""
-    for commit in _newest_first(table):
-        if METADATA_KEY in commit.info:
-            about = json.loads(commit.info[METADATA_KEY])
-            return CommittedBatch(table_version=commit.version, about=about)
-    return None
+    return next((one for one in _newest_first(table) if one.about), None)
 
 
 def _newest_first(table: DeltaTable) -> Iterator[Commit]:
     """All commits that the log has, also those that the handle does not know yet."""
     path = table_place(table.table_uri)
     return commits_from(path, newest_version(path), step=-1)
-
-
-def _transaction(table: DeltaTable, app_id: str) -> int:
-    version = table.transaction_version(app_id)
-    return -1 if version is None else version
-
-
-def _append(table: DeltaTable, rows: pa.Table, properties: CommitProperties) -> None:
-    write_deltalake(
-        table,
-        rows,
-        mode="append",
-        commit_properties=properties,
-        post_commithook_properties=NO_CLEANING,
-    )
 
 
 def _taken(name: str, newest: int, epoch: int) -> str:

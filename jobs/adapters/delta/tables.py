@@ -1,18 +1,21 @@
-"""Creation and opening of the tables of `lbcore.model.tables`, without a JVM.
+"""Tables of `lbcore.model.tables` in Delta: creation, columns, rows as Arrow.
 
-It uses delta-rs. Decides which Delta properties each table has, not what is in it. The sink writes
-through these handles, the follower reads through them; maintenance and SQL are delta-spark's. Only
+delta-rs makes and opens them, without a JVM. Decides which Delta properties each table has. Only
 features that both engines read *and* write are used: CHECK and NOT NULL, no deletion vectors, row
 tracking, in-commit timestamps, column defaults, clustering or type widening. The Delta protocol's
 reader version 1 and writer version 3.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import CommitFailedError
 from deltalake.schema import PrimitiveType
@@ -23,12 +26,12 @@ from jobs.adapters.delta.table_location import (
     store_errors,
     table_place,
 )
-from jobs.adapters.delta.table_log import check_newest, has_commit, naming_damaged_file
-from jobs.adapters.delta.table_repair import sync_commits
-from jobs.adapters.delta.table_scan import open_delta
-from jobs.adapters.delta.table_tail import checkpoint_version, is_delta
+from jobs.adapters.delta.table_log import checkpoint_version, has_commit, sync_commits
+from jobs.adapters.delta.table_scan import check_newest, is_delta, naming_damaged_file, open_delta
 from jobs.console import CommandError
-from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES, Column, Table
+from lbcore.balancer.effects import table_of, unpack_columns
+from lbcore.fault_isolation import Fault, fault_of
+from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES, Table
 
 _ATTEMPTS = 8
 _SCALARS: Mapping[str, pa.DataType] = {
@@ -58,27 +61,30 @@ _PROPERTIES_OF: Mapping[str, Mapping[str, str]] = {
     BUNDLE_OWNERSHIP.name: {KEPT: "interval 1 hours"},
 }
 
+PHASE = "sink_row"
+"""Phase under which its faults are counted."""
+
+_SHOWN_CHARS = 200
+_NAMING = ("bundle", "broker", "namespace", "tenant", "topic", "name", "command_id", "decision_id")
+
 
 class TableSchemaError(CommandError):
     """A table on disk does not have the columns that this code writes.
 
-    found, needed: each column as text, in order.
+    difference: the columns that are extra, missing or of another type.
     """
 
-    def __init__(self, table: str, uri: str, found: Sequence[str], needed: Sequence[str]) -> None:
+    def __init__(self, table: str, uri: str, found: Schema, needed: Schema) -> None:
+        there, wanted = _columns(found), _columns(needed)
+        parts = [f"{one} is missing" for one in sorted({*wanted} - {*there})]
+        parts += [f"{one} is not known here" for one in sorted({*there} - {*wanted})]
+        self.difference = "; ".join(parts) or "its columns are in another order"
         super().__init__(
             f"the table {table} at {uri} has other columns than this version of the code writes",
-            why=f"it was made by another version: {_difference(found, needed)}",
+            why=f"it was made by another version: {self.difference}",
             next_step="start the version that made it (ballast_job_info names it), or this one "
             "with an empty tables folder",
         )
-        self.found = found
-        self.needed = needed
-
-    @property
-    def difference(self) -> str:
-        """Description of the columns that are extra, missing or of another type."""
-        return _difference(self.found, self.needed)
 
 
 def arrow_schema(table: Table) -> pa.Schema:
@@ -202,28 +208,16 @@ def check_columns(handle: DeltaTable, table: Table) -> list[Field]:
     common = min(len(found.fields), len(wanted.fields))
     rest = [*found.fields[common:], *wanted.fields[common:]]
     if found.fields[:common] != wanted.fields[:common] or not all(one.nullable for one in rest):
-        raise TableSchemaError(table.name, handle.table_uri, _columns(found), _columns(wanted))
+        raise TableSchemaError(table.name, handle.table_uri, found, wanted)
     return wanted.fields[common:]
-
-
-def lacking_columns(handle: DeltaTable, columns: Iterable[Column]) -> list[Column]:
-    """Return nullable columns that an older table lacks until a job has opened it."""
-    known = {field.name for field in handle.schema().fields}
-    return [one for one in columns if one.is_nullable and one.name not in known]
 
 
 def with_all_columns(handle: DeltaTable, rows: pa.Table) -> pa.Table:
     """The rows, with null in the columns that the table has and they don't."""
     schema = pa.schema(handle.schema())
-    for field in [one for one in schema if one.name not in rows.schema.names]:
-        rows = rows.append_column(field, pa.nulls(len(rows), field.type))
+    for lacking in [one for one in schema if one.name not in rows.schema.names]:
+        rows = rows.append_column(lacking, pa.nulls(len(rows), lacking.type))
     return rows
-
-
-def _difference(found: Sequence[str], needed: Sequence[str]) -> str:
-    words = [f"{one} is missing" for one in sorted({*needed} - {*found})]
-    words += [f"{one} is not known here" for one in sorted({*found} - {*needed})]
-    return "; ".join(words) or "its columns are in another order"
 
 
 def _columns(schema: Schema) -> list[str]:
@@ -232,3 +226,92 @@ def _columns(schema: Schema) -> list[str]:
         f"{'' if field.nullable else ' not null'}"
         for field in schema.fields
     ]
+
+
+# -- rows as Arrow
+
+
+class UnfitValueError(ValueError):
+    """A value that its column can't hold."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrowRows:
+    """Rows that fit.
+
+    faults: one a row that does not; bundles: those that such rows name.
+    """
+
+    table: pa.Table
+    faults: Sequence[Fault] = ()
+    bundles: frozenset[str] = field(default_factory=frozenset)
+
+
+def arrow_rows(kind: str, blob: bytes, stamp: Mapping[str, int]) -> ArrowRows:
+    """Return the rows of an effect, without those that no table can hold.
+
+    One bad row costs no other: put aside is what Arrow or the table's declaration refuses (a lone
+    surrogate, an integer of more bits, another type, null). That is looked for only when a column
+    is refused as a whole, so good rows cost nothing. Which they are follows from the rows alone, so
+    that a repeated batch puts aside the same. stamp: the columns of integers that are the same in
+    all of them.
+    """
+    schema = arrow_schema(table_of(kind))
+    columns = unpack_columns(kind, blob)
+    count = len(columns["cluster"])
+    columns |= {name: np.full(count, value, dtype=np.int64) for name, value in stamp.items()}
+    arrays: list[pa.Array] = []
+    unfit: dict[int, Fault] = {}
+    for column in schema:
+        array = _whole(column, columns[column.name])
+        if array is None:
+            values = list(columns[column.name])
+            for at, value in enumerate(columns[column.name]):
+                try:
+                    _check_fits(kind, column, value)
+                except UnfitValueError as error:  # noqa: PERF203 one row's fault is no other's
+                    unfit.setdefault(at, fault_of(error, PHASE, _row_name(kind, columns, at)))
+                    values[at] = None
+            array = pa.array(values, type=column.type)
+        arrays.append(array)
+    if not unfit:
+        return ArrowRows(table=pa.Table.from_arrays(arrays, schema=schema))
+    left = pa.array([at for at in range(count) if at not in unfit], pa.int64())
+    bundles = columns.get("bundle", ())
+    named = [bundles[at] for at in unfit if len(bundles)]
+    return ArrowRows(
+        table=pa.Table.from_arrays([array.take(left) for array in arrays], schema=schema),
+        faults=[unfit[at] for at in sorted(unfit)],
+        bundles=frozenset(one for one in named if isinstance(one, str)),
+    )
+
+
+def without_bundles(table: pa.Table, bundles: frozenset[str]) -> pa.Table:
+    """The rows of other bundles."""
+    if not bundles:
+        return table
+    left_out = pa.array(sorted(bundles), pa.string())
+    return table.filter(pc.invert(pc.is_in(table["bundle"], left_out)))
+
+
+def _whole(column: pa.Field, values: Any) -> pa.Array | None:
+    """The column; None when a value does not fit."""
+    try:
+        array = pa.array(values, type=column.type)
+    except MemoryError:
+        raise  # the machine's, not the row's: Arrow's own error is one of these, too
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return None
+    return array if column.nullable or not array.null_count else None
+
+
+def _check_fits(kind: str, column: pa.Field, value: Any) -> None:
+    if _whole(column, [value]) is None:
+        nullable, shown = " or null" if column.nullable else "", ascii(value)[:_SHOWN_CHARS]
+        message = f"{kind}.{column.name} must be {column.type}{nullable}, got {shown}"
+        raise UnfitValueError(message)
+
+
+def _row_name(kind: str, columns: Mapping[str, Any], at: int) -> str:
+    named = next((columns[name][at] for name in _NAMING if name in columns), at)
+    return f"row of {kind}: {ascii(named)[:_SHOWN_CHARS]}"

@@ -1,7 +1,7 @@
 """Follower of one cluster's tables: the newest sound snapshot of ownership.
 
 A load reads the tables whole (`whole_records`); after that the follower reads the logs on, version
-by version (`table_tail`). Rows that can't be used leave the last snapshot in place. `lbcore.route`
+by version (`TableTail`). Rows that can't be used leave the last snapshot in place. `lbcore.route`
 interprets the rows. Feeds the lookup service and the Python client.
 """
 
@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from jobs.adapters.delta.commits import WriterCommit
 from jobs.adapters.delta.rows import (
     ROUTE_COLUMNS,
     brokers_of,
@@ -21,16 +20,15 @@ from jobs.adapters.delta.rows import (
     routes_of,
 )
 from jobs.adapters.delta.table_location import TablePlace, table_place
-from jobs.adapters.delta.table_log import check_newest
-from jobs.adapters.delta.table_repair import check_complete
-from jobs.adapters.delta.table_tail import (
+from jobs.adapters.delta.table_log import (
     LostError,
     ReloadReason,
-    TableTail,
+    WriterCommit,
     has_log,
     last_writer_commit,
-    read_added,
 )
+from jobs.adapters.delta.table_repair import check_complete
+from jobs.adapters.delta.table_scan import TableTail, check_newest, read_added
 from jobs.adapters.delta.tables import open_table, table_path
 from jobs.adapters.following.view import Changes, Follower, UnreadRows, View, read_records
 from jobs.adapters.processes.clocks import boot_ms
@@ -48,10 +46,7 @@ _RELOAD_DELAY_MAX_MS = 10_000
 
 @dataclass(slots=True, kw_only=True)
 class _Tables:
-    """Tables of one load, and how far their tails have advanced since.
-
-    published: the candidate that the view was made of.
-    """
+    """Tables of one load, and their tails. published: candidate of the present view."""
 
     table_id: str
     candidate: LookupSnapshot
@@ -65,8 +60,8 @@ class _Tables:
 class DeltaFollower(Follower):
     """Follower that keeps `view` current.
 
-    One thread polls; any thread reads `view`, which is swapped whole. tables: folder of the tables;
-    may be empty or missing yet.
+    One thread polls; any thread reads `view`, which is swapped whole. tables: folder of the tables,
+    which may be empty or missing at first.
     """
 
     _TROUBLE = "tables_not_followed"
@@ -83,7 +78,7 @@ class DeltaFollower(Follower):
         self._reload_delay_ms = _RELOAD_DELAY_MS
 
     def on_commits(self, listener: Callable[[Changes], None]) -> None:
-        """Have `listener` told of each published change of records, in the polling thread."""
+        """Call `listener` with each published change of records, in the polling thread."""
         self._commit_listeners.append(listener)
 
     def run(self, stop: threading.Event, *, poll_ms: int = 200) -> None:
@@ -96,7 +91,7 @@ class DeltaFollower(Follower):
             stop.wait(poll_ms / 1000)
 
     def poll(self) -> None:
-        """Take over what is new in the tables; keep what is there when they can't be read."""
+        """Read what is new in the tables; keep the present view if they can't be read."""
         started_ms = boot_ms()
         try:
             is_changed = self._advance(started_ms)
@@ -114,7 +109,7 @@ class DeltaFollower(Follower):
             self.view = replace(self.view, confirmed_ms=started_ms)
 
     def _advance(self, started_ms: int) -> bool:
-        """Bring the candidate up to the tables; whether that changed it."""
+        """Bring the candidate up to the tables; return True if that changed it."""
         if self._tables is None or self._reload_reason is not None:
             if started_ms >= self._reload_at_ms:
                 return self._load(self._reload_reason or ReloadReason.START)
@@ -132,7 +127,7 @@ class DeltaFollower(Follower):
     # -- loading whole
 
     def _load(self, reason: ReloadReason) -> bool:
-        """Read all tables; False while they were never there."""
+        """Read all tables; False if they have never existed."""
         if self.view is None and not self._exist():
             return False
         self._reload_reason = reason
@@ -191,7 +186,7 @@ class DeltaFollower(Follower):
         return True
 
     def _exist(self) -> bool:
-        """Return True if all tables are there; one that is missing beside others is noted."""
+        """Return True if all tables exist; note the first one missing beside others."""
         names = [table.name for table in (OWNERSHIP_EVENTS, BUNDLE_OWNERSHIP, BROKERS, NAMESPACES)]
         missing = [name for name in names if not has_log(table_path(self._root, name))]
         if missing and len(missing) < len(names):
@@ -201,7 +196,7 @@ class DeltaFollower(Follower):
     # -- following the logs
 
     def _tail_events(self, tables: _Tables) -> None:
-        """Take over new events; raises LostError when they can't just be added."""
+        """Add new events; raises LostError when they can't just be added."""
         tail = tables.tails[OWNERSHIP_EVENTS.name]
         started_ms = boot_ms()
         commits = tail.new_commits()
@@ -227,7 +222,7 @@ class DeltaFollower(Follower):
             _log("commits_applied", position, boot_ms() - started_ms, rows=len(routes))
 
     def _tail_small(self, tables: _Tables, name: str) -> None:
-        """Brokers and namespaces are few: any new version of theirs is read whole."""
+        """Read brokers or namespaces whole if they have a new version: they are few."""
         if not tables.tails[name].new_commits():
             return
         table = open_table(self._root, name)
@@ -242,7 +237,7 @@ class DeltaFollower(Follower):
     # -- publishing
 
     def _publish(self, confirmed_ms: int) -> None:
-        """Swap the candidate in when it is sound; else keep what is served, and count."""
+        """Publish the candidate if it is sound; else keep the present view, and count."""
         tables = self._tables
         if tables is None:
             return
@@ -275,10 +270,7 @@ class DeltaFollower(Follower):
     def _view(
         self, new: LookupSnapshot, writer: WriterCommit | None, confirmed_ms: int, *, is_live: bool
     ) -> View:
-        """Return the view to serve.
-
-        is_live: its last commit was found as it came.
-        """
+        """Return the view to serve. is_live: its last commit was found by following."""
         view = View(
             snapshot=new,
             confirmed_ms=confirmed_ms,
@@ -301,8 +293,8 @@ class DeltaFollower(Follower):
     def _find_unsound(self, tables: _Tables, shown: LookupSnapshot) -> dict[str, Unsound]:
         """Return what is wrong, by namespace or bundle.
 
-        Versions never go back within one table; another table is another history. A published view
-        can only grow, so versions are compared only after a load.
+        Versions never go back within one table; another table has another history. Followed
+        versions can only grow, so they are compared only after a load.
         """
         if shown.unsound:
             return dict(shown.unsound)

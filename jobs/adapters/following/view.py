@@ -13,10 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from jobs.adapters.delta.commits import WriterCommit
 from jobs.adapters.delta.rows import ORDER_COLUMNS, ROUTE_COLUMNS, BadRow, of_cluster, routes_of
+from jobs.adapters.delta.table_log import ReloadReason, WriterCommit
 from jobs.adapters.delta.table_scan import scan
-from jobs.adapters.delta.table_tail import ReloadReason
 from jobs.adapters.processes.clocks import boot_ms
 from lbcore.model.bundles import HashFunction
 from lbcore.model.tables import BROKERS, NAMESPACES
@@ -35,9 +34,9 @@ _OVERLAP_MS = 600_000
 def read_records(
     ownership: DeltaTable, events: DeltaTable, cluster: str
 ) -> tuple[Records, Records]:
-    """The records of the current table, and those of the events that it may lack.
+    """Read the records of the current table, and of events that it may lack.
 
-    One table after the other: their rows are never in memory together.
+    One table after the other, so that their rows are never in memory together.
     """
     current = scan(ownership, (*ROUTE_COLUMNS, *ORDER_COLUMNS), of_cluster(cluster))
     condition = _not_yet_in(current, events, cluster)
@@ -50,10 +49,10 @@ def read_records(
 
 
 def _not_yet_in(current: pa.Table, events: DeltaTable, cluster: str) -> str:
-    """The condition for the events that the rows of the current table may lack.
+    """Return the condition for events that the rows of the current table may lack.
 
-    With any event, all that came after it, by epoch and batch: of one that a wrong clock put
-    into the future, what it made may have been deleted since.
+    It includes all events after such a one, by epoch and batch: if a wrong clock dated one into the
+    future, its bundle may have been deleted since.
     """
     condition = of_cluster(cluster)
     if not len(current):
@@ -77,10 +76,7 @@ _Hashes: TypeAlias = dict[str, HashFunction]
 
 @dataclass(slots=True)
 class UnreadRows:
-    """Unreadable rows of the tables as loaded now.
-
-    known: what was shown before; None = nothing.
-    """
+    """Unreadable rows of the loaded tables. known: the last snapshot, None = none."""
 
     known: LookupSnapshot | None = None
     _rows: dict[tuple[str, str], BadRow] = field(default_factory=dict)
@@ -105,13 +101,13 @@ class UnreadRows:
     def of_brokers(
         self, found: Iterable[BrokerAddress], bad: Sequence[BadRow]
     ) -> list[BrokerAddress]:
-        """The brokers, and as before those whose row can't be read."""
+        """Return the brokers, and the known ones whose row can't be read."""
         before = self.known.brokers if self.known is not None else {}
         self._note(BROKERS.name, bad)
         return [*found, *(before[row.name] for row in bad if row.name in before)]
 
     def of_namespaces(self, found: _Hashes, bad: Sequence[BadRow]) -> _Hashes:
-        """The hashes, and as before those of namespaces whose row can't be read."""
+        """Return the hashes, and the known ones whose row can't be read."""
         self._note(NAMESPACES.name, bad)
         kept = {row.name: self._namespace(row.name).hash_function for row in bad}
         return found | {name: known for name, known in kept.items() if known is not None}
@@ -121,7 +117,7 @@ class UnreadRows:
     ) -> list[BundleRoute]:
         """Return the records.
 
-        is_whole: of all that there are, with those known of what can't be read.
+        is_whole: `found` is all there is; add known records whose row can't be read.
         """
         for route in found if self._rows else ():
             self._rows.pop(("", route.bundle), None)
@@ -132,7 +128,7 @@ class UnreadRows:
         return [*found, *(route for route in known if route is not None)]
 
     def shown(self, candidate: LookupSnapshot) -> LookupSnapshot:
-        """The candidate, with namespaces that don't fit together without a row as before."""
+        """Return the candidate, keeping namespaces that a missing row makes unsound."""
         spoilt = {row.namespace for row in self._rows.values()} & candidate.unsound.keys()
         held = []
         for name in sorted(spoilt):
@@ -150,18 +146,19 @@ class UnreadRows:
 
 
 NEVER_FOUND = -1
-_APART_MS = 2_000  # clocks that are further apart than this are wrong
-_UNFOUND_MS_MAX = 60_000  # a batch's time at its beginning is found so late at the most
-_COMMIT_MS_MAX = 2_000  # so long may a commit take
+_APART_MS = 2_000  # larger differences of clocks are errors
+_UNFOUND_MS_MAX = 60_000  # longest time from a batch's start until its commit is found
+_COMMIT_MS_MAX = 2_000  # longest time of a commit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """A snapshot and its age.
 
-    `confirmed_ms`: boot clock; `writer`: the job's last commit. found_ms: boot clock when that
-    commit was found; NEVER_FOUND = nobody looked. is_found_live: it was found when it came, and not
-    with tables that were loaded: at absent_ms it was not there.
+    confirmed_ms, found_ms, absent_ms: by the boot clock. confirmed_ms: when it was last known to be
+    the newest. writer: the job's last commit; found_ms: when it was found, NEVER_FOUND = nobody
+    looked; absent_ms: when it was not there yet. is_found_live: it was found by following, not by a
+    load.
     """
 
     snapshot: LookupSnapshot
@@ -172,14 +169,14 @@ class View:
     absent_ms: int = NEVER_FOUND
 
     def age_ms(self, boot_ms: int) -> int:
-        """Milliseconds since this was last known to be the newest there is."""
+        """Return the time since this was last known to be the newest, ms."""
         return max(0, boot_ms - self.confirmed_ms)
 
     def writer_silent_ms(self, now_ms: int) -> int:
         """Time since the batch of the job's last commit, ms; -1 = no commit is known.
 
-        now_ms: this machine's wall clock. By the job's clock and this one, unless they can't both
-        be right: then by how long ago the commit was found here, which no wrong clock changes.
+        now_ms: this machine's wall clock. If it and the job's clock can't both be right, the time
+        since the commit was found here counts instead.
         """
         if self.writer is None:
             return -1
@@ -199,19 +196,15 @@ class View:
         return took_ms + self._found_after_ms()
 
     def _found_after_ms(self) -> int:
-        """Return the longest time from the commit until it was found.
-
-        At absent_ms the commit was not there yet.
-        """
+        """Return the longest time from the commit until it was found."""
         return self.found_ms - self.absent_ms + _COMMIT_MS_MAX + _APART_MS
 
     def clock_ahead_ms(self, now_ms: int) -> int:
         """Return how far now_ms is ahead of the job's clock; 0 = not certain.
 
-        now_ms: this machine's wall clock. The commit was made before it was found, and after it was
-        sought in vain: by when the job says that it was made, and by the time of its batch, which
-        no wrong clock of the job's machine changes. Ahead is told by less than 5 s only of a reader
-        that looks often.
+        now_ms: this machine's wall clock. The commit was made after absent_ms and before found_ms;
+        that is compared with the job's times of the commit and of its batch. Less than 5 s ahead is
+        certain only if this reader looks often.
         """
         writer = self.writer
         if writer is None or not writer.committed_ms or self.found_ms == NEVER_FOUND:
@@ -241,10 +234,9 @@ class FollowCounts:
 class Changes:
     """Changes in a new view.
 
-    commits: version of ownership_events → its records in their order. version: the last that was
-    read; table_id: of that table. is_whole: everything was reloaded, and what happened in between
-    is not in commits. is_other_table: in addition, earlier versions are those of another table,
-    which this one replaced.
+    commits: version of ownership_events → its records in order. version: the last that was read;
+    table_id: of that table. is_whole: everything was reloaded, and commits is empty.
+    is_other_table: and earlier versions are those of another table, which this one replaced.
     """
 
     version: int
@@ -255,7 +247,7 @@ class Changes:
 
 
 class Follower:
-    """Part that followers share: the view, its listeners, and the last trouble.
+    """Common part of followers: the view, its listeners, and the present error.
 
     Any thread reads `view`, which is swapped whole.
     """
@@ -269,7 +261,7 @@ class Follower:
         self._listeners: list[Callable[[], None]] = []
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Have `listener` called after each swap, in the follower's thread."""
+        """Call `listener` after each swap, in the follower's thread."""
         self._listeners.append(listener)
 
     def _notify(self) -> None:
@@ -277,7 +269,7 @@ class Follower:
             listener()
 
     def _note(self, text: str) -> None:
-        """Keep the first line of a trouble, "" = none, and log it once."""
+        """Keep the first line of an error, "" = none, and log it once."""
         line = text.partition("\n")[0]
         if line and line != self.counts.last_error:
             logger.warning(self._TROUBLE, extra={"fields": {"error": line}})

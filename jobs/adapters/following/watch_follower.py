@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from jobs.adapters.delta.commits import WriterCommit
 from jobs.adapters.delta.rows import BadRow, Row, broker_of, hash_of, readable, route_of
-from jobs.adapters.delta.table_tail import ReloadReason
+from jobs.adapters.delta.table_log import ReloadReason, WriterCommit
 from jobs.adapters.following.view import Follower, UnreadRows, View
 from jobs.adapters.http.client import connection_to, read_at_most
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
@@ -38,15 +37,15 @@ _AWAY_MS = 3 * _ALIVE_MS
 
 
 class WatchError(ValueError):
-    """The service does not answer as one that can be watched."""
+    """The service does not answer as a watch stream should."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchAddress:
     """A lookup service. url: http(s)://host:port.
 
-    token: gives the bearer token for each connection, so that it can be exchanged while running; it
-    takes a viewer of the whole cluster. tls: whom to trust, and a client's certificate.
+    token: called for the bearer token of each connection, so it may change while running; it needs
+    the role viewer of the whole cluster. tls: trusted certificates, and a client's own.
     """
 
     url: str
@@ -55,12 +54,12 @@ class WatchAddress:
 
 
 def connect(address: WatchAddress) -> http.client.HTTPConnection:
-    """A connection to the service, made at its first request."""
+    """Return a connection to the service; it opens at its first request."""
     return connection_to(address.url, _TIMEOUT_S, address.tls)
 
 
 def proof(address: WatchAddress) -> dict[str, str]:
-    """The header that says who asks; none without a token."""
+    """Return the header that authenticates; empty without a token."""
     return {} if address.token is None else {"Authorization": f"Bearer {address.token()}"}
 
 
@@ -86,7 +85,7 @@ class WatchFollower(Follower):
         self._writer_found_ms = 0
 
     def run(self, stop: threading.Event, *, poll_ms: int = 200) -> None:
-        """Follow until `stop` is set, which is seen within a second; nothing else ends it."""
+        """Follow until `stop` is set, which takes a second at most."""
         del poll_ms  # there is nothing to poll
         while not stop.is_set():
             try:
@@ -100,7 +99,7 @@ class WatchFollower(Follower):
                 stop.wait(_AGAIN_S)
 
     def _follow(self, stop: threading.Event) -> None:
-        """One connection, from where the last one ended."""
+        """Follow by one connection, from where the last one ended."""
         headers = {"Last-Event-ID": self._place} if self._place else {}
         with closing(connect(self._address)) as connection:
             response = self._ask(connection, f"/v1/watch?alive_ms={_ALIVE_MS}", headers)
@@ -129,7 +128,7 @@ class WatchFollower(Follower):
             self._publish()
 
     def _confirm(self, said: Mapping[str, Any], received_ms: int) -> None:
-        """Confirm all up to a version: its age, and whether the lists are of now."""
+        """Confirm all up to a version: its age, and whether the lists are current."""
         self._confirmed_ms = received_ms - int(said["age_ms"])
         self._writer_found_ms = received_ms - max(0, int(said["writer_silent_ms"]))
         self._writer = _writer(int(said["writer_silent_ms"]))
@@ -140,9 +139,9 @@ class WatchFollower(Follower):
             self._candidate = self._candidate.at(position)
 
     def _publish(self) -> None:
-        """Swap the snapshot in when it is sound.
+        """Publish the snapshot if it is sound.
 
-        Raises WatchError when it is not although all is told: then everything is loaded again.
+        Raises WatchError if it is complete and not sound: then everything is loaded again.
         """
         self._candidate = candidate = self._candidate.with_routes(self._pending)
         self.counts.rows += len(self._pending)
@@ -170,7 +169,7 @@ class WatchFollower(Follower):
     # -- loading whole
 
     def _load(self, said: Mapping[str, Any]) -> None:
-        """Everything, at least as new as the place where the stream begins."""
+        """Load everything, at least as new as the beginning of the stream."""
         received_ms = boot_ms()
         self._unread = UnreadRows(self.view.snapshot if self.view is not None else None)
         fresh = self._with_lists(LookupSnapshot(cluster=self.cluster))
@@ -197,7 +196,7 @@ class WatchFollower(Follower):
         return routes, bad
 
     def _with_lists(self, snapshot: LookupSnapshot) -> LookupSnapshot:
-        """The snapshot with the namespaces and brokers of now."""
+        """Return the snapshot with the present namespaces and brokers."""
         with closing(connect(self._address)) as connection:
             namespaces = self._json(connection, "/v1/namespaces")
             brokers = self._json(connection, "/v1/brokers")
@@ -238,8 +237,7 @@ def _events(
 ) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """Yield kind, identity and data of a stream's events until it ends.
 
-    A comment is an event without data, whose kind is its text. Raises WatchError for one out of
-    bounds.
+    A comment is an event without data; its kind is its text. Raises WatchError beyond the bounds.
     """
     found: dict[str, str] = {}
     while line := response.readline(_LINE_MAX_BYTES):
@@ -260,10 +258,8 @@ def _routes(rows: Iterable[Row]) -> tuple[list[BundleRoute], list[BadRow]]:
 
 
 def _writer(silent_ms: int) -> WriterCommit | None:
-    """The job's last commit as far as it is told: when it was."""
+    """Return the job's last commit, of which only the time is known."""
     if silent_ms < 0:
         return None
     now_ms = wall_ms() - silent_ms
-    return WriterCommit(
-        query_id="", batch_id=-1, now_ms=now_ms, writer_epoch=0, committed_ms=now_ms
-    )
+    return WriterCommit(query_id="", batch_id=-1, now_ms=now_ms, committed_ms=now_ms)

@@ -28,8 +28,8 @@ import pyarrow as pa
 
 from jobs.adapters.delta.rows import is_one_of, of_cluster
 from jobs.adapters.delta.table_location import TablePlace, table_place
-from jobs.adapters.delta.table_scan import scan
-from jobs.adapters.delta.table_tail import LostError, TableTail, last_writer_commit, newest_version
+from jobs.adapters.delta.table_log import LostError, last_writer_commit, newest_version
+from jobs.adapters.delta.table_scan import TableTail, scan
 from jobs.adapters.delta.tables import open_table, table_path
 from jobs.adapters.kafka.clients import Delivered, Delivery, KafkaAddress, NotDelivered, Sender
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
@@ -105,7 +105,7 @@ class OutcomeWatch:
 class OutcomeFollower:
     """Resolves watches from the table `commands`, without Spark; thread-safe.
 
-    One thread serves all waiters, and rests without any. At each new commit (`table_tail`) it scans
+    One thread serves all waiters, and rests without any. At each new commit (`TableTail`) it scans
     the table for all of them.
 
     tables: the folder of the tables, which may not exist yet.

@@ -19,18 +19,19 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from jobs.adapters.delta.arrow_rows import arrow_rows, without_bundles
+from jobs.adapters.delta.table_repair import FIRST
 from jobs.adapters.delta.table_upkeep import TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
-from jobs.adapters.delta.tables import arrow_schema
+from jobs.adapters.delta.tables import arrow_rows, arrow_schema, without_bundles
 from jobs.adapters.kafka.connection import Ends
 from jobs.adapters.kafka.ownership_publisher import Keyed, OwnershipPublisher
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.adapters.spark.checkpoint import Resumption, VersionMark, query_id
+from jobs.adapters.spark.checkpoint import Resumption, note_version, query_id
 from jobs.telemetry.job_counts import WrittenBatch
 from lbcore.balancer.effects import (
     REPORT,
@@ -45,7 +46,6 @@ from lbcore.balancer.report import FAULTS, GAUGES
 from lbcore.fault_isolation import ALARM, Fault, fault_of, summarize_faults
 from lbcore.model.tables import (
     AUDIT,
-    BROKERS,
     BUNDLE_OWNERSHIP,
     COMMANDS,
     CONFIG_VERSIONS,
@@ -53,7 +53,6 @@ from lbcore.model.tables import (
     DECISION_EFFECTS,
     DECISIONS,
     LOAD_HISTORY,
-    NAMESPACES,
     OWNERSHIP_EVENTS,
     PINS,
     PLANNING_MEMORY,
@@ -128,10 +127,10 @@ def _rows(seen: WrittenBatch, table: str) -> list[dict[str, Any]]:
     return [] if found is None else found.to_pylist()
 
 
+EVENTS = OWNERSHIP_EVENTS.name
 ORDER = (
-    NAMESPACES.name,
-    BROKERS.name,
-    OWNERSHIP_EVENTS.name,
+    *FIRST,
+    EVENTS,
     BUNDLE_OWNERSHIP.name,
     RECORDS.name,
     POLICIES.name,
@@ -147,9 +146,6 @@ ORDER = (
     REJECTED_REPORTS.name,
     LOAD_HISTORY.name,
 )
-EVENTS = OWNERSHIP_EVENTS.name
-FIRST = ORDER[: ORDER.index(EVENTS)]
-"""Tables written before the events."""
 
 
 class LeftError(RuntimeError):
@@ -467,7 +463,7 @@ class EachBatch:
     sink: BatchSink
     resumption: Resumption
     upkeep: TableUpkeep
-    seen: VersionMark
+    state_dir: Path
     ended: int = -1
 
     def __call__(self, frame: Any, batch_id: int) -> None:
@@ -475,7 +471,7 @@ class EachBatch:
         if not self.sink.identity.query_id:
             self.sink.use_query(query_id(self.resumption.checkpoint))
         self.sink(frame, batch_id)
-        self.seen.note(self.sink.writer.version(EVENTS))
+        note_version(self.state_dir, self.sink.writer.version(EVENTS))
         done = self.upkeep(wall_ms())
         if done is not None:
             self.sink.log(done)

@@ -177,13 +177,16 @@ def choose_checkpoint(state_dir: Path, present: Manifest, tables: ClaimedTables)
     """Go on from the last checkpoint if it may be trusted, else from a new one.
 
     present: as things are now; its `epoch` is the one that this job is about to claim, its
-    `checkpoint` is not looked at. Writes nothing; raises CheckpointMismatchError.
+    `checkpoint` is not looked at. Writes nothing; raises CheckpointMismatchError, and
+    DamagedStateError where the tables don't prove that they are those of this folder.
     """
-    damage = _own_damage(state_dir, present, tables)
-    last = None if damage else read_manifest(state_dir)
+    try:
+        last, seen = _own_files(state_dir)
+    except DamagedStateError as damaged:
+        _check_proven(state_dir, present, tables, damaged)
+        return new_checkpoint(state_dir, present.epoch, damaged.reason, is_damaged=True)
     if last is None:
-        reason = damage or "no checkpoint yet"
-        return new_checkpoint(state_dir, present.epoch, reason, is_damaged=bool(damage))
+        return new_checkpoint(state_dir, present.epoch, "no checkpoint yet")
     checkpoint = state_dir / _FOLDER / last.checkpoint
     damage = _damage(checkpoint, tables) if numbered(checkpoint / "commits") else ""
     reason = _distrust(state_dir, last, present, tables, is_damaged=bool(damage))
@@ -191,15 +194,15 @@ def choose_checkpoint(state_dir: Path, present: Manifest, tables: ClaimedTables)
         added = sorted(set(present.clusters) - set(last.clusters))
         back = ", ".join(name for name in added if tables.knows(name))
         reason = back and f"clusters are back that were served before: {back}"
-    _check_version(state_dir, tables.events_version)
+    _check_version(state_dir, seen, tables)
     if reason:
         return new_checkpoint(state_dir, present.epoch, reason)
     if last.claim and tables.epoch == last.epoch and tables.claimed_by() != last.claim:
-        why = (
+        raise CheckpointMismatchError(
+            state_dir,
             f"another job claimed the tables when this one did (writer epoch {tables.epoch}), and "
-            "won: what this checkpoint says of owners is out of date"
+            "won: what this checkpoint says of owners is out of date",
         )
-        raise CheckpointMismatchError(state_dir, why)
     if damage:
         return new_checkpoint(state_dir, present.epoch, damage, is_damaged=True)
     return Resumption(checkpoint=checkpoint, reason="")
@@ -217,10 +220,9 @@ def new_checkpoint(
 
 def remove_old_checkpoints(state_dir: Path, current: Path) -> list[str]:
     """Remove unused checkpoints but the newest two; return their names."""
-    folder = state_dir / _FOLDER
-    others = [path for path in folder.iterdir() if path != current] if folder.is_dir() else []
+    others = [path for path in (state_dir / _FOLDER).glob("*") if path != current]
     others.sort(key=lambda path: (path.stat().st_mtime_ns, path.name))
-    gone = others[: max(0, len(others) - _UNUSED_MAX)]
+    gone = others[:-_UNUSED_MAX]
     for path in gone:
         shutil.rmtree(path, ignore_errors=True)
     return [path.name for path in gone]
@@ -237,20 +239,14 @@ def check_standby(state_dir: Path, clusters: tuple[str, ...], state_schema: int)
         _check_mismatches(state_dir, last, present)
 
 
-class VersionMark:
-    """Remembers in the state folder how far `ownership_events` was when a batch ended.
+def note_version(state_dir: Path, version: int) -> None:
+    """Note the version of `ownership_events` at the end of a batch.
 
-    Told before Spark notes the batch's end, so a checkpoint never knows more than this says.
+    Done before Spark notes the batch's end, so a checkpoint never knows more than this says.
     """
-
-    def __init__(self, state_dir: Path) -> None:
-        self._path, self._noted = state_dir / _SEEN, -1
-
-    def note(self, version: int) -> None:
-        """Write it down if it is another than the last time."""
-        if version != self._noted:
-            atomic_write(self._path, str(version))
-            self._noted = version
+    path = state_dir / _SEEN
+    if not path.exists() or path.read_bytes() != str(version).encode():
+        atomic_write(path, str(version))
 
 
 def write_manifest(state_dir: Path, present: Manifest, resumption: Resumption) -> None:
@@ -287,32 +283,20 @@ def archive_state(state_dir: Path, *, dry_run: bool = False) -> list[Path]:
 
     Nothing is deleted.
     """
-    there = [
-        state_dir / name for name in (_MANIFEST, _FOLDER, _SEEN) if (state_dir / name).exists()
-    ]
+    names = [name for name in (_MANIFEST, _FOLDER, _SEEN) if (state_dir / name).exists()]
     target = state_dir / _SET_ASIDE / time.strftime("%Y%m%dT%H%M%S")
     while target.exists():
         target = target.with_name(f"{target.name}-again")
-    if there and not dry_run:
+    if names and not dry_run:
         target.mkdir(parents=True)
-        for path in there:
-            path.replace(target / path.name)
-    return [target / path.name for path in there]
+        for name in names:
+            (state_dir / name).replace(target / name)
+    return [target / name for name in names]
 
 
-def mark_restored(state_dir: Path) -> None:
-    """Note for the next start that the tables were put back from a backup."""
-    (state_dir / _RESTORED).touch()
-
-
-def is_restored(state_dir: Path) -> bool:
-    """Return True if the tables were restored since the last successful start."""
-    return (state_dir / _RESTORED).exists()
-
-
-def unmark_restored(state_dir: Path) -> None:
-    """The tables are as they must be again."""
-    (state_dir / _RESTORED).unlink(missing_ok=True)
+def restored_mark(state_dir: Path) -> Path:
+    """The file that is there while tables put back from a backup wait for a start."""
+    return state_dir / _RESTORED
 
 
 def query_id(checkpoint: Path) -> str:
@@ -344,24 +328,25 @@ def _distrust(
 
     Raises when it must not be replaced.
     """
-    checkpoint, claimed_epoch = state_dir / _FOLDER / last.checkpoint, tables.epoch
+    checkpoint = state_dir / _FOLDER / last.checkpoint
     if not last.checkpoint or not checkpoint.is_dir():
         return "the checkpoint is gone"
-    if claimed_epoch > last.epoch >= 0:
-        why = (
-            f"another job has taken over the tables since (writer epoch {claimed_epoch}, this "
-            f"checkpoint ends at {last.epoch}), so what it says of owners is out of date"
+    if tables.epoch > last.epoch >= 0:
+        raise CheckpointMismatchError(
+            state_dir,
+            f"another job has taken over the tables since (writer epoch {tables.epoch}, this "
+            f"checkpoint ends at {last.epoch}), so what it says of owners is out of date",
         )
-        raise CheckpointMismatchError(state_dir, why)
     if not numbered(checkpoint / "commits"):
         return "the checkpoint has no finished batch"  # so it lacks the state it was begun with
     unclaimed = 1 if last.claim else 0  # by a job that died between its manifest and its claim
-    if claimed_epoch < last.epoch - unclaimed:
-        why = (
-            f"the tables know writer epochs up to {claimed_epoch}, this checkpoint was used under "
-            f"{last.epoch}: these are other tables, or they were restored from a backup"
+    if tables.epoch < last.epoch - unclaimed:
+        raise CheckpointMismatchError(
+            state_dir,
+            f"the tables know writer epochs up to {tables.epoch}, this checkpoint was used under "
+            f"{last.epoch}: these are other tables, or they were restored from a backup",
+            _GO_ON_FROM_BACKUP,
         )
-        raise CheckpointMismatchError(state_dir, why, _GO_ON_FROM_BACKUP)
     _check_mismatches(state_dir, last, present)
     unfinished = None if is_damaged else unfinished_batch(checkpoint)
     is_half_written = unfinished is not None and tables.has_batch(unfinished, query_id(checkpoint))
@@ -386,83 +371,72 @@ def _damage(checkpoint: Path, tables: ClaimedTables) -> str:
     return ""
 
 
-def _own_damage(state_dir: Path, present: Manifest, tables: ClaimedTables) -> str:
-    """Damage of the job's own files, "" when they are whole.
+def _own_files(state_dir: Path) -> tuple[Manifest | None, int]:
+    """Return the manifest and the version of events that a batch's end was noted with.
 
-    The tables must prove that they are those of a checkpoint in this folder, and of this Kafka:
-    else raises DamagedStateError.
+    -1 where none was. Raises DamagedStateError.
     """
-    checkpoints = sorted((state_dir / _FOLDER).glob("*/metadata"))
-    try:
-        _check_own_files(state_dir, is_used=bool(checkpoints))
-    except DamagedStateError as damaged:
-        last, queries = tables.last_commit() or {}, []
-        for path in checkpoints:
-            with suppress(OSError, ValueError, KeyError, TypeError):
-                queries.append(query_id(path.parent))
-        if last.get("query_id") not in queries or last.get("topics") != dict(present.topics):
-            raise
-        with suppress(DamagedStateError):
-            _check_version(state_dir, tables.events_version)
-        return damaged.reason
-    return ""
-
-
-def _check_own_files(state_dir: Path, *, is_used: bool) -> None:
-    """Raise DamagedStateError for the job's own files. is_used: there are checkpoints."""
-    if read_manifest(state_dir) is None and is_used:
+    manifest = read_manifest(state_dir)
+    if manifest is None and any((state_dir / _FOLDER).glob("*/metadata")):
         raise DamagedStateError(state_dir / _MANIFEST, "it is missing, and checkpoints are not")
-    _marked_version(state_dir)
-
-
-def _marked_version(state_dir: Path) -> int:
-    """The version of events that a batch's end was noted with; -1 when none was."""
     path = state_dir / _SEEN
     try:
-        return int(path.read_text())
-    except FileNotFoundError:
-        return -1
+        return manifest, int(path.read_text()) if path.exists() else -1
     except (OSError, ValueError) as error:
         raise DamagedStateError(path, "it has no number") from error
 
 
-def _check_version(state_dir: Path, events_version: int | None) -> None:
+def _check_proven(
+    state_dir: Path, present: Manifest, tables: ClaimedTables, damaged: DamagedStateError
+) -> None:
+    """Raise the damage unless the tables are of a checkpoint here and this Kafka."""
+    last, queries = tables.last_commit() or {}, []
+    for path in (state_dir / _FOLDER).glob("*/metadata"):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            queries.append(query_id(path.parent))
+    if last.get("query_id") not in queries or last.get("topics") != dict(present.topics):
+        raise damaged
+    with suppress(OSError, ValueError):
+        _check_version(state_dir, int((state_dir / _SEEN).read_text()), tables)
+
+
+def _check_version(state_dir: Path, seen: int, tables: ClaimedTables) -> None:
     """Refuse tables that lack finished batches' commits without another claim."""
-    seen = _marked_version(state_dir)
-    if events_version is not None and events_version < seen:
-        why = (
-            f"the table ownership_events is at version {events_version}, this checkpoint has seen "
-            f"{seen}: these are other tables, or they were restored from a backup"
+    if tables.events_version is not None and tables.events_version < seen:
+        raise CheckpointMismatchError(
+            state_dir,
+            f"the table ownership_events is at version {tables.events_version}, this checkpoint "
+            f"has seen {seen}: these are other tables, or they were restored from a backup",
+            _GO_ON_FROM_BACKUP,
         )
-        raise CheckpointMismatchError(state_dir, why, _GO_ON_FROM_BACKUP)
 
 
 def _check_mismatches(state_dir: Path, last: Manifest, present: Manifest) -> None:
-    for why in _mismatches(last, present):
-        raise CheckpointMismatchError(state_dir, why)
-    if last.state_schema > present.state_schema:
-        why = (
-            f"its state has schema {last.state_schema}, this version reads up to "
-            f"{present.state_schema}: it was written by a newer version of this code"
-        )
-        raise CheckpointMismatchError(state_dir, why, _NEWER_ON)
-
-
-def _mismatches(last: Manifest, present: Manifest) -> Iterator[str]:
+    """Refuse a checkpoint of other clusters, another Kafka or a newer version."""
     if last.clusters and not set(last.clusters) & set(present.clusters):
-        yield (
+        raise CheckpointMismatchError(
+            state_dir,
             f"it was made for the clusters {', '.join(last.clusters)}, this job has "
-            f"{', '.join(present.clusters)} (pipeline.clusters)"
+            f"{', '.join(present.clusters)} (pipeline.clusters)",
         )
     if last.kafka_cluster and last.kafka_cluster != present.kafka_cluster:
-        yield (
+        raise CheckpointMismatchError(
+            state_dir,
             f"it was made with the Kafka cluster {last.kafka_cluster}, this one is "
-            f"{present.kafka_cluster}"
+            f"{present.kafka_cluster}",
         )
     if last.topics and last.topics.keys() != present.topics.keys():
-        yield (
+        raise CheckpointMismatchError(
+            state_dir,
             f"it reads the topics {', '.join(sorted(last.topics))}, this job has "
-            f"{', '.join(sorted(present.topics))} (pipeline.topic_prefix)"
+            f"{', '.join(sorted(present.topics))} (pipeline.topic_prefix)",
+        )
+    if last.state_schema > present.state_schema:
+        raise CheckpointMismatchError(
+            state_dir,
+            f"its state has schema {last.state_schema}, this version reads up to "
+            f"{present.state_schema}: it was written by a newer version of this code",
+            _NEWER_ON,
         )
 
 
@@ -508,9 +482,8 @@ def hold_folder(state_dir: Path, *, until: threading.Event | None = None) -> Ite
             " the lock file holds does not matter",
         ) from error
     with file as lock:
-        is_held = _try(lock)
-        while until is not None and not is_held and not until.wait(_AGAIN_S):
-            is_held = _try(lock)
+        while not (is_held := _try(lock)) and until is not None and not until.wait(_AGAIN_S):
+            pass
         if until is None and not is_held:
             raise CommandError(
                 f"the state folder {state_dir} is in use",

@@ -18,13 +18,14 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from jobs.adapters.delta.rows import of_cluster
+from jobs.adapters.delta.table_repair import FIRST
 from jobs.adapters.delta.table_scan import scan
 from jobs.adapters.delta.table_upkeep import remembered_since_ms
 from jobs.adapters.delta.table_writer import REST, TableWriter, newest_batch
 from jobs.adapters.delta.tables import arrow_schema
 from jobs.adapters.kafka.connection import KafkaPlace
 from jobs.adapters.kafka.ownership_publisher import OwnershipPublisher
-from jobs.adapters.spark.batch_sink import EVENTS, FIRST
+from jobs.adapters.spark.batch_sink import EVENTS
 from jobs.adapters.spark.checkpoint import LAYOUT, ClaimedTables, Manifest, code_version
 from lbcore.balancer import balancer
 from lbcore.balancer.balancer import ClusterBalancer
@@ -183,11 +184,9 @@ def _undo_unfinished(writer: TableWriter) -> None:
     """
     for name in FIRST:
         newest = newest_batch(writer.refreshed(name))
-        if newest is None:
-            continue
-        about = newest.about
-        if about and not writer.has_batch(EVENTS, about["batch_id"], about["query_id"]):
-            writer.undo(name, newest.table_version - 1)
+        about = newest.about if newest else {}
+        if newest and not writer.has_batch(EVENTS, about["batch_id"], about["query_id"]):
+            writer.undo(name, newest.version - 1)
 
 
 STATE_SCHEMA = balancer.STATE_SCHEMA + tracks.STATE_SCHEMA

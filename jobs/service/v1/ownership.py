@@ -16,6 +16,7 @@ from time import monotonic
 from typing import Any
 
 from jobs.adapters.delta.table_reader import AsOf, TableReader
+from jobs.adapters.delta.table_scan import rows_in
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.operating.answers import RECORD, records_at
 from jobs.service.access import Role
@@ -98,7 +99,7 @@ def _read_page(
     moment: str, namespace: str, after: str, limit: int, reader: TableReader
 ) -> dict[str, Any]:
     found = records_at(reader, moment, namespace)
-    rows = (row for row in found.walk() if row["bundle"] > after)
+    rows = (row for row in rows_in(found.table) if row["bundle"] > after)
     page = [{name: row[name] for name in RECORD} for row in islice(rows, limit + 1)]
     more = page[limit - 1]["bundle"] if len(page) > limit else ""
     return {**_about(found), "bundles": page[:limit], "next": more}
@@ -120,7 +121,7 @@ def _read_changes(
     )
     changes = (
         {"bundle": change.bundle, "before": _row(change.before), "after": _row(change.after)}
-        for change in find_differences(before.walk(), after.walk())
+        for change in find_differences(rows_in(before.table), rows_in(after.table))
     )
     return {"from": _about(before), "to": _about(after), "changes": changes}
 

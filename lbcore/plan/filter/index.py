@@ -74,9 +74,9 @@ class NamespaceCounts:
 
     @staticmethod
     def of(bundles: BundleTable, placing: Ints, brokers: int) -> "NamespaceCounts":
-        """Index the candidates.
+        """Count the bundles of the namespaces to place.
 
-        placing: indices of the bundles to place; owned ones count for their owner till then.
+        placing: indices of the bundles to place; owned ones count for their owner until placed.
         """
         spaces = len(bundles.namespaces)
         room = np.bincount(bundles.namespace[placing], minlength=spaces)
@@ -94,7 +94,7 @@ class NamespaceCounts:
         return NamespaceCounts(brokers=brokers, holders=holders, start=start, fill=start + held)
 
     def counts(self, namespace: int) -> Ints | None:
-        """Bundles of the namespace a broker, int64[brokers]; None when nobody has one."""
+        """Return the namespace's bundles per broker, int64[brokers]; None = no bundle."""
         start, end = self.start[namespace], self.fill[namespace]
         if start == end:
             return None
@@ -145,11 +145,10 @@ def isolation_verdicts(
 ) -> Verdicts:
     """Return the verdict of each policy on each broker, int8[policies + 1, n].
 
-    The last row holds for bundles without a policy, which take shared brokers. A broker is shared
-    when it is no policy's primary; being a secondary reserves nothing. As in Pulsar, a policy's
-    usage threshold is not looked at. names: of each broker, all by which a pattern may mean it
-    (`broker_names`). is_available: bool[n], alive and open for new bundles; only such count as
-    primaries.
+    The last row is for bundles without a policy, which take shared brokers: those that are no
+    policy's primary (a secondary is shared). As in Pulsar, a policy's usage threshold is ignored.
+    names: of each broker, by which a pattern may mean it (`broker_names`). is_available: bool[n],
+    alive and open for new bundles; only such count as primaries.
     """
     is_primary, is_secondary = _matched_brokers(policies, names)
     rows = [
@@ -162,10 +161,7 @@ def isolation_verdicts(
 
 
 def policy_rows(policies: tuple[IsolationPolicy, ...], namespaces: tuple[str, ...]) -> Ints:
-    """Return the row of each namespace's policy, int64[namespaces].
-
-    len(policies) without one.
-    """
+    """Return the row of each namespace's policy; len(policies) without one."""
     if not policies:
         return np.zeros(len(namespaces), dtype=np.int64)
     return _matched_policies(tuple(policy.namespaces for policy in policies), namespaces)
@@ -204,10 +200,7 @@ def _policy_row(
 def _matched_policies(
     policy_patterns: tuple[tuple[str, ...], ...], namespaces: tuple[str, ...]
 ) -> Ints:
-    """Return the first policy that matches each namespace.
-
-    The number of policies without one.
-    """
+    """Return the first matching policy of each namespace; len = none."""
     rows = np.full(len(namespaces), len(policy_patterns), dtype=np.int64)
     left = list(enumerate(namespaces))
     for policy, patterns in enumerate(policy_patterns):
@@ -225,10 +218,9 @@ class CandidateIndex:
 
     open_verdicts: int8[n], draining, flapping and suspected. verdicts: int8[rows, n], these and the
     policies. policy_admits: bool[rows, n], the policies alone. open: int64[], brokers open for new
-    bundles. admitted: those of each row. row: int64[m], each bundle's. group: int64[namespaces],
-    anti-affinity group, -1 = none. domain: int64[n], a number a failure domain; empty when no
-    broker has one. has_policy: bool[namespaces],
-    isolation or group.
+    bundles. admitted: those of each row. row: int64[m], of each bundle. group: int64[namespaces],
+    anti-affinity group, -1 = none. domain: int64[n], failure domain by number; empty without any.
+    has_policy: bool[namespaces], isolation or group.
     """
 
     open_verdicts: Verdicts
@@ -280,7 +272,7 @@ def flapping_brokers(
 ) -> Bools:
     """Return the brokers that started `flap_starts` times in the window; bool[n].
 
-    starts_ms: of each broker, the times its recent incarnations were first seen, any order.
+    starts_ms: of each broker, first sightings of its recent incarnations, any order.
     """
     if not config.flap_starts:
         return np.zeros(len(starts_ms), dtype=np.bool_)
@@ -290,9 +282,9 @@ def flapping_brokers(
 
 
 def _open_verdicts(brokers: BrokerTable) -> Verdicts:
-    """Verdicts of draining, suspected and flapping brokers.
+    """Return the verdicts on draining, suspected and flapping brokers.
 
-    A flapping broker is open if nobody else is; a suspected one never, for it may be dead.
+    A flapping broker is open if no other is; a suspected one never, as it may be dead.
     """
     row = np.full(len(brokers.names), FilterVerdict.OK, dtype=np.int8)
     for is_closed, verdict in (
@@ -308,7 +300,7 @@ def _open_verdicts(brokers: BrokerTable) -> Verdicts:
 
 
 def _groups(policies: Policies, namespaces: tuple[str, ...]) -> tuple[Ints, int]:
-    """A number a group that has namespaces here, in order of first appearance."""
+    """Number the groups that have namespaces here, by first appearance."""
     group = np.full(len(namespaces), -1, dtype=np.int64)
     if not policies.anti_affinity:
         return group, 0
@@ -321,7 +313,7 @@ def _groups(policies: Policies, namespaces: tuple[str, ...]) -> tuple[Ints, int]
 
 
 def _domains(names: tuple[str, ...]) -> Ints:
-    """A number a failure domain; brokers without one share "default", as in Pulsar."""
+    """Number the failure domains; brokers without one share "default", as in Pulsar."""
     if not any(names):
         return np.zeros(0, dtype=np.int64)
     numbers: dict[str, int] = {}

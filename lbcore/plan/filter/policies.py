@@ -22,7 +22,7 @@ MAX_PATTERNS = 1_000
 """Patterns of each of a policy's three lists."""
 MAX_PATTERN_CHARS = 1_000
 _MAX_PROGRAM = 2_000
-"""Instructions of a compiled pattern; a character of a text costs at most as many steps."""
+"""Instructions of a compiled pattern: the most steps per character of a text."""
 _MAX_BYTES = 1 << 18
 _MAX_JOINED_BYTES = 1 << 23
 _PATTERNS_KEPT = 1_024
@@ -45,10 +45,10 @@ class InvalidPolicyError(ValueError):
 class IsolationPolicy:
     """Namespaces that live on brokers of their own.
 
-    namespaces, primary, secondary: regular expressions, each matched against the whole name of a
-    namespace, or one of a broker's `broker_names`; one that can't be used (`problems`) matches
-    nobody. min_limit: fewer primaries than this and the secondaries are candidates too.
-    usage_threshold_percent: a primary at or above it counts as not available; 100 = never.
+    namespaces, primary, secondary: regular expressions that match the whole name of a namespace, or
+    one of a broker's `broker_names`; an unusable one (`problems`) matches nothing. min_limit: with
+    fewer primaries the secondaries are candidates too. usage_threshold_percent: a primary at or
+    above it counts as not available; 100 = never.
     """
 
     name: str
@@ -67,7 +67,7 @@ class IsolationPolicy:
             raise InvalidPolicyError(message)
 
     def problems(self) -> Iterator[str]:
-        """Sentences about patterns that can't be used, and about too many of them."""
+        """Yield sentences about unusable patterns, and about too many of them."""
         for kind in ("namespaces", "primary", "secondary"):
             patterns: tuple[str, ...] = getattr(self, kind)
             if len(patterns) > MAX_PATTERNS:
@@ -84,7 +84,7 @@ class IsolationPolicy:
                     )
 
     def checked(self) -> "IsolationPolicy":
-        """The policy itself; raises InvalidPolicyError for its first problem."""
+        """Return the policy; raises InvalidPolicyError for its first problem."""
         for problem in self.problems():
             raise InvalidPolicyError(problem)
         return self
@@ -128,8 +128,8 @@ class IsolationPolicy:
 class Policies:
     """All policies of a cluster.
 
-    isolation: in the order in which the first match wins, which is name order. anti_affinity:
-    namespace → group, compared without case.
+    isolation: in name order, in which the first match wins. anti_affinity: namespace → group,
+    compared without case.
     """
 
     isolation: tuple[IsolationPolicy, ...] = ()
@@ -161,16 +161,16 @@ def group_of(policies: Policies, namespace: str) -> str:
 def matches_any(patterns: Sequence[str], *texts: str) -> bool:
     """True if a pattern matches all of one of the texts, as Java's String.matches.
 
-    O(patterns x texts), each in linear time. A pattern that can't be used matches nothing.
+    An unusable pattern matches nothing. O(patterns x texts), each in linear time.
     """
     return any(map(matcher(tuple(patterns)), texts))
 
 
 @lru_cache(maxsize=MAX_POLICIES)
 def matcher(patterns: tuple[str, ...]) -> Callable[[str], bool]:
-    """The test that one of the patterns matches a text.
+    """Return a test whether one of the patterns matches a text.
 
-    Plain names are looked up, and beginnings compared at once. All others are one RE2 pattern.
+    Plain names are looked up, beginnings compared, all others joined to one RE2 pattern.
     """
     usable = [one for one in patterns if not _compiled(one)[1]]
     names = frozenset(filter(_is_plain, usable))
@@ -190,7 +190,7 @@ def matcher(patterns: tuple[str, ...]) -> Callable[[str], bool]:
 
 
 def _joined(patterns: Sequence[str]) -> tuple[Any, ...]:
-    """The usable patterns compiled as one, or each of them where they can't be joined."""
+    """Return the usable patterns compiled as one, or each if they can't be joined."""
     if not any("\\Q" in one for one in patterns):  # such a quote ends with its pattern
         joined = "|".join(f"(?:{one})" for one in patterns)
         with suppress(re2.error):  # too large for one
@@ -199,7 +199,7 @@ def _joined(patterns: Sequence[str]) -> tuple[Any, ...]:
 
 
 def _is_plain(pattern: str) -> bool:
-    """True for a pattern that is a name and nothing else."""
+    """True if a pattern is a plain name."""
     return not _NOT_LITERAL.search(pattern)
 
 
@@ -209,9 +209,9 @@ def _is_beginning(pattern: str) -> bool:
 
 
 def broker_names(broker: str, *web_urls: str) -> tuple[str, ...]:
-    """The names by which a pattern may mean a broker, each once.
+    """Return the names by which a pattern may mean a broker, each once.
 
-    Its own and the host:port of its web services, and both without port, as Pulsar takes the host
+    Its name and the host:port of its web services, and both without port, as Pulsar takes the host
     of a broker's id: "b1" at "http://10.0.0.1:8080" → b1, 10.0.0.1:8080, 10.0.0.1.
     """
     known = (broker, *(url.rpartition("//")[2].rstrip("/") for url in web_urls if url))
@@ -219,16 +219,16 @@ def broker_names(broker: str, *web_urls: str) -> tuple[str, ...]:
 
 
 def host_of(broker: str) -> str:
-    """A broker's name without its port: "b1:8080" → "b1", "[::1]:8080" → "[::1]"."""
+    """Return a broker's name without port: "b1:8080" → "b1", "[::1]:8080" → "[::1]"."""
     host, separator, port = broker.rpartition(":")
     return host if separator and port.isdigit() and host else broker
 
 
 @lru_cache(maxsize=_PATTERNS_KEPT)
 def _compiled(pattern: str) -> tuple[Any, str]:
-    """The compiled pattern, and why it can't be used: "" where it can.
+    """Return the compiled pattern, and why it is unusable, "" = usable.
 
-    None where it can't, and for plain names and beginnings, which `matcher` compares itself.
+    None for an unusable one, and for plain names and beginnings, which `matcher` compares itself.
     """
     reason = _unlike_java(pattern)
     if reason or _is_plain(pattern) or _is_beginning(pattern):
@@ -255,9 +255,9 @@ def _options(max_bytes: int) -> re2.Options:
 
 
 def _unlike_java(pattern: str) -> str:
-    """Return the reason a pattern is refused, or "" for most patterns.
+    """Return the reason to refuse a pattern, "" = none. O(chars).
 
-    Refused: Java reads it differently from RE2, or it is too long. O(chars).
+    Java would read it differently from RE2, or it is too long.
     """
     if len(pattern) > MAX_PATTERN_CHARS:
         return f"it must have at most {MAX_PATTERN_CHARS} characters, got {len(pattern)}"

@@ -27,9 +27,8 @@ SYSTEM_NAMESPACES = (
 class BundleFacts:
     """Facts about the bundles other than load, m rows.
 
-    is_recently_unloaded: moved within the grace period. is_in_flight: not Owned. is_paused:
-    balancing is paused for it. is_merging: it waits for its merge. pin: index of the broker that it
-    is pinned to, -1 = none.
+    is_recently_unloaded: within its grace period. is_in_flight: not Owned. is_paused: its balancing
+    is paused. is_merging: it waits for its merge. pin: index of its pinned broker, -1 = none.
     """
 
     is_recently_unloaded: Bools
@@ -44,7 +43,7 @@ def bundle_verdicts(
 ) -> Verdicts:
     """Return the reason each bundle must stay, int8[m]; OK = it may be shed.
 
-    A bundle that isn't at its pin may be moved there, so only one that is there is PINNED.
+    PINNED only at its pin: elsewhere it may be moved there.
     """
     bundles = snapshot.bundles
     is_excluded = np.array([name in excluded_namespaces for name in bundles.namespaces] or [False])
@@ -65,8 +64,8 @@ def unload_verdicts(snapshot: Snapshot, index: CandidateIndex, rows: Ints) -> Ve
     """Return the reason each chosen bundle can't leave its broker, int8[k].
 
     OK = another broker may take it. rows: int64[k], owned bundles. NO_OTHER_BROKER: its policies
-    admit no other broker. ANTI_AFFINITY: every admitted broker holds as many namespaces of its
-    group, so it would come back.
+    admit no other broker. ANTI_AFFINITY: all admitted brokers hold as many namespaces of its group,
+    so it would come back.
     """
     owner = snapshot.bundles.owner[rows]
     policy_row = index.row[rows]
@@ -89,7 +88,7 @@ def unload_verdicts(snapshot: Snapshot, index: CandidateIndex, rows: Ints) -> Ve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GroupSpread:
-    """Of each bundle's candidates: the least count, and whether all have it."""
+    """The least count over each bundle's candidates, and whether all have it."""
 
     least: Ints
     all_equal: Bools
@@ -98,10 +97,7 @@ class _GroupSpread:
 def _stays_with_group(
     is_admitted: Bools, counts: Ints, policy_row: Ints, group: Ints
 ) -> _GroupSpread:
-    """Return the spread of a group over its candidates.
-
-    Of each (policy row, group), once a pair.
-    """
+    """Return the spread of a group over its candidates, per (policy row, group)."""
     pairs, of_bundle = np.unique(np.stack([policy_row, group], axis=1), axis=0, return_inverse=True)
     shown = [counts[one[1]][is_admitted[one[0]]] for one in pairs]
     least = np.array([one.min() for one in shown], dtype=np.int64)

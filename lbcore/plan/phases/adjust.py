@@ -28,7 +28,7 @@ from lbcore.signals.usage import weighted_usage
 
 
 def adjust(draft: Draft) -> Draft:
-    """The draft with adjusted loads, usages, and whose observations are fresh."""
+    """Return the draft with adjusted loads and usages, and fresh observations."""
     draft = _looked(draft)
     has_new_report, state = _fresh(draft)
     signals = draft.config.signals
@@ -37,7 +37,7 @@ def adjust(draft: Draft) -> Draft:
 
 
 def shift_averages(state: PlanState, shifts: EmaShifts) -> PlanState:
-    """Shift the strategy's smoothed usages along with decided (or undone) moves."""
+    """Shift the strategy's smoothed usages with decided or cancelled moves."""
     known = state.shed.ema
     if not shifts or not known:
         return state
@@ -46,10 +46,7 @@ def shift_averages(state: PlanState, shifts: EmaShifts) -> PlanState:
 
 
 def _looked(draft: Draft) -> Draft:
-    """Count the load not yet reported.
-
-    Moves that arrived or were given up are dropped.
-    """
+    """Update the unseen load; drop moves that arrived or were given up."""
     state = draft.state
     if not (state.moves or state.unseen):
         return draft
@@ -85,7 +82,7 @@ def _looked(draft: Draft) -> Draft:
 
 
 def _followed(draft: Draft) -> tuple[dict[str, PendingMove], list[PendingMove], list[PendingMove]]:
-    """The moves under way, those given up, and those that arrived."""
+    """Return the moves under way, those given up, and those that arrived."""
     since_ms = draft.now_ms - draft.config.shedding.adjust_max_ms
     under_way: dict[str, PendingMove] = {}
     given_up: list[PendingMove] = []
@@ -112,7 +109,7 @@ def _busy(at: dict[str, int], moves: list[PendingMove]) -> Bools:
 
 
 def _outdated(draft: Draft) -> list[int]:
-    """Brokers whose unseen load was never shown for too long to be believed."""
+    """Return the brokers whose unseen load has not shown for too long."""
     since_ms = draft.now_ms - draft.config.shedding.adjust_max_ms
     unseen = draft.state.unseen
     return [
@@ -138,7 +135,7 @@ def _returned(given_up: list[PendingMove]) -> EmaShifts:
 
 
 def _adjusted(draft: Draft, load: Floats, at: dict[str, int]) -> Snapshot:
-    """The reported snapshot with the unseen load; a load never gets negative."""
+    """Return the reported snapshot plus unseen load, at least 0."""
     brokers, bundles = draft.reported.brokers, draft.reported.bundles
     owner = bundles.owner
     if draft.state.moves:
@@ -154,11 +151,10 @@ def _adjusted(draft: Draft, load: Floats, at: dict[str, int]) -> Snapshot:
 
 
 def _fresh(draft: Draft) -> tuple[Bools, PlanState]:
-    """Return the brokers with observations that count for shedding, and the new state.
+    """Return the brokers whose observations count for shedding, and the new state.
 
-    The state holds what was judged until now. Where usages lag, a strategy that observes has
-    updated them by traffic. A broker that reports only changes says by each silent cycle that
-    nothing changed.
+    The state notes what is judged now. Where usages lag, a strategy that observes has updated them
+    by traffic. A broker that reports only changes confirms its load by silence.
     """
     brokers, config = draft.reported.brokers, draft.config
     if not config.shedding.fresh_hits:
@@ -175,10 +171,10 @@ def _fresh(draft: Draft) -> tuple[Bools, PlanState]:
 def newly_reported(
     draft: Draft, judged: Mapping[str, tuple[int, int]]
 ) -> tuple[Bools, dict[str, tuple[int, int]]]:
-    """Return the brokers with a report newer than the one judged last.
+    """Return the brokers with reports not judged yet, and what is judged now.
 
-    At most once per hit period; also returns what is judged now. judged: broker → (time of the
-    report judged last, time of that judgement).
+    At most once per hit period. judged: broker → (time of the report judged last, time of that
+    judgement).
     """
     brokers, now_ms = draft.reported.brokers, draft.now_ms
     period_ms = _hit_period_ms(draft.config)
@@ -193,10 +189,7 @@ def newly_reported(
 
 
 def _hit_period_ms(config: Config) -> int:
-    """Return hit_period_ms in whole cycles, less half of one.
-
-    No cycle is on time to the millisecond.
-    """
+    """Return hit_period_ms in whole cycles, less half of one, as cycles jitter."""
     cycle_ms = config.pipeline.decision_interval_ms
     cycles = -(-config.pipeline.hit_period_ms // cycle_ms)
     return max(0, cycles * cycle_ms - cycle_ms // 2)

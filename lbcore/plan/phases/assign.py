@@ -35,10 +35,10 @@ from lbcore.plan.strategy import Destinations
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """Snapshot with the children to place as its last rows, and the index to it.
+    """Snapshot with the children to place as its last rows, and its index.
 
-    The parents have no owner in it and don't count in their brokers' usage: their load is the
-    children's now. usage: float64[n]. rows: int64[children].
+    The parents have no owner in it, and don't count in their brokers' usage: their load is the
+    children's. usage: float64[n]. rows: int64[children].
     """
 
     snapshot: Snapshot
@@ -84,18 +84,14 @@ def _without_parents(snapshot: Snapshot, usage: Floats, splits: Sequence[SplitDe
 
 
 def child_shares(snapshot: Snapshot, split: SplitDecision) -> Floats:
-    """Return each child's part of its parent's traffic, summing to 1.
-
-    By its topics, else equal.
-    """
+    """Return each child's share of its parent's traffic: by topics, else equal."""
     return topic_shares(snapshot.topics_of(split.name), split.boundaries)
 
 
 def topic_shares(topics: TopicLoads | None, boundaries: Sequence[int]) -> Floats:
-    """Return the traffic in each part of a bundle's range, summing to 1.
+    """Return the shares of a bundle's traffic between boundaries, summing to 1.
 
-    See `child_shares`. boundaries: ascending, strictly inside of the range; one part more than they
-    are.
+    boundaries: ascending, strictly inside of the range; one share more than they are.
     """
     count = len(boundaries) + 1
     equal = np.full(count, 1.0 / count)
@@ -143,7 +139,7 @@ def _with_rows(
 def placed_children(
     family: Family, splits: Sequence[SplitDecision], found: Ints, brokers: Sequence[str]
 ) -> Mapping[str, str]:
-    """Return child → broker for placed children; "" = with its parent's owner."""
+    """Return child → broker of placed children; "" = it stays with its parent's owner."""
     names = [family.snapshot.bundles.names[row] for row in family.rows.tolist()]
     chosen = [brokers[at] if at >= 0 else "" for at in found.tolist()]
     owner = {child: split.broker for split in splits for child in split.children}
@@ -160,8 +156,8 @@ PHASE = "assign"
 class BundlesToPlace:
     """Bundles to place, k rows of the snapshot. excluded, planned: as in PlaceRequest.
 
-    is_unload: bool[k]. by_load: their load is known and decides; even distribution by count, which
-    would give an empty broker all of them, does not apply.
+    is_unload: bool[k]. by_load: their known load decides. Even distribution by count does not apply
+    then: it would give an empty broker all of them.
     """
 
     rows: Ints
@@ -172,7 +168,7 @@ class BundlesToPlace:
 
 
 def assign(draft: Draft) -> Draft:
-    """The draft with destinations; a bundle that nobody may take stays where it is."""
+    """Return the draft with destinations; a bundle without any stays where it is."""
     draft = _place_shed(draft)
     draft = _place_forced(draft)
     if not draft.scope.only_places and not any(found.place_children for found in draft.splits):
@@ -183,7 +179,7 @@ def assign(draft: Draft) -> Draft:
 def _place_shed(draft: Draft) -> Draft:
     """Give shed bundles a destination other than their source, or let them stay.
 
-    Only within the limits, and only where the strategy has not settled the destination.
+    Within the limits, and only if the strategy has not settled the destination.
     """
     destinations = shedding_strategy(draft.config).destinations(draft.config)
     if not len(draft.sheddings.bundle) or destinations == Destinations.SETTLED:
@@ -212,7 +208,7 @@ def _place_shed(draft: Draft) -> Draft:
 
 
 def _within_limits(draft: Draft) -> Draft:
-    """The draft without the moves that the limits stop whatever their destination."""
+    """Return the draft without moves that the limits stop for any destination."""
     moves = draft.sheddings
     open_ended = replace(moves, destination=np.full(len(moves.bundle), NOBODY, dtype=np.int64))
     verdicts = limit_verdicts(draft, open_ended)
@@ -225,10 +221,10 @@ def _within_limits(draft: Draft) -> Draft:
 
 
 def _may_keep(draft: Draft, moves: Moves) -> Bools:
-    """Return the planned destinations that no filter can reject, bool[k].
+    """Return the planned destinations that need no filter check, bool[k].
 
-    These need no filter check. Policies and closed brokers are in the index; the filters that count
-    (topics, anti-affinity) or compare brokers (class, version) must not apply.
+    Policies and closed brokers are in the index; filters that count (topics, anti-affinity) or
+    compare brokers (class, version) must not apply.
     """
     index, filters, snapshot = draft.candidates, draft.config.filters, draft.snapshot
     brokers, bundles = snapshot.brokers, snapshot.bundles
@@ -242,10 +238,7 @@ def _may_keep(draft: Draft, moves: Moves) -> Bools:
 
 
 def _place_forced(draft: Draft) -> Draft:
-    """Set destinations of bundles of draining brokers.
-
-    Those that go to their pin have one.
-    """
+    """Choose destinations for bundles of draining brokers; pins are given."""
     moves = draft.forced
     open_rows = np.flatnonzero(moves.destination < 0)
     if not len(open_rows):
@@ -265,7 +258,7 @@ def _place_forced(draft: Draft) -> Draft:
 
 
 def _place_unowned(draft: Draft) -> Draft:
-    """Place bundles without an owner, if it is their cycle, and children of splits."""
+    """Place bundles without an owner if due in this cycle, and children of splits."""
     bundles = draft.snapshot.bundles
     needs = bundles.needs_owner if bundles.needs_owner is not None else bundles.owner < 0
     rows = np.flatnonzero(needs & draft.scope.only_places)
@@ -299,7 +292,7 @@ def _place_unowned(draft: Draft) -> Draft:
 def _placed(
     draft: Draft, wanted: BundlesToPlace, family: Family | None = None
 ) -> tuple[Draft, Ints]:
-    """The draft with placement's next state, and each bundle's destination, -1 = none."""
+    """Return the draft with placement's next state, and destinations, -1 = none."""
     if family is None:
         request = _request(draft, _planned(draft), wanted, draft.candidates)
     else:
@@ -370,9 +363,9 @@ def _show(draft: Draft, request: PlaceRequest, answer: Placement) -> Draft:
 
 
 def place_settings(config: Config) -> PlaceSettings:
-    """Return the settings that placement reads from the configuration.
+    """Return the settings that placement reads.
 
-    A strategy may even out load instead of counts; then `distribute_evenly` is off.
+    `distribute_evenly` is off for a strategy that evens out load instead of counts.
     """
     filters = config.filters
     if not placement_strategy(config.placement).evens_counts:

@@ -27,12 +27,12 @@ from lbcore.plan.strategy import Grouping
 
 PHASE = "eligible"
 STRANDED = "stranded"
-"""Number of the cycle: bundles with an owner that policies let run nowhere; not noted at 0."""
+"""Number of the cycle: owned bundles that policies admit on no broker; not noted at 0."""
 LABELS = tuple(verdict.label for verdict in FilterVerdict)
 
 
 def eligible(draft: Draft) -> Draft:
-    """The draft with the bundles that may be shed, and without graces that are over."""
+    """Return the draft with the bundles that may be shed; drop ended grace periods."""
     bundles = draft.snapshot.bundles
     draft = index(_without_old_graces(draft))
     verdicts = bundle_verdicts(
@@ -53,7 +53,7 @@ def eligible(draft: Draft) -> Draft:
 
 
 def _grouped(draft: Draft) -> Draft:
-    """Return the draft with the isolation groups, which its state names."""
+    """Return the draft with the isolation groups, and their names in the state."""
     brokers = draft.snapshot.brokers
     subset = without_brokers(draft.snapshot, excluded_from_shedding(draft.snapshot))
     group = np.zeros(len(subset.original), dtype=np.int64)
@@ -72,12 +72,12 @@ def _grouped(draft: Draft) -> Draft:
 
 
 def index(draft: Draft) -> Draft:
-    """The draft with what the filters say of brokers and policies."""
+    """Return the draft with the filters' verdicts on brokers and policies."""
     return replace(draft, index=candidate_index(draft.snapshot))
 
 
 def pins(draft: Draft) -> Ints:
-    """The broker that each bundle is pinned to, int64[m], -1 = none."""
+    """Return the pinned broker of each bundle, int64[m], -1 = none."""
     bundles = draft.snapshot.bundles
     if bundles.pin is not None:
         return bundles.pin
@@ -85,14 +85,14 @@ def pins(draft: Draft) -> Ints:
 
 
 def paused(bundles: BundleTable) -> Bools:
-    """The bundles that stay where they are whatever balancing wants, bool[m]."""
+    """Return the bundles that balancing must leave in place, bool[m]."""
     if bundles.is_paused is not None:
         return bundles.is_paused
     return np.zeros(len(bundles.names), dtype=np.bool_)
 
 
 def _resting(draft: Draft) -> Bools:
-    """The bundles that were shed too lately to be shed again."""
+    """Return the bundles within their grace period."""
     since_ms = draft.now_ms - resting_ms(draft.config)
     shed_ms = draft.state.unloaded_ms
     return draft.snapshot.bundles.are_named(
@@ -101,7 +101,7 @@ def _resting(draft: Draft) -> Bools:
 
 
 def _cooling(draft: Draft) -> Bools:
-    """The bundles that got another owner a short while ago, for whatever reason."""
+    """Return the bundles within the cool-down after any change of owner."""
     bundles, cool_down_ms = draft.snapshot.bundles, draft.config.shedding.cool_down_ms
     if bundles.moved_ms is None or not cool_down_ms:
         return np.zeros(len(bundles.names), dtype=np.bool_)

@@ -23,10 +23,7 @@ TAKEN = CODE[CandidateVerdict.TAKEN]
 
 @dataclass(slots=True, kw_only=True)
 class _Room:
-    """Remaining allowance while the moves are checked in order.
-
-    inf = no cap.
-    """
+    """Remaining allowance while the moves are checked in order; inf = no cap."""
 
     cycle: float
     full: CandidateVerdict
@@ -40,10 +37,7 @@ class _Room:
 
     @staticmethod
     def of(draft: Draft) -> "_Room":
-        """Return the room at the start of a cycle.
-
-        cycle: moves; full: the verdict when it has none.
-        """
+        """Return the room at the start. cycle: moves; full: verdict without room."""
         config = draft.config.shedding
         in_flight = max(len(draft.state.moves), draft.snapshot.in_flight) + len(draft.forced.bundle)
         tenants = moves_within_hour(draft.state.hourly, draft.now_ms)
@@ -65,7 +59,7 @@ class _Room:
         )
 
     def verdict(self, source: int, destination: int, namespace: int) -> int:
-        """Take the move if there is room for it; otherwise say what is full."""
+        """Take the move if there is room for it, and return the verdict."""
         brokers = self.brokers
         if source in self.takers or destination in self.givers:
             return CODE[CandidateVerdict.ROLE_COOL_DOWN]
@@ -110,14 +104,14 @@ def limit_verdicts(draft: Draft, moves: Moves) -> Ints:
 
 
 def _indices(draft: Draft, since: Mapping[str, int]) -> frozenset[int]:
-    """The brokers that have had a role within the cool-down."""
+    """Return the brokers that have had a role within the cool-down."""
     after_ms = draft.now_ms - draft.config.shedding.role_cool_down_ms
     names = enumerate(draft.snapshot.brokers.names)
     return frozenset(at for at, name in names if since.get(name, after_ms) > after_ms)
 
 
 def show_limits(draft: Draft, moves: Moves, verdicts: Ints) -> Draft:
-    """The draft's trace with what the limits said of the moves."""
+    """Return the draft with the limits' verdicts on moves in its trace."""
     return draft.show(
         Columns(
             phase=PHASE,

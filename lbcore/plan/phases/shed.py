@@ -60,7 +60,7 @@ def _room(draft: Draft) -> Ints:
 
 
 def _fits(source: Ints, room: Ints) -> Ints:
-    """The positions, in order, of the first `room` bundles of each source."""
+    """Return the positions of the first `room` bundles of each source, in order."""
     order = np.argsort(source, kind="stable")
     _, starts, counts = np.unique(source[order], return_index=True, return_counts=True)
     rank = np.empty(len(source), dtype=np.int64)
@@ -71,11 +71,11 @@ def _fits(source: Ints, room: Ints) -> Ints:
 PHASE = "shed"
 NOT_YET = "NotThisCycle"
 STRATEGY = "strategy"
-"""Name under which a skip tells what a strategy did wrong."""
+"""Key of a skip for the fault of a custom strategy."""
 
 
 def shed(draft: Draft) -> Draft:
-    """The draft with forced moves, selections and their moves, or the reason for none."""
+    """Return the draft with forced moves and selections, or the reason for none."""
     if draft.scope.drains:
         draft = replace(draft, forced=forced_moves(draft))
     refusal = _refusal(draft)
@@ -131,10 +131,7 @@ def _refusal(draft: Draft) -> str:
 
 
 def _own_cycle(draft: Draft, view: ShedView) -> ShedCycle:
-    """Return the input of the strategy.
-
-    It remembers nothing more of brokers that take no part.
-    """
+    """Return the input of the strategy; forget brokers that take no part."""
     forget = shedding_strategy(draft.config).forget
     shed_state = forget(draft.state.shed, view.snapshot.brokers.names)
     return replace(_cycle(draft, view), state=replace(draft.state, shed=shed_state))
@@ -151,13 +148,13 @@ def _cycle(draft: Draft, view: ShedView) -> ShedCycle:
 
 
 def _in_role(draft: Draft, since: Mapping[str, int]) -> frozenset[str]:
-    """The brokers that gave, or took, bundles within `role_cool_down_ms`."""
+    """Return the brokers that gave, or took, within `role_cool_down_ms`."""
     after_ms = draft.now_ms - draft.config.shedding.role_cool_down_ms
     return frozenset(name for name, at_ms in since.items() if at_ms > after_ms)
 
 
 def _moves(selections: tuple[Selection, ...]) -> Moves:
-    """The selections' moves, most important first: the order of the strategy."""
+    """Return the selections' moves in the strategy's order, most important first."""
     rows = [selection.rows for selection in selections]
     counts = [len(found) for found in rows]
     origin = np.repeat(np.arange(len(rows), dtype=np.int64), counts)
@@ -173,7 +170,7 @@ def _moves(selections: tuple[Selection, ...]) -> Moves:
 
 
 def _able_to_leave(draft: Draft, moves: Moves) -> tuple[Ints, Ints]:
-    """Return the moves that have another broker to go to, and each move's verdict."""
+    """Return moves that another broker may take, and each move's verdict."""
     verdicts = unload_verdicts(draft.snapshot, draft.candidates, moves.bundle)
     verdicts[np.isin(moves.bundle, draft.forced.bundle)] = FilterVerdict.IN_FLIGHT
     return np.flatnonzero(verdicts == FilterVerdict.OK), verdicts.astype(np.int64)
@@ -210,10 +207,7 @@ def _show(draft: Draft, answer: Shed, subset: Subset, moves: Moves, verdicts: In
 
 
 def _trigger_rows(draft: Draft, found: GroupedShed, subset: Subset, view: ShedView) -> TriggerRows:
-    """Return the distance of each broker from giving.
-
-    Of a pair only the hotter broker is shown.
-    """
+    """Return each broker's distance from shedding; of a pair only the hotter one."""
     brokers = len(draft.snapshot.brokers.names)
     strategy = shedding_strategy(draft.config)
     trigger = found.trigger(strategy, _cycle(draft, view)).spread(subset.original, brokers)
@@ -246,10 +240,7 @@ def _trigger_rows(draft: Draft, found: GroupedShed, subset: Subset, view: ShedVi
 
 
 def _with_takers(draft: Draft, rows: TriggerRows) -> TriggerRows:
-    """Add the filters' verdicts on judged brokers' bundles.
-
-    O(bundles + judged brokers).
-    """
+    """Add the filters' verdicts on judged brokers' bundles. O(bundles + brokers)."""
     bundles, index = draft.snapshot.bundles, draft.candidates
     movable = np.flatnonzero(bundles.can_move)
     brokers, policies = len(rows.verdicts), len(index.verdicts)
@@ -268,7 +259,7 @@ def _with_takers(draft: Draft, rows: TriggerRows) -> TriggerRows:
 
 
 def _selection_columns(draft: Draft, selection: Selection) -> Columns:
-    """The eligible bundles of one source: taken, or why not. number: their traffic."""
+    """Return the verdicts on eligible bundles of one source. number: their traffic."""
     lost = (
         CandidateVerdict.NOT_NEEDED
         if selection.destination == NOBODY

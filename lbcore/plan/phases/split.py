@@ -48,7 +48,7 @@ from lbcore.plan.split.decision import (
 TopicsOf: TypeAlias = Callable[[str], TopicLoads | None]
 
 ATTEMPTS_PER_SPLIT = 10
-"""Bundles whose topics are looked at, for each split that a cycle may decide."""
+"""Bundles whose topics are read, per split that a cycle may decide."""
 
 _CODE = {verdict: code for code, verdict in enumerate(VERDICTS)}
 
@@ -69,14 +69,13 @@ def decide_splits(
     topics_of: TopicsOf,
     blocked: Bools,
 ) -> tuple[tuple[SplitDecision, ...], SplitState, SplitTrace]:
-    """Decide the splits of this cycle, worst bundle first, with the next state.
+    """Decide the splits of this cycle, worst first; return next state and trace.
 
-    And what was seen. topics_of: what is known of a bundle's topics, by its full name; None =
-    nothing. blocked: bool[m], True for a bundle that is not Owned and at rest: it keeps its hits
-    and is not split, so that children being placed are split again only once they are Owned. A hit
-    is counted where the owner's `is_fresh`; the caller makes that mean "newer than this phase
-    judged last". `config.enabled` is the caller's to heed. O(m + k log k), m bundles, k of them
-    over a limit.
+    topics_of: bundle's full name → its known topics, None = unknown. blocked: bool[m], not Owned
+    and at rest: such a bundle keeps its hits and is not split, so children are split again only
+    once they are Owned. A hit counts if the owner `is_fresh`: for this phase, newer than the report
+    it judged last. The caller checks `config.enabled`. O(m + k log k), m bundles, k of them over a
+    limit.
     """
     over = find_overloaded(snapshot.bundles, config)
     hits = _count_hits(snapshot, over, state)
@@ -100,10 +99,7 @@ def decide_splits(
 
 
 def find_overloaded(bundles: BundleTable, config: Splitting) -> Overloaded:
-    """Return the bundles over any limit, in the table's order.
-
-    Whoever owns them and whatever they do.
-    """
+    """Return the bundles over any limit, in the table's order, whatever their state."""
     average = bundles.long if config.averages == LONG_TERM else bundles.short
     values = (
         bundles.topics.astype(np.float64),
@@ -142,10 +138,7 @@ def _count_hits(snapshot: Snapshot, over: Overloaded, state: SplitState) -> Ints
 def _first_verdicts(
     snapshot: Snapshot, over: Overloaded, hits: Ints, config: Splitting, blocked: Bools
 ) -> Ints:
-    """Return each row's verdict before topics are read.
-
-    CYCLE_LIMIT = ready to be split.
-    """
+    """Return verdicts before topics are read; CYCLE_LIMIT = ready to be split."""
     bundles, at = snapshot.bundles, over.bundle
     in_namespace = np.bincount(bundles.namespace, minlength=len(bundles.namespaces))
     verdict = np.full(len(at), _CODE[SplitVerdict.CYCLE_LIMIT], dtype=np.int64)
@@ -161,7 +154,7 @@ def _first_verdicts(
 
 
 def _still_pending(bundles: BundleTable, state: SplitState, blocked: Bools) -> dict[str, int]:
-    """Return earlier splits still under way: their bundles exist and are blocked."""
+    """Return earlier splits under way: their bundles exist and are blocked."""
     if not state.pending:
         return {}
     moving = {bundles.names[bundle] for bundle in np.flatnonzero(blocked).tolist()}
@@ -183,7 +176,7 @@ class _Cycle:
 
 
 def _decide_in_order(cycle: _Cycle, state: SplitState, topics_of: TopicsOf) -> None:
-    """Judge the ready rows, the worst first, until the cycle's limit is reached."""
+    """Judge the ready rows, worst first, until the cycle's limit."""
     rooms = _rooms(cycle)
     budget = cycle.config.max_splits_per_cycle * ATTEMPTS_PER_SPLIT
     for row in _ready_rows(cycle, state)[:budget].tolist():
@@ -211,10 +204,9 @@ def _record(cycle: _Cycle, row: int, found: SplitDecision | SplitVerdict) -> Non
 
 
 def _ready_rows(cycle: _Cycle, state: SplitState) -> Ints:
-    """Return the ready rows, by excess, then by name.
+    """Return the ready rows, by excess, then by name, known unsplittable ones last.
 
-    Those not known to be unsplittable come first. Rows known to be unsplittable get that verdict
-    again, until they are looked at.
+    Those keep that verdict until they are judged again.
     """
     bundles = cycle.snapshot.bundles
     ready = np.flatnonzero(cycle.verdict == _CODE[SplitVerdict.CYCLE_LIMIT])
@@ -234,10 +226,7 @@ def _ready_rows(cycle: _Cycle, state: SplitState) -> Ints:
 
 
 def _rooms(cycle: _Cycle) -> Ints:
-    """Return the number of bundles each namespace may still get, int64[namespaces].
-
-    Splits in progress count.
-    """
+    """Return how many more bundles each namespace may have, int64[namespaces]."""
     bundles = cycle.snapshot.bundles
     counts = np.bincount(bundles.namespace, minlength=len(bundles.namespaces))
     if cycle.pending:
@@ -328,7 +317,7 @@ def split(draft: Draft) -> Draft:
 
 
 def _divided(draft: Draft, snapshot: Snapshot, blocked: Bools) -> Draft:
-    """The draft with the splits that the strategy asked for."""
+    """Return the draft with the splits that the strategy asks for."""
     if draft.too_big is None or not len(draft.too_big.rows):
         return draft
     blocked = blocked.copy()

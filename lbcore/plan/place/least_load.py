@@ -21,10 +21,10 @@ from lbcore.plan.snapshot import Floats, Ints
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedCrowding:
-    """Topics of which some broker may get too many partitions.
+    """Topics of which a broker may get too many partitions; others cost nothing.
 
-    The others cost nothing. members: position in the request → (topic, how many of its partitions).
-    held: by topic, broker → what it has, growing; without what none has. part: by topic, int64[n].
+    members: position in the request → (topic, number of its partitions). held: by topic, broker →
+    its partitions so far, without zeros. part: by topic, int64[n], most that each should have.
     """
 
     members: Mapping[int, Sequence[tuple[int, int]]]
@@ -32,14 +32,14 @@ class PlacedCrowding:
     part: Sequence[Ints]
 
     def fits(self, broker: int, position: int) -> bool:
-        """True if the broker has at most its part, with this bundle."""
+        """True if the broker has at most its part, this bundle included."""
         for group, count in self.members.get(position, ()):
             if self.held[group].get(broker, 0) + count > self.part[group].item(broker):
                 return False
         return True
 
     def beyond(self, candidates: Ints, position: int) -> Ints:
-        """Partitions that this bundle adds beyond the part of each. O(brokers)."""
+        """Return the partitions beyond each candidate's part with this bundle. O(brokers)."""
         found = np.zeros(len(candidates), dtype=np.int64)
         for group, count in self.members.get(position, ()):
             beyond, held = -self.part[group], self.held[group]
@@ -56,7 +56,7 @@ class PlacedCrowding:
 
 
 def placed_crowding(request: PlaceRequest) -> PlacedCrowding:
-    """At the start of a plan: what is owned, without what is placed.
+    """Return it at the start of a plan, of owned bundles.
 
     O(bundles + partitions), and nothing where no partitions are known.
     """
@@ -104,22 +104,22 @@ def _held(group: Ints, broker: Ints, held: Ints, groups: int) -> list[dict[int, 
 
 
 def _parts(totals: Sequence[float], size: Floats) -> list[Ints]:
-    """Of each topic; worked out once for those of one size."""
+    """Return the part of each topic, computed once for topics of one size."""
     known = {total: np.ceil(total * size).astype(np.int64) for total in dict.fromkeys(totals)}
     return [known[total] for total in totals]
 
 
 IDLE_POINTS = 10.0
-"""Usage that a broker has without any traffic: it must not decide where idle bundles go."""
+"""Usage of a broker without traffic, which must not decide where idle bundles go."""
 NEAR_POINTS = 5.0
-"""Brokers that differ by less are about equally good: then it counts who is less crowded."""
+"""Difference below which brokers are equally good, so that the less crowded one wins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeastLoadRule:
-    """A `Rule`.
+    """The placement rule of `ballast`.
 
-    cold: float64[n], points, growing; weight: float64[k], points of capacity 1.
+    cold: float64[n], points, growing with each placement; weight: float64[k], points of capacity 1.
     """
 
     request: PlaceRequest
@@ -130,10 +130,7 @@ class LeastLoadRule:
 
     @staticmethod
     def of(request: PlaceRequest, config: PlacementConfig, draw: Draw) -> "LeastLoadRule":
-        """Return the rule at the start of a plan.
-
-        A bundle counts at least the floor, however idle.
-        """
+        """Return the rule at the start of a plan; each bundle counts at least the floor."""
         readings = readings_of(request.snapshot, request.usage, lags=request.usage_lags)
         cold = np.maximum(readings.traffic, readings.usage - IDLE_POINTS)
         least: Floats | float = 0.0
@@ -154,7 +151,7 @@ class LeastLoadRule:
         return self.draw.one_of(self.best(candidates, position), position)
 
     def best(self, candidates: Ints, position: int) -> Ints:
-        """The planned broker, else those with the least load once they have the bundle."""
+        """Return the planned broker, else those with the least load including the bundle."""
         planned = int(self.request.planned[position])
         kept: Ints = candidates[candidates == planned]
         if len(kept) or not len(candidates):
@@ -199,7 +196,7 @@ class LeastLoadRule:
         return state
 
     def _source_after(self, position: int) -> float:
-        """The load that the bundle's source is left with."""
+        """Return the load that the bundle's source is left with."""
         source = int(self.request.excluded[position])
         size = float(self.request.snapshot.brokers.capacity[source])
         return float(self.cold[source]) - float(self.weight[position]) / size

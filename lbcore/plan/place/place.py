@@ -29,10 +29,10 @@ from lbcore.plan.snapshot import Bools, Ints
 def place_bundles(
     request: PlaceRequest, state: PlacementState, settings: PlaceSettings, seed: int
 ) -> Placement:
-    """Each bundle's broker, -1 where no broker is open to it.
+    """Return each bundle's broker, -1 where no broker is open to it.
 
-    Worked: four brokers at 90, 90, 20 and 30 % shed ten bundles of 700 msg/s. With 2,000 and 3,000
-    msg/s on the cool ones Pulsar gives all ten to the third; counting what is planned gives six to
+    Worked: four brokers at 90, 90, 20 and 30 % shed ten bundles of 700 msg/s; the cool ones have
+    2,000 and 3,000 msg/s. Pulsar gives all ten to the third; counting what is planned gives six to
     the third and four to the fourth. O(bundles x brokers), vectorised over brokers.
     """
     order = placing_order(request, settings.placement)
@@ -46,7 +46,7 @@ def place_bundles(
 
 
 def placing_order(request: PlaceRequest, config: PlacementConfig) -> Ints:
-    """Positions in the request: heaviest first, equal ones as given; or all as given."""
+    """Return positions in the request, heaviest first, equal ones as given; or all so."""
     if not config.heaviest_first:
         return np.arange(len(request.bundles))
     return np.argsort(-bundle_rates(request, config), kind="stable")
@@ -98,7 +98,7 @@ class _Plan:
         )
 
     def place(self, position: int, step: int) -> int:
-        """The bundle's broker, counted if this plan counts it."""
+        """Choose the bundle's broker, and count it if this plan does."""
         bundle = int(self.request.bundles[position])
         excluded, pin = int(self.request.excluded[position]), int(self.request.pins[position])
         slot = self.slots.get(position, NOBODY)
@@ -118,14 +118,14 @@ class _Plan:
         return broker
 
     def _rule_of(self, bundle: int) -> Rule:
-        """Bundles that nothing would move again go round robin (modular manager)."""
+        """Return round robin for bundles excluded from shedding (modular manager)."""
         if self.settings.filters.pipeline == EXTENSIBLE:
             return self.rule
         is_excluded = self.is_excluded[self.request.snapshot.bundles.namespace[bundle]]
         return self.excluded_rule if is_excluded else self.rule
 
     def _again(self, narrowed: Narrowed, position: int, broker: int) -> int:
-        """Modular: the winner is overloaded, so choose among all that its policies admit."""
+        """Choose among all that policies admit, if the winner is overloaded (modular)."""
         if self.settings.filters.pipeline == EXTENSIBLE:
             return broker
         second = self.rule.select(narrowed.admitted, position)
@@ -161,7 +161,7 @@ class _Plan:
 
 
 def _empty_trace(request: PlaceRequest, order: Ints) -> PlaceTrace | None:
-    """Room for why the first of an order went where they went; None when nobody asks."""
+    """Return room for the trace of the first of an order; None if none is wanted."""
     if not request.traced:
         return None
     position = np.sort(order[: request.traced])

@@ -32,15 +32,15 @@ class RoundRobinState:
 
 @dataclass(slots=True, kw_only=True)
 class Turn:
-    """The state with brokers as numbers, for many choices in a row."""
+    """The rotation with brokers as numbers, for many choices in a row."""
 
     count: int
     order: Ints
 
     def next(self, candidates: Ints) -> int:
-        """The candidate whose turn it is; -1, and no turn taken, without candidates.
+        """Return the candidate whose turn it is; -1 without candidates.
 
-        candidates: distinct, in the order in which a new round goes. O(candidates).
+        candidates: distinct, in the order of a new rotation. O(candidates).
         """
         if not len(candidates):
             return -1
@@ -53,7 +53,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumberedBrokers:
-    """Names and their numbers: those of a plan's brokers, then remembered others."""
+    """Names and their numbers: first those of a plan's brokers, then remembered ones."""
 
     names: tuple[str, ...]
 
@@ -84,8 +84,8 @@ class PlaceRequest:
     bundles: rows of `snapshot.bundles`. usage: weighted usage of each broker, 1.0 = 100 %.
     excluded: int64[k], a broker that may not take it (Ballast: its source), -1 = none. pins:
     int64[k], broker it is pinned to. planned: int64[k], broker that the avg shedder chose.
-    is_unload: bool[k], it has an owner and shall leave it (else it has none). traced: of how
-    many bundles it is kept why, of those that are placed first. usage_lags: usages are not of now.
+    is_unload: bool[k], it leaves an owner; else it has none. traced: number of bundles, in order of
+    placement, whose reasons are kept. usage_lags: usages are not current.
     """
 
     snapshot: Snapshot
@@ -110,7 +110,7 @@ class PlaceSettings:
     excluded_namespaces: frozenset[str] = frozenset()
 
     def by_load(self) -> "PlaceSettings":
-        """For bundles whose load is known: even distribution by count does not apply."""
+        """Return the settings without even distribution by count, for known load."""
         return replace(self, filters=replace(self.filters, distribute_evenly=False))
 
 
@@ -127,7 +127,7 @@ class PlacementState:
     excluded_round_robin: RoundRobinState = field(default_factory=RoundRobinState)
 
     def without_brokers(self, active: frozenset[str]) -> "PlacementState":
-        """After a change of the active brokers: departed ones' averages are forgotten.
+        """Forget the averages of departed brokers.
 
         Pulsar 4.0.8 LeastResourceUsageWithWeight.onActiveBrokersChange.
         """

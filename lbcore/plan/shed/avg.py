@@ -36,7 +36,7 @@ PERCENT = 100.0
 
 @dataclass(slots=True, kw_only=True)
 class _Counters:
-    """Hits a broker name while a cycle is judged; only due brokers' counters change."""
+    """Hits by broker name while a cycle is judged; only due brokers change."""
 
     low: dict[str, int]
     high: dict[str, int]
@@ -74,12 +74,12 @@ class _Counters:
 
 
 def shed_avg(view: ShedView, state: ShedState, config: SheddingConfig) -> Shed:
-    """The bundles that move from each hot broker to its cold partner.
+    """Return the bundles that move from each hot broker to its cold partner.
 
-    A pair whose weighted usages (points) differ by at least the low threshold hits; when
-    a counter of either is full, bundles worth `max_unload_fraction` of the difference in message
-    rate, or else in throughput, move, each only if it fits whole. Worked: rates 20,000 and 2,000,
-    fraction 0.5: budget 9,000. O(n log n + bundles of the acting brokers).
+    A pair hits whose weighted usages (points) differ by at least the low threshold. When a counter
+    of either is full, bundles worth `max_unload_fraction` of the difference in message rate, or
+    else in throughput, move, each only if it fits whole. Worked: rates 20,000 and 2,000, fraction
+    0.5: budget 9,000. O(n log n + bundles of the acting brokers).
     """
     usage_points = 100.0 * view.usage
     names = view.snapshot.brokers.names
@@ -122,7 +122,7 @@ def shed_avg(view: ShedView, state: ShedState, config: SheddingConfig) -> Shed:
 def _count_pairs(
     view: ShedView, usage_points: Floats, counters: _Counters, config: SheddingConfig
 ) -> list[tuple[int, int]]:
-    """(cold, hot) broker indices of the pairs far enough apart, counting their hits."""
+    """Count hits, and return (cold, hot) broker indices of pairs far enough apart."""
     names = view.snapshot.brokers.names
     order = np.argsort(usage_points, kind="stable").tolist()
     points, due = usage_points.tolist(), view.has_new_report.tolist()
@@ -175,7 +175,7 @@ def _select(
 
 
 def check_avg(config: Config, gaps: UsageGaps) -> Iterator[ConfigFinding]:
-    """Thresholds and hits that don't suit each other, or the cluster that was seen."""
+    """Find thresholds and hits that don't suit each other, or the known cluster."""
     shedding, usage = config.shedding, gaps.usage_points
     low, high = shedding.avg_low_threshold, shedding.avg_high_threshold
     if low >= high:
@@ -202,7 +202,7 @@ def check_avg(config: Config, gaps: UsageGaps) -> Iterator[ConfigFinding]:
 
 
 def avg_trigger(view: ShedView, shed: Shed, config: SheddingConfig) -> TriggerStatus:
-    """The trigger status of avg: the difference to the broker that it is paired with."""
+    """Return the trigger status of avg: the difference to the partner."""
     usage_points = 100.0 * view.usage
     order = np.argsort(usage_points, kind="stable")
     partner = np.full(len(order), NOBODY, dtype=np.int64)

@@ -44,20 +44,20 @@ from lbcore.plan.snapshot import Bools, Ints, Partitions
 _PERCENT = 100.0
 _HALVES = 2.0
 _NEAR = 0.25
-"""Distance from the level, in tolerances, within which a broker is triggered no more."""
+"""Distance from the level, in tolerances, at which a broker is no longer triggered."""
 STEPS = 1_000
-"""Steps of the search in a round; no more bundles move in a cycle by default, either."""
+"""Steps of the search in a round; as many bundles move in a cycle at most, by default."""
 
 
 def shed_ballast(
     view: ShedView, state: ShedState, config: IdealLoadConfig, can_divide: Bools | None = None
 ) -> Shed:
-    """The bundles that leave hot brokers, as far as that is worth it.
+    """Return the bundles that leave hot brokers, as far as that pays.
 
-    A broker that is a tolerance above or below the level hits; when its counter is full it gives,
-    or others give to it. So do brokers that have had too many of a topic's partitions for several
-    hits. O(bundles + brokers), and `STEPS` steps of the search at most.
-    can_divide: see `ballast_problem.divisible`.
+    A broker that is a tolerance above or below the level hits; when its counter is full, it gives,
+    or others give to it. Brokers that have had too many of a topic's partitions for several hits
+    give too. O(bundles + brokers), and `STEPS` steps of the search at most. can_divide: of
+    `ballast_problem.divisible`.
     """
     round_ = measure_round(view, state, config, can_divide)
     low, high = _count_hits(round_, config)
@@ -108,9 +108,9 @@ def shed_ballast(
 
 
 def observe_ballast(view: ShedView, state: ShedState, config: IdealLoadConfig) -> ShedState:
-    """Count hits in a cycle between two rounds, so that a round can act.
+    """Count hits in a cycle between two rounds.
 
-    Otherwise, with rounds a minute apart, two hits would take two rounds. O(bundles + brokers).
+    Without it, with rounds a minute apart, two hits would take two rounds. O(bundles + brokers).
     """
     round_ = measure_round(view, state, config)
     low, high = _count_hits(round_, config)
@@ -121,16 +121,16 @@ def _budget(round_: BallastRound, config: IdealLoadConfig) -> float:
     """Return the load that the round may move, in points of a broker of mean size.
 
     At least the excess of the hottest broker. With few brokers that is more than the churn budget,
-    and a half-relieved broker would need a second round and more moves in total.
+    and a broker relieved by half would need a second round and more moves.
     """
     part = config.churn_budget * sequential_sum(round_.load[:, 0] * round_.size)
     return max(part, float(np.max(round_.away * round_.size, initial=0.0)))
 
 
 def _recorded_numbers(found: Found) -> dict[str, float]:
-    """Return the numbers stored in the inputs of each decision.
+    """Return the numbers for the inputs of each decision.
 
-    stopped_REASON is 1.0; REASON is why the search ended: done, steps or budget.
+    stopped_REASON is 1.0 for the reason that ended the search: done, steps or budget.
     """
     return {
         "objective_before": found.before,
@@ -152,7 +152,7 @@ _BEYOND = ("partitions_beyond_before", "partitions_beyond_after")
 def _crowded(
     view: ShedView, partitions: Partitions, state: ShedState, config: IdealLoadConfig
 ) -> tuple[ShedState, tuple[int, ...]]:
-    """Return the state with the crowded topics, and those crowded for long enough."""
+    """Return the state with the crowded topics, and those crowded for enough rounds."""
     bundles, brokers = view.snapshot.bundles, len(view.snapshot.brokers.names)
     found = crowded_topics(partitions, bundles.owner, brokers)
     names = {at: partitions.name(at, bundles.namespaces) for at in found}
@@ -164,10 +164,10 @@ def _crowded(
 def _divided(
     round_: BallastRound, rows: Ints, crowds: Sequence[int], selections: Sequence[Selection]
 ) -> TooBig:
-    """Return the bundles to be divided, each with its minimum number of parts.
+    """Return the bundles to divide, with the least number of parts of each.
 
-    Bundles that move are left out. crowds: the rows that are divided because of their partitions,
-    whatever load they carry.
+    Bundles that move are left out. crowds: rows to divide because of their partitions, with any
+    load.
     """
     moving = {row for one in selections for row in one.rows.tolist()}
     kept = np.array([row for row in rows.tolist() if row not in moving], dtype=np.int64)
@@ -185,11 +185,11 @@ def _divided(
 
 
 def _count_hits(round_: BallastRound, config: IdealLoadConfig) -> tuple[Ints, Ints]:
-    """Return the hits in a row of each broker, negative below the level.
+    """Return the hits in a row of each broker, int64[n], negative below the level.
 
-    int64[n] for the small threshold (the tolerance), and for the large one (high_points). A broker
-    that changes sides starts at 0. Within the threshold the count returns to 0, also without a new
-    report. A triggered broker stays triggered until it is near the level.
+    For the small threshold (the tolerance) and the large one (high_points). A broker that changes
+    sides starts at 0. Within the threshold the count returns to 0, also without a new report. A
+    triggered broker stays triggered until it is near the level.
     """
     view, away, tolerance = round_.view, round_.away, round_.tolerance
     names = view.snapshot.brokers.names
@@ -219,7 +219,7 @@ def _why_none(low: Ints, is_triggered: Bools, state: ShedState) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TriggeredRound:
-    """Round in which some broker has all its hits, and what the search found for it."""
+    """A round with a triggered broker, and the result of its search."""
 
     round_: BallastRound
     config: IdealLoadConfig
@@ -228,7 +228,7 @@ class _TriggeredRound:
     found: Found
 
     def selections(self) -> tuple[Selection, ...]:
-        """Return one selection a pair of brokers, in the order of the search."""
+        """Return one selection per pair of brokers, in the order of the search."""
         bundles = self.round_.view.snapshot.bundles
         pairs: dict[tuple[int, int, bool], int] = {}
         pair_of = np.full(len(bundles.names), -1, dtype=np.int64)
@@ -241,7 +241,7 @@ class _TriggeredRound:
         )
 
     def _movable(self, giver: int) -> Ints:
-        """Return the giver's bundles that may move, int64[k], the heaviest first."""
+        """Return the giver's movable bundles, int64[k], the heaviest first."""
         own = self.round_.view.owned.of(giver)
         own = own[self.round_.view.snapshot.bundles.can_move[own]]
         return own[np.argsort(-self.round_.readings.bundle[own], kind="stable")]
@@ -280,7 +280,7 @@ class _TriggeredRound:
         }
 
     def verdicts(self) -> dict[int, str]:
-        """Return the reasons brokers that are still too hot gave no more."""
+        """Return the reasons that brokers which stay too hot gave no more."""
         reason = {"done": "no_gain", "steps": "search_steps"}.get(
             self.found.stopped, "churn_budget"
         )
@@ -294,7 +294,7 @@ class _TriggeredRound:
         return stuck
 
     def too_big(self) -> Ints:
-        """Return bundles to divide: too large, largest of hot brokers, too crowded."""
+        """Return bundles to divide: too large, unplaceable, or too crowded."""
         rows = [*self.round_.whole_rows(self._has_low_hits()).tolist(), *self.found.too_crowded]
         rows += self.unplaceable_bundles()
         load = self.round_.readings.bundle
@@ -309,10 +309,7 @@ class _TriggeredRound:
         return np.array(sorted(set(rows)), dtype=np.int64)
 
     def unplaceable_bundles(self) -> list[int]:
-        """Return the heaviest bundle of each stuck broker that has all its hits.
-
-        No broker has room for it.
-        """
+        """Return the heaviest bundle of each hot broker that no other has room for."""
         room, demand_factor = self.found.room, self.round_.demand_factor()
         if room is None or self.found.stopped != "done":
             return []
@@ -333,8 +330,8 @@ class _TriggeredRound:
     def remaining_hits(self) -> tuple[Ints, Ints]:
         """Return the hits after the round.
 
-        When the search ended as done, triggered brokers within the tolerance now begin at 0.
-        Otherwise all keep their hits.
+        If the search was done, triggered brokers now within the tolerance restart at 0; else all
+        keep theirs.
         """
         if self.found.stopped != "done":
             return self.hits
@@ -344,7 +341,7 @@ class _TriggeredRound:
 
 
 def ballast_trigger(view: ShedView, shed: Shed, config: IdealLoadConfig) -> TriggerStatus:
-    """Return each broker's distance from the ideal load (ballast)."""
+    """Return each broker's distance from the ideal load."""
     levels = (
         (shed.numbers["tolerance"], config.low_hits, shed.state.hits_low),
         (config.high_points, config.high_hits, shed.state.hits_high),

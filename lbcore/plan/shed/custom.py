@@ -25,7 +25,7 @@ FAILED = "StrategyFailed"
 WRONG = "StrategyAnswer"
 UNSTEADY = "StrategyUnsteady"
 FAULTS = (MISSING, FAILED, WRONG, UNSTEADY)
-"""Reasons of a skip that are the strategy's fault: alarms."""
+"""Reasons of a skip that are faults of the strategy; each is an alarm."""
 
 REASON = "Proposed"
 STATE_BYTES_MAX = 1_000_000
@@ -49,7 +49,7 @@ class _Checked:
 
 
 def custom_shedding(own: CustomStrategy) -> Shedding:
-    """The record of a strategy that is not Ballast's."""
+    """Return the record of a custom strategy."""
     return Shedding(
         name=own.name,
         rule=f"Your own: {own.code}." if own.origin else "Your own, which is not there.",
@@ -86,10 +86,7 @@ def _refused(cycle: ShedCycle, reason: str, detail: str) -> tuple[Shed, PlanStat
 
 
 def _asked(own: CustomStrategy, cycle: ShedCycle) -> Any:
-    """Return the answer of the strategy.
-
-    Its arguments are read-only or copies.
-    """
+    """Return the answer of the strategy, asked with read-only or copied arguments."""
     decide = own.decide
     if decide is None:
         raise ValueError("decide must be loaded, got None")
@@ -98,7 +95,7 @@ def _asked(own: CustomStrategy, cycle: ShedCycle) -> Any:
 
 
 def _read_only(value: Any) -> Any:
-    """The same tables with arrays that refuse to be written to."""
+    """Return the same tables with read-only arrays."""
     if isinstance(value, np.ndarray):
         view = value.view()
         view.setflags(write=False)
@@ -118,10 +115,7 @@ def _has_arrays(value: Any) -> bool:
 
 
 def _place_of(error: Exception) -> str:
-    """Return the error's type and the line that raised it.
-
-    Both are the same whenever it is repeated.
-    """
+    """Return the error's type and the line that raised it, equal at each repetition."""
     frames = traceback.extract_tb(error.__traceback__)
     last = frames[-1] if frames else None
     at = f" in {last.name}, line {last.lineno}" if last else ""
@@ -189,7 +183,7 @@ def _state_text(state: Any) -> str:
 
 
 def _answer(cycle: ShedCycle, checked: _Checked) -> Shed:
-    """The answer as selections, one a move, in its order."""
+    """Return the answer as selections, one per move, in its order."""
     view = cycle.view
     selections, forbidden, kept = [], 0, 0
     is_open = _open_pairs(cycle) if any(at != NOBODY for at in checked.destinations) else None
@@ -236,7 +230,7 @@ def _selection(view: ShedView, row: int, destination: int, move: ProposedMove) -
 
 
 def _no_trigger(cycle: ShedCycle, _shed: Shed) -> TriggerStatus:
-    """Nobody is judged: what it goes by is its own."""
+    """Return no trigger status: a custom strategy has its own criteria."""
     count = len(cycle.view.usage)
     return TriggerStatus(
         measure="",

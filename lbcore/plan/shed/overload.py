@@ -34,9 +34,9 @@ PERCENT = 100.0
 
 
 def shed_overload(view: ShedView, state: ShedState, config: SheddingConfig) -> Shed:
-    """The bundles that leave overloaded brokers.
+    """Return the bundles that leave overloaded brokers.
 
-    A broker with usage u >= T gives up bundles until (u − T + 0.05) of its throughput is gone, at
+    A broker with usage u >= T gives bundles until (u − T + 0.05) of its throughput is gone, at
     least one; a broker with one bundle gives nothing. Worked: u = 0.95, T = 0.85, 100 MB/s: at
     least 15 MB/s go.
     """
@@ -97,7 +97,7 @@ def _reason(is_hot: Bools, ready: Bools) -> str:
 
 
 def check_overload(config: Config, _gaps: UsageGaps) -> Iterator[ConfigFinding]:
-    """A threshold that nobody reaches."""
+    """Find a threshold that no broker reaches."""
     if config.shedding.overloaded_threshold_percent > PERCENT:
         detail = (
             f"{config.shedding.overloaded_threshold_percent:g} % is hardly reached: nothing is shed"

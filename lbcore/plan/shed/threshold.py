@@ -37,7 +37,7 @@ LOWER_BOUNDARY_MARGIN = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Judged:
-    """Each broker's usage as judged, float64[n], their mean, and who may act, bool[n]."""
+    """Judged usage of each broker, float64[n], the mean, and who may act, bool[n]."""
 
     usage: Floats
     average: float
@@ -50,9 +50,9 @@ def shed_threshold(
 ) -> Shed:
     """Return bundles to shed above average + threshold, or by the lower boundary.
 
-    A broker with average usage c >= avg + t gives up bundles until (c − avg − t + 0.05) of its
-    throughput is gone, unless that is less than `min_throughput_mib_per_s`. Worked: c = 0.90,
-    avg = 0.50, t = 0.10: 35 percent. Two passes of the lower boundary advance the averages twice.
+    A broker with average usage c >= avg + t gives bundles until (c − avg − t + 0.05) of its
+    throughput is gone, unless that is less than `min_throughput_mib_per_s`. Worked: c = 0.90, avg =
+    0.50, t = 0.10: 35 percent. Two passes of the lower boundary advance the averages twice.
     """
     judged = _judge(view, state, config, history_weight)
     if judged.average == 0:
@@ -106,7 +106,7 @@ def _judge(
 
 
 def _advance(view: ShedView, state: ShedState, history_weight: float) -> tuple[Floats, ShedState]:
-    """One step of each due broker's average; a first observation is taken as it is."""
+    """Advance each due broker's average by one step, or begin it with the observation."""
     names = view.snapshot.brokers.names
     known = [state.ema.get(name) for name in names]
     history = np.array([np.nan if value is None else value for value in known], dtype=np.float64)
@@ -138,7 +138,7 @@ def _take(
 def _lower_boundary(
     view: ShedView, shed: Shed, config: SheddingConfig, history_weight: float
 ) -> Shed:
-    """One broker's bundles when another is far below the average and none far above."""
+    """Return bundles of one broker if another is far below the average and none above."""
     ema, state = _advance(view, shed.state, history_weight)
     average = sequential_sum(ema) / len(ema)
     threshold = config.threshold_percent / 100.0
@@ -167,7 +167,7 @@ def _reason(is_hot: Bools, is_ready: Bools) -> str:
 
 
 def without_averages(state: ShedState, active: Collection[str]) -> ShedState:
-    """The state without departed brokers' averages, as Pulsar 4.0.8 forgets them."""
+    """Return the state without averages of departed brokers, as in Pulsar 4.0.8."""
     kept = set(active)
     return replace(
         state, ema={broker: value for broker, value in state.ema.items() if broker in kept}
@@ -175,7 +175,7 @@ def without_averages(state: ShedState, active: Collection[str]) -> ShedState:
 
 
 def check_threshold(config: Config, _gaps: UsageGaps) -> Iterator[ConfigFinding]:
-    """A threshold under which bundles never rest."""
+    """Find a threshold under which bundles never rest."""
     if config.shedding.threshold_percent <= 0:
         detail = "is not positive: brokers below the average shed, bundles move for ever"
         yield warning("shedding.threshold_percent", detail)

@@ -62,7 +62,7 @@ class Reason(str, Enum):
 class TopBundle:
     """One bundle of a broker's top-k report. throughput: in plus out, bytes/s.
 
-    is_own: the records name the broker. is_held: a cool-down or an exclusion keeps it.
+    is_own: the broker owns it by the records. is_held: a cool-down or an exclusion keeps it.
     """
 
     bundle: str
@@ -77,8 +77,8 @@ class TransferView:
 
     load: weightedMaxEMA, 1.0 = 100 %. throughput: in plus out of the broker's own record, bytes/s.
     throughput_ema: msgThroughputEMA. updated_at_ms: time of the record. registered: the active
-    brokers, None when they could not be looked up. report: a broker's top-k bundles, lightest
-    first; None without a report. admits: True if policies and filters let a broker have a bundle.
+    brokers, None if the lookup failed. report: a broker's top-k bundles, lightest first; None
+    without a report. admits: True if policies and filters admit a bundle on a broker.
     """
 
     names: tuple[str, ...]
@@ -105,7 +105,7 @@ class TransferDecision:
 class TransferOutcome:
     """A cycle's answer: decisions, or a reason for none.
 
-    final_std: the deviation predicted after the decisions, 0.0 when the statistics were skipped.
+    final_std: predicted deviation after the decisions, 0.0 when the statistics were skipped.
     """
 
     decisions: tuple[TransferDecision, ...] = ()
@@ -115,10 +115,10 @@ class TransferOutcome:
 
 @dataclass(slots=True, kw_only=True)
 class _Offload:
-    """Bundles taken from one broker for another, in the making; all rates bytes/s.
+    """Bundles under selection for one pair of brokers; all rates bytes/s.
 
-    target: to move. returnable: the destination's report, one forward pass for all bundles; None
-    without a report or when swaps are off. marked: to leave. gained: swapped back.
+    target: to move. returnable: the destination's report, read once for all bundles; None without a
+    report or when swaps are off. marked: to leave. gained: swapped back.
     """
 
     view: TransferView
@@ -154,7 +154,7 @@ class _Offload:
             remaining -= 1
 
     def _take_one(self, top: TopBundle) -> bool:
-        """Mark the bundle to leave, with a swap when it overshoots; False when that fails."""
+        """Mark the bundle to leave, with a swap if it overshoots; False if that fails."""
         if self.marked - self.gained + top.throughput > self.target:
             swapped = self._swap(top.throughput)
             if swapped is None:
@@ -173,8 +173,8 @@ class _Offload:
     def _swap(self, leaving: float) -> list[TopBundle] | None:
         """Return bundles to take back, or None.
 
-        The source ends at or above the destination and below BALANCED_SHARE of what it had. Those
-        looked at are used up, also when the swap fails. `check_swapped_back` leaves out those that
+        The source must end at or above the destination and below BALANCED_SHARE of its load.
+        Bundles tried are used up even if the swap fails. `check_swapped_back` leaves out those that
         may not move.
         """
         if self.returnable is None:
@@ -225,10 +225,10 @@ def java_divide(left: float, right: float) -> float:
 def find_transfers(
     view: TransferView, state: TransferState, config: TransferConfig, now_ms: int
 ) -> tuple[TransferOutcome, TransferState]:
-    """Run one cycle of TransferShedder: decisions or the reason, and the next state.
+    """Run one cycle of TransferShedder; return decisions or reason, and next state.
 
-    Brokers whose data is too old don't count but stay in the order of brokers. O(n log n) for n
-    brokers, plus the reports of the brokers that are paired.
+    Brokers with outdated load don't count but keep their place in the order. O(n log n) for n
+    brokers, plus the reports of the paired brokers.
     """
     if view.registered is None:
         return TransferOutcome(reason=Reason.UNKNOWN), state
@@ -260,8 +260,7 @@ def _is_cooling_down(
 ) -> bool:
     """True if a broker is cooling down: one ends the cycle, as in Pulsar.
 
-    Removes brokers whose cool-down has passed, in store order, up to the first that is cooling
-    down.
+    Removes brokers whose cool-down is over, in store order, up to the first that is cooling down.
     """
     index = {name: at for at, name in enumerate(view.names) if name in remaining}
     for name, at in index.items():
@@ -314,7 +313,7 @@ class _TransferCycle:
         )
 
     def run(self) -> None:
-        """Pair the hottest remaining broker, which is used up, with the coldest."""
+        """Pair the hottest remaining broker with the coldest until nothing is wanted."""
         while self.pairs < self.config.max_pairs_per_cycle and self.coldest < self.hottest:
             reason = self.wanted()
             if reason is None:
@@ -341,7 +340,7 @@ class _TransferCycle:
         return Reason.OVERLOADED if is_full and load > self.average + target else None
 
     def why_none(self) -> Reason:
-        """The reason of a cycle that paired brokers without a single decision."""
+        """Return the reason of a cycle whose pairs gave no decision."""
         if self.without_data:
             return Reason.NO_LOAD_DATA
         return Reason.NO_BUNDLES if self.without_bundles else Reason.HIT_COUNT
@@ -455,10 +454,10 @@ def transfer_view(
     *,
     with_policies: bool,
 ) -> TransferView:
-    """The view of a snapshot, brokers in its order.
+    """Return the view of a snapshot, brokers in its order.
 
-    Filters are the extensible manager's. A broker that has not reported yet is registered without
-    load data, which ends the cycle.
+    Filters are the extensible manager's. A broker without a report is registered without load data,
+    which ends the cycle.
     """
     brokers, nothing = snapshot.brokers, np.zeros(0, dtype=np.int64)
     extensible = replace(filters, pipeline=EXTENSIBLE)
@@ -484,9 +483,9 @@ def transfer_view(
 
 
 def run_transfer(cycle: ShedCycle) -> tuple[Shed, PlanState]:
-    """The strategy's answer for the brokers that take part, and the state after it.
+    """Return the strategy's answer for the brokers that take part, and the next state.
 
-    The spread is a fresh observation when the hottest or the coldest broker reported.
+    The spread counts as fresh when the hottest or the coldest broker reported.
     """
     view, config = cycle.view, cycle.config.transfer
     state = without_departed(cycle.state.transfer, cycle.everyone)
@@ -522,7 +521,7 @@ def run_transfer(cycle: ShedCycle) -> tuple[Shed, PlanState]:
 def _selections(
     view: ShedView, outcome: TransferOutcome, state: TransferState
 ) -> tuple[Selection, ...]:
-    """A selection a pair of brokers and reason, in the order decided."""
+    """Return a selection per pair of brokers and reason, in the order decided."""
     groups: dict[tuple[str, str, str], list[TransferDecision]] = {}
     for decision in outcome.decisions:
         key = (decision.source, decision.destination, decision.reason.value)
@@ -564,7 +563,7 @@ def transfer_trigger(view: ShedView, state: TransferState, config: TransferConfi
 
 
 def without_departed(state: TransferState, names: Collection[str]) -> TransferState:
-    """The state without cool-downs of brokers that are gone."""
+    """Return the state without cool-downs of departed brokers."""
     known = frozenset(names)
     kept = {name: at for name, at in state.unloaded_brokers.items() if name in known}
     return replace(state, unloaded_brokers=kept)

@@ -35,7 +35,7 @@ from lbcore.plan.snapshot import Bools, Floats
 
 EPSILON = 1e-6
 SLACK = {RULES_4_0: 1_000, RULES_4_2: 0}
-"""By how much a bundle may exceed what is left of the budget, by `shedding.rules`."""
+"""Excess of a bundle over the rest of the budget that is allowed, by `shedding.rules`."""
 INT_MAX = 2**31 - 1
 INT_SPAN = 2**32
 NO_CAP = -1
@@ -43,7 +43,7 @@ NO_CAP = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Extremes:
-    """Busiest broker by one kind of traffic (-1: none), both ends, and the least move."""
+    """Busiest broker by one kind of traffic, -1 = none, both ends, and the least move."""
 
     broker: int
     highest: float
@@ -55,8 +55,8 @@ class _Extremes:
 def shed_uniform(view: ShedView, state: ShedState, config: SheddingConfig) -> Shed:
     """Return bundles that leave the busiest broker, by message rate, else by bytes.
 
-    By rate if that differs. Budget: (max − min) × max_unload_fraction, a 32-bit integer; a bundle
-    goes while its traffic is at most what is left of it, plus 1000 by the rules of 4.0. Worked:
+    By rate if that differs. Budget: (max − min) × max_unload_fraction, a 32-bit integer. A bundle
+    goes while its traffic is at most the rest of the budget, plus 1000 by the rules of 4.0. Worked:
     rates 20,000 and 1,000, fraction 0.2: budget 3,800; by 4.0 a bundle of 4,800 goes, one of 4,801
     doesn't; by 4.2 one of 3,800 goes, one of 3,801 doesn't.
     """
@@ -113,7 +113,7 @@ def _select(view: ShedView, nothing: Shed, extremes: _Extremes, config: Shedding
 
 
 def _extremes(values: Floats, floor: float, *, by_rate: bool) -> _Extremes:
-    """Both ends with Pulsar's starting values; the first broker wins ties."""
+    """Return both ends, with Pulsar's starting values; the first broker wins ties."""
     broker = int(np.argmax(values)) if len(values) else -1
     highest = float(values[broker]) if len(values) else -1.0
     lowest = float(values.min(initial=INT_MAX))
@@ -135,7 +135,7 @@ def _ratio(dividend: float, divisor: float) -> float:
 def _take(traffic: Floats, budget: int, slack: int, cap: int) -> Bools:
     """Return the bundles to take.
 
-    traffic: descending, not negative; cap: bundles at most, -1 = no cap.
+    traffic: descending, not negative; cap: largest number of bundles, -1 = no cap.
     """
     is_taken = np.zeros(len(traffic), dtype=np.bool_)
     falling = (-traffic).tolist()
@@ -151,12 +151,12 @@ def _take(traffic: Floats, budget: int, slack: int, cap: int) -> Bools:
 
 
 def _int32(value: float) -> int:
-    """Java's (int) of a double: towards zero, saturating, 0 for NaN."""
+    """Convert as Java's (int) of a double: towards zero, saturating, 0 for NaN."""
     return 0 if math.isnan(value) else int(max(-INT_MAX - 1, min(INT_MAX, value)))
 
 
 def _wrapped(value: int) -> int:
-    """A sum of 32-bit integers as Java has it: it wraps."""
+    """Wrap a sum as 32-bit integers of Java do."""
     return (value + INT_MAX + 1) % INT_SPAN - INT_MAX - 1
 
 
@@ -179,7 +179,7 @@ def _gate(
 
 
 def check_uniform(config: Config, _gaps: UsageGaps) -> Iterator[ConfigFinding]:
-    """Limits that nobody exceeds, or everybody."""
+    """Find limits that no broker exceeds, or every one."""
     shedding = config.shedding
     if shedding.rate_difference_percent <= 0 and shedding.throughput_ratio <= 0:
         detail = "and throughput_ratio are both off: uniform never sheds"

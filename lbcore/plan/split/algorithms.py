@@ -58,7 +58,7 @@ class TopicLoads:
 
 
 def resolve_algorithm(name: str | None, default: str) -> SplitAlgorithm:
-    """The algorithm of this name; else of the default's; else range_equally_divide.
+    """Return the algorithm of this name, else the default, else range_equally_divide.
 
     Source: NamespaceService.getNamespaceBundleSplitAlgorithmByName.
     """
@@ -69,23 +69,23 @@ def resolve_algorithm(name: str | None, default: str) -> SplitAlgorithm:
 
 
 def range_boundaries(target: BundleRange, parts: int = 2) -> Boundaries:
-    """Cuts the range into `parts` of equal width; the topics play no part.
+    """Cut the range into `parts` of equal width, whatever its topics.
 
-    [0x00000000, 0x80000000) gives 0x40000000. Of a range narrower than `parts` the boundaries
-    repeat; the split itself refuses them. Source: RangeEquallyDivideBundleSplitAlgorithm.
+    [0x00000000, 0x80000000) gives 0x40000000. In a range narrower than `parts` boundaries repeat;
+    the split itself refuses them. Source: RangeEquallyDivideBundleSplitAlgorithm.
     """
     width = (target.upper - target.lower) // parts
     return tuple(target.lower + index * width for index in range(1, parts))
 
 
 def topic_count_boundaries(hashes: Sequence[int] | None, parts: int = 2) -> Boundaries | None:
-    """Cuts so that each part has as many topics as the others, within one.
+    """Cut into parts of equally many topics, within one. O(k log k).
 
-    hashes: of the bundle's topics, any order, doubles kept; None = the owner does not know them.
-    Each boundary is the middle, rounded down, of the two hashes it goes between, so for neighbours
-    like 100 and 101 it is 100 and the topic at 100 falls in the *upper* part. 0x10000000,
-    0x20000000, 0x35000000, 0x65000000, 0x70000000, 0x75000000 give 0x4d000000. None below two
-    topics. O(k log k). Source: TopicCountEquallyDivideBundleSplitAlgorithm.
+    hashes: of the bundle's topics, any order, with duplicates; None = unknown to the owner. A
+    boundary is the middle of two neighbouring hashes, rounded down: between 100 and 101 it is 100,
+    and the topic at 100 falls in the *upper* part. 0x10000000, 0x20000000, 0x35000000, 0x65000000,
+    0x70000000, 0x75000000 give 0x4d000000. None below two topics. Source:
+    TopicCountEquallyDivideBundleSplitAlgorithm.
     """
     if hashes is None or len(hashes) < 2:  # noqa: PLR2004 one topic can't be divided
         return None
@@ -104,9 +104,9 @@ def specified_boundaries(
 ) -> Boundaries | None:
     """Return the given positions strictly inside of the range, ascending.
 
-    They come in any order. topic_count: of the bundle's topics as the owner knows them, 0 =
-    unknown; None below two of them, or with no position inside. Raises MissingPositionsError
-    without positions. Source: SpecifiedPositionsBundleSplitAlgorithm.
+    topic_count: of the bundle's topics as the owner knows them, 0 = unknown. None below two of
+    them, or without a position inside. Raises MissingPositionsError without positions. Source:
+    SpecifiedPositionsBundleSplitAlgorithm.
     """
     _check_positions(positions)
     if topic_count < 2:  # noqa: PLR2004 one topic can't be divided
@@ -115,9 +115,9 @@ def specified_boundaries(
 
 
 def forced_boundaries(target: BundleRange, positions: Sequence[int] | None) -> Boundaries | None:
-    """As `specified_boundaries`, whatever the number of topics.
+    """Return them as `specified_boundaries`, for any number of topics.
 
-    Carries out a split whose boundaries were decided earlier. Source:
+    For a split whose boundaries were decided earlier. Source:
     SpecifiedPositionsBundleSplitAlgorithm(force = true).
     """
     inside = [
@@ -136,14 +136,13 @@ def _check_positions(positions: Sequence[int] | None) -> Sequence[int]:
 
 
 def flow_or_qps_boundaries(topics: TopicLoads | None, config: Splitting) -> Boundaries | None:
-    """Cuts in hash order whenever the next topic would take a part over a rate limit.
+    """Cut in hash order whenever the next topic would take a part over a rate limit.
 
-    None with fewer than two topics, fewer than two different hashes with traffic, or while both
-    totals are below their limits plus the tolerance. A topic that alone is over a limit gets a part
-    of its own. Each boundary is the middle of its two hashes, rounded down, *plus one*. Topics with
-    the same hash count with the numbers of the last of them. Limits 1000 msg/s; hashes 10, 20, 30
-    with 600 msg/s each give 16, 26. O(k log k); may be empty.
-    Source: FlowOrQpsEquallyDivideBundleSplitAlgorithm.
+    None with fewer than two topics, with fewer than two hashes with traffic, or while both totals
+    are below their limits plus the tolerance. A topic that alone is over a limit gets a part of its
+    own. A boundary is the middle of two hashes, rounded down, *plus one*. Of topics with the same
+    hash the last one's numbers count. Limits 1000 msg/s; hashes 10, 20, 30 with 600 msg/s each give
+    16, 26. O(k log k); may be empty. Source: FlowOrQpsEquallyDivideBundleSplitAlgorithm.
     """
     if topics is None or len(topics.hashes) < 2:  # noqa: PLR2004 one topic can't be divided
         return None
@@ -189,13 +188,12 @@ def _greedy_boundaries(
 
 
 def load_boundaries(hashes: Ints, weights: Floats, parts: int) -> Boundaries:
-    """Cut into at most `parts` of about equal weight.
+    """Cut into at most `parts` of about equal weight, each with a topic. O(k log k).
 
-    Each has at least one of the topics. hashes: int64[k], any order; weights: float64[k], positive.
-    Each boundary lies between two different hashes, above the lower one; there are fewer than
-    parts-1 where one topic outweighs a part, none with a single hash. O(k log k). Used where
-    flow_or_qps would make more parts than allowed, and where another algorithm would leave a part
-    without topics.
+    hashes: int64[k], any order; weights: float64[k], positive. A boundary lies between two
+    different hashes, above the lower one. There are fewer than parts-1 where one topic outweighs a
+    part, none with a single hash. Used where flow_or_qps would make more parts than allowed, and
+    where another algorithm would leave a part without topics.
     """
     places, inverse = np.unique(hashes, return_inverse=True)
     if len(places) < 2:  # noqa: PLR2004 one hash can't be divided
@@ -211,10 +209,9 @@ def load_boundaries(hashes: Ints, weights: Floats, parts: int) -> Boundaries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitRule:
-    """A rule that says which bundles are split.
+    """A rule that selects bundles to split.
 
-    name: ours; pulsar_class: simple name of Pulsar's class, "" for a rule of ours; summary: one
-    line.
+    name: Ballast's; pulsar_class: simple name of Pulsar's class, "" = none; summary: one line.
     """
 
     name: str

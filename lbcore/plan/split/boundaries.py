@@ -46,8 +46,8 @@ _FOR_OPERATORS = (SplitAlgorithm.SPECIFIED_POSITIONS, SplitAlgorithm.SPECIFIED_P
 class CutRequest:
     """One bundle to cut.
 
-    topics: None = unknown. excess: highest value / limit. max_parts: at least 2. algorithm: its
-    namespace's own, "" = none.
+    topics: None = unknown. excess: highest value / limit. max_parts: at least 2. algorithm: of its
+    namespace, "" = none.
     """
 
     target: BundleRange
@@ -71,10 +71,10 @@ class RangeCut:
 
 
 def find_cut(request: CutRequest, config: Splitting) -> RangeCut | SplitVerdict:
-    """Return the cut of the bundle, or the verdict that tells why there is none.
+    """Return the cut of the bundle, or the verdict why there is none.
 
-    As many parts as the excess, rounded up, at most `max_parts`; flow_or_qps_equally_divide as many
-    as it makes. With `require_division`, each part has at least one of the topics that count.
+    Into as many parts as the excess, rounded up, at most `max_parts`; flow_or_qps_equally_divide
+    makes its own number. With `require_division`, each part has a topic that counts.
     """
     if not request.target.can_split:
         return SplitVerdict.NARROW_RANGE
@@ -121,10 +121,7 @@ def _within(topics: TopicLoads, target: BundleRange) -> TopicLoads:
 def _weighted(
     topics: TopicLoads | None, reason: SplitReason, config: Splitting
 ) -> tuple[Ints, Floats]:
-    """Return the hashes of topics that count, and their weights.
-
-    A weight is 1, or the topic's share of a limit.
-    """
+    """Return hashes of topics that count, and weights: 1, or share of a limit."""
     if topics is None:
         return np.empty(0, dtype=np.int64), np.empty(0)
     loaded = topics.is_loaded
@@ -140,11 +137,11 @@ def _weighted(
 def _algorithm_for(
     request: CutRequest, topics: TopicLoads | None, config: Splitting
 ) -> SplitAlgorithm:
-    """The namespace's own, or the configured one; of those that are supported.
+    """Return the namespace's algorithm or the configured one, if it is supported.
 
-    Where the one that the reason asks for is not supported, `algorithm` stands in, which always
-    is (`validation.check`), and where halves are not, a bundle of unknown topics waits for them.
-    Pulsar's own check is for commands alone.
+    If the algorithm for the reason is not supported, `algorithm` replaces it, which always is
+    (`validation.check`). If halves are not, a bundle waits until its topics are known. Pulsar's own
+    check is for commands alone.
     """
     supported = config.supported_algorithms
     own = resolve_algorithm(request.algorithm, "")
@@ -190,7 +187,7 @@ _REASON = SplitReason.FAIR_SHARE
 def divide_too_big(
     snapshot: Snapshot, too_big: TooBig, state: SplitState, config: Splitting, blocked: Bools
 ) -> tuple[tuple[SplitDecision, ...], SplitState, SplitTrace]:
-    """The splits, the largest bundle first, with the next state and what was seen.
+    """Return the splits, largest bundle first, with the next state and the trace.
 
     state: after the limits' splits, which count against the namespace's bundles. blocked: bool[m],
     not at rest, or divided already. O(k), k bundles that are too big.
@@ -224,7 +221,7 @@ def divide_too_big(
 
 
 def _room(snapshot: Snapshot, row: int, pending: dict[str, int], config: Splitting) -> int:
-    """Return the number of bundles that its namespace may still get."""
+    """Return the number of bundles that the namespace may still get."""
     bundles = snapshot.bundles
     namespace = int(bundles.namespace[row])
     count = int(np.count_nonzero(bundles.namespace == namespace))
@@ -236,7 +233,7 @@ def _room(snapshot: Snapshot, row: int, pending: dict[str, int], config: Splitti
 def _divide(
     snapshot: Snapshot, too_big: TooBig, at: int, room: int, config: Splitting
 ) -> SplitDecision | SplitVerdict:
-    """at: of `too_big`'s rows; room: bundles more that its namespace may have."""
+    """Divide one bundle. at: row of `too_big`; room: more bundles of its namespace."""
     row, excess = int(too_big.rows[at]), float(too_big.excess[at])
     stays = too_big.stays is not None and bool(too_big.stays[at])
     bundles = snapshot.bundles
@@ -276,7 +273,7 @@ def _divide(
 def _limited(
     snapshot: Snapshot, row: int, too_big: TooBig, config: Splitting, excess: float
 ) -> Splitting:
-    """The settings with what a part may carry as the limit that algorithms cut by."""
+    """Return the settings with the load of a part as the limit that algorithms cut by."""
     short = snapshot.bundles.short[[row]]
     if too_big.by_rate:
         return replace(config, max_msg_rate_per_s=max(1, int(message_rate(short)[0] / excess)))

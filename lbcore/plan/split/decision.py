@@ -48,10 +48,10 @@ LIMIT_REASONS = (
     SplitReason.MSG_RATE,
     SplitReason.BANDWIDTH,
 )
-"""The limits in the order in which the first that is exceeded gives the reason."""
+"""The limits; the first one exceeded gives the reason."""
 
 REASONS = (*LIMIT_REASONS, SplitReason.FAIR_SHARE)
-"""Reasons for automatic splits; the last one is ours (`fair_share`)."""
+"""Reasons for automatic splits; `fair_share` is not Pulsar's."""
 
 
 class SplitVerdict(Enum):
@@ -74,7 +74,7 @@ VERDICTS = tuple(SplitVerdict)
 UNSPLITTABLE = frozenset(
     {SplitVerdict.SINGLE_TOPIC, SplitVerdict.SINGLE_HASH, SplitVerdict.NARROW_RANGE}
 )
-"""Verdicts that no waiting changes: an operator must act on the topic itself."""
+"""Verdicts that waiting does not change: an operator must act on the topic itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,10 +83,10 @@ class SplitDecision:
 
     bundle: index in the snapshot's BundleTable; broker: its owner's name. boundaries: strictly
     inside of the range, ascending; children: full names, ascending, one more than boundaries.
-    is_adjusted: not the algorithm's own positions, but others that divide the load in no more
-    children than allowed. place_children: they are to be placed anew now instead of staying with
-    the owner.
-    excess: the highest of value / limit over the four limits; hits: observations over a limit.
+    is_adjusted: not at the algorithm's positions, but at others that divide the load in no more
+    children than allowed. place_children: they are placed at once instead of staying with the
+    owner. excess: the highest of value / limit over the four limits; hits: observations over a
+    limit.
     """
 
     bundle: int
@@ -106,9 +106,9 @@ class SplitDecision:
 class SplitState:
     """State of the split phase between cycles.
 
-    hits: bundle -> consecutive fresh observations over a limit. unsplittable: bundle -> its number
-    of topics when no boundary could divide it; others are tried before it until that changes.
-    pending: bundle being split -> bundles that its namespace will have more afterwards.
+    hits: bundle → consecutive fresh observations over a limit. unsplittable: bundle → its number of
+    topics when no boundary could divide it; others go before it until that changes. pending: bundle
+    being split → further bundles that its namespace will have.
     """
 
     hits: Mapping[str, int] = field(default_factory=dict)
@@ -132,7 +132,7 @@ class SplitTrace:
     verdict: Ints
 
     def unsplittable(self) -> tuple[int, ...]:
-        """Indices of the bundles that stay over a limit because nothing can divide them."""
+        """Return indices of the bundles over a limit that nothing can divide."""
         codes = [VERDICTS.index(verdict) for verdict in UNSPLITTABLE]
         return tuple(self.bundle[np.isin(self.verdict, codes)].tolist())
 
@@ -146,7 +146,7 @@ EMPTY_STATE = SplitState()
 
 
 Refusal: TypeAlias = str
-"""A sentence, to follow the bundle's name: what is wrong, and what to do."""
+"""A sentence after the bundle's name: the fault, and what to do."""
 
 _BY_POSITIONS = (SplitAlgorithm.SPECIFIED_POSITIONS, SplitAlgorithm.SPECIFIED_POSITIONS_FORCED)
 _BY_PARTS = (SplitAlgorithm.RANGE, SplitAlgorithm.TOPIC_COUNT)
@@ -154,11 +154,11 @@ _BY_PARTS = (SplitAlgorithm.RANGE, SplitAlgorithm.TOPIC_COUNT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitRequest:
-    """One bundle, and how it is to be cut.
+    """One bundle, and how to cut it.
 
-    topics: what is known of them, None = nothing; topic_count: as the owner counts them, named or
-    not. positions: 0 .. 0xffffffff, any order. parts: 0 = as the algorithm says. is_forced: at the
-    positions whatever the number of topics.
+    topics: None = unknown; topic_count: by the owner, of known and unknown names. positions: 0 ..
+    0xffffffff, any order. parts: 0 = by the algorithm. is_forced: at the positions for any number
+    of topics.
     """
 
     target: BundleRange
@@ -171,7 +171,7 @@ class SplitRequest:
 
 
 def requested_boundaries(request: SplitRequest, config: Splitting) -> Boundaries | Refusal:
-    """The boundaries, ascending and strictly inside of the range, one at least.
+    """Return the boundaries, ascending and strictly inside of the range, at least one.
 
     In [0x00000000, 0x40000000), specified_positions_divide at 0x33000000 and 0x90000000 gives
     0x33000000. O(k log k), k topics.

@@ -31,19 +31,20 @@ from lbcore.sim.scenario.metrics import MEAN
 from lbcore.sim.scenario.model import BrokerSpec, Scenario
 
 BAR = 1.2
-"""Highest over mean: above it a cluster is not even."""
+"""Highest over mean load up to which a cluster counts as even."""
 REPORT_MS = 60_000
-"""So old is what somebody sees who knows reports only, whatever a strategy's own are set to."""
+"""Age of reports for the plan that knows reports only, whatever the settings."""
 _PERCENT = 100.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Possible:
-    """A run beside what was possible; None = nothing to say.
+    """A run beside what was possible; None = no statement.
 
-    bound_p95: of the least imbalance that could be. above_ms: how long the run was above the bar;
-    of that nobody_ms: nobody could have been below. least: no fewer moves keep it under the bar
-    when somebody can. report_moves, report_above_ms: of a plan that knows what was reported.
+    bound_p95: of the least possible imbalance. above_ms: time of the run above the bar; nobody_ms:
+    part of it in which no balancer could have been below. least: lower bound of moves that keep it
+    under the bar when that is possible. report_moves, report_above_ms: of the plan that knows
+    reports only.
     """
 
     bound_p95: float | None
@@ -58,8 +59,8 @@ class Possible:
 class BesideBound:
     """A run's imbalance beside its lower bound, as means; None = without load.
 
-    over: of each sample's imbalance over its own bound, from 1. above_ms: how long the run was
-    above the bar; nobody_ms: of that, how long nobody could have been below.
+    over: each sample's imbalance over its own bound, from 1. above_ms: time above the bar;
+    nobody_ms: part of it in which no balancer could have been below.
     """
 
     imbalance: float | None
@@ -92,10 +93,7 @@ def beside_bound(run: Run) -> BesideBound:
 
 
 def beside(moments: Sequence[tuple[float, float, int]]) -> BesideBound:
-    """Return the means of moments.
-
-    A moment: the imbalance, the least that could be, and how long it lasted, ms.
-    """
+    """Return the means of moments: (imbalance, least possible one, duration in ms)."""
     return BesideBound(
         imbalance=statistic([value for value, _, _ in moments], MEAN),
         bound=statistic([bound for _, bound, _ in moments], MEAN),
@@ -135,7 +133,7 @@ def attainable_results(run: Run) -> Possible:
 
 
 def _parts(run: Run, samples: Sequence[Sample]) -> list[_Course]:
-    """The run's load over time, a part for each isolation group of its end."""
+    """Return the run's load over time, one part per isolation group of its end."""
     traffic = Traffic(run.scenario)
     names, places = _bundles(run.scenario, traffic)
     course = _course(run, samples, traffic, names, places)
@@ -184,7 +182,7 @@ def _course(
     names: Sequence[str],
     places: NDArray[np.int64],
 ) -> Course:
-    """The run's load over time, a row a sample, by the bundles that it began with."""
+    """Return the run's load over time, a row per sample, by the first bundles."""
     rates = np.zeros((len(samples), len(names)))
     for at, sample in enumerate(samples):
         sums = np.concatenate(([0.0], np.cumsum(traffic.rates_at(sample.at_ms))))
@@ -215,12 +213,12 @@ def first_owners(run: Run) -> dict[str, str]:
 
 
 def _samples(run: Run) -> list[Sample]:
-    """Those at which any broker was there."""
+    """Return the samples with a running broker."""
     return [sample for sample in run.recorder.samples if _is_there(sample).any()]
 
 
 def _pairs(samples: Sequence[Sample], bounds: Sequence[float]) -> list[tuple[float, float, int]]:
-    """The imbalance, its bound and the sample's place, where there was load."""
+    """Return imbalance, bound and index of each sample with load."""
     return [
         (value, bound, at)
         for at, (value, bound) in enumerate(zip(map(imbalance_of, samples), bounds, strict=True))
@@ -229,10 +227,7 @@ def _pairs(samples: Sequence[Sample], bounds: Sequence[float]) -> list[tuple[flo
 
 
 def _bounds(run: Run, parts: Sequence[_Course], samples: Sequence[Sample]) -> list[list[float]]:
-    """Return each part's least imbalance, a number a sample.
-
-    Of bundles, or, where some were split, of topics.
-    """
+    """Return each part's least imbalance per sample, of bundles or, if split, topics."""
     traffic = Traffic(run.scenario) if run.recorder.splits else None
     found: list[list[float]] = [[] for _ in parts]
     for at, sample in enumerate(samples):
@@ -247,7 +242,7 @@ def _bounds(run: Run, parts: Sequence[_Course], samples: Sequence[Sample]) -> li
 
 
 def _bundles(scenario: Scenario, traffic: Traffic) -> tuple[list[str], NDArray[np.int64]]:
-    """Names of the bundles of the start, and the rows of their topics."""
+    """Return names of the first bundles, and the rows of their topics."""
     names: list[str] = []
     places = [np.zeros((0, 2), dtype=np.int64)]
     for space in scenario.namespaces:
@@ -259,7 +254,7 @@ def _bundles(scenario: Scenario, traffic: Traffic) -> tuple[list[str], NDArray[n
 
 
 def _specs(run: Run) -> list[BrokerSpec]:
-    """Of all brokers that there ever were, by their number."""
+    """Return all brokers that ever existed, by their number."""
     return [node.spec for node in sorted(run.nodes.values(), key=lambda node: node.number)]
 
 

@@ -17,7 +17,7 @@ from lbcore.ownership.states import RESHAPING
 
 FAR_MS = 1 << 62
 LONG_AGO = -1
-"""The table version of transitions from before the judge began: known, but not measured."""
+"""Table version of transitions before the judge began: known, but not measured."""
 
 _ANSWERED_BY_DESTINATION = frozenset({State.OWNED, State.ASSIGNING, State.RELEASING})
 _SETTLED = frozenset({State.OWNED}) | RESHAPING
@@ -39,10 +39,10 @@ class LookupVerdict(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedEvent:
-    """One row of ownership_events, as far as a judge needs it.
+    """The columns of a row of ownership_events that the judge needs.
 
-    decided_at_ms: the batch's `now_ms`. table_version: the commit that brought it.
-    committed_from_ms, committed_to_ms: the commit became readable between these wall times.
+    decided_at_ms: the batch's `now_ms`. table_version: its commit. committed_from_ms,
+    committed_to_ms: wall times between which the commit became readable.
     """
 
     bundle: str
@@ -57,7 +57,7 @@ class JudgedEvent:
 
     @property
     def answer(self) -> str:
-        """The broker that a lookup shall be given in this state; "" = none yet."""
+        """The right answer to a lookup in this state; "" = none yet."""
         if self.state in _ANSWERED_BY_DESTINATION:
             return self.destination
         return self.source if self.state in RESHAPING else ""
@@ -67,9 +67,8 @@ class JudgedEvent:
 class ProbedAnswer:
     """Answer to one lookup, with the prober's wall-clock times.
 
-    broker: the owner in the answer, "" = none. bundle: as the service named it. age_ms: the
-    staleness that it declared. asked_later: 503 with Retry-After. error: any other failure, "" =
-    none.
+    broker: the owner in the answer, "" = none. bundle: as the service named it. age_ms: the age
+    that it declared. asked_later: 503 with Retry-After. error: any other failure, "" = none.
     """
 
     topic: str
@@ -87,16 +86,16 @@ class OwnershipHistory:
     """Every transition of every bundle, in the order of the table's commits."""
 
     def __init__(self, hash_functions: Mapping[str, HashFunction]) -> None:
-        """hash_functions: namespace → how its topics are hashed."""
+        """hash_functions: namespace → hash function of its topics."""
         self._hash_functions = dict(hash_functions)
         self._chains: dict[str, list[JudgedEvent]] = {}
 
     def know(self, namespace: str, function: HashFunction) -> None:
-        """Topics of this namespace are judged from now on."""
+        """Judge topics of this namespace from now on."""
         self._hash_functions[namespace] = function
 
     def add(self, transitions: Iterable[JudgedEvent]) -> None:
-        """Append transitions that were committed after all that are here."""
+        """Append transitions committed after all that are here."""
         for transition in transitions:
             self._chains.setdefault(transition.bundle, []).append(transition)
 
@@ -113,7 +112,7 @@ class OwnershipHistory:
         return BundleRange(lower, upper).includes(position)
 
     def during(self, bundle: str, from_ms: int, to_ms: int) -> list[JudgedEvent]:
-        """The records that may have been current at some time in [from_ms, to_ms].
+        """Return the records that may have been current at a time in [from_ms, to_ms].
 
         A record counts from the earliest moment of its commit to the latest of its successor's.
         """
@@ -128,12 +127,12 @@ class OwnershipHistory:
         return found
 
     def judge(self, answer: ProbedAnswer, clock_allowance_ms: int) -> LookupVerdict:
-        """The verdict on one answer, once all commits up to its time are in the history.
+        """Return the verdict on one answer, once all commits up to its time are here.
 
-        The broker must have been the answer of the topic's bundle at some time in
-        [asked − age − allowance, answered + allowance]: the service spoke at some moment between
-        asked and answered, and declared what it said to be at most `age` old then. The allowance
-        covers the distance between the time stamps of prober, table and service.
+        The broker must have been right for the topic's bundle at a time in [asked − age −
+        allowance, answered + allowance]: the service answered between asked and answered, with data
+        at most `age` old. The allowance covers the difference of the clocks of prober, table and
+        service.
         """
         if answer.error:
             return LookupVerdict.FAILED
@@ -148,7 +147,7 @@ class OwnershipHistory:
         return LookupVerdict.RIGHT if answer.broker in owners else LookupVerdict.WRONG
 
     def _judge_later(self, answer: ProbedAnswer, from_ms: int, to_ms: int) -> LookupVerdict:
-        """*Later* is fair unless the topic's bundle was settled all the time."""
+        """Judge *later*: right unless the bundle was settled all the time."""
         current = [
             transition
             for bundle in self._bundles_of(answer.topic)
@@ -159,7 +158,7 @@ class OwnershipHistory:
         return LookupVerdict.UNAVAILABLE
 
     def _bundles_of(self, topic: str) -> list[str]:
-        """All bundles, past ones too, that hold the topic; linear, for rare answers only."""
+        """Return all bundles, past ones too, with the topic; linear, rarely used."""
         return [bundle for bundle in self._chains if self.bundle_at(topic, bundle)]
 
 
@@ -171,16 +170,16 @@ class Visibility:
         self._highest = -1
 
     def see(self, table_version: int, at_ms: int) -> None:
-        """Note that a lookup saw this version of the table, or a newer one, at that time."""
+        """Note that a lookup showed this version of the table, or a newer one, then."""
         if table_version > self._highest:
             self._highest = table_version
             self._seen_at_ms[table_version] = at_ms
 
     def latencies_ms(self, transitions: Iterable[JudgedEvent]) -> tuple[list[int], int]:
-        """Return latencies from `decided_at_ms` to the first answer with it.
+        """Return latencies from decision to first answer, and the number never shown.
 
-        And how many were never shown. Only transitions that give a lookup another broker than the
-        record before count, and none of LONG_AGO; a bundle's transitions come in order.
+        Counted are transitions that change a lookup's broker, without those of LONG_AGO; a bundle's
+        come in order.
         """
         versions = sorted(self._seen_at_ms)
         before: dict[str, str] = {}

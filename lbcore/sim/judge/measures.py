@@ -25,10 +25,10 @@ _PARTS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconnection:
-    """Clients that are connected again at about one time.
+    """Clients that reconnect at about one time.
 
-    away_ms: from the end of service until they begin to look up the broker that has it; wait_ms:
-    from then until they are connected. rate: what their topics carry, msg/s in + out.
+    away_ms: from the end of service until they look up the new broker; wait_ms: from then until
+    they are connected. rate: of their topics, msg/s in + out.
     """
 
     at_ms: int
@@ -65,7 +65,7 @@ def reconnections(outages: Iterable[Outage], client: Client) -> list[Reconnectio
 def _parts(
     outage: Outage, noticed_ms: int, queue: tuple[float, float], count: int, client: Client
 ) -> Iterator[Reconnection]:
-    """The clients in up to _PARTS parts, by when the broker accepts them."""
+    """Return the clients in up to _PARTS parts, by when the broker accepts them."""
     start, lasts = queue
     parts = min(_PARTS, max(1, count)) if lasts else 1
     for part in range(parts):
@@ -80,10 +80,7 @@ def _parts(
 
 
 def _notice_ms(lasted_ms: int, client: Client) -> int:
-    """Return the time from the return of service to a client's next try.
-
-    Its first try is as service ended.
-    """
+    """Return the time from the return of service to a client's next try."""
     if not client.retry_ms:
         return 0
     tried_ms, pause_ms = 0, client.retry_ms
@@ -110,7 +107,7 @@ class Window:
     stat: str = ""
 
     def samples(self) -> list[Sample]:
-        """The samples in it."""
+        """Return its samples."""
         return [s for s in self.run.recorder.samples if self.from_ms <= s.at_ms <= self.to_ms]
 
     def has(self, at_ms: int) -> bool:
@@ -118,7 +115,7 @@ class Window:
         return self.from_ms <= at_ms <= self.to_ms
 
     def moves(self) -> list[ObservedMove]:
-        """The moves in it, of the cause that is asked for."""
+        """Return its moves of the wanted cause."""
         found = self.run.recorder.moves
         return [
             one.move for one in found
@@ -126,7 +123,7 @@ class Window:
         ]  # fmt: skip
 
     def outages(self) -> list[Outage]:
-        """Outages that end in it, and those that last when it ends."""
+        """Return outages that end in it, or last at its end."""
         coverage = self.run.coverage
         return [o for o in (*coverage.outages, *coverage.open_outages()) if self.has(o.ended_ms)]
 
@@ -151,7 +148,7 @@ def judge(run: Run, expectation: Expectation) -> JudgedExpectation:
 
 
 def measure(run: Run, wanted: Expectation) -> float | None:
-    """The metric's value; None where there was nothing to measure."""
+    """Return the metric's value; None = nothing to measure."""
     name, _, stat = wanted.metric.partition(".")
     stats = METRICS[name].stats
     window = Window(
@@ -165,7 +162,7 @@ def measure(run: Run, wanted: Expectation) -> float | None:
 
 
 def measure_named(run: Run, metric: str, argument: str = "") -> float | None:
-    """A metric over the whole run."""
+    """Return a metric over the whole run."""
     whole = Expectation(metric=metric, argument=argument, operator=">=", value=0.0)
     return measure(run, whole)
 
@@ -194,7 +191,7 @@ def _running(sample: Sample) -> list[float]:
 
 
 def _series(read: Callable[[Sample], float | None]) -> Measure:
-    """A metric that every sample has a value of."""
+    """Return the measure of a metric that every sample has."""
 
     def found(window: Window) -> float | None:
         values = [v for v in map(read, window.samples()) if v is not None and not math.isnan(v)]
@@ -236,10 +233,9 @@ def _above(window: Window) -> float:
 
 
 def _balanced(window: Window) -> float | None:
-    """Return the time until floor_adjusted stays low; None when it ends high.
+    """Return the time until floor_adjusted stays low; None if it ends high.
 
-    From the window's start. None, too, when nothing was served at all though there was load:
-    nothing is no balance.
+    From the window's start. Also None if nothing was served although there was load.
     """
     limit, last_high_ms = float(window.argument), window.from_ms
     samples = window.samples()
@@ -269,7 +265,7 @@ def _returns(window: Window) -> float:
 def _variation(window: Window) -> float | None:
     """Sum each broker's trend-discounted variation, in ranges of the window's loads.
 
-    A range of 0 counts as one point, so that a cluster that stands still has no variation.
+    A range of 0 counts as one point: a constant cluster has no variation.
     """
     samples = window.samples()
     if not samples:
@@ -299,7 +295,7 @@ def _unsettled(window: Window) -> float:
 
 
 def unsettled_records(run: Run) -> list[OwnershipRecord]:
-    """The records of bundles that are not open at their owner now."""
+    """Return the records of bundles that are not open at their owner now."""
     records = run.job.committed.records.values()
     return [record for record in records if not _is_settled(run, record)]
 
@@ -313,10 +309,7 @@ def _is_settled(run: Run, record: OwnershipRecord) -> bool:
 
 
 def _unserved(window: Window) -> float:
-    """Return topic-milliseconds without service.
-
-    The integral of the count of unserved topics.
-    """
+    """Return the topic-milliseconds without service."""
     changes = window.run.coverage.changes
     total = 0
     for at, (began_ms, count) in enumerate(changes):
@@ -332,7 +325,7 @@ def _outage(window: Window) -> float:
 
 
 def _weighted(pairs: Iterable[tuple[float, float]], stat: str) -> float:
-    """The percentile of values with weights, nearest rank; 0 for none."""
+    """Return the nearest-rank percentile of weighted values; 0 without any."""
     ordered = sorted(pair for pair in pairs if pair[1] > 0)
     if not ordered:
         return 0.0
@@ -348,10 +341,10 @@ def _weighted(pairs: Iterable[tuple[float, float]], stat: str) -> float:
 
 
 def _publish(window: Window) -> float:
-    """The client model's percentile of publish latency, in ms.
+    """Return the client model's percentile of publish latency, ms.
 
-    A message published d ms before its topic's clients are noticed back waits d, then until its
-    publisher is connected; all others take the base. Messages come evenly in time.
+    A message published d ms before its topic's clients notice the return waits d, then until its
+    publisher is connected; others take the base. Messages come evenly in time.
     """
     client = window.run.scenario.client
     groups = [*_reconnections(window), *_still_away(window)]
@@ -369,13 +362,13 @@ def _publish(window: Window) -> float:
 
 
 def _reconnections(window: Window) -> list[Reconnection]:
-    """The clients that were connected again in the window."""
+    """Return the clients that reconnected in the window."""
     found = reconnections(window.run.coverage.outages, window.run.scenario.client)
     return [one for one in found if window.has(one.at_ms)]
 
 
 def _still_away(window: Window) -> list[Reconnection]:
-    """Return clients of topics unserved at the run's end, as if it came back now."""
+    """Return clients of topics unserved at the run's end, as if service returned then."""
     client = window.run.scenario.client
     lasting = [o for o in window.run.coverage.open_outages() if window.has(o.ended_ms)]
     return reconnections(lasting, replace(client, retry_ms=0, accept=0))

@@ -37,7 +37,7 @@ def _mixed(words: Words) -> Words:
 
 
 def uniforms(seed: int, stream: str, count: int) -> Floats:
-    """`count` numbers in [0, 1), all different streams independent of each other."""
+    """Return `count` numbers in [0, 1); different streams are independent."""
     start = (seed * _GOLDEN + (crc32(stream.encode()) << 17)) & _MASK
     steps = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
     words = _mixed(_mixed(np.uint64(start) + steps))
@@ -57,7 +57,7 @@ def _mixed_word(word: int) -> int:
 
 
 class RandomStream:
-    """A stream of numbers; those of other seeds have nothing to do with it."""
+    """A stream of random numbers; those of different seeds are independent."""
 
     def __init__(self, seed: int) -> None:
         self._state = _mixed_word((seed * _GOLDEN + 1) & _MASK)
@@ -82,7 +82,7 @@ class RandomStream:
 Ints: TypeAlias = NDArray[np.int64]
 
 FULL_RATE_MSG_PER_S = 40_000.0
-"""Messages in + out a second at which a broker of capacity 1.0 reaches 100 % cpu."""
+"""msg/s in + out at which a broker of capacity 1.0 reaches 100 % CPU."""
 
 _GRAIN = 1024.0  # rates are multiples of 1/1024 msg/s, so that sums in float64 are exact
 
@@ -101,7 +101,7 @@ class LoadShape(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceLoad:
-    """A namespace to be loaded; bundles: how many it was made with."""
+    """A namespace with load; bundles: at its creation."""
 
     name: str
     hash_function: HashFunction
@@ -110,13 +110,13 @@ class NamespaceLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadProfile:
-    """The shape and its numbers; times are virtual (`speed` is applied by the caller).
+    """The shape and its numbers; times are virtual (the caller applies `speed`).
 
-    brokers: how many the total is sized for: they'd run at `utilisation` of their cpu if evenly
-    loaded. hotspot_width: part of one namespace's hash range that is hot, hotspot_share: part of
-    all traffic that it carries (less where a hot bundle would outgrow `hottest_bundle` of a
-    broker's mean load, so that moves can help); hotspot_period_ms: it jumps so often, 0 = never.
-    wave_depth: at its peak a namespace carries 1 + depth of its mean, at its trough 1 - depth.
+    brokers: number that the total is sized for: evenly loaded, they run at `utilisation` of their
+    CPU. hotspot_width: share of one namespace's hash range that is hot; hotspot_share: its share of
+    all traffic, less where a hot bundle would outgrow `hottest_bundle` of a broker's mean load, so
+    that moves can help; hotspot_period_ms: interval of its jumps, 0 = never. wave_depth: a
+    namespace carries between 1 - depth and 1 + depth of its mean.
     """
 
     shape: LoadShape
@@ -189,10 +189,7 @@ class LoadField:
     """The traffic of every topic at one moment, ready to be summed over bundles."""
 
     def __init__(self, layout: TopicLayout, sums: Floats) -> None:
-        """Take sums: float64[topics + 1, 8].
-
-        Row i is the sum over the first i topics of the layout.
-        """
+        """sums: float64[topics + 1, 8]; row i is the sum over the first i topics."""
         self._layout = layout
         self._sums = sums
 
@@ -205,7 +202,7 @@ class LoadField:
         return self._layout.locate(namespace, lowers, uppers)
 
     def located(self, rows: Ints) -> Floats:
-        """float64[n, 8] in the order of BUNDLE_COLUMNS for what `locate` found.
+        """Return float64[n, 8], columns BUNDLE_COLUMNS, for the rows of `locate`.
 
         Exact: disjoint ranges add up to their union. O(n).
         """
@@ -217,7 +214,7 @@ class LoadField:
         return self.located(self.locate(namespace, lowers, uppers))
 
     def topics(self, namespace: str, lower: int, upper: int) -> Floats:
-        """float64[topics, 8]: each topic of one range by itself, in the order of hashes."""
+        """Return float64[topics, 8], the topics of one range in the order of hashes."""
         first, last = self.locate(namespace, np.array([lower]), np.array([upper]))[0]
         return np.diff(self._sums[first : last + 1], axis=0)
 
@@ -257,7 +254,7 @@ class LoadModel:
     """All namespaces under one profile."""
 
     def __init__(self, namespaces: Sequence[NamespaceLoad], profile: LoadProfile) -> None:
-        """Lays the topics out; O(topics log topics), about 1 µs a topic."""
+        """Lay the topics out; O(topics log topics), about 1 µs a topic."""
         self.profile = profile
         self.namespaces = tuple(sorted(namespaces, key=lambda namespace: namespace.name))
         self._topics = {
@@ -272,7 +269,7 @@ class LoadModel:
         return len(self._topics[namespace].hashes)
 
     def at(self, virtual_ms: int) -> LoadField:
-        """The field at a virtual time; shapes that stand still are computed once.
+        """Return the field at a virtual time; constant shapes are computed once.
 
         A daily wave advances in steps of a thousandth of its period.
         """
@@ -297,7 +294,7 @@ class LoadModel:
         return self.topics_in(namespace, lower, upper), rows[:, :4]
 
     def step_at(self, virtual_ms: int) -> int:
-        """The number of the field at that time: while it stays the same, so does all load."""
+        """Return the number of the field at that time; equal numbers, equal load."""
         profile = self.profile
         if profile.shape is LoadShape.DAILY_WAVE:
             return virtual_ms * 1000 // profile.wave_period_ms
@@ -329,7 +326,7 @@ class LoadModel:
     def _heated(self, step: int) -> dict[str, Floats]:
         """Return the base with a hot window.
 
-        It is cooled everywhere by the share that the hot window's topics get on top.
+        All topics are scaled down by the share that the hot ones get in addition.
         """
         name, start, width = self._window(step)
         column = self._topics[name]
@@ -350,10 +347,7 @@ class LoadModel:
 
 
 def _total(column: Floats) -> float:
-    """Sum from first to last.
-
-    numpy's own `sum` adds in an order that depends on the CPU.
-    """
+    """Sum from first to last; numpy's `sum` adds in an order that depends on the CPU."""
     return float(np.cumsum(column)[-1])
 
 
@@ -383,17 +377,14 @@ def _topics_of(namespace: NamespaceLoad, profile: LoadProfile) -> _Topics:
 
 
 def _powered(drawn: Floats) -> Floats:
-    """Return u^8 + 0.01: few topics carry most of the heat.
-
-    The deviation is about 2 means.
-    """
+    """Return u^8 + 0.01: few topics carry most; the deviation is about 2 means."""
     squared = drawn * drawn
     fourth = squared * squared
     return fourth * fourth + 0.01
 
 
 def _base_rates(topics: dict[str, _Topics], profile: LoadProfile) -> dict[str, Floats]:
-    """msg/s into each topic, so that in + out add up to the profile's total rate."""
+    """Return msg/s into each topic; in + out add up to the profile's total rate."""
     counts = [len(column.hashes) for column in topics.values()]
     weights = _weights(np.concatenate([column.base for column in topics.values()]), profile)
     fanouts = np.concatenate([column.fanout for column in topics.values()])
@@ -407,8 +398,8 @@ def _base_rates(topics: dict[str, _Topics], profile: LoadProfile) -> dict[str, F
 def _weights(drawn: Floats, profile: LoadProfile) -> Floats:
     """Return the topics' weights.
 
-    Even: all alike; zipf: by rank; else within a factor of three. zipf is 1 / (rank + 4 × brokers):
-    the offset keeps the hottest topic well below a broker's mean.
+    Even: equal; zipf: 1 / (rank + 4 × brokers), the offset keeps the hottest topic well below a
+    broker's mean; else within a factor of three.
     """
     if profile.shape is LoadShape.EVEN:
         return np.ones(len(drawn))
@@ -421,10 +412,7 @@ def _weights(drawn: Floats, profile: LoadProfile) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerUsage:
-    """Usage that a broker would measure of itself.
-
-    Each array has one number per resource; a limit of -1 = not known.
-    """
+    """Usage as a broker measures it, a number per resource; a limit of -1 = unknown."""
 
     usage: Floats
     limit: Floats

@@ -25,20 +25,17 @@ from lbcore.model.resources import complete
 from lbcore.sim.load.load import FULL_RATE_MSG_PER_S, Floats, Ints
 
 CELLS_MAX = 20_000_000
-"""Of a grid: intervals times entities; more is a time that is far off."""
+"""Largest number of intervals times entities in a grid; above it a time must be wrong."""
 SLACK = 0.5
-"""Of a step: a smaller hole or overlap between two samples is a clock's jitter."""
+"""Share of a step up to which a hole or overlap of two samples is a clock's jitter."""
 
 
 class SpanError(ValueError):
-    """A grid would be too large; the text says why."""
+    """A grid would be too large; the text is the reason."""
 
 
 class Gaps(str, Enum):
-    """Treatment of a gap between two samples of an entity.
-
-    Missing values are gaps, too.
-    """
+    """Treatment of gaps between samples of an entity, and of missing values."""
 
     REFUSE = "refuse"
     HOLD = "hold"
@@ -64,11 +61,11 @@ class Flaw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Samples, in the order of the file; every array has a row a sample.
+    """Samples in the order of the file; every array has a row per sample.
 
-    entities: names. of: int64, which of them. at_ms: int64. values: float64[samples, resources],
-    NaN = missing. covers_ms: int64, so long before its time a sample covers, 0 = until the next.
-    lines, columns: int64, where it stands.
+    entities: names. of: int64, index into them. at_ms: int64. values: float64[samples, resources],
+    NaN = missing. covers_ms: int64, time before its own that a sample covers, 0 = it lasts until
+    the next. lines, columns: int64, its place in the file.
     """
 
     entities: Sequence[str]
@@ -96,8 +93,8 @@ class Series:
 class Grid:
     """Intervals of equal length.
 
-    values: float64[intervals, entities, resources], means. partly: how many entities were not there
-    from the first interval to the last.
+    values: float64[intervals, entities, resources], means. partly: number of entities that don't
+    cover all intervals.
     """
 
     start_ms: int
@@ -107,15 +104,12 @@ class Grid:
 
 
 def by_entity(series: Series) -> Series:
-    """The samples entity after entity, each entity's in the order of the file."""
+    """Return the samples sorted by entity, then in the order of the file."""
     return series.taken(np.argsort(series.of, kind="stable"))
 
 
 def step_of(series: Series) -> int:
-    """Return the commonest time between samples of an entity; 0 = none.
-
-    The shortest of equals.
-    """
+    """Return the commonest, shortest time between an entity's samples; 0 = none."""
     ordered = by_entity(series)
     between = np.diff(ordered.at_ms)[np.diff(ordered.of) == 0]
     steps, counts = np.unique(between[between > 0], return_counts=True)
@@ -123,10 +117,9 @@ def step_of(series: Series) -> int:
 
 
 def flaws_of(series: Series, step_ms: int, gaps: Gaps) -> list[Flaw]:
-    """Return all faults by line.
+    """Return all faults by line: missing and negative values, duplicates, order, gaps.
 
-    Missing and negative values, duplicates, order, gaps. step_ms: of the grid, from 1. O(samples
-    log samples).
+    step_ms: of the grid, from 1. O(samples log samples).
     """
     found = _flaws_of_values(series, gaps)
     ordered = by_entity(_without_missing(series))
@@ -208,10 +201,10 @@ def _without_missing(series: Series) -> Series:
 
 
 def _begins(ordered: Series, step_ms: int) -> Ints:
-    """Return the time at which each sample begins to hold.
+    """Return the time from which each sample holds.
 
-    A sample that covers the time before it holds from the end of the previous one, unless there is
-    a gap.
+    One that covers the time before it holds from the end of the previous one, unless there is a
+    gap.
     """
     begins: Ints = ordered.at_ms - ordered.covers_ms
     if len(begins) > 1:
@@ -223,9 +216,9 @@ def _begins(ordered: Series, step_ms: int) -> Ints:
 
 
 def _ends(ordered: Series, step_ms: int) -> Ints:
-    """Return the time at which each sample ceases to hold.
+    """Return the time until which each sample holds.
 
-    This is its own time, the time of the next sample, or one step later.
+    Its own time, the time of the next sample, or one step later.
     """
     covers = ordered.covers_ms > 0
     ends: Ints = np.where(covers, ordered.at_ms, ordered.at_ms + step_ms)
@@ -237,10 +230,7 @@ def _ends(ordered: Series, step_ms: int) -> Ints:
 
 
 def _means(held: tuple[Ints, Ints], values: Floats, edges: Ints) -> Floats:
-    """Return the mean over each step of what holds from held[0] to held[1].
-
-    Nothing counts as 0.
-    """
+    """Return means over each step of values that hold in `held`; 0 elsewhere."""
     begins, ends = held
     times = np.stack((begins, ends), axis=1).reshape(-1).astype(float)
     amounts = np.stack((np.zeros(len(values)), values * (ends - begins)), axis=1).reshape(-1)
@@ -282,7 +272,7 @@ bytes/s, bytes, count) one is. A core has 2.5 GHz. Where a replay says its mean,
 matter."""
 
 _WEIGHTLESS = ("memory", "disk", "sessions")
-"""Kinds that no simulated broker reports by bundle."""
+"""Kinds that simulated brokers don't report by bundle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,9 +286,9 @@ class TraceColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folded:
-    """Bundles' load. rates: float64[intervals, bundles, 4] as `recording.COLUMNS`.
+    """Loads of bundles. rates: float64[intervals, bundles, 4], columns COLUMNS.
 
-    topics: int64[bundles], entities of each. said: a sentence a resource, what was made of it.
+    topics: int64[bundles], number of entities. said: a sentence per resource on its conversion.
     """
 
     start_ms: int
@@ -310,7 +300,7 @@ class Folded:
 
 
 class FoldingError(ValueError):
-    """Nothing in it weighs; the text says why."""
+    """No resource counts; the text is the reason."""
 
 
 def fold(
@@ -354,10 +344,10 @@ def fold(
 
 
 def dealt(folded: Folded, brokers: int, mean_percent: float) -> Iterator[dict[str, object]]:
-    """Return a row a broker and interval, with bundles dealt in turn to b1..bN.
+    """Return rows as in `load_history`, a broker and interval each.
 
-    As `load_history` has them. mean_percent: CPU of a broker at the mean of all rates; what it is
-    at others is in proportion.
+    Bundles are assigned in turn to b1..bN. mean_percent: CPU of a broker at the mean of all rates,
+    to which the others are in proportion.
     """
     mean = float(folded.rates[:, :, :2].sum(axis=(1, 2)).mean()) / brokers
     for interval, rates in enumerate(folded.rates):
@@ -378,7 +368,7 @@ def dealt(folded: Folded, brokers: int, mean_percent: float) -> Iterator[dict[st
 
 
 def _sum_of(grid: Grid, resources: Sequence[TraceColumn], kind: str) -> Floats:
-    """float64[intervals, entities] of one kind, in its own unit."""
+    """Return float64[intervals, entities] of one kind, in its base unit."""
     total = np.zeros(grid.values.shape[:2])
     for at, one in enumerate(resources):
         if one.kind == kind:
@@ -387,7 +377,7 @@ def _sum_of(grid: Grid, resources: Sequence[TraceColumn], kind: str) -> Floats:
 
 
 def _rates(amounts: Mapping[str, Floats]) -> tuple[Floats, list[str]]:
-    """float64[intervals, entities, 4] of all resources, and what was made of each."""
+    """Return float64[intervals, entities, 4] of all resources, and sentences on each."""
     said = [
         f"{kind} weighs nothing: it is 0 throughout" for kind in amounts if _is_idle(amounts, kind)
     ]
@@ -422,7 +412,7 @@ def _rates(amounts: Mapping[str, Floats]) -> tuple[Floats, list[str]]:
 
 
 def _directed(left: Mapping[str, Floats], kind: str, nothing: Floats) -> list[Floats]:
-    """In and out; half of what has no direction to each."""
+    """Return in and out; amounts without direction count half for each."""
     half = left.get(kind, nothing) * 0.5
     return [half + left.get(f"{kind}_in", nothing), half + left.get(f"{kind}_out", nothing)]
 
@@ -433,7 +423,7 @@ def _is_idle(amounts: Mapping[str, Floats], kind: str) -> bool:
 
 COLUMNS = ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out")
 KEPT_INTERVALS = 5
-"""So many intervals without a row are bridged; longer, and the bundle carries nothing."""
+"""Longest gap that is bridged, in intervals; in a longer one the bundle carries nothing."""
 TOPICS_MAX = 32
 
 
@@ -441,7 +431,7 @@ TOPICS_MAX = 32
 class RecordedNamespace:
     """A namespace's load. edges: int64[cells + 1], ascending, of the whole hash space.
 
-    rates: float64[intervals, cells, 4], as COLUMNS. topics: int64[cells], from 1.
+    rates: float64[intervals, cells, 4], columns COLUMNS. topics: int64[cells], from 1.
     """
 
     edges: Ints
@@ -467,19 +457,19 @@ class Recording:
         return int(times[-1] - times[0]) + last
 
     def interval_at(self, since_ms: int) -> int:
-        """The interval so long after the start; past its end the recording begins again."""
+        """Return the interval at this time after the start; at its end it repeats."""
         at_ms = int(self.times_ms[0]) + since_ms % self.length_ms
         return int(np.searchsorted(self.times_ms, at_ms, side="right")) - 1
 
 
 class RecordingError(ValueError):
-    """Rows that no recording can be made of; the text says why."""
+    """Rows that make no recording; the text is the reason."""
 
 
 def make_recording(rows: Iterable[Mapping[str, Any]]) -> Recording:
-    """Return the recording of rows. Raises RecordingError. O(intervals × bundles).
+    """Return the recording of rows of `load_history`. O(intervals × bundles).
 
-    Rows of `load_history`.
+    Raises RecordingError.
     """
     known = sorted(rows, key=lambda row: (row["minute_ms"], row["broker"]))
     times = sorted({int(row["minute_ms"]) for row in known})

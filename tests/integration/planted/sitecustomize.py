@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from jobs.adapters.delta import arrow_rows
+from jobs.adapters.delta import tables
 from lbcore.balancer import balancer, commands
 from lbcore.scorer import scorer
 
@@ -74,4 +74,4 @@ if "BALLAST_TEST_PLANTED" in os.environ:
     scorer.BrokerScorer._take = _spoil_message(scorer.BrokerScorer._take)  # type: ignore[method-assign] # noqa: SLF001 what the scorer calls
     cycle = balancer.PHASES[PHASE]
     balancer.PHASES[PHASE] = balancer.BatchPhase(do=_spoil_phase(cycle.do))  # type: ignore[index]
-    arrow_rows.unpack_columns = _spoil_row(arrow_rows.unpack_columns)  # type: ignore[attr-defined]
+    tables.unpack_columns = _spoil_row(tables.unpack_columns)  # type: ignore[attr-defined]

@@ -13,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from jobs.adapters.http.protocol import Account, BoundedProtocol, Bounds
 from jobs.adapters.kafka.clients import KafkaAddress, Tail
-from lbcore.config.pipeline import Wire
+from lbcore.model.names import Wire
 from lbcore.ownership.records import OwnershipRecord, State, format_record
 from lbcore.sim.summary import BundleOpened
 from lbcore.wire.fields import ParseRules

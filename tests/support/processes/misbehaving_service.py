@@ -25,8 +25,8 @@ from lbcore.agent.host import RunningAgent
 from lbcore.agent.reporting import Identity, LoadRead, TopicsRead
 from lbcore.agent.state import Event, ReadLoad, RecordRead, Send
 from lbcore.config.ownership import AgentConfig
-from lbcore.config.pipeline import Wire
 from lbcore.config.signals import SignalsConfig
+from lbcore.model.names import Wire
 from lbcore.model.resources import COUNT
 from lbcore.ownership.holding import Call
 from lbcore.ownership.records import OwnershipRecord, State

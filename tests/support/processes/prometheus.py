@@ -62,11 +62,6 @@ class Prometheus:
         found = self.now(expr)
         return float(found[0]["value"][1]) if found else None
 
-    def alerts(self) -> list[dict[str, Any]]:
-        """The alerts that fire, and those that would if it lasted (state `pending`)."""
-        found: list[dict[str, Any]] = self.get("alerts")["alerts"]
-        return found
-
 
 @contextmanager
 def running_prometheus(

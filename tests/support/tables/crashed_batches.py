@@ -14,9 +14,10 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from jobs.adapters.delta import table_writer
+from jobs.adapters.delta.table_repair import FIRST
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.kafka.ownership_publisher import Keyed
-from jobs.adapters.spark.batch_sink import EVENTS, FIRST, ORDER, BatchSink, CommitIdentity
+from jobs.adapters.spark.batch_sink import EVENTS, ORDER, BatchSink, CommitIdentity
 from jobs.adapters.spark.recovery import (
     complete_last_batch,
     raise_versions,
@@ -71,7 +72,7 @@ class CutOffWriter(TableWriter):
     def write_ahead(self, owed: Mapping[str, pa.Table]) -> dict[str, Any]:
         if self.steps is not None and HALF in self.steps:
             rest = super().write_ahead(owed)
-            file = self._place() / table_writer.FOLDER / rest[table_writer.REST]["file"]
+            file = self._events / table_writer.FOLDER / rest[table_writer.REST]["file"]
             assert isinstance(file, Path)
             file.write_bytes(file.read_bytes()[:-9])
         self._take(ASIDE_SUFFIX)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, Transaction, write_deltalake
 
 from jobs.adapters.delta.table_location import TablePlace
-from jobs.adapters.delta.table_tail import ReloadReason
+from jobs.adapters.delta.table_log import ReloadReason
 from jobs.adapters.delta.tables import arrow_schema, ensure_tables
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.processes.clocks import boot_ms
@@ -207,11 +207,6 @@ def owned(namespace: str, count: int, brokers: Sequence[str], version: int = 1) 
         Row(bundle=bundle, version=version, destination=brokers[at % len(brokers)])
         for at, bundle in enumerate(bundles_of(namespace, count))
     ]
-
-
-def rows_in(table: DeltaTable) -> int:
-    table.update_incremental()
-    return table.count()
 
 
 NAMESPACE = "acme/orders"

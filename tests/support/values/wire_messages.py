@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from lbcore.config.pipeline import Wire
+from lbcore.model.names import Wire
 from lbcore.model.resources import complete
 from lbcore.wire.fields import ParseRules
 from lbcore.wire.messages import (

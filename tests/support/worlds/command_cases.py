@@ -22,7 +22,6 @@ TOPIC = f"persistent://{NS}/parted"
 BROKERS = [f"broker-{number}:8080" for number in range(9)]
 GONE = BROKERS[8]
 MIRRORED = frozenset(one.about.kind for one in MIRROR_COMMANDS)
-SETTING = "shedding.cool_down_ms"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

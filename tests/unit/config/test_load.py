@@ -124,13 +124,6 @@ def test_digest_of_equal_settings_written_differently_is_equal() -> None:
     assert len(digest(written)) == 64
 
 
-def test_dynamic_change_of_a_dynamic_setting_takes_effect() -> None:
-    changed = with_dynamic(
-        Config(), {"shedding.strategy": "uniform", "placement.strategy": "round_robin"}
-    )
-    assert changed.shedding.strategy == "uniform"
-
-
 @pytest.mark.parametrize(
     ("values", "words"),
     [

@@ -170,18 +170,6 @@ def test_changes_asked_for_by_either_name_are_resolved(
     assert resolve_changes(given) == changes
 
 
-def test_change_of_both_strategies_by_pulsars_names_takes_effect_at_once() -> None:
-    wanted = {
-        "loadBalancerLoadSheddingStrategy": java_class("ThresholdShedder"),
-        "loadBalancerLoadPlacementStrategy": java_class("LeastLongTermMessageRate"),
-    }
-    changed = with_dynamic(Config(), resolve_changes(wanted))
-    assert (changed.shedding.strategy, changed.placement.strategy) == (
-        "threshold",
-        "least_long_term_message_rate",
-    )
-
-
 def test_change_of_a_key_that_nobody_knows_is_refused() -> None:
     with pytest.raises(ConfigError, match="no such setting"):
         with_dynamic(Config(), resolve_changes({"loadBalancerMagic": "1"}))

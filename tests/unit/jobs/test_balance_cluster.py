@@ -11,7 +11,7 @@ import pytest
 from jobs.adapters.processes.clocks import ClockSteps
 from jobs.adapters.processes.signals import Shutdown
 from jobs.adapters.spark.batch_sink import EachBatch, LastBatch, LeftError
-from jobs.adapters.spark.checkpoint import Resumption, VersionMark
+from jobs.adapters.spark.checkpoint import Resumption
 from jobs.adapters.spark.fatal_errors import STARTS_MAX, WorkerStartupError, in_time
 from jobs.balance_cluster import _let_batch_end, _Start
 from jobs.console import CommandError, Exit
@@ -77,7 +77,7 @@ class Clock:
 def each_batch(path: Path, upkeep: Any) -> tuple[EachBatch, Sink]:
     sink = Sink()
     resumption = Resumption(checkpoint=path, reason="")
-    each = EachBatch(sink, resumption, upkeep, VersionMark(path))  # type: ignore[arg-type]
+    each = EachBatch(sink, resumption, upkeep, path)  # type: ignore[arg-type]
     return each, sink
 
 

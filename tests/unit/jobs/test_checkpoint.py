@@ -14,10 +14,10 @@ from jobs.adapters.spark.checkpoint import (
     ClaimedTables,
     Manifest,
     Resumption,
-    VersionMark,
     archive_state,
     check_standby,
     choose_checkpoint,
+    note_version,
     read_manifest,
     write_manifest,
 )
@@ -185,9 +185,8 @@ def test_checkpoint_that_has_seen_more_commits_than_the_tables_have_is_refused(
 ) -> None:
     """A snapshot of a running job has the same writer epoch as its checkpoint."""
     _first_run(tmp_path)
-    seen = VersionMark(tmp_path)
     for version in (11, 12, 12):
-        seen.note(version)
+        note_version(tmp_path, version)
     for version in (12, 13, None):
         assert choose(tmp_path, _NEXT, 0, events_version=version).reason == ""
     for unfit in (_NEXT, replace(_NEXT, scorer_groups=4)):  # a rebuild alone is not enough either

@@ -19,10 +19,10 @@ from jobs.adapters.spark.checkpoint import (
     DamagedStateError,
     Manifest,
     Resumption,
-    VersionMark,
     check_standby,
     choose_checkpoint,
     hold_folder,
+    note_version,
     read_manifest,
     remove_old_checkpoints,
     write_manifest,
@@ -98,7 +98,7 @@ def folder(tmp_path: Path) -> Path:
     first = choose_checkpoint(tmp_path, replace(PRESENT, epoch=0), ClaimedTables(epoch=-1))
     write_manifest(tmp_path, replace(PRESENT, epoch=0), first)
     write_checkpoint(first.checkpoint, begun=BATCHES, ended=BATCHES)
-    VersionMark(tmp_path).note(12)
+    note_version(tmp_path, 12)
     return tmp_path
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobs.adapters.delta.tables import ensure_table
-from jobs.adapters.spark.checkpoint import hold_folder, is_restored, unmark_restored
+from jobs.adapters.spark.checkpoint import hold_folder, restored_mark
 from jobs.cli import main
 from jobs.operating.text_format import (
     format_instant,
@@ -141,9 +141,7 @@ def test_rebuild_of_restored_tables_is_noted_for_the_next_start(
     folder = tmp_path / "made-for-it" if not words else state_dir(tmp_path)
     command = ["state", "rebuild", "--restored", "--state-dir", str(folder), "--yes", *words]
     assert main(command) == 0
-    assert is_restored(folder) is (not words)
-    unmark_restored(folder)
-    assert not is_restored(folder)
+    assert restored_mark(folder).exists() is (not words)
 
 
 def test_rebuild_dry_run_changes_nothing(tmp_path: Path) -> None:

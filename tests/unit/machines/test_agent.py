@@ -11,7 +11,6 @@ from lbcore.agent.agent import STOPPING, AgentMachine
 from lbcore.agent.reporting import NEVER_MS as AGENT_PACKING_NEVER_MS
 from lbcore.agent.reporting import Identity, Reporting, TopicsReported
 from lbcore.agent.state import (
-    FOR_EVER_MS,
     NEVER_MS,
     AgentState,
     Effect,
@@ -106,31 +105,6 @@ class Driver:
     def opened(self) -> "Driver":
         """Assigned at version 2, opened, Owned at version 3."""
         return self.read(assigning()).done(OPEN, 2).read(owned())
-
-
-def test_release_of_a_bundle_never_opened_here_is_closed_all_the_same() -> None:
-    driver = Driver().read(releasing(A, B))
-    assert driver.calls() == [(CLOSE, BUNDLE, 4)]
-    assert driver.done(CLOSE, 4).acks() == [(BUNDLE, 4, AckOutcome.CLOSED, "")]
-
-
-def test_cancelled_release_opens_again_under_the_new_version() -> None:
-    driver = Driver().opened().read(releasing(A, B))
-    driver.read(record_of(protocol.cancel(releasing(A, B), ORIGIN)))
-    assert driver.calls() == []
-    driver.done(CLOSE, 4)
-    assert driver.calls() == [(OPEN, BUNDLE, 5)]
-    driver.done(OPEN, 5)
-    assert driver.served() == {BUNDLE: 5}
-    assert driver.acks() == []
-
-
-def test_result_that_nobody_waits_for_changes_nothing() -> None:
-    driver = Driver().opened()
-    before = driver.state
-    driver.done(CLOSE, 4).done(OPEN, 9)
-    assert driver.state.holdings == before.holdings
-    assert driver.calls() == []
 
 
 def test_close_that_fails_for_another_owner_is_tried_again() -> None:
@@ -335,19 +309,6 @@ def test_bundle_given_to_another_is_not_used_while_it_still_closes() -> None:
         agent.read(1, record_of(protocol.reassign(owned(), B, ORIGIN)))
         assert agent.agent.served(agent.state) == {BUNDLE: 2}
         assert agent.uses(1) == {}
-
-
-def test_token_mode_needs_no_confirmation() -> None:
-    agent = Leased("token").read(0, assigning()).done(0, Callback.OPEN, 2)
-    assert agent.agent.until_ms(agent.state) == FOR_EVER_MS
-    assert agent.uses(10**9) == {BUNDLE: 2}
-
-
-def test_lease_packs_and_unpacks_equal() -> None:
-    agent = Leased().opened().confirm(60_000)
-    packed = agent.agent.pack(agent.state)
-    assert agent.agent.unpack(packed) == agent.state
-    assert replace(agent.state, lease=Lease()) != agent.state
 
 
 PACKED = Path(__file__).parent / "older_states" / "agent_schema_2.packed.json"

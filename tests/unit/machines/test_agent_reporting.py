@@ -98,11 +98,6 @@ def test_broker_that_stops_reports_its_bundles_whatever_their_interval() -> None
     assert len(of_kind(driver.give(load(), at_ms=20), BundleLoad)) == 1
 
 
-def topics(*names: str, rate: float = 10.0) -> TopicsRead:
-    traffic = np.full((len(names), 4), rate)
-    return TopicsRead(bundle="t/n/0x00000000_0xffffffff", topics=names, traffic=traffic)
-
-
 class Watched(SignalsConfig):
     """Settings that note which of them are read."""
 

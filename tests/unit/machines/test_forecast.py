@@ -237,25 +237,6 @@ def ask_rehearse(
     return rehearse(Config(), rows_rehearse, command, NOW_MS)
 
 
-def owned_by(world_rehearse: World, broker: str) -> str:
-    return str(
-        next(row["bundle"] for row in world_rehearse.newest() if row["destination"] == broker)
-    )
-
-
-def test_rehearsal_of_a_transfer_shows_its_transition(
-    world_rehearse: World, rows_rehearse: RehearsalRows
-) -> None:
-    bundle = owned_by(world_rehearse, ONE_OF_REHEARSE)
-    found = ask_rehearse(rows_rehearse, "unload_bundle", bundle=bundle, destination=TWO_OF_REHEARSE)
-    assert found.is_possible
-    assert found.reason == ""
-    (one,) = found.transitions
-    assert one["bundle"] == bundle
-    assert one["from"].startswith("Owned")
-    assert one["to"] == f"Releasing {ONE_OF_REHEARSE} → {TWO_OF_REHEARSE}"
-
-
 def test_rehearsal_of_a_new_namespace_shows_its_bundles_and_its_row(
     rows_rehearse: RehearsalRows,
 ) -> None:

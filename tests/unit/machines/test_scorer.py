@@ -131,10 +131,6 @@ def test_part_of_a_start_that_is_over_is_rejected() -> None:
     assert [one.rejected.reason for one in update.rejected] == [RejectReason.MISSING_PART]
 
 
-def acks(seq: int, incarnation: str) -> Acks:
-    return Acks(envelope=envelope(seq, incarnation), acks=())
-
-
 def test_echo_of_an_older_start_wins_only_until_the_living_one_has_outlived_it() -> None:
     state, _ = take([hello(1, "new")], first=1)
     state, echo = take([hello(1, "old")], state, first=2)

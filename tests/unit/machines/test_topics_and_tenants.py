@@ -8,7 +8,6 @@ import pytest
 
 from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.balancer.batch_context import BalancerState, BatchContext
-from lbcore.balancer.intake import take_topics
 from lbcore.balancer.ledger import Ledger
 from lbcore.balancer.topic_book import (
     Catalog,
@@ -16,7 +15,7 @@ from lbcore.balancer.topic_book import (
 )
 from lbcore.config.tree import Config
 from lbcore.scorer.group_update import Arrivals, GroupUpdate, PositionedMessage
-from lbcore.wire.messages import Command, Position, TopicLoad
+from lbcore.wire.messages import Command, Position
 from tests.support.worlds.world import CLUSTER, World
 
 NAMESPACE = "acme/ns1"
@@ -212,12 +211,6 @@ def work() -> BatchContext:
     world.run(20_000)
     assert world.state is not None
     return BatchContext.on(world.state, Config(), "v", world.now_ms)
-
-
-def counted(work: BatchContext, *messages: TopicLoad) -> dict[str, int]:
-    work.counts.clear()
-    take_topics(work, messages)
-    return {name.removeprefix("topics:"): count for name, count in work.counts.items()}
 
 
 def test_senders_are_told_apart_by_start() -> None:

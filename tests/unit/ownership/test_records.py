@@ -168,9 +168,6 @@ def test_create_of_half_a_namespace_is_found() -> None:
     assert kinds(found) == [(Invariant.COVER, NAMESPACE)]
 
 
-OWNED = StateData(State.OWNED, 5, "a", "")
-
-
 def test_owned_without_owner_raises_where_the_owner_matters() -> None:
     before = StateData(State.OWNED, 1, None, "a")
     with pytest.raises(MissingOwnerError, match="must be its owner, got None"):

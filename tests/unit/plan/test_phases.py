@@ -1,15 +1,13 @@
 """Phases of the plan, together and one by one, with pending load and hourly limits."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from lbcore.config.shedding import SheddingConfig, TransferConfig
+from lbcore.config.shedding import SheddingConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting
-from lbcore.packing import from_plain, to_plain
 from lbcore.plan.decision import (
     EVERYTHING,
     Decision,
@@ -19,7 +17,6 @@ from lbcore.plan.decision import (
     Scope,
     Skip,
 )
-from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.phases.adjust import adjust
 from lbcore.plan.phases.eligible import eligible
 from lbcore.plan.planner import initial_draft, plan
@@ -57,27 +54,6 @@ def test_drain_moves_at_most_its_bound_and_nothing_to_the_draining_broker() -> N
     assert {one.source for one in found} == {"a"}
     assert {one.destination for one in found} == {"b", "c"}
     assert len(state.moves) == 7
-
-
-def test_excluded_namespace_is_not_shed() -> None:
-    shedding = replace(AT_ONCE.shedding, excluded_namespaces=tuple(f"t/n{at}" for at in range(6)))
-    answer, _ = plan(
-        cluster_of(HOT_AND_COLD), PlanState(), replace(AT_ONCE, shedding=shedding), NOW_MS
-    )
-    moved = {one.bundle.rsplit("/", 1)[0] for one in decisions(answer)}
-    assert moved == {"t/n6"}
-
-
-def test_isolated_namespace_stays_on_its_brokers() -> None:
-    policies = Policies(
-        isolation=(IsolationPolicy(name="p", namespaces=("t/n[0-5]",), primary=("hot",)),)
-    )
-    pairs_all = replace(AT_ONCE, shedding=replace(AT_ONCE.shedding, by_group=False))
-    answer, _ = plan(
-        replace(cluster_of(HOT_AND_COLD), policies=policies), PlanState(), pairs_all, NOW_MS
-    )
-    moved = {one.bundle.rsplit("/", 1)[0] for one in decisions(answer)}
-    assert moved == {"t/n6"}
 
 
 @pytest.mark.parametrize(
@@ -164,30 +140,6 @@ def test_ballast_lets_a_bundle_move_again_once_reports_show_its_last_move(
     assert can_move(rests_ms + 1)
 
 
-def scored(cluster: Snapshot) -> Snapshot:
-    """The cluster with smoothed scores equal to its usage."""
-    rows = cluster.brokers
-    return with_brokers(
-        cluster,
-        weighted_max_ema=rows.percent[:, 0] / 100,
-        throughput_ema=rows.traffic[:, 2] + rows.traffic[:, 3],
-    )
-
-
-def test_transfer_moves_and_swaps_between_the_hottest_and_the_coldest() -> None:
-    config = Sections(
-        shedding=SheddingConfig(strategy="TransferShedder"),
-        transfer=TransferConfig(hit_count_threshold=0),
-    )
-    cluster = scored(cluster_of({"a": [5_000.0] * 18, "b": [5_000.0] * 2, "c": [5_000.0] * 10}))
-    answer, state = plan(cluster, PlanState(), config, NOW_MS)
-    found = decisions(answer)
-    pairs = [(one.source, one.destination) for one in found]
-    assert set(pairs) == {("a", "b"), ("b", "a")}
-    assert pairs.count(("a", "b")) - pairs.count(("b", "a")) in range(1, 9)
-    assert state.transfer.unloaded_brokers == {"a": NOW_MS, "b": NOW_MS}
-
-
 def split_cluster() -> tuple[Snapshot, Sections]:
     """Two brokers; the only bundle of one has 90,000 msg/s in four topics."""
     base = cluster_of({"a": [90_000.0], "b": [1_000.0]})
@@ -225,64 +177,3 @@ def test_split_without_auto_unload_keeps_its_children() -> None:
     answer, _ = plan(cluster, PlanState(), replace(config, splitting=splitting), NOW_MS)
     (found,) = [one for one in decisions(answer) if one.kind is Kind.SPLIT]
     assert set(found.children.values()) == {""}
-
-
-def test_split_hits_count_fresh_reports_only() -> None:
-    cluster, config = split_cluster()
-    config = replace(config, splitting=replace(config.splitting, hit_count_threshold=2))
-    state = PlanState()
-    for cycle in range(1, 6):
-        answer, state = plan(cluster, state, config, NOW_MS * cycle)
-        assert not [one for one in decisions(answer) if one.kind is Kind.SPLIT]
-    assert dict(state.split.hits) == {"t/n0/0x00000000_0x80000000": 1}
-
-
-def test_transfer_swaps_back_only_bundles_that_may_move() -> None:
-    cluster = scored(cluster_of({"a": [5_000.0] * 18, "b": [5_000.0] * 2, "c": [5_000.0] * 10}))
-    at_rest = cluster.bundles.owner != cluster.brokers.names.index("b")
-    held = with_bundles(cluster, can_move=at_rest)
-    config = Sections(
-        shedding=SheddingConfig(strategy="transfer"), transfer=TransferConfig(hit_count_threshold=0)
-    )
-    answer, _ = plan(held, PlanState(), config, NOW_MS)
-    assert {one.source for one in decisions(answer)} == {"a"}
-
-
-CYCLE_MS = 10_000
-AVG_OF_PLANNER = Sections(shedding=SheddingConfig(strategy="avg"))
-
-
-def hot_and_cold() -> Snapshot:
-    """90 % and 10 %, in bundles of 1 %."""
-    return cluster_of({"cold": [1_000.0] * 10, "hot": [1_000.0] * 90})
-
-
-def reported_at(cluster: Snapshot, at_ms: int) -> Snapshot:
-    """The cluster with newer reports of the same load."""
-    updated = np.full(len(cluster.brokers.names), at_ms)
-    return replace(cluster, brokers=replace(cluster.brokers, updated_at_ms=updated))
-
-
-def at_work(cluster: Snapshot, answer: Plan | Skip) -> Snapshot:
-    """The cluster while the plan's bundles are on their way."""
-    moving = {one.bundle for one in answer.decisions} if isinstance(answer, Plan) else set()
-    at_rest = np.array([name not in moving for name in cluster.bundles.names])
-    can_move = cluster.bundles.can_move & at_rest
-    return replace(cluster, bundles=replace(cluster.bundles, can_move=can_move))
-
-
-def run(cluster: Snapshot, cycles: int, config: Sections = AVG_OF_PLANNER) -> list[Plan | Skip]:
-    """The answers of several cycles, each with newer reports of the load before any move."""
-    state, answers = PlanState(), []
-    for cycle in range(1, cycles + 1):
-        seen = reported_at(cluster, cycle * CYCLE_MS - 5)
-        answer, state = plan(seen, state, config, cycle * CYCLE_MS)
-        state = from_plain(PlanState, json.loads(json.dumps(to_plain(state))))
-        answers.append(answer)
-        cluster = at_work(cluster, answer)
-    return answers
-
-
-def test_plan_before_the_moves_are_reported_moves_nothing_more() -> None:
-    answers = run(hot_and_cold(), 12)
-    assert sum(len(one.decisions) for one in answers if isinstance(one, Plan)) == 40

@@ -226,29 +226,6 @@ def test_broker_that_came_back_empty_is_filled_however_small_bundles_are(strateg
     assert drained(strategy, [5.0] * 17) == [11, 3, 3]
 
 
-def made(strategy: str, owners: Sequence[int], *, awaited: Sequence[int] = ()) -> list[int]:
-    """How many of forty bundles just made each broker gets.
-
-    owners: of bundles of 1,000 msg/s. awaited: of bundles that were made a moment ago.
-    """
-    owner = np.array([*owners, *awaited, *[-1] * 40])
-    known = np.arange(len(owner)) < len(owners)
-    short = np.zeros((len(owner), 4))
-    short[known, 0] = 1_000.0
-    traffic = np.array([[short[owner == broker, 0].sum(), 0, 0, 0] for broker in range(4)])
-    brokers = broker_table(["b1", "b2", "b3", "b4"], traffic=traffic)
-    names = [f"t/n/{at:03d}" for at in range(len(owner))]
-    columns = {"owner": owner, "short": short, "long": short * 1.0}
-    awaits = ~known & (owner >= 0)
-    table = bundle_table(names, **columns, is_load_known=known, is_awaited=awaits)
-    settings = settings_of(strategy=strategy)
-    usage = traffic[:, 0] / 100_000.0 + 0.1
-    first = len(owners) + len(awaited)
-    request = asked(snapshot(brokers, table), range(first, len(owner)), usage)
-    placed = place_bundles(request, PlacementState(), settings, 1).brokers
-    return [int(count) for count in np.bincount(placed, minlength=4)]
-
-
 def test_the_one_broker_that_is_not_overloaded_does_not_get_all_of_thousands() -> None:
     owner = np.array([*[0] * 8, *[1] * 9, *[2] * 9, *[3] * 9, *[-1] * 400])
     known = owner >= 0

@@ -77,12 +77,6 @@ def test_graceful_restart_leaves_nobody_long_without_service() -> None:
     assert [node.starts for node in run.nodes.values()] == [2, 2, 2]
 
 
-def test_namespace_without_owners_is_placed_by_the_balancer() -> None:
-    head = "brokers 3\nnamespace t/n bundles=12 topics=2\nload t/n even 1pt each\n"
-    run = run_of("run 30s\nexpect imbalance.end <= 1.01\nexpect unsettled == 0", head=head)
-    assert failed(run) == []
-
-
 def test_cycles_are_counted_within_their_window() -> None:
     run = run_of("run 60s\nexpect cycles == 3 from 30s")
     assert failed(run) == []

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lbcore.config.pipeline import Wire
+from lbcore.model.names import Wire
 from lbcore.wire import fields
 from lbcore.wire.fields import ParseRules
 from lbcore.wire.format import bundle_load_parts, format_message
