@@ -386,7 +386,7 @@ def unpack_brokers(chunks: Mapping[str, bytes]) -> dict[str, BrokerEntry]:
 
 
 def completed(state: PlanState) -> PlanState:
-    """The plan's state as unpacked, with 0 for each resource that an older state did not know."""
+    """The plan's unpacked state, with 0 for resources that an older one lacks."""
     return replace(
         state,
         moves={

@@ -236,7 +236,7 @@ _NAMED = 10
 
 
 def watch_clocks(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
-    """Advance the clocks by the batch's arrivals; watch ticks, and note whether it lags.
+    """Advance the clocks by the batch's arrivals; watch ticks and the lag.
 
     The batch catches up when the newest tick read is too old, and its lag has changed. The start
     and the end of missing ticks are recorded.

@@ -1,4 +1,4 @@
-"""Candidate rows of a plan's trace, and messages for hot brokers that shed nothing.
+"""Candidate rows of a plan's trace; messages for hot brokers that shed nothing.
 
 A row says why a candidate was not chosen. The messages read rows of `decisions` of the kind
 `blocked`, which `cycle` writes; status, page, explain and the alarm have the same words.

@@ -45,7 +45,7 @@ def made_ms(command_id: str) -> int:
 def wrong_senders(
     work: BatchContext, updates: Sequence[GroupUpdate]
 ) -> tuple[dict[str, int], list[str]]:
-    """Return the clocks of wrong senders of reports and new commands, by how far they are ahead.
+    """Return clock → how far it is ahead, of senders of reports and new commands.
 
     And the principals of such commands. Who repeats one under a known id does not make it anew.
     """

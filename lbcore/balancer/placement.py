@@ -60,7 +60,7 @@ def is_cycle_due(work: BatchContext) -> bool:
 
 
 def is_due(work: BatchContext, last_ms: int, interval_ms: int) -> bool:
-    """True if an interval has passed since last_ms, on the cluster's grid; 0 = at once."""
+    """True if an interval has passed since last_ms (0 = never), on the grid."""
     turn_ms = turn_of(work.cluster, work.config)
     return not last_ms or work.now_ms >= next_on_grid_ms(last_ms, interval_ms, turn_ms)
 

@@ -26,10 +26,10 @@ MAX_TOPICS = 200_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:
-    """Tenants and topics that exist without a bundle's record; table `records` has the same.
+    """Tenants and topics that exist without a bundle's record.
 
-    The balancer keeps them because it alone writes. by_type: type → name → value, as `read_value`
-    gives it.
+    Table `records` has the same; the balancer keeps them because it alone writes. by_type: type →
+    name → value, as `read_value` gives it.
     """
 
     by_type: Mapping[str, Mapping[str, Any]] = field(
@@ -239,7 +239,7 @@ class _Chunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicBook:
-    """The topics of all bundles that anything is known of: hashes and rates, as reported.
+    """The topics of all bundles that anything is known of, as reported.
 
     In chunks, of which only those are packed again that have changed: reports of some bundles must
     not cost as much as all.
