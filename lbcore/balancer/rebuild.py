@@ -227,6 +227,8 @@ def rebuild_state(cluster: str, rows: TableRows) -> BalancerState:
     )
     brokers = dict(found)
     silent = [name for name, entry in brokers.items() if entry.is_silent]
+    memory = _by(rows.planning_memory, "part")
+    memory = reading.readable(PLANNING_MEMORY, memory, lambda row: remembered_plan([row]))
     commands = _by(rows.commands, "at_ms", "command_id")
     spaces = _by(rows.namespaces, "namespace")
     namespaces = dict(reading.each(NAMESPACES, spaces, _namespace, _bare_namespace))
@@ -235,13 +237,7 @@ def rebuild_state(cluster: str, rows: TableRows) -> BalancerState:
     return BalancerState(
         ledger=ledger,
         liveness=Liveness().expect(sorted(brokers), silent),
-        plan=remembered_plan(
-            reading.readable(
-                PLANNING_MEMORY,
-                _by(rows.planning_memory, "part"),
-                lambda row: remembered_plan([row]),
-            )
-        ),
+        plan=remembered_plan(memory),
         brokers=brokers,
         namespaces=still_needed(namespaces, set(ledger.namespaces()[0]), floor),
         commands=dict(
