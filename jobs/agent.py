@@ -73,6 +73,9 @@ class Options:
 class Agent:
     """One start of one broker.
 
+    permits: to serve; the same object that the callback attach gets. left: bundles not handed on
+    when the time to stop was up.
+
     `start` it, then `stop` it in order, or end the process. The identity's incarnation must be new
     with each start. It uses a thread of its own, one that reads ownership, one that checks Kafka,
     and the callbacks' threads.
@@ -103,7 +106,7 @@ class Agent:
         self._callbacks = callbacks
         self._broker = identity.broker
         self._clock = ForwardClock()
-        self._permits = Permits(self._clock)
+        self.permits = Permits(self._clock)
         self._asks_ends_ms = chosen.agent.heartbeat_interval_ms
         self._is_leased = chosen.fencing == FENCING_LEASE
         self._holds_lease = not self._is_leased
@@ -122,23 +125,13 @@ class Agent:
         self._is_ending = threading.Event()
         self._is_stopped = threading.Event()
         self._failure: BaseException | None = None
-        self._left: tuple[str, ...] = ()
+        self.left: tuple[str, ...] = ()
         self._is_kafka_there = True
         self._watch = KafkaWatch(address, f"agent of {identity.broker}")
         self._threads = [
             threading.Thread(target=self._guarded, args=(work,), daemon=True, name=name)
             for name, work in (("agent", self._work), ("ownership", self._follow))
         ]
-
-    @property
-    def permits(self) -> Permits:
-        """Permits to serve; the same object that the callback attach gets."""
-        return self._permits
-
-    @property
-    def left(self) -> tuple[str, ...]:
-        """Bundles not handed on when the time to stop was up."""
-        return self._left
 
     def start(self) -> None:
         """Report, follow records, open assigned bundles.
@@ -157,7 +150,7 @@ class Agent:
         told.daemon = True
         told.start()
         try:
-            self._callbacks.attach(self._permits)
+            self._callbacks.attach(self.permits)
         except (Exception, SystemExit) as error:
             raise CommandError(
                 f"the agent of {self._broker} did not start",
@@ -189,7 +182,7 @@ class Agent:
         """
         self.ask_to_stop()
         try:
-            return self.wait(timeout_ms) and not self._left
+            return self.wait(timeout_ms) and not self.left
         finally:
             self.close()
 
@@ -202,7 +195,7 @@ class Agent:
         for thread in self._threads:
             if thread.is_alive() and thread is not threading.current_thread():
                 thread.join(_FINAL_FLUSH_MS / 1000.0)
-        self._permits.withdraw()  # by now nobody gives any
+        self.permits.withdraw()  # by now nobody gives any
         self._calls.close()
         self._sender.close(_FINAL_FLUSH_MS if self._is_kafka_there else 0)
         self._tail.close()
@@ -220,7 +213,7 @@ class Agent:
         self._watch.close()
         self._is_ending.set()
         self._inbox.put(None)
-        self._permits.withdraw()
+        self.permits.withdraw()
 
     def _follow(self) -> None:
         asked_ms = self._clock.now_ms()
@@ -260,7 +253,7 @@ class Agent:
 
     def _permit(self) -> None:
         until_ms, usable = self._agent.until_ms, self._agent.usable()
-        self._permits.give(usable, until_ms)
+        self.permits.give(usable, until_ms)
         left_ms = until_ms - self._clock.now_ms() if self._is_leased else None
         self.metrics.show_permits(len(usable), left_ms)
         self._log_lease(until_ms)
@@ -307,7 +300,7 @@ class Agent:
             self._calls.read_load()
         elif isinstance(effect, Stopped):
             self._is_kafka_there = self._sender.flush(_FINAL_FLUSH_MS)
-            self._left = effect.left
+            self.left = effect.left
             self._is_stopped.set()
 
     def _on_delivery(self, topic: Topic, sent_ms: int, delivery: Delivery) -> None:

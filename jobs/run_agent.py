@@ -103,13 +103,14 @@ def run(args: argparse.Namespace) -> int:
     options = options_of(config, args.threads)
     agent = Agent(identity, address, make_callbacks(args.service), options)
     stops = _Stops(agent)
-    end_metrics = exposition.give_out(agent.metrics.registry, config.telemetry.host, args)
+    shown = exposition.MetricsPort(config.telemetry.host, args)
+    shown.show(agent.metrics.registry)
     agent.start()
     note(f"the agent of {args.broker} runs")
     while not agent.wait(_POLL_MS) and not stops.is_urgent:
         pass
     agent.close()
-    end_metrics()
+    shown.stop()
     if stops.is_urgent:
         note(f"{args.broker} ended at once; its bundles are taken over when it is missed")
         return Exit.FAILED

@@ -86,10 +86,11 @@ def _run(args: argparse.Namespace) -> int:
     )
     bridge = Bridge(admin, where.address(), config, options)
     on_signals(bridge.stop)
-    end_metrics = exposition.give_out(bridge.metrics.registry, config.telemetry.host, args)
+    shown = exposition.MetricsPort(config.telemetry.host, args)
+    shown.show(bridge.metrics.registry)
     logging.getLogger(__name__).info("started", extra={"fields": {"acts": args.act}})
     bridge.run()
-    end_metrics()
+    shown.stop()
     return Exit.DONE
 
 

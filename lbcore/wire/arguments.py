@@ -215,10 +215,6 @@ def _decoded(
 VERB_TIMEOUT_MS = 60_000
 
 
-def _fits(_: Any) -> None:
-    return None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandVerb:
     """Command line by which users send the command with `ballast`.
@@ -257,7 +253,7 @@ class CommandAbout:
     when_refused: str = (
         "put right what it says and ask again; --dry-run says beforehand what would come"
     )
-    check: Callable[[Any], None] = _fits
+    check: Callable[[Any], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ import reprlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, compress
 from typing import Any
 
@@ -72,9 +73,21 @@ class FieldRefusal(Exception):  # noqa: N818 a refusal is no error of ours, it b
         self.detail = detail
 
 
-def shown(value: Any) -> str:
-    """A value as an error message shows it, cut short."""
-    return _SHORT.repr(value)
+shown = _SHORT.repr
+"""A value as an error message shows it, cut short."""
+
+
+def decode_object(raw: bytes, loads: Callable[[str], Any], what: str) -> dict[str, Any]:
+    """The JSON object in UTF-8; what: its name in a refusal."""
+    try:
+        decoded = loads(raw.decode())
+    except (ValueError, RecursionError) as error:
+        detail = f"the {what} is not JSON in UTF-8: {shown(str(error))}"
+        raise FieldRefusal(RejectReason.NOT_JSON, detail) from None
+    if type(decoded) is not dict:
+        detail = f"the {what} must be a JSON object, got {shown(decoded)}"
+        raise FieldRefusal(RejectReason.NOT_AN_OBJECT, detail)
+    return decoded
 
 
 def _found(fields: Mapping[str, Any], name: str, default: Any) -> Any:
@@ -175,9 +188,8 @@ def integer(
     return value
 
 
-def count(fields: Mapping[str, Any], field: str) -> int:
-    """A count, 0 where the field is absent."""
-    return integer(fields, field, maximum=MAX_COUNT, default=0)
+count = partial(integer, maximum=MAX_COUNT, default=0)
+"""A count, 0 where the field is absent."""
 
 
 def number(

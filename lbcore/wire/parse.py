@@ -299,15 +299,7 @@ def _decode(value: bytes | None, rules: ParseRules) -> Mapping[str, Any]:
             " send more parts"
         )
         raise FieldRefusal(RejectReason.TOO_LARGE, detail)
-    try:
-        decoded = rules.loads(value.decode())
-    except (ValueError, RecursionError) as error:
-        detail = f"the value is not JSON in UTF-8: {fields.shown(str(error))}"
-        raise FieldRefusal(RejectReason.NOT_JSON, detail) from None
-    if type(decoded) is not dict:
-        detail = f"the value must be a JSON object, got {fields.shown(decoded)}"
-        raise FieldRefusal(RejectReason.NOT_AN_OBJECT, detail)
-    return decoded
+    return fields.decode_object(value, rules.loads, "value")
 
 
 def _decode_key(key: bytes | None, rules: ParseRules) -> str:
