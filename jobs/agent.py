@@ -73,9 +73,12 @@ class Options:
 class Agent:
     """One start of one broker.
 
-    `start` it, then `stop` it in order, or just end the process. The identity's incarnation must be
-    new with each start. Uses a thread for itself, one that reads ownership, one that asks whether
-    Kafka answers, and the callbacks' threads.
+    permits: to serve; the same object that the callback attach gets. left: bundles not handed on
+    when the time to stop was up.
+
+    `start` it, then `stop` it in order, or end the process. The identity's incarnation must be new
+    with each start. It uses a thread of its own, one that reads ownership, one that checks Kafka,
+    and the callbacks' threads.
     """
 
     def __init__(
@@ -87,7 +90,7 @@ class Agent:
     ) -> None:
         """Connect to Kafka. Raises CommandError if it or the topic ownership is missing.
 
-        Also when no report could ever be read under this identity.
+        Also if no report under this identity could be read.
         """
         chosen = options or Options()
         fault = identity_fault(identity)
@@ -103,7 +106,7 @@ class Agent:
         self._callbacks = callbacks
         self._broker = identity.broker
         self._clock = ForwardClock()
-        self._permits = Permits(self._clock)
+        self.permits = Permits(self._clock)
         self._asks_ends_ms = chosen.agent.heartbeat_interval_ms
         self._is_leased = chosen.fencing == FENCING_LEASE
         self._holds_lease = not self._is_leased
@@ -122,7 +125,7 @@ class Agent:
         self._is_ending = threading.Event()
         self._is_stopped = threading.Event()
         self._failure: BaseException | None = None
-        self._left: tuple[str, ...] = ()
+        self.left: tuple[str, ...] = ()
         self._is_kafka_there = True
         self._watch = KafkaWatch(address, f"agent of {identity.broker}")
         self._threads = [
@@ -130,18 +133,8 @@ class Agent:
             for name, work in (("agent", self._work), ("ownership", self._follow))
         ]
 
-    @property
-    def permits(self) -> Permits:
-        """Permits to serve; the same object that the callback attach gets."""
-        return self._permits
-
-    @property
-    def left(self) -> tuple[str, ...]:
-        """Bundles not taken over by others when the time to stop was up."""
-        return self._left
-
     def start(self) -> None:
-        """Report, follow records, open what is assigned.
+        """Report, follow records, open assigned bundles.
 
         Raises CommandError when the service's attach fails; while that hangs, the log says so.
         """
@@ -157,7 +150,7 @@ class Agent:
         told.daemon = True
         told.start()
         try:
-            self._callbacks.attach(self._permits)
+            self._callbacks.attach(self.permits)
         except (Exception, SystemExit) as error:
             raise CommandError(
                 f"the agent of {self._broker} did not start",
@@ -168,13 +161,13 @@ class Agent:
             told.cancel()
 
     def ask_to_stop(self) -> None:
-        """Begin to stop: ask for the bundles to be moved away. Safe in a signal handler."""
+        """Begin to stop: ask for a drain. Safe in a signal handler."""
         self._inbox.put(Stop())
 
     def wait(self, timeout_ms: int | None = None) -> bool:
         """Wait for the end that `ask_to_stop` began; False = not yet.
 
-        Raises what ended the agent, if it did not end in order.
+        Raises the error that ended the agent, if any.
         """
         ended = self._is_stopped.wait(None if timeout_ms is None else timeout_ms / 1000.0)
         if self._failure is not None:
@@ -184,25 +177,25 @@ class Agent:
     def stop(self, timeout_ms: int | None = None) -> bool:
         """Stop in order, then disconnect; False = not all was handed on in time.
 
-        Without a timeout_ms it takes at most the settings' shutdown_timeout_ms + stop_grace_ms, and
-        a few seconds to disconnect.
+        Default timeout_ms: the settings' shutdown_timeout_ms + stop_grace_ms, plus a few seconds to
+        disconnect.
         """
         self.ask_to_stop()
         try:
-            return self.wait(timeout_ms) and not self._left
+            return self.wait(timeout_ms) and not self.left
         finally:
             self.close()
 
     def close(self) -> None:
-        """Disconnect at once, without a permit left: nobody would withdraw it any more.
+        """Withdraw all permits and disconnect at once.
 
-        What is open stays open until the service's process ends.
+        Open bundles stay open until the service's process ends.
         """
         self._end()
         for thread in self._threads:
             if thread.is_alive() and thread is not threading.current_thread():
                 thread.join(_FINAL_FLUSH_MS / 1000.0)
-        self._permits.withdraw()  # by now nobody gives any
+        self.permits.withdraw()  # by now nobody gives any
         self._calls.close()
         self._sender.close(_FINAL_FLUSH_MS if self._is_kafka_there else 0)
         self._tail.close()
@@ -220,7 +213,7 @@ class Agent:
         self._watch.close()
         self._is_ending.set()
         self._inbox.put(None)
-        self._permits.withdraw()
+        self.permits.withdraw()
 
     def _follow(self) -> None:
         asked_ms = self._clock.now_ms()
@@ -260,13 +253,13 @@ class Agent:
 
     def _permit(self) -> None:
         until_ms, usable = self._agent.until_ms, self._agent.usable()
-        self._permits.give(usable, until_ms)
+        self.permits.give(usable, until_ms)
         left_ms = until_ms - self._clock.now_ms() if self._is_leased else None
         self.metrics.show_permits(len(usable), left_ms)
         self._log_lease(until_ms)
 
     def _log_lease(self, until_ms: int) -> None:
-        """Log when the lease runs out, and when it is back; the permits need no telling."""
+        """Log when the lease runs out, and when it is back."""
         holds = self._clock.now_ms() <= until_ms
         if holds and not self._holds_lease:
             logger.info("%s may serve: Kafka confirms its reports", self._broker)
@@ -279,7 +272,7 @@ class Agent:
         self._holds_lease = holds
 
     def _next_events(self) -> Sequence[Event]:
-        """Return new events; waits for them until the Machine's wake-up time."""
+        """Return new events; wait for them until the Machine's wake-up time."""
         self._calls.look()
         wait_s = _IDLE_WAIT_S
         if self._agent.wake_at_ms is not None:
@@ -307,11 +300,11 @@ class Agent:
             self._calls.read_load()
         elif isinstance(effect, Stopped):
             self._is_kafka_there = self._sender.flush(_FINAL_FLUSH_MS)
-            self._left = effect.left
+            self.left = effect.left
             self._is_stopped.set()
 
     def _on_delivery(self, topic: Topic, sent_ms: int, delivery: Delivery) -> None:
-        """In the producer's thread: what became of a message."""
+        """Report the delivery of a message; in the producer's thread."""
         is_delivered = isinstance(delivery, Delivered)
         self.metrics.count_message(topic.value, is_delivered=is_delivered, at_s=time.time())
         if is_delivered and topic is Topic.BROKER_LOAD:

@@ -86,7 +86,7 @@ from jobs.adapters.spark.stream import (
     start_query,
 )
 from jobs.console import CommandError, Exit, complain, json_line, note
-from jobs.parser import Parser, add_settings_options, add_spark_option
+from jobs.parser import Parser, add_settings_options, add_spark_option, argument, arguments
 from jobs.telemetry import exposition
 from jobs.telemetry.job_metrics import JobMetrics, standing_by
 from lbcore.config.tree import Config
@@ -114,26 +114,26 @@ def main(
         return error.exit_code
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the job."""
-    parser.add_argument("--bootstrap", required=True, help="Kafka's address, host:port")
-    parser.add_argument("--state-dir", type=usable_path, required=True, help="its checkpoint")
-    parser.add_argument(
+add_arguments = arguments(
+    argument("--bootstrap", required=True, help="Kafka's address, host:port"),
+    argument("--state-dir", type=usable_path, required=True, help="its checkpoint"),
+    argument(
         "--tables",
         type=table_place,
         required=True,
         help="folder of the Delta tables, or a URI: s3://, abfss://, gs:// or hdfs://",
-    )
-    add_settings_options(parser)
-    parser.add_argument("--log", type=Path, help="file for a JSON line a batch")
-    exposition.add_arguments(parser)
-    add_spark_option(parser)
-    parser.add_argument("--master", default="local[2,4]", help="Spark master (spark-submit's wins)")
-    parser.add_argument(
+    ),
+    add_settings_options,
+    argument("--log", type=Path, help="file for a JSON line a batch"),
+    exposition.add_arguments,
+    add_spark_option,
+    argument("--master", default="local[2,4]", help="Spark master (spark-submit's wins)"),
+    argument(
         "--standby",
         action="store_true",
         help="prepare, wait until the job that holds the state folder ends, then go on from it",
-    )
+    ),
+)
 
 
 def run(args: argparse.Namespace, *, passed: Callable[[str], None] = lambda _: None) -> int:

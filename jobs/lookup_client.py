@@ -44,7 +44,7 @@ class Freshness:
     """Age of an answer.
 
     table_version: of ownership_events. age_ms: since it was last known to be the newest.
-    writer_silent_ms: since the batch of the balancer's last commit, -1 when no commit is known. The
+    writer_silent_ms: since the batch of the balancer's last commit, -1 = no commit is known; the
     balancer commits every 10 s even when nothing changes.
     """
 
@@ -73,12 +73,12 @@ class LookupResult:
 
 
 class LookupClient:
-    """Answers lookups from what it follows; may be used from any number of threads.
+    """Answers lookups from a followed source; thread-safe.
 
-    source: the folder of the tables, which need not be there yet, or a service to watch. cluster:
-    whose bundles. poll_ms: pause between two looks at the tables. kafka: where bundles are assigned
-    on demand and the source is the tables; a bundle that `lookup` finds free is then assigned. A
-    service that is watched is asked to see to it.
+    source: the folder of the tables, which may not exist yet, or a service to watch. cluster: the
+    cluster of the bundles. poll_ms: pause between two polls of the tables. kafka: for bundles
+    assigned on demand, with the tables as source: a bundle that `lookup` finds free is then
+    assigned. A watched service does that itself.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class LookupClient:
         self.close()
 
     def close(self) -> None:
-        """Stop following; answers stay what they are and get older."""
+        """Stop following; answers stay and get older."""
         self._stop.set()
         self._thread.join(_CLOSE_TIMEOUT_S)
         if self._asker is not None:
@@ -144,16 +144,15 @@ class LookupClient:
 
     @property
     def last_error(self) -> str:
-        """Reason why the source can't be followed at the moment, "" when it can."""
+        """Error of following the source now, "" = none."""
         return self._follower.counts.last_error
 
     def lookup(self, topic: str, listener: str = "") -> LookupResult:
         """Return the lookup result for a topic, as over HTTP but without waiting.
 
-        For a free bundle an owner is requested, see `kafka` above: ask again a little later.
-
-        topic: a full name, or a short one as Pulsar has them. listener: name of the advertised
-        listener whose addresses are wanted. Raises NotReadyError, InvalidNameError.
+        For a free bundle an owner is requested (see `kafka`): ask again a little later. topic: a
+        full name, or a short one as in Pulsar. listener: name of the advertised listener. Raises
+        NotReadyError, InvalidNameError.
         """
         view = self._view()
         answer = view.snapshot.answer(topic, listener)
@@ -178,16 +177,16 @@ class LookupClient:
         return LookupResult(outcome=answer.outcome, freshness=_freshness(view), **fields)
 
     def find(self, topic: str) -> BundleRoute | None:
-        """Return the topic's bundle with its broker.
+        """Return the topic's bundle with its broker, the fast way; None = no namespace.
 
-        None when its namespace doesn't exist; the fast way. Raises NotReadyError, InvalidNameError.
+        Raises NotReadyError, InvalidNameError.
         """
         return self._view().snapshot.lookup(topic)
 
     def find_brokers(self, topics: Sequence[str]) -> NDArray[Any]:
-        """The names of the brokers of many topics, object[topics], "" where there is none.
+        """Return the brokers of many topics, object[topics], "" = none, from one snapshot.
 
-        All from one snapshot. Raises NotReadyError.
+        Raises NotReadyError.
         """
         snapshot = self.snapshot
         index = self._index

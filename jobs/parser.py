@@ -1,8 +1,7 @@
 """Parser of command lines: argparse with three-part error messages.
 
 A misuse is answered with the fault, the cause, and the correct form with the word that was probably
-meant. All processes and verbs use it. Arguments are values that verbs
-share.
+meant. All processes and verbs use it. Arguments are values, which verbs share.
 """
 
 import argparse

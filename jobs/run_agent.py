@@ -17,6 +17,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from jobs import VERSION
 from jobs.adapters.kafka.connection import kafka_address
@@ -26,7 +27,7 @@ from jobs.adapters.processes.signals import on_signals
 from jobs.agent import Agent, Callbacks, Identity, Options, new_incarnation
 from jobs.agent_host.service_calls import failure_of
 from jobs.console import CommandError, Exit, MisuseError, complain, note
-from jobs.parser import Parser, add_settings_options
+from jobs.parser import Parser, add_settings_options, argument, arguments, group
 from jobs.telemetry import exposition
 from lbcore.config.tree import Config
 from lbcore.wire.fields import NAME_PATTERN
@@ -58,29 +59,38 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of an agent."""
-    parser.add_argument(
+add_arguments = arguments(
+    argument(
         "--service",
         required=True,
         metavar="MODULE:FUNCTION",
         help="a function without arguments that returns the service's jobs.agent.Callbacks; the "
         "module is looked for in the current folder and on PYTHONPATH",
-    )
-    parser.add_argument("--threads", type=int, default=8, help="callbacks at once (8)")
-    exposition.add_arguments(parser)
-    broker = parser.add_argument_group("the broker")
-    broker.add_argument("--cluster", required=True, help="the cluster that it belongs to")
-    broker.add_argument("--broker", required=True, help="its name, e.g. host:port; keep it")
-    for name, who in _URLS.items():
-        broker.add_argument(f"--{name}", default="", metavar="URL", help=f"in lookups: {who}")
-    broker.add_argument("--failure-domain", default="", help="label: rack, zone and the like")
-    broker.add_argument(
-        "--capacity", type=float, default=1.0, help="label: 2.0 = twice as strong as most (1.0)"
-    )
-    conf = parser.add_argument_group("Kafka and settings")
-    conf.add_argument("--bootstrap", default="", help="Kafka's host:port, if not from --conf")
-    add_settings_options(conf, "section.name=value (repeat); they must be those of the job")
+    ),
+    argument("--threads", type=int, default=8, help="callbacks at once (8)"),
+    exposition.add_arguments,
+    group(
+        "the broker",
+        argument("--cluster", required=True, help="the cluster that it belongs to"),
+        argument("--broker", required=True, help="its name, e.g. host:port; keep it"),
+        *(
+            argument(f"--{name}", default="", metavar="URL", help=f"in lookups: {who}")
+            for name, who in _URLS.items()
+        ),
+        argument("--failure-domain", default="", help="label: rack, zone and the like"),
+        argument(
+            "--capacity", type=float, default=1.0, help="label: 2.0 = twice as strong as most (1.0)"
+        ),
+    ),
+    group(
+        "Kafka and settings",
+        argument("--bootstrap", default="", help="Kafka's host:port, if not from --conf"),
+        partial(
+            add_settings_options,
+            help_of_set="section.name=value (repeat); they must be those of the job",
+        ),
+    ),
+)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -93,13 +103,14 @@ def run(args: argparse.Namespace) -> int:
     options = options_of(config, args.threads)
     agent = Agent(identity, address, make_callbacks(args.service), options)
     stops = _Stops(agent)
-    end_metrics = exposition.give_out(agent.metrics.registry, config.telemetry.host, args)
+    shown = exposition.MetricsPort(config.telemetry.host, args)
+    shown.show(agent.metrics.registry)
     agent.start()
     note(f"the agent of {args.broker} runs")
     while not agent.wait(_POLL_MS) and not stops.is_urgent:
         pass
     agent.close()
-    end_metrics()
+    shown.stop()
     if stops.is_urgent:
         note(f"{args.broker} ended at once; its bundles are taken over when it is missed")
         return Exit.FAILED

@@ -33,7 +33,7 @@ from jobs.console import CommandError, Exit, MisuseError, complain, json_line, s
 from jobs.fleet.broker import Due, FleetSettings, FleetSurroundings, Timetable
 from jobs.fleet.control import ControlServer, event_log
 from jobs.fleet.fleet import Fleet, FleetLoop
-from jobs.parser import Parser, add_settings_options
+from jobs.parser import Parser, add_settings_options, argument, arguments, group
 from lbcore.config.ownership import FENCING_LEASE, FENCING_TOKEN, AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.model.bundles import HashFunction
@@ -61,6 +61,85 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(error.exit_code)
 
 
+_LOAD = group(
+    "load",
+    argument(
+        "--load",
+        choices=[shape.value for shape in LoadShape],
+        default=LoadShape.EVEN.value,
+        help="its shape (even)",
+    ),
+    argument(
+        "--namespace",
+        action="append",
+        required=True,
+        metavar="TENANT/NS:HASH:BUNDLES",
+        help="a namespace to be loaded, e.g. public/default:crc32:500; may be repeated",
+    ),
+    argument(
+        "--topics-per-bundle", type=int, default=5, metavar="N", help="of those it was made with"
+    ),
+    argument("--speed", type=float, default=1.0, help="of load's time, not of protocols"),
+    argument("--seed", type=int, default=2, help="of load, noise and delays"),
+    argument("--utilisation", type=float, default=0.45, help="mean cpu, 1.0 = full"),
+    argument("--hotspot-period-ms", type=int, default=600_000, help="virtual; 0 = it never moves"),
+)
+
+
+_LEASE_MS = AgentConfig().agent_lease_ms
+_BROKERS = group(
+    "brokers",
+    argument("--brokers", type=int, default=10, metavar="N", help="how many (10)"),
+    argument(
+        "--capacity", action="append", default=[], metavar="BROKER=X", help="e.g. broker-3=2.0"
+    ),
+    argument("--heartbeat-interval-ms", type=int, default=3_000, metavar="MS", help="(3000)"),
+    argument(
+        "--report-interval-ms", type=int, default=10_000, metavar="MS", help="of load (10000)"
+    ),
+    argument(
+        "--bundle-report-interval-ms",
+        type=int,
+        default=0,
+        metavar="MS",
+        help="of the bundles' load; 0 = with the broker's (0)",
+    ),
+    argument(
+        "--callback-ms", default="50-300", metavar="MIN-MAX", help="time to open, close or split"
+    ),
+    argument(
+        "--fencing",
+        choices=(FENCING_TOKEN, FENCING_LEASE),
+        default=FENCING_TOKEN,
+        help="as the job's",
+    ),
+    argument(
+        "--agent-lease-ms",
+        type=int,
+        default=_LEASE_MS,
+        metavar="MS",
+        help=f"with a lease ({_LEASE_MS})",
+    ),
+    argument(
+        "--topics-per-read",
+        type=int,
+        default=10,
+        help="bundles whose topics a broker reads with its load, 0 = no topic-load messages",
+    ),
+)
+_ARGUMENTS = arguments(
+    argument("--bootstrap", required=True, help="Kafka's host:port"),
+    argument("--topic-prefix", default="", help="put before every topic's name"),
+    add_settings_options,
+    argument("--cluster", default="local", help="the cluster that the brokers belong to"),
+    argument("--state-dir", type=Path, required=True, help="for the event log and clock"),
+    argument("--port", type=int, default=0, help="of the control server, 0 = any"),
+    argument("--port-file", type=Path, help="written with the port once all is ready"),
+    _LOAD,
+    _BROKERS,
+)
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = Parser(
@@ -68,80 +147,8 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("--bootstrap", required=True, help="Kafka's host:port")
-    made.add_argument("--topic-prefix", default="", help="put before every topic's name")
-    add_settings_options(made)
-    made.add_argument("--cluster", default="local", help="the cluster that the brokers belong to")
-    made.add_argument("--state-dir", type=Path, required=True, help="for the event log and clock")
-    made.add_argument("--port", type=int, default=0, help="of the control server, 0 = any")
-    made.add_argument("--port-file", type=Path, help="written with the port once all is ready")
-    _add_load_arguments(made)
-    _add_broker_arguments(made)
+    _ARGUMENTS(made)
     return made
-
-
-def _add_load_arguments(made: argparse.ArgumentParser) -> None:
-    group = made.add_argument_group("load")
-    shapes = [shape.value for shape in LoadShape]
-    group.add_argument(
-        "--load", choices=shapes, default=LoadShape.EVEN.value, help="its shape (even)"
-    )
-    group.add_argument(
-        "--namespace",
-        action="append",
-        required=True,
-        metavar="TENANT/NS:HASH:BUNDLES",
-        help="a namespace to be loaded, e.g. public/default:crc32:500; may be repeated",
-    )
-    group.add_argument(
-        "--topics-per-bundle", type=int, default=5, metavar="N", help="of those it was made with"
-    )
-    group.add_argument("--speed", type=float, default=1.0, help="of load's time, not of protocols")
-    group.add_argument("--seed", type=int, default=2, help="of load, noise and delays")
-    group.add_argument("--utilisation", type=float, default=0.45, help="mean cpu, 1.0 = full")
-    group.add_argument(
-        "--hotspot-period-ms", type=int, default=600_000, help="virtual; 0 = it never moves"
-    )
-
-
-def _add_broker_arguments(made: argparse.ArgumentParser) -> None:
-    group = made.add_argument_group("brokers")
-    group.add_argument("--brokers", type=int, default=10, metavar="N", help="how many (10)")
-    group.add_argument(
-        "--capacity", action="append", default=[], metavar="BROKER=X", help="e.g. broker-3=2.0"
-    )
-    group.add_argument(
-        "--heartbeat-interval-ms", type=int, default=3_000, metavar="MS", help="(3000)"
-    )
-    group.add_argument(
-        "--report-interval-ms", type=int, default=10_000, metavar="MS", help="of load (10000)"
-    )
-    group.add_argument(
-        "--bundle-report-interval-ms",
-        type=int,
-        default=0,
-        metavar="MS",
-        help="of the bundles' load; 0 = with the broker's (0)",
-    )
-    group.add_argument(
-        "--callback-ms", default="50-300", metavar="MIN-MAX", help="time to open, close or split"
-    )
-    modes = (FENCING_TOKEN, FENCING_LEASE)
-    group.add_argument("--fencing", choices=modes, default=FENCING_TOKEN, help="as the job's")
-    lease_ms = AgentConfig().agent_lease_ms
-    group.add_argument(
-        "--agent-lease-ms",
-        type=int,
-        default=lease_ms,
-        metavar="MS",
-        help=f"with a lease ({lease_ms})",
-    )
-    group.add_argument(
-        "--topics-per-read",
-        type=int,
-        default=10,
-        help="bundles whose topics a broker reads with its load, 0 = no topic-load messages",
-    )
 
 
 def run(args: argparse.Namespace) -> NoReturn:

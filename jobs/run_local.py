@@ -28,35 +28,10 @@ from jobs.local.stack import Kill, RunOptions, Wiring
 from jobs.local.terminal import JsonLines, Show, hints, live_lines, run_lines
 from jobs.operating.connection_options import STATE_DIR, STATE_DIR_HELP
 from jobs.operating.status import StatusView
+from jobs.parser import argument, arguments, group
 from lbcore.sim.load.load import LoadShape
 
 _SHAPES = tuple(shape.value for shape in LoadShape)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a local run."""
-    size = parser.add_argument_group("the cluster (kept from the first run with a state folder)")
-    size.add_argument("--brokers", type=int, metavar="N", help="simulated brokers (6)")
-    size.add_argument("--namespaces", type=int, metavar="N", help="namespaces, at least 2 (2)")
-    size.add_argument("--bundles", type=int, metavar="N", help="bundles of all namespaces (60)")
-    load = parser.add_argument_group("its load and faults")
-    load.add_argument("--load", choices=_SHAPES, default="moving-hotspot", help="shape of the load")
-    load.add_argument("--speed", type=float, default=1.0, help="load's time, as a multiple of ours")
-    load.add_argument("--kill", action="append", default=[], type=parse_kill, metavar="BROKER@S",
-                      help="crash a broker after so many seconds (repeat)")  # fmt: skip
-    run = parser.add_argument_group("the run")
-    run.add_argument("--for", type=float, dest="for_s", metavar="S", help="end after S seconds")
-    run.add_argument("--headless", action="store_true", help="one JSON line a second, no view")
-    run.add_argument("--summary", type=Path, metavar="FILE", help="write the run's numbers here")
-    run.add_argument("--state-dir", type=Path, default=STATE_DIR, help=STATE_DIR_HELP)
-    run.add_argument(
-        "--port",
-        type=int,
-        help="port of the lookup service (the last run's, or 8080; another one if it is taken)",
-    )
-    run.add_argument("--conf", action="append", default=[], help="overlay or file (demo)")
-    run.add_argument("--set", action="append", default=[], help="section.name=value (repeat)")
-    run.add_argument("--lookups-per-s", type=float, default=50.0, help="lookups asked and judged")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -115,8 +90,11 @@ def options_from(args: argparse.Namespace) -> RunOptions:
     )
     for name, value in numbers:
         if not 0 < value < math.inf:
-            raise MisuseError(f"{name} must be above 0, got {value}", why="it is a finite number",
-                              next_step="correct it")  # fmt: skip
+            raise MisuseError(
+                f"{name} must be above 0, got {value}",
+                why="it is a finite number",
+                next_step="correct it",
+            )
     is_headless = args.headless or args.json or not sys.stdout.isatty()
     return RunOptions(
         load=LoadShape(args.load),
@@ -165,3 +143,41 @@ def write_summary(path: Path | None, summary: Mapping[str, Any]) -> None:
         return
     atomic_write(path, json.dumps(summary, indent=2, sort_keys=True) + "\n")
     note(f"summary: {path}")
+
+
+add_arguments = arguments(
+    group(
+        "the cluster (kept from the first run with a state folder)",
+        argument("--brokers", type=int, metavar="N", help="simulated brokers (6)"),
+        argument("--namespaces", type=int, metavar="N", help="namespaces, at least 2 (2)"),
+        argument("--bundles", type=int, metavar="N", help="bundles of all namespaces (60)"),
+    ),
+    group(
+        "its load and faults",
+        argument("--load", choices=_SHAPES, default="moving-hotspot", help="shape of the load"),
+        argument("--speed", type=float, default=1.0, help="load's time, as a multiple of ours"),
+        argument(
+            "--kill",
+            action="append",
+            default=[],
+            type=parse_kill,
+            metavar="BROKER@S",
+            help="crash a broker after so many seconds (repeat)",
+        ),
+    ),
+    group(
+        "the run",
+        argument("--for", type=float, dest="for_s", metavar="S", help="end after S seconds"),
+        argument("--headless", action="store_true", help="one JSON line a second, no view"),
+        argument("--summary", type=Path, metavar="FILE", help="write the run's numbers here"),
+        argument("--state-dir", type=Path, default=STATE_DIR, help=STATE_DIR_HELP),
+        argument(
+            "--port",
+            type=int,
+            help="port of the lookup service (the last run's, or 8080; another one if it is taken)",
+        ),
+        argument("--conf", action="append", default=[], help="overlay or file (demo)"),
+        argument("--set", action="append", default=[], help="section.name=value (repeat)"),
+        argument("--lookups-per-s", type=float, default=50.0, help="lookups asked and judged"),
+    ),
+)

@@ -33,7 +33,7 @@ from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.processes.signals import on_signals
 from jobs.atomic_file import atomic_write
 from jobs.console import CommandError, Exit, MisuseError, complain, note
-from jobs.parser import Parser, add_settings_options
+from jobs.parser import Parser, add_settings_options, argument, arguments
 from jobs.service.assemble import Service, start_service
 from jobs.service.lookup_metrics import SharedMetrics
 from lbcore.config.lookup import LookupConfig
@@ -58,33 +58,30 @@ _SHORT = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the service.
-
-    Each number here is a setting of section `lookup`, too.
-    """
-    parser.add_argument(
+add_arguments = arguments(
+    argument(
         "--tables",
         type=table_place,
         required=True,
         help="folder of the Delta tables, or a URI: s3://, abfss://, gs:// or hdfs://",
-    )
-    parser.add_argument("--cluster", required=True, help="cluster whose bundles are looked up")
-    add_settings_options(parser)
-    parser.add_argument("--bootstrap", default="", help="Kafka's address, for commands and audit")
-    parser.add_argument("--host", help="address to listen on")
-    parser.add_argument("--port", type=int, help="port to listen on, 0 = any free")
-    parser.add_argument("--port-file", type=Path, help="file to write the port to when listening")
-    parser.add_argument("--poll-ms", type=int, help="pause between looks at the log")
-    parser.add_argument("--wait-ms", type=int, help="how long a lookup waits for an owner")
-    parser.add_argument("--workers", type=int, help="processes that answer")
-    parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--worker-folder", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument(
+    ),
+    argument("--cluster", required=True, help="cluster whose bundles are looked up"),
+    add_settings_options,
+    argument("--bootstrap", default="", help="Kafka's address, for commands and audit"),
+    argument("--host", help="address to listen on"),
+    argument("--port", type=int, help="port to listen on, 0 = any free"),
+    argument("--port-file", type=Path, help="file to write the port to when listening"),
+    argument("--poll-ms", type=int, help="pause between looks at the log"),
+    argument("--wait-ms", type=int, help="how long a lookup waits for an owner"),
+    argument("--workers", type=int, help="processes that answer"),
+    argument("--worker", type=int, help=argparse.SUPPRESS),
+    argument("--worker-folder", type=Path, help=argparse.SUPPRESS),
+    argument(
         "--without-authentication",
         action="store_true",
         help="listen on an address that others can reach, although everybody may ask everything",
-    )
+    ),
+)
 
 
 def run(args: argparse.Namespace) -> int:

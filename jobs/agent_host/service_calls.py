@@ -22,37 +22,37 @@ from lbcore.wire.format import plain_text
 
 
 class Permits:
-    """Bundles that may be used now; any thread may ask, at any time.
+    """Bundles that may be used now; thread-safe.
 
-    It compares clocks. There is no timer: a frozen process finds out at its next use.
+    It compares clocks and has no timer: a frozen process finds out at its next use.
     """
 
     def __init__(self, clock: ForwardClock) -> None:
-        """clock: the one that the agent's Machine is stepped by."""
+        """clock: the clock of the agent's Machine."""
         self._clock = clock
         self._given: tuple[Mapping[str, int], int] = ({}, NEVER_MS)
         self._is_withdrawn = False
 
     def token(self, bundle: str) -> int | None:
-        """The fencing token to use the bundle under now; None = it must not be served now.
+        """Return the bundle's fencing token for use now; None = don't serve it. O(1).
 
-        Ask before every use, also of a bundle that has just been opened, and hand the token on to
-        whatever is written to: a process can be frozen between the answer and the use. O(1).
+        Ask before every use, also right after opening, and pass the token to every store that is
+        written: a process can be frozen between the answer and the use.
         """
         return self.tokens().get(bundle)
 
     def tokens(self) -> Mapping[str, int]:
-        """Bundle → token of all that may be used now."""
+        """Return bundle → token of all that may be used now."""
         tokens, until_ms = self._given
         is_over = self._is_withdrawn or self._clock.now_ms() > until_ms
         return {} if is_over else tokens
 
     def give(self, tokens: Mapping[str, int], until_ms: int) -> None:
-        """The agent's part: allow these bundles, and nothing else, until then."""
+        """Allow these bundles, and nothing else, until then; for the agent."""
         self._given = (tokens, until_ms)
 
     def withdraw(self) -> None:
-        """End the agent's part: nothing may be used any more, whatever is given later."""
+        """Allow nothing any more, whatever is given later; for the agent."""
         self._is_withdrawn = True
 
 
@@ -94,7 +94,7 @@ _FAILURE_CHARS_MAX = 4_096
 
 
 def failure_of(error: BaseException) -> str:
-    """Return an exception as a sentence, even if its own text can't be read."""
+    """Return an exception as a sentence, even if its text can't be read."""
     try:
         words = str(error)[:_FAILURE_CHARS_MAX]
     except BaseException:  # noqa: BLE001 its __str__ raises, whatever that is
@@ -103,7 +103,7 @@ def failure_of(error: BaseException) -> str:
 
 
 def log_failure(error: BaseException, what: str) -> None:
-    """Log what was raised, with its stack, in characters that every log can hold."""
+    """Log an exception with its stack, in characters that every log can hold."""
     try:
         stack = "".join(format_exception(error))
     except BaseException:  # noqa: BLE001 of a foreign class, whose words may raise again
@@ -119,10 +119,10 @@ def _printable(text: str) -> str:
 def read_load(
     callbacks: Callbacks, tell: Callable[[LoadRead | TopicsRead], None], is_late: Callable[[], bool]
 ) -> str:
-    """Ask for load and topics, and return what is wrong ("" = nothing).
+    """Read load and topics; return the fault, "" = none.
 
-    What can't be reported is named. is_late: whether this has taken so long that topics, which may
-    never end, are read no further.
+    Parts that can't be reported are named. is_late: whether this has taken so long that no further
+    topics are read, which may never end.
     """
     faults = []
     try:
@@ -161,10 +161,7 @@ Tell = Callable[[Event], None]
 
 @dataclass
 class _CallbackTask:
-    """One callback that waits or runs, of a bundle.
-
-    began_ms: by the clock of the looks.
-    """
+    """A bundle's waiting or running callback. began_ms: by the clock of `look`."""
 
     name: str
     run: Callable[["_CallbackTask"], None]
@@ -176,7 +173,7 @@ class _CallbackTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallBounds:
-    """threads: callbacks of bundles at once; timeout_ms: what runs longer has failed.
+    """Bounds of callbacks. threads: at once; timeout_ms: a longer one has failed.
 
     clock_s: for `ServiceCalls.look`; never goes back.
     """
@@ -187,12 +184,12 @@ class CallBounds:
 
 
 class ServiceCalls:
-    """The callbacks of one service; `tell` takes what became of them, in any thread."""
+    """The callbacks of one service; `tell` gets their outcomes, in any thread."""
 
     def __init__(
         self, callbacks: Callbacks, tell: Tell, metrics: AgentMetrics, bounds: CallBounds
     ) -> None:
-        """Starts the threads."""
+        """Start the threads."""
         self._callbacks = callbacks
         self._tell = tell
         self._metrics = metrics
@@ -213,11 +210,11 @@ class ServiceCalls:
         self._start_thread(self._of_load, LOAD)
 
     def call(self, call: Call) -> None:
-        """Have a callback run, when a thread is free."""
+        """Run a callback when a thread is free."""
         self._of_bundles.put(_CallbackTask(name=call.callback.value, run=self._call, call=call))
 
     def read_load(self) -> None:
-        """Have load and topics read, unless that is still under way."""
+        """Start reading load and topics, unless that is under way."""
         with self._lock:
             if self._is_reading_load:
                 return
@@ -225,10 +222,9 @@ class ServiceCalls:
         self._of_load.put(_CallbackTask(name=LOAD, run=self._read_load))
 
     def look(self) -> None:
-        """Give up what has taken too long; called at least once a second. O(running).
+        """Give up overdue callbacks; called at least once a second. O(running).
 
-        Time is what passes between two looks, 2 s at most: after a pause of the whole process the
-        callbacks have theirs still.
+        Between two calls at most 2 s count: after a pause of the process callbacks keep their time.
         """
         with self._lock:
             now_s = self._clock_s()
@@ -245,7 +241,7 @@ class ServiceCalls:
             self._give_up(task)
 
     def close(self) -> None:
-        """Run nothing more. What runs is left to itself, and keeps no process from ending."""
+        """Run nothing more; running callbacks go on and keep no process from ending."""
         self._is_closed = True
         for _ in range(self._threads):
             self._of_bundles.put(None)

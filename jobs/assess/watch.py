@@ -5,7 +5,6 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from jobs.adapters.delta.recordings import read_history
 from jobs.adapters.processes.clocks import wall_ms
@@ -13,7 +12,7 @@ from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.bridge import active_brokers, brokers_settings
 from jobs.bridge.collector import LOAD_OF, Collector, Rhythm
 from jobs.bridge.policies import PolicyFollower
-from jobs.bridge.pulsar_admin import PulsarAdmin
+from jobs.bridge.pulsar_admin import PulsarAdmin, ask_each
 from jobs.console import note
 from jobs.operating.backtesting import (
     Past,
@@ -28,7 +27,7 @@ from lbcore.assess.owner_changes import Observer, OwnerChanges, Unloads, unloads
 from lbcore.assess.report import HOTTEST_TOPICS, ClusterObservation, Moved, Report, make_report
 from lbcore.assess.risks import HotTopic, unrelievable
 from lbcore.assess.settings import harms_of
-from lbcore.bridge.answers import Settings, Unreadable, parse_topics
+from lbcore.bridge.answers import Settings
 from lbcore.bridge.mirror import Look
 from lbcore.config.tree import Config
 from lbcore.model.tables import LOAD_HISTORY
@@ -163,28 +162,19 @@ class ClusterWatch:
                 self._versions[broker] = message.broker_version
 
     def _read_unloads(self, brokers: tuple[str, ...]) -> Unloads:
-        total = Unloads()
-        for broker in brokers:
-            try:
-                page = self._admin.metrics(self._pulsar_cluster, broker)
-            except PulsarAdminError:
-                continue
-            total += unloads_of(page.decode("utf-8", "replace"))
-        return total
+        def ask(broker: str) -> Unloads:
+            page = self._admin.metrics(self._pulsar_cluster, broker)
+            return unloads_of(page.decode("utf-8", "replace"))
+
+        return sum(ask_each(brokers, ask)[0].values(), start=Unloads())
 
     def _read_topics(self, brokers: tuple[str, ...]) -> tuple[dict[str, str], list[HotTopic]]:
         owners: dict[str, str] = {}
         hot: list[HotTopic] = []
-        self._unread_topics = {}
-        for broker in brokers:
-            try:
-                table = parse_topics(self._admin.topics(self._pulsar_cluster, broker))
-            except PulsarAdminError as error:
-                self._unread_topics[broker] = str(error)
-                continue
-            if isinstance(table, Unreadable):
-                self._unread_topics[broker] = table.detail
-                continue
+
+        def take(broker: str) -> None:
+            nonlocal hot
+            table = self._admin.topic_table(self._pulsar_cluster, broker)
             for bundle, rates in table.rates.items():
                 for topic, traffic in zip(rates.topics, rates.traffic.tolist(), strict=True):
                     owners[topic] = broker
@@ -198,6 +188,9 @@ class ClusterWatch:
                         )
                     )
             hot = sorted(hot, key=lambda one: (-one.msg_rate, one.topic))[: 4 * HOTTEST_TOPICS]
+
+        failed = ask_each(brokers, take)[1]
+        self._unread_topics = {broker: str(error) for broker, error in failed.items()}
         return owners, hot
 
 
@@ -212,8 +205,15 @@ def recorded_report(args: argparse.Namespace, admin: PulsarAdmin | None, cluster
     admin: of the cluster, None = not named. Raises CommandError and MisuseError.
     """
     unread: dict[str, str] = {}
-    edges_of = partial(_edges, admin, unread) if admin else None
-    found = write_trace(args, edges_of=edges_of)
+
+    def edges(namespace: str) -> Sequence[int]:
+        try:
+            return admin.boundaries(namespace) if admin else ()
+        except PulsarAdminError as error:
+            unread[f"bundles of {namespace}"] = str(error)
+            return ()
+
+    found = write_trace(args, edges_of=edges)
     for line in trace_lines(found):
         note(line)
     recorded = Recorded(place=found.path, rows=read_history(found.path))
@@ -241,14 +241,6 @@ def recorded_report(args: argparse.Namespace, admin: PulsarAdmin | None, cluster
         notes=(*_notes(found, unread), *(() if admin else (SETTINGS,))),
         unread=unread,
     )
-
-
-def _edges(admin: PulsarAdmin, unread: dict[str, str], namespace: str) -> Sequence[int]:
-    try:
-        return admin.boundaries(namespace)
-    except PulsarAdminError as error:
-        unread[f"bundles of {namespace}"] = str(error)
-        return ()
 
 
 def _settings_of(

@@ -31,8 +31,7 @@ from lbcore.bridge.acting import (
     next_action,
     positions_for,
 )
-from lbcore.bridge.anomalies import Trouble
-from lbcore.bridge.guardian import Finding
+from lbcore.bridge.guardian import Finding, Trouble
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.wire.messages import Ack, Acks, Envelope
@@ -82,7 +81,6 @@ class Actuator:
         self.bounds = RetryPolicy(forbidden="the bridge has just started")
         self.quarantined: frozenset[str] = frozenset()
         self._metrics = collector.metrics
-        self.counts: dict[str, int] = {}
 
     def busy(self) -> frozenset[str]:
         """The bundles that are being worked on."""
@@ -126,12 +124,9 @@ class Actuator:
                 now_s = time.monotonic()
                 self._working.pop(record.bundle, None)
                 self._rested[record.bundle] = (record.version_id, now_s + _REPEAT_S)
-                if len(self._rested) > _REMEMBERED_MAX:
-                    self._forget(now_s)
-
-    def _forget(self, now_s: float) -> None:
-        """Drop the bundles that have rested long enough, which stops nothing."""
-        self._rested = {name: one for name, one in self._rested.items() if one[1] > now_s}
+                if len(self._rested) > _REMEMBERED_MAX:  # who has rested long enough
+                    rested = self._rested.items()
+                    self._rested = {name: one for name, one in rested if one[1] > now_s}
 
     def _follow(self, record: OwnershipRecord, newest: "Newest") -> None:
         """Do what the record needs until it is answered, left, or superseded."""
@@ -140,7 +135,9 @@ class Actuator:
         while not self._is_closed.is_set() and newest(record.bundle) == record.version_id:
             waited_ms = round((time.monotonic() - began_s) * 1_000)
             attempts = replace(attempts, waited_ms=waited_ms)
-            bounds = self._bounds_of(record.bundle)
+            bounds = self.bounds
+            if record.bundle in self.quarantined:
+                bounds = replace(bounds, forbidden=bounds.forbidden or QUARANTINED)
             action = next_action(record, self._see(record), attempts, bounds)
             if isinstance(action, RecordAnswer):
                 self._answer(record, action, attempts)
@@ -149,11 +146,6 @@ class Actuator:
                 self._log("left to the mirror", record, why=action.reason)
                 return
             attempts = self._carry_out(record, action, attempts)
-
-    def _bounds_of(self, bundle: str) -> RetryPolicy:
-        if bundle not in self.quarantined:
-            return self.bounds
-        return replace(self.bounds, forbidden=self.bounds.forbidden or QUARANTINED)
 
     def mend(self, finding: Finding) -> None:
         """Ask Pulsar once, in a thread, for what may end a finding.
@@ -190,11 +182,11 @@ class Actuator:
             if isinstance(action, Unload):
                 self._admin.unload(record.bundle, action.destination)
             elif isinstance(action, Split):
-                self._split(action)
+                at_once = not self._collector.is_extensible()
+                self._admin.split(action.bundle, positions_for(action, at_once=at_once))
             elif isinstance(action, Lookup):
                 self._look_up(record.bundle)
         except PulsarAdminError as error:
-            self._count("refused" if error.is_refusal else "failed")
             self._count_not_done(error)
             self._log("refused", record, why=str(error))
             attempts = replace(attempts, refused=str(error))
@@ -206,11 +198,6 @@ class Actuator:
     def _count_not_done(self, error: PulsarAdminError) -> None:
         result = REFUSED if error.is_refusal else FAILED
         self._metrics.add("ballast_bridge_failed_requests_total", result)
-
-    def _split(self, action: Split) -> None:
-        """All positions at once, or the first alone where the manager takes no more."""
-        at_once = not self._collector.is_extensible()
-        self._admin.split(action.bundle, positions_for(action, at_once=at_once))
 
     def _look_up(self, bundle: str) -> None:
         looked = self._collector.look_up(bundle)
@@ -266,7 +253,6 @@ class Actuator:
                 reported_at_ms=now_ms,
             )
             self._send(Acks(envelope=envelope, acks=(ack,)))
-        self._count(answer.outcome.value)
         self._metrics.add("ballast_bridge_answers_total", answer.outcome.value)
         self._log(answer.outcome.value, record, why=answer.reason, waited_ms=attempts.waited_ms)
 
@@ -281,10 +267,6 @@ class Actuator:
                     self._asked_s.append(now_s)
                     return
             self._is_closed.wait(_AGAIN_S)
-
-    def _count(self, what: str) -> None:
-        with self._lock:
-            self.counts[what] = self.counts.get(what, 0) + 1
 
     def _log(self, event: str, record: OwnershipRecord, **more: object) -> None:
         fields = {

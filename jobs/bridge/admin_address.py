@@ -89,13 +89,8 @@ class PulsarAdminError(Exception):
         self.status, self.is_page = status, is_page
 
     @property
-    def is_gone(self) -> bool:
-        """True where Pulsar itself says that there is no such thing."""
-        return self.status == http.client.NOT_FOUND and not self.is_page
-
-    @property
     def label(self) -> str:
-        """Kind of failure, as metrics count it: one of `lbcore.bridge.anomalies.FAILURES`."""
+        """Kind of failure, as metrics count it: one of `lbcore.bridge.guardian.FAILURES`."""
         if isinstance(self, UnverifiedBrokerError):
             return "other_broker"
         if self.status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):

@@ -7,8 +7,7 @@ crash, too.
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,34 +15,11 @@ from urllib.parse import urlsplit
 from jobs.atomic_file import atomic_write
 from jobs.bridge.admin_address import AdminAddress, PulsarAdminError
 from jobs.bridge.bridge import active_brokers, brokers_settings, switch_shedding
-from jobs.bridge.pulsar_admin import PulsarAdmin
+from jobs.bridge.pulsar_admin import PulsarAdmin, ask_each
 from jobs.console import CommandError
 from jobs.local.layout import ATTACHMENT_FILE, SIZE_FILE, Layout
+from jobs.parser import argument, arguments
 from lbcore.bridge.acting import SHEDDING
-
-
-def add_access_options(group: "argparse._ArgumentGroup") -> None:
-    """Add the options for the cluster, our credentials and the timeout."""
-    group.add_argument("--pulsar-cluster", default="", metavar="NAME", help="if there are several")
-    for option, about in (
-        ("--auth-token-file", "file with a super user's token, read at each request"),
-        ("--tls-ca", "PEM file of the authority that signed the brokers' certificates"),
-        ("--tls-cert", "PEM file of our certificate"),
-        ("--tls-key", "PEM file of its key"),
-    ):
-        group.add_argument(option, type=Path, metavar="FILE", help=about)
-    group.add_argument(
-        "--broker-url",
-        type=_broker_url,
-        action="append",
-        default=[],
-        metavar="BROKER=URL",
-        help="where a broker that Pulsar lists answers, when it can't be reached under that name"
-        " (repeat)",
-    )
-    group.add_argument(
-        "--timeout-s", type=float, default=10.0, metavar="S", help="of one question (default 10)"
-    )
 
 
 def _broker_url(text: str) -> tuple[str, str]:
@@ -56,16 +32,39 @@ def _broker_url(text: str) -> tuple[str, str]:
     return broker, f"{parts.scheme}://{parts.netloc}"
 
 
-def add_network_option(words: "argparse._ActionsContainer") -> None:
-    """Add the option for the bandwidth of a broker's network."""
-    words.add_argument(
-        "--network-mbytes",
-        type=float,
-        default=0.0,
-        metavar="MB",
-        help="MB/s that a broker's network carries each way, where Pulsar does not know it (several"
-        " brokers on a machine): usage of bandwidth is then its throughput over this",
-    )
+add_access_options = arguments(
+    argument("--pulsar-cluster", default="", metavar="NAME", help="if there are several"),
+    *(
+        argument(option, type=Path, metavar="FILE", help=about)
+        for option, about in (
+            ("--auth-token-file", "file with a super user's token, read at each request"),
+            ("--tls-ca", "PEM file of the authority that signed the brokers' certificates"),
+            ("--tls-cert", "PEM file of our certificate"),
+            ("--tls-key", "PEM file of its key"),
+        )
+    ),
+    argument(
+        "--broker-url",
+        type=_broker_url,
+        action="append",
+        default=[],
+        metavar="BROKER=URL",
+        help="where a broker that Pulsar lists answers, when it can't be reached under that name"
+        " (repeat)",
+    ),
+    argument(
+        "--timeout-s", type=float, default=10.0, metavar="S", help="of one question (default 10)"
+    ),
+)
+"""The cluster, our credentials and the timeout."""
+add_network_option = argument(
+    "--network-mbytes",
+    type=float,
+    default=0.0,
+    metavar="MB",
+    help="MB/s that a broker's network carries each way, where Pulsar does not know it (several"
+    " brokers on a machine): usage of bandwidth is then its throughput over this",
+)
 
 
 def admin_at(url: str, args: argparse.Namespace) -> PulsarAdmin:
@@ -143,16 +142,8 @@ def look_at(admin: PulsarAdmin, name: str) -> FirstLook:
         name=name,
         brokers=brokers,
         sheds="true" in told if told else None,
-        versions=_versions(admin, name, brokers),
+        versions=ask_each(brokers, lambda broker: admin.version(name, broker))[0],
     )
-
-
-def _versions(admin: PulsarAdmin, name: str, brokers: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for broker in brokers:
-        with suppress(PulsarAdminError):
-            found[broker] = admin.version(name, broker)
-    return found
 
 
 def known_attachment(layout: Layout) -> Attachment | None:
@@ -208,8 +199,17 @@ def give_back(admin: PulsarAdmin, layout: Layout, known: Attachment) -> None:
     """
     if known.acts:
         switch_shedding(admin, is_on=known.shed_before)
-        if not known.was_dynamic:
-            _forget(admin)
+        try:
+            if not known.was_dynamic:
+                admin.forget_dynamic(SHEDDING)
+        except PulsarAdminError as error:
+            raise CommandError(
+                f"Pulsar's shedding is as it was, but the dynamic setting {SHEDDING} is still"
+                " there",
+                why=str(error),
+                next_step="run `ballast detach` again, or `pulsar-admin brokers"
+                f" delete-dynamic-config --config {SHEDDING}`",
+            ) from None
     _keep(layout, replace(known, acts=False))
 
 
@@ -229,18 +229,6 @@ def _noted(admin: PulsarAdmin, known: Attachment, seen: FirstLook) -> Attachment
         why=f"{why}, so that could not be given back",
         next_step=_SUPER_USER,
     )
-
-
-def _forget(admin: PulsarAdmin) -> None:
-    try:
-        admin.forget_dynamic(SHEDDING)
-    except PulsarAdminError as error:
-        raise CommandError(
-            f"Pulsar's shedding is as it was, but the dynamic setting {SHEDDING} is still there",
-            why=str(error),
-            next_step="run `ballast detach` again, or `pulsar-admin brokers"
-            f" delete-dynamic-config --config {SHEDDING}`",
-        ) from None
 
 
 def _keep(layout: Layout, attachment: Attachment) -> None:

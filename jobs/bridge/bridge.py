@@ -23,13 +23,21 @@ from jobs.bridge.actuator import Actuator, AskingLimits
 from jobs.bridge.admin_address import PulsarAdminError, UnverifiedBrokerError
 from jobs.bridge.collector import Collector, Rhythm, TooSoonError
 from jobs.bridge.policies import PolicyFollower
-from jobs.bridge.pulsar_admin import PulsarAdmin
+from jobs.bridge.pulsar_admin import PulsarAdmin, ask_each
 from jobs.console import CommandError
 from jobs.telemetry.bridge_metrics import DELIVERED, FAILED, NOT_DELIVERED
 from lbcore.bridge.acting import SHEDDING, RetryPolicy, reason_not_to_act, splits_by_itself
-from lbcore.bridge.anomalies import Looked, ProbeRound, Trouble
 from lbcore.bridge.answers import Settings
-from lbcore.bridge.guardian import Finding, GuardianTimeouts, GuardState, Judged, judge
+from lbcore.bridge.guardian import (
+    Finding,
+    GuardianTimeouts,
+    GuardState,
+    Judged,
+    Looked,
+    ProbeRound,
+    Trouble,
+    judge,
+)
 from lbcore.bridge.mirror import Difference, Look, commands_of, compare, written_finding
 from lbcore.config.tree import Config
 from lbcore.ownership.records import OwnershipRecord
@@ -106,7 +114,8 @@ class GuardianProbe:
         self._known = {**waited_for, **{name: one.result() for name, one in done.items()}}
 
     def _look_up(self, asked_for: frozenset[str]) -> None:
-        in_doubt = [name for trouble, name in self._state.lasting if trouble in _LOOKED_UP]
+        lasting = self._state.lasting.values()
+        in_doubt = [one.subject for one in lasting if one.trouble in _LOOKED_UP]
         for bundle in dict.fromkeys((*in_doubt[:_AT_ONCE], *self._next(sorted(asked_for)))):
             if bundle not in self._asked:
                 self._asked[bundle] = self._pool.submit(self._looked, bundle)
@@ -322,14 +331,11 @@ class Bridge:
 
     def _read(self) -> None:
         while not self._end.is_set():
-            self._read_some()
-
-    def _read_some(self) -> None:
-        try:
-            self._feed.take(self._tail.poll(_POLL_MS))
-        except KafkaError as error:
-            logger.warning("ownership can't be read now", extra={"fields": {"why": str(error)}})
-            self._end.wait(_IDLE_S)
+            try:
+                self._feed.take(self._tail.poll(_POLL_MS))
+            except KafkaError as error:  # noqa: PERF203 it may come back
+                logger.warning("ownership can't be read now", extra={"fields": {"why": str(error)}})
+                self._end.wait(_IDLE_S)
 
     def _wait_for_records(self) -> None:
         """Before anything is compared, all that is recorded must have been read."""
@@ -358,7 +364,6 @@ class Bridge:
             "differences": difference.count,
             "working": len(self._actuator.busy()),
             "forbidden": self._actuator.bounds.forbidden,
-            **{f"done_{name}": count for name, count in sorted(self._actuator.counts.items())},
             "delivered": self._sender.delivered,
             "not_delivered": self._sender.not_delivered,
         }
@@ -439,15 +444,9 @@ def brokers_settings(
     admin: PulsarAdmin, cluster: str, brokers: tuple[str, ...]
 ) -> tuple[dict[str, Settings | None], dict[str, PulsarAdminError]]:
     """Return each broker's running configuration, and why one can't be had (None)."""
-    found: dict[str, Settings | None] = {}
-    failed: dict[str, PulsarAdminError] = {}
-    for broker in brokers:
-        try:
-            found[broker] = admin.settings(cluster, broker)
-        except PulsarAdminError as error:  # noqa: PERF203 one that fails stops no other
-            found[broker] = None
-            failed[f"settings of {broker}"] = error
-    return found, failed
+    found, errors = ask_each(brokers, lambda broker: admin.settings(cluster, broker))
+    failed = {f"settings of {broker}": error for broker, error in errors.items()}
+    return {broker: found.get(broker) for broker in brokers}, failed
 
 
 def require_brokers_apart(admin: PulsarAdmin, cluster: str, brokers: Sequence[str]) -> None:

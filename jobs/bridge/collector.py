@@ -4,7 +4,6 @@ Brokers are asked at the same time and independently: a slow one delays no other
 the round (a Look). `lbcore.bridge.reports` decides what is worth a report.
 """
 
-import http.client
 import logging
 import random
 import threading
@@ -13,28 +12,23 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from jobs.adapters.processes.clocks import ForwardClock
-from jobs.bridge.admin_address import PulsarAdminError, UnverifiedBrokerError
-from jobs.bridge.pulsar_admin import PulsarAdmin
+from jobs.bridge.admin_address import PulsarAdminError
+from jobs.bridge.pulsar_admin import PulsarAdmin, ask_each
 from jobs.telemetry.bridge_metrics import BridgeMetrics
-from lbcore.bridge.anomalies import Looked
 from lbcore.bridge.answers import (
     Claims,
-    Gauges,
     TopicTable,
-    Unreadable,
     is_mirrored,
-    parse_metrics,
-    parse_topics,
     topic_within,
 )
+from lbcore.bridge.guardian import Looked
 from lbcore.bridge.mirror import ALL, Look
 from lbcore.bridge.reports import (
     Measured,
     SentReports,
-    in_domain,
     measured_extensible,
     measured_modular,
     near_a_split,
@@ -150,7 +144,10 @@ class Collector:
         """
         active = self.active()
         for gone in sorted(self._brokers.keys() - set(active)):
-            self._lose(gone)
+            # for a while it is asked whether it serves all the same
+            self._lost[gone] = _Lost(until_s=time.monotonic() + _LOST_S)
+            del self._brokers[gone]
+            self.failures.pop(gone, None)
         self.metrics.keep_brokers(self._cluster, active)
         self._require_calm()
         for name in active:
@@ -236,12 +233,6 @@ class Collector:
             broker.load_due_s = time.monotonic() + spread * self._rhythm.load_ms / 1_000
             broker.loading = self._pool.submit(self._report, name, broker)
 
-    def _lose(self, gone: str) -> None:
-        """Pulsar lists it no more: for a while it is asked whether it serves all the same."""
-        self._lost[gone] = _Lost(until_s=time.monotonic() + _LOST_S)
-        del self._brokers[gone]
-        self.failures.pop(gone, None)
-
     def certificates(self) -> Mapping[str, int]:
         """Until when each is good, as `PulsarAdmin` has it."""
         return self._admin.certificates()
@@ -277,18 +268,6 @@ class Collector:
         """Bundle → partitioned topic → how many partitions its owner told of last."""
         with self._lock:
             return {name: one for name, one in self._partitions.items() if self._has(name)}
-
-    def _note_clients(self, measured: Measured) -> None:
-        """Note which bundles of a report have clients.
-
-        They are forgotten with their namespace.
-        """
-        has_clients = measured.stats[:, _CLIENTS].sum(axis=1) > 0.0
-        for name, is_used in zip(measured.names, has_clients.tolist(), strict=True):
-            if is_used:
-                self._clients.add(name)
-            else:
-                self._clients.discard(name)
 
     def _answer(self, name: str, future: "Future[Claims] | None") -> Claims | None:
         if future is None or not future.done():
@@ -339,15 +318,9 @@ class Collector:
         except PulsarAdminError as error:
             failed["tenants"] = error
             return [], {ALL}
-        names: list[str] = []
-        unread: set[str] = set()
-        for tenant in tenants:
-            try:
-                names += self._admin.namespaces(tenant)
-            except PulsarAdminError as error:  # noqa: PERF203 one that fails hides no other
-                failed[f"tenant {tenant}"] = error
-                unread.add(tenant)
-        return names, unread
+        found, errors = ask_each(tenants, self._admin.namespaces)
+        failed |= {f"tenant {tenant}": error for tenant, error in errors.items()}
+        return [name for names in found.values() for name in names], set(errors)
 
     def _note_unread(self, failed: Mapping[str, PulsarAdminError]) -> None:
         if failed.keys() != self._unread.keys():
@@ -375,18 +348,12 @@ class Collector:
 
         Those that are gone are left out.
         """
-        wanted = sorted({name for name in names if is_mirrored(name)})
-        asked = [self._pool.submit(self._admin.boundaries, name) for name in wanted]
-        found: dict[str, tuple[int, ...]] = {}
-        failed: dict[str, PulsarAdminError] = {}
-        for name, future in zip(wanted, asked, strict=True):
-            try:
-                boundaries = future.result()
-            except PulsarAdminError as error:  # noqa: PERF203 one that fails hides no other
-                failed[name] = error
-            else:
-                found |= {name: boundaries} if boundaries else {}
-        return found, failed
+        asked = {
+            name: self._pool.submit(self._admin.boundaries, name)
+            for name in sorted(set(filter(is_mirrored, names)))
+        }
+        found, failed = ask_each(asked, lambda name: asked[name].result())
+        return {name: edges for name, edges in found.items() if edges}, failed
 
     def note_boundaries(self, namespace: str, boundaries: tuple[int, ...]) -> None:
         """Store boundaries that another module has read.
@@ -415,12 +382,16 @@ class Collector:
             )
             return
         broker.load_error = None
-        measured = in_domain(measured, self.domains.get(name, ""))
+        load = replace(measured.load, failure_domain=self.domains.get(name, ""))
+        measured = replace(measured, load=load)
         if self._rhythm.network_bytes_per_s > 0.0:
             measured = with_network(measured, self._rhythm.network_bytes_per_s)
         broker.incarnation = measured.load.envelope.incarnation
-        with self._lock:
-            self._note_clients(measured)
+        has_clients = measured.stats[:, _CLIENTS].sum(axis=1) > 0.0
+        used = {name for name, has in zip(measured.names, has_clients.tolist(), strict=True) if has}
+        with self._lock:  # they are forgotten with their namespace
+            self._clients.difference_update(measured.names)
+            self._clients |= used
         now_ms = self._clock.now_ms()
         signals, agent = self._config.signals, self._config.agent
         broker.told, messages = report(
@@ -463,19 +434,20 @@ class Collector:
         found = self._admin.load_report(self.pulsar_cluster, name, self._cluster)
         unreported = dict(found.unreported)
         if "startTimestamp" in unreported:
-            found = found.started(str(self._gauges(name).started_ms))
+            found = found.started(str(self._admin.gauges(self.pulsar_cluster, name).started_ms))
         measured, table = measured_modular(found), None
         is_wanted = near_a_split(measured.names, measured.stats, self._config.splitting)
         if is_wanted or time.monotonic() >= broker.table_due_s:
             broker.table_due_s = time.monotonic() + _TABLE_S
-            table = self._table(name)
+            table = self._admin.topic_table(self.pulsar_cluster, name)
             unreported |= table.unreported
         self._note_unreported(broker, unreported)
         return measured, table
 
     def _extensible(self, name: str, broker: _Broker) -> tuple[Measured, TopicTable | None]:
         self._admin.verify(self.pulsar_cluster, name)
-        gauges, table = self._gauges(name), self._table(name)
+        gauges = self._admin.gauges(self.pulsar_cluster, name)
+        table = self._admin.topic_table(self.pulsar_cluster, name)
         self._note_unreported(broker, {**gauges.unreported, **table.unreported})
         envelope = Envelope(
             cluster=self._cluster,
@@ -487,28 +459,7 @@ class Collector:
         url = self._admin.web_service_url(self.pulsar_cluster, name)
         return measured_extensible(envelope, gauges, table, url), table
 
-    def _gauges(self, name: str) -> Gauges:
-        """A broker's page of metrics, if it says of no other broker that it is that one's."""
-        gauges = parse_metrics(self._admin.metrics(self.pulsar_cluster, name))
-        if isinstance(gauges, Unreadable):
-            detail = f"its metrics can't be used: {gauges.detail}"
-            raise PulsarAdminError(detail, http.client.OK)
-        hosts = {one.rpartition(":")[0].lower() for one in self._active}
-        own = name.rpartition(":")[0].lower()
-        if gauges.host.lower() in hosts - {own}:
-            self._admin.forget_address(name)
-            raise UnverifiedBrokerError(
-                f"{name} was asked for its metrics, and they are those of {gauges.host}"
-            )
-        return gauges
-
     def _note_unreported(self, broker: _Broker, unreported: Mapping[str, str]) -> None:
         broker.unreported = dict(sorted(unreported.items()))
         for name in broker.unreported:
             self.metrics.add("ballast_bridge_unreported_total", name)
-
-    def _table(self, name: str) -> TopicTable:
-        table = parse_topics(self._admin.topics(self.pulsar_cluster, name))
-        if isinstance(table, Unreadable):
-            raise PulsarAdminError(f"its topics can't be used: {table.detail}", http.client.OK)
-        return table

@@ -9,25 +9,29 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 from jobs.bridge.admin_address import PulsarAdminError
-from jobs.bridge.pulsar_admin import PulsarAdmin
-from lbcore.bridge.policies import PulsarPolicies
+from jobs.bridge.pulsar_admin import PulsarAdmin, ask_each
+from lbcore.bridge.policies import Readable
 from lbcore.wire.kinds.mirror_commands import ObservePolicies
+
+Value = TypeVar("Value")
 
 logger = logging.getLogger(__name__)
 
 _TOLD_S = 600.0
 _AT_ONCE = 8
-_GROUP = "anti-affinity group of {}"
+_ISOLATION, _DOMAINS = "isolation policies", "failure domains"
+_ONE = {_ISOLATION: "isolation policy", _DOMAINS: "failure domain"}
 
 
 class PolicyFollower:
     """Follower of Pulsar's policies, called by one thread.
 
     What can't be read stays as it was known and hides nothing else. unread: what could not be read
-    last → why.
+    last → why. domains: broker → failure domain. ungrouped: namespaces whose anti-affinity group
+    was never read; nothing of them may move.
     """
 
     def __init__(
@@ -41,12 +45,14 @@ class PolicyFollower:
         self._admin, self._cluster, self._tell = admin, cluster, tell
         self._interval_s = interval_ms / 1_000
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="policies")
-        self._known = PulsarPolicies()
-        self._told: PulsarPolicies | None = None
+        self._known = ObservePolicies(isolation={}, anti_affinity={})
+        self._told: ObservePolicies | None = None
         self._grouped: set[str] = set()
         self._read_due_s = self._tell_due_s = 0.0
         self._unknown: dict[str, str] = {"they": "have not been read yet"}
-        self._has_isolation = self._has_domains = False
+        self._has_read: set[str] = set()
+        self.domains: Mapping[str, str] = {}
+        self.ungrouped: frozenset[str] = frozenset()
         self.unread: Mapping[str, PulsarAdminError] = {}
 
     @property
@@ -56,21 +62,6 @@ class PolicyFollower:
             return ""
         what, why = next(iter(self._unknown.items()))
         return f"Pulsar's policies are not known: {what} {why}"
-
-    @property
-    def ungrouped(self) -> frozenset[str]:
-        """Return the namespaces whose anti-affinity group was never read.
-
-        Nothing of them may move.
-        """
-        prefix = _GROUP.format("")
-        failed = {name.removeprefix(prefix) for name in self.unread if name.startswith(prefix)}
-        return frozenset(failed - self._grouped)
-
-    @property
-    def domains(self) -> dict[str, str]:
-        """Broker → failure domain."""
-        return dict(self._known.domains)
 
     def close(self) -> None:
         """Ask nobody any more."""
@@ -84,62 +75,66 @@ class PolicyFollower:
         self._read_due_s = now_s + self._interval_s
         failed: dict[str, PulsarAdminError] = {}
         self._unknown = {}
-        isolation, domains = self._isolation(failed), self._domains(failed)
+        isolation, self.domains = self._isolation(failed), self._domains(failed)
         groups = self._groups(sorted(namespaces), failed)
-        self._known = PulsarPolicies(isolation=isolation, domains=domains, groups=groups)
+        self._known = ObservePolicies(isolation=isolation, anti_affinity=groups)
         if failed.keys() != self.unread.keys():
             for what, error in failed.items():
                 fields = {"what": what, "why": str(error)}
                 logger.warning("a policy can't be read", extra={"fields": fields})
         self.unread = failed
-        if self._has_isolation and (self._known != self._told or now_s >= self._tell_due_s):
+        if _ISOLATION in self._has_read and (
+            self._known != self._told or now_s >= self._tell_due_s
+        ):
             self._tell_due_s, self._told = now_s + _TOLD_S, self._known
-            self._tell(self._known.command())
+            self._tell(self._known)
+
+    def _read(
+        self,
+        what: str,
+        ask: Callable[[str], Readable[Value]],
+        failed: dict[str, PulsarAdminError],
+    ) -> Readable[Value] | None:
+        """Return what can be used of it, and what can't; None where it can't be read."""
+        try:
+            found, unreadable = ask(self._cluster)
+        except PulsarAdminError as error:
+            failed[what] = error
+            if what not in self._has_read:
+                self._unknown[what] = f"can't be read: {error}"
+            return None
+        self._has_read.add(what)
+        one = _ONE[what]
+        for name, why in unreadable.items():
+            failed[f"{one} {name}"] = PulsarAdminError(why, http.client.OK)
+        return found, unreadable
 
     def _isolation(self, failed: dict[str, PulsarAdminError]) -> Mapping[str, Mapping[str, Any]]:
         known = self._known.isolation
-        try:
-            found, unreadable = self._admin.isolation_policies(self._cluster)
-        except PulsarAdminError as error:
-            failed["isolation policies"] = error
-            if not self._has_isolation:
-                self._unknown["isolation policies"] = f"can't be read: {error}"
+        read = self._read(_ISOLATION, self._admin.isolation_policies, failed)
+        if read is None:
             return known
-        self._has_isolation = True
+        found, unreadable = read
         for name, why in unreadable.items():
-            failed[f"isolation policy {name}"] = PulsarAdminError(why, http.client.OK)
             if name not in known:
-                self._unknown[f"isolation policy {name}"] = f"can't be used: {why}"
+                self._unknown[f"{_ONE[_ISOLATION]} {name}"] = f"can't be used: {why}"
         return {**{name: known[name] for name in unreadable if name in known}, **found}
 
     def _domains(self, failed: dict[str, PulsarAdminError]) -> Mapping[str, str]:
-        known = self._known.domains
-        try:
-            found, unreadable = self._admin.failure_domains(self._cluster)
-        except PulsarAdminError as error:
-            failed["failure domains"] = error
-            if not self._has_domains:
-                self._unknown["failure domains"] = f"can't be read: {error}"
+        known = self.domains
+        read = self._read(_DOMAINS, self._admin.failure_domains, failed)
+        if read is None:
             return known
-        self._has_domains = True
-        for name, why in unreadable.items():
-            failed[f"failure domain {name}"] = PulsarAdminError(why, http.client.OK)
+        found, unreadable = read
         return {**{one: name for one, name in known.items() if name in unreadable}, **found}
 
     def _groups(
         self, namespaces: Sequence[str], failed: dict[str, PulsarAdminError]
     ) -> Mapping[str, str]:
-        found: dict[str, str] = {}
-        asked = [self._pool.submit(self._admin.anti_affinity_group, one) for one in namespaces]
-        for name, future in zip(namespaces, asked, strict=True):
-            try:
-                group = future.result()
-            except PulsarAdminError as error:
-                failed[_GROUP.format(name)] = error
-                group = self._known.groups.get(name, "")
-            else:
-                self._grouped.add(name)
-            if group:
-                found[name] = group
-        self._grouped &= set(namespaces)
-        return found
+        asked = {one: self._pool.submit(self._admin.anti_affinity_group, one) for one in namespaces}
+        found, errors = ask_each(asked, lambda name: asked[name].result())
+        failed |= {f"anti-affinity group of {name}": error for name, error in errors.items()}
+        self._grouped = (self._grouped & set(namespaces)) | found.keys()
+        self.ungrouped = frozenset(errors.keys() - self._grouped)
+        found |= {name: self._known.anti_affinity.get(name, "") for name in errors}
+        return {name: group for name, group in sorted(found.items()) if group}

@@ -27,21 +27,25 @@ from jobs.bridge.admin_address import (
     redirect_leads_to_broker,
 )
 from jobs.console import MisuseError
-from lbcore.bridge.anomalies import Looked
 from lbcore.bridge.answers import (
     MAX_BYTES,
     Claims,
+    Gauges,
     Settings,
+    TopicTable,
     Unreadable,
     is_html,
     looked_up,
     lookup_path,
     parse_boundaries,
     parse_claims,
+    parse_metrics,
     parse_names,
     parse_settings,
+    parse_topics,
     parse_version,
 )
+from lbcore.bridge.guardian import Looked
 from lbcore.bridge.policies import Readable, parse_domains, parse_group, parse_isolation
 from lbcore.wire.messages import Rejected
 from lbcore.wire.pulsar import (
@@ -136,12 +140,12 @@ class PulsarAdmin:
     def namespaces(self, tenant: str) -> tuple[str, ...]:
         """The namespaces of a tenant; () when there is no such tenant any more."""
         path = f"/admin/v2/namespaces/{_part(tenant)}"
-        return self._ask_of_one(path, parse_names, ())
+        return self._ask(path, parse_names, none=())
 
     def boundaries(self, namespace: str) -> tuple[int, ...]:
         """Of a namespace's bundles; () when there is no such namespace."""
         path = f"/admin/v2/namespaces/{quote(namespace)}/bundles"
-        return self._ask_of_one(path, parse_boundaries, ())
+        return self._ask(path, parse_boundaries, none=())
 
     def owned(self, cluster: str, broker: str) -> frozenset[str]:
         """The mirrored bundles that a broker says it owns; it is asked itself."""
@@ -152,7 +156,9 @@ class PulsarAdmin:
 
         Pulsar answers this path as the broker that it names, or redirects to it.
         """
-        return self._ask(_owned_path(cluster, broker), parse_claims, self._base(cluster, broker))
+        return self._ask(
+            _owned_path(cluster, broker), parse_claims, base=self.web_service_url(cluster, broker)
+        )
 
     def verify(self, cluster: str, broker: str) -> None:
         """Raise UnverifiedBrokerError when another broker answers at a broker's address.
@@ -177,7 +183,7 @@ class PulsarAdmin:
         found = parse_pulsar_report(raw, here)
         if isinstance(found, Rejected):
             raise PulsarAdminError(f"its load report can't be used: {found.detail}", http.client.OK)
-        base = self._base(cluster, broker)
+        base = self.web_service_url(cluster, broker)
         is_own = is_same_broker(found.addresses, (broker, broker_name(base)))
         others = self._others(broker)
         is_at_its_name = broker in self._address.broker_urls or is_same_broker(
@@ -193,9 +199,24 @@ class PulsarAdmin:
         """The broker's topics with their rates, as they are."""
         return self._raw_of("/admin/v2/broker-stats/topics", cluster, broker)
 
+    def topic_table(self, cluster: str, broker: str) -> TopicTable:
+        """The same, as a table."""
+        return _parsed("its topics can't be used", parse_topics(self.topics(cluster, broker)))
+
     def metrics(self, cluster: str, broker: str) -> bytes:
         """The broker's Prometheus page."""
         return self._raw_of("/metrics/", cluster, broker)
+
+    def gauges(self, cluster: str, broker: str) -> Gauges:
+        """Values of that page, if it says of no other broker that it is that one's."""
+        found = _parsed("its metrics can't be used", parse_metrics(self.metrics(cluster, broker)))
+        hosts = {one.rpartition(":")[0].lower() for one in self._others(broker)}
+        if found.host.lower() in hosts - {broker.rpartition(":")[0].lower()}:
+            self.forget_address(broker)
+            raise UnverifiedBrokerError(
+                f"{broker} was asked for its metrics, and they are those of {found.host}"
+            )
+        return found
 
     def topic_internals(self, topic: str) -> bytes:
         """Return a topic's internal statistics. topic: persistent/tenant/namespace/name."""
@@ -225,23 +246,25 @@ class PulsarAdmin:
         found = _parsed(path, parse_settings(self._raw_of(path, cluster, broker)))
         told = runtime_addresses(found)
         if is_same_broker(told, self._others(broker)) and not is_same_broker(told, (broker,)):
-            raise self._other_broker(broker, self._base(cluster, broker), ", ".join(sorted(told)))
+            raise self._other_broker(
+                broker, self.web_service_url(cluster, broker), ", ".join(sorted(told))
+            )
         return found
 
     def isolation_policies(self, cluster: str) -> Readable[Mapping[str, Any]]:
         """Return the isolation policies by name, and the unusable ones."""
         path = f"/admin/v2/clusters/{_part(cluster)}/namespaceIsolationPolicies"
-        return self._ask_of_one(path, parse_isolation, _NOTHING_SET)
+        return self._ask(path, parse_isolation, none=_NOTHING_SET)
 
     def failure_domains(self, cluster: str) -> Readable[str]:
         """Broker → its failure domain, and the domains that can't be used."""
         path = f"/admin/v2/clusters/{_part(cluster)}/failureDomains"
-        return self._ask_of_one(path, parse_domains, _NOTHING_SET)
+        return self._ask(path, parse_domains, none=_NOTHING_SET)
 
     def anti_affinity_group(self, namespace: str) -> str:
         """The group of a namespace, "" without one, and for one that is gone."""
         path = f"/admin/v2/namespaces/{quote(namespace)}/antiAffinity"
-        return self._ask_of_one(path, parse_group, "")
+        return self._ask(path, parse_group, none="")
 
     def dynamic_settings(self) -> Settings:
         """The dynamic settings of the cluster, those that somebody has set."""
@@ -287,10 +310,6 @@ class PulsarAdmin:
             url = self._checked(url, answer.location)
         return Looked(hops=tuple(urlsplit(one).netloc for one in (*hops, url)))
 
-    def web_service_url(self, cluster: str, broker: str) -> str:
-        """Return the URL where a broker answers itself."""
-        return self._base(cluster, broker)
-
     def certificates(self) -> Mapping[str, int]:
         """Return the owners of certificates → their end, ms since 1970.
 
@@ -305,7 +324,7 @@ class PulsarAdmin:
         with self._lock:
             self._bases.pop(broker, None)
 
-    def _base(self, cluster: str, broker: str) -> str:
+    def web_service_url(self, cluster: str, broker: str) -> str:
         """The scheme, host and port at which a broker, and no other one, answers."""
         with self._lock:
             known = self._bases.get(broker)
@@ -416,7 +435,7 @@ class PulsarAdmin:
 
     def _raw_of(self, path: str, cluster: str, broker: str) -> bytes:
         """A broker's own answer; a redirect to elsewhere would be somebody else's."""
-        base = self._base(cluster, broker)
+        base = self.web_service_url(cluster, broker)
         answer = self._once("GET", base + path, b"", None)
         if answer.status in _REDIRECTED and answer.location:
             target = _place(urljoin(base + path, answer.location))
@@ -460,31 +479,24 @@ class PulsarAdmin:
         names = parse_names(answer.content) if answer.status == http.client.OK else ()
         return () if isinstance(names, Unreadable) else names
 
-    def _turn_from(self, base: str) -> None:
-        """Begin at another broker next time, when the first one does not answer."""
-        with self._lock:
-            others = sorted({self._address.url, *self._bases.values()} - {base})
-            if self._entry == base and others:
-                self._entry = others[0].rstrip("/")
-
     def _ask(
-        self, path: str, parse: Callable[[bytes], Value | Unreadable], base: str = ""
-    ) -> Value:
-        return _parsed(path, parse(self._request("GET", path, base or self._entry)))
-
-    def _ask_of_one(
-        self, path: str, parse: Callable[[bytes], Value | Unreadable], none: Value
+        self,
+        path: str,
+        parse: Callable[[bytes], Value | Unreadable],
+        *,
+        base: str = "",
+        none: Value | None = None,
     ) -> Value:
         """Ask one broker.
 
-        `none` is the answer to 404: it is gone, or nothing of the kind was ever set.
+        none: the answer where Pulsar itself says 404: it is gone, or was never set.
         """
         try:
-            return self._ask(path, parse)
+            return _parsed(path, parse(self._request("GET", path, base or self._entry)))
         except PulsarAdminError as error:
-            if error.is_gone:
-                return none
-            raise
+            if none is None or error.status != http.client.NOT_FOUND or error.is_page:
+                raise
+            return none
 
     def _request(
         self,
@@ -530,7 +542,10 @@ class PulsarAdmin:
             connection = connection_to(url, timeout_s or self._address.timeout_s, context)
             answer = exchange(connection, asked, MAX_BYTES)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            self._turn_from(f"{parts.scheme}://{parts.netloc}")
+            with self._lock:  # begin at another broker next time
+                others = sorted({self._address.url, *self._bases.values()} - {_place(url)})
+                if self._entry == _place(url) and others:
+                    self._entry = others[0].rstrip("/")
             why = str(error) or type(error).__name__
             if parts.scheme == "https":
                 expired = expired_message(self._address.cert_file, wall_ms())
@@ -548,6 +563,20 @@ class PulsarAdmin:
                 raise PulsarAdminError(f"the token can't be read: {error}") from None
             headers["Authorization"] = f"Bearer {token}"
         return headers
+
+
+def ask_each(
+    names: Iterable[str], ask: Callable[[str], Value]
+) -> tuple[dict[str, Value], dict[str, PulsarAdminError]]:
+    """Return name → answer, and name → error: one that fails hides no other."""
+    found: dict[str, Value] = {}
+    failed: dict[str, PulsarAdminError] = {}
+    for name in names:
+        try:
+            found[name] = ask(name)
+        except PulsarAdminError as error:  # noqa: PERF203 one that fails hides no other
+            failed[name] = error
+    return found, failed
 
 
 def _part(text: str) -> str:

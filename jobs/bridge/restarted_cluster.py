@@ -20,15 +20,14 @@ from jobs.adapters.kafka.command_client import CommandClient, new_command
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.processes import last_lines
 from jobs.bridge.admin_address import PulsarAdminError
-from jobs.bridge.pulsar_admin import PulsarAdmin
+from jobs.bridge.pulsar_admin import PulsarAdmin, ask_each
 from jobs.bridge.rolling_progress import Progress, RestartStage
 from jobs.console import CommandError, note
 from jobs.operating.connection_options import ConnectionOptions
 from jobs.operating.status import read_status_rows
 from lbcore.balancer.book import FAILED, REFUSED
 from lbcore.balancer.rules import PROPOSAL, PlanProposal
-from lbcore.bridge.anomalies import Trouble
-from lbcore.bridge.answers import Unreadable, parse_metrics, parse_topics
+from lbcore.bridge.guardian import Trouble
 from lbcore.bridge.reports import LatencySums, load_ms, parse_client_latency, publish_ms, worst_ms
 from lbcore.explain.explanation import Row
 from lbcore.explain.job_state import JobWord, job_alarms
@@ -150,8 +149,7 @@ class PulsarCluster:
         with suppress(PulsarAdminError):  # an extensible manager has no load report
             if not found:
                 self._admin.verify(self._name, broker)
-                page = parse_metrics(self._admin.metrics(self._name, broker))
-                found = "" if isinstance(page, Unreadable) else str(page.started_ms)
+                found = str(self._admin.gauges(self._name, broker).started_ms)
         return found
 
     def _read_tables(self, p: Progress) -> dict[str, Any]:
@@ -174,16 +172,14 @@ class PulsarCluster:
         """The bundles with topics that a broker says it owns."""
         with suppress(PulsarAdminError):
             owned = self._admin.owned(self._name, broker)
-            table = parse_topics(self._admin.topics(self._name, broker))
-            return None if isinstance(table, Unreadable) else owned.intersection(table.bundles)
+            return owned.intersection(self._admin.topic_table(self._name, broker).bundles)
         return None
 
     def _read_latency(self, brokers: Iterable[str]) -> None:
         """The clients' recent publish and load latency over all brokers that tell it."""
-        pages: dict[str, LatencySums] = {}
-        for broker in sorted(brokers):
-            with suppress(PulsarAdminError):
-                pages[broker] = parse_client_latency(self._admin.metrics(self._name, broker))
+        pages, _ = ask_each(
+            sorted(brokers), lambda one: parse_client_latency(self._admin.metrics(self._name, one))
+        )
         known = [one for one in pages if one in self._pages]
         published = worst_ms(publish_ms(self._pages[one], pages[one]) for one in known)
         loaded = worst_ms(load_ms(one) for one in pages.values())

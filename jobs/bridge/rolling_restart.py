@@ -40,6 +40,7 @@ from jobs.operating.connection_options import (
     connection_options,
 )
 from jobs.operating.text_format import parse_duration_ms
+from jobs.parser import argument, arguments, group
 from lbcore.model.times import duration
 from lbcore.wire.kinds.balancing_commands import (
     ApprovePlan,
@@ -60,12 +61,72 @@ _STILL_MS, _CALM_MS, _EASE_MS, _AGAIN_MS, _OPEN_MS = 60_000, 15_000, 600_000, 5_
 _TRIES = 4
 """Plans of one bundle that may not move it; then it stays where it is."""
 _ALLOW_MORE = "see what hurts them, or allow more with --publish-latency-ms"
-_TIMES = (
-    ("--ready-within", "2m", "until all is well before a broker is touched"),
-    ("--drain-within", "30m", "until a broker is empty; without --command: is restarted"),
-    ("--command-within", "10m", "until the command ends"),
-    ("--return-within", "5m", "until a broker is back after it"),
-    ("--fill-within", "30m", "until a broker has its bundles again"),
+BOUNDS = group(
+    "pace and bounds",
+    argument(
+        "--max-in-flight",
+        type=int,
+        default=0,
+        metavar="N",
+        help="bundles on their way at once, 0 = a twentieth of all, 16 at most",
+    ),
+    argument(
+        "--publish-latency-ms",
+        type=float,
+        default=500.0,
+        metavar="N",
+        help="ms that clients may wait on the mean before moves are held back (default 500)",
+    ),
+    argument(
+        "--room",
+        type=float,
+        default=0.9,
+        metavar="N",
+        help="usage of the others while a broker is gone, 1 = 100 %% (default 0.9)",
+    ),
+    *(
+        argument(
+            f"--{step}-within",
+            type=parse_duration_ms,
+            default=default,
+            metavar="TIME",
+            help=f"time until {what} (default {default})",
+        )
+        for step, default, what in (
+            ("ready", "2m", "all is well before a broker is touched"),
+            ("drain", "30m", "a broker is empty; without --command: is restarted"),
+            ("command", "10m", "the command ends"),
+            ("return", "5m", "a broker is back after it"),
+            ("fill", "30m", "a broker has its bundles again"),
+        )
+    ),
+)
+"""The pace and the limits of time."""
+add_options = arguments(
+    group(
+        "Pulsar",
+        argument(
+            "--admin-url",
+            default="",
+            metavar="URL",
+            help="web service of any broker (attached: known)",
+        ),
+        add_access_options,
+    ),
+    argument("--brokers", nargs="+", default=[], metavar="BROKER", help="which (all), host:port"),
+    argument(
+        "--command",
+        metavar="COMMAND",
+        help="the shell's, once a broker: {broker} and {host} are replaced, quoted, and"
+        " BALLAST_BROKER is set; - or without: you restart the broker that is named",
+    ),
+    argument("--dry-run", action="store_true", help="say what would be done, how long"),
+    argument("--yes", action="store_true", help="do not ask"),
+    argument("--abort", action="store_true", help="let the one that has stopped be"),
+    argument("--state", type=Path, metavar="FILE", help=f"{STATE_FILE} of --state-dir"),
+    BOUNDS,
+    STACK_OPTIONS,
+    example="ballast bridge rolling-restart --command 'ssh {host} systemctl restart pulsar'",
 )
 
 
@@ -75,25 +136,6 @@ class CutOffError(Exception):
 
 class StoppedError(CommandError):
     """The restart goes no further."""
-
-
-def add_bounds(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the pace and the limits of time."""
-    group = parser.add_argument_group("pace and bounds")
-    most = "bundles on their way at once, 0 = a twentieth of all, 16 at most"
-    group.add_argument("--max-in-flight", type=int, default=0, metavar="N", help=most)
-    felt = "ms that clients may wait on the mean before moves are held back (default 500)"
-    group.add_argument("--publish-latency-ms", type=float, default=500.0, metavar="N", help=felt)
-    room = "usage of the others while a broker is gone, 1 = 100 %% (default 0.9)"
-    group.add_argument("--room", type=float, default=0.9, metavar="N", help=room)
-    for option, default, about in _TIMES:
-        group.add_argument(
-            option,
-            type=parse_duration_ms,
-            default=default,
-            metavar="TIME",
-            help=f"time {about} (default {default})",
-        )
 
 
 def complaints(p: Progress, seen: Observation, bounds: argparse.Namespace) -> Iterator[Complaint]:
@@ -147,7 +189,7 @@ class RollingRestart:
         progress: Progress,
         end: threading.Event,
     ) -> None:
-        """bounds: the options of `add_bounds`. end: set to cut it off."""
+        """bounds: of `BOUNDS`. end: set to cut it off."""
         self._cluster, self._path, self._bounds, self._p = cluster, path, bounds, progress
         self._end = end
         self._doubts: dict[str, int] = {}
@@ -419,33 +461,6 @@ class RollingRestart:
         )
         approved = ApprovePlan(plan=p.plan)
         return refused or self._cluster.send(f"{p.plan}-approve-{p.turn}", approved)
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options: which brokers, how to restart them, and the time limits."""
-    group = parser.add_argument_group("Pulsar")
-    group.add_argument(
-        "--admin-url", default="", metavar="URL", help="web service of any broker (attached: known)"
-    )
-    add_access_options(group)
-    parser.add_argument(
-        "--brokers", nargs="+", default=[], metavar="BROKER", help="which (all), host:port"
-    )
-    parser.add_argument(
-        "--command",
-        metavar="COMMAND",
-        help="the shell's, once a broker: {broker} and {host} are replaced, quoted, and"
-        " BALLAST_BROKER is set; - or without: you restart the broker that is named",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done, how long")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-    parser.add_argument("--abort", action="store_true", help="let the one that has stopped be")
-    parser.add_argument("--state", type=Path, metavar="FILE", help=f"{STATE_FILE} of --state-dir")
-    add_bounds(parser)
-    STACK_OPTIONS(parser)
-    parser.epilog = (
-        "example: ballast bridge rolling-restart --command 'ssh {host} systemctl restart pulsar'"
-    )
 
 
 def run(args: argparse.Namespace) -> int:

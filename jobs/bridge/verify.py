@@ -10,13 +10,13 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
 
 from jobs.adapters.processes.signals import on_signals
 from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.attachment import add_access_options, admin_at
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import CommandError, Exit, answer, note
+from jobs.parser import argument, arguments, group
 from lbcore.bridge.bundle_channel import (
     TOPIC,
     ChannelChecker,
@@ -30,11 +30,11 @@ _PROGRESS_S = 30.0
 _CANT_READ = "the extensible load manager of Pulsar 4.0 and newer writes it; "
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `bridge verify`."""
-    parser.add_argument("--admin-url", required=True, metavar="URL", help="of any broker")
-    parser.add_argument("--once", action="store_true", help="end at the end of the topic")
-    add_access_options(parser.add_argument_group("Pulsar"))
+add_options = arguments(
+    argument("--admin-url", required=True, metavar="URL", help="of any broker"),
+    argument("--once", action="store_true", help="end at the end of the topic"),
+    group("Pulsar", add_access_options),
+)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -78,7 +78,7 @@ def _follow(
 ) -> ChannelViolation | None:
     last, told_s = (-1, -1), time.monotonic()
     while not end.is_set():
-        for position in _entries(_object(admin.topic_internals(TOPIC)), last):
+        for position in _entries(admin.topic_internals(TOPIC), last):
             answered = admin.topic_entry(TOPIC, *position)
             last = position
             name = f"{position[0]}:{position[1]}"
@@ -97,22 +97,16 @@ def _follow(
     return None
 
 
-def _entries(internals: Any, after: tuple[int, int]) -> Iterator[tuple[int, int]]:
+def _entries(raw: bytes, after: tuple[int, int]) -> Iterator[tuple[int, int]]:
     """Positions of the topic's entries after one, in order."""
     try:
+        internals = json.loads(raw)
         newest, count = (int(part) for part in internals["lastConfirmedEntry"].split(":"))
         ledgers = [(int(one["ledgerId"]), int(one["entries"])) for one in internals["ledgers"]]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise PulsarAdminError(f"the topic's internal statistics can't be read: {error}") from None
     for ledger, entries in sorted(ledgers):
         last = count + 1 if ledger == newest else entries
         for entry in range(after[1] + 1 if ledger == after[0] else 0, last):
             if (ledger, entry) > after:
                 yield ledger, entry
-
-
-def _object(raw: bytes) -> Any:
-    try:
-        return json.loads(raw)
-    except (ValueError, RecursionError):
-        raise PulsarAdminError("the topic's internal statistics are not JSON") from None

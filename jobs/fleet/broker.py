@@ -39,11 +39,11 @@ class Timetable(Generic[Item]):
         self._order = count()
 
     def add(self, due_ms: int, item: Item) -> None:
-        """Have the item come at its time; O(log items)."""
+        """Schedule an item; O(log items)."""
         heapq.heappush(self._heap, (due_ms, next(self._order), item))
 
     def due(self, now_ms: int) -> list[tuple[int, Item]]:
-        """Take out what is due, with its time, in order."""
+        """Remove and return the due items with their times, in order."""
         found = []
         while self._heap and self._heap[0][0] <= now_ms:
             due_ms, _, item = heapq.heappop(self._heap)
@@ -51,7 +51,7 @@ class Timetable(Generic[Item]):
         return found
 
     def next_ms(self) -> int | None:
-        """Return the time at which the next item is due, None = there is none."""
+        """Return the time of the next item, None = none."""
         return self._heap[0][0] if self._heap else None
 
 
@@ -79,7 +79,7 @@ class FleetSettings:
 
     speed: virtual milliseconds of load per real one. callback_ms: shortest and longest duration of
     opening, closing or splitting. topics_per_read: bundles whose topics are read with each load, 0
-    = none. capacities: broker → capacity label, 1.0 where absent. fencing: as the setting
+    = none. capacities: broker → capacity label, default 1.0. fencing: the setting
     ownership.fencing.
     """
 
@@ -96,10 +96,7 @@ class FleetSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
-    """Item due for one start of a broker.
-
-    call: the callback that ends, or None for the agent's wake-up.
-    """
+    """Item due for a start of a broker. call: the callback that ends, None = wake-up."""
 
     broker: str
     start: int
@@ -108,10 +105,7 @@ class Due:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetSurroundings:
-    """State shared by all brokers.
-
-    note: writes one event into the log. origin_ms: virtual time 0.
-    """
+    """State of all brokers. note: logs an event. origin_ms: the virtual time 0."""
 
     settings: FleetSettings
     model: LoadModel
@@ -126,10 +120,10 @@ class FleetSurroundings:
 
 
 class SimulatedBroker:
-    """A broker that may be started, killed, paused, hung, drained. One thread uses it."""
+    """A broker that may be started, killed, paused, hung, drained; for one thread."""
 
     def __init__(self, name: str, surroundings: FleetSurroundings) -> None:
-        """name: a host's name, for it stands in the URLs."""
+        """name: a host name, because it stands in the URLs."""
         self.name = name
         self.life = ProcessLife.KILLED
         self.start_number = 0
@@ -144,11 +138,11 @@ class SimulatedBroker:
 
     @property
     def is_serving(self) -> bool:
-        """True if the broker's bundles are open: a paused broker's still are."""
+        """True if the broker's bundles are open, also those of a paused one."""
         return self.life in _RUNNING or self.life is ProcessLife.PAUSED
 
     def serves(self, now_ms: int) -> Mapping[str, int]:
-        """Return bundle → token of what is open and allowed by the lease."""
+        """Return bundle → token of what is open and permitted by the lease."""
         if not self.is_serving or self._host is None:
             return {}
         if self._around.settings.fencing == FENCING_TOKEN:
@@ -162,7 +156,7 @@ class SimulatedBroker:
         return self._around.settings.capacities.get(self.name, 1.0)
 
     def start(self, records: Sequence[Event], now_ms: int) -> None:
-        """A new incarnation that serves nothing; one that runs is killed first."""
+        """Begin a new incarnation that serves nothing; a running one is killed first."""
         if self.is_serving:
             self.kill(now_ms)
         self.start_number += 1
@@ -180,7 +174,7 @@ class SimulatedBroker:
         self.take(records, now_ms)
 
     def kill(self, now_ms: int) -> tuple[str, ...]:
-        """End it at once, without a word; returns what it served."""
+        """End it at once, without a goodbye; return what it served."""
         served = tuple(sorted(self.service.tokens)) if self.is_serving else ()
         if self._host is not None:
             self._host.end()
@@ -188,19 +182,19 @@ class SimulatedBroker:
         return served
 
     def pause(self, now_ms: int) -> None:
-        """Freeze it, as a stopped process or a very long garbage collection is frozen."""
+        """Freeze it, like a stopped process or a very long garbage collection."""
         if self._host is not None and self.life in _RUNNING:
             self._host.freeze()
             self._become(ProcessLife.PAUSED, now_ms)
 
     def hang(self, now_ms: int) -> None:
-        """Let no callback of its service come back; it lives on, and says so."""
+        """Let no callback of its service return; it still sends heartbeats."""
         if self._host is not None and self.life is ProcessLife.ALIVE:
             self._host.hang()
             self._become(ProcessLife.HANGING, now_ms)
 
     def resume(self, now_ms: int) -> None:
-        """Let it go on where it was frozen or hung, with all that came meanwhile."""
+        """End a pause or a hang, with all events that came meanwhile."""
         if self._host is None or self.life not in (ProcessLife.PAUSED, ProcessLife.HANGING):
             return
         is_stopping = self._host.agent.state.stopping_at_ms is not None
@@ -209,13 +203,13 @@ class SimulatedBroker:
         self._end_first_interval(now_ms)
 
     def drain(self, now_ms: int) -> None:
-        """Tell it to stop: it asks to be emptied first."""
+        """Send it Stop: it asks to be drained first."""
         if self.life is ProcessLife.ALIVE:
             self._become(ProcessLife.DRAINING, now_ms)
             self.take([Stop()], now_ms)
 
     def take(self, events: Sequence[Event], now_ms: int) -> None:
-        """Events from outside."""
+        """Take events from outside."""
         if self._host is not None:
             self._host.take(events, now_ms)
             self._end_first_interval(now_ms)
@@ -228,7 +222,7 @@ class SimulatedBroker:
             self._end_first_interval(now_ms)
 
     def rates(self, now_ms: int) -> tuple[float, float]:
-        """Messages in + out a second: of the broker, and of its hottest bundle."""
+        """Return msg/s in + out of the broker, and of its hottest bundle."""
         field = self._around.model.at(self._around.virtual_ms(now_ms))
         rates = self.service.stats_at(field)[:, :2].sum(axis=1)
         return (float(rates.sum()), float(rates.max())) if len(rates) else (0.0, 0.0)
@@ -242,7 +236,7 @@ class SimulatedBroker:
         self._around.note({**about, "incarnation": self.incarnation, **more})
 
     def _end_first_interval(self, now_ms: int) -> None:
-        """After the second report the agent goes on under the usual settings, from now on."""
+        """Switch the agent to the usual settings after its second report."""
         if self._host is not None and self._reads == _FIRST_READS:
             self._reads += 1
             self._host.agent.machine = self._agent_under(self._around.settings.signals)
@@ -273,12 +267,12 @@ class SimulatedBroker:
         return ()
 
     def call_ms(self, call: Call) -> int:
-        """The same for a call whenever it is asked for under a seed."""
+        """Return the duration of a call, the same in every run of a seed."""
         settings = self._around.settings
         return callback_ms(settings.seed, self.name, call, settings.callback_ms)
 
     def schedule(self, at_ms: int, call: Call | None) -> None:
-        """Put it into the timetable for this start."""
+        """Schedule it for this start."""
         due = Due(broker=self.name, start=self.start_number, call=call)
         self._around.timetable.add(at_ms, due)
 
@@ -300,7 +294,7 @@ class SimulatedBroker:
         self._around.sender.send(topic, key.decode(), value, on_delivery=heard)
 
     def _on_delivery(self, host: Host, sent_ms: int, delivery: Delivery) -> None:
-        """In the producer's thread: what became of a report; its own start hears of it."""
+        """Report a delivery to its own start; in the producer's thread."""
         if isinstance(delivery, Delivered):
             self.last_delivered_ms = max(self.last_delivered_ms, delivery.timestamp_ms)
             host.put(ReportConfirmed(sent_ms=sent_ms))
@@ -316,7 +310,7 @@ class SimulatedBroker:
     def _read_topics(self, now_ms: int) -> list[TopicsRead]:
         """Read the topics of a few bundles.
 
-        Newly opened ones first, all in turn when load changes.
+        Newly opened ones first; in turn when load changes.
         """
         virtual_ms, model = self._around.virtual_ms(now_ms), self._around.model
         if model.step_at(virtual_ms) != self._load_step:

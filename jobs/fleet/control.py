@@ -29,7 +29,7 @@ from lbcore.sim.summary import Crash, LoadSample
 
 @contextmanager
 def event_log(path: Path) -> Iterator[Callable[[Mapping[str, Any]], object]]:
-    """Give a function that appends one line an event, which is in the file at once."""
+    """Return a function that appends one line per event, flushed at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", buffering=1, encoding="utf-8") as file:
         yield lambda event: file.write(json.dumps(event, separators=(",", ":")) + "\n")
@@ -43,7 +43,7 @@ _SERVING = frozenset({"alive", "draining", "hanging", "paused"})
 
 
 class ControlServer:
-    """Serves until closed, in threads of its own."""
+    """HTTP server of the fleet, in threads of its own."""
 
     def __init__(self, loop: FleetLoop, port: int = 0) -> None:
         """Listen on a port, 0 = any free one; see the attribute `port`."""
@@ -56,7 +56,7 @@ class ControlServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Take no more requests."""
+        """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -69,7 +69,7 @@ class _Handler(BaseHTTPRequestHandler):
     loop: FleetLoop
 
     def parse_request(self) -> bool:
-        """Refuse what a web page has sent: none is meant to."""
+        """Refuse requests of web pages."""
         if not super().parse_request():
             return False
         length = self.headers.get("Content-Length", "0")
@@ -122,31 +122,31 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def log_message(self, *_: object) -> None:
-        """Requests are not logged: what they do is."""
+        """Log no requests; their effects are logged."""
 
 
 class FleetClient:
-    """Talks to a fleet's control server; a connection each time, so any thread may."""
+    """Client of a fleet's control server, a connection per request; thread-safe."""
 
     def __init__(self, port: int, timeout_ms: int = 30_000) -> None:
-        """port: what the fleet wrote into its --port-file."""
+        """port: the content of the fleet's --port-file."""
         self._port = port
         self._timeout_s = timeout_ms / 1000.0
 
     def kill(self, broker: str) -> Crash:
-        """Kill a broker without a word."""
+        """Kill a broker at once."""
         return crash_of(self._ask("POST", f"/kill/{quote(broker)}"))
 
     def act(self, action: str, broker: str) -> None:
-        """start, restart, pause, hang, resume or drain a broker."""
+        """Carry out start, restart, pause, hang, resume or drain of a broker."""
         self._ask("POST", f"/{action}/{quote(broker)}")
 
     def health(self) -> dict[str, Any]:
-        """Counts."""
+        """Return the counts."""
         return self._ask("GET", "/health")
 
     def brokers(self, *, with_bundles: bool = False) -> dict[str, Any]:
-        """Each broker's life, true load and bundles."""
+        """Return each broker's life, true load and bundles."""
         return self._ask("GET", "/brokers?bundles=1" if with_bundles else "/brokers")
 
     def truth(self) -> dict[str, list[tuple[str, int]]]:

@@ -31,13 +31,13 @@ class Fleet:
         self._brokers: dict[str, SimulatedBroker] = {}
 
     def start(self, name: str, now_ms: int) -> None:
-        """Start a broker, or start it again; a name that is new joins the fleet."""
+        """Start or restart a broker; a new name joins the fleet."""
         if name not in self._brokers:
             self._brokers[name] = SimulatedBroker(name, self._around)
         self._brokers[name].start(self.feed.current(name), now_ms)
 
     def kill(self, name: str, now_ms: int) -> dict[str, Any]:
-        """Kill a broker; answers what `lbcore.sim.summary.Crash` wants to know."""
+        """Kill a broker; return the fields of `lbcore.sim.summary.Crash`."""
         broker = self._broker(name)
         served = broker.kill(now_ms)
         return {
@@ -48,7 +48,7 @@ class Fleet:
         }
 
     def act(self, action: str, name: str, now_ms: int) -> Mapping[str, Any] | None:
-        """Carry out one of ACTIONS; answers as `kill` does, else with nothing."""
+        """Carry out one of ACTIONS; return as `kill` does, else nothing."""
         if action == "kill":
             return self.kill(name, now_ms)
         if action in ("start", "restart"):
@@ -68,7 +68,7 @@ class Fleet:
                 self._brokers[name].take(events[name], now_ms)
 
     def run_due(self, now_ms: int) -> None:
-        """Callbacks that end and agents that wake up, all that is due of a broker at once."""
+        """Run due callbacks and wake-ups, all of a broker at once."""
         due: dict[str, list[tuple[int, Due]]] = {}
         for at_ms, item in self._around.timetable.due(now_ms):
             due.setdefault(item.broker, []).append((at_ms, item))
@@ -76,10 +76,7 @@ class Fleet:
             self._brokers[name].come_due(due[name], now_ms)
 
     def describe(self, now_ms: int, *, with_bundles: bool = False) -> dict[str, Any]:
-        """Return each broker's life, true load (msg/s in + out) and bundles.
-
-        See the control server.
-        """
+        """Return each broker's life, true load (msg/s in + out) and bundles."""
         rows = []
         for broker in self._brokers.values():
             rate, hottest = broker.rates(now_ms) if broker.is_serving else (0.0, 0.0)
@@ -104,12 +101,12 @@ class Fleet:
         }
 
     def confirm_end(self, asked_ms: int, now_ms: int) -> None:
-        """Confirm that `take_records` has had all of ownership before asked_ms."""
+        """Confirm that `take_records` got all of ownership before asked_ms."""
         for name in sorted(self._brokers):
             self._brokers[name].take([EndConfirmed(asked_ms=asked_ms)], now_ms)
 
     def truth(self, now_ms: int) -> dict[str, list[tuple[str, int]]]:
-        """Bundle → who serves it right now, under which token; more than one may."""
+        """Return bundle → brokers that serve it now, with tokens; maybe several."""
         found: dict[str, list[tuple[str, int]]] = {}
         for broker in self._brokers.values():
             for bundle, token in broker.serves(now_ms).items():
@@ -117,7 +114,7 @@ class Fleet:
         return dict(sorted(found.items()))
 
     def health(self) -> dict[str, Any]:
-        """Counts for the supervisor."""
+        """Return the counts for the supervisor."""
         sender = self._around.sender
         return {
             "serving": sum(broker.is_serving for broker in self._brokers.values()),
@@ -146,7 +143,7 @@ class FleetLoop:
     def __init__(
         self, fleet: Fleet, clock: ForwardClock, next_due: Callable[[], int | None]
     ) -> None:
-        """next_due: when the fleet's timetable wants something next, in the clock's ms."""
+        """next_due: time of the timetable's next item, by the clock, ms."""
         self._fleet = fleet
         self._clock = clock
         self._next_due = next_due
@@ -154,7 +151,7 @@ class FleetLoop:
         self.latest_ms = 0
 
     def call(self, work: Callable[[Fleet, int], T]) -> T:
-        """Have work(fleet, now_ms) done by the loop and return, or raise, what it does."""
+        """Let the loop run work(fleet, now_ms); return or raise its result."""
         future: Future[T] = Future()
 
         def carry_out() -> None:
@@ -167,7 +164,7 @@ class FleetLoop:
         return future.result(timeout=_CALL_TIMEOUT_S)
 
     def fail(self, error: Exception) -> None:
-        """Have `run` raise this: another thread can't go on."""
+        """Let `run` raise this error of another thread."""
 
         def raise_it() -> None:
             raise error
@@ -175,7 +172,7 @@ class FleetLoop:
         self._inbox.put(raise_it)
 
     def run(self) -> NoReturn:
-        """Work for ever, at most 50 rounds a second: what is due together is done at once."""
+        """Run for ever, at most 50 rounds a second, each with all that is due."""
         while True:
             self._wait()
             now_ms = self._clock.now_ms()
@@ -186,7 +183,7 @@ class FleetLoop:
             sleep(_PACE_S)
 
     def _wait(self) -> None:
-        """Process the inbox; when it is empty, wait for more or for the next due time."""
+        """Process the inbox; if empty, wait for more or for the next due time."""
         due_ms = self._next_due()
         until_due_s = _LONGEST_WAIT_S if due_ms is None else (due_ms - self._clock.now_ms()) / 1000
         wait_s = min(max(until_due_s, 0.0), _LONGEST_WAIT_S)

@@ -23,14 +23,14 @@ _NAMED = 10
 
 
 class FleetWatch:
-    """Everything that the fleet said since the run began.
+    """Samples and events of the fleet since the run began.
 
-    samples: one a second; opened, crashes: in the order in which they happened; brokers: rows of
-    the control server, as they were at the last sample.
+    samples: one a second; opened, crashes: in order of time; brokers: rows of the control server at
+    the last sample.
     """
 
     def __init__(self, layout: Layout) -> None:
-        """Begins now: what earlier runs left in the folder is skipped."""
+        """Begin now: events of earlier runs in the folder are skipped."""
         self.layout = layout
         self.samples: list[LoadSample] = []
         self.opened: list[BundleOpened] = []
@@ -49,7 +49,7 @@ class FleetWatch:
     def look(self) -> LoadSample | None:
         """Take a sample; None when the fleet does not answer.
 
-        The log is read after it, so that whatever the sample counts as open has been told.
+        The log is read after it, so it contains the opening of all that the sample counts as open.
         """
         try:
             body = fleet_client(self.layout).brokers()
@@ -71,7 +71,7 @@ class FleetWatch:
 def crash_broker(layout: Layout, broker: str) -> Crash:
     """Crash a broker and note it in the run's folder for the summary.
 
-    Raises CommandError when there is no such broker, when it does not run, or when no fleet does.
+    Raises CommandError if there is no such broker, if it does not run, or without a fleet.
     """
     client = fleet_client(layout)
     lives = {row["broker"]: str(row["life"]) for row in client.brokers()["brokers"]}
@@ -106,7 +106,7 @@ def require_broker(broker: str, known: Iterable[str]) -> None:
 
 
 def fleet_client(layout: Layout) -> FleetClient:
-    """A client of the fleet that runs in this folder; CommandError when none does."""
+    """Return a client of the fleet in this folder; raises CommandError without one."""
     try:
         return FleetClient(int(layout.fleet_port.read_text()), timeout_ms=_ANSWER_TIMEOUT_MS)
     except (OSError, ValueError):

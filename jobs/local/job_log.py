@@ -15,17 +15,17 @@ from lbcore.explain.recent_findings import Silence, moves_message, silence_messa
 
 
 class LineTail:
-    """The lines that are appended from now on, or from the file's beginning."""
+    """New lines of a file, from its end or its beginning."""
 
     def __init__(self, path: Path, *, from_end: bool = False) -> None:
-        """from_end: what is in the file already is skipped."""
+        """from_end: skip what is in the file already."""
         self._path = path
         self._offset = path.stat().st_size if from_end and path.exists() else 0
         self._rest = b""
         self.unreadable = 0
 
     def read(self) -> list[Mapping[str, Any]]:
-        """The objects of the lines that came since the last call; others are counted."""
+        """Return the objects of new lines; other lines are counted."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:
@@ -57,10 +57,10 @@ class JobLog:
     """The batches so far.
 
     durations_ms: of every batch, from its rows to its records in Kafka; cycle_durations_ms: of
-    those in which a decision cycle ran. decisions: "kind:reason" → count. reports: verdict → count
-    of messages. brokers: as the newest batch sees them. silence: newest row of that kind by broker,
-    "" = of many. news: what happened to brokers, in words, until it is taken. now_ms, cycled_ms:
-    of the newest batch, and of the newest with a cycle; 0 = there was none.
+    those with a decision cycle. decisions: "kind:reason" → count. reports: verdict → number of
+    messages. brokers: of the newest batch. silence: newest row of that kind by broker, "" = of
+    many. news: sentences on brokers, until taken. now_ms, cycled_ms: of the newest batch, and of
+    the newest with a cycle; 0 = none.
     """
 
     batches: int = 0
@@ -82,7 +82,7 @@ class JobLog:
     _batch_id: int = -1
 
     def fold(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Take new lines in, in their order."""
+        """Add new lines in order."""
         for line in lines:
             if line.get("event") == "start":
                 self.starts += 1
@@ -90,15 +90,15 @@ class JobLog:
                 self._fold_batch(line)
 
     def reports_by_verdict(self) -> dict[str, int]:
-        """Every verdict with its count, also those that are zero."""
+        """Return all verdicts with their counts, zeros included."""
         return {verdict: self.reports[verdict] for verdict in _REPORT_VERDICTS}
 
     def live_bundles(self) -> int:
-        """Bundles that there are: what is kept of deleted ones does not count."""
+        """Return the number of bundles, without kept records of deleted ones."""
         return sum(count for state, count in self.bundles.items() if state != "Deleted")
 
     def groups(self) -> dict[str, str]:
-        """Broker → the first broker of its isolation group; empty where all are one."""
+        """Return broker → the first broker of its isolation group; empty for one group."""
         return {name: one["group"] for name, one in self.brokers.items() if "group" in one}
 
     def _fold_batch(self, line: Mapping[str, Any]) -> None:
@@ -112,7 +112,11 @@ class JobLog:
             self._cycle = line["cycle"]
             self.cycled_ms = line["now_ms"]
             self.cycle_durations_ms.append(duration_ms)
-        self._count(line["counts"])
+        for name, count in line["counts"].items():
+            if name.startswith(_DECISION):
+                self.decisions[name.removeprefix(_DECISION)] += count
+            elif name in _REPORT_VERDICTS:
+                self.reports[name] += count
         self.brokers, self.bundles = line.get("brokers", self.brokers), line["bundles"]
         self.in_flight = line["in_flight"]
         self.moves += len(line["moves"])
@@ -144,10 +148,3 @@ class JobLog:
         for broker, to in sorted(moved.items()):
             inputs = {"bundles": to.total(), "destinations": to}
             self.news.append(f"{broker} is dead: {moves_message([inputs])}")
-
-    def _count(self, counts: Mapping[str, int]) -> None:
-        for name, count in counts.items():
-            if name.startswith(_DECISION):
-                self.decisions[name.removeprefix(_DECISION)] += count
-            elif name in _REPORT_VERDICTS:
-                self.reports[name] += count

@@ -17,40 +17,37 @@ from jobs.console import CommandError, MisuseError, note
 LOOKUP_PORT = 8080
 CLUSTER = "local"
 SIZE_FILE, ATTACHMENT_FILE = "size.json", "attachment.json"
-"""Which of the two a folder has says what its run balances: simulated brokers, or a cluster."""
+"""The one that a folder has shows what its run balances: simulated brokers, or a cluster."""
 _OTHER_PORT = "choose another port: --port N, make run ARGS='--port N'"
 _LOOKUP_PORT_FILE, _SETTINGS_FILE = "lookup-port.json", "settings.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """Size of the cluster.
-
-    bundles: of all namespaces together, at creation.
-    """
+    """Size of the cluster. bundles: of all namespaces together, at creation."""
 
     brokers: int = 6
     namespaces: int = 2
     bundles: int = 60
 
     def bundles_of(self, index: int) -> int:
-        """The bundles of one namespace: as even as it gets, the first ones have one more."""
+        """Return the bundles of one namespace: evenly, the first ones with one more."""
         share, rest = divmod(self.bundles, self.namespaces)
         return share + (index < rest)
 
 
 class Layout:
-    """The folder of one local run and what lies where in it.
+    """The folder of one local run, and its files.
 
     kafka: the embedded Kafka. tables: the Delta tables. job: the streaming job's checkpoints and
-    lock; metrics_port: the file with the port of its metrics. logs: one a process; batches: the
-    job's line a batch. fleet: the simulated brokers' files: fleet_events has a line for each thing
-    that happened to one, crashes one for each that was crashed on purpose, with what it served;
-    fleet_port is the port of the fleet's control server, there only while it runs.
+    lock; metrics_port: file with the port of its metrics. logs: one per process; batches: a line
+    per batch of the job. fleet: the simulated brokers' files; fleet_events: a line per event of a
+    broker; crashes: one per deliberate crash, with what the broker served; fleet_port: port of the
+    fleet's control server, while it runs.
     """
 
     def __init__(self, *, root: Path) -> None:
-        """Raise MisuseError for a folder that can't be one."""
+        """Raise MisuseError for a folder that can't be used."""
         check_folder(root)
         self.root = root
         self.kafka, self.tables, self.job = root / "kafka", root / "tables", root / "job"
@@ -63,7 +60,7 @@ class Layout:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the folder; CommandError when another run has it."""
+        """Lock the folder; raises CommandError when another run has it."""
         self.root.mkdir(parents=True, exist_ok=True)
         refusal = CommandError(
             f"another run is using {self.root}",
@@ -74,7 +71,7 @@ class Layout:
             yield
 
     def is_held(self) -> bool:
-        """True if a run holds the folder now; False also if the lock can't be read."""
+        """True if a run holds the folder now; False also for an unreadable lock."""
         try:
             with (self.root / "run.lock").open() as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -99,16 +96,16 @@ class Layout:
         return port
 
     def lookup_port_now(self) -> int:
-        """The lookup service's port, once a run has chosen it."""
+        """Return the lookup service's port that a run has chosen."""
         return int(json.loads((self.root / _LOOKUP_PORT_FILE).read_text()))
 
     def keep_settings(self, overlays: Sequence[str], assignments: Sequence[str]) -> None:
-        """Remember what the run is configured with, for the verbs that are asked about it."""
+        """Store the run's configuration for verbs that need it."""
         named = [str(Path(one).absolute()) if one.endswith(".toml") else one for one in overlays]
         (self.root / _SETTINGS_FILE).write_text(json.dumps([named, list(assignments)]))
 
     def settings(self) -> tuple[list[str], list[str]] | None:
-        """Overlays and assignments of the last run; None where none has been."""
+        """Return overlays and assignments of the last run; None without one."""
         path = self.root / _SETTINGS_FILE
         if not path.exists():
             return None
@@ -118,8 +115,8 @@ class Layout:
     def settle_size(self, wanted: Mapping[str, int | None]) -> Size:
         """Return the size of the folder's first run, or the wanted one if this is it.
 
-        wanted: field of Size → number, None = whatever it is. Raises MisuseError for a number that
-        the folder's state contradicts. Brokers may be added and taken away at each start.
+        wanted: field of Size → number, None = any. Raises MisuseError for a number that the
+        folder's state contradicts. The number of brokers may change at each start.
         """
         if (self.root / ATTACHMENT_FILE).exists():
             raise MisuseError(
@@ -146,7 +143,7 @@ class Layout:
 
 
 def check_size(size: Size) -> None:
-    """Raise MisuseError for a cluster that can't be."""
+    """Raise MisuseError for an impossible cluster."""
     wrong = ""
     if size.brokers < 1:
         wrong = f"brokers must be at least 1, got {size.brokers}"

@@ -37,16 +37,15 @@ _COLUMNS = ("bundle", "version_id", "state", "source", "destination", "at_ms")
 
 
 class EventsHistory:
-    """The transitions in the table: commit by commit, and within one by version.
+    """The transitions in the table, by commit, and within one by version.
 
-    It is a second reader on purpose: what rows mean it has from nobody, only how log and files are
-    read is everybody's. When a commit became readable is taken from its log file, in a store to the
-    second. What was committed while the log could not be followed became readable at some moment
-    since the last look.
+    An independent reader on purpose: it interprets rows by itself and shares only the reading of
+    log and files. The time of a commit is that of its log file, in an object store to the second.
+    Commits while the log could not be followed became readable at some time since the last poll.
     """
 
     def __init__(self, table_path: TablePlace) -> None:
-        """Reads what is there, all at once; its commits count as long ago."""
+        """Read what is there; its commits count as long ago."""
         self._path = table_path
         self._known: dict[str, int] = {}
         self._table_id = ""
@@ -55,11 +54,11 @@ class EventsHistory:
 
     @property
     def table_version(self) -> int:
-        """The version of the table up to which all is told."""
+        """The version of the table up to which all is known."""
         return self._tail.version
 
     def poll(self) -> tuple[list[JudgedEvent], int]:
-        """The new transitions, and a wall time up to which nothing more can turn up.
+        """Return new transitions, and a wall time up to which they are complete.
 
         Costs one look at the file system when nothing is new.
         """
@@ -78,7 +77,7 @@ class EventsHistory:
     def _load(self, version: int | None) -> list[JudgedEvent]:
         """Load the whole table and return the transitions not yet known.
 
-        version: the one that they count as, None = the newest.
+        version: that they count as, None = the newest.
         """
         table = open_delta(self._path)
         self._tail = TableTail(self._path, table)
@@ -193,10 +192,7 @@ class Prober:
     """Probes from `start` to `stop`; namespaces may be added at any time."""
 
     def __init__(self, settings: ProberSettings) -> None:
-        """Open the history.
-
-        Raises what deltalake does when ownership_events is not there.
-        """
+        """Open the history; raises deltalake's errors without ownership_events."""
         self._settings = settings
         self._events = EventsHistory(settings.events_table)
         self._functions: dict[str, HashFunction] = {}
@@ -212,7 +208,7 @@ class Prober:
         self._sampled_at_s = 0.0
 
     def start(self) -> None:
-        """Begin; the service need not answer yet."""
+        """Begin; the service may not answer yet."""
         jobs = [self._keep_judging, self._keep_sampling]
         jobs += [self._keep_asking] * self._settings.threads
         self._threads = [threading.Thread(target=job, daemon=True) for job in jobs]
@@ -220,13 +216,13 @@ class Prober:
             thread.start()
 
     def add_namespace(self, namespace: str, function: HashFunction) -> None:
-        """Ask for topics of this namespace too, from now on."""
+        """Look up topics of this namespace too, from now on."""
         with self._lock:
             self._functions[namespace] = function
             self._history.know(namespace, function)
 
     def stop(self) -> dict[str, Any]:
-        """End, judge what is left, and report."""
+        """End, judge the remaining answers, and report."""
         self._stopping.set()
         for thread in self._threads:
             thread.join(self._settings.timeout_ms / 1000.0 + 5.0)
@@ -242,7 +238,7 @@ class Prober:
             return self._tally.counts()
 
     def report(self) -> dict[str, Any]:
-        """Everything at this moment, as the summary has it; latencies in ms or None.
+        """Return the figures of the summary; latencies in ms or None.
 
         decision_to_lookup_ms: from a decision (its batch's `now_ms`) to the first answer, of any
         worker, that showed the new broker; unseen: decisions that no answer showed.
@@ -303,7 +299,7 @@ class Prober:
         connection.close()
 
     def _topic(self, ticket: int) -> str | None:
-        """Any name will do: every hash has a bundle."""
+        """Return any name: every hash has a bundle."""
         if not self._functions:
             return None
         space, number = uniforms(self._settings.seed, f"probe {ticket}", 2)
@@ -317,7 +313,7 @@ class Prober:
             self._sampled_at_s = monotonic()
 
     def _keep_sampling(self) -> None:
-        """Every lookup says which table version it saw; when none did lately, ask /health."""
+        """Note the lookups' table versions; ask /health when there was none lately."""
         connection = LookupConnection(self._settings.base_url, self._settings.timeout_ms)
         while not self._stopping.wait(_SAMPLE_EVERY_S):
             if monotonic() - self._sampled_at_s >= _SAMPLE_EVERY_S:
@@ -331,7 +327,7 @@ class Prober:
             self._judge_round()
 
     def _judge_round(self) -> None:
-        """Judge the answers that the history has caught up with."""
+        """Judge the answers up to which the history is complete."""
         transitions, complete_to_ms = self._events.poll()
         allowance_ms = self._settings.clock_allowance_ms
         with self._lock:

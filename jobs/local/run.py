@@ -65,10 +65,10 @@ Display = Callable[[Wiring], AbstractContextManager[Show]]
 
 
 class LocalRun:
-    """All processes of one run, what is watched of them, and the clock of the run."""
+    """All processes of one run, its observers, and its clock."""
 
     def __init__(self, layout: Layout, size: Size, options: RunOptions) -> None:
-        """Chooses ports; starts nothing."""
+        """Choose ports; start nothing."""
         self._layout, self._size, self._options = layout, size, options
         self._namespaces = namespaces_of(size)
         self.is_started = False
@@ -141,7 +141,7 @@ class LocalRun:
             stop.wait(_POLL_S)
 
     def _look(self) -> RunStatus:
-        """Everything at this second."""
+        """Sample everything for this second."""
         self._job.fold(self._job_lines.read())
         if self._zero_ms is None and self._job.batches:
             self._zero_ms = wall_ms()
@@ -159,10 +159,7 @@ class LocalRun:
         )
 
     def _start_prober(self) -> Prober | None:
-        """Start the prober once the namespaces exist.
-
-        Before, there is nothing to ask for.
-        """
+        """Start the prober once the namespaces exist."""
         tables = self._layout.tables
         events = tables / OWNERSHIP_EVENTS.name
         if not (is_delta(events) and is_delta(tables / NAMESPACES.name)):
@@ -240,7 +237,7 @@ class LocalRun:
         return self._job.live_bundles() or self._size.bundles
 
     def _judged(self) -> JobState:
-        """The job by the lines of its batches: at each commit there is one at least."""
+        """Judge the job by the lines of its batches, at least one per commit."""
         times_ms = (self._job.now_ms, self._job.cycled_ms)
         wrote, cycled = (wall_ms() - at_ms if at_ms else NEVER_MS for at_ms in times_ms)
         around = JobSurroundings(

@@ -37,7 +37,7 @@ from lbcore.wire.messages import Command
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kill:
-    """Crash this broker so long after the streaming job's first batch."""
+    """Crash of a broker, by the time after the streaming job's first batch."""
 
     broker: str
     after_ms: int
@@ -66,7 +66,7 @@ _COMMAND_TIMEOUT_MS = 600_000  # the job may have to be started first
 
 
 def namespaces_of(size: Size) -> tuple[NamespaceLoad, ...]:
-    """The run's namespaces: name, hash function, number of bundles."""
+    """Return the run's namespaces: name, hash function, number of bundles."""
     functions = (HashFunction.CRC32, HashFunction.MURMUR3_32)
     return tuple(
         NamespaceLoad(
@@ -79,7 +79,7 @@ def namespaces_of(size: Size) -> tuple[NamespaceLoad, ...]:
 
 
 def create_commands(namespaces: Sequence[NamespaceLoad]) -> tuple[Command, ...]:
-    """One command a namespace, always with the same id: repeating it changes nothing."""
+    """Return a command per namespace with a constant id: repeating it changes nothing."""
     return tuple(
         new_command(
             CLUSTER,
@@ -97,7 +97,7 @@ def create_commands(namespaces: Sequence[NamespaceLoad]) -> tuple[Command, ...]:
 
 
 def send_commands(address: KafkaAddress, commands: Sequence[Command]) -> None:
-    """Send them and wait until Kafka has them; raises CommandError otherwise."""
+    """Send them and wait until Kafka has them, else raise CommandError."""
     sender = Sender(address, "run-local")
     try:
         for command in commands:
@@ -166,7 +166,7 @@ def job_spec(wiring: Wiring) -> ProcessSpec:
 
 
 def lookup_spec(wiring: Wiring) -> ProcessSpec:
-    """The lookup service; ready when it answers, be it that it has no tables yet."""
+    """Return the lookup service, ready once it answers, even without tables."""
     words = ["--tables", str(wiring.layout.tables), "--cluster", CLUSTER]
     words += ["--port", str(wiring.lookup_port), "--bootstrap", wiring.bootstrap]
     words += wiring.config_arguments("--conf")
@@ -179,7 +179,7 @@ def lookup_spec(wiring: Wiring) -> ProcessSpec:
 
 
 def bridge_spec(wiring: Wiring, words: Sequence[str]) -> ProcessSpec:
-    """The bridge to a Pulsar cluster. words: which, and what it may do."""
+    """Return the bridge to a Pulsar cluster. words: its arguments."""
     layout = wiring.layout
     # the folder says what the run is configured with, as it does to every verb
     words = ["bridge", "pulsar", *words, "--state-dir", str(layout.root), "--cluster", CLUSTER]
@@ -213,7 +213,7 @@ def fleet_spec(
 
 
 def ensure_topics(wiring: Wiring) -> None:
-    """Make or check the wire's topics; raises CommandError with what the verb said."""
+    """Make or check the wire's topics; raises CommandError with the verb's message."""
     command = [sys.executable, "-m", "jobs.cli", "topics", "ensure"]
     ended = subprocess.run(  # noqa: S603 (our own verb)
         [*command, "--bootstrap", wiring.bootstrap, *wiring.config_arguments("--conf")],
@@ -259,10 +259,7 @@ _JOB_STARTS = "starting beside all else; its first batch comes after half a minu
 
 
 class OwnProcesses(AbstractContextManager["OwnProcesses"]):
-    """Processes that end with the context.
-
-    overlays, assignments: what they are configured with.
-    """
+    """Processes that end with the context. overlays, assignments: their configuration."""
 
     def __init__(
         self,
@@ -271,7 +268,7 @@ class OwnProcesses(AbstractContextManager["OwnProcesses"]):
         assignments: Sequence[str],
         lookup_port: int | None,
     ) -> None:
-        """Choose ports; starts nothing. Raises MisuseError for settings that can't be."""
+        """Choose ports; start nothing. Raises MisuseError for impossible settings."""
         config = load_settings(overlays, assignments)
         outside = config.kafka.bootstrap_servers
         self._kafka = None if outside else EmbeddedKafka(layout.kafka)
@@ -289,10 +286,7 @@ class OwnProcesses(AbstractContextManager["OwnProcesses"]):
         self.supervisor.stop_all()
 
     def start(self, last: str, last_spec: Callable[[], ProcessSpec]) -> None:
-        """Start one after another, each with a notice.
-
-        last_spec: asked once all else runs.
-        """
+        """Start them in order, each with a notice. last_spec: called once all else runs."""
         wiring, start = self.wiring, self.supervisor.start
         wiring.layout.keep_settings(wiring.overlays, wiring.assignments)
         steps = (
@@ -321,7 +315,7 @@ class OwnProcesses(AbstractContextManager["OwnProcesses"]):
             self.supervisor.start(spec)
 
     def news(self) -> list[str]:
-        """Return the deaths and restarts since the last call, in words."""
+        """Return sentences on deaths and restarts since the last call."""
         logs = self.wiring.layout.logs
         return [
             exit_message(event, logs / f"{event.name}.log")
@@ -340,10 +334,10 @@ def run_attached(
     stop: threading.Event,
     show: Callable[[], None],
 ) -> None:
-    """Start, watch until told to stop, and end it all.
+    """Start, watch until stopped, and end all.
 
-    bridge_arguments: asked for once all else runs; what must not be done by half is done there.
-    show: called again and again. Raises CommandError when the start fails.
+    bridge_arguments: called once all else runs; it does what must not be done by half. show: called
+    repeatedly. Raises CommandError when the start fails.
     """
     with processes:
         processes.start("bridge", lambda: bridge_spec(processes.wiring, bridge_arguments()))

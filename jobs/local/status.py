@@ -6,7 +6,7 @@
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from jobs import VERSION
@@ -35,13 +35,10 @@ _ALIVE = "alive"
 class RunStatus:
     """One moment of a run; times in ms.
 
-    brokers: of each its name, state, msg_rate (true load, messages in + out a second), bundles and
-    score (as the job sees it).
-
-    job: how it is, in `lbcore.explain.job_state`'s words, "" = no batch yet. troubles: what is
-    wrong now. imbalance: as `signals.shown_load` says, of the true message rates of the brokers
-    that live. bundles_open: of all bundles those that are served, by brokers beside the simulated
-    ones as the job sees them.
+    brokers: name, state, msg_rate (true load, msg/s in + out), bundles and score (of the job) of
+    each. job: its state by `lbcore.explain.job_state`, "" = no batch yet. troubles: present
+    problems. imbalance: of the live brokers' true message rates, as in `signals.shown_load`.
+    bundles_open: served bundles; of brokers outside of the fleet by the job's view.
     """
 
     elapsed_ms: int
@@ -62,16 +59,12 @@ class RunStatus:
     troubles: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the headless line."""
-        return asdict(self)
-
 
 def broker_rows(fleet: Sequence[Mapping[str, Any]], job: JobLog) -> list[dict[str, Any]]:
-    """The fleet's brokers by number, then all others that the job knows.
+    """Return the fleet's brokers by number, then other brokers of the job.
 
-    A state is the fleet's word where one of its brokers does not run; load is true load, of the
-    others as they report it. fleet: rows of the control server.
+    The state is the fleet's if its broker does not run; load is true load, of other brokers as
+    reported. fleet: rows of the control server.
     """
     rows = []
     for row in fleet:
@@ -100,13 +93,13 @@ def broker_rows(fleet: Sequence[Mapping[str, Any]], job: JobLog) -> list[dict[st
 
 
 def beside(fleet: Sequence[Mapping[str, Any]], job: JobLog) -> dict[str, Mapping[str, Any]]:
-    """The brokers that are not of the fleet, as the job's newest batch has them."""
+    """Return the brokers outside of the fleet, by the job's newest batch."""
     own = {row["broker"] for row in fleet}
     return {name: one for name, one in job.brokers.items() if name not in own}
 
 
 def broker_order(name: str) -> tuple[str, int, str]:
-    """Sorts broker-2 before broker-10."""
+    """Return a sort key with broker-2 before broker-10."""
     stem, _, number = name.rpartition("-")
     return (stem, int(number), "") if number.isdigit() else (name, -1, name)
 
@@ -114,18 +107,18 @@ def broker_order(name: str) -> tuple[str, int, str]:
 def bundles_served(
     sample: LoadSample | None, fleet: Sequence[Mapping[str, Any]], job: JobLog
 ) -> int:
-    """Return the number of bundles that are served.
+    """Return the number of served bundles.
 
-    Those of the fleet are the true ones, those of other brokers are by the job's newest batch.
+    The fleet's true ones, and those of other brokers by the job's newest batch.
     """
     others = sum(int(one["bundles"]) for one in beside(fleet, job).values())
     return (sample.bundles_open if sample else 0) + others
 
 
 def imbalance_of(sample: LoadSample | None, groups: Mapping[str, str]) -> float | None:
-    """Largest over mean of the live brokers' true load, of the worst isolation group.
+    """Return the highest over the mean true load of live brokers, of the worst group.
 
-    groups: of `JobLog.groups`. None before there is any load.
+    groups: of `JobLog.groups`. None without load.
     """
     return worst_imbalance(sample.broker_loads, groups, {})[0] if sample else None
 
@@ -140,11 +133,11 @@ WINDOW_MS = 30_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """Data gathered during a run; times by the wall clock, in ms.
+    """Data of a run; times by the wall clock, ms.
 
-    samples: the fleet's true load, one a second; opened: each bundle that a broker opened.
-    owned: each bundle that became Owned, from ownership_events, in the order of the records.
-    probe: as `Prober.report`.
+    samples: the fleet's true load, one a second; opened: each opening of a bundle by a broker.
+    owned: each bundle that became Owned, in the order of ownership_events. probe: as
+    `Prober.report`.
     """
 
     arguments: Mapping[str, Any]
@@ -193,7 +186,7 @@ def summarise(facts: RunFacts) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """Return the machine that the numbers were measured on."""
+    """Return a description of the machine."""
     pages, page_bytes = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     return {
         "cores": os.cpu_count(),
@@ -212,15 +205,15 @@ def _spread(durations_ms: Sequence[int]) -> dict[str, float | None]:
 
 
 def _imbalance(facts: RunFacts) -> dict[str, Any]:
-    """Over the 30 s after all bundles were first opened, and over the last 30 s."""
+    """Return it over 30 s after all bundles were open, and over the last 30 s."""
     opened_ms = first_all_open_ms(facts.samples, facts.bundles)
     groups = facts.job.groups()
     last = balance(facts.samples, facts.ended_ms - WINDOW_MS, facts.ended_ms, groups)
-    found: dict[str, Any] = {"all_open_after_ms": None, "first_30_s": None, "last_30_s": _of(last)}
-    if opened_ms is not None:
-        found["all_open_after_ms"] = opened_ms - facts.started_ms
-        found["first_30_s"] = _of(balance(facts.samples, opened_ms, opened_ms + WINDOW_MS, groups))
-    return found
+    if opened_ms is None:
+        return {"all_open_after_ms": None, "first_30_s": None, "last_30_s": _of(last)}
+    first = balance(facts.samples, opened_ms, opened_ms + WINDOW_MS, groups)
+    after_ms = opened_ms - facts.started_ms
+    return {"all_open_after_ms": after_ms, "first_30_s": _of(first), "last_30_s": _of(last)}
 
 
 def _of(window: Balance) -> dict[str, float | int | None]:

@@ -6,6 +6,7 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
@@ -37,26 +38,26 @@ def live_lines() -> Iterator[Callable[[Iterable[str]], None]]:
 
 
 def escaped_text(lines: Iterable[str]) -> Text:
-    """The lines as drawn: what a terminal would obey is an escape."""
+    """Return the lines as text, with terminal control characters escaped."""
     return Text("\n".join(map(printable, lines)), no_wrap=True, overflow="ellipsis")
 
 
 class JsonLines:
-    """One line of JSON a status, on standard output; each event only once."""
+    """A line of JSON per status on standard output, with each event once."""
 
     def __init__(self) -> None:
         self._told: tuple[str, ...] = ()
 
     def show(self, status: RunStatus) -> None:
         """Write the line."""
-        line = status.to_json()
+        line = asdict(status)
         line["events"] = [event for event in status.events if event not in self._told]
         self._told = status.events
         say(json_line(line))
 
 
 def run_lines(status: RunStatus) -> Iterator[str]:
-    """Facts of a run beside the cluster's status: troubles, lookups, restarts, events."""
+    """Return a run's lines beside the status: troubles, lookups, restarts, events."""
     minutes, seconds = divmod(status.elapsed_ms // 1_000, 60)
     opened = f"bundles open {status.bundles_open}/{status.bundles}"
     yield f"ballast  {minutes:02d}:{seconds:02d}  {status.phase}   {opened}"
@@ -74,7 +75,7 @@ def run_lines(status: RunStatus) -> Iterator[str]:
 
 
 def hints(wiring: Wiring) -> list[str]:
-    """Commands that a user may try beside the run."""
+    """Return commands to try beside the run."""
     topic = "persistent/demo/crc32-1/my-topic"
     state = wiring.layout.root
     called = sys.argv[0] if Path(sys.argv[0]).name == "ballast" else "ballast"

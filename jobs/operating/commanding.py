@@ -270,7 +270,10 @@ def send_command(args: argparse.Namespace, arguments: CommandArguments) -> int:
 
     outcome = answers.carry_out(command, wait=args.wait, progress=progress)
     if outcome is None:
-        return _say_sent(args, command)
+        value = {"command_id": command.command_id, "kind": command.kind, "status": "sent"}
+        where_to_look = "what becomes of it is a row of the table commands"
+        answer(args, value, f"sent {command.kind} as {command.command_id}; {where_to_look}")
+        return Exit.DONE
     waited_ms = round((time.monotonic() - began_s) * 1_000)
     if isinstance(outcome, NoOutcome):
         config = where.config.for_cluster(answers.cluster)
@@ -279,37 +282,21 @@ def send_command(args: argparse.Namespace, arguments: CommandArguments) -> int:
     return _say_outcome(args, command, outcome, waited_ms)
 
 
-def _say_sent(args: argparse.Namespace, command: Command) -> int:
-    value = {"command_id": command.command_id, "kind": command.kind, "status": "sent"}
-    text = (
-        f"sent {command.kind} as {command.command_id}; what becomes of it is a row of the table"
-        " commands"
-    )
-    answer(args, value, text)
-    return Exit.DONE
-
-
 def _progress(answers: Answers, command: Command, waited_s: float, *, is_accepted: bool) -> str:
     waited = f"{waited_s:.0f} s"
-    if is_accepted:
-        return f"{waited}: accepted and under way{_drains(answers, command.command_id)}"
-    return f"{waited}: no answer yet; {_heartbeat(answers)}"
-
-
-def _heartbeat(answers: Answers) -> str:
     try:
-        return f"the job's last heartbeat was {_ago(answers.status().writer_silent_ms)}"
-    except CommandError as error:
-        return f"{error.what}: {error.why}"
-
-
-def _drains(answers: Answers, command_id: str) -> str:
-    try:
+        if not is_accepted:
+            silent_ms = answers.status().writer_silent_ms
+            return f"{waited}: no answer yet; the job's last heartbeat was {_ago(silent_ms)}"
         rows = [row for row in answers.policies() if row["kind"] == "drain"]
-    except CommandError:
-        return ""
-    values = [json.loads(row["value"]) for row in rows if row["command_id"] == command_id]
-    return "".join(f", {value['left']} of {value['total']} bundles left" for value in values)
+    except CommandError as error:
+        why = (
+            "accepted and under way" if is_accepted else f"no answer yet; {error.what}: {error.why}"
+        )
+        return f"{waited}: {why}"
+    drains = [json.loads(row["value"]) for row in rows if row["command_id"] == command.command_id]
+    left = "".join(f", {one['left']} of {one['total']} bundles left" for one in drains)
+    return f"{waited}: accepted and under way{left}"
 
 
 def _ago(silent_ms: int) -> str:
@@ -383,13 +370,13 @@ def _next_step(command: Command, status: str) -> str:
 
 def shown_command(command: Command) -> str:
     """Kind and arguments in one line."""
-    words = [f"{name}={_short(value)}" for name, value in sorted(command.arguments.items())]
-    return " ".join([command.kind, *words])
-
-
-def _short(value: Any) -> str:
-    is_long = isinstance(value, Mapping) and len(value) > _FEW
-    return f"({len(value)} of them)" if is_long else _plain(value)
+    shown = {
+        name: f"({len(value)} of them)"
+        if isinstance(value, Mapping) and len(value) > _FEW
+        else _plain(value)
+        for name, value in sorted(command.arguments.items())
+    }
+    return " ".join([command.kind, *(f"{name}={text}" for name, text in shown.items())])
 
 
 def _result_lines(result: Mapping[str, Any]) -> Iterable[str]:

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
 from deltalake import DeltaTable
 
@@ -68,53 +68,17 @@ class FindingVerdict(str, Enum):
     FAIL = "fail"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DoctorFinding:
     """One line. next_step: "" where nothing is to be done."""
 
-    subject: str
     verdict: FindingVerdict
+    subject: str
     what: str
     next_step: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON-able values."""
-        return {**asdict(self), "verdict": self.verdict.value}
 
-
-def ok(subject: str, what: str) -> DoctorFinding:
-    """Nothing to do."""
-    return DoctorFinding(subject=subject, verdict=FindingVerdict.OK, what=what)
-
-
-def warn(subject: str, what: str, next_step: str) -> DoctorFinding:
-    """Works, but."""
-    return DoctorFinding(
-        subject=subject, verdict=FindingVerdict.WARN, what=what, next_step=next_step
-    )
-
-
-def fail(subject: str, what: str, next_step: str) -> DoctorFinding:
-    """Does not work."""
-    return DoctorFinding(
-        subject=subject, verdict=FindingVerdict.FAIL, what=what, next_step=next_step
-    )
-
-
-def looked(subject: str, look: Callable[[], Iterable[DoctorFinding]]) -> list[DoctorFinding]:
-    """Return the findings of a look; a failure to look is a finding, too."""
-    found: list[DoctorFinding] = []
-    try:
-        found.extend(look())
-    except CommandError as error:
-        found.append(fail(subject, f"{error.what}: {error.why}", error.next_step))
-    return found
-
-
-def worst(findings: Iterable[DoctorFinding]) -> FindingVerdict:
-    """The worst verdict of all."""
-    order = list(FindingVerdict)
-    return max((one.verdict for one in findings), key=order.index, default=FindingVerdict.OK)
+ok, warn, fail = (partial(DoctorFinding, verdict) for verdict in FindingVerdict)
 
 
 _GB = 1_000_000_000
@@ -138,56 +102,60 @@ PACKAGES: Mapping[str, tuple[str, str]] = {
 def examine(where: ConnectionOptions, now_ms: int, *, with_kafka: bool) -> list[DoctorFinding]:
     """All findings, in the order in which one thing needs the other.
 
-    with_kafka: ask Kafka, too.
+    A failure to look is a finding, too. with_kafka: ask Kafka, too.
     """
+    looks: dict[str, Callable[[], Iterable[DoctorFinding]]] = {"python": lambda: [_python()]}
     if where.service is not None:
-        remote = (("python", _python), ("service", lambda: _service(where)))
-        return [finding for subject, look in remote for finding in looked(subject, look)]
-    around = where.around(asks_kafka=with_kafka)
-    looks: list[tuple[str, Callable[[], Iterator[DoctorFinding]]]] = [
-        ("python", _python),
-        ("packages", _packages),
-        ("java", _java),
-        ("jars", _jars),
-        ("disk", lambda: _disk(where)),
-        ("tables", lambda: _tables(where)),
-        ("clock", lambda: _job_clock(where)),
-        ("job", lambda: _job(where, now_ms, around)),
-    ]
-    if around.kafka:  # first: most of what else is wrong follows from it
-        looks.insert(0, ("kafka", lambda: _kafka(around)))
-    elif with_kafka:
-        looks += [
-            ("topics", lambda: _topics(where)),
-            ("kafka clock", lambda: _kafka_clock(where)),
-        ]
-    return [finding for subject, look in looks for finding in looked(subject, look)]
+        looks["service"] = lambda: _service(where)
+    else:
+        around = where.around(asks_kafka=with_kafka)
+        if around.kafka:  # first: most of what else is wrong follows from it
+            looks = {"kafka": lambda: [_kafka(around)], **looks}
+        looks |= {
+            "packages": _packages,
+            "java": lambda: [_java()],
+            "jars": lambda: [_jars()],
+            "disk": lambda: [_disk(where)],
+            "tables": lambda: _tables(where),
+            "clock": lambda: _job_clock(where),
+            "job": lambda: _job(where, now_ms, around),
+        }
+        if with_kafka and not around.kafka:
+            looks |= {
+                "topics": lambda: _topics(where),
+                "kafka clock": lambda: _kafka_clock(where),
+            }
+    found: list[DoctorFinding] = []
+    for subject, look in looks.items():
+        try:
+            found.extend(look())
+        except CommandError as error:  # noqa: PERF203 (ten looks)
+            found.append(fail(subject, f"{error.what}: {error.why}", error.next_step))
+    return found
 
 
 # -- this machine
 
 
-def _python() -> Iterator[DoctorFinding]:
+def _python() -> DoctorFinding:
     check_python(running_python())
-    yield ok("python", platform.python_version())
+    return ok("python", platform.python_version())
 
 
-def _packages() -> Iterator[DoctorFinding]:
-    wrong = [_package(name, *bounds) for name, bounds in PACKAGES.items()]
-    yield from (found for found in wrong if found is not None)
-    if not any(wrong):
-        yield ok("packages", ", ".join(f"{name} {version(name)}" for name in PACKAGES))
+def _packages() -> list[DoctorFinding]:
+    wrong = [one for name, bounds in PACKAGES.items() for one in _package(name, *bounds)]
+    return wrong or [ok("packages", ", ".join(f"{name} {version(name)}" for name in PACKAGES))]
 
 
-def _package(name: str, first: str, until: str) -> DoctorFinding | None:
+def _package(name: str, first: str, until: str) -> Iterator[DoctorFinding]:
     wanted = f"{name} {first} or newer" + (f", below {until}" if until else "")
     try:
         there = version(name)
     except PackageNotFoundError:
-        return fail(name, "is not installed", f"install {wanted}: `make setup`, or pip")
+        yield fail(name, "is not installed", f"install {wanted}: `make setup`, or pip")
+        return
     if _parts(there) < _parts(first) or (until and _parts(there) >= _parts(until)):
-        return fail(name, f"{there} is installed", f"install {wanted}: `make setup`, or pip")
-    return None
+        yield fail(name, f"{there} is installed", f"install {wanted}: `make setup`, or pip")
 
 
 def _parts(text: str) -> tuple[int, ...]:
@@ -195,36 +163,31 @@ def _parts(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in numbers if part.isdigit())
 
 
-def _java() -> Iterator[DoctorFinding]:
+def _java() -> DoctorFinding:
     java = find_java()
-    yield ok("java", f"{java.major} ({java.command})")
+    return ok("java", f"{java.major} ({java.command})")
 
 
-def _jars() -> Iterator[DoctorFinding]:
+def _jars() -> DoctorFinding:
     absent = absent_jars(jars_folder())
-    if absent:
-        text = f"{len(absent)} are missing: what needs them fetches them at first need (50 MB)"
-        yield warn("jars", text, "`make setup` fetches them now, and so does `ballast run-local`")
-    else:
-        yield ok("jars", "those of the embedded Kafka are there")
+    if not absent:
+        return ok("jars", "those of the embedded Kafka are there")
+    text = f"{len(absent)} are missing: what needs them fetches them at first need (50 MB)"
+    return warn("jars", text, "`make setup` fetches them now, and so does `ballast run-local`")
 
 
-def _disk(where: ConnectionOptions) -> Iterator[DoctorFinding]:
+def _disk(where: ConnectionOptions) -> DoctorFinding:
     place = where.tables.absolute()
     if isinstance(place, StorePath):
-        yield ok("disk", f"none is needed: the tables are in {place}")
-        return
+        return ok("disk", f"none is needed: the tables are in {place}")
     while not place.exists():
         place = place.parent
     free = shutil.disk_usage(place).free
     text = f"{free / _GB:.1f} GB free at {place}"
+    if free >= _DISK_WARN_BYTES:
+        return ok("disk", text)
     step = "free some space, or move the tables to another disk"
-    if free < _DISK_FAIL_BYTES:
-        yield fail("disk", text, step)
-    elif free < _DISK_WARN_BYTES:
-        yield warn("disk", text, step)
-    else:
-        yield ok("disk", text)
+    return (fail if free < _DISK_FAIL_BYTES else warn)("disk", text, step)
 
 
 # -- the tables
@@ -322,9 +285,9 @@ def _skew(subject: str, whose: str, ahead_ms: int) -> DoctorFinding:
     return (fail if ahead_ms > _SKEW_FAIL_MS else warn)(subject, text, step)
 
 
-def _kafka(around: JobSurroundings) -> Iterator[DoctorFinding]:
+def _kafka(around: JobSurroundings) -> DoctorFinding:
     step = "start it, or mend the way to it; brokers can't report and nothing is decided without it"
-    yield fail("kafka", f"{around.kafka}, asked from this machine", step)
+    return fail("kafka", f"{around.kafka}, asked from this machine", step)
 
 
 def _job(where: ConnectionOptions, now_ms: int, around: JobSurroundings) -> Iterator[DoctorFinding]:
@@ -393,23 +356,20 @@ def _load(status: ClusterStatus, around: JobSurroundings) -> DoctorFinding:
 # -- Kafka
 
 
-def _topics(where: ConnectionOptions) -> Iterator[DoctorFinding]:
+def _topics(where: ConnectionOptions) -> list[DoctorFinding]:
     specs = wanted_topics(where.config)
     reports = ensure_topics(where.address(), specs, dry_run=True, timeout_ms=_KAFKA_TIMEOUT_MS)
-    found = [_topic(report) for report in reports]
-    yield from (finding for finding in found if finding is not None)
-    if not any(found):
-        yield ok("topics", f"all {len(specs)} are as the settings say")
+    wrong = [finding for report in reports for finding in _topic(report)]
+    return wrong or [ok("topics", f"all {len(specs)} are as the settings say")]
 
 
-def _topic(report: TopicReport) -> DoctorFinding | None:
+def _topic(report: TopicReport) -> Iterator[DoctorFinding]:
     if report.status is TopicStatus.WOULD_MAKE:
-        return fail(report.name, "is not in Kafka", "`ballast topics ensure` makes it")
-    if not report.is_good:
+        yield fail(report.name, "is not in Kafka", "`ballast topics ensure` makes it")
+    elif not report.is_good:
         wrong = [f"{d.key} is {d.found}, not {d.wanted}" for d in report.differences]
         text = "; ".join(wrong) or report.detail
-        return warn(report.name, text, "`ballast topics ensure --repair` sets what can be set")
-    return None
+        yield warn(report.name, text, "`ballast topics ensure --repair` sets what can be set")
 
 
 def _kafka_clock(where: ConnectionOptions) -> Iterator[DoctorFinding]:
@@ -440,8 +400,8 @@ add_arguments = arguments(
 def run(args: argparse.Namespace) -> int:
     """Write what is found."""
     found = examine(connection_options(args), wall_ms(), with_kafka=not args.no_kafka)
-    verdict = worst(found)
-    value = {"verdict": verdict.value, "findings": [one.to_json() for one in found]}
+    verdict = max((one.verdict for one in found), key=list(FindingVerdict).index)
+    value = {"verdict": verdict, "findings": [asdict(one) for one in found]}
     answer(args, value, _lines(found))
     return Exit.FAILED if verdict is FindingVerdict.FAIL else Exit.DONE
 

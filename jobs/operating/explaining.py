@@ -5,7 +5,7 @@ decisions that a bundle's own records name. Used by the verb and by the service.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -73,23 +73,30 @@ def explain(reader: TableReader, config: Config, question: ExplainQuestion) -> E
     return with_findings(found, told, config)
 
 
+_EXPLAINERS: Mapping[str, Callable[[ExplainRows, str], Explanation | None]] = {
+    "bundle": explain_bundle,
+    "broker": explain_broker,
+    "decision": explain_decision,
+}
+
+
 def _explained(rows: ExplainRows, question: ExplainQuestion) -> Explanation | None:
-    found: Explanation | None
-    if question.kind == "bundle":
-        found = explain_bundle(rows, question.name)
-    elif question.kind == "broker":
-        found = explain_broker(rows, question.name)
-    elif question.kind == "decision":
-        found = explain_decision(rows, question.name)
+    if question.kind == "cluster":
+        found: Explanation | None = explain_cluster(rows)
     else:
-        found = explain_cluster(rows)
+        found = _EXPLAINERS[question.kind](rows, question.name)
     return found and with_unknown(rows, found)
 
 
 def read_rows(reader: TableReader, config: Config, question: ExplainQuestion) -> ExplainRows:
     """Return the explanation's rows, none newer than the requested moment."""
     at_ms = question.at_ms or question.now_ms
-    kept = {table: _kept(reader, table, question) for table in (BROKERS, POLICIES, PINS)}
+    kept = {
+        table: reader.rows_at(table, question.at_ms)
+        if question.at_ms
+        else PastRows(rows=reader.rows(table.name))
+        for table in (BROKERS, POLICIES, PINS)
+    }
     rows = ExplainRows(
         cluster=reader.cluster,
         at_ms=at_ms,
@@ -138,13 +145,6 @@ def _records(reader: TableReader, question: ExplainQuestion) -> Sequence[Row]:
     if question.at_ms:
         return reader.at_time(question.at_ms).rows
     return reader.rows("bundle_ownership", condition="state <> 'Deleted' AND state <> 'Init'")
-
-
-def _kept(reader: TableReader, table: Table, question: ExplainQuestion) -> PastRows:
-    """The rows of a table with one row a key."""
-    if question.at_ms:
-        return reader.rows_at(table, question.at_ms)
-    return PastRows(rows=reader.rows(table.name))
 
 
 def _gaps_of_keys(kept: Mapping[Table, PastRows]) -> Iterator[TableGap]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.adapters.delta.rows import literal, of_cluster
+from jobs.adapters.delta.rows import is_one_of, literal, of_cluster
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.sql.engine import SqlEngine
 from lbcore.balancer.brokers import SILENCE
@@ -77,7 +77,7 @@ def read_heat(reader: TableReader, question: HeatQuestion) -> dict[str, Any]:
     grid: list[list[float | None]] = [[None] * len(moments) for _ in names]
     for name, at_ms, value in cells:
         if name in row_of and value is not None:
-            grid[row_of[name]][(at_ms - since_ms) // step_ms] = _short(value)
+            grid[row_of[name]][(at_ms - since_ms) // step_ms] = float(f"{value:.{_DIGITS}g}")
     units = OF_BUNDLES if question.broker else OF_BROKERS
     return {
         "by": question.by,
@@ -121,10 +121,6 @@ def _shown(cells: list[tuple[str, int, float | None]], most: int) -> tuple[list[
     return sorted(by_peak[:most]), max(0, len(by_peak) - most)
 
 
-def _short(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}")
-
-
 KINDS: Mapping[str, tuple[str, ...]] = {
     "move": ("transfer", "unload", "drain"),
     "split": ("split",),
@@ -165,6 +161,11 @@ class TimelineQuestion:
     kinds: tuple[str, ...] = tuple(KINDS)
     about: str = ""
 
+    @property
+    def within(self) -> str:
+        """Condition on the time of a row."""
+        return f"at_ms >= {self.from_ms} AND at_ms <= {self.until_ms}"
+
 
 def read_timeline(reader: TableReader, question: TimelineQuestion) -> dict[str, Any]:
     """The newest EVENTS_MAX events, newest first, and how many more there are.
@@ -179,16 +180,11 @@ def read_timeline(reader: TableReader, question: TimelineQuestion) -> dict[str, 
     return {"events": found[:EVENTS_MAX], "left_out": max(0, len(found) - EVENTS_MAX)}
 
 
-def _within(question: TimelineQuestion) -> str:
-    return f"at_ms >= {question.from_ms} AND at_ms <= {question.until_ms}"
-
-
 def _decided(reader: TableReader, question: TimelineQuestion) -> Iterator[dict[str, Any]]:
     kind_of = {one: kind for kind in question.kinds for one in KINDS[kind]}
     if not kind_of:
         return
-    named = ", ".join(f"'{kind}'" for kind in sorted(kind_of))
-    condition = f"{_within(question)} AND kind IN ({named})"
+    condition = f"{question.within} AND {is_one_of('kind', sorted(kind_of))}"
     rows = reader.rows("decisions", _OF_DECISIONS, condition)
     effects = {
         (row["decision_id"], row["bundle"]): row
@@ -203,7 +199,8 @@ def _decided(reader: TableReader, question: TimelineQuestion) -> Iterator[dict[s
             "destination": row["destination"] or (effect["destination"] if effect else ""),
             "by": row["strategy"],
             "outcome": "" if effect is None else effect["outcome"],
-            "loads": None if effect is None else _loads(effect),
+            "loads": effect
+            and {name: None if math.isnan(effect[name]) else effect[name] for name in _LOADS},
         }
 
 
@@ -211,21 +208,15 @@ def _reason(row: Mapping[str, Any]) -> str:
     """Return the reason in words."""
     if row["kind"] == SILENCE:
         return silence_message(row, row["at_ms"])
-    if row["kind"] == "failover":
-        why = reason_message(str(row["reason"]))
-        return f"{why}: {moves_message([json.loads(row['inputs'])])}"
-    return reason_message(str(row["reason"]))
-
-
-def _loads(effect: Mapping[str, Any]) -> dict[str, float | None]:
-    """None: no report has said it yet."""
-    return {name: None if math.isnan(effect[name]) else effect[name] for name in _LOADS}
+    why = reason_message(str(row["reason"]))
+    is_crash = row["kind"] == "failover"
+    return f"{why}: {moves_message([json.loads(row['inputs'])])}" if is_crash else why
 
 
 def _commands(reader: TableReader, question: TimelineQuestion) -> Iterator[dict[str, Any]]:
     if "command" not in question.kinds:
         return
-    rows = reader.rows("commands", condition=_within(question))
+    rows = reader.rows("commands", condition=question.within)
     rows.sort(key=lambda row: (row["status"] != "accepted", row["at_ms"]))
     for row in {row["command_id"]: row for row in rows}.values():  # one that has ended, by its end
         given = json.loads(row["arguments"] or "{}")
@@ -258,14 +249,14 @@ def _set(reader: TableReader, question: TimelineQuestion) -> Iterator[dict[str, 
 
 
 def _event(row: Mapping[str, Any], kind: str, identity: str, what: str) -> dict[str, Any]:
-    names = dict.fromkeys(("bundle", "source", "destination", "outcome"), "")
+    none = dict.fromkeys(("bundle", "source", "destination", "outcome"), "")
     return {
         "at_ms": row["at_ms"],
         "kind": kind,
         "id": identity,
         "what": what,
-        **names,
         "loads": None,
+        **none,
     }
 
 

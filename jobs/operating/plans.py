@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jobs.adapters.delta.rows import literal
+from jobs.adapters.delta.rows import is_one_of, literal
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.settings import require_loaded
@@ -78,7 +78,7 @@ class Outlook:
             yield f"{found.unreported_moves} late moves that load does not show yet count as done"
         yield from _decision_lines(found)
         yield from _skip_lines(found)
-        yield from _waiting_lines(found)
+        yield from map(_waiting, found.waiting[:_LISTED])
         yield from (f"blocked: {one}" for one in found.blocked)
         yield from _balance_lines(found)
         yield from (f"pin broken while its broker is drained: {one}" for one in found.broken_pins)
@@ -194,35 +194,28 @@ def _decision(one: Mapping[str, Any]) -> str:
 
 
 def _skip_lines(found: Foresight) -> Iterator[str]:
-    runs: list[tuple[str, int, int]] = []
+    runs: list[list[Any]] = []
     for one in found.skips:
-        reason, cycle = _fault(one) or reason_message(one["reason"]), one["cycle"]
+        reason, cycle = reason_message(one["reason"]), one["cycle"]
+        if one["reason"] in FAULTS:  # what a custom strategy did, with its label
+            reason = f"{one['reason']}: {one['inputs'].get('skipped', {}).get('strategy', '')}"
         if runs and runs[-1][0] == reason and runs[-1][2] == cycle - 1:
-            runs[-1] = (reason, runs[-1][1], cycle)
+            runs[-1][2] = cycle
         else:
-            runs.append((reason, cycle, cycle))
+            runs.append([reason, cycle, cycle])
     for reason, first, last in runs:
         cycles = f"cycle {first}" if first == last else f"cycles {first} to {last}"
         yield f"{cycles} would decide nothing: {reason}"
 
 
-def _fault(one: Mapping[str, Any]) -> str:
-    """Return the fault of a custom strategy with its label; "" without one."""
-    if one["reason"] not in FAULTS:
-        return ""
-    return f"{one['reason']}: {one['inputs'].get('skipped', {}).get('strategy', '')}"
-
-
-def _waiting_lines(found: Foresight) -> Iterator[str]:
-    for one in found.waiting[:_LISTED]:
-        level = one["levels"][0]
-        more = one["more_hits"]
-        hits = "hit" if more == 1 else "hits"
-        need = "below every threshold" if more is None else f"needs {more} {hits} more"
-        against = f" against {one['compared_with']}" if one["compared_with"] else ""
-        threshold = f"threshold {_number(level['threshold'])}"
-        measured = f"{one['measure']} {_number(one['number'])}, {threshold}"
-        yield f"near: {one['subject']}{against}: {measured.strip()}; {need} ({one['verdict']})"
+def _waiting(one: Mapping[str, Any]) -> str:
+    threshold, more = one["levels"][0]["threshold"], one["more_hits"]
+    need = f"needs {more} {'hit' if more == 1 else 'hits'} more"
+    need = "below every threshold" if more is None else need
+    against = f" against {one['compared_with']}" if one["compared_with"] else ""
+    measured, threshold = ("-" if x is None else number(x) for x in (one["number"], threshold))
+    shown = f"{one['measure']} {measured}, threshold {threshold}".strip()
+    return f"near: {one['subject']}{against}: {shown}; {need} ({one['verdict']})"
 
 
 def _balance_lines(found: Foresight) -> Iterator[str]:
@@ -257,12 +250,7 @@ def _imbalance(balance: LoadMoment) -> str:
     return f"{balance.imbalance:.2f} (floor-adjusted {balance.floor_adjusted:.2f})"
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else number(value)
-
-
-_MOVES = frozenset({"transfer", "unload"})
-_UNDONE = _MOVES | {"split"}
+_UNDONE = ("split", "transfer", "unload")
 _READ = ("at_ms", "kind", "reason", "bundle", "source", "destination", "inputs")
 
 
@@ -284,8 +272,18 @@ def proposals_in(rows: Iterable[Mapping[str, Any]]) -> dict[str, PlanProposal]:
 def list_lines(found: Mapping[str, PlanProposal], now_ms: int) -> list[str]:
     """A line a plan."""
     head = ("plan", "is", "made", "steps", "hottest broker", "why")
-    cells = [head, *(_cells(name, one, now_ms) for name, one in found.items())]
-    return list(text_table(cells, right=(3,)))
+    cells = [
+        (
+            name,
+            _progress_message(one, now_ms),
+            f"{duration(max(0, now_ms - one.since_ms))} ago",
+            str(len(one.steps)),
+            f"{percent(one.before['max'])} -> {percent(one.after['max'])}",
+            one.why,
+        )
+        for name, one in found.items()
+    ]
+    return list(text_table([head, *cells], right=(3,)))
 
 
 def show_lines(name: str, one: PlanProposal, now_ms: int) -> list[str]:
@@ -366,8 +364,8 @@ def _balanced(reader: TableReader, plan: str, since_ms: int) -> list[dict[str, A
 
     If a plan is named: those of that plan only.
     """
-    kinds = ", ".join(f"'{kind}'" for kind in sorted(_UNDONE))
-    rows = reader.rows("decisions", _READ, f"at_ms >= {since_ms} AND kind IN ({kinds})")
+    condition = f"at_ms >= {since_ms} AND {is_one_of('kind', _UNDONE)}"
+    rows = reader.rows("decisions", _READ, condition)
     return [row for row in sorted(rows, key=lambda row: row["at_ms"]) if _is_of(row, plan)]
 
 
@@ -403,12 +401,6 @@ def _is_of(row: Mapping[str, Any], plan: str) -> bool:
     return (
         bool(row["bundle"]) and "refused" not in inputs and (not plan or inputs.get("plan") == plan)
     )
-
-
-def _cells(name: str, one: PlanProposal, now_ms: int) -> Sequence[str]:
-    hottest = f"{percent(one.before['max'])} -> {percent(one.after['max'])}"
-    ago = f"{duration(max(0, now_ms - one.since_ms))} ago"
-    return (name, _progress_message(one, now_ms), ago, str(len(one.steps)), hottest, one.why)
 
 
 def _progress_message(one: PlanProposal, now_ms: int) -> str:

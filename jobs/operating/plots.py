@@ -6,7 +6,7 @@ the hash space in time is PD's key visualizer.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -71,7 +71,7 @@ def drawn_run(title: str, strategy: str, run: Run) -> DrawnRun:
         strategy=strategy,
         run_ms=run.scenario.run_ms,
         times_ms=[sample.at_ms for sample in samples],
-        imbalances=[_or_nan(floor_adjusted_of(sample)) for sample in samples],
+        imbalances=_values(samples, floor_adjusted_of),
         moved_ms=[one.move.at_ms for one in run.recorder.moves],
     )
 
@@ -147,8 +147,10 @@ def _style(number: int) -> dict[str, Any]:
     }
 
 
-def _or_nan(value: float | None) -> float:
-    return math.nan if value is None else value
+def _values(samples: Iterable[Any], read: Callable[[Any], float | None]) -> list[float]:
+    """A measure of each sample, NaN where there is none."""
+    found = map(read, samples)
+    return [math.nan if value is None else value for value in found]
 
 
 def _mark_events(panels: Sequence[Axes], run: Run, unit_ms: float) -> None:
@@ -211,8 +213,7 @@ def _draw_imbalance(axes: Axes, run: Run, unit_ms: float) -> None:
         (imbalance_of, "imbalance", "#9cc4e4", 4.0),
         (floor_adjusted_of, "floor-adjusted: against\nmax(mean, hottest bundle)", "#D55E00", 1.4),
     ):
-        values = [_or_nan(read(sample)) for sample in samples]
-        axes.plot(times, values, label=label, color=colour, linewidth=width)
+        axes.plot(times, _values(samples, read), label=label, color=colour, linewidth=width)
     axes.axhline(1.2, color="#999999", linewidth=0.8, linestyle=":", label="1.2")
 
 

@@ -7,11 +7,13 @@ not know is left out; a lacking one is an error that names the other version.
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
-from functools import cached_property
+from functools import cached_property, partial
+from operator import itemgetter
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from jobs.adapters.kafka.command_client import CommandOutcome, NoOutcome
-from jobs.console import CommandError, MisuseError, UnknownError, note
+from jobs.console import CommandError, MisuseError, UnknownError, first_line, note
 from jobs.lookup_client import Freshness, LookupResult
 from jobs.operating.answers import (
     GRACE_MS,
@@ -24,10 +26,10 @@ from jobs.operating.connection_options import FROM_FILES, ConnectionOptions
 from jobs.operating.explaining import ExplainQuestion
 from jobs.operating.plans import Outlook, RehearsedCommand
 from jobs.operating.service_client import (
+    TIMEOUT_S,
     RefusedByServiceError,
     ServiceAddress,
     path_of,
-    raise_other_version,
     with_query,
 )
 from lbcore.config.load import as_started
@@ -43,10 +45,11 @@ from lbcore.wire.messages import Command
 
 _Record = TypeVar("_Record")
 
-_ACCEPTED, _BAD, _NOT_FOUND, _CONFLICT, _LATE = 202, 400, 404, 409, 504
+_ACCEPTED, _NOT_FOUND, _CONFLICT, _LATE = 202, 404, 409, 504
 _FIRST_WAIT_MS = 20_000
 _LOOK_S, _NOTE_EVERY_S = 2.0, 10.0
 _SQL_TIMEOUT_S = 600.0
+NO_QUERY: Mapping[str, Any] = MappingProxyType({})
 _ENDED = (_ACCEPTED, _CONFLICT, _LATE)
 INVALID_NAME = "invalid_name"
 
@@ -79,67 +82,51 @@ class ServiceAnswers(Answers):
 
     @cached_property
     def _settings(self) -> Mapping[str, Any]:
-        return self._made(dict, self._address.get("/v1/settings"))
+        return self._made(dict, self._address.ask("/v1/settings"))
 
     def status(self) -> ClusterStatus:
         """Status of the cluster, as the service sees it."""
-        return self._get("/v1/status", _record_of(ClusterStatus))
+        return self._ask("/v1/status", _record_of(ClusterStatus))
 
     def explain(self, question: ExplainQuestion) -> Explanation | None:
         """Explanation of a thing."""
-        path = path_of("v1/explain", question.kind, *([question.name] if question.name else []))
-        try:
-            return self._get(
-                path,
-                _record_of(Explanation),
-                at=question.at_ms or None,
-                window_ms=question.window_ms,
-            )
-        except RefusedByServiceError as error:
-            if error.status == _NOT_FOUND and error.value:
-                return None
-            raise
+        path = path_of("v1/explain", question.kind, *filter(None, [question.name]))
+        query = {"at": question.at_ms or None, "window_ms": question.window_ms}
+        return self._found(path, _record_of(Explanation), query)
 
     def look_ahead(self, strategy: str, what_if: WhatIf) -> Outlook:
         """The next cycles."""
-
-        def made(value: Any) -> Outlook:
-            return Outlook(found=_record_of(Foresight)(value), tables_age_ms=value["tables_age_ms"])
-
-        return self._get(
+        query = {
+            "strategy": strategy,
+            "set": what_if.settings,
+            "add_brokers": what_if.add_brokers or None,
+            "remove_broker": what_if.remove_brokers,
+        }
+        return self._ask(
             "/v1/plan",
-            made,
-            strategy=strategy,
-            set=what_if.settings,
-            add_brokers=what_if.add_brokers or None,
-            remove_broker=what_if.remove_brokers,
+            lambda value: Outlook(
+                found=_record_of(Foresight)(value), tables_age_ms=value["tables_age_ms"]
+            ),
+            query,
         )
 
     def rehearse(self, command: Command) -> RehearsedCommand:
         """Predicted outcome of a command."""
-        self._check_cluster()
-        query = {"command_id": command.command_id, "timeout_ms": command.timeout_ms}
-        value = self._post("v1/rehearsals", command, query)
-        return self._made(_record_of(RehearsedCommand), value)
+        return self._post("v1/rehearsals", command, _record_of(RehearsedCommand))
 
     def undo_moves(
         self, plan: str, since_ms: int, drain: str
     ) -> tuple[Mapping[str, str], Sequence[str]]:
         """Moves that take something back."""
-        return self._get(
-            "/v1/undo",
-            lambda value: (value["moves"], value["left"]),
-            plan=plan,
-            since_ms=since_ms or None,
-            drain=drain,
-        )
+        query = {"plan": plan, "since_ms": since_ms or None, "drain": drain}
+        return self._ask("/v1/undo", lambda value: (value["moves"], value["left"]), query)
 
     def ownership(self, moment: str, namespace: str) -> tuple[OwnershipMoment, Sequence[Row]]:
         """The records of a moment, all of its pages."""
         query: dict[str, Any] = {"as_of": moment or "now", "namespace": namespace}
         rows: list[Row] = []
         while True:
-            page = self._get("/v1/ownership", dict, **query)
+            page = self._ask("/v1/ownership", dict, query)
             found, after = self._made(_moment, page), page.get("next")
             rows += page.get("bundles", ())
             if not after:
@@ -152,30 +139,30 @@ class ServiceAnswers(Answers):
         self, before: str, after: str, namespace: str
     ) -> tuple[OwnershipMoment, OwnershipMoment, Sequence[OwnershipDifference]]:
         """Differences between two moments."""
-
-        def made(
-            value: Any,
-        ) -> tuple[OwnershipMoment, OwnershipMoment, Sequence[OwnershipDifference]]:
-            changes = [_record_of(OwnershipDifference)(one) for one in value["changes"]]
-            return _moment(value["from"]), _moment(value["to"]), changes
-
         query = {"from": before or "now", "to": after, "namespace": namespace}
-        return self._get("/v1/ownership/diff", made, **query)
+        return self._ask(
+            "/v1/ownership/diff",
+            lambda value: (
+                _moment(value["from"]),
+                _moment(value["to"]),
+                list(map(_record_of(OwnershipDifference), value["changes"])),
+            ),
+            query,
+        )
 
     def bundles(self, by: str, broker: str, limit: int) -> Sequence[Row]:
         """The largest first."""
-        return self._get(
-            "/v1/bundles", lambda value: value["bundles"], by=by, broker=broker, limit=limit
-        )
+        query = {"by": by, "broker": broker, "limit": limit}
+        return self._ask("/v1/bundles", itemgetter("bundles"), query)
 
     def policies(self) -> Sequence[Row]:
         """Rows that are set."""
-        return self._get("/v1/policies", lambda value: value["policies"])
+        return self._ask("/v1/policies", itemgetter("policies"))
 
     def names(self, column: str) -> Sequence[str]:
         """By name."""
         kind = f"{column}s"
-        return self._get(f"/v1/{kind}", lambda value: [row[column] for row in value[kind]])
+        return self._ask(f"/v1/{kind}", lambda value: [row[column] for row in value[kind]])
 
     def settings_in_force(
         self, config: Config, kept: Iterable[str] = ()
@@ -187,15 +174,18 @@ class ServiceAnswers(Answers):
         self, topics: Sequence[str], listener: str, timeout_ms: int
     ) -> Mapping[str, LookupResult]:
         """From the service's snapshot."""
-        self._check_cluster()
         body = {"topics": list(topics), "listener": listener}
-        value = self._address.post("/v1/lookups", body, timeout_s=max(1.0, timeout_ms / 1_000))
-        return self._made(_lookups, value)
+        timeout_s = max(1.0, timeout_ms / 1_000)
+        return self._ask("/v1/lookups", _lookups, body=body, timeout_s=timeout_s)
 
     def query(self, text: str) -> tuple[Sequence[str], Sequence[Mapping[str, Any]]]:
         """By the service's engine."""
-        value = self._ask_sql(text)
-        return self._made(lambda found: (found["columns"], found["rows"]), value)
+        return self._ask(
+            "/v1/sql",
+            lambda found: (found["columns"], found["rows"]),
+            body={"query": text},
+            timeout_s=_SQL_TIMEOUT_S,
+        )
 
     def carry_out(
         self, command: Command, *, wait: bool, progress: Progress
@@ -223,21 +213,16 @@ class ServiceAnswers(Answers):
     def _carry_out(
         self, command: Command, *, wait: bool, progress: Progress
     ) -> CommandOutcome | NoOutcome | None:
-        began_s = time.monotonic()
+        began_s = noted_s = time.monotonic()
         first_ms = min(command.timeout_ms, _FIRST_WAIT_MS) if wait else 0
-        query = {
-            "timeout_ms": command.timeout_ms,
-            "command_id": command.command_id,
-            "wait_ms": first_ms,
-        }
-        found = self._made(_outcome(command), self._post("v1/commands", command, query, first_ms))
+        outcome = partial(_outcome, command)
+        found = self._post("v1/commands", command, outcome, first_ms)
         if not wait:
             return None if found is None or not found.is_final else found
         end_s = began_s + (command.timeout_ms + GRACE_MS) / 1_000
-        noted_s = began_s
         while not (found and found.is_final) and time.monotonic() < end_s:
             time.sleep(_LOOK_S)
-            found = self._outcome_of(command) or found
+            found = self._found(path_of("v1/commands", command.command_id), outcome) or found
             if time.monotonic() - noted_s >= _NOTE_EVERY_S:
                 noted_s = time.monotonic()
                 progress(noted_s - began_s, found is not None)
@@ -250,58 +235,62 @@ class ServiceAnswers(Answers):
             writer_silent_ms=self.status().writer_silent_ms,
         )
 
-    def _outcome_of(self, command: Command) -> CommandOutcome | None:
-        """Return the newest row of a command, None without any."""
+    def _post(
+        self,
+        path: str,
+        command: Command,
+        made: Callable[[Any], _Record],
+        wait_ms: int | None = None,
+    ) -> _Record:
+        """Send a command. wait_ms: None where nothing is carried out."""
+        query = {"timeout_ms": command.timeout_ms, "command_id": command.command_id}
+        return self._ask(
+            path_of(path, command.kind),
+            made,
+            query if wait_ms is None else {**query, "wait_ms": wait_ms},
+            body=dict(command.arguments),
+            timeout_s=((wait_ms or 0) + GRACE_MS) / 1_000 + TIMEOUT_S,
+            taken=_ENDED,
+        )
+
+    def _found(
+        self, path: str, made: Callable[[Any], _Record], query: Mapping[str, Any] = NO_QUERY
+    ) -> _Record | None:
+        """Ask for one thing; None where the service has no such thing."""
         try:
-            return self._get(path_of("v1/commands", command.command_id), _outcome(command))
+            return self._ask(path, made, query)
         except RefusedByServiceError as error:
-            if error.status == _NOT_FOUND:
+            if error.status == _NOT_FOUND and error.value:
                 return None
             raise
 
-    def _post(self, path: str, command: Command, query: Mapping[str, Any], wait_ms: int = 0) -> Any:
-        """Send a command. Raises MisuseError for arguments that don't suit it."""
-        try:
-            return self._address.post(
-                with_query(path_of(path, command.kind), query),
-                dict(command.arguments),
-                timeout_s=(wait_ms + GRACE_MS) / 1_000 + _SQL_TIMEOUT_S / 10,
-                taken=_ENDED,
-            )
-        except RefusedByServiceError as error:
-            raise _as_misuse(error) from None
+    def _ask(
+        self,
+        path: str,
+        made: Callable[[Any], _Record],
+        query: Mapping[str, Any] = NO_QUERY,
+        **more: Any,
+    ) -> _Record:
+        """Ask the service of the cluster that is meant.
 
-    def _ask_sql(self, text: str) -> Any:
+        more: as `ServiceAddress.ask` takes it.
+        """
         self._check_cluster()
-        try:
-            return self._address.post("/v1/sql", {"query": text}, timeout_s=_SQL_TIMEOUT_S)
-        except RefusedByServiceError as error:
-            raise _as_misuse(error) from None
+        return self._made(made, self._address.ask(with_query(path, query), **more))
 
     def _check_cluster(self) -> None:
         if self._named:
             self.cluster  # noqa: B018 (nothing is asked of another cluster)
 
-    def _get(self, path: str, made: Callable[[Any], _Record], **query: Any) -> _Record:
-        self._check_cluster()
-        try:
-            value = self._address.get(path, **query)
-        except RefusedByServiceError as error:
-            raise _as_misuse(error) from None
-        return self._made(made, value)
-
     def _made(self, made: Callable[[Any], _Record], value: Any) -> _Record:
         try:
             return made(value)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as cause:
-            raise_other_version(self._address, cause)
-
-
-def _as_misuse(error: RefusedByServiceError) -> CommandError:
-    """Return the error; HTTP 400 becomes a misuse of the command line."""
-    if error.status != _BAD or not error.value:
-        return error
-    return MisuseError(error.what, why=error.why, next_step=error.next_step)
+            raise CommandError(
+                f"the answer of the service at {self._address.url} can't be used",
+                why=f"it is of another version ({type(cause).__name__}: {first_line(cause)})",
+                next_step="use the command line and the service of one version, or --tables",
+            ) from None
 
 
 def _record_of(kind: type[_Record]) -> Callable[[Any], _Record]:
@@ -349,20 +338,16 @@ def _lookup(one: Mapping[str, Any], freshness: Freshness) -> LookupResult:
     )
 
 
-def _outcome(command: Command) -> Callable[[Any], CommandOutcome | None]:
-    """Return what makes an outcome from JSON; None where the command was only sent."""
-
-    def made(value: Any) -> CommandOutcome | None:
-        status = value.get("outcome", value["status"])  # a problem's status is that of HTTP
-        if status == "sent":
-            return None
-        return CommandOutcome(
-            command_id=value["command_id"],
-            kind=command.kind,
-            status=status,
-            reason=value.get("reason") or value.get("detail", ""),
-            result=value["result"],
-            at_ms=value.get("at_ms", 0),
-        )
-
-    return made
+def _outcome(command: Command, value: Any) -> CommandOutcome | None:
+    """The outcome that JSON says; None where the command was only sent."""
+    status = value.get("outcome", value["status"])  # a problem's status is that of HTTP
+    if status == "sent":
+        return None
+    return CommandOutcome(
+        command_id=value["command_id"],
+        kind=command.kind,
+        status=status,
+        reason=value.get("reason") or value.get("detail", ""),
+        result=value["result"],
+        at_ms=value.get("at_ms", 0),
+    )

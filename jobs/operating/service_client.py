@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from jobs.adapters.http.client import Answered, HttpQuestion, connection_to, exchange
@@ -59,44 +59,31 @@ class ServiceAddress:
     token_file: Path | None = None
     ca_file: Path | None = None
 
-    def get(self, path: str, **query: Any) -> Any:
-        """Return the JSON of a read; raises CommandError. Empty query values are left out."""
-        return self._ask("GET", with_query(path, query), b"")
-
-    def post(
+    def ask(
         self,
         path: str,
-        body: Any,
+        body: Any = None,
         *,
         timeout_s: float = TIMEOUT_S,
         taken: Sequence[int] = (),
     ) -> Any:
-        """Return the JSON of an answer. taken: statuses beside 200 that are no errors.
+        """Return the JSON of an answer. body: None for a read. taken: statuses beside 200.
 
-        Raises CommandError: RefusedByServiceError where the service answers with another status.
+        Raises CommandError: RefusedByServiceError where the service answers with another status,
+        MisuseError where it does not understand the question.
         """
-        return self._ask("POST", path, json.dumps(body).encode(), timeout_s, taken)
-
-    def _ask(
-        self,
-        method: str,
-        path: str,
-        body: bytes,
-        timeout_s: float = TIMEOUT_S,
-        taken: Sequence[int] = (),
-    ) -> Any:
         proof = {"Authorization": f"Bearer {self._token()}"} if self.token_file else {}
         asked = HttpQuestion(
             target=urlsplit(self.url).path.rstrip("/") + path,
-            method=method,
-            body=body,
+            method="GET" if body is None else "POST",
+            body=b"" if body is None else json.dumps(body).encode(),
             headers={**proof, "Accept": _JSON, "Content-Type": _JSON},
         )
         path = path.partition("?")[0]
         for tried in range(1, _AGAIN + 1):
             answered = self._exchange(asked, timeout_s)
             is_busy = answered.status in _BUSY and "retry-after" in answered.headers
-            if not is_busy or method != "GET" or tried == _AGAIN:
+            if not is_busy or body is not None or tried == _AGAIN:
                 break
             time.sleep(_AGAIN_S)
         value = self._value(answered, path)
@@ -157,9 +144,7 @@ class ServiceAddress:
             next_step="give the service's own address with --url, or have the proxy let /v1 pass",
         )
 
-    def _refused(
-        self, answered: Answered, value: Mapping[str, Any], path: str
-    ) -> RefusedByServiceError:
+    def _refused(self, answered: Answered, value: Mapping[str, Any], path: str) -> CommandError:
         reason = str(value.get("detail") or value.get("reason") or value.get("title") or "")
         reason = reason or f"HTTP {answered.status}"
         what, next_step = f"the service at {self.url} refuses it", "correct it, and ask again"
@@ -175,6 +160,8 @@ class ServiceAddress:
         elif answered.status in _BUSY:
             what = f"the service at {self.url} can't answer now"
             next_step = "ask again in a moment; `ballast status` says how the cluster is"
+        if answered.status == _BAD and value:
+            return MisuseError(what, why=reason, next_step=next_step)
         return RefusedByServiceError(
             answered.status, value, what=what, why=reason, next_step=next_step
         )
@@ -212,15 +199,6 @@ def service_url(text: str) -> str:
 def path_of(*parts: str) -> str:
     """Return a path whose parts are quoted: a slash within a part ends it."""
     return "/" + "/".join(quote(one, safe=":") for part in parts for one in part.split("/"))
-
-
-def raise_other_version(address: ServiceAddress, cause: Exception) -> NoReturn:
-    """Raise CommandError for an answer whose form this version does not know."""
-    raise CommandError(
-        f"the answer of the service at {address.url} can't be used",
-        why=f"it is of another version ({type(cause).__name__}: {first_line(cause)})",
-        next_step="use the command line and the service of one version, or --tables",
-    ) from None
 
 
 def _expiry_ms(token: str) -> int:

@@ -231,13 +231,9 @@ class TokenKeys:
     def value(self) -> tuple[TrustedKey, ...]:
         """The keys trusted now; the same object while they have not changed."""
         parts = (self._files.value, self.address.keys if self.address else ())
-        if len(self._made) != len(parts) or any(map(_differ, parts, self._made)):
+        if [*map(id, parts)] != [*map(id, self._made)]:
             self._made, self._all = parts, sum(parts, ())
         return self._all
-
-
-def _differ(one: object, other: object) -> bool:
-    return one is not other
 
 
 ANY = "*"
@@ -420,7 +416,8 @@ class TokenChecker:
                 options={"require": required},
             )
         except jwt.PyJWTError as error:
-            return _fault_of(error)
+            faults = (fault for kind, fault in _FAULTS if isinstance(error, kind))
+            return next(faults, TokenFault.MALFORMED)
         except (ValueError, TypeError, OverflowError, RecursionError):
             return TokenFault.BAD_CLAIM
         return claims
@@ -437,10 +434,6 @@ _FAULTS: tuple[tuple[type[jwt.PyJWTError], TokenFault], ...] = (
     (jwt.InvalidAlgorithmError, TokenFault.WRONG_ALGORITHM),
     (jwt.exceptions.InvalidSubjectError, TokenFault.BAD_CLAIM),
 )
-
-
-def _fault_of(error: jwt.PyJWTError) -> TokenFault:
-    return next((fault for kind, fault in _FAULTS if isinstance(error, kind)), TokenFault.MALFORMED)
 
 
 def _check_times(claims: Mapping[str, Any]) -> None:

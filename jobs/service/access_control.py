@@ -201,8 +201,10 @@ class Gatekeeper:
         checker = self._checker
         assert checker is not None  # noqa: S101 (asked by the only caller)
         known = self._bearers.get(token)
-        if known is not None and known[0] is checker.keys.value and _is_in_time(known[1]):
-            return known[1]
+        if known is not None and known[0] is checker.keys.value:
+            expires_at_s = known[1].expires_at_s
+            if expires_at_s is None or time.time() < expires_at_s:
+                return known[1]
         self._bearers.pop(token, None)
         try:
             bearer = checker.check(token.decode("latin-1"))
@@ -236,10 +238,6 @@ def _token(scope: Message) -> bytes | None:
             token: bytes = value[len(_BEARER) :].strip()
             return token
     return None
-
-
-def _is_in_time(bearer: Bearer) -> bool:
-    return bearer.expires_at_s is None or time.time() < bearer.expires_at_s
 
 
 ALL_INTERFACES: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 (compared, not listened on)
@@ -321,7 +319,7 @@ class OriginGuard:
         is_from_elsewhere = any(site.strip().lower() in _FROM_ELSEWHERE for site in sites)
         if not origins and not is_from_elsewhere:
             return
-        host = _header(scope, b"host") or b""
+        host = next(iter(_headers(scope, b"host")), b"")
         if origins and all(self._is_own_origin(origin, host) for origin in origins):
             return
         raise self._refusal(
@@ -382,10 +380,6 @@ def _name_of(authority: str) -> str:
     return "" if "@" in authority or "/" in authority else name.removesuffix(".")
 
 
-def _header(scope: Message, wanted: bytes) -> bytes | None:
-    return next(iter(_headers(scope, wanted)), None)
-
-
 def _headers(scope: Message, wanted: bytes) -> list[bytes]:
     return [value for name, value in scope["headers"] if name == wanted]
 
@@ -398,5 +392,5 @@ def _is_json(kind: bytes) -> bool:
 
 
 def _has_body(scope: Message) -> bool:
-    length = _header(scope, b"content-length")
-    return _header(scope, b"transfer-encoding") is not None or length not in (None, b"0")
+    lengths = _headers(scope, b"content-length")[:1]
+    return bool(_headers(scope, b"transfer-encoding")) or lengths not in ([], [b"0"])

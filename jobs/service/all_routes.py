@@ -9,7 +9,7 @@ from pathlib import Path
 from jobs.service.context import AdminContext
 from jobs.service.exchange import Header, Reply, Request
 from jobs.service.pulsar.routes import PULSAR_ROUTES
-from jobs.service.routes import Handler, Route
+from jobs.service.routes import Route
 from jobs.service.v1.commands import COMMAND_ROUTES
 from jobs.service.v1.openapi import openapi_route
 from jobs.service.v1.ownership import OWNERSHIP_ROUTES, WATCH_ROUTES
@@ -36,18 +36,14 @@ _TYPES = {
 }
 
 
-def _serving(name: str) -> Handler:
+def _route(path: str, name: str) -> Route:
     body = (FOLDER / name).read_bytes()
     headers = ((b"content-type", _TYPES[Path(name).suffix]), *_HEADERS)
 
     async def serve(_request: Request, _context: AdminContext) -> Reply:
         return Reply(body=body, headers=headers)
 
-    return serve
-
-
-def _route(path: str, name: str) -> Route:
-    return Route(method="GET", path=path, handler=_serving(name), is_open=True)
+    return Route(method="GET", path=path, handler=serve, is_open=True)
 
 
 _NAMES = sorted(path.name for path in FOLDER.iterdir() if path.suffix in _TYPES)

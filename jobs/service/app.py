@@ -150,14 +150,6 @@ class AdminApp:
         tenant = ANY if route.is_for_superuser else params.get(TENANT, ANY)
         require_role(caller, route.role, self._context.cluster, tenant)
 
-    def _check_age(self, request: Request) -> None:
-        """Raises HttpError 503 when the tables are older than the request allows."""
-        if "max_age_ms" not in request.query:
-            return
-        age_ms = self._context.age_ms
-        if age_ms > request.whole("max_age_ms", 0):
-            raise HttpError(503, f"The answer would be {age_ms} ms old: too old", RETRY)
-
     async def _read(
         self, scope: Message, receive: Receive, params: Mapping[str, str], caller: Caller
     ) -> Request:
@@ -181,7 +173,9 @@ class AdminApp:
             reached_at=self._context.config.lookup.advertised_address or _local_end(scope),
             caller=caller,
         )
-        self._check_age(request)
+        age_ms = self._context.age_ms if "max_age_ms" in query else 0
+        if age_ms > request.whole("max_age_ms", 0):
+            raise HttpError(503, f"The answer would be {age_ms} ms old: too old", RETRY)
         return request
 
     async def _body(self, receive: Receive, headers: dict[str, str]) -> bytes:
@@ -299,11 +293,8 @@ class AdminApp:
         Called from any thread, or a signal's handler.
         """
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._end_streams)
-
-    def _end_streams(self) -> None:
-        for stream in self._streams:
-            stream.cancel()
+            streams = self._streams
+            self._loop.call_soon_threadsafe(lambda: [one.cancel() for one in tuple(streams)])
 
 
 async def _send_all(parts: AsyncGenerator[bytes, None], send: Send) -> bool:

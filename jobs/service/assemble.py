@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic, time
 
 from jobs.adapters.delta.table_location import TablePlace
@@ -136,24 +137,13 @@ def start_service(
     follower.on_commits(feed.add)
     follower.on_commits(take_load_out_of_passes)
     stopped = threading.Event()
-    threads = _start_reading(follower, views, stopped, lookup.poll_interval_ms)
+    loops = (partial(follower.run, poll_ms=lookup.poll_interval_ms), views.run)
+    threads = tuple(threading.Thread(target=one, args=(stopped,), daemon=True) for one in loops)
+    for thread in threads:
+        thread.start()
     gate.keep_up(stopped)
     readers.stand_ready()
     return Service(app, admin, threads, stopped, port, account)
-
-
-def _start_reading(
-    follower: DeltaFollower, views: TableViews, stopped: threading.Event, poll_ms: int
-) -> tuple[threading.Thread, ...]:
-    """Start the threads that read the tables until `stopped` is set."""
-    pause = {"poll_ms": poll_ms}
-    threads = (
-        threading.Thread(target=follower.run, args=(stopped,), kwargs=pause, daemon=True),
-        threading.Thread(target=views.run, args=(stopped,), daemon=True),
-    )
-    for thread in threads:
-        thread.start()
-    return threads
 
 
 def take_load_out_of_passes(changes: Changes) -> None:
@@ -226,17 +216,15 @@ class Assignments:
 
     def ask(self, route: BundleRoute) -> None:
         """A lookup waits for this bundle; returns at once. Called in the event loop."""
-        if not self._is_on_demand() or not self._requests.is_due(route, monotonic()):
+        context = self._context
+        assign = context.views.settings.get("ownership.assign", context.started.ownership.assign)
+        is_on_demand = context.commands is not None and assign == ON_DEMAND
+        if not is_on_demand or not self._requests.is_due(route, monotonic()):
             return
         self.asked += 1
         task = asyncio.ensure_future(self._send(route))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    def _is_on_demand(self) -> bool:
-        context = self._context
-        assign = context.views.settings.get("ownership.assign", context.started.ownership.assign)
-        return context.commands is not None and assign == ON_DEMAND
 
     async def _send(self, route: BundleRoute) -> None:
         try:

@@ -13,7 +13,7 @@ from functools import partial
 
 from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.kafka.clients import Delivery, KafkaAddress, NotDelivered, Sender
-from jobs.adapters.kafka.command_client import CommandClient, Ticket
+from jobs.adapters.kafka.command_client import CommandClient
 from jobs.adapters.kafka.command_client import CommandOutcome as Row
 from jobs.adapters.kafka.connection import KafkaWatch
 from jobs.console import CommandError
@@ -84,7 +84,9 @@ class KafkaPort:
         try:
             await asyncio.wait({final}, timeout=wait_ms / 1000 + _GRACE_S * bool(wait_ms))
             is_ended = final.done() and not final.cancelled()
-            return _outcome(final.result()) if is_ended else _first(ticket)
+            if is_ended:
+                return _outcome(final.result())
+            return _outcome(ticket.first.result()) if ticket.first.done() else None  # under way
         finally:
             self._finals.discard(final)
             self._client.forget(ticket)
@@ -95,11 +97,8 @@ class KafkaPort:
         From any thread. Commands go on.
         """
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._end_waits)
-
-    def _end_waits(self) -> None:
-        for final in tuple(self._finals):
-            final.cancel()
+            finals = self._finals  # cancelled ones leave it later, in their own turn
+            self._loop.call_soon_threadsafe(lambda: [one.cancel() for one in tuple(finals)])
 
     def record(self, entry: AuditEntry) -> None:
         """Queue an entry; what no longer fits is counted and stands in the log only."""
@@ -155,8 +154,3 @@ def _outcome(row: Row) -> CommandEnd:
     return CommandEnd(
         command_id=row.command_id, status=row.status, reason=row.reason, result=dict(row.result)
     )
-
-
-def _first(ticket: Ticket) -> CommandEnd | None:
-    """Return the first answer before the timeout (under way), or None."""
-    return _outcome(ticket.first.result()) if ticket.first.done() else None

@@ -2,7 +2,7 @@
 
 Decides what is asked, who may ask, how long a lookup waits for an owner, and the texts and status
 codes; the answer itself comes from `lbcore.route`. A bare ASGI application, because a framework
-costs as much again as everything else a lookup does; other paths are another's.
+costs as much again as everything else a lookup does; other paths go to `Hooks.others`.
 Source: Pulsar 4.0.8, lookup.v2.TopicLookup and TopicLookupBase; the X-Ballast headers are ours.
 """
 
@@ -54,6 +54,9 @@ _PARTS = {_V2: 4, _V1: 5}
 LISTENER_HEADER = b"x-pulsar-listenername"
 _METRICS_TEXT: Header = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 _CLOSE: Header = (b"connection", b"close")
+_ALLOW: Header = (b"allow", b"GET, HEAD, OPTIONS")
+_PAGES = frozenset({b"/health", b"/alive", b"/metrics", b"/metrics/"})
+_NO_LOOKUP = (404, 405)
 _DIGITS_MAX = 15
 _ASK_AGAIN_S = 5.0
 AGE = b"x-ballast-age-ms"
@@ -103,7 +106,10 @@ def owner_reply(view: View, answer: Answer, request: LookupRequest) -> LookupRep
     if outcome is LookupOutcome.NAMESPACE_NOT_FOUND:
         return _no_reply(404, "Namespace not found", outcome.value, headers)
     if outcome is LookupOutcome.LISTENER_UNKNOWN:
-        return _no_reply(500, _no_listener(listener), outcome.value, headers, state=state)
+        # Pulsar's text up to the first line of its stack trace
+        message = f"the broker do not have {listener} listener"
+        why = unexpected(message, "org.apache.pulsar.broker.PulsarServerException")
+        return _no_reply(500, why, outcome.value, headers, state=state)
     return _no_reply(
         503,
         _no_owner(answer),
@@ -145,12 +151,6 @@ def _no_owner(answer: Answer) -> str:
     return f"No broker serves this topic at the moment{state}: try again"
 
 
-def _no_listener(listener: str) -> str:
-    """Pulsar's text up to the first line of its stack trace."""
-    message = f"the broker do not have {listener} listener"
-    return unexpected(message, "org.apache.pulsar.broker.PulsarServerException")
-
-
 def stamps(view: View, answer: Answer | None = None) -> tuple[Header, ...]:
     """That it is JSON, how old the answer is, and which record it comes from."""
     if answer is None or answer.route is None:
@@ -174,28 +174,12 @@ def ages(view: View) -> tuple[Header, ...]:
     )
 
 
-def _refusal(status: int, why: str, path: bytes, *more: Header, result: str = "") -> LookupReply:
-    """Return the reply to what is no lookup that may be answered."""
-    kind, body = error_body(path, status, why)
-    return LookupReply(status=status, body=body, headers=(kind, *more), result=result)
-
-
-def _refused(error: HttpError, path: bytes) -> LookupReply:
-    """Return the reply to a caller without permission or above the rate limit."""
-    return _refusal(error.status, error.reason, path, *error.headers, result=REFUSED)
-
-
-def not_found(path: bytes) -> LookupReply:
-    """There is no such path."""
-    return _refusal(404, "HTTP 404 Not Found", path)
-
-
-def not_allowed(method: str, path: bytes) -> LookupReply:
-    """A lookup is only read; OPTIONS is told so."""
-    allow = (b"allow", b"GET, HEAD, OPTIONS")
-    if method == "OPTIONS":
-        return LookupReply(status=200, body=b"", headers=(allow,))
-    return _refusal(405, "HTTP 405 Method Not Allowed", path, allow)
+def _refusal(error: HttpError, path: bytes) -> LookupReply:
+    """The reply to what is no lookup, or to a caller who may not ask."""
+    kind, body = error_body(path, error.status, error.reason)
+    result = "" if error.status in _NO_LOOKUP else REFUSED
+    headers = (kind, *error.headers)
+    return LookupReply(status=error.status, body=body, headers=headers, result=result)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,12 +241,6 @@ class LookupApp:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if self.hooks.hosts is not None:
-            try:
-                self.hooks.hosts.check_host(scope)
-            except HttpError as error:
-                await _send(send, _refused(error, scope["raw_path"]))
-                return
         try:
             await self._serve(scope, receive, send)
         except KeysOutdatedError:  # of the first step: nothing has been read or sent
@@ -273,43 +251,54 @@ class LookupApp:
     async def _serve(self, scope: Message, receive: Receive, send: Send) -> None:
         started_s = perf_counter()
         path: bytes = scope["raw_path"]
-        if self.is_stopping:
-            send = _closing(send)
-        if path.startswith((_V2, _V1)):
-            reply = await self._look_up(scope, path, receive)
-            if reply.result:
-                self.metrics.count(reply.result, perf_counter() - started_s, reply.state)
-        elif path == b"/health":
-            reply = self._health()
-        elif path == b"/alive":
-            reply = LookupReply(status=200, body=encode({"status": "alive"}), headers=(JSON,))
-        elif path in (b"/metrics", b"/metrics/"):
-            reply = self._metrics(scope)
-        elif self.hooks.others is not None:
-            await self.hooks.others(scope, receive, send)
-            return
-        else:
-            reply = not_found(path)
-        if scope["method"] not in ("GET", "HEAD") and reply.status not in (404, 405):
-            reply = not_allowed(scope["method"], path)  # health and metrics are only read, too
+        send = _closing(send) if self.is_stopping else send
+        is_lookup = path.startswith((_V2, _V1))
+        try:
+            if self.hooks.hosts is not None:
+                self.hooks.hosts.check_host(scope)
+            if not is_lookup and path not in _PAGES and self.hooks.others is not None:
+                await self.hooks.others(scope, receive, send)
+                return
+            reply = await self._answer(scope, path, receive)
+        except HttpError as error:
+            reply = _refusal(error, path)
+        if is_lookup and reply.result:
+            self.metrics.count(reply.result, perf_counter() - started_s, reply.state)
         view = self.follower.view
         if view is not None and reply.result != FOUND and AGE not in dict(reply.headers):
             reply = replace(reply, headers=(*reply.headers, *ages(view)))
         await _send(send, reply)
 
+    async def _answer(self, scope: Message, path: bytes, receive: Receive) -> LookupReply:
+        """A lookup or a page of the service; both are only read, and OPTIONS is told so.
+
+        Raises HttpError.
+        """
+        request = _parse(scope, path) if path.startswith((_V2, _V1)) else None
+        if request is None and path not in _PAGES:
+            raise HttpError(404, "HTTP 404 Not Found")
+        if scope["method"] == "OPTIONS":
+            return LookupReply(status=200, body=b"", headers=(_ALLOW,))
+        if scope["method"] not in ("GET", "HEAD"):
+            raise HttpError(405, "HTTP 405 Method Not Allowed", _ALLOW)
+        if request is not None:
+            return await self._look_up(scope, request, receive)
+        if path == b"/health":
+            return self._health()
+        if path == b"/alive":
+            return LookupReply(status=200, body=encode({"status": "alive"}), headers=(JSON,))
+        if self.hooks.guard is not None:
+            self.hooks.guard.check_metrics(scope)
+        body = self.metrics.text() if self.shared is None else self.shared.text()
+        return LookupReply(status=200, body=body, headers=(_METRICS_TEXT,))
+
     # -- lookups
 
-    async def _look_up(self, scope: Message, path: bytes, receive: Receive) -> LookupReply:
-        request = _parse(scope, path)
-        if request is None:
-            return not_found(path)
-        if scope["method"] not in ("GET", "HEAD"):
-            return not_allowed(scope["method"], path)
+    async def _look_up(
+        self, scope: Message, request: LookupRequest, receive: Receive
+    ) -> LookupReply:
         if self.hooks.guard is not None:
-            try:
-                self.hooks.guard.check_lookup(scope, request.tenant)
-            except HttpError as error:
-                return _refused(error, path)
+            self.hooks.guard.check_lookup(scope, request.tenant)
         reply = self._reply(request)
         if reply.is_final or self.metrics.waiting >= self._waiting_max:
             return reply
@@ -327,8 +316,8 @@ class LookupApp:
     ) -> LookupReply:
         """Return the reply once the bundle has an owner.
 
-        The last one when time is up or nobody listens. An owner is requested for the bundle as it
-        is then, also if it was freed or split meanwhile.
+        Else the newest reply, when time is up or the client is gone. Each turn asks for an owner of
+        the bundle as it is by now, also if it was freed or split meanwhile.
         """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._wait_s
@@ -402,15 +391,6 @@ class LookupApp:
         code = 503 if self.is_stopping else 200
         return LookupReply(status=code, body=encode(report), headers=stamps(view))
 
-    def _metrics(self, scope: Message) -> LookupReply:
-        if self.hooks.guard is not None:
-            try:
-                self.hooks.guard.check_metrics(scope)
-            except HttpError as error:
-                return _refused(error, b"/metrics")
-        body = self.metrics.text() if self.shared is None else self.shared.text()
-        return LookupReply(status=200, body=body, headers=(_METRICS_TEXT,))
-
 
 def _parse(scope: Message, path: bytes) -> LookupRequest | None:
     """Parse the path of a lookup; None for any other path.
@@ -428,35 +408,18 @@ def _parse(scope: Message, path: bytes) -> LookupRequest | None:
         names, local = [unquote(name) for name in names], unquote_plus(local)
     if not local.strip():
         return None
+    text = scope["query_string"].decode("utf-8", "replace")
+    query = parse_qs(text) if text else {}
+    named = (value.decode("latin-1") for name, value in scope["headers"] if name == LISTENER_HEADER)
+    age = query.get("max_age_ms", [""])[0]
+    is_number = age.isascii() and age.isdigit() and len(age) <= _DIGITS_MAX
     return LookupRequest(
         topic=f"{names[0]}://{'/'.join(names[1:])}/{local}",
         tenant=names[1],
         is_bundle=is_bundle,
-        listener=_listener(scope),
-        age_max_ms=_age_max(scope),
+        listener=query.get("listenerName", [""])[0] or next(named, ""),
+        age_max_ms=(int(age) if is_number else BAD_AGE) if "max_age_ms" in text else ANY_AGE,
     )
-
-
-def _listener(scope: Message) -> str:
-    query: bytes = scope["query_string"]
-    if b"listenerName" in query:
-        found = parse_qs(query.decode("utf-8", "replace")).get("listenerName", [""])[0]
-        if found:
-            return found
-    for name, value in scope["headers"]:
-        if name == LISTENER_HEADER:
-            text: str = value.decode("latin-1")
-            return text
-    return ""
-
-
-def _age_max(scope: Message) -> int:
-    """Return the maximum age of the answer, ms; BAD_AGE if it is not a number."""
-    if b"max_age_ms" not in scope["query_string"]:
-        return ANY_AGE
-    text = parse_qs(scope["query_string"].decode("utf-8", "replace")).get("max_age_ms", [""])[0]
-    is_number = text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
-    return int(text) if is_number else BAD_AGE
 
 
 def _closing(send: Send) -> Send:

@@ -8,8 +8,9 @@ last. prometheus-client's own multi-process mode adds gauges up that must stay a
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
 from prometheus_client.core import Metric
@@ -101,13 +102,17 @@ LOOKUP_METRICS: tuple[DeclaredMetric, ...] = (
 )  # fmt: skip
 
 
+Values: TypeAlias = dict[tuple[str, ...], float]
+"""Name and labels → value."""
+
+
 @dataclass(slots=True)
 class OtherCounts:
-    """Counts of a service beside those of lookups; None where there are none."""
+    """Counts of a service beside those of lookups."""
 
-    counts: ServiceCounts | None = None
-    account: Account | None = None
-    readers: Readers | None = None
+    counts: ServiceCounts = field(default_factory=ServiceCounts)
+    account: Account = field(default_factory=Account)
+    readers: Readers = field(default_factory=Readers)
     certificate_file: str = ""
 
 
@@ -150,52 +155,59 @@ class LookupMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The metrics that there are, of this moment; called by the registry."""
-        self._look_at_view()
-        self._look_beside()
+        for (name, *labels), value in {**self._of_tables(), **self._of_service()}.items():
+            self._store.set(name, value, *labels)
         yield from (found for found in self._store.collect() if found.samples)
 
-    def _look_beside(self) -> None:
-        show, beside = self._store.set, self.beside
-        show("ballast_lookup_waiting", self.waiting)
-        ends_ms = ends_in_file(beside.certificate_file)
-        if ends_ms:
-            show("ballast_lookup_certificate_expiry_timestamp_seconds", ends_ms // 1_000)
-        if beside.counts is not None:
-            for reason, count in beside.counts.refused.items():
-                show("ballast_requests_refused_total", count, reason)
-            for status, count in beside.counts.statuses.items():
-                show("ballast_admin_requests_total", count, str(status))
-            show("ballast_admin_streams", beside.counts.streams)
-            show("ballast_audit_unrecorded_total", beside.counts.unrecorded)
-            show("ballast_audit_dropped_total", beside.counts.dropped)
-        if beside.account is not None:
-            for cut, count in beside.account.cut.items():
-                show("ballast_connections_closed_total", count, cut)
-            show("ballast_requests_unanswered_bytes", beside.account.unanswered_bytes)
-            show("ballast_answers_unread_bytes", beside.account.unread_bytes)
-        if beside.readers is not None:
-            show("ballast_reader_failures_total", beside.readers.failures)
+    def _of_service(self) -> Values:
+        counts, account = self.beside.counts, self.beside.account
+        ends_ms = ends_in_file(self.beside.certificate_file)
+        ends_s: Values = {
+            ("ballast_lookup_certificate_expiry_timestamp_seconds",): ends_ms // 1_000
+        }
+        return {
+            **(ends_s if ends_ms else {}),
+            ("ballast_lookup_waiting",): self.waiting,
+            ("ballast_admin_streams",): counts.streams,
+            ("ballast_audit_unrecorded_total",): counts.unrecorded,
+            ("ballast_audit_dropped_total",): counts.dropped,
+            ("ballast_requests_unanswered_bytes",): account.unanswered_bytes,
+            ("ballast_answers_unread_bytes",): account.unread_bytes,
+            ("ballast_reader_failures_total",): self.beside.readers.failures,
+            **{("ballast_requests_refused_total", why): n for why, n in counts.refused.items()},
+            **{("ballast_admin_requests_total", str(s)): n for s, n in counts.statuses.items()},
+            **{("ballast_connections_closed_total", cut): n for cut, n in account.cut.items()},
+        }
 
-    def _look_at_view(self) -> None:
-        show, view, counts = self._store.set, self._follower.view, self._follower.counts
-        for reason, count in dict(counts.refused).items():  # a copy: the follower counts on
-            show("ballast_snapshot_refused_total", count, reason.value)
-        show("ballast_tables_unreadable", int(counts.last_error != ""))
-        show("ballast_tables_errors_total", counts.errors)
-        show("ballast_snapshot_ready", int(view is not None))
+    def _of_tables(self) -> Values:
+        view, counts = self._follower.view, self._follower.counts
+        refused = dict(counts.refused)  # a copy: the follower counts on
+        found: Values = {
+            ("ballast_tables_unreadable",): int(counts.last_error != ""),
+            ("ballast_tables_errors_total",): counts.errors,
+            ("ballast_snapshot_ready",): int(view is not None),
+            **{("ballast_snapshot_refused_total", why.value): n for why, n in refused.items()},
+        }
         if view is None:
-            return
+            return found
         silent_ms, snapshot = view.writer_silent_ms(wall_ms()), view.snapshot
-        show("ballast_snapshot_age_seconds", view.age_ms(boot_ms()) / 1000)
-        if silent_ms >= 0:  # absent, not a number, before the first commit: alerts ask for it
-            show("ballast_writer_silent_seconds", silent_ms / 1000)
-            show("ballast_service_clock_ahead_seconds", view.clock_ahead_ms(wall_ms()) / 1000)
-            show("ballast_snapshot_batch_id", snapshot.position.batch_id)
-        if snapshot.position.table_version >= 0:
-            show("ballast_snapshot_table_version", snapshot.position.table_version)
-        show("ballast_snapshot_bundles", snapshot.bundle_count)
-        show("ballast_snapshot_namespaces", snapshot.namespace_count)
-        show("ballast_snapshot_brokers", len(snapshot.brokers))
+        position = snapshot.position
+        written: Values = {
+            ("ballast_writer_silent_seconds",): silent_ms / 1000,
+            ("ballast_service_clock_ahead_seconds",): view.clock_ahead_ms(wall_ms()) / 1000,
+            ("ballast_snapshot_batch_id",): position.batch_id,
+        }
+        version: Values = {("ballast_snapshot_table_version",): position.table_version}
+        return {
+            **found,
+            ("ballast_snapshot_age_seconds",): view.age_ms(boot_ms()) / 1000,
+            # absent, not a number, before the first commit: alerts ask for it
+            **(written if silent_ms >= 0 else {}),
+            **(version if position.table_version >= 0 else {}),
+            ("ballast_snapshot_bundles",): snapshot.bundle_count,
+            ("ballast_snapshot_namespaces",): snapshot.namespace_count,
+            ("ballast_snapshot_brokers",): len(snapshot.brokers),
+        }
 
 
 WORKER = "worker"

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
-from jobs.service.exchange import HttpError, Reply, Request
+from jobs.service.exchange import Header, HttpError, Reply, Request
 
 Schema: TypeAlias = Mapping[str, Any]
 
@@ -189,21 +189,25 @@ class Router:
             more = {"HEAD", OPTIONS} if "GET" in found else {OPTIONS}
             allow = (b"allow", ", ".join(sorted(found.keys() | more)).encode())
             if method == OPTIONS:
-                return _options_route(Reply(headers=(allow,))), {}
+                return Route(
+                    method=OPTIONS,
+                    path="",
+                    handler=_methods_handler(allow),
+                    checks_itself=True,
+                    is_recorded=False,
+                ), {}
             raise HttpError(405, "HTTP 405 Method Not Allowed", allow)
         named = zip(_parts(route.path), parts, strict=True)
         return route, {name[1:-1]: part for name, part in named if name[:1] == "{"}
 
 
-def _options_route(methods: Reply) -> Route:
+def _methods_handler(allow: Header) -> Handler:
     """Answers with the methods alone."""
 
-    async def answer_options(_request: Request, _context: AdminContext) -> Reply:
-        return methods
+    async def answer(_request: Request, _context: AdminContext) -> Reply:
+        return Reply(headers=(allow,))
 
-    return Route(
-        method=OPTIONS, path="", handler=answer_options, checks_itself=True, is_recorded=False
-    )
+    return answer
 
 
 def _parts(path: str) -> list[str]:

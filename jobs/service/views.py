@@ -139,7 +139,7 @@ class TableViews:
             try:
                 self.refresh()
             except Exception as error:  # noqa: BLE001 the outermost loop: serve on with what we have
-                self._note(error)
+                self._record_fault(in_one_line(error))
             stop.wait(poll_ms / 1000)
 
     def refresh(self) -> None:
@@ -159,7 +159,7 @@ class TableViews:
             self._refresh(table)
         except Exception as error:  # noqa: BLE001 one table's fault must not keep others as of then
             self._tails.pop(table.name, None)
-            self._note(error)
+            self._record_fault(in_one_line(error))
             return False
         return True
 
@@ -243,9 +243,6 @@ class TableViews:
         self.newest_load = {
             name: row for name, row in newest.items() if row["minute_ms"] >= kept_ms
         }
-
-    def _note(self, error: Exception) -> None:
-        self._record_fault(in_one_line(error))
 
     def _record_fault(self, text: str) -> None:
         """Keep what is wrong, "" = nothing, and log it once while it lasts."""

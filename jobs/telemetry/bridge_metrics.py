@@ -7,8 +7,7 @@ from collections.abc import Collection, Sequence
 
 from jobs.telemetry.declared import DeclaredMetric, counter, gauge
 from jobs.telemetry.store import MetricStore
-from lbcore.bridge.anomalies import FAILURES, Trouble
-from lbcore.bridge.guardian import Finding, FindingStage
+from lbcore.bridge.guardian import FAILURES, Finding, FindingStage, Trouble
 from lbcore.bridge.mirror import Look
 from lbcore.wire.messages import AckOutcome
 

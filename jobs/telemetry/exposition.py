@@ -14,19 +14,19 @@ from prometheus_client.registry import Collector
 
 from jobs.atomic_file import atomic_write
 from jobs.console import CommandError
+from jobs.parser import argument, arguments
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a process that exposes metrics."""
-    parser.add_argument(
+add_arguments = arguments(
+    argument(
         "--metrics-port",
         type=int,
         metavar="PORT",
         help="give out metrics for Prometheus there, at telemetry.host; 0 = any free port",
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--metrics-port-file", type=Path, metavar="FILE", help="written with the port once it is"
-    )
+    ),
+)
 
 
 class MetricsPort(Collector):
@@ -43,25 +43,13 @@ class MetricsPort(Collector):
     def show(self, registry: CollectorRegistry) -> None:
         """Serve these from now on. Raises CommandError when the port can't be opened."""
         self._shown = registry
-        if self._server is None and self._args.metrics_port is not None:
-            self._listen()
-
-    def stop(self) -> None:
-        """Stop serving."""
-        if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the metrics shown now; called by the server."""
-        yield from self._shown.collect()
-
-    def _listen(self) -> None:
-        registry = CollectorRegistry()
-        registry.register(self)
         port = self._args.metrics_port
+        if self._server is not None or port is None:
+            return
+        served = CollectorRegistry()
+        served.register(self)
         try:
-            self._server, _ = start_http_server(port, addr=self._host, registry=registry)
+            self._server, _ = start_http_server(port, addr=self._host, registry=served)
         except OSError as error:
             raise CommandError(
                 f"metrics can't be given out on {self._host} port {port}",
@@ -74,6 +62,16 @@ class MetricsPort(Collector):
             text = f"{self._server.server_port}\n"
             atomic_write(self._args.metrics_port_file, text, is_durable=False)
 
+    def stop(self) -> None:
+        """Stop serving."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics shown now; called by the server."""
+        yield from self._shown.collect()
+
 
 def _with_ready(metrics: Any) -> Callable[..., Iterable[bytes]]:
     def answer(environ: dict[str, Any], start: Any) -> Iterable[bytes]:
@@ -84,15 +82,3 @@ def _with_ready(metrics: Any) -> Callable[..., Iterable[bytes]]:
         return [b"ready\n"]
 
     return answer
-
-
-def give_out(
-    registry: CollectorRegistry, host: str, args: argparse.Namespace
-) -> Callable[[], None]:
-    """Serve until the returned function is called; nothing without a port.
-
-    Raises CommandError when the port can't be opened.
-    """
-    port = MetricsPort(host, args)
-    port.show(registry)
-    return port.stop

@@ -190,7 +190,7 @@ _FAULT = "fault:"
 UNKNOWN_KIND = "unknown"
 
 
-_COUNTED_REASONS = [reason for reason in RejectReason if reason is not RejectReason.NOT_KEPT]
+_COUNTED_REASONS = [reason.value for reason in RejectReason if reason is not RejectReason.NOT_KEPT]
 _OF_BALANCER = (
     *((_SHED, UNLOADING, why, "Success") for why in ("Overloaded", "Underloaded", "Crowded")),
     (_SHED, UNLOADING, _ADMIN, "Success"),
@@ -208,14 +208,21 @@ _OF_BROKER = (
     ("pulsar_lb_bundles_split_total", SPLITTING),
     (_PLACED, ASSIGNING, "Success"),
 )
-_USUAL_DECISIONS = (
+_DECISIONS = (
     *itertools.product(["skip"], SKIPS),
     *itertools.product(sorted(_SHEDS), ["Overloaded", "Underloaded", "Crowded", _ADMIN]),
     *itertools.product(["split"], [*(reason.value for reason in LIMIT_REASONS), _ADMIN]),
     *[("assign", "Unowned"), ("drain", "Draining"), ("transfer", "Pinned")],
     *(("failover" if one.value.endswith("dead") else "repair", one.value) for one in IntentReason),
 )
-"""Kind and reason of each."""
+"""Kind and reason of usual ones."""
+_BEGUN = (
+    *(("ballast_decisions_total", *one) for one in _DECISIONS),
+    *(
+        ("ballast_commands_total", *one)
+        for one in itertools.product((*sorted(HANDLERS), UNKNOWN_KIND), _STATUSES)
+    ),
+)
 
 
 def begin_counts(store: MetricStore, cluster: str, topics: Sequence[str]) -> None:
@@ -224,14 +231,12 @@ def begin_counts(store: MetricStore, cluster: str, topics: Sequence[str]) -> Non
     topics: input topics that are read.
     """
     store.begin(cluster)
-    for kind, reason in _USUAL_DECISIONS:
-        store.add("ballast_decisions_total", cluster, kind, reason, by=0)
-    for kind, status in itertools.product((*sorted(HANDLERS), UNKNOWN_KIND), _STATUSES):
-        store.add("ballast_commands_total", cluster, kind, status, by=0)
-    for topic, reason in itertools.product(topics, _COUNTED_REASONS):
-        store.add("ballast_rejected_total", cluster, topic, reason.value, by=0)
-    for name, *labels in _OF_BALANCER:
-        store.add(name, cluster, BALANCER, *labels, by=0)
+    for name, *labels in (
+        *_BEGUN,
+        *(("ballast_rejected_total", *one) for one in itertools.product(topics, _COUNTED_REASONS)),
+        *((name, BALANCER, *labels) for name, *labels in _OF_BALANCER),
+    ):
+        store.add(name, cluster, *labels, by=0)
 
 
 def begin_broker(store: MetricStore, cluster: str, broker: str) -> None:

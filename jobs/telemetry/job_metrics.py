@@ -140,7 +140,7 @@ def _of_brokers(
     ages_ms = zip(names, columns["report_age_ms"], strict=True)
     return {
         **{
-            usage: of_live((percent[at] for percent in columns["percent"]), LOADING)
+            usage: of_live([percent[at] for percent in columns["percent"]], LOADING)
             for at, usage in enumerate(USAGE_NAMES)
         },
         "pulsar_lb_resource_usage": {

@@ -110,7 +110,8 @@ def run(args: argparse.Namespace) -> int:
             next_step="leave them out, or give for instance --for 10m",
         )
     _try_file(args.html)
-    config = _settings(args)
+    config = load_settings(("pulsar",), args.set)  # observes only, whatever was set
+    external = replace(config.cluster, authority=EXTERNAL, observe_only=True)
     admin = admin_at(args.url, args)
     cluster = only_cluster(admin, args.pulsar_cluster)
     rhythm = Rhythm(
@@ -118,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
         load_ms=args.load_ms,
         network_bytes_per_s=args.network_mbytes * 1e6,
     )
-    watch = ClusterWatch(admin, cluster, config, rhythm)
+    watch = ClusterWatch(admin, cluster, replace(config, cluster=external), rhythm)
     try:
         _look(watch, args, args.length_ms / 1_000)
         report = watch.report()
@@ -146,17 +147,13 @@ def _finish(args: argparse.Namespace, report: Report) -> int:
     answer(args, report.to_json(), [*lines(report), "", f"page: {args.html}"])
     if report.is_whole:
         return Exit.DONE
-    note(_not_whole(report))
+    text = "no broker's load was read: nothing in this report says that there is no risk"
+    if report.unread:
+        what, why = next(iter(report.unread.items()))
+        more = f", and {len(report.unread) - 1} more" if len(report.unread) > 1 else ""
+        text = f"not all could be read, so risks may be missing: {what}{more} ({why})"
+    note(text)
     return Exit.FAILED
-
-
-def _not_whole(report: Report) -> str:
-    """Return the reason for an exit code other than 0 in spite of a report."""
-    if not report.unread:
-        return "no broker's load was read: nothing in this report says that there is no risk"
-    what, why = next(iter(report.unread.items()))
-    more = f", and {len(report.unread) - 1} more" if len(report.unread) > 1 else ""
-    return f"not all could be read, so risks may be missing: {what}{more} ({why})"
 
 
 def _look(watch: ClusterWatch, args: argparse.Namespace, length_s: float) -> None:
@@ -177,25 +174,15 @@ def _look(watch: ClusterWatch, args: argparse.Namespace, length_s: float) -> Non
                 note(f"first picture after {time.monotonic() - began_s:.0f} s: {args.html}")
             if time.monotonic() - told_s >= _PROGRESS_S:
                 told_s = time.monotonic()
-                note(_progress(told_s - began_s, length_s))
+                left = duration(max(0, round(length_s - told_s + began_s)) * 1_000)
+                share = _PERCENT * (told_s - began_s) / length_s
+                note(f"{share:.0f} %, {left} left; Ctrl-C gives what is known")
             rest_s = args.look_ms / 1_000 - (time.monotonic() - look_s)
             end.wait(max(0.0, min(rest_s, length_s - (time.monotonic() - began_s))))
     finally:
         hear_no_more()
     if end.is_set():
         note("ended early: this is what is known")
-
-
-def _progress(since_s: float, length_s: float) -> str:
-    left = duration(max(0, round(length_s - since_s)) * 1_000)
-    return f"{_PERCENT * since_s / length_s:.0f} %, {left} left; Ctrl-C gives what is known"
-
-
-def _settings(args: argparse.Namespace) -> Config:
-    """Ours for a cluster behind a bridge; it observes only, whatever was set."""
-    config = load_settings(("pulsar",), args.set)
-    cluster = replace(config.cluster, authority=EXTERNAL, observe_only=True)
-    return replace(config, cluster=cluster)
 
 
 def _try_file(path: Path) -> None:

@@ -175,19 +175,16 @@ class _View:
         status = make_status(CLUSTER, rows, self._config, now_ms)
         if not (status.broker_rows and status.bundles.get("Owned")):
             return
-        say(*status_lines(status), "", *self._outlook(reader), *self._hints())
+        try:
+            outlook = list(look_ahead(reader, self._config, "", WhatIf()).lines())
+        except CommandError as error:
+            outlook = [f"what it would do is not known yet: {error.why}"]
+        say(*status_lines(status), "", *outlook, *self._hints())
         if not self._is_known:
             self._is_known = True
             self._due_s = time.monotonic() + _SHOW_S
             took = duration(round((time.monotonic() - self._began_s) * 1_000))
             note(f"first picture of {self._seen.name} after {took}")
-
-    def _outlook(self, reader: TableReader) -> list[str]:
-        """Return the next actions, or the reason why they are not known yet."""
-        try:
-            return list(look_ahead(reader, self._config, "", WhatIf()).lines())
-        except CommandError as error:
-            return [f"what it would do is not known yet: {error.why}"]
 
     def _hints(self) -> list[str]:
         state = f"--state-dir {self._state_dir}"

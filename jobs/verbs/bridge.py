@@ -65,8 +65,12 @@ def _run(args: argparse.Namespace) -> int:
         require_brokers_apart(admin, cluster, admin.brokers(cluster))
     if args.switch_shedding_off:
         switch_shedding(admin, is_on=False)
-    elif args.act:
-        _refuse_while_shedding(admin, cluster)
+    elif args.act and (reason := _reason_not_to_act(admin, cluster)):
+        raise CommandError(
+            "the bridge does not act",
+            why=f"{reason}; two balancers would move bundles back and forth",
+            next_step="add --switch-shedding-off, or start with --observe-only",
+        )
     options = BridgeOptions(
         cluster=where.cluster,
         pulsar_cluster=cluster,
@@ -82,10 +86,11 @@ def _run(args: argparse.Namespace) -> int:
     )
     bridge = Bridge(admin, where.address(), config, options)
     on_signals(bridge.stop)
-    end_metrics = exposition.give_out(bridge.metrics.registry, config.telemetry.host, args)
+    shown = exposition.MetricsPort(config.telemetry.host, args)
+    shown.show(bridge.metrics.registry)
     logging.getLogger(__name__).info("started", extra={"fields": {"acts": args.act}})
     bridge.run()
-    end_metrics()
+    shown.stop()
     return Exit.DONE
 
 
@@ -117,15 +122,9 @@ def _give_back(args: argparse.Namespace) -> int:
     return Exit.DONE
 
 
-def _refuse_while_shedding(admin: PulsarAdmin, cluster: str) -> None:
+def _reason_not_to_act(admin: PulsarAdmin, cluster: str) -> str:
     brokers = active_brokers(admin, cluster)
-    reason = reason_not_to_act(brokers_settings(admin, cluster, brokers)[0])
-    if reason:
-        raise CommandError(
-            "the bridge does not act",
-            why=f"{reason}; two balancers would move bundles back and forth",
-            next_step="add --switch-shedding-off, or start with --observe-only",
-        )
+    return reason_not_to_act(brokers_settings(admin, cluster, brokers)[0])
 
 
 _ADMIN = group(

@@ -5,7 +5,7 @@ The bundles with the most load and the policies that are set are listed here, to
 
 import argparse
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from jobs.console import CommandError, Exit, MisuseError, answer, json_line
 from jobs.operating.answers import BUNDLE_ORDERS, BUNDLES_MAX, Answers, require_known
@@ -60,7 +60,10 @@ def _list_bundles(args: argparse.Namespace) -> int:
     answers = answers_of(connection_options(args))
     if args.by == PARTITIONS:
         topics = narrow_topics(answers, args.broker, args.limit)
-        answer(args, topics, _narrow_lines(topics))
+        cells = [(one["subject"], instant(one["since_ms"]), one["evidence"]) for one in topics]
+        none = "no topic has its partitions on too few brokers"
+        table = text_table([("topic", "since", "partitions"), *cells])
+        answer(args, topics, table if topics else none)
         return Exit.DONE
     rows = answers.bundles(args.by, args.broker, args.limit)
     if not rows:
@@ -90,15 +93,6 @@ def narrow_topics(answers: Answers, broker: str, limit: int) -> list[Row]:
     narrow = [one for one in mirror.findings if one["trouble"] == "narrow"]
     named = [one for one in narrow if broker in one["evidence"]]
     return sorted(named, key=lambda one: str(one["subject"]))[:limit]
-
-
-def _narrow_lines(topics: Sequence[Row]) -> Iterable[str]:
-    if not topics:
-        yield "no topic has its partitions on too few brokers"
-        return
-    cells = [("topic", "since", "partitions")]
-    cells += [(one["subject"], instant(one["since_ms"]), one["evidence"]) for one in topics]
-    yield from text_table(cells)
 
 
 def _lines(rows: Iterable[Row]) -> Iterable[str]:

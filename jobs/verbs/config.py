@@ -14,7 +14,6 @@ import argparse
 import codecs
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from jobs.adapters.processes.settings import (
     describe_differences,
@@ -42,7 +41,7 @@ from lbcore.config.pulsar_keys import ENCODING, PRESETS, parse_properties
 from lbcore.config.render import render_config, render_differences, render_page
 from lbcore.config.shedding import RULES_4_0, RULES_4_2
 from lbcore.config.tree import Config
-from lbcore.config.values import ConfigError, ConfigFinding, UsageGaps
+from lbcore.config.values import ConfigError, UsageGaps
 from lbcore.validation.check import check_config
 from lbcore.validation.pulsar_import import ImportedConfig, import_keys
 
@@ -54,35 +53,34 @@ def _check(args: argparse.Namespace) -> int:
         throughput_bytes_per_s=args.seen_throughput,
         usage_points=args.seen_usage,
     )
-    found = check_config(config, gaps)
-    has_errors = any(item.is_error for item in found)
-    lines = [_line(item) for item in found] or ["all settings suit each other"]
-    value = {"config_version": digest(config), "findings": [_row(item) for item in found]}
-    answer(args, value, [*lines, f"configuration {digest(config)}"])
-    return Exit.FAILED if has_errors else Exit.DONE
-
-
-def _line(item: ConfigFinding) -> str:
-    kind = "error" if item.is_error else "warning"
-    cluster = f" (cluster {item.cluster})" if item.cluster else ""
-    return f"{kind}: {item.problem}{cluster}"
-
-
-def _row(item: ConfigFinding) -> Mapping[str, Any]:
-    return {
-        "kind": "error" if item.is_error else "warning",
-        "key": item.problem.key,
-        "detail": item.problem.detail,
-        "cluster": item.cluster,
-    }
+    found = [
+        (item, {"kind": "error" if item.is_error else "warning", "cluster": item.cluster})
+        for item in check_config(config, gaps)
+    ]
+    lines = [
+        f"{about['kind']}: {item.problem}" + (f" (cluster {item.cluster})" if item.cluster else "")
+        for item, about in found
+    ]
+    rows = [
+        {**about, "key": item.problem.key, "detail": item.problem.detail} for item, about in found
+    ]
+    told = [*(lines or ["all settings suit each other"]), f"configuration {digest(config)}"]
+    answer(args, {"config_version": digest(config), "findings": rows}, told)
+    return Exit.FAILED if any(item.is_error for item, _ in found) else Exit.DONE
 
 
 def _show(args: argparse.Namespace) -> int:
-    config = _asked_for(args)
     aside: Mapping[str, str] = {}
+    if args.base:
+        config = Config()
+    else:
+        config = PRESETS[args.pulsar].config() if args.pulsar else read_layers(args.conf, args.set)
     is_of_job = any((args.tables, args.url, args.context))
-    if is_of_job:
-        config, aside = _of_job(args, config)
+    if is_of_job:  # overridden by this command line
+        answers = answers_of(connection_options(args))
+        named = read_layers(args.conf or (), args.set).for_cluster(answers.cluster)
+        own = config.for_cluster(answers.cluster)
+        config, aside = answers.settings_in_force(own, named_keys(named))
     base = Config() if args.base or args.pulsar else read_base()
     changed = {f"{item.cluster}/{item.key}": item.value for item in differences(config, base)}
     value = {"config_version": digest(config), "changed": sorted(changed), **canonical(config)}
@@ -103,21 +101,6 @@ def _show(args: argparse.Namespace) -> int:
         text = _whole(config, base).rstrip("\n")
     answer(args, value, text.split("\n"))
     return Exit.DONE
-
-
-def _of_job(args: argparse.Namespace, config: Config) -> tuple[Config, Mapping[str, str]]:
-    """Return the settings that the job decides by, overridden by this command line."""
-    where = connection_options(args)
-    answers = answers_of(where)
-    own = config.for_cluster(answers.cluster)
-    named = read_layers(args.conf or (), args.set).for_cluster(answers.cluster)
-    return answers.settings_in_force(own, named_keys(named))
-
-
-def _asked_for(args: argparse.Namespace) -> Config:
-    if args.base:
-        return Config()
-    return PRESETS[args.pulsar].config() if args.pulsar else read_layers(args.conf, args.set)
 
 
 def _whole(config: Config, base: Config) -> str:
@@ -147,26 +130,30 @@ def _import(args: argparse.Namespace) -> int:
             why="; ".join(map(str, found.refused)),
             next_step="correct it there and import it again; nothing was written",
         )
-    if not args.rules:
-        note(_whose_rules(found))
+    if not args.rules:  # the shipped files of two releases are nearly alike
+        rules, evidence = (
+            RULES_4_0,
+            f"no key is of a later release; --rules {RULES_4_2} takes those",
+        )
+        if found.ruled_by:
+            rules, evidence = RULES_4_2, f"the file has {found.ruled_by}, which {RULES_4_0} has not"
+        note(f"rules of {rules}: {evidence}")
     for item in found.told:
         note(f"without effect: {item}")
     for item in found.disobeyed:
         note(f"not obeyed: {item}")
     text = _overlay(args, found).rstrip("\n").split("\n")
-    written = {} if args.output is None else {"output": str(args.output)}
-    answer(args, {**_imported(found), **written}, text)
+    value = {
+        "overlay": _overlay_text(found, "broker.conf"),
+        "rules": found.config.shedding.rules,
+        "ruled_by": found.ruled_by,
+        "disobeyed": {item.key: item.detail for item in found.disobeyed},
+        "without_effect": {item.key: item.detail for item in found.told},
+        "unrelated": found.unrelated,
+        **({} if args.output is None else {"output": str(args.output)}),
+    }
+    answer(args, value, text)
     return Exit.DONE if found.is_obeyed else Exit.FAILED
-
-
-def _whose_rules(found: ImportedConfig) -> str:
-    """Return a note on the release whose rules were taken, and the evidence.
-
-    The shipped files of two releases are nearly alike.
-    """
-    if found.ruled_by:
-        return f"rules of {RULES_4_2}: the file has {found.ruled_by}, which {RULES_4_0} has not"
-    return f"rules of {RULES_4_0}: no key is of a later release; --rules {RULES_4_2} takes those"
 
 
 def _overlay(args: argparse.Namespace, found: ImportedConfig) -> str:
@@ -189,17 +176,6 @@ def _overlay_text(found: ImportedConfig, name: str) -> str:
     rules = found.config.shedding.rules
     head = f"As Pulsar {rules} behaves with {name}; what is not here is as in base.toml."
     return render_differences(differences(found.config), head)
-
-
-def _imported(found: ImportedConfig) -> Mapping[str, Any]:
-    return {
-        "overlay": _overlay_text(found, "broker.conf"),
-        "rules": found.config.shedding.rules,
-        "ruled_by": found.ruled_by,
-        "disobeyed": {item.key: item.detail for item in found.disobeyed},
-        "without_effect": {item.key: item.detail for item in found.told},
-        "unrelated": found.unrelated,
-    }
 
 
 def _read_properties(path: Path | None) -> Mapping[str, str]:

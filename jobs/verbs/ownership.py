@@ -33,11 +33,12 @@ def _show(args: argparse.Namespace) -> int:
     if args.diff:
         return _say_differences(args, answers)
     found, records = answers.ownership(_moment_of(args.as_of), args.namespace)
-    rows = [row for row in records if _is_asked_for(row, args.broker)]
+    rows = [row for row in records if args.broker in ("", *parties(row))]
     if not rows:
         require_known(answers, namespace=args.namespace, broker=args.broker)
     value = {**asdict(found), "bundles": [_shown(row) for row in rows]}
-    answer(args, value, [_head(found, len(rows)), *_table(rows)])
+    head = _unknown(found) or [f"{len(rows)} bundles at {_at(found)}"]
+    answer(args, value, [*head, *_table(rows)])
     return Exit.DONE
 
 
@@ -77,27 +78,16 @@ def _shown(row: Row) -> Row:
     return {"namespace": row["bundle"].rpartition("/")[0], **{name: row[name] for name in _SHOWN}}
 
 
-def _is_asked_for(row: Row | None, broker: str) -> bool:
-    return row is not None and (not broker or broker in parties(row))
+def _at(found: OwnershipMoment) -> str:
+    """A moment in words, with the version where the log of its commit is kept."""
+    at = format_instant(found.at_ms)
+    return at if found.version < 0 else f"version {found.version} of ownership_events, {at}"
 
 
-def _head(found: OwnershipMoment, count: int) -> str:
-    if not found.is_known:
-        return _unknown(found)
-    return f"{count} bundles at {_moment(found)}"
-
-
-def _moment(found: OwnershipMoment) -> str:
-    if found.version < 0:  # events are kept, the log of their commits is not
-        return format_instant(found.at_ms)
-    return f"version {found.version} of ownership_events, {format_instant(found.at_ms)}"
-
-
-def _unknown(found: OwnershipMoment) -> str:
-    return (
-        f"nothing is known of {format_instant(found.at_ms)}: ownership_events reaches back to "
-        f"{format_instant(found.known_from_ms)}"
-    )
+def _unknown(found: OwnershipMoment) -> list[str]:
+    at, known_from = format_instant(found.at_ms), format_instant(found.known_from_ms)
+    text = f"nothing is known of {at}: ownership_events reaches back to {known_from}"
+    return [] if found.is_known else [text]
 
 
 def _table(rows: Sequence[Row]) -> Iterable[str]:
@@ -129,11 +119,7 @@ def _say_differences(args: argparse.Namespace, answers: Answers) -> int:
             why="the changes are those from an earlier moment to a later one",
             next_step=f"swap them: --diff {args.diff[1]} {args.diff[0]}",
         )
-    changes = [
-        change
-        for change in found
-        if _is_asked_for(change.before, args.broker) or _is_asked_for(change.after, args.broker)
-    ]
+    changes = [one for one in found if args.broker in ("", *_parties(one))]
     if not changes:
         require_known(answers, namespace=args.namespace, broker=args.broker)
     value = {
@@ -148,16 +134,15 @@ def _say_differences(args: argparse.Namespace, answers: Answers) -> int:
             for change in changes
         ],
     }
-    unknown = [_unknown(one) for one in (before, after) if not one.is_known]
-    head = f"{len(changes)} bundles changed from {_short(before)} to {_short(after)}"
+    unknown = [*_unknown(before), *_unknown(after)]
+    head = f"{len(changes)} bundles changed from {_at(before)} to {_at(after)}"
     lines = change_lines(changes, _LISTED if not args.namespace else len(changes))
     answer(args, value, [*unknown, head, *lines])
     return Exit.DONE
 
 
-def _short(found: OwnershipMoment) -> str:
-    at = format_instant(found.at_ms)
-    return f"version {found.version} ({at})" if found.version >= 0 else at
+def _parties(change: OwnershipDifference) -> list[str]:
+    return [name for row in (change.before, change.after) if row for name in parties(row)]
 
 
 def change_lines(changes: Sequence[OwnershipDifference], most: int) -> Iterable[str]:

@@ -256,10 +256,6 @@ def _is_recorded(one: Loaded, text: str) -> bool:
     if one.scenario.recorded == text:
         return True
     note(f"{one.path}: the output is not what is recorded; --rewrite records it anew")
-    for line in _difference(one.scenario.recorded.splitlines(), text.splitlines()):
-        note(line)
+    recorded, now = one.scenario.recorded.splitlines(), text.splitlines()
+    note(*difflib.unified_diff(recorded, now, "recorded", "now", n=0, lineterm=""))
     return False
-
-
-def _difference(before: Sequence[str], after: Sequence[str]) -> list[str]:
-    return list(difflib.unified_diff(before, after, "recorded", "now", n=0, lineterm=""))

@@ -2,12 +2,13 @@
 
 import argparse
 import textwrap
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from jobs.console import Exit, MisuseError, answer
 from jobs.operating.text_format import did_you_mean
 from jobs.parser import argument, arguments
-from lbcore.config.setting import Entry
 from lbcore.plan.registry import (
     PLACE,
     PLACEMENT_STRATEGIES,
@@ -30,55 +31,27 @@ add_arguments = arguments(
 
 def run(args: argparse.Namespace) -> int:
     """Write the list."""
-    found = [
-        (kind, one)
+    name = (args.name or "").rpartition(".")[2]
+    rows = [
+        _row(kind, one)
         for kind, strategies in STRATEGIES.items()
         for one in strategies
-        if args.kind in (None, kind) and _is_named(one, args)
+        if args.kind in (None, kind) and name in ("", one.name, one.pulsar_class)
     ]
-    has_splits = args.name is None and args.kind in (None, SPLIT)
-    rules = _split_rules() if has_splits else []
-    if not (found or rules):
+    if args.name is None and args.kind in (None, SPLIT):
+        rows += _split_rows()
+    if not rows:
         known = sorted({*SHEDDING_STRATEGIES, *PLACEMENT_STRATEGIES})
         raise MisuseError(
             f"there is no strategy {args.name!r}",
             why="it is neither a short name nor the name of a Pulsar class",
             next_step=f"{did_you_mean(args.name, known)}take one of {', '.join(known)}",
         )
-    value = [*(_to_row(*one) for one in found), *rules]
-    text = "\n\n".join([*(_to_text(*one) for one in found), *(_rule_text(one) for one in rules)])
-    answer(args, value, text.split("\n"))
+    answer(args, rows, "\n\n".join(map(_text, rows)).split("\n"))
     return Exit.DONE
 
 
-def _is_named(one: Strategy, args: argparse.Namespace) -> bool:
-    name = (args.name or "").rpartition(".")[2]
-    return not name or name in (one.name, one.pulsar_class)
-
-
-def _split_rules() -> list[dict[str, Any]]:
-    rules = [
-        {
-            "kind": SPLIT,
-            "name": rule.name,
-            "pulsar_class": rule.pulsar_class,
-            "rule": rule.summary,
-        }
-        for rule in RULES
-    ]
-    algorithms = [
-        {
-            "kind": "split algorithm",
-            "name": algorithm.value,
-            "pulsar_class": algorithm.value,
-            "rule": summary,
-        }
-        for algorithm, summary in ALGORITHM_SUMMARIES.items()
-    ]
-    return [*rules, *algorithms]
-
-
-def _to_row(kind: str, one: Strategy) -> dict[str, Any]:
+def _row(kind: str, one: Strategy) -> dict[str, Any]:
     return {
         "kind": kind,
         "name": one.name,
@@ -92,23 +65,21 @@ def _to_row(kind: str, one: Strategy) -> dict[str, Any]:
     }
 
 
-def _to_text(kind: str, one: Strategy) -> str:
-    lines = [f"{kind}  {one.name}  ({one.pulsar_class})"]
-    lines += _wrapped(one.rule)
-    lines += _wrapped(f"When: {one.use_when}")
-    lines += [f"    {_setting(entry)}" for entry in one.entries()]
-    return "\n".join(lines)
+def _split_rows() -> Iterator[dict[str, Any]]:
+    told = [(SPLIT, one.name, one.pulsar_class, one.summary) for one in RULES]
+    for one, summary in ALGORITHM_SUMMARIES.items():
+        told.append(("split algorithm", one.value, one.value, summary))
+    for kind, name, pulsar_class, rule in told:
+        yield {"kind": kind, "name": name, "pulsar_class": pulsar_class, "rule": rule}
 
 
-def _setting(entry: Entry) -> str:
-    pulsar = f"  ({entry.about.pulsar[0]})" if entry.about.pulsar else ""
-    return f"{entry.key} = {entry.default}{pulsar}"
-
-
-def _rule_text(rule: dict[str, Any]) -> str:
-    names = f"{rule['name']}  ({rule['pulsar_class']})" if rule["pulsar_class"] else rule["name"]
-    return "\n".join([f"{rule['kind']}  {names}", *_wrapped(rule["rule"])])
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ")
+def _text(row: Mapping[str, Any]) -> str:
+    named = f"  ({row['pulsar_class']})" if row["pulsar_class"] else ""
+    words = [row["rule"], *([f"When: {row['use_when']}"] if "use_when" in row else [])]
+    wrap = partial(textwrap.wrap, width=WIDTH, initial_indent="  ", subsequent_indent="  ")
+    settings = [
+        f"    {one['key']} = {one['default']}{''.join(f'  ({key})' for key in one['pulsar'][:1])}"
+        for one in row.get("settings", ())
+    ]
+    lines = [line for text in words for line in wrap(text)]
+    return "\n".join([f"{row['kind']}  {row['name']}{named}", *lines, *settings])

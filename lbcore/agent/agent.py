@@ -4,9 +4,9 @@ It says which callback runs next and which messages are sent when. The shell aro
 service's, or the simulated fleet's) does all I/O, and returns results as events.
 
 The shell gives it, in order, each record of the ownership topic that names the broker, and every
-later one of such a bundle. It runs at most what Call asks, sends each message in order, and calls
-`step` again at `wake_at_ms`, or earlier with events. `now_ms` must never go back: wall clock at the
-start plus a monotonic clock since.
+later one of such a bundle. It runs no callback that no Call asks for, sends each message in order,
+and calls `step` again at `wake_at_ms`, or earlier with events. `now_ms` must never go back: wall
+clock at the start plus a monotonic clock since.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,15 +37,12 @@ from lbcore.agent.state import (
     Send,
     Stop,
     Stopped,
-    pack_agent,
-    unpack_agent,
 )
 from lbcore.config.ownership import FENCING_LEASE, FENCING_TOKEN, AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.machine import Step
 from lbcore.ownership.changes import Instance
 from lbcore.ownership.holding import (
-    NO_TOKEN,
     CallDone,
     CallOverdue,
     Goal,
@@ -62,7 +59,7 @@ from lbcore.ownership.holding import (
 )
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.ownership.resolve import is_newer
-from lbcore.wire.messages import Ack, Acks, Topic
+from lbcore.wire.messages import Acks, Topic
 
 STOPPING = "the broker is stopping"
 
@@ -102,17 +99,6 @@ class AgentMachine:
         wake_at_ms = None if frozen.is_stopped else self._wake_at_ms(frozen, now_ms)
         return Step(state=frozen, effects=work.effects, wake_at_ms=wake_at_ms)
 
-    def served(self, state: AgentState) -> dict[str, int]:
-        """Return the bundles open here → fencing tokens, by name; a closing one is open.
-
-        For tests and for people; a service uses `usable`.
-        """
-        return {
-            name: holding.token
-            for name, holding in sorted(state.holdings.items())
-            if holding.token != NO_TOKEN and not holding.split_into
-        }
-
     def usable(self, state: AgentState) -> dict[str, int]:
         """Return the bundles that may be used now → fencing tokens, until `until_ms`.
 
@@ -129,19 +115,11 @@ class AgentMachine:
     def until_ms(self, state: AgentState) -> int:
         """The last moment, by the clock of now_ms, at which `usable` holds.
 
-        Compare at every use: a late timer would let a frozen process serve on.
+        Compare at every use, not by a timer: in a frozen process it would fire too late.
         """
         if not self._is_leased:
             return FOR_EVER_MS
         return state.lease.until_ms(self._config.agent_lease_ms)
-
-    def pack(self, state: AgentState) -> Mapping[str, bytes]:
-        """One chunk of JSON."""
-        return {"agent": pack_agent(state)}
-
-    def unpack(self, chunks: Mapping[str, bytes]) -> AgentState:
-        """The inverse of `pack`. Raises UnknownStateSchemaError."""
-        return unpack_agent(chunks["agent"])
 
     def _take(self, work: AgentContext, event: Event, now_ms: int) -> None:
         if isinstance(event, RecordRead):
@@ -216,11 +194,8 @@ class AgentMachine:
                 acks.append(ack)
             work.advance(holding)
         for part in in_parts(acks, self._config.bundles_per_part):
-            self._send_acks(work, part, now_ms)
-
-    def _send_acks(self, work: AgentContext, acks: Sequence[Ack], now_ms: int) -> None:
-        work.reporting, made = envelope(work.reporting, Topic.ACKS, self._identity, now_ms)
-        work.effects.append(Send(message=Acks(envelope=made, acks=tuple(acks))))
+            work.reporting, made = envelope(work.reporting, Topic.ACKS, self._identity, now_ms)
+            work.effects.append(Send(message=Acks(envelope=made, acks=tuple(part))))
 
     def _report(self, work: AgentContext, now_ms: int) -> None:
         if now_ms - work.reporting.asked_at_ms >= self._signals.report_check_ms:

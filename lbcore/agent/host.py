@@ -29,18 +29,9 @@ class RunningAgent:
         return step.effects
 
     @property
-    def is_stopped(self) -> bool:
-        """True if the agent has stopped and sends nothing more."""
-        return self.state.is_stopped
-
-    @property
     def until_ms(self) -> int:
         """The last moment at which `usable` holds."""
         return self.machine.until_ms(self.state)
-
-    def served(self) -> dict[str, int]:
-        """Bundle → token of what is open here; see `AgentMachine.served`."""
-        return self.machine.served(self.state)
 
     def usable(self) -> dict[str, int]:
         """Bundle → token of what may be used, `until_ms`; see `AgentMachine.usable`."""
@@ -166,7 +157,7 @@ class Host:
                 return
             if not waiting:
                 break
-        if self.agent.is_stopped:
+        if self.agent.state.is_stopped:
             self.end()
             return
         wake_at_ms = self.agent.wake_at_ms

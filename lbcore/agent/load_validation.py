@@ -107,7 +107,8 @@ def _load(answer: object) -> Checked[LoadRead]:
     is_negative = np.greater(limit, 0.0) & (usage < 0.0)
     if not (np.abs(usage) <= MAX_NUMBER).all() or is_negative.any():
         raise _UnusableError("must give usages that are finite and, where limits are known, from 0")
-    _check_all("traffic", traffic)
+    if not _are_usable(traffic).all():
+        raise _UnusableError("must give a traffic that is finite and within [0, 1e18]")
     whole = stats.copy()
     whole[:, _COUNTS] = np.floor(whole[:, _COUNTS])
     kept, fault = _kept(names, whole, "bundle")
@@ -198,11 +199,6 @@ def _count(field: str, value: Any) -> int:
     if not is_whole or not 0 <= value <= MAX_COUNT:
         raise _UnusableError(f"must give {field} as a whole number from 0, got {shown(value)}")
     return int(value)
-
-
-def _check_all(field: str, values: Floats) -> None:
-    if not _are_usable(values).all():
-        raise _UnusableError(f"must give a {field} that is finite and within [0, 1e18]")
 
 
 def _are_usable(values: Floats) -> NDArray[np.bool_]:

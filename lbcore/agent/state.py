@@ -1,12 +1,10 @@
 """Events, effects and state of an agent's Machine, and its lease."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, TypeAlias
+from typing import TypeAlias
 
 from lbcore.agent.reporting import LoadRead, Reporting, TopicsRead
-from lbcore.machine import UnknownStateSchemaError
 from lbcore.ownership.holding import (
     NO_TOKEN,
     Busy,
@@ -25,7 +23,6 @@ from lbcore.ownership.holding import (
 )
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.ownership.resolve import is_newer
-from lbcore.packing import LEFT_OUT, applied, plain_of
 from lbcore.wire.messages import Acks, BrokerLoad, BundleLoad, Heartbeat, TopicLoad
 
 NEVER_MS = -(2**62)
@@ -74,8 +71,9 @@ class Lease:
 
         A late one leaves a lease that has run out before: see `until_ms`.
         """
-        returned_ms = now_ms if self._has_run_out(lease_ms, now_ms) else self.returned_ms
-        lease = replace(self, returned_ms=returned_ms)
+        known = [at_ms for at_ms in (self.reported_ms, self.read_ms) if at_ms != NEVER_MS]
+        has_run_out = any(now_ms - at_ms > lease_ms for at_ms in known)
+        lease = replace(self, returned_ms=now_ms if has_run_out else self.returned_ms)
         if isinstance(event, ReportConfirmed):
             return replace(lease, reported_ms=max(self.reported_ms, event.sent_ms))
         return replace(lease, read_ms=max(self.read_ms, event.asked_ms))
@@ -90,10 +88,6 @@ class Lease:
         if self.read_ms < self.returned_ms + lease_ms:
             return NEVER_MS
         return min(self.reported_ms, self.read_ms) + lease_ms
-
-    def _has_run_out(self, lease_ms: int, now_ms: int) -> bool:
-        known = (at_ms for at_ms in (self.reported_ms, self.read_ms) if at_ms != NEVER_MS)
-        return any(now_ms - at_ms > lease_ms for at_ms in known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,11 +164,11 @@ class AgentState:
 
     versions: Mapping[str, int] = field(default_factory=dict)
     holdings: Mapping[str, Holding] = field(default_factory=dict)
-    pending: Annotated[frozenset[str], LEFT_OUT] = frozenset()
-    busy: Annotated[Busy, LEFT_OUT] = field(default_factory=dict)
+    pending: frozenset[str] = frozenset()
+    busy: Busy = field(default_factory=dict)
     blocked: frozenset[str] = frozenset()
-    stuck: Annotated[frozenset[str], LEFT_OUT] = frozenset()
-    merging: Annotated[frozenset[str], LEFT_OUT] = frozenset()
+    stuck: frozenset[str] = frozenset()
+    merging: frozenset[str] = frozenset()
     reporting: Reporting = field(default_factory=Reporting)
     stopping_at_ms: int | None = None
     is_stopped: bool = False
@@ -391,36 +385,3 @@ class AgentContext:
         holdings = self.holdings
         assert isinstance(holdings, dict)  # noqa: S101 copied above
         return holdings
-
-
-STATE_SCHEMA = 2
-_STATE = plain_of(AgentState)
-
-
-def pack_agent(state: AgentState) -> bytes:
-    """The state as canonical JSON; the same bytes for equal states."""
-    plain = {"schema": STATE_SCHEMA, **applied(_STATE.to, state)}
-    return json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()
-
-
-def unpack_agent(blob: bytes) -> AgentState:
-    """The inverse of `pack_agent`. Raises UnknownStateSchemaError."""
-    plain: dict[str, Any] = json.loads(blob)
-    schema = plain.pop("schema")
-    if schema != STATE_SCHEMA:
-        raise UnknownStateSchemaError.of("Agent", schema, STATE_SCHEMA)
-    state: AgentState = applied(_STATE.back, plain)
-    busy = BusyRanges({})
-    stuck = [holding.stuck for holding in state.holdings.values() if holding.stuck is not None]
-    running = [
-        holding.running for holding in state.holdings.values() if holding.running is not None
-    ]
-    for call in (*running, *stuck):
-        busy.take(call.range)
-    return replace(
-        state,
-        pending=frozenset(name for name, one in state.holdings.items() if one.is_pending),
-        busy=busy.freeze(),
-        stuck=frozenset(call.range for call in stuck),
-        merging=frozenset(name for name, one in state.holdings.items() if one.merged),
-    )

@@ -1,7 +1,7 @@
 """ClusterBalancer: the one place where a cluster's ownership changes.
 
 Start reading here. `PHASES` below lists what is done with a batch, in order: commands, acks,
-reports, dead and stuck brokers, bundles without an owner, and, when a cycle is due, shedding and
+reports, dead brokers, stuck bundles, bundles without an owner, and, in a cycle, shedding and
 splits. Each phase has a file of its own. An item that raises is left out of the batch, and a
 `BatchPhase` that raises is skipped as a whole; see `fault_isolation`. The input comes from the
 scorers; effects are rows for the tables and records for the brokers. The protocol is Pulsar 4.0.8's
@@ -295,7 +295,7 @@ PHASES: dict[str, Phase] = {
         do=take_loads,
         on_fault=isolate_load,
     ),
-    # messages that nobody could read, for the dead-letter table
+    # messages that the scorers refused, for the dead-letter table
     "write_refused": ItemPhase(
         items=lambda _, batch: [message for one in batch.updates for message in one.rejected],
         do=write_refused,

@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from lbcore.bridge.anomalies import Looked
+from lbcore.bridge.guardian import Looked
 from lbcore.model.bundles import InvalidRangeError, crc32, decode_boundary, explicit_boundaries
 from lbcore.model.names import (
     InvalidNameError,
@@ -142,14 +142,13 @@ def parse_claims(raw: bytes) -> Claims | Unreadable:
     def read(value: Any) -> Claims:
         found = as_object(value)
         owned = frozenset(filter(_is_mirrored_bundle, found))
-        closing = frozenset(name for name in owned if _is_closing(found[name]))
+        states = {name: found[name] for name in owned if isinstance(found[name], Mapping)}
+        closing = frozenset(
+            name for name, state in states.items() if state.get("is_active") is False
+        )
         return Claims(owned=owned, closing=closing)
 
     return _read(raw, read)
-
-
-def _is_closing(status: Any) -> bool:
-    return isinstance(status, Mapping) and status.get("is_active") is False
 
 
 def looked_up(status: int, raw: bytes) -> Looked:

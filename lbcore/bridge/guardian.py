@@ -1,19 +1,60 @@
 """The guardian: lost and doubled ownership of a Pulsar cluster, seen from outside.
 
-Decides which sights last too long to be a move, and what the admin interface may be asked to mend.
-A sight is made by one round of questions; it is a finding once it was the same in every round for
-`confirm_ms` (a broker of its that does not answer keeps it as it is). Each finding is mended once,
-and quarantined when that has not helped. Sights are `lbcore.bridge.anomalies`'. The holding back of
-a bundle that kills its owners: Databricks Dicer, KeyOfDeathDetector.
+Decides, by the brokers' own words and the lookups of one round, what is wrong; what of it lasts too
+long to be a move; and what the admin interface may be asked to mend. It is a finding once it was
+the same in every round for `confirm_ms` (a broker of its that does not answer keeps it as it is).
+Each finding is mended once, and quarantined when that has not helped. Nothing is concluded about a
+broker that did not answer, with one exception: its bundles are not served if it was the last to
+have them. Apache/pulsar 24057 (a broker lost by the registry), 24478 (two owners), 25379 and 25394
+(no owner after a restart). The holding back of a bundle that kills its owners: Databricks Dicer,
+KeyOfDeathDetector.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 
-from lbcore.bridge.anomalies import Anomaly, Memory, ProbeRound, Trouble, anomalies, remember
+from lbcore.model.names import parts_word
+from lbcore.model.spread import are_on_too_few
+from lbcore.model.times import CertificateEnd, expiry_message, judge_end
 
 _MINUTE_MS = 60_000
+_OWNERS = 2
+"""So many say that they own it, or have died with it: one too many, and not by chance."""
+_NAMED = 20
+"""So many of one kind are named; the rest is counted."""
+
+FAILURES = (
+    "html_page",
+    "no_answer",
+    "not_allowed",
+    "other_broker",
+    "refused",
+    "server_error",
+    "unreadable",
+)
+"""The kinds of failure to read something of Pulsar, as metrics count them."""
+
+
+class Trouble(Enum):
+    """Kind of trouble; also the label of metrics."""
+
+    CIRCLING = "circling"
+    DOUBLED = "doubled"
+    EXPIRING = "expiring"
+    EXPIRING_SOON = "expiring_soon"
+    MISREPORTING = "misreporting"
+    NARROW = "narrow"
+    POISON = "poison"
+    STUCK = "stuck"
+    UNLISTED = "unlisted"
+    UNREAD = "unread"
+    UNRESPONSIVE = "unresponsive"
+    UNSERVED = "unserved"
+
+
 _MENDED = (Trouble.CIRCLING, Trouble.DOUBLED, Trouble.STUCK, Trouble.UNSERVED)
 _PATIENT = (
     Trouble.NARROW,
@@ -54,7 +95,7 @@ class GuardianTimeouts:
     mends_per_minute: int = 4
 
     def of(self, trouble: Trouble) -> int:
-        """Return how long a sight must last to be a finding.
+        """Return how long trouble must last to be a finding.
 
         0 for what has been waited for already.
         """
@@ -75,7 +116,8 @@ class Finding:
 
     subject: a bundle, a topic (NARROW), or a broker (UNLISTED, MISREPORTING, UNRESPONSIVE); the
     holder of a certificate that expires (EXPIRING, EXPIRING_SOON); or what can't be read (UNREAD).
-    since_ms: time of the first sight.
+    since_ms: of the first round that showed it. witnesses: what must stay the same for it to be the
+    same. rounds: that have shown it.
     """
 
     trouble: Trouble
@@ -83,35 +125,103 @@ class Finding:
     since_ms: int
     evidence: str
     stage: FindingStage = FindingStage.TOLD
+    witnesses: tuple[str, ...] = ()
+    rounds: int = field(default=1, compare=False)
+
+    def is_sure(self, now_ms: int, needed_ms: int) -> bool:
+        """True if it has lasted for long enough."""
+        return now_ms - self.since_ms >= needed_ms and (self.rounds > 1 or not needed_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _LastingAnomaly:
-    """A sight that goes on."""
+class Looked:
+    """Answer to a lookup of a topic.
 
-    anomaly: Anomaly
-    since_ms: int
-    rounds: int = 1
+    named: the broker, "" = none. refused: in Pulsar's words. hops: the places that it went through,
+    when it came to the same question twice.
+    """
+
+    named: str = ""
+    refused: str = ""
+    hops: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeRound:
+    """One round.
+
+    listed: brokers that Pulsar lists as active. owned: broker (also one that is listed no more) →
+    bundles that it says it owns, None without an answer. closing: bundles that their owner says
+    are not active; moving: bundle → the step that our records have it in. asked_for: bundles that
+    exist and had clients when last reported. lookups: of bundles that were looked up. partitions:
+    bundle → partitioned topic → how many of its partitions are loaded there. certificates: whose
+    (a broker, or the bridge itself) → until when it is good, ms since 1970. unread: what Pulsar
+    does not answer, or not so that it can be used → why. unreported: broker → the fields of its
+    load that can't be used.
+    """
+
+    listed: frozenset[str]
+    owned: Mapping[str, frozenset[str] | None]
+    closing: frozenset[str] = frozenset()
+    moving: Mapping[str, str] = field(default_factory=dict)
+    asked_for: frozenset[str] = frozenset()
+    lookups: Mapping[str, Looked] = field(default_factory=dict)
+    partitions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    certificates: Mapping[str, int] = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict)
+    unreported: Mapping[str, str] = field(default_factory=dict)
+
+    def silent(self) -> frozenset[str]:
+        """Listed brokers without an answer."""
+        return frozenset(one for one in self.listed if self.owned.get(one) is None)
+
+    def claims(self) -> Mapping[str, tuple[str, ...]]:
+        """Bundle → who says that it owns it, in name order. O(bundles)."""
+        found: dict[str, tuple[str, ...]] = defaultdict(tuple)
+        for broker in sorted(self.owned):
+            for bundle in self.owned[broker] or ():
+                found[bundle] += (broker,)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Memory of earlier rounds.
+
+    homes: bundle → its last clear owner. silent_ms: broker → since when it has not answered though
+    it is listed. dead: those of them whose death has been counted. deaths: bundle → the owners that
+    died with it, and when.
+    """
+
+    homes: Mapping[str, str] = field(default_factory=dict)
+    silent_ms: Mapping[str, int] = field(default_factory=dict)
+    dead: frozenset[str] = frozenset()
+    deaths: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+
+
+Key = tuple[str, str]
+"""A trouble's value, and its subject."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardState:
     """State of the guardian between rounds.
 
-    mended_ms: recent times at which Pulsar was asked for each repair. They outlast the sight: a
-    repair may give the bundle another owner, with whom it is wrong again.
+    lasting: what is wrong, sure or not. mended_ms: recent times at which Pulsar was asked for each
+    repair. They outlast the trouble: a repair may give the bundle another owner, with whom it is
+    wrong again.
     """
 
     memory: Memory = field(default_factory=Memory)
-    lasting: Mapping[tuple[Trouble, str], _LastingAnomaly] = field(default_factory=dict)
-    mended_ms: Mapping[tuple[Trouble, str], int] = field(default_factory=dict)
+    lasting: Mapping[Key, Finding] = field(default_factory=dict)
+    mended_ms: Mapping[Key, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
     """One round's outcome, in order of trouble and subject.
 
-    mends: what to ask of Pulsar now. look_in_ms: a look by then confirms a sight; None = no hurry.
+    mends: what to ask of Pulsar now. look_in_ms: a look by then makes sure of one; None = no hurry.
     """
 
     state: GuardState
@@ -134,99 +244,171 @@ def judge(
     now_ms: never runs back. acts: Pulsar may be asked.
     """
     memory = remember(state.memory, seen, now_ms, timeouts.confirm_ms, timeouts.poison_ms)
-    found = {
-        (one.trouble, one.subject): one for one in anomalies(memory, seen, timeouts.crowd, now_ms)
-    }
-    lasting = dict(sorted(_watch(state.lasting, found, seen, now_ms), key=_order))
-    sure = {key: one for key, one in lasting.items() if _is_sure(one, now_ms, timeouts)}
+    lasting = _lasting(state.lasting, anomalies(memory, seen, timeouts.crowd, now_ms), seen)
+    needed_ms = {key: timeouts.of(one.trouble) for key, one in lasting.items()}
+    sure = {key: one for key, one in lasting.items() if one.is_sure(now_ms, needed_ms[key])}
     mended = {
         key: at_ms for key, at_ms in state.mended_ms.items() if now_ms - at_ms < timeouts.again_ms
     }
     lately = sum(now_ms - at_ms < _MINUTE_MS for at_ms in mended.values())
-    may_ask = timeouts.mends_per_minute - lately if acts else 0
-    due = [key for key in sure if key[0] in _MENDED and key not in mended][: max(0, may_ask)]
+    may_ask = max(0, timeouts.mends_per_minute - lately) if acts else 0
+    due = [key for key in sure if sure[key].trouble in _MENDED and key not in mended][:may_ask]
     mended |= dict.fromkeys(due, now_ms)
-    told = {
-        key: replace(_finding(one), stage=_stage(key, mended, now_ms, timeouts, acts=acts))
-        for key, one in sure.items()
-    }
-    kept = GuardState(memory=memory, lasting=lasting, mended_ms=mended)
-    return Judged(
-        state=kept,
-        findings=tuple(told.values()),
-        mends=tuple(told[key] for key in due),
-        look_in_ms=_look_in(lasting.values(), now_ms, timeouts),
-    )
-
-
-def _order(item: tuple[tuple[Trouble, str], _LastingAnomaly]) -> tuple[str, str]:
-    (trouble, subject), _ = item
-    return trouble.value, subject
-
-
-def _watch(
-    before: Mapping[tuple[Trouble, str], _LastingAnomaly],
-    found: Mapping[tuple[Trouble, str], Anomaly],
-    seen: ProbeRound,
-    now_ms: int,
-) -> Iterable[tuple[tuple[Trouble, str], _LastingAnomaly]]:
-    """Update the findings.
-
-    Known ones go on while they are the same, or while nothing can be said; new ones begin.
-    """
-    for key in before.keys() | found.keys():
-        known, anomaly = before.get(key), found.get(key)
-        if anomaly is None:
-            if known is not None and seen.is_unclear(known.anomaly):
-                yield key, known
-        elif known is not None and known.anomaly.witnesses == anomaly.witnesses:
-            yield key, replace(known, anomaly=anomaly, rounds=known.rounds + 1)
-        else:
-            yield key, _LastingAnomaly(anomaly=anomaly, since_ms=now_ms)
-
-
-def _is_sure(one: _LastingAnomaly, now_ms: int, timeouts: GuardianTimeouts) -> bool:
-    needed_ms = timeouts.of(one.anomaly.trouble)
-    return now_ms - one.since_ms >= needed_ms and (one.rounds > 1 or not needed_ms)
-
-
-def _finding(one: _LastingAnomaly) -> Finding:
-    return Finding(
-        trouble=one.anomaly.trouble,
-        subject=one.anomaly.subject,
-        since_ms=one.since_ms,
-        evidence=one.anomaly.evidence,
-    )
-
-
-def _stage(
-    key: tuple[Trouble, str],
-    mended_ms: Mapping[tuple[Trouble, str], int],
-    now_ms: int,
-    timeouts: GuardianTimeouts,
-    *,
-    acts: bool,
-) -> FindingStage:
-    if not acts:
-        return FindingStage.TOLD
-    if key[0] is Trouble.POISON:
-        return FindingStage.QUARANTINED
-    if key not in mended_ms:
-        return FindingStage.TOLD
-    is_over = now_ms - mended_ms[key] >= timeouts.mend_ms
-    return FindingStage.QUARANTINED if is_over else FindingStage.MENDING
-
-
-def _look_in(
-    lasting: Iterable[_LastingAnomaly], now_ms: int, timeouts: GuardianTimeouts
-) -> int | None:
-    """Return the wait until the first finding is certain.
-
-    Those that are certain, or far from it, can wait.
-    """
-    left = [
-        one.since_ms + timeouts.of(one.anomaly.trouble) - now_ms
-        for one in lasting
-        if one.anomaly.trouble not in _PATIENT and not _is_sure(one, now_ms, timeouts)
+    for key, one in sure.items() if acts else ():
+        if one.trouble is Trouble.POISON or now_ms - mended.get(key, now_ms) >= timeouts.mend_ms:
+            sure[key] = replace(one, stage=FindingStage.QUARANTINED)
+        elif key in mended:
+            sure[key] = replace(one, stage=FindingStage.MENDING)
+    left_ms = [  # those that are certain, or far from it, can wait
+        one.since_ms + needed_ms[key] - now_ms
+        for key, one in lasting.items()
+        if one.trouble not in _PATIENT and key not in sure
     ]
-    return max(0, min(left)) if left else None
+    return Judged(
+        state=GuardState(memory=memory, lasting=lasting, mended_ms=mended),
+        findings=tuple(sure.values()),
+        mends=tuple(sure[key] for key in due),
+        look_in_ms=max(0, min(left_ms)) if left_ms else None,
+    )
+
+
+def _lasting(
+    before: Mapping[Key, Finding], found: Iterable[Finding], seen: ProbeRound
+) -> dict[Key, Finding]:
+    """Update what is wrong.
+
+    The known goes on while it is the same, or while nothing can be said; the new begins.
+    """
+    lasting = {
+        key: one
+        for key, one in before.items()
+        if any(who in seen.owned and seen.owned[who] is None for who in one.witnesses)
+    }
+    for one in found:
+        key = one.trouble.value, one.subject
+        known = before.get(key)
+        lasting[key] = one
+        if known is not None and known.witnesses == one.witnesses:
+            lasting[key] = replace(one, since_ms=known.since_ms, rounds=known.rounds + 1)
+    return dict(sorted(lasting.items()))
+
+
+def remember(
+    memory: Memory, seen: ProbeRound, now_ms: int, confirm_ms: int, poison_ms: int
+) -> Memory:
+    """The memory after a round; a broker dies once, when it was silent for confirm_ms.
+
+    One that leaves the list before it falls silent was stopped, and has not died.
+    """
+    homes = dict(memory.homes)
+    for bundle, brokers in seen.claims().items():
+        homes[bundle] = brokers[0] if len(brokers) == 1 else homes.get(bundle, brokers[0])
+    homes = {name: one for name, one in homes.items() if one in seen.listed or one in seen.owned}
+    silent_ms = {one: memory.silent_ms.get(one, now_ms) for one in sorted(seen.silent())}
+    over = {one for one, since_ms in silent_ms.items() if now_ms - since_ms >= confirm_ms}
+    deaths = {
+        bundle: kept
+        for bundle, known in memory.deaths.items()
+        if (kept := tuple(one for one in known if now_ms - one[1] < poison_ms))
+    }
+    for bundle, broker in sorted(homes.items()):
+        if broker in over - memory.dead:
+            deaths[bundle] = (*deaths.get(bundle, ()), (broker, now_ms))
+    return Memory(homes=homes, silent_ms=silent_ms, dead=frozenset(over), deaths=deaths)
+
+
+def anomalies(memory: Memory, seen: ProbeRound, crowd: int, now_ms: int) -> Iterable[Finding]:
+    """All that is wrong in this round, as if it began now. O(bundles + partitions)."""
+    claims, find = seen.claims(), partial(Finding, since_ms=now_ms)
+    yield from _of_bundles(memory, seen, claims, find)
+    yield from _of_brokers(memory, seen, crowd, find)
+    yield from _narrow(seen, claims, find)
+    for whose, ends_ms in seen.certificates.items():
+        near = judge_end(ends_ms, now_ms)
+        if near is not CertificateEnd.FAR:
+            words = expiry_message(ends_ms)
+            yield find(trouble=Trouble(near.value), subject=whose, evidence=words)
+    yield from _named(Trouble.UNREAD, seen.unread, find)
+    yield from _named(Trouble.MISREPORTING, seen.unreported, find)
+
+
+def _of_brokers(
+    memory: Memory, seen: ProbeRound, crowd: int, find: Callable[..., Finding]
+) -> Iterable[Finding]:
+    """Yield brokers that don't do their part, and bundles that kill them."""
+    for broker, owned in seen.owned.items():
+        if owned and broker not in seen.listed:
+            words = f"Pulsar lists it no more, and it serves {len(owned)} bundles"
+            yield find(
+                trouble=Trouble.UNLISTED, subject=broker, evidence=words, witnesses=(broker,)
+            )
+    for broker in sorted(seen.silent()):
+        words = "Pulsar lists it, and it answers no question about what it owns"
+        yield find(trouble=Trouble.UNRESPONSIVE, subject=broker, evidence=words)
+    deaths = {name: sorted({who for who, _ in died}) for name, died in memory.deaths.items()}
+    victims = {name: brokers for name, brokers in deaths.items() if len(brokers) >= _OWNERS}
+    for bundle, brokers in victims.items() if len(victims) <= crowd else ():
+        words = f"{' and '.join(brokers)} died while they owned it"
+        yield find(trouble=Trouble.POISON, subject=bundle, evidence=words)
+
+
+def _narrow(
+    seen: ProbeRound, claims: Mapping[str, tuple[str, ...]], find: Callable[..., Finding]
+) -> Iterable[Finding]:
+    """Yield topics whose partitions are on too few of the brokers. O(partitions)."""
+    held: dict[str, Counter[str]] = defaultdict(Counter)
+    for bundle, topics in seen.partitions.items():
+        for broker in claims.get(bundle, ())[:1]:
+            for topic, count in topics.items():
+                held[topic][broker] += count
+    for topic, parts in held.items():
+        if are_on_too_few(len(parts), parts.total(), len(seen.listed)):
+            where = ", ".join(f"{count} on {one}" for one, count in sorted(parts.items()))
+            words = f"{parts.total()} {parts_word(topic)} are on {len(parts)}"
+            words += f" of {len(seen.listed)} brokers: {where}"
+            yield find(trouble=Trouble.NARROW, subject=topic, evidence=words)
+
+
+def _named(
+    trouble: Trouble, reasons: Mapping[str, str], find: Callable[..., Finding]
+) -> Iterable[Finding]:
+    """Yield the first by name, and how many more: there may be thousands."""
+    named = sorted(reasons)
+    for subject in named[:_NAMED]:
+        yield find(trouble=trouble, subject=subject, evidence=reasons[subject])
+    if len(named) > _NAMED:
+        words = f"{len(named) - _NAMED} more, {named[_NAMED]} first"
+        yield find(trouble=trouble, subject="others", evidence=words)
+
+
+def _of_bundles(
+    memory: Memory,
+    seen: ProbeRound,
+    claims: Mapping[str, tuple[str, ...]],
+    find: Callable[..., Finding],
+) -> Iterable[Finding]:
+    silent = seen.silent()
+    for bundle, brokers in claims.items():
+        if len(brokers) >= _OWNERS:
+            words = f"{' and '.join(brokers)} say that they own it"
+            yield find(trouble=Trouble.DOUBLED, subject=bundle, evidence=words, witnesses=brokers)
+    for bundle in seen.asked_for - claims.keys():
+        home = memory.homes.get(bundle, "")
+        if silent and home not in silent:
+            continue  # one of those that have not answered may have taken it
+        words = f"{home}, which had it, does not answer" if home in silent else "no broker owns it"
+        looked = seen.lookups.get(bundle, Looked())
+        if looked.named:
+            words += f", and the lookup names {looked.named}"
+        elif looked.refused:
+            words += f", and the lookup says: {looked.refused}"
+        yield find(trouble=Trouble.UNSERVED, subject=bundle, evidence=words)
+    closed = "its owner has closed it and not let it go"
+    steps = {bundle: (f"our records have it {step}", step) for bundle, step in seen.moving.items()}
+    steps |= dict.fromkeys(seen.closing, (closed, "closing"))
+    for bundle, (words, step) in steps.items():
+        yield find(trouble=Trouble.STUCK, subject=bundle, evidence=words, witnesses=(step,))
+    for bundle, looked in seen.lookups.items():
+        if looked.hops:
+            words = f"lookups go in circles: {' → '.join(looked.hops)}"
+            yield find(trouble=Trouble.CIRCLING, subject=bundle, evidence=words)

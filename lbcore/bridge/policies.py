@@ -1,4 +1,4 @@
-"""Pulsar's policies for placing namespaces, and the command that reports them.
+"""Pulsar's policies for placing namespaces, as the balancer takes them.
 
 Decides how its three kinds become rules of ours. Isolation policies and anti-affinity groups stay
 as they are; a failure domain becomes the domain of each of its brokers. The balancer decides
@@ -8,13 +8,12 @@ FailureDomain.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 from lbcore.bridge.answers import MAX_CHARS, Unreadable, as_object, parse_object
 from lbcore.wire import fields
 from lbcore.wire.fields import FieldRefusal
-from lbcore.wire.kinds.mirror_commands import ObservePolicies, read_isolation
+from lbcore.wire.kinds.mirror_commands import read_isolation
 from lbcore.wire.messages import RejectReason
 
 Value = TypeVar("Value")
@@ -23,26 +22,6 @@ Readable: TypeAlias = tuple[Mapping[str, Value], Mapping[str, str]]
 
 _MAX_BROKERS = 100_000
 _DIGITS_MAX = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PulsarPolicies:
-    """All that were read at once.
-
-    isolation: name → as `ObservePolicies` has it. domains: broker → failure domain. groups:
-    namespace → anti-affinity group.
-    """
-
-    isolation: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    domains: Mapping[str, str] = field(default_factory=dict)
-    groups: Mapping[str, str] = field(default_factory=dict)
-
-    def command(self) -> ObservePolicies:
-        """Return the command for the balancer.
-
-        The domains go with each broker's load.
-        """
-        return ObservePolicies(isolation=self.isolation, anti_affinity=self.groups)
 
 
 def parse_isolation(raw: bytes) -> Readable[Mapping[str, Any]] | Unreadable:

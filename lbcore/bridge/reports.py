@@ -141,11 +141,6 @@ def with_network(measured: Measured, bytes_per_s: float) -> Measured:
     return replace(measured, load=replace(load, usage=usage, limit=limit))
 
 
-def in_domain(measured: Measured, domain: str) -> Measured:
-    """The measurement of a broker in a failure domain of Pulsar's, "" = in none."""
-    return replace(measured, load=replace(measured.load, failure_domain=domain))
-
-
 def report(
     told: SentReports,
     measured: Measured,

@@ -5,7 +5,6 @@ ServiceConfiguration where a key is named.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from lbcore.config.setting import correction, derived, setting
 
@@ -17,13 +16,6 @@ EAGER = "eager"
 ON_DEMAND = "on_demand"
 FENCING_TOKEN = "token"  # noqa: S105 the name of a mode, not a secret
 FENCING_LEASE = "lease"
-
-
-def _spare_ms(config: Any) -> int:
-    """Return what is left of broker_timeout_ms without a clock step and a batch."""
-    ownership, batch_ms = config.ownership, config.pipeline.trigger_ms
-    spare_ms: int = ownership.broker_timeout_ms - ownership.clock_step_max_ms - batch_ms
-    return max(0, spare_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,5 +148,17 @@ class AgentConfig:
     agent_lease_ms: int = derived(
         10_000,
         sources=(*_TIMEOUT, *_TRIGGER),
-        by=lambda config: min(10_000, 5 * _spare_ms(config) // 6),
+        by=lambda config: max(
+            0,
+            min(
+                10_000,
+                5
+                * (
+                    config.ownership.broker_timeout_ms
+                    - config.ownership.clock_step_max_ms
+                    - config.pipeline.trigger_ms
+                )
+                // 6,
+            ),
+        ),
     )

@@ -53,7 +53,12 @@ def check_value(entry: Entry, value: Any, *, key: str = "") -> Any:
     if about.choices and any(item not in about.choices for item in _items(typed)):
         raise _refusal(key or entry.key, value, f"take {' or '.join(about.choices)}")
     if about.reads is not None:
-        _read(about.reads, typed, key or entry.key)
+        text = ""
+        try:
+            for text in _items(typed):
+                about.reads(text)
+        except ValueError as error:
+            raise _refusal(key or entry.key, text, str(error)) from None
     if not isinstance(typed, int | float):
         return typed
     if isinstance(typed, int) and not -_MAX_INT64 <= typed <= _MAX_INT64:
@@ -65,15 +70,6 @@ def check_value(entry: Entry, value: Any, *, key: str = "") -> Any:
         allowed = entry.range or "the finite numbers"
         raise _refusal(key or entry.key, value, f"take a value within {allowed}{unit}")
     return typed
-
-
-def _read(reads: Callable[[str], object], typed: Any, key: str) -> None:
-    text = ""
-    try:
-        for text in _items(typed):
-            reads(text)
-    except ValueError as error:
-        raise _refusal(key, text, str(error)) from None
 
 
 def as_written(type_: Any, text: str) -> Any:

@@ -138,7 +138,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intent:
-    """Next action that a record requires. destination: "" = the plan chooses one."""
+    """Next action that a record requires. destination: "" = placement chooses one."""
 
     action: Action
     reason: IntentReason

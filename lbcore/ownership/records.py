@@ -131,21 +131,9 @@ def parse_record(
     if value is None:
         return None
     try:
-        return _read_record(_decode(value, loads), key or b"")
+        return _read_record(fields.decode_object(value, loads, "record"), key or b"")
     except FieldRefusal as refusal:
         return Rejected(reason=refusal.reason, detail=refusal.detail, raw=value)
-
-
-def _decode(value: bytes, loads: Callable[[str], Any]) -> Mapping[str, Any]:
-    try:
-        decoded = loads(value.decode())
-    except (ValueError, RecursionError) as error:
-        detail = f"the record is not JSON in UTF-8: {shown(str(error))}"
-        raise FieldRefusal(RejectReason.NOT_JSON, detail) from None
-    if type(decoded) is not dict:
-        detail = f"the record must be a JSON object, got {shown(decoded)}"
-        raise FieldRefusal(RejectReason.NOT_AN_OBJECT, detail)
-    return decoded
 
 
 def _read_record(record: Mapping[str, Any], key: bytes) -> OwnershipRecord:

@@ -417,18 +417,16 @@ def _merged(groups: Sequence[GroupAnswer], brokers: int, state: ShedState) -> Sh
 
 
 def _too_big(groups: Sequence[GroupAnswer]) -> TooBig | None:
-    """Return the bundles to divide of all groups; by_rate of the first that has some."""
+    """Return the bundles to divide of all groups, in the order of their rows."""
     found = [
-        (one.subset.rows[one.shed.too_big.rows], one.shed.too_big)
+        replace(one.shed.too_big, rows=one.subset.rows[one.shed.too_big.rows])
         for one in groups
         if one.shed.too_big is not None and one.subset.rows is not None
     ]
     if not found:
         return None
-    rows = np.concatenate([rows for rows, _ in found])
-    order = np.argsort(rows, kind="stable")
+    order = np.argsort(np.concatenate([one.rows for one in found]), kind="stable")
+    names = [column.name for column in fields(TooBig)]
     return TooBig(
-        rows=rows[order],
-        excess=np.concatenate([one.excess for _, one in found])[order],
-        by_rate=next((one.by_rate for rows, one in found if len(rows)), found[0][1].by_rate),
+        **{name: np.concatenate([getattr(one, name) for one in found])[order] for name in names}
     )

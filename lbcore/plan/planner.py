@@ -1,9 +1,9 @@
-"""The plan of a cycle: which bundles move, split, find an owner. Read this first.
+"""The plan of a cycle: which bundles move and split. Read this first.
 
 `plan` passes a draft through PHASES in order; `finish` makes decisions of what they chose. The
-balancer calls it once a decision cycle, and `place` between cycles for bundles that can't wait; the
-simulator and dry runs do as well. Modelled on Dicer's AlgorithmExecutor. Each rule inside the
-phases names its source: Pulsar 4.0.8, or Ballast.
+balancer calls it in each decision cycle, and in between while a broker drains. `place` finds owners
+for bundles without one, at once. The simulator and dry runs call both. Modelled on Dicer's
+AlgorithmExecutor. Each rule inside the phases names its source: Pulsar 4.0.8, or Ballast.
 """
 
 from collections.abc import Mapping, Sequence
@@ -150,7 +150,7 @@ def _remember(draft: Draft) -> tuple[PlanState, Floats]:
 
 
 def _roles(draft: Draft, before: Mapping[str, int], brokers: Ints) -> dict[str, int]:
-    """Broker → time of its last role, within the cool-down. brokers: those of now."""
+    """Broker → when it last had the role. brokers: those that have it in this plan."""
     after_ms, names = draft.now_ms - draft.config.shedding.role_cool_down_ms, draft.snapshot.brokers
     kept = {name: at_ms for name, at_ms in before.items() if at_ms > after_ms}
     return kept | {names.names[at]: draft.now_ms for at in brokers.tolist() if at >= 0}
@@ -253,9 +253,9 @@ def _scores(
 def _effect(
     draft: Draft, usage: Floats, bundle: int, source: int, destination: int
 ) -> dict[str, float]:
-    """Return the bundle's traffic, and usages now and expected after the whole plan.
+    """Return the bundle's traffic, and both brokers' usages before and after the plan.
 
-    Usage 1.0 = 100 %.
+    Before: with earlier moves that reports don't show yet. Usage 1.0 = 100 %.
     """
     traffic = draft.snapshot.bundles.short[bundle].tolist()
     found = {
@@ -301,7 +301,7 @@ PHASES = (
     eligible,  # which bundles may move, which brokers may take some
     shed,  #     the strategy: who gives what
     split,  #    which bundles are divided
-    assign,  #   where unowned and shed bundles go
+    assign,  #   where shed and drained bundles and children of splits go
     limit,  #    how much of it at once
 )
 PLACING = (

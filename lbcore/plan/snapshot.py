@@ -43,8 +43,8 @@ class BrokerTable:
     rules. room: bundles that drains and pins may still take from it; None = no bound. demand:
     offered over served load, from 1, NaN = not reported; None = no broker reports it. is_fresh: has
     a report newer than the one judged last; the plan sets it. is_flapping: started too often
-    lately. is_suspected: overdue, perhaps dead; None = no broker. web_urls: of its web services, by
-    which policies may name it; None = unknown.
+    lately. is_suspected: silent for too long, perhaps dead; None = no broker. web_urls: of its web
+    services, by which policies may name it; None = unknown.
     """
 
     names: tuple[str, ...]

@@ -21,7 +21,7 @@ _STEPS_MAX = 8
 
 
 class BatchIndex:
-    """The bundles of a snapshot's namespaces, ready for whole arrays of topics.
+    """The bundles of a snapshot's namespaces, for whole arrays of topics.
 
     routes: every bundle that can be found, by namespace and range. Making one is O(bundles).
     """
@@ -50,10 +50,10 @@ class BatchIndex:
         )
 
     def find(self, topics: Sequence[str]) -> NDArray[np.int64]:
-        """The indices into `routes` of many topics, int64[topics].
+        """Return the indices into `routes` of many topics, int64[topics]; -1 = none.
 
-        topics: as `LookupSnapshot.lookup` takes them. -1 stands for a namespace that doesn't exist
-        and for what is no topic's name. O(topics × log bundles).
+        topics: as `LookupSnapshot.lookup` takes them; -1 for an unknown namespace or an invalid
+        name. O(topics × log bundles).
         """
         number_of = self._numbers.get
         numbers = np.array(
@@ -65,7 +65,7 @@ class BatchIndex:
         return found
 
     def find_brokers(self, topics: Sequence[str]) -> NDArray[Any]:
-        """The names of the brokers that serve many topics, object[topics], "" for nobody."""
+        """Return the brokers of many topics, object[topics], "" = none."""
         brokers: NDArray[Any] = self._brokers[self.find(topics)]
         return brokers
 
@@ -132,7 +132,7 @@ def _digest_all(digest: Digest, topics: Sequence[str]) -> NDArray[np.int64]:
 
 
 def _digests(existing: Sequence[NamespaceRoutes]) -> tuple[Digest, Digest]:
-    """Return the most common hash of the namespaces for all topics, and the other one."""
+    """Return the commonest hash function of the namespaces, and the other one."""
     uses = Counter(found.hash_function for found in existing)
     crc, murmur = HashFunction.CRC32, HashFunction.MURMUR3_32
     common, other = (crc, murmur) if uses[crc] >= uses[murmur] else (murmur, crc)

@@ -16,7 +16,7 @@ from lbcore.ownership.records import State
 from lbcore.ownership.states import RESHAPING
 
 DEAD_STATES = frozenset({State.INIT, State.DELETED})
-"""States of bundles that are not (any more) part of their namespace."""
+"""States of bundles that are not, or no longer, part of their namespace."""
 
 _TO_DESTINATION = (State.OWNED, State.ASSIGNING, State.RELEASING)
 _OWNED_STATES = frozenset({State.OWNED, State.ASSIGNING}) | RESHAPING
@@ -36,10 +36,10 @@ class Unsound(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleRoute:
-    """One bundle's record, cut down to what a lookup needs.
+    """The columns of a bundle's record that a lookup needs.
 
-    lower, upper: hashes lower <= h < upper, and h = upper when that is 0xffffffff. `broker` is whom
-    clients are sent to, "" when nobody for now.
+    lower, upper: hashes lower <= h < upper, and h = upper when that is 0xffffffff. broker: the
+    broker that a lookup answers, "" = none for now.
     """
 
     bundle: str
@@ -87,13 +87,12 @@ def unborn(namespace: str) -> BundleRoute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceRoutes:
-    """All records of a namespace's bundles, and the live ones ready to be searched.
+    """All records of a namespace's bundles, and the live ones sorted for search.
 
-    hash_function: None while the namespace is not known, or deleted: then nothing is answered.
-    records: the highest version of each bundle seen, dead ones too, so that an older version that
-    comes late is recognised. live: ascending, the states other than Init and Deleted; sound
-    (disjoint, covering all hashes) unless `unsound` says why not. No live bundle at all is sound:
-    the namespace is being made.
+    hash_function: None while the namespace is unknown or deleted, which answers no lookup. records:
+    the highest version of each bundle, dead ones too, so that late older versions are recognised.
+    live: ascending, in states other than Init and Deleted; sound (disjoint, covering all hashes)
+    unless `unsound` says why not. No live bundle at all is sound: the namespace is being made.
     """
 
     namespace: str
@@ -103,10 +102,10 @@ class NamespaceRoutes:
     unsound: Unsound | None = None
 
     def fold(self, routes: Iterable[BundleRoute]) -> "NamespaceRoutes":
-        """These routes with each newer version taken over; self when there is none.
+        """Return the routes with each newer version; self when there is none.
 
-        In any order, any number of times: the highest version of a bundle wins.
-        O(bundles log bundles) of the namespace.
+        In any order, repeatedly: the highest version of a bundle wins. O(bundles log bundles) of
+        the namespace.
         """
         newer: dict[str, BundleRoute] = {}
         for route in routes:
@@ -141,7 +140,7 @@ class NamespaceRoutes:
         return tuple(sorted(live, key=attrgetter("lower", "upper")))
 
     def with_hash(self, function: HashFunction | None) -> "NamespaceRoutes":
-        """The same bundles under a hash function, or under none."""
+        """Return the same bundles with this hash function, None = none."""
         if function is self.hash_function:
             return self
         return NamespaceRoutes(
@@ -154,10 +153,9 @@ class NamespaceRoutes:
 
 
 def find_unsound(live: Sequence[BundleRoute]) -> Unsound | None:
-    """Return the fault of a namespace's live bundles (ascending); None if none.
+    """Return the fault of a namespace's live bundles (ascending), None = none.
 
-    They must divide the hash space without gap or overlap, and each that is owned or in a
-    transition that has an owner must name it.
+    They must divide the hash space without gap or overlap, and a state with an owner must name it.
     """
     if not live:
         return None

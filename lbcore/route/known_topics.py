@@ -46,14 +46,13 @@ class KnownTopics:
 
     @property
     def created(self) -> Iterator[str]:
-        """The full names as they were made, sorted: a partitioned topic is one."""
+        """Return the full names as created, sorted; a partitioned topic is one."""
         return (topic for _, topic in self.in_order)
 
     def names(self, domain: Domain | None = None) -> Iterator[str]:
-        """Yield every topic that a broker can serve, sorted.
+        """Yield every topic that a broker can serve, sorted, each partition by itself.
 
-        Each partition by itself. Each once; a step is O(1), or O(topics whose names begin as
-        another's partitions).
+        A step is O(1), or O(topics whose names begin as another's partitions).
         """
         before = ""
         for name in self._all_names(domain):

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 WORK_MAX = 1_024
-"""Values of JSON that a slice writes at most, or items that it passes over."""
+"""Most values of JSON that a slice writes, or items that it passes over."""
 
 _SCALE = 6  # a text counts as one value for each 2^6 characters
 
@@ -19,7 +19,7 @@ Value = TypeVar("Value")
 
 
 class LeftOut(Enum):
-    """Stands in a lazy list for an item that was looked at and is not part of it."""
+    """Placeholder in a lazy list for an item that was filtered out."""
 
     LEFT_OUT = "left out"
 
@@ -30,7 +30,7 @@ Maybe: TypeAlias = Value | Literal[LeftOut.LEFT_OUT]
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """An object whose fields are made while it is written; LEFT_OUT for what is none."""
+    """An object whose fields are made while it is written; LEFT_OUT omits one."""
 
     pairs: Iterable[Maybe[tuple[str, Any]]]
 
@@ -53,7 +53,7 @@ def write_slices(value: Any) -> Iterator[bytes]:
 
 
 def _write(value: Any) -> Iterator[tuple[str, int]]:
-    """Pieces of text with their weights."""
+    """Yield pieces of text with their weights."""
     weight = _weight(value, WORK_MAX)
     if weight < WORK_MAX:
         yield dumps(value), weight
@@ -102,10 +102,7 @@ def is_small(value: Any) -> bool:
 
 
 def _weight(value: Any, limit: int) -> int:
-    """Return the number of values in a value, at most `limit`.
-
-    What is made lazily counts as `limit`.
-    """
+    """Return the number of values in a value, at most `limit`; a lazy one is `limit`."""
     if isinstance(value, str):
         return min(limit, 1 + (len(value) >> _SCALE))
     if value is None or isinstance(value, int | float):

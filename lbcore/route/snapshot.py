@@ -53,11 +53,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePosition:
-    """Up to where the tables have been followed; -1 and "" before anything is known.
+    """Position up to which the tables were followed; -1 and "" at first.
 
-    table_version: of ownership_events. query_id, batch_id: of the job's last commit to it; a job
-    that lost its checkpoint counts batches from 0 again under another query id, so only table
-    versions have an order.
+    table_version: of ownership_events. query_id, batch_id: of the job's last commit to it. Only
+    table versions have an order: a job that lost its checkpoint counts batches from 0 under another
+    query id.
     """
 
     table_version: int = -1
@@ -69,9 +69,9 @@ class TablePosition:
 class LookupSnapshot:
     """Bundles, namespaces and brokers of one cluster at one moment.
 
-    namespaces: all that exist or have a live bundle; of others nothing is kept. lanes: what
-    `lookup` reads, by the text before the last "/" of a topic's name ("persistent://tenant/ns");
-    existing namespaces only. names: of those, sorted. unsound: by namespace, existing ones only.
+    namespaces: all that exist or have a live bundle. lanes: input of `lookup`, by the text before
+    the last "/" of a topic's name ("persistent://tenant/ns"); existing namespaces only. names: of
+    those, sorted. unsound: by namespace, existing ones only.
     """
 
     cluster: str
@@ -83,10 +83,10 @@ class LookupSnapshot:
     unsound: Mapping[str, Unsound] = field(default_factory=dict)
 
     def lookup(self, topic: str) -> BundleRoute | None:
-        """The bundle of a topic, None when its namespace doesn't exist; O(log bundles).
+        """Return the bundle of a topic, None = unknown namespace; O(log bundles).
 
-        topic: a full name, of which only the part before the local name is checked, or a short
-        one ("t", "tenant/ns/t"). Raises InvalidNameError for what is no topic's name.
+        topic: a full name, of which only the part before the local name is checked, or a short one
+        ("t", "tenant/ns/t"). Raises InvalidNameError.
         """
         try:
             digest, lowers, routes = self.lanes[topic[: topic.rfind("/")]]
@@ -132,15 +132,15 @@ class LookupSnapshot:
         return len(self.names)
 
     def at(self, position: TablePosition) -> "LookupSnapshot":
-        """The same content, followed up to another position."""
+        """Return the same content at another position."""
         return replace(self, position=position)
 
     def with_brokers(self, brokers: Iterable[BrokerAddress]) -> "LookupSnapshot":
-        """The same bundles with these brokers instead of the known ones."""
+        """Return the same bundles with these brokers."""
         return replace(self, brokers={broker.broker: broker for broker in brokers})
 
     def with_namespaces(self, hashes: Mapping[str, HashFunction]) -> "LookupSnapshot":
-        """The same bundles when exactly the namespaces in `hashes` exist, hashed so."""
+        """Return the same bundles with exactly these namespaces and hash functions."""
         empty = {name: NamespaceRoutes(namespace=name) for name in hashes}
         known = {**empty, **self.namespaces}
         changed = [found.with_hash(hashes.get(name)) for name, found in known.items()]
@@ -149,10 +149,10 @@ class LookupSnapshot:
         )
 
     def with_routes(self, routes: Iterable[BundleRoute]) -> "LookupSnapshot":
-        """The same namespaces with each newer version of a bundle taken over.
+        """Return the same namespaces with each newer version of a bundle.
 
-        In any order, any number of times. O(namespaces) for the copy of the maps, and for each
-        namespace touched as `NamespaceRoutes.fold`.
+        In any order, repeatedly. O(namespaces) for the copy of the maps, and `NamespaceRoutes.fold`
+        for each namespace touched.
         """
         touched: dict[str, list[BundleRoute]] = {}
         for route in routes:
@@ -166,7 +166,7 @@ class LookupSnapshot:
         return self._with_changed(changed)
 
     def with_held(self, held: Iterable[NamespaceRoutes]) -> "LookupSnapshot":
-        """The same with these namespaces in place of what is known of them."""
+        """Return the snapshot with these namespaces replaced."""
         return self._with_changed(list(held))
 
     def _with_changed(self, changed: list[NamespaceRoutes]) -> "LookupSnapshot":
@@ -211,9 +211,9 @@ def _set_lanes(lanes: dict[str, Lane], found: NamespaceRoutes) -> None:
 
 
 def find_regressions(old: LookupSnapshot, new: LookupSnapshot) -> list[str]:
-    """The bundles whose version in `new` is lower than in `old`, in order of name.
+    """Return bundles whose version in `new` is lower than in `old`, by name.
 
-    A bundle that `new` has no record of has not gone back: its tombstone was taken away.
+    A bundle without record in `new` has not gone back: its tombstone was removed.
     """
     gone_back: list[str] = []
     for name, before in old.namespaces.items():

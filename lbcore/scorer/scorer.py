@@ -235,8 +235,8 @@ class BrokerScorer:
     def _smooth_loads(self, batch: ScorerBatch, brokers: Sequence[str]) -> None:
         """Advance each track by its loads: all first reports, then all second ones.
 
-        The newest load of each broker goes into the update. Loads of a superseded start are not
-        smoothed.
+        The newest load of each broker goes into the update. Loads of a superseded start are left
+        out once the new start has sent one.
         """
         reports = {}
         waiting = [batch.loads[name] for name in brokers]

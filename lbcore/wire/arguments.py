@@ -49,7 +49,7 @@ def argument(read: Reader, doc: str, default: Any = MISSING) -> Any:
 
 
 def read_arguments(declaring: type[Arguments], given: Mapping[str, Any]) -> Arguments:
-    """The arguments in their types; raises Refusal."""
+    """Return the arguments in their types; raises FieldRefusal."""
     declared = fields(declaring)  # type: ignore[arg-type]
     names = [item.name for item in declared]
     unknown = sorted(set(given) - set(names))
@@ -154,9 +154,9 @@ def _filled(given: Mapping[str, Any], name: str, most: int, what: str) -> Mappin
 def settings(given: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return at least one setting with its value.
 
-    A text, a number, true or false, or a list of texts. Whether it suits the setting is the
-    configuration's to say, but what no JSON and no table can hold (NaN, infinity, more than 64
-    bits, lone surrogates, what is nested) never gets there.
+    A text, a number, true or false, or a list of texts. The configuration checks whether it suits
+    the setting; values that no JSON or table can hold are refused here (NaN, infinity, more than 64
+    bits, lone surrogates, nested values).
     """
     found = _filled(given, name, MAX_SETTINGS, "setting")
     for key in found:
@@ -215,10 +215,6 @@ def _decoded(
 VERB_TIMEOUT_MS = 60_000
 
 
-def _fits(_: Any) -> None:
-    return None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandVerb:
     """Command line by which users send the command with `ballast`.
@@ -236,15 +232,15 @@ class CommandVerb:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandAbout:
-    """All that is declared of a kind beside its arguments and its handler.
+    """All that is declared of a kind besides its arguments and its handler.
 
-    kind: its name in messages. is_operating: an operator may ask for it; the others take an admin.
-    is_of_authority: refused where another authority owns the cluster. verb: None = no person sends
-    it. sample: arguments as JSON that suit a cluster of broker-0:8080 to broker-8:8080 whose
-    namespace acme/orders has 16 bundles. after: kinds whose samples, carried out before it, make it
-    possible. afterwards: what may be done next, told with its outcome; {names} are arguments and
-    values of its result. when_refused: what helps then. check: raises FieldRefusal for arguments
-    that don't suit each other.
+    kind: its name in messages. is_operating: operators may send it; others need an admin.
+    is_of_authority: refused where another authority owns the cluster. verb: None = nobody sends it
+    by hand. sample: valid JSON arguments in a cluster of broker-0:8080 to broker-8:8080 whose
+    namespace acme/orders has 16 bundles. after: kinds whose samples must be carried out before it.
+    afterwards: next step, shown with its outcome; {names} are arguments and values of its result.
+    when_refused: what helps then. check: raises FieldRefusal for arguments that don't suit each
+    other.
     """
 
     kind: str
@@ -257,7 +253,7 @@ class CommandAbout:
     when_refused: str = (
         "put right what it says and ask again; --dry-run says beforehand what would come"
     )
-    check: Callable[[Any], None] = _fits
+    check: Callable[[Any], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,7 +50,8 @@ def parse_arguments(kind: str, given: Mapping[str, Any]) -> CommandArguments | R
         return RefusedArguments(reason=RejectReason.UNKNOWN_KIND, detail=detail)
     try:
         arguments = read_arguments(declaring, given)
-        declaring.about.check(arguments)
+        if declaring.about.check is not None:
+            declaring.about.check(arguments)
     except FieldRefusal as refusal:
         return RefusedArguments(reason=refusal.reason, detail=refusal.detail)
     return arguments

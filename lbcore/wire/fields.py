@@ -12,6 +12,7 @@ import reprlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, compress
 from typing import Any
 
@@ -24,18 +25,17 @@ SCHEMA = 1
 """The schema that `format` writes; `parse` reads this one and, from 2 on, the one before it."""
 
 OLDEST_SCHEMA = max(1, SCHEMA - 1)
-"""The oldest schema that is read. Ownership records are written in it: the job is upgraded before
-the agents, which must understand it until they are. So are ticks: a standby of a newer version
-sends them to the job that it waits for."""
+"""The oldest schema that is read. Ownership records are written in it, because the job is upgraded
+before the agents. So are ticks, because a standby of a newer version sends them to the job that it
+waits for."""
 
 MAX_INT64 = 2**63 - 1
 MAX_COUNT = 2**53
 MAX_NUMBER = 1e18
 MIN_TRAFFIC = 1e-9
-"""Traffic below it is none: it is less than a message in 30 years, and what is divided by it
-overflows."""
+"""Traffic below it counts as 0: less than a message in 30 years, and divisions by it overflow."""
 MIN_POSITIVE_LIMIT = 1e-9
-"""Below it, usage / limit could leave single precision, in which Pulsar computes percentages."""
+"""Below it, usage / limit could overflow single precision, in which Pulsar computes percentages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +73,21 @@ class FieldRefusal(Exception):  # noqa: N818 a refusal is no error of ours, it b
         self.detail = detail
 
 
-def shown(value: Any) -> str:
-    """A value as an error message shows it, cut short."""
-    return _SHORT.repr(value)
+shown = _SHORT.repr
+"""A value as an error message shows it, cut short."""
+
+
+def decode_object(raw: bytes, loads: Callable[[str], Any], what: str) -> dict[str, Any]:
+    """The JSON object in UTF-8; what: its name in a refusal."""
+    try:
+        decoded = loads(raw.decode())
+    except (ValueError, RecursionError) as error:
+        detail = f"the {what} is not JSON in UTF-8: {shown(str(error))}"
+        raise FieldRefusal(RejectReason.NOT_JSON, detail) from None
+    if type(decoded) is not dict:
+        detail = f"the {what} must be a JSON object, got {shown(decoded)}"
+        raise FieldRefusal(RejectReason.NOT_AN_OBJECT, detail)
+    return decoded
 
 
 def _found(fields: Mapping[str, Any], name: str, default: Any) -> Any:
@@ -176,9 +188,8 @@ def integer(
     return value
 
 
-def count(fields: Mapping[str, Any], field: str) -> int:
-    """A count, 0 where the field is absent."""
-    return integer(fields, field, maximum=MAX_COUNT, default=0)
+count = partial(integer, maximum=MAX_COUNT, default=0)
+"""A count, 0 where the field is absent."""
 
 
 def number(
@@ -241,7 +252,7 @@ def names(items: Sequence[Any], field: str, max_chars: int) -> tuple[str, ...]:
 
 
 def first_double(items: Sequence[str]) -> str:
-    """The first item that comes more than once; there must be one. O(items)."""
+    """Return the first item that comes twice; there must be one. O(items)."""
     counts = Counter(items)
     return next(item for item in items if counts[item] > 1)
 
@@ -272,7 +283,7 @@ def table(columns: Mapping[str, Sequence[Any]], rows: int, whole: frozenset[str]
 
 
 def flushed(traffic: Floats) -> Floats:
-    """The same array, with 0 in place of traffic below MIN_TRAFFIC; writes into it."""
+    """Set traffic below MIN_TRAFFIC to 0, in place; return the array."""
     traffic[traffic < MIN_TRAFFIC] = 0.0
     return traffic
 
@@ -282,7 +293,7 @@ def _types(columns: Mapping[str, Sequence[Any]], chosen: Sequence[bool]) -> set[
 
 
 def _first_refusal(columns: Mapping[str, Sequence[Any]], whole: frozenset[str]) -> FieldRefusal:
-    """The refusal of the first wrong value; the slow path that finds the words."""
+    """Return the refusal of the first wrong value, by a slow search."""
     for field, values in columns.items():
         for index, value in enumerate(values):
             label = f"{field}[{index}]"

@@ -60,7 +60,7 @@ def read_acks(message: Mapping[str, Any], context: Context) -> Acks:
 
 
 def read_ack(item: Any, limits: Wire) -> Ack:
-    """One item of acks; whether it names a bundle is not looked at."""
+    """Read one item of acks; its bundle's name is not checked."""
     ack = fields.mapping({"an item of acks": item}, "an item of acks")
     return Ack(
         bundle=fields.nonempty(ack, "bundle", limits.max_name_chars),
@@ -114,7 +114,7 @@ def read_audit(message: Mapping[str, Any], context: Context) -> AuditEntry:
 
 
 _TOLD_MAX = 20
-"""Most rows of a message that are told one by one; what more there are is counted."""
+"""Most bad rows of a message that are reported one by one; others are counted."""
 
 _RAW_CHARS = 4_096
 
@@ -172,7 +172,7 @@ def _with_rows(topic: Topic, message: Fields, rows: Sequence[Any]) -> Fields:
 def _refused_rows(
     rows: Sequence[Any], refusals: Mapping[int, FieldRefusal], cluster: str
 ) -> tuple[Rejected, ...]:
-    """Each bad row with its reason; of more than a few the rest in one."""
+    """Return each bad row with its reason; beyond a few, the rest in one."""
     told = [
         Rejected(
             reason=refusal.reason,
@@ -191,7 +191,7 @@ def _refused_rows(
 
 
 def _raw(row: Any) -> bytes:
-    """The row as JSON, cut; what is nested too deep for that, as it is shown."""
+    """Return the row as cut JSON; as shown by Python if nested too deep for that."""
     try:
         text = json.dumps(row)
     except (ValueError, RecursionError):
@@ -299,15 +299,7 @@ def _decode(value: bytes | None, rules: ParseRules) -> Mapping[str, Any]:
             " send more parts"
         )
         raise FieldRefusal(RejectReason.TOO_LARGE, detail)
-    try:
-        decoded = rules.loads(value.decode())
-    except (ValueError, RecursionError) as error:
-        detail = f"the value is not JSON in UTF-8: {fields.shown(str(error))}"
-        raise FieldRefusal(RejectReason.NOT_JSON, detail) from None
-    if type(decoded) is not dict:
-        detail = f"the value must be a JSON object, got {fields.shown(decoded)}"
-        raise FieldRefusal(RejectReason.NOT_AN_OBJECT, detail)
-    return decoded
+    return fields.decode_object(value, rules.loads, "value")
 
 
 def _decode_key(key: bytes | None, rules: ParseRules) -> str:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from lbcore.model.names import is_monitoring_namespace
 from lbcore.model.resources import WIRE_NAMES
 from lbcore.wire import fields
-from lbcore.wire.fields import MAX_INT64, FieldRefusal, check_bundle, check_bundles, shown
+from lbcore.wire.fields import MAX_INT64, FieldRefusal, check_bundle, check_bundles
 from lbcore.wire.loads import COUNTS, LISTENERS, OFFERED, URLS, VERSIONS, read_field, read_load
 from lbcore.wire.messages import (
     BUNDLE_COLUMNS,
@@ -133,14 +133,7 @@ def _decode(raw: bytes, loads: Callable[[str], Any]) -> dict[str, Any]:
         raise FieldRefusal(RejectReason.TOO_LARGE, detail)
     if raw.strip() in (b"", b"null"):
         raise FieldRefusal(RejectReason.NOT_AN_OBJECT, f"there is none; {_NO_MEASURES}")
-    try:
-        decoded = loads(raw.decode())
-    except (ValueError, RecursionError) as error:
-        detail = f"the report is not JSON in UTF-8: {shown(str(error))}"
-        raise FieldRefusal(RejectReason.NOT_JSON, detail) from None
-    if type(decoded) is not dict:
-        detail = f"the report must be a JSON object, got {shown(decoded)}"
-        raise FieldRefusal(RejectReason.NOT_AN_OBJECT, detail)
+    decoded = fields.decode_object(raw, loads, "report")
     if "systemResourceUsage" in decoded:
         raise FieldRefusal(RejectReason.MISSING_FIELD, _SIMPLE)
     return _without_nulls(decoded)

@@ -27,12 +27,14 @@ from lbcore.model.bundles import Bundle
 from lbcore.model.resources import COUNT, complete
 from lbcore.ownership.holding import Call, Callback, CallDone
 from lbcore.ownership.records import OwnershipRecord, format_record
+from lbcore.packing import to_plain
 from lbcore.scorer.group_update import pack_update, unpack_update
 from lbcore.scorer.scorer import make_scorer
 from lbcore.scorer.tracks import RawMessage
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command, Message, Position, Tick, Topic
 from tests.exhaustive.interned import Interned, Tuples
+from tests.support.values.agents import served
 from tests.support.values.clusters import with_constants
 from tests.support.worlds.checked_world import check_records, rows_of
 
@@ -278,10 +280,10 @@ class Cluster:
                 elif isinstance(effect, Call):
                     process = _called(process, effect)
                 elif isinstance(effect, ReadLoad):
-                    pending.append(_load(tuple(agent.served(step.state))))
+                    pending.append(_load(tuple(served(step.state))))
             if not pending:
                 break
-        assert dict(process.open) == agent.served(process.state) or process.calls
+        assert dict(process.open) == served(process.state) or process.calls
         return ProcessStep(process=self._number(process), said=tuple(said))
 
     def _events(
@@ -333,9 +335,16 @@ class Cluster:
         return self._agents[key]
 
     def _number(self, process: Process) -> int:
-        agent = b"" if process.state is None else self._agent(process).pack(process.state)["agent"]
+        agent = "" if process.state is None else _text(process.state)
         key = (process.broker, process.start, agent, process.open, process.calls)
         return self.processes.add(key, process)
+
+
+def _text(state: AgentState) -> str:
+    """The state as canonical text, without what follows from the rest."""
+    none: frozenset[str] = frozenset()
+    kept = replace(state, pending=none, stuck=none, merging=none, busy={})
+    return json.dumps(to_plain(kept), sort_keys=True)
 
 
 def command(number: int, kind: str, **arguments: object) -> Command:

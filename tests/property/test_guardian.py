@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from jobs.bridge.restarted_cluster import Complaint
 from jobs.bridge.rolling_progress import Progress
 from jobs.bridge.rolling_restart import CutOffError
-from lbcore.bridge.anomalies import ProbeRound, Trouble
-from lbcore.bridge.guardian import GuardianTimeouts, GuardState, Judged, judge
+from lbcore.bridge.guardian import GuardianTimeouts, GuardState, Judged, ProbeRound, Trouble, judge
 from lbcore.ownership.liveness import TICK, Liveness, Rows
 from tests.support.worlds.rolling_cluster import BROKERS, HOMES, KilledError, RestartRun
 

@@ -28,7 +28,7 @@ from lbcore.wire.messages import (
     TopicLoad,
 )
 from lbcore.wire.parse import READERS, parse
-from tests.support.values.wire_messages import GOOD, RULES, STANDARD_RULES, content
+from tests.support.values.wire_messages import GOOD, RULES, STANDARD_RULES, content, places
 
 TOPICS = st.sampled_from(sorted(READERS))
 SPECIAL = st.sampled_from(
@@ -176,17 +176,6 @@ def test_parse_of_arbitrary_json_answers(topic: Topic, value: Any) -> None:
     answer.detail.encode()
 
 
-def places(value: Any) -> list[tuple[Any, Any]]:
-    """Every (container, key) inside of a JSON value."""
-    if isinstance(value, dict):
-        here = [(value, key) for key in value]
-        return here + [place for item in value.values() for place in places(item)]
-    if isinstance(value, list):
-        here = [(value, index) for index in range(len(value))]
-        return here + [place for item in value for place in places(item)]
-    return []
-
-
 @settings(max_examples=500)
 @given(kind=st.sampled_from(sorted(GOOD)), junk=JSON, pick=st.integers(0, 10_000))
 def test_parse_of_a_good_message_with_one_value_replaced_answers(
@@ -228,14 +217,6 @@ def test_parse_is_the_inverse_of_format(message: Message) -> None:
     topic, key, value = format_message(message)
     for rules in (RULES, STANDARD_RULES):
         assert content(parse(topic, key, value, rules)) == content(message)
-
-
-@given(message=MESSAGES)
-def test_format_of_a_parsed_message_gives_the_same_bytes(message: Message) -> None:
-    topic, key, value = format_message(message)
-    answer = parse(topic, key, value, RULES)
-    assert not isinstance(answer, Rejected)
-    assert format_message(answer) == (topic, key, value)
 
 
 @given(

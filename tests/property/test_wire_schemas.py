@@ -16,7 +16,7 @@ from lbcore.wire import loads
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Rejected, RejectReason, Topic
 from lbcore.wire.parse import parse
-from tests.support.values.wire_messages import BUNDLES, GOOD, STANDARD_RULES, TOPIC_OF
+from tests.support.values.wire_messages import BUNDLES, GOOD, STANDARD_RULES, TOPIC_OF, places
 
 FOLDER = files("lbcore.wire") / "schemas"
 SCHEMAS = {topic: json.loads((FOLDER / f"{topic.value}.json").read_text()) for topic in Topic}
@@ -88,17 +88,6 @@ def is_badly_ordered(text: str) -> bool:
     except InvalidNameError as error:
         return "empty or reversed" in str(error)
     return False
-
-
-def places(value: Any) -> list[tuple[Any, Any]]:
-    inner = list(value) if isinstance(value, dict) else range(len(value))
-    here = [(value, key) for key in inner]
-    return here + [
-        place
-        for key in inner
-        if isinstance(value[key], dict | list)
-        for place in places(value[key])
-    ]
 
 
 RANGES = st.sampled_from(["0x00000000_0x40000000", "0x40000000_0x00000000", "0x0_0x1"])

@@ -42,6 +42,12 @@ def claim(proxy: LyingProxy, bundle: str) -> None:
     proxy.alter = lie
 
 
+def through(cluster: PulsarStack, proxy: LyingProxy) -> tuple[str, ...]:
+    """Options of a bridge that asks the first broker through the proxy."""
+    first = cluster.pulsar.broker(1)
+    return "--admin-url", proxy.url, "--broker-url", f"{first}={proxy.url}"
+
+
 def found(cluster: PulsarStack, trouble: str) -> list[Mapping[str, object]]:
     return [line for line in cluster.bridge_events("found") if line["trouble"] == trouble]
 
@@ -77,7 +83,7 @@ def findings_gauge(cluster: PulsarStack, trouble: str) -> str:
 
 def test_sound_cluster_has_no_findings(cluster: PulsarStack, proxy: LyingProxy) -> None:
     cluster.gather(cluster.pulsar.broker(3))
-    cluster.start_bridge("--observe-only", "--admin-url", proxy.url)
+    cluster.start_bridge("--observe-only", *through(cluster, proxy))
     cluster.wait("the mirror", cluster.is_mirrored)
     cluster.wait("some looks", lambda: len(cluster.bridge_events("round")) >= 6)
     assert cluster.bridge_events("found") == []
@@ -108,7 +114,7 @@ def test_acting_bridge_asks_once_and_quarantines_what_stays(
     assert cluster.stop_bridge() == 0
     before = len(cluster.bridge_events("asked to mend"))
     with cluster.job_away():  # its moves would be reasons of their own
-        cluster.start_bridge("--act", "--admin-url", proxy.url)
+        cluster.start_bridge("--act", *through(cluster, proxy))
         cluster.wait("acting", lambda: cluster.bridge_events("acting"))
         bundle = of_another(cluster)
         claim(proxy, bundle)
@@ -125,7 +131,7 @@ def test_bundles_of_a_killed_broker_are_found_before_pulsar_notices(
     cluster: PulsarStack, proxy: LyingProxy
 ) -> None:
     cluster.gather(cluster.pulsar.broker(3))
-    cluster.start_bridge("--observe-only", "--admin-url", proxy.url)
+    cluster.start_bridge("--observe-only", *through(cluster, proxy))
     looked = len(cluster.bridge_events("round"))
     cluster.wait("some looks", lambda: len(cluster.bridge_events("round")) >= looked + 6)
     cluster.pulsar.kill_broker(3)

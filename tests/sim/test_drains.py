@@ -260,7 +260,7 @@ class StoppingWorld(CheckedWorld):
 
     def _step_broker(self, broker: Broker) -> None:
         super()._step_broker(broker)
-        if broker.agent is not None and broker.agent.is_stopped:
+        if broker.agent is not None and broker.agent.state.is_stopped:
             self.kill(broker.name)
 
 

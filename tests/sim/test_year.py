@@ -5,6 +5,7 @@ which no other process on the machine changes.
 """
 
 import cProfile
+import json
 import pstats
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from lbcore.balancer.commands import REMEMBERED_COMMANDS
+from lbcore.packing import to_plain
 from tests.support.worlds.lived_world import LIVE, LivedWorld
 
 WITHIN = 1.10
@@ -30,7 +32,7 @@ def sizes(world: LivedWorld) -> dict[str, int]:
         if group in world.job.scored
     ]
     agents = [
-        sum(map(len, broker.agent.machine.pack(broker.agent.state).values()))
+        len(json.dumps(to_plain(broker.agent.state)))
         for broker in world.brokers.values()
         if broker.agent is not None
     ]

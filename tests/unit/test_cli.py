@@ -104,17 +104,6 @@ def test_word_may_be_left_out_before_options() -> None:
     assert (args.kind, args.name) == ("cluster", "")
 
 
-def test_cli_unknown_verb_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["no-such-verb"]) == 2
-    assert "no-such-verb" in capsys.readouterr().err
-
-
-def test_cli_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["--help"]) == 0
-    out = capsys.readouterr().out
-    assert all(name in out for name in VERBS)
-
-
 @pytest.mark.parametrize("name", sorted(VERBS))
 def test_cli_help_of_each_verb_is_shown(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([name, "--help"]) == 0
@@ -127,14 +116,6 @@ def test_cli_verb_answers_text_or_json(verb: Install, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == "size 3\n"
     assert cli.main(["probe", "--size", "3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"size": 3}
-
-
-def test_cli_bad_argument_of_verb_is_misuse(
-    verb: Install, capsys: pytest.CaptureFixture[str]
-) -> None:
-    verb(_answer_size)
-    assert cli.main(["probe", "--size", "many"]) == 2
-    assert "ballast probe" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("kind", "code"), [(CommandError, 1), (MisuseError, 2)])

@@ -191,18 +191,6 @@ class Sender:
         future.add_callback(succeed)
         future.add_errback(fail)
 
-    def partitions(self, topic: Topic) -> tuple[int, ...]:
-        """Return the topic's partitions, ascending. Raises CommandError without Kafka."""
-        name = self._address.topic_name(topic)
-        try:
-            return tuple(sorted(self._producer.partitions_for(name)))
-        except KafkaTimeoutError as error:
-            raise CommandError(
-                f"the topic {name} can't be looked up in Kafka",
-                why=_reason(error),
-                next_step="run `ballast topics ensure`, and check that Kafka is up",
-            ) from error
-
     def flush(self, timeout_ms: int) -> bool:
         """Wait until all messages are delivered or given up; False = some are pending."""
         try:

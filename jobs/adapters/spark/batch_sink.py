@@ -7,8 +7,8 @@ Writes, in this order, each durable before the next begins:
 3. `ownership_events`; the commit names that file, and makes the batch true
 4. all other tables, and beside them the records for Kafka: brokers act on what is durable
 
-Repeating a batch commits nothing twice; its records are sent again, in the same versions. Effects
-that differ from what a table already has of the same batch stop the job.
+Repeating a batch commits nothing twice; its records are sent again, in the same versions. The job
+stops if the newest commit of `ownership_events` has the same batch with other effects.
 """
 
 import hashlib
@@ -312,7 +312,7 @@ class BatchSink:
         self.writer.use_query(query_id)
 
     def _check_repeated(self, batch_id: int, about: Mapping[str, Any]) -> None:
-        """Compare a batch that the tables already have with its last commit."""
+        """Compare a repeated batch with the last commit of `ownership_events`."""
         if not self.writer.has_batch(EVENTS, batch_id):
             return
         last = self.writer.last_commit()
@@ -456,7 +456,7 @@ def _ms(seconds: float) -> int:
 class EachBatch:
     """The callable of `foreachBatch`: the sink, then a step of upkeep.
 
-    ended: the last batch that it was called with. The sink gets the query's id with its first
+    ended: the last batch that is done. The sink gets the query's id with its first
     batch, because the checkpoint has it only then.
     """
 

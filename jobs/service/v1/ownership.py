@@ -8,10 +8,11 @@ and brokers. A comment (": end") follows when there are no more changes for now.
 
 import asyncio
 from bisect import bisect_left, bisect_right
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
 from hashlib import blake2b
 from itertools import islice
+from operator import attrgetter
 from time import monotonic
 from typing import Any
 
@@ -84,15 +85,11 @@ def _page(
     found: list[BundleRoute] = []
     for name in names[bisect_left(names, namespace) :]:
         live = snapshot.namespaces[name].live
-        start = bisect_right(live, text, key=_range_text) if name == namespace else 0
+        start = bisect_right(live, text, key=attrgetter("range_text")) if name == namespace else 0
         found += live[start : start + count - len(found)]
         if len(found) == count:
             break
     return found
-
-
-def _range_text(route: BundleRoute) -> str:
-    return route.range_text
 
 
 def _read_page(
@@ -120,7 +117,13 @@ def _read_changes(
         records_at(reader, after_at, namespace),
     )
     changes = (
-        {"bundle": change.bundle, "before": _row(change.before), "after": _row(change.after)}
+        {
+            "bundle": change.bundle,
+            **{
+                side: row and {name: row[name] for name in RECORD}
+                for side, row in (("before", change.before), ("after", change.after))
+            },
+        }
         for change in find_differences(rows_in(before.table), rows_in(after.table))
     )
     return {"from": _about(before), "to": _about(after), "changes": changes}
@@ -221,10 +224,6 @@ def _about(found: AsOf) -> dict[str, int]:
         "at_ms": found.at_ms,
         "known_from_ms": found.known_from_ms,
     }
-
-
-def _row(row: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return None if row is None else {name: row[name] for name in RECORD}
 
 
 _NAMESPACE = TextQuery("namespace", "Only this one; without it, all of the cluster.")
@@ -399,7 +398,8 @@ class Watcher:
         key = (before, after, self._namespace)
         part = self._feed.rendered.get(key)
         if part is None:
-            part = b"".join(map(self._change, filter(self._is_meant, changes)))
+            meant = [one for one in changes if self._namespace in ("", one.route.namespace)]
+            part = b"".join(map(self._change, meant))
             if part and self._feed.after(after, 1) == []:
                 part += END_OF_PART
             self._feed.rendered[key] = part
@@ -421,9 +421,6 @@ class Watcher:
     def _event(self, kind: str, place: Place, value: Any) -> bytes:
         identity = f"{self._feed.table}-{format_place(place)}"
         return f"id: {identity}\nevent: {kind}\ndata: ".encode() + encode(value) + b"\n\n"
-
-    def _is_meant(self, change: RecordChange) -> bool:
-        return self._namespace in ("", change.route.namespace)
 
     def _ages(self, place: Place) -> dict[str, Any]:
         view, views = self._context.view, self._context.views

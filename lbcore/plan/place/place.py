@@ -46,7 +46,7 @@ def place_bundles(
 
 
 def placing_order(request: PlaceRequest, config: PlacementConfig) -> Ints:
-    """Return positions in the request, heaviest first, equal ones as given; or all so."""
+    """Return positions in the request: heaviest first, or as given."""
     if not config.heaviest_first:
         return np.arange(len(request.bundles))
     return np.argsort(-bundle_rates(request, config), kind="stable")

@@ -179,7 +179,7 @@ def _divided(
             demand_factor * round_.readings.bundle[kept] / max(limit, 1e-9),
             np.where(np.isin(kept, crowds), _HALVES, 0.0),
         ),
-        by_rate=round_.readings.by_rate,
+        by_rate=np.full(len(kept), round_.readings.by_rate),
         stays=demand_factor > 1.0,
     )
 
@@ -187,9 +187,9 @@ def _divided(
 def _count_hits(round_: BallastRound, config: IdealLoadConfig) -> tuple[Ints, Ints]:
     """Return the hits in a row of each broker, int64[n], negative below the level.
 
-    For the small threshold (the tolerance) and the large one (high_points). A broker that changes
-    sides starts at 0. Within the threshold the count returns to 0, also without a new report. A
-    triggered broker stays triggered until it is near the level.
+    For the small threshold (the tolerance) and the large one (high_points). A new report on the
+    other side starts a new count. Within the threshold the count is reset; once it is full, only
+    within a quarter of the tolerance.
     """
     view, away, tolerance = round_.view, round_.away, round_.tolerance
     names = view.snapshot.brokers.names

@@ -152,14 +152,15 @@ class Selection:
 class TooBig:
     """Bundles to divide because no move can place them: k rows of the bundle table.
 
-    excess: float64[k], load as a multiple of what a part may have. by_rate: load is messages, else
-    bytes. stays: bool[k], parts stay with the owner, because their load elsewhere is unknown.
+    excess: float64[k], load as a multiple of what a part may have. by_rate: bool[k], load is
+    messages, else bytes. stays: bool[k], parts stay with the owner, because their load elsewhere is
+    unknown.
     """
 
     rows: Ints
     excess: Floats
-    by_rate: bool
-    stays: Bools | None = None
+    by_rate: Bools
+    stays: Bools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

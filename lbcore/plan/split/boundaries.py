@@ -235,7 +235,6 @@ def _divide(
 ) -> SplitDecision | SplitVerdict:
     """Divide one bundle. at: row of `too_big`; room: more bundles of its namespace."""
     row, excess = int(too_big.rows[at]), float(too_big.excess[at])
-    stays = too_big.stays is not None and bool(too_big.stays[at])
     bundles = snapshot.bundles
     if bundles.topics[row] <= 1:
         return SplitVerdict.SINGLE_TOPIC
@@ -251,7 +250,9 @@ def _divide(
         max_parts=min(config.max_children, room + 1),
         algorithm=snapshot.split_algorithms.get(namespace, ""),
     )
-    cut = find_cut(request, _limited(snapshot, row, too_big, config, excess))
+    cut = find_cut(
+        request, _limited(snapshot, row, config, excess, by_rate=bool(too_big.by_rate[at]))
+    )
     if not isinstance(cut, RangeCut):
         return cut
     children = children_of(request.target, cut.boundaries)
@@ -264,17 +265,17 @@ def _divide(
         boundaries=cut.boundaries,
         children=tuple(format_bundle(namespace, child.lower, child.upper) for child in children),
         is_adjusted=cut.is_adjusted,
-        place_children=config.auto_unload_split_bundles and not stays,
+        place_children=config.auto_unload_split_bundles and not too_big.stays[at],
         hits=config.hit_count_threshold + 1,
         excess=excess,
     )
 
 
 def _limited(
-    snapshot: Snapshot, row: int, too_big: TooBig, config: Splitting, excess: float
+    snapshot: Snapshot, row: int, config: Splitting, excess: float, *, by_rate: bool
 ) -> Splitting:
     """Return the settings with the load of a part as the limit that algorithms cut by."""
     short = snapshot.bundles.short[[row]]
-    if too_big.by_rate:
+    if by_rate:
         return replace(config, max_msg_rate_per_s=max(1, int(message_rate(short)[0] / excess)))
     return replace(config, max_throughput_bytes_per_s=max(1, int(throughput(short)[0] / excess)))

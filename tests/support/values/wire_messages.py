@@ -125,3 +125,15 @@ TOPIC_OF = {
     "command": Topic.COMMANDS,
     "audit": Topic.AUDIT,
 }
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Every (container, key) inside of a JSON value, outer ones first."""
+    inner = list(value) if isinstance(value, dict) else range(len(value))
+    here = [(value, key) for key in inner]
+    return here + [
+        place
+        for key in inner
+        if isinstance(value[key], dict | list)
+        for place in places(value[key])
+    ]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from jobs.bridge.restarted_cluster import Complaint, Observation, PulsarCluster
 from jobs.bridge.rolling_progress import Progress, RestartStage, keep_progress, read_progress
-from jobs.bridge.rolling_restart import RollingRestart, add_bounds
+from jobs.bridge.rolling_restart import BOUNDS, RollingRestart
 from jobs.console import CommandError
 from lbcore.wire.arguments import CommandArguments
 from lbcore.wire.kinds.balancing_commands import (
@@ -170,7 +170,7 @@ class RestartRun:
     def restart(self) -> QuickRestart:
         self.end = threading.Event()
         parser = argparse.ArgumentParser()
-        add_bounds(parser)
+        BOUNDS(parser)
         bounds = parser.parse_args([])
         return QuickRestart(self.cluster, self.path, bounds, self.progress(), self.end)
 

@@ -17,6 +17,7 @@ from lbcore.ownership.holding import Call, CallDone
 from lbcore.ownership.records import OwnershipRecord, format_record
 from lbcore.sim.load.load import LoadModel, LoadProfile, LoadShape, NamespaceLoad
 from lbcore.wire.messages import Message, Topic
+from tests.support.values.agents import served
 from tests.support.worlds.topic_reads import read_topics
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Broker:
 
     def served(self) -> dict[str, int]:
         """Bundle → fencing token of what is open there."""
-        return {} if self.host is None else self.host.agent.served()
+        return {} if self.host is None else served(self.host.agent.state)
 
 
 class BrokerShell:

@@ -158,7 +158,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     write_tables(world, root)
     with (
         mock.patch("tests.support.admin.admin_world.CLUSTER", CLUSTER),
-        mock.patch("jobs.service.v1.planning.wall_ms", return_value=world.now_ms),
+        mock.patch("jobs.service.v1.reading.wall_ms", return_value=world.now_ms),
     ):
         app = AdminApp(replace(make_context(root), cluster=CLUSTER), ROUTES)
 

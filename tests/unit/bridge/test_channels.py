@@ -14,7 +14,6 @@ from jobs.console import CommandError, Exit
 from lbcore.assess.loads import HotBundle, Loads
 from lbcore.assess.risks import HotTopic, crowded_partitions, unrelievable
 from lbcore.balancer.topic_book import partition_mark
-from lbcore.bridge.anomalies import Memory, ProbeRound, Trouble, anomalies
 from lbcore.bridge.answers import (
     Claims,
     TopicTable,
@@ -24,6 +23,7 @@ from lbcore.bridge.answers import (
     parse_topics,
 )
 from lbcore.bridge.bundle_channel import ChannelChecker, UnreadableEntryError, parse_entry
+from lbcore.bridge.guardian import Memory, ProbeRound, Trouble, anomalies
 from lbcore.bridge.reports import SentReports, measured_modular, partitions_in, report_topics
 from lbcore.config.splitting import Splitting
 from lbcore.model.bundles import Bundle

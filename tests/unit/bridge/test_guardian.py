@@ -13,7 +13,6 @@ from jobs.bridge.admin_address import AdminAddress
 from jobs.bridge.bridge import GuardianProbe
 from jobs.bridge.collector import Collector, Rhythm
 from jobs.bridge.pulsar_admin import PulsarAdmin
-from lbcore.bridge.anomalies import Looked, ProbeRound, Trouble
 from lbcore.bridge.answers import topic_within
 from lbcore.bridge.guardian import (
     Finding,
@@ -21,6 +20,9 @@ from lbcore.bridge.guardian import (
     GuardianTimeouts,
     GuardState,
     Judged,
+    Looked,
+    ProbeRound,
+    Trouble,
     judge,
 )
 from lbcore.bridge.mirror import Difference, commands_of

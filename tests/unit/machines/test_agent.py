@@ -1,15 +1,12 @@
-"""The agent: callbacks, acknowledgements, incarnations, stopping, lease, packed state."""
+"""The agent: callbacks, acknowledgements, incarnations, stopping, lease."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from lbcore.agent.agent import STOPPING, AgentMachine
-from lbcore.agent.reporting import NEVER_MS as AGENT_PACKING_NEVER_MS
-from lbcore.agent.reporting import Identity, Reporting, TopicsReported
+from lbcore.agent.reporting import Identity
 from lbcore.agent.state import (
     NEVER_MS,
     AgentState,
@@ -23,17 +20,14 @@ from lbcore.agent.state import (
     Send,
     Stop,
     Stopped,
-    pack_agent,
-    unpack_agent,
 )
 from lbcore.config.ownership import FENCING_LEASE, AgentConfig
 from lbcore.config.signals import SignalsConfig
-from lbcore.machine import UnknownStateSchemaError
 from lbcore.ownership import protocol
-from lbcore.ownership.holding import BusyRanges, Call, Callback, CallDone, Goal, Holding
+from lbcore.ownership.holding import Call, Callback, CallDone
 from lbcore.ownership.records import OwnershipRecord
-from lbcore.signals.usage import ReportedLoad
 from lbcore.wire.messages import AckOutcome, Acks
+from tests.support.values.agents import served
 from tests.support.values.ownership_records import (
     A2,
     BUNDLE,
@@ -100,7 +94,7 @@ class Driver:
     def served(self) -> dict[str, int]:
         """What the agent believes to serve."""
         assert self.state is not None
-        return self.agent.served(self.state)
+        return served(self.state)
 
     def opened(self) -> "Driver":
         """Assigned at version 2, opened, Owned at version 3."""
@@ -296,7 +290,7 @@ def test_confirmation_taken_in_too_late_counts_as_a_return() -> None:
 
 def test_bundle_with_a_lease_is_used_once_the_balancer_knows_that_it_is_open() -> None:
     agent = Leased().confirm(0).read(0, assigning()).done(0, Callback.OPEN, 2)
-    assert agent.agent.served(agent.state) == {BUNDLE: 2}
+    assert served(agent.state) == {BUNDLE: 2}
     assert agent.uses(0) == {}
     assert agent.read(0, owned()).uses(0) == {BUNDLE: 2}
     assert agent.read(0, releasing(A, B)).uses(0) == {BUNDLE: 2}
@@ -307,69 +301,5 @@ def test_bundle_given_to_another_is_not_used_while_it_still_closes() -> None:
     for fencing in (FENCING_LEASE, "token"):
         agent = Leased(fencing).opened()
         agent.read(1, record_of(protocol.reassign(owned(), B, ORIGIN)))
-        assert agent.agent.served(agent.state) == {BUNDLE: 2}
+        assert served(agent.state) == {BUNDLE: 2}
         assert agent.uses(1) == {}
-
-
-PACKED = Path(__file__).parent / "older_states" / "agent_schema_2.packed.json"
-LOW, HIGH = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
-CHILDREN = ("t/n/0x00000000_0x40000000",)
-LOAD = ReportedLoad(usage=0.1, rate=2.5, throughput=1e9, bundles=3)
-
-
-def state() -> AgentState:
-    """The state that the file has, written by the code of before."""
-    call = Call(callback=Callback.SPLIT, bundle=LOW, version_id=4, children=CHILDREN)
-    high = Holding(
-        bundle=HIGH,
-        version_id=4,
-        goal=Goal.SERVE,
-        is_owned=True,
-        token=9,
-        is_settled=True,
-        outcome=AckOutcome.OPENED,
-        reason="é",
-        said=2,
-        since_ms=7,
-    )
-    low = Holding(bundle=LOW, version_id=4, goal=Goal.SPLIT, children=CHILDREN, running=call)
-    busy = BusyRanges({})
-    busy.take(LOW)
-    return AgentState(
-        versions={HIGH: 9, LOW: 4},
-        holdings={HIGH: high, LOW: low},
-        pending=frozenset(one.bundle for one in (high, low) if one.is_pending),
-        busy=busy.freeze(),
-        merging=frozenset(one.bundle for one in (high, low) if one.merged),
-        blocked=frozenset({"b", "a"}),
-        reporting=Reporting(
-            seqs={"acks": 3},
-            heard_at_ms=1,
-            load=LOAD,
-            topics={HIGH: TopicsReported(topics=("x",), load=LOAD, reported_at_ms=5)},
-            is_draining=True,
-        ),
-        stopping_at_ms=12,
-        lease=Lease(),
-    )
-
-
-def test_state_is_packed_as_by_the_code_of_before_but_for_what_that_did_not_know() -> None:
-    before, found = json.loads(PACKED.read_bytes()), json.loads(pack_agent(state()))
-    assert found["reporting"].pop("bundles_reported_at_ms") == AGENT_PACKING_NEVER_MS
-    assert found == before
-
-
-def test_state_of_the_code_of_before_is_read_whole() -> None:
-    found = unpack_agent(PACKED.read_bytes())
-    assert found == state()
-    low = found.holdings[LOW]
-    assert low.running is not None
-    assert (type(low.goal), type(low.running.callback)) == (Goal, Callback)
-    assert type(found.holdings[HIGH].outcome) is AckOutcome
-
-
-def test_state_of_another_schema_is_refused_in_agent_packing() -> None:
-    plain = {**json.loads(PACKED.read_bytes()), "schema": 3}
-    with pytest.raises(UnknownStateSchemaError):
-        unpack_agent(json.dumps(plain).encode())

@@ -97,9 +97,3 @@ def test_old_tombstone_of_the_merged_bundle_leaves_its_parents_open() -> None:
     old = replace(merged()[1], bundle=BUNDLE, version_id=3)
     assert driver.read(old).calls() == []
     assert usable(driver) == PARENTS
-
-
-def test_state_of_an_agent_in_a_merge_is_packed_and_unpacked_alike() -> None:
-    driver = done(serving(), MERGE, LEFT, 4).read(*merged()[1:])
-    assert driver.state is not None
-    assert driver.agent.unpack(driver.agent.pack(driver.state)) == driver.state

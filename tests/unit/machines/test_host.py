@@ -22,6 +22,7 @@ from lbcore.fault_isolation import Fault, Guard
 from lbcore.machine import Step, step_safely
 from lbcore.ownership.holding import Call, Callback, CallDone
 from lbcore.ownership.records import OwnershipRecord
+from tests.support.values.agents import served
 from tests.support.values.ownership_records import BUNDLE, CLUSTER, A, assigning, owned
 
 CALL_MS = 250
@@ -93,7 +94,7 @@ def test_frozen_host_does_nothing_and_then_ends_callbacks_before_what_it_hears()
     assert (shell.done, shell.finished) == (before, [])
     host.release(30_000)
     assert shell.finished == [(30_000, OPEN)]
-    assert host.agent.served() == {BUNDLE: 2}
+    assert served(host.agent.state) == {BUNDLE: 2}
     assert shell.wakes[-1] > 30_000
     assert host.pace is Pace.FREE
 
@@ -103,13 +104,13 @@ def test_hanging_host_lives_on_but_no_callback_returns() -> None:
     host.hang()
     (wake,) = shell.wakes
     host.come_due([*shell.calls, (wake, None)], wake)
-    assert (shell.finished, host.agent.served()) == ([], {})
+    assert (shell.finished, served(host.agent.state)) == ([], {})
     assert wake in shell.steps
     host.take(records(owned()), wake + 1)
     host.freeze()
     host.release(wake + 2)
     assert shell.finished == [(wake + 2, OPEN)]
-    assert host.agent.served() == {BUNDLE: 2}
+    assert served(host.agent.state) == {BUNDLE: 2}
 
 
 def test_hanging_callback_alone_is_no_step() -> None:
@@ -138,7 +139,7 @@ def test_last_word_ends_the_host_once_the_answers_of_that_moment_are_heard() -> 
     host = Host(machine(), shell)
     host.take([Stop()], 0)
     assert [one for _, one in shell.done if isinstance(one, Stopped)] == [Stopped()]
-    assert (host.pace, host.agent.is_stopped) == (Pace.ENDED, True)
+    assert (host.pace, host.agent.state.is_stopped) == (Pace.ENDED, True)
     assert host.agent.state.versions == {BUNDLE: 2}
     assert shell.due == []
 

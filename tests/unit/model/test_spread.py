@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lbcore.assess.risks import crowded_partitions
-from lbcore.bridge.anomalies import Memory, ProbeRound, Trouble, anomalies
+from lbcore.bridge.guardian import Memory, ProbeRound, Trouble, anomalies
 from lbcore.model.spread import are_on_too_few
 from lbcore.plan.shed.ballast_search import crowded_topics
 from lbcore.plan.snapshot import Partitions

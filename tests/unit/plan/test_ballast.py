@@ -10,8 +10,10 @@ from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import IdealLoadConfig, SheddingConfig
 from lbcore.config.splitting import Splitting
 from lbcore.plan.decision import Decision, Kind, PlanState, Scope, Skip
+from lbcore.plan.groups import shed_by_group
 from lbcore.plan.planner import plan
 from lbcore.plan.readings import demand_factor_of, missing_brokers, readings_of, with_demand
+from lbcore.plan.registry import SHEDDING_STRATEGIES
 from lbcore.plan.shed.ballast import shed_ballast
 from lbcore.plan.shed.ballast_problem import departed_demand_factor
 from lbcore.plan.shed.ballast_search import (
@@ -24,6 +26,7 @@ from lbcore.plan.shed.ballast_search import (
 from lbcore.plan.shed.common import Relief, ShedState, ShedView
 from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.algorithms import TopicLoads
+from lbcore.plan.strategy import ShedCycle
 from tests.support.values.clusters import Sections, broker_table, cluster_of, shed_view
 from tests.support.values.trace_rows import rows_of_trace
 
@@ -198,8 +201,19 @@ def test_parts_of_a_full_brokers_bundle_stay_with_it() -> None:
     too_big = shed_ballast(view, ShedState(), FAST).too_big
     assert too_big is not None
     assert too_big.rows.tolist() == [0]
-    assert too_big.stays is not None
     assert too_big.stays.tolist() == [True]
+
+
+def test_bundles_of_several_groups_to_divide_keep_all_that_is_known_of_them() -> None:
+    view = full_view({"b1": [100.0], "b2": [40.0], "c1": [40.0], "c2": [10.0, 10.0]})
+    bundles = replace(view.snapshot.bundles, topics=np.array([40, 1, 1, 1, 1]))
+    view = replace(view, snapshot=replace(view.snapshot, bundles=bundles))
+    config = Sections(ideal_load=FAST)
+    cycle = ShedCycle(view=view, state=PlanState(), config=config, now_ms=view.now_ms)
+    answer = shed_by_group(SHEDDING_STRATEGIES["ballast"], cycle, np.array([0, 0, 1, 1])).answer
+    assert answer.too_big is not None
+    assert answer.too_big.rows.tolist() == [0, 2]
+    assert answer.too_big.stays.tolist() == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,12 @@ def test_split_under_way_counts_towards_the_namespaces_maximum() -> None:
 
 def test_bundles_above_a_fair_share_count_splits_of_their_namespace_towards_its_maximum() -> None:
     view, config = cluster({LEFT: HOT, RIGHT: HOT}), replace(AT_ONCE, max_namespace_bundles=3)
-    too_big = TooBig(rows=np.array([0, 1]), excess=np.array([2.0, 1.5]), by_rate=True)
+    too_big = TooBig(
+        rows=np.array([0, 1]),
+        excess=np.array([2.0, 1.5]),
+        by_rate=np.array([True, True]),
+        stays=np.array([False, False]),
+    )
     mask = np.zeros(2, dtype=np.bool_)
     decisions, after, seen = divide_too_big(view, too_big, EMPTY_STATE, config, mask)
     assert [decision.name for decision in decisions] == [LEFT]
