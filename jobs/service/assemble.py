@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic, time
 
 from jobs.adapters.delta.table_location import TablePlace
@@ -136,11 +137,8 @@ def start_service(
     follower.on_commits(feed.add)
     follower.on_commits(take_load_out_of_passes)
     stopped = threading.Event()
-    pause = {"poll_ms": lookup.poll_interval_ms}
-    threads = (
-        threading.Thread(target=follower.run, args=(stopped,), kwargs=pause, daemon=True),
-        threading.Thread(target=views.run, args=(stopped,), daemon=True),
-    )
+    loops = (partial(follower.run, poll_ms=lookup.poll_interval_ms), views.run)
+    threads = tuple(threading.Thread(target=one, args=(stopped,), daemon=True) for one in loops)
     for thread in threads:
         thread.start()
     gate.keep_up(stopped)

@@ -4,7 +4,7 @@
 when it would help no more. What is approved is carried out step by step: each is checked against
 the present and all rules first, and is done once its bundle is where it was to go. While one is
 open, no cycle plans another. Failover, drains and pins never wait. Part of `balancer`;
-`commands.plans` answers people. Strimzi's rebalance proposals wait and are approved likewise.
+`policy_commands` answers people. Strimzi's rebalance proposals wait and are approved likewise.
 """
 
 from collections.abc import Mapping, Sequence
@@ -134,9 +134,9 @@ def propose(work: BatchContext, snapshot: Snapshot, result: Plan | Skip) -> bool
     """Let a plan wait for a person if it is to; whether it does. O(steps)."""
     waiting = _to_be_asked(work, snapshot, result)
     if waiting:
-        steps = tuple(
-            ProposedStep.of(one, _version(work, one.bundle)) for one in waiting[:STEPS_MAX]
-        )
+        records = [work.ledger.record(one.bundle) for one in waiting[:STEPS_MAX]]
+        versions = [record.version_id if record is not None else 0 for record in records]
+        steps = tuple(map(ProposedStep.of, waiting[:STEPS_MAX], versions))
         reasons = ", ".join(sorted({step.reason for step in steps}))
         offer(work, steps, f"{steps[0].strategy}: {reasons}")
     return bool(waiting)
@@ -158,7 +158,11 @@ def offer(
     for step in steps:
         load.take(step, only_if_it_helps=False)
     touched = sorted({load.snapshot.brokers.names[at] for one in load.taken for at in one[1:]})
-    members = _hottest_group(work, load, before, touched)
+    names, groups = load.snapshot.brokers.names, work.plan.groups
+    members = np.arange(len(names), dtype=np.int64)
+    if grouped := [one for one in touched if one in groups]:
+        hottest = max(grouped, key=lambda one: float(before[load.brokers[one]]))
+        members = members_by_group(names, groups)[groups[hottest]]
     name = name or _new_name(work)
     proposal = PlanProposal(
         station=PlanStatus.WAITS,
@@ -206,7 +210,11 @@ def answer(work: BatchContext, name: str, station: PlanStatus, why: str, command
         until_ms=proposal.until_ms if station.is_open else work.now_ms + KEPT_MS,
     )
     if not station.is_open:
-        _hold_back(work, answered)
+        # its remaining steps are in no new plan for the grace period
+        config = planning_config(work)
+        held_ms = config.shedding.grace_period_ms - resting_ms(config)
+        given_back = dict.fromkeys((step.bundle for step in answered.left), work.now_ms + held_ms)
+        work.plan = replace(work.plan, unloaded_ms={**work.plan.unloaded_ms, **given_back})
     _keep(work, name, answered, station.value.capitalize(), command)
 
 
@@ -216,8 +224,12 @@ def continue_proposals(work: BatchContext, names: Sequence[str]) -> None:
     Over: unanswered in time, done, or no longer useful.
     """
     for name in names:
-        _settle(work, name)
         proposal = work.rules.proposals[name]
+        begun = [step for step in proposal.steps if step.became == STEP_BEGUN]
+        ended = {step.bundle: became for step in begun if (became := _end_of_step(work, step))}
+        if ended:
+            proposal = proposal.with_steps(ended)
+            work.set_rule("proposals", name, proposal)
         if proposal.station is PlanStatus.APPROVED:
             _advance(work, name, proposal)
         elif work.now_ms >= proposal.until_ms:
@@ -243,15 +255,6 @@ def _look_again(work: BatchContext, name: str, proposal: PlanProposal) -> None:
             for step in proposal.steps
         ):
             _end(work, name, proposal, PlanStatus.LAPSED, "none of its steps would help any more")
-
-
-def _settle(work: BatchContext, name: str) -> None:
-    """Note how steps have ended that were begun: as they were to, or why not."""
-    proposal = work.rules.proposals[name]
-    begun = [step for step in proposal.steps if step.became == STEP_BEGUN]
-    ended = {step.bundle: became for step in begun if (became := _end_of_step(work, step))}
-    if ended:
-        work.set_rule("proposals", name, proposal.with_steps(ended))
 
 
 def _end_of_step(work: BatchContext, step: ProposedStep) -> str:
@@ -282,7 +285,10 @@ def _advance(work: BatchContext, name: str, proposal: PlanProposal) -> None:
     if not proposal.left:
         if not under_way:
             station = PlanStatus.DONE if proposal.done else PlanStatus.STOPPED
-            why = proposal.why if proposal.done else _why_none(proposal)
+            reasons = sorted({step.became for step in proposal.steps})
+            more = f" and {len(reasons) - 1} other reasons" if reasons[1:] else ""
+            none = f"none of its steps was carried out: {reasons[0]}{more}" if reasons else ""
+            why = proposal.why if proposal.done else none or proposal.why
             _end(work, name, proposal, station, why)
         return
     room = work.config.shedding.max_drains_in_flight - under_way
@@ -301,7 +307,7 @@ def _advance(work: BatchContext, name: str, proposal: PlanProposal) -> None:
             _end(work, name, stopped, PlanStatus.STOPPED, why)
             return
         if not problem:
-            problem = carry_out(work, step.decision(name)).refused
+            _, problem = carry_out(work, step.decision(name))
         if problem:
             skipped[step.bundle] = problem
             del load.taken[taken:]
@@ -310,12 +316,6 @@ def _advance(work: BatchContext, name: str, proposal: PlanProposal) -> None:
     _remember(work, load)
     driven = _with_skipped(work, name, proposal.with_steps(became), skipped)
     work.set_rule("proposals", name, driven)
-
-
-def _why_none(proposal: PlanProposal) -> str:
-    reasons = sorted({step.became for step in proposal.steps})
-    more = f" and {len(reasons) - 1} other reasons" if reasons[1:] else ""
-    return f"none of its steps was carried out: {reasons[0]}{more}" if reasons else proposal.why
 
 
 def _with_skipped(
@@ -363,11 +363,6 @@ def _reason_to_skip(work: BatchContext, load: _Load, step: ProposedStep) -> str:
     return problem
 
 
-def _version(work: BatchContext, bundle: str) -> int:
-    record = work.ledger.record(bundle)
-    return record.version_id if record is not None else 0
-
-
 def _remember(work: BatchContext, load: _Load) -> None:
     """Let the next cycles count the moves as decided."""
     if load.taken:
@@ -382,14 +377,6 @@ def _followed(
         bundle=columns[:, 0], source=columns[:, 1], destination=columns[:, 2], origin=columns[:, 3]
     )
     return project_moves(snapshot, work.plan, planning_config(work), work.now_ms, moves)
-
-
-def _hold_back(work: BatchContext, proposal: PlanProposal) -> None:
-    """Exclude the proposal's remaining steps from new plans for the grace period."""
-    config = planning_config(work)
-    held_ms = config.shedding.grace_period_ms - resting_ms(config)  # of a strategy that waits less
-    given_back = dict.fromkeys((step.bundle for step in proposal.left), work.now_ms + held_ms)
-    work.plan = replace(work.plan, unloaded_ms={**work.plan.unloaded_ms, **given_back})
 
 
 def _end(
@@ -454,18 +441,11 @@ def _moved_percent(work: BatchContext, snapshot: Snapshot, decisions: Sequence[D
     )
 
 
-def _hottest_group(work: BatchContext, load: _Load, usage: Floats, touched: Sequence[str]) -> Ints:
-    """Return the brokers of the hottest broker's isolation group; all without groups."""
-    names, groups = load.snapshot.brokers.names, work.plan.groups
-    grouped = [name for name in touched if name in groups]
-    if not grouped:
-        return np.arange(len(names), dtype=np.int64)
-    hottest = max(grouped, key=lambda name: float(usage[load.brokers[name]]))
-    return members_by_group(names, groups)[groups[hottest]]
-
-
 def _shown(load: _Load, usage: Floats, touched: Sequence[str], members: Ints) -> dict[str, float]:
-    """Return usage of the touched brokers, and their group's maximum and mean."""
+    """Return usage of the touched brokers, and the maximum and mean of members.
+
+    members: the isolation group of the hottest; all brokers without groups.
+    """
     found = {name: round(float(usage[load.brokers[name]]), 4) for name in touched}
     part = usage[members]
     if len(part):

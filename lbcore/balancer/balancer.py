@@ -11,22 +11,18 @@ extensible load manager with one writer.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_type_hints
 
 from lbcore import packing
 from lbcore.balancer.approvals import continue_proposals
-from lbcore.balancer.batch_context import BalancerState, BatchContext, Times, UnmeasuredMove
+from lbcore.balancer.batch_context import BalancerState, BatchContext, Times
 from lbcore.balancer.book import (
     FAILED,
     Outcome,
-    Waiting,
-    pack_book,
+    completed,
     pack_brokers,
-    pack_plan,
     remembered,
-    unpack_book,
     unpack_brokers,
-    unpack_plan,
 )
 from lbcore.balancer.brokers import judge_brokers, watch_clocks
 from lbcore.balancer.bundle_commands import UNLOAD_NAMESPACE, continue_unloads
@@ -42,7 +38,6 @@ from lbcore.balancer.intake import (
     isolate_load,
     isolate_refused,
     reject,
-    starts_of,
     take_bundles,
     take_loads,
     take_topics,
@@ -71,8 +66,7 @@ from lbcore.balancer.report import (
     write_memory,
     write_settings,
 )
-from lbcore.balancer.rules import ClusterRules
-from lbcore.balancer.topic_book import Catalog, TopicBook
+from lbcore.balancer.topic_book import TopicBook
 from lbcore.balancer.transitions import (
     BrokerAnswer,
     answers_of,
@@ -95,7 +89,7 @@ from lbcore.machine import Step, UnknownStateSchemaError
 from lbcore.ownership.changes import Change
 from lbcore.ownership.invariants import violations_of_changes
 from lbcore.ownership.liveness import Liveness
-from lbcore.packing import from_plain, to_plain
+from lbcore.packing import Plain, applied, plain_of
 from lbcore.plan.decision import PlanState
 from lbcore.scorer.group_update import GroupUpdate, PositionedMessage
 from lbcore.wire.messages import Acks, AuditEntry, Command, TopicLoad
@@ -287,7 +281,11 @@ PHASES: dict[str, Phase] = {
     ),
     # brokers that have started, each in a new incarnation
     "follow_starts": ItemPhase(
-        items=lambda _, batch: starts_of(batch.updates),
+        items=lambda _, batch: [
+            start
+            for one in batch.updates
+            for start in zip(one.brokers, one.incarnations, strict=True)
+        ],
         do=follow_starts,
         on_fault=lambda _, start, __: str(start[0]),
     ),
@@ -414,9 +412,14 @@ INNER_PHASES = (
 """Names under which faults are counted besides: parts of phases, and what the scorer does."""
 
 
-OLDEST_SCHEMA = 6
-STATE_SCHEMA = 6
+OLDEST_SCHEMA = 7
+STATE_SCHEMA = 7
 """Rises with the layout. States from OLDEST_SCHEMA on are read; others are refused, and rebuilt."""
+
+
+def _order(placed: PositionedMessage) -> tuple[str, int, int]:
+    at = placed.position
+    return (at.topic, at.partition, at.offset)
 
 
 class ClusterBalancer:
@@ -436,7 +439,16 @@ class ClusterBalancer:
     ) -> Step[BalancerState, Effect]:
         """One micro-batch; the order of `events` doesn't matter."""
         before = state or self.empty()
-        work, batch = self._open(before, events, now_ms), _batch(before, events)
+        updates = sorted(events, key=lambda update: update.group)
+        placed = [one for update in updates for one in update.placed]
+        placed.sort(
+            key=lambda one: (one.position.topic, one.position.partition, one.position.offset)
+        )
+        batch = Batch(before=before, updates=updates, placed=placed)
+        work = BatchContext.on(before, self._config, self._config_version, now_ms)
+        # provisional: the phase `watch_clocks` sets the batch's time
+        work.now_ms = before.times.decided_ms + 1 if before.times.decided_ms else now_ms
+        count_updates(work, events)
         work.guard = guard = guard or Guard()
         guard.check = lambda: self._check(work, batch)
         run_phases(work, batch)
@@ -448,15 +460,6 @@ class ClusterBalancer:
         report = Effect(kind=REPORT, rows=[dict(reports[0] if reports else bare_report(work))])
         return Step(state=work.close(), effects=[*work.effects(), report])
 
-    def _open(
-        self, before: BalancerState, events: Sequence[GroupUpdate], now_ms: int
-    ) -> BatchContext:
-        work = BatchContext.on(before, self._config, self._config_version, now_ms)
-        # provisional: the phase `watch_clocks` sets the batch's time
-        work.now_ms = before.times.decided_ms + 1 if before.times.decided_ms else now_ms
-        count_updates(work, events)
-        return work
-
     def _check(self, work: BatchContext, batch: Batch) -> None:
         """Raise when what the work has come to can't be packed, or breaks an invariant."""
         check_transitions(work)
@@ -466,75 +469,56 @@ class ClusterBalancer:
         write_brokers(trial, batch.before.brokers, batch.before.rules.drains)
         for effect in trial.effects():
             pack_effect(effect)
-        self.pack(trial.close())
+        self.pack(replace(trial.close(), packed={}))
 
     def empty(self) -> BalancerState:
         """The state of a cluster that nothing is known of."""
         return BalancerState(ledger=Ledger(self._cluster), liveness=Liveness(), plan=PlanState())
 
     def pack(self, state: BalancerState) -> Mapping[str, bytes]:
-        """Chunks by how often they change."""
+        """Chunks by how often they change; one that is as before is not packed again."""
         plain = {"schema": STATE_SCHEMA, **asdict(state.times)}
-        return {
-            "clock": packing.pack(plain, {}),
-            **pack_book(state.namespaces, state.commands, state.settings, state.packed),
-            **pack_brokers(state.brokers, state.packed),
-            "liveness": packing.pack(to_plain(state.liveness), {}),
-            **pack_plan(state.plan, state.packed),
-            "rules": remembered(
-                state.packed, "rules", state.rules, lambda: packing.pack(state.rules.to_plain(), {})
-            ),
-            "records": state.catalog.pack(),
-            "waiting": packing.pack({"commands": [*map(to_plain, state.waiting.values())]}, {}),
-            "pending_effects": packing.pack(
-                {bundle: to_plain(one) for bundle, one in state.unmeasured_moves.items()}, {}
-            ),
-            "told": packing.pack({"settings": state.told}, {}),
-            "unread": packing.pack({"faults": list(state.unread)}, {}),
-            **state.ledger.pack(),
-            **state.topics.pack(),
-        }
+        chunks = {"clock": packing.pack(plain, {}), **pack_brokers(state.brokers, state.packed)}
+        for name, way in _PARTS.items():
+            value = getattr(state, name)
+            order = list(value.items()) if name in _ORDERED else value
+            chunks[name] = remembered(
+                state.packed, f"pack {name}", order, partial(_pack_part, name, way, value)
+            )
+        return {**chunks, **state.ledger.pack(), **state.topics.pack()}
 
     def unpack(self, chunks: Mapping[str, bytes]) -> BalancerState:
         """The inverse of `pack`. Raises UnknownStateSchemaError, MalformedBlobError."""
-        plain = _plain("clock", chunks)
-        schema = plain.pop("schema")
+        times, _ = packing.unpack(chunks["clock"])
+        schema = times.pop("schema")
         if not OLDEST_SCHEMA <= schema <= STATE_SCHEMA:
             raise UnknownStateSchemaError.of("ClusterBalancer", schema, STATE_SCHEMA)
-        namespaces, commands, settings = unpack_book(chunks)
-        waiting = [from_plain(Waiting, one) for one in _plain("waiting", chunks)["commands"]]
-        unmeasured_moves = _plain("pending_effects", chunks).items()
+        parts: dict[str, Any] = {}
+        for name, way in _PARTS.items():
+            plain, _ = packing.unpack(chunks[name])
+            parts[name] = applied(way.back, plain["of"])
+            if name in _ORDERED:
+                parts[name] = {key: parts[name][key] for key in plain["order"]}
+        parts["plan"] = completed(parts["plan"])
         return BalancerState(
             ledger=Ledger.unpack(chunks),
-            liveness=from_plain(Liveness, _plain("liveness", chunks)),
-            plan=unpack_plan(chunks),
-            brokers=unpack_brokers(chunks),
-            namespaces=namespaces,
-            commands=commands,
-            settings=settings,
-            rules=ClusterRules.from_plain(_plain("rules", chunks)),
-            catalog=Catalog.unpack(chunks["records"]),
-            times=Times(**plain),
             topics=TopicBook.unpack(chunks),
-            waiting={w.command.command_id: w for w in waiting},
-            unmeasured_moves={
-                name: from_plain(UnmeasuredMove, one) for name, one in unmeasured_moves
-            },
-            unread=tuple(_plain("unread", chunks)["faults"]),
-            told=_plain("told", chunks)["settings"],
+            brokers=unpack_brokers(chunks),
+            times=Times(**times),
+            **parts,
         )
 
 
-def _batch(before: BalancerState, events: Sequence[GroupUpdate]) -> Batch:
-    updates = sorted(events, key=lambda update: update.group)
-    placed = sorted((p for update in updates for p in update.placed), key=_order)
-    return Batch(before=before, updates=updates, placed=placed)
+_PARTS: Mapping[str, Plain] = {
+    name: plain_of(hint)
+    for name, hint in get_type_hints(BalancerState).items()
+    if name not in {"ledger", "topics", "brokers", "times", "packed"}
+}
+"""Fields of the state that are packed as plain values, each a chunk."""
+_ORDERED = ("commands", "waiting")
+"""Those whose order is part of the state."""
 
 
-def _plain(chunk: str, chunks: Mapping[str, bytes]) -> dict[str, Any]:
-    return packing.unpack(chunks[chunk])[0]
-
-
-def _order(placed: PositionedMessage) -> tuple[str, int, int]:
-    at = placed.position
-    return (at.topic, at.partition, at.offset)
+def _pack_part(name: str, way: Plain, value: Any) -> bytes:
+    order = list(value) if name in _ORDERED else []
+    return packing.pack({"of": applied(way.to, value), "order": order}, {})

@@ -24,8 +24,6 @@ from lbcore.balancer.rules import (
     ClusterRules,
     Key,
     differing,
-    pin_row,
-    policy_row,
 )
 from lbcore.balancer.topic_book import Catalog, CreatedTopics, OpenCatalog, TopicBook
 from lbcore.config.load import digest
@@ -79,8 +77,8 @@ class Times:
     first seen. brake_clock_ms: clock_ms when the brake was engaged. fault_ms: when a fault was last
     written down. version_floor: not a time, but the highest version of forgotten namespaces. apart:
     clock → how far ahead it was when last seen to be wrong, when that was, and when it was written
-    down. share: not a time either, but `Work.share`, 0 = not known yet. usual_ms: usual interval
-    between a batch that makes few bundles and the one before it, see `pace`, 0 = not known yet.
+    down. share: not a time either, but `share_made`, 0 = not known yet. usual_ms: usual interval
+    between a batch that makes few bundles and the one before it, 0 = not known yet.
     silent_brokers: number of silent brokers when last reported as many, 0 = not so many.
     refused_bytes: bytes kept of refused messages at refused_ms, less what time has allowed since.
     """
@@ -145,8 +143,8 @@ class BatchContext:
 
     unplaced: id → commands that want bundles, or a bundle's children, wherever placement says, with
     deadlines; unplaced_bundles: those bundles; unplaced_splits: namespaces of such splits; places:
-    what placement says of bundles and children. usage: kind → tenant → how many it has, see
-    `usage`. made: bundles made for new namespaces; unloaded: looked at to unload namespaces.
+    what placement says of bundles and children. usage: kind → tenant → how many it has. made:
+    bundles made for new namespaces; unloaded: looked at to unload namespaces.
     is_catching_up: what the batch has read is old, and newer reports wait; see `brokers`.
     guard: leaves out what raises. wall_ms: the driver's clock; now_ms: the time by which the
     batch decides, see `clock`. read_ms: when all before this batch's messages had been read.
@@ -291,10 +289,12 @@ class BatchContext:
                 "principal": command.principal if command else "",
                 "command_id": command.command_id if command else "",
             }
-            if key[0] == PIN:
-                self.add_row(PINS.name, {**pin_row(key[1], value, is_set=is_set), **by})
+            kind, name = key
+            if kind == PIN:
+                self.add_row(PINS.name, {"bundle": name, **value, "is_set": is_set, **by})
             else:
-                self.add_row(POLICIES.name, {**policy_row(key, value, is_set=is_set), **by})
+                row = {"kind": kind, "name": name, "value": to_json(value), "is_set": is_set, **by}
+                self.add_row(POLICIES.name, row)
 
     def close(self) -> BalancerState:
         """The state after the batch."""
@@ -331,7 +331,7 @@ class BatchContext:
 
     @property
     def share(self) -> int:
-        """Maximum number of bundles this batch deletes, and that it unloads; see `pace`."""
+        """Maximum number of bundles this batch deletes, and that it unloads."""
         return min(self.share_made, self.config.limits.bundles_made_max)
 
     @property

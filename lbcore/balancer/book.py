@@ -1,4 +1,4 @@
-"""The book of brokers, namespaces and commands, and packed chunks of columns.
+"""Entries of brokers, namespaces and commands, and packed columns in slices.
 
 A chunk whose content has not changed is not packed again: its bytes are kept beside the state.
 """
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from lbcore import packing
 from lbcore.balancer.effects import to_json
 from lbcore.model.resources import COUNT, complete
-from lbcore.packing import from_plain, to_plain
+from lbcore.packing import from_plain
 from lbcore.plan.decision import PlanState
 from lbcore.plan.pending import complete_line
 from lbcore.scorer.group_update import BrokerReport
@@ -109,8 +109,9 @@ class BrokerEntry:
 
     def died(self, clock_ms: int, now_ms: int) -> "BrokerEntry":
         """The entry once the broker is taken for dead."""
-        dead = replace(self, is_silent=True, died_clock_ms=clock_ms, silent_ms=now_ms)
-        return replace(dead, is_suspected=False)
+        return replace(
+            self, is_silent=True, is_suspected=False, died_clock_ms=clock_ms, silent_ms=now_ms
+        )
 
     def returned(self, now_ms: int) -> "BrokerEntry":
         """Return the entry of a dead broker that reports again in the same start."""
@@ -337,7 +338,7 @@ def _length(columns: Columns) -> int:
     return len(next(iter(columns.values())))
 
 
-_BOOK, _BROKERS, _LOADS = "book", "brokers", "brokers.loads"
+_BROKERS, _LOADS = "brokers", "brokers.loads"
 _LOAD_FIELDS: Mapping[str, tuple[str, tuple[int, ...]]] = {
     "reported_ms": ("<i8", ()),
     "percent": ("<f8", (COUNT,)),
@@ -351,7 +352,6 @@ _FIXED = tuple(name for name in BrokerEntry.__dataclass_fields__ if name not in 
 _fixed_of = attrgetter(*_FIXED)
 
 Brokers = Mapping[str, BrokerEntry]
-Namespaces = Mapping[str, NamespaceEntry]
 
 
 def pack_brokers(brokers: Brokers, memo: Memo) -> Mapping[str, bytes]:
@@ -373,20 +373,6 @@ def pack_brokers(brokers: Brokers, memo: Memo) -> Mapping[str, bytes]:
     return {_BROKERS: remembered(memo, _BROKERS, fixed, made), _LOADS: packing.pack({}, loads)}
 
 
-def pack_book(
-    namespaces: Namespaces, commands: Mapping[str, str], settings: Mapping[str, Any], memo: Memo
-) -> Mapping[str, bytes]:
-    """Their chunk by its name. O(namespaces + commands)."""
-    latest = list(commands.items())  # their order is part of the state
-
-    def made() -> bytes:
-        entries = {name: to_plain(entry) for name, entry in namespaces.items()}
-        plain = {"namespaces": entries, "commands": latest, "settings": dict(settings)}
-        return packing.pack(plain, {})
-
-    return {_BOOK: remembered(memo, _BOOK, (namespaces, latest, settings), made)}
-
-
 def unpack_brokers(chunks: Mapping[str, bytes]) -> dict[str, BrokerEntry]:
     """The inverse of `pack_brokers`. Raises MalformedBlobError."""
     fixed, _ = packing.unpack(chunks[_BROKERS])
@@ -399,43 +385,8 @@ def unpack_brokers(chunks: Mapping[str, bytes]) -> dict[str, BrokerEntry]:
     return {name: replace(one, percent=complete(one.percent)) for name, one in entries.items()}
 
 
-def unpack_book(
-    chunks: Mapping[str, bytes],
-) -> tuple[dict[str, NamespaceEntry], dict[str, str], Mapping[str, Any]]:
-    """Namespaces, commands and settings as packed. Raises MalformedBlobError."""
-    plain, _ = packing.unpack(chunks[_BOOK])
-    namespaces = {n: from_plain(NamespaceEntry, p) for n, p in plain["namespaces"].items()}
-    return namespaces, dict(plain["commands"]), plain["settings"]
-
-
-_PLAN = "plan"
-_MINUTE = "moved/"
-_MINUTE_MS = 60_000
-
-
-def pack_plan(plan: PlanState, memo: Memo) -> Mapping[str, bytes]:
-    """Pack the plan's state by chunk name. O(moved).
-
-    Chunks of the memo's plan are reused.
-    """
-
-    def made() -> Mapping[str, bytes]:
-        rest = packing.pack(to_plain(replace(plan, unloaded_ms={})), {})
-        return {_PLAN: rest, **_pack_moved(plan.unloaded_ms, memo)}
-
-    return remembered(memo, _PLAN, plan, made)
-
-
-def unpack_plan(chunks: Mapping[str, bytes]) -> PlanState:
-    """The inverse of `pack_plan`; other chunks are ignored. Raises MalformedBlobError."""
-    row, _ = packing.unpack(chunks[_PLAN])
-    moved: dict[str, int] = {}
-    for name in (name for name in chunks if name.startswith(_MINUTE)):
-        _, part = packing.unpack(chunks[name])
-        times = part["unloaded_ms"].tolist()
-        names = packing.split_names(part["unloaded"], len(times))
-        moved |= dict(zip(names, times, strict=True))
-    state = from_plain(PlanState, {**row, "unloaded_ms": dict(sorted(moved.items()))})
+def completed(state: PlanState) -> PlanState:
+    """The plan's unpacked state, with 0 for resources that an older one lacks."""
     return replace(
         state,
         moves={
@@ -446,28 +397,3 @@ def unpack_plan(chunks: Mapping[str, bytes]) -> PlanState:
             for name, one in state.unseen.items()
         },
     )
-
-
-def _pack_moved(unloaded_ms: Mapping[str, int], memo: Memo) -> Mapping[str, bytes]:
-    """Pack moves, one chunk a minute; unchanged minutes reuse the memo's chunk."""
-    moved: dict[int, tuple[list[str], list[int]]] = {}
-    for name, at_ms in unloaded_ms.items():
-        names, times = moved.setdefault(at_ms // _MINUTE_MS, ([], []))
-        names.append(name)
-        times.append(at_ms)
-    known, before = memo.get(_MINUTE, ({}, {}))
-    chunks = {}
-    for minute, moves in sorted(moved.items()):
-        chunk = f"{_MINUTE}{minute}"
-        chunks[chunk] = before[chunk] if known.get(minute) == moves else _pack_minute(*moves)
-    memo[_MINUTE] = (moved, chunks)
-    return chunks
-
-
-def _pack_minute(names: list[str], times: list[int]) -> bytes:
-    order = sorted(range(len(names)), key=names.__getitem__)
-    arrays: dict[str, NDArray[Any]] = {
-        "unloaded": packing.join_names([names[i] for i in order]),
-        "unloaded_ms": np.array([times[i] for i in order], dtype=np.int64),
-    }
-    return packing.pack({}, arrays)

@@ -13,7 +13,7 @@ from lbcore.balancer.ledger import NOBODY
 from lbcore.balancer.rules import Brake
 from lbcore.config.cluster import EXTERNAL
 from lbcore.config.tree import Config
-from lbcore.ownership.liveness import Liveness, Rows
+from lbcore.ownership.liveness import Rows
 from lbcore.plan.filter.index import flapping_brokers
 from lbcore.scorer.group_update import TICK, GroupUpdate
 from lbcore.wire.messages import Command
@@ -236,7 +236,11 @@ _NAMED = 10
 
 
 def watch_clocks(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
-    """Advance the clocks by the batch's arrivals."""
+    """Advance the clocks by the batch's arrivals; watch ticks and the lag.
+
+    The batch catches up when the newest tick read is too old, and its lag has changed. The start
+    and the end of missing ticks are recorded.
+    """
     rows = _rows(updates)
     before = work.liveness
     work.liveness = work.liveness.observe(rows, work.config.ownership.clock_step_max_ms)
@@ -253,10 +257,20 @@ def watch_clocks(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
     most_ms = work.config.ownership.in_flight_timeout_ms // batches
     waited_ms = max(0, min(log_ms, batch_ms, most_ms))
     advance_clock(work, before, updates, is_full=is_full)
-    _watch_ticks(work, before)
+    alarm_ms = work.config.ownership.tick_alarm_ms
+    missing, known = work.liveness.missing_ticks(alarm_ms), before.missing_ticks(alarm_ms)
+    if missing:
+        work.alarms.add("ticks")
+        work.counts["partitions_without_ticks"] += len(missing)
+    if bool(missing) != bool(known):
+        inputs = {"partitions": missing or known, "tick_alarm_ms": alarm_ms}
+        reason = "Missing" if missing else "Back"
+        work.write_decision(work.next_decision(), "ticks", reason, inputs)
     ticks = rows.timestamp_ms[rows.broker == TICK]
     tick_ms = max(work.times.tick_ms, work.dated(int(ticks.max(initial=0))) if len(ticks) else 0)
-    work.is_catching_up = _is_catching_up(work, tick_ms)
+    change_ms = work.now_ms - tick_ms - (work.times.decided_ms - work.times.tick_ms)
+    is_old = work.times.tick_ms > 0 and work.now_ms - tick_ms > pipeline.plan_lag_max_ms
+    work.is_catching_up = is_old and abs(change_ms) > work.config.ownership.clock_step_max_ms
     work.note(clock_ms=work.clock_ms + waited_ms, tick_ms=tick_ms)
 
 
@@ -266,7 +280,7 @@ def judge_brokers(work: BatchContext) -> None:
         work.counts["judged_later"] += 1
         return
     if is_external(work):
-        return  # who is active, the other authority's list says; see `handlers.external`
+        return  # who is active, the other authority's list says; see `policy_commands`
     timeout_ms = work.config.ownership.broker_timeout_ms
     work.liveness = work.liveness.judge(timeout_ms, overdue_ms(work.config))
     alive = {name for name, entry in work.brokers.items() if not entry.is_silent}
@@ -327,27 +341,6 @@ def note_silent(work: BatchContext, dead: Collection[str]) -> int:
     watch_brake(work, died)
     note_flapping(work)
     return len(died) + len(returned)
-
-
-def _watch_ticks(work: BatchContext, before: Liveness) -> None:
-    """Raise the alarm for partitions without ticks; record its start and end."""
-    alarm_ms = work.config.ownership.tick_alarm_ms
-    missing, known = work.liveness.missing_ticks(alarm_ms), before.missing_ticks(alarm_ms)
-    if missing:
-        work.alarms.add("ticks")
-        work.counts["partitions_without_ticks"] += len(missing)
-    if bool(missing) != bool(known):
-        inputs = {"partitions": missing or known, "tick_alarm_ms": alarm_ms}
-        reason = "Missing" if missing else "Back"
-        work.write_decision(work.next_decision(), "ticks", reason, inputs)
-
-
-def _is_catching_up(work: BatchContext, tick_ms: int) -> bool:
-    """True if the newest tick read is too old, and its lag has changed in a batch."""
-    lag_ms = work.now_ms - tick_ms
-    lag_before_ms = work.times.decided_ms - work.times.tick_ms
-    is_old = work.times.tick_ms > 0 and lag_ms > work.config.pipeline.plan_lag_max_ms
-    return is_old and abs(lag_ms - lag_before_ms) > work.config.ownership.clock_step_max_ms
 
 
 def _rows(updates: Sequence[GroupUpdate]) -> Rows:

@@ -1,8 +1,7 @@
-"""Candidate rows of a plan's trace: the reason that each candidate was not chosen.
+"""Candidate rows of a plan's trace; messages for hot brokers that shed nothing.
 
-Messages for a hot broker that sheds nothing: usage, and bundles by verdict. The same words for
-status, page, `status --watch`, explain and the alarm. Reads rows of `decisions` of the kind
-`blocked`, which `cycle` writes.
+A row says why a candidate was not chosen. The messages read rows of `decisions` of the kind
+`blocked`, which `cycle` writes; status, page, explain and the alarm have the same words.
 """
 
 import json
@@ -194,7 +193,7 @@ _NOTHING: Row = {
 
 
 TRIGGER_DETAIL = ("measure", "levels", "movable", "takers", "refusal")
-"""Fields in the `detail` of a broker's row; see `trace.TriggerRows`."""
+"""Fields in the `detail` of a broker's row; see `TriggerRows`."""
 
 
 def write_candidates(work: BatchContext, trace: Trace, ids: Mapping[str, str]) -> None:
@@ -206,7 +205,9 @@ def write_candidates(work: BatchContext, trace: Trace, ids: Mapping[str, str]) -
         *_placements(trace, ids),
     ]
     if ids:
-        rows += _counted(trace.counts(), ELIGIBLE)
+        counts = {key.partition("."): count for key, count in trace.counts().items()}
+        of = {verdict: n for (phase, _, verdict), n in counts.items() if phase == ELIGIBLE}
+        rows += _rest(ELIGIBLE, of)
     for row in rows:
         work.add_row(DECISION_CANDIDATES.name, {**_NOTHING, **row, "cycle": work.times.cycle})
 
@@ -287,7 +288,10 @@ def _losers(trace: Trace) -> Iterator[Row]:
     shown = [p for p in parts if p.phase != ELIGIBLE and p.subjects != trace.brokers]
     sources = 0
     for part in shown:
-        order = _lost(part)
+        is_lost = np.array([text not in _DONE for text in part.verdicts], dtype=np.bool_)
+        order: Ints = np.flatnonzero(is_lost[part.verdict])
+        if part.hits is not None:
+            order = order[np.lexsort((-part.number[order], -part.hits[order]))]
         is_source = part.phase == "shed"
         sources += is_source
         named = LOSERS_NAMED if is_source else BUNDLES_NAMED
@@ -299,18 +303,6 @@ def _losers(trace: Trace) -> Iterator[Row]:
             rest[part.phase, part.verdicts[verdict]] += 1
     for (phase, verdict), count in sorted(rest.items()):
         yield from _rest(phase, {verdict: count})
-
-
-def _lost(part: Columns) -> Ints:
-    """Yield rows that were not taken.
-
-    By hits and number where hits count, else as they are.
-    """
-    is_lost = np.array([text not in _DONE for text in part.verdicts], dtype=np.bool_)
-    rows: Ints = np.flatnonzero(is_lost[part.verdict])
-    if part.hits is None:
-        return rows
-    return rows[np.lexsort((-part.number[rows], -part.hits[rows]))]
 
 
 def _column_row(trace: Trace, part: Columns, at: int) -> Row:
@@ -377,12 +369,6 @@ def _placement(trace: Trace, part: PlacementRows, at: int, decision_id: str) -> 
     for code, example, count in refused[:LABELS_NAMED]:
         named = {"broker": trace.brokers[int(example)], "verdict": part.labels[int(code)]}
         yield {**common, **named, "count": int(count)}
-
-
-def _counted(counts: Mapping[str, int], phase: str) -> Iterator[Row]:
-    """Count rows of one phase, from "phase.verdict" → how many."""
-    of = {key.partition(".")[2]: n for key, n in counts.items() if key.startswith(f"{phase}.")}
-    return _rest(phase, of)
 
 
 def _rest(phase: str, counts: Mapping[str, int]) -> Iterator[Row]:

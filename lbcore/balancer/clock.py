@@ -10,35 +10,25 @@ A sender's clock is wrong when a message was made after it was read, or more tha
 
 import calendar
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median_high, median_low
+from typing import Any
 
 import numpy as np
 
 from lbcore.balancer.batch_context import BatchContext
-from lbcore.balancer.book import BrokerEntry
 from lbcore.ownership.liveness import Liveness
 from lbcore.scorer.group_update import GroupUpdate
 from lbcore.wire.messages import Command
 
-PRODUCER = "producer"
-"""The clock of whoever sent a command; the batch's decision says in its inputs who that was."""
+PRODUCER, AGENT = "producer", "agent "
+"""The clock of a command's sender, whom the decision's inputs name; it begins an agent's."""
 LATE_MS = 30_000
 """The delivery timeout of agents' producers; that of command clients is shorter."""
 
 _SECOND_MS = 1_000
 _TIMED_ID = re.compile(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z-[0-9a-f]{12}", re.ASCII)
-
-
-def agent_clock(broker: str) -> str:
-    """Return the name of the clock that a broker's agent reports by."""
-    return f"agent {broker}"
-
-
-def is_sender(clock: str) -> bool:
-    """True if the clock is a sender's; its error is seen only in what it sends."""
-    return clock == PRODUCER or clock.startswith(agent_clock(""))
 
 
 def made_ms(command_id: str) -> int:
@@ -52,37 +42,31 @@ def made_ms(command_id: str) -> int:
     return calendar.timegm((*map(int, found.groups()), 0, 0, 0)) * _SECOND_MS
 
 
-def wrong_senders(work: BatchContext, updates: Sequence[GroupUpdate]) -> dict[str, int]:
-    """Return clock → how much it is ahead, of senders of reports and new commands."""
+def wrong_senders(
+    work: BatchContext, updates: Sequence[GroupUpdate]
+) -> tuple[dict[str, int], list[str]]:
+    """Return clock → how far it is ahead, of senders of reports and new commands.
+
+    And the principals of such commands. Who repeats one under a known id does not make it anew.
+    """
     made: dict[str, int] = {}
     for update in updates:
         for report in update.loads:
             envelope = report.load.envelope
-            name = agent_clock(envelope.broker)
+            name = f"{AGENT}{envelope.broker}"
             made[name] = max(made.get(name, 0), envelope.reported_at_ms)
-    of_commands = [(made_ms(command.command_id), command) for command in _new(work, updates)]
     wrong = {name: ahead_ms for name, at_ms in made.items() if (ahead_ms := _ahead_ms(work, at_ms))}
-    producers = [(ahead_ms, c) for at_ms, c in of_commands if (ahead_ms := _ahead_ms(work, at_ms))]
-    if producers:
-        wrong[PRODUCER] = max((ahead_ms for ahead_ms, _ in producers), key=abs)
-    return wrong
-
-
-def principals(work: BatchContext, updates: Sequence[GroupUpdate]) -> list[str]:
-    """Return the principals of the batch's new commands made by a wrong clock."""
-    found = _new(work, updates)
-    return sorted({c.principal for c in found if _ahead_ms(work, made_ms(c.command_id))})
-
-
-def _new(work: BatchContext, updates: Sequence[GroupUpdate]) -> Iterator[Command]:
-    """Commands under ids that are not known: who repeats one does not make it anew."""
-    for update in updates:
-        for placed in update.placed:
-            command = placed.message
-            if isinstance(command, Command) and not (
-                command.command_id in work.commands or command.command_id in work.waiting
-            ):
-                yield command
+    commands = (one.message for update in updates for one in update.placed)
+    ahead = [
+        (ahead_ms, one.principal)
+        for one in commands
+        if isinstance(one, Command)
+        and not (one.command_id in work.commands or one.command_id in work.waiting)
+        and (ahead_ms := _ahead_ms(work, made_ms(one.command_id)))
+    ]
+    if ahead:
+        wrong[PRODUCER] = max((ahead_ms for ahead_ms, _ in ahead), key=abs)
+    return wrong, sorted({principal for _, principal in ahead})
 
 
 def _ahead_ms(work: BatchContext, at_ms: int) -> int:
@@ -124,9 +108,11 @@ def advance_clock(
         passed_ms = work.liveness.elapsed_ms - before.elapsed_ms
         _advance(work, None if is_full else stamps, passed_ms)
         seen = {} if is_full else _wrong(work, stamps)
+        principals: list[str] = []
         if not is_full and DECISIONS not in seen:
-            seen |= wrong_senders(work, updates)
-        _report_skew(work, seen, principals(work, updates) if PRODUCER in seen else ())
+            senders, principals = wrong_senders(work, updates)
+            seen |= senders
+        _report_skew(work, seen, principals)
     if not is_full:
         work.note(read_ms=work.now_ms)
 
@@ -150,7 +136,11 @@ def _advance(work: BatchContext, stamps: Mapping[int, int] | None, passed_ms: in
     least_ms = times.decided_ms + counted_ms
     unheard_ms = times.decided_ms + min(driver_ms, step_ms)
     kafka_ms = _kafka_ms(stamps, least_ms) if stamps else unheard_ms
-    most_ms = times.decided_ms + _uncut_ms(work, counted_ms)
+    # each step of the counted rows may be cut; while the job was away nobody ticked, and rows came
+    # with heartbeats alone: three in the time after which a broker is dead
+    heartbeat_ms = work.config.ownership.broker_timeout_ms // 3
+    uncut_ms = counted_ms * -(-heartbeat_ms // step_ms) + heartbeat_ms
+    most_ms = times.decided_ms + uncut_ms
     possible = [
         told_ms for told_ms in (wall_ms, kafka_ms) if least_ms - step_ms <= told_ms <= most_ms
     ]
@@ -158,17 +148,6 @@ def _advance(work: BatchContext, stamps: Mapping[int, int] | None, passed_ms: in
     earliest_ms = times.decided_ms + max(1, min(counted_ms, step_ms) // 2)
     is_near = abs(wall_ms - middle_ms) <= step_ms
     work.now_ms = max(wall_ms if is_near else middle_ms, earliest_ms)
-
-
-def _uncut_ms(work: BatchContext, counted_ms: int) -> int:
-    """Return the longest time that may have passed by the counted rows.
-
-    Each of their steps may be cut. While the job was away nobody ticked, and rows came with
-    heartbeats alone: three in the time after which a broker is dead.
-    """
-    ownership = work.config.ownership
-    heartbeat_ms = ownership.broker_timeout_ms // 3
-    return counted_ms * -(-heartbeat_ms // ownership.clock_step_max_ms) + heartbeat_ms
 
 
 def _wrong(work: BatchContext, stamps: Mapping[int, int]) -> dict[str, int]:
@@ -217,7 +196,7 @@ def _report_skew(work: BatchContext, seen: Mapping[str, int], senders: Sequence[
     apart = {
         name: of
         for name, of in known.items()
-        if work.now_ms - of[1] <= KEPT_MS + (report_ms if is_sender(name) else 0)
+        if work.now_ms - of[1] <= KEPT_MS + (report_ms if name.startswith((PRODUCER, AGENT)) else 0)
     }
     for name, ahead_ms in seen.items():
         apart[name] = (ahead_ms, work.now_ms, known.get(name, (0, 0, 0))[2])
@@ -225,23 +204,17 @@ def _report_skew(work: BatchContext, seen: Mapping[str, int], senders: Sequence[
     for reason, names in ((APART, told), (TOGETHER, known.keys() - apart.keys())):
         if names:
             ahead = {name: {**known, **apart}[name][0] for name in sorted(names)}
-            _write(work, reason, ahead, senders if reason == APART else ())
+            step_max_ms = work.config.ownership.clock_step_max_ms
+            inputs: dict[str, Any] = {"ahead_ms": ahead, "clock_step_max_ms": step_max_ms}
+            if reason == APART and PRODUCER in ahead and senders:
+                inputs["principals"] = list(senders)
+            source = ", ".join(ahead)
+            work.write_decision(work.next_decision(), "clock", reason, inputs, source=source)
     if apart != known:
         apart |= {name: (*apart[name][:2], work.now_ms) for name in told}
         work.note(apart=apart)
     if apart:
         work.alarms.add("clock")
-
-
-def _write(
-    work: BatchContext, reason: str, ahead_ms: Mapping[str, int], senders: Sequence[str] = ()
-) -> None:
-    inputs = {
-        "ahead_ms": ahead_ms,
-        "clock_step_max_ms": work.config.ownership.clock_step_max_ms,
-        **({"principals": list(senders)} if PRODUCER in ahead_ms and senders else {}),
-    }
-    work.write_decision(work.next_decision(), "clock", reason, inputs, source=", ".join(ahead_ms))
 
 
 def _bring_back(work: BatchContext) -> None:
@@ -265,20 +238,14 @@ def _bring_back(work: BatchContext) -> None:
         for bundle, one in work.unmeasured_moves.items()
     }
     for name, entry in work.brokers.items():
-        work.brokers[name] = _brought_back(entry, now_ms)
+        if max(entry.reported_ms, entry.restarted_ms, entry.silent_ms, *entry.starts_ms) > now_ms:
+            work.brokers[name] = replace(
+                entry,
+                reported_ms=min(entry.reported_ms, now_ms),
+                restarted_ms=min(entry.restarted_ms, now_ms),
+                silent_ms=min(entry.silent_ms, now_ms),
+                starts_ms=tuple(min(at_ms, now_ms) for at_ms in entry.starts_ms),
+            )
     late = np.flatnonzero(work.ledger.moved_ms > now_ms)
     if len(late):
         work.ledger.note_moved(late.tolist(), now_ms)
-
-
-def _brought_back(entry: BrokerEntry, now_ms: int) -> BrokerEntry:
-    times_ms = (entry.reported_ms, entry.restarted_ms, entry.silent_ms, *entry.starts_ms)
-    if max(times_ms) <= now_ms:
-        return entry
-    return replace(
-        entry,
-        reported_ms=min(entry.reported_ms, now_ms),
-        restarted_ms=min(entry.restarted_ms, now_ms),
-        silent_ms=min(entry.silent_ms, now_ms),
-        starts_ms=tuple(min(at_ms, now_ms) for at_ms in entry.starts_ms),
-    )

@@ -59,7 +59,6 @@ from lbcore.balancer.waiting import (
     MAX_WAITING,
     begin_wait,
     identity,
-    is_same,
     timed_out_unread,
     write_outcome,
 )
@@ -334,7 +333,7 @@ def _is_repeated(work: BatchContext, command: Command) -> bool:
         return identity(waiting.command) == identity(command)
     if command.command_id in work.unplaced:
         return identity(work.unplaced[command.command_id][0]) == identity(command)
-    return is_same(work.commands[command.command_id], command)
+    return work.commands[command.command_id].partition(" ")[2] == identity(command)
 
 
 def take_queued_of(work: BatchContext, command_ids: Sequence[str]) -> None:

@@ -5,8 +5,8 @@ get everything. A plan is made every decision interval, unless a rule forbids it
 Drains go on between the cycles too. Last deciding phase of `balancer`.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from lbcore.balancer.moves import (
 )
 from lbcore.balancer.namespaces import is_deleting, is_rest
 from lbcore.balancer.placement import (
+    is_cycle_due,
     is_due,
     make_snapshot,
     place,
@@ -33,11 +34,10 @@ from lbcore.balancer.placement import (
     write_places,
 )
 from lbcore.config.ownership import EAGER
-from lbcore.ownership.changes import Transition
 from lbcore.ownership.protocol import assign
 from lbcore.ownership.records import Cause, State
-from lbcore.plan.blocked import BlockedBroker, blocked_brokers, givers, near, stuck
-from lbcore.plan.decision import Hot, Plan, PlanState, Scope, Skip
+from lbcore.plan.blocked import blocked_brokers, givers, near, stuck
+from lbcore.plan.decision import Hot, Plan, Scope, Skip
 from lbcore.plan.groups import group_means, members_by_group
 from lbcore.plan.phases.eligible import PHASE as ELIGIBLE
 from lbcore.plan.phases.eligible import STRANDED
@@ -65,60 +65,39 @@ FULL, CLUSTER = "full", ""
 """Alarm and row kind of a full cluster; its key in `PlanState.hot`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
-    """Plan with its scope and result.
-
-    before: the plan's state at its begin.
-    """
-
-    snapshot: Snapshot
-    before: PlanState
-    scope: Scope
-    result: Plan | Skip
-
-
-def watch_hot(work: BatchContext, planned: Planned) -> None:
+def watch_hot(
+    work: BatchContext, snapshot: Snapshot, before: Mapping[str, Hot], result: Plan | Skip
+) -> None:
     """Record hot brokers that shed nothing: at once, each minute, and at the end.
 
-    The row has the verdicts that the plan's trace has on their bundles. O(bundles) a minute.
+    before: the hot brokers at the plan's begin. The row has the verdicts that the plan's trace has
+    on their bundles. O(bundles) a minute.
     """
-    if not planned.scope.sheds:
-        return
-    known = {name: hot for name, hot in planned.before.hot.items() if name != CLUSTER}
-    beyond = near(planned.result) - givers(planned.result)
+    known = {name: hot for name, hot in before.items() if name != CLUSTER}
+    beyond = near(result) - givers(result)
     hot = {name: known.get(name, Hot(since_ms=work.now_ms)) for name in sorted(beyond)}
     for name in sorted(set(known) - set(hot)):
         if known[name].told_ms:
-            _write_blocked(work, name, OVER, {"since_ms": known[name].since_ms})
+            over = {"since_ms": known[name].since_ms}
+            work.write_decision(work.next_decision(), BLOCKED, OVER, over, source=name)
     verdicts = {
         name: verdict
-        for name, verdict in stuck(planned.result).items()
+        for name, verdict in stuck(result).items()
         if name in hot and work.now_ms - hot[name].told_ms >= REPEAT_MS
     }
-    for found in _blocked(work, planned, verdicts):
+    usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
+    names = snapshot.brokers.names
+    means = group_means(names, work.plan.groups, usage) if verdicts else {}
+    mean = np.array([means.get(name, 0.0) for name in names])
+    for found in blocked_brokers(result.trace, verdicts, usage, mean) if verdicts else ():
         now = replace(hot[found.broker], told_ms=work.now_ms, reason=found.reason)
         hot[found.broker] = now
         inputs = {"since_ms": now.since_ms, **asdict(found)}
-        _write_blocked(work, found.broker, found.reason, inputs)
+        work.write_decision(
+            work.next_decision(), BLOCKED, found.reason, inputs, source=found.broker
+        )
     kept = {name: hot for name, hot in work.plan.hot.items() if name == CLUSTER}
     work.plan = replace(work.plan, hot={**kept, **hot})
-
-
-def _blocked(
-    work: BatchContext, planned: Planned, verdicts: Mapping[str, str]
-) -> tuple[BlockedBroker, ...]:
-    if not verdicts:
-        return ()
-    usage = weighted_usage(planned.snapshot.brokers.percent, work.config.signals)
-    names = planned.snapshot.brokers.names
-    means = group_means(names, work.plan.groups, usage)
-    mean = np.array([means.get(name, 0.0) for name in names])
-    return blocked_brokers(planned.result.trace, verdicts, usage, mean)
-
-
-def _write_blocked(work: BatchContext, broker: str, reason: str, inputs: Mapping[str, Any]) -> None:
-    work.write_decision(work.next_decision(), BLOCKED, reason, inputs, source=broker)
 
 
 def watch_full(work: BatchContext, snapshot: Snapshot) -> None:
@@ -169,8 +148,10 @@ def place_free(work: BatchContext) -> None:
         work.counts["free_elsewhere"] += len(work.ledger.rows_in(State.FREE))
     elif work.config.ownership.assign == EAGER and not work.is_catching_up:
         _assign_each(work, work.ledger.rows_in(State.FREE))
-    elif _is_cycle_due(work) and not work.is_catching_up:
-        _assign_each(work, _freed(work))
+    elif is_cycle_due(work) and not work.is_catching_up:
+        # those that had an owner once: under `on_demand` only new ones wait for a lookup
+        free = work.ledger.rows_in(State.FREE)
+        _assign_each(work, free[work.ledger.cause[free] != CAUSE_CODE[Cause.CREATE]])
 
 
 def _assign_each(work: BatchContext, free: Ints) -> None:
@@ -182,15 +163,11 @@ def _assign_each(work: BatchContext, free: Ints) -> None:
     )
 
 
-def _is_cycle_due(work: BatchContext) -> bool:
-    return is_due(work, work.times.cycle_ms, work.config.pipeline.decision_interval_ms)
-
-
 def run_cycle(work: BatchContext) -> None:
     """Plan when a plan is due."""
     if CLUSTER in work.plan.hot:
         work.alarms.add(FULL)
-    is_cycle = _is_cycle_due(work)
+    is_cycle = is_cycle_due(work)
     if not is_cycle and not is_emptying(work):
         return
     if is_cycle:
@@ -206,16 +183,6 @@ def run_cycle(work: BatchContext) -> None:
         work.write_decision(work.next_decision(), "skip", reason, inputs)
 
 
-def _freed(work: BatchContext) -> Ints:
-    """Return the free bundles that had an owner once.
-
-    Under `on_demand` only new ones wait for a lookup.
-    """
-    free = work.ledger.rows_in(State.FREE)
-    freed: Ints = free[work.ledger.cause[free] != CAUSE_CODE[Cause.CREATE]]
-    return freed
-
-
 def assign_free(work: BatchContext, rows: Sequence[int]) -> None:
     """Give free bundles their owners. rows: of the ledger, ascending. O(bundles)."""
     free = [row for row in rows if _is_due(work, row)]
@@ -229,9 +196,7 @@ def assign_free(work: BatchContext, rows: Sequence[int]) -> None:
         broker = places.found.get(work.ledger.names[row])
         if broker is None:
             continue
-        answer = assign(work.ledger.record_at(row), work.instance(broker), origin)
-        if isinstance(answer, Transition):
-            work.apply(answer)
+        if not work.apply(assign(work.ledger.record_at(row), work.instance(broker), origin)):
             assigned.append(broker)
     work.write_decision(
         decision_id,
@@ -298,8 +263,8 @@ def _plan(work: BatchContext, scope: Scope) -> None:
         scope = _OPERATOR_MOVES_ONLY
         result, after = plan(snapshot, before, config, work.now_ms, scope)
     work.plan = after
-    made = Planned(snapshot=snapshot, before=before, scope=scope, result=result)
-    watch_hot(work, made)
+    if scope.sheds:
+        watch_hot(work, snapshot, before.hot, result)
     watch_full(work, snapshot)
     if scope is not _OPERATOR_MOVES_ONLY and f"{ELIGIBLE}.{STRANDED}" in result.trace.numbers:
         report_stranded(work, snapshot)
@@ -320,19 +285,14 @@ def _plan(work: BatchContext, scope: Scope) -> None:
     ids: dict[str, str] = {}
     refused: set[str] = set()
     for decision in result.decisions:
-        done = carry_out(work, decision)
-        ids |= dict.fromkeys((decision.bundle, *decision.children), done.decision_id)
-        refused |= {decision.bundle} if done.refused else set()
-    _forget_refused(work, before, refused)
-    write_candidates(work, result.trace, ids)
-
-
-def _forget_refused(work: BatchContext, before: PlanState, refused: Collection[str]) -> None:
-    """Keep moves that were refused from counting as load on its way."""
-    if refused:
+        decision_id, problem = carry_out(work, decision)
+        ids |= dict.fromkeys((decision.bundle, *decision.children), decision_id)
+        refused |= {decision.bundle} if problem else set()
+    if refused:  # they don't count as load on its way
         moves = {name: move for name, move in work.plan.moves.items() if name not in refused}
         moves |= {name: before.moves[name] for name in refused if name in before.moves}
         work.plan = replace(work.plan, moves={name: moves[name] for name in sorted(moves)})
+    write_candidates(work, result.trace, ids)
 
 
 def _record_unsplittable(work: BatchContext, snapshot: Snapshot, known: Mapping[str, int]) -> None:

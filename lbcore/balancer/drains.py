@@ -8,7 +8,7 @@ from lbcore.balancer.book import DONE, TIMED_OUT, Outcome
 from lbcore.balancer.ledger import NOBODY
 from lbcore.balancer.rules import Drain, Pin
 from lbcore.balancer.waiting import finish_command
-from lbcore.ownership.records import Cause, OwnershipRecord, State
+from lbcore.ownership.records import Cause, State
 from lbcore.ownership.states import IN_FLIGHT
 
 
@@ -37,17 +37,14 @@ def follow_pins(work: BatchContext) -> None:
                 work.set_rule("pins", child, pin)
             reason = "Inherited" if children else "Gone"
             _write(work, after.bundle, pin, reason, children=len(children))
-        elif _is_broken(pin, before, after):
+        # by force, or by a drain of the pin's broker
+        is_forced = after.is_forced and after.state is State.ASSIGNING
+        is_drained = after.cause is Cause.DRAIN and after.state is State.RELEASING
+        was_there = before is not None and pin.broker in (before.source, before.destination)
+        is_broken = (is_forced or is_drained) and was_there and after.destination != pin.broker
+        if is_broken:
             work.counts["pin_broken"] += 1
             _write(work, after.bundle, pin, "Broken", destination=after.destination)
-
-
-def _is_broken(pin: Pin, before: OwnershipRecord | None, after: OwnershipRecord) -> bool:
-    """True if the bundle leaves its pin by force or by a drain of the pin's broker."""
-    was_there = before is not None and pin.broker in (before.source, before.destination)
-    is_forced = after.is_forced and after.state is State.ASSIGNING
-    is_drained = after.cause is Cause.DRAIN and after.state is State.RELEASING
-    return (is_forced or is_drained) and was_there and after.destination != pin.broker
 
 
 def _write(work: BatchContext, bundle: str, pin: Pin, reason: str, **inputs: object) -> None:

@@ -124,7 +124,8 @@ def unpack_columns(kind: str, blob: bytes) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     for column in columns_of(kind):
         if column.type == "binary":
-            columns[column.name] = _cut(arrays[column.name].tobytes(), plain[column.name])
+            joined, ends = arrays[column.name].tobytes(), np.cumsum([0, *plain[column.name]])
+            columns[column.name] = [joined[a:b] for a, b in itertools.pairwise(ends.tolist())]
         elif column.name in arrays:
             columns[column.name] = arrays[column.name]
         else:
@@ -136,8 +137,3 @@ def unpack_report(blob: bytes) -> list[Mapping[str, Any]]:
     """The rows of a REPORT effect."""
     rows: list[Mapping[str, Any]] = packing.unpack(blob)[0]["rows"]
     return rows
-
-
-def _cut(joined: bytes, sizes: Sequence[int]) -> list[bytes]:
-    ends = np.cumsum([0, *sizes]).tolist()
-    return [joined[a:b] for a, b in itertools.pairwise(ends)]

@@ -52,7 +52,7 @@ def take_topics(work: BatchContext, messages: Sequence[TopicLoad]) -> None:
         if not reason:
             topics = _topics(work, message)
             more = len(topics.hashes) - (0 if known is None else len(known.hashes))
-            if known is not None and _is_known(known, topics, work.config.splitting):
+            if known is not None and _has_no_news(known, topics, work.config.splitting):
                 reason = "unchanged"
             elif more > room:
                 reason = "full"
@@ -62,7 +62,7 @@ def take_topics(work: BatchContext, messages: Sequence[TopicLoad]) -> None:
     work.topics = work.topics.changed(fresh)
 
 
-def _is_known(known: BundleTopics, topics: BundleTopics, config: Splitting) -> bool:
+def _has_no_news(known: BundleTopics, topics: BundleTopics, config: Splitting) -> bool:
     """True if a report has no relevant news: same topics, no load near a limit."""
     is_warm = any(
         float(found.msg_rate.sum()) > WARM * config.max_msg_rate_per_s
@@ -79,12 +79,8 @@ def created_topics(work: BatchContext, namespace: str) -> CreatedTopics:
     As of the first question in this batch. O(topics of the namespace) once a batch, whatever the
     number of their partitions.
     """
-    if namespace not in work.created:
-        work.created[namespace] = _created(work, namespace)
-    return work.created[namespace]
-
-
-def _created(work: BatchContext, namespace: str) -> CreatedTopics:
+    if namespace in work.created:
+        return work.created[namespace]
     topics = work.catalog.topics_of(namespace)
     names = sorted(topics)
     ends = np.cumsum([max(topics[name], 1) for name in names], dtype=np.int64)
@@ -97,7 +93,9 @@ def _created(work: BatchContext, namespace: str) -> CreatedTopics:
         for row, number in zip(of.tolist(), (ends[of] - at - 1).tolist(), strict=True)
     ]
     function = HashFunction(work.namespaces[namespace].hash)
-    return CreatedTopics(hashes=np.unique(hash_topics(function, served)), stands_for=stands_for)
+    hashes = np.unique(hash_topics(function, served))
+    work.created[namespace] = CreatedTopics(hashes=hashes, stands_for=stands_for)
+    return work.created[namespace]
 
 
 def _reason_not_to_take(
@@ -156,15 +154,19 @@ def count_updates(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
             known |= {at: max(known.get(at, 0), end) for at, end in ends.items()}
 
 
-def starts_of(updates: Sequence[GroupUpdate]) -> list[tuple[str, str]]:
-    """Return the reporting brokers with their newest start, in group order."""
-    return [start for one in updates for start in zip(one.brokers, one.incarnations, strict=True)]
-
-
 def follow_starts(work: BatchContext, starts: Sequence[tuple[str, str]]) -> None:
-    """Notice brokers that are new, and new starts of those that are known."""
+    """Notice brokers that are new, and new starts of those that are known.
+
+    Which incarnation is the latest is the scorer's to say: it sees the log's order.
+    """
     for broker, incarnation in starts:
-        _follow(work, broker, incarnation)
+        known = work.brokers.get(broker)
+        if known is not None and known.incarnation == incarnation:
+            continue
+        fresh = BrokerEntry(incarnation=incarnation, starts_ms=(work.now_ms,))
+        work.brokers[broker] = known.restarted(incarnation, work.now_ms) if known else fresh
+        work.note(newcomer_clock_ms=work.clock_ms)
+        work.counts["restarted" if known else "joined"] += 1
 
 
 def take_loads(work: BatchContext, loads: Sequence[BrokerReport]) -> None:
@@ -178,7 +180,14 @@ def take_loads(work: BatchContext, loads: Sequence[BrokerReport]) -> None:
 
 def take_bundles(work: BatchContext, reports: Sequence[BundleReport]) -> None:
     """Advance bundle averages by brokers' reports, in the order of the groups."""
-    for found in _rounds(reports):
+    rounds: list[list[BundleReport]] = []  # with one report a broker each
+    seen: Counter[str] = Counter()
+    for report in reports:
+        if seen[report.broker] == len(rounds):
+            rounds.append([])
+        rounds[seen[report.broker]].append(report)
+        seen[report.broker] += 1
+    for found in rounds:
         _observe(work, found)
 
 
@@ -274,32 +283,6 @@ def rejected_row(message: RejectedMessage) -> dict[str, object]:
         "detail": rejected.detail,
         "raw": rejected.raw,
     }
-
-
-def _follow(work: BatchContext, broker: str, incarnation: str) -> None:
-    """Notice a broker's first report, or the first of a new incarnation.
-
-    Which incarnation is the latest is the scorer's to say: it sees the log's order.
-    """
-    known = work.brokers.get(broker)
-    if known is not None and known.incarnation == incarnation:
-        return
-    fresh = BrokerEntry(incarnation=incarnation, starts_ms=(work.now_ms,))
-    work.brokers[broker] = known.restarted(incarnation, work.now_ms) if known else fresh
-    work.note(newcomer_clock_ms=work.clock_ms)
-    work.counts["restarted" if known else "joined"] += 1
-
-
-def _rounds(reports: Sequence[BundleReport]) -> list[list[BundleReport]]:
-    """Divide the reports into rounds with one report a broker, in order."""
-    rounds: list[list[BundleReport]] = []
-    seen: Counter[str] = Counter()
-    for report in reports:
-        if seen[report.broker] == len(rounds):
-            rounds.append([])
-        rounds[seen[report.broker]].append(report)
-        seen[report.broker] += 1
-    return rounds
 
 
 def _observe(work: BatchContext, reports: Sequence[BundleReport]) -> None:

@@ -68,27 +68,6 @@ def places_of(known: Sequence[str], fresh: Sequence[str]) -> list[int]:
     return [bisect_left(keys, bundle_order(name)) for name in fresh]
 
 
-def merged(known: Sequence[str], fresh: Sequence[str], places: Sequence[int]) -> list[str]:
-    """Return the known and new names in order. O(known + new).
-
-    places: as `places_of` gives them.
-    """
-    names: list[str] = []
-    last = 0
-    for name, place in zip(fresh, places, strict=True):
-        names += known[last:place]
-        names.append(name)
-        last = place
-    names += known[last:]
-    return names
-
-
-def stretch_of(names: Sequence[str], namespace: str) -> range:
-    """The rows of a namespace's bundles among names in order. O(log names)."""
-    first = bisect_left(names, f"{namespace}/\0", key=bundle_order)
-    return range(first, bisect_left(names, f"{namespace}/\1", lo=first, key=bundle_order))
-
-
 STATE_SCHEMA = 5
 """Rises with the layout; see `balancer`."""
 
@@ -226,7 +205,7 @@ class Ledger:
             new = _DEFAULTS.get(name, default)
             setattr(self, name, np.insert(getattr(self, name), places, new, axis=0))
         self._is_shared = False
-        self._name(merged(self.names, fresh, places))
+        self._name(np.insert(np.array(self.names, dtype=object), places, fresh))
 
     def remove(self, names: Iterable[str]) -> None:
         """Forget bundles whole. O(m)."""
@@ -360,10 +339,11 @@ class Ledger:
 
     def live_rows(self, namespace: str) -> list[int]:
         """Return rows of a namespace's live bundles in name order. O(log m + rows)."""
-        deleted, rows = STATE_CODE[State.DELETED], stretch_of(self.names, namespace)
-        stretch = slice(rows.start, rows.stop)
-        is_live = (self.version[stretch] > 0) & (self.state[stretch] != deleted)
-        live: list[int] = (np.flatnonzero(is_live) + rows.start).tolist()
+        first = bisect_left(self.names, f"{namespace}/\0", key=bundle_order)
+        end = bisect_left(self.names, f"{namespace}/\1", lo=first, key=bundle_order)
+        is_live = self.version[first:end] > 0
+        is_live &= self.state[first:end] != STATE_CODE[State.DELETED]
+        live: list[int] = (np.flatnonzero(is_live) + first).tolist()
         return live
 
     def holders(self) -> NDArray[np.int64]:
@@ -407,7 +387,14 @@ class Ledger:
             names = {"names": packing.join_names(self.names)}
             self._blobs[_NAMES] = packing.pack({"count": len(self.names)}, names)
         if _OWNERSHIP not in self._blobs:
-            self._blobs[_OWNERSHIP] = self._pack_extras()
+            plain = {
+                "schema": STATE_SCHEMA,
+                "cluster": self.cluster,
+                "children": self.children,
+                "origins": self.origins,
+                "instances": [[i.broker, i.incarnation] for i in self.instances.rows],
+            }
+            self._blobs[_OWNERSHIP] = packing.pack(plain, {})
         owned, load = self._owned, self._load
         if owned is None:
             owned = write_all_chunks(_OWNERSHIP, self._arrays(_COLUMNS), slices=_OWNERSHIP_SLICES)
@@ -420,16 +407,6 @@ class Ledger:
         self._owned, self._changed = owned, set()
         self._load, self._reported_rows = load, []
         return {**self._blobs, **owned.blobs, **load.blobs}
-
-    def _pack_extras(self) -> bytes:
-        plain = {
-            "schema": STATE_SCHEMA,
-            "cluster": self.cluster,
-            "children": self.children,
-            "origins": self.origins,
-            "instances": [[i.broker, i.incarnation] for i in self.instances.rows],
-        }
-        return packing.pack(plain, {})
 
     def _load_columns(self) -> dict[str, Array]:
         arrays = self._arrays(_LOAD_COLUMNS)

@@ -1,22 +1,22 @@
 """Moves: decisions executed as transitions, and their observed effects."""
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
 from lbcore.balancer.batch_context import BatchContext, UnmeasuredMove
+from lbcore.balancer.book import BrokerEntry
 from lbcore.balancer.brokers import is_external, reason_not_to_take
 from lbcore.balancer.namespaces import is_deleting
 from lbcore.balancer.placement import planning_config, usable_brokers
 from lbcore.balancer.rules import WHOLE_CLUSTER, PlanStatus
 from lbcore.model.names import namespace_of_bundle
 from lbcore.model.tables import DECISION_EFFECTS
-from lbcore.ownership.changes import Refused
 from lbcore.ownership.protocol import split, transfer, unload
-from lbcore.ownership.records import Cause, State
+from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.plan.decision import Decision, Kind
 from lbcore.signals.usage import weighted_usage
 
@@ -49,37 +49,38 @@ def observe_moves(work: BatchContext) -> None:
 
     Their moves are then forgotten.
     """
-    for bundle in sorted(work.unmeasured_moves):
-        work.unmeasured_moves[bundle] = _followed(work, bundle, work.unmeasured_moves[bundle])
-    under_way = {_pair(one) for one in work.unmeasured_moves.values() if not one.moved_ms}
+    moves = work.unmeasured_moves
+    for bundle in sorted(moves):
+        moves[bundle] = _followed(work, bundle, moves[bundle])
+    under_way = {_pair(one) for one in moves.values() if not one.moved_ms}
     landed: dict[tuple[int, str, str], int] = {}
-    for one in work.unmeasured_moves.values():
-        pair = _pair(one)
-        landed[pair] = max(landed.get(pair, 0), one.moved_tick_ms)
-    for bundle, one in sorted(work.unmeasured_moves.items()):
-        pair = _pair(one)
-        outcome = _outcome(work, bundle, one, 0 if pair in under_way else landed[pair])
+    for one in moves.values():
+        landed[_pair(one)] = max(landed.get(_pair(one), 0), one.moved_tick_ms)
+    for bundle, one in sorted(moves.items()):
+        record = work.ledger.record(bundle)
+        destination = one.destination or (record.destination if record else "")
+        entries = [work.brokers.get(name) for name in (one.source, destination)]
+        landed_ms = 0 if _pair(one) in under_way else landed[_pair(one)]
+        outcome, source_after, destination_after = _outcome(work, one, record, entries, landed_ms)
         if outcome:
-            is_seen = outcome in (HELPED, NO_BETTER)
-            source, destination = _after(work, bundle) if is_seen else (math.nan, math.nan)
             work.add_row(
                 DECISION_EFFECTS.name,
                 {
                     "decision_id": one.decision_id,
                     "bundle": bundle,
                     "source": one.source,
-                    "destination": tuple(_brokers(work, bundle))[1],
+                    "destination": destination,
                     "outcome": outcome,
                     "decided_ms": one.decided_ms,
                     "moved_ms": one.moved_ms,
                     "source_before": one.source_before,
-                    "source_after": source,
+                    "source_after": source_after,
                     "destination_before": one.destination_before,
-                    "destination_after": destination,
+                    "destination_after": destination_after,
                 },
             )
             work.counts[f"effect:{outcome}"] += 1
-            del work.unmeasured_moves[bundle]
+            del moves[bundle]
 
 
 def _pair(one: UnmeasuredMove) -> tuple[int, str, str]:
@@ -91,65 +92,38 @@ def _followed(work: BatchContext, bundle: str, one: UnmeasuredMove) -> Unmeasure
     record = work.ledger.record(bundle)
     if one.moved_ms or record is None or record.state is not State.OWNED:
         return one
-    if record.destination == one.source:
-        return one
-    destination = one.destination or record.destination
-    if record.destination != destination:
+    if record.destination == one.source or one.destination not in ("", record.destination):
         return one
     return replace(one, moved_ms=work.now_ms, moved_tick_ms=work.times.tick_ms)
 
 
-def _outcome(work: BatchContext, bundle: str, one: UnmeasuredMove, landed_ms: int) -> str:
-    """Return the effect of a move; "" = wait.
+def _outcome(
+    work: BatchContext,
+    one: UnmeasuredMove,
+    record: OwnershipRecord | None,
+    entries: Sequence[BrokerEntry | None],
+    landed_ms: int,
+) -> tuple[str, float, float]:
+    """Return the effect of a move, and the usage of both brokers after it; "" = wait.
 
-    landed_ms: when the last of the plan's moves between the pair landed, 0 = some are under way.
+    entries: of source and destination. landed_ms: when the last of the plan's moves between the
+    pair landed, 0 = some are under way. A bundle that is at rest elsewhere was split or overridden,
+    or its move was cancelled.
     """
-    if not one.moved_ms and _is_elsewhere(work, bundle, one):
-        return MOVED_ELSEWHERE
+    is_gone = record is None or record.state is State.DELETED
+    is_owned = record is not None and record.state is State.OWNED
+    if not one.moved_ms and (is_gone or (is_owned and work.now_ms > one.decided_ms)):
+        return MOVED_ELSEWHERE, math.nan, math.nan
     shown_ms = landed_ms + work.config.signals.usage_lag_ms
-    if landed_ms and all(_reported_ms(work, name) > shown_ms for name in _brokers(work, bundle)):
-        source, destination = _after(work, bundle)
+    live = [e for e in entries if e and not e.is_silent and e.reported_ms > shown_ms]
+    if landed_ms and len(live) == len(entries):
+        percent = np.array([entry.percent for entry in live], dtype=np.float64)
+        source, destination = weighted_usage(percent, work.config.signals).tolist()
         before = np.fmax(one.source_before, one.destination_before)
         is_better = max(source, destination) < before - NOTICEABLE
-        return HELPED if is_better else NO_BETTER
-    limit_ms = work.config.shedding.adjust_max_ms
-    return NOT_SEEN if work.now_ms - one.decided_ms > limit_ms else ""
-
-
-def _is_elsewhere(work: BatchContext, bundle: str, one: UnmeasuredMove) -> bool:
-    """True if the bundle is at rest but not at the move's destination.
-
-    The move was cancelled, or the bundle split or overridden.
-    """
-    record = work.ledger.record(bundle)
-    if record is None or record.state is State.DELETED:
-        return True
-    return record.state is State.OWNED and work.now_ms > one.decided_ms
-
-
-def _brokers(work: BatchContext, bundle: str) -> Iterable[str]:
-    """Source and present owner of a bundle that was moved."""
-    one, record = work.unmeasured_moves[bundle], work.ledger.record(bundle)
-    return (one.source, one.destination or (record.destination if record else ""))
-
-
-def _reported_ms(work: BatchContext, broker: str) -> int:
-    entry = work.brokers.get(broker)
-    return entry.reported_ms if entry is not None and not entry.is_silent else 0
-
-
-def _after(work: BatchContext, bundle: str) -> tuple[float, float]:
-    """Usage of source and destination as last reported."""
-    source, destination = _brokers(work, bundle)
-    return _usage(work, source), _usage(work, destination)
-
-
-def _usage(work: BatchContext, broker: str) -> float:
-    entry = work.brokers.get(broker)
-    if entry is None:
-        return math.nan
-    percent = np.array([entry.percent], dtype=np.float64)
-    return float(weighted_usage(percent, work.config.signals)[0])
+        return HELPED if is_better else NO_BETTER, source, destination
+    is_late = work.now_ms - one.decided_ms > work.config.shedding.adjust_max_ms
+    return NOT_SEEN if is_late else "", math.nan, math.nan
 
 
 PLAN_WAITS = "PlanWaits"
@@ -200,11 +174,12 @@ def reason_not_to_balance(work: BatchContext) -> Reason:
         return "StaleReports", inputs
     if 100 * restarted > rhythm.unsettled_max_percent * len(live):
         return "JustRestarted", inputs
-    name = open_proposal(work)
-    if name:
-        proposal = work.rules.proposals[name]
-        told = {"plan": name, "station": proposal.station.value, "until_ms": proposal.until_ms}
-        return PLAN_WAITS, told
+    for name, proposal in sorted(work.rules.proposals.items()):
+        # what a person proposes holds no cycle up while it waits
+        is_waiting = proposal.station is PlanStatus.WAITS and not proposal.by
+        if is_waiting or proposal.station is PlanStatus.APPROVED:
+            told = {"plan": name, "station": proposal.station.value, "until_ms": proposal.until_ms}
+            return PLAN_WAITS, told
     quiet_until_ms = work.config.cluster.quiet_until_ms(work.now_ms)
     if quiet_until_ms:
         return "QuietHours", {"until_ms": quiet_until_ms}
@@ -244,40 +219,17 @@ def is_only_observed(work: BatchContext, decision: Decision) -> bool:
     return work.config.cluster.observe_only and (is_external(work) or not is_asked_for)
 
 
-def open_proposal(work: BatchContext) -> str:
-    """Return the plan in execution for a person, or waiting of a cycle; "" = none.
+def carry_out(work: BatchContext, decision: Decision) -> tuple[str, str]:
+    """Make the decision's transition and its row.
 
-    What a person proposes holds no cycle up while it waits.
+    Return the decision's id, and why nothing was begun; "" = its transition has begun.
     """
-    return next(
-        (
-            name
-            for name, one in sorted(work.rules.proposals.items())
-            if one.station is PlanStatus.APPROVED
-            or (one.station is PlanStatus.WAITS and not one.by)
-        ),
-        "",
-    )
-
-
-_CAUSES = {Kind.DRAIN: Cause.DRAIN}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutedDecision:
-    """Outcome of a decision.
-
-    refused: why nothing was begun, "" = its transition has begun.
-    """
-
-    decision_id: str
-    refused: str = ""
-
-
-def carry_out(work: BatchContext, decision: Decision) -> ExecutedDecision:
-    """Make the decision's transition and its row."""
-    decision_id = work.next_decision()
-    inputs: dict[str, Any] = {**decision.inputs, **_wish(work, decision)}
+    decision_id, bundle, rules = work.next_decision(), decision.bundle, work.rules
+    inputs: dict[str, Any] = dict(decision.inputs)
+    if decision.kind is Kind.DRAIN and decision.source in rules.drains:
+        inputs |= asdict(rules.drains[decision.source])
+    elif decision.reason == "Pinned" and bundle in rules.pins:
+        inputs |= asdict(rules.pins[bundle])
     refused = _transit(work, decision, decision_id)
     if refused:
         inputs["refused"] = refused
@@ -285,31 +237,12 @@ def carry_out(work: BatchContext, decision: Decision) -> ExecutedDecision:
         watch_move(work, decision, decision_id)
     names: Mapping[str, str] = {
         "strategy": decision.strategy,
-        "bundle": decision.bundle,
+        "bundle": bundle,
         "source": decision.source,
         "destination": decision.destination,
     }
     work.write_decision(decision_id, decision.kind.value, decision.reason, inputs, **names)
-    return ExecutedDecision(decision_id=decision_id, refused=refused)
-
-
-def _wish(work: BatchContext, decision: Decision) -> dict[str, Any]:
-    """Return the operator's drain or pin that led to the decision; empty if none."""
-    if decision.kind is Kind.DRAIN and decision.source in work.rules.drains:
-        return asdict(work.rules.drains[decision.source])
-    if decision.reason == "Pinned" and decision.bundle in work.rules.pins:
-        return asdict(work.rules.pins[decision.bundle])
-    return {}
-
-
-def _children(work: BatchContext, decision: Decision) -> Mapping[str, str]:
-    """Return the destinations of a split's children; "" for those of a pinned bundle.
-
-    The children of a pinned bundle stay on its broker.
-    """
-    if decision.bundle in work.rules.pins:
-        return dict.fromkeys(decision.children, "")
-    return decision.children
+    return decision_id, refused
 
 
 def _transit(work: BatchContext, decision: Decision, decision_id: str) -> str:
@@ -319,15 +252,13 @@ def _transit(work: BatchContext, decision: Decision, decision_id: str) -> str:
         return "unknown_bundle"
     if is_only_observed(work, decision):
         return OBSERVE_ONLY
-    origin = work.origin(_CAUSES.get(decision.kind, Cause.SHED), decision_id)
     if decision.kind is Kind.SPLIT:
-        children = _children(work, decision)
-        answer = split(record, children, work.origin(Cause.SPLIT, decision_id))
-    elif decision.destination:
-        answer = transfer(record, work.instance(decision.destination), origin)
-    else:
-        answer = unload(record, origin)
-    if isinstance(answer, Refused):
-        return answer.reason.value
-    work.apply(answer)
-    return ""
+        # the children of a pinned bundle stay on its broker
+        is_pinned = decision.bundle in work.rules.pins
+        children = dict.fromkeys(decision.children, "") if is_pinned else decision.children
+        return work.apply(split(record, children, work.origin(Cause.SPLIT, decision_id)))
+    cause = Cause.DRAIN if decision.kind is Kind.DRAIN else Cause.SHED
+    origin = work.origin(cause, decision_id)
+    if decision.destination:
+        return work.apply(transfer(record, work.instance(decision.destination), origin))
+    return work.apply(unload(record, origin))

@@ -10,12 +10,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from lbcore.balancer.batch_context import BatchContext
-from lbcore.balancer.book import SPLIT_ALGORITHM, BrokerEntry
+from lbcore.balancer.book import SPLIT_ALGORITHM
 from lbcore.balancer.brokers import flapping, is_draining, suspected, unsteady
 from lbcore.balancer.candidate_rows import write_candidates
 from lbcore.balancer.ledger import NOBODY, STATE_CODE, Ledger
@@ -35,7 +34,6 @@ from lbcore.plan.snapshot import (
     Bools,
     BrokerTable,
     BundleTable,
-    Floats,
     Ints,
     Partitions,
     Snapshot,
@@ -56,14 +54,15 @@ def turn_of(cluster: str, config: Config) -> int:
     return names.index(cluster) * config.pipeline.decision_interval_ms // len(names)
 
 
-def cycle_due_ms(work: BatchContext) -> int:
-    """Return the time when the next cycle is, or was, due."""
-    return _due_ms(work, work.times.cycle_ms, work.config.pipeline.decision_interval_ms)
+def is_cycle_due(work: BatchContext) -> bool:
+    """True if the time of the next cycle has come."""
+    return is_due(work, work.times.cycle_ms, work.config.pipeline.decision_interval_ms)
 
 
 def is_due(work: BatchContext, last_ms: int, interval_ms: int) -> bool:
-    """True if an interval has passed since last_ms, on the cluster's grid."""
-    return work.now_ms >= _due_ms(work, last_ms, interval_ms)
+    """True if an interval has passed since last_ms (0 = never), on the grid."""
+    turn_ms = turn_of(work.cluster, work.config)
+    return not last_ms or work.now_ms >= next_on_grid_ms(last_ms, interval_ms, turn_ms)
 
 
 def next_on_grid_ms(last_ms: int, interval_ms: int, turn_ms: int = 0) -> int:
@@ -75,12 +74,6 @@ def next_on_grid_ms(last_ms: int, interval_ms: int, turn_ms: int = 0) -> int:
     """
     passed = (last_ms - turn_ms + interval_ms // 2) // interval_ms
     return (passed + 1) * interval_ms + turn_ms
-
-
-def _due_ms(work: BatchContext, last_ms: int, interval_ms: int) -> int:
-    """The first is due at once."""
-    turn_ms = turn_of(work.cluster, work.config)
-    return next_on_grid_ms(last_ms, interval_ms, turn_ms) if last_ms else 0
 
 
 def partitions_of(topics: TopicBook, ledger: Ledger, rows: Ints) -> Partitions:
@@ -162,8 +155,15 @@ def report_unplaced(
         if is_due:
             brokers = {verdict.label: count for verdict, count in refused.items()}
             inputs = {"bundles": len(group), "brokers": dict(sorted(brokers.items()))}
-            inputs |= {"pipeline": config.filters.pipeline, **_isolated(snapshot, at, group)}
-            name = snapshot.bundles.names[group[0]]
+            policies, bundles = snapshot.policies.isolation, snapshot.bundles
+            names = sorted({bundles.namespaces[bundles.namespace[row]] for row in group})
+            inputs |= {
+                "pipeline": config.filters.pipeline,
+                "policy": policies[at].name if at < len(policies) else "",
+                "namespaces": names[:_NAMESPACES_SHOWN],
+                "namespace_count": len(names),
+            }
+            name = bundles.names[group[0]]
             work.write_decision(work.next_decision(), ALARM, setting, inputs, bundle=name)
 
 
@@ -196,17 +196,6 @@ def _refused(
     excluded = -1 if avoid is None else int(avoid[bundle])
     found = pipeline.candidates(FilterQuestion(bundle=bundle, excluded=excluded), verdicts)
     return Counter(FilterVerdict(int(verdict)) for verdict in verdicts), len(found.left)
-
-
-def _isolated(snapshot: Snapshot, at: int, group: Sequence[int]) -> dict[str, Any]:
-    """The isolation policy of a group's bundles, "" = none, and their namespaces."""
-    policies, bundles = snapshot.policies.isolation, snapshot.bundles
-    names = sorted({bundles.namespaces[bundles.namespace[row]] for row in group})
-    return {
-        "policy": policies[at].name if at < len(policies) else "",
-        "namespaces": names[:_NAMESPACES_SHOWN],
-        "namespace_count": len(names),
-    }
 
 
 _MOVING = (State.ASSIGNING, State.RELEASING)
@@ -251,8 +240,8 @@ def place(
     places = _asked(work, (snapshot, kept), ())
     left = [row for row in at.tolist() if bundles.names[row] not in places.found]
     if left:
-        is_due = work.now_ms >= cycle_due_ms(work)
-        report_unplaced(work, planning_config(work), snapshot, left, is_due=is_due)
+        config = planning_config(work)
+        report_unplaced(work, config, snapshot, left, is_due=is_cycle_due(work))
     return places
 
 
@@ -329,6 +318,7 @@ def planning_config(work: BatchContext) -> Config:
 def _broker_table(work: BatchContext, names: Sequence[str], silent: frozenset[str]) -> BrokerTable:
     entries = [work.brokers[name] for name in names]
     flaps, suspects = flapping(work), suspected(work) | silent
+    demand = np.array([entry.demand for entry in entries], dtype=np.float64)  # NaN = unknown
     return BrokerTable(
         names=tuple(names),
         percent=np.array([e.percent for e in entries], dtype=np.float64).reshape(-1, COUNT),
@@ -347,21 +337,12 @@ def _broker_table(work: BatchContext, names: Sequence[str], silent: frozenset[st
         is_flapping=np.array([name in flaps for name in names], dtype=np.bool_),
         is_suspected=np.array([name in suspects for name in names]) if suspects else None,
         room=_room(work, names),
-        demand=_demand(entries),
+        demand=None if np.isnan(demand).all() else demand,
         web_urls=tuple(
             (e.texts.get("web_service_url", ""), e.texts.get("web_service_url_tls", ""))
             for e in entries
         ),
     )
-
-
-def _demand(entries: Sequence[BrokerEntry]) -> Floats | None:
-    """Return the offered over the served load of each broker, NaN = unknown.
-
-    None = no broker reports it.
-    """
-    demand = np.array([entry.demand for entry in entries], dtype=np.float64)
-    return None if np.isnan(demand).all() else demand
 
 
 def _room(work: BatchContext, names: Sequence[str]) -> Ints:
@@ -384,6 +365,8 @@ def _bundle_table(work: BatchContext, names: Sequence[str], rows: Ints) -> Bundl
     namespaces, namespace = ledger.namespaces()
     owner = ledger.prospective_brokers(names)[rows]
     is_load_known = ledger.short_count[rows] > 0
+    paused = [name in work.rules.paused for name in namespaces]
+    is_paused = np.array([*paused, False], dtype=np.bool_)  # one more for an empty cluster
     is_new = ledger.at_ms[rows] >= work.now_ms - _AWAITED_MS
     return BundleTable(
         names=names_at(ledger.names, ledger.index, rows),
@@ -399,7 +382,7 @@ def _bundle_table(work: BatchContext, names: Sequence[str], rows: Ints) -> Bundl
         is_load_known=is_load_known,
         is_awaited=~is_load_known & is_new & (owner != NOBODY),
         pin=_pins(work, names, rows),
-        is_paused=_paused(work, namespaces)[namespace[rows]],
+        is_paused=is_paused[namespace[rows]],
         moved_ms=ledger.moved_ms[rows],
         left=ledger.brokers_left(names, work.now_ms - LEFT_MS)[rows],
     )
@@ -421,9 +404,3 @@ def _pins(work: BatchContext, names: Sequence[str], rows: Ints) -> Ints | None:
         if row is not None:
             found[row] = open_brokers.get(pin.broker, NOBODY)
     return found[rows]
-
-
-def _paused(work: BatchContext, namespaces: Sequence[str]) -> Bools:
-    """Return paused namespaces, bool; one element more for an empty cluster."""
-    paused = work.rules.paused
-    return np.array([*(name in paused for name in namespaces), False], dtype=np.bool_)

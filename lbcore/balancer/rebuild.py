@@ -1,7 +1,8 @@
 """Rebuild of the state from the tables, and its repair before use."""
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -47,7 +48,6 @@ from lbcore.model.tables import (
 from lbcore.ownership.liveness import Liveness
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.ownership.states import IN_FLIGHT, RESHAPING
-from lbcore.plan.decision import PlanState
 from lbcore.wire.messages import Command
 
 Row = Mapping[str, Any]
@@ -59,7 +59,18 @@ def raised_events(current: Iterable[Row], now_ms: int, epoch: int) -> list[dict[
     now_ms, the time in ms since 1970, is the version: no bundle changes a thousand times a second,
     so that it is above all that came before, be it after an earlier restore. epoch: the writer's.
     """
-    return [_raised(row, number, now_ms, epoch) for number, row in enumerate(current)]
+    why = {"cause": Cause.REPAIR.value, "writer_epoch": epoch, "at_ms": now_ms, "batch_id": 0}
+    return [
+        {
+            **row,
+            **{f"{name}_before": row[name] for name in ("state", "source", "destination")},
+            **why,
+            "version_id": max(row["version_id"] + 1, now_ms),
+            "is_forced": True,
+            "seq_in_batch": number,
+        }
+        for number, row in enumerate(current)
+    ]
 
 
 def raised_namespaces(
@@ -78,13 +89,6 @@ def raised_namespaces(
         {**row, **stamp, "highest_version": max(row["highest_version"], now_ms)}
         for row in known.values()
     ]
-
-
-def _raised(row: Row, number: int, now_ms: int, epoch: int) -> dict[str, Any]:
-    before = {f"{name}_before": row[name] for name in ("state", "source", "destination")}
-    lifted = {"version_id": max(row["version_id"] + 1, now_ms), "is_forced": True}
-    why = {"cause": Cause.REPAIR.value, "writer_epoch": epoch, "seq_in_batch": number}
-    return {**row, **before, **lifted, **why, "at_ms": now_ms, "batch_id": 0}
 
 
 Value = TypeVar("Value")
@@ -169,7 +173,9 @@ class RowReading:
             except Exception as error:  # noqa: BLE001 whatever it is, it is this row's alone
                 name = " ".join(str(row.get(column)) for column in table.key or ("number",))
                 self.faults.append(fault_of(error, REBUILD, f"{table.name} {name}"))
-                found += _attempted(instead, row)
+                with suppress(KeyError, TypeError, ValueError, AttributeError):
+                    substitute = instead(row)
+                    found += [] if substitute is None else [substitute]
         return found
 
     def readable(
@@ -195,21 +201,16 @@ class RowReading:
         )
 
 
-def _attempted(instead: Callable[[Row], Value | None], row: Row) -> list[Value]:
-    try:
-        found = instead(row)
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return []
-    return [] if found is None else [found]
-
-
 def rebuild_state(cluster: str, rows: TableRows) -> BalancerState:
     """Return the state from the tables.
 
     The first batch reports what could not be read. O(rows log rows).
     """
     reading = RowReading()
-    ledger = _ledger(cluster, reading.records(rows.bundle_ownership))
+    ledger, records = Ledger(cluster), reading.records(rows.bundle_ownership)
+    ledger.add(record.bundle for record in records)
+    for record in records:
+        ledger.put(record, 0)
     changes = _by(rows.config_versions, "number")
     settings = reading.each(CONFIG_VERSIONS, changes, lambda row: json.loads(row["settings"]))
     rules = rules_from_rows(
@@ -217,8 +218,17 @@ def rebuild_state(cluster: str, rows: TableRows) -> BalancerState:
         reading.readable(PINS, rows.pins, lambda row: rules_from_rows((), [row], 0)),
         changes[-1]["number"] if changes else 0,
     )
-    brokers = _brokers(reading, rows.brokers, rules.drains)
+    known = [row for row in _by(rows.brokers, "broker") if row["state"] != FORGOTTEN]
+    found = reading.each(
+        BROKERS,
+        known,
+        lambda row: (row["broker"], broker_from_row(row, rules.drains)),
+        lambda row: (row["broker"], BrokerEntry(incarnation=row["incarnation"])),
+    )
+    brokers = dict(found)
     silent = [name for name, entry in brokers.items() if entry.is_silent]
+    memory = _by(rows.planning_memory, "part")
+    memory = reading.readable(PLANNING_MEMORY, memory, lambda row: remembered_plan([row]))
     commands = _by(rows.commands, "at_ms", "command_id")
     spaces = _by(rows.namespaces, "namespace")
     namespaces = dict(reading.each(NAMESPACES, spaces, _namespace, _bare_namespace))
@@ -227,10 +237,18 @@ def rebuild_state(cluster: str, rows: TableRows) -> BalancerState:
     return BalancerState(
         ledger=ledger,
         liveness=Liveness().expect(sorted(brokers), silent),
-        plan=_plan(reading, rows.planning_memory),
+        plan=remembered_plan(memory),
         brokers=brokers,
         namespaces=still_needed(namespaces, set(ledger.namespaces()[0]), floor),
-        commands=dict(reading.each(COMMANDS, commands[-REMEMBERED_COMMANDS:], _remembered, _ended)),
+        commands=dict(
+            reading.each(
+                COMMANDS,
+                commands[-REMEMBERED_COMMANDS:],
+                lambda row: _remembered(row, json.loads(row["arguments"]), row["principal"]),
+                # it is not known what was asked, so that nothing else may come under its id
+                lambda row: _remembered(row, {}, "unread"),
+            )
+        ),
         settings=settings[-1] if settings else {},
         rules=rules,
         catalog=Catalog.from_rows(
@@ -241,26 +259,6 @@ def rebuild_state(cluster: str, rows: TableRows) -> BalancerState:
         unread=tuple(summarize_faults(reading.faults)),
         told=reported_digest(newest_reported(rows.settings_in_force)),
     )
-
-
-def _plan(reading: RowReading, rows: Iterable[Row]) -> PlanState:
-    ordered = _by(rows, "part")
-    return remembered_plan(
-        reading.readable(PLANNING_MEMORY, ordered, lambda row: remembered_plan([row]))
-    )
-
-
-def _brokers(
-    reading: RowReading, rows: Iterable[Row], drains: Collection[str]
-) -> dict[str, BrokerEntry]:
-    known = [row for row in _by(rows, "broker") if row["state"] != FORGOTTEN]
-    found = reading.each(
-        BROKERS,
-        known,
-        lambda row: (row["broker"], broker_from_row(row, drains)),
-        lambda row: (row["broker"], BrokerEntry(incarnation=row["incarnation"])),
-    )
-    return dict(found)
 
 
 def _namespace(row: Row) -> tuple[str, NamespaceEntry]:
@@ -276,14 +274,9 @@ def _bare_namespace(row: Row) -> tuple[str, NamespaceEntry]:
     )
 
 
-def _remembered(row: Row) -> tuple[str, str]:
-    asked = identity_of(row["kind"], json.loads(row["arguments"]), row["principal"])
+def _remembered(row: Row, arguments: Mapping[str, Any], principal: str) -> tuple[str, str]:
+    asked = identity_of(row["kind"], arguments, principal)
     return row["command_id"], remember(row["status"], asked)
-
-
-def _ended(row: Row) -> tuple[str, str]:
-    """It is not known what was asked, so that nothing else may come under its id."""
-    return row["command_id"], remember(row["status"], identity_of(row["kind"], {}, "unread"))
 
 
 def _waiting(reading: RowReading, commands: Iterable[Row], ledger: Ledger) -> Mapping[str, Waiting]:
@@ -386,14 +379,6 @@ def _salvaged(row: Row, writer_epoch: int) -> OwnershipRecord:
         writer_epoch=writer_epoch,
         **brokers,
     )
-
-
-def _ledger(cluster: str, records: Sequence[OwnershipRecord]) -> Ledger:
-    ledger = Ledger(cluster)
-    ledger.add(record.bundle for record in records)
-    for record in records:
-        ledger.put(record, 0)
-    return ledger
 
 
 def _by(rows: Iterable[Row], *columns: str) -> list[Row]:

@@ -122,17 +122,11 @@ def write_history(work: BatchContext) -> None:
     )
     names: Sequence[str] = left
     if len(work.ledger) > _WHOLE_MAX and work.now_ms < start_ms + interval_ms:
-        names = _a_part(left, [len(rows_of[name]) for name in left], len(work.ledger))
+        bundles = np.cumsum([len(rows_of[name]) for name in left])
+        names = left[: int(np.searchsorted(bundles, -(-len(work.ledger) // _PARTS))) + 1]
     work.note(history_ms=start_ms, history_after=names[-1] if len(names) < len(left) else "")
     for name in names:
         work.add_row(LOAD_HISTORY.name, _history_row(work, name, start_ms, rows_of[name]))
-
-
-def _a_part(names: Sequence[str], bundles: Sequence[int], all_bundles: int) -> Sequence[str]:
-    """The first of the brokers, until there are enough bundles for a batch."""
-    room = -(-all_bundles // _PARTS)
-    enough = int(np.searchsorted(np.cumsum(bundles), room)) + 1
-    return names[:enough]
 
 
 def _rows_by_broker(work: BatchContext) -> dict[str, Ints]:
@@ -182,11 +176,12 @@ def make_gauges(work: BatchContext) -> dict[str, Any]:
     state → how many, the oldest's age, how many are stuck. topics: of how many bundles, and how
     many of them, are known.
     """
+    low, high = shedding_strategy(work.config).hits_needed(work.config)
     return {
         "brokers": _brokers(work),
         "states": {state.value: _ages(work, state) for state in _STATES_SHOWN},
         "balance": _balance(work),
-        "hits_needed": _hits_needed(work),
+        "hits_needed": {LOW: low, HIGH: high},
         "blocked": {
             name: {"reason": hot.reason, "for_ms": work.now_ms - hot.since_ms}
             for name, hot in work.plan.hot.items()
@@ -285,11 +280,6 @@ def _hottest(work: BatchContext) -> dict[str, float]:
     return found
 
 
-def _hits_needed(work: BatchContext) -> dict[str, int]:
-    low, high = shedding_strategy(work.config).hits_needed(work.config)
-    return {LOW: low, HIGH: high}
-
-
 FAULTS = "faults"
 """In a report: what was put aside and why; there only when something was."""
 
@@ -340,144 +330,88 @@ def make_report(work: BatchContext) -> dict[str, Any]:
 
     Counts, brokers, moves, states, ends.
     """
-    ledger = work.ledger
-    codes, counts = np.unique(ledger.state, return_counts=True)
+    codes, counts = np.unique(work.ledger.state, return_counts=True)
     by_state = {
         STATES[code].value: int(n) for code, n in zip(codes.tolist(), counts.tolist(), strict=True)
     }
-    owned, usages = _owned_counts(work), _usages(work)
-    return {
-        "cluster": work.cluster,
-        "now_ms": work.now_ms,
-        "cycle": work.times.cycle,
-        "counts": dict(sorted((k, v) for k, v in work.counts.items() if v)),
-        "bundles": by_state,
-        "in_flight": sum(by_state.get(state.value, 0) for state in IN_FLIGHT),
-        "ends": _ends(work),
-        "brokers": {
-            name: {
-                **_load(entry, usages.get(name)),
-                **_group(work, name),
-                "bundles": owned.get(name, 0),
-                "state": entry.state(is_drained=name in work.rules.drains),
-            }
-            for name, entry in sorted(work.brokers.items())
-        },
-        "moves": _moves(work),
-        "rules": _rules(work),
-        "alarms": sorted(work.alarms),
-        "without_candidate": dict(sorted(work.without_candidate.items())),
-        "is_debugging": work.config.telemetry.debug,
-        **_faults(work),
-        **_clocks(work),
-        **_silence(work),
-        GAUGES: make_gauges(work),
-    }
-
-
-def _group(work: BatchContext, broker: str) -> dict[str, str]:
-    group = work.plan.groups.get(broker)
-    return {"group": group} if group else {}
-
-
-def _silence(work: BatchContext) -> dict[str, Any]:
-    """Return the brokers suspected, found dead or heard again in this batch.
-
-    Empty if there are none.
-    """
-    rows = [row for row in work.rows.get("decisions", ()) if row["kind"] == SILENCE]
-    names = ("decision_id", "kind", "reason", "source", "inputs")
-    return {SILENCE: [{name: row[name] for name in names} for row in rows]} if rows else {}
-
-
-def _usages(work: BatchContext) -> dict[str, float]:
-    """Of the brokers that are heard and have reported. O(brokers), as one array."""
+    owned, groups = _owned_counts(work), work.plan.groups
     heard = {
         name: entry.percent
         for name, entry in work.brokers.items()
         if not entry.is_silent and entry.reported_ms
     }
-    return dict(zip(heard, usages_of([*heard.values()], work.config.signals), strict=True))
-
-
-def _load(entry: BrokerEntry, usage: float | None) -> dict[str, float | None]:
-    """Return load as `shown_load` defines it; None if silent or never reported."""
-    if usage is None:
-        return {"score": None, "usage": None, "msg_rate": None}
+    usages = dict(zip(heard, usages_of([*heard.values()], work.config.signals), strict=True))
+    silence = [row for row in work.rows.get("decisions", ()) if row["kind"] == SILENCE]
+    names = ("decision_id", "kind", "reason", "source", "inputs")
     return {
-        "score": entry.weighted_max_ema,
-        "usage": usage,
-        "msg_rate": entry.traffic[0] + entry.traffic[1],
+        **bare_report(work),
+        "bundles": by_state,
+        "in_flight": sum(by_state.get(state.value, 0) for state in IN_FLIGHT),
+        "brokers": {
+            name: {
+                # as `shown_load` defines it; None if silent or never reported
+                "score": entry.weighted_max_ema if name in usages else None,
+                "usage": usages.get(name),
+                "msg_rate": entry.traffic[0] + entry.traffic[1] if name in usages else None,
+                **({"group": groups[name]} if groups.get(name) else {}),
+                "bundles": owned.get(name, 0),
+                "state": entry.state(is_drained=name in work.rules.drains),
+            }
+            for name, entry in sorted(work.brokers.items())
+        },
+        # transitions that begin a bundle's way to another broker
+        "moves": [
+            {
+                "bundle": after.bundle,
+                "from": (before.destination or before.source) if before else "",
+                "to": after.destination,
+                "cause": after.cause.value,
+                "decision_id": after.decision_id,
+            }
+            for before, after in work.transitions
+            if after.state is State.RELEASING
+            or (after.state is State.ASSIGNING and after.is_forced)
+        ],
+        "without_candidate": dict(sorted(work.without_candidate.items())),
+        "is_debugging": work.config.telemetry.debug,
+        **({SILENCE: [{n: row[n] for n in names} for row in silence]} if silence else {}),
+        GAUGES: make_gauges(work),
     }
 
 
 def bare_report(work: BatchContext) -> dict[str, Any]:
     """Return the minimal report that the sink requires."""
+    rules, apart = work.rules, work.times.apart
     return {
         "cluster": work.cluster,
         "now_ms": work.now_ms,
         "cycle": work.times.cycle,
         "counts": dict(sorted((k, v) for k, v in work.counts.items() if v)),
-        "ends": _ends(work),
+        "ends": {
+            topic: {str(p): end for p, end in sorted(ends.items())}
+            for topic, ends in sorted(work.ends.items())
+        },
         "bundles": {},
         "in_flight": 0,
         "brokers": {},
         "moves": [],
-        "rules": _rules(work),
+        "rules": {
+            "paused": sorted(rules.paused),
+            "pins": len(rules.pins),
+            "excluded": len(rules.excluded),
+            "isolation": len(rules.isolation),
+            "anti_affinity": len(rules.anti_affinity),
+            "drains": {
+                name: {"left": drain.left, "total": drain.total, "is_done": drain.is_done}
+                for name, drain in sorted(rules.drains.items())
+            },
+            "brake": sorted(rules.brake.lost) if rules.brake else [],
+            "set_aside": dict(rules.set_aside),
+        },
         "alarms": sorted(work.alarms),
         "is_debugging": False,
-        **_faults(work),
-        **_clocks(work),
-    }
-
-
-def _faults(work: BatchContext) -> dict[str, Any]:
-    return {FAULTS: list(work.faults)} if work.faults else {}
-
-
-def _clocks(work: BatchContext) -> dict[str, Any]:
-    """By how much clocks are ahead at most, of those that are wrong or were lately."""
-    apart = work.times.apart
-    return {CLOCKS: {name: apart[name][0] for name in sorted(apart)}} if apart else {}
-
-
-def _ends(work: BatchContext) -> dict[str, dict[str, int]]:
-    return {
-        topic: {str(p): end for p, end in sorted(ends.items())}
-        for topic, ends in sorted(work.ends.items())
-    }
-
-
-def _moves(work: BatchContext) -> list[dict[str, Any]]:
-    """Transitions that begin a bundle's way to another broker."""
-    return [
-        {
-            "bundle": after.bundle,
-            "from": (before.destination or before.source) if before else "",
-            "to": after.destination,
-            "cause": after.cause.value,
-            "decision_id": after.decision_id,
-        }
-        for before, after in work.transitions
-        if after.state is State.RELEASING or (after.state is State.ASSIGNING and after.is_forced)
-    ]
-
-
-def _rules(work: BatchContext) -> dict[str, Any]:
-    """Return the rules set by operators, as far as a log line needs them."""
-    rules = work.rules
-    return {
-        "paused": sorted(rules.paused),
-        "pins": len(rules.pins),
-        "excluded": len(rules.excluded),
-        "isolation": len(rules.isolation),
-        "anti_affinity": len(rules.anti_affinity),
-        "drains": {
-            name: {"left": drain.left, "total": drain.total, "is_done": drain.is_done}
-            for name, drain in sorted(rules.drains.items())
-        },
-        "brake": sorted(rules.brake.lost) if rules.brake else [],
-        "set_aside": dict(rules.set_aside),
+        **({FAULTS: list(work.faults)} if work.faults else {}),
+        **({CLOCKS: {name: apart[name][0] for name in sorted(apart)}} if apart else {}),
     }
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any
 
-from lbcore.balancer.effects import to_json
 from lbcore.packing import from_plain, to_plain
 from lbcore.plan.decision import Decision, Kind
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
@@ -262,20 +261,6 @@ class ClusterRules:
         brake = found.pop("brake").get(WHOLE_CLUSTER)
         return ClusterRules(**found, brake=brake)
 
-    def to_plain(self) -> dict[str, Any]:
-        """JSON-able values."""
-        facts = self.facts()
-        return {
-            "facts": [[*key, facts[key]] for key in sorted(facts)],
-            "config_changes": self.config_changes,
-        }
-
-    @staticmethod
-    def from_plain(plain: Mapping[str, Any]) -> "ClusterRules":
-        """The inverse of `to_plain`."""
-        facts = {(kind, name): value for kind, name, value in plain["facts"]}
-        return ClusterRules.from_facts(facts, plain["config_changes"])
-
 
 def differing(before: ClusterRules, after: ClusterRules) -> list[tuple[Key, dict[str, Any], bool]]:
     """Return differing rules in key order: the current or last value, and is it set.
@@ -285,19 +270,15 @@ def differing(before: ClusterRules, after: ClusterRules) -> list[tuple[Key, dict
     found: dict[Key, tuple[dict[str, Any], bool]] = {}
     for kind in fields(ClusterRules):
         old, new = getattr(before, kind.name), getattr(after, kind.name)
-        if old is not new and kind.name in _FACTS:
-            found |= _differing(kind.name, old, new)
+        if old is new or kind.name not in _FACTS:
+            continue
+        label, of = _FACTS[kind.name]
+        was, now = _by_name(old), _by_name(new)
+        for name in was.keys() | now.keys():
+            if was.get(name) != now.get(name):
+                fact = _fact(of, now[name] if name in now else was[name])
+                found[label, name] = fact, name in now
     return [(key, *found[key]) for key in sorted(found)]
-
-
-def _differing(name: str, old: Any, new: Any) -> dict[Key, tuple[dict[str, Any], bool]]:
-    kind, of = _FACTS[name]
-    before, after = _by_name(old), _by_name(new)
-    names = [one for one in before.keys() | after.keys() if before.get(one) != after.get(one)]
-    return {
-        (kind, one): (_fact(of, after[one] if one in after else before[one]), one in after)
-        for one in names
-    }
 
 
 def _fact(of: "type | _Ways", rule: Any) -> dict[str, Any]:
@@ -327,17 +308,6 @@ _FACTS: Mapping[str, tuple[str, type | _Ways]] = {
 """Field of `ClusterRules` → the kind of its rules, and their type, or ways to JSON and back."""
 
 KIND_OF_FIELD = {name: kind for name, (kind, _) in _FACTS.items()}
-
-
-def policy_row(key: Key, value: Mapping[str, Any], *, is_set: bool) -> dict[str, Any]:
-    """A rule that is no pin as a row of `policies`, without who changed it."""
-    kind, name = key
-    return {"kind": kind, "name": name, "value": to_json(value), "is_set": is_set}
-
-
-def pin_row(bundle: str, value: Mapping[str, Any], *, is_set: bool) -> dict[str, Any]:
-    """A pin as a row of `pins`, without who changed it."""
-    return {"bundle": bundle, **value, "is_set": is_set}
 
 
 def rules_from_rows(

@@ -1,20 +1,14 @@
-"""The topic book: hashes and rates of topics in each bundle, as reported.
+"""Topics: those that brokers report of each bundle, and those that were created.
 
-`topics` takes reports in, `splits` divides them, plans cut between them and look which partitions
-belong together. Names are not kept, only what that needs. A part of the balancer's state in chunks,
-of which only those are packed again that have changed: reports of some bundles must not cost as
-much as all.
-
-The record store: tenants and topics that exist without a bundle's record. The balancer keeps it
-because it alone writes. Table `records` has the same rows, from which the store is rebuilt. The
-planner reads nothing of it but the created topics of a namespace.
+Plans cut bundles between topics and see which partitions belong together. Names of reported topics
+are not kept.
 """
 
 import json
 import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -32,27 +26,15 @@ MAX_TOPICS = 200_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:
-    """All records of a cluster.
+    """Tenants and topics that exist without a bundle's record.
 
-    by_type: type → name → value, as `read_value` gives it. The packed form is made when it is asked
-    for, once, because a long list rarely changes.
+    Table `records` has the same; the balancer keeps them because it alone writes. by_type: type →
+    name → value, as `read_value` gives it.
     """
 
     by_type: Mapping[str, Mapping[str, Any]] = field(
         default_factory=lambda: {name: {} for name in RECORD_TYPES}
     )
-    _packed: list[bytes] = field(default_factory=list, init=False, compare=False, repr=False)
-
-    def pack(self) -> bytes:
-        """Canonical JSON: equal records give equal bytes."""
-        if not self._packed:
-            self._packed.append(to_json(self.by_type).encode())
-        return self._packed[0]
-
-    @staticmethod
-    def unpack(packed: bytes) -> "Catalog":
-        """The inverse of `pack`."""
-        return Catalog(by_type=json.loads(packed))
 
     @staticmethod
     def from_rows(rows: Iterable[Mapping[str, Any]]) -> "Catalog":
@@ -131,6 +113,7 @@ def _set(of: Any, name: str, value: Any) -> None:
 _CHUNK = "topics."
 _CHUNKS = 16
 _HEADER = struct.Struct("<qQ")
+_COLUMNS: Mapping[str, str] = {"hashes": "<u4", "msg_rate": "<f4", "throughput": "<f4", "of": "<u4"}
 _TOPIC_SIZE = 16
 
 
@@ -150,42 +133,21 @@ class BundleTopics:
     throughput: NDArray[np.float32]
     of: NDArray[np.uint32]
 
-    def between(self, first: int, end: int) -> "BundleTopics":
-        """Those from one place in the order to another."""
-        return BundleTopics(
-            sender=self.sender,
-            seq=self.seq,
-            hashes=self.hashes[first:end],
-            msg_rate=self.msg_rate[first:end],
-            throughput=self.throughput[first:end],
-            of=self.of[first:end],
-        )
-
     def to_bytes(self) -> bytes:
         """A fixed header and four columns: 16 bytes and 16 for each topic."""
-        columns = (
-            self.hashes.astype("<u4", copy=False),
-            self.msg_rate.astype("<f4", copy=False),
-            self.throughput.astype("<f4", copy=False),
-            self.of.astype("<u4", copy=False),
-        )
-        header = _HEADER.pack(self.seq, self.sender)
-        return b"".join([header, *(column.tobytes() for column in columns)])
+        of = (getattr(self, name).astype(dtype, copy=False) for name, dtype in _COLUMNS.items())
+        return b"".join([_HEADER.pack(self.seq, self.sender), *(one.tobytes() for one in of)])
 
     @staticmethod
     def from_bytes(entry: bytes) -> "BundleTopics":
         """The inverse of `to_bytes`."""
         seq, sender = _HEADER.unpack_from(entry)
         count = _topics_in(entry)
-        at = _HEADER.size
-        return BundleTopics(
-            sender=sender,
-            seq=seq,
-            hashes=np.frombuffer(entry, "<u4", count, at),
-            msg_rate=np.frombuffer(entry, "<f4", count, at + 4 * count),
-            throughput=np.frombuffer(entry, "<f4", count, at + 8 * count),
-            of=np.frombuffer(entry, "<u4", count, at + 12 * count),
-        )
+        columns = {
+            name: np.frombuffer(entry, dtype, count, _HEADER.size + 4 * count * at)
+            for at, (name, dtype) in enumerate(_COLUMNS.items())
+        }
+        return BundleTopics(sender=sender, seq=seq, **columns)
 
 
 def sender_of(broker: str, incarnation: str) -> int:
@@ -277,7 +239,11 @@ class _Chunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicBook:
-    """The topics of all bundles that anything is known of."""
+    """The topics of all bundles that anything is known of, as reported.
+
+    In chunks, of which only those are packed again that have changed: reports of some bundles must
+    not cost as much as all.
+    """
 
     chunks: Mapping[int, _Chunk] = field(default_factory=dict)
 
@@ -357,7 +323,10 @@ class TopicBook:
         starts = np.searchsorted(topics.hashes, np.array(lowers, dtype=np.int64)).tolist()
         ends = [*starts[1:], len(topics.hashes)]
         parts = zip(sorted(children), starts, ends, strict=True)
-        known = {child: topics.between(first, end) for child, first, end in parts}
+        known = {
+            child: replace(topics, **{name: getattr(topics, name)[first:end] for name in _COLUMNS})
+            for child, first, end in parts
+        }
         return self.changed({parent: None, **known})
 
     def joined(self, parents: Sequence[str], child: str) -> "TopicBook":
@@ -374,7 +343,7 @@ class TopicBook:
                 seq=max(topics.seq for topics in known),
                 **{
                     name: np.concatenate([getattr(topics, name) for topics in known])
-                    for name in ("hashes", "msg_rate", "throughput", "of")
+                    for name in _COLUMNS
                 },
             )
         return self.without(parents).changed({child: together})

@@ -156,9 +156,7 @@ def carry_out_all(work: BatchContext, intents: Sequence[tuple[int, Intent]]) -> 
         asked = record.command_id if record.state in IN_FLIGHT else ""
         origin = work.origin(_CAUSES.get(intent.reason, Cause.REPAIR), decision_id, asked)
         target = work.instance(destination) if destination else NO_INSTANCE
-        answer = carry_out(record, intent, target, origin)
-        if isinstance(answer, Transition):
-            work.apply(answer)
+        if not work.apply(carry_out(record, intent, target, origin)):
             work.counts[f"repair:{intent.reason.value}"] += 1
     _write_decisions(work, by_cause)
     write_places(work, places)
@@ -216,20 +214,14 @@ def _destinations(
     placed = {row: places.found.get(work.ledger.names[row], "") for row in unplaced_rows}
     chosen |= {row: broker for row, broker in placed.items() if broker}
     for row, intent in intents:
-        is_left = row in left and row not in chosen and left[row] not in overdue_brokers
-        if is_left and _may_ask_again(work, row, intent):
+        if row not in left or row in chosen or left[row] in overdue_brokers:
+            continue
+        # a broker that has just failed to open it is asked again only after the timeout
+        is_assigning = work.ledger.state[row] == STATE_CODE[State.ASSIGNING]
+        has_just_failed = is_assigning and intent.reason is IntentReason.CANNOT_SERVE
+        if not has_just_failed and is_open(work, left[row]):
             chosen[row] = left[row]
     return chosen, places
-
-
-def _may_ask_again(work: BatchContext, row: int, intent: Intent) -> bool:
-    """True if the broker that lost the bundle is asked again, for want of another.
-
-    A broker that has just failed to open it is asked again only after the timeout.
-    """
-    is_assigning = work.ledger.state[row] == STATE_CODE[State.ASSIGNING]
-    has_just_failed = is_assigning and intent.reason is IntentReason.CANNOT_SERVE
-    return not has_just_failed and is_open(work, _lost_by(work, row))
 
 
 def _lost_by(work: BatchContext, row: int) -> str:
@@ -371,7 +363,10 @@ def _transfer_children(work: BatchContext, before: OwnershipRecord) -> None:
     is_gone = is_deleting(work, before.bundle.rpartition("/")[0])
     if is_gone or before.bundle in work.rules.pins:
         return
-    if not before.command_id and _is_held_back(work, before.bundle):
+    is_held_back = reason_to_stand_still(work)[0] or reason_to_stay(
+        work, before.bundle, is_split=True
+    )
+    if not before.command_id and is_held_back:
         return
     closed = unsteady(work)
     usable = {n for n in usable_brokers(work) if is_open(work, n) and n not in closed}
@@ -382,9 +377,7 @@ def _transfer_children(work: BatchContext, before: OwnershipRecord) -> None:
         record = work.ledger.record(child)
         if record is None or broker in ("", record.destination):
             continue
-        answer = transfer(record, work.instance(broker), origin) if broker in usable else None
-        if isinstance(answer, Transition):
-            work.apply(answer)
+        if broker in usable and not work.apply(transfer(record, work.instance(broker), origin)):
             moving[child] = record.destination
         else:
             stayed[child] = broker
@@ -393,12 +386,6 @@ def _transfer_children(work: BatchContext, before: OwnershipRecord) -> None:
     if waiting is not None and stayed:
         told = replace(waiting, result={**waiting.result, "stayed": stayed})
         work.waiting[before.command_id] = told
-
-
-def _is_held_back(work: BatchContext, bundle: str) -> bool:
-    """Return True if rules prevent now what a cycle decided for a bundle."""
-    stands_still, _ = reason_to_stand_still(work)
-    return bool(stands_still or reason_to_stay(work, bundle, is_split=True))
 
 
 _AUDITED = ("cluster", "principal", "address", "action", "is_allowed", "reason", "command_id")
@@ -430,7 +417,11 @@ def take_answers(work: BatchContext, answers: Sequence[BrokerAnswer]) -> None:
         name: entry.incarnation for name, entry in work.brokers.items() if not entry.is_silent
     }
     intents: dict[str, tuple[int, Intent]] = {}
-    _reserve_children(work, answers)
+    # rows for all acknowledged children in one call: each call costs the same
+    acks = (answer.ack for answer in answers)
+    answered = {ack.bundle for ack in acks if ack.outcome in _FINISHERS}
+    children = (work.ledger.children.get(bundle, {}) for bundle in sorted(answered))
+    work.ledger.add(child for names in children for child in names)
     for answer in answers:
         ack = answer.ack
         intent = _take(work, ack, answer.sender, incarnations)
@@ -447,14 +438,6 @@ def take_audit(work: BatchContext, entries: Sequence[AuditEntry]) -> None:
     for entry in entries:
         work.counts[f"audit:{'allowed' if entry.is_allowed else 'refused'}"] += 1
         work.add_row(AUDIT.name, {name: getattr(entry, name) for name in _AUDITED})
-
-
-def _reserve_children(work: BatchContext, answers: Sequence[BrokerAnswer]) -> None:
-    """Add rows for all acknowledged children in one call: each call costs the same."""
-    acks = (answer.ack for answer in answers)
-    answered = {ack.bundle for ack in acks if ack.outcome in _FINISHERS}
-    children = (work.ledger.children.get(bundle, {}) for bundle in sorted(answered))
-    work.ledger.add(child for names in children for child in names)
 
 
 def _take(
@@ -478,7 +461,8 @@ def _take(
     elif answer.action is Action.WAIT:
         work.ledger.note_closing(ack.bundle, work.clock_ms)
         work.counts[f"ack:{ack.outcome.value}"] += 1
-    elif _is_second_failure(record):
+    elif record is not None and (record.state, record.cause) == (State.ASSIGNING, Cause.REPAIR):
+        # the next repair waits: else what no broker can open would be reassigned once a batch
         work.counts["failed_again"] += 1
     else:
         return answer
@@ -487,15 +471,6 @@ def _take(
 
 _FINISHERS = {AckOutcome.SPLIT: finish_split, AckOutcome.MERGED: finish_merge}
 """By outcome of an acknowledgement: gives the parents' load and topics to the children."""
-
-
-def _is_second_failure(record: OwnershipRecord | None) -> bool:
-    """True if a repair gave the bundle to this broker; then the next repair waits.
-
-    Otherwise a bundle that no broker can open would be reassigned once per batch.
-    """
-    is_assigning = record is not None and record.state is State.ASSIGNING
-    return is_assigning and record is not None and record.cause is Cause.REPAIR
 
 
 def _surroundings(
@@ -545,8 +520,18 @@ def reconcile(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
     work.counts["owned_not_reported"] += len(missing)
     rows = np.union1d(foreign, missing)
     _forget_unknown(work, unknown)
-    work.counts["disagreement_lasts"] += int(_still_differs_after_resend(work, rows).sum())
-    due = rows[_is_due(work, rows)][:_ROWS_MAX].tolist()
+    # a record may be resent once in in_flight_timeout_ms; if it just was, the report still differs
+    ledger, timeout_ms = work.ledger, work.config.ownership.in_flight_timeout_ms
+    resent_ms = ledger.resent_clock_ms[rows]
+    waited_ms, just_ms = (
+        work.clock_ms - resent_ms,
+        timeout_ms + work.config.signals.longest_silence_ms,
+    )
+    is_due = (resent_ms == 0) | (waited_ms >= timeout_ms)
+    is_of_this_record = (resent_ms > 0) & (resent_ms >= ledger.clock_ms[rows])
+    lasts = is_of_this_record & (waited_ms <= 2 * just_ms) & is_due
+    work.counts["disagreement_lasts"] += int(lasts.sum())
+    due = rows[is_due][:_ROWS_MAX].tolist()
     if not due:
         return
     work.counts["resent"] += len(due)
@@ -565,7 +550,12 @@ def _disagreeing(
     ledger = work.ledger
     holders = ledger.holders()
     contradicted_from_ms = ledger.at_ms + work.config.agent.ack_repeat_ms
-    contradicted_from_ms[_changing(work)] = np.iinfo(np.int64).max
+    # an agent serves the children of a split before their records come: an old Deleted record of
+    # the same name must not close such a child
+    names = {after.bundle for _, after in work.transitions}
+    names.update(child for children in ledger.children.values() for child in children)
+    changing = sorted(ledger.index[name] for name in names if name in ledger.index)
+    contradicted_from_ms[changing] = np.iinfo(np.int64).max
     reported_ms = np.zeros(len(ledger.instances.rows) + 1, dtype=np.int64)
     is_seen = np.zeros(len(ledger), dtype=np.bool_)
     foreign: list[Rows] = [np.empty(0, dtype=np.int64)]
@@ -604,34 +594,3 @@ def _forget_unknown(work: BatchContext, unknown: Mapping[str, int]) -> None:
         if changed_ms[namespace] + work.config.agent.ack_repeat_ms < unknown[name]:
             work.add_row(TOMBSTONE, {"bundle": name})
             work.counts["reported_unknown"] += 1
-
-
-def _changing(work: BatchContext) -> list[int]:
-    """Return rows not judged: changed in this batch, or children in the making.
-
-    An agent serves the children of a split before their records come. An old Deleted record of the
-    same name must not close such a child.
-    """
-    ledger = work.ledger
-    names = {after.bundle for _, after in work.transitions}
-    splitting = (ledger.children[name] for name in sorted(ledger.children))
-    names.update(child for children in splitting for child in children)
-    return sorted(ledger.index[name] for name in names if name in ledger.index)
-
-
-def _still_differs_after_resend(work: BatchContext, rows: Rows) -> NDArray[np.bool_]:
-    """True per row if the record was resent lately and the report contradicts it."""
-    ledger = work.ledger
-    resent_ms = ledger.resent_clock_ms[rows]
-    just_ms = work.config.ownership.in_flight_timeout_ms + work.config.signals.longest_silence_ms
-    is_recent = work.clock_ms - resent_ms <= 2 * just_ms
-    is_of_this_record = (resent_ms > 0) & (resent_ms >= ledger.clock_ms[rows])
-    return np.asarray(is_of_this_record & is_recent & _is_due(work, rows))
-
-
-def _is_due(work: BatchContext, rows: Rows) -> NDArray[np.bool_]:
-    """True per row if a record may be resent now: once in in_flight_timeout_ms."""
-    resent_ms = work.ledger.resent_clock_ms[rows]
-    waited_ms = work.clock_ms - resent_ms
-    is_due = (resent_ms == 0) | (waited_ms >= work.config.ownership.in_flight_timeout_ms)
-    return np.asarray(is_due)

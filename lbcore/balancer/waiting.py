@@ -51,11 +51,6 @@ def status_of(remembered: str) -> str:
     return remembered.partition(" ")[0]
 
 
-def is_same(remembered: str, command: Command) -> bool:
-    """Return True if the command is the remembered one."""
-    return remembered.partition(" ")[2] == identity(command)
-
-
 MAX_WAITING = 1_000
 """Commands that may be under way at once; more are refused."""
 
@@ -129,7 +124,16 @@ def finish_command(work: BatchContext, command_id: str, outcome: Outcome) -> Non
 
 def end_wait(work: BatchContext, command_id: str) -> None:
     """End an accepted command whose bundles have all come to rest, as they did."""
-    finish_command(work, command_id, _final(work, work.waiting[command_id]))
+    waiting = work.waiting[command_id]
+    if waiting.failed:
+        reason, result = _listed(waiting.faults, waiting.failed), {"failed": waiting.failed}
+        finish_command(work, command_id, Outcome(status=FAILED, reason=reason, result=result))
+        return
+    command, owner = waiting.command, {}
+    record = work.ledger.record(str(command.arguments.get("bundle", "")))
+    if command.kind == "assign_bundle" and record is not None:
+        owner = {"owner": record.destination}  # a repair may have chosen another broker
+    finish_command(work, command_id, Outcome(status=DONE, result=owner))
 
 
 def fail_waiting(work: BatchContext, command_id: str, fault: Fault) -> str:
@@ -174,20 +178,20 @@ def settle_commands(work: BatchContext, command_ids: Sequence[str]) -> None:
     asked_for = set(command_ids)
     ended = {name: found for name, found in _ended(work).items() if name in asked_for}
     for command_id in [*ended, *(name for name in command_ids if name not in ended)]:
-        _settle(work, command_id, ended.get(command_id, {}))
-
-
-def _settle(work: BatchContext, command_id: str, ended: Mapping[str, str]) -> None:
-    """End a command whose last bundles have come to rest, or whose time is over."""
-    if ended:
-        waiting = _without(work.waiting[command_id], ended)
-        work.waiting[command_id] = waiting
-        if not waiting.moving and AFTER not in waiting.result:
+        waiting, now_at_rest = work.waiting[command_id], ended.get(command_id, {})
+        if now_at_rest:
+            faults = [now_at_rest[bundle] for bundle in sorted(now_at_rest) if now_at_rest[bundle]]
+            waiting = replace(
+                waiting,
+                moving={n: had for n, had in waiting.moving.items() if n not in now_at_rest},
+                faults=(*waiting.faults, *faults)[:_FAULTS_SHOWN],
+                failed=waiting.failed + len(faults),
+            )
+            work.waiting[command_id] = waiting
+        if now_at_rest and not waiting.moving and AFTER not in waiting.result:
             end_wait(work, command_id)
-            return
-    waiting = work.waiting[command_id]
-    if waiting.deadline_ms < work.now_ms:
-        finish_command(work, command_id, _timed_out(waiting))
+        elif waiting.deadline_ms < work.now_ms:
+            finish_command(work, command_id, _timed_out(waiting))
 
 
 def timed_out_unread(command: Command) -> Outcome:
@@ -212,7 +216,13 @@ def _ended(work: BatchContext) -> dict[str, dict[str, str]]:
             if after.bundle not in waiting.moving:
                 continue
             if after.command_id != command_id:
-                found.setdefault(after.bundle, _overtaken(after))
+                owner = after.destination
+                now = f"{after.state.value} at {owner}" if owner else "with nobody"
+                overtaken = (
+                    f"{after.bundle} was overtaken by {after.cause.value} and is {now}: send the"
+                    " command again if it is still wanted"
+                )
+                found.setdefault(after.bundle, overtaken)
             elif after.state in _SETTLED:
                 said = work.failures.get(after.bundle, "")
                 found.setdefault(after.bundle, _fault(waiting, after, said))
@@ -221,75 +231,28 @@ def _ended(work: BatchContext) -> dict[str, dict[str, str]]:
     return {command_id: found for command_id, found in ended.items() if found}
 
 
-def _without(waiting: Waiting, ended: Mapping[str, str]) -> Waiting:
-    faults = [ended[bundle] for bundle in sorted(ended) if ended[bundle]]
-    return replace(
-        waiting,
-        moving={name: had for name, had in waiting.moving.items() if name not in ended},
-        faults=(*waiting.faults, *faults)[:_FAULTS_SHOWN],
-        failed=waiting.failed + len(faults),
-    )
-
-
 def _fault(waiting: Waiting, record: OwnershipRecord, said: str) -> str:
     """Return the reason why a bundle's final place is wrong; "" if it is as asked.
 
     said: why its broker could not do it, in its own words, if it gave any.
     """
-    command, bundle = waiting.command, record.bundle
+    command, bundle, owner = waiting.command, record.bundle, record.destination
     if command.kind == "split_bundle":
-        return _split_fault(waiting, record, said)
+        is_child = bundle in waiting.result.get("children", ())
+        why = said or "read that broker's log, then split it again"
+        is_done = is_child or record.state is State.DELETED
+        return "" if is_done else f"{bundle} was not split and is with {owner}: {why}"
     if command.kind == MERGE and AFTER not in waiting.result:
-        return _merge_fault(record, said)
-    wanted = str(command.arguments.get("destination", ""))
-    had, owner = waiting.moving[bundle], record.destination
+        why = said or "read that broker's log, then merge it again"
+        is_done = record.state is State.DELETED
+        return "" if is_done else f"{bundle} was not merged and is with {owner}: {why}"
+    wanted, had = str(command.arguments.get("destination", "")), waiting.moving[bundle]
     if record.state is not State.OWNED or owner == wanted or (not wanted and owner != had):
         return ""
     if owner == had:
         why = said or "read its log, then ask again"
         return f"{bundle} stayed with {had}, which did not close it: {why}"
     return f"{bundle} is with {owner} and not with {wanted}: is that broker alive?"
-
-
-def _overtaken(record: OwnershipRecord) -> str:
-    now = f"{record.state.value} at {record.destination}" if record.destination else "with nobody"
-    return (
-        f"{record.bundle} was overtaken by {record.cause.value} and is {now}: send the command"
-        " again if it is still wanted"
-    )
-
-
-def _split_fault(waiting: Waiting, record: OwnershipRecord, said: str) -> str:
-    is_parent = record.bundle not in waiting.result.get("children", ())
-    if not is_parent or record.state is State.DELETED:
-        return ""
-    why = said or "read that broker's log, then split it again"
-    return f"{record.bundle} was not split and is with {record.destination}: {why}"
-
-
-def _merge_fault(record: OwnershipRecord, said: str) -> str:
-    if record.state is State.DELETED:
-        return ""
-    why = said or "read that broker's log, then merge it again"
-    return f"{record.bundle} was not merged and is with {record.destination}: {why}"
-
-
-def _final(work: BatchContext, waiting: Waiting) -> Outcome:
-    if not waiting.failed:
-        return Outcome(status=DONE, result=_owner(work, waiting.command))
-    return Outcome(
-        status=FAILED,
-        reason=_listed(waiting.faults, waiting.failed),
-        result={"failed": waiting.failed},
-    )
-
-
-def _owner(work: BatchContext, command: Command) -> Mapping[str, str]:
-    """Return the assigned bundle's owner; a repair may have chosen another broker."""
-    record = work.ledger.record(str(command.arguments.get("bundle", "")))
-    if command.kind != "assign_bundle" or record is None:
-        return {}
-    return {"owner": record.destination}
 
 
 def _timed_out(waiting: Waiting) -> Outcome:
