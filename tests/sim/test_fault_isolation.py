@@ -257,6 +257,58 @@ IDLE = {
 """Phases over items of which the batches of this test have none."""
 
 
+LARGE = {"namespace": "acme/large", "bundles": 400}
+LOWER_HALF = f"{NS}/0x00000000_0x40000000"
+TASKS: Mapping[str, Sequence[tuple[str, dict[str, Any]]]] = {
+    "drive_creations": [("create_namespace", LARGE)],
+    "drive_deletions": (
+        ("create_namespace", LARGE),
+        ("delete_namespace", {"namespace": "acme/large"}),
+    ),
+    "drive_drains": [("drain_broker", {"broker": "broker-1:8080"})],
+    "drive_merges": [
+        ("split_bundle", {"bundle": FIRST}),
+        ("unload_bundle", {"bundle": LOWER_HALF, "destination": "broker-1:8080"}),
+        ("merge_bundle", {"bundle": LOWER_HALF}),
+    ],
+    "drive_proposals": (
+        ("propose_plan", {"moves": {FIRST: "broker-1:8080"}, "why": "a test", "plan": "p"}),
+        ("approve_plan", {"plan": "p"}),
+    ),
+    "drive_unloads": (
+        ("create_namespace", LARGE),
+        ("unload_namespace", {"namespace": "acme/large"}),
+    ),
+}
+"""Phases over commands that last → commands, the last one carried out in the phase."""
+
+
+@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("name", TASKS)
+def test_a_lasting_command_that_raises_holds_up_nothing_else_and_ends_once_it_is_mended(
+    name: str, *, is_after: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, (*before, (kind, arguments)) = running(), TASKS[name]
+    monkeypatch.setattr(BatchContext, "share_made", 64)  # so that a namespace takes some batches
+    for first, values in before:
+        world.command(first, **values)
+        world.run(30_000)
+    batches = len(world.reports)
+    with monkeypatch.context() as patch:
+        patch.setitem(PHASES, name, spoilt(PHASES[name], is_after=is_after))
+        world.command(kind, **arguments)
+        world.command("create_namespace", **NEIGHBOUR)
+        world.run(6_000)
+        assert any(f"fault:{name}" in one["counts"] for one in world.reports[batches:])
+        neighbours = [row for row in world.newest() if "acme/neighbour" in row["bundle"]]
+        assert {row["state"] for row in neighbours} == {"Owned"}
+    world.run(120_000)
+    assert set(states(world)) <= {"Owned", "Deleted"}
+    assert world.state is not None
+    assert not world.state.waiting
+    assert not world.reports[-1].get(FAULTS)
+
+
 def broken_by(name: str, is_poison: Callable[[Any], bool], patch: pytest.MonkeyPatch) -> None:
     """Let a phase over items raise for one of them, after it has worked on all."""
     phase = PHASES[name]
