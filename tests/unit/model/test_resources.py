@@ -107,11 +107,11 @@ assert 'more' in next(c for c in LOAD_HISTORY.columns if c.name == 'percent').do
 # dashboards
 assert 'pulsar_lb_more_usage' in repr(PULSAR)
 # reports
-said = {'numTopics': 1, 'more': {'usage': 45.0, 'limit': 50.0}}
-usage, limit = loads._resources(said)
-assert (usage[-1], limit[-1]) == (45.0, 50.0)
-# batches
 envelope = Envelope(cluster='c', broker='b', incarnation='1', seq=1, reported_at_ms=0)
+said = dict.fromkeys(loads.TRAFFIC, 1.0) | {'more': {'usage': 45.0, 'limit': 50.0}}
+read = loads.read_load(said, envelope, 100)
+assert (read.usage[-1], read.limit[-1]) == (45.0, 50.0)
+# batches
 numbers = np.arange(float(COUNT))
 load = BrokerLoad(
     envelope=envelope, usage=numbers, limit=numbers * 10, traffic=np.arange(4.0)
