@@ -228,20 +228,20 @@ class _Job:
         if self.end.asked.is_set():
             return Exit.DONE
         writer = TableWriter(self.args.tables)
-        present = present_manifest(self.config, place, writer.epoch + 1, self.partitions)
+        current = present_manifest(self.config, place, writer.epoch + 1, self.partitions)
         state_dir = self.args.state_dir
-        resumption = choose_checkpoint(state_dir, present, claimed_tables(writer))
-        # Spark takes seconds to start: beside the rest, but not before what may refuse the start
+        resumption = choose_checkpoint(state_dir, current, claimed_tables(writer))
+        # Spark takes seconds to start: in the background, after the checks that may refuse
         session = self.cleanup.enter_context(ThreadPoolExecutor(1)).submit(self.warm_up)
-        write_manifest(state_dir, present, resumption)
-        claimed = replace(present, epoch=writer.claim(present.claim), claim="")
+        write_manifest(state_dir, current, resumption)
+        claimed = replace(current, epoch=writer.claim(current.claim), claim="")
         write_manifest(state_dir, claimed, resumption)
         log = _logger(self.args.log)
         is_by_bundle = self.config.telemetry.bundle_metrics
         metrics = JobMetrics(bundle_metrics=is_by_bundle, epoch=writer.epoch, topics=inputs)
         metrics.see_start(is_rebuilt=resumption.is_rebuilt, is_damaged=resumption.is_damaged)
         self.shown.show(metrics.registry)
-        with ExitStack() as query_end:  # before the folder is let go of; the rest of it after
+        with ExitStack() as query_end:  # the query stops before the folder's lock is released
             watch = self.cleanup.enter_context(TopicWatch(address, place.topics))
             publisher = OwnershipPublisher(
                 address.topic_name(Topic.OWNERSHIP),
@@ -408,7 +408,7 @@ class _Start:
         if is_damage(error, java_stack(exception)):
             raise DamagedCheckpointError(each.resumption.checkpoint, root_cause(error))
         said = own_error_message(error)
-        # offsets are lost where a topic was made anew, too: which of the two says the topic
+        # a recreated topic also loses offsets; ask the topic which of the two it was
         lost = self.watch.look() if not said or OffsetsLostError.__name__ in error else None
         note(*str(lost or said or java_failure(error, _ENDED)).split("\n"))
         return Exit.FAILED

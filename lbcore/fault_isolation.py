@@ -131,12 +131,12 @@ class Guard:
         phase: str,
         items: Sequence[Item],
         do: Callable[[Sequence[Item]], None],
-        *ways: Callable[[Item, Fault], str],
+        *fault_handlers: Callable[[Item, Fault], str],
     ) -> None:
         """Run a phase over independent items, without those that are left out.
 
-        do: works on some of them, in their order. ways: note that one was left out, and return its
-        name; the first that doesn't raise counts.
+        do: works on some of them, in their order. fault_handlers: record that an item was left out
+        and return its name; the first that doesn't raise counts.
         """
         self._calls += 1
         call = self._calls
@@ -153,7 +153,7 @@ class Guard:
             at = left[0] if len(left) == 1 else _TOGETHER
             self._attempt(phase, (call, at), partial(do, [items[at] for at in left]))
         for at in out:
-            self._isolate(phase, (call, at), items[at], ways)
+            self._isolate(phase, (call, at), items[at], fault_handlers)
 
     def next_attempt(self, error: Exception) -> "Guard":
         """Return the guard of the repeated step.
@@ -214,16 +214,22 @@ class Guard:
         raise AssertionError(together.sentence)
 
     def _isolate(
-        self, phase: str, part: Part, item: Item, ways: Sequence[Callable[[Item, Fault], str]]
+        self,
+        phase: str,
+        part: Part,
+        item: Item,
+        fault_handlers: Sequence[Callable[[Item, Fault], str]],
     ) -> None:
         fault = fault_of(self.refused, phase) if self.refused else self.left_out[part]
         name = ""
 
-        def take(way: Callable[[Item, Fault], str]) -> None:
+        def take(handler: Callable[[Item, Fault], str]) -> None:
             nonlocal name
-            name = way(item, fault)
+            name = handler(item, fault)
 
-        untried = [(*part, n) for n in range(len(ways)) if (*part, n) not in self.left_out]
+        untried = [
+            (*part, n) for n in range(len(fault_handlers)) if (*part, n) not in self.left_out
+        ]
         if untried:
-            self._attempt(phase, untried[0], partial(take, ways[untried[0][-1]]))
+            self._attempt(phase, untried[0], partial(take, fault_handlers[untried[0][-1]]))
         self.faults.append(replace(fault, item=name))

@@ -22,8 +22,8 @@ from lbcore.route.snapshot import LookupOutcome
 
 Row = Mapping[str, Any]
 _LISTED = 20
+"""Most new or vanished bundles of a namespace listed one by one, without --namespace."""
 _DIGITS_MAX = 18  # of a version
-"""New or vanished bundles of a namespace that are listed one by one, unless it is asked for."""
 _SHOWN = ("bundle", "state", "source", "destination", "version_id", "cause", "at_ms")
 
 
@@ -59,7 +59,7 @@ def _look_up(args: argparse.Namespace) -> int:
 
 
 def _moment_of(text: str) -> str:
-    """Return a moment as sources of answers take it; raises MisuseError."""
+    """Return a moment in the form that `Answers` takes; raises MisuseError."""
     if not text:
         return ""
     if text.isdecimal() and len(text) <= _DIGITS_MAX:
@@ -79,7 +79,7 @@ def _shown(row: Row) -> Row:
 
 
 def _at(found: OwnershipMoment) -> str:
-    """A moment in words, with the version where the log of its commit is kept."""
+    """Format a moment, with the version if its commit is still in the log."""
     at = format_instant(found.at_ms)
     return at if found.version < 0 else f"version {found.version} of ownership_events, {at}"
 
@@ -146,9 +146,9 @@ def _parties(change: OwnershipDifference) -> list[str]:
 
 
 def change_lines(changes: Sequence[OwnershipDifference], most: int) -> Iterable[str]:
-    """Yield a line a change.
+    """Yield one line per change.
 
-    Where more than `most` came to or left a namespace, one line for these.
+    More than `most` new (or vanished) bundles of a namespace share one line.
     """
     counts = Counter(_kind(change) for change in changes)
     for sign, namespace in sorted(counts):

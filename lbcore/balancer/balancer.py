@@ -121,14 +121,14 @@ ROWS_EVERY_MS = 60_000
 """A fault that comes with each batch is written down once in this time; the metric counts all."""
 
 KIND, REASON = "fault", "InternalError"
-"""Of the row in `decisions`."""
+"""Kind and reason of a fault's row in `decisions`."""
 
 _ROWS_MAX = 20
 _WRITTEN = ("number", "phase", "type", "place", "item", "count")
 
 
 def isolate_command(work: BatchContext, item: PositionedMessage, fault: Fault) -> str:
-    """The command has failed."""
+    """Record the command as failed; return its name."""
     command = item.message
     if not isinstance(command, Command):
         return isolate_message(work, item, fault)
@@ -137,13 +137,13 @@ def isolate_command(work: BatchContext, item: PositionedMessage, fault: Fault) -
 
 
 def isolate_answer(work: BatchContext, item: BrokerAnswer, fault: Fault) -> str:
-    """The answer is among the refused; its neighbours in the message are not."""
+    """Reject this answer only, not the whole message; return its name."""
     reject(work, item.position, repr(item.ack), fault)
     return f"{item.ack.outcome.value} of {item.ack.bundle} by {item.sender.broker}"
 
 
 def isolate_message(work: BatchContext, item: PositionedMessage, fault: Fault) -> str:
-    """The message is among the refused."""
+    """Reject the message; return its position as its name."""
     reject(work, item.position, repr(item.message), fault)
     at = item.position
     return f"{at.topic}-{at.partition}@{at.offset}"
@@ -173,12 +173,12 @@ def report_faults(work: BatchContext, faults: Sequence[Mapping[str, Any]]) -> No
 class Batch:
     """Input of a batch.
 
-    updates: by group. placed: their messages in the order of the log.
+    updates: by group. messages: theirs with a log position, in the order of the log.
     """
 
     before: BalancerState
     updates: Sequence[GroupUpdate]
-    placed: Sequence[PositionedMessage]
+    messages: Sequence[PositionedMessage]
 
     @property
     def faults(self) -> list[Mapping[str, Any]]:
@@ -188,7 +188,7 @@ class Batch:
 
     def of(self, kind: type) -> list[PositionedMessage]:
         """The messages of one kind, in order."""
-        return [item for item in self.placed if isinstance(item.message, kind)]
+        return [item for item in self.messages if isinstance(item.message, kind)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,8 +196,8 @@ class BatchPhase:
     """A phase that is done, or left out, as a whole.
 
     is_vital: without it the tables would be wrong, so it is never left out alone: if it can't run,
-    the whole batch is refused. When it raises, the Machine's step is repeated and `Guard.check`
-    runs after each part, to find the one that did it.
+    the whole batch is refused. If it raises, the Machine's step runs again with `Guard.check` after
+    each part, to find the culprit.
     """
 
     do: Callable[[BatchContext, Batch], None]
@@ -228,8 +228,11 @@ def run_phases(work: BatchContext, batch: Batch) -> None:
     """
     for name, phase in PHASES.items():
         if isinstance(phase, ItemPhase):
-            ways = [partial(way, work) for way in (phase.on_fault, phase.otherwise) if way]
-            work.guard.each(name, phase.items(work, batch), partial(phase.do, work), *ways)
+            handlers = (phase.on_fault, phase.otherwise)
+            fault_handlers = [partial(handler, work) for handler in handlers if handler]
+            work.guard.each(
+                name, phase.items(work, batch), partial(phase.do, work), *fault_handlers
+            )
         elif phase.is_vital and work.guard.refused is None:
             phase.do(work, batch)
         else:
@@ -256,7 +259,7 @@ PHASES: dict[str, Phase] = {
     "watch_clocks": BatchPhase(do=lambda work, batch: watch_clocks(work, batch.updates)),
     # caps this batch's creations and deletions by how long recent batches took
     "adapt_creation_rate": BatchPhase(do=lambda work, _: adapt_creation_rate(work)),
-    # adds the ledger's rows for all namespaces that this batch creates at once
+    # adds in one go the ledger rows of all namespaces that this batch creates
     "reserve_bundles": BatchPhase(
         do=lambda work, batch: reserve_bundles(work, _messages(batch.of(Command)))
     ),
@@ -309,13 +312,13 @@ PHASES: dict[str, Phase] = {
         do=take_bundles,
         on_fault=isolate_bundles,
     ),
-    # what brokers report of their topics, to cut splits by
+    # topic loads, used to choose split points
     "take_topics": ItemPhase(
         items=lambda _, batch: batch.of(TopicLoad),
         do=lambda work, items: take_topics(work, _messages(items)),
         on_fault=isolate_message,
     ),
-    # what is done elsewhere and is told for the record
+    # actions of other processes, only recorded here
     "take_audit": ItemPhase(
         items=lambda _, batch: batch.of(AuditEntry),
         do=lambda work, items: take_audit(work, _messages(items)),
@@ -327,19 +330,19 @@ PHASES: dict[str, Phase] = {
     "judge_brokers": BatchPhase(do=lambda work, _: judge_brokers(work)),
     # new owners for what the dead had, and an end for what is stuck
     "repair_ownership": BatchPhase(do=lambda work, _: repair_ownership(work)),
-    # namespaces that are being deleted, some bundles further
+    # deletes the next bundles of namespaces being deleted
     "drive_deletions": ItemPhase(
         items=lambda work, _: namespaces_with(work, DELETING),
         do=continue_deletions,
         on_fault=_name_item,
     ),
-    # namespaces that are being created, some bundles further
+    # creates the next bundles of namespaces being created
     "drive_creations": ItemPhase(
         items=lambda work, _: namespaces_with(work, CREATING),
         do=continue_creations,
         on_fault=_name_item,
     ),
-    # unloads of whole namespaces, some bundles further
+    # unloads the next bundles of namespaces being unloaded
     "drive_unloads": ItemPhase(
         items=lambda work, _: resting(work, UNLOAD_NAMESPACE),
         do=continue_unloads,
@@ -357,7 +360,7 @@ PHASES: dict[str, Phase] = {
     ),
     # in cycles that decide splits, merges of cold pairs
     "merge_cold": BatchPhase(do=lambda work, _: merge_cold(work)),
-    # plans that a person has approved, some steps further
+    # continues approved plans, and ends those that are over
     "drive_proposals": ItemPhase(
         items=lambda work, _: sorted(work.rules.proposals),
         do=continue_proposals,
@@ -375,7 +378,7 @@ PHASES: dict[str, Phase] = {
     ),
     # records of bundles that were deleted long ago
     "expire_deleted": BatchPhase(do=lambda work, _: expire_deleted(work)),
-    # graces, moves and settings of what is no more
+    # namespaces and brokers long gone, and planning's state of them
     "expire_state": BatchPhase(do=lambda work, _: expire_state(work)),
     # whether brokers serve what the records say
     "reconcile": BatchPhase(do=lambda work, batch: reconcile(work, batch.updates)),
@@ -391,7 +394,7 @@ PHASES: dict[str, Phase] = {
     ),
     # rows of what planning remembers, where it has changed
     "write_memory": BatchPhase(do=lambda work, batch: write_memory(work, batch.before.plan)),
-    # rows of what the job decides by, where it has changed
+    # rows of the job's settings, where they have changed
     "write_settings": BatchPhase(do=lambda work, _: write_settings(work)),
     # rows of load, once an interval of history
     "write_history": BatchPhase(do=lambda work, _: write_history(work)),
@@ -409,7 +412,7 @@ INNER_PHASES = (
     "smooth_loads",
     "take_messages",
 )
-"""Names under which faults are counted besides: parts of phases, and what the scorer does."""
+"""Further names for counting faults: parts of phases, and the scorer's steps."""
 
 
 OLDEST_SCHEMA = 7
@@ -417,8 +420,8 @@ STATE_SCHEMA = 7
 """Rises with the layout. States from OLDEST_SCHEMA on are read; others are refused, and rebuilt."""
 
 
-def _order(placed: PositionedMessage) -> tuple[str, int, int]:
-    at = placed.position
+def _log_order(message: PositionedMessage) -> tuple[str, int, int]:
+    at = message.position
     return (at.topic, at.partition, at.offset)
 
 
@@ -440,11 +443,8 @@ class ClusterBalancer:
         """One micro-batch; the order of `events` doesn't matter."""
         before = state or self.empty()
         updates = sorted(events, key=lambda update: update.group)
-        placed = [one for update in updates for one in update.placed]
-        placed.sort(
-            key=lambda one: (one.position.topic, one.position.partition, one.position.offset)
-        )
-        batch = Batch(before=before, updates=updates, placed=placed)
+        messages = sorted((one for update in updates for one in update.placed), key=_log_order)
+        batch = Batch(before=before, updates=updates, messages=messages)
         work = BatchContext.on(before, self._config, self._config_version, now_ms)
         # provisional: the phase `watch_clocks` sets the batch's time
         work.now_ms = before.times.decided_ms + 1 if before.times.decided_ms else now_ms
@@ -476,14 +476,14 @@ class ClusterBalancer:
         return BalancerState(ledger=Ledger(self._cluster), liveness=Liveness(), plan=PlanState())
 
     def pack(self, state: BalancerState) -> Mapping[str, bytes]:
-        """Chunks by how often they change; one that is as before is not packed again."""
+        """Return the state in chunks by rate of change; unchanged chunks are reused."""
         plain = {"schema": STATE_SCHEMA, **asdict(state.times)}
         chunks = {"clock": packing.pack(plain, {}), **pack_brokers(state.brokers, state.packed)}
-        for name, way in _PARTS.items():
+        for name, converter in _PARTS.items():
             value = getattr(state, name)
             order = list(value.items()) if name in _ORDERED else value
             chunks[name] = remembered(
-                state.packed, f"pack {name}", order, partial(_pack_part, name, way, value)
+                state.packed, f"pack {name}", order, partial(_pack_part, name, converter, value)
             )
         return {**chunks, **state.ledger.pack(), **state.topics.pack()}
 
@@ -494,9 +494,9 @@ class ClusterBalancer:
         if not OLDEST_SCHEMA <= schema <= STATE_SCHEMA:
             raise UnknownStateSchemaError.of("ClusterBalancer", schema, STATE_SCHEMA)
         parts: dict[str, Any] = {}
-        for name, way in _PARTS.items():
+        for name, converter in _PARTS.items():
             plain, _ = packing.unpack(chunks[name])
-            parts[name] = applied(way.back, plain["of"])
+            parts[name] = applied(converter.back, plain["of"])
             if name in _ORDERED:
                 parts[name] = {key: parts[name][key] for key in plain["order"]}
         parts["plan"] = completed(parts["plan"])
@@ -519,6 +519,6 @@ _ORDERED = ("commands", "waiting")
 """Those whose order is part of the state."""
 
 
-def _pack_part(name: str, way: Plain, value: Any) -> bytes:
+def _pack_part(name: str, converter: Plain, value: Any) -> bytes:
     order = list(value) if name in _ORDERED else []
-    return packing.pack({"of": applied(way.to, value), "order": order}, {})
+    return packing.pack({"of": applied(converter.to, value), "order": order}, {})

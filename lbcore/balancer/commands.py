@@ -292,7 +292,7 @@ REMEMBERED_COMMANDS = 2_000
 
 _ELSEWHERE = (
     "{kind} is not ours to do: another authority owns this cluster's bundles and policies; do it"
-    " there, and the bridge takes over what comes of it"
+    " there, and the bridge picks up the result"
 )
 
 HANDLERS: Mapping[str, Callable[[BatchContext, Command, Any], Outcome]] = {
@@ -321,7 +321,7 @@ def take_command(work: BatchContext, command: Command, sent_ms: int) -> None:
     if 0 < deadline_ms < work.now_ms:
         write_outcome(work, command, timed_out_unread(command))
     else:
-        _take(work, command, deadline_ms)
+        _queue_or_carry_out(work, command, deadline_ms)
     while len(work.commands) > REMEMBERED_COMMANDS:
         del work.commands[next(iter(work.commands))]
 
@@ -343,16 +343,15 @@ def take_queued_of(work: BatchContext, command_ids: Sequence[str]) -> None:
         arguments = parse_arguments(waiting.command.kind, waiting.command.arguments)
         if not _is_busy(work, arguments):
             del work.waiting[command_id]
-            _take(work, waiting.command, waiting.deadline_ms)
+            _queue_or_carry_out(work, waiting.command, waiting.deadline_ms)
     carry_out_assignments(work)
 
 
 def carry_out_assignments(work: BatchContext) -> None:
-    """Execute what waits for a place: assignments, then splits.
+    """Carry out the commands that wait for a place: assignments, then splits.
 
-    O(bundles), once for each. All assignments that name no broker are placed together, and so are
-    all children of splits that are to leave their parent's owner. What else was asked about their
-    bundles meanwhile has waited.
+    Places all assignments without a broker in one pass, then all children of splits with unload in
+    another. Later commands on these bundles have waited for this. O(bundles).
     """
     assigned: list[tuple[Command, AssignBundle, int]] = []
     splits: list[tuple[Command, SplitBundle, int]] = []
@@ -367,11 +366,11 @@ def carry_out_assignments(work: BatchContext) -> None:
     records = {name: work.ledger.record(name) for name in names}
     free = [name for name, one in records.items() if one is not None and one.state is State.FREE]
     rows = [] if is_external(work) else [work.ledger.index[name] for name in free]
-    _carry_out_at(work, place(work, rows, {}), assigned)
-    _carry_out_at(work, place_splits(work, [arguments for _, arguments, _ in splits]), splits)
+    _carry_out_placed(work, place(work, rows, {}), assigned)
+    _carry_out_placed(work, place_splits(work, [arguments for _, arguments, _ in splits]), splits)
 
 
-def _carry_out_at(
+def _carry_out_placed(
     work: BatchContext,
     places: Places,
     commands: Sequence[tuple[Command, AssignBundle | SplitBundle, int]],
@@ -382,7 +381,7 @@ def _carry_out_at(
     write_places(work, places)
 
 
-def _take(work: BatchContext, command: Command, deadline_ms: int) -> None:
+def _queue_or_carry_out(work: BatchContext, command: Command, deadline_ms: int) -> None:
     arguments = parse_arguments(command.kind, command.arguments)
     if len(work.waiting) < MAX_WAITING and _is_busy(work, arguments):
         queued = Outcome(status=ACCEPTED)
@@ -408,9 +407,9 @@ def _carry_out(
 ) -> None:
     outcome = _outcome(work, command, arguments)
     if outcome.status == ACCEPTED:
-        # it goes on to its end, however long that is
-        is_sure = command.kind == "create_namespace" or AFTER in outcome.result
-        begin_wait(work, command, outcome, 0 if is_sure else deadline_ms)
+        # only WAIT_MAX_MS limits these
+        ignores_timeout = command.kind == "create_namespace" or AFTER in outcome.result
+        begin_wait(work, command, outcome, 0 if ignores_timeout else deadline_ms)
     else:
         write_outcome(work, command, outcome)
 

@@ -201,7 +201,7 @@ def _decided(
     load: Iterable[Mapping[str, Any]],
     doubted: Mapping[str, UnreportedLoad],
 ) -> tuple[BrokerTable, Bools]:
-    """Return brokers with remembered unseen load, and which they are, bool[n].
+    """Return brokers with remembered unreported load, and which they are, bool[n].
 
     Where planning has seen a newer report than the table has, it is taken: it is remembered too.
     """

@@ -16,7 +16,7 @@ from lbcore.ownership.states import LEAVING
 
 
 def stuck_after_ms(config: OwnershipConfig) -> int:
-    """Return the time in flight from which a bundle is stuck, ms: two repairs' time."""
+    """Return the ms in flight after which a bundle is stuck: time of two repairs."""
     return config.unload_timeout_ms + 2 * config.in_flight_timeout_ms
 
 
@@ -33,9 +33,9 @@ class FlightWatch:
     """Observations of a record in flight.
 
     source, destination: ALIVE for a broker that the record doesn't name. waiting_ms: since the
-    record was written. silent_ms: since then, or since the last *closing* for it. Both in the job's
-    running time (liveness.elapsed_ms), so that its own absence counts for no broker.
-    is_partner_gone: the other bundle of its merge is not being merged with it.
+    record was written. silent_ms: since the later of that and the last ack *closing*. Time when the
+    job was down is not counted (liveness.elapsed_ms). is_partner_gone: the other bundle of its
+    merge is not being merged with it.
     """
 
     source: Presence = Presence.ALIVE
@@ -51,8 +51,8 @@ def repair(record: OwnershipRecord, watch: FlightWatch, config: OwnershipConfig)
     Owned, Assigning: a destination that is dead or has restarted does not have the bundle open, and
     one that doesn't open it within in_flight_timeout_ms loses it. Releasing, Splitting, Merging: a
     source that is dead or has restarted loses it to the destination, if there is one. A live source
-    never does: if it is silent for in_flight_timeout_ms, or closing for unload_timeout_ms, it keeps
-    the bundle, even without a possible destination.
+    never loses it: after in_flight_timeout_ms of silence or unload_timeout_ms of closing, the
+    operation is cancelled and the source keeps the bundle.
 
     A restarted broker is suggested for its former bundles; the caller may choose another.
     """

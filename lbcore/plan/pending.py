@@ -1,14 +1,14 @@
 """Load that was decided to move and that reports don't show yet.
 
-A broker's unseen load is what its decided moves will add to its report (negative: take from it).
+A broker's unreported load is what decided moves will add to its report (negative: take from it).
 Each newer report takes out of it what the report has changed in that direction. The rest shrinks
 with each report that came after the broker's last move had arrived: a wrong guess is forgotten.
 Usages may be older than their report (`signals.usage_lag_ms`); until they can show a move, the rest
-does not shrink. The adjust phase adds unseen load to what brokers report; `finish` adds this
+does not shrink. The adjust phase adds unreported load to what brokers report; `finish` adds this
 cycle's.
 
-Worked: 90 points, 40 decided to leave: unseen −40, adjusted 50. A report still of 90 (measured too
-early): 50. A report of 60: unseen −10, adjusted 50. A report of 50: unseen 0.
+Worked: 90 points, 40 decided to leave: unreported −40, adjusted 50. A report still of 90
+(measured too early): 50. A report of 60: unreported −10, adjusted 50. A report of 50: unreported 0.
 """
 
 from collections.abc import Mapping
@@ -66,7 +66,7 @@ class PendingMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreportedLoad:
-    """One broker's unseen load.
+    """One broker's unreported load.
 
     report_ms, shown: the newest report counted, and its load. busy_ms: last time at which a move of
     the broker was decided, under way, or seen to have arrived.
@@ -134,7 +134,7 @@ def unreported_arrays(
     keep: float,
     usage_lag_ms: int = 0,
 ) -> Floats:
-    """Return each broker's unseen load after its newest report, float64[n, COLUMNS].
+    """Return each broker's unreported load after its newest report, float64[n, COLUMNS].
 
     is_busy: bool[n], a move of the broker is under way or has just arrived. keep: share of the rest
     that is kept after a report of a broker that was not busy; smoothed columns, which change step
@@ -169,7 +169,7 @@ def unreported_rows(
     brokers: BrokerTable,
     touched: Mapping[int, int],
 ) -> dict[str, UnreportedLoad]:
-    """Return the unseen load to remember, without brokers that have none.
+    """Return the unreported load to remember, without brokers that have none.
 
     load: float64[n, COLUMNS]. touched: brokers that are busy now, index → time.
     """

@@ -31,7 +31,7 @@ from lbcore.plan.draft import Draft, Moves
 from lbcore.plan.pending import COLUMNS, EmaShifts, move_of, placed_load, unreported_rows, with_load
 from lbcore.plan.phases.adjust import adjust, shift_averages
 from lbcore.plan.phases.assign import assign
-from lbcore.plan.phases.eligible import eligible, index
+from lbcore.plan.phases.eligible import eligible, filter_brokers
 from lbcore.plan.phases.limit import limit
 from lbcore.plan.phases.shed import shed
 from lbcore.plan.phases.split import split
@@ -58,8 +58,8 @@ def initial_draft(
     brokers = len(snapshot.brokers.names)
     strategy = shedding_name(config.shedding.strategy)
     return Draft(
-        reported=snapshot,
-        snapshot=snapshot,
+        reported=snapshot,  # stays as reported
+        snapshot=snapshot,  # the phases adjust it
         state=_state_for(state, strategy),
         config=config,
         now_ms=now_ms,
@@ -141,16 +141,16 @@ def _remember(draft: Draft) -> tuple[PlanState, Floats]:
             load, draft.state.unseen, draft.reported.brokers, dict.fromkeys(touched, now_ms)
         ),
         unloaded_ms=unloaded,
-        gave_ms=_roles(draft, draft.state.gave_ms, moves.source),
-        took_ms=_roles(draft, draft.state.took_ms, moves.destination),
+        gave_ms=_last_times(draft, draft.state.gave_ms, moves.source),
+        took_ms=_last_times(draft, draft.state.took_ms, moves.destination),
         hourly=with_moves(draft.state.hourly, _tenants(draft, moves), now_ms),
         transfer=replace(draft.state.transfer, unloaded_brokers=left),
     )
     return shift_averages(state, shifts) if draft.config.shedding.adjust_load else state, load
 
 
-def _roles(draft: Draft, before: Mapping[str, int], brokers: Ints) -> dict[str, int]:
-    """Broker → when it last had the role. brokers: those that have it in this plan."""
+def _last_times(draft: Draft, before: Mapping[str, int], brokers: Ints) -> dict[str, int]:
+    """Broker → when it last gave (or took) a bundle. brokers: those of this plan."""
     after_ms, names = draft.now_ms - draft.config.shedding.role_cool_down_ms, draft.snapshot.brokers
     kept = {name: at_ms for name, at_ms in before.items() if at_ms > after_ms}
     return kept | {names.names[at]: draft.now_ms for at in brokers.tolist() if at >= 0}
@@ -169,7 +169,7 @@ def _steps(moves: Moves) -> list[tuple[int, int, int]]:
 
 
 def _unreported_before(draft: Draft) -> Floats:
-    """Return the unseen load at the start of the plan, float64[n, COLUMNS]."""
+    """Return the unreported load before the plan, float64[n, COLUMNS]."""
     names = draft.reported.brokers.names
     nothing = np.zeros(COLUMNS)
     known = draft.state.unseen
@@ -212,21 +212,21 @@ def _sheddings(draft: Draft, usage: Floats) -> list[Decision]:
     code = {"code": record.code} if record.code else {}
     inputs = [{**shared, **code, **selection.numbers} for selection in draft.selections]
     columns = (moves.bundle, moves.source, moves.destination, moves.origin)
-    is_plain = record.destinations(draft.config) == Destinations.UNSAID
+    has_no_destination = record.destinations(draft.config) == Destinations.UNSAID
     return [
         Decision(
-            kind=Kind.UNLOAD if is_plain else Kind.TRANSFER,
+            kind=Kind.UNLOAD if has_no_destination else Kind.TRANSFER,
             strategy=strategy,
             reason=draft.selections[origin].reason,
             bundle=bundles[bundle],
             source=brokers[source],
-            destination="" if is_plain else brokers[destination],
-            expected=brokers[destination] if is_plain and destination >= 0 else "",
+            destination="" if has_no_destination else brokers[destination],
+            expected=brokers[destination] if has_no_destination and destination >= 0 else "",
             inputs={
                 **_scores(
                     inputs[origin], brokers, draft.selections[origin].destination, destination
                 ),
-                **_effect(draft, usage, bundle, source, destination),
+                **_expected_usages(draft, usage, bundle, source, destination),
             },
         )
         for bundle, source, destination, origin in zip(
@@ -240,7 +240,8 @@ def _scores(
 ) -> dict[str, Any]:
     """Return a selection's numbers, with the name and score of the compared broker.
 
-    The partner and the destination differ where a filter forbids the partner.
+    partner: the broker that the strategy compared the source with. The bundle goes elsewhere if a
+    filter forbids it.
     """
     found = dict(numbers)
     if partner >= 0 and "score_of_destination" in found:
@@ -250,7 +251,7 @@ def _scores(
     return found
 
 
-def _effect(
+def _expected_usages(
     draft: Draft, usage: Floats, bundle: int, source: int, destination: int
 ) -> dict[str, float]:
     """Return the bundle's traffic, and both brokers' usages before and after the plan.
@@ -297,8 +298,8 @@ def _splits(draft: Draft) -> list[Decision]:
 
 
 PHASES = (
-    adjust,  #   reported load → adjusted load; whose observations are fresh
-    eligible,  # which bundles may move, which brokers may take some
+    adjust,  #   adjusts reported load, finds brokers with a new report
+    eligible,  # bundles that may move, brokers that may take bundles
     shed,  #     the strategy: who gives what
     split,  #    which bundles are divided
     assign,  #   where shed and drained bundles and children of splits go
@@ -306,7 +307,7 @@ PHASES = (
 )
 PLACING = (
     adjust,  # as in a cycle
-    index,  #  which brokers are open
+    filter_brokers,  # brokers that may take bundles
     assign,  # where unowned bundles and children of splits go
 )
 

@@ -251,7 +251,7 @@ def names(items: Sequence[Any], field: str, max_chars: int) -> tuple[str, ...]:
     return tuple(items)
 
 
-def first_double(items: Sequence[str]) -> str:
+def first_duplicate(items: Sequence[str]) -> str:
     """Return the first item that comes twice; there must be one. O(items)."""
     counts = Counter(items)
     return next(item for item in items if counts[item] > 1)
@@ -327,7 +327,7 @@ def check_bundles(names: Sequence[str]) -> None:
             raise FieldRefusal(RejectReason.MALFORMED_BUNDLE, str(error)) from None
     if len(set(names)) < len(names):
         raise FieldRefusal(
-            RejectReason.DUPLICATE_BUNDLE, f"{shown(first_double(names))} comes twice"
+            RejectReason.DUPLICATE_BUNDLE, f"{shown(first_duplicate(names))} comes twice"
         )
 
 

@@ -20,7 +20,7 @@ from lbcore.wire.fields import (
     check_bundle,
     check_bundles,
     check_key,
-    first_double,
+    first_duplicate,
     read_envelope,
     shown,
 )
@@ -61,7 +61,7 @@ def read_topic_load(message: Mapping[str, Any], context: Context) -> TopicLoad:
     topics, traffic = _read_table(columns, TRAFFIC, context.limits.max_topics_per_message, context)
     if len(set(topics)) < len(topics):
         raise FieldRefusal(
-            RejectReason.DUPLICATE_TOPIC, f"{shown(first_double(topics))} comes twice"
+            RejectReason.DUPLICATE_TOPIC, f"{shown(first_duplicate(topics))} comes twice"
         )
     return TopicLoad(envelope=envelope, bundle=bundle, topics=topics, traffic=traffic)
 
@@ -111,10 +111,10 @@ OPTIONAL: Mapping[str, str] = {
     "draining": "is_draining",
     OFFERED: "offered_msg_rate",
 }
-"""Field → its attribute of BrokerLoad, whose default an absent one has."""
+"""Field → attribute of BrokerLoad; if absent, the attribute's default holds."""
 
 LOAD_FIELDS = frozenset({*WIRE_NAMES, *TRAFFIC, *OPTIONAL, "labels"} - LABELS.keys())
-"""Any of these makes a load of a heartbeat."""
+"""A message with any of these is a load; without them it is a heartbeat."""
 
 MAX_LISTENERS = 100
 MAX_CAPACITY = 1e6

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from jobs.adapters.delta.table_writer import REST, BatchRowsError, newest_batch, read_batch_rows
+from jobs.adapters.delta.table_writer import PENDING, BatchRowsError, newest_batch, read_batch_rows
 from jobs.adapters.http.client import LookupConnection
 from jobs.adapters.spark.batch_sink import EVENTS
 from jobs.local.prober import EventsHistory
@@ -92,7 +92,7 @@ class Recorder:
         if self._table.version() == before:
             return
         newest = newest_batch(self._table)
-        rest = newest.about.get(REST) if newest else None
+        rest = newest.about.get(PENDING) if newest else None
         if rest is None or rest == self._last:
             return
         self._last = rest

@@ -46,7 +46,7 @@ from jobs.console import CommandError
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES
 from lbcore.ownership.records import State
 
-REST = "rest"
+PENDING = "rest"
 """Metadata of a commit of events: the file with the batch's rows for the other tables."""
 
 FOLDER = "_batches"  # Delta leaves alone what begins so
@@ -56,7 +56,7 @@ _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class BatchRowsError(CommandError):
-    """The rows that a batch owes can't be read."""
+    """The rows that a batch has yet to write can't be read."""
 
     def __init__(self, file: TablePlace, found: str) -> None:
         super().__init__(
@@ -67,17 +67,17 @@ class BatchRowsError(CommandError):
         )
 
 
-def read_batch_rows(events: TablePlace, rest: Mapping[str, Any]) -> dict[str, pa.Table]:
+def read_batch_rows(events: TablePlace, pending: Mapping[str, Any]) -> dict[str, pa.Table]:
     """Return table → the rows of a commit's file; none if somebody emptied the file.
 
     Raises BatchRowsError.
     """
-    file = events / FOLDER / rest["file"]
+    file = events / FOLDER / pending["file"]
     try:
         data = file.read_bytes()
     except FileNotFoundError:
         raise BatchRowsError(file, "it is not there") from None
-    if data and (len(data), zlib.crc32(data)) != (rest["bytes"], rest["crc32"]):
+    if data and (len(data), zlib.crc32(data)) != (pending["bytes"], pending["crc32"]):
         raise BatchRowsError(file, "it is not what the batch wrote")
     found: dict[str, pa.Table] = {}
     source = pa.BufferReader(data)
@@ -172,7 +172,7 @@ class TableBusyError(CommandError):
 def commit_options(metadata: Mapping[str, str], *transactions: Transaction) -> dict[str, Any]:
     """Return the options of the job's commits: no retry, no log cleanup.
 
-    Old commits go in `table_upkeep` only: a job that starts may still need those before its end.
+    Only `table_upkeep` deletes old commits; a starting job may still need them.
     metadata: for commitInfo.
     """
     return {
@@ -199,13 +199,13 @@ class TableWriter:
         self._tables = ensure_tables(root)
         self._events = table_path(root, OWNERSHIP_EVENTS.name)
         self._query_id = ""
-        self._rest: Mapping[str, Any] = {}
+        self._pending: Mapping[str, Any] = {}
         self._read: dict[str, tuple[int, dict[str, int]]] = {}  # version, transactions read at it
         self._current: tuple[int, pa.Table] = (-1, None)  # version of bundle_ownership, its rows
         self.epoch = max(self._transaction(name, EPOCH_APP) for name in self._tables)
 
     def use_query(self, query_id: str) -> None:
-        """Name the checkpoint whose batch ids the next commits carry."""
+        """Set the query id that the next commits record with their batch ids."""
         self._query_id = query_id
 
     def claim(self, claim_id: str = "") -> int:
@@ -257,15 +257,16 @@ class TableWriter:
         raise TableBusyError(f"table {name}: {_ATTEMPTS} commits of batch {batch_id}")
 
     def write_ahead(self, owed: Mapping[str, pa.Table]) -> dict[str, Any]:
-        """Write the rows that follow the next commit of events; return its metadata.
+        """Save the other tables' rows in a file before the next commit of events.
 
-        owed: table, or kind of effect → rows.
+        owed: table, or kind of effect → rows. Returns the metadata for that commit.
         """
         if not owed:
             return {}
-        last = self._rest or (self.last_commit() or {}).get(REST, {})
+        last = self._pending or (self.last_commit() or {}).get(PENDING, {})
         first, second = (f"{self.epoch}-{number}{_SUFFIX}" for number in (0, 1))
-        name = second if last.get("file") == first else first  # the last one's file is kept
+        # never overwrites the previous batch's file
+        name = second if last.get("file") == first else first
         out = pa.BufferOutputStream()
         for table, rows in owed.items():
             schema = rows.schema.with_metadata({_OF_TABLE: table.encode()})
@@ -281,8 +282,8 @@ class TableWriter:
             sync_folder(folder)
         owing = sorted(table for table, rows in owed.items() if len(rows))
         sums = {"bytes": len(data), "crc32": zlib.crc32(data)}
-        self._rest = {"file": name, **sums, "tables": owing}
-        return {REST: self._rest}
+        self._pending = {"file": name, **sums, "tables": owing}
+        return {PENDING: self._pending}
 
     def versions(self) -> dict[str, Any]:
         """Return the versions of the other tables, for a commit of events."""
@@ -291,35 +292,35 @@ class TableWriter:
     def write_pending_rows(self) -> None:
         """Write the last batch's rows that a crash kept from the tables; repeatable."""
         last = self.last_commit() or {}
-        names = last[REST].get("tables", self._tables) if REST in last else ()
+        names = last[PENDING].get("tables", self._tables) if PENDING in last else ()
         lacking = [
             name
             for name in sorted(self._tables.keys() & names)
             if not self.has_batch(name, last["batch_id"], last["query_id"])
         ]
         if lacking:
-            rest = self.rest_of(last)
+            pending = self.pending_of(last)
             self.use_query(last["query_id"])
-            for name in (name for name in lacking if name in rest):
-                self.write(name, rest[name], last["batch_id"], last)
+            for name in (name for name in lacking if name in pending):
+                self.write(name, pending[name], last["batch_id"], last)
 
     def sync(self, name: str, after: int) -> None:
-        """Bring a table's commits after a version down to the disk."""
+        """Sync a table's commits after a version to disk."""
         table = self._tables[name]
         sync_commits(table_place(table.table_uri), after, table.version())
 
-    def rest_of(self, last: Mapping[str, Any]) -> dict[str, pa.Table]:
-        """Table, or kind of effect → the rows that follow a commit of events."""
-        return read_batch_rows(self._events, last[REST]) if REST in last else {}
+    def pending_of(self, last: Mapping[str, Any]) -> dict[str, pa.Table]:
+        """Return table, or kind of effect → rows that follow a commit of events."""
+        return read_batch_rows(self._events, last[PENDING]) if PENDING in last else {}
 
     def remove_old_pending_rows(self) -> int:
-        """Remove what earlier jobs put aside and nobody needs any more; how many files."""
+        """Remove the files that earlier jobs left and none needs; return their number."""
         last = self.last_commit()
         past = [
             file
             for file in (self._events / FOLDER).glob(f"[0-9]*-[01]{_SUFFIX}")
             if last
-            and file.name != last.get(REST, {}).get("file")
+            and file.name != last.get(PENDING, {}).get("file")
             and int(file.name.partition("-")[0]) < self.epoch
         ]
         for file in past:
@@ -335,7 +336,7 @@ class TableWriter:
         return self._transaction(name, f"{name}:{query_id or self._query_id}") >= batch_id
 
     def undo(self, name: str, version: int) -> None:
-        """Restore the table's version before the batch that wrote the next one."""
+        """Restore the table to `version`, undoing the batch that wrote version + 1."""
         table = self.refreshed(name)
         about = {"query_id": "", "batch_id": -1, "now_ms": 0, "writer_epoch": self.epoch}
         said = {**batch_metadata(about), USER_METADATA: f"undo to version {version}"}
@@ -368,7 +369,7 @@ class TableWriter:
 
     @contextmanager
     def _committing(self, name: str) -> Iterator[None]:
-        """Bring what is committed to a table within it down to the disk."""
+        """Sync to disk what is committed to a table inside the `with`."""
         table = self._tables[name]
         before = table.version()
         with store_errors(table.table_uri), naming_damaged_file(table):

@@ -21,7 +21,7 @@ from jobs.adapters.delta.rows import of_cluster
 from jobs.adapters.delta.table_repair import FIRST
 from jobs.adapters.delta.table_scan import scan
 from jobs.adapters.delta.table_upkeep import remembered_since_ms
-from jobs.adapters.delta.table_writer import REST, TableWriter, newest_batch
+from jobs.adapters.delta.table_writer import PENDING, TableWriter, newest_batch
 from jobs.adapters.delta.tables import arrow_schema
 from jobs.adapters.kafka.connection import KafkaPlace
 from jobs.adapters.kafka.ownership_publisher import OwnershipPublisher
@@ -75,7 +75,7 @@ def raise_versions(writer: TableWriter, now_ms: int, read: Mapping[str, Any]) ->
     last = writer.last_commit()
     if last is None:
         return 0
-    said = {name: value for name, value in last.items() if name != REST}
+    said = {name: value for name, value in last.items() if name != PENDING}
     query = f"restored-{writer.epoch}"
     about = {**said, "query_id": query, "batch_id": 0, "now_ms": now_ms}
     about |= {"writer_epoch": writer.epoch, "effects_sha256": "", **read}
@@ -85,7 +85,7 @@ def raise_versions(writer: TableWriter, now_ms: int, read: Mapping[str, Any]) ->
     lifted = raised_events(_rows(writer, BUNDLE_OWNERSHIP.name), now_ms, writer.epoch)
     events = pa.Table.from_pylist(lifted, arrow_schema(OWNERSHIP_EVENTS))
     owed = {BUNDLE_OWNERSHIP.name: events.select(arrow_schema(BUNDLE_OWNERSHIP).names)}
-    gone = writer.rest_of(last).get(TOMBSTONE)
+    gone = writer.pending_of(last).get(TOMBSTONE)
     rest = writer.write_ahead(owed if gone is None else {**owed, TOMBSTONE: gone})
     writer.use_query(query)
     named = pa.Table.from_pylist(namespaces, arrow_schema(NAMESPACES))
@@ -145,7 +145,7 @@ def send_all_records(writer: TableWriter, publisher: OwnershipPublisher) -> int:
     Before them the tombstones of the last batch, which may have ended before it sent them.
     """
     last = writer.last_commit()
-    gone = writer.rest_of(last).get(TOMBSTONE) if last else None
+    gone = writer.pending_of(last).get(TOMBSTONE) if last else None
     if gone is not None:
         publisher.publish([(record_key(r["cluster"], r["bundle"]), None) for r in gone.to_pylist()])
     rows = _rows(writer, BUNDLE_OWNERSHIP.name)

@@ -46,7 +46,7 @@ def shift_averages(state: PlanState, shifts: EmaShifts) -> PlanState:
 
 
 def _looked(draft: Draft) -> Draft:
-    """Update the unseen load; drop moves that arrived or were given up."""
+    """Update the unreported load; drop moves that arrived or were given up."""
     state = draft.state
     if not (state.moves or state.unseen):
         return draft
@@ -109,7 +109,7 @@ def _busy(at: dict[str, int], moves: list[PendingMove]) -> Bools:
 
 
 def _outdated(draft: Draft) -> list[int]:
-    """Return the brokers whose unseen load has not shown for too long."""
+    """Return the brokers whose unreported load has not shown for too long."""
     since_ms = draft.now_ms - draft.config.shedding.adjust_max_ms
     unseen = draft.state.unseen
     return [
@@ -135,7 +135,7 @@ def _returned(given_up: list[PendingMove]) -> EmaShifts:
 
 
 def _adjusted(draft: Draft, load: Floats, at: dict[str, int]) -> Snapshot:
-    """Return the reported snapshot plus unseen load, at least 0."""
+    """Return the reported snapshot plus unreported load, at least 0."""
     brokers, bundles = draft.reported.brokers, draft.reported.bundles
     owner = bundles.owner
     if draft.state.moves:

@@ -1,4 +1,4 @@
-"""Phase 2: bundles that may be shed, and open brokers, before any decision.
+"""Phase 2: bundles that may be shed, and brokers that may take bundles.
 
 The assign phase decides whether one bundle may go to one broker. Source: Pulsar 4.0.8 LoadData's
 shedding view and the grace period of ModularLoadManagerImpl; draining, flapping, pins, pauses,
@@ -27,14 +27,14 @@ from lbcore.plan.strategy import Grouping
 
 PHASE = "eligible"
 STRANDED = "stranded"
-"""Number of the cycle: owned bundles that policies admit on no broker; not noted at 0."""
+"""Number of owned bundles that policies admit on no broker; left out when 0."""
 LABELS = tuple(verdict.label for verdict in FilterVerdict)
 
 
 def eligible(draft: Draft) -> Draft:
     """Return the draft with the bundles that may be shed; drop ended grace periods."""
     bundles = draft.snapshot.bundles
-    draft = index(_without_old_graces(draft))
+    draft = filter_brokers(_without_old_graces(draft))
     verdicts = bundle_verdicts(
         draft.snapshot,
         BundleFacts(
@@ -65,14 +65,14 @@ def _grouped(draft: Draft) -> Draft:
         group = isolation_groups(row, admits)
         strategy = find_shedding(draft.config)
         if strategy is not None and strategy.grouping == Grouping.ALWAYS:
-            # its search finds a way back for bundles that strayed
+            # it moves bundles back from brokers that their policy forbids
             group = with_strays(group, subset.snapshot.bundles, row, admits)
     named = named_groups([brokers.names[at] for at in subset.original.tolist()], group)
     return replace(draft, groups=group, state=replace(draft.state, groups=named))
 
 
-def index(draft: Draft) -> Draft:
-    """Return the draft with the filters' verdicts on brokers and policies."""
+def filter_brokers(draft: Draft) -> Draft:
+    """Find the brokers that may take bundles, by filters and policies."""
     return replace(draft, index=candidate_index(draft.snapshot))
 
 
@@ -116,15 +116,15 @@ def _without_old_graces(draft: Draft) -> Draft:
 
 
 def _show(draft: Draft, verdicts: Verdicts) -> Draft:
-    bundles, own = draft.snapshot.bundles, len(draft.reported.bundles.names)
+    bundles, reported = draft.snapshot.bundles, len(draft.reported.bundles.names)
     return draft.show(
         Columns(
             phase=PHASE,
             subjects=bundles.names,
             verdicts=LABELS,
-            subject=np.arange(own),
-            broker=bundles.owner[:own],
-            verdict=verdicts[:own].astype(np.int64),
-            number=throughput(bundles.short[:own]),
+            subject=np.arange(reported),
+            broker=bundles.owner[:reported],
+            verdict=verdicts[:reported].astype(np.int64),
+            number=throughput(bundles.short[:reported]),
         )
     )

@@ -1,10 +1,10 @@
 """The search of `ballast`: moves, or exchanges where none helps, within a budget.
 
 Each step takes the broker that costs most and makes the one change of its bundles that lowers the
-objective most; a broker that nothing helps is left. The search may stop after any step. It is
-deterministic, the same bits on every machine: ties go to the earlier broker and bundle, arithmetic
-is elementwise, sums are in order. After Rebalancer's local search (Meta) and CockroachDB's
-allocator.
+objective most; a broker that no change helps is left alone. The search may stop after any step. It
+is deterministic, the same bits on every machine: ties go to the earlier broker and bundle,
+arithmetic is elementwise, sums are in order. After Rebalancer's local search (Meta) and
+CockroachDB's allocator.
 """
 
 from bisect import bisect_left, insort
@@ -18,10 +18,9 @@ from lbcore.plan.shed.common import sequential_sum
 from lbcore.plan.snapshot import Bools, Floats, Ints, Partitions, Snapshot
 
 TOPIC_PRICE = 0.1
-"""Cost of each partition beyond a broker's part."""
+"""Cost of each partition above a broker's limit."""
 BUNDLE_PRICE = 0.02
-"""Cost of as many bundles as a mean broker has, of any load, when they move or are beyond
-its part."""
+"""Fixed cost of moving, or of having above the limit, as many bundles as an average broker has."""
 _SHARES = 2.0
 _LEAST_TOPIC, _LEAST_NAMESPACE = 2, 4
 _CELLS_MAX = 4_000_000
@@ -32,20 +31,19 @@ _KEPT_MAX = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crowding:
-    """Groups of which a broker has its part or more: topics and namespaces.
+    """Topics and namespaces of which some broker has its limit or more.
 
-    What belongs together grows together: a broker that has all of it is the first to be too full. A
-    broker should have at most twice its fair share (by capacity, rounded up) of a topic's
-    partitions, at least two, and of a namespace's bundles, at least four. A partition beyond that
-    costs TOPIC_PRICE, so it moves if its bundle is less than some fifth of a broker's load. A
-    bundle beyond costs as much as the fixed part of a move's price, so it decides only between
-    moves that happen anyway.
+    Partitions of a topic grow together, so a broker that has them all fills up first. The limit is
+    twice a broker's fair share (by capacity, rounded up) of a topic's partitions, at least two, and
+    of a namespace's bundles, at least four. A partition above it costs TOPIC_PRICE, so it moves if
+    its bundle is less than some fifth of a broker's load. A bundle above it costs only as much as
+    a move's fixed price, so by itself it never causes a move.
 
     g groups, n brokers. Bundle row r's memberships are start[r] : start[r + 1] of group (int64[k])
-    and count (int64[k], partitions in it, or 1). part: int64[g, n], what each broker should have at
-    most. beyond: int64[g, n], what it has beyond that, below 0 = room. price: float64[g], of each
-    beyond. acting: the groups for whose sake alone bundles move. may_give: bool[n], who gives for
-    that.
+    and count (int64[k], partitions in it, or 1). part: int64[g, n], the limits. beyond: int64[g,
+    n], items above the limit, negative = room. price: float64[g], cost of each item above it.
+    acting: groups (crowded topics) that justify a move by themselves. may_give: bool[n], brokers
+    that may give for these.
     """
 
     start: Ints
@@ -63,7 +61,7 @@ class Crowding:
         return float(np.cumsum(each * self.price)[-1]) if len(self.price) else 0.0
 
     def partitions_beyond(self, beyond: Ints) -> int:
-        """Return the partitions beyond brokers' parts, of the topics acted for."""
+        """Return the partitions above brokers' limits, of the topics in `acting`."""
         return int(np.maximum(beyond[list(self.acting)], 0).sum())
 
     def concerns(self, rows: Ints) -> bool:
@@ -71,7 +69,7 @@ class Crowding:
         return bool((self.start[rows] < self.start[rows + 1]).any())
 
     def rows_acting(self) -> Ints:
-        """Return the bundles with partitions of the topics acted for."""
+        """Return the bundles with partitions of the topics in `acting`."""
         is_acting = np.isin(self.group, self.acting)
         rows: Ints = np.searchsorted(self.start, np.flatnonzero(is_acting), side="right") - 1
         return rows
@@ -90,7 +88,7 @@ class Crowding:
     def prices(self, beyond: Ints, giver: int, rows: Ints, takers: Ints) -> Floats:
         """Return the cost that moving each row to each taker adds.
 
-        float64[takers, rows]; below 0 = it spreads.
+        float64[takers, rows]; negative: the move spreads the group.
         """
         found = np.zeros((len(takers), len(rows)))
         at, group, count = self.members(rows)
@@ -135,7 +133,7 @@ def count_rounds(
 ) -> dict[str, int]:
     """Return topic → rounds in a row in which it was crowded.
 
-    is_news: some broker has reported since.
+    is_news: some broker has a report not judged yet.
     """
     return {name: before.get(name, 0) + int(is_news) for name in names}
 
@@ -147,10 +145,10 @@ def crowding_of(
     acting: tuple[int, ...],
     may_give: Bools,
 ) -> Crowding | None:
-    """Return the groups for the search, None if no broker has too much of any.
+    """Return the groups for the search, None if no broker has its limit of any.
 
     size: float64[n], capacity over mean capacity. acting: numbers of topics in `partitions`.
-    may_give: bool[n], brokers that may give for their sake. O((bundles + partitions) log of them).
+    may_give: bool[n], brokers that may give for these. O((bundles + partitions) log of them).
     """
     bundles, brokers = snapshot.bundles, len(size)
     spaces = len(bundles.namespaces)
@@ -192,29 +190,29 @@ def crowding_of(
 
 
 def _part(total: Floats, share: Floats, least: Ints) -> Floats:
-    """Return the most that a broker should have of a group of that total."""
+    """Return the limit of a broker for a group of that total."""
     part: Floats = np.maximum(np.ceil(_SHARES * total * share), least)
     return part
 
 
 OVER, UNDER = 4.0, 1.0
 _DUALS = 64
-"""Prices tried for the bound; the best is within a thousandth of the optimum."""
+"""Splits of min_price tried for the bound; the best is within a thousandth of the optimum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchProblem:
     """Input of the search: n brokers, m bundles, r resources, the busiest in column 0.
 
-    load: float64[n, r], points of the broker's own size. size: float64[n], capacity over the mean
-    capacity. weight: float64[m, r], points that a bundle makes on a broker of size 1. home:
-    int64[m], the owner, -1 = none. price: float64[m], of leaving home. min_price: least price of
-    moving a bundle, per part of the level. level: points, above 0. can_move: bool[m]. may_give,
-    may_take: bool[n]. row: int64[m], each bundle's row of admits; admits: bool[rows, n], brokers
-    that filters allow. left: int64[m], the broker that each bundle left lately (its return is
-    dear), -1 = none; None = unknown. crowding: None = no broker has too much of any group. room:
-    float64[n], points of size 1 that a broker may take, None = any. demand_factor: float64[m],
-    factor of a bundle's load away from home, only with room.
+    load: float64[n, r], in percent of the broker's own capacity. size: float64[n], capacity over
+    the mean capacity. weight: float64[m, r], points that a bundle makes on a broker of size 1.
+    home: int64[m], the owner, -1 = none. price: float64[m], of moving the bundle off its owner.
+    min_price: lowest price of moving load equal to the level. level: points, above 0. can_move:
+    bool[m]. may_give, may_take: bool[n]. row: int64[m], each bundle's row of admits; admits:
+    bool[rows, n], brokers that filters allow. left: int64[m], the broker that each bundle left
+    lately, -1 = none; None = unknown. crowding: None = no broker has its limit of any group. room:
+    float64[n], load it may still take, in points of an average broker; None = any. demand_factor:
+    float64[m], growth of a bundle's load once it leaves a full broker; used only with `room`.
     """
 
     load: Floats
@@ -256,8 +254,8 @@ def objective(
 ) -> float:
     """Return the number to minimise: costs of brokers, prices of moves, and crowding.
 
-    load: float64[n, r], as it will be; moved: the rows that do. beyond: int64[g, n], as
-    `Crowding.beyond` will be; None = as it is.
+    load: float64[n, r], after the moves; moved: rows of the moved bundles. beyond: int64[g, n],
+    `Crowding.beyond` after the moves; None = before them.
 
     Worked: two brokers of size 1 at 60 and 20 points, level 40: 4 x 0.5^2 + 1 x 0.5^2 = 1.25.
     """
@@ -271,10 +269,9 @@ def objective(
 def lower_bound(problem: SearchProblem) -> float:
     """Return a lower bound of the objective over all layouts. O(brokers).
 
-    It takes load as divisible, charges for leaving only, and ignores crowding. Weak duality:
-    `taken` is the price of a part of the level for the taker, the rest of the least price is the
-    giver's. For any such division the sum of the brokers' own optima is a bound; the result is the
-    best of some.
+    It takes load as divisible, charges for leaving only, and ignores crowding. Weak duality: split
+    min_price between giver and taker. Then each broker can be optimised alone, and the sum is a
+    lower bound. Tries _DUALS + 1 splits, returns the best.
     """
     above = problem.load.max(axis=1) / problem.level - 1.0
     below = problem.load[:, 0] / problem.level - 1.0
@@ -294,13 +291,14 @@ def lower_bound(problem: SearchProblem) -> float:
 
 
 EVERYBODY_MAX = 40
-"""Up to so many receivers are all considered; of more, the TAKERS with most room."""
+"""With at most this many brokers, all are tried as takers; otherwise the emptiest few."""
 TAKERS, SWAPPERS = 8, 4
+"""Emptiest brokers tried for a move, and for a swap."""
 SWAP_STEPS = 4
 """Steps that the search for a swap counts as."""
 LEAST_GAIN = 1e-9
 RETURN_PRICE = 8.0
-"""Times its price, added for a bundle that returns to a broker it left lately."""
+"""Extra price of returning to a broker left lately, as a multiple of the normal price."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,7 +307,7 @@ class Found:
 
     moves: (bundle row, destination), in the order found. before, after, bound: objectives. steps:
     taken. stopped: "done" = nothing helps any more; "steps", "budget" = that limit. crowded: rows
-    that move to spread a topic's partitions. beyond: partitions beyond brokers' parts of such
+    that move to spread a topic's partitions. beyond: partitions above brokers' limits of such
     topics, before and after; None = none. too_crowded: rows with more partitions of such a topic
     than a broker should have. room: what is left of `SearchProblem.room`.
     """
@@ -333,7 +331,7 @@ class _Loads:
 
     load: float64[n, r]. cost: float64[n]. heat: float64[n], the load of brokers that may give; -1 =
     may not, or nothing helps. below: float64[n], distance below the level of brokers that may take,
-    in parts of it. room: (load, broker) of those, sorted.
+    in parts of it. takers_by_load: (load, broker) of those, sorted.
     """
 
     problem: SearchProblem
@@ -341,7 +339,7 @@ class _Loads:
     cost: Floats
     heat: Floats
     below: Floats
-    room: list[tuple[float, int]]
+    takers_by_load: list[tuple[float, int]]
 
     @classmethod
     def of(cls, problem: SearchProblem) -> "_Loads":
@@ -354,13 +352,13 @@ class _Loads:
             cost=broker_costs(load, problem.size, problem.level),
             heat=np.where(is_giver, heat, _CLOSED),
             below=np.where(problem.may_take, 1.0 - load[:, 0] / problem.level, 0.0),
-            room=sorted(zip(heat[takers].tolist(), takers, strict=True)),
+            takers_by_load=sorted(zip(heat[takers].tolist(), takers, strict=True)),
         )
 
     def hottest(self) -> int:
         """Return the giver that is highest above the level; -1 = no move can pay.
 
-        The first part of a bundle that moves gains most, on both sides, so it bounds the gain of
+        Each further bit of load gains less than the first, so the gain of the first bounds them
         all.
         """
         giver = int(self.heat.argmax())
@@ -376,8 +374,8 @@ class _Loads:
     def emptiest(self, most: int, giver: int) -> Ints:
         """Return the brokers that may take, the emptiest first; all where there are few."""
         if len(self.load) <= EVERYBODY_MAX:
-            most = len(self.room)
-        found = [broker for _, broker in self.room[: most + 1] if broker != giver]
+            most = len(self.takers_by_load)
+        found = [broker for _, broker in self.takers_by_load[: most + 1] if broker != giver]
         return np.array(found[:most], dtype=np.int64)
 
     def carry(self, weight: Floats, source: int, taker: int) -> None:
@@ -393,8 +391,8 @@ class _Loads:
                 self.heat[broker] = heat
             if problem.may_take[broker]:
                 self.below[broker] = 1.0 - new[0] / problem.level
-                del self.room[bisect_left(self.room, (max(old), broker))]
-                insort(self.room, (heat, broker))
+                del self.takers_by_load[bisect_left(self.takers_by_load, (max(old), broker))]
+                insort(self.takers_by_load, (heat, broker))
 
 
 _AWAY_AND_THERE = np.array([[-1.0], [1.0]])
@@ -406,15 +404,15 @@ class _Search:
     """Layout under construction.
 
     rows: broker → bundles that it may give. beyond: as `Crowding.beyond`. owner: of the bundles
-    that have moved. left: points that may still move. is_open: every broker may take every bundle.
-    room: as `SearchProblem.room`, now.
+    that have moved. budget_left: points that may still move. is_open: every broker may take every
+    bundle. room: as `SearchProblem.room`, now.
     """
 
     problem: SearchProblem
     loads: _Loads
     beyond: Ints
     steps_left: int
-    left: float
+    budget_left: float
     is_open: bool
     rows: dict[int, Ints]
     room: Floats | None
@@ -434,7 +432,7 @@ class _Search:
             return "done"
         for group in crowding.acting:
             may_give = crowding.may_give.copy()
-            while self.steps_left > 0 and self.left > 0:
+            while self.steps_left > 0 and self.budget_left > 0:
                 beyond = np.where(may_give, self.beyond[group], 0)
                 giver = int(np.argmax(beyond))
                 if beyond[giver] <= 0:
@@ -448,17 +446,17 @@ class _Search:
                     self.crowded.add(row)
                 is_too_many = (groups == group) & (counts > crowding.part[group, giver])
                 self.too_crowded.update(rows[at[is_too_many]].tolist())
-        if self.left <= 0:
+        if self.budget_left <= 0:
             return "budget"
         return "done" if self.steps_left > 0 else "steps"
 
     def _even_out(self) -> str:
-        """Make moves and swaps until no broker's load is worth one; return why it ended."""
+        """Make moves and swaps until none pays; return why it ended."""
         while self.steps_left > 0:
             giver = self.loads.hottest()
             if giver < 0:
                 return "done"
-            if self.left <= 0:
+            if self.budget_left <= 0:
                 return "budget"
             self.steps_left -= 1
             if self._move(giver, self._bundles(giver)) < 0 and not self._swap(giver):
@@ -489,7 +487,7 @@ class _Search:
     def _swap(self, giver: int) -> bool:
         """Make the best exchange of two bundles; False = none helps.
 
-        The lighter one must fit into the budget: a change exceeds it by one bundle at most.
+        Only the lighter bundle must fit the budget, so a swap may exceed it by the heavier one.
         """
         self.steps_left -= SWAP_STEPS
         rows, problem = self._bundles(giver), self.problem
@@ -507,7 +505,7 @@ class _Search:
             gain = gain - self._prices(giver, rows, np.array([taker]))[0][:, np.newaxis]
             gain = gain - self._prices(taker, others, np.array([giver]))[0][np.newaxis]
             smaller = np.minimum.outer(heaviest, problem.weight[others].max(axis=1))
-            gain = np.where(smaller <= self.left, gain, -np.inf)
+            gain = np.where(smaller <= self.budget_left, gain, -np.inf)
             at = int(np.argmax(gain))
             if gain.flat[at] > best[0]:
                 mine, other = divmod(at, len(others))
@@ -554,7 +552,7 @@ class _Search:
         return price
 
     def _claims(self, rows: Ints) -> Floats:
-        """Return the part of a taker's room that each bundle needs away from home."""
+        """Return the room that each bundle needs on another broker."""
         problem = self.problem
         claims: Floats = problem.weight[rows].max(axis=1)
         return claims if problem.demand_factor is None else claims * problem.demand_factor[rows]
@@ -569,7 +567,7 @@ class _Search:
         if problem.crowding is not None:
             problem.crowding.carry(self.beyond, row, source, taker)
         home = int(problem.home[row])
-        self.left -= float(weight.max()) * (int(source == home) - int(taker == home))
+        self.budget_left -= float(weight.max()) * (int(source == home) - int(taker == home))
         if self.room is not None:
             claim = float(self._claims(np.array([row]))[0])
             self.room[source] += claim if source != home else float(weight.max())
@@ -601,7 +599,7 @@ def search(problem: SearchProblem, steps: int, budget: float) -> Found:
         loads=_Loads.of(problem),
         beyond=_NOTHING if crowding is None else crowding.beyond.copy(),
         steps_left=steps,
-        left=budget,
+        budget_left=budget,
         is_open=bool(problem.admits.all()),
         room=None if problem.room is None else problem.room.copy(),
         rows={

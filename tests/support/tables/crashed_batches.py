@@ -72,7 +72,7 @@ class CutOffWriter(TableWriter):
     def write_ahead(self, owed: Mapping[str, pa.Table]) -> dict[str, Any]:
         if self.steps is not None and HALF in self.steps:
             rest = super().write_ahead(owed)
-            file = self._events / table_writer.FOLDER / rest[table_writer.REST]["file"]
+            file = self._events / table_writer.FOLDER / rest[table_writer.PENDING]["file"]
             assert isinstance(file, Path)
             file.write_bytes(file.read_bytes()[:-9])
         self._take(ASIDE_SUFFIX)
