@@ -12,9 +12,7 @@ import pytest
 
 from tests.integration.stack import Cluster, Stack, running_stack
 
-pytestmark = pytest.mark.long
-
-pytestmark = pytest.mark.timeout(3_000)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3_000)]
 
 CLUSTER = Cluster(brokers=2, namespaces={"demo/one": ("crc32", 6)})
 
