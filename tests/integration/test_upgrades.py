@@ -45,7 +45,7 @@ from tests.integration.versioned_stack import (
     tell,
 )
 from tests.support.processes.frozen import freeze_group
-from tests.support.processes.kafka_cluster import PARTITIONS, make_topics
+from tests.support.processes.kafka_cluster import make_topics
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1_800)]
 
@@ -235,10 +235,7 @@ def test_restore_goes_on_from_the_backup_and_closes_what_came_after_it(
     _put_back(stack, before)
     if is_kafka_lost:
         _empty_kafka(stack)
-        words = ["topics", "ensure", "--bootstrap", stack.kafka.bootstrap]
-        for kind in ("report", "ownership"):  # as many as before: running agents read no others
-            words += ["--set", f"topics.{kind}_partitions={PARTITIONS}"]
-        assert ballast(words) == 0
+        make_topics(stack.kafka, stack.address("operator"))
     kept = _rows(stack.folder / "backup" / BUNDLE_OWNERSHIP.name)
     live = {row["bundle"] for row in kept if row["state"] != "Deleted"}
     began_ms = int(time.time() * 1_000)
