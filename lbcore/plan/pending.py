@@ -134,7 +134,7 @@ def unreported_arrays(
     keep: float,
     usage_lag_ms: int = 0,
 ) -> Floats:
-    """Return each broker's unreported load after its newest report, float64[n, COLUMNS].
+    """Return unreported loads after the newest reports, float64[n, COLUMNS].
 
     is_busy: bool[n], a move of the broker is under way or has just arrived. keep: share of the rest
     that is kept after a report of a broker that was not busy; smoothed columns, which change step

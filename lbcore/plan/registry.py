@@ -115,7 +115,8 @@ PLACERS = (
         rule="The destination that the shedder chose; a bundle without one goes by least "
         "long-term message rate (Pulsar: anywhere).",
         use_when="Always and only with shedding by avg.",
-        caveats="a bundle without a plan goes by message rate, in Pulsar anywhere",
+        caveats="a bundle that avg has not planned goes to the lowest message rate, in Pulsar "
+        "where a hash says",
         settings=keys("shedding", "is_pulsar_exact"),
         is_whole=True,
         rule_of=_avg_rule,
@@ -126,7 +127,7 @@ PLACERS = (
         rule="The broker with the least long-term message rate that is not overloaded.",
         use_when="Bundles are alike; Pulsar's default until 2026.",
         caveats="Pulsar gives all bundles of one plan to the same broker; "
-        "with `shedding.is_pulsar_exact` off what the plan has placed counts",
+        "with `shedding.is_pulsar_exact` off, bundles that the plan has placed count",
         settings=(
             _OVERLOAD_LIMIT,
             *keys("shedding", "is_pulsar_exact"),
@@ -191,8 +192,8 @@ AVG_SHEDDER = Shedding(
     rule="Pairs the hottest broker with the coldest and so on; a pair that differs by a low or "
     "a high threshold for enough cycles evens out its traffic, to the partner.",
     use_when="Pulsar's AvgShedder is wanted as it is, without isolation policies.",
-    caveats="Brokers are selected by usage, bundles by traffic: usage that is not the bundles' own "
-    "(another process) keeps it busy with nothing to move; under Pulsar's overlays it pairs "
+    caveats="Brokers are selected by usage, bundles by traffic: usage by another "
+    "process makes it try again and again, with nothing to move; under Pulsar's overlays it pairs "
     "brokers of different isolation groups",
     settings=(
         *keys(
@@ -210,7 +211,7 @@ AVG_SHEDDER = Shedding(
     is_whole=True,
     checks=(check_avg,),
     seen_in="[G3](golden/pathologies/G3_avg.txt) fills a new broker, "
-    "[G7](golden/pathologies/G7_AvgShedder.txt) is blind to foreign load",
+    "[G7](golden/pathologies/G7_AvgShedder.txt) is blind to load of other processes",
     grouping=Grouping.IF_SET,
     run=modular(lambda view, state, config: shed_avg(view, state, config.shedding)),
     trigger=lambda cycle, shed: avg_trigger(cycle.view, shed, cycle.config.shedding),
@@ -285,7 +286,7 @@ UNIFORM_SHEDDER = Shedding(
     pulsar_class=SHEDDING[UNIFORM],
     rule="The broker with most traffic gives part of its lead over the idlest one, by message "
     "rate, else by bytes; usage does not count.",
-    use_when="Traffic is to be even whatever it costs the brokers, e.g. with foreign load.",
+    use_when="You want even traffic, whatever the brokers' usage.",
     caveats="one broker a cycle; blind to usage that traffic does not explain",
     settings=(
         *keys(
@@ -301,7 +302,8 @@ UNIFORM_SHEDDER = Shedding(
     ),
     checks=(check_uniform,),
     seen_in="[G2](golden/pathologies/G2_uniform.txt), "
-    "[G7](golden/pathologies/G7_uniform.txt) relieves in spite of foreign load",
+    "[G7](golden/pathologies/G7_uniform.txt) still relieves a broker on which "
+    "another process runs",
     grouping=Grouping.IF_SET,
     run=modular(lambda view, state, config: shed_uniform(view, state, config.shedding)),
     trigger=lambda cycle, shed: uniform_trigger(cycle.view, shed, cycle.config.shedding),
@@ -313,7 +315,8 @@ TRANSFER_SHEDDER = Shedding(
     pulsar_class=SHEDDING[TRANSFER],
     rule="Moves bundles from the hottest to the coldest brokers until the deviation of the "
     "scores is below a target, swapping where a plain move doesn't fit.",
-    use_when="Migrating from the extensible load manager, or a deviation is the goal.",
+    use_when="Migrating from the extensible load manager, or the standard deviation of loads "
+    "is to be limited.",
     caveats="knows a broker's heaviest bundles only; waits `transfer.shedding_delay_ms` after each "
     "move",
     settings=(
@@ -353,7 +356,8 @@ BALLAST_SHEDDER = Shedding(
     settings=(*keys("ideal_load", *_settings(IdealLoadConfig)), *WEIGHTS),
     is_whole=True,
     seen_in="[G2](golden/pathologies/G2_ballast.txt), [G4](golden/pathologies/G4_ballast.txt), "
-    "[G7](golden/pathologies/G7_ballast.txt) evens out the others beside foreign load",
+    "[G7](golden/pathologies/G7_ballast.txt) evens out the others when another "
+    "process loads one",
     grouping=Grouping.ALWAYS,
     learn=lambda cycle: replace(cycle.state, shed=learn_costs(cycle.view, cycle.state.shed)),
     run=_run_ballast,
