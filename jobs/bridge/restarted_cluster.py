@@ -33,15 +33,16 @@ from lbcore.explain.explanation import Row
 from lbcore.explain.job_state import JobWord, job_alarms
 from lbcore.explain.mirrored import NEVER_MS, finding_message
 from lbcore.explain.status import ClusterStatus, make_status
+from lbcore.ownership.states import IN_FLIGHT
 from lbcore.packing import from_plain
-from lbcore.wire.arguments import CommandArguments
+from lbcore.wire.arguments import VERB_TIMEOUT_MS, CommandArguments
 
-_ANSWER_S, _TIMEOUT_MS = 60.0, 60_000
+_ANSWER_S = 60.0
 _HELD_S, _LATENCY_S = 5.0, 10.0
 _UNREAD_MS, _OBSERVES_MS, _FOUND_MS, _JOB_MS = 30_000, 120_000, 30_000, 60_000
 _BRIDGE_SILENT_MS = 120_000
 """It tells something once a minute, if only that it looks."""
-_IN_FLIGHT = ("Assigning", "Releasing", "Splitting")
+_IN_FLIGHT = frozenset(state.value for state in IN_FLIGHT)
 _NO_FAULT = (Trouble.NARROW.value, Trouble.EXPIRING.value, Trouble.EXPIRING_SOON.value)
 
 
@@ -195,9 +196,14 @@ class PulsarCluster:
     def send(self, name: str, arguments: CommandArguments) -> str:
         """Send a command once, by its id; return why the balancer refused it, "" = not."""
         if name not in self._answered:
-            cluster = self._where.cluster
+            verb = arguments.about.verb
             ticket = self._client.send(
-                new_command(cluster, arguments, command_id=name, timeout_ms=_TIMEOUT_MS)
+                new_command(
+                    self._where.cluster,
+                    arguments,
+                    command_id=name,
+                    timeout_ms=verb.timeout_ms if verb else VERB_TIMEOUT_MS,
+                )
             )
             try:
                 found = ticket.first.result(timeout=_ANSWER_S)

@@ -258,9 +258,9 @@ class RollingRestart:
         """Look after a tick; raises StoppedError for what is wrong for too long."""
         self._end.wait(self.tick_s)
         p, seen = self._p, self._cluster.look(self._p)
+        p.since_ms = p.since_ms or seen.now_ms
         if self._end.is_set():
             raise CutOffError
-        p.since_ms = p.since_ms or seen.now_ms
         wrong = list(complaints(p, seen, self._bounds))
         self._doubts = {one.key: self._doubts.get(one.key, seen.now_ms) for one in wrong}
         least_ms = self._bounds.ready_within if p.stage is RestartStage.WAITING else 0
@@ -376,7 +376,12 @@ class RollingRestart:
 
     def _restart(self) -> None:
         """Run the command once and wait for its end, unless it ran before a cut."""
-        p, seen, limit_ms = self._p, self._look(), self._bounds.command_within
+        p, limit_ms = self._p, self._bounds.command_within
+        seen = self._wait_until(  # one look without an answer says nothing of the process
+            lambda now: p.may_run or not p.command or now.incarnation or p.broker not in now.listed,
+            limit_ms,
+            (f"{p.broker} does not answer", "see its log"),
+        )
         if not p.command:
             note(f"restart {p.broker} now; this goes on when it is back")
         elif not p.may_run and seen.incarnation == p.incarnation:
@@ -385,7 +390,7 @@ class RollingRestart:
             self._cluster.restart(p)
             fix = f"mend it (--command), see that {p.broker} runs"
             why = f"the command still runs after {duration(limit_ms)}"
-            self._wait_until(lambda _: self._cluster.command_end(), limit_ms, (why, fix))
+            seen = self._wait_until(lambda _: self._cluster.command_end(), limit_ms, (why, fix))
             code, words = self._cluster.command_end() or (0, "")
             p.may_run = False
             if code:
@@ -412,7 +417,8 @@ class RollingRestart:
 
         why = f"{p.broker} has not come back within {duration(limit_ms)}"
         otherwise = (why, "read its log and start it")
-        seen = self._wait_until(process, limit_ms, otherwise, lasts_ms=_SETTLE_MS)
+        # who came back in time may settle beyond it
+        seen = self._wait_until(process, limit_ms + _SETTLE_MS, otherwise, lasts_ms=_SETTLE_MS)
         p.may_run = False
         self._enter(RestartStage.FILLING, seen, " is back as another process")
 

@@ -1,6 +1,6 @@
 """Commands with which a bridge says what another authority has decided.
 
-Nobody sends them by hand. `balancer.commands.brokers` carries them out.
+Nobody sends them by hand. `balancer.policy_commands` carries them out.
 """
 
 from collections.abc import Mapping

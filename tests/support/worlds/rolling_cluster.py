@@ -58,12 +58,14 @@ class RollingCluster(PulsarCluster):
     waiting: set[str] = field(default_factory=set)
     down_until_ms: dict[str, int] = field(default_factory=dict)
     command: tuple[int, str] | None = None
+    command_until_ms: int = 0
     restarts: list[str] = field(default_factory=list)
     dropped_while_owning: list[str] = field(default_factory=list)
     observed: Mapping[str, object] = field(default_factory=dict)
     complaints: tuple[Complaint, ...] = ()
     refuses: str = ""
     code: int = 0
+    command_ms: int = 0
     comes_back: bool = True
     before_look: Callable[[Progress], None] = lambda _: None
     looks: int = 0
@@ -119,10 +121,11 @@ class RollingCluster(PulsarCluster):
         if broker in self.owners.values():
             self.dropped_while_owning.append(broker)
         self.listed.discard(broker)
-        self.down_until_ms[broker] = self.now_ms + 5 * TICK_MS
+        self.command_until_ms = self.now_ms + self.command_ms
+        self.down_until_ms[broker] = self.command_until_ms + 5 * TICK_MS
 
     def command_end(self) -> tuple[int, str] | None:
-        return self.command
+        return self.command if self.now_ms >= self.command_until_ms else None
 
     def _go_on(self) -> None:
         for broker in self.drains:

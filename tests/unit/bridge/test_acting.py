@@ -281,7 +281,10 @@ def test_unload_that_is_refused_three_times_fails_in_pulsars_words(
     assert "409 Policies are read-only" in reason
     assert unloads(fake) == 3
     name, labels = "ballast_bridge_failed_requests_total", {"cluster": "local", "result": "refused"}
-    assert hands.collector.metrics.registry.get_sample_value(name, labels) == 3
+    counter = hands.collector.metrics.registry.get_sample_value
+    assert counter(name, labels) == 3
+    labels = {"cluster": "local", "outcome": "failed"}
+    assert counter("ballast_bridge_answers_total", labels) == 1
 
 
 def test_unload_that_pulsar_says_yes_to_and_does_not_do_fails(

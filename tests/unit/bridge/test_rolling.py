@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from jobs.adapters.delta.tables import ensure_tables
 from jobs.adapters.kafka.clients import KafkaAddress
-from jobs.adapters.kafka.command_client import CommandClient
+from jobs.adapters.kafka.command_client import CommandClient, CommandOutcome, Ticket
 from jobs.bridge.admin_address import AdminAddress
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.bridge.restarted_cluster import (
@@ -24,15 +25,24 @@ from jobs.bridge.restarted_cluster import (
 from jobs.bridge.rolling_progress import Progress, RestartStage
 from jobs.bridge.rolling_restart import CutOffError
 from jobs.operating.connection_options import STACK_OPTIONS, connection_options
+from jobs.operating.text_format import parse_duration_ms
 from lbcore.balancer.effects import to_json
 from lbcore.bridge.reports import load_ms, parse_client_latency, publish_ms, worst_ms
 from lbcore.config.cluster import EXTERNAL, ClusterConfig
 from lbcore.config.tree import Config
 from lbcore.explain.status import BrokerStatus, ClusterStatus, StatusRows, make_status
+from lbcore.wire.kinds.balancing_commands import CancelDrain, DrainBroker
+from lbcore.wire.messages import Command
 from tests.support.admin.fake_pulsar import CLUSTER, fronted_brokers
 from tests.support.worlds.checked_world import running
 from tests.support.worlds.explained_world import write_tables
-from tests.support.worlds.rolling_cluster import BROKERS, HOMES, RestartRun, new_progress
+from tests.support.worlds.rolling_cluster import (
+    BROKERS,
+    HOMES,
+    TICK_MS,
+    RestartRun,
+    new_progress,
+)
 
 STAGES = [one for one in RestartStage if one is not RestartStage.DONE]
 
@@ -108,6 +118,41 @@ def test_broker_that_does_not_come_back_stops_it(run: RestartRun) -> None:
     assert stop is not None
     assert "has not come back" in stop.why
     run.cluster.comes_back = True
+    assert run.run() is None
+
+
+def test_broker_has_its_time_to_return_after_a_command_that_takes_long(run: RestartRun) -> None:
+    run.cluster.command_ms = 400_000  # --return-within is five minutes
+    assert run.run(is_new=True) is None
+    assert run.cluster.restarts == list(BROKERS)
+
+
+def test_broker_that_does_not_answer_one_look_is_restarted_all_the_same(run: RestartRun) -> None:
+    looks = 0
+
+    def hide(p: Progress) -> None:
+        nonlocal looks
+        looks += p.stage is RestartStage.RESTARTING
+        is_silent = p.stage is RestartStage.RESTARTING and looks == 1
+        run.cluster.observed = {"incarnation": ""} if is_silent else {}
+
+    run.cluster.before_look = hide
+    assert run.run(is_new=True) is None
+    assert run.cluster.restarts == list(BROKERS)
+
+
+def test_ctrl_c_in_the_first_look_keeps_since_when_it_waits(run: RestartRun) -> None:
+    run.cluster.before_look = lambda _: run.end.set()
+    with pytest.raises(CutOffError):
+        run.run(is_new=True)
+    assert run.progress().since_ms > 0
+
+
+def test_broker_that_is_back_in_the_last_moment_may_settle(run: RestartRun) -> None:
+    back_ms = parse_duration_ms("5m") - TICK_MS
+    run.until(RestartStage.RETURNING)
+    broker = run.progress().broker
+    run.cluster.down_until_ms[broker] = run.cluster.now_ms + back_ms
     assert run.run() is None
 
 
@@ -362,7 +407,10 @@ def test_what_is_wrong_is_a_complaint_with_what_to_do(rows: dict[str, Any], key:
 
 def test_look_has_what_the_steps_ask_for(tmp_path: Path) -> None:
     tables = tmp_path / "tables"
-    write_tables(running(3, 12), tables, time.time_ns() // 1_000_000)
+    world = running(3, 12)
+    first, second, *others = world.newest()
+    world.events += [{**first, "state": "Merging"}, {**second, "state": "Free"}]
+    write_tables(world, tables, time.time_ns() // 1_000_000)
     parser = argparse.ArgumentParser()
     STACK_OPTIONS(parser)
     where = connection_options(parser.parse_args(["--tables", str(tables)]))
@@ -374,12 +422,45 @@ def test_look_has_what_the_steps_ask_for(tmp_path: Path) -> None:
         seen = cluster.look(draft)
         assert seen.listed == set(front.names)
         assert seen.incarnation == "1700000000000"
-        assert len(seen.owners) == 12
+        assert sorted(seen.owners) == [row["bundle"] for row in others]
+        assert seen.moving == {first["bundle"]}
         assert seen.plans == {}
         assert seen.held is None
         front.fake.answers.clear()
         keys = [one.key for one in cluster.look(draft).complaints]
         assert "pulsar" in keys
+
+
+def test_command_may_last_as_long_as_its_verb_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[Command] = []
+
+    def send(_: CommandClient, command: Command) -> Ticket:
+        sent.append(command)
+        ticket = Ticket(command_id=command.command_id)
+        taken = CommandOutcome(
+            command_id=command.command_id,
+            kind=command.kind,
+            status="accepted",
+            reason="",
+            result={},
+            at_ms=0,
+        )
+        ticket.first.set_result(taken)
+        return ticket
+
+    monkeypatch.setattr(CommandClient, "send", send)
+    ensure_tables(tmp_path)
+    parser = argparse.ArgumentParser()
+    STACK_OPTIONS(parser)
+    where = connection_options(parser.parse_args(["--tables", str(tmp_path)]))
+    client = CommandClient(KafkaAddress(bootstrap="127.0.0.1:1"), tmp_path, "local")
+    admin = PulsarAdmin(AdminAddress(url="http://127.0.0.1:1"))
+    cluster = PulsarCluster(where, admin, CLUSTER, client, tmp_path / "log")
+    for name, arguments in (("d", DrainBroker(broker="a:1")), ("c", CancelDrain(broker="a:1"))):
+        assert cluster.send(name, arguments) == ""
+    assert [one.timeout_ms for one in sent] == [3_600_000, 60_000]
 
 
 def test_certificate_that_ends_one_day_and_narrow_topics_are_no_complaint() -> None:
