@@ -151,7 +151,7 @@ class WrittenBatch:
     parts_ms: Mapping[str, int]
 
     def rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
-        """Yield some columns of the rows written to a table."""
+        """Return some columns of the rows written to a table, row by row."""
         found = self.tables.get(table)
         if found is None or not len(found):
             return []

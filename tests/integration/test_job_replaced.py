@@ -21,6 +21,8 @@ from tests.integration.replay import replayed_rows
 from tests.integration.stack import PATIENCE_S, Stack, running_stack, wait_for
 from tests.integration.test_job import (
     CLUSTER,
+    TIMEOUT,
+    TIMEOUT_MS,
     assert_gapless,
     assert_tables_agree,
     batches,
@@ -113,6 +115,7 @@ def test_job_killed_in_its_first_batch_after_a_rebuild_rebuilds_what_that_batch_
     with pytest.raises(NoBeginningError, match="can't be replayed from its beginning") as caught:
         replayed_rows(newest, stack.kafka.bootstrap, stack.config)
     assert "read on from where the tables ended" in caught.value.why
+    assert stack.told(TIMEOUT) == [(str(TIMEOUT_MS), "--set")]  # once, also over the rebuilds
 
 
 def test_second_job_on_the_same_tables_fences_the_first_which_is_then_refused(

@@ -124,10 +124,10 @@ def test_run_local_in_an_oddly_named_folder_survives_crashes(
 
 @pytest.mark.long
 def test_second_run_goes_on_with_the_state_of_the_first(start: Callable[..., _Run]) -> None:
-    first = start(*_SIZE)
+    first = start(*_SIZE, parent=_ODD_NAME)
     first.wait_for("all bundles open", _is_open)
     _end(first)
-    second = start("--for", "8")
+    second = start("--for", "8", parent=_ODD_NAME)
     assert second.process.wait(_START_S) == 0, second.said()
     assert _gone(second)
     assert second.lines()[-1]["bundles"] == 24

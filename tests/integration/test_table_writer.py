@@ -300,6 +300,31 @@ def test_batch_left_half_written_is_completed_before_a_rebuild(tmp_path: Path) -
         assert [row["command_id"] for row in rows(tmp_path, "commands")] == ["one"]
 
 
+def test_command_of_a_batch_left_half_written_is_done_when_all_else_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = sink_on(tmp_path)
+    sink.passed = crash_at("events_committed")
+    pin = {"cluster": "local", "bundle": BUNDLE_A, "broker": "b", "until_ms": 0, "owner": ""}
+    pin |= {"reason": "", "is_set": True, "principal": "", "command_id": "one", "at_ms": 1}
+    effects = [
+        Effect(kind="commands", rows=[command_row("one")]),
+        Effect(kind="pins", rows=[pin]),
+    ]
+    with pytest.raises(CrashError):
+        sink(EffectsFrame([*batch(record(BUNDLE_A, 1)).effects, *effects], "local"), 0)
+    writer, written, write = claimed(tmp_path), list[str](), TableWriter.write
+
+    def noted(self: TableWriter, name: str, *rest: Any) -> Any:
+        written.append(name)
+        return write(self, name, *rest)
+
+    monkeypatch.setattr(TableWriter, "write", noted)
+    complete_last_batch(writer)
+    assert written[-1] == "commands"
+    assert "pins" in written
+
+
 def test_restored_tables_are_lifted_above_all_versions_that_anybody_has_seen(
     tmp_path: Path,
 ) -> None:

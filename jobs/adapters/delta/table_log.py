@@ -304,9 +304,9 @@ def newest_version(table: TablePlace) -> int:
     return version - 1 if version > 0 and torn_commit(table, version) else version
 
 
-def commit_versions(table: TablePlace) -> list[int]:
-    """The versions whose commits are in the log, unordered."""
-    return [int(file.name[:20]) for file in log_path(table).glob("[0-9]" * 20 + ".json")]
+def commit_versions(table: TablePlace, ending: str = "json") -> list[int]:
+    """The versions whose commits, or files of another ending, are in the log, unordered."""
+    return [int(file.name[:20]) for file in log_path(table).glob("[0-9]" * 20 + f".{ending}")]
 
 
 def written_ms(table: TablePlace, version: int) -> int:

@@ -67,13 +67,16 @@ def check_complete(root: TablePlace, names: Iterable[str] | None = None) -> None
     wanted = set(names or (table.name for table in TABLES))
     events, ahead = root / _EVENTS, _batch_without_events(root, sorted(wanted))
     last = _last_batch(events)
-    is_told = max(_versions(events, f"json{ASIDE_SUFFIX}*"), default=-1) > last.version
+    is_told = max(commit_versions(events, f"json{ASIDE_SUFFIX}*"), default=-1) > last.version
     if ahead is not None and not is_told and not inspect_log(events).torn:
         cause = f"has no commit of batch {ahead['batch_id']}, which other tables have"
         raise damaged(events, log_path(events), cause)
     for name, version in sorted(last.about.get(VERSIONS, {}).items()):
         # whether it is whole, was moved aside or cleaned away
-        there = [*_versions(root / name, "json*"), *_versions(root / name, "checkpoint*.parquet")]
+        there = [
+            *commit_versions(root / name, "json*"),
+            *commit_versions(root / name, "checkpoint*.parquet"),
+        ]
         if name in wanted and max(there, default=-1) < version:
             file = commit_path(root / name, version)
             raise damaged(root / name, file, f"is missing: {_EVENTS} names this version")
@@ -168,10 +171,6 @@ def _last_batch(table: Path) -> Commit:
     commits = commits_from(table, newest_version(table), step=-1)
     none = Commit(version=-1, added=(), needs_reload=False, writer=None)
     return next((one for one in commits if one.about.get("batch_id", -1) >= 0), none)
-
-
-def _versions(table: Path, ending: str) -> list[int]:
-    return [int(file.name[:20]) for file in log_path(table).glob("[0-9]" * 20 + f".{ending}")]
 
 
 def _quarantine_file(file: Path, why: str) -> None:

@@ -313,9 +313,11 @@ def _replaced(table: DeltaTable, order: str, limit_ms: int) -> str | None:
     order: the column by which later ones replace earlier ones.
     """
     rows = scan(table, ["cluster", order], f"at_ms < {limit_ms}")
-    newest = rows.group_by("cluster").aggregate([(order, "max")]).to_pylist()
+    ends = rows.group_by("cluster").aggregate([(order, "min"), (order, "max")]).to_pylist()
     replaced = (
-        f"({of_cluster(row['cluster'])} AND {order} < {row[f'{order}_max']})" for row in newest
+        f"({of_cluster(row['cluster'])} AND {order} < {row[f'{order}_max']})"
+        for row in ends
+        if row[f"{order}_min"] < row[f"{order}_max"]
     )
     return " OR ".join(replaced) or None
 

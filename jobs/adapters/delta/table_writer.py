@@ -43,7 +43,7 @@ from jobs.adapters.delta.tables import (
 )
 from jobs.atomic_file import sync_file, sync_folder
 from jobs.console import CommandError
-from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES
+from lbcore.model.tables import BUNDLE_OWNERSHIP, COMMANDS, OWNERSHIP_EVENTS, TABLES
 from lbcore.ownership.records import State
 
 PENDING = "rest"
@@ -301,8 +301,10 @@ class TableWriter:
         if lacking:
             pending = self.pending_of(last)
             self.use_query(last["query_id"])
-            for name in (name for name in lacking if name in pending):
-                self.write(name, pending[name], last["batch_id"], last)
+            # `commands` last: one that is reported done is visible in every table
+            for name in sorted(lacking, key=lambda name: (name == COMMANDS.name, name)):
+                if name in pending:
+                    self.write(name, pending[name], last["batch_id"], last)
 
     def sync(self, name: str, after: int) -> None:
         """Sync a table's commits after a version to disk."""

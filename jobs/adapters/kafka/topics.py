@@ -202,7 +202,7 @@ def _report(
     made: Mapping[str, str],
     found: Mapping[str, tuple[TopicDifference, ...]],
 ) -> TopicReport:
-    """Return the report of each topic.
+    """Return the report of one topic.
 
     made: missing topic → error of making it, "" = made. found: of existing topics. A new topic is
     compared too, because the broker may have rules of its own.
