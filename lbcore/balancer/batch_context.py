@@ -132,7 +132,7 @@ class BalancerState:
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
     topics: TopicBook = field(default_factory=TopicBook)
     unmeasured_moves: Mapping[str, UnmeasuredMove] = field(default_factory=dict)
-    unread: Sequence[Mapping[str, Any]] = ()
+    unread: tuple[Mapping[str, Any], ...] = ()
     told: str = ""
     packed: Memo = field(default_factory=dict, repr=False, compare=False)
 

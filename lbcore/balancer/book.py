@@ -21,8 +21,6 @@ from lbcore.plan.pending import complete_line
 from lbcore.scorer.group_update import BrokerReport
 from lbcore.wire.messages import NOT_REPORTED, Command
 
-Floats = NDArray[np.float64]
-
 STARTS_KEPT = 16
 
 TEXTS = (

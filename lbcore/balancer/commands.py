@@ -423,9 +423,11 @@ def _is_busy(work: BatchContext, arguments: CommandArguments | RefusedArguments)
     """
     ledger = work.ledger
     if isinstance(arguments, UnloadNamespace | SplitBundle) and arguments.namespace:
+        if arguments.namespace in work.unplaced_splits:
+            return True
         reshaping = [STATE_CODE[state] for state in RESHAPING]
-        is_reshaping = np.isin(ledger.state[ledger.live_rows(arguments.namespace)], reshaping)
-        return arguments.namespace in work.unplaced_splits or bool(is_reshaping.any())
+        rows = ledger.live_rows(arguments.namespace)
+        return bool(np.isin(ledger.state[rows], reshaping).any())
     bundle = getattr(arguments, "bundle", "")
     is_unplaced = isinstance(arguments, AssignBundle) and not arguments.destination
     if bundle and bundle in work.unplaced_bundles and not is_unplaced:

@@ -205,7 +205,11 @@ class Ledger:
             new = _DEFAULTS.get(name, default)
             setattr(self, name, np.insert(getattr(self, name), places, new, axis=0))
         self._is_shared = False
-        self._name(np.insert(np.array(self.names, dtype=object), places, fresh))
+        known: list[str] = []
+        for start, place, name in zip([0, *places[:-1]], places, fresh, strict=True):
+            known += self.names[start:place]
+            known.append(name)
+        self._name([*known, *self.names[places[-1] :]])
 
     def remove(self, names: Iterable[str]) -> None:
         """Forget bundles whole. O(m)."""

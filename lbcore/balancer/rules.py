@@ -230,14 +230,6 @@ class ClusterRules:
             anti_affinity=self.anti_affinity,
         )
 
-    def facts(self) -> dict[Key, dict[str, Any]]:
-        """Every rule as JSON-able values, by kind and name."""
-        return {
-            (kind, name): _fact(of, rule)
-            for field_name, (kind, of) in _FACTS.items()
-            for name, rule in _by_name(getattr(self, field_name)).items()
-        }
-
     def in_order(self, kinds: Iterable[str]) -> "ClusterRules":
         """The same rules, those of some kinds (fields) put in name order."""
         ordered: dict[str, Any] = {
@@ -247,7 +239,7 @@ class ClusterRules:
 
     @staticmethod
     def from_facts(facts: Mapping[Key, Mapping[str, Any]], config_changes: int) -> "ClusterRules":
-        """The inverse of `facts`; each mapping in name order."""
+        """The rules by kind and name; each mapping in name order."""
         of: dict[str, dict[str, Mapping[str, Any]]] = {}
         for kind, name in sorted(facts):
             of.setdefault(kind, {})[name] = facts[kind, name]

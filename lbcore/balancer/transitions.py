@@ -363,10 +363,9 @@ def _transfer_children(work: BatchContext, before: OwnershipRecord) -> None:
     is_gone = is_deleting(work, before.bundle.rpartition("/")[0])
     if is_gone or before.bundle in work.rules.pins:
         return
-    is_held_back = reason_to_stand_still(work)[0] or reason_to_stay(
-        work, before.bundle, is_split=True
-    )
-    if not before.command_id and is_held_back:
+    if not before.command_id and (
+        reason_to_stand_still(work)[0] or reason_to_stay(work, before.bundle, is_split=True)
+    ):
         return
     closed = unsteady(work)
     usable = {n for n in usable_brokers(work) if is_open(work, n) and n not in closed}

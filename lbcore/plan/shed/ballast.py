@@ -41,7 +41,6 @@ from lbcore.plan.shed.common import (
 )
 from lbcore.plan.snapshot import Bools, Ints, Partitions
 
-_PERCENT = 100.0
 _HALVES = 2.0
 _NEAR = 0.25
 """Distance from the level, in tolerances, at which a broker is no longer triggered."""
