@@ -335,7 +335,7 @@ def _sections(report: Report) -> Iterable[str]:
     yield imbalance_chart(report.loads)
     for title, rows in _found_tables(report).items():
         yield f"<h2>{title}</h2>{_table(rows[: _LISTED + 1])}"
-    yield f"<h2>Settings that hurt</h2>{_findings(_harms(report))}"
+    yield f"<h2>Settings that hurt</h2>{_findings(_harms(report), label='Better')}"
     risks, is_known = _risks(report), report.is_whole
     yield f"<h2>Risks</h2>{_findings(risks, 'None found' if is_known else NO_RISK_KNOWN)}"
     yield "<h2>What Ballast would do</h2>"
@@ -383,10 +383,12 @@ def _load_rows(report: Report) -> Cells:
     ]
 
 
-def _findings(found: Iterable[tuple[str, str, str]], none: str = "None found") -> str:
+def _findings(
+    found: Iterable[tuple[str, str, str]], none: str = "None found", label: str = "Next"
+) -> str:
     return _list(
         (
-            f"<code>{escape(what)}</code><br>{escape(why)}.<br>Next: {escape(step)}."
+            f"<code>{escape(what)}</code><br>{escape(why)}.<br>{label}: {escape(step)}."
             for what, why, step in found
         ),
         none,

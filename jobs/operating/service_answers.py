@@ -222,7 +222,8 @@ class ServiceAnswers(Answers):
         end_s = began_s + (command.timeout_ms + GRACE_MS) / 1_000
         while not (found and found.is_final) and time.monotonic() < end_s:
             time.sleep(_LOOK_S)
-            found = self._found(path_of("v1/commands", command.command_id), outcome) or found
+            path = path_of("v1/commands", command.command_id)
+            found = self._found(path, outcome, is_awaited=True) or found
             if time.monotonic() - noted_s >= _NOTE_EVERY_S:
                 noted_s = time.monotonic()
                 progress(noted_s - began_s, found is not None)
@@ -254,13 +255,21 @@ class ServiceAnswers(Answers):
         )
 
     def _found(
-        self, path: str, made: Callable[[Any], _Record], query: Mapping[str, Any] = NO_QUERY
+        self,
+        path: str,
+        made: Callable[[Any], _Record],
+        query: Mapping[str, Any] = NO_QUERY,
+        *,
+        is_awaited: bool = False,
     ) -> _Record | None:
-        """Ask for one thing; None where the service has no such thing."""
+        """Ask for one thing; None where the service has no such thing.
+
+        is_awaited: also where a proxy that stands before it says so, for a moment.
+        """
         try:
             return self._ask(path, made, query)
         except RefusedByServiceError as error:
-            if error.status == _NOT_FOUND and error.value:
+            if error.status == _NOT_FOUND and (is_awaited or error.value):
                 return None
             raise
 

@@ -256,9 +256,13 @@ class LookupApp:
         try:
             if self.hooks.hosts is not None:
                 self.hooks.hosts.check_host(scope)
-            if not is_lookup and path not in _PAGES and self.hooks.others is not None:
-                await self.hooks.others(scope, receive, send)
-                return
+        except HttpError as error:  # no lookup: it is neither counted nor given an age
+            await _send(send, _refusal(error, path))
+            return
+        if not is_lookup and path not in _PAGES and self.hooks.others is not None:
+            await self.hooks.others(scope, receive, send)
+            return
+        try:
             reply = await self._answer(scope, path, receive)
         except HttpError as error:
             reply = _refusal(error, path)

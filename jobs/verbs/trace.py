@@ -151,7 +151,9 @@ def read_trace(args: argparse.Namespace) -> TraceFile:
     """
     head, lines = _table(args.file)
     flaws, names = _Flaws(), dict[str, int]()
-    form = _long_form(args, head) or _wide_form(args, head, len(head or lines[0][1]), flaws)
+    form = _long_form(args, head) or _wide_form(
+        args, head, len(lines[0][1] if head is None else head), flaws
+    )
     rows, values = list[tuple[int, ...]](), list[tuple[float, ...]]()
     for line, row in lines:
         of = flaws.tried(line, form.entity, row, names)
@@ -391,6 +393,8 @@ def _fold(args: argparse.Namespace) -> tuple[Folded, list[str]]:
             next_step="say --step TIME, e.g. --step 5m",
         )
     flaws = [*found.flaws, *flaws_of(series, max(1, step_ms), args.gaps)]
+    if found.flaws:  # a cell that can't be read is no gap as well
+        flaws = [one for one in flaws if not one.what.startswith("gap: ")]
     if flaws:
         more = [f"and {len(flaws) - _SHOWN} more"] if len(flaws) > _SHOWN else []
         raise MisuseError(

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from jobs.adapters.following.view import View
 from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.adapters.kafka.connection import KafkaWatch
 from jobs.adapters.processes.clocks import boot_ms
+from jobs.service.access_control import OriginGuard
 from jobs.service.lookup_http import Hooks, LookupApp
 from lbcore.model.bundles import HashFunction
 from lbcore.model.names import FULL_LOWER, FULL_UPPER, format_bundle
@@ -54,7 +56,13 @@ def application(**options: Any) -> LookupApp:
     return LookupApp(follower, **options)
 
 
-def ask(app: LookupApp, path: bytes, method: str = "GET", query: bytes = b"") -> tuple[int, bytes]:
+def ask(
+    app: LookupApp,
+    path: bytes,
+    method: str = "GET",
+    query: bytes = b"",
+    header: tuple[bytes, bytes] = (b"x-other", b"\xff"),
+) -> tuple[int, bytes]:
     """Status and body of one request."""
     sent: list[Any] = []
 
@@ -69,7 +77,8 @@ def ask(app: LookupApp, path: bytes, method: str = "GET", query: bytes = b"") ->
         "raw_path": path,
         "method": method,
         "query_string": query,
-        "headers": [(b"x-other", b"\xff")],
+        "headers": [header],
+        "server": ("127.0.0.1", 8090),
     }
     asyncio.run(app(scope, receive, send))
     length = dict(sent[0]["headers"])[b"content-length"]
@@ -120,6 +129,18 @@ def test_other_paths_go_to_the_other_application() -> None:
     assert ask(app, b"/admin/v2/clusters", "PUT") == (204, b"")
     assert ask(app, b"/health")[0] == 200
     assert asked == [b"/admin/v2/clusters"]
+
+
+def test_refused_host_is_no_lookup_that_is_counted() -> None:
+    app = application(hooks=Hooks(hosts=OriginGuard("127.0.0.1", [], checks_hosts=True)))
+    path, counted = (
+        b"/lookup/v2/topic/persistent/t/owned/x",
+        re.compile(rb"lookup_requests_total.* 1\.0\n"),
+    )
+    assert ask(app, path, header=(b"host", b"evil.example"))[0] == 421
+    assert not counted.search(app.metrics.text())
+    assert ask(app, path, header=(b"host", b"127.0.0.1:8090"))[0] == 200
+    assert counted.search(app.metrics.text())
 
 
 def test_health_says_whether_kafka_answers_and_where() -> None:

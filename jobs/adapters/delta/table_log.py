@@ -305,7 +305,7 @@ def newest_version(table: TablePlace) -> int:
 
 
 def commit_versions(table: TablePlace, ending: str = "json") -> list[int]:
-    """The versions whose commits, or files of another ending, are in the log, unordered."""
+    """The versions whose commit, or file of another ending, is in the log, unordered."""
     return [int(file.name[:20]) for file in log_path(table).glob("[0-9]" * 20 + f".{ending}")]
 
 

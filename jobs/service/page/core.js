@@ -44,12 +44,15 @@ export function duration(ms) { // as lbcore.model.times words it
   return words.join(" ");
 }
 
+const ANSWER_MS = 30_000; // a read that takes longer is given up, so that the next one is asked
+
 export async function ask(path, { method = "GET", body } = {}) {
   const token = sessionStorage.getItem("token");
   const headers = token ? { authorization: `Bearer ${token}` } : {};
   if (body !== undefined) headers["content-type"] = "application/json";
   const reply = await fetch(path, {
     method, headers, cache: "no-store", credentials: "omit",
+    signal: method === "GET" ? AbortSignal.timeout(ANSWER_MS) : undefined,
     body: body === undefined ? undefined : JSON.stringify(body),
   });
   const text = await reply.text();

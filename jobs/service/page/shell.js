@@ -15,6 +15,7 @@ const EVERY_MS = 1500;
 const VIEWS = { now, heat, why, plans, timeline, find, whatif };
 let shown = "";
 let overview = null;
+let asked = 0; // overviews so far
 let returnTo = null;
 
 // -- which view
@@ -48,8 +49,10 @@ function title() {
 
 async function refresh() {
   if (document.hidden) return;
+  const mine = ++asked;
   try {
     const reply = await ask("/v1/overview");
+    if (mine !== asked) return; // a newer answer is drawn, or will be
     if (reply.status === 200) {
       at("sign-in").hidden = true;
       draw(reply.value);
@@ -57,6 +60,7 @@ async function refresh() {
       phase("unknown", reply.value.reason || `the service answered ${reply.status}`);
     }
   } catch {
+    if (mine !== asked) return;
     phase("unknown", "the service can't be reached: what is below is old; it is asked again and again");
   }
 }
@@ -181,7 +185,7 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault(); // the hash stays the view's
   at("main").focus();
 });
-async function keepAsking() { // never twice at a time: an older answer would be drawn over a newer
+async function keepAsking() {
   await refresh();
   setTimeout(keepAsking, EVERY_MS);
 }

@@ -167,8 +167,10 @@ def groups(context: AdminContext) -> Iterator[Maybe[tuple[str, str]]]:
 
 def find_group(namespace: str, context: AdminContext) -> str | None:
     """The anti-affinity group of a namespace."""
-    found = (pair for pair in groups(context) if pair is not LEFT_OUT)
-    return next((group for name, group in found if name == namespace), None)
+    for row in context.views.rows(POLICIES.name):
+        if row["name"] == namespace and row["kind"] == "anti_affinity" and row["is_set"]:
+            return str(json.loads(row["value"])["group"])
+    return None
 
 
 def was_isolated(context: AdminContext) -> bool:

@@ -39,6 +39,7 @@ from lbcore.packing import to_plain
 STEPS_MAX = 1_000
 """Of one plan that is shown; the others are counted."""
 
+_UNDONE = ("plan", "since_ms", "drain")
 _COUNTS = ("step_count", "done", "skipped")
 
 
@@ -62,10 +63,13 @@ def _read_plan(asked: TableQuestion, reader: TableReader) -> dict[str, Any]:
     return {**_plan_summary(name, one), "steps": to_plain(one)["steps"][:STEPS_MAX]}
 
 
+def _check_undo(asked: TableQuestion) -> None:
+    if sum(bool(asked[name]) for name in _UNDONE) != 1:
+        raise HttpError(400, "Either plan, since_ms or drain must say what shall go back")
+
+
 def _read_undo_moves(asked: TableQuestion, reader: TableReader) -> dict[str, Any]:
-    plan, since_ms, drain = (asked[name] for name in ("plan", "since_ms", "drain"))
-    if sum(map(bool, (plan, since_ms, drain))) != 1:
-        raise ReadRefusedError(400, "Either plan, since_ms or drain must say what shall go back")
+    plan, since_ms, drain = (asked[name] for name in _UNDONE)
     begin_ms = asked.now_ms - since_ms if since_ms else 0
     try:
         moves, left = undo_moves(reader, plan=plan, since_ms=begin_ms, drain=drain)
@@ -96,6 +100,7 @@ PLANNING_ROUTES = (
         _read_undo_moves,
         "The moves that undo a plan, what balancing did, or a drain; for propose_plan.",
         {"moves": dict[str, str], "left": list[str]},
+        check=_check_undo,
         queries=(
             TextQuery("plan", "The plan whose moves go back."),
             WholeQuery(

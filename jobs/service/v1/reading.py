@@ -256,13 +256,19 @@ def table_route(
     read: Callable[[TableQuestion, TableReader], Any],
     summary: str,
     answer: Any,
+    check: Callable[[TableQuestion], object] = lambda _: None,
     **more: Any,
 ) -> Route:
-    """A route whose answer is read of the tables."""
+    """A route whose answer is read of the tables.
+
+    check: raises HttpError for a question that no table can answer, before one is read.
+    """
     queries = more.get("queries", ())
 
     async def handle(request: Request, context: AdminContext) -> Reply:
-        return await in_background(context, partial(read, question_of(request, context, queries)))
+        asked = question_of(request, context, queries)
+        check(asked)
+        return await in_background(context, partial(read, asked))
 
     return reading(path, handle, summary, answer, **more)
 

@@ -164,11 +164,15 @@ def _read_sql(query: str, reader: TableReader) -> dict[str, Any]:
     return {"columns": found.column_names, "rows": plain_rows(found)}
 
 
-def _read_history(asked: TableQuestion, reader: TableReader) -> dict[str, Any]:
+def _namespace(asked: TableQuestion) -> str:
     try:
-        namespace = check_namespace(f"{asked['tenant']}/{asked['namespace']}")
+        return check_namespace(f"{asked['tenant']}/{asked['namespace']}")
     except InvalidNameError as error:
-        raise ReadRefusedError(400, str(error)) from None
+        raise HttpError(400, str(error)) from None
+
+
+def _read_history(asked: TableQuestion, reader: TableReader) -> dict[str, Any]:
+    namespace = _namespace(asked)
     bundle = f"{namespace}/{asked['range']}"
     condition = f"namespace = {literal(namespace)} AND bundle = {literal(bundle)}"
     rows = reader.rows("ownership_events", condition=condition)
@@ -266,6 +270,7 @@ SHOWING_ROUTES = (
         "Every version of a bundle's record.",
         {"events": [OWNERSHIP_EVENTS]},
         statuses={404: "No such bundle was ever there."},
+        check=_namespace,
         example=Example("/v1/bundles/acme/free/0x00000000_0xffffffff/history"),
     ),
 )
@@ -325,27 +330,34 @@ def _window(minimum_ms: int, maximum_ms: int) -> WholeQuery:
 _ABOUT_MAX_CHARS = 500
 
 
-def _read_heat(asked: TableQuestion, reader: TableReader) -> dict[str, Any]:
-    broker = asked["broker"]
-    known = OF_BUNDLES if broker else OF_BROKERS
-    by = asked["by"] or ("msg_rate" if broker else "usage")
+def _measure(asked: TableQuestion) -> str:
+    known = OF_BUNDLES if asked["broker"] else OF_BROKERS
+    by: str = asked["by"] or ("msg_rate" if asked["broker"] else "usage")
     if by not in known:
-        raise ReadRefusedError(400, f"by must be one of {', '.join(known)}, got {by[:100]}")
+        raise HttpError(400, f"by must be one of {', '.join(known)}, got {by[:100]}")
+    return by
+
+
+def _read_heat(asked: TableQuestion, reader: TableReader) -> dict[str, Any]:
+    by, broker = _measure(asked), asked["broker"]
     until_ms, window_ms = asked["until"] or asked.now_ms, asked["window_ms"]
     question = HeatQuestion(by=by, broker=broker, until_ms=until_ms, window_ms=window_ms)
     return read_heat(reader, question)
 
 
-def _read_timeline(asked: TableQuestion, reader: TableReader) -> dict[str, Any]:
+def _kinds(asked: TableQuestion) -> tuple[str, ...]:
     kinds = tuple((asked["kinds"] or ",".join(KINDS)).split(","))
     if not set(kinds) <= set(KINDS):
-        reason = f"kinds must be of {', '.join(KINDS)}, separated by commas"
-        raise ReadRefusedError(400, reason)
+        raise HttpError(400, f"kinds must be of {', '.join(KINDS)}, separated by commas")
+    return kinds
+
+
+def _read_timeline(asked: TableQuestion, reader: TableReader) -> dict[str, Any]:
     until_ms = asked["until"] or asked.now_ms
     question = TimelineQuestion(
         from_ms=max(0, until_ms - asked["window_ms"]),
         until_ms=until_ms,
-        kinds=kinds,
+        kinds=_kinds(asked),
         about=asked["about"][:_ABOUT_MAX_CHARS],
     )
     return read_timeline(reader, question)
@@ -369,6 +381,7 @@ HISTORY_ROUTES = (
             _window(60_000, 7 * 24 * HOUR_MS),
             _UNTIL,
         ),
+        check=_measure,
         example=Example("/v1/heat?by=usage&window_ms=600000"),
     ),
     table_route(
@@ -392,6 +405,7 @@ HISTORY_ROUTES = (
             _window(1, 90 * 24 * HOUR_MS),
             _UNTIL,
         ),
+        check=_kinds,
         example=Example("/v1/timeline?kinds=move"),
     ),
 )

@@ -102,6 +102,23 @@ def test_error_is_a_problem_but_of_pulsar_on_its_paths(
         assert reply.json.keys() == {"reason"}
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/undo",
+        "/v1/bundles?by=nosuch",
+        "/v1/bundles/acme/a@b/0x0_0x1/history",
+        "/v1/heat?by=nosuch",
+        "/v1/timeline?kinds=nosuch",
+    ],
+)
+def test_question_that_no_table_can_answer_is_refused_before_one_is_read(
+    tmp_path: Path, balancer: Balancer, path: str
+) -> None:
+    without_tables = AdminApp(make_context(tmp_path, balancer), ROUTES)
+    assert call(without_tables, path).status == 400
+
+
 def test_every_kind_of_command_can_be_asked_for(app: AdminApp, balancer: Balancer) -> None:
     for kind in KINDS:
         assert call(app, f"/v1/commands/{kind}", {"x": 1}, method="POST").status == 400

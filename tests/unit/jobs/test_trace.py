@@ -110,6 +110,7 @@ def test_packed_and_parquet_tables_are_the_same(tmp_path: Path) -> None:
         ("a,10,20\n", ("--step", "5m"), "one resource, and nothing says which"),
         (LONG.replace("cpu", "memory"), (), "memory weighs nothing"),
         ("", (), "it is empty"),
+        (LONG.replace("a,300,20", "a,300,x") + "a,600,5\n", (), "not imported: 1 flaw\n"),
         (LONG, ("--resource", "cpu_percent=cpu:furlongs"), "unknown unit"),
         (LONG, ("--resource", "cpu_percent=colour:percent"), "no kind"),
         (LONG, ("--resource", "cpu_percent=cpu"), "unknown unit"),
