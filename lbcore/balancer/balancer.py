@@ -118,12 +118,14 @@ def check_transitions(work: BatchContext) -> None:
 
 
 ROWS_EVERY_MS = 60_000
-"""A fault that comes with each batch is written down once in this time; the metric counts all."""
+"""A cause that comes with each batch is written down once in this time; the metric counts all."""
 
 KIND, REASON = "fault", "InternalError"
 """Kind and reason of a fault's row in `decisions`."""
 
 _ROWS_MAX = 20
+"""Causes written down in that time."""
+
 _WRITTEN = ("number", "phase", "type", "place", "item", "count")
 
 
@@ -160,11 +162,12 @@ def report_faults(work: BatchContext, faults: Sequence[Mapping[str, Any]]) -> No
     work.faults += faults
     for fault in faults:
         work.counts[f"fault:{fault['phase']}"] += fault["count"]
-    if work.now_ms - work.times.fault_ms < ROWS_EVERY_MS and work.times.fault_ms:
-        return
-    work.note(fault_ms=work.now_ms)
+    since_ms = work.now_ms - ROWS_EVERY_MS
+    told = {name: at_ms for name, at_ms in work.times.faults_ms.items() if at_ms > since_ms}
     causes = {fault["number"]: fault for fault in reversed(faults)}
-    for number in sorted(causes)[:_ROWS_MAX]:
+    due = sorted(causes.keys() - told)[: max(0, _ROWS_MAX - len(told))]
+    work.note(faults_ms={**told, **dict.fromkeys(due, work.now_ms)})
+    for number in due:
         inputs = {name: causes[number][name] for name in _WRITTEN}
         work.write_decision(work.next_decision(), KIND, REASON, inputs)
 
@@ -415,8 +418,8 @@ INNER_PHASES = (
 """Further names for counting faults: parts of phases, and the scorer's steps."""
 
 
-OLDEST_SCHEMA = 7
-STATE_SCHEMA = 7
+OLDEST_SCHEMA = 8
+STATE_SCHEMA = 8
 """Rises with the layout. States from OLDEST_SCHEMA on are read; others are refused, and rebuilt."""
 
 

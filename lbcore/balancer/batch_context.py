@@ -74,8 +74,8 @@ class Times:
     at cycle_ms. shed_ms, split_ms: of the last cycle that shed, and split. history_ms: of the last
     rows of history, written for brokers up to history_after, "" = for all. repaired_up_to: the last
     bundle of a repair in progress, "" = none. newcomer_clock_ms: clock_ms when a broker's start was
-    first seen. brake_clock_ms: clock_ms when the brake was engaged. fault_ms: when a fault was last
-    written down. version_floor: not a time, but the highest version of forgotten namespaces. apart:
+    first seen. brake_clock_ms: clock_ms when the brake was engaged. faults_ms: number of a fault's
+    cause → when it was last written down. version_floor: not a time, but the highest version of forgotten namespaces. apart:
     clock → how far ahead it was when last seen to be wrong, when that was, and when it was written
     down. share: not a time either, but `share_made`, 0 = not known yet. usual_ms: usual interval
     between a batch that makes few bundles and the one before it, 0 = not known yet.
@@ -97,7 +97,7 @@ class Times:
     repaired_up_to: str = ""
     newcomer_clock_ms: int = 0
     brake_clock_ms: int = 0
-    fault_ms: int = 0
+    faults_ms: Mapping[str, int] = field(default_factory=dict)
     version_floor: int = 0
     share: int = 0
     usual_ms: int = 0

@@ -387,7 +387,8 @@ def _inspect(table: Path, wanted: int | None) -> LogState:
     for version in range(start + 1, limit + 1):
         file = commit_path(table, version)
         if version not in commits and version < oldest and left_out:
-            name, cause = max(left_out.items())
+            damaged_ones = {name: why for name, why in left_out.items() if name != HINT}
+            name, cause = max((damaged_ones or left_out).items())
             lacks = f"the log has no commits before version {oldest} to read instead"
             raise damaged(table, log / name, f"{cause}, and {lacks}")
         if version not in commits:

@@ -21,6 +21,7 @@ from lbcore.plan.shed.ballast_problem import (
     BallastRound,
     are_suspended,
     checked_reliefs,
+    distance,
     measure_round,
     recorded_costs,
     with_departed_load,
@@ -334,7 +335,7 @@ class _TriggeredRound:
         """
         if self.found.stopped != "done":
             return self.hits
-        away = np.abs(self.found.load[:, 0] - self.round_.level)
+        away = np.abs(distance(self.found.load, self.round_.level))
         is_done = self.is_triggered & (away < self.round_.tolerance)
         return np.where(is_done, 0, self.hits[0]), np.where(is_done, 0, self.hits[1])
 

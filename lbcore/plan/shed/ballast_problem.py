@@ -475,6 +475,16 @@ def divisible(snapshot: Snapshot, config: Splitting, unsplittable: Mapping[str, 
     return found
 
 
+def distance(load: Floats, level: float) -> Floats:
+    """Return how far each broker's worst resource is above the level, else its first one below.
+
+    load: [brokers, resources], the first is what brokers are compared by. In its unit.
+    """
+    worst = load.max(axis=1)
+    found: Floats = np.where(worst > level, worst, load[:, 0]) - level
+    return found
+
+
 def measure_round(
     view: ShedView, state: ShedState, config: IdealLoadConfig, can_divide: Bools | None = None
 ) -> BallastRound:
@@ -497,7 +507,6 @@ def measure_round(
     size = readings.capacity / mean
     others = other_resources(view, level)
     load = np.stack([level + away, *(load for load, _ in others)], axis=1)
-    away = np.where(load.max(axis=1) > level, load.max(axis=1) - level, away)
     return BallastRound(
         view=view,
         state=replace(state, evidence=evidence),
@@ -506,7 +515,7 @@ def measure_round(
         level=level,
         tolerance=max(config.tolerance_points, level * config.tolerance_percent / _PERCENT),
         split_share=config.split_share,
-        away=away,
+        away=distance(load, level),
         load=load,
         size=size,
         weight=np.stack([readings.bundle, *(weight for _, weight in others)], axis=1) / mean,

@@ -98,7 +98,7 @@ def everything(world: World, state: BalancerState | None) -> dict[str, bytes]:
     """The state packed anew, but for what is remembered of commands and of faults."""
     assert state is not None
     others = {name: kept for name, kept in state.commands.items() if status_of(kept) != FAILED}
-    times = replace(state.times, fault_ms=0)
+    times = replace(state.times, faults_ms={})
     fresh = world.job.balancer.unpack(world.job.balancer.pack(state))
     return dict(world.job.balancer.pack(replace(fresh, commands=others, times=times, packed={})))
 
