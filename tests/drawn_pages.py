@@ -2,12 +2,14 @@
 
 docs/tables.md from the tables, docs/sql.md from the views and queries and docs/metrics.md from the
 metrics, each below its own words; docs/configuration.md from the settings, and the tables of
-docs/strategies.md and docs/commands.md from the records of strategies and commands; conf/base.toml
-and the presets of Pulsar's releases from the settings, and what a report may have from the
-resources. A test holds each equal to what is drawn here.
+docs/strategies.md, docs/commands.md and docs/ownership.md from the records of strategies and
+commands and the rules of ownership; conf/base.toml and the presets of Pulsar's releases from the
+settings, and what a report may have from the resources. A test holds each equal to what is drawn
+here.
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
@@ -25,6 +27,9 @@ from lbcore.config.render import render_config, render_differences, render_page
 from lbcore.config.tree import Config
 from lbcore.model.resources import WIRE_NAMES
 from lbcore.model.tables import ARCHIVES, MONTH, TABLES, Archive, Column, Table
+from lbcore.ownership.records import State
+from lbcore.ownership.specification import mermaid_text
+from lbcore.ownership.states import ACTIVE, BALLAST, IN_FLIGHT, METADATA_STORE, SYSTEM_TOPIC
 from lbcore.plan.registry import STRATEGIES
 from lbcore.plan.strategy import Strategy
 from lbcore.wire.arguments import CommandArguments
@@ -180,6 +185,23 @@ def _draw_command(declaring: type[CommandArguments]) -> str:
     return f"| `{about.kind}` | {what} | {names} | {by} |"
 
 
+def draw_ownership() -> str:
+    """The page of ownership: its own words, the state diagram, and which state may follow which."""
+    page = (DOCS / "ownership.md").read_text(encoding="utf-8")
+    diagram = f"```mermaid\n{mermaid_text()}\n```"
+    page = re.sub(r"```mermaid\nstateDiagram.*?\n```", diagram, page, flags=re.DOTALL)
+    rows = [
+        "| from | Ballast | system topic | metadata store | in flight | active |",
+        "|---|---|---|---|---|---|",
+    ]
+    for state in State:
+        each = (rules.targets[state] for rules in (BALLAST, SYSTEM_TOPIC, METADATA_STORE))
+        cells = [", ".join(one.value for one in State if one in targets) for targets in each]
+        cells += ["yes" if state in group else "" for group in (IN_FLIGHT, ACTIVE)]
+        rows.append(f"| {' | '.join([state.value, *cells])} |")
+    return _with_table(page, "| from |", rows)
+
+
 def draw_report_schema() -> str:
     """The schema of reports: its own words, the declared resources, and what makes it a load."""
     schema = json.loads((ROOT / REPORT_SCHEMA).read_text(encoding="utf-8"))
@@ -203,6 +225,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/configuration.md": render_page,
     "docs/strategies.md": draw_strategies,
     "docs/commands.md": draw_commands,
+    "docs/ownership.md": draw_ownership,
     REPORT_SCHEMA: draw_report_schema,
     "conf/base.toml": lambda: render_config(Config()),
     **{f"conf/{name}.toml": partial(_draw_preset, preset) for name, preset in PRESETS.items()},
