@@ -152,7 +152,7 @@ def _no_owner(answer: Answer) -> str:
 
 
 def stamps(view: View, answer: Answer | None = None) -> tuple[Header, ...]:
-    """That it is JSON, how old the answer is, and which record it comes from."""
+    """Return the headers that say how old an answer is, and which record it comes from."""
     if answer is None or answer.route is None:
         return (JSON, *ages(view))
     route = answer.route
@@ -243,7 +243,7 @@ class LookupApp:
         """Serve one request."""
         try:
             await self._serve(scope, receive, send)
-        except KeysOutdatedError:  # of the first step: nothing has been read or sent
+        except KeysOutdatedError:  # the access check is the first step: nothing has been sent
             assert self.hooks.guard is not None  # noqa: S101 (it has raised)
             await self.hooks.guard.renew_keys()
             await self._serve(scope, receive, send)
@@ -274,7 +274,7 @@ class LookupApp:
         await _send(send, reply)
 
     async def _answer(self, scope: Message, path: bytes, receive: Receive) -> LookupReply:
-        """A lookup or a page of the service; both are only read, and OPTIONS is told so.
+        """Answer a lookup, a page of the service, or OPTIONS, which names the methods of both.
 
         Raises HttpError.
         """

@@ -1,9 +1,10 @@
 """Run scenarios in virtual time on the production balancer, and judge them.
 
 A scenario's file says what the cluster is, what it carries and goes through, and what must come of
-it (docs/simulator.md has the grammar; conf/scenarios has examples). Fails when an expectation is
-not met, or when what is recorded below the file's ---- is not what came out. --compare shows
-several strategies of a scenario in one table, in which a failed expectation is marked with !.
+it (docs/simulator.md has the grammar; conf/scenarios has examples). Without --compare it fails when
+an expectation is not met, or when what is recorded below the file's ---- is not what came out.
+--compare shows several strategies of a scenario in one table, in which a failed expectation is
+marked with !.
 """
 
 import argparse
@@ -201,7 +202,7 @@ def _played(plot: Path | None, item: tuple[int, _Task]) -> _Outcome:
 
 def _report_run(args: argparse.Namespace, task: _Task, came: _Outcome) -> None:
     """Say what came out, and hold it to what is recorded, or record it."""
-    one, strategy = task.one, task.strategy
+    one, strategy = task.loaded, task.strategy
     if not args.json:
         head = f"{task.head}{f' [{strategy}]' if strategy else ''}"
         answer(args, came.row, [head, *came.text.split("\n")])

@@ -329,7 +329,8 @@ RECENT_PRICE = 2.0
 class BallastRound:
     """Readings of one cycle, n brokers.
 
-    away: float64[n], points above the level (positive) or below it, as far as both readings agree.
+    deviation: float64[n], points above the level (positive) or below it (negative), as far as both
+    readings agree.
     load: float64[n, r], points of a broker's own size, the busiest resource first. size:
     float64[n], capacity over mean capacity. weight: float64[m, r], points on a broker of size 1.
     costs: fitted, None = unknown. state: with the costs learnt in this cycle. can_divide: bool[m].
@@ -343,7 +344,7 @@ class BallastRound:
     level: float
     tolerance: float
     split_share: float
-    away: Floats
+    deviation: Floats
     load: Floats
     size: Floats
     weight: Floats
@@ -370,8 +371,8 @@ class BallastRound:
         are left alone. acting: numbers of crowded topics, in `partitions`, for which bundles move.
         """
         bundles, brokers = self.view.snapshot.bundles, len(self.size)
-        is_cold = bool((is_triggered & (self.away < 0)).any())
-        may_give = is_triggered & (self.away > 0)
+        is_cold = bool((is_triggered & (self.deviation < 0)).any())
+        may_give = is_triggered & (self.deviation > 0)
         may_give |= is_cold & (self.load[:, 0] >= self.level * (1.0 - _SLACK))
         can_move = bundles.can_move.copy()
         can_move[self.whole_rows(np.ones(brokers, dtype=np.bool_))] = False
@@ -475,10 +476,10 @@ def divisible(snapshot: Snapshot, config: Splitting, unsplittable: Mapping[str, 
     return found
 
 
-def distance(load: Floats, level: float) -> Floats:
-    """Return how far each broker's worst resource is above the level, else its first one below.
+def deviation_of(load: Floats, level: float) -> Floats:
+    """Return how far each broker's worst resource is above the level, else its first one below it.
 
-    load: [brokers, resources], the first is what brokers are compared by. In its unit.
+    load: float64[n, r], the busiest resource first. Points, negative below the level.
     """
     worst = load.max(axis=1)
     found: Floats = np.where(worst > level, worst, load[:, 0]) - level
@@ -515,7 +516,7 @@ def measure_round(
         level=level,
         tolerance=max(config.tolerance_points, level * config.tolerance_percent / _PERCENT),
         split_share=config.split_share,
-        away=distance(load, level),
+        deviation=deviation_of(load, level),
         load=load,
         size=size,
         weight=np.stack([readings.bundle, *(weight for _, weight in others)], axis=1) / mean,

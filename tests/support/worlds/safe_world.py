@@ -86,12 +86,12 @@ def update_of(commands: Sequence[tuple[str, Mapping[str, Any]]], at_ms: int) -> 
         at = Position(topic="commands", partition=0, offset=number, timestamp_ms=at_ms)
         messages.append(PositionedMessage(position=at, message=command))
     empty = world.job.scorers[0].step(None, [], at_ms).effects[0]
-    return replace(empty, placed=tuple(messages))
+    return replace(empty, messages=tuple(messages))
 
 
 def without(update: GroupUpdate, number: int) -> GroupUpdate:
-    placed = tuple(one for one in update.placed if one.position.offset != number)
-    return replace(update, placed=placed)
+    placed = tuple(one for one in update.messages if one.position.offset != number)
+    return replace(update, messages=placed)
 
 
 def everything(world: World, state: BalancerState | None) -> dict[str, bytes]:

@@ -270,7 +270,10 @@ def test_lookup_older_than_asked_for_is_refused(tables: Path) -> None:
     stale = call(app, f"{LOOKUP}?max_age_ms=60000")
     assert (stale.status, stale.headers["retry-after"]) == (503, "1")
     assert call(app, LOOKUP).status == 200
+    assert call(app, f"{LOOKUP}?max%5Fage%5Fms=60000").status == 503
     assert call(app, f"{LOOKUP}?max_age_ms=soon").status == 400
+    assert call(app, f"{LOOKUP}?max_age_ms=").status == 400
+    assert call(app, f"{LOOKUP}?listenerName=max_age_ms&x_max_age_ms=5").status != 400
 
 
 LONG = st.text(max_size=2_000) | st.integers().map(lambda bits: 10 ** (abs(bits) % 500))

@@ -153,7 +153,13 @@ def after(state: BalancerState | None, *asked: Mapping[str, Any]) -> BalancerSta
     none = np.empty(0, dtype=np.int64)
     arrivals = Arrivals(partition=none, offset=none, timestamp_ms=none, broker=none)
     update = GroupUpdate(
-        group=0, brokers=(), incarnations=(), arrivals=arrivals, loads=(), bundles=(), placed=placed
+        group=0,
+        brokers=(),
+        incarnations=(),
+        arrivals=arrivals,
+        loads=(),
+        bundles=(),
+        messages=placed,
     )
     step = ClusterBalancer(cluster="c", config=Config()).step(state, [update], 1_000)
     assert step.state is not None

@@ -24,9 +24,10 @@ from lbcore.plan.shed.ballast_search import (
     search,
 )
 from lbcore.plan.shed.common import Relief, ShedState, ShedView
-from lbcore.plan.snapshot import Snapshot
+from lbcore.plan.snapshot import THROUGHPUT_IN, Snapshot
 from lbcore.plan.split.algorithms import TopicLoads
 from lbcore.plan.strategy import ShedCycle
+from lbcore.signals.usage import BANDWIDTH_IN
 from tests.support.values.clusters import (
     Sections,
     broker_table,
@@ -115,6 +116,22 @@ def test_bundle_that_left_a_broker_lately_goes_back_only_if_nobody_else_can_take
 
     assert given_to({"b1": [6.0] * 10, "b2": [6.0] * 5, "b3": [6.0] * 5}) == {2}
     assert given_to({"b1": [6.0] * 10, "b2": [6.0] * 2}) == {1}
+
+
+def test_broker_that_stays_hot_on_another_resource_keeps_its_hits() -> None:
+    view = seen({"b1": [30.0], "b2": [30.0], "b3": [30.0]})
+    brokers, bundles = view.snapshot.brokers, view.snapshot.bundles
+    percent, short = brokers.percent.copy(), bundles.short.copy()
+    percent[:, BANDWIDTH_IN], short[:, THROUGHPUT_IN] = [60.0, 10.0, 10.0], [6e6, 1e6, 1e6]
+    cluster = replace(
+        view.snapshot,
+        brokers=replace(brokers, percent=percent),
+        bundles=replace(bundles, short=short),
+    )
+    answer = shed_ballast(replace(view, snapshot=cluster), ShedState(), FAST)
+    assert answer.selections == ()
+    assert answer.columns["deviation"][0] > answer.numbers["tolerance"]
+    assert answer.state.hits_high == {"b1": 1}
 
 
 def test_move_soon_after_another_is_dear_and_gets_cheaper_with_its_age() -> None:
