@@ -30,6 +30,7 @@ own t/n 12-15 b2
 load t/n even 1pt each
 set shedding.strategy=uniform {LEAST}
 run 3m
+expect moves >= 1
 """
 
 
