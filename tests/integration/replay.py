@@ -1,12 +1,13 @@
 """What a run's tables must hold, row by row: its recorded batches, run again without Spark."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from lbcore.balancer.effects import RESEND, TOMBSTONE, unpack_columns
 from lbcore.config.tree import Config
+from tests.integration.stack import Stack
 from tests.replay import replay
 
 Row = dict[str, Any]
@@ -26,7 +27,18 @@ def replayed_rows(
     return last, expected
 
 
-def comparable(rows: Iterable[Row]) -> list[str]:
+def assert_replayed(stack: Stack, *tables: str) -> Mapping[str, list[Row]]:
+    """Compare tables of a job that has stopped with a replay; what each must have."""
+    (checkpoint,) = (stack.folder / "job" / "checkpoints").iterdir()
+    last, expected = replayed_rows(checkpoint, stack.kafka.bootstrap, stack.config)
+    for table in tables:
+        # a batch that was begun and not ended is repeated, and not compared
+        written = [row for row in stack.rows(table) if row["batch_id"] <= last]
+        assert _comparable(written) == _comparable(expected[table]), table
+    return expected
+
+
+def _comparable(rows: Iterable[Row]) -> list[str]:
     """Rows in an order of their own, without what differs between attempts."""
     plain = [{k: v for k, v in row.items() if k != "writer_epoch"} for row in rows]
     return sorted(repr(sorted(row.items())) for row in plain)

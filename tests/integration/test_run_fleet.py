@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
 from jobs.console import CommandError
 from jobs.fleet.control import FleetClient
 from lbcore.model.bundles import HashFunction
@@ -27,9 +28,8 @@ from tests.support.processes.agent_talk import (
     read_events,
     read_opened,
     releasing,
-    until,
 )
-from tests.support.processes.kafka_cluster import running_kafka
+from tests.support.processes.programs import until
 
 NS = "public/default"
 QUARTERS = [format_bundle(NS, low << 30, min((low + 1) << 30, FULL_UPPER)) for low in range(4)]
@@ -62,22 +62,21 @@ def command(address: KafkaAddress, state_dir: Path, *more: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("fleet")
-    with running_kafka(folder / "kafka") as kafka:
-        address = KafkaAddress(bootstrap=kafka.bootstrap)
-        port_file = folder / "port"
-        process = subprocess.Popen(command(address, folder, "--port-file", str(port_file)))
-        try:
-            until(port_file.exists)
-            client = FleetClient(int(port_file.read_text()))
-            with closing(Cluster(address, client, folder)) as made:
-                yield made
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0
-        finally:
-            process.kill()
-            process.wait(30)
+    address = KafkaAddress(bootstrap=kafka.bootstrap)
+    port_file = folder / "port"
+    process = subprocess.Popen(command(address, folder, "--port-file", str(port_file)))
+    try:
+        until(port_file.exists)
+        client = FleetClient(int(port_file.read_text()))
+        with closing(Cluster(address, client, folder)) as made:
+            yield made
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait(30)
 
 
 def opened(cluster: Cluster, bundle: str, broker: str, version: int = 1) -> OwnershipRecord:

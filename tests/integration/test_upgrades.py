@@ -20,13 +20,10 @@ from deltalake import DeltaTable
 
 from jobs.adapters.delta.table_log import newest_version
 from jobs.adapters.delta.table_writer import TableWriter
-from jobs.adapters.kafka.clients import Tail
 from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
 from jobs.adapters.spark.recovery import complete_last_batch
 from jobs.cli import main as ballast
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES
-from lbcore.ownership.records import OwnershipRecord, parse_record
-from lbcore.wire.messages import Topic
 from tests.integration.other_versions import (
     COLUMN,
     NOTED,
@@ -240,7 +237,7 @@ def test_restore_goes_on_from_the_backup_and_closes_what_came_after_it(
     live = {row["bundle"] for row in kept if row["state"] != "Deleted"}
     began_ms = int(time.time() * 1_000)
     _start_restored(stack, after, live)
-    told = _told(stack)
+    told = stack.newest_records()
     assert all(told[name].version_id >= began_ms for name in live)
     with nobody_notices(stack):
         stack.wait_for_batches(10, after)
@@ -330,17 +327,3 @@ def _empty_kafka(stack: VersionedStack) -> None:
     shutil.copy(stack.kafka.folder / "ports.json", folder)
     stack.kafka = EmbeddedKafka(folder)
     stack.kafka.start()
-
-
-def _told(stack: VersionedStack) -> dict[str, OwnershipRecord]:
-    """Bundle → newest record on the topic `ownership`."""
-    tail, found = Tail(stack.address("agent"), Topic.OWNERSHIP, "test-tail"), {}
-    while not tail.read_to_end(10_000):
-        for message in tail.poll(500):
-            record = parse_record(message.key.encode(), message.value)
-            if isinstance(record, OwnershipRecord):
-                known = found.get(record.bundle)
-                if known is None or known.version_id < record.version_id:
-                    found[record.bundle] = record
-    tail.close()
-    return found

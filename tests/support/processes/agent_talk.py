@@ -2,10 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 from kafka import KafkaProducer
@@ -21,7 +19,6 @@ from lbcore.wire.messages import Ack, Acks, Message, Rejected, Topic
 from lbcore.wire.parse import parse
 
 CLUSTER = "c"
-TIMEOUT_S = 180.0
 _RULES = ParseRules(clusters=frozenset({CLUSTER}), limits=Wire())
 _REPORTS = (Topic.BROKER_LOAD, Topic.BUNDLE_LOAD, Topic.TOPIC_LOAD, Topic.ACKS)
 
@@ -66,14 +63,6 @@ class AgentTalk:
         self._producer.close()
         for tail in self._tails.values():
             tail.close()
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Wait for what must come; fails after three minutes."""
-    deadline = monotonic() + TIMEOUT_S
-    while not is_so():
-        assert monotonic() < deadline
-        sleep(0.05)
 
 
 def assigning(bundle: str, broker: str, incarnation: str, version: int = 1) -> OwnershipRecord:
