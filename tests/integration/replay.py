@@ -1,16 +1,19 @@
 """What a run's tables must hold, row by row: its recorded batches, run again without Spark."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from lbcore.balancer.effects import RESEND, TOMBSTONE, unpack_columns
 from lbcore.config.tree import Config
+from lbcore.model.tables import BUNDLE_OWNERSHIP
+from lbcore.ownership.invariants import of_bundles
 from tests.integration.stack import Stack
 from tests.replay import replay
 
 Row = dict[str, Any]
+_GONE = ("Deleted", "Init")
 
 
 def replayed_rows(
@@ -42,6 +45,27 @@ def _comparable(rows: Iterable[Row]) -> list[str]:
     """Rows in an order of their own, without what differs between attempts."""
     plain = [{k: v for k, v in row.items() if k != "writer_epoch"} for row in rows]
     return sorted(repr(sorted(row.items())) for row in plain)
+
+
+def wrong_records(events: Iterable[Row], current: Iterable[Row]) -> Iterator[str]:
+    """Where the current records are not the fold of their events, or do not cover a namespace."""
+    newest = {row["bundle"]: row for row in sorted(events, key=lambda row: row["version_id"])}
+    known: dict[str, Row] = {}
+    for row in current:
+        if row["bundle"] in known:
+            yield f"bundle_ownership has {row['bundle']} twice"
+        known[row["bundle"]] = row
+    for bundle, row in sorted(newest.items()):
+        folded = {column.name: row[column.name] for column in BUNDLE_OWNERSHIP.columns}
+        if bundle in known and known[bundle] != folded:
+            yield f"{known[bundle]} is not {folded}"
+        if bundle not in known and row["state"] not in _GONE:
+            yield f"{bundle} is missing, its event says {row['state']}"
+    yield from (f"{bundle} has no event" for bundle in sorted(known.keys() - newest.keys()))
+    live = [row for row in known.values() if row["state"] not in _GONE]
+    for name in sorted({row["namespace"] for row in live}):
+        found = of_bundles(name, [row["bundle"] for row in live if row["namespace"] == name])
+        yield from (one.sentence for one in found)
 
 
 def _rows(kind: str, blob: bytes) -> list[Row]:

@@ -19,7 +19,7 @@ from kafka import KafkaProducer
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS
 from lbcore.wire.messages import Topic
 from tests.integration.meanwhile import repeated
-from tests.integration.replay import assert_replayed
+from tests.integration.replay import assert_replayed, wrong_records
 from tests.integration.stack import PATIENCE_S, Cluster, Stack, running_stack, wait_for
 
 # twice conf/test.toml's: a crowded machine may stop a process for three seconds
@@ -72,13 +72,8 @@ def assert_gapless(stack: Stack) -> None:
 
 def assert_tables_agree(stack: Stack) -> None:
     """The current table has each bundle's newest event; the job must be stopped."""
-    events = stack.rows(OWNERSHIP_EVENTS.name)
-    newest = {row["bundle"]: row for row in sorted(events, key=lambda row: row["version_id"])}
-    fields = ("version_id", "state", "source", "destination", "destination_incarnation")
-    for record in stack.rows(BUNDLE_OWNERSHIP.name):
-        event = newest.pop(record["bundle"])
-        assert {name: record[name] for name in fields} == {name: event[name] for name in fields}
-    assert newest == {}
+    events, current = stack.rows(OWNERSHIP_EVENTS.name), stack.rows(BUNDLE_OWNERSHIP.name)
+    assert list(wrong_records(events, current)) == []
 
 
 def batches(stack: Stack, name: str = "job") -> list[dict[str, Any]]:

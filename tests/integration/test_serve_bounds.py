@@ -172,7 +172,7 @@ def _it_lives_on(service: LookupService) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", FLOODS)
-@pytest.mark.parametrize("path", [COMMANDS, LOOKUP])
+@pytest.mark.parametrize("path", [COMMANDS, pytest.param(LOOKUP, marks=pytest.mark.long)])
 def test_flood_is_cut_and_not_kept(service: LookupService, name: str, path: bytes) -> None:
     before = rss(service)
     method = b"POST" if path == COMMANDS else b"GET"
