@@ -25,7 +25,7 @@ from lbcore.sim.load.load import LoadModel, LoadProfile, LoadShape, NamespaceLoa
 from lbcore.sim.summary import percentile
 from tests.bench.calibration import machine
 from tests.integration.stack import Cluster, Stack, running_stack
-from tests.support.processes.agent_talk import read_events
+from tests.support.processes.programs import json_lines
 
 NAMESPACE = "bench/n"
 BALANCED = 1.2
@@ -161,7 +161,7 @@ def rolling_restart() -> dict[str, Any]:
             time.sleep(_BACK_AFTER_S)
         stack.wait_settled()
         lasted_ms = time.time() * 1_000 - begun_ms
-        events = read_events(stack.folder / "fleet" / "fleet-events.jsonl")
+        events = json_lines(stack.folder / "fleet" / "fleet-events.jsonl")
     outages = outages_of(events, int(begun_ms))
     times = [float(outage.lasted_ms) for outage in outages]
     return {

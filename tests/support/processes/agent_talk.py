@@ -1,9 +1,7 @@
 """What agents say on the real Kafka, parsed, and a pen for the records that they follow."""
 
 import asyncio
-import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from kafka import KafkaProducer
@@ -13,7 +11,6 @@ from jobs.adapters.http.protocol import Account, BoundedProtocol, Bounds
 from jobs.adapters.kafka.clients import KafkaAddress, Tail
 from lbcore.model.names import Wire
 from lbcore.ownership.records import OwnershipRecord, State, format_record
-from lbcore.sim.summary import BundleOpened
 from lbcore.wire.fields import ParseRules
 from lbcore.wire.messages import Ack, Acks, Message, Rejected, Topic
 from lbcore.wire.parse import parse
@@ -90,21 +87,6 @@ def releasing(record: OwnershipRecord, destination: str = "") -> OwnershipRecord
         destination=destination,
         destination_incarnation="",
     )
-
-
-def read_events(path: Path) -> list[dict[str, Any]]:
-    """All events of the log; a last line that is being written is left out."""
-    text = path.read_text(encoding="utf-8")
-    whole, _, _ = text.rpartition("\n")
-    return [json.loads(line) for line in whole.splitlines()]
-
-
-def read_opened(path: Path) -> list[BundleOpened]:
-    return [
-        BundleOpened(bundle=event["bundle"], broker=event["broker"], at_ms=event["at_ms"])
-        for event in read_events(path)
-        if event["event"] == "opened"
-    ]
 
 
 class Transport(asyncio.Transport):
