@@ -101,7 +101,7 @@ def judged(
     return {
         "answers": judge.first(judge.wrong_answers(asker.answers, recorder.transitions)),
         "versions": judge.first(judge.wrong_versions(events)),
-        "records": judge.first(wrong_records(events, current)),
+        "records": judge.first(wrong_records(events, current, "writer_epoch")),
         "rows": judge.first(judge.lost_rows(tables, recorder.owed)),
         "ends": judge.first(judge.untrue_ends(tables, operator.answered)),
     }
