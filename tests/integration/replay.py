@@ -32,18 +32,6 @@ def comparable(rows: Iterable[Row]) -> list[str]:
     return sorted(repr(sorted(row.items())) for row in plain)
 
 
-def version_gaps(events: Iterable[Row]) -> list[str]:
-    """Bundles whose events, in the order of their versions, are not 1, 2, 3, ..."""
-    versions = defaultdict(list)
-    for row in events:
-        versions[row["bundle"]].append(row["version_id"])
-    return [
-        bundle
-        for bundle, found in sorted(versions.items())
-        if sorted(found) != list(range(1, len(found) + 1))
-    ]
-
-
 def _rows(kind: str, blob: bytes) -> list[Row]:
     columns = unpack_columns(kind, blob)
     names = list(columns)

@@ -18,9 +18,8 @@ from lbcore.ownership.records import OwnershipRecord, parse_record
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command, Topic
 from tests.integration.replay import replayed_rows
-from tests.integration.stack import PATIENCE_S, Stack, running_stack, wait_for
+from tests.integration.stack import PATIENCE_S, Cluster, Stack, running_stack, wait_for
 from tests.integration.test_job import (
-    CLUSTER,
     TIMEOUT,
     TIMEOUT_MS,
     assert_gapless,
@@ -32,6 +31,7 @@ from tests.replay import NoBeginningError
 from tests.support.processes.kafka_cluster import make_topics
 
 pytestmark = pytest.mark.long
+CLUSTER = Cluster(settings=(f"{TIMEOUT}={TIMEOUT_MS}",))
 
 
 @pytest.fixture(scope="module")
