@@ -76,6 +76,7 @@ class Stack:
     cluster: Cluster = field(default_factory=Cluster)
     children: dict[str, Child] = field(default_factory=dict)
     store_uri: str = ""
+    patience_s = PATIENCE_S
 
     @property
     def tables(self) -> TablePlace:
@@ -324,7 +325,7 @@ class Stack:
 
     def wait(self, what: str, condition: Callable[[], object]) -> None:
         """Wait until something holds; fail at once when one of the processes has ended."""
-        wait_for(what, lambda: condition() or self._fail_without_a_process(what), PATIENCE_S)
+        wait_for(what, lambda: condition() or self._fail_without_a_process(what), self.patience_s)
 
     def _fail_without_a_process(self, what: str) -> bool:
         for name, child in self.children.items():
