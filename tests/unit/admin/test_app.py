@@ -9,7 +9,7 @@ from jobs.service.access import Grant, Role
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.context import AdminContext
-from jobs.service.exchange import HttpError, Reply, Request, json_reply, no_content
+from jobs.service.exchange import HttpError, Reply, Request, json_reply
 from jobs.service.routes import Route, Router
 from lbcore.wire.kinds.namespace_commands import UnloadNamespace
 from tests.support.admin.admin_world import Balancer, Gate, make_context
@@ -31,7 +31,7 @@ async def unload(request: Request, context: AdminContext) -> Reply:
     outcome = await context.command(UnloadNamespace(namespace=name), request)
     if not outcome.is_done:
         raise HttpError(409, outcome.reason)
-    return no_content()
+    return Reply(status=204)
 
 
 TEST_ROUTES = (
