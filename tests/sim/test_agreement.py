@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from copy import deepcopy
 
 import pytest
 
@@ -21,7 +20,8 @@ from tests.support.worlds.agreeing_world import (
 )
 from tests.support.worlds.checked_world import owners
 
-SEEDS = (8, 26, 36)
+SEEDS = (26, 36, 8)
+"""The world of the last one has a blocked broker again and again."""
 MOMENTS = 6
 EXACT = 1e-9
 
@@ -154,7 +154,6 @@ def agree(said: Said) -> None:
 
 def test_status_page_explain_and_metrics_agree() -> None:
     seen: Counter[str] = Counter()
-    blocked: AgreeingWorld | None = None
     for seed in SEEDS:
         world, dice = random_world(seed)
         for _ in range(MOMENTS):
@@ -162,17 +161,16 @@ def test_status_page_explain_and_metrics_agree() -> None:
             said = everything_said(world)
             agree(said)
             seen["is blocked"] += len(said.status.blocked)
-            if said.status.blocked:
-                blocked = blocked or deepcopy(world)
             seen["is pinned"] += len(said.status.pins)
         seen.update(str(row["kind"]) for row in world.decisions)
     missing = {"is blocked", "is pinned", "drain", "failover", "transfer"} - set(+seen)
     assert not missing, f"these worlds have nothing of it: {missing}"
-    assert blocked
-    check_blocked_by_no_message_in_a_long_pause(blocked)
+    while not everything_said(world).status.blocked:
+        happen(world, dice)
+    check_that_a_long_pause_blocks_nobody(world)
 
 
-def check_blocked_by_no_message_in_a_long_pause(world: AgreeingWorld) -> None:
+def check_that_a_long_pause_blocks_nobody(world: AgreeingWorld) -> None:
     world.command("pause", reason="upgrade")
     world.run(VALID_MS + 60_000, step_ms=2_500)
     said = everything_said(world)

@@ -9,7 +9,7 @@ import pytest
 from lbcore.balancer.rebuild import newest_rows
 from lbcore.balancer.rules import PlanProposal, PlanStatus
 from lbcore.explain.recent_findings import plan_alarms
-from tests.support.worlds.checked_world import COLD, HOT, hot_world, outcome
+from tests.support.worlds.checked_world import COLD, HOT, hot_world, outcome, owners
 from tests.support.worlds.world import World, gapless, is_settled, states
 
 
@@ -32,10 +32,6 @@ def waiting(world: World, within_ms: int = 600_000) -> str:
             if one.station is PlanStatus.WAITS:
                 return name
     raise AssertionError("nothing was proposed")
-
-
-def owners(world: World) -> dict[str, str]:
-    return {str(row["bundle"]): str(row["destination"]) for row in world.newest()}
 
 
 def told(world: World, reason: str) -> list[dict[str, Any]]:
