@@ -40,7 +40,7 @@ COMPARED = [
 ]
 SHORT = (
     *("g05", "g10", "g11", "g14", "g16", "g17", "g20"),
-    *("isolation/busy", "asim/heterogeneous", "saturation/all", "performance/rolling"),
+    *("isolation/busy", "saturation/all"),
 )
 """Those that take some seconds."""
 WEAK = {

@@ -77,10 +77,7 @@ def test_cut_by_rates_in_more_parts_than_allowed_is_evened_out() -> None:
 
 
 def test_rates_within_the_tolerance_are_left_alone() -> None:
-    assert (
-        find_cut(request(loads({100: 500.0, 200: 550.0})), OURS)
-        is SplitVerdict.WITHIN_TOLERANCE
-    )
+    assert find_cut(request(loads({100: 500.0, 200: 550.0})), OURS) is SplitVerdict.WITHIN_TOLERANCE
 
 
 def test_halves_that_would_leave_no_topic_in_the_lower_one_are_moved_between_them() -> None:
