@@ -1,13 +1,15 @@
 """Writes what is made of declarations: `python -m tests.drawn_pages`, part of `make draw`.
 
-docs/tables.md from the tables, docs/sql.md from the views and queries, docs/metrics.md from the
-metrics, docs/configuration.md from the settings, and the tables of docs/strategies.md and
-docs/commands.md from the records of strategies and commands; conf/base.toml and the presets of
-Pulsar's releases from the settings, and what a report may have from the resources. A test
-holds each equal to what is drawn here.
+docs/tables.md from the tables, docs/sql.md from the views and queries and docs/metrics.md from the
+metrics, each below its own words; docs/configuration.md from the settings, and the tables of
+docs/strategies.md, docs/commands.md and docs/ownership.md from the records of strategies and
+commands and the rules of ownership; conf/base.toml and the presets of Pulsar's releases from the
+settings, and what a report may have from the resources. A test holds each equal to what is drawn
+here.
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
@@ -25,6 +27,9 @@ from lbcore.config.render import render_config, render_differences, render_page
 from lbcore.config.tree import Config
 from lbcore.model.resources import WIRE_NAMES
 from lbcore.model.tables import ARCHIVES, MONTH, TABLES, Archive, Column, Table
+from lbcore.ownership.records import State
+from lbcore.ownership.specification import mermaid_text
+from lbcore.ownership.states import ACTIVE, BALLAST, IN_FLIGHT, METADATA_STORE, SYSTEM_TOPIC
 from lbcore.plan.registry import STRATEGIES
 from lbcore.plan.strategy import Strategy
 from lbcore.wire.arguments import CommandArguments
@@ -43,99 +48,16 @@ METRIC_PAGES: Mapping[str, Sequence[DeclaredMetric]] = {
 }
 ALL_METRICS = by_name(metric for metrics in METRIC_PAGES.values() for metric in metrics)
 
-_TABLES_HEAD = """\
-# Tables
 
-Only the streaming job writes these Delta tables; any engine that reads Delta may read them.
-`ownership_events` is the truth: the other tables of ownership can be made from it. Instants are
-milliseconds since 1970, UTC. No column is null unless it says so. Common columns: `cluster`,
-`batch_id` (long: the micro-batch that wrote the row) and `at_ms` (long: that batch's time).
-
-| rows of | stay |
-|---|---|
-| `decisions`, `decision_candidates`, `decision_effects` | 90 days; of kind `plan` for ever |
-| `load_history`, `rejected_reports` | 30 days |
-| `audit`; replaced settings in `config_versions`, `settings_in_force` | a year |
-| `ownership_events`, `commands` | `pipeline.history_days`, then by `pipeline.history` |
-| any table that only say that something is no more | 7 days |
-| all others | for ever |
-
-**History.** `pipeline.history` says what becomes of old rows: `archive` (default) lets a row go
-once its archive has it, `drop` lets it go, `keep` keeps all. [The archive's
-job](operate.md#history) copies due rows; without it nothing goes. The newest event of each living
-bundle stays, and so do unfinished commands and the 2,000 newest of a cluster. Once rows go,
-streaming from `ownership_events` with Spark needs `skipChangeCommits`.
-
-**Upkeep.** Every 30 s the job joins the small files of one table and removes what is past its time.
-A version can be read for half an hour. A replaced data file stays for a day, in `bundle_ownership`
-for an hour. Any other file in a table's folder is removed after as long.
-
-**Size.** 1,000 brokers with 100,000 bundles write 49 MB of decision log a day at rest, and 106 MB
-when every cycle waits for hits. A cycle with 1,000 moves, the most that
-`shedding.max_moves_per_cycle` allows, adds 0.12 MB.
-
-**Settings in force.** The job decides by `settings_in_force`; verbs and the lookup service answer
-by it. What holds now:
-`SELECT setting, value, origin FROM settings_in_force WHERE cluster = 'local' AND at_ms = (SELECT
-MAX(at_ms) FROM settings_in_force WHERE cluster = 'local')`.
-
-For damaged files see [damaged tables](operate.md#damaged-tables). Copy `ownership_events/_batches`
-with the tables: it has the rows that the newest batches owe the other tables."""
-
-_SQL_HEAD = """\
-# SQL
-
-`ballast sql NAME` answers a ready query, `ballast sql "SELECT ..."` one of your own, over the
-[tables](tables.md) and the views below. `ballast sql NAME --text` writes a ready query, to start
-your own from.
-
-- It runs in its own process with DataFusion, without a JVM, and answers while the job is away.
-- It only reads: a statement runs if the engine's plan has nothing but reading steps. COPY, INTO,
-  INSERT and SET are refused, and files outside the tables can't be named.
-- Instants that end in `_ms` are milliseconds since 1970, others are UTC to the second.
-- Decimals are text with all digits, durations and intervals ISO 8601, bytes without UTF-8 0x...
-
-`ballast sql --spark` writes the same views for any Spark session with Delta:
-
-```
-ballast sql --spark --tables DIR > views.sql
-spark-sql --packages io.delta:delta-spark_4.2_2.13:4.4.0 \\
-  --conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension \\
-  --conf spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog \\
-  -i views.sql
-```
-
-A test compares both engines' answers."""
-
-_METRICS_HEAD = """\
-# Metrics
-
-Each process serves these at `/metrics` for Prometheus; dashboards and alert rules in `dashboards/`
-query nothing else. Names that begin with `pulsar_` or `brk_` are Pulsar 4.0.8's. In Pulsar each
-broker reports them of itself, here the job reports them of each broker; where in Pulsar the leader
-counts, the label `broker` is `balancer`.
-
-- **The job**: `balance_cluster --metrics-port 9400` (0 takes a free port, `--metrics-port-file`
-  says which), at `telemetry.host`. Only the job that holds the tables serves them, and a started
-  standby its `ballast_job_phase` where the port is free. Counters begin at 0 with each start.
-- **The lookup service**: `/metrics` on its own port, under the rules of `lookup.open_metrics`. With
-  several workers any of them answers for all, with a label `worker`.
-- **Spark**, in the job: its pages at `http://localhost:4040` and its own metrics at
-  `/metrics/prometheus` there, or at the next free port (the log's `spark_ui` line says which). They
-  ask for no password: with a local master only this machine reaches them, unless `SPARK_LOCAL_IP`
-  names another address. `--spark spark.ui.enabled=false` turns them off.
-- **An agent**: `ballast run-agent --metrics-port 9401`.
-- **The bridge**: `ballast bridge pulsar --metrics-port 9402`.
-
-Each has Prometheus's own `process_*` and `python_gc_*` beside these. A histogram has the series
-`_bucket`, `_sum` and `_count`. Brokers are labels; bundles only with `telemetry.bundle_metrics`
-(five series a bundle), topics and clients never. The job has 31 to 70 series a broker and 600 more:
-30,000 to 70,000 at 1,000 brokers."""
+def _own_words(page: str, first: str) -> str:
+    """What stands on a page before its first drawn paragraph, which begins so."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return text[: text.index(f"\n\n{first}")]
 
 
 def draw_metrics() -> str:
     """The page of the metrics."""
-    blocks = [_METRICS_HEAD]
+    blocks = [_own_words("metrics.md", "## The job")]
     for title, metrics in METRIC_PAGES.items():
         rows = [_draw_metric(metric) for metric in metrics]
         blocks += [f"## {title}", "\n".join(rows)]
@@ -156,7 +78,8 @@ def draw_tables() -> str:
     """The page of the tables."""
     contents = ", ".join(f"[{table.name}](#{table.name})" for table in TABLES)
     archives = map(_draw_archive, ARCHIVES.values())
-    return "\n\n".join([_TABLES_HEAD, contents, *map(_draw_table, TABLES), *archives]) + "\n"
+    head = _own_words("tables.md", f"[{TABLES[0].name}]")
+    return "\n\n".join([head, contents, *map(_draw_table, TABLES), *archives]) + "\n"
 
 
 def _draw_archive(archive: Archive) -> str:
@@ -176,7 +99,8 @@ def draw_sql() -> str:
     queries = ["| query | question | how to read the answer |", "|---|---|---|"]
     queries += map(_draw_query, QUERIES)
     views = ["## Views", *map(_draw_view, VIEWS)]
-    return "\n\n".join([_SQL_HEAD, "## Ready queries", "\n".join(queries), *views]) + "\n"
+    head = _own_words("sql.md", "## Ready queries")
+    return "\n\n".join([head, "## Ready queries", "\n".join(queries), *views]) + "\n"
 
 
 def _draw_query(query: Query) -> str:
@@ -261,6 +185,23 @@ def _draw_command(declaring: type[CommandArguments]) -> str:
     return f"| `{about.kind}` | {what} | {names} | {by} |"
 
 
+def draw_ownership() -> str:
+    """The page of ownership: its own words, the state diagram, and which state may follow which."""
+    page = (DOCS / "ownership.md").read_text(encoding="utf-8")
+    diagram = f"```mermaid\n{mermaid_text()}\n```"
+    page = re.sub(r"```mermaid\nstateDiagram.*?\n```", diagram, page, flags=re.DOTALL)
+    rows = [
+        "| from | Ballast | system topic | metadata store | in flight | active |",
+        "|---|---|---|---|---|---|",
+    ]
+    for state in State:
+        each = (rules.targets[state] for rules in (BALLAST, SYSTEM_TOPIC, METADATA_STORE))
+        cells = [", ".join(one.value for one in State if one in targets) for targets in each]
+        cells += ["yes" if state in group else "" for group in (IN_FLIGHT, ACTIVE)]
+        rows.append(f"| {' | '.join([state.value, *cells])} |")
+    return _with_table(page, "| from |", rows)
+
+
 def draw_report_schema() -> str:
     """The schema of reports: its own words, the declared resources, and what makes it a load."""
     schema = json.loads((ROOT / REPORT_SCHEMA).read_text(encoding="utf-8"))
@@ -284,6 +225,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/configuration.md": render_page,
     "docs/strategies.md": draw_strategies,
     "docs/commands.md": draw_commands,
+    "docs/ownership.md": draw_ownership,
     REPORT_SCHEMA: draw_report_schema,
     "conf/base.toml": lambda: render_config(Config()),
     **{f"conf/{name}.toml": partial(_draw_preset, preset) for name, preset in PRESETS.items()},

@@ -1,8 +1,8 @@
 """Draw docs/scoreboard.md from the comparisons that scenarios have recorded below `---- compared`.
 
-`python -m tests.scoreboard` writes the page and runs nothing: `ballast simulate FILE --compare A,B
---rewrite` records a scenario's table, and a plain `--rewrite` renews it. Scenarios without a table
-are left out, and a folder's section appears with its first table.
+`python -m tests.scoreboard` keeps the page's own words, draws the tables and runs nothing: `ballast
+simulate FILE --compare A,B --rewrite` records a scenario's table, and a plain `--rewrite` renews
+it. Scenarios without a table are left out, and a folder's section appears with its first table.
 """
 
 import json
@@ -109,59 +109,6 @@ SECTIONS: Mapping[str, tuple[str, str]] = {
         "The golden scenarios, each with what must come of it.",
     ),
 }
-_HEAD = """\
-# The scoreboard
-
-What each strategy comes to on the shipped scenarios and traces, in virtual time on the production
-balancer. Only those with a recorded table are shown. `python -m tests.scoreboard` draws this page
-from the tables that the scenarios have recorded below `---- compared`; a test holds it equal. A
-table is recorded by `ballast simulate FILE --compare A,B --rewrite`. It is the same on every
-machine.
-
-*returns*: moves back to an owner left less than an hour ago. *variation*: CockroachDB's measure
-of thrash (asim, `history/thrashing.go`): the variation of each broker's load against its trend,
-in ranges of all loads, summed. *above*: minutes with an imbalance (highest over mean) above 1.2.
-*p95*: of the imbalance. *failed*: expectations of the scenario that do not hold.
-`pulsar-threshold` is ThresholdShedder under Pulsar 4.0.8's defaults, `none` sheds nothing.
-"""
-_HEAD_BARS = """\
-Over all scenarios with a table: no failed expectation, time above 1.2 at most half of the next
-best strategy's, returns at most 1 % of the moves, moves at most 1.5 times those *by report* where
-that is known, and no scenario with more time above 1.2 than `none`.
-
-The time above 1.2 is 944 minutes, 0.22 of the next best strategy's. Days of uneven bundles in
-g29-wave-merges and g30-shrinks-to-a-tenth decide that: without these two it is 854 minutes and
-0.55. 206 of them are in seven scenarios where no move can help (g05, g07, g09, g12,
-one-large-bundle, overlapping, all-full), 303 on bitbrains-fast and 214 on planetlab-20110412."""
-_HEAD_ASIM = """\
-CockroachDB's simulator publishes what its allocator comes to. The same clusters in Ballast, 1
-vCPU as 12.5 points. The published thrash is the CPU's, summed over stores."""
-_HEAD_TRACES = """\
-[Traces](traces.md) of PlanetLab and Bitbrains. *by report*: moves and minutes of a plan that sees
-the report of a minute before and moves at no cost. *possible*: bounds that no plan beats
-([definition](traces.md#what-was-possible)).
-
-Five PlanetLab days (3, 9 and 22 March, 9 and 12 April 2011), 3 hours each, 128 bundles on 10
-brokers, in sum: `ballast` made 52 moves and had 44 minutes above 1.2, a plan by report 44 and
-40, `avg` 43 and 246.
-
-**The limit.** A bundle's load is an average of ten reports. A broker counts as hot only as far as
-that average, its usage and its own count of traffic agree. With a report a minute `ballast` acts
-on a jump of a quarter after three and a half minutes, and on a smaller one not before the five
-minutes of a step are over. Trials of other constants, moves and minutes on 22 March, 12 April and
-9 April:
-
-| trial | 22 March | 12 April | 9 April |
-|---|---|---|---|
-| as shipped | 8, 15 | 13, 14 | 12, 6 |
-| from `high_points` on without the average | 16, 8 | 19, 5 | 18, 8 |
-| a tolerance of 12 % | 3, 14 | 7, 15 | 7, 17 |
-| both | 12, 15 | 17, 9 | 17, 14 |
-| by report | 6, 6 | 9, 8 | 11, 8 |
-
-No trial has fewer moves and fewer minutes on each day: speed costs moves for jumps that end by
-themselves. On planetlab-20110412 the first trial has 106 minutes and 326 moves. The plan by report
-stops at 1.2; `ballast` goes on to 5 % above the mean."""
 
 
 def recorded(conf: Path = ROOT / "conf") -> list[Compared]:
@@ -213,12 +160,19 @@ def _expected(line: str) -> tuple[str, Mapping[str, str]]:
 
 def page(found: Sequence[Compared]) -> str:
     """Return the page, Markdown."""
-    lines = [_HEAD, *_sums(found), *_bars(), *_asim(found)]
+    lines = [_own_words("# The scoreboard", "## In sum"), *_sums(found), *_bars(), *_asim(found)]
     for folder, (title, about) in SECTIONS.items():
         own = [one for one in found if one.folder == folder]
         if own:
             lines += [f"\n## {title}\n", f"{about}\n", *_scenarios(own)]
     return "\n".join([*lines, *_traces(found)]) + "\n"
+
+
+def _own_words(title: str, first: str) -> str:
+    """What stands on the page from this title to the first drawn line, which begins so."""
+    text = PAGE.read_text(encoding="utf-8")
+    (found,) = re.findall(rf"^{title}\n.*?\n(?=\n{first})", text, re.DOTALL | re.MULTILINE)
+    return str(found)
 
 
 def _sums(found: Sequence[Compared]) -> Iterator[str]:
@@ -235,7 +189,7 @@ def _sums(found: Sequence[Compared]) -> Iterator[str]:
 
 def _bars() -> Iterator[str]:
     """Yield the bars of the default strategy, and each known miss with its reason."""
-    yield f"\n## Bars of the default\n\n{_HEAD_BARS}\n"
+    yield "\n" + _own_words("## Bars of the default", "(?:Misses:|The default misses)")
     known = json.loads(BARS.read_text(encoding="utf-8"))
     yield "Misses:\n" if known else "The default misses none."
     yield from (f"- {bar}: {reason}" for bar, reason in known.items())
@@ -245,7 +199,7 @@ def _asim(found: Sequence[Compared]) -> Iterator[str]:
     own = [one for one in found if one.name in PUBLISHED]
     if not own:
         return
-    yield f"\n## Beside CockroachDB's asim\n\n{_HEAD_ASIM}\n"
+    yield "\n" + _own_words("## Beside CockroachDB's asim", r"\| scenario \|")
     names = [row.strategy for row in own[0].rows]
     yield from _head("scenario", "figure", "asim", *(f"`{name}`" for name in names))
     for one in own:
@@ -284,7 +238,7 @@ def _traces(found: Sequence[Compared]) -> Iterator[str]:
     own = [one for one in found if one.folder == "conf/traces"]
     if not own:
         return
-    yield f"\n## Recorded load\n\n{_HEAD_TRACES}\n"
+    yield "\n" + _own_words("## Recorded load", r"\| trace \|")
     yield from _head("trace", "strategy", "moves", "returns", "variation", "above", "p95")
     for one in own:
         for row in one.rows:

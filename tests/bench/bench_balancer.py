@@ -2,17 +2,14 @@
 
 Medians of 20 calls after two to warm up, each from the same state; in-process, without Spark and
 without a disk. A step is measured with what the operator does with it: reading its input, packing
-the state and its digests, and packing the effects. CPU time is given besides the wall's, because
-other processes may share the machine. Usage: ... [--brokers 1000] [--bundles 100000] [--output X]
+the state and its digests, and packing the effects.
+Usage: ... [--brokers 1000] [--bundles 100000] [--output X]
 """
 
 import argparse
 import hashlib
-import json
-import statistics
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,29 +35,13 @@ from lbcore.scorer.group_update import (
     unpack_update,
 )
 from lbcore.wire.messages import Ack, AckOutcome, Acks, BrokerLoad, Envelope, Position
-from tests.bench.calibration import machine
-
-Chunks = Mapping[str, bytes]
+from tests.bench.timing import Timing, show, timed
 
 CLUSTER = "local"
-REPETITIONS = 20
-WARM_UPS = 2
 PARTITIONS = 8
 PER_NAMESPACE = 100
 START_MS = 1_700_000_000_000
 INTERVAL_MS = 1_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """One line of the table. Times in ms, medians: of the step alone, and with all packing."""
-
-    name: str
-    step_ms: float
-    total_ms: float
-    total_cpu_ms: float
-    slowest_ms: float
-    events: int
 
 
 @dataclass
@@ -189,49 +170,24 @@ class Bench:
         self.state = step.state
         self.balancer.pack(self.state)
 
-    def measure(self, name: str, update: GroupUpdate, *, is_cycle: bool) -> Measured:
+    def measure(self, name: str, update: GroupUpdate, *, is_cycle: bool = False) -> Timing:
+        """Time the batch that comes next; the count is that of its ownership events."""
         now_ms = START_MS + (self.number + 1) * INTERVAL_MS
         cycle_ms = 0 if is_cycle else now_ms
         state = replace(self.state, times=replace(self.state.times, cycle_ms=cycle_ms))
-        blob = pack_update(update)
-        held = self.balancer.pack(state)
-        times: list[tuple[float, float, float]] = []
-        events = 0
-        for _ in range(WARM_UPS + REPETITIONS):
-            started, started_cpu = time.perf_counter(), time.process_time()
-            updates = [unpack_update(blob)]
-            read = time.perf_counter()
-            step = self.balancer.step(state, updates, now_ms)
-            stepped = time.perf_counter()
+        blob, held = pack_update(update), self.balancer.pack(state)
+
+        def run() -> int:
+            step = self.balancer.step(state, [unpack_update(blob)], now_ms)
             assert step.state is not None
-            _digests(self.balancer.pack(step.state), held)
+            chunks = self.balancer.pack(step.state)
+            for chunk in (chunks[one] for one in chunks if chunks[one] is not held.get(one)):
+                hashlib.blake2b(chunk, digest_size=16).digest()  # as the operator does
             for effect in step.effects:
                 pack_effect(effect)
-            ended = time.perf_counter()
-            cpu = time.process_time() - started_cpu
-            times.append((stepped - read, ended - started, cpu))
-            events = sum(len(e.rows) for e in step.effects if e.kind == "ownership_events")
-        return _measured(name, times, events)
+            return sum(len(e.rows) for e in step.effects if e.kind == "ownership_events")
 
-
-def _digests(chunks: Chunks, held: Chunks) -> list[bytes]:
-    """Of the chunks that are not the very same as before, as the operator makes them."""
-    new = [name for name in sorted(chunks) if chunks[name] is not held.get(name)]
-    return [hashlib.blake2b(chunks[name], digest_size=16).digest() for name in new]
-
-
-def _measured(name: str, times: Sequence[tuple[float, float, float]], events: int) -> Measured:
-    step, total, cpu = (
-        [kind * 1e3 for kind in column] for column in zip(*times[WARM_UPS:], strict=True)
-    )
-    return Measured(
-        name=name,
-        step_ms=round(statistics.median(step), 1),
-        total_ms=round(statistics.median(total), 1),
-        total_cpu_ms=round(statistics.median(cpu), 1),
-        slowest_ms=round(max(total), 1),
-        events=events,
-    )
+        return timed(name, run)
 
 
 def opened(brokers: int, bundles: int, per_namespace: int = PER_NAMESPACE) -> Bench:
@@ -256,39 +212,26 @@ def _row(record: OwnershipRecord) -> dict[str, Any]:
     return {**plain, "state": record.state.value, "cause": record.cause.value}
 
 
-def measure_all(brokers: int, bundles: int) -> list[Measured]:
+def measure_all(brokers: int, bundles: int) -> list[Timing]:
     bench = opened(brokers, bundles)
+    cluster, number = bench.cluster, bench.number + 1
     everyone, tenth = range(brokers), range(brokers // 10)
-    measured = []
-
-    def line(name: str, update: GroupUpdate, *, is_cycle: bool = False) -> None:
-        measured.append(bench.measure(name, update, is_cycle=is_cycle))
-
-    number = bench.number + 1
-    line("quiet batch", bench.cluster.update(number, everyone, tenth))
-    line("cycle", bench.cluster.update(number, everyone, tenth), is_cycle=True)
-    line("cycle, all report", bench.cluster.update(number, everyone, everyone), is_cycle=True)
+    spread, whole = (cluster.update(number, everyone, some) for some in (tenth, everyone))
     chunks = bench.balancer.pack(bench.state)
-    measured.append(_timed("unpack", lambda: bench.balancer.unpack(chunks)))
+    lines = [
+        bench.measure("quiet batch", spread),
+        bench.measure("cycle", spread, is_cycle=True),
+        bench.measure("cycle, all report", whole, is_cycle=True),
+        timed("unpack", lambda: len(bench.balancer.unpack(chunks).brokers)),
+    ]
     survivors = range(brokers // 10, brokers)
-    timeout_ms = Config().ownership.broker_timeout_ms
-    for _ in range(timeout_ms // INTERVAL_MS):
+    for _ in range(Config().ownership.broker_timeout_ms // INTERVAL_MS):
         bench.advance(survivors, ())
-    line("failover", bench.cluster.update(bench.number + 1, survivors, ()))
+    lines.append(bench.measure("failover", cluster.update(bench.number + 1, survivors, ())))
     bench.advance(survivors, ())
     bench.advance(survivors, ())
-    line("acks", bench.cluster.update(bench.number + 1, survivors, (), _acks(bench.state)))
-    return measured
-
-
-def _timed(name: str, call: Callable[[], object]) -> Measured:
-    times = []
-    for _ in range(WARM_UPS + REPETITIONS):
-        started, started_cpu = time.perf_counter(), time.process_time()
-        call()
-        wall = time.perf_counter() - started
-        times.append((wall, wall, time.process_time() - started_cpu))
-    return _measured(name, times, 0)
+    acks = cluster.update(bench.number + 1, survivors, (), _acks(bench.state))
+    return [*lines, bench.measure("acks", acks)]
 
 
 def _acks(state: BalancerState) -> list[Acks]:
@@ -315,19 +258,8 @@ def main() -> int:
     parser.add_argument("--bundles", type=int, default=100_000)
     parser.add_argument("--output", type=Path)
     args = parser.parse_args()
-    on = machine()
-    measured = measure_all(args.brokers, args.bundles)
-    write = sys.stdout.write
-    write(f"{args.brokers} brokers × {args.bundles} bundles on {on}\n")
-    heads = ("step", "total", "cpu", "slowest")
-    write(f"{'ms':20}" + "".join(f"{head:>9}" for head in heads) + "  events\n")
-    for each in measured:
-        numbers = (each.step_ms, each.total_ms, each.total_cpu_ms, each.slowest_ms)
-        write(f"{each.name:20}" + "".join(f"{n:>9}" for n in numbers) + f"  {each.events}\n")
-    figures = json.dumps({"machine": on, "measured": [asdict(each) for each in measured]})
-    write(figures + "\n")
-    if args.output:
-        args.output.write_text(figures)
+    title = f"balancer, {args.brokers} brokers × {args.bundles} bundles"
+    show(title, lambda: measure_all(args.brokers, args.bundles), args.output)
     return 0
 
 

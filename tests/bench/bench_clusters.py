@@ -17,9 +17,10 @@ from typing import Any
 
 from tests.bench.calibration import machine
 from tests.bench.pipeline_figures import cpu_shares, cycles, cycles_read, durable_ms, percentiles
-from tests.bench.pipeline_stack import ROOT, PipelineStack, Size, tree_cpu_s
+from tests.bench.pipeline_stack import PipelineStack, Size, tree_cpu_s
 from tests.bench.timed_job import STEP_LOG
 from tests.integration.spark_cluster import HOST, SparkCluster, running_spark
+from tests.integration.stack import ROOT
 
 SHAPES = ("10x100x10000", "50x10x1000")
 CYCLE_MS = 1_000
@@ -97,7 +98,7 @@ def _measure(
         stack.start_job()
         began_s = time.monotonic()
         stack.start_load("--create")
-        stack.start_lookup()
+        stack.start_lookup("--cluster", stack.size.names[0])
         stack.wait(
             "every bundle to be open", lambda: stack.open_bundles() == stack.size.all_bundles
         )

@@ -166,9 +166,9 @@ def _http_figures(label: str, found: dict[str, Any]) -> dict[str, Any]:
     return figures
 
 
-def load(port: int, paths: str, seconds: float, connections: int = CONNECTIONS) -> dict[str, Any]:
+def load(port: int, paths: str, seconds: float) -> dict[str, Any]:
     """Figures of a closed loop over some connections. paths: one a line, as many at least."""
-    words = ["127.0.0.1", str(port), str(connections), str(seconds)]
+    words = ["127.0.0.1", str(port), str(CONNECTIONS), str(seconds)]
     ended = subprocess.run(
         [sys.executable, "-m", "tests.bench.http_load", *words],
         input=paths,

@@ -9,13 +9,11 @@ Usage: python -m tests.bench.bench_performance_tests [--test NAME ...] [--output
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,7 @@ from lbcore.sim.load.load import LoadModel, LoadProfile, LoadShape, NamespaceLoa
 from lbcore.sim.summary import percentile
 from tests.bench.calibration import machine
 from tests.integration.stack import Cluster, Stack, running_stack
-from tests.support.processes.agent_talk import read_events
+from tests.support.processes.programs import json_lines
 
 NAMESPACE = "bench/n"
 BALANCED = 1.2
@@ -37,31 +35,20 @@ _BACK_AFTER_S = 3.0
 _TOPICS, _BASE_MS = 10_000, 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outage:
-    """A bundle that nobody served for a while."""
-
-    bundle: str
-    began_ms: int
-    lasted_ms: int
-
-
-def outages_of(events: Iterable[Mapping[str, Any]], from_ms: int) -> list[Outage]:
-    """From the closing of a bundle to its next opening, for closings from then on."""
+def outages_of(events: Iterable[Mapping[str, Any]], from_ms: int) -> list[float]:
+    """Milliseconds from the closing of a bundle to its next opening, for closings from then on."""
     closed: dict[str, int] = {}
     found = []
     for event in events:
         if event["event"] == "closed" and event["at_ms"] >= from_ms:
             closed[event["bundle"]] = event["at_ms"]
         elif event["event"] == "opened" and event["bundle"] in closed:
-            began_ms = closed.pop(event["bundle"])
-            lasted_ms = max(0, event["at_ms"] - began_ms)
-            found.append(Outage(bundle=event["bundle"], began_ms=began_ms, lasted_ms=lasted_ms))
+            found.append(max(0.0, event["at_ms"] - closed.pop(event["bundle"])))
     return found
 
 
 def publish_percentile(
-    outages: Sequence[Outage], bundles: int, lasted_ms: float, percent: float
+    outages: Sequence[float], bundles: int, lasted_ms: float, percent: float
 ) -> float:
     """Publish latency when messages come evenly to all bundles; ms. Waiting is all that it costs.
 
@@ -69,14 +56,14 @@ def publish_percentile(
     Worked: two bundles, one closed for 100 ms of a run of 1 s: the 5 % of messages that come then
     wait 0 to 100 ms, so p99 is 80 ms more than the base.
     """
-    late = sum(outage.lasted_ms for outage in outages) / (bundles * lasted_ms)
+    late = sum(outages) / (bundles * lasted_ms)
     wanted = 1.0 - percent / 100.0
     if late <= wanted:
         return _BASE_MS
-    low, high = 0.0, float(max(outage.lasted_ms for outage in outages))
+    low, high = 0.0, max(outages)
     while high - low > 1.0:
         wait = (low + high) / 2.0
-        longer = sum(max(0.0, outage.lasted_ms - wait) for outage in outages)
+        longer = sum(max(0.0, outage - wait) for outage in outages)
         low, high = (wait, high) if longer / (bundles * lasted_ms) > wanted else (low, wait)
     return _BASE_MS + high
 
@@ -118,11 +105,11 @@ class Brokers:
         return rows
 
 
-def seconds_until_kept(holds: Callable[[], bool], longest_s: float = _LONGEST_S) -> float | None:
+def seconds_until_kept(holds: Callable[[], bool]) -> float | None:
     """From now until it holds and has held for 20 s; None = not within the longest time."""
     begun = since = time.monotonic()
     held = False
-    while time.monotonic() - begun < longest_s:
+    while time.monotonic() - begun < _LONGEST_S:
         now, before = time.monotonic(), held
         held = holds()
         since = since if held and before else now
@@ -161,15 +148,14 @@ def rolling_restart() -> dict[str, Any]:
             time.sleep(_BACK_AFTER_S)
         stack.wait_settled()
         lasted_ms = time.time() * 1_000 - begun_ms
-        events = read_events(stack.folder / "fleet" / "fleet-events.jsonl")
+        events = json_lines(stack.folder / "fleet" / "fleet-events.jsonl")
     outages = outages_of(events, int(begun_ms))
-    times = [float(outage.lasted_ms) for outage in outages]
     return {
         "all restarted after, s": round(lasted_ms / 1_000),
         "moves": len(outages),
-        "outage of a bundle p50, ms": percentile(times, 50),
-        "p99, ms": percentile(times, 99),
-        "longest, ms": max(times, default=0.0),
+        "outage of a bundle p50, ms": percentile(outages, 50),
+        "p99, ms": percentile(outages, 99),
+        "longest, ms": max(outages, default=0.0),
         "publish p99.99, ms": round(publish_percentile(outages, 1_000, lasted_ms, 99.99)),
     }
 
@@ -226,32 +212,17 @@ TESTS: Mapping[str, Callable[[], dict[str, Any]]] = {
 }
 
 
-def table_of(found: Mapping[str, Any]) -> str:
-    lines = []
-    for name, values in found.items():
-        lines += [f"**{name}**: {' '.join((TESTS[name].__doc__ or '').split())}", ""]
-        lines += ["| figure | measured |", "| --- | --- |"]
-        lines += [f"| {key} | {'-' if value is None else value} |" for key, value in values.items()]
-        lines.append("")
-    return "\n".join(lines)
-
-
-def measured(name: str) -> dict[str, Any]:
-    """One test's figures, with the machine's load when it began."""
-    load = round(os.getloadavg()[0], 1)
-    return {**TESTS[name](), "load average of the machine": load}
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print; write JSON when asked to."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--test", action="append", choices=list(TESTS), help="default: all")
     parser.add_argument("--output", type=Path)
     args = parser.parse_args(argv)
-    found = {"machine": machine(), "tests": {name: measured(name) for name in args.test or TESTS}}
-    print(table_of(found["tests"]))  # noqa: T201 (this is what it is for)
+    found = {"machine": machine(), "tests": {name: TESTS[name]() for name in args.test or TESTS}}
+    text = json.dumps(found, indent=1)
+    print(text)  # noqa: T201 (this is what it is for)
     if args.output:
-        args.output.write_text(json.dumps(found, indent=1))
+        args.output.write_text(text)
     return 0
 
 

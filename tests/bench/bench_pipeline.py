@@ -7,6 +7,7 @@ Usage: python -m tests.bench pipeline --scale small|full [--burst] [--steps stea
 
 import argparse
 import json
+import shutil
 import sys
 import tempfile
 import time
@@ -16,7 +17,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from jobs.adapters.processes.settings import load_settings
 from tests.bench.calibration import machine
 from tests.bench.pipeline_figures import (
     cpu_shares,
@@ -101,28 +101,29 @@ def measure(args: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], dic
     try:
         stack.start_kafka()
         stack.start_job()
+        started_s = time.monotonic()
         stack.start_load("--create")
-        port = stack.start_lookup()
-        figures["every bundle made, assigned and open (s)"] = _settle(stack)
+        stack.start_lookup()
+        port = stack.port(stack.folder / "lookup-port")
+        figures["every bundle made, assigned and open (s)"] = _settle(stack, started_s)
         for name, step in _MEASURES.items():
             if name in wanted:
                 measured, more = step(stack, args, port)
                 figures |= measured
                 detail |= more
-    except RuntimeError as error:  # what was measured before it is worth having
+    except AssertionError as error:  # what was measured before it is worth having
         detail["ended early"] = str(error)
     finally:
         stack.stop_all()
     return figures, detail
 
 
-def _settle(stack: PipelineStack) -> float:
-    """Wait until all is open and the job keeps up; how long, in s."""
-    started_s = time.monotonic()
+def _settle(stack: PipelineStack, started_s: float) -> float:
+    """Wait until all is open and the job keeps up; how long since its start, in s."""
 
     def is_made() -> bool:
         if stack.job_log.exists() and _REFUSED in stack.job_log.read_bytes():
-            raise RuntimeError("namespaces were refused: the table `commands` says why")
+            raise AssertionError("namespaces were refused: the table `commands` says why")
         return stack.open_bundles() >= stack.size.bundles
 
     stack.wait("every bundle to be open", is_made)
@@ -178,7 +179,7 @@ def measure_steady(
     }
     detail = {
         "cpu": cpu_shares(before, after, took_s, len(batches)),
-        "parts": parts(batches, stack.lines("job"), began_s),
+        "parts": parts(batches, stack.lines("job", "progress"), began_s),
         "memory_mib": stack.memory_mib(),
         "batches": len(batches),
     }
@@ -230,7 +231,8 @@ def measure_crash_at_once(
 
 def _first_decision(stack: PipelineStack) -> float:
     """From the start until a batch with a cycle is durable, in s."""
-    started_s = stack.start_job()
+    started_s = time.time()
+    stack.start_job()
     stack.wait("a batch with a cycle", lambda: cycles(stack.batches(started_s)))
     return round(time.time() - started_s, 1)
 
@@ -254,7 +256,9 @@ def measure_cold_backlog(
     del port
     stack.stop("job")
     time.sleep(args.backlog_seconds)
-    drained_per_s, detail = _drained(stack, stack.start_job())
+    started_s = time.time()
+    stack.start_job()
+    drained_per_s, detail = _drained(stack, started_s)
     name = "bundle reports drained/s, right after a start"
     return {name: drained_per_s}, {"backlog after a start": detail}
 
@@ -282,8 +286,7 @@ def measure_replay(
     del args, port
     stack.stop("job")
     (checkpoint,) = (stack.folder / "job" / "checkpoints").iterdir()
-    settings = load_settings([], stack.settings)
-    found = compare_digests(stack.kafka.bootstrap, checkpoint, stack.tables, settings)
+    found = compare_digests(stack.kafka.bootstrap, checkpoint, stack.tables, stack.config)
     _first_decision(stack)
     return {}, {"replayed": asdict(found)}
 
@@ -294,7 +297,7 @@ def measure_rebuild(
     """The checkpoint is lost: the state comes from the tables."""
     del args, port
     stack.stop("job")
-    stack.forget_job()
+    shutil.rmtree(stack.folder / "job")
     return {"cold rebuild → first decision (s)": _first_decision(stack)}, {}
 
 

@@ -6,14 +6,9 @@ bundle averages; and the assignment of 10,000 unowned bundles.
 """
 
 import argparse
-import json
-import statistics
-import sys
-import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -25,32 +20,15 @@ from lbcore.plan.decision import Plan, PlanState, Scope
 from lbcore.plan.planner import place, plan
 from lbcore.plan.snapshot import Snapshot
 from lbcore.signals.averages import BundleAverages, observe_bundles
-from tests.bench.calibration import machine
+from tests.bench.timing import Timing, show, timed
 from tests.support.values.clusters import Sections, broker_table, bundle_table, snapshot
 
-REPETITIONS = 20
-WARM_UPS = 2
 BROKERS, BUNDLES = 1_000, 100_000
 BUNDLES_PER_NAMESPACE = 200
 UNOWNED = 10_000
 CYCLE_MS = 10_000
 STRATEGIES = ("avg", "threshold", "overload", "uniform", "transfer", "ballast")
 TARGET_MS = {**dict.fromkeys(STRATEGIES, 60), "ballast": 250}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """One line. Times in ms; cpu_ms: median of the process's own time; decisions: of the last."""
-
-    name: str
-    brokers: int
-    bundles: int
-    median_ms: float
-    fastest_ms: float
-    slowest_ms: float
-    cpu_ms: float
-    decisions: int
-    target_ms: float | None = None
 
 
 def cluster(brokers: int, bundles: int) -> Snapshot:
@@ -112,28 +90,6 @@ def reported(view: Snapshot, at_ms: int) -> Snapshot:
     return replace(view, brokers=replace(brokers, updated_at_ms=np.full(len(brokers.names), at_ms)))
 
 
-def timed(name: str, view: Snapshot, call: Callable[[], int], **more: Any) -> Measured:
-    """The median of the calls. call: does the work and says how many decisions came of it."""
-    walls, cpus, decisions = [], [], 0
-    for _ in range(WARM_UPS + REPETITIONS):
-        wall, cpu = time.perf_counter(), time.process_time()
-        decisions = call()
-        walls.append((time.perf_counter() - wall) * 1e3)
-        cpus.append((time.process_time() - cpu) * 1e3)
-    kept = walls[WARM_UPS:]
-    return Measured(
-        name=name,
-        brokers=len(view.brokers.names),
-        bundles=len(view.bundles.names),
-        median_ms=round(statistics.median(kept), 2),
-        fastest_ms=round(min(kept), 2),
-        slowest_ms=round(max(kept), 2),
-        cpu_ms=round(statistics.median(cpus[WARM_UPS:]), 2),
-        decisions=decisions,
-        **more,
-    )
-
-
 def cycle(strategy: str, view: Snapshot, *, is_traced: bool) -> Callable[[], int]:
     """A whole cycle in which the strategy acts: avg's is the second one, with the second hit."""
     config, state = sections(strategy), PlanState()
@@ -178,55 +134,25 @@ def averages(bundles: int) -> Callable[[], int]:
     return run
 
 
-def measure_all() -> list[Measured]:
+def measure_all() -> list[Timing]:
     view = cluster(BROKERS, BUNDLES)
     lines = []
     for name in STRATEGIES:
         run = cycle(name, view, is_traced=False)
-        lines.append(timed(f"cycle, {name}", view, run, target_ms=TARGET_MS[name]))
+        lines.append(timed(f"cycle, {name}", run, TARGET_MS[name]))
         run = cycle(name, view, is_traced=True)
-        lines.append(timed(f"cycle with full trace, {name}", view, run, target_ms=250))
-    lines.append(timed("assign 10,000 unowned", view, assignment(view), target_ms=250))
-    lines.append(timed("bundle averages", view, averages(BUNDLES), target_ms=20))
+        lines.append(timed(f"cycle with full trace, {name}", run, 250))
+    lines.append(timed("assign 10,000 unowned", assignment(view), 250))
+    lines.append(timed("bundle averages", averages(BUNDLES), 20))
     return lines
 
 
-def table(lines: list[Measured]) -> str:
-    form = "{:<34}{:>8}{:>9}{:>10}{:>10}{:>10}{:>9}{:>11}{:>8}"
-    head = (
-        "planner",
-        "brokers",
-        "bundles",
-        "median ms",
-        "fastest",
-        "slowest",
-        "cpu ms",
-        "decisions",
-        "target",
-    )
-    shown = [form.format(*head)]
-    for one in lines:
-        row = [value if value is not None else "" for value in asdict(one).values()]
-        shown.append(form.format(*row))
-    return "\n".join(shown)
-
-
 def main() -> None:
-    """Measure, print tables, then one line of JSON; --output writes that to a file."""
+    """Measure and show; --output writes the JSON to a file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, help="file for the figures as JSON")
     args = parser.parse_args()
-    lines = measure_all()
-    figures = {
-        "bench": "planner",
-        "machine": machine(),
-        "repetitions": REPETITIONS,
-        "rows": [asdict(one) for one in lines],
-    }
-    write = sys.stdout.write
-    write(f"{table(lines)}\n\n{json.dumps(figures)}\n")
-    if args.output is not None:
-        args.output.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    show(f"planner, {BROKERS} brokers × {BUNDLES} bundles", measure_all, args.output)
 
 
 if __name__ == "__main__":

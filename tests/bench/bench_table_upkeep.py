@@ -5,8 +5,8 @@ by hand), whose batches go through the job's own sink into real tables, with its
 the job gives it a turn. The day is over in minutes, so what goes by age is given its age: each file
 of a log gets the time that its commit would have, and from the second hour on removed files are
 kept for as much shorter as hours pass quicker (in an object store, where nothing can be given an
-age, logs as well). Measured hour by hour: the commits of a batch, a
-follower's poll that takes them over, and what a follower's and a job's start read.
+age, logs as well). Measured hour by hour: the commits of a batch, the starts of a follower and of
+a job, the files of the tables, and memory.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -37,7 +37,7 @@ from jobs.adapters.delta.table_upkeep import TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.delta.tables import KEPT, interval_s, table_path, table_properties
 from jobs.adapters.following.delta_follower import DeltaFollower
-from jobs.adapters.spark.batch_sink import EVENTS, BatchSink, CommitIdentity
+from jobs.adapters.spark.batch_sink import BatchSink, CommitIdentity
 from jobs.adapters.spark.recovery import complete_last_batch, rebuilt_states
 from lbcore.balancer.effects import Effect
 from lbcore.config.load import parse_assignments
@@ -54,7 +54,7 @@ from tests.support.tables.small_batches import EffectsFrame
 
 CLUSTER, NAMESPACE, BROKERS, BUNDLES = "local", "t/n", 10, 200
 HOUR_MS = 3_600_000
-TOLD = (1, 2, 4, 6, 8, 12, 16, 20)
+SHOWN = (1, 2, 4, 6, 8, 12, 16, 20)
 TRIGGER_MS = 5_000
 _STORE = "s3://"
 _LOG_KEPT = "delta.logRetentionDuration"
@@ -62,8 +62,6 @@ _WAVE_MIN, _WAVE_BUNDLES = 2, 20
 _REPEATS = 5
 _TIMES_KEPT = 5_000
 """Versions of a table whose times are known: more than half an hour's log has."""
-COUNTED = ("data_files", "events_log_files", "mb", "own_mb", "open_files")
-STARTS = ("follower_start_ms", "follower_start_cpu_ms", "job_start_ms", "job_start_cpu_ms")
 
 
 def scenario_of(hours: int) -> str:
@@ -92,22 +90,21 @@ class Nobody:
 
 
 class TimedWriter(TableWriter):
-    """took: table → seconds of each commit since it was last emptied. commits: in all."""
+    """took_s, cpu_s: of all commits since they were set to 0. written: to which tables."""
 
     def __init__(self, root: TablePlace) -> None:
         super().__init__(root)
-        self.took: dict[str, list[float]] = defaultdict(list)
-        self.cpu_s = 0.0
-        self.commits: Counter[str] = Counter()
+        self.took_s = self.cpu_s = 0.0
+        self.written: set[str] = set()
 
     def write(
         self, name: str, rows: pa.Table, batch_id: int, about: Mapping[str, Any]
     ) -> DeltaTable | None:
         started, cpu_s = time.perf_counter(), time.process_time()
         written = super().write(name, rows, batch_id, about)
-        self.took[name].append(time.perf_counter() - started)
+        self.took_s += time.perf_counter() - started
         self.cpu_s += time.process_time() - cpu_s
-        self.commits[name] += 1
+        self.written.add(name)
         return written
 
 
@@ -118,11 +115,9 @@ class Day:
     root: TablePlace
     engine: Engine
     config: Config
-    told: Callable[[Mapping[str, Any]], None]
+    tell: Callable[[Mapping[str, Any]], None]
     batches: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
-    polls: list[float] = field(default_factory=list)
-    turns: list[float] = field(default_factory=list)
     times: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
     hour: int = 0
 
@@ -146,23 +141,14 @@ class Day:
 
     def take(self, effects: Sequence[Effect]) -> None:
         """A batch: its commits, the follower's look, and a turn of upkeep when it is due."""
-        now_ms = self.engine.clock.now_ms
-        version = self.writer.version(EVENTS)
-        before = {name: len(took) for name, took in self.writer.took.items()}
-        self.writer.cpu_s = 0.0
+        now_ms, writer = self.engine.clock.now_ms, self.writer
+        writer.took_s = writer.cpu_s = 0.0
+        writer.written.clear()
         self.sink(EffectsFrame(effects, CLUSTER), self.engine.job.batches)
-        took = [
-            seconds
-            for name, all_of in self.writer.took.items()
-            for seconds in all_of[before.get(name, 0) :]
-        ]
-        if len(self.writer.took[BUNDLE_OWNERSHIP.name]) > before.get(BUNDLE_OWNERSHIP.name, 0):
-            self.batches.append(sum(took))
-            self.cpu.append(self.writer.cpu_s)
-        started = time.perf_counter()
+        if BUNDLE_OWNERSHIP.name in writer.written:
+            self.batches.append(writer.took_s)
+            self.cpu.append(writer.cpu_s)
         self.follower.poll()
-        if self.writer.version(EVENTS) > version:
-            self.polls.append(time.perf_counter() - started)
         self._note_times(now_ms)
         if now_ms >= self.due_ms:
             self.due_ms += self.config.pipeline.upkeep_interval_ms
@@ -174,7 +160,7 @@ class Day:
     def _look_after(self, name: str, now_ms: int) -> None:
         if isinstance(self.root, Path):
             self._age_log(name, now_ms)
-        self.turns.append(self.upkeep.look_after(name, now_ms)["took_ms"])
+        self.upkeep.look_after(name, now_ms)
         self._note_times(now_ms)
 
     def _note_times(self, now_ms: int) -> None:
@@ -197,22 +183,22 @@ class Day:
 
     def _end_hour(self) -> None:
         self.hour += 1
-        if self.hour in TOLD or self.hour % 24 == 0:
-            self.told(self._figures())
+        if self.hour in SHOWN or self.hour % 24 == 0:
+            self.tell(self._figures())
             self._shorten_retention((time.perf_counter() - self.begun_s) / 3_600 / self.hour)
         self.follower.poll()
         self._forget()
-        for seconds in (self.batches, self.cpu, self.polls, self.turns, *self.writer.took.values()):
-            seconds.clear()
+        self.batches.clear()
+        self.cpu.clear()
 
     def _forget(self) -> None:
         """What a run's report would be made of, and times that are older than a log."""
-        recorder, coverage = self.engine.recorder, self.engine.coverage
+        recorder = self.engine.recorder
         for kept in (recorder.samples, recorder.moves, recorder.splits, recorder.decisions):
             kept.clear()
-        for kept in (recorder.commands, recorder.reports):
-            kept.clear()
-        del coverage.changes[:-1]
+        recorder.commands.clear()
+        recorder.reports.clear()
+        del self.engine.coverage.changes[:-1]
         for known in self.times.values():
             del known[:-_TIMES_KEPT]
 
@@ -230,23 +216,16 @@ class Day:
         """Of the hour that has ended, and of the tables as they lie there."""
         tables = [self.writer.refreshed(table.name) for table in TABLES]
         files = stored(self.root)
-        events_log = str(log_path(table_path(self.root, EVENTS))).removeprefix(_STORE)
         return {
             "hour": self.hour,
-            "commits": dict(self.writer.commits),
             "batch_ms": spread(self.batches),
             "batch_cpu_ms": spread(self.cpu),
-            "tables_ms": {name: spread(took) for name, took in sorted(self.writer.took.items())},
-            "poll_ms": spread(self.polls),
-            **started("follower_start", self._start_follower),
-            **started("job_start", self._start_job),
-            "turn_ms": {"median": statistics.median(self.turns), "max": max(self.turns)},
+            "follower_start_cpu_ms": spread(cpu_s_of(self._start_follower)),
+            "job_start_cpu_ms": spread(cpu_s_of(self._start_job)),
             "data_files": sum(len(table.file_uris()) for table in tables),
             "files": len(files),
-            "events_log_files": sum(path.startswith(events_log) for path in files),
             "mb": round(sum(files.values()) / 1e6, 1),
             "own_mb": round(psutil.Process().memory_info().rss / 1e6, 1),
-            "open_files": psutil.Process().num_fds(),
         }
 
     def _start_follower(self) -> None:
@@ -271,16 +250,13 @@ def stored(root: TablePlace) -> Mapping[str, int]:
     return {one.path: one.size for one in found if one.is_file}
 
 
-def started(name: str, call: Callable[[], None]) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
-    for kind, clock in (("ms", time.perf_counter), ("cpu_ms", time.process_time)):
-        took = []
-        for _ in range(_REPEATS):
-            before = clock()
-            call()
-            took.append(clock() - before)
-        found[f"{name}_{kind}"] = spread(took)
-    return found
+def cpu_s_of(call: Callable[[], None]) -> list[float]:
+    took = []
+    for _ in range(_REPEATS):
+        before = time.process_time()
+        call()
+        took.append(time.process_time() - before)
+    return took
 
 
 def spread(seconds: Sequence[float]) -> dict[str, float]:
@@ -290,15 +266,6 @@ def spread(seconds: Sequence[float]) -> dict[str, float]:
     in_order = sorted(seconds)
     high = in_order[min(len(in_order) - 1, int(0.95 * len(in_order)))]
     return {"median": round(statistics.median(in_order) * 1e3, 1), "p95": round(high * 1e3, 1)}
-
-
-def line_of(figures: Mapping[str, Any]) -> str:
-    shown = [f"hour {figures['hour']:2}", f"{sum(figures['commits'].values()):6,} commits"]
-    for name in ("batch_ms", "batch_cpu_ms", "poll_ms", *STARTS):
-        shown += [f"{name} {figures[name]['median']}/{figures[name]['p95']}"]
-    shown += [f"upkeep {figures['turn_ms']['median']}/{figures['turn_ms']['max']} ms"]
-    shown += [f"{name} {figures[name]}" for name in COUNTED]
-    return ", ".join(shown)
 
 
 def main() -> int:
@@ -313,7 +280,7 @@ def main() -> int:
 
     def tell(figures: Mapping[str, Any]) -> None:
         hours.append(figures)
-        sys.stdout.write(f"{line_of(figures)}\n")
+        sys.stdout.write(f"{json.dumps(figures)}\n")
         sys.stdout.flush()
         if args.output:
             args.output.write_text(json.dumps(found, indent=1), encoding="utf-8")

@@ -109,7 +109,10 @@ def cpu_shares(
 def parts(
     batches: Sequence[Line], lines: Sequence[Line], since_s: float
 ) -> dict[str, dict[str, float]]:
-    """Wall times of a batch's parts in ms: the median and the most."""
+    """Wall times of a batch's parts in ms: the median and the most.
+
+    lines: of the job's event "progress".
+    """
     found = {
         "both operators, with fetch": _wall([b["parts"]["operators_ms"] for b in batches]),
         "Delta": _wall([b["parts"]["delta_ms"] for b in batches]),
@@ -119,11 +122,7 @@ def parts(
     for name in tables:
         values = [b["tables_ms"][name] for b in batches if name in b.get("tables_ms", {})]
         found[f"Delta: {name}, when written"] = _wall(values)
-    progress = [
-        line
-        for line in lines
-        if line.get("event") == "progress" and line["logged_at_ms"] >= since_s * 1e3
-    ]
+    progress = [line for line in lines if line["logged_at_ms"] >= since_s * 1e3]
     for key, name in _SPARK.items():
         found[name] = _wall([line["spark_ms"].get(key, 0) for line in progress])
     found["whole batch"] = _wall([line["spark_ms"]["triggerExecution"] for line in progress])

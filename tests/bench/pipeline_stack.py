@@ -7,33 +7,26 @@ import http.client
 import json
 import os
 import re
-import shutil
 import signal
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
 from jobs.adapters.kafka.topics import ensure_topics, wanted_topics
-from jobs.adapters.processes.processes import Child, ProcessSpec
-from jobs.adapters.processes.settings import load_settings
 from lbcore.config.tree import Config
 from tests.bench.load_generator import LOCAL
 from tests.bench.timed_job import STEP_LOG
+from tests.integration.stack import Cluster, Stack
 from tests.support.processes.frozen import freeze_group
 from tests.support.processes.programs import json_lines
 
-ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 900.0
 _POLL_S = 0.05
-_GRACE_MS = 90_000
 _BEFORE_CYCLE_S = 0.6
 _BATCH_SEEN = re.compile(rb"^ballast_snapshot_batch_id (\S+)", re.MULTILINE)
 
@@ -69,49 +62,48 @@ SIZES: Mapping[str, Size] = {
 }
 
 
-@dataclass
-class PipelineStack:
-    """The stack in one folder. settings: of the job, section.name=value; spark: key=value.
+class PipelineStack(Stack):
+    """The stack in one folder, its job as in production but for a log of the scorers' steps.
 
     master: Spark's, "" = in the job's own process.
     """
 
-    folder: Path
-    size: Size
-    settings: Sequence[str] = ()
-    spark: Sequence[str] = ()
-    master: str = ""
-    children: dict[str, Child] = field(default_factory=dict)
+    patience_s = 900
 
-    def __post_init__(self) -> None:
-        self.kafka = EmbeddedKafka(self.folder / "kafka")
-        self.steps = self.folder / "steps"
-        self.orders = self.folder / "orders"
-        self.job_log = self.folder / "job.jsonl"
-        self.tables = self.folder / "tables"
-        if self.size.clusters > 1:
-            self.settings = [*self.settings, f"pipeline.clusters={json.dumps(self.size.names)}"]
-        if self.size.bundles > Config().limits.tenant_bundles_max // 2:  # all are one tenant's
-            most = f"limits.tenant_bundles_max={2 * self.size.bundles}"
-            self.settings = [most, *self.settings]
+    def __init__(
+        self,
+        folder: Path,
+        size: Size,
+        *,
+        settings: Sequence[str] = (),
+        spark: Sequence[str] = (),
+        master: str = "",
+    ) -> None:
+        """settings: of the job, section.name=value; spark: key=value."""
+        self.size, self.spark, self.master = size, spark, master
+        if size.clusters > 1:
+            settings = [*settings, f"pipeline.clusters={json.dumps(size.names)}"]
+        if size.bundles > Config().limits.tenant_bundles_max // 2:  # all are one tenant's
+            settings = [f"limits.tenant_bundles_max={2 * size.bundles}", *settings]
+        cluster = Cluster(overlays=(), namespaces={}, settings=tuple(settings))
+        super().__init__(folder, EmbeddedKafka(folder / "kafka"), cluster)
+        self.steps = folder / "steps"
+        self.orders = folder / "orders"
+        self.job_log = folder / "job.jsonl"
         self.steps.mkdir(parents=True, exist_ok=True)
 
     def start_kafka(self) -> None:
         self.kafka.start()
-        specs = wanted_topics(load_settings([], self.settings))
-        ensure_topics(KafkaAddress(bootstrap=self.kafka.bootstrap), specs)
+        ensure_topics(self.address("bench"), wanted_topics(self.config))
 
-    def start_job(self, name: str = "job") -> float:
-        """Start the streaming job; its start on the wall clock, in s. name: of its state folder."""
+    def start_job(self, name: str = "job", *more: str) -> None:
+        """Start the streaming job."""
         words = ["--bootstrap", self.kafka.bootstrap, "--state-dir", str(self.folder / name)]
-        words += ["--tables", str(self.tables), "--log", str(self.job_log)]
-        words += [word for setting in self.settings for word in ("--set", setting)]
+        words += ["--tables", str(self.tables), "--log", str(self.job_log), *more]
+        words += [word for setting in self.cluster.settings for word in ("--set", setting)]
         words += [word for setting in self.spark for word in ("--spark", setting)]
         words += ["--master", self.master] if self.master else []
-        environment = {STEP_LOG: str(self.steps)}
-        started_s = time.time()
-        self._start("job", "tests.bench.timed_job", words, environment)
-        return started_s
+        self._start("job", "tests.bench.timed_job", words, {STEP_LOG: str(self.steps)})
 
     def start_load(self, *more: str) -> None:
         size = self.size
@@ -128,35 +120,6 @@ class PipelineStack:
         made.write_text(json.dumps(what))
         made.rename(self.orders)
 
-    def start_lookup(self) -> int:
-        """Start the lookup service; its port."""
-        port_file = self.folder / "lookup-port"
-        words = ["--tables", str(self.tables), "--cluster", self.size.names[0], "--port", "0"]
-        words += ["--bootstrap", self.kafka.bootstrap, "--port-file", str(port_file)]
-        self._start("lookup", "jobs.serve_lookup", words)
-        self.wait("the lookup service's port", port_file.exists)
-        return int(port_file.read_text())
-
-    def _start(
-        self, name: str, module: str, words: list[str], environment: Mapping[str, str] | None = None
-    ) -> None:
-        self.children[name] = Child(
-            ProcessSpec(
-                name=name,
-                command=(sys.executable, "-m", module, *words),
-                log_path=self.folder / f"{name}.log",
-                environment={"PYTHONPATH": str(ROOT), **(environment or {})},
-                grace_ms=_GRACE_MS,
-            )
-        )
-
-    def kill(self, name: str) -> None:
-        """Kill -9 of a process and all that it started."""
-        self.children.pop(name).kill()
-
-    def stop(self, name: str) -> None:
-        self.children.pop(name).stop()
-
     def pause(self, name: str) -> None:
         """Have a process and all that it started stand still (SIGSTOP)."""
         freeze_group(self.children[name].pid)
@@ -164,34 +127,20 @@ class PipelineStack:
     def resume(self, name: str) -> None:
         os.killpg(self.children[name].pid, signal.SIGCONT)
 
-    def stop_all(self) -> None:
-        for name in list(self.children):
-            self.kill(name)
-        self.kafka.stop()
-
-    def forget_job(self, name: str = "job") -> None:
-        """Lose the job's state folder, checkpoint and all."""
-        shutil.rmtree(self.folder / name)
-
-    def lines(self, name: str) -> list[dict[str, Any]]:
-        return json_lines(self.folder / f"{name}.jsonl")
-
     def batches(self, since_s: float = 0.0) -> list[dict[str, Any]]:
         """The job's batches, whose lines were written after that time."""
         return [
-            line
-            for line in self.lines("job")
-            if line.get("event") == "batch" and line["logged_at_ms"] >= since_s * 1e3
+            line for line in self.lines("job", "batch") if line["logged_at_ms"] >= since_s * 1e3
         ]
 
     def open_bundles(self) -> int:
         """The bundles that brokers have open, by the load's last line."""
-        lines = self.lines("load")
+        lines = self.batch_lines("load")
         return int(lines[-1]["open"]) if lines else 0
 
     def recoveries(self) -> Sequence[Mapping[str, Any]]:
         """What the load says of crashes whose bundles are all served again."""
-        lines = self.lines("load")
+        lines = self.batch_lines("load")
         found: Sequence[Mapping[str, Any]] = lines[-1]["recoveries"] if lines else ()
         return found
 
@@ -224,17 +173,6 @@ class PipelineStack:
         if "job" in pids:
             found["job, Pss"] = _memory(pids["job"], "pss")
         return {name: round(size / 2**20) for name, size in found.items()}
-
-    def wait(
-        self, what: str, condition: Callable[[], object], patience_s: float = PATIENCE_S
-    ) -> None:
-        """Wait until it holds; RuntimeError when a process ends or patience does."""
-        deadline_s = time.monotonic() + patience_s
-        while not condition():
-            ended = [name for name, child in self.children.items() if child.exit_code() is not None]
-            if ended or time.monotonic() > deadline_s:
-                raise RuntimeError(f"waited in vain for {what}; ended: {ended}; see {self.folder}")
-            time.sleep(_POLL_S)
 
 
 def tree_cpu_s(pid: int) -> float:

@@ -7,12 +7,11 @@ import numpy as np
 
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.signals import SignalsConfig
-from lbcore.plan.place.request import RoundRobinState
+from lbcore.plan.place.request import NumberedBrokers, RoundRobinState
 from lbcore.plan.place.rules import MessageRates, below_average, smooth_usage
 from lbcore.plan.snapshot import Floats, Ints
 from lbcore.signals.usage import resource_percent, weighted_usage
 from tests.conformance.extensible import LoadStore
-from tests.conformance.reference.one_turn import next_in_turn
 from tests.conformance.reference.pulsar_section import section_from_pulsar
 from tests.conformance.runner import Case, Handler, JavaError
 from tests.conformance.view import LoadView, calls_of, numbers, resources
@@ -112,7 +111,11 @@ def _round_robin(case: Case) -> list[Any]:
         if not is_repetition and "setCount" in call:
             state = RoundRobinState(count=call["setCount"], order=state.order)
         named = call.get("candidates", case.get("candidates", ()))
-        selected, state = next_in_turn(named, state)
+        numbers_of = NumberedBrokers.of(named, state)
+        turn = numbers_of.turn(state)
+        chosen = turn.next(_all(named))
+        state = numbers_of.state(turn)
+        selected = None if chosen < 0 else numbers_of.names[chosen]
         answers.append({"selected": selected, "count": state.count, "cache": list(state.order)})
     return answers
 

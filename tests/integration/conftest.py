@@ -1,12 +1,13 @@
 """Tables with one namespace, and a follower that has loaded them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.following.delta_follower import DeltaFollower
+from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
 from jobs.adapters.spark.batch_sink import BatchSink, CommitIdentity
 from lbcore.balancer.effects import REPORT, Effect
 from lbcore.config.load import parse_assignments
@@ -14,6 +15,7 @@ from lbcore.config.tree import Config
 from lbcore.sim.engine.engine import Engine, Run
 from lbcore.sim.engine.events import schedule_events
 from lbcore.sim.scenario.parse import parse_scenario
+from tests.support.processes.kafka_cluster import running_kafka
 from tests.support.tables.lookup_tables import BROKER_NAMES, CLUSTER, NAMESPACE, TablesWriter, owned
 from tests.support.tables.small_batches import EffectsFrame
 
@@ -84,6 +86,13 @@ def follower(tmp_path: Path, writer: TablesWriter) -> DeltaFollower:
 
 
 @pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+    """A broker that tests share: each has topics, keys or a cluster of its own."""
+    with running_kafka(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
 def recorded_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of a run that nobody balanced; to be read only."""
     folder = tmp_path_factory.mktemp("recorded")
@@ -92,8 +101,8 @@ def recorded_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 _LONGEST = (
-    "test_job", "test_run_local", "test_serve_commands", "test_operating", "test_failover",
-    "test_pulsar_http", "test_plans", "test_fencing", "test_kafka_clients",
+    "test_job", "test_run_local", "test_serve_commands", "test_fencing",
+    "test_kafka_clients",
 )  # fmt: skip
 
 

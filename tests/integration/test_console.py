@@ -1,33 +1,50 @@
-"""The console in a real browser: what its views show, its keys, its policy, its sign-in."""
+"""The console in a real browser: what its views show, its keys, its policy, its sign-in.
+
+Each view as axe-core judges it too: light and dark, on a desk and on a phone.
+"""
 
 import time
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
-from tests.support.processes.browser import Browser, running_browser
+from tests.support.processes.browser import Browser, barriers, running_browser
 from tests.support.processes.lookup_service import LookupService
+from tests.support.tables.lookup_tables import Row, TablesWriter
 from tests.support.values.tokens import SECRET, token
+from tests.support.worlds.checked_world import hot_world, owners, running
 from tests.support.worlds.explained_world import eventful, write_tables
+from tests.support.worlds.world import CLUSTER, World
 
 _HAS_DRAWN = "document.querySelectorAll('#brokers tr').length === 5"
 
 
+def start(tables: Path, *words: str) -> LookupService:
+    """A service that asks for tokens."""
+    words = ("--cluster", CLUSTER, "--set", "lookup.authentication=token", *words)
+    words += ("--set", "lookup.token_audience=ballast")
+    service = LookupService(tables, *words, environment={"BALLAST_TOKEN_SECRET": SECRET})
+    service.wait_ready()
+    return service
+
+
+def written(world: World, folder: Path) -> Path:
+    """Tables with all that the world has written until now."""
+    write_tables(world, folder / "tables", time.time_ns() // 1_000_000)
+    return folder / "tables"
+
+
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LookupService]:
-    """A service that asks for tokens, over a cluster that was busy until now."""
-    tables = tmp_path_factory.mktemp("page") / "tables"
-    write_tables(eventful(), tables, time.time_ns() // 1_000_000)
+    """Over a cluster that was busy until now."""
+    tables = written(eventful(), tmp_path_factory.mktemp("page"))
     brokers = DeltaTable(tables / "brokers")
     brokers.update(updates={"version": "'4.0.8'"})
     brokers.update(updates={"version": "'4.2.4'"}, predicate="broker = 'broker-0:8080'")
-    words = ["--cluster", "local", "--set", "lookup.authentication=token"]
-    words += ["--set", "lookup.token_audience=ballast"]
-    secret = {"BALLAST_TOKEN_SECRET": SECRET}
-    running = LookupService(tables, *words, environment=secret)
-    running.wait_ready()
+    running = start(tables)
     yield running
     running.stop()
 
@@ -203,3 +220,107 @@ def test_what_if_shows_load_before_and_after_and_what_is_wrong_with_a_question(
     page.value("document.querySelector('#view-whatif input').value = 'nosuch'")
     page.value("document.querySelector('#view-whatif button').click()")
     page.wait("document.querySelector('#view-whatif .silent')?.textContent.includes('nosuch')")
+
+
+_CHOOSE = "; ".join(
+    "document.querySelector('#view-heat canvas').dispatchEvent("
+    f"new KeyboardEvent('keydown', {{ key: '{key}' }}))"
+    for key in ("ArrowDown", "Enter")
+)
+_ASK = (
+    "import('/page/actions.js').then(({ open }) => open({ kind: 'pin_bundle', title: 'Pin it', "
+    "says: ['It stays.'], fields: [{ name: 'broker', label: 'on', options: [['a', 'a']] }, "
+    "{ name: 'reason', label: 'why' }], foresee: async () => ({ isPossible: true, nodes: [] }) }))"
+)
+_CHOSEN = "#question[open] option:checked"  # a choice begins with its first
+_UNREADABLE = (  # words in pictures that are too small, or cut off at the picture's edge
+    "[...document.querySelectorAll('svg text')].filter((one) => {"
+    " const [box, all] = [one, one.ownerSVGElement].map((it) => it.getBoundingClientRect());"
+    " return box.height > 0 && (box.height < 10 || box.left < all.left - 1"
+    " || box.right > all.right + 1 || box.bottom > all.bottom + 3); })"
+    ".map((one) => one.textContent)"
+)
+_FITS = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+_SCREENS = tuple(product(("light", "dark"), (1100, 390, 320)))  # 320: WCAG 1.4.10, reflow
+_CLICK = "document.querySelector('{}').click()"
+_VIEWS = {  # name: (address, when it is drawn, what is done then, when that is drawn)
+    "now": ("now", "#decisions summary", _CLICK.format("#decisions summary"),
+            "#decisions details[open] li"),
+    "explanation": ("now", "#brokers button", _CLICK.format("#brokers button"),
+                    "#explanation:not([hidden]) h2"),
+    "question": ("now", "#brokers button", _ASK, _CHOSEN),
+    "heat": ("heat", "#view-heat .scale", _CHOOSE, ".chosen a"),
+    "bundles": ("heat?broker=broker-0%3A8080", "#view-heat .scale", "", "#heat-cell"),
+    "why": ("why/broker/broker-0:8080", ".why-answer .fill", "", ".why-answer h4"),
+    "timeline": ("timeline", "#view-timeline tr[tabindex]", "", ".told"),
+    "find": ("find/t/n/a-topic", "#view-find tbody tr", "", "#view-find article"),
+    "find a broker": ("find/broker-0:8080", "#view-find .links", "", "#view-find a"),
+    "what if": ("whatif", "#view-whatif button", _CLICK.format("#view-whatif button"),
+                "#view-whatif .pairs"),
+    "plans": ("plans", "#view-plans a", _CLICK.format("#view-plans a"), ".steps li"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def hot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LookupService]:
+    """Over a hot cluster whose plan waits."""
+    world = hot_world("cluster.approval=ask")
+    world.run(120_000, step_ms=2_000)
+    running = start(written(world, tmp_path_factory.mktemp("hot")))
+    yield running
+    running.stop()
+
+
+@pytest.mark.parametrize("view", list(_VIEWS))
+def test_view_has_no_barrier(
+    service: LookupService, hot: LookupService, browser: Browser, tmp_path: Path, view: str
+) -> None:
+    address, drawn, act, acted = _VIEWS[view]
+    url = f"http://127.0.0.1:{(hot if view == 'plans' else service).port}/"
+    browser.sign_in(url, "admin")
+    browser.complaints.clear()
+    browser.open(f"{url}?{view}#/{address}")
+    browser.wait(f"document.querySelector('{drawn}')")
+    browser.value(act)
+    browser.wait(f"document.querySelector('{acted}')")
+    for scheme, width in _SCREENS:
+        browser.look(scheme, width, 900)
+        browser.shoot(tmp_path / f"{scheme}-{width}.png")
+        assert barriers(browser) == [], (scheme, width)
+        assert browser.value(_FITS), (scheme, width)
+        assert browser.value(_UNREADABLE) == [], width
+    assert browser.complaints == []
+
+
+def test_page_shows_each_batch_and_says_so_while_its_service_is_away(
+    browser: Browser, tmp_path: Path
+) -> None:
+    world = running(2, 4)
+    service = start(written(world, tmp_path))
+    writer = TablesWriter(tmp_path / "tables", "q1", first_batch=2)
+    browser.sign_in(f"http://127.0.0.1:{service.port}/alive", "operator")
+    browser.open(f"http://127.0.0.1:{service.port}/")
+    ages = "document.querySelector('#ages').textContent"
+    browser.wait(f"/table version \\d+/.test({ages})")
+    browser.complaints.clear()  # the first page has no icon
+    before = int(browser.value(f"/table version (\\d+)/.exec({ages})[1]"))
+    for version in range(50, 53):
+        row = Row(bundle=min(owners(world)), version=version, destination="broker-1:8080")
+        writer.batch([row])
+        browser.wait(f"/table version (\\d+)/.exec({ages})[1] > {before + version - 50}")
+    assert browser.complaints == []
+    rows = "document.querySelectorAll('#brokers tr').length"
+    browser.wait(f"{rows} === 2")
+    service.stop()
+    phase = "document.querySelector('#phase').textContent"
+    browser.wait(f"{phase}.includes('what is below is old')")
+    assert browser.value(rows) == 2
+    asked = "import('/page/actions.js').then((the) => the.command('pause', {}, 'one'))"
+    browser.value(f"{asked}.then((told) => {{ window.told = told.text; }})")
+    browser.wait("window.told")
+    assert "whether it was done is not known" in browser.value("window.told")
+    again = start(tmp_path / "tables", "--port", str(service.port))
+    try:
+        browser.wait(f"!{phase}.includes('what is below is old') && {rows} === 2")
+    finally:
+        again.stop()

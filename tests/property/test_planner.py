@@ -25,8 +25,7 @@ from lbcore.plan.shed.common import Shed, ShedState, ShedView
 from lbcore.plan.snapshot import Snapshot
 from lbcore.signals.cost import Costs, Evidence, fit_costs, with_reports
 from lbcore.wire.fields import flushed
-from tests.support.values.clusters import Sections, cluster_of, shed_view
-from tests.support.values.trace_rows import rows_of_trace
+from tests.support.values.clusters import Sections, check_trace, cluster_of, shed_view
 from tests.support.worlds.closed_loop import Loop, loop_of
 
 CYCLE_MS = 10_000
@@ -134,7 +133,7 @@ def test_plan_never_touches_what_it_must_not(cluster: Snapshot, config: Sections
         decisions = answer.decisions if isinstance(answer, Plan) else ()
         assert decisions == (again.decisions if isinstance(again, Plan) else ())
         check(cluster, decisions, config)
-        list(rows_of_trace(answer.trace))
+        check_trace(answer.trace, cluster)
         row = json.dumps(to_plain(later))  # compared as text: a NaN in it equals no other
         state = from_plain(PlanState, json.loads(row))
         assert json.dumps(to_plain(state)) == row

@@ -19,14 +19,13 @@ from jobs.verbs import VERBS
 from lbcore.balancer.commands import HANDLERS
 from lbcore.config.setting import UNSET
 from lbcore.config.tree import SECTIONS, SETTINGS
-from lbcore.model.resources import RESOURCES
 from lbcore.wire.commands import RefusedArguments, parse_arguments
 from lbcore.wire.messages import Command, Topic
 from lbcore.wire.parse import parse
 from tests.conformance.runner import FAMILY_OF
 from tests.drawn_pages import DOCS, PAGES
 from tests.support.values.wire_messages import RULES
-from tests.tidy.source_files import ROOT, of_each, parsed, python_files
+from tests.tidy.source_files import ROOT, of_each, python_files
 
 README = ROOT / "README.md"
 _DOCUMENTS = [
@@ -200,18 +199,6 @@ def test_commands_that_the_changelog_names_are_those_of_the_job() -> None:
     assert set(re.findall(r"`([a-z_]+)`", sentence)) - {"commands"} == HANDLERS.keys(), (
         "name each command in CHANGELOG.md, in the sentence of **Commands** on the topic"
     )
-
-
-def test_setting_of_any_section_is_read_somewhere() -> None:
-    read = {
-        node.attr
-        for path in python_files("jobs", "lbcore")
-        if path != ROOT / "lbcore" / "validation" / "check.py"
-        for node in ast.walk(parsed(path))
-        if isinstance(node, ast.Attribute)
-    }
-    read |= {one.weight for one in RESOURCES}  # by the name that each declares
-    assert {key for key, entry in SETTINGS.items() if entry.name not in read} == set()
 
 
 def test_setting_whose_default_is_not_pulsars_is_listed_with_its_reason() -> None:

@@ -15,7 +15,6 @@ from lbcore.model.bundles import (
     check_can_split,
     children_of,
 )
-from lbcore.model.names import format_bundle
 
 
 class UnknownBundleError(LookupError):
@@ -40,24 +39,14 @@ def split_bundles(
     not in the set.
     """
     check_can_split(target, at)
-    index = index_of(source, target)
+    index = bisect_left(source.boundaries, target.lower)
+    if source.boundaries[index : index + 2] != (target.lower, target.upper):
+        raise UnknownBundleError(target)
     inner = sorted(at) if at else split_even(target, parts)
     children = children_of(target, inner)
     boundaries = (*source.boundaries[: index + 1], *inner, *source.boundaries[index + 1 :])
     split = NamespaceBundles(source.namespace, boundaries, source.hash_function, source.version)
     return RangeSplit(bundles=split, children=children)
-
-
-def index_of(source: NamespaceBundles, target: BundleRange) -> int:
-    """The index of the bundle with exactly this range; raises UnknownBundleError."""
-    index = bisect_left(source.boundaries, target.lower)
-    if source.boundaries[index : index + 2] != (target.lower, target.upper):
-        message = (
-            f"{format_bundle(source.namespace, target.lower, target.upper)} is not a bundle of "
-            "the namespace: ask for its present bundles"
-        )
-        raise UnknownBundleError(message)
-    return index
 
 
 def split_even(target: BundleRange, parts: int) -> tuple[int, ...]:
@@ -67,6 +56,5 @@ def split_even(target: BundleRange, parts: int) -> tuple[int, ...]:
     """
     width = target.upper - target.lower
     if not 1 <= parts <= width:
-        message = f"parts must be 1 .. {width} for {target.text}, got {parts}"
-        raise InvalidRangeError(message)
+        raise InvalidRangeError(parts)
     return tuple(target.lower + index * (width // parts) for index in range(1, parts))

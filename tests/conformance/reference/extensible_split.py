@@ -7,8 +7,6 @@ Source: Pulsar 4.0.8, DefaultNamespaceBundleSplitStrategyImpl.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any, TypeAlias
 
 from lbcore.config.splitting import Splitting
 from lbcore.model.bundles import (
@@ -20,16 +18,7 @@ from lbcore.model.bundles import (
 from lbcore.model.names import split_bundle_name
 from lbcore.plan.split.decision import SplitReason
 
-
-class SplitLabel(Enum):
-    """How a decision ended, by Pulsar's names."""
-
-    SUCCESS = "Success"
-    SKIP = "Skip"
-    FAILURE = "Failure"
-
-
-FAILED = f"{SplitLabel.FAILURE.value}/{SplitReason.UNKNOWN.value}"
+FAILED = f"Failure/{SplitReason.UNKNOWN.value}"
 """The counter's key of everything that goes wrong."""
 
 
@@ -51,9 +40,6 @@ class SeenBundle:
     throughput: float
 
 
-BoundariesOf: TypeAlias = Callable[[str, BundleRange], Sequence[int] | None]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerView:
     """What the rule asks its broker and the cluster.
@@ -66,7 +52,7 @@ class BrokerView:
     broker: str
     is_owner: Callable[[str], bool]
     bundle_count: Callable[[str], int]
-    boundaries_of: BoundariesOf
+    boundaries_of: Callable[[str, BundleRange], Sequence[int] | None]
     splitting: Sequence[str] = ()
 
 
@@ -78,7 +64,6 @@ class ExtensibleSplit:
     broker: str
     reason: SplitReason
     children: tuple[BundleRange, BundleRange]
-    label: SplitLabel = SplitLabel.SUCCESS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,15 +72,6 @@ class ExtensibleState:
 
     hits: Mapping[str, int] = field(default_factory=dict)
     counter: Mapping[str, int] = field(default_factory=dict)
-
-    def to_row(self) -> dict[str, Any]:
-        """The state as a JSON object."""
-        return {"hits": dict(self.hits), "counter": dict(self.counter)}
-
-    @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> "ExtensibleState":
-        """The state of a JSON object that `to_row` made."""
-        return cls(hits=dict(row["hits"]), counter=dict(row["counter"]))
 
 
 def decide_extensible_splits(
@@ -184,8 +160,7 @@ class _Cycle:
             return None
         boundaries = self.view.boundaries_of(namespace, target)
         if boundaries is None or len(boundaries) != 1:
-            message = f"{namespace}/{text} needs exactly one boundary, got {boundaries}"
-            raise LookupFailedError(message)
+            raise LookupFailedError(boundaries)
         lower, upper = children_of(target, boundaries)
         return lower, upper
 

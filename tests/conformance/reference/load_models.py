@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore.model.resources import LOCAL
-from lbcore.signals.averages import TRAFFIC_COLUMNS
 from lbcore.signals.ordering import (
     LONG_LIMIT,
     RATE_BUCKET,
@@ -59,20 +58,3 @@ def compare_rows(left: Ints, right: Ints) -> int:
         if mine != other:
             return -1 if mine < other else 1
     return 0
-
-
-def broker_sums(average: Floats, owner: Ints, brokers: int) -> Floats:
-    """Each broker's sum of its bundles' averages, float64[brokers, 4], added in row order.
-
-    average: float64[k, 4]; owner: int64[k], broker index, -1 = nobody's. A bundle that a broker
-    reports and that has no averages belongs in here with DEFAULT_TRAFFIC.
-    """
-    is_owned = owner >= 0
-    owned, of_broker = average[is_owned], owner[is_owned]
-    return np.stack(
-        [
-            np.bincount(of_broker, weights=owned[:, column], minlength=brokers)
-            for column in range(TRAFFIC_COLUMNS)
-        ],
-        axis=1,
-    )

@@ -43,8 +43,7 @@ def report(rounds: Sequence[ChaosRound], held: Sequence[Held]) -> Iterator[str]:
     for one in held:
         mark = "ok    " if one.is_met else "FAILED"
         value = "-" if one.value is None else f"{one.value:.1f}"
-        bound = one.bound
-        yield f"{mark} {one.side}load p{bound.percent:g}: {value} <= {bound.limit:g} points"
+        yield f"{mark} {one.side}load p{one.percent:g}: {value} <= {one.limit:g} points"
     failed = [one for one in rounds if one.faults]
     yield f"{len(rounds) - len(failed)} passed, {len(failed)} failed"
     for lost in failed:

@@ -1,13 +1,25 @@
-"""Programs found on this machine, and the JSON lines that they write."""
+"""Programs of the tests' own, the JSON lines that they write, and waits for what they do."""
 
 import json
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from jobs.adapters.processes.processes import Child, ProcessSpec
 
 _ENDS_MS = 60_000
+
+
+def until(
+    is_so: Callable[[], object], within_s: float = 180.0, told: Callable[[], object] = str
+) -> None:
+    """Wait for what must come. told: of what did not come in time."""
+    deadline_s = time.monotonic() + within_s
+    while not is_so():
+        assert time.monotonic() < deadline_s, told()
+        time.sleep(0.02)
 
 
 def ended(folder: Path, program: str) -> tuple[int, str]:

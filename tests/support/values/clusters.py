@@ -2,16 +2,19 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from lbcore.balancer.candidate_rows import write_candidates
 from lbcore.config.splitting import Splitting
 from lbcore.config.tree import Config
 from lbcore.model.resources import COUNT
+from lbcore.plan.decision import Trace
 from lbcore.plan.shed.common import ShedView, owner_index
-from lbcore.plan.snapshot import Bools, BrokerTable, BundleTable, Floats, Snapshot
+from lbcore.plan.snapshot import BrokerTable, BundleTable, Floats, Snapshot
 
 
 def broker_table(names: Sequence[str], **columns: Any) -> BrokerTable:
@@ -104,16 +107,21 @@ def cluster_of(bundles: Mapping[str, Sequence[float]], **columns: Any) -> Snapsh
     )
 
 
-def shed_view(snapshot: Snapshot, usage: Floats, has_new_report: Bools | None = None) -> ShedView:
-    """The view of a snapshot; every broker is due unless told otherwise."""
-    due = np.ones(len(usage), dtype=np.bool_) if has_new_report is None else has_new_report
+def shed_view(snapshot: Snapshot, usage: Floats) -> ShedView:
+    """The view of a snapshot; every broker is due."""
     return ShedView(
         snapshot=snapshot,
         usage=usage,
-        has_new_report=due,
+        has_new_report=np.ones(len(usage), dtype=np.bool_),
         owned=owner_index(snapshot),
         keys=snapshot.bundles.names,
     )
+
+
+def check_trace(trace: Trace, cluster: Snapshot) -> None:
+    """Make the rows of a plan's trace, as if each bundle had a decision; raises what that does."""
+    batch = SimpleNamespace(times=SimpleNamespace(cycle=1), add_row=lambda *_: None)
+    write_candidates(batch, trace, dict.fromkeys(cluster.bundles.names, "decision"))
 
 
 def few(values: Iterable[Any], count: int) -> list[Any]:

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 
+from lbcore.agent.state import AgentState
 from lbcore.ownership import protocol
 from lbcore.ownership.acknowledge import acknowledge
 from lbcore.ownership.changes import NOBODY, Answer, Instance, Origin, Surroundings, Transition
+from lbcore.ownership.holding import NO_TOKEN
 from lbcore.ownership.invariants import Violation, of_bundles, of_pair, of_record
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.wire.messages import Ack, AckOutcome
@@ -61,10 +63,10 @@ def releasing(of: Instance = A, to: Instance = NOBODY) -> OwnershipRecord:
     return record_of(protocol.unload(owned(of), ORIGIN, to))
 
 
-def splitting(of: Instance = A) -> OwnershipRecord:
+def splitting() -> OwnershipRecord:
     """Splitting into halves, the right one for broker-b; version 4."""
     children = {LEFT: "", RIGHT: B.broker}
-    return record_of(protocol.split(owned(of), children, ORIGIN))
+    return record_of(protocol.split(owned(), children, ORIGIN))
 
 
 def deleted() -> OwnershipRecord:
@@ -80,6 +82,22 @@ MAKERS = {
     State.SPLITTING: splitting,
     State.DELETED: deleted,
 }
+
+
+def is_next(before: OwnershipRecord, after: OwnershipRecord) -> bool:
+    """Whether its version is the next; a new life of a bundle begins anywhere above the last."""
+    is_new_life = before.state is State.DELETED and after.state is not State.DELETED
+    expected = before.version_id + 1
+    return after.version_id == expected or (is_new_life and after.version_id > expected)
+
+
+def served(state: AgentState) -> dict[str, int]:
+    """The bundles open here, by name, with their tokens; a bundle closing is still open."""
+    return {
+        name: holding.token
+        for name, holding in sorted(state.holdings.items())
+        if holding.token != NO_TOKEN and not holding.split_into
+    }
 
 
 def violations(

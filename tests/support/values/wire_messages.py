@@ -22,7 +22,6 @@ from lbcore.wire.messages import (
     Heartbeat,
     Message,
     Tick,
-    Topic,
     TopicLoad,
 )
 
@@ -112,19 +111,6 @@ def content(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(content(item) for item in value)
     return value
-
-
-TOPIC_OF = {
-    "tick": Topic.BROKER_LOAD,
-    "heartbeat": Topic.BROKER_LOAD,
-    "broker_load": Topic.BROKER_LOAD,
-    "bundle_load": Topic.BUNDLE_LOAD,
-    "no_bundles": Topic.BUNDLE_LOAD,
-    "topic_load": Topic.TOPIC_LOAD,
-    "acks": Topic.ACKS,
-    "command": Topic.COMMANDS,
-    "audit": Topic.AUDIT,
-}
 
 
 def places(value: Any) -> list[tuple[Any, Any]]:

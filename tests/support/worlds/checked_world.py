@@ -33,7 +33,7 @@ from lbcore.scorer.tracks import RawMessage
 from lbcore.sim.engine.job import packed_effects
 from lbcore.wire.messages import BrokerLoad, Heartbeat, Message
 from tests.support.values.clusters import with_constants
-from tests.support.values.ownership_records import violations
+from tests.support.values.ownership_records import is_next, violations
 from tests.support.worlds.simulated_brokers import Broker
 from tests.support.worlds.world import CLUSTER, World, copied, is_settled
 
@@ -138,7 +138,8 @@ def check_records(before: BalancerState | None, step: Step[BalancerState, Effect
     told: Records = dict(old)
     for row in rows_of(step.effects, "ownership_events"):
         record = record_from_row(row)
-        assert _follows(record, told.get(record.bundle)), (told.get(record.bundle), record)
+        known = told.get(record.bundle)
+        assert known is None or is_next(known, record), (known, record)
         told[record.bundle] = record
     current = rows_of(step.effects, "bundle_ownership")
     for row in current:
@@ -151,15 +152,6 @@ def check_records(before: BalancerState | None, step: Step[BalancerState, Effect
     kept = [row for row in current if row["state"] != State.INIT.value]
     shown = {str(row["bundle"]): row["version_id"] for row in kept}
     assert shown == changed
-
-
-def _follows(record: OwnershipRecord, known: OwnershipRecord | None) -> bool:
-    """Whether its version is the next; a new life of a bundle begins anywhere above the last."""
-    if known is None:
-        return True
-    is_new_life = known.state is State.DELETED and record.state is not State.DELETED
-    expected = known.version_id + 1
-    return record.version_id == expected or (is_new_life and record.version_id > expected)
 
 
 def records_of(state: BalancerState | None) -> Records:

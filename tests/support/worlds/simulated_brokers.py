@@ -1,27 +1,58 @@
 """Simulated brokers of a world, and a fleet of them in virtual time."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from jobs.adapters.kafka.clients import Delivered, OnDelivery, Received, Sender
 from jobs.fleet.broker import Due, FleetSettings, FleetSurroundings, Timetable
 from jobs.fleet.fleet import Fleet
 from lbcore.agent.host import Host, RunningAgent
+from lbcore.agent.reporting import TopicsRead
 from lbcore.agent.state import Event, ReadLoad, RecordForgotten, Send, Stopped
 from lbcore.config.ownership import AgentConfig
 from lbcore.config.signals import SignalsConfig
-from lbcore.model.bundles import HashFunction
+from lbcore.model.bundles import Bundle, HashFunction
 from lbcore.ownership.holding import Call, CallDone
 from lbcore.ownership.records import OwnershipRecord, format_record
 from lbcore.sim.load.load import LoadModel, LoadProfile, LoadShape, NamespaceLoad
 from lbcore.wire.messages import Message, Topic
-from tests.support.values.agents import served
-from tests.support.worlds.topic_reads import read_topics
+from tests.support.values.ownership_records import served
 
 if TYPE_CHECKING:
     from tests.support.worlds.world import World
+
+
+Topics = Mapping[str, float]
+"""Full name → msg/s in, and as much out, of 1,000 bytes each; hashed with crc32."""
+
+_PER_MESSAGE = np.array([1.0, 1.0, 1_000.0, 1_000.0])
+
+
+def topics_in(topics: Topics, bundle: str) -> tuple[str, ...]:
+    """Those of the topics that lie in a bundle, sorted."""
+    whole = Bundle.parse(bundle)
+    return tuple(name for name in sorted(topics) if whole.includes_topic(name))
+
+
+def rate_of(topics: Topics, bundle: str) -> float:
+    """What those of a bundle carry together, in msg/s one way."""
+    return sum(topics[name] for name in topics_in(topics, bundle))
+
+
+def read_topics(topics: Topics, bundles: Iterable[str]) -> list[TopicsRead]:
+    """What a broker's agent is told of each bundle that has any."""
+    found = []
+    for bundle in sorted(bundles) if topics else ():
+        names = topics_in(topics, bundle)
+        rates = np.array([topics[name] for name in names])
+        if names:
+            traffic = rates[:, np.newaxis] * _PER_MESSAGE
+            found.append(TopicsRead(bundle=bundle, topics=names, traffic=traffic))
+    return found
 
 
 @dataclass

@@ -36,8 +36,13 @@ from lbcore.scorer.tracks import RawMessage, ScorerState
 from lbcore.sim.engine.job import Committed, Job, news_of
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command, Message, Position, Tick, Topic
-from tests.support.worlds.simulated_brokers import Broker, BrokerShell, Faults
-from tests.support.worlds.topic_reads import rate_of, topics_in
+from tests.support.worlds.simulated_brokers import (
+    Broker,
+    BrokerShell,
+    Faults,
+    rate_of,
+    topics_in,
+)
 
 CLUSTER = "local"
 PARTITIONS = 4

@@ -209,13 +209,6 @@ def test_every_recorded_request_of_pulsars_tools_is_obeyed() -> None:
         assert status_of(origins, scope(method, **OURS, **given)) == 200
 
 
-@pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("origins") / "tables"
-    write_tables(root)
-    return root
-
-
 def call(tables: Path, balancer: Balancer, path: str, **more: Any) -> Answer:
     app = AdminApp(
         make_context(tables, balancer), ROUTES, origins=OriginGuard("127.0.0.1", checks_hosts=True)

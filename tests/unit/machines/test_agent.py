@@ -27,7 +27,6 @@ from lbcore.ownership import protocol
 from lbcore.ownership.holding import Call, Callback, CallDone
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.wire.messages import AckOutcome, Acks
-from tests.support.values.agents import served
 from tests.support.values.ownership_records import (
     A2,
     BUNDLE,
@@ -42,6 +41,7 @@ from tests.support.values.ownership_records import (
     owned,
     record_of,
     releasing,
+    served,
     splitting,
 )
 

@@ -22,8 +22,7 @@ from lbcore.fault_isolation import Fault, Guard
 from lbcore.machine import Step, step_safely
 from lbcore.ownership.holding import Call, Callback, CallDone
 from lbcore.ownership.records import OwnershipRecord
-from tests.support.values.agents import served
-from tests.support.values.ownership_records import BUNDLE, CLUSTER, A, assigning, owned
+from tests.support.values.ownership_records import BUNDLE, CLUSTER, A, assigning, owned, served
 
 CALL_MS = 250
 CONFIG = AgentConfig()

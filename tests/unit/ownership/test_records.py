@@ -26,7 +26,6 @@ from lbcore.ownership.resolve import (
     StateData,
     resolve,
 )
-from lbcore.ownership.specification import mermaid_text
 from lbcore.ownership.states import (
     ACTIVE,
     BALLAST,
@@ -40,7 +39,6 @@ from lbcore.ownership.states import (
     TransitionRule,
 )
 from lbcore.wire.messages import Rejected, RejectReason
-from tests.support.values.ownership_diagram import DOCUMENT, draw_rules, redraw
 from tests.support.values.ownership_records import (
     BUNDLE,
     CLUSTER,
@@ -259,13 +257,6 @@ def test_every_state_is_left_and_reached_by_some_move() -> None:
 def test_every_state_in_flight_ends_without_its_broker() -> None:
     forced = [arrow for arrow in TRANSITIONS.values() if arrow.is_forced and arrow.target in ACTIVE]
     assert all(any(state in arrow.sources for arrow in forced) for state in IN_FLIGHT)
-
-
-def test_document_shows_the_pictures_that_the_tables_draw() -> None:
-    text = DOCUMENT.read_text(encoding="utf-8")
-    assert mermaid_text() in text
-    assert draw_rules() in text
-    assert redraw(text) == text
 
 
 BUNDLE_OF_WIRE_RECORD = "acme/orders/0x00000000_0x80000000"

@@ -27,8 +27,13 @@ from lbcore.plan.shed.common import Relief, ShedState, ShedView
 from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.algorithms import TopicLoads
 from lbcore.plan.strategy import ShedCycle
-from tests.support.values.clusters import Sections, broker_table, cluster_of, shed_view
-from tests.support.values.trace_rows import rows_of_trace
+from tests.support.values.clusters import (
+    Sections,
+    broker_table,
+    check_trace,
+    cluster_of,
+    shed_view,
+)
 
 POINT = 1_000.0
 HOUR_MS = 3_600_000
@@ -69,7 +74,7 @@ def hot_bundle(topics: int) -> Snapshot:
 
 def decided(cluster: Snapshot, config: Sections) -> tuple[tuple[Decision, ...], PlanState]:
     answer, state = plan(cluster, PlanState(), config, 10_000, Scope(is_traced=True))
-    list(rows_of_trace(answer.trace))
+    check_trace(answer.trace, cluster)
     return (() if isinstance(answer, Skip) else answer.decisions), state
 
 

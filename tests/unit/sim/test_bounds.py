@@ -37,28 +37,25 @@ def run_of(text: str, *settings: str) -> Run:
 
 
 def test_run_that_moves_nothing_is_above_where_somebody_could_have_been_below() -> None:
-    found = attainable_results(run_of(UNEVEN, STILL))
+    run = run_of(UNEVEN, STILL)
+    found = attainable_results(run)
     assert found.bound_p95 == pytest.approx(1.0)
     assert found.above_ms == 300_000
     assert found.nobody_ms == 0
     assert found.least == 30
     assert (found.report_moves, found.report_above_ms) == (30, 60_000)
+    means = beside_bound(run)
+    assert (means.imbalance, means.bound, means.over) == pytest.approx((1.8, 1.0, 1.8))
 
 
 def test_bundle_that_is_more_than_a_fair_load_is_nobodys_fault() -> None:
-    found = attainable_results(run_of(HOT, STILL))
+    run = run_of(HOT, STILL)
+    found, means = attainable_results(run), beside_bound(run)
     assert found.bound_p95 == pytest.approx(62 / 19, rel=0.01)
     assert found.nobody_ms == found.above_ms == 300_000
     assert found.least == 0
-
-
-def test_means_beside_the_bound_tell_what_was_anybodys_fault() -> None:
-    uneven, hot = beside_bound(run_of(UNEVEN, STILL)), beside_bound(run_of(HOT, STILL))
-    assert uneven.imbalance == pytest.approx(1.8)
-    assert uneven.bound == pytest.approx(1.0)
-    assert uneven.over == pytest.approx(1.8)
-    assert hot.bound == pytest.approx(62 / 19, rel=0.01)
-    assert hot.over == pytest.approx(1.0, abs=0.05)
+    assert means.bound == pytest.approx(62 / 19, rel=0.01)
+    assert means.over == pytest.approx(1.0, abs=0.05)
 
 
 def test_bundles_of_a_broker_that_is_gone_must_move() -> None:

@@ -73,7 +73,7 @@ def test_quiet_hours_are_shown_from_their_begin_to_their_end() -> None:
         assert world.value("ballast_quiet") == is_quiet, world.now_ms
 
 
-def test_gauges_show_the_brokers_and_bundles_of_the_last_batch() -> None:
+def test_gauges_show_the_brokers_and_bundles_of_the_last_batch_and_no_forgotten_broker() -> None:
     world = story()
     newest = world.newest()
     owned = [row for row in newest if row["state"] == "Owned"]
@@ -85,35 +85,27 @@ def test_gauges_show_the_brokers_and_bundles_of_the_last_batch() -> None:
     assert world.value("ballast_imbalance") == pytest.approx(max(rates) * 4 / sum(rates))
     assert 1 <= world.value("ballast_floor_adjusted_imbalance") <= world.value("ballast_imbalance")
     assert world.value("ballast_hits_needed", level="low") == Config().ideal_load.low_hits
+    labelled = [dict(key).get("broker") for s in world.samples().values() for key in s]
+    assert "broker-2:8080" in labelled
+    assert DEAD not in labelled
 
 
 @pytest.mark.parametrize(
     ("spelling", "settings"),
     [
-        ("AvgShedder", ("shedding.avg_low_hits", "shedding.avg_high_hits")),
-        (
-            "org.apache.pulsar.broker.loadbalance.impl.AvgShedder",
-            ("shedding.avg_low_hits", "shedding.avg_high_hits"),
-        ),
-        ("threshold", ("shedding.multi_hit_low_hits", "shedding.multi_hit_high_hits")),
-        ("ThresholdShedder", ("shedding.multi_hit_low_hits", "shedding.multi_hit_high_hits")),
+        ("org.apache.pulsar.broker.loadbalance.impl.AvgShedder", "shedding.avg_{}_hits"),
+        ("ThresholdShedder", "shedding.multi_hit_{}_hits"),
     ],
 )
 def test_hits_needed_are_the_same_under_every_name_of_a_strategy(
-    spelling: str, settings: tuple[str, str]
+    spelling: str, settings: str
 ) -> None:
-    config = with_constants(Config(), dict(zip(settings, (7, 3), strict=True)))
+    config = with_constants(Config(), {settings.format("low"): 7, settings.format("high"): 3})
     multi = {"shedding.strategy": spelling, "shedding.multi_hit": True}
     world = MeasuredWorld(changed(config, multi), 3)
     world.run(5_000)
     assert world.value("ballast_hits_needed", level="low") == 7
     assert world.value("ballast_hits_needed", level="high") == 3
-
-
-def test_series_of_a_forgotten_broker_are_gone() -> None:
-    labelled = [dict(key).get("broker") for s in story().samples().values() for key in s]
-    assert "broker-2:8080" in labelled
-    assert DEAD not in labelled
 
 
 def test_word_that_is_no_command_is_no_label() -> None:
@@ -327,13 +319,8 @@ def test_move_back_within_an_hour_is_a_return() -> None:
     assert moved(moves, "b", "a", 60_000)[-1] == Landed(cause="shed", is_return=True)
     assert moved(moves, "a", "c", 90_000)[-1] == Landed(cause="shed", is_return=False)
     assert moved(moves, "c", "b", HOUR_MS + 60_130)[-1] == Landed(cause="shed", is_return=False)
-
-
-def test_what_is_older_than_an_hour_is_forgotten() -> None:
-    moves = MoveTracker()
-    moved(moves, "a", "b", 0)
-    moves.forget(2 * HOUR_MS)
-    assert moved(moves, "b", "a", 10)[-1] == Landed(cause="shed", is_return=False)
+    moves.forget(3 * HOUR_MS)
+    assert moved(moves, "b", "c", HOUR_MS + 60_140)[-1] == Landed(cause="shed", is_return=False)
 
 
 def test_failover_lands_with_its_own_cause() -> None:
