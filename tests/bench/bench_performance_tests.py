@@ -22,7 +22,7 @@ from lbcore.sim.load.load import LoadModel, LoadProfile, LoadShape, NamespaceLoa
 from lbcore.sim.summary import percentile
 from tests.bench.calibration import finish, machine
 from tests.integration.stack import Cluster, Stack, running_stack
-from tests.support.processes.agent_talk import read_events
+from tests.support.processes.programs import json_lines
 
 NAMESPACE = "bench/n"
 BALANCED = 1.2
@@ -147,7 +147,7 @@ def rolling_restart() -> dict[str, Any]:
             time.sleep(_BACK_AFTER_S)
         stack.wait_settled()
         lasted_ms = time.time() * 1_000 - begun_ms
-        events = read_events(stack.folder / "fleet" / "fleet-events.jsonl")
+        events = json_lines(stack.folder / "fleet" / "fleet-events.jsonl")
     outages = outages_of(events, int(begun_ms))
     return {
         "all restarted after, s": round(lasted_ms / 1_000),

@@ -31,7 +31,7 @@ from tests.support.values.clusters import Sections, cluster_of
 from tests.support.worlds.checked_world import decided, foreseen, owners, running, skewed
 from tests.support.worlds.explained_world import rows_of, write_tables
 from tests.support.worlds.simulated_brokers import Broker
-from tests.support.worlds.world import CLUSTER, World, is_settled, states
+from tests.support.worlds.world import CLUSTER, World, copied, is_settled, states
 
 NOW_MS = 10_000_000
 SCOPE = replace(EVERYTHING, splits=False, is_traced=True)
@@ -181,16 +181,15 @@ def newest_blocked(world: World) -> Mapping[str, Any]:
     return decided(world, "blocked")[-1]
 
 
-def test_hot_broker_in_its_grace_is_told_with_its_bundles_by_verdict(world: World) -> None:
+def test_hot_broker_in_its_grace_is_told_everywhere_with_its_bundles_by_verdict(
+    world: World,
+) -> None:
     row = newest_blocked(world)
     inputs = json.loads(row["inputs"])
     assert (row["source"], row["reason"]) == (HOT, "recently_unloaded")
     assert inputs["counts"]["recently_unloaded"] >= 4
     assert sum(inputs["counts"].values()) == inputs["bundles"]
-
-
-def test_explain_names_the_verdict_and_until_when_and_what_allows_it(world: World) -> None:
-    count = json.loads(newest_blocked(world)["inputs"])["counts"]["recently_unloaded"]
+    count = inputs["counts"]["recently_unloaded"]
     explained = explain_broker(rows_of(world), HOT)
     assert explained is not None
     (words,) = [text for text in explained.changes if text.startswith(f"{HOT} is at ")]
@@ -199,33 +198,21 @@ def test_explain_names_the_verdict_and_until_when_and_what_allows_it(world: Worl
     assert "To allow it now: `ballast config set shedding.grace_period_ms=0`" in words
     assert words in explain_cluster(rows_of(world)).changes
     assert not any("larger than what is to be moved" in text for text in explained.changes)
-
-
-def test_explanation_of_the_past_says_the_verdicts_that_the_cycle_recorded(world: World) -> None:
-    explained = explain_broker(replace(rows_of(world), is_past=True), HOT)
-    assert explained is not None
-    assert any("moved a short while ago" in text for text in explained.blocks)
-    assert not any("To allow it now" in text for text in explained.changes)
-
-
-def test_status_and_explain_say_the_same_counts(world: World) -> None:
+    of_the_past = explain_broker(replace(rows_of(world), is_past=True), HOT)
+    assert of_the_past is not None
+    assert any("moved a short while ago" in text for text in of_the_past.blocks)
+    assert not any("To allow it now" in text for text in of_the_past.changes)
     found = status_of(world)
     (blocked,) = found.blocked
     assert found.alarms == ()  # not three minutes yet
     assert found.why == f"nothing is moving, though {HOT} is hot"
     assert blocked.messages.startswith(f"{HOT} is at ")
     assert " bundles moved a short while ago" in blocked.messages
-    explained = explain_broker(rows_of(world), HOT)
-    assert explained is not None
     assert blocked.messages in explained.blocks
     assert blocked.messages in explain_cluster(rows_of(world)).blocks
-
-
-def test_metrics_say_who_is_blocked_by_what_and_for_how_long(world: World) -> None:
-    (gauges,) = [world.reports[-1]["gauges"]]
-    blocked = gauges["blocked"][HOT]  # type: ignore[index]
-    assert blocked["reason"] == "recently_unloaded"
-    assert blocked["for_ms"] >= 60_000
+    gauge = world.reports[-1]["gauges"]["blocked"][HOT]
+    assert gauge["reason"] == "recently_unloaded"
+    assert gauge["for_ms"] >= 60_000
 
 
 def test_dry_run_knows_the_grace_and_says_what_the_job_then_does(world: World) -> None:
@@ -284,6 +271,7 @@ FAILOVER = {
 EXTENSIBLE = {"filters.pipeline": "extensible"}
 
 
+@copied
 def running_no_candidate() -> World:
     world = World(Config(), 3, seed=9)
     world.run(3_000)

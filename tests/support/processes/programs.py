@@ -1,9 +1,10 @@
-"""Programs found on this machine, and the JSON lines that they write."""
+"""Programs of the tests' own, the JSON lines that they write, and waits for what they do."""
 
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,16 @@ def run_ballast(*words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [*BALLAST, *words], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
     )
+
+
+def until(
+    is_so: Callable[[], object], within_s: float = 180.0, told: Callable[[], object] = str
+) -> None:
+    """Wait for what must come. told: of what did not come in time."""
+    deadline_s = time.monotonic() + within_s
+    while not is_so():
+        assert time.monotonic() < deadline_s, told()
+        time.sleep(0.02)
 
 
 def ended(folder: Path, program: str) -> tuple[int, str]:

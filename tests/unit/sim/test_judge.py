@@ -99,12 +99,9 @@ def test_judge_of_a_bundle_that_does_not_hold_the_topic_is_wrong(bundle: str) ->
     assert moved().judge(answered(3500, "a", bundle=bundle), ALLOWANCE_MS) is LookupVerdict.WRONG
 
 
-def test_judge_allows_for_the_time_the_request_took() -> None:
+def test_judge_allows_for_the_time_the_request_took_and_fails_an_error() -> None:
     slow = ProbedAnswer(topic=TOPIC, asked_at_ms=3900, answered_at_ms=4500, broker="a", bundle=FULL)
     assert moved().judge(slow, ALLOWANCE_MS) is LookupVerdict.RIGHT
-
-
-def test_judge_of_an_error_is_failed() -> None:
     broken = ProbedAnswer(topic=TOPIC, asked_at_ms=1, answered_at_ms=2, error="connection refused")
     assert moved().judge(broken, ALLOWANCE_MS) is LookupVerdict.FAILED
 

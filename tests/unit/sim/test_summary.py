@@ -35,9 +35,6 @@ def test_balance_is_the_mean_over_the_samples_inside() -> None:
     samples = [sample(0, 40, 0), sample(10, 30, 10), sample(20, 20, 20), sample(30, 40, 0)]
     found = balance(samples, 10, 30)
     assert (found.samples, found.imbalance, found.floor_adjusted) == (2, 1.25, 1.25)
-
-
-def test_balance_without_samples_is_none() -> None:
     assert balance([], 0, 10).imbalance is None
 
 
@@ -54,14 +51,8 @@ def move(at_ms: int, source: str, destination: str) -> ObservedMove:
 def test_thrash_counts_returns_within_the_hour() -> None:
     made = [move(0, "a", "b"), move(60_000, "b", "a"), move(90_000, "a", "c")]
     assert thrash(made) == pytest.approx(1 / 3)
-
-
-def test_thrash_after_the_hour_is_none() -> None:
     assert thrash([move(0, "a", "b"), move(HOUR_MS, "b", "a")]) == 0.0
     assert thrash([move(0, "a", "b"), move(HOUR_MS - 1, "b", "a")]) == 0.5
-
-
-def test_thrash_without_moves_is_zero() -> None:
     assert thrash([]) == 0.0
 
 
