@@ -1,4 +1,4 @@
-"""Generated documents: bundles page, ownership diagrams, scoreboard."""
+"""Generated documents: bundles page, ownership diagrams, scoreboard; snippets that run."""
 
 import re
 from dataclasses import replace
@@ -37,6 +37,7 @@ from lbcore.sim.reports.report import compared_row, render_comparison
 from lbcore.sim.scenario.parse import parse_scenario, with_compared
 from lbcore.wire.messages import Topic
 from tests.scoreboard import PAGE, PUBLISHED, page, recorded
+from tests.support.tables.lookup_tables import TablesWriter, owned
 
 PAGE_OF_BUNDLES_PAGE = (Path(__file__).parents[3] / "docs" / "bundles.md").read_text(
     encoding="utf-8"
@@ -210,3 +211,21 @@ def test_table_is_read_as_it_was_written(tmp_path: Path) -> None:
     )
     assert found.by_report_moves == rows[0]["report_moves"]
     assert "uneven |" in page([found])
+
+
+SNIPPETS_PAGE = Path(__file__).resolve().parents[3] / "docs" / "read-tables.md"
+
+
+def snippets() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", SNIPPETS_PAGE.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_snippet_for_pandas_counts_the_moves_by_cause(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = TablesWriter(tmp_path)
+    written.batch(owned("demo/one", 4, ("b1", "b2")))
+    exec(snippets()[0], {"TABLES": str(tmp_path)})  # noqa: S102 (the project's own page)
+    printed = capsys.readouterr().out
+    assert printed.startswith("cause")
+    assert printed.split()[2] == "4"

@@ -97,9 +97,10 @@ def test_monitoring_namespaces_are_those_of_pulsar() -> None:
     host = "127.0.0.1:28080"
     for name in (f"pulsar/{host}", f"pulsar/standalone/{host}", f"sla-monitor/standalone/{host}"):
         assert is_monitoring_namespace(name)
-    for name in ("pulsar/system", "sla-monitor/host:8080", "acme/host:8080", "pulsar/host"):
+    for name in ("pulsar/system", "sla-monitor/host:8080", "acme/host:8080", "pulsar/host:80a"):
         assert not is_monitoring_namespace(name)
-    assert not is_monitoring_namespace("pulsar/a/b/host:8080")
+    for name in ("pulsar/a/b/host:8080", "pulsar/host"):
+        assert not is_monitoring_namespace(name)
 
 
 def test_report_read_by_another_decoder_is_the_same() -> None:
