@@ -446,33 +446,6 @@ def test_group_whose_brokers_all_drain_and_die_waits_and_says_so() -> None:
     assert sum(bool(served) for served in world.served().values()) == len(owners(world))
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "reason"),
-    [
-        ("msgRateOffered", -1.0, "negative"),
-        ("msgRateOffered", float("nan"), "not_finite"),
-        ("labels", {"capacity": 0}, "out_of_range"),
-    ],
-)
-def test_report_that_can_not_be_is_rejected_by_name_and_moves_nothing(
-    field: str, value: object, reason: str
-) -> None:
-    world = running_bad_groups(World(Config(), 4, seed=4))
-    place, raw = next(
-        (place, raw)
-        for place, found in sorted(world.log.items())
-        for raw in found
-        if place[0] == "broker-load" and b"msgRateIn" in (raw.value or b"")
-    )
-    plain: dict[str, Any] = json.loads(raw.value or b"")
-    for count in range(30):
-        text = json.dumps({**plain, "seq": plain["seq"] + 1_000 + count, field: value})
-        world.put(place, raw.key, text.encode(), world.now_ms)
-        world.run(4_000)
-    assert decided(world, "transfer") == []
-    assert [text for text in alarms(world) if f"30 messages rejected ({reason})" in text]
-
-
 def test_offered_load_below_the_served_rate_counts_as_not_reported() -> None:
     worlds = [running_bad_groups(kind(Config(), 4, seed=4)) for kind in (World, Misreporting)]
     for world in worlds:
