@@ -52,11 +52,6 @@ class EventsHistory:
         self._looked_at_ms = 0
         self._rest = self._load(version=LONG_AGO)
 
-    @property
-    def table_version(self) -> int:
-        """The version of the table up to which all is known."""
-        return self._tail.version
-
     def poll(self) -> tuple[list[JudgedEvent], int]:
         """Return new transitions, and a wall time up to which they are complete.
 

@@ -9,7 +9,7 @@ The job's settings are what it has told the tables, except those that --conf nam
 import argparse
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -126,22 +126,22 @@ class ConnectionOptions:
             )
         return self.tables
 
-    def started(self, at_ms: int = 0, *, tell: Callable[[str], None] = note) -> Config:
+    def started(self, at_ms: int = 0) -> Config:
         """Return the config the job was started with, for this cluster.
 
-        at_ms: as of then, 0 = now. tell: takes a line where the tables don't say, and where --conf
-        differs. Raises CommandError when there are no tables.
+        at_ms: as of then, 0 = now. Notes where the tables don't say, and where --conf differs.
+        Raises CommandError when there are no tables.
         """
         own, reader = self.config.for_cluster(self.cluster), self.reader()
         job = started_with(reader, own, at_ms)
         if job is own:
-            tell(FROM_FILES)
+            note(FROM_FILES)
             return own
         if not self.named:
             return job
         asked = started_with(reader, own, at_ms, self.named)
         for line in describe_differences(asked, job):
-            tell(f"answered by --conf, not by what the job has: {line}")
+            note(f"answered by --conf, not by what the job has: {line}")
         return asked
 
     def around(self, *, asks_kafka: bool = True) -> JobSurroundings:

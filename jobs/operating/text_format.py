@@ -63,9 +63,7 @@ def format_instant(at_ms: int) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def text_table(
-    cells: Sequence[Sequence[str]], right: Collection[int] = (), indent: str = ""
-) -> Iterator[str]:
+def text_table(cells: Sequence[Sequence[str]], right: Collection[int] = ()) -> Iterator[str]:
     """Yield a line a row; cells[0] is the head.
 
     right: indexes of the columns that end together.
@@ -79,4 +77,4 @@ def text_table(
             text.rjust(width) if at in right else text.ljust(width)
             for at, (text, width) in enumerate(zip(row, widths, strict=True))
         )
-        yield indent + "  ".join(parts).rstrip()
+        yield "  ".join(parts).rstrip()

@@ -108,10 +108,9 @@ class Request:
         """The first value of a query parameter."""
         return self.query.get(name, [default])[0]
 
-    def flag(self, name: str, *, default: bool = False) -> bool:
+    def flag(self, name: str) -> bool:
         """Return a query parameter as Java's boolean: "true" in any case, else False."""
-        values = self.query.get(name)
-        return default if not values else values[0].lower() == "true"
+        return self.first(name).lower() == "true"
 
     def whole(self, name: str, default: int, *, minimum: int = 0, maximum: int = 1 << 53) -> int:
         """Return a query parameter as a whole number. Raises HttpError 400.
@@ -201,11 +200,6 @@ def _packed(parts: Iterable[bytes]) -> Iterator[bytes]:
     for part in parts:
         yield packer.compress(part)
     yield packer.flush()
-
-
-def no_content() -> Reply:
-    """204: it has happened."""
-    return Reply(status=204)
 
 
 def is_pulsar(raw_path: bytes) -> bool:

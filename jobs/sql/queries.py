@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from lbcore.model.resources import RESOURCES
-from lbcore.model.tables import Archive, Column
+from lbcore.model.tables import Archive, Column, column
 
 
 class SqlRunner(Enum):
@@ -39,10 +39,6 @@ class SqlView:
         return f"CREATE OR REPLACE {temporary}VIEW {self.name} AS {self.text(engine)}"
 
 
-def _column(name: str, type_: str, doc: str, *, is_nullable: bool = False) -> Column:
-    return Column(name=name, type=type_, doc=doc, is_nullable=is_nullable)
-
-
 def instant(column: str) -> str:
     """An instant to the second, from milliseconds since 1970."""
     return f"CAST(from_unixtime(CAST({column} / 1000 AS BIGINT)) AS TIMESTAMP)"
@@ -53,10 +49,10 @@ def day(column: str) -> str:
     return f"CAST(from_unixtime(CAST({column} / 1000 AS BIGINT)) AS DATE)"
 
 
-_CLUSTER = _column("cluster", "string", "cluster")
+_CLUSTER = column("cluster", "string", "cluster")
 _BUNDLE = (
-    _column("namespace", "string", "tenant/namespace"),
-    _column("bundle", "string", "tenant/namespace/0xlower_0xupper"),
+    column("namespace", "string", "tenant/namespace"),
+    column("bundle", "string", "tenant/namespace/0xlower_0xupper"),
 )
 
 STAYS = SqlView(
@@ -66,16 +62,16 @@ STAYS = SqlView(
     columns=(
         _CLUSTER,
         *_BUNDLE,
-        _column("version_id", "long", "version of the record"),
-        _column("state", "string", "its state"),
-        _column("broker", "string", "who had to act: of Releasing and Splitting the source"),
-        _column("cause", "string", "why it was written"),
-        _column("began_ms", "long", "when it was written, ms since 1970"),
-        _column(
+        column("version_id", "long", "version of the record"),
+        column("state", "string", "its state"),
+        column("broker", "string", "who had to act: of Releasing and Splitting the source"),
+        column("cause", "string", "why it was written"),
+        column("began_ms", "long", "when it was written, ms since 1970"),
+        column(
             "lasted_ms", "long", "until the next record; null: it still stands", is_nullable=True
         ),
-        _column("next_state", "string", "state after it; null: it still stands", is_nullable=True),
-        _column("day", "date", "day on which it was written, UTC"),
+        column("next_state", "string", "state after it; null: it still stands", is_nullable=True),
+        column("day", "date", "day on which it was written, UTC"),
     ),
     datafusion=f"""
 SELECT cluster, namespace, bundle, version_id, state,
@@ -94,17 +90,17 @@ MOVES = SqlView(
     columns=(
         _CLUSTER,
         *_BUNDLE,
-        _column("version_id", "long", "version with which the new owner had it"),
-        _column("from_broker", "string", "owner before"),
-        _column("to_broker", "string", "owner after"),
-        _column("cause", "string", "what began it: shed, admin, failover, drain, repair, ..."),
-        _column("decision_id", "string", "decision behind what began it, or ''"),
-        _column("command_id", "string", "command behind what began it, or ''"),
-        _column("began_ms", "long", "when it began, ms since 1970"),
-        _column("opened_ms", "long", "when the new owner had opened it"),
-        _column("took_ms", "long", "between the two"),
-        _column("opened_at", "timestamp", "opened_ms, UTC, to the second"),
-        _column("day", "date", "its day"),
+        column("version_id", "long", "version with which the new owner had it"),
+        column("from_broker", "string", "owner before"),
+        column("to_broker", "string", "owner after"),
+        column("cause", "string", "what began it: shed, admin, failover, drain, repair, ..."),
+        column("decision_id", "string", "decision behind what began it, or ''"),
+        column("command_id", "string", "command behind what began it, or ''"),
+        column("began_ms", "long", "when it began, ms since 1970"),
+        column("opened_ms", "long", "when the new owner had opened it"),
+        column("took_ms", "long", "between the two"),
+        column("opened_at", "timestamp", "opened_ms, UTC, to the second"),
+        column("day", "date", "its day"),
     ),
     datafusion=f"""
 WITH counted AS (
@@ -145,10 +141,10 @@ RETURNS = SqlView(
     columns=(
         _CLUSTER,
         *_BUNDLE,
-        _column("version_id", "long", "version of the move back"),
-        _column("broker", "string", "the owner it came back to"),
-        _column("away_ms", "long", "for how long it was away"),
-        _column("day", "date", "day of the move back, UTC"),
+        column("version_id", "long", "version of the move back"),
+        column("broker", "string", "the owner it came back to"),
+        column("away_ms", "long", "for how long it was away"),
+        column("day", "date", "day of the move back, UTC"),
     ),
     datafusion="""
 SELECT m.cluster, m.namespace, m.bundle, m.version_id, m.to_broker AS broker,
@@ -165,17 +161,17 @@ CRASHES = SqlView(
     reads=("decisions", "ownership_events"),
     columns=(
         _CLUSTER,
-        _column("broker", "string", "the dead broker"),
-        _column("decision_id", "string", "the decision; a crash may take several"),
-        _column("reason", "string", "owner_dead, source_dead or destination_dead"),
-        _column("declared_ms", "long", "when it was taken for dead, ms since 1970"),
-        _column("declared_at", "timestamp", "the same, UTC, to the second"),
-        _column("bundles", "long", "bundles that were given to others"),
-        _column("reopened", "long", "of these, opened by a new owner"),
-        _column(
+        column("broker", "string", "the dead broker"),
+        column("decision_id", "string", "the decision; a crash may take several"),
+        column("reason", "string", "owner_dead, source_dead or destination_dead"),
+        column("declared_ms", "long", "when it was taken for dead, ms since 1970"),
+        column("declared_at", "timestamp", "the same, UTC, to the second"),
+        column("bundles", "long", "bundles that were given to others"),
+        column("reopened", "long", "of these, opened by a new owner"),
+        column(
             "took_ms", "long", "until the last was open; null: some are not yet", is_nullable=True
         ),
-        _column("day", "date", "day of the decision, UTC"),
+        column("day", "date", "day of the decision, UTC"),
     ),
     datafusion=f"""
 WITH lost AS (
@@ -219,19 +215,19 @@ BROKER_LOADS = SqlView(
     reads=("load_history",),
     columns=(
         _CLUSTER,
-        _column("broker", "string", "broker"),
-        _column("minute_ms", "long", "start of the minute, ms since 1970"),
-        _column("minute", "timestamp", "the same, UTC"),
-        _column("score", "double", "smoothed score, per cent"),
-        *(_column(name, "double", "per cent of its limit") for name in _PERCENTS),
-        _column("msg_rate_in", "double", "msg/s"),
-        _column("msg_rate_out", "double", "msg/s"),
-        _column("msg_throughput_in", "double", "bytes/s"),
-        _column("msg_throughput_out", "double", "bytes/s"),
-        _column("usage", "double", "weighted maximum of its resources, per cent"),
-        _column("msg_rate", "double", "msg/s in and out"),
-        _column("bundles", "long", "bundles that it served"),
-        _column("broker_group", "string", "as in load_history", is_nullable=True),
+        column("broker", "string", "broker"),
+        column("minute_ms", "long", "start of the minute, ms since 1970"),
+        column("minute", "timestamp", "the same, UTC"),
+        column("score", "double", "smoothed score, per cent"),
+        *(column(name, "double", "per cent of its limit") for name in _PERCENTS),
+        column("msg_rate_in", "double", "msg/s"),
+        column("msg_rate_out", "double", "msg/s"),
+        column("msg_throughput_in", "double", "bytes/s"),
+        column("msg_throughput_out", "double", "bytes/s"),
+        column("usage", "double", "weighted maximum of its resources, per cent"),
+        column("msg_rate", "double", "msg/s in and out"),
+        column("bundles", "long", "bundles that it served"),
+        column("broker_group", "string", "as in load_history", is_nullable=True),
     ),
     datafusion=_broker_loads(1),
     spark=_broker_loads(0),
@@ -245,16 +241,16 @@ BUNDLE_LOADS = SqlView(
     reads=("load_history",),
     columns=(
         _CLUSTER,
-        _column("broker", "string", "broker that reported it"),
-        _column("minute_ms", "long", "start of the minute, ms since 1970"),
-        _column("bundle", "string", "tenant/namespace/0xlower_0xupper"),
-        _column("msg_rate_in", "double", "msg/s"),
-        _column("msg_rate_out", "double", "msg/s"),
-        _column("msg_throughput_in", "double", "bytes/s"),
-        _column("msg_throughput_out", "double", "bytes/s"),
-        _column("topics", "double", "its topics"),
-        _column("sessions", "double", "its producers and consumers"),
-        _column("msg_rate", "double", "msg/s in and out"),
+        column("broker", "string", "broker that reported it"),
+        column("minute_ms", "long", "start of the minute, ms since 1970"),
+        column("bundle", "string", "tenant/namespace/0xlower_0xupper"),
+        column("msg_rate_in", "double", "msg/s"),
+        column("msg_rate_out", "double", "msg/s"),
+        column("msg_throughput_in", "double", "bytes/s"),
+        column("msg_throughput_out", "double", "bytes/s"),
+        column("topics", "double", "its topics"),
+        column("sessions", "double", "its producers and consumers"),
+        column("msg_rate", "double", "msg/s in and out"),
     ),
     datafusion=f"""
 SELECT cluster, broker, minute_ms, bundles AS bundle, msg_rate_in, msg_rate_out,
@@ -288,12 +284,12 @@ OWNERS = SqlView(
     columns=(
         _CLUSTER,
         *_BUNDLE,
-        _column("state", "string", "Free, Owned, Assigning, Releasing or Splitting"),
-        _column("broker", "string", "who serves it, or '' when nobody does"),
-        _column("next_broker", "string", "who is to get it, or ''"),
-        _column("version_id", "long", "version of the record"),
-        _column("since_ms", "long", "since when, ms since 1970"),
-        _column("since", "timestamp", "the same, UTC, to the second"),
+        column("state", "string", "Free, Owned, Assigning, Releasing or Splitting"),
+        column("broker", "string", "who serves it, or '' when nobody does"),
+        column("next_broker", "string", "who is to get it, or ''"),
+        column("version_id", "long", "version of the record"),
+        column("since_ms", "long", "since when, ms since 1970"),
+        column("since", "timestamp", "the same, UTC, to the second"),
     ),
     datafusion=f"""
 SELECT cluster, namespace, bundle, state,

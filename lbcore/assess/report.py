@@ -164,12 +164,12 @@ def _room_of_namespaces(seen: ClusterObservation, room: Mapping[str, int]) -> di
 
 def _churn(observer: Observer, seen: ClusterObservation) -> list[Risk]:
     """The risk of AvgShedder where isolation policies stand."""
-    is_set = {row["name"]: row["is_set"] for row in observer.rows["policies"] if _isolates(row)}
+    is_set = {
+        row["name"]: row["is_set"]
+        for row in observer.rows["policies"]
+        if row["kind"] == "isolation"
+    }
     return churn_by_isolation(seen.settings, [name for name, found in is_set.items() if found])
-
-
-def _isolates(row: Mapping[str, Any]) -> bool:
-    return bool(row["kind"] == "isolation")
 
 
 def _moves(seen: ClusterObservation) -> tuple[Moved, ...]:

@@ -6,8 +6,7 @@ versions.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from lbcore.assess.loads import HotBundle, Loads
 from lbcore.assess.owner_changes import STUCK_LOOKS, OwnerChanges
@@ -42,10 +41,6 @@ class Risk:
     subject: str
     text: str
     next_step: str
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-able values."""
-        return asdict(self)
 
 
 def unrelievable(

@@ -5,8 +5,7 @@ classes that read the keys; the pathologies are those of docs/strategies.md.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from lbcore.bridge.answers import Settings
 
@@ -23,10 +22,6 @@ class Harm:
     reason: str
     better: str
     brokers: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-able values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,7 @@ from lbcore.explain.recent_findings import silence_of
 from lbcore.model.resources import WIRE_NAMES, complete
 from lbcore.model.times import duration, instant
 from lbcore.ownership.changes import serving_broker
-from lbcore.signals.shown_load import ShownLoad, group_loads
+from lbcore.signals.shown_load import group_loads
 
 _STANDSTILLS = frozenset(
     {
@@ -196,20 +196,16 @@ def _headline(rows: ExplainRows, row: Row, owned: int) -> str:
     if name not in loads:
         return f"{words}; its load is not known."
     words, groups = f"{words}; its usage is {percent(loads[name].usage)}", group_loads(loads)
+    reported = since_message(loads[name].reported_ms, rows.at_ms)
     group = next((one for one in groups if name in one.brokers), None)
     if group is None:
-        reported = _reported_at(rows, loads[name])
         return f"{words}, and it is in no isolation group (reported {reported})."
     order = sorted(group.brokers, key=lambda one: -loads[one].usage)
     of = " of its group" if len(groups) > 1 else ""
     return (
         f"{words}, the mean{of} {percent(group.mean)}: number "
-        f"{order.index(name) + 1} of {len(order)} (reported {_reported_at(rows, loads[name])})."
+        f"{order.index(name) + 1} of {len(order)} (reported {reported})."
     )
-
-
-def _reported_at(rows: ExplainRows, load: ShownLoad) -> str:
-    return since_message(load.reported_ms, rows.at_ms)
 
 
 def _move_history(rows: ExplainRows, broker: str) -> Iterable[str]:

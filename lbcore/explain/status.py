@@ -244,7 +244,7 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         cycle=last[0]["cycle"] if last else 0,
         cycle_age_ms=cycle_age_ms,
         last_cycle=cycle_message(last),
-        brokers=_counted(row.state for row in broker_rows),
+        brokers=dict(sorted(Counter(row.state for row in broker_rows).items())),
         versions=broker_versions(rows.brokers),
         broker_rows=broker_rows,
         bundles=_bundle_states(rows),
@@ -275,10 +275,6 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         alarm_sections=tuple(section for _, section in alarms),
         warnings=tuple(_warnings(draft, rows)),
     )
-
-
-def _counted(words: Iterable[str]) -> dict[str, int]:
-    return dict(sorted(Counter(words).items()))
 
 
 def _bundle_states(rows: StatusRows) -> dict[str, int]:

@@ -137,9 +137,9 @@ def _complete(name: str) -> str:
     raise InvalidNameError(message)
 
 
-def format_topic(namespace: str, local: str, domain: Domain = Domain.PERSISTENT) -> str:
-    """The full name of a topic of a namespace."""
-    return f"{domain.value}://{namespace}/{local}"
+def format_topic(namespace: str, local: str) -> str:
+    """The full name of a persistent topic of a namespace."""
+    return f"{Domain.PERSISTENT.value}://{namespace}/{local}"
 
 
 def namespace_of_topic(full_name: str) -> str:

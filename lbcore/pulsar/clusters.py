@@ -10,7 +10,6 @@ from typing import Any
 from lbcore.pulsar.names import (
     BAD_REQUEST,
     FORBIDDEN,
-    NOT_FOUND,
     PRECONDITION_FAILED,
     PulsarError,
 )
@@ -69,11 +68,6 @@ def tenant_data(roles: Sequence[str], clusters: Sequence[str]) -> dict[str, Any]
 def leader_data(address: str) -> dict[str, str]:
     """Return BrokerInfo of the leader: this service. address: its host:port."""
     return {"serviceUrl": f"http://{address}", "brokerId": address}
-
-
-def no_cluster() -> PulsarError:
-    """No cluster of that name."""
-    return PulsarError(NOT_FOUND, "Cluster does not exist")
 
 
 def check_replication(

@@ -48,11 +48,6 @@ def namespace_not_found() -> PulsarError:
     return PulsarError(NOT_FOUND, "Namespace not found")
 
 
-def namespace_does_not_exist() -> PulsarError:
-    """The namespace does not exist, said where its policies are read."""
-    return PulsarError(NOT_FOUND, "Namespace does not exist")
-
-
 _ENTITY = re.compile(r"[-=:.A-Za-z0-9_]+")
 _SCHEME = re.compile(r"http[s]?://")
 

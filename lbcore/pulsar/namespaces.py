@@ -17,7 +17,7 @@ from lbcore.model.bundles import (
     parse_range_leniently,
 )
 from lbcore.model.names import FULL_LOWER, FULL_UPPER, format_bundle
-from lbcore.pulsar.names import BAD_REQUEST, CONFLICT, PRECONDITION_FAILED, PulsarError
+from lbcore.pulsar.names import BAD_REQUEST, PRECONDITION_FAILED, PulsarError
 from lbcore.route.bundles import BundleRoute
 from lbcore.wire.kinds.namespace_commands import MAX_BUNDLES, CreateNamespace
 
@@ -89,11 +89,6 @@ def _read_hash(properties: Any) -> HashFunction:
     except ValueError:
         known = ", ".join(function.value for function in HashFunction)
         raise PulsarError(BAD_REQUEST, f"{_HASH_PROPERTY} must be one of {known}") from None
-
-
-def already_exists() -> PulsarError:
-    """A namespace of that name exists."""
-    return PulsarError(CONFLICT, "Namespace already exists")
 
 
 def bundles_data(live: Sequence[BundleRoute]) -> dict[str, Any]:

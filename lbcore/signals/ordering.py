@@ -106,8 +106,5 @@ def _partition(rows: list[int], order: list[list[int]], wanted: int) -> None:
 def _rounded(values: Floats) -> Ints:
     """Java's Math.round: to the nearest, halves upwards."""
     below = np.floor(values)
-    return _as_long(below + (values - below >= HALF))
-
-
-def _as_long(values: Floats) -> Ints:
-    return np.clip(np.nan_to_num(values), -LONG_LIMIT, LONG_LIMIT).astype(np.int64)
+    rounded: Floats = below + (values - below >= HALF)
+    return np.clip(np.nan_to_num(rounded), -LONG_LIMIT, LONG_LIMIT).astype(np.int64)

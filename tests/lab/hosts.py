@@ -8,12 +8,10 @@ left behind is known. Pulsar 4.0.8's LinuxInfoUtils leaves out cards whose folde
 """
 
 import contextlib
-import http.client
 import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,7 +22,14 @@ from pathlib import Path
 
 from jobs.adapters.processes.processes import Child, ProcessSpec, last_output
 from jobs.console import CommandError
-from tests.pulsar.pulsar_cluster import java_home
+from tests.pulsar.pulsar_cluster import (
+    BROKER_MEMORY,
+    QUICK,
+    SMALL_BROKER,
+    is_ready,
+    java_environment,
+    listens,
+)
 from tests.pulsar.pulsar_stack import PULSAR
 
 HUB = "10.77.0.1"
@@ -235,8 +240,6 @@ _STOP_MS = 90_000
 """More than brokerShutdownTimeoutMs, which is 60 s: a broker ends by itself."""
 _CORES = 0.5
 """What a broker's host has once it is ready: a start needs more."""
-_QUICK = "-XX:TieredStopAtLevel=1"
-_BROKER_MEMORY = "-Xms192m -Xmx512m -XX:MaxDirectMemorySize=384m"
 _BOOKIE_MEMORY = "-Xmx256m -XX:MaxDirectMemorySize=384m"
 _BROKER = {
     "brokerServicePort": "6650",
@@ -244,13 +247,7 @@ _BROKER = {
     "clusterName": PULSAR,
     "metadataStoreUrl": _STORE,
     "configurationMetadataStoreUrl": _STORE,
-    "managedLedgerDefaultEnsembleSize": "1",
-    "managedLedgerDefaultWriteQuorum": "1",
-    "managedLedgerDefaultAckQuorum": "1",
-    "topicLevelPoliciesEnabled": "false",  # each namespace would wait for a topic of it
-    "numIOThreads": "2",
-    "numHttpServerThreads": "8",
-    "metadataStoreSessionTimeoutMillis": "20000",  # 6 s end while a crowded machine is busy
+    **SMALL_BROKER,
 }
 
 
@@ -292,8 +289,8 @@ class HostedCluster:
                 number, self._folder / f"sys-{number}", [self._program, "broker"]
             ),
             log_path=self._folder / f"{name}.log",
-            environment={"PULSAR_BROKER_CONF": str(conf), **self._java(name, _BROKER_MEMORY)},
-            is_ready=lambda: _is_ready(self._hosts.address(number)),
+            environment={"PULSAR_BROKER_CONF": str(conf), **self._java(name, BROKER_MEMORY)},
+            is_ready=lambda: is_ready(self._hosts.address(number), _WEB),
             ready_timeout_ms=_START_MS,
             grace_ms=_STOP_MS,
         )
@@ -355,7 +352,7 @@ class HostedCluster:
             command=(self._program, name),
             log_path=self._folder / f"{name}.log",
             environment={**environment, "PULSAR_LOG_LEVEL": "warn"},
-            is_ready=lambda: _listens(port),
+            is_ready=lambda: listens(HUB, port),
             ready_timeout_ms=_START_MS,
         )
         self._children[name] = Child(spec)
@@ -388,7 +385,7 @@ class HostedCluster:
             "PULSAR_BOOKKEEPER_CONF": str(conf),
             "BOOKIE_MEM": _BOOKIE_MEMORY,
             "BOOKIE_GC": "-XX:+UseSerialGC",
-            "BOOKIE_EXTRA_OPTS": _QUICK,
+            "BOOKIE_EXTRA_OPTS": QUICK,
         }
 
     def _broker_settings(self, number: int) -> dict[str, str]:
@@ -405,31 +402,4 @@ class HostedCluster:
         return path
 
     def _java(self, name: str, memory: str) -> dict[str, str]:
-        return {
-            "PULSAR_MEM": memory,
-            "PULSAR_GC": "-XX:+UseSerialGC",
-            "PULSAR_EXTRA_OPTS": f"{_QUICK} -Dpulsar.allocator.exit_on_oom=true",
-            "PULSAR_LOG_DIR": str(self._folder / "logs" / name),
-            "PULSAR_LOG_APPENDER": "Console",
-            "PULSAR_LOG_LEVEL": "info",
-            "JAVA_HOME": java_home(),
-        }
-
-
-def _listens(port: int) -> bool:
-    try:
-        socket.create_connection((HUB, port), timeout=1).close()
-    except OSError:
-        return False
-    return True
-
-
-def _is_ready(address: str) -> bool:
-    connection = http.client.HTTPConnection(address, _WEB, timeout=3)
-    try:
-        connection.request("GET", "/admin/v2/brokers/ready")
-        return connection.getresponse().status == http.client.OK
-    except OSError:
-        return False
-    finally:
-        connection.close()
+        return java_environment(self._folder / "logs" / name, memory)

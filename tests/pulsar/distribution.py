@@ -133,13 +133,13 @@ def default_folder() -> Path:
     return Path(named) if named else caches / "ballast" / "pulsar"
 
 
-def ensure_distribution(version: str = "", folder: Path | None = None) -> Path:
+def ensure_distribution(version: str = "") -> Path:
     """The unpacked server of a version, else the chosen one; fetched and checked when need be.
 
     Safe to interrupt and to repeat, and from several processes at once. Raises CommandError when
     the repository, the disk or a checksum fails.
     """
-    wanted, place = version or chosen_version(), folder or default_folder()
+    wanted, place = version or chosen_version(), default_folder()
     place.mkdir(parents=True, exist_ok=True)
     home, stamp = place / f"apache-pulsar-{wanted}", place / f"{wanted}.complete"
     pinned = pinned_files(wanted)

@@ -21,9 +21,19 @@ MODULAR = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
 EXTENSIBLE = "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
 _HOST = "127.0.0.1"
 _START_MS, _STOP_MS = 180_000, 60_000
-_MEMORY = "-Xms192m -Xmx512m -XX:MaxDirectMemorySize=384m"
 _STORES = ("metadataStoreUrl", "configurationMetadataStoreUrl")
-_QUICK = "-XX:TieredStopAtLevel=1"
+BROKER_MEMORY = "-Xms192m -Xmx512m -XX:MaxDirectMemorySize=384m"
+QUICK = "-XX:TieredStopAtLevel=1"
+SMALL_BROKER = {
+    "managedLedgerDefaultEnsembleSize": "1",
+    "managedLedgerDefaultWriteQuorum": "1",
+    "managedLedgerDefaultAckQuorum": "1",
+    "topicLevelPoliciesEnabled": "false",  # each namespace would wait for a topic of it
+    "numIOThreads": "2",
+    "numHttpServerThreads": "8",
+    "metadataStoreSessionTimeoutMillis": "20000",  # 6 s end while a crowded machine is busy
+}
+"""Keys of broker.conf for brokers that share a machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +156,7 @@ class PulsarCluster:
             command=(self._program, "zookeeper"),
             log_path=self._folder / "zookeeper.log",
             environment={**self._environment(0), "PULSAR_ZK_CONF": str(conf)},
-            is_ready=lambda: _listens(port),
+            is_ready=lambda: listens(_HOST, port),
             ready_timeout_ms=_START_MS,
         )
         self._children[0] = Child(spec)
@@ -172,23 +182,15 @@ class PulsarCluster:
             command=tuple(self._standalone() if is_first else [self._program, "broker"]),
             log_path=self._folder / f"broker-{number}.log",
             environment={**self._environment(number), variable: str(conf)},
-            is_ready=lambda: _answers(web),
+            is_ready=lambda: is_ready(_HOST, web),
             grace_ms=_STOP_MS,
             ready_timeout_ms=_START_MS,
         )
 
     def _environment(self, number: int) -> dict[str, str]:
         inside = {} if self._has_own_zookeeper else {"PULSAR_STANDALONE_USE_ZOOKEEPER": "1"}
-        return {
-            **inside,
-            "PULSAR_LOG_DIR": str(self._folder / "logs" / str(number)),
-            "PULSAR_LOG_APPENDER": "Console",
-            "PULSAR_LOG_LEVEL": "warn",
-            "PULSAR_MEM": _MEMORY,
-            "PULSAR_GC": "-XX:+UseSerialGC",
-            "PULSAR_EXTRA_OPTS": f"{_QUICK} -Dpulsar.allocator.exit_on_oom=true",
-            "JAVA_HOME": java_home(),
-        }
+        logs = self._folder / "logs" / str(number)
+        return {**inside, **java_environment(logs, BROKER_MEMORY), "PULSAR_LOG_LEVEL": "warn"}
 
     @property
     def _program(self) -> str:
@@ -214,13 +216,7 @@ class PulsarCluster:
             "loadManagerClassName": self._options.load_manager,
             "loadBalancerEnabled": "true",
             "loadBalancerOverrideBrokerNicSpeedGbps": "1",
-            "managedLedgerDefaultEnsembleSize": "1",
-            "managedLedgerDefaultWriteQuorum": "1",
-            "managedLedgerDefaultAckQuorum": "1",
-            "topicLevelPoliciesEnabled": "false",  # each namespace would wait for a topic of it
-            "numIOThreads": "2",
-            "numHttpServerThreads": "8",
-            "metadataStoreSessionTimeoutMillis": "20000",  # 6 s end while a crowded machine is busy
+            **SMALL_BROKER,
             **self._options.settings,
         }
         if number > 1 or self._has_own_zookeeper:
@@ -241,13 +237,28 @@ def java_home() -> str:
     return str(Path(found or "java").resolve().parents[1])
 
 
-def _listens(port: int) -> bool:
+def java_environment(logs: Path, memory: str) -> dict[str, str]:
+    """Variables of Pulsar's scripts for a JVM that lives for minutes."""
+    return {
+        "PULSAR_MEM": memory,
+        "PULSAR_GC": "-XX:+UseSerialGC",
+        "PULSAR_EXTRA_OPTS": f"{QUICK} -Dpulsar.allocator.exit_on_oom=true",
+        "PULSAR_LOG_DIR": str(logs),
+        "PULSAR_LOG_APPENDER": "Console",
+        "PULSAR_LOG_LEVEL": "info",
+        "JAVA_HOME": java_home(),
+    }
+
+
+def listens(host: str, port: int) -> bool:
     with socket.socket() as made:
-        return made.connect_ex((_HOST, port)) == 0
+        made.settimeout(1)
+        return made.connect_ex((host, port)) == 0
 
 
-def _answers(port: int) -> bool:
-    connection = http.client.HTTPConnection(_HOST, port, timeout=2)
+def is_ready(host: str, port: int) -> bool:
+    """Whether the broker with this web service says that it is ready."""
+    connection = http.client.HTTPConnection(host, port, timeout=3)
     try:
         connection.request("GET", "/admin/v2/brokers/ready")
         return connection.getresponse().status == http.client.OK

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,7 +44,7 @@ class Tally:
 class Traffic:
     """Producers and consumers of some topics, from `start` to `stop`."""
 
-    def __init__(self, url: str, loads: Sequence[Load], *, subscription: str = "demo") -> None:
+    def __init__(self, url: str, loads: Sequence[Load]) -> None:
         """Makes nothing yet. url: the http address of a web service, for lookups.
 
         sends, arrivals: the second of `time.monotonic` at which a message was sent, and the ms that
@@ -52,7 +52,6 @@ class Traffic:
         """
         self._loads = {load.topic: load for load in loads}
         self._tallies = {load.topic: Tally() for load in loads}
-        self._subscription = subscription
         self._client = pulsar.Client(url, operation_timeout_seconds=60, logger=_QUIET)
         self._producers: dict[str, Any] = {}
         self._consumers: dict[str, Any] = {}
@@ -103,13 +102,10 @@ class Traffic:
         """Topic → messages a second that it is to carry now."""
         return {topic: load.rate_per_s for topic, load in self._loads.items()}
 
-    def p99_ms(self, is_meant: Callable[[float], bool] = lambda _: True) -> float:
-        """The 99th percentile of the time to an acknowledgement; -1.0 without a send.
-
-        is_meant: of the sends that began at such a second of `time.monotonic`.
-        """
+    def p99_ms(self) -> float:
+        """The 99th percentile of the time to an acknowledgement; -1.0 without a send."""
         with self._lock:
-            taken = sorted(took_ms for began_s, took_ms in self.sends if is_meant(began_s))
+            taken = sorted(took_ms for _, took_ms in self.sends)
         return taken[int(0.99 * (len(taken) - 1))] if taken else -1.0
 
     def _tried(self, make: Any, topic: str) -> Any:
@@ -121,7 +117,7 @@ class Traffic:
     def _subscribe(self, topic: str) -> Any:
         return self._client.subscribe(
             topic,
-            self._subscription,
+            "demo",
             initial_position=pulsar.InitialPosition.Earliest,
             message_listener=lambda consumer, message: self._arrived(topic, consumer, message),
         )

@@ -153,7 +153,6 @@ class ProcessEvent:
 
     name: str
     what: str
-    restarts: int = 0
     exit_code: int | None = None
 
 
@@ -223,7 +222,7 @@ class Supervisor:
             else:
                 continue
             what = "restarted" if code is None else "died"
-            events.append(ProcessEvent(name=name, what=what, restarts=one.restarts, exit_code=code))
+            events.append(ProcessEvent(name=name, what=what, exit_code=code))
         return events
 
     def begin_stop(self, *names: str) -> None:

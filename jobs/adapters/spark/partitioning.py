@@ -8,7 +8,7 @@ With one partition the keys are the plain ones.
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -136,11 +136,9 @@ def progress_line(progress: Mapping[str, Any]) -> dict[str, Any]:
 class ExecutorWatch:
     """Tasks that each executor has ended; a note when executors are idle."""
 
-    def __init__(
-        self, session: Any, config: Config, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._session, self._clock = session, clock
-        self._looked_s, self._is_noted = clock() - _LOOK_S, False
+    def __init__(self, session: Any, config: Config) -> None:
+        self._session = session
+        self._looked_s, self._is_noted = time.monotonic() - _LOOK_S, False
         self._counts: dict[str, int] = {}
         self._idle: dict[str, int] = {}
         partitions = int(session.conf.get(PARTITIONS) or 1)
@@ -158,9 +156,9 @@ class ExecutorWatch:
 
         Nothing until 10 s after the last look.
         """
-        if self._clock() - self._looked_s < _LOOK_S:
+        if time.monotonic() - self._looked_s < _LOOK_S:
             return {}
-        self._looked_s = self._clock()
+        self._looked_s = time.monotonic()
         try:
             counts = tasks_by_executor(self._session)
         except Py4JError:  # a figure that can't be had ends no job; a lost JVM shows elsewhere

@@ -24,7 +24,7 @@ from jobs.service.pulsar.known import (
 )
 from lbcore.config.values import ConfigError
 from lbcore.plan.filter.policies import IsolationPolicy, broker_names
-from lbcore.pulsar.clusters import cluster_data, no_cluster
+from lbcore.pulsar.clusters import cluster_data
 from lbcore.pulsar.dynamic_config import (
     changes_of,
     check_dynamic,
@@ -189,7 +189,7 @@ def _places(found: Namespace, topics: KnownTopics) -> Iterator[Maybe[tuple[str, 
 def get_cluster(request: Request, context: AdminContext) -> Any:
     """Return the cluster's service URL and one broker's address."""
     if request.params["cluster"] not in cluster_names(context):
-        return no_cluster()
+        return PulsarError(NOT_FOUND, "Cluster does not exist")
     urls = (row["pulsar_service_url"] for row in brokers(context).values())
     return cluster_data(f"http://{request.reached_at}", next(urls, ""))
 

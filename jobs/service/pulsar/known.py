@@ -17,7 +17,7 @@ from urllib.parse import unquote_plus
 
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.service.context import AdminContext
-from jobs.service.exchange import RETRY, HttpError, Reply, Request, json_reply, no_content
+from jobs.service.exchange import RETRY, HttpError, Reply, Request, json_reply
 from jobs.service.routes import Handler
 from lbcore.balancer.book import ACCEPTED, REFUSED
 from lbcore.model.bundles import HashFunction
@@ -27,12 +27,12 @@ from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.filter.policies import IsolationPolicy, broker_names
 from lbcore.pulsar.names import (
     CONFLICT,
+    NOT_FOUND,
     PulsarError,
     broker_id,
     check_namespace,
     check_topic,
     domain_of,
-    namespace_does_not_exist,
 )
 from lbcore.route.bundles import BundleRoute, unborn
 from lbcore.route.known_topics import KnownTopics
@@ -84,7 +84,7 @@ def existing(
     """The namespace of the path; raises PulsarError 412, or `missing`."""
     found = find_namespace(namespace_name(request), context)
     if found is None:
-        raise missing or namespace_does_not_exist()
+        raise missing or PulsarError(NOT_FOUND, "Namespace does not exist")
     return found
 
 
@@ -234,7 +234,7 @@ def answering(handle: PulsarHandler) -> Handler:
             raise HttpError(error.status, error.reason) from None
         if isinstance(found, Reply):
             return found
-        return no_content() if found is None else json_reply(found)
+        return Reply(status=204) if found is None else json_reply(found)
 
     return answer
 

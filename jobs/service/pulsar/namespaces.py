@@ -43,7 +43,6 @@ from lbcore.pulsar.names import (
     unexpected,
 )
 from lbcore.pulsar.namespaces import (
-    already_exists,
     find_bundle,
     read_creation,
 )
@@ -82,12 +81,13 @@ async def create_namespace(request: Request, context: AdminContext) -> None:
     if known is None:
         raise PulsarError(NOT_FOUND, "Tenant does not exist")
     check_replication(tenant, asked.replication_clusters, known[1], cluster_names(context))
+    exists = PulsarError(CONFLICT, "Namespace already exists")
     if find_namespace(name, context) is not None:
-        raise already_exists()
+        raise exists
     arguments = asked.arguments
     if not arguments.bundles and not arguments.boundaries:
         arguments = replace(arguments, bundles=context.started.splitting.default_bundles)
-    await carry_out(request, context, arguments, lambda _: already_exists())
+    await carry_out(request, context, arguments, lambda _: exists)
 
 
 async def delete_namespace(request: Request, context: AdminContext) -> None:

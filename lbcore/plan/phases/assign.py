@@ -59,7 +59,9 @@ def with_children(
         np.array([split.bundle for split in placed], dtype=np.int64),
         [len(split.children) for split in placed],
     )
-    share = np.concatenate([child_shares(snapshot, split) for split in placed])
+    share = np.concatenate(
+        [topic_shares(snapshot.topics_of(split.name), split.boundaries) for split in placed]
+    )
     names = tuple(child for split in placed for child in split.children)
     bundles = _with_rows(snapshot.bundles, parents, share, names)
     before = len(snapshot.bundles.names)
@@ -81,11 +83,6 @@ def _without_parents(snapshot: Snapshot, usage: Floats, splits: Sequence[SplitDe
             )
             left[owner] = max(0.0, float(left[owner] - usage[owner] * share))
     return left
-
-
-def child_shares(snapshot: Snapshot, split: SplitDecision) -> Floats:
-    """Return each child's share of its parent's traffic: by topics, else equal."""
-    return topic_shares(snapshot.topics_of(split.name), split.boundaries)
 
 
 def topic_shares(topics: TopicLoads | None, boundaries: Sequence[int]) -> Floats:
@@ -301,7 +298,7 @@ def _placed(
     settings = place_settings(draft.config)
     if wanted.by_load:
         settings = settings.by_load()
-    seed = cluster_seed(draft.snapshot.cluster)
+    seed = zlib.crc32(draft.snapshot.cluster.encode())
     remembered = draft.state.placement.without_brokers(frozenset(request.snapshot.brokers.names))
     answer = place_bundles(request, remembered, settings, seed)
     draft = replace(draft, state=replace(draft.state, placement=answer.state))
@@ -376,8 +373,3 @@ def place_settings(config: Config) -> PlaceSettings:
         history_weight=config.signals.history_weight,
         excluded_namespaces=frozenset(config.shedding.excluded_namespaces),
     )
-
-
-def cluster_seed(cluster: str) -> int:
-    """The seed of a cluster's deterministic choices, 0..2^32-1."""
-    return zlib.crc32(cluster.encode())

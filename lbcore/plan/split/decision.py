@@ -131,16 +131,6 @@ class SplitTrace:
     hits: Ints
     verdict: Ints
 
-    def unsplittable(self) -> tuple[int, ...]:
-        """Return indices of the bundles over a limit that nothing can divide."""
-        codes = [VERDICTS.index(verdict) for verdict in UNSPLITTABLE]
-        return tuple(self.bundle[np.isin(self.verdict, codes)].tolist())
-
-    def counts(self) -> dict[SplitVerdict, int]:
-        """Return the number of bundles per verdict; verdicts without bundles are left out."""
-        sums = np.bincount(self.verdict, minlength=len(VERDICTS))
-        return {verdict: int(n) for verdict, n in zip(VERDICTS, sums, strict=True) if n}
-
 
 EMPTY_STATE = SplitState()
 

@@ -36,13 +36,14 @@ class Outage:
 class Coverage:
     """Broker that serves each topic.
 
-    rates: of the topics at the last sample, msg/s. version: number of opens and closes so far.
+    server: of each topic, or NOBODY. rates: of the topics at the last sample, msg/s. version:
+    number of opens and closes so far.
     """
 
     def __init__(self, layout: TopicLayout, topics: int, clock: Clock) -> None:
         self._layout = layout
         self._clock = clock
-        self._server: NDArray[np.int32] = np.full(topics, NOBODY, dtype=np.int32)
+        self.server: NDArray[np.int32] = np.full(topics, NOBODY, dtype=np.int32)
         self._since: Ints = np.full(topics, _NEVER, dtype=np.int64)
         self._lost_ms: Ints = np.zeros(topics, dtype=np.int64)
         self._places: dict[str, tuple[int, int]] = {}
@@ -57,21 +58,11 @@ class Coverage:
         self._shadows: list[tuple[int, set[int]]] = []
         self.when_double: Callable[[str, int, Iterable[int]], None] | None = None
 
-    @property
-    def topics(self) -> int:
-        """Number of topics."""
-        return len(self._server)
-
-    @property
-    def server(self) -> NDArray[np.int32]:
-        """int32[topics]: the broker that serves each, or NOBODY."""
-        return self._server
-
     def open(self, bundle: str, broker: int) -> None:
         """Note that a running broker serves the bundle from now on."""
         self.version += 1
         first, last = self.rows_of(bundle)
-        part = self._server[first:last]
+        part = self.server[first:last]
         if np.any((part != NOBODY) & (part != broker)):
             self.doubles.append((self._clock.scenario_ms, bundle))
             self._shadow(bundle, broker, first)
@@ -87,7 +78,7 @@ class Coverage:
         """Note that the broker no longer serves the bundle: closed, frozen or gone."""
         self.version += 1
         first, last = self.rows_of(bundle)
-        part = self._server[first:last]
+        part = self.server[first:last]
         is_own = part == broker
         self._served[bundle] = self._served.get(bundle, 0) - 1
         if self._served[bundle] <= 0:
@@ -108,9 +99,9 @@ class Coverage:
 
     def loads(self, brokers: int) -> Floats:
         """Return the load that each broker serves, msg/s in + out; float64[brokers]."""
-        is_served = self._server != NOBODY
+        is_served = self.server != NOBODY
         rates = self.rates[is_served]
-        return np.bincount(self._server[is_served], weights=rates, minlength=brokers).astype(float)
+        return np.bincount(self.server[is_served], weights=rates, minlength=brokers).astype(float)
 
     def rate_of(self, bundle: str, rates: Floats | None = None) -> float:
         """Return the rate of a bundle's topics, msg/s in + out, served or not.
@@ -129,14 +120,14 @@ class Coverage:
             self._edges = edges[edges[:, 0] < edges[:, 1]]
         first, last = self._edges.T
         sums = np.concatenate(([0.0], np.cumsum(self.rates)))
-        server = self._server[first]
+        server = self.server[first]
         found = np.zeros(brokers)
         np.maximum.at(found, server[server != NOBODY], (sums[last] - sums[first])[server != NOBODY])
         return found
 
     def lost_ms(self) -> Ints:
         """Return the time without service of each topic since it was first served; int64."""
-        is_open = (self._server == NOBODY) & (self._since != _NEVER)
+        is_open = (self.server == NOBODY) & (self._since != _NEVER)
         return self._lost_ms + np.where(is_open, self._clock.scenario_ms - self._since, 0)
 
     def bundle_rates(self) -> dict[str, float]:
@@ -147,12 +138,12 @@ class Coverage:
 
     def open_outages(self) -> list[Outage]:
         """The outages that have not ended, of topics that were served once."""
-        is_open = (self._server == NOBODY) & (self._since != _NEVER)
+        is_open = (self.server == NOBODY) & (self._since != _NEVER)
         return self._outages(np.flatnonzero(is_open))
 
     def _shadow(self, bundle: str, broker: int, first: int) -> None:
         """Remember the other brokers that serve the bundle, for when this one closes it."""
-        part = self._server[first : self.rows_of(bundle)[1]]
+        part = self.server[first : self.rows_of(bundle)[1]]
         others = sorted(set(part.tolist()) - {NOBODY, broker})
         for other in others:
             self._shadows.append((other, set((first + np.flatnonzero(part == other)).tolist())))
@@ -172,7 +163,7 @@ class Coverage:
             for other, rows in reversed(self._shadows):
                 if row in rows:
                     rows.remove(row)
-                    self._server[row] = other
+                    self.server[row] = other
                     break
 
     def _end_outages(self, first: int, is_new: NDArray[np.bool_], broker: int) -> None:

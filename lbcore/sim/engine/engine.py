@@ -26,7 +26,7 @@ from lbcore.sim.engine.recorder import Recorder, Sample, SampledGroup
 from lbcore.sim.engine.saturation import Saturation
 from lbcore.sim.engine.traffic import Traffic
 from lbcore.sim.load.load import Floats, RandomStream
-from lbcore.sim.scenario.model import BrokerSpec, NamespaceSpec, OwnerSpec, Scenario
+from lbcore.sim.scenario.model import BrokerSpec, NamespaceSpec, Scenario
 from lbcore.wire.messages import Command
 
 CLUSTER = "local"
@@ -42,7 +42,6 @@ class Run:
     """Result of a run."""
 
     scenario: Scenario
-    config: Config
     recorder: Recorder
     coverage: Coverage
     job: Job
@@ -102,7 +101,6 @@ class Engine:
         """Return the result of the run so far."""
         return Run(
             scenario=self.scenario,
-            config=self.config,
             recorder=self.recorder,
             coverage=self.coverage,
             job=self.job,
@@ -266,7 +264,7 @@ def _records(scenario: Scenario, cluster: str) -> list[OwnershipRecord]:
     for spec in scenario.owners:
         names = _bundle_names(spaces[spec.namespace])
         for number in range(spec.first, spec.last + 1):
-            owner[names[number]] = _owner(spec, number)
+            owner[names[number]] = spec.brokers[(number - spec.first) % len(spec.brokers)]
     return [
         OwnershipRecord(
             cluster=cluster,
@@ -280,10 +278,6 @@ def _records(scenario: Scenario, cluster: str) -> list[OwnershipRecord]:
         )
         for bundle in sorted(owner)
     ]
-
-
-def _owner(spec: OwnerSpec, number: int) -> str:
-    return spec.brokers[(number - spec.first) % len(spec.brokers)]
 
 
 def _bundle_names(space: NamespaceSpec) -> list[str]:

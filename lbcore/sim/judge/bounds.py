@@ -28,7 +28,7 @@ from lbcore.sim.engine.recorder import Sample
 from lbcore.sim.engine.traffic import Traffic
 from lbcore.sim.judge.measures import imbalance_of, statistic
 from lbcore.sim.scenario.metrics import MEAN
-from lbcore.sim.scenario.model import BrokerSpec, Scenario
+from lbcore.sim.scenario.model import Scenario
 
 BAR = 1.2
 """Highest over mean load up to which a cluster counts as even."""
@@ -187,7 +187,8 @@ def _course(
     for at, sample in enumerate(samples):
         sums = np.concatenate(([0.0], np.cumsum(traffic.rates_at(sample.at_ms))))
         rates[at] = sums[places[:, 1]] - sums[places[:, 0]]
-    specs = _specs(run)
+    nodes = sorted(run.nodes.values(), key=lambda node: node.number)
+    specs = [node.spec for node in nodes]
     numbers = {spec.name: number for number, spec in enumerate(specs)}
     owners = first_owners(run)
     is_there = np.zeros((len(samples), len(specs)), dtype=np.bool_)
@@ -251,11 +252,6 @@ def _bundles(scenario: Scenario, traffic: Traffic) -> tuple[list[str], NDArray[n
         edges = np.array(space.edges, dtype=np.int64)
         places.append(traffic.layout.locate(space.name, edges[:-1], edges[1:]))
     return names, np.concatenate(places)
-
-
-def _specs(run: Run) -> list[BrokerSpec]:
-    """Return all brokers that ever existed, by their number."""
-    return [node.spec for node in sorted(run.nodes.values(), key=lambda node: node.number)]
 
 
 def _is_there(sample: Sample) -> NDArray[np.bool_]:

@@ -264,10 +264,6 @@ class LoadModel:
         self._base = _base_rates(self._topics, profile)
         self._field_at = lru_cache(maxsize=2)(self._field)
 
-    def topic_count(self, namespace: str) -> int:
-        """Return the namespace's number of topics; they are numbered 0..count-1."""
-        return len(self._topics[namespace].hashes)
-
     def at(self, virtual_ms: int) -> LoadField:
         """Return the field at a virtual time; constant shapes are computed once.
 

@@ -92,7 +92,6 @@ def _brokers_of(scenario: Scenario) -> set[str]:
 
 Readers = Mapping[str, Callable[[str], object]]
 FOR: Readers = {"for": tokens.duration_ms}
-MINUTE_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

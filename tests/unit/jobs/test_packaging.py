@@ -14,10 +14,8 @@ from jobs import VERSION
 from jobs.adapters.processes.jars import LOCK_PATH, parse_lock
 from jobs.adapters.spark.stream import worker_python
 from jobs.bill_of_materials import bill_of_materials
-from jobs.console import CommandError
 from jobs.package import SPARKS_OWN, lock_beside_spark, submit_script
 from jobs.prepare import LOCKS, ROOT
-from tests.support.processes.prometheus import FOLDER, have_tool
 from tests.tidy.source_files import ROOT as PUBLIC_INTERFACE_ROOT
 
 _LOCK = """\
@@ -35,9 +33,6 @@ def test_every_package_but_sparks_own_is_taken_with_its_hashes() -> None:
     assert lock_beside_spark(_LOCK) == _LOCK.replace(
         "pyspark==4.2.0 \\\n    --hash=sha256:cc\n", ""
     )
-
-
-def test_what_is_left_out_is_in_the_lock() -> None:
     text = (ROOT / LOCKS["run"]).read_text()
     assert all(f"\n{name}==" in f"\n{text}" for name in SPARKS_OWN)
 
@@ -73,16 +68,13 @@ tomli==2.5.0 ; python_full_version < '3.11' \\
 JARS = "org.x:a_2.13:1.0 dd\n"
 
 
-def test_package_has_its_address_its_digests_and_where_it_is_needed() -> None:
+def test_package_and_jar_have_their_address_and_digests() -> None:
     found = json.loads(bill_of_materials(PACKAGES, "", "1.2"))
     assert found["metadata"]["component"]["version"] == "1.2"
     yaml, tomli = found["components"]
     assert (yaml["purl"], yaml["version"]) == ("pkg:pypi/ruamel-yaml@1.0", "1.0")
     assert [one["value"] for one in yaml["properties"]] == ["sha256:aa", "sha256:bb"]
     assert tomli["properties"][-1]["value"] == "python_full_version < '3.11'"
-
-
-def test_jar_is_listed_with_its_checksum() -> None:
     (jar,) = json.loads(bill_of_materials("", JARS, "1"))["components"]
     assert jar["purl"] == "pkg:maven/org.x/a_2.13@1.0?type=jar"
     assert jar["hashes"] == [{"alg": "SHA-256", "content": "dd"}]
@@ -137,76 +129,12 @@ def test_only_the_job_and_the_service_need_an_extra_and_name_it() -> None:
 PAGE = (PUBLIC_INTERFACE_ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 
 
-def test_public_names_are_those_of_the_page() -> None:
+def test_public_names_are_those_of_the_page_and_exist() -> None:
     table = "\n".join(line for line in PAGE.splitlines() if line.startswith("| `"))
     named = [line.split("|")[1] for line in table.splitlines()]
     assert sorted(re.findall(r"`(\w+)`", " ".join(named))) == sorted(ballast.__all__)
-
-
-def test_public_names_exist_and_the_version_is_the_programs() -> None:
     assert all(hasattr(ballast, name) for name in ballast.__all__)
     assert ballast.__version__ == VERSION
-
-
-def program(folder: Path, name: str, text: str = "exit 0") -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / name
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-    return path
-
-
-@pytest.fixture
-def bin_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty PATH, and an empty folder of our own."""
-    (tmp_path / "bin").mkdir()
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setenv(FOLDER, str(tmp_path / "own"))
-    return tmp_path / "bin"
-
-
-def test_program_on_the_path_comes_first_then_the_named_folder(
-    bin_folder: Path, tmp_path: Path
-) -> None:
-    own = program(tmp_path / "own", "prometheus")
-    assert have_tool("prometheus") == own
-    assert have_tool("prometheus") != (there := program(bin_folder, "prometheus"))
-    assert have_tool("prometheus") == there
-
-
-def test_package_is_fetched_with_lists_of_our_own_where_the_system_has_none(
-    bin_folder: Path, tmp_path: Path
-) -> None:
-    program(
-        bin_folder,
-        "apt-get",
-        'case "$*" in *update*) > lists;; *download*) test -e lists && > prometheus_1.deb;; esac',
-    )
-    unpack = '/bin/mkdir -p "$3/usr/bin"; echo > "$3/usr/bin/promtool"; /bin/ls "$2"'
-    program(bin_folder, "dpkg-deb", unpack)
-    found = have_tool("promtool")
-    assert found == tmp_path / "own" / "unpacked" / "usr" / "bin" / "promtool"
-    with pytest.raises(CommandError, match="prometheus can't be had"):
-        have_tool("prometheus")
-
-
-@pytest.mark.usefixtures("bin_folder")
-def test_machine_without_the_package_says_why() -> None:
-    with pytest.raises(CommandError) as raised:
-        have_tool("prometheus")
-    assert "no apt-get and dpkg-deb" in raised.value.why
-    assert FOLDER in raised.value.next_step
-
-
-def test_failure_of_apt_is_told_and_not_tried_again(bin_folder: Path, tmp_path: Path) -> None:
-    program(bin_folder, "apt-get", f'echo x >> "{tmp_path}/calls"; echo "no route" >&2; exit 100')
-    program(bin_folder, "dpkg-deb")
-    for _ in range(2):
-        with pytest.raises(CommandError) as raised:
-            have_tool("prometheus")
-        assert "no route" in raised.value.why
-    assert (tmp_path / "calls").read_text().count("x") == 3
-    assert os.environ[FOLDER] == str(tmp_path / "own")
 
 
 @pytest.mark.parametrize("ours", ["", "/an/own path:/it's"])
