@@ -50,7 +50,7 @@ from tests.support.worlds.safe_world import (
     without,
     written,
 )
-from tests.support.worlds.world import World, is_settled, states
+from tests.support.worlds.world import World, copied, is_settled, states
 from tests.unit.wire.test_commands import FULL, NS
 
 
@@ -235,9 +235,9 @@ def test_a_phase_that_raises_ends_no_batch_and_all_is_well_once_it_is_mended(
     assert is_met == any(ALARM in one["alarms"] for one in met)
     assert met[-1]["ends"]["broker-load"]
     world.start("broker-2:8080")
-    world.run(90_000)
+    world.run(40_000)
     world.command("create_namespace", namespace="acme/later", bundles=2)
-    world.run(20_000)
+    world.run(10_000)
     assert is_settled(world)
     assert set(states(world)) == {"Owned"}
     assert not world.reports[-1].get(FAULTS)
@@ -430,6 +430,7 @@ SPOILT: Mapping[str, tuple[str, str, str]] = {
 }
 
 
+@copied
 def lived() -> SafeWorld:
     """A world with a row and a neighbour in each of these tables."""
     world = running()
@@ -459,7 +460,7 @@ def rebuilt_batches(world: SafeWorld) -> list[Mapping[str, Any]]:
     """The reports of what came after a rebuild."""
     before = len(world.reports)
     world.rebuild_job()
-    world.run(120_000)
+    world.run(70_000)
     return world.reports[before:]
 
 

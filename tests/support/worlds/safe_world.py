@@ -1,7 +1,5 @@
 """A world whose job can't be ended by what raises in a batch, as the streaming job can't be."""
 
-import copy
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -16,7 +14,7 @@ from lbcore.machine import Step, step_safely
 from lbcore.scorer.group_update import GroupUpdate, PositionedMessage, pack_update
 from lbcore.scorer.tracks import RawMessage
 from lbcore.wire.messages import AuditEntry, Command, Position
-from tests.support.worlds.world import CLUSTER, World, is_settled
+from tests.support.worlds.world import CLUSTER, World, copied, is_settled
 from tests.unit.wire.test_commands import NS
 
 Effects = Sequence[Effect]
@@ -61,18 +59,14 @@ def safely(
     return step_safely(world.job.balancer, state, updates, world.batch_ms, encoded)[0]
 
 
-@functools.cache
-def _running() -> SafeWorld:
+@copied
+def running() -> SafeWorld:
     world = SafeWorld(Config(), 3, seed=5)
     world.run(3_000)
     world.command("create_namespace", namespace=NS, bundles=2)
     world.run(20_000)
     assert is_settled(world)
     return world
-
-
-def running() -> SafeWorld:
-    return copy.deepcopy(_running())
 
 
 def update_of(commands: Sequence[tuple[str, Mapping[str, Any]]], at_ms: int) -> GroupUpdate:

@@ -78,13 +78,16 @@ def decided(cluster: Snapshot, config: Sections) -> tuple[tuple[Decision, ...], 
     return (() if isinstance(answer, Skip) else answer.decisions), state
 
 
-def test_bundle_above_the_fair_share_is_divided_and_its_children_are_spread() -> None:
+def test_bundle_above_the_fair_share_is_divided_while_its_namespace_may_have_more() -> None:
     decisions, state = decided(hot_bundle(topics=40), config_of())
     (one,) = [found for found in decisions if found.kind is Kind.SPLIT]
     assert (one.bundle, one.reason) == ("t/n/0x00000000_0x10000000", "FairShare")
     assert set(one.children.values()) >= {"b2", "b3"}
     assert one.inputs["excess"] > 2
     assert one.bundle in state.split.pending
+    decisions, state = decided(hot_bundle(topics=40), config_of(max_namespace_bundles=4))
+    assert all(one.kind is not Kind.SPLIT for one in decisions)
+    assert state.split.pending == {}
 
 
 def test_bundle_above_the_fair_share_is_cut_between_its_known_topics() -> None:
@@ -96,12 +99,6 @@ def test_bundle_above_the_fair_share_is_cut_between_its_known_topics() -> None:
     (one,) = [found for found in decisions if found.kind is Kind.SPLIT]
     assert one.split is not None
     assert one.split.boundaries == (0x1800001, 0x2800001)
-
-
-def test_split_for_the_fair_share_heeds_the_namespaces_bundles() -> None:
-    decisions, state = decided(hot_bundle(topics=40), config_of(max_namespace_bundles=4))
-    assert all(one.kind is not Kind.SPLIT for one in decisions)
-    assert state.split.pending == {}
 
 
 def test_bundle_that_left_a_broker_lately_goes_back_only_if_nobody_else_can_take_it() -> None:
