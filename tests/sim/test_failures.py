@@ -425,7 +425,7 @@ def test_broker_that_is_silent_for_long_is_struck_off_with_its_drain(comes_back:
         getattr(world, comes_back)()
     world.run(20_000)
     assert world.state is not None
-    assert world.state.brokers[gone].is_silent
+    assert world.state.brokers[gone].is_dead
     leap(world, KEPT_MS)
     world.run(10_000)
     assert gone not in world.state.brokers
@@ -436,7 +436,7 @@ def test_broker_that_is_silent_for_long_is_struck_off_with_its_drain(comes_back:
     assert gone not in world.job.rebuilt().brokers
     world.start(gone)
     world.run(10_000)
-    assert not world.state.brokers[gone].is_silent
+    assert not world.state.brokers[gone].is_dead
 
 
 def test_clock_of_the_driver_alone_strikes_nobody_off() -> None:
@@ -447,7 +447,7 @@ def test_clock_of_the_driver_alone_strikes_nobody_off() -> None:
     world.run(5_000)
     world.driver_ahead_ms = 0
     assert world.state is not None
-    assert world.state.brokers["broker-0:8080"].is_silent
+    assert world.state.brokers["broker-0:8080"].is_dead
 
 
 def test_scorers_forget_brokers_that_say_nothing_for_an_hour() -> None:

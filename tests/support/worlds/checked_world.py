@@ -381,7 +381,7 @@ def promised(state: BalancerState) -> Mapping[str, object]:
         "brokers": {
             name: (
                 entry.incarnation,
-                entry.is_silent,
+                entry.is_dead,
                 entry.is_draining,
                 {key: text for key, text in entry.texts.items() if text},
                 entry.starts_ms,

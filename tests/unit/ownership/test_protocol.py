@@ -84,7 +84,7 @@ def test_intent_carried_out_makes_the_record_that_it_names(
     action: Action, record: OwnershipRecord, state: State
 ) -> None:
     intent = Intent(action=action, reason=IntentReason.NEVER_CLOSED)
-    assert record_of(protocol.carry_out(record, intent, C, ORIGIN)).state is state
+    assert record_of(protocol.apply_intent(record, intent, C, ORIGIN)).state is state
 
 
 @pytest.mark.parametrize("record", [releasing(A, B), splitting()])
