@@ -196,7 +196,7 @@ def _watch(
 def _destinations(
     work: BatchContext, intents: Sequence[tuple[int, Intent]]
 ) -> tuple[dict[int, str], Places]:
-    """Return row → broker: the intent's own, else the placement's, else the one that lost it."""
+    """Return row → broker: of the intent, else by placement, else the loser."""
     overdue_brokers = overdue(work)
     avoided_brokers = unsteady(work) | overdue_brokers
     chosen: dict[int, str] = {}
