@@ -12,7 +12,7 @@ import importlib
 import types
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,6 @@ from jobs.operating.simulations import (
     load_scenarios,
     note_wrong,
     weight_of,
-    with_seed,
     write_text,
 )
 from jobs.parser import argument, arguments
@@ -157,7 +156,8 @@ def _tasks_of(args: argparse.Namespace, one: Loaded) -> Iterator[_Task]:
 
     A rewrite renews the table that the file has, too.
     """
-    make = partial(_Task, one=one, scenario=with_seed(one.scenario, args.seed), settings=args.set)
+    scenario = one.scenario if args.seed is None else replace(one.scenario, seed=args.seed)
+    make = partial(_Task, one=one, scenario=scenario, settings=args.set)
     if not args.compare:
         yield from (make(strategy=name) for name in args.strategy.split(","))
     names = args.compare.split(",") if args.compare else compared_strategies(one.scenario.compared)
