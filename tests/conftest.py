@@ -6,6 +6,7 @@ change and not about luck; `HYPOTHESIS_PROFILE=search make test` draws new ones.
 
 import logging
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 # a thread that outlives its test, as one does that never returns, may log when pytest has closed
 # what it logged to: no news of this run
 logging.raiseExceptions = False
+
+# a shell's background job ignores Ctrl-C, and so would every process that a test interrupts
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _QUICK_EXAMPLES, _USUAL_EXAMPLES = 20, 40
 _SETTINGS = "_hypothesis_internal_use_settings"  # where @settings leaves them; nothing public has

@@ -22,7 +22,7 @@ from jobs.adapters.processes.processes import last_lines
 from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.pulsar_admin import PulsarAdmin, ask_each
 from jobs.bridge.rolling_progress import Progress, RestartStage
-from jobs.console import CommandError, note
+from jobs.console import CommandError, UnknownError, note
 from jobs.operating.connection_options import ConnectionOptions
 from jobs.operating.status import read_status_rows
 from lbcore.balancer.book import FAILED, REFUSED
@@ -197,14 +197,16 @@ class PulsarCluster:
         """Send a command once, by its id; return why the balancer refused it, "" = not."""
         if name not in self._answered:
             verb = arguments.about.verb
-            ticket = self._client.send(
-                new_command(
-                    self._where.cluster,
-                    arguments,
-                    command_id=name,
-                    timeout_ms=verb.timeout_ms if verb else VERB_TIMEOUT_MS,
-                )
+            command = new_command(
+                self._where.cluster,
+                arguments,
+                command_id=name,
+                timeout_ms=verb.timeout_ms if verb else VERB_TIMEOUT_MS,
             )
+            try:
+                ticket = self._client.send(command)
+            except UnknownError:  # Kafka is away: sent again, under its id
+                return ""
             try:
                 found = ticket.first.result(timeout=_ANSWER_S)
             except NotYetError:

@@ -33,8 +33,8 @@ class Progress:
 
     run: part of the ids of its commands. command: "" = a person restarts. order: the brokers to
     restart; at: the current one; brokers: all that there were. turn: counts drains and plans, so
-    that each has ids of its own. incarnation: of the process to be restarted. homes: the bundles
-    that the broker had. may_run: the command has begun, and its end is not known.
+    that each has ids of its own. incarnation: of the process to be restarted. former_bundles:
+    those that the broker had. is_running: the command has begun, and its end is not known.
     """
 
     run: str
@@ -51,8 +51,8 @@ class Progress:
     since_ms: int = 0
     turn: int = 0
     incarnation: str = ""
-    homes: list[str] = field(default_factory=list)
-    may_run: bool = False
+    former_bundles: list[str] = field(default_factory=list)
+    is_running: bool = False
     stopped: str = ""
 
     @property

@@ -4,7 +4,7 @@ Runs beside a job and a bridge that acts (or `ballast attach --act`). Each broke
 first: its bundles are moved off at the bridge's pace, Pulsar itself shows it empty, --command
 restarts it (without: you do), it is seen to be back as another process, and is filled with what it
 had. Stops by itself when something is wrong; the same command goes on where it was, also after a
-cut. --abort lets it be.
+cut. --abort ends it for good.
 """
 
 import argparse
@@ -40,7 +40,7 @@ from jobs.operating.connection_options import (
     connection_options,
 )
 from jobs.operating.text_format import parse_duration_ms
-from jobs.parser import argument, arguments, group
+from jobs.parser import argument, arguments, either, group, whole_number
 from lbcore.model.times import duration
 from lbcore.wire.kinds.balancing_commands import (
     ApprovePlan,
@@ -53,11 +53,19 @@ from lbcore.wire.kinds.balancing_commands import (
 _PERSON = "-"
 _MOVE_MS, _RESTART_MS = 4_000, 90_000
 """Time of a move, and of a restart with all its waits, in the lab: for an estimate."""
-_BUNDLES_FOR_ONE, _AT_ONCE_MOST = 20, 16
-"""With one bundle in twenty in transit, 99 of 100 messages don't wait for half a second."""
+_BUNDLES_PER_MOVE, _AT_ONCE_MOST = 20, 16
+"""With one bundle in twenty in transit, 99 of 100 messages wait less than half a second."""
 _SAY_MS, _SHOWN = 20_000, 3
-_SAME_MS, _SETTLE_MS, _CONFIRM_MS = 120_000, 10_000, 5_000
-_STILL_MS, _CALM_MS, _EASE_MS, _AGAIN_MS, _OPEN_MS = 60_000, 15_000, 600_000, 5_000, 180_000
+_SAME_MS, _SETTLE_MS = 120_000, 10_000
+"""How long the old process may answer after the command, and the new one must have answered."""
+_CONFIRM_MS = 5_000
+"""Patience with a broker that is gone, or drained by somebody else."""
+_STILL_MS, _OPEN_MS = 60_000, 180_000
+"""Longest waits for other moves before a drain, and for the end of a drain."""
+_CALM_MS, _EASE_MS = 15_000, 600_000
+"""After clients felt moves: how long they must be well again, and by when."""
+_AGAIN_MS = 5_000
+"""Least time between two plans."""
 _TRIES = 4
 """Plans of one bundle that may not move it; then it stays where it is."""
 _ALLOW_MORE = "see what hurts them, or allow more with --publish-latency-ms"
@@ -65,10 +73,10 @@ BOUNDS = group(
     "pace and bounds",
     argument(
         "--max-in-flight",
-        type=int,
+        type=whole_number,
         default=0,
         metavar="N",
-        help="bundles on their way at once, 0 = a twentieth of all, 16 at most",
+        help="bundles on their way at once (default: a twentieth of all, 16 at most)",
     ),
     argument(
         "--publish-latency-ms",
@@ -117,12 +125,14 @@ add_options = arguments(
     argument(
         "--command",
         metavar="COMMAND",
-        help="the shell's, once a broker: {broker} and {host} are replaced, quoted, and"
-        " BALLAST_BROKER is set; - or without: you restart the broker that is named",
+        help="for the shell, run once for each broker: {broker} and {host} are replaced, quoted,"
+        " and BALLAST_BROKER is set; - or without: you restart the broker that is named",
     ),
-    argument("--dry-run", action="store_true", help="say what would be done, how long"),
+    either(
+        argument("--dry-run", action="store_true", help="say what would be done, how long"),
+        argument("--abort", action="store_true", help="end the one that has stopped, for good"),
+    ),
     argument("--yes", action="store_true", help="do not ask"),
-    argument("--abort", action="store_true", help="let the one that has stopped be"),
     argument("--state", type=Path, metavar="FILE", help=f"{STATE_FILE} of --state-dir"),
     BOUNDS,
     STACK_OPTIONS,
@@ -169,7 +179,7 @@ def complaints(p: Progress, seen: Observation, bounds: argparse.Namespace) -> It
 def missing_of(p: Progress, seen: Observation) -> list[str]:
     """Return bundles that the broker had and another has now, or that are in transit."""
     known = seen.owners.keys() | seen.moving
-    return [one for one in p.homes if one in known and seen.owners.get(one) != p.broker]
+    return [one for one in p.former_bundles if one in known and seen.owners.get(one) != p.broker]
 
 
 class RollingRestart:
@@ -209,16 +219,16 @@ class RollingRestart:
         try:
             while p.stage is not RestartStage.DONE:
                 steps[p.stage]()
-        except StoppedError as stop:
+        except CommandError as stop:
             p.stopped = stop.why
             self.halt()
             raise
         except CutOffError:
-            if p.may_run:
+            if p.is_running:
                 note(f"the command of {p.broker} goes on by itself")
             self.halt()
             left = f"{p.at} of {len(p.order)} brokers are done"
-            note(f"cut off: {left}; the same command goes on, --abort lets it be")
+            note(f"cut off: {left}; the same command goes on, --abort ends it")
             raise
 
     def halt(self, *, for_good: bool = False) -> None:
@@ -227,35 +237,49 @@ class RollingRestart:
         for_good: nobody will resume.
         """
         p, seen = self._p, self._cluster.look(self._p)
+        keep_progress(self._path, p)
         is_new = bool(seen.incarnation) and seen.incarnation != p.incarnation
-        is_up = bool(seen.incarnation) and p.broker in seen.listed and not p.may_run
+        is_up = bool(seen.incarnation) and p.broker in seen.listed and not p.is_running
         may_open = is_up and (for_good or not p.command or is_new)
         if p.stage in (RestartStage.WAITING, RestartStage.DRAINING):
             may_open = p.stage is RestartStage.DRAINING
-        self._let_be(seen, may_open=may_open)
+        was_drained = p.stage is RestartStage.DRAINING or p.broker in seen.drains
+        self._withdraw(seen, may_open=may_open)
         if may_open:
             is_filling = is_new and p.stage is not RestartStage.DRAINING
             p.stage = RestartStage.FILLING if is_filling else RestartStage.WAITING
             p.since_ms = seen.now_ms
-        if p.broker in seen.drains:
+        after = self._cluster.look(p) if may_open else seen
+        is_open = may_open and after.status is not None and p.broker not in after.drains
+        if was_drained:
             closed = f"still closed: `ballast broker cancel-drain {p.broker}` opens it"
-            note(f"{p.broker} is {'open again: its drain was cancelled' if may_open else closed}")
+            note(f"{p.broker} is {'open again: its drain was cancelled' if is_open else closed}")
         if for_good and missing_of(p, seen):
             undo = f"`ballast plan undo --drain {p.broker}`"
             note(f"what has left {p.broker} stays where it is: {undo} moves it back")
         keep_progress(self._path, p)
 
-    def _let_be(self, seen: Observation, *, may_open: bool = True) -> str:
-        """Drop our open plans and cancel our drain; return why that was refused."""
+    def _withdraw(self, seen: Observation, *, may_open: bool = True) -> str:
+        """Reject our open plans and cancel our drain; return why that was refused."""
         for plan in sorted(seen.plans):
             why = "the rolling restart does not go on with it"
             self._cluster.send(f"{plan}-drop", RejectPlan(plan=plan, reason=why))
-        if not may_open or self._p.broker not in seen.drains:
+        # an unanswered drain may yet be read from the log: its cancellation comes after it
+        is_asked = self._p.stage is RestartStage.DRAINING or seen.status is None
+        if not may_open or not (is_asked or self._p.broker in seen.drains):
             return ""
         return self._cluster.send(f"{self._p.plan}-open", CancelDrain(broker=self._p.broker))
 
     def _look(self) -> Observation:
-        """Look after a tick; raises StoppedError for what is wrong for too long."""
+        """Look, after a tick, until the tables are readable: without them nothing can be judged.
+
+        Raises StoppedError for what is wrong for too long.
+        """
+        while (seen := self._look_once()).status is None:
+            pass
+        return seen
+
+    def _look_once(self) -> Observation:
         self._end.wait(self.tick_s)
         p, seen = self._p, self._cluster.look(self._p)
         p.since_ms = p.since_ms or seen.now_ms
@@ -281,10 +305,10 @@ class RollingRestart:
         lasts_ms: int = 0,
         act: Callable[[Observation], str] = lambda _: "",
     ) -> Observation:
-        """Look until a condition has had the same value, that is true, for lasts_ms.
+        """Look until a condition has given the same true value for lasts_ms.
 
-        otherwise: why it stops, and what to do. act: done after each look before, returns why it
-        was refused.
+        otherwise: why it stops, and what to do. act: called after each look that does not end the
+        wait, returns why it was refused.
         """
         held, since_ms = None, 0
         while True:
@@ -300,7 +324,8 @@ class RollingRestart:
     def _look_while_moving(self) -> Observation:
         """Look; when clients feel the moves, hold them back until that is over.
 
-        They go on at half the pace. A topic that is moved alone loads no faster.
+        They go on at half the pace. The time to load a topic counts only while several bundles move
+        at once: one alone can't load faster.
         """
         p, seen, most_ms = self._p, self._look(), self._bounds.publish_latency_ms
         publish_ms, load_ms = seen.publish_ms or 0.0, seen.load_ms or 0.0
@@ -317,7 +342,7 @@ class RollingRestart:
             _EASE_MS,
             (f"{why} {duration(_EASE_MS)}", _ALLOW_MORE),
             lasts_ms=_CALM_MS,
-            act=self._let_be,
+            act=self._withdraw,
         )
         self._enter(p.stage, seen, f": clients feel nothing now; on, {p.at_once} at once")
         return seen
@@ -345,7 +370,7 @@ class RollingRestart:
         while self._doubts or (seen.moving and not self._is_late(seen, _STILL_MS)):
             seen = self._look()
         homes = {one for one, at in seen.owners.items() if at == p.broker}
-        p.homes, p.incarnation = sorted({*p.homes, *homes}), seen.incarnation
+        p.former_bundles, p.incarnation = sorted({*p.former_bundles, *homes}), seen.incarnation
         words = f": {len(homes)} bundles are moved away, {p.at_once} at once"
         self._enter(RestartStage.DRAINING, seen, words)
 
@@ -378,21 +403,23 @@ class RollingRestart:
         """Run the command once and wait for its end, unless it ran before a cut."""
         p, limit_ms = self._p, self._bounds.command_within
         seen = self._wait_until(  # one look without an answer says nothing of the process
-            lambda now: p.may_run or not p.command or now.incarnation or p.broker not in now.listed,
+            lambda now: (
+                p.is_running or not p.command or now.incarnation or p.broker not in now.listed
+            ),
             limit_ms,
             (f"{p.broker} does not answer", "see its log"),
         )
         if not p.command:
             note(f"restart {p.broker} now; this goes on when it is back")
-        elif not p.may_run and seen.incarnation == p.incarnation:
-            p.may_run, p.since_ms = True, seen.now_ms
+        elif not p.is_running and seen.incarnation == p.incarnation:
+            p.is_running, p.since_ms = True, seen.now_ms
             keep_progress(self._path, p)
             self._cluster.restart(p)
             fix = f"mend it (--command), see that {p.broker} runs"
             why = f"the command still runs after {duration(limit_ms)}"
             seen = self._wait_until(lambda _: self._cluster.command_end(), limit_ms, (why, fix))
             code, words = self._cluster.command_end() or (0, "")
-            p.may_run = False
+            p.is_running = False
             if code:
                 said = f": {words}" if words else " and said nothing"
                 self._stop(f"the command ended with {code}{said}", fix)
@@ -402,14 +429,14 @@ class RollingRestart:
         p, bounds = self._p, self._bounds
         limit_ms = bounds.return_within if p.command else bounds.drain_within
         same_ms = min(_SAME_MS, limit_ms) if p.command else limit_ms
-        if p.may_run:
+        if p.is_running:
             limit_ms, same_ms = limit_ms + bounds.command_within, same_ms + bounds.command_within
 
         def process(seen: Observation) -> str:
             """Return which other process answers, "" = none."""
             is_listed = p.broker in seen.listed
             if is_listed and seen.incarnation == p.incarnation and self._is_late(seen, same_ms):
-                p.stage, p.may_run = RestartStage.RESTARTING, False
+                p.stage, p.is_running = RestartStage.RESTARTING, False
                 why = "the command has ended" if p.command else "nobody has restarted it"
                 why += f", and {p.broker} is the same process as before"
                 self._stop(why, "restart it, or have the command (--command) do it")
@@ -419,7 +446,7 @@ class RollingRestart:
         otherwise = (why, "read its log and start it")
         # who came back in time may settle beyond it
         seen = self._wait_until(process, limit_ms + _SETTLE_MS, otherwise, lasts_ms=_SETTLE_MS)
-        p.may_run = False
+        p.is_running = False
         self._enter(RestartStage.FILLING, seen, " is back as another process")
 
     def _fill(self) -> None:
@@ -429,7 +456,7 @@ class RollingRestart:
             lambda now: p.broker not in now.drains,
             _OPEN_MS,
             ("its drain can't be cancelled", "see `ballast status`"),
-            act=self._let_be,
+            act=self._withdraw,
         )
         missing, tried, due_ms, refused = missing_of(p, seen), Counter[str](), 0, ""
         self._enter(p.stage, seen, f": {len(missing)} bundles are moved back")
@@ -454,7 +481,7 @@ class RollingRestart:
             seen = self._look_while_moving()
             missing = missing_of(p, seen)
         note(f"{p.broker} is done, {p.at + 1} of {len(p.order)}")
-        p.at, p.turn, p.homes, p.incarnation = p.at + 1, 0, [], ""
+        p.at, p.turn, p.former_bundles, p.incarnation = p.at + 1, 0, [], ""
         is_last = p.at == len(p.order)
         self._enter(RestartStage.DONE if is_last else RestartStage.WAITING, seen)
 
@@ -501,17 +528,17 @@ def _run(args: argparse.Namespace, where: ConnectionOptions, path: Path) -> int:
         if args.abort:
             restart.halt(for_good=True)
             path.unlink(missing_ok=True)
-            note(f"let be: {p.at} of {len(p.order)} brokers had been restarted")
+            note(f"ended: {p.at} of {len(p.order)} brokers had been restarted")
             return Exit.DONE
         if known is not None:
             if args.brokers and set(args.brokers) != set(p.order):
                 raise MisuseError(
                     "another rolling restart is not done yet",
                     why=f"it is at {p.broker}, of {', '.join(p.order)}",
-                    next_step="leave --brokers out to go on with it, or let it be with --abort",
+                    next_step="leave --brokers out to go on with it, or end it with --abort",
                 )
             if args.command not in (None, p.command):
-                p.command, p.may_run = args.command, False
+                p.command, p.is_running = args.command, False
             p.at_once, p.stopped = args.max_in_flight or p.at_once, ""
             note(f"goes on: {p.message(wall_ms())}")
         if args.dry_run:
@@ -555,7 +582,7 @@ def _pulsar(
         raise CommandError(
             f"the rolling restart that is not done is of {known.pulsar_cluster}, not of {name}",
             why="the cluster was renamed, or another one is asked",
-            next_step="ask its own brokers, or let it be with --abort",
+            next_step="ask its own brokers, or end it with --abort",
         )
     return admin, name
 
@@ -600,7 +627,7 @@ def _new(
         set(args.brokers) or seen.listed, key=lambda one: (one == asked, rates.get(one, 0.0), one)
     )
     p.brokers = sorted(seen.listed)
-    share = min(max(1, len(seen.owners) // _BUNDLES_FOR_ONE), _AT_ONCE_MOST)
+    share = min(max(1, len(seen.owners) // _BUNDLES_PER_MOVE), _AT_ONCE_MOST)
     p.at_once = args.max_in_flight or share
     seen = cluster.look(p)  # of the first broker, which is known only now
     note(*_plan_lines(p, seen, rates))
@@ -619,7 +646,8 @@ def _plan_lines(p: Progress, seen: Observation, rates: Mapping[str, float]) -> I
     how = f"then: {p.command}" if p.command else "then you restart it"
     yield f"  each: its bundles are moved off, {p.at_once} at once at most, {how}"
     yield "  and it is filled with what it had; balancing goes on meanwhile"
-    yield f"  {moves} moves, roughly {duration(rough_ms)}; Ctrl-C ends it with nothing left by half"
+    again = "Ctrl-C stops it, the same command goes on"
+    yield f"  {moves} moves, roughly {duration(rough_ms)}; {again}"
     usage = seen.others_usage
-    room = f"{usage:.0%} of usage" if usage is not None else "not known: a broker tells no usage"
-    yield f"  the others without the first: {room}"
+    room = f"at {usage:.0%} usage" if usage is not None else "not known: a broker tells no usage"
+    yield f"  the others while the first is away: {room}"

@@ -234,12 +234,13 @@ class Loaded:
 
 
 def load_scenarios(paths: Iterable[str]) -> list[Loaded]:
-    """The scenarios of files and folders, in name order within a folder.
+    """The scenarios of files and folders, each once, in name order within a folder.
 
     conf/... that is not there is what came with Ballast.
     Raises MisuseError, which names file and line.
     """
-    return [_load(path) for given in paths for path in _files(shipped(Path(given)))]
+    found = (path for given in paths for path in _files(shipped(Path(given))))
+    return [_load(path) for path in dict.fromkeys(found)]
 
 
 def config_of(

@@ -104,13 +104,13 @@ def owner_reply(view: View, answer: Answer, request: LookupRequest) -> LookupRep
             status=200, body=body, headers=headers, result=outcome.value, state=state
         )
     if outcome is LookupOutcome.NAMESPACE_NOT_FOUND:
-        return _no_reply(404, "Namespace not found", outcome.value, headers)
+        return _error_reply(404, "Namespace not found", outcome.value, headers)
     if outcome is LookupOutcome.LISTENER_UNKNOWN:
         # Pulsar's text up to the first line of its stack trace
         message = f"the broker do not have {listener} listener"
         why = unexpected(message, "org.apache.pulsar.broker.PulsarServerException")
-        return _no_reply(500, why, outcome.value, headers, state=state)
-    return _no_reply(
+        return _error_reply(500, why, outcome.value, headers, state=state)
+    return _error_reply(
         503,
         _no_owner(answer),
         outcome.value,
@@ -125,14 +125,14 @@ def bundle_reply(view: View, answer: Answer) -> LookupReply:
     """Return the range of the topic's bundle, unquoted as Pulsar writes it."""
     headers = stamps(view, answer)
     if answer.route is None:
-        return _no_reply(404, "Namespace not found", answer.outcome.value, headers)
+        return _error_reply(404, "Namespace not found", answer.outcome.value, headers)
     if not answer.route.version_id:
-        return _no_reply(503, _no_owner(answer), answer.outcome.value, (*headers, RETRY))
+        return _error_reply(503, _no_owner(answer), answer.outcome.value, (*headers, RETRY))
     body = answer.route.range_text.encode()
     return LookupReply(status=200, body=body, headers=headers, result="bundle")
 
 
-def _no_reply(
+def _error_reply(
     status: int, why: str, result: str, headers: tuple[Header, ...], **more: Any
 ) -> LookupReply:
     """Return the reason why there is no answer, in Pulsar's form."""
@@ -152,7 +152,7 @@ def _no_owner(answer: Answer) -> str:
 
 
 def stamps(view: View, answer: Answer | None = None) -> tuple[Header, ...]:
-    """That it is JSON, how old the answer is, and which record it comes from."""
+    """Return the headers that say how old an answer is, and which record it comes from."""
     if answer is None or answer.route is None:
         return (JSON, *ages(view))
     route = answer.route
@@ -243,7 +243,7 @@ class LookupApp:
         """Serve one request."""
         try:
             await self._serve(scope, receive, send)
-        except KeysOutdatedError:  # of the first step: nothing has been read or sent
+        except KeysOutdatedError:  # the access check is the first step: nothing has been sent
             assert self.hooks.guard is not None  # noqa: S101 (it has raised)
             await self.hooks.guard.renew_keys()
             await self._serve(scope, receive, send)
@@ -274,7 +274,7 @@ class LookupApp:
         await _send(send, reply)
 
     async def _answer(self, scope: Message, path: bytes, receive: Receive) -> LookupReply:
-        """A lookup or a page of the service; both are only read, and OPTIONS is told so.
+        """Answer a lookup, a page of the service, or OPTIONS, which names the methods of both.
 
         Raises HttpError.
         """
@@ -345,20 +345,20 @@ class LookupApp:
         view, age_max_ms = self.follower.view, request.age_max_ms
         if view is None:
             why = "The tables are not loaded yet: try again"
-            return _no_reply(503, why, NOT_READY, (JSON, RETRY))
+            return _error_reply(503, why, NOT_READY, (JSON, RETRY))
         if age_max_ms == BAD_AGE:
             why = "max_age_ms must be a whole number of milliseconds"
-            return _no_reply(400, why, INVALID_NAME, (JSON,))
+            return _error_reply(400, why, INVALID_NAME, (JSON,))
         if age_max_ms != ANY_AGE and (age_ms := view.age_ms(boot_ms())) > age_max_ms:
             why = (
                 f"The answer would be {age_ms} ms old, more than max_age_ms={age_max_ms}: the "
                 "tables can't be followed at the moment"
             )
-            return _no_reply(503, why, STALE, (*stamps(view), RETRY))
+            return _error_reply(503, why, STALE, (*stamps(view), RETRY))
         try:
             answer = view.snapshot.answer(request.topic, request.listener)
         except InvalidNameError as error:
-            return _no_reply(412, str(error), INVALID_NAME, stamps(view))
+            return _error_reply(412, str(error), INVALID_NAME, stamps(view))
         if request.is_bundle:
             return bundle_reply(view, answer)
         return owner_reply(view, answer, request)
@@ -413,7 +413,7 @@ def _parse(scope: Message, path: bytes) -> LookupRequest | None:
     if not local.strip():
         return None
     text = scope["query_string"].decode("utf-8", "replace")
-    query = parse_qs(text) if text else {}
+    query = parse_qs(text, keep_blank_values=True) if text else {}
     named = (value.decode("latin-1") for name, value in scope["headers"] if name == LISTENER_HEADER)
     age = query.get("max_age_ms", [""])[0]
     is_number = age.isascii() and age.isdigit() and len(age) <= _DIGITS_MAX
@@ -422,7 +422,7 @@ def _parse(scope: Message, path: bytes) -> LookupRequest | None:
         tenant=names[1],
         is_bundle=is_bundle,
         listener=query.get("listenerName", [""])[0] or next(named, ""),
-        age_max_ms=(int(age) if is_number else BAD_AGE) if "max_age_ms" in text else ANY_AGE,
+        age_max_ms=(int(age) if is_number else BAD_AGE) if "max_age_ms" in query else ANY_AGE,
     )
 
 

@@ -12,7 +12,7 @@ from jobs.telemetry.declared import (
     gauge,
     histogram,
 )
-from lbcore.balancer.balancer import INNER_PHASES, PHASES, REBUILD
+from lbcore.balancer.balancer import INNER_PHASES, PHASES, REBUILD_PHASE
 from lbcore.balancer.intake import TAKEN_OR_NOT
 from lbcore.balancer.report import HIGH, LOW
 from lbcore.model.resources import RESOURCES
@@ -46,7 +46,7 @@ PHASE = gauge("ballast_job_phase", "1 for what the job is doing: standing by; ta
               " first batch is written.", "phase", phase=JOB_PHASES)  # fmt: skip
 
 _SINK_PHASES = ("sink_log", "sink_metrics", "sink_record", "sink_row")
-FAULT_PHASES = tuple(sorted({*PHASES, *INNER_PHASES, REBUILD, *_SINK_PHASES}))
+FAULT_PHASES = tuple(sorted({*PHASES, *INNER_PHASES, REBUILD_PHASE, *_SINK_PHASES}))
 
 _STATES = tuple(state.value for state in State)
 _CAUSES = tuple(cause.value for cause in Cause)

@@ -1,9 +1,10 @@
 """Run scenarios in virtual time on the production balancer, and judge them.
 
 A scenario's file says what the cluster is, what it carries and goes through, and what must come of
-it (docs/simulator.md has the grammar; conf/scenarios has examples). Fails when an expectation is
-not met, or when what is recorded below the file's ---- is not what came out. --compare shows
-several strategies of a scenario in one table, in which a failed expectation is marked with !.
+it (docs/simulator.md has the grammar; conf/scenarios has examples). Without --compare it fails when
+an expectation is not met, or when what is recorded below the file's ---- is not what came out.
+--compare shows several strategies of a scenario in one table, in which a failed expectation is
+marked with !.
 """
 
 import argparse
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 class _Task:
     """A scenario to run, under a strategy's name."""
 
-    one: Loaded
+    loaded: Loaded
     scenario: Scenario
     strategy: str
     settings: Sequence[str]
@@ -68,7 +69,7 @@ class _Task:
     @property
     def head(self) -> str:
         """Display name of the scenario."""
-        return self.scenario.title or self.one.path.stem
+        return self.scenario.title or self.loaded.path.stem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,15 +104,15 @@ add_arguments = arguments(
     argument(
         "--rewrite",
         action="store_true",
-        help="record the output in the file, below ----; with --compare the table, and without it "
-        "a table that is there as well",
+        help="record the output in the file, below ----, and the table if the file has one; with "
+        "--compare the table alone",
     ),
     WORKERS_OPTION,
 )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run everything; 1 when something does not hold."""
+    """Run everything; 1 when an expectation of a run outside --compare does not hold."""
     loaded = load_scenarios(args.scenarios)
     is_changed = bool(args.strategy or args.set or args.seed is not None)
     if args.rewrite and is_changed:
@@ -134,11 +135,12 @@ def run(args: argparse.Namespace) -> int:
         if not tasks[one.at].is_compared:
             _report_run(args, tasks[one.at], one)
         came.append(one)
+    done = [(tasks[one.at], one.row) for one in came]
     _report_comparison(
-        args, [(tasks[one.at].one, one.row) for one in came if tasks[one.at].is_compared]
+        args, [(task.loaded, row) for task, row in done if task.is_compared], is_cut=runs.is_cut
     )
-    rows = [one.row for one in came]
-    single = [one.row for one in came if not tasks[one.at].is_compared]
+    rows = [row for _, row in done]
+    single = [row for task, row in done if not task.is_compared]
     if args.plot is not None and len(tasks) > len(loaded):
         _draw_side_by_side(args.plot, [(tasks[one.at], one.drawn) for one in came])
     if args.json:
@@ -157,7 +159,7 @@ def _tasks_of(args: argparse.Namespace, one: Loaded) -> Iterator[_Task]:
     A rewrite renews the table that the file has, too.
     """
     scenario = one.scenario if args.seed is None else replace(one.scenario, seed=args.seed)
-    make = partial(_Task, one=one, scenario=scenario, settings=args.set)
+    make = partial(_Task, loaded=one, scenario=scenario, settings=args.set)
     if not args.compare:
         yield from (make(strategy=name) for name in args.strategy.split(","))
     names = args.compare.split(",") if args.compare else compared_strategies(one.scenario.compared)
@@ -166,15 +168,15 @@ def _tasks_of(args: argparse.Namespace, one: Loaded) -> Iterator[_Task]:
 
 
 def _report_comparison(
-    args: argparse.Namespace, came: Sequence[tuple[Loaded, dict[str, Any]]]
+    args: argparse.Namespace, came: Sequence[tuple[Loaded, dict[str, Any]]], *, is_cut: bool
 ) -> None:
-    """Write the table of each scenario, and record it when asked to."""
+    """Write the table of each scenario, and record it when asked to, unless it was cut short."""
     by_path: dict[Path, list[dict[str, Any]]] = {}
     for one, row in came:
         by_path.setdefault(one.path, []).append(row["compared"])
     for path, rows in by_path.items():
         text = render_comparison(rows)
-        if args.rewrite:
+        if args.rewrite and not is_cut:
             write_text(path, with_compared(read_text_file(path), text))
         if not args.json:
             answer(args, rows, [str(path), *text.split("\n")])
@@ -189,7 +191,7 @@ def _played(plot: Path | None, item: tuple[int, _Task]) -> _Outcome:
     else:
         done, drawn = _run_drawn(plot, task)
     judged = judge_all(note_wrong(done))
-    head = {"file": str(task.one.path), "strategy": task.strategy}
+    head = {"file": str(task.loaded.path), "strategy": task.strategy}
     row = {**head, **to_row(done, judged)}
     if task.is_compared:
         row["compared"] = compared_row(task.strategy, done)
@@ -198,7 +200,7 @@ def _played(plot: Path | None, item: tuple[int, _Task]) -> _Outcome:
 
 def _report_run(args: argparse.Namespace, task: _Task, came: _Outcome) -> None:
     """Say what came out, and hold it to what is recorded, or record it."""
-    one, strategy = task.one, task.strategy
+    one, strategy = task.loaded, task.strategy
     if not args.json:
         head = f"{task.head}{f' [{strategy}]' if strategy else ''}"
         answer(args, came.row, [head, *came.text.split("\n")])
@@ -212,7 +214,7 @@ def _run_drawn(plot: Path, task: _Task) -> "tuple[Run, DrawnRun]":
     """Run it and write the pictures."""
     done, load_map = run_with_load_map(task.scenario, task.config())
     title = f"{task.head}{f', under {task.strategy}' if task.strategy else ''}"
-    stem = f"{task.one.path.stem}{f'-{task.strategy}' if task.strategy else ''}"
+    stem = f"{task.loaded.path.stem}{f'-{task.strategy}' if task.strategy else ''}"
     with _drawing(plot) as drawing:
         files = drawing.draw_run(title, done, load_map, plot / stem)
         drawn = drawing.drawn_run(task.head, task.strategy or "as written", done)
@@ -225,7 +227,7 @@ def _draw_side_by_side(plot: Path, came: "Sequence[tuple[_Task, DrawnRun | None]
     by_stem: dict[str, list[DrawnRun]] = {}
     for task, drawn in came:
         if drawn is not None:
-            by_stem.setdefault(task.one.path.stem, []).append(drawn)
+            by_stem.setdefault(task.loaded.path.stem, []).append(drawn)
     for stem, drawn_runs in by_stem.items():
         if len(drawn_runs) > 1:
             with _drawing(plot) as drawing:

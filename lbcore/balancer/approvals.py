@@ -353,7 +353,7 @@ def _reason_to_skip(work: BatchContext, load: _Load, step: ProposedStep) -> str:
             f"{step.version_id} then"
         )
     entry = work.brokers.get(step.source)
-    if entry is None or entry.is_silent:
+    if entry is None or entry.is_dead:
         return f"{step.source} is not active: failover decides where it goes"
     is_split = step.kind == Kind.SPLIT.value
     problem = reason_to_stay(work, step.bundle, step.destination, is_split=is_split)

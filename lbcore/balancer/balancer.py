@@ -118,12 +118,14 @@ def check_transitions(work: BatchContext) -> None:
 
 
 ROWS_EVERY_MS = 60_000
-"""A fault that comes with each batch is written down once in this time; the metric counts all."""
+"""A cause that comes with each batch is written down once in this time; the metric counts all."""
 
 KIND, REASON = "fault", "InternalError"
 """Kind and reason of a fault's row in `decisions`."""
 
 _ROWS_MAX = 20
+"""Causes written down in that time."""
+
 _WRITTEN = ("number", "phase", "type", "place", "item", "count")
 
 
@@ -160,11 +162,12 @@ def report_faults(work: BatchContext, faults: Sequence[Mapping[str, Any]]) -> No
     work.faults += faults
     for fault in faults:
         work.counts[f"fault:{fault['phase']}"] += fault["count"]
-    if work.now_ms - work.times.fault_ms < ROWS_EVERY_MS and work.times.fault_ms:
-        return
-    work.note(fault_ms=work.now_ms)
+    since_ms = work.now_ms - ROWS_EVERY_MS
+    told = {name: at_ms for name, at_ms in work.times.faults_ms.items() if at_ms > since_ms}
     causes = {fault["number"]: fault for fault in reversed(faults)}
-    for number in sorted(causes)[:_ROWS_MAX]:
+    due = sorted(causes.keys() - told)[: max(0, _ROWS_MAX - len(told))]
+    work.set_times(faults_ms={**told, **dict.fromkeys(due, work.now_ms)})
+    for number in due:
         inputs = {name: causes[number][name] for name in _WRITTEN}
         work.write_decision(work.next_decision(), KIND, REASON, inputs)
 
@@ -242,7 +245,7 @@ def run_phases(work: BatchContext, batch: Batch) -> None:
 def _take_commands(work: BatchContext, items: Sequence[PositionedMessage]) -> None:
     for item in items:
         if isinstance(item.message, Command):
-            take_command(work, item.message, work.dated(item.position.timestamp_ms))
+            take_command(work, item.message, work.bounded_arrival_ms(item.position.timestamp_ms))
     carry_out_assignments(work)
 
 
@@ -382,7 +385,7 @@ PHASES: dict[str, Phase] = {
     "expire_state": BatchPhase(do=lambda work, _: expire_state(work)),
     # whether brokers serve what the records say
     "reconcile": BatchPhase(do=lambda work, batch: reconcile(work, batch.updates)),
-    # nothing breaks the invariants of ownership: last before rows are made
+    # nothing breaks the invariants of ownership: after the last change of a record
     "check_transitions": BatchPhase(do=lambda work, _: check_transitions(work), is_vital=True),
     # rows of what operators have set, where it has changed
     "write_rules": BatchPhase(
@@ -401,8 +404,8 @@ PHASES: dict[str, Phase] = {
 }
 """Name → phase. A batch goes through them from the first to the last."""
 
-REBUILD = "rebuild_rows"
-"""Counts the rows that a rebuild could not read."""
+REBUILD_PHASE = "rebuild_rows"
+"""Name under which rows that a rebuild could not read are counted as faults."""
 
 INNER_PHASES = (
     "assign_free",
@@ -415,8 +418,8 @@ INNER_PHASES = (
 """Further names for counting faults: parts of phases, and the scorer's steps."""
 
 
-OLDEST_SCHEMA = 7
-STATE_SCHEMA = 7
+OLDEST_SCHEMA = 8
+STATE_SCHEMA = 8
 """Rises with the layout. States from OLDEST_SCHEMA on are read; others are refused, and rebuilt."""
 
 
@@ -443,7 +446,7 @@ class ClusterBalancer:
         """One micro-batch; the order of `events` doesn't matter."""
         before = state or self.empty()
         updates = sorted(events, key=lambda update: update.group)
-        messages = sorted((one for update in updates for one in update.placed), key=_log_order)
+        messages = sorted((one for update in updates for one in update.messages), key=_log_order)
         batch = Batch(before=before, updates=updates, messages=messages)
         work = BatchContext.on(before, self._config, self._config_version, now_ms)
         # provisional: the phase `watch_clocks` sets the batch's time

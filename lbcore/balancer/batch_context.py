@@ -68,19 +68,20 @@ class UnmeasuredMove:
 class Times:
     """Times of the balancer's actions.
 
-    clock_ms: the waiting clock, see `brokers`. decided_ms: time of the last batch by
-    `clock`. stepped_ms: the same by the driver's clock alone. read_ms: of the last batch that left
-    nothing unread, 0 = none yet. tick_ms: the newest tick's. cycle: number of the last cycle, begun
-    at cycle_ms. shed_ms, split_ms: of the last cycle that shed, and split. history_ms: of the last
+    clock_ms: the waiting clock, see `brokers`. decided_ms: time of the last batch by `clock`.
+    stepped_ms: the same by the driver's clock alone. read_ms: of the last batch that left nothing
+    unread, 0 = none yet. tick_ms: the newest tick's. cycle: number of the last cycle, begun at
+    cycle_ms. shed_ms, split_ms: of the last cycle that shed, and split. history_ms: of the last
     rows of history, written for brokers up to history_after, "" = for all. repaired_up_to: the last
     bundle of a repair in progress, "" = none. newcomer_clock_ms: clock_ms when a broker's start was
-    first seen. brake_clock_ms: clock_ms when the brake was engaged. fault_ms: when a fault was last
-    written down. version_floor: not a time, but the highest version of forgotten namespaces. apart:
-    clock → how far ahead it was when last seen to be wrong, when that was, and when it was written
-    down. share: not a time either, but `share_made`, 0 = not known yet. usual_ms: usual interval
-    between a batch that makes few bundles and the one before it, 0 = not known yet.
-    silent_brokers: number of silent brokers when last reported as many, 0 = not so many.
-    refused_bytes: bytes kept of refused messages at refused_ms, less what time has allowed since.
+    first seen. brake_clock_ms: clock_ms when the brake was engaged. faults_ms: number of a fault's
+    cause → when it was last written down. version_floor: not a time, but the highest version of
+    forgotten namespaces. apart: clock → how far ahead it was when last seen to be wrong, when that
+    was, and when it was written down. share: not a time either, but `share_made`, 0 = not known
+    yet. usual_ms: usual interval between a batch that makes few bundles and the one before it, 0 =
+    not known yet. silent_brokers: number of silent brokers when last reported as many, 0 = not so
+    many. refused_bytes: bytes kept of refused messages at refused_ms, less what time has allowed
+    since.
     """
 
     clock_ms: int = 0
@@ -97,7 +98,7 @@ class Times:
     repaired_up_to: str = ""
     newcomer_clock_ms: int = 0
     brake_clock_ms: int = 0
-    fault_ms: int = 0
+    faults_ms: Mapping[str, int] = field(default_factory=dict)
     version_floor: int = 0
     share: int = 0
     usual_ms: int = 0
@@ -318,11 +319,11 @@ class BatchContext:
             packed=self.packed,
         )
 
-    def note(self, **times: Any) -> None:
+    def set_times(self, **times: Any) -> None:
         """Keep when something was done; see `Times`."""
         self.times = replace(self.times, **times)
 
-    def dated(self, stamp_ms: int) -> int:
+    def bounded_arrival_ms(self, stamp_ms: int) -> int:
         """Return the arrival time of a message, bounded in case Kafka's clock was wrong.
 
         The message was absent when all was read last, and is present now.

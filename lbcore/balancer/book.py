@@ -45,7 +45,7 @@ FORGOTTEN = "forgotten"
 class BrokerEntry:
     """A broker as its newest reports show it.
 
-    is_silent: taken for dead; is_suspected: silent for so long that it may be dead. percent: of
+    is_dead: taken for dead; is_suspected: silent for so long that it may be dead. percent: of
     each resource; traffic: msg/s in, out, bytes/s in, out; reported_ms: time of the load report,
     0 = none of this incarnation yet. starts_ms: when it was first seen, each new incarnation, and
     when it came back from silence, newest last, the latest STARTS_KEPT; restarted_ms: the newest of
@@ -55,7 +55,7 @@ class BrokerEntry:
     """
 
     incarnation: str
-    is_silent: bool = False
+    is_dead: bool = False
     is_suspected: bool = False
     is_draining: bool = False
     reported_ms: int = 0
@@ -108,13 +108,13 @@ class BrokerEntry:
     def died(self, clock_ms: int, now_ms: int) -> "BrokerEntry":
         """The entry once the broker is taken for dead."""
         return replace(
-            self, is_silent=True, is_suspected=False, died_clock_ms=clock_ms, silent_ms=now_ms
+            self, is_dead=True, is_suspected=False, died_clock_ms=clock_ms, silent_ms=now_ms
         )
 
     def returned(self, now_ms: int) -> "BrokerEntry":
         """Return the entry of a dead broker that reports again in the same start."""
         starts_ms = (*self.starts_ms, now_ms)[-STARTS_KEPT:]
-        return replace(self, is_silent=False, silent_ms=0, starts_ms=starts_ms, restarted_ms=now_ms)
+        return replace(self, is_dead=False, silent_ms=0, starts_ms=starts_ms, restarted_ms=now_ms)
 
     @property
     def demand(self) -> float:
@@ -125,7 +125,7 @@ class BrokerEntry:
 
     def state(self, *, is_drained: bool) -> str:
         """The state that the `brokers` table shows. is_drained: by command, empty or not."""
-        if self.is_silent:
+        if self.is_dead:
             return SILENT
         return DRAINING if self.is_draining or is_drained else ACTIVE
 

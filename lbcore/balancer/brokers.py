@@ -85,7 +85,7 @@ def many_silent(work: BatchContext) -> tuple[str, ...]:
     """
     silent = overdue(work)
     since_ms = work.clock_ms - work.config.ownership.brake_window_ms
-    dead = [e for e in work.brokers.values() if e.is_silent and e.died_clock_ms >= max(since_ms, 0)]
+    dead = [e for e in work.brokers.values() if e.is_dead and e.died_clock_ms >= max(since_ms, 0)]
     is_many = 2 * (len(silent) + len(dead)) >= len(_watched(work)) + len(dead)
     return tuple(sorted(silent)) if silent and is_many else ()
 
@@ -98,7 +98,7 @@ def _silent(work: BatchContext, limit_ms: int) -> frozenset[str]:
 def _watched(work: BatchContext) -> list[str]:
     """The brokers that are not dead."""
     seen = work.liveness.seen
-    return [name for name, entry in work.brokers.items() if not entry.is_silent and name in seen]
+    return [name for name, entry in work.brokers.items() if not entry.is_dead and name in seen]
 
 
 def unsteady(work: BatchContext) -> frozenset[str]:
@@ -109,7 +109,7 @@ def unsteady(work: BatchContext) -> frozenset[str]:
 def is_open(work: BatchContext, broker: str) -> bool:
     """True if the broker is alive and not draining."""
     entry = work.brokers.get(broker)
-    return entry is not None and not entry.is_silent and not is_draining(work, broker)
+    return entry is not None and not entry.is_dead and not is_draining(work, broker)
 
 
 def reason_not_to_take(work: BatchContext, broker: str) -> str:
@@ -120,7 +120,7 @@ def reason_not_to_take(work: BatchContext, broker: str) -> str:
     if not broker:
         return ""
     entry = work.brokers.get(broker)
-    if entry is None or entry.is_silent or not entry.reported_ms:
+    if entry is None or entry.is_dead or not entry.reported_ms:
         return f"broker {broker} is not active; choose one that is"
     if broker in suspected(work):
         silent_s = work.liveness.unheard_ms(broker) // 1_000
@@ -159,7 +159,7 @@ def watch_brake(work: BatchContext, died: Sequence[str]) -> None:
             _engage(work)
     else:
         lost = {*brake.lost, *(name for name in died if _counts(work, name))}
-        lost = {name for name in lost if name in work.brokers and work.brokers[name].is_silent}
+        lost = {name for name in lost if name in work.brokers and work.brokers[name].is_dead}
         if not _is_many(work, len(lost), brake.brokers):
             release(work, "Recovered")
         elif tuple(sorted(lost)) != brake.lost:
@@ -190,13 +190,13 @@ def _engage(work: BatchContext) -> None:
     lost = [
         name
         for name, entry in sorted(work.brokers.items())
-        if entry.is_silent and entry.died_clock_ms >= max(since_ms, 0) and _counts(work, name)
+        if entry.is_dead and entry.died_clock_ms >= max(since_ms, 0) and _counts(work, name)
     ]
-    live = sum(not entry.is_silent for entry in work.brokers.values())
+    live = sum(not entry.is_dead for entry in work.brokers.values())
     if not _is_many(work, len(lost), live + len(lost)):
         return
     work.change_rules(brake=Brake(since_ms=work.now_ms, lost=tuple(lost), brokers=live + len(lost)))
-    work.note(brake_clock_ms=work.clock_ms)
+    work.set_times(brake_clock_ms=work.clock_ms)
     inputs = {**_numbers(work), "lost": lost, "brokers": live + len(lost)}
     work.write_decision(work.next_decision(), ALARM, "Engaged", inputs)
 
@@ -267,11 +267,13 @@ def watch_clocks(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
         reason = "Missing" if missing else "Back"
         work.write_decision(work.next_decision(), "ticks", reason, inputs)
     ticks = rows.timestamp_ms[rows.broker == TICK]
-    tick_ms = max(work.times.tick_ms, work.dated(int(ticks.max(initial=0))) if len(ticks) else 0)
+    tick_ms = max(
+        work.times.tick_ms, work.bounded_arrival_ms(int(ticks.max(initial=0))) if len(ticks) else 0
+    )
     change_ms = work.now_ms - tick_ms - (work.times.decided_ms - work.times.tick_ms)
     is_old = work.times.tick_ms > 0 and work.now_ms - tick_ms > pipeline.plan_lag_max_ms
     work.is_catching_up = is_old and abs(change_ms) > work.config.ownership.clock_step_max_ms
-    work.note(clock_ms=work.clock_ms + waited_ms, tick_ms=tick_ms)
+    work.set_times(clock_ms=work.clock_ms + waited_ms, tick_ms=tick_ms)
 
 
 def judge_brokers(work: BatchContext) -> None:
@@ -283,7 +285,7 @@ def judge_brokers(work: BatchContext) -> None:
         return  # who is active, the other authority's list says; see `policy_commands`
     timeout_ms = work.config.ownership.broker_timeout_ms
     work.liveness = work.liveness.judge(timeout_ms, overdue_ms(work.config))
-    alive = {name for name, entry in work.brokers.items() if not entry.is_silent}
+    alive = {name for name, entry in work.brokers.items() if not entry.is_dead}
     note_silent(work, work.liveness.dead)
     _record_silence(work, sorted(alive & work.liveness.dead))
 
@@ -307,9 +309,9 @@ def _record_silence(work: BatchContext, died: Sequence[str]) -> None:
     # told again while it lasts: readers look back a few minutes only
     is_due = many and work.now_ms // _TOLD_EVERY_MS != work.times.decided_ms // _TOLD_EVERY_MS
     if is_due or len(many) != work.times.silent_brokers:
-        work.note(silent_brokers=len(many))
+        work.set_times(silent_brokers=len(many))
         silent_ms = max((work.liveness.unheard_ms(name) for name in many), default=0)
-        live = sum(not entry.is_silent for entry in work.brokers.values())
+        live = sum(not entry.is_dead for entry in work.brokers.values())
         inputs: dict[str, Any] = {
             "silent": list(many[:_NAMED]),
             "count": len(many),
@@ -328,7 +330,7 @@ def note_silent(work: BatchContext, dead: Collection[str]) -> int:
     died, returned = [], []
     for name in sorted(work.brokers):
         entry = work.brokers[name]
-        if entry.is_silent == (name in dead):
+        if entry.is_dead == (name in dead):
             continue
         if name in dead:
             died.append(name)

@@ -56,7 +56,7 @@ def wrong_senders(
             name = f"{AGENT}{envelope.broker}"
             made[name] = max(made.get(name, 0), envelope.reported_at_ms)
     wrong = {name: ahead_ms for name, at_ms in made.items() if (ahead_ms := _ahead_ms(work, at_ms))}
-    commands = (one.message for update in updates for one in update.placed)
+    commands = (one.message for update in updates for one in update.messages)
     ahead = [
         (ahead_ms, one.principal)
         for one in commands
@@ -114,7 +114,7 @@ def advance_clock(
             seen |= senders
         _report_skew(work, seen, principals)
     if not is_full:
-        work.note(read_ms=work.now_ms)
+        work.set_times(read_ms=work.now_ms)
 
 
 def _advance(work: BatchContext, stamps: Mapping[int, int] | None, passed_ms: int) -> None:
@@ -212,7 +212,7 @@ def _report_skew(work: BatchContext, seen: Mapping[str, int], senders: Sequence[
             work.write_decision(work.next_decision(), "clock", reason, inputs, source=source)
     if apart != known:
         apart |= {name: (*apart[name][:2], work.now_ms) for name in told}
-        work.note(apart=apart)
+        work.set_times(apart=apart)
     if apart:
         work.alarms.add("clock")
 
@@ -223,7 +223,7 @@ def _bring_back(work: BatchContext) -> None:
     Done in the first batch of a state. Records keep their times: who reads them compares versions.
     """
     now_ms, times = work.now_ms, work.times
-    work.note(
+    work.set_times(
         tick_ms=min(times.tick_ms, now_ms),
         cycle_ms=min(times.cycle_ms, now_ms),
         shed_ms=min(times.shed_ms, now_ms),

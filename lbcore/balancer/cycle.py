@@ -2,7 +2,7 @@
 
 Free bundles are placed once no broker has joined for a moment, so that the first one up does not
 get everything. A plan is made every decision interval, unless a rule forbids it (`moves`).
-Drains go on between the cycles too. Last deciding phase of `balancer`.
+Drains go on between the cycles too. Merges, plans that wait and pins follow as phases of their own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ from lbcore.balancer.placement import (
 from lbcore.config.ownership import EAGER
 from lbcore.ownership.protocol import assign
 from lbcore.ownership.records import Cause, State
-from lbcore.plan.blocked import BlockedBroker, blocked_brokers, givers, near, stuck
+from lbcore.plan.blocked import BlockedBroker, beyond_threshold, blocked_brokers, givers, stuck
 from lbcore.plan.decision import Hot, Plan, Scope, Skip
 from lbcore.plan.groups import group_means, members_by_group
 from lbcore.plan.phases.eligible import PHASE as ELIGIBLE
@@ -74,7 +74,7 @@ def watch_hot(
     on their bundles. O(bundles) a minute.
     """
     known = {name: hot for name, hot in before.items() if name != CLUSTER}
-    beyond = near(result) - givers(result)
+    beyond = beyond_threshold(result) - givers(result)
     hot = {name: known.get(name, Hot(since_ms=work.now_ms)) for name in sorted(beyond)}
     for name in sorted(set(known) - set(hot)):
         if known[name].told_ms:
@@ -122,7 +122,7 @@ def watch_full(work: BatchContext, snapshot: Snapshot) -> None:
 
 
 def _fullest(work: BatchContext, snapshot: Snapshot, usage: Floats) -> dict[str, Any]:
-    """Return the inputs of the group that lacks most brokers.
+    """Return the inputs of the group that needs most brokers more.
 
     A cluster without policies is one group.
     """
@@ -140,7 +140,8 @@ def _fullest(work: BatchContext, snapshot: Snapshot, usage: Floats) -> dict[str,
 ALARM = "strategy"
 """A strategy that is not Ballast's decides nothing, by its own fault."""
 
-_SETTLING_ROUNDS = 5
+_SETTLE_PERIODS = 5
+"""After so many times `settle_ms` a free bundle gets an owner though brokers still join."""
 _OPERATOR_MOVES_ONLY = Scope(sheds=False, splits=False, is_traced=True)
 """Scope of a plan with operators' moves only: off draining brokers, and to pins."""
 
@@ -174,7 +175,7 @@ def run_cycle(work: BatchContext) -> None:
     if not is_cycle and not is_emptying(work):
         return
     if is_cycle:
-        work.note(cycle=work.times.cycle + 1, cycle_ms=work.now_ms)
+        work.set_times(cycle=work.times.cycle + 1, cycle_ms=work.now_ms)
     reason, inputs = reason_to_stand_still(work)
     if not reason and is_cycle:
         balancing = _scope(work)
@@ -219,15 +220,18 @@ def _is_due(work: BatchContext, row: int) -> bool:
     settle_ms = work.config.pipeline.settle_ms
     waited_ms = work.clock_ms - int(work.ledger.clock_ms[row])
     quiet_ms = work.clock_ms - work.times.newcomer_clock_ms
-    return quiet_ms >= settle_ms or waited_ms >= _SETTLING_ROUNDS * settle_ms
+    return quiet_ms >= settle_ms or waited_ms >= _SETTLE_PERIODS * settle_ms
 
 
 def _scope(work: BatchContext) -> Scope:
-    """Return the scope of this cycle; sheds and splits have their own intervals."""
+    """Return the scope of this cycle; sheds and splits have intervals of their own.
+
+    Those that are due begin anew, also if a reason then forbids balancing.
+    """
     rhythm, times = work.config.pipeline, work.times
     is_shedding = is_due(work, times.shed_ms, rhythm.shed_interval_ms) or _is_early_shed_due(work)
     is_splitting = is_due(work, times.split_ms, rhythm.split_interval_ms)
-    work.note(
+    work.set_times(
         shed_ms=work.now_ms if is_shedding else times.shed_ms,
         split_ms=work.now_ms if is_splitting else times.split_ms,
     )
@@ -238,8 +242,8 @@ def _is_early_shed_due(work: BatchContext) -> bool:
     """Return True if a shedding round may run before its regular time.
 
     Used where rounds are rarer than cycles. It needs a broker that had all its high hits in the
-    last cycle, and an interval without moves. A round right after a jump of load may see only a
-    part. O(brokers + bundles that have moved in the last hour).
+    last cycle, and an interval without moves: the first reports after a jump of load show only a
+    part of it. O(brokers + bundles that have moved in the last hour).
     """
     config, state = planning_config(work), work.plan.shed
     now_ms = work.now_ms

@@ -86,7 +86,7 @@ def is_emptying(work: BatchContext) -> bool:
     names = {
         name
         for name, entry in work.brokers.items()
-        if not entry.is_silent and (entry.is_draining or name in work.rules.drains)
+        if not entry.is_dead and (entry.is_draining or name in work.rules.drains)
     }
     if not names:
         return False

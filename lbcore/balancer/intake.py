@@ -165,7 +165,7 @@ def follow_starts(work: BatchContext, starts: Sequence[tuple[str, str]]) -> None
             continue
         fresh = BrokerEntry(incarnation=incarnation, starts_ms=(work.now_ms,))
         work.brokers[broker] = known.restarted(incarnation, work.now_ms) if known else fresh
-        work.note(newcomer_clock_ms=work.clock_ms)
+        work.set_times(newcomer_clock_ms=work.clock_ms)
         work.counts["restarted" if known else "joined"] += 1
 
 
@@ -174,7 +174,7 @@ def take_loads(work: BatchContext, loads: Sequence[BrokerReport]) -> None:
     for report in loads:
         known = work.brokers[report.load.envelope.broker]
         if known.incarnation == report.load.envelope.incarnation:
-            reported_ms = work.dated(report.reported_ms)
+            reported_ms = work.bounded_arrival_ms(report.reported_ms)
             work.brokers[report.load.envelope.broker] = known.with_report(report, reported_ms)
 
 
@@ -209,7 +209,7 @@ def write_refused(work: BatchContext, messages: Sequence[RejectedMessage]) -> No
             continue
         kept_bytes += size
         work.add_row(REJECTED_REPORTS.name, rejected_row(message))
-    work.note(refused_bytes=kept_bytes, refused_ms=work.now_ms)
+    work.set_times(refused_bytes=kept_bytes, refused_ms=work.now_ms)
 
 
 def count_not_kept(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:

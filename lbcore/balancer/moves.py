@@ -115,7 +115,7 @@ def _outcome(
     if not one.moved_ms and (is_gone or (is_owned and work.now_ms > one.decided_ms)):
         return MOVED_ELSEWHERE, math.nan, math.nan
     shown_ms = landed_ms + work.config.signals.usage_lag_ms
-    live = [e for e in entries if e and not e.is_silent and e.reported_ms > shown_ms]
+    live = [e for e in entries if e and not e.is_dead and e.reported_ms > shown_ms]
     if landed_ms and len(live) == len(entries):
         percent = np.array([entry.percent for entry in live], dtype=np.float64)
         source, destination = weighted_usage(percent, work.config.signals).tolist()
@@ -157,7 +157,7 @@ def reason_not_to_balance(work: BatchContext) -> Reason:
     Operators' requests are still carried out.
     """
     rhythm, names = work.config.pipeline, usable_brokers(work)
-    live = [entry for entry in work.brokers.values() if not entry.is_silent]
+    live = [entry for entry in work.brokers.values() if not entry.is_dead]
     stale_ms = work.times.tick_ms - rhythm.report_age_max_ms
     stale = sum(work.brokers[name].reported_ms < stale_ms for name in names)
     restarted_ms = work.now_ms - rhythm.restart_settle_ms

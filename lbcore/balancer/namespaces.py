@@ -143,7 +143,7 @@ def adapt_creation_rate(work: BatchContext) -> None:
         share = max(share // 2, least) if has_helped else least
     elif beyond_ms <= _IN_TIME * planned_ms:
         share = min(2 * share, most)
-    work.note(share=share, usual_ms=usual_ms)
+    work.set_times(share=share, usual_ms=usual_ms)
 
 
 def _is_new(work: BatchContext) -> bool:
@@ -435,7 +435,7 @@ def _is_closed(work: BatchContext, record: OwnershipRecord) -> bool:
     """True if no live broker can have the bundle open."""
     holder = holder_of(record)
     entry = work.brokers.get(holder.broker)
-    return entry is None or entry.is_silent or entry.incarnation != holder.incarnation
+    return entry is None or entry.is_dead or entry.incarnation != holder.incarnation
 
 
 def drop_contents(work: BatchContext, namespace: str) -> None:
@@ -492,7 +492,7 @@ def expire_state(work: BatchContext) -> None:
     before_ms = min(work.now_ms, work.times.tick_ms) - work.config.ownership.forget_broker_after_ms
     for name in [] if work.is_catching_up else sorted(work.brokers):
         entry = work.brokers[name]
-        if entry.is_silent and entry.silent_ms < before_ms and not is_named(work, name):
+        if entry.is_dead and entry.silent_ms < before_ms and not is_named(work, name):
             deregister_broker(work, name)
             work.counts["brokers_forgotten"] += 1
     if work.deregistered or work.forgotten:
@@ -520,7 +520,7 @@ def _expire_namespaces(work: BatchContext) -> None:
         return
     highest = max(work.namespaces[name].highest_version for name in gone)
     if highest > work.times.version_floor:
-        work.note(version_floor=highest)
+        work.set_times(version_floor=highest)
         entry = NamespaceEntry(hash="", is_deleted=True, highest_version=highest)
         work.add_row(NAMESPACES_TABLE.name, namespace_row(FLOOR, entry))
     work.namespaces = still_needed(work.namespaces, with_records, work.times.version_floor)

@@ -207,9 +207,7 @@ _LIVE = tuple(state for state in State if state not in (State.INIT, State.DELETE
 def usable_brokers(work: BatchContext) -> list[str]:
     """Brokers that live and have reported their load, in name order."""
     return sorted(
-        name
-        for name, entry in work.brokers.items()
-        if not entry.is_silent and entry.reported_ms > 0
+        name for name, entry in work.brokers.items() if not entry.is_dead and entry.reported_ms > 0
     )
 
 

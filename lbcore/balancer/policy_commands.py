@@ -75,7 +75,7 @@ def _pin(work: BatchContext, command: Command, arguments: PinBundle) -> Outcome:
     bundle, broker = arguments.bundle, arguments.broker
     find_record(work, bundle)
     entry = work.brokers.get(broker)
-    if entry is None or entry.is_silent:
+    if entry is None or entry.is_dead:
         raise RefusedCommandError(f"broker {broker} is not active; choose one that is")
     pin = Pin(
         broker=broker,
@@ -366,7 +366,7 @@ def _refuse_to_drain(work: BatchContext, broker: str) -> None:
     entry = work.brokers.get(broker)
     if entry is None:
         raise RefusedCommandError(f"there is no broker {broker}; `ballast status` lists them")
-    if entry.is_silent:
+    if entry.is_dead:
         raise RefusedCommandError(
             f"broker {broker} is silent, its bundles went to others; forget_broker removes it"
         )
@@ -403,7 +403,7 @@ def _forget(work: BatchContext, command: Command, arguments: ForgetBroker) -> Ou
     entry = work.brokers.get(broker)
     if entry is None:
         raise RefusedCommandError(f"there is no broker {broker}; `ballast status` lists them")
-    if not entry.is_silent:
+    if not entry.is_dead:
         raise RefusedCommandError(f"broker {broker} is alive: drain it, stop it, then forget it")
     if is_named(work, broker):
         raise RefusedCommandError(

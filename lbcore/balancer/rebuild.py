@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from lbcore.balancer.balancer import REBUILD
+from lbcore.balancer.balancer import REBUILD_PHASE
 from lbcore.balancer.batch_context import BalancerState, Times
 from lbcore.balancer.book import (
     ACCEPTED,
@@ -172,7 +172,7 @@ class RowReading:
                 raise
             except Exception as error:  # noqa: BLE001 whatever it is, it is this row's alone
                 name = " ".join(str(row.get(column)) for column in table.key or ("number",))
-                self.faults.append(fault_of(error, REBUILD, f"{table.name} {name}"))
+                self.faults.append(fault_of(error, REBUILD_PHASE, f"{table.name} {name}"))
                 with suppress(KeyError, TypeError, ValueError, AttributeError):
                     substitute = instead(row)
                     found += [] if substitute is None else [substitute]
@@ -226,7 +226,7 @@ def rebuild_state(cluster: str, rows: TableRows) -> BalancerState:
         lambda row: (row["broker"], BrokerEntry(incarnation=row["incarnation"])),
     )
     brokers = dict(found)
-    silent = [name for name, entry in brokers.items() if entry.is_silent]
+    silent = [name for name, entry in brokers.items() if entry.is_dead]
     memory = _by(rows.planning_memory, "part")
     memory = reading.readable(PLANNING_MEMORY, memory, lambda row: remembered_plan([row]))
     commands = _by(rows.commands, "at_ms", "command_id")
@@ -323,7 +323,7 @@ def broker_from_row(row: Row, drains: Collection[str] = ()) -> BrokerEntry:
     starts_ms = tuple(json.loads(row["starts"]))
     return BrokerEntry(
         incarnation=row["incarnation"],
-        is_silent=row["state"] == SILENT,
+        is_dead=row["state"] == SILENT,
         silent_ms=row["at_ms"] if row["state"] == SILENT else 0,
         is_draining=row["state"] == DRAINING and row["broker"] not in drains,
         texts={**texts, "broker_version": row["version"]},

@@ -118,13 +118,13 @@ def write_history(work: BatchContext) -> None:
     left = sorted(
         name
         for name, entry in work.brokers.items()
-        if name > after and entry.reported_ms and not entry.is_silent
+        if name > after and entry.reported_ms and not entry.is_dead
     )
     names: Sequence[str] = left
     if len(work.ledger) > _WHOLE_MAX and work.now_ms < start_ms + interval_ms:
         bundles = np.cumsum([len(rows_of[name]) for name in left])
         names = left[: int(np.searchsorted(bundles, -(-len(work.ledger) // _PARTS))) + 1]
-    work.note(history_ms=start_ms, history_after=names[-1] if len(names) < len(left) else "")
+    work.set_times(history_ms=start_ms, history_after=names[-1] if len(names) < len(left) else "")
     for name in names:
         work.add_row(LOAD_HISTORY.name, _history_row(work, name, start_ms, rows_of[name]))
 
@@ -202,7 +202,7 @@ def _brokers(work: BatchContext) -> dict[str, Any]:
     percent = np.array([entry.percent for entry in entries], dtype=np.float64).reshape(-1, COUNT)
     return {
         "name": names,
-        "is_up": [not entry.is_silent for entry in entries],
+        "is_up": [not entry.is_dead for entry in entries],
         "percent": [list(entry.percent) for entry in entries],
         "max_usage": max_usage_reported(percent).tolist(),
         "throughput": [entry.traffic[2] + entry.traffic[3] for entry in entries],
@@ -237,7 +237,7 @@ def _balance(work: BatchContext) -> dict[str, float | None]:
     live = [
         name
         for name, entry in sorted(work.brokers.items())
-        if entry.reported_ms and not entry.is_silent
+        if entry.reported_ms and not entry.is_dead
     ]
     hottest = _hottest(work)
     found = [
@@ -338,7 +338,7 @@ def make_report(work: BatchContext) -> dict[str, Any]:
     heard = {
         name: entry.percent
         for name, entry in work.brokers.items()
-        if not entry.is_silent and entry.reported_ms
+        if not entry.is_dead and entry.reported_ms
     }
     usages = dict(zip(heard, usages_of([*heard.values()], work.config.signals), strict=True))
     silence = [row for row in work.rows.get("decisions", ()) if row["kind"] == SILENCE]

@@ -43,7 +43,7 @@ from lbcore.ownership.changes import (
     Transition,
     partner_of,
 )
-from lbcore.ownership.protocol import carry_out, transfer
+from lbcore.ownership.protocol import apply_intent, transfer
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.ownership.repair import FlightWatch, Presence, repair
 from lbcore.ownership.states import IN_FLIGHT
@@ -62,7 +62,7 @@ from lbcore.wire.messages import Ack, AckOutcome, Acks, AuditEntry, Position
 _REPAIRED_MAX = 32_768
 """Most bundles that a batch repairs; with 500,000 bundles they take 8 s on two slow cores."""
 _DESTINATIONS_NAMED = 10
-"""Brokers that a decision names beside how many bundles each gets."""
+"""Destinations that a decision names at most, each with its number of bundles."""
 _OF_THE_DEAD = frozenset(
     {IntentReason.OWNER_DEAD, IntentReason.DESTINATION_DEAD, IntentReason.SOURCE_DEAD}
 )
@@ -84,15 +84,15 @@ def repair_ownership(work: BatchContext) -> None:
     if work.is_catching_up or is_external(work):
         return
     presence = presences(work)
-    is_braked, is_silence = is_failover_on_hold(work), bool(many_silent(work))
+    is_on_hold, is_silence = is_failover_on_hold(work), bool(many_silent(work))
     intents: list[tuple[int, Intent]] = []
-    for row in _suspects(work, presence).tolist():
+    for row in _rows_to_check(work, presence).tolist():
         record = work.ledger.record_at(row)
         intent = repair(record, _watch(work, record, row, presence), work.config.ownership)
         if intent is None or intent.action is Action.WAIT:
             continue
-        if (is_braked or is_silence) and intent.reason in _OF_THE_DEAD:
-            work.counts["held_by_brake" if is_braked else "held_by_silence"] += 1
+        if (is_on_hold or is_silence) and intent.reason in _OF_THE_DEAD:
+            work.counts["held_by_brake" if is_on_hold else "held_by_silence"] += 1
         else:
             intents.append((row, intent))
     work.guard.each(
@@ -113,12 +113,12 @@ def _turn(
     """
     if len(intents) <= _REPAIRED_MAX:
         if work.times.repaired_up_to:
-            work.note(repaired_up_to="")
+            work.set_times(repaired_up_to="")
         return intents
     names, up_to = work.ledger.names, bundle_order(work.times.repaired_up_to)
     first = bisect_right(intents, up_to, key=lambda intent: bundle_order(names[intent[0]]))
     chosen = [*intents[first:], *intents[:first]][:_REPAIRED_MAX]
-    work.note(repaired_up_to=names[chosen[-1][0]])
+    work.set_times(repaired_up_to=names[chosen[-1][0]])
     return chosen
 
 
@@ -127,7 +127,7 @@ def presences(work: BatchContext) -> list[Presence]:
     found = []
     for instance in work.ledger.instances.rows:
         entry = work.brokers.get(instance.broker)
-        if entry is None or entry.is_silent:
+        if entry is None or entry.is_dead:
             found.append(Presence.DEAD)
         elif entry.incarnation != instance.incarnation:
             found.append(Presence.RESTARTED)
@@ -156,13 +156,13 @@ def carry_out_all(work: BatchContext, intents: Sequence[tuple[int, Intent]]) -> 
         asked = record.command_id if record.state in IN_FLIGHT else ""
         origin = work.origin(_CAUSES.get(intent.reason, Cause.REPAIR), decision_id, asked)
         target = work.instance(destination) if destination else NO_INSTANCE
-        if not work.apply(carry_out(record, intent, target, origin)):
+        if not work.apply(apply_intent(record, intent, target, origin)):
             work.counts[f"repair:{intent.reason.value}"] += 1
     _write_decisions(work, by_cause)
     write_places(work, places)
 
 
-def _suspects(work: BatchContext, presence: list[Presence]) -> NDArray[np.int64]:
+def _rows_to_check(work: BatchContext, presence: list[Presence]) -> NDArray[np.int64]:
     """Rows in flight, and rows whose owner is not alive."""
     ledger = work.ledger
     is_gone = np.array([p is not Presence.ALIVE for p in presence], dtype=np.bool_)
@@ -196,12 +196,12 @@ def _watch(
 def _destinations(
     work: BatchContext, intents: Sequence[tuple[int, Intent]]
 ) -> tuple[dict[int, str], Places]:
-    """Return row → broker: the intent's own if it can take it, else the placement's."""
+    """Return row → broker: the intent's own, else the placement's, else the one that lost it."""
     overdue_brokers = overdue(work)
     avoided_brokers = unsteady(work) | overdue_brokers
     chosen: dict[int, str] = {}
     unplaced_rows: list[int] = []
-    left: dict[int, str] = {}
+    avoided: dict[int, str] = {}
     for row, intent in intents:
         if intent.action is Action.CANCEL:
             continue
@@ -209,22 +209,22 @@ def _destinations(
             chosen[row] = intent.destination
         else:
             unplaced_rows.append(row)
-            left[row] = _lost_by(work, row)
-    places = place(work, unplaced_rows, left, overdue_brokers)
+            avoided[row] = _broker_to_avoid(work, row)
+    places = place(work, unplaced_rows, avoided, overdue_brokers)
     placed = {row: places.found.get(work.ledger.names[row], "") for row in unplaced_rows}
     chosen |= {row: broker for row, broker in placed.items() if broker}
     for row, intent in intents:
-        if row not in left or row in chosen or left[row] in overdue_brokers:
+        if row not in avoided or row in chosen or avoided[row] in overdue_brokers:
             continue
         # a broker that has just failed to open it is asked again only after the timeout
         is_assigning = work.ledger.state[row] == STATE_CODE[State.ASSIGNING]
         has_just_failed = is_assigning and intent.reason is IntentReason.CANNOT_SERVE
-        if not has_just_failed and is_open(work, left[row]):
-            chosen[row] = left[row]
+        if not has_just_failed and is_open(work, avoided[row]):
+            chosen[row] = avoided[row]
     return chosen, places
 
 
-def _lost_by(work: BatchContext, row: int) -> str:
+def _broker_to_avoid(work: BatchContext, row: int) -> str:
     """Return the broker to avoid: it gets the bundle only if no other can take it."""
     ledger = work.ledger
     is_releasing = ledger.state[row] == STATE_CODE[State.RELEASING]
@@ -296,7 +296,7 @@ def known_topics(work: BatchContext, bundle: str) -> TopicLoads | None:
     """Return the known topics of a bundle; None = nothing known.
 
     Reported by its owner, or created here. Created topics that nobody has reported have no load. Of
-    very many, some stand for all.
+    more than `HASHED_MAX` in a namespace, a sample.
     """
     reported = work.topics.loads_of(bundle)
     namespace, lower, upper = parse_bundle(bundle)
@@ -367,8 +367,8 @@ def _transfer_children(work: BatchContext, before: OwnershipRecord) -> None:
         reason_to_stand_still(work)[0] or reason_to_stay(work, before.bundle, is_split=True)
     ):
         return
-    closed = unsteady(work)
-    usable = {n for n in usable_brokers(work) if is_open(work, n) and n not in closed}
+    unsteady_brokers = unsteady(work)
+    usable = {n for n in usable_brokers(work) if is_open(work, n) and n not in unsteady_brokers}
     origin = work.origin(Cause.SPLIT, before.decision_id, before.command_id)
     moving: dict[str, str] = {}
     stayed: dict[str, str] = {}
@@ -413,10 +413,10 @@ def answers_of(placed: Sequence[PositionedMessage]) -> list[BrokerAnswer]:
 def take_answers(work: BatchContext, answers: Sequence[BrokerAnswer]) -> None:
     """Apply brokers' acknowledgements in log order; count refusals by reason."""
     incarnations = {
-        name: entry.incarnation for name, entry in work.brokers.items() if not entry.is_silent
+        name: entry.incarnation for name, entry in work.brokers.items() if not entry.is_dead
     }
     intents: dict[str, tuple[int, Intent]] = {}
-    # rows for all acknowledged children in one call: each call costs the same
+    # rows for all acknowledged children in one call: each call copies the whole ledger
     acks = (answer.ack for answer in answers)
     answered = {ack.bundle for ack in acks if ack.outcome in _FINISHERS}
     children = (work.ledger.children.get(bundle, {}) for bundle in sorted(answered))
@@ -518,17 +518,15 @@ def reconcile(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
     work.counts["reported_not_owned"] += len(foreign)
     work.counts["owned_not_reported"] += len(missing)
     rows = np.union1d(foreign, missing)
-    _forget_unknown(work, unknown)
-    # a record may be resent once in in_flight_timeout_ms; if it just was, the report still differs
+    _close_unknown(work, unknown)
+    # a record is resent once in in_flight_timeout_ms; a report soon after may be of before it
     ledger, timeout_ms = work.ledger, work.config.ownership.in_flight_timeout_ms
     resent_ms = ledger.resent_clock_ms[rows]
-    waited_ms, just_ms = (
-        work.clock_ms - resent_ms,
-        timeout_ms + work.config.signals.longest_silence_ms,
-    )
+    waited_ms = work.clock_ms - resent_ms
+    answered_ms = timeout_ms + work.config.signals.longest_silence_ms
     is_due = (resent_ms == 0) | (waited_ms >= timeout_ms)
     is_of_this_record = (resent_ms > 0) & (resent_ms >= ledger.clock_ms[rows])
-    lasts = is_of_this_record & (waited_ms <= 2 * just_ms) & is_due
+    lasts = is_of_this_record & (waited_ms <= 2 * answered_ms) & is_due
     work.counts["disagreement_lasts"] += int(lasts.sum())
     due = rows[is_due][:_ROWS_MAX].tolist()
     if not due:
@@ -560,7 +558,7 @@ def _disagreeing(
     foreign: list[Rows] = [np.empty(0, dtype=np.int64)]
     unknown: dict[str, int] = {}
     for sender, report in reports:
-        heard_ms = work.dated(report.reported_ms)  # as records are dated
+        heard_ms = work.bounded_arrival_ms(report.reported_ms)  # as records are dated
         found = np.array([ledger.index.get(name, NOBODY) for name in report.names], dtype=np.int64)
         unknown.update((report.names[at], heard_ms) for at in np.where(found == NOBODY)[0])
         found = found[found != NOBODY]
@@ -577,7 +575,7 @@ def _disagreeing(
     return np.unique(np.concatenate(foreign)), owned[is_missing], unknown
 
 
-def _forget_unknown(work: BatchContext, unknown: Mapping[str, int]) -> None:
+def _close_unknown(work: BatchContext, unknown: Mapping[str, int]) -> None:
     """Send tombstones for bundles that are open at a broker and have no record.
 
     unknown: name → time of the report. Not for a namespace that has just changed: an agent reports

@@ -250,7 +250,7 @@ def _cycle(
     after_ms: time from now until the cycle. Repairs come first, as in every batch.
     """
     work = BatchContext.on(state, config, digest(config), now_ms + after_ms)
-    work.note(tick_ms=work.now_ms, clock_ms=config.pipeline.settle_ms + after_ms)
+    work.set_times(tick_ms=work.now_ms, clock_ms=config.pipeline.settle_ms + after_ms)
     owners = owners_of(work)
     repair_ownership(work)
     place_free(work)

@@ -132,7 +132,7 @@ def _shown(record: OwnershipRecord) -> str:
 
 
 def _broker(entry: BrokerEntry, load: Row | None, now_ms: int, *, is_alive: bool) -> BrokerEntry:
-    seen = replace(entry, is_silent=not is_alive, reported_ms=now_ms if is_alive else 0)
+    seen = replace(entry, is_dead=not is_alive, reported_ms=now_ms if is_alive else 0)
     if load is None:
         return seen
     return replace(

@@ -41,7 +41,7 @@ def create(
 ) -> Transition | Refused:
     """A new bundle, Free.
 
-    previous: the kept record of an earlier bundle of this name, which must be Deleted (EXISTS).
+    previous: the kept record of an earlier bundle of this name, which must be Deleted, else EXISTS.
     version_floor: the highest version that any bundle of the namespace ever had. Versions continue
     above both, so that none is used twice for a hash.
     """
@@ -120,8 +120,8 @@ def merge(one: OwnershipRecord, other: OwnershipRecord, origin: Origin) -> Trans
 def delete(record: OwnershipRecord, origin: Origin) -> Transition | Refused:
     """Any state → Deleted, by force; a broker that still holds the bundle closes it.
 
-    If no other broker may open the range before (a namespace made again), unload the bundle first
-    and delete it when it is Free.
+    Where no other broker must open the range until this one has closed it (a namespace made again),
+    unload the bundle first and delete it when it is Free.
     """
     if not may_start(TransitionKind.DELETE, record.state):
         return Refused(reason=RefusalReason.DELETED)
@@ -152,7 +152,7 @@ def redirect(
 ) -> Transition | Refused:
     """Releasing(source → old) → Releasing(source → destination), forced.
 
-    "" = then Free.
+    destination NO_INSTANCE: Free once the source has closed it.
     """
     if not may_start(TransitionKind.REDIRECT, record.state):
         return Refused(reason=RefusalReason.NOT_IN_FLIGHT)
@@ -170,7 +170,7 @@ def cancel(record: OwnershipRecord, origin: Origin) -> Transition | Refused:
     return transition((record, made))
 
 
-def carry_out(
+def apply_intent(
     record: OwnershipRecord, intent: Intent, destination: Instance, origin: Origin
 ) -> Transition | Refused:
     """Apply an intent; WAIT is refused. `destination` is ignored for CANCEL."""

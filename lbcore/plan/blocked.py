@@ -89,7 +89,7 @@ def stuck(result: Plan | Skip) -> dict[str, str]:
     return found
 
 
-def near(result: Plan | Skip) -> frozenset[str]:
+def beyond_threshold(result: Plan | Skip) -> frozenset[str]:
     """Return the brokers beyond a threshold now, with any hits. Needs a traced plan."""
     return frozenset(
         name

@@ -115,8 +115,8 @@ PLACERS = (
         rule="The destination that the shedder chose; a bundle without one goes by least "
         "long-term message rate (Pulsar: anywhere).",
         use_when="Always and only with shedding by avg.",
-        caveats="a bundle that avg has not planned goes to the lowest message rate, in Pulsar "
-        "where a hash says",
+        caveats="a bundle that avg has not planned goes to the lowest message rate; Pulsar "
+        "places it by hash",
         settings=keys("shedding", "is_pulsar_exact"),
         is_whole=True,
         rule_of=_avg_rule,
@@ -287,7 +287,7 @@ UNIFORM_SHEDDER = Shedding(
     rule="The broker with most traffic gives part of its lead over the idlest one, by message "
     "rate, else by bytes; usage does not count.",
     use_when="You want even traffic, whatever the brokers' usage.",
-    caveats="one broker a cycle; blind to usage that traffic does not explain",
+    caveats="one broker a round; blind to usage that traffic does not explain",
     settings=(
         *keys(
             "shedding",

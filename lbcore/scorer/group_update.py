@@ -103,7 +103,7 @@ class GroupUpdate:
     arrivals: Arrivals
     loads: tuple[BrokerReport, ...] = ()
     bundles: tuple[BundleReport, ...] = ()
-    placed: tuple[PositionedMessage, ...] = ()
+    messages: tuple[PositionedMessage, ...] = ()
     rejected: tuple[RejectedMessage, ...] = ()
     not_kept: Mapping[str, int] = field(default_factory=dict)
     read_bytes: int = 0

@@ -166,7 +166,7 @@ class BrokerScorer:
             if isinstance(message, TopicLoad):
                 self._reject_rows(batch, event, message)
                 message = replace(message, refused=())
-            batch.placed.append(PositionedMessage(position=at, message=message))
+            batch.messages.append(PositionedMessage(position=at, message=message))
         else:
             self._take_report(batch, event, message)
 
@@ -201,7 +201,7 @@ class BrokerScorer:
             track.loads.append((message, event))
             batch.loads[broker] = track
         elif isinstance(message, Acks):
-            batch.placed.append(
+            batch.messages.append(
                 PositionedMessage(position=at, message=replace(message, refused=()))
             )
             self._reject_rows(batch, event, message)
@@ -342,9 +342,7 @@ class BrokerScorer:
         seen = {name for *_, name in batch.arrivals if name}
         seen.update(batch.loads, batch.bundles)
         seen.update(
-            placed.message.envelope.broker
-            for placed in batch.placed
-            if isinstance(placed.message, Acks)
+            one.message.envelope.broker for one in batch.messages if isinstance(one.message, Acks)
         )
         brokers = tuple(sorted(seen))
         index = {name: i for i, name in enumerate(brokers)}
@@ -362,7 +360,7 @@ class BrokerScorer:
             ),
             loads=tuple(batch.reports[name] for name in sorted(batch.reports)),
             bundles=tuple(batch.bundles[name] for name in sorted(batch.bundles)),
-            placed=tuple(batch.placed),
+            messages=tuple(batch.messages),
             rejected=tuple(batch.rejected),
             not_kept=dict(sorted(batch.not_kept.items())),
             read_bytes=batch.read_bytes,

@@ -181,7 +181,7 @@ class ScorerBatch:
     arrivals: list[tuple[int, int, int, str]] = field(default_factory=list)
     loads: dict[str, BrokerTrack] = field(default_factory=dict)
     bundles: dict[str, BundleReport] = field(default_factory=dict)
-    placed: list[PositionedMessage] = field(default_factory=list)
+    messages: list[PositionedMessage] = field(default_factory=list)
     rejected: list[RejectedMessage] = field(default_factory=list)
     refused_bytes: int = 0
     read_bytes: int = 0

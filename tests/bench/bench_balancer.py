@@ -98,7 +98,7 @@ class Cluster:
             ),
             loads=tuple(self._load(broker, at_ms) for broker in reporting),
             bundles=tuple(self._bundles(broker, at_ms) for broker in reporting),
-            placed=tuple(
+            messages=tuple(
                 PositionedMessage(
                     position=Position(topic="acks", partition=0, offset=i, timestamp_ms=at_ms),
                     message=message,

@@ -6,7 +6,6 @@ Usage: python -m tests.bench clusters, or python -m tests.bench.bench_clusters -
 """
 
 import argparse
-import json
 import sys
 import tempfile
 import time
@@ -15,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tests.bench.calibration import machine
+from tests.bench.calibration import finish, machine
 from tests.bench.pipeline_figures import cpu_shares, cycles, cycles_read, durable_ms, percentiles
 from tests.bench.pipeline_stack import PipelineStack, Size, tree_cpu_s
 from tests.bench.timed_job import STEP_LOG
@@ -53,11 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with tempfile.TemporaryDirectory() as folder:
             found[shape] = measure(Path(folder), size_of(shape), args)
         missed += [f"{shape}: {name}" for name in found[shape]["missed"]]
-    text = json.dumps({**found, "missed": missed}, indent=1)
-    sys.stdout.write(f"{text}\n")
-    if args.output:
-        args.output.write_text(f"{text}\n")
-    return int(bool(missed))
+    return finish({**found, "missed": missed}, args.output)
 
 
 def size_of(shape: str) -> Size:

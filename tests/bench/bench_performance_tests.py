@@ -8,7 +8,6 @@ Usage: python -m tests.bench.bench_performance_tests [--test NAME ...] [--output
 """
 
 import argparse
-import json
 import sys
 import tempfile
 import time
@@ -21,9 +20,9 @@ from lbcore.model.bundles import HashFunction
 from lbcore.model.names import parse_bundle
 from lbcore.sim.load.load import LoadModel, LoadProfile, LoadShape, NamespaceLoad
 from lbcore.sim.summary import percentile
-from tests.bench.calibration import machine
+from tests.bench.calibration import finish, machine
 from tests.integration.stack import Cluster, Stack, running_stack
-from tests.support.processes.agent_talk import read_events
+from tests.support.processes.programs import json_lines
 
 NAMESPACE = "bench/n"
 BALANCED = 1.2
@@ -148,7 +147,7 @@ def rolling_restart() -> dict[str, Any]:
             time.sleep(_BACK_AFTER_S)
         stack.wait_settled()
         lasted_ms = time.time() * 1_000 - begun_ms
-        events = read_events(stack.folder / "fleet" / "fleet-events.jsonl")
+        events = json_lines(stack.folder / "fleet" / "fleet-events.jsonl")
     outages = outages_of(events, int(begun_ms))
     return {
         "all restarted after, s": round(lasted_ms / 1_000),
@@ -219,11 +218,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path)
     args = parser.parse_args(argv)
     found = {"machine": machine(), "tests": {name: TESTS[name]() for name in args.test or TESTS}}
-    text = json.dumps(found, indent=1)
-    print(text)  # noqa: T201 (this is what it is for)
-    if args.output:
-        args.output.write_text(text)
-    return 0
+    return finish(found, args.output)
 
 
 if __name__ == "__main__":

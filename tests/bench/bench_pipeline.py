@@ -6,7 +6,6 @@ Usage: python -m tests.bench pipeline --scale small|full [--burst] [--steps stea
 """
 
 import argparse
-import json
 import shutil
 import sys
 import tempfile
@@ -17,7 +16,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from tests.bench.calibration import machine
+from tests.bench.calibration import finish, machine
 from tests.bench.pipeline_figures import (
     cpu_shares,
     cycles,
@@ -75,10 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "ended early" in detail:
         missed.append("a step that ended early")
     result = {"machine": machine(), "scale": args.scale, "figures": figures, "missed": missed}
-    print(json.dumps({**result, **detail}, indent=1))  # noqa: T201 (this is what it is for)
-    if args.output:
-        args.output.write_text(json.dumps({**result, **detail}, indent=1) + "\n")
-    return int(bool(missed))
+    return finish({**result, **detail}, args.output)
 
 
 @contextmanager

@@ -7,7 +7,6 @@ stood by. Usage: python -m tests.bench.bench_takeover [--brokers 20] [--bundles 
 """
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -16,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.bench.calibration import machine
+from tests.bench.calibration import finish, machine
 from tests.integration.stack import Cluster, Stack, running_stack
 
 
@@ -30,11 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path)
     args = parser.parse_args(argv)
     result = {"machine": machine(), "aim": {"alone": 30, "standby": 8, "handover": 8}}
-    result |= measure(args)
-    print(json.dumps(result, indent=1))  # noqa: T201 (this is what it is for)
-    if args.output:
-        args.output.write_text(json.dumps(result, indent=1))
-    return 0
+    return finish(result | measure(args), args.output)
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:

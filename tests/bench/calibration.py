@@ -6,11 +6,13 @@ were written down would lose their meaning. The JVM's is compiled by the Janino 
 Spark, so a Java without a compiler will do.
 """
 
+import json
 import os
 import platform
 import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -112,6 +114,15 @@ def _jvm_ms() -> float | None:
         timeout=_JVM_TIMEOUT_S,
     )
     return round(int(said.stdout.split()[0]) / 1e6, 2)
+
+
+def finish(result: Mapping[str, object], output: Path | None) -> int:
+    """Write a bench's result here and to a file if one is named; 1 if it missed something."""
+    text = json.dumps(result, indent=1)
+    sys.stdout.write(f"{text}\n")
+    if output is not None:
+        output.write_text(f"{text}\n", encoding="utf-8")
+    return int(bool(result.get("missed")))
 
 
 _CPUINFO = Path("/proc/cpuinfo")

@@ -101,7 +101,7 @@ def recorded_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 _LONGEST = (
-    "test_job", "test_run_local", "test_serve_commands", "test_operating", "test_fencing",
+    "test_job", "test_run_local", "test_serve_commands", "test_fencing",
     "test_kafka_clients",
 )  # fmt: skip
 

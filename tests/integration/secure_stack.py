@@ -34,7 +34,7 @@ from jobs.adapters.kafka.topics import (
     wanted_topics,
 )
 from jobs.adapters.processes.settings import load_settings
-from tests.integration.stack import Stack
+from tests.integration.stack import Cluster, Stack
 from tests.support.processes.kafka_cluster import QUICK_JAVA
 
 MECHANISM = "SCRAM-SHA-512"
@@ -144,9 +144,9 @@ def give_rights(address: KafkaAddress) -> None:
 
 
 @contextmanager
-def running_secure_stack(folder: Path) -> Iterator[SecureStack]:
+def running_secure_stack(folder: Path, cluster: Cluster) -> Iterator[SecureStack]:
     """The whole stack, every bundle served; all of it is gone at the end."""
-    stack = SecureStack(folder=folder, kafka=secure_kafka(folder))
+    stack = SecureStack(folder=folder, kafka=secure_kafka(folder), cluster=cluster)
     try:
         ensure_topics(stack.address("admin"), wanted_topics(load_settings(["test"])))
         give_rights(stack.address("admin"))

@@ -21,14 +21,15 @@ import pyarrow as pa
 
 from jobs.adapters.delta.table_location import TablePlace, table_place
 from jobs.adapters.delta.table_scan import is_delta, open_delta
-from jobs.adapters.kafka.clients import KafkaAddress, Sender
+from jobs.adapters.kafka.clients import KafkaAddress, Sender, Tail
 from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions
 from jobs.adapters.processes.processes import Child, ProcessSpec, last_lines
 from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.spark.stream import driver_options
 from lbcore.config.tree import Config
+from lbcore.ownership.records import OwnershipRecord, parse_record
 from lbcore.wire.format import format_message
-from lbcore.wire.messages import Command
+from lbcore.wire.messages import Command, Topic
 from tests.replay import KEEP_BATCHES
 from tests.support.processes.kafka_cluster import QUICK_JAVA, make_topics
 from tests.support.processes.programs import json_lines
@@ -141,7 +142,9 @@ class Stack:
         port_file = self.folder / "lookup-port"
         words = ["--tables", str(self.tables), "--cluster", "local", "--port", "0"]
         words += ["--bootstrap", self.kafka.bootstrap, "--port-file", str(port_file)]
-        self._start("lookup", "jobs.serve_lookup", [*words, *more], environment)
+        words += [*self.words("service"), *more]
+        known = {**self.environment("service"), **(environment or {})}
+        self._start("lookup", "jobs.serve_lookup", words, known)
         self.wait_loaded(port_file)
 
     def wait_loaded(self, port_file: Path) -> None:
@@ -173,11 +176,41 @@ class Stack:
         self.wait(f"the port in {path.name}", path.exists)
         return int(path.read_text())
 
+    def metrics(self, name: str, process: str = "job") -> dict[str, float]:
+        """A metric that a process shows to Prometheus: its labels, as they are written → value."""
+        port = self.port(self.metrics_file(process))
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+            lines = re.findall(
+                rf"^{name}(?:{{(.*)}})? (\S+)$", answer.read().decode(), re.MULTILINE
+            )
+        return {labels: float(value) for labels, value in lines}
+
+    def metric(self, name: str, label: str = "") -> float:
+        """The sum of a metric's series with this label, as it is written; 0 before there is one."""
+        return sum(value for labels, value in self.metrics(name).items() if label in labels)
+
     def job_phases(self, name: str) -> list[str]:
         """What a job says to Prometheus that it is doing."""
-        port = self.port(self.metrics_file(name))
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
-            return re.findall(r'ballast_job_phase{phase="(.+)"} 1.0', answer.read().decode())
+        phases = self.metrics("ballast_job_phase", name)
+        return [labels.split('"')[1] for labels, value in phases.items() if value]
+
+    def newest_records(self) -> dict[str, OwnershipRecord]:
+        """Bundle → newest record on the topic `ownership`."""
+        tail, found = Tail(self.address("agent"), Topic.OWNERSHIP, "test-tail"), {}
+        while not tail.read_to_end(10_000):
+            for message in tail.poll(500):
+                record = parse_record(message.key.encode(), message.value)
+                if isinstance(record, OwnershipRecord):
+                    known = found.get(record.bundle)
+                    if known is None or known.version_id < record.version_id:
+                        found[record.bundle] = record
+        tail.close()
+        return found
+
+    def died(self, *names: str) -> int:
+        """How many times these jobs took a broker for dead so far."""
+        lines = [line for name in names or ("job",) for line in self.batch_lines(name)]
+        return sum(line.get("counts", {}).get("died", 0) for line in lines)
 
     def _start(
         self, name: str, module: str, words: list[str], environment: Mapping[str, str] | None = None

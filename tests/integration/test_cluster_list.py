@@ -15,10 +15,17 @@ from tests.support.processes.kafka_cluster import make_topics
 pytestmark = pytest.mark.long
 
 
-class SeveralClusters(Stack):
-    """spaces: cluster → its namespace, as `cluster.namespaces` has it."""
+BUNDLES = 20
+EAST, WEST = "east", "west"
 
-    spaces: ClassVar[Mapping[str, str]] = {}
+
+class Clusters(Stack):
+    """East is served from the beginning, west joins.
+
+    spaces: cluster → its namespace, as `cluster.namespaces` has it.
+    """
+
+    spaces: ClassVar[Mapping[str, str]] = {EAST: "demo/one", WEST: "demo/two"}
 
     def start_fleet(self) -> None:
         """Start the brokers of all clusters, of the same names in each."""
@@ -37,10 +44,6 @@ class SeveralClusters(Stack):
         words += ["--namespace", f"{space}:{function}:{bundles}"]
         words += ["--port-file", str(self.folder / f"port-{cluster}")]
         self._start(f"fleet-{cluster}", "jobs.run_fleet", words)
-
-    def create_namespaces(self) -> None:
-        for cluster in self.spaces:
-            self.create_namespace_of(cluster)
 
     def create_namespace_of(self, cluster: str) -> None:
         sender = Sender(self.address("operator"), "test-commands")
@@ -95,16 +98,6 @@ class SeveralClusters(Stack):
         port = (self.folder / f"lookup-port-{cluster}").read_text().strip()
         path = f"/lookup/v2/topic/persistent/{self.spaces[cluster]}/topic"
         return http_json(f"http://127.0.0.1:{port}{path}")
-
-
-BUNDLES = 20
-EAST, WEST = "east", "west"
-
-
-class Clusters(SeveralClusters):
-    """East is served from the beginning, west joins."""
-
-    spaces: ClassVar[Mapping[str, str]] = {EAST: "demo/one", WEST: "demo/two"}
 
     def serve(self, *clusters: str) -> str:
         """Have the job serve these from now on; why its state was rebuilt, "" = it was not."""

@@ -51,7 +51,7 @@ UPGRADE: tuple[tuple[Any, str], ...] = (
     (sys.modules[__name__], "write_manifest"),
     *RECOVERY,
 )
-EACH = 3
+EACH = 6
 """In the short test each start gets so many commits further than the one before."""
 
 _NOTE = Column(name="note", type="string", doc="of the next version", is_nullable=True)

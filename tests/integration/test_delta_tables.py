@@ -43,11 +43,6 @@ def test_ensure_tables_in_an_empty_folder_makes_every_declared_table(tmp_path: P
         assert handle.protocol().min_writer_version <= 3
 
 
-def test_ensure_table_repeated_commits_nothing(tmp_path: Path) -> None:
-    version = ensure_table(tmp_path, OWNERSHIP_EVENTS).version()
-    assert ensure_table(tmp_path, OWNERSHIP_EVENTS).version() == version
-
-
 def test_ensure_table_interrupted_before_its_constraints_adds_them(tmp_path: Path) -> None:
     bare = Table(name="ownership_events", doc="", columns=OWNERSHIP_EVENTS.columns)
     ensure_table(tmp_path, bare)

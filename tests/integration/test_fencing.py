@@ -27,12 +27,13 @@ from lbcore.ownership.acknowledge import acknowledge
 from lbcore.ownership.changes import Instance, Surroundings
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.wire.messages import Ack, AckOutcome
-from tests.support.processes.agent_talk import CLUSTER, AgentTalk, assigning, until
+from tests.support.processes.agent_talk import CLUSTER, AgentTalk, assigning
 from tests.support.processes.fenced_notes import Hold, Noted, Notes, topic_of
 from tests.support.processes.frozen import freeze
 from tests.support.processes.kafka_cluster import make_topics
 from tests.support.processes.lying_proxy import Forwarder
 from tests.support.processes.misbehaving_service import ROOT, StoreFile, write_service
+from tests.support.processes.programs import until
 from tests.support.values.ownership_records import ORIGIN, record_of
 
 LEASED, TOKENED, TAKER = "leased:1", "tokened:1", "taker:1"
@@ -141,14 +142,8 @@ def kafka_behind(folder: Path, port: int, target_port: int) -> EmbeddedKafka:
 @contextmanager
 def started(name: str, bootstrap: str, fencing: str, folder: Path) -> Iterator[Broker]:
     words = [sys.executable, "-m", "jobs.cli", "run-agent", "--cluster", CLUSTER]
-    words += [
-        "--service",
-        "tests.support.processes.fenced_service:make",
-        "--broker",
-        name,
-        "--bootstrap",
-        bootstrap,
-    ]
+    words += ["--service", "tests.support.processes.fenced_service:make"]
+    words += ["--broker", name, "--bootstrap", bootstrap]
     for setting in (*SETTINGS, f"ownership.fencing={fencing}"):
         words += ["--set", setting]
     short = name.partition(":")[0]

@@ -11,12 +11,9 @@ from typing import Any
 import pytest
 from kafka.admin import KafkaAdminClient
 
-from jobs.adapters.kafka.clients import Sender, Tail
 from jobs.cli import main as ballast
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS
-from lbcore.ownership.records import OwnershipRecord, parse_record
-from lbcore.wire.format import format_message
-from lbcore.wire.messages import Command, Topic
+from lbcore.wire.messages import Topic
 from tests.integration.replay import replayed_rows
 from tests.integration.stack import PATIENCE_S, Cluster, Stack, running_stack, wait_for
 from tests.integration.test_job import (
@@ -25,7 +22,6 @@ from tests.integration.test_job import (
     assert_gapless,
     assert_tables_agree,
     batches,
-    dead_brokers,
 )
 from tests.replay import NoBeginningError
 from tests.support.processes.kafka_cluster import make_topics
@@ -45,20 +41,6 @@ def starts(stack: Stack, name: str = "job") -> list[dict[str, Any]]:
     return stack.lines(name, "start")
 
 
-def told_last(stack: Stack) -> dict[str, OwnershipRecord]:
-    """Bundle → newest record on the topic `ownership`."""
-    tail, found = Tail(stack.address("agent"), Topic.OWNERSHIP, "test-tail"), {}
-    while not tail.read_to_end(10_000):
-        for message in tail.poll(500):
-            record = parse_record(message.key.encode(), message.value)
-            assert isinstance(record, OwnershipRecord)
-            known = found.get(record.bundle)
-            if known is None or known.version_id < record.version_id:
-                found[record.bundle] = record
-    tail.close()
-    return found
-
-
 def assert_goes_on_from(stack: Stack, records: list[dict[str, Any]]) -> None:
     """No version is missing, and each bundle's next transition starts from what was its record.
 
@@ -73,20 +55,6 @@ def assert_goes_on_from(stack: Stack, records: list[dict[str, Any]]) -> None:
             assert before == (record["state"], record["destination"]), following
 
 
-def command(stack: Stack, kind: str, name: str, **more: object) -> None:
-    sender = Sender(stack.address("operator"), "test-commands")
-    # a crowded machine may take a minute to start the job
-    sent = Command(cluster="local", command_id=name, kind=kind, arguments=more, timeout_ms=300_000)
-    topic, key, value = format_message(sent)
-    sender.send(topic, key.decode(), value)
-    sender.close(timeout_ms=10_000)
-
-
-def outcomes(stack: Stack, *command_ids: str) -> list[str | None]:
-    known = {row["command_id"]: row["status"] for row in stack.rows("commands")}
-    return [known.get(one) for one in command_ids]
-
-
 def test_job_killed_in_its_first_batch_after_a_rebuild_rebuilds_what_that_batch_did(
     stack: Stack,
 ) -> None:
@@ -94,8 +62,8 @@ def test_job_killed_in_its_first_batch_after_a_rebuild_rebuilds_what_that_batch_
     assert stack.stop("job") == 0
     assert ballast(["state", "rebuild", "--state-dir", str(stack.folder / "job"), "--yes"]) == 0
     moved = stack.rows(BUNDLE_OWNERSHIP.name)[0]
-    command(stack, "unload_bundle", "moved", bundle=moved["bundle"])
-    command(stack, "create_namespace", "late", namespace="demo/late", bundles=4)
+    stack.command("moved", "unload_bundle", {"bundle": moved["bundle"]})
+    stack.command("late", "create_namespace", {"namespace": "demo/late", "bundles": 4})
     stack.arm("events_committed")
     stack.start_job()
     stack.wait_end("job")
@@ -106,9 +74,8 @@ def test_job_killed_in_its_first_batch_after_a_rebuild_rebuilds_what_that_batch_
     stack.wait_for_batches(3)
     reasons = [line["rebuilt_because"] for line in starts(stack)[-2:]]
     assert reasons == ["no checkpoint yet", "the checkpoint has no finished batch"]
-    stack.wait(
-        "both commands to be done", lambda: outcomes(stack, "moved", "late") == ["done", "done"]
-    )
+    for name in ("moved", "late"):
+        stack.wait(f"{name} to be done", lambda name=name: stack.outcome(name) == "done")
     stack.wait("the late namespace to be owned", lambda: events <= stack.owners().keys())
     assert_gapless(stack)
     *_, newest = sorted((stack.folder / "job" / "checkpoints").iterdir())
@@ -156,15 +123,15 @@ def test_job_handed_over_and_then_killed_goes_on_in_its_standbys_by_the_checkpoi
     assert stopped["event"] == "stop"
     first = taken_over_by(stack, spares, "other", stopped["unfinished_batch"])
     stack.wait("broker-5 to own nothing", lambda: "broker-5" not in stack.owners().values())
-    stack.wait("the log to say so", lambda: dead_brokers(stack, first))
+    stack.wait("the log to say so", lambda: stack.died(first))
     found = next(line for line in batches(stack, first) if line["counts"].get("died"))
     print(json.dumps({"found_ms": found["logged_at_ms"] - killed_ms}))  # noqa: T201 (a measurement)
-    assert dead_brokers(stack, first) == 1
+    assert stack.died(first) == 1
     stack.wait_for_batches(1, first)  # what is killed in the batch that found it finds it again
     stack.kill(first)
     second = taken_over_by(stack, spares - {first}, first)
     stack.wait_for_batches(3, second)
-    assert dead_brokers(stack, second) == 0
+    assert stack.died(second) == 0
     stack.fleet("/start/broker-5", "POST")
     assert_gapless(stack)
 
@@ -203,7 +170,7 @@ def test_topics_deleted_are_filled_again_from_the_tables(stack: Stack) -> None:
     stack.start_job(name, "--state-dir", str(stack.folder / "other"))
     stack.wait_for_batches(3, name)
     assert "topics were made anew" in starts(stack, name)[-1]["rebuilt_because"]
-    told = told_last(stack)
+    told = stack.newest_records()
     assert {row["bundle"] for row in records} == told.keys()
     assert all(told[row["bundle"]].version_id >= row["version_id"] for row in records)
     stack.fleet("/kill/broker-4", "POST")

@@ -6,11 +6,9 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from time import monotonic
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
-from kafka.admin import NewTopic
 from kafka.errors import KafkaError
 
 from jobs.adapters.delta.table_writer import FencedError
@@ -28,18 +26,15 @@ from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions, read
 from jobs.adapters.kafka.ownership_publisher import OwnershipPublisher
 from jobs.console import CommandError
 from lbcore.wire.messages import Topic
-from tests.integration.stack import wait_for
 from tests.support.processes.frozen import freeze
 from tests.support.processes.kafka_cluster import make_topics, running_kafka
-
-_TOPIC = "kept"
+from tests.support.processes.programs import until
 
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+    """One of this file's own, for it is stopped and killed."""
     with running_kafka(tmp_path_factory.mktemp("kafka")) as broker:
-        with KafkaAdminClient(bootstrap_servers=broker.bootstrap) as admin:
-            admin.create_topics([NewTopic(_TOPIC, 2, 1)])
         yield broker
 
 
@@ -53,11 +48,20 @@ def address(kafka: EmbeddedKafka, tmp_path: Path) -> KafkaAddress:
 
 def read_until(tail: Tail, count: int) -> list[Received]:
     found: list[Received] = []
-    deadline = monotonic() + 60.0
-    while len(found) < count:
-        assert monotonic() < deadline, f"{len(found)} of {count} messages came"
-        found += tail.poll(200)
+    until(lambda: found.extend(tail.poll(200)) or len(found) >= count, 60, lambda: len(found))
     return found
+
+
+def send_again(sender: Sender, said: list[Delivery]) -> None:
+    """Send until Kafka is found again."""
+
+    def is_delivered() -> bool:
+        sender.send(Topic.ACKS, "c/b", b"after", on_delivery=said.append)
+        assert sender.flush(60_000)
+        return isinstance(said[-1], Delivered)
+
+    until(is_delivered, 60)
+    sender.close()
 
 
 def test_sender_says_where_each_message_went(address: KafkaAddress) -> None:
@@ -106,12 +110,7 @@ def test_sender_with_kafka_away_gives_up_at_the_deadline(
     assert given_up.wait(60.0)
     assert isinstance(said[0], NotDelivered)
     kafka.start()
-    deadline = monotonic() + 60.0
-    while not isinstance(said[-1], Delivered):  # until it has found Kafka again
-        assert monotonic() < deadline
-        sender.send(Topic.ACKS, "c/b", b"after", on_delivery=said.append)
-        assert sender.flush(60_000)
-    sender.close()
+    send_again(sender, said)
 
 
 @pytest.mark.long
@@ -129,12 +128,7 @@ def test_sender_goes_on_after_a_message_under_way_was_given_up(
     assert sender.flush(60_000)
     assert isinstance(said[-1], NotDelivered)
     kafka.start()
-    deadline = monotonic() + 60.0
-    while not isinstance(said[-1], Delivered):
-        assert monotonic() < deadline
-        sender.send(Topic.ACKS, "c/b", b"after", on_delivery=said.append)
-        assert sender.flush(60_000)
-    sender.close()
+    send_again(sender, said)
 
 
 def test_tail_reads_from_the_beginning_and_only_what_was_committed(address: KafkaAddress) -> None:
@@ -154,12 +148,11 @@ def test_tail_reads_from_the_beginning_and_only_what_was_committed(address: Kafk
     tail = Tail(address, Topic.OWNERSHIP, "test")
     assert [message.value for message in read_until(tail, 2)] == [b"1", b"2"]
     transaction(b"3", None, commit=True)
-    found = read_until(tail, 2)
+    found, rest = read_until(tail, 2), list[Received]()
     assert [(message.key, message.value) for message in found] == [("c/b", b"3"), ("c/b", None)]
-    deadline = monotonic() + 30.0
-    while not tail.read_to_end(5_000):  # the end is behind the transaction's marker
-        assert tail.poll(100) == []
-        assert monotonic() < deadline
+    # the end is behind the transaction's marker
+    until(lambda: tail.read_to_end(5_000) or rest.extend(tail.poll(100)), 30)
+    assert rest == []
     fresh = Tail(address, Topic.OWNERSHIP, "test")
     assert not fresh.read_to_end(5_000)  # nothing polled yet
     fresh.close()
@@ -224,30 +217,6 @@ def test_records_of_a_topic_that_is_gone_are_given_up(address: KafkaAddress) -> 
     publisher.close()
 
 
-_PATIENCE_S = 60.0
-
-
-def _produce(broker: EmbeddedKafka, first: int, count: int) -> None:
-    producer = KafkaProducer(bootstrap_servers=broker.bootstrap, acks="all")
-    for number in range(first, first + count):
-        producer.send(_TOPIC, b"%d" % number)
-    producer.flush()
-    producer.close()
-
-
-def _consume(broker: EmbeddedKafka, expected: int) -> list[int]:
-    consumer = KafkaConsumer(
-        _TOPIC, bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest", group_id=None
-    )
-    seen: list[int] = []
-    deadline_s = monotonic() + _PATIENCE_S
-    while len(seen) < expected and monotonic() < deadline_s:
-        for records in consumer.poll(timeout_ms=200).values():
-            seen.extend(int(record.value) for record in records)
-    consumer.close()
-    return sorted(seen)
-
-
 def test_kafka_that_hangs_or_is_gone_is_named_with_its_address(kafka: EmbeddedKafka) -> None:
     told: list[str] = []
     address = KafkaAddress(bootstrap=kafka.bootstrap)
@@ -272,25 +241,32 @@ def test_kafka_that_hangs_or_is_gone_is_named_with_its_address(kafka: EmbeddedKa
     assert kafka_trouble(one_of_two) == ""
 
 
-def test_embedded_kafka_keeps_data_over_stop_and_kill(kafka: EmbeddedKafka) -> None:
-    bootstrap = kafka.bootstrap
-    _produce(kafka, 0, 100)
-    kafka.stop()
-    assert not kafka.answers()
-    kafka.start()
-    assert _consume(kafka, 100) == list(range(100))
-    _produce(kafka, 100, 100)
-    kafka.kill()
-    assert not kafka.answers()
-    kafka.start()
-    assert kafka.bootstrap == bootstrap
-    assert _consume(kafka, 200) == list(range(200))
+def test_embedded_kafka_keeps_data_over_stop_and_kill(
+    kafka: EmbeddedKafka, address: KafkaAddress
+) -> None:
+    sent: list[bytes] = []
+    for end in (kafka.stop, kafka.kill):
+        sender = Sender(address, "test")
+        for _ in range(100):
+            sent.append(b"%d" % len(sent))
+            sender.send(Topic.ACKS, "c/b", sent[-1])
+        assert sender.flush(30_000)
+        sender.close()
+        end()
+        assert not kafka.answers()
+        kafka.start()
+        assert kafka.bootstrap == address.bootstrap
+        tail = Tail(address, Topic.ACKS, "test")
+        assert sorted(message.value or b"" for message in read_until(tail, len(sent))) == sorted(
+            sent
+        )
+        tail.close()
 
 
 def test_embedded_kafka_same_folder_finds_ports_again(kafka: EmbeddedKafka) -> None:
     again = EmbeddedKafka(kafka.folder)
     assert (again.port, again.controller_port) == (kafka.port, kafka.controller_port)
-    wait_for("an answer", again.answers, _PATIENCE_S)
+    until(again.answers, 60)
 
 
 def test_embedded_kafka_misspelt_topic_is_not_made(kafka: EmbeddedKafka) -> None:

@@ -4,7 +4,6 @@ At every moment the live bundles of the table cover the hash space, and no bundl
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +11,10 @@ import pytest
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS
 from lbcore.ownership.invariants import of_bundles
 from tests.integration.meanwhile import repeated
-from tests.integration.replay import comparable, replayed_rows
+from tests.integration.replay import assert_replayed
 from tests.integration.stack import Cluster, Stack, running_stack
 
+pytestmark = pytest.mark.long
 NAMESPACE, BUNDLES = "demo/one", 8
 CLUSTER = Cluster(
     brokers=4,
@@ -76,7 +76,6 @@ def end(stack: Stack, command_id: str) -> str:
     return stack.outcome(command_id)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("points", POINTS)
 def test_killed_job_and_killed_owner_leave_no_hash_without_one_owner(
     stack: Stack, points: tuple[str, ...]
@@ -116,10 +115,6 @@ def test_killed_job_and_killed_owner_leave_no_hash_without_one_owner(
     assert owner not in stack.owners().values()
 
 
-@pytest.mark.long
 def test_tables_equal_a_replay(stack: Stack) -> None:
     assert stack.stop("job") == 0
-    (checkpoint,) = (stack.folder / "job" / "checkpoints").iterdir()
-    last, expected = replayed_rows(Path(checkpoint), stack.kafka.bootstrap, stack.config)
-    events = [row for row in stack.rows(OWNERSHIP_EVENTS.name) if row["batch_id"] <= last]
-    assert comparable(events) == comparable(expected[OWNERSHIP_EVENTS.name])
+    assert_replayed(stack, OWNERSHIP_EVENTS.name)

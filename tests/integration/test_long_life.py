@@ -2,16 +2,13 @@
 
 import gc
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from jobs.adapters.delta.table_writer import TableWriter
-from jobs.adapters.delta.tables import arrow_schema
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.service.access_control import RateLimiter
 from jobs.service.changes import ChangeFeed
@@ -28,9 +25,8 @@ from lbcore.model.tables import (
     RECORDS,
     TABLES,
 )
-from tests.support.tables.lookup_tables import CLUSTER, bundles_of
+from tests.support.tables.lookup_tables import CLUSTER, arrow_rows, bundles_of
 
-DEFAULTS: Mapping[str, Any] = {"string": "", "long": 0, "int": 0, "double": 0.0, "boolean": False}
 MINUTE_MS = 60_000
 KEPT_CHANGES = 50
 
@@ -91,14 +87,9 @@ class World:
         fixed |= {"admin_roles": "[]", "allowed_clusters": "[]"}
         fixed |= {"hash": "crc32", "properties": "{}", "value": "{}", "children": "{}"}
         fixed |= {"advertised_listeners": "{}", "starts": "[]", "writer_epoch": self.writer.epoch}
-        full = [
-            {c.name: (fixed | row).get(c.name, DEFAULTS.get(c.type, [])) for c in table.columns}
-            for row in rows
-        ]
         about = {"query_id": "q", "batch_id": self.number, "now_ms": 1_000 * self.number}
         about["writer_epoch"] = self.writer.epoch
-        arrow = pa.Table.from_pylist(full, arrow_schema(table))
-        self.writer.write(name, arrow, self.number, about)
+        self.writer.write(name, arrow_rows(table, rows, **fixed), self.number, about)
 
     def held_bytes(self) -> int:
         """What the readers hold, without the kept changes, whose number is a setting."""

@@ -58,11 +58,6 @@ def asking(stack: Stack) -> Iterator[None]:
     assert statuses.keys() <= {200, 503}, statuses
 
 
-def dead_brokers(stack: Stack) -> int:
-    """How many times a broker was taken for dead so far."""
-    return sum(line.get("counts", {}).get("died", 0) for line in stack.batch_lines())
-
-
 def test_moves_a_crash_and_killed_jobs(stack: Stack, store: ObjectStore) -> None:
     with asking(stack):
         moved = min(stack.owners())
@@ -71,7 +66,7 @@ def test_moves_a_crash_and_killed_jobs(stack: Stack, store: ObjectStore) -> None
         stack.fleet("/kill/broker-2", "POST")
         stack.wait("broker-2 to own nothing", lambda: "broker-2" not in stack.owners().values())
         stack.wait_settled()
-        died = dead_brokers(stack)
+        died = stack.died()
         stack.fleet("/restart/broker-3", "POST")
         time.sleep(random.Random(7).uniform(0.5, 3.0))
         stack.kill("job")
@@ -85,7 +80,7 @@ def test_moves_a_crash_and_killed_jobs(stack: Stack, store: ObjectStore) -> None
         stack.wait_settled()
         if store.process is not None:
             hang(stack, store.process)
-        assert dead_brokers(stack) == died == 1
+        assert stack.died() == died == 1
     starts = stack.lines("job", "start")
     assert [line["rebuilt_because"] for line in starts] == ["no checkpoint yet", "", ""]
 

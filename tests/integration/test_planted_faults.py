@@ -1,8 +1,6 @@
 """Faults, own strategies, late workers and many scorer groups in the job on a real stack."""
 
 import json
-import re
-import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,6 @@ from tests.integration.stack import ROOT, Cluster, Stack, running_stack
 
 ITEMS = {"take_messages", "take_commands", "sink_row"}
 CLUSTER = Cluster(brokers=3, namespaces={"demo/one": ("crc32", 6), "demo/two": ("crc32", 6)})
-_LINE = re.compile(r"^(\w+)\{(.*)\} (\S+)$", re.MULTILINE)
 
 
 class PlantedStack(Stack):
@@ -49,13 +46,6 @@ class PlantedStack(Stack):
         """Start the job; its metrics are at a port of now."""
         self.metrics_file("job").unlink(missing_ok=True)
         self.start_job()
-
-    def metric(self, name: str, label: str) -> float:
-        """A number that the job gives out, of the series with this label."""
-        port = self.port(self.metrics_file("job"))
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
-            found = _LINE.findall(answer.read().decode())
-        return sum(float(value) for one, labels, value in found if one == name and label in labels)
 
     def faults(self) -> dict[str, dict[str, Any]]:
         """Phase → what the log says of its last fault."""
@@ -293,16 +283,8 @@ def test_topics_of_every_bundle_are_known_on_the_real_stack(tmp_path: Path, grou
     with running_stack(tmp_path, cluster) as stack:
 
         def are_known() -> bool:
-            return metric(stack, "ballast_bundles_with_topics") == cluster.bundles
+            return stack.metric("ballast_bundles_with_topics") == cluster.bundles
 
         stack.wait("the topics of every bundle", are_known)
-        assert metric(stack, 'ballast_topic_reports_total{cluster="local",result="taken"}') > 0
+        assert stack.metric("ballast_topic_reports_total", 'result="taken"') > 0
         assert not stack.rows("rejected_reports")
-
-
-def metric(stack: Stack, name: str) -> float:
-    """A metric's value as the job shows it, by its name or name and labels; 0 before it does."""
-    port = stack.port(stack.metrics_file("job"))
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
-        lines = answer.read().decode().splitlines()
-    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))

@@ -1,22 +1,22 @@
 """The prober against a real HTTP service and a real table: what it counts as right and wrong."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from jobs.adapters.delta.tables import arrow_schema, ensure_table
+from jobs.adapters.delta.tables import ensure_table
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.local.prober import EventsHistory, Prober, ProberSettings
 from lbcore.model.bundles import HashFunction
 from lbcore.model.tables import OWNERSHIP_EVENTS
+from tests.support.processes.programs import until
+from tests.support.tables.lookup_tables import arrow_rows
 
 NS = "public/default"
 BUNDLE = f"{NS}/0x00000000_0xffffffff"
@@ -24,10 +24,7 @@ BUNDLE = f"{NS}/0x00000000_0xffffffff"
 
 def commit(root: Path, *rows: dict[str, Any]) -> None:
     """One commit of ownership_events; what a row doesn't say is empty."""
-    empty = {"string": "", "long": 0, "boolean": False}
-    defaults = {column.name: empty[column.type] for column in OWNERSHIP_EVENTS.columns}
-    full = [{**defaults, "cluster": "c", "namespace": NS, "bundle": BUNDLE, **row} for row in rows]
-    table = pa.Table.from_pylist(full, schema=arrow_schema(OWNERSHIP_EVENTS))
+    table = arrow_rows(OWNERSHIP_EVENTS, rows, cluster="c", namespace=NS, bundle=BUNDLE)
     write_deltalake(str(root / OWNERSHIP_EVENTS.name), table, mode="append")
 
 
@@ -94,14 +91,6 @@ def prober(root: Path, url: str) -> Prober:
     made.add_namespace(NS, HashFunction.CRC32)
     made.start()
     return made
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Wait for what must come; fails after 60 s."""
-    deadline = monotonic() + 60.0
-    while not is_so():
-        assert monotonic() < deadline
-        sleep(0.02)
 
 
 def test_prober_with_the_owner_answered_counts_right_only(

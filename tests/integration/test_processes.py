@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,11 +16,10 @@ from jobs.adapters.processes.processes import Child, ProcessSpec, Supervisor
 from jobs.console import CommandError
 from tests.support.processes.frozen import freeze
 from tests.support.processes.lookup_service import LookupService
-from tests.support.processes.programs import ended
+from tests.support.processes.programs import ended, until
 from tests.support.tables.away import LivingTables
 from tests.support.tables.lookup_tables import BUNDLES, CLUSTER, NAMESPACE, fresh, served
 
-_PATIENCE_S = 60.0
 _SLEEPER = "import time; print('up', flush=True); time.sleep(600)"
 _STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + _SLEEPER
 _PARENT_OF_ONE = (
@@ -38,15 +37,6 @@ def _spec(folder: Path, code: str, name: str = "sleeper", **more: object) -> Pro
         log_path=folder / f"{name}.log",
         **more,
     )
-
-
-def _eventually(condition: Callable[[], bool]) -> bool:
-    deadline_s = time.monotonic() + _PATIENCE_S
-    while not condition():
-        if time.monotonic() > deadline_s:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def _runs(pid: int) -> bool:
@@ -71,13 +61,13 @@ def _grandchild(log_path: Path) -> int:
         told = [line for line in lines if line.startswith("grandchild") and line.endswith("\n")]
         return bool(told) and "up\n" in lines
 
-    assert _eventually(is_told)
+    until(is_told)
     return int(log_path.read_text().split("grandchild")[1].split()[0])
 
 
 def test_child_stopped_ends_and_says_143(tmp_path: Path) -> None:
     child = Child(_spec(tmp_path, _SLEEPER))
-    assert _eventually(lambda: _logged(child.spec, "up"))
+    until(lambda: _logged(child.spec, "up"))
     assert child.exit_code() is None
     assert child.stop() == 128 + signal.SIGTERM
     assert not _runs(child.pid)
@@ -85,7 +75,7 @@ def test_child_stopped_ends_and_says_143(tmp_path: Path) -> None:
 
 def test_child_that_ignores_sigterm_is_killed_after_grace(tmp_path: Path) -> None:
     child = Child(_spec(tmp_path, _STUBBORN, grace_ms=300))
-    assert _eventually(lambda: _logged(child.spec, "up"))
+    until(lambda: _logged(child.spec, "up"))
     assert child.stop() == 128 + signal.SIGKILL
     assert not _runs(child.pid)
 
@@ -95,7 +85,7 @@ def test_child_killed_takes_its_own_children_along(tmp_path: Path) -> None:
     grandchild = _grandchild(child.spec.log_path)
     os.kill(child.pid, signal.SIGKILL)
     assert child.wait(60_000) == 128 + signal.SIGKILL
-    assert _eventually(lambda: not _runs(grandchild))
+    until(lambda: not _runs(grandchild))
 
 
 def test_child_with_exit_code_reports_it(tmp_path: Path) -> None:
@@ -138,8 +128,8 @@ def test_supervisor_process_ended_leaves_no_child(tmp_path: Path, number: int) -
     grandchild = _grandchild(log_path)
     supervisor.send_signal(number)
     supervisor.communicate(timeout=60)
-    assert _eventually(lambda: not _runs(child_pid))
-    assert _eventually(lambda: not _runs(grandchild))
+    until(lambda: not _runs(child_pid))
+    until(lambda: not _runs(grandchild))
 
 
 def test_supervisor_restarts_a_child_that_died_and_says_so(tmp_path: Path) -> None:
@@ -149,7 +139,7 @@ def test_supervisor_restarts_a_child_that_died_and_says_so(tmp_path: Path) -> No
     first = supervisor.child("sleeper").pid
     os.kill(first, signal.SIGKILL)
     events = []
-    assert _eventually(lambda: events.extend(supervisor.watch()) or len(events) == 2)
+    until(lambda: events.extend(supervisor.watch()) or len(events) == 2)
     assert [(event.what, event.exit_code) for event in events] == [
         ("died", 137),
         ("restarted", None),
@@ -181,7 +171,7 @@ def test_supervisor_stops_lower_ranks_first(tmp_path: Path) -> None:
             stop_rank=rank,
         )
         supervisor.start(spec)
-        assert _eventually(lambda spec=spec: _logged(spec, "up"))
+        until(lambda spec=spec: _logged(spec, "up"))
     supervisor.stop_all()
     assert (tmp_path / "order").read_text() == "bca"
 

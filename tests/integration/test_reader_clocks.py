@@ -1,5 +1,7 @@
 """Clocks that are wrong, and those who follow the tables: nobody refuses, nobody is misled."""
 
+import re
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,9 +9,13 @@ import pytest
 
 from jobs.adapters.following import view as follower_view
 from jobs.adapters.following.delta_follower import DeltaFollower
+from jobs.adapters.processes.clocks import wall_ms
+from tests.support.processes.frozen import COMPILER, TurnedClock
+from tests.support.processes.lookup_service import LookupService
 from tests.support.tables.lookup_tables import (
     BROKER_NAMES,
     BUNDLES,
+    TOPIC,
     Row,
     TablesWriter,
     bundles_of,
@@ -109,3 +115,29 @@ def test_wrong_clock_of_the_jobs_machine_is_not_said_to_be_the_services(
     follower.poll()
     assert follower.view is not None
     assert follower.view.clock_ahead_ms(writer.now_ms + 800) == 0
+
+
+@pytest.mark.long
+@pytest.mark.skipif(COMPILER is None, reason="needs a C compiler: apt-get install gcc")
+def test_service_whose_clock_is_turned_answers_as_before_and_names_it(
+    tmp_path: Path, writer: TablesWriter
+) -> None:
+    clock = TurnedClock(tmp_path / "clock")
+    service = LookupService(tmp_path, environment=clock.environment)
+    try:
+        service.wait_ready()
+        for version, ahead_s in enumerate((0, 3_600, -3_600, 40, -40, 5, 0), start=1):
+            clock.turn(ahead_s)
+            for at in (2 * version, 2 * version + 1):
+                writer.now_ms = wall_ms() - 1_000  # a batch's time is a second on
+                writer.committed_ms = writer.now_ms + 1_000
+                writer.batch([move(BUNDLES[0], at, "b2")])
+                threading.Event().wait(1)
+            reply = service.get(f"/lookup/v2/topic/{TOPIC.replace('://', '/')}")
+            assert reply.status == 200, reply
+            assert int(reply.headers["x-ballast-writer-silent-ms"]) < 10_000, ahead_s
+            text = service.get("/metrics").body.decode()
+            ahead = re.findall(r"^ballast_service_clock_ahead_seconds (\S+)$", text, re.MULTILINE)
+            assert abs(float(ahead[0]) - ahead_s) <= 3, ahead_s
+    finally:
+        assert service.stop() == 0

@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -23,10 +24,9 @@ from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
 from jobs.adapters.processes.preflight import free_ports
 from jobs.agent import Agent, Callbacks, Options
 from jobs.console import CommandError
-from lbcore.agent.reporting import Identity, LoadRead
+from lbcore.agent.reporting import Identity
 from lbcore.config.ownership import AgentConfig
 from lbcore.config.signals import SignalsConfig
-from lbcore.model.resources import COUNT
 from lbcore.ownership.records import State
 from lbcore.wire.messages import (
     Ack,
@@ -43,10 +43,10 @@ from tests.support.processes.agent_talk import (
     assigning,
     owned,
     releasing,
-    until,
 )
-from tests.support.processes.kafka_cluster import make_topics, running_kafka
-from tests.support.processes.misbehaving_service import ROOT, StoreFile, write_service
+from tests.support.processes.kafka_cluster import make_topics
+from tests.support.processes.misbehaving_service import ROOT, StoreFile, load, write_service
+from tests.support.processes.programs import until
 
 BROKER = "store-1"
 WHOLE = "public/default/0x00000000_0xffffffff"
@@ -89,23 +89,9 @@ class Running:
         return self.process.returncode, told
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
-    with running_kafka(tmp_path_factory.mktemp("kafka")) as broker:
-        yield broker
-
-
 def command(address: KafkaAddress, service: str, *settings: str) -> list[str]:
-    words = [
-        sys.executable,
-        "-m",
-        "jobs.cli",
-        "run-agent",
-        "--service",
-        service,
-        "--cluster",
-        CLUSTER,
-    ]
+    words = [sys.executable, "-m", "jobs.cli", "run-agent", "--service", service]
+    words += ["--cluster", CLUSTER]
     words += ["--broker", BROKER, "--bootstrap", address.bootstrap]
     words += ["--web-service-url", "http://store:80"]
     every = (*FAST, f"pipeline.topic_prefix={address.topic_prefix}", *settings)
@@ -272,73 +258,69 @@ def test_agent_stopped_while_kafka_is_away_ends_in_its_time(
     with started_agent(kafka, tmp_path, "agent.shutdown_timeout_ms=1000") as running:
         running.own(HALVES[0])
         until(lambda: running.ask(topic_in(0), "hello")[0] == 200)
-        kafka.stop()  # for good: this is the last test of the module
-        running.process.send_signal(signal.SIGTERM)
-        code, told = running.end()
+        kafka.stop()
+        try:
+            running.process.send_signal(signal.SIGTERM)
+            code, told = running.end()
+        finally:
+            kafka.start()
         assert code == 1
         assert f"ended while 1 of its bundles had no new owner: {HALVES[0]}" in told
-
-
-BROKER_OF_AGENT_ORDER, BUNDLE = "store-1", "public/default/0x00000000_0xffffffff"
-
-
-def idle() -> LoadRead:
-    return LoadRead(
-        usage=np.zeros(COUNT),
-        limit=np.full(COUNT, 100.0),
-        traffic=np.zeros(4),
-        bundles=(BUNDLE,),
-        stats=np.zeros((1, 8)),
-    )
 
 
 def nothing(*_: Any) -> None:
     return None
 
 
+@pytest.fixture
+def address(kafka: EmbeddedKafka, tmp_path: Path) -> KafkaAddress:
+    """Topics of its own for each test."""
+    made = KafkaAddress(bootstrap=kafka.bootstrap, topic_prefix=f"{tmp_path.name}.")
+    make_topics(kafka, made)
+    return made
+
+
 def test_permit_is_withdrawn_before_anybody_hears_that_the_bundle_is_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    address: KafkaAddress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens_at_send: list[int | None] = []
     send = Sender.send
 
     def watched(sender: Sender, topic: Topic, *words: Any, **more: Any) -> None:
         if topic is Topic.ACKS:
-            tokens_at_send.append(agent.permits.token(BUNDLE))
+            tokens_at_send.append(agent.permits.token(WHOLE))
         send(sender, topic, *words, **more)
 
-    with running_kafka(tmp_path / "kafka") as kafka:
-        address = KafkaAddress(bootstrap=kafka.bootstrap, topic_prefix="order.")
-        make_topics(kafka, address)
-        monkeypatch.setattr(Sender, "send", watched)
-        agent = Agent(
-            Identity(cluster=CLUSTER, broker=BROKER_OF_AGENT_ORDER, incarnation="i1"),
-            address,
-            Callbacks(load=idle, open=nothing, close=nothing, split=nothing),
-            Options(agent=AgentConfig(heartbeat_interval_ms=200)),
-        )
-        with closing(AgentTalk(address)) as talk, closing(agent):
-            agent.start()
-            record = assigning(BUNDLE, BROKER_OF_AGENT_ORDER, "i1")
-            talk.write(record)
-            until(lambda: ack_agent_order(1, AckOutcome.OPENED) in talk.acks(BROKER_OF_AGENT_ORDER))
-            opened = list(tokens_at_send)
-            talk.write(owned(record))
-            until(lambda: agent.permits.token(BUNDLE) is not None)
-            tokens_at_send.clear()
-            talk.write(releasing(owned(record)))
-            until(lambda: ack_agent_order(3, AckOutcome.CLOSED) in talk.acks(BROKER_OF_AGENT_ORDER))
+    monkeypatch.setattr(Sender, "send", watched)
+    agent = Agent(
+        identity(),
+        address,
+        Callbacks(
+            load=partial(load, bundles=(WHOLE,), stats=np.zeros((1, 8))),
+            open=nothing,
+            close=nothing,
+            split=nothing,
+        ),
+        Options(agent=AgentConfig(heartbeat_interval_ms=200)),
+    )
+    with closing(AgentTalk(address)) as talk, closing(agent):
+        agent.start()
+        record = assigning(WHOLE, BROKER, "i1")
+        talk.write(record)
+        until(lambda: ack(WHOLE, 1, AckOutcome.OPENED) in talk.acks(BROKER))
+        opened = list(tokens_at_send)
+        talk.write(owned(record))
+        until(lambda: agent.permits.token(WHOLE) is not None)
+        tokens_at_send.clear()
+        talk.write(releasing(owned(record)))
+        until(lambda: ack(WHOLE, 3, AckOutcome.CLOSED) in talk.acks(BROKER))
     assert opened
     assert tokens_at_send
     assert set(tokens_at_send) == {None}
 
 
-def ack_agent_order(version: int, outcome: AckOutcome) -> Ack:
-    return Ack(bundle=BUNDLE, version_id=version, outcome=outcome)
-
-
 HANGS, EXITS, WORDS, FINE = (f"t/{name}/0x00000000_0xffffffff" for name in "abcd")
-FAST_OF_AGENT_MISBEHAVIOUR = Options(
+IMPATIENT = Options(
     agent=AgentConfig(heartbeat_interval_ms=200, ack_repeat_ms=200, callback_timeout_ms=1_000),
     signals=SignalsConfig(report_check_ms=100),
     threads=1,
@@ -346,7 +328,7 @@ FAST_OF_AGENT_MISBEHAVIOUR = Options(
 
 
 def test_agent_outlives_callbacks_that_hang_exit_and_say_what_no_message_can_carry(
-    tmp_path: Path,
+    address: KafkaAddress,
 ) -> None:
     end = threading.Event()
 
@@ -358,25 +340,22 @@ def test_agent_outlives_callbacks_that_hang_exit_and_say_what_no_message_can_car
         raise RuntimeError("\udc80" + "x" * 10_000)
 
     callbacks = Callbacks(load=exit, open=open_badly, close=nothing, split=nothing, topics=exit)
-    with running_kafka(tmp_path / "kafka") as kafka:
-        address = KafkaAddress(bootstrap=kafka.bootstrap, topic_prefix="worst.")
-        make_topics(kafka, address)
-        agent = Agent(identity(), address, callbacks, FAST_OF_AGENT_MISBEHAVIOUR)
-        with closing(AgentTalk(address)) as talk, closing(agent):
-            agent.start()
-            records = {b: assigning(b, BROKER, "i1") for b in (HANGS, EXITS, WORDS, FINE)}
-            talk.write(*records.values())
-            until(lambda: len({ack.bundle for ack in talk.acks(BROKER)}) == len(records))
-            told = {ack.bundle: ack.outcome for ack in talk.acks(BROKER)}
-            assert told.pop(FINE) is AckOutcome.OPENED
-            assert set(told.values()) == {AckOutcome.FAILED}
-            assert agent.permits.token(FINE) == 1
-            talk.write(owned(records[FINE]), releasing(owned(records[FINE])))
-            until(lambda: any(a.outcome is AckOutcome.CLOSED for a in talk.acks(BROKER)))
-            beats = len([m for m in talk.said(BROKER) if isinstance(m, Heartbeat)])
-            until(lambda: len([m for m in talk.said(BROKER) if isinstance(m, Heartbeat)]) > beats)
-            end.set()
-        assert agent.permits.tokens() == {}
+    agent = Agent(identity(), address, callbacks, IMPATIENT)
+    with closing(AgentTalk(address)) as talk, closing(agent):
+        agent.start()
+        records = {b: assigning(b, BROKER, "i1") for b in (HANGS, EXITS, WORDS, FINE)}
+        talk.write(*records.values())
+        until(lambda: len({ack.bundle for ack in talk.acks(BROKER)}) == len(records))
+        told = {ack.bundle: ack.outcome for ack in talk.acks(BROKER)}
+        assert told.pop(FINE) is AckOutcome.OPENED
+        assert set(told.values()) == {AckOutcome.FAILED}
+        assert agent.permits.token(FINE) == 1
+        talk.write(owned(records[FINE]), releasing(owned(records[FINE])))
+        until(lambda: any(a.outcome is AckOutcome.CLOSED for a in talk.acks(BROKER)))
+        beats = len([m for m in talk.said(BROKER) if isinstance(m, Heartbeat)])
+        until(lambda: len([m for m in talk.said(BROKER) if isinstance(m, Heartbeat)]) > beats)
+        end.set()
+    assert agent.permits.tokens() == {}
 
 
 @pytest.mark.parametrize("change", [{"capacity": float("nan")}, {"web_service_url": "\udc80"}])

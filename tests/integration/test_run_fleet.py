@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
 from jobs.console import CommandError
 from jobs.fleet.control import FleetClient
 from lbcore.model.bundles import HashFunction
@@ -24,12 +25,9 @@ from tests.support.processes.agent_talk import (
     AgentTalk,
     assigning,
     owned,
-    read_events,
-    read_opened,
     releasing,
-    until,
 )
-from tests.support.processes.kafka_cluster import running_kafka
+from tests.support.processes.programs import json_lines, until
 
 NS = "public/default"
 QUARTERS = [format_bundle(NS, low << 30, min((low + 1) << 30, FULL_UPPER)) for low in range(4)]
@@ -62,22 +60,21 @@ def command(address: KafkaAddress, state_dir: Path, *more: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("fleet")
-    with running_kafka(folder / "kafka") as kafka:
-        address = KafkaAddress(bootstrap=kafka.bootstrap)
-        port_file = folder / "port"
-        process = subprocess.Popen(command(address, folder, "--port-file", str(port_file)))
-        try:
-            until(port_file.exists)
-            client = FleetClient(int(port_file.read_text()))
-            with closing(Cluster(address, client, folder)) as made:
-                yield made
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0
-        finally:
-            process.kill()
-            process.wait(30)
+    address = KafkaAddress(bootstrap=kafka.bootstrap)
+    port_file = folder / "port"
+    process = subprocess.Popen(command(address, folder, "--port-file", str(port_file)))
+    try:
+        until(port_file.exists)
+        client = FleetClient(int(port_file.read_text()))
+        with closing(Cluster(address, client, folder)) as made:
+            yield made
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait(30)
 
 
 def opened(cluster: Cluster, bundle: str, broker: str, version: int = 1) -> OwnershipRecord:
@@ -89,6 +86,12 @@ def opened(cluster: Cluster, bundle: str, broker: str, version: int = 1) -> Owne
     until(lambda: ack in cluster.acks(broker))
     cluster.write(owned(record))
     return owned(record)
+
+
+def told(cluster: Cluster, bundle: str) -> list[tuple[str, str]]:
+    """The fleet's log of a bundle: what happened, and at which broker."""
+    events = json_lines(cluster.state_dir / "fleet-events.jsonl")
+    return [(one["event"], one["broker"]) for one in events if one.get("bundle") == bundle]
 
 
 def silent(cluster: Cluster, broker: str) -> int:
@@ -120,11 +123,7 @@ def test_fleet_registers_each_broker_with_heartbeats_and_load(cluster: Cluster) 
 def test_fleet_opens_what_a_record_assigns_and_reports_its_load(cluster: Cluster) -> None:
     opened(cluster, QUARTERS[0], "broker-1")
     assert cluster.client.truth()[QUARTERS[0]] == [("broker-1", 1)]
-    openings = [
-        (event.bundle, event.broker)
-        for event in read_opened(cluster.state_dir / "fleet-events.jsonl")
-    ]
-    assert openings.count((QUARTERS[0], "broker-1")) == 1
+    assert told(cluster, QUARTERS[0]) == [("opened", "broker-1")]
 
     def reported() -> list[BundleLoad]:
         said = cluster.said("broker-1")
@@ -150,8 +149,7 @@ def test_fleet_closes_what_a_record_releases_and_says_so(cluster: Cluster) -> No
     closed = Ack(bundle=QUARTERS[1], version_id=3, outcome=AckOutcome.CLOSED)
     until(lambda: closed in cluster.acks("broker-2"))
     assert QUARTERS[1] not in cluster.client.truth()
-    events = read_events(cluster.state_dir / "fleet-events.jsonl")
-    assert [e["event"] for e in events if e.get("bundle") == QUARTERS[1]] == ["opened", "closed"]
+    assert told(cluster, QUARTERS[1]) == [("opened", "broker-2"), ("closed", "broker-2")]
 
 
 def test_fleet_splits_as_a_record_says(cluster: Cluster) -> None:

@@ -2,9 +2,7 @@
 
 import contextlib
 import socket
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count, repeat
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import psutil
 import pytest
 
 from tests.support.processes.lookup_service import LookupService
+from tests.support.processes.programs import until
 from tests.support.tables.lookup_tables import TablesWriter, owned
 from tests.support.values.clusters import few
 from tests.support.values.tokens import SECRET, token
@@ -154,13 +153,6 @@ def rss(service: LookupService) -> int:
     return psutil.Process(service.process.pid).memory_info().rss
 
 
-def until(is_reached: Callable[[], bool], within_s: float = 20.0) -> None:
-    pause, until_s = threading.Event(), time.monotonic() + within_s
-    while not is_reached():
-        assert time.monotonic() < until_s
-        pause.wait(0.05)
-
-
 def measured(service: LookupService, name: str) -> float:
     text = service.get("/metrics").body.decode()
     return float(text.split(f"\n{name} ")[1].split("\n")[0])
@@ -176,11 +168,11 @@ def _it_lives_on(service: LookupService) -> Iterator[None]:
     yield
     text = token(SECRET, "HS256")
     assert service.get(LOOKUP.decode(), Authorization=f"Bearer {text}").status == 200
-    until(lambda: is_free_of_everything(service))
+    until(lambda: is_free_of_everything(service), within_s=20)
 
 
 @pytest.mark.parametrize("name", FLOODS)
-@pytest.mark.parametrize("path", [COMMANDS, LOOKUP])
+@pytest.mark.parametrize("path", [COMMANDS, pytest.param(LOOKUP, marks=pytest.mark.long)])
 def test_flood_is_cut_and_not_kept(service: LookupService, name: str, path: bytes) -> None:
     before = rss(service)
     method = b"POST" if path == COMMANDS else b"GET"
@@ -264,11 +256,11 @@ def test_answers_that_nobody_reads_are_given_up(service: LookupService, times: i
 
 def test_peer_has_so_many_connections_and_no_more(service: LookupService) -> None:
     wires = [opened(service.port) for _ in range(401)]
-    until(lambda: is_cut(wires[-1]))
+    until(lambda: is_cut(wires[-1]), within_s=20)
     assert not any(map(is_cut, wires[:10]))
     for wire in wires:
         wire.close()
-    until(lambda: service.get("/alive").status == 200)
+    until(lambda: service.get("/alive").status == 200, within_s=20)
 
 
 def test_body_is_not_read_before_somebody_wants_it(service: LookupService) -> None:

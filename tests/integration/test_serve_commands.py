@@ -1,26 +1,33 @@
-"""Requests that change something, Pulsar's own and ours, from HTTP to the tables and back.
+"""Requests of operators and clients, from a verb or HTTP to the tables and back, on a real stack.
 
-One stack, one story. Plans wait for a person, are carried out and undone. Then one script sends
-Pulsar's recorded requests in the order of the recording, with what it left out in between: each
-recording is a test. Then a service that asks for tokens has commands sent to it.
+One stack, one story. Kafka lets nobody in unasked, by TLS, passwords and ACLs: each process has
+what its role needs, and no more. First an operator says verbs and answers plans. Then Pulsar's
+recorded requests are sent: each recording is a test. Then a service asks for tokens.
 """
 
-import http.client
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+from kafka import KafkaProducer
+from kafka.errors import TopicAuthorizationFailedError
 
 from jobs.adapters.following.watch_follower import WatchAddress
-from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.kafka.clients import PASSWORD, Sender
 from jobs.cli import main
+from jobs.console import CommandError
 from jobs.lookup_client import LookupClient
 from lbcore.route.snapshot import LookupOutcome
-from tests.integration.stack import PATIENCE_S, Cluster, Stack, running_stack, wait_for
+from lbcore.wire.messages import Topic
+from tests.integration.pulsar_script import CLUSTER, Service, answered, request
+from tests.integration.secure_stack import SecureStack, running_secure_stack, secret_of
+from tests.integration.stack import PATIENCE_S, Cluster, Stack
 from tests.support.admin.fake_pulsar import (
     Exchange,
     decode,
@@ -31,7 +38,6 @@ from tests.support.admin.fake_pulsar import (
 )
 from tests.support.values.tokens import SECRET, token
 
-CLUSTER = "local"
 STACK = Cluster(
     brokers=3,
     namespaces={"demo/one": ("crc32", 3)},
@@ -43,13 +49,15 @@ STACK = Cluster(
     ),
 )
 PATIENCE_MS = PATIENCE_S * 1_000
+READING: tuple[str | tuple[str, str], ...] = (
+    "status", "ownership", ("plan", "list"), ("plan", "show"),
+)  # fmt: skip
+"""Verbs that need no Kafka."""
+
+Verb = Callable[..., tuple[int, str]]
+Say = Callable[..., tuple[int, Any]]
 WAITING = 20
 ASKED = 3
-NS1, NS2 = "/admin/v2/namespaces/acme/ns1", "/admin/v2/namespaces/acme/ns2"
-TOPICS = "/admin/v2/persistent/acme/ns1"
-BY_POSITION = "split?splitAlgorithmName=specified_positions_divide"
-POLICY_PATH = f"/admin/v2/clusters/{CLUSTER}/namespaceIsolationPolicies"
-
 EXACT = frozenset(
     {
         "07-topics-bundle-range",
@@ -71,133 +79,223 @@ NAMED = frozenset({"42-broker-stats-topics", "106-x-broker-stats-topics-broker1"
 """Recordings whose bodies are maps of maps with names as keys."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What came back."""
-
-    status: int
-    content_type: str
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        try:
-            return json.loads(self.body)
-        except ValueError:
-            return self.body.decode()
-
-
-def request(stack: Stack, method: str, target: str, body: Any = "", **headers: str) -> Answer:
-    """One request to the stack's service; body: text, or a value to be sent as JSON."""
-    port = int((stack.folder / "lookup-port").read_text())
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2 * PATIENCE_S)
-    text = body if isinstance(body, str) else json.dumps(body)
-    given = {"Content-Type": "application/json", "Accept": "application/json", **headers}
-    try:
-        connection.request(method, target, text.encode(), given)
-        response = connection.getresponse()
-        return Answer(
-            status=response.status,
-            content_type=response.headers.get("Content-Type", ""),
-            body=response.read(),
-        )
-    finally:
-        connection.close()
-
-
-@dataclass(slots=True)
-class Service:
-    """The lookup and admin service of a running stack, and what it has answered so far."""
-
-    stack: Stack
-    answers: dict[str, Answer] = field(default_factory=dict)
-
-    def send(self, method: str, target: str, body: Any = "") -> Answer:
-        """One request; body: text, or a value to be sent as JSON."""
-        return request(self.stack, method, target, body)
-
-    def must(self, method: str, target: str, body: Any = "", status: int = 204) -> Answer:
-        """One request that the recordings left out, and that has to succeed."""
-        answer = self.send(method, target, body)
-        assert answer.status == status, (method, target, answer)
-        return answer
-
-    def replay(self, *names: str) -> None:
-        """Send recorded requests and keep their answers."""
-        for name in names:
-            recorded = read_recording(name)
-            target = recorded.target
-            if recorded.mode == "modular":
-                target = f"{target}?broker=broker-1"
-            self.answers[name] = self.send(recorded.method, target, recorded.request_body)
-
-    def owner(self, topic: str) -> str:
-        answer = self.must("GET", f"/lookup/v2/topic/persistent/{topic}", status=200)
-        return str(answer.json["httpUrl"].removeprefix("http://").partition(":")[0])
-
-
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(tmp_path_factory.mktemp("requests"), STACK) as running:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureStack]:
+    with running_secure_stack(tmp_path_factory.mktemp("requests"), STACK) as running:
         yield running
 
 
 @pytest.fixture
-def ballast(cluster: Stack, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Exit code and what is written of a verb of `ballast plan`."""
+def verb(
+    cluster: SecureStack, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, str, str]]:
+    """Says words to `ballast`, logged in as an operator; exit code, output and errors."""
+    overlay = cluster.folder / "operator.toml"
+    overlay.write_text(overlay_of(cluster.words("operator")))
+    monkeypatch.setenv(PASSWORD, secret_of("operator"))
 
-    def run(action: str, *words: str) -> tuple[int, str]:
-        where = ["--tables", str(cluster.tables)]
-        if action not in ("list", "show"):
+    def run(*words: str) -> tuple[int, str, str]:
+        where = ["--conf", "test", "--conf", str(overlay), "--tables", str(cluster.tables)]
+        if words[0] not in READING and words[:2] not in READING:
             where += ["--bootstrap", cluster.kafka.bootstrap]
+            where += [] if "--timeout" in words else ["--timeout", f"{PATIENCE_S}s"]
         capsys.readouterr()
-        code = main(["plan", action, *words, *where])
-        found = capsys.readouterr()
-        return code, found.out + found.err
+        code = main([*words, *where])
+        said = capsys.readouterr()
+        return code, said.out, said.err
 
     return run
 
 
-def test_plan_is_shown_approved_done_and_taken_back(cluster: Stack, ballast: Any) -> None:
-    assert ballast("list")[1].startswith("no plan waits")
+@pytest.fixture
+def ballast(verb: Callable[..., tuple[int, str, str]]) -> Verb:
+    """Says words to `ballast`; exit code and what is written."""
+
+    def run(*words: str) -> tuple[int, str]:
+        code, out, err = verb(*words)
+        return code, out + err
+
+    return run
+
+
+@pytest.fixture
+def say(verb: Callable[..., tuple[int, str, str]]) -> Say:
+    """Says a line to `ballast`; exit code and answer."""
+
+    def run(line: str) -> tuple[int, Any]:
+        code, out, err = verb(*line.split(), "--json")
+        return code, json.loads((out or err).splitlines()[-1])
+
+    return run
+
+
+def overlay_of(words: list[str]) -> str:
+    settings = (word.removeprefix("kafka.").partition("=") for word in words if word != "--set")
+    return "[kafka]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, _, value in settings)
+
+
+def done(answer: tuple[int, Any]) -> Any:
+    code, value = answer
+    assert code == 0, value
+    return value
+
+
+def status(say: Say) -> Any:
+    """What `status` shows; its exit code tells of alarms, and a busy machine may well raise one."""
+    code, found = say("status")
+    assert code in (0, 1), found
+    return found
+
+
+def test_pause_is_seen(say: Say) -> None:
+    done(say("pause --reason thinking"))
+    found = status(say)
+    assert found["phase"] == "off"
+    assert found["pauses"][""]["reason"] == "thinking"
+
+
+def test_unload_is_waited_for_and_seen_in_the_ownership(cluster: SecureStack, say: Say) -> None:
+    # nothing else moves in the pause that the test before began
+    before = done(say("ownership"))
+    bundle, owner = next((row["bundle"], row["destination"]) for row in before["bundles"])
+    other = next(name for name in sorted(set(cluster.owners().values())) if name != owner)
+    line = f"bundle unload {bundle} --destination {other}"
+    dry = done(say(f"{line} --dry-run"))
+    assert [one["bundle"] for one in dry["transitions"]] == [bundle]
+    assert cluster.owners()[bundle] == owner
+    assert done(say(line))["status"] == "done"
+    assert cluster.owners()[bundle] == other
+    changes = done(say(f"ownership --diff {before['version']} 0s"))["changes"]
+    change = next(one for one in changes if one["bundle"] == bundle)
+    assert (change["before"]["destination"], change["after"]["destination"]) == (owner, other)
+    rows = done(say(f"ownership --as-of {before['version']}"))["bundles"]
+    assert next(row for row in rows if row["bundle"] == bundle)["destination"] == owner
+
+
+def test_resume_ends_the_pause(say: Say) -> None:
+    done(say("resume"))
+    assert status(say)["pauses"] == {}
+
+
+def test_pin_brings_a_bundle_to_its_broker_and_status_shows_it(
+    cluster: SecureStack, say: Say
+) -> None:
+    owners = cluster.owners()
+    bundle = min(owners)
+    other = next(name for name in sorted(set(owners.values())) if name != owners[bundle])
+    done(say(f"bundle pin {bundle} {other} --ttl 10m --reason test"))
+    cluster.wait("the pinned bundle to move", lambda: cluster.owners().get(bundle) == other)
+    (pin,) = status(say)["pins"]
+    assert (pin["bundle"], pin["broker"], pin["reason"]) == (bundle, other, "test")
+    done(say(f"bundle unpin {bundle}"))
+    assert status(say)["pins"] == []
+    code, refused = say(f"bundle unpin {bundle}")
+    assert (code, refused["status"]) == (1, "refused")
+
+
+def test_setting_is_changed_and_taken_back_while_running(say: Say) -> None:
+    done(say("config set shedding.max_moves_per_cycle=3"))
+    done(say("config reset shedding.max_moves_per_cycle"))
+    assert say("config set pipeline.trigger_ms=500")[0] == 1, "needs a restart"
+
+
+@pytest.mark.long
+def test_drained_broker_is_empty_when_the_verb_ends(cluster: SecureStack, say: Say) -> None:
+    owners = cluster.owners()
+    broker = max(set(owners.values()))
+    assert done(say(f"broker drain {broker}"))["status"] == "done"
+    assert broker not in cluster.owners().values()
+    found = status(say)
+    (drain,) = found["drains"]
+    assert (drain["broker"], drain["left"], drain["is_done"]) == (broker, 0, True)
+    cancelled = done(say(f"broker cancel-drain {broker}"))
+    assert status(say)["drains"] == []
+    assert f"`ballast plan undo --drain {broker}`" in cancelled["next"]
+    proposed = done(say(f"plan undo --drain {broker}"))
+    plan = proposed["result"]["plan"]
+    assert f"`ballast plan approve {plan}`" in proposed["next"]
+    done(say(f"plan approve {plan}"))
+    had = {bundle for bundle, owner in owners.items() if owner == broker}
+
+    def is_filled_again() -> bool:
+        now = cluster.owners()  # meanwhile balancing may have given it others, too
+        return {now.get(bundle) for bundle in had} == {broker}  # none while it moves
+
+    cluster.wait("the broker to be filled again", is_filled_again)
+
+
+def test_role_is_refused_what_it_has_no_right_to(cluster: SecureStack) -> None:
+    producer = KafkaProducer(**cluster.address("agent").client_options("test-forger"))
+    with pytest.raises(TopicAuthorizationFailedError):
+        producer.send(Topic.OWNERSHIP.value, b"x").get(60)
+    producer.close()
+
+
+def test_wrong_password_is_named_and_not_shown(cluster: SecureStack) -> None:
+    known = cluster.address("operator", "a-wrong-one")
+    address = replace(known, security={**known.security, "bootstrap_timeout_ms": 5_000})
+    with pytest.raises(CommandError) as raised:
+        Sender(address, "test-wrong")
+    assert re.search("Authentication failed|password may be wrong", raised.value.why)
+    assert "a-wrong-one" not in str(raised.value)
+
+
+@pytest.mark.long
+def test_command_to_a_job_that_is_away_ends_with_nobody_knows(
+    cluster: SecureStack, say: Say
+) -> None:
+    cluster.kill("job")
+    assert done(say("resume --no-wait"))["status"] == "sent"
+    code, error = say("pause --timeout 2s")
+    assert code == 3
+    assert "no outcome of pause" in error["error"]
+    assert "last heartbeat" in error["why"]
+    cluster.start_job()
+    cluster.wait_for_batches(1)
+
+
+def test_plan_is_shown_approved_done_and_taken_back(cluster: SecureStack, ballast: Verb) -> None:
+    assert ballast("plan", "list")[1].startswith("no plan waits")
     bundle, owner = min(cluster.owners().items())
     other = next(name for name in sorted(set(cluster.owners().values())) if name != owner)
-    code, text = ballast("propose", f"{bundle}={other}", "--why", "its own disk", "--plan", "p-1")
+    code, text = ballast(
+        "plan", "propose", f"{bundle}={other}", "--why", "its own disk", "--plan", "p-1"
+    )
     assert (code, "p-1" in text) == (0, True), text
     assert cluster.owners()[bundle] == owner
-    listed, shown = ballast("list")[1], ballast("show", "p-1")[1]
+    listed, shown = ballast("plan", "list")[1], ballast("plan", "show", "p-1")[1]
     assert "waits, lapses in" in listed
     assert "its own disk" in listed
     assert f"{bundle}  {owner} -> {other}" in shown
     assert "ballast plan approve p-1" in shown
-    assert ballast("approve", "p-1")[0] == 0
+    assert ballast("plan", "approve", "p-1")[0] == 0
     cluster.wait("the move", lambda: cluster.owners().get(bundle) == other)
-    code, text = ballast("approve", "p-1")
+    code, text = ballast("plan", "approve", "p-1")
     assert code == 1
     assert "already" in text
-    cluster.wait("its end", lambda: "1 of 1 done" in ballast("show", "p-1")[1])
+    cluster.wait("its end", lambda: "1 of 1 done" in ballast("plan", "show", "p-1")[1])
     cluster.wait_settled()
-    code, text = ballast("undo", "p-1", "--json")
+    code, text = ballast("plan", "undo", "p-1", "--json")
     assert code == 0, text
     name = json.loads(text)["result"]["plan"]
-    assert "undo of plan p-1" in ballast("show", name)[1]
-    assert ballast("approve", name)[0] == 0
+    assert "undo of plan p-1" in ballast("plan", "show", name)[1]
+    assert ballast("plan", "approve", name)[0] == 0
     cluster.wait("the way back", lambda: cluster.owners().get(bundle) == owner)
     cluster.wait_settled()
-    code, text = ballast("undo", "p-1")
+    code, text = ballast("plan", "undo", "p-1")
     assert code == 1
     assert "there is nothing to undo" in text
 
 
-def test_plan_that_there_is_not_is_told_with_those_there_are(ballast: Any) -> None:
+def test_plan_that_there_is_not_is_told_with_those_there_are(ballast: Verb) -> None:
     for action in ("show", "approve", "reject", "undo"):
-        code, text = ballast(action, "nosuch")
+        code, text = ballast("plan", action, "nosuch")
         assert code == 1
         assert "there is no plan nosuch" in text
         assert " next: `ballast plan list`" in text
 
 
-def test_every_decision_about_a_plan_is_kept_with_who_answered(cluster: Stack) -> None:
+def test_every_decision_about_a_plan_is_kept_with_who_answered(cluster: SecureStack) -> None:
     rows = [row for row in cluster.rows("decisions") if row["kind"] == "plan"]
     rows.sort(key=lambda row: row["at_ms"])
     told = [(row["reason"], json.loads(row["inputs"])["plan"]) for row in rows]
@@ -215,132 +313,12 @@ def test_words_that_are_no_move_and_no_undo_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def service(cluster: Stack) -> Service:
+def service(cluster: SecureStack) -> Service:
     """The answers of the whole script; the service itself is gone."""
     cluster.start_lookup("--set", f"ownership.unload_timeout_ms={PATIENCE_MS}")
-    service = Service(cluster)
-    wait_for("the tables to be followed", lambda: _is_ready(service), 60)
-    service.replay("01-tenants-create")
-    _at_once(service, _first_namespace, _second_namespace, _settings, _policies, _tenant)
-    _statistics(service)
+    service = answered(cluster)
     assert cluster.stop("lookup") == 0
     return service
-
-
-def _at_once(service: Service, *stories: Callable[[Service], None]) -> None:
-    """Stories that don't touch each other share the balancer's batches."""
-    with ThreadPoolExecutor(len(stories)) as threads:
-        for told in [threads.submit(story, service) for story in stories]:
-            told.result()
-
-
-def _is_ready(service: Service) -> bool:
-    health = service.send("GET", "/admin/v2/brokers/health").status
-    return health == 200 and len(_brokers(service)) == 3
-
-
-def _brokers(service: Service) -> Sequence[str]:
-    found: Sequence[str] = service.send("GET", "/admin/v2/brokers").json
-    return found if isinstance(found, list) else ()
-
-
-def _first_namespace(service: Service) -> None:
-    service.must("PUT", NS1, {"bundles": {"numBundles": 4}})
-    _at_once(
-        service,
-        lambda s: s.must("PUT", f"{TOPICS}/t1"),
-        lambda s: s.must("PUT", f"{TOPICS}/pt/partitions?createLocalTopicOnly=false", "4"),
-        lambda s: s.replay("53-namespaces-set-anti-affinity-group"),
-    )
-    service.replay(*(name for name in recorded_names() if _is_lookup(name)))
-    service.replay("23-namespaces-bundles", "24-namespaces-policies", "28-topics-stats")
-    service.replay("54-namespaces-get-anti-affinity-group")
-    _at_once(
-        service,
-        lambda s: s.must("DELETE", f"{NS1}/antiAffinity"),
-        lambda s: s.replay("56-namespaces-unload-bundle", "57-lookup-raw-after-unload"),
-    )
-    service.replay("61-namespaces-unload-bundle-unknown-bundle")
-    service.must("PUT", f"{NS1}/unload")
-    service.replay("63-lookup-raw-after-unload-namespace", "66-namespaces-bundles-after-positions")
-    service.replay("72-namespaces-split-bundle-no-positions")
-    _splits(service)
-
-
-def _is_lookup(name: str) -> bool:
-    number = int(name.partition("-")[0]) if name[0].isdigit() else 0
-    return 5 <= number <= 22
-
-
-def _splits(service: Service) -> None:
-    def split(bundle: str, position: int) -> Callable[[Service], None]:
-        target = f"{NS1}/{bundle}/{BY_POSITION}"
-        return lambda s: s.must("PUT", target, [position])
-
-    _at_once(
-        service,
-        lambda s: s.replay("67-namespaces-split-bundle-range"),
-        split("0x40000000_0x80000000", 0x60000000),
-        split("0xc0000000_0xffffffff", 0xDFFFFFFF),
-        split("0x00000000_0x40000000", 0x09011A5E),
-    )
-    split("0x60000000_0x80000000", 0x70000000)(service)
-    service.replay("75-namespaces-bundles-after", "76-topics-bundle-range-after")
-
-
-def _second_namespace(service: Service) -> None:
-    service.replay("90-x-namespaces-create", "91-x-topics-lookup")
-    owner = service.owner("acme/ns2/a1")
-    bundle = service.must("GET", "/lookup/v2/topic/persistent/acme/ns2/a1/bundle", status=200)
-    other = next(name for name in _brokers(service) if name != owner)
-    target = f"{NS2}/{bundle.body.decode()}/unload?destinationBroker={other}"
-    service.must("PUT", target)
-    assert service.owner("acme/ns2/a1") == other
-    assert service.send("PUT", target).status == 500
-    inactive = service.must("PUT", target.replace(other, "nobody:8080"), status=409)
-    assert "inactive destination broker" in inactive.json["reason"]
-    service.replay("93-x-lookup-after-transfer-broker1", "94-x-lookup-after-transfer-broker2")
-    service.replay("96-x-topics-create", "98-x-topic-positions", "99-x-split-positions")
-    service.replay("100-x-bundles-after-positions")
-
-
-def _settings(service: Service) -> None:
-    service.replay("34-brokers-list-dynamic-config", "35-brokers-update-dynamic-config")
-    values = service.must("GET", "/admin/v2/brokers/configuration/values", status=200).json
-    assert values == {"loadBalancerDebugModeEnabled": "true"}
-    service.replay("37-brokers-get-runtime-config", "38-brokers-delete-dynamic-config")
-    assert service.must("GET", "/admin/v2/brokers/configuration/values", status=200).json == {}
-    service.replay("39-brokers-update-dynamic-config-not-dynamic")
-
-
-def _policies(service: Service) -> None:
-    service.replay("49-ns-isolation-policy-set")
-    policies = service.must("GET", POLICY_PATH, status=200).json
-    assert policies["pol1"]["namespaces"] == ["acme/iso.*"]
-    service.replay("52-ns-isolation-policy-delete")
-    assert service.must("GET", POLICY_PATH, status=200).json == {}
-
-
-def _tenant(service: Service) -> None:
-    service.must("PUT", "/admin/v2/tenants/gone", {"allowedClusters": [CLUSTER]})
-    service.must("PUT", "/admin/v2/namespaces/gone/ns", {"bundles": {"numBundles": 2}})
-    assert service.send("DELETE", "/admin/v2/tenants/gone").status == 409
-    service.must("PUT", "/admin/v2/persistent/gone/ns/t")
-    assert service.send("DELETE", "/admin/v2/namespaces/gone/ns").status == 409
-    service.must("DELETE", "/admin/v2/persistent/gone/ns/t")
-    service.must("DELETE", "/admin/v2/namespaces/gone/ns")
-    lookup = service.send("GET", "/lookup/v2/topic/persistent/gone/ns/t")
-    assert (lookup.status, lookup.json) == (404, {"reason": "Namespace not found"})
-    service.must("DELETE", "/admin/v2/tenants/gone")
-    assert "gone" not in service.must("GET", "/admin/v2/tenants", status=200).json
-
-
-def _statistics(service: Service) -> None:
-    service.replay("29-brokers-list", "31-brokers-leader-broker", "42-broker-stats-topics")
-    service.replay("43-broker-stats-monitoring-metrics", "44-broker-resource-availability")
-    service.replay("78-clusters-get", "79-resource-quotas-get", "106-x-broker-stats-topics-broker1")
-    reports = [name for name in recorded_names() if "load-report" in name or "metrics-lb" in name]
-    service.replay(*reports)
 
 
 def _as_recorded(value: Any) -> Any:
@@ -404,7 +382,7 @@ def test_metrics_have_pulsars_form(service: Service) -> None:
 
 
 @pytest.fixture(scope="module")
-def stack(cluster: Stack, service: Service) -> Stack:
+def stack(cluster: SecureStack, service: Service) -> SecureStack:
     """The stack with a service that asks for tokens, after Pulsar's requests."""
     assert service.answers
     start_lookup(cluster)
@@ -496,8 +474,7 @@ def test_lookup_in_a_process_has_a_free_bundle_assigned(stack: Stack, way: str) 
 
 def client_of(stack: Stack, way: str) -> LookupClient:
     if way == "tables":
-        kafka = KafkaAddress(bootstrap=stack.kafka.bootstrap)
-        return LookupClient(str(stack.tables), "local", kafka=kafka)
+        return LookupClient(str(stack.tables), "local", kafka=stack.address("service"))
     port = int((stack.folder / "lookup-port").read_text())
     proof = token(SECRET, "HS256", roles=["viewer"])
     return LookupClient(WatchAddress(url=f"http://127.0.0.1:{port}", token=lambda: proof), "local")
@@ -566,3 +543,17 @@ def _ends_of(stack: Stack, first: Any) -> dict[str, Any]:
         "arguments": send(stack, "POST", path, changed)[0],
         "principal": send(stack, "POST", path, SAID, role="admin:local@another")[0],
     }
+
+
+def test_no_password_is_in_a_log_or_in_the_list_of_processes(stack: SecureStack) -> None:
+    logs = [path for path in stack.folder.rglob("*.log") if path.is_file()]
+    logs += list(stack.folder.rglob("*.jsonl"))
+    shown = "".join(path.read_text(errors="replace") for path in logs) + command_lines()
+    assert "-hush-hush" not in shown
+    assert "PRIVATE KEY" not in shown
+
+
+def command_lines() -> str:
+    """The command lines of every process that may be seen."""
+    processes = psutil.process_iter(["cmdline"])
+    return "\n".join(" ".join(each.info["cmdline"] or ()) for each in processes)

@@ -10,14 +10,14 @@ import socket
 import struct
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from time import monotonic
 
 import psutil
 import pytest
 
 from tests.support.processes.lookup_service import LookupService
+from tests.support.processes.programs import until
 from tests.support.tables.lookup_tables import Row, TablesWriter, bundles_of, owned
 
 BROKER = "127.0.0.1:28080"
@@ -95,13 +95,6 @@ def service(tables: Path, writer: TablesWriter) -> Iterator[LookupService]:
     running.wait_ready()
     yield running
     assert running.stop() == 0
-
-
-def until(is_reached: Callable[[], bool]) -> None:
-    pause, until_s = threading.Event(), monotonic() + 30
-    while not is_reached():
-        assert monotonic() < until_s
-        pause.wait(0.02)
 
 
 def request_of(generator: random.Random) -> tuple[bytes, bool]:

@@ -8,6 +8,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from jobs.adapters.processes.preflight import find_java
 from jobs.adapters.processes.processes import Child, ProcessSpec
 from jobs.package import make_package
 from lbcore.model.tables import BUNDLE_OWNERSHIP, DECISIONS, OWNERSHIP_EVENTS
-from tests.integration.replay import comparable, replayed_rows
+from tests.integration.replay import assert_replayed
 from tests.integration.spark_cluster import HOST, SparkCluster, running_spark
 from tests.integration.stack import PATIENCE_S, Stack
 from tests.replay import KEEP_BATCHES
@@ -102,9 +103,8 @@ class SubmittedStack(Stack):
         return counted
 
 
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SubmittedStack]:
-    folder = tmp_path_factory.mktemp("cluster")
+@contextmanager
+def spark_and_kafka(folder: Path) -> Iterator[SubmittedStack]:
     make_package(folder / "package")
     kafka = EmbeddedKafka(folder / "kafka")
     with running_spark(folder / "spark", workers=2) as spark:
@@ -112,10 +112,16 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SubmittedStack]:
         try:
             kafka.start()
             make_topics(kafka, stack.address("operator"))
-            stack.begin()
             yield stack
         finally:
             stack.stop_all()
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SubmittedStack]:
+    with spark_and_kafka(tmp_path_factory.mktemp("cluster")) as stack:
+        stack.begin()
+        yield stack
 
 
 def test_executors_share_the_tasks(stack: SubmittedStack) -> None:
@@ -150,11 +156,7 @@ def test_a_killed_driver_goes_on_where_it_was(stack: SubmittedStack) -> None:
 
 def test_tables_equal_a_replay_in_one_process(stack: SubmittedStack) -> None:
     stack.stop("job")  # the code is that of spark-submit's JVM, which the signal ends
-    (checkpoint,) = (stack.folder / "job" / "checkpoints").iterdir()
-    last, expected = replayed_rows(checkpoint, stack.kafka.bootstrap, stack.config)
-    for table in (OWNERSHIP_EVENTS, DECISIONS):
-        written = [row for row in stack.rows(table.name) if row["batch_id"] <= last]
-        assert comparable(written) == comparable(expected[table.name]), table.name
+    expected = assert_replayed(stack, OWNERSHIP_EVENTS.name, DECISIONS.name)
     newest = {str(row["bundle"]): row["version_id"] for row in expected[OWNERSHIP_EVENTS.name]}
     current = stack.rows(BUNDLE_OWNERSHIP.name)
     assert {row["bundle"]: row["version_id"] for row in current} == newest
@@ -162,20 +164,11 @@ def test_tables_equal_a_replay_in_one_process(stack: SubmittedStack) -> None:
 
 def test_executors_share_both_operators_of_ten_clusters(tmp_path: Path) -> None:
     """Ticks alone give each cluster rows in every batch."""
-    make_package(tmp_path / "package")
-    kafka = EmbeddedKafka(tmp_path / "kafka")
     clusters = ",".join(f"cluster-{number}" for number in range(10))
     settings = (f"pipeline.clusters={clusters}", "pipeline.scorer_groups=1")
-    with running_spark(tmp_path / "spark", workers=2) as spark:
-        package = tmp_path / "package"
-        stack = SubmittedStack(folder=tmp_path, kafka=kafka, package=package, spark=spark)
-        try:
-            kafka.start()
-            make_topics(kafka, stack.address("operator"))
-            stack.start_job("job", *(word for one in settings for word in ("--set", one)))
-            stack.wait_for_batches(50)  # a line a cluster
-            for operator, counts in stack.executors_with_rows().items():
-                assert len(counts) == 2, (operator, counts)
-                assert min(counts.values()) > 0.2 * sum(counts.values()), (operator, counts)
-        finally:
-            stack.stop_all()
+    with spark_and_kafka(tmp_path) as stack:
+        stack.start_job("job", *(word for one in settings for word in ("--set", one)))
+        stack.wait_for_batches(50)  # a line a cluster
+        for operator, counts in stack.executors_with_rows().items():
+            assert len(counts) == 2, (operator, counts)
+            assert min(counts.values()) > 0.2 * sum(counts.values()), (operator, counts)

@@ -109,12 +109,6 @@ def test_ownership_verb_says_what_changed(tables: Path, capsys: Capsys) -> None:
     assert [line[0] for line in lines[2:]] == ["-", "+"]
 
 
-def test_ownership_verb_of_no_moment_is_misuse(tables: Path, capsys: Capsys) -> None:
-    words = ["ownership", "--as-of", "yesterday", "--tables", str(tables)]
-    assert main(words) == 2
-    assert "no moment" in capsys.readouterr().err
-
-
 def test_status_verb_reads_the_tables(tables: Path, capsys: Capsys) -> None:
     words = ["status", "--tables", str(tables), "--cluster", CLUSTER]
     assert main([*words, "--json"]) == 1, "it is stalled"
@@ -132,8 +126,10 @@ def test_status_verb_reads_the_tables(tables: Path, capsys: Capsys) -> None:
     assert found["job"]["word"] == "away"
 
 
-def test_verb_without_tables_says_what_to_do(tmp_path: Path, capsys: Capsys) -> None:
-    assert main(["status", "--state-dir", str(tmp_path)]) == 1
+def test_verb_without_a_moment_or_tables_says_what_to_do(tables: Path, capsys: Capsys) -> None:
+    assert main(["ownership", "--as-of", "yesterday", "--tables", str(tables)]) == 2
+    assert "no moment" in capsys.readouterr().err
+    assert main(["status", "--state-dir", str(tables / "none")]) == 1
     said = capsys.readouterr().err
     assert "there are no tables" in said
     assert "ballast run-local" in said

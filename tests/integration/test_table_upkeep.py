@@ -20,7 +20,7 @@ from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.delta.table_scan import scan
 from jobs.adapters.delta.table_upkeep import DAY_MS, KEPT_DAYS, TableUpkeep
 from jobs.adapters.delta.table_writer import FencedError, TableWriter
-from jobs.adapters.delta.tables import KEPT, arrow_schema, refresh, table_path
+from jobs.adapters.delta.tables import KEPT, refresh, table_path
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.operating.explaining import ExplainQuestion, read_rows
 from lbcore.config.tree import Config
@@ -47,13 +47,14 @@ from tests.support.tables.lookup_tables import (
     NAMESPACE,
     Row,
     TablesWriter,
+    arrow_rows,
     content,
     fresh,
     move,
     owned,
 )
 
-COMMITS = 60
+COMMITS = 30
 FILES_MAX = 10
 LOG_KEPT_S = 30 * 60
 DATA_KEPT_S = DAY_MS // 1_000
@@ -96,8 +97,7 @@ class Job:
             "writer_epoch": self.writer.epoch, "at_ms": self.now_ms, "batch_id": self.batch_id,
             "seq_in_batch": 0,
         }  # fmt: skip
-        values = [row.columns(table, **stamps) for row in rows]
-        arrow = pa.Table.from_pylist(values, schema=arrow_schema(table))
+        arrow = arrow_rows(table, [row.columns(table, **stamps) for row in rows])
         self.writer.write(table.name, arrow, self.batch_id, about)
 
     def age(self, name: str, seconds: int) -> None:
@@ -192,17 +192,17 @@ def test_follower_and_writer_go_on_through_upkeep(job: Job) -> None:
 
 def test_version_within_the_retention_can_be_read_after_upkeep(job: Job) -> None:
     """Time travel by version reaches as far back as the log is kept."""
-    job.batches(30)
+    job.batches(15)
     job.age(EVENTS, LOG_KEPT_S + 60)
     kept = job.writer.table(EVENTS).version()
-    job.batches(30)
+    job.batches(15)
     job.upkeep.look_after(EVENTS, NOW_MS)
     newest = job.writer.refreshed(EVENTS).version()
     counts = [
         DeltaTable(str(table_path(job.root, EVENTS)), version=version).count()
         for version in range(kept + 1, newest)
     ]
-    assert counts == list(range(35, 65))
+    assert counts == list(range(20, 35))
 
 
 def test_last_commit_of_a_batch_is_still_known_after_upkeep(job: Job) -> None:
@@ -221,22 +221,12 @@ def test_rows_past_their_days_go_and_the_others_stay(job: Job) -> None:
     name = REJECTED_REPORTS.name
     limit_ms = NOW_MS - KEPT_DAYS[name] * DAY_MS
     for number, at_ms in enumerate((limit_ms - 2 * DAY_MS, limit_ms - 1, limit_ms, NOW_MS)):
-        known = {"at_ms": at_ms, "raw": b"x", "partition": 0, "offset": 1, "batch_id": number,
-                 "timestamp_ms": 0}  # fmt: skip
-        row = {column.name: known.get(column.name, "") for column in REJECTED_REPORTS.columns}
-        row = {c.name: 0 if c.type in {"long", "int"} and row[c.name] == "" else row[c.name]
-               for c in REJECTED_REPORTS.columns}  # fmt: skip
-        arrow = pa.Table.from_pylist([row], schema=arrow_schema(REJECTED_REPORTS))
+        row = {"at_ms": at_ms, "raw": b"x", "offset": 1, "batch_id": number}
+        arrow = arrow_rows(REJECTED_REPORTS, [row])
         job.writer.write(name, arrow, number, {})
     assert job.upkeep.look_after(name, NOW_MS)["rows_expired"] == 2
     assert job.upkeep.look_after(name, NOW_MS)["rows_expired"] == 0
     assert job.writer.refreshed(name).count() == 2
-
-
-def plain_row(table: Table, **known: object) -> dict[str, object]:
-    """A row with these values, and nothing in the other columns."""
-    nothing = {"string": "", "boolean": False}
-    return {c.name: known.get(c.name, nothing.get(c.type, 0)) for c in table.columns}
 
 
 def test_who_approved_which_plan_stays_for_ever_and_hides_no_gap(job: Job) -> None:
@@ -244,8 +234,7 @@ def test_who_approved_which_plan_stays_for_ever_and_hides_no_gap(job: Job) -> No
     limit_ms = NOW_MS - KEPT_DAYS[name] * DAY_MS
     ages = ((limit_ms - 900 * DAY_MS, "plan"), (limit_ms - 900 * DAY_MS, "skip"), (NOW_MS, "skip"))
     for number, (at_ms, kind) in enumerate(ages):
-        row = plain_row(DECISIONS, at_ms=at_ms, kind=kind, batch_id=number)
-        arrow = pa.Table.from_pylist([row], schema=arrow_schema(DECISIONS))
+        arrow = arrow_rows(DECISIONS, [{"at_ms": at_ms, "kind": kind, "batch_id": number}])
         job.writer.write(name, arrow, number, {})
     assert job.upkeep.look_after(name, NOW_MS)["rows_expired"] == 1
     version = job.writer.refreshed(name).version()
@@ -264,10 +253,10 @@ def test_settings_replaced_for_a_year_go_but_those_in_force_until_then(job: Job,
     limit_ms = NOW_MS - KEPT_DAYS[name] * DAY_MS
     for cluster, times in (("c1", (-9, -5, -1, 1, 2)), ("c2", (-9,)), ("c3", (5,))):
         rows = [
-            plain_row(of, cluster=cluster, number=at, at_ms=limit_ms + days * DAY_MS)
+            {"cluster": cluster, "number": at, "at_ms": limit_ms + days * DAY_MS}
             for at, days in enumerate(times, start=1)
         ]
-        arrow = pa.Table.from_pylist(rows, schema=arrow_schema(of))
+        arrow = arrow_rows(of, rows)
         job.batch_id += 1
         job.writer.write(name, arrow, job.batch_id, {})
     assert job.upkeep.look_after(name, NOW_MS)["rows_expired"] == 2
@@ -297,11 +286,11 @@ def test_rows_of_what_is_gone_go_after_a_week(
     old_ms, before = NOW_MS - (GONE_DAYS + 2) * DAY_MS, job.writer.refreshed(table.name).count()
     key = table.key[-1]
     rows = [
-        plain_row(table, **{**gone, key: "gone", "at_ms": old_ms}),
-        plain_row(table, **{**gone, key: "gone of late", "at_ms": NOW_MS - DAY_MS}),
-        plain_row(table, **{**gone, **there, key: "there", "at_ms": old_ms}),
+        {**gone, key: "gone", "at_ms": old_ms},
+        {**gone, key: "gone of late", "at_ms": NOW_MS - DAY_MS},
+        {**gone, **there, key: "there", "at_ms": old_ms},
     ]
-    job.writer.write(table.name, pa.Table.from_pylist(rows, arrow_schema(table)), 0, {})
+    job.writer.write(table.name, arrow_rows(table, rows), 0, {})
     assert job.upkeep.look_after(table.name, NOW_MS)["rows_expired"] == 1
     left = pa.table(job.writer.refreshed(table.name).scan(columns=[key]).read_all())
     assert len(left) == before + 2
@@ -315,19 +304,16 @@ def test_deleted_namespaces_go_only_where_the_floor_stands_for_their_versions(jo
     old = {"cluster": CLUSTER, "is_deleted": True, "at_ms": NOW_MS - (GONE_DAYS + 2) * DAY_MS}
     known = [("t/low", CLUSTER, 7), ("t/high", CLUSTER, 8), ("t/low", "another", 1)]
     rows = [
-        plain_row(
-            NAMESPACES, **{**old, "namespace": name, "cluster": of, "highest_version": version}
-        )
+        {**old, "namespace": name, "cluster": of, "highest_version": version}
         for name, of, version in known
     ]
 
     def write(batch: int, rows: list[dict[str, object]]) -> None:
-        arrow = pa.Table.from_pylist(rows, arrow_schema(NAMESPACES))
-        job.writer.write(NAMESPACES.name, arrow, batch, {})
+        job.writer.write(NAMESPACES.name, arrow_rows(NAMESPACES, rows), batch, {})
 
     write(0, rows)
     assert job.upkeep.look_after(NAMESPACES.name, NOW_MS)["rows_expired"] == 0
-    write(1, [plain_row(NAMESPACES, **{**old, "namespace": "", "highest_version": 7})])
+    write(1, [{**old, "namespace": "", "highest_version": 7}])
     assert job.upkeep.look_after(NAMESPACES.name, NOW_MS)["rows_expired"] == 1
     left = pa.table(job.writer.refreshed(NAMESPACES.name).scan().read_all()).to_pylist()
     assert {(row["namespace"], row["highest_version"]) for row in left if row["is_deleted"]} == {
@@ -366,8 +352,8 @@ def test_joining_writes_what_there_is_a_few_times_and_not_once_a_turn(
     monkeypatch.setattr(table_upkeep, "JOINED_BYTES", (50_000, 250_000, full))
     dice, root = random.Random(1), table_path(job.root, DECISIONS.name)
     for number in range(40 * FILES_MAX):
-        row = plain_row(DECISIONS, at_ms=NOW_MS, inputs=dice.randbytes(4_000).hex())
-        arrow = pa.Table.from_pylist([row], schema=arrow_schema(DECISIONS))
+        row = {"at_ms": NOW_MS, "inputs": dice.randbytes(4_000).hex()}
+        arrow = arrow_rows(DECISIONS, [row])
         write_deltalake(str(root), arrow, mode="append")
         if number % FILES_MAX == 0:
             assert job.upkeep.look_after(DECISIONS.name, NOW_MS)["files"] <= 2 * FILES_MAX

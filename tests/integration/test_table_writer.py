@@ -58,6 +58,7 @@ from tests.support.tables.commands_table import (
     started,
     write_checkpoint,
 )
+from tests.support.tables.lookup_tables import arrow_rows
 from tests.support.tables.small_batches import (
     BUNDLE_A,
     BUNDLE_B,
@@ -78,17 +79,15 @@ from tests.support.tables.small_batches import (
 )
 
 
-def test_batch_repeated_writes_nothing_twice_and_sends_again(tmp_path: Path) -> None:
+def test_batch_repeated_writes_nothing_twice_and_with_other_effects_stops_the_job(
+    tmp_path: Path,
+) -> None:
     sent = Sent()
-    sink_on(tmp_path, sent)(batch(record("t/n/a", 1), record("t/n/b", 1)), 0)
-    sink_on(tmp_path, sent)(batch(record("t/n/a", 1), record("t/n/b", 1)), 0)
+    for _ in range(2):
+        sink_on(tmp_path, sent)(batch(record("t/n/a", 1), record("t/n/b", 1)), 0)
     assert len(rows(tmp_path, "ownership_events")) == 2
     assert len(rows(tmp_path, "bundle_ownership")) == 2
     assert len(sent.messages) == 4
-
-
-def test_batch_repeated_with_other_effects_stops_the_job(tmp_path: Path) -> None:
-    sink_on(tmp_path)(batch(record("t/n/a", 1)), 0)
     with pytest.raises(ForkedError, match="ballast state rebuild"):
         sink_on(tmp_path)(batch(record("t/n/b", 1)), 0)
 
@@ -110,17 +109,6 @@ def test_tombstones_go_before_records_and_those_sent_again_after_without_a_row(
     ]
     assert [found and found.version_id for _, found in told] == [None, None, 9, 7]
     assert [row["version_id"] for row in rows(tmp_path, "bundle_ownership")] == [9]
-
-
-def test_quiet_batch_that_sends_something_again_commits_nothing(tmp_path: Path) -> None:
-    sent = Sent()
-    sink = sink_on(tmp_path, sent)
-    sink(batch(now_ms=20_000), 0)
-    begun = DeltaTable(str(tmp_path / "ownership_events")).version()
-    again = Effect(kind=RESEND, rows=[record_row(record(BUNDLE_B, 7), 0)])
-    sink(EffectsFrame([*batch(now_ms=20_100).effects, again], "local"), 1)
-    assert DeltaTable(str(tmp_path / "ownership_events")).version() == begun
-    assert len(sent.messages) == 1
 
 
 def test_job_that_ends_writes_what_it_is_at_and_nothing_of_what_follows(tmp_path: Path) -> None:
@@ -254,14 +242,20 @@ def test_commit_between_the_look_and_the_rewrite_is_not_overwritten(
     assert found == ["t/n/a", "t/n/b", "t/n/c"]
 
 
-def test_quiet_batches_commit_only_when_a_heartbeat_is_due(tmp_path: Path) -> None:
-    sink = sink_on(tmp_path)
+def test_quiet_batches_commit_only_when_a_heartbeat_is_due_whatever_they_send_again(
+    tmp_path: Path,
+) -> None:
+    sent = Sent()
+    sink = sink_on(tmp_path, sent)
     table = DeltaTable(str(tmp_path / "ownership_events"))
     begun = table.version()
+    again = Effect(kind=RESEND, rows=[record_row(record(BUNDLE_B, 7), 0)])
     for number, now_ms in enumerate((20_000, 25_000, 29_999, 30_000)):
-        sink(batch(now_ms=now_ms), number)
+        effects = batch(now_ms=now_ms).effects
+        sink(EffectsFrame([*effects, again] if number == 1 else effects, "local"), number)
     table.update_incremental()
     assert table.version() == begun + 2
+    assert len(sent.messages) == 1
 
 
 def test_newest_batch_has_its_own_version_whatever_the_handle_knows(tmp_path: Path) -> None:
@@ -352,16 +346,14 @@ def test_restored_tables_are_lifted_above_all_versions_that_anybody_has_seen(
     assert raise_versions(claimed(tmp_path / "empty"), 9, READ) == 0
 
 
-def test_rows_of_a_batch_whose_events_were_never_committed_are_not_rebuilt_from(
+def test_rows_of_a_batch_whose_events_were_never_committed_are_taken_back_once(
     tmp_path: Path,
 ) -> None:
     named = Effect(kind="namespaces", rows=[namespace_row("t/n", 1)])
     sink_on(tmp_path)(EffectsFrame([*batch(record(BUNDLE_A, 1)).effects, named], "local"), 0)
     writer = claimed(tmp_path)
     writer.use_query(QUERY)
-    table = pa.Table.from_pylist(
-        [{**namespace_row("t/never", 1), "batch_id": 1}], arrow_schema(NAMESPACES)
-    )
+    table = arrow_rows(NAMESPACES, [namespace_row("t/never", 1)], batch_id=1)
     writer.write(NAMESPACES.name, table, 1, {**(writer.last_commit() or {}), "batch_id": 1})
     assert len(rows(tmp_path, NAMESPACES.name)) == 2
     config = Config()
@@ -371,17 +363,6 @@ def test_rows_of_a_batch_whose_events_were_never_committed_are_not_rebuilt_from(
     assert list(state.namespaces) == ["t/n"]
     assert state.ledger.names == [BUNDLE_A]
     assert [row["namespace"] for row in rows(tmp_path, NAMESPACES.name)] == ["t/n"]
-
-
-def test_batch_taken_back_stays_so_when_its_old_version_is_gone(tmp_path: Path) -> None:
-    named = Effect(kind="namespaces", rows=[namespace_row("t/n", 1)])
-    sink_on(tmp_path)(EffectsFrame([*batch(record(BUNDLE_A, 1)).effects, named], "local"), 0)
-    writer = claimed(tmp_path)
-    writer.use_query(QUERY)
-    never = {**namespace_row("t/never", 1), "batch_id": 1}
-    table = pa.Table.from_pylist([never], arrow_schema(NAMESPACES))
-    writer.write(NAMESPACES.name, table, 1, {**(writer.last_commit() or {}), "batch_id": 1})
-    complete_last_batch(claimed(tmp_path))
     version = TableWriter(tmp_path).version(NAMESPACES.name)
     complete_last_batch(claimed(tmp_path))
     assert TableWriter(tmp_path).version(NAMESPACES.name) == version + 1  # the claim
@@ -536,19 +517,11 @@ EACH = 2 * REMEMBERED_COMMANDS
 
 def command(cluster: str, number: int) -> dict[str, Any]:
     """Every 500th has not ended."""
-    is_open = number % 500 == 0
     return {
         "cluster": cluster,
         "command_id": f"c{number}",
-        "kind": "unload_bundle",
-        "arguments": "{}",
-        "principal": "",
-        "address": "",
-        "status": "accepted" if is_open else "done",
-        "reason": "",
-        "result": '{"deadline_ms": 0, "queued": false}',
+        "status": "done" if number % 500 else "accepted",
         "at_ms": 1_000 + number // 3,
-        "batch_id": 0,
     }
 
 
@@ -559,7 +532,8 @@ def test_rebuild_reads_open_commands_and_as_many_as_are_remembered(
     writer = TableWriter(tmp_path)
     writer.claim()
     writer.use_query("q")
-    table = pa.Table.from_pylist(rows, arrow_schema(COMMANDS))
+    result = '{"deadline_ms": 0, "queued": false}'
+    table = arrow_rows(COMMANDS, rows, kind="unload_bundle", arguments="{}", result=result)
     writer.write(COMMANDS.name, table, 0, {"query_id": "q", "batch_id": 0, "writer_epoch": 0})
     config = Config()
     (cluster,) = config.pipeline.clusters

@@ -1,7 +1,6 @@
 """`ballast topics ensure` against the real Kafka: makes, checks, repairs, and says what it did."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,6 @@ from lbcore.config.load import parse_config
 from lbcore.config.tree import Config
 from lbcore.wire.messages import Topic
 from tests.integration.stack import PATIENCE_S, wait_for
-
-
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(tmp_path_factory.mktemp("kafka")) as broker:
-        yield broker
 
 
 @pytest.fixture
@@ -161,11 +154,6 @@ def test_verb_without_a_kafka_that_answers_fails_with_what_to_do(
     said = capsys.readouterr().err
     assert f"Kafka at 127.0.0.1:{port} could not be asked" in said
     assert "next: check that it runs" in said
-
-
-def test_verb_without_an_address_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["topics", "ensure"]) == 2
-    assert "Kafka's address is not known" in capsys.readouterr().err
 
 
 def test_watch_tells_a_topic_made_anew_and_a_deleted_one_from_those_that_stayed(

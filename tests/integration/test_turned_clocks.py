@@ -5,11 +5,9 @@ their own: what tests/sim/test_clock_faults.py shows in virtual time, on the rea
 """
 
 import os
-import re
 import subprocess
 import sys
 import threading
-import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -60,7 +58,7 @@ class TurnedStack(Stack):
     ahead_s: dict[str, int] = field(default_factory=dict)
 
     def environment(self, role: str) -> dict[str, str]:
-        return dict(self.clocks[role].environment)
+        return dict(self.clocks[role].environment) if role in self.clocks else {}
 
     def turn(self, process: str, ahead_s: int) -> None:
         """Turn a clock, and start the job again where that ends it."""
@@ -90,20 +88,8 @@ class TurnedStack(Stack):
         )
         assert ended.returncode == 0, (ended.stdout, ended.stderr)
 
-    def metrics(self, name: str, label: str) -> dict[str, float]:
-        """A metric of the job: what one of its labels says → value."""
-        url = f"http://127.0.0.1:{self.port(self.metrics_file('job'))}/metrics"
-        with urllib.request.urlopen(url, timeout=60) as answer:
-            text = answer.read().decode()
-        lines = re.findall(rf'^{name}{{.*\b{label}="([^"]*)".*}} (\S+)$', text, re.MULTILINE)
-        return {found: float(value) for found, value in lines}
-
     def cycle(self) -> float:
-        return self.metrics("ballast_cycle", "cluster")["local"]
-
-    def named(self) -> dict[str, float]:
-        """What the alert reads: clock → by how many seconds it is ahead."""
-        return self.metrics("ballast_clock_ahead_seconds", "clock")
+        return self.metric("ballast_cycle", 'cluster="local"')
 
     def wait_for_cycles(self) -> None:
         cycle = self.cycle()
@@ -114,7 +100,7 @@ class TurnedStack(Stack):
         seen: list[float] = []
 
         def is_near() -> bool:
-            seen.append(self.named().get(clock, 0))
+            seen.append(self.metric("ballast_clock_ahead_seconds", f'clock="{clock}"'))
             return abs(seen[-1] - ahead_s) <= NEAR_S
 
         try:

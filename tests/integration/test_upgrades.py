@@ -12,21 +12,16 @@ import signal
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from jobs.adapters.delta.table_log import newest_version
 from jobs.adapters.delta.table_writer import TableWriter
-from jobs.adapters.kafka.clients import Tail
 from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
 from jobs.adapters.spark.recovery import complete_last_batch
 from jobs.cli import main as ballast
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES
-from lbcore.ownership.records import OwnershipRecord, parse_record
-from lbcore.wire.messages import Topic
 from tests.integration.other_versions import (
     COLUMN,
     NOTED,
@@ -35,6 +30,7 @@ from tests.integration.other_versions import (
     make_next_version,
     make_version_before,
 )
+from tests.integration.replay import wrong_records
 from tests.integration.stack import ROOT, Cluster
 from tests.integration.versioned_stack import (
     STATE,
@@ -46,6 +42,7 @@ from tests.integration.versioned_stack import (
 )
 from tests.support.processes.frozen import freeze_group
 from tests.support.processes.kafka_cluster import make_topics
+from tests.support.tables.small_batches import rows
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1_800)]
 
@@ -200,20 +197,9 @@ def _check_copy(copy: Path) -> int:
     writer = TableWriter(copy)
     writer.claim()
     complete_last_batch(writer)
-    newest: dict[str, dict[str, Any]] = {}
-    events = _rows(copy / OWNERSHIP_EVENTS.name)
-    for row in sorted(events, key=lambda row: row["version_id"]):
-        newest[row["bundle"]] = row
-    for row in _rows(copy / BUNDLE_OWNERSHIP.name):
-        event = newest.pop(row["bundle"])
-        assert {name: event[name] for name in row} == row
-    assert {row["state"] for row in newest.values()} <= {"Deleted", "Init"}
+    events = rows(copy, OWNERSHIP_EVENTS.name)
+    assert list(wrong_records(events, rows(copy, BUNDLE_OWNERSHIP.name))) == []
     return len(events)
-
-
-def _rows(path: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pa.table(DeltaTable(str(path)).scan().read_all()).to_pylist()
-    return rows
 
 
 def test_backup_of_a_stopped_job_and_nobody_is_dead_afterwards(stack: VersionedStack) -> None:
@@ -236,11 +222,11 @@ def test_restore_goes_on_from_the_backup_and_closes_what_came_after_it(
     if is_kafka_lost:
         _empty_kafka(stack)
         make_topics(stack.kafka, stack.address("operator"))
-    kept = _rows(stack.folder / "backup" / BUNDLE_OWNERSHIP.name)
+    kept = rows(stack.folder / "backup", BUNDLE_OWNERSHIP.name)
     live = {row["bundle"] for row in kept if row["state"] != "Deleted"}
     began_ms = int(time.time() * 1_000)
     _start_restored(stack, after, live)
-    told = _told(stack)
+    told = stack.newest_records()
     assert all(told[name].version_id >= began_ms for name in live)
     with nobody_notices(stack):
         stack.wait_for_batches(10, after)
@@ -330,17 +316,3 @@ def _empty_kafka(stack: VersionedStack) -> None:
     shutil.copy(stack.kafka.folder / "ports.json", folder)
     stack.kafka = EmbeddedKafka(folder)
     stack.kafka.start()
-
-
-def _told(stack: VersionedStack) -> dict[str, OwnershipRecord]:
-    """Bundle → newest record on the topic `ownership`."""
-    tail, found = Tail(stack.address("agent"), Topic.OWNERSHIP, "test-tail"), {}
-    while not tail.read_to_end(10_000):
-        for message in tail.poll(500):
-            record = parse_record(message.key.encode(), message.value)
-            if isinstance(record, OwnershipRecord):
-                known = found.get(record.bundle)
-                if known is None or known.version_id < record.version_id:
-                    found[record.bundle] = record
-    tail.close()
-    return found

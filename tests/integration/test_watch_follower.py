@@ -10,10 +10,10 @@ import pytest
 from jobs.adapters.delta.table_log import ReloadReason
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.watch_follower import WatchAddress, WatchFollower
-from jobs.adapters.processes.clocks import boot_ms
 from jobs.lookup_client import LookupClient
 from lbcore.route.snapshot import LookupOutcome, LookupSnapshot
 from tests.support.processes.lookup_service import LookupService
+from tests.support.processes.programs import until
 from tests.support.tables.lookup_tables import (
     BROKER_NAMES,
     BUNDLES,
@@ -66,12 +66,8 @@ def address(service: LookupService) -> WatchAddress:
     )
 
 
-def until(is_reached: Callable[[], bool], client: LookupClient) -> None:
-    pause = threading.Event()
-    deadline_ms = boot_ms() + 20_000
-    while not is_reached():
-        assert boot_ms() < deadline_ms, client.last_error
-        pause.wait(0.01)
+def wait(is_reached: Callable[[], bool], client: LookupClient) -> None:
+    until(is_reached, 20, lambda: client.last_error)
 
 
 def content(snapshot: LookupSnapshot) -> dict[str, object]:
@@ -89,7 +85,7 @@ def test_client_that_is_not_let_in_says_why_without_the_token(service: LookupSer
     text = token(SECRET, "HS256", roles=["viewer:other"])
     source = WatchAddress(url=f"http://127.0.0.1:{service.port}", token=lambda: text)
     with LookupClient(source, CLUSTER) as client:
-        until(lambda: "403" in client.last_error, client)
+        wait(lambda: "403" in client.last_error, client)
         assert not client.wait_ready(1)
         assert text not in client.last_error
         assert text not in repr(source)
@@ -103,8 +99,8 @@ def test_client_that_watches_answers_as_one_that_reads_the_tables(
         assert client.wait_ready(20_000), client.last_error
         assert content(client.snapshot) == content(loaded(tables))
         version = writer.batch([move(BUNDLES[0], 2, "b9")])
-        until(lambda: client.freshness.table_version >= version, client)
-        until(lambda: content(client.snapshot) == content(loaded(tables)), client)
+        wait(lambda: client.freshness.table_version >= version, client)
+        wait(lambda: content(client.snapshot) == content(loaded(tables)), client)
         writer.namespaces({"acme/gone": "murmur3_32"}, deleted=["acme/gone"])
         writer.namespaces({"acme/new": "murmur3_32"})
         writer.brokers("b9")
@@ -117,7 +113,7 @@ def test_client_that_watches_answers_as_one_that_reads_the_tables(
                 *owned("acme/new", 4, ["b9"]),
             ]
         )
-        until(lambda: content(client.snapshot) == content(loaded(tables)), client)
+        wait(lambda: content(client.snapshot) == content(loaded(tables)), client)
         assert client.lookup("persistent://acme/new/t").broker_url == "pulsar://b9:6650"
         gone = client.lookup("persistent://acme/gone/t")
         assert gone.outcome is LookupOutcome.NAMESPACE_NOT_FOUND
@@ -144,10 +140,11 @@ def test_client_goes_on_after_the_service_was_away_without_loading_again(
         again = start(tables, "--port", str(service.port))
         try:
             expected = content(loaded(tables))
-            pause, deadline_ms = threading.Event(), boot_ms() + 20_000
-            while follower.view is None or content(follower.view.snapshot) != expected:
-                assert boot_ms() < deadline_ms, follower.counts
-                pause.wait(0.02)
+
+            def is_there() -> bool:
+                return follower.view is not None and content(follower.view.snapshot) == expected
+
+            until(is_there, 20, lambda: follower.counts)
             assert follower.counts.reloads == {ReloadReason.START: 1}
             assert follower.counts.last_error == ""
         finally:

@@ -54,11 +54,9 @@ class VersionedStack(Stack):
         said: str = self.lines(name, "start")[-1]["rebuilt_because"]
         return said
 
-    def died(self) -> int:
-        """How many times any job took a broker for dead."""
-        logs = [path.stem for path in self.folder.glob("*.jsonl")]
-        lines = [line for name in logs for line in self.lines(name, "batch")]
-        return sum(line["counts"].get("died", 0) for line in lines)
+    def died(self, *names: str) -> int:
+        """The same of all jobs, without names."""
+        return super().died(*(names or [path.stem for path in self.folder.glob("*.jsonl")]))
 
     def code(self) -> str:
         """What the newest commit says of the code that decided it."""

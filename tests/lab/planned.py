@@ -14,15 +14,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from jobs.adapters.processes.processes import Child, ProcessSpec, last_lines
+from jobs.adapters.processes.processes import last_lines
 from jobs.bridge.admin_address import AdminAddress
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import CommandError, say
-from tests.integration.stack import ROOT
 from tests.lab.contenders import CONTENDERS, WAYS
 from tests.lab.hosts import HostedCluster
 from tests.lab.records import Figures, p99, stretches
 from tests.lab.scene import OurSide, Scene, Watch, main_of, placed, scene
+from tests.support.processes.programs import start_ballast
 from tests.support.processes.restarter import Restarter
 
 _RESTARTED = (2, 3, 1)
@@ -95,13 +95,8 @@ def _by_ballast(
         restarter = Restarter(args.folder / "asked", lambda name: cluster.restart(numbers[name]))
         words = ["bridge", "rolling-restart", "--yes", "--admin-url", cluster.admin_url]
         words += [*ours.words(), "--state", str(args.folder / "rolling.json")]
-        spec = ProcessSpec(
-            name="rolling-restart",
-            command=(sys.executable, "-m", "jobs.cli", *words, "--command", restarter.command),
-            log_path=log,
-            environment={"PYTHONPATH": str(ROOT)},
-        )
-        code = Child(spec).wait(round(_LONGEST_S * 1_000))
+        child = start_ballast("rolling-restart", [*words, "--command", restarter.command], log)
+        code = child.wait(round(_LONGEST_S * 1_000))
         restarter.stop()
         if code:
             raise CommandError(

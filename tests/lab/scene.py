@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import json
 import os
-import sys
 import time
 import urllib.request
 from collections import Counter
@@ -16,11 +15,11 @@ from statistics import median
 from typing import Any
 
 from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions
-from jobs.adapters.processes.processes import Child, ProcessSpec, last_lines
+from jobs.adapters.processes.processes import last_lines
 from jobs.bridge.admin_address import AdminAddress, PulsarAdminError
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import CommandError, complain, say
-from tests.integration.stack import PATIENCE_S, ROOT, Cluster, Stack, wait_for
+from tests.integration.stack import PATIENCE_S, Cluster, Stack, wait_for
 from tests.lab.contenders import OVERLAYS, Contender
 from tests.lab.hosts import HostedCluster, Hosts
 from tests.lab.records import Figures, Move, Phase, Sample
@@ -28,7 +27,7 @@ from tests.pulsar.distribution import chosen_version, ensure_distribution
 from tests.pulsar.pulsar_stack import PULSAR, create_namespace
 from tests.pulsar.traffic import Load, Traffic
 from tests.support.processes.kafka_cluster import QUICK_JAVA, make_topics
-from tests.support.processes.programs import json_lines
+from tests.support.processes.programs import json_lines, start_ballast
 
 _JOB_STARTS = 3
 
@@ -53,15 +52,8 @@ class OurSide:
 
     def start_bridge(self, admin_url: str) -> None:
         words = ["bridge", "pulsar", "--act", "--switch-shedding-off", "--admin-url", admin_url]
-        words += self.words()
-        self._stack.children["bridge"] = Child(
-            ProcessSpec(
-                name="bridge",
-                command=(sys.executable, "-m", "jobs.cli", *words),
-                log_path=self._bridge_log,
-                environment={"PYTHONPATH": str(ROOT)},
-            )
-        )
+        bridge = start_ballast("bridge", [*words, *self.words()], self._bridge_log)
+        self._stack.children["bridge"] = bridge
 
     def words(self) -> list[str]:
         """Words that say where Kafka and the tables are, and with which overlay."""

@@ -238,7 +238,9 @@ def test_round_moves_the_budget_and_one_bundle_at_most(
     readings = readings_of(view.snapshot, view.usage)
     moved = [float(readings.bundle[row]) for one in answer.selections for row in one.rows.tolist()]
     cycle = measure_round(view, ShedState(), config)
-    worst = float((cycle.away * readings.capacity).max())  # points of capacity 1, as the bundles'
+    worst = float(
+        (cycle.deviation * readings.capacity).max()
+    )  # points of capacity 1, as the bundles'
     budget = max(config.churn_budget * float(readings.bundle.sum()), worst)
     assert sum(moved) <= budget + max(moved, default=0.0) + EPSILON
 

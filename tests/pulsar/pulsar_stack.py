@@ -7,7 +7,6 @@ here, and the job decides every two, so that minutes become seconds.
 import collections
 import contextlib
 import json
-import sys
 import threading
 import time
 import urllib.request
@@ -21,18 +20,18 @@ from kafka import KafkaConsumer, TopicPartition
 
 from jobs.adapters.kafka.clients import KafkaAddress, Sender
 from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions
-from jobs.adapters.processes.processes import Child, ProcessSpec
+from jobs.adapters.processes.processes import Child
 from jobs.bridge.admin_address import AdminAddress, PulsarAdminError
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from lbcore.config.tree import Config
 from lbcore.ownership.records import OwnershipRecord, format_record
 from lbcore.wire.messages import Topic
-from tests.integration.stack import PATIENCE_S, ROOT, Cluster, Stack, wait_for
+from tests.integration.stack import PATIENCE_S, Cluster, Stack, wait_for
 from tests.pulsar.distribution import ensure_distribution
 from tests.pulsar.pulsar_cluster import MODULAR, ClusterOptions, PulsarCluster
 from tests.pulsar.traffic import Load, Traffic
 from tests.support.processes.kafka_cluster import PARTITIONS, QUICK_JAVA, make_topics
-from tests.support.processes.programs import json_lines
+from tests.support.processes.programs import json_lines, start_ballast
 from tests.support.worlds.world import World
 
 _INPUTS = [topic for topic in Topic if topic is not Topic.OWNERSHIP]
@@ -188,13 +187,7 @@ class PulsarStack:
         command = ["bridge", "pulsar", "--admin-url", self.pulsar.admin_url, *self.where()]
         command += ["--network-mbytes", str(NETWORK_MBYTES), *self.rhythm.bridge, *words]
         command += ["--metrics-port", "0", "--metrics-port-file", str(self._port_file)]
-        spec = ProcessSpec(
-            name="bridge",
-            command=(sys.executable, "-m", "jobs.cli", *command),
-            log_path=self.bridge_log,
-            environment={"PYTHONPATH": str(ROOT)},
-        )
-        self.children["bridge"] = Child(spec)
+        self.children["bridge"] = start_ballast("bridge", command, self.bridge_log)
 
     def rows(self, table: str) -> Sequence[Mapping[str, Any]]:
         return self.stack.rows(table) if self.pocket is None else self.pocket.rows(table)

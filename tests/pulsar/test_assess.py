@@ -2,14 +2,11 @@
 
 import json
 import resource
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.stack import ROOT
 from tests.pulsar.pulsar_stack import (
     FOR_LITTLE_TRAFFIC,
     NETWORK_MBYTES,
@@ -17,6 +14,7 @@ from tests.pulsar.pulsar_stack import (
     PulsarStack,
     running_pulsar,
 )
+from tests.support.processes.programs import run_ballast
 
 pytestmark = pytest.mark.xdist_group("pulsar")
 MEMORY_MAX_BYTES = 300 * 1_000_000
@@ -41,14 +39,7 @@ def test_skewed_cluster_is_assessed_in_bounded_time_and_memory_and_left_as_it_wa
     words = ["assess", cluster.pulsar.admin_url, "--for", "100s", "--html", str(page), "--json"]
     words += ["--network-mbytes", str(NETWORK_MBYTES)]
     words += [word for setting in FOR_LITTLE_TRAFFIC for word in ("--set", setting)]
-    done = subprocess.run(
-        [sys.executable, "-m", "jobs.cli", *words],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    done = run_ballast(*words)
     used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1_024
     told = next(line for line in done.stderr.splitlines() if line.startswith("first picture"))
     record_property("told", f"{told}; at most {used / 1e6:.0f} MB")

@@ -1,17 +1,15 @@
 """`ballast attach` beside a real Pulsar cluster: observe, crash, go on, take over, give back."""
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from jobs.adapters.delta.table_reader import TableReader
-from jobs.adapters.processes.processes import Child, ProcessSpec
+from jobs.adapters.processes.processes import Child
 from jobs.local.layout import CLUSTER, Layout
 from lbcore.bridge.acting import SHEDDING
-from tests.integration.stack import PATIENCE_S, ROOT, wait_for
+from tests.integration.stack import PATIENCE_S, wait_for
 from tests.pulsar.pulsar_stack import (
     NETWORK_MBYTES,
     NO_JOB,
@@ -21,9 +19,9 @@ from tests.pulsar.pulsar_stack import (
     PulsarStack,
     running_pulsar,
 )
+from tests.support.processes.programs import run_ballast, start_ballast
 
 pytestmark = pytest.mark.xdist_group("pulsar")
-BALLAST = (sys.executable, "-m", "jobs.cli")
 
 
 class Attached:
@@ -38,16 +36,8 @@ class Attached:
         self.log.write_text("")
         where = ("--state-dir", str(self.layout.root), "--network-mbytes", str(NETWORK_MBYTES))
         settings = [word for setting in QUICK.settings for word in ("--set", setting)]
-        command = (*BALLAST, "attach", self.cluster.pulsar.admin_url, *where)
-        self.child = Child(
-            ProcessSpec(
-                name="attach",
-                command=(*command, *settings, *words),
-                log_path=self.log,
-                environment={"PYTHONPATH": str(ROOT)},
-                grace_ms=PATIENCE_S * 1_000,
-            )
-        )
+        command = ["attach", self.cluster.pulsar.admin_url, *where, *settings, *words]
+        self.child = start_ballast("attach", command, self.log)
         wait_for("the first picture", self._is_seen, PATIENCE_S)
 
     def _is_seen(self) -> bool:
@@ -57,10 +47,7 @@ class Attached:
         return "first picture" in said
 
     def ballast(self, *words: str) -> str:
-        done = subprocess.run(
-            [*BALLAST, *words, "--state-dir", str(self.layout.root)],
-            cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
+        done = run_ballast(*words, "--state-dir", str(self.layout.root))
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

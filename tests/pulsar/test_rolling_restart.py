@@ -5,17 +5,16 @@ sees an error. A command that leaves a broker down stops it by itself.
 """
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from jobs.adapters.processes.processes import Child, ProcessSpec
-from tests.integration.stack import PATIENCE_S, ROOT, wait_for
+from jobs.adapters.processes.processes import Child
+from tests.integration.stack import PATIENCE_S, wait_for
 from tests.pulsar.pulsar_stack import BUNDLES, PULSAR, QUICK, SPARK, PulsarStack, running_pulsar
+from tests.support.processes.programs import run_ballast, start_ballast
 from tests.support.processes.restarter import Restarter
 
 pytestmark = pytest.mark.xdist_group("pulsar")
@@ -46,33 +45,12 @@ class Rolling:
         return self.folder / "rolling.out"
 
     def words(self, *more: str) -> list[str]:
-        url = self.cluster.pulsar.admin_url
-        words = [sys.executable, "-m", "jobs.cli", "bridge", "rolling-restart", "--admin-url", url]
-        return [
-            *words,
-            *self.cluster.where(),
-            "--ready-within",
-            "5m",
-            "--state",
-            str(self.state),
-            *more,
-        ]
+        words = ["bridge", "rolling-restart", "--admin-url", self.cluster.pulsar.admin_url]
+        words += [*self.cluster.where(), "--ready-within", "5m", "--state", str(self.state)]
+        return [*words, *more]
 
     def start(self, *more: str) -> None:
-        self.child = Child(
-            ProcessSpec(
-                name="rolling",
-                command=tuple(self.words("--yes", *more)),
-                log_path=self.log,
-                environment={"PYTHONPATH": str(ROOT)},
-                grace_ms=PATIENCE_S * 1_000,
-            )
-        )
-
-    def run(self, *more: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            self.words(*more), cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
-        )
+        self.child = start_ballast("rolling", self.words("--yes", *more), self.log)
 
     def stage(self) -> str:
         """How far the broker in hand is; "" when nothing is kept."""
@@ -134,7 +112,7 @@ def test_three_brokers_are_restarted_over_a_kill_without_a_client_noticing(
 ) -> None:
     names = [cluster.pulsar.broker(one) for one in BROKERS]
     before = {name: cluster.admin.load_report(PULSAR, name) for name in names}
-    dry = rolling.run("--brokers", *names, "--dry-run")
+    dry = run_ballast(*rolling.words("--brokers", *names, "--dry-run"))
     assert "in this order" in dry.stderr
     assert rolling.stage() == ""
     words = ("--brokers", *names, "--command", restarter.command)

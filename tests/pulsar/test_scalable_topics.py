@@ -6,7 +6,6 @@ One cluster for all of it, in the order of a day. Only where that version was ch
 import json
 import re
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 
 from lbcore.bridge.answers import TopicTable, parse_topics
-from tests.integration.stack import PATIENCE_S, ROOT, wait_for
+from tests.integration.stack import PATIENCE_S, wait_for
 from tests.pulsar.distribution import ensure_distribution
 from tests.pulsar.pulsar_cluster import MODULAR, PulsarCluster, java_home
 from tests.pulsar.pulsar_stack import (
@@ -29,6 +28,7 @@ from tests.pulsar.pulsar_stack import (
     running_pulsar,
 )
 from tests.pulsar.versions import require_version
+from tests.support.processes.programs import run_ballast
 
 _PROGRAM = Path(__file__).with_name("ScalableTraffic.java")
 _MOVED = 307
@@ -160,10 +160,8 @@ def test_assessment_shows_the_load_of_segments(
 ) -> None:
     words = ["assess", cluster.pulsar.admin_url, "--for", "30s", "--json"]
     words += ["--html", str(tmp_path / "page.html")]
-    done = subprocess.run(
-        [sys.executable, "-m", "jobs.cli", *words],
-        cwd=ROOT, capture_output=True, text=True, timeout=600, check=True,
-    )  # fmt: skip
+    done = run_ballast(*words)
+    assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     rates = {one["topic"]: one["msg_rate"] for one in report["topics"]}
     assert any(rates.get(name, 0.0) > 1.0 for name in orders.segments())

@@ -9,7 +9,7 @@ import pytest
 from lbcore.balancer.rebuild import newest_rows
 from lbcore.balancer.rules import PlanProposal, PlanStatus
 from lbcore.explain.recent_findings import plan_alarms
-from tests.support.worlds.checked_world import COLD, HOT, hot_world, outcome
+from tests.support.worlds.checked_world import COLD, HOT, hot_world, outcome, owners
 from tests.support.worlds.world import World, gapless, is_settled, states
 
 
@@ -34,10 +34,6 @@ def waiting(world: World, within_ms: int = 600_000) -> str:
     raise AssertionError("nothing was proposed")
 
 
-def owners(world: World) -> dict[str, str]:
-    return {str(row["bundle"]): str(row["destination"]) for row in world.newest()}
-
-
 def told(world: World, reason: str) -> list[dict[str, Any]]:
     rows = [d for d in world.decisions if (d["kind"], d["reason"]) == ("plan", reason)]
     return [json.loads(str(row["inputs"])) for row in rows]
@@ -49,6 +45,11 @@ def test_cycle_moves_nothing_until_its_plan_is_approved_and_then_what_it_showed(
     name = waiting(world)
     world.run(300_000)
     assert owners(world) == before
+    skips = [d for d in world.decisions if (d["kind"], d["reason"]) == ("skip", "PlanWaits")]
+    assert json.loads(str(skips[-1]["inputs"]))["plan"] == name
+    (alarm,) = plan_alarms(newest_rows(world.newest(), world.other_rows).policies)
+    assert alarm.startswith(f"plan {name} waits for somebody until ")
+    assert "no cycle moves anything meanwhile" in alarm
     proposal = proposals(world)[name]
     assert proposal.after["max"] < proposal.before["max"]
     assert len([one for one in proposals(world).values() if one.station.is_open]) == 1
@@ -67,13 +68,6 @@ def test_cycle_moves_nothing_until_its_plan_is_approved_and_then_what_it_showed(
     assert gapless(world)
     rows = [row for row in world.other_rows["policies"] if row["name"] == name]
     assert [json.loads(str(row["value"]))["station"] for row in rows][-1] == "done"
-
-
-def test_every_decision_of_an_approved_plan_names_it() -> None:
-    world = hot()
-    name = waiting(world)
-    world.command("approve_plan", plan=name)
-    world.run(60_000)
     inputs = [json.loads(str(d["inputs"])) for d in world.decisions if d["kind"] == "transfer"]
     assert [one["plan"] for one in inputs] == [name] * len(proposals(world)[name].steps)
 
@@ -234,18 +228,6 @@ def test_either_bound_alone_lets_a_plan_wait(
     moved = {d["kind"] for d in world.decisions} & {"transfer", "unload"}
     assert bool(proposals(world)) is is_asked
     assert bool(moved) is not is_asked
-
-
-def test_cycle_that_waits_says_so() -> None:
-    world = hot()
-    name = waiting(world)
-    world.run(120_000)
-    skips = [d for d in world.decisions if (d["kind"], d["reason"]) == ("skip", "PlanWaits")]
-    assert json.loads(str(skips[-1]["inputs"]))["plan"] == name
-    rows = newest_rows(world.newest(), world.other_rows)
-    (told_by_status,) = plan_alarms(rows.policies)
-    assert told_by_status.startswith(f"plan {name} waits for somebody until ")
-    assert "no cycle moves anything meanwhile" in told_by_status
 
 
 def test_waiting_plan_of_a_person_is_told_as_one_that_holds_no_cycle_up() -> None:

@@ -32,7 +32,7 @@ BUNDLE = "t/n/0x00000000_0x80000000"
 CLUSTER = "brokers 2\nnamespace t/n bundles=2 topics=1\nown t/n all b1\nload t/n even 5%\nrun 10s\n"
 
 
-@pytest.mark.parametrize("seed", few(SEEDS, 8))
+@pytest.mark.parametrize("seed", few(SEEDS, 2))
 def test_round_of_a_fixed_seed_passes(seed: int) -> None:
     assert run_round(seed, Config()).faults == ()
 
@@ -60,7 +60,9 @@ def test_each_batch_of_a_story_comes_to_the_same_when_it_is_repeated(seed: int) 
 
 
 def test_round_is_the_same_again() -> None:
-    assert run_round(3, Config()) == run_round(3, Config())
+    once = run_round(3, Config())
+    assert once.faults == ()
+    assert once == run_round(3, Config())
 
 
 def test_every_fault_there_is_comes_up() -> None:

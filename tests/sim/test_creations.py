@@ -16,7 +16,7 @@ from tests.sim.test_commands import rows, told
 from tests.sim.test_split_commands import NAMESPACE, TOPICS, live, running
 from tests.support.values.clusters import with_constants
 from tests.support.worlds.checked_world import CheckedWorld, outcome
-from tests.support.worlds.world import World, gapless
+from tests.support.worlds.world import World, copied, gapless
 
 SLICE, BUNDLES = 10, 73
 SERVED = format_bundle("t/served", FULL_LOWER, FULL_UPPER)
@@ -35,6 +35,7 @@ class WatchedWorld(CheckedWorld):
             assert of_bundles(name, bundles) == []
 
 
+@copied
 def running_creations(**settings: object) -> World:
     config = with_constants(with_dynamic(Config(), settings), {"limits.bundles_made_max": SLICE})
     world = WatchedWorld(config, 3, seed=4)
@@ -198,8 +199,8 @@ def slow(most: int, *, made_ms: float) -> SlowWorld:
 
 
 def test_slow_machine_makes_less_in_a_batch_so_that_nobody_waits_for_long() -> None:
-    world = slow(400, made_ms=10.0)
-    for kind, arguments in (("create_namespace", {"bundles": 1_000}), ("delete_namespace", {})):
+    world = slow(200, made_ms=20.0)
+    for kind, arguments in (("create_namespace", {"bundles": 500}), ("delete_namespace", {})):
         world.took_ms.clear()
         world.command(kind, namespace="t/big", **arguments)
         world.run(180_000)
@@ -211,12 +212,12 @@ def test_slow_machine_makes_less_in_a_batch_so_that_nobody_waits_for_long() -> N
 
 
 def test_new_cluster_is_made_in_fewer_and_longer_batches() -> None:
-    config = with_constants(Config(), {"limits.bundles_made_max": 400})
-    new = SlowWorld(config, made_ms=1.0)
+    config = with_constants(Config(), {"limits.bundles_made_max": 100})
+    new = SlowWorld(config, made_ms=4.0)
     new.run(5_000)
-    for world in (new, slow(400, made_ms=1.0)):
+    for world in (new, slow(100, made_ms=4.0)):
         world.took_ms.clear()
-        made = world.command("create_namespace", namespace="t/big", bundles=8_000)
+        made = world.command("create_namespace", namespace="t/big", bundles=2_000)
         for _ in range(100):
             world.run(1_000)
             if CREATING not in world.state.namespaces["t/big"].properties:
@@ -228,9 +229,9 @@ def test_new_cluster_is_made_in_fewer_and_longer_batches() -> None:
 
 
 def test_bundles_that_are_placed_and_opened_count_in_the_batch_that_would_make_more() -> None:
-    most = 400
+    most = 100
     world = slow(most, made_ms=0.01)
-    made = world.command("create_namespace", namespace="t/big", bundles=4_000)
+    made = world.command("create_namespace", namespace="t/big", bundles=1_000)
     world.run(30_000)
     assert outcome(world, made)["status"] == "done"
     changed = [(took_ms - 300) / world.made_ms for took_ms in world.took_ms]
@@ -238,13 +239,13 @@ def test_bundles_that_are_placed_and_opened_count_in_the_batch_that_would_make_m
 
 
 def test_very_many_namespaces_at_once_are_not_made_bundle_by_bundle() -> None:
-    count, bundles = 60, 40
-    world = slow(100, made_ms=0.01)
+    count, bundles = 30, 20
+    world = slow(50, made_ms=0.01)
     made = [
         world.command("create_namespace", namespace=f"t/n{at}", bundles=bundles + at % 30)
         for at in range(count)
     ]
-    world.run(90_000)
+    world.run(45_000)
     assert {outcome(world, one)["status"] for one in made} == {"done"}
     changed = [(took_ms - 300) / world.made_ms for took_ms in world.took_ms]
     assert sum(changed) <= 4 * sum(bundles + at % 30 for at in range(count))

@@ -231,7 +231,7 @@ def lives(seed: int, shedder: Shedding = AVG_SHEDDER) -> int:
     return sum(compare(world, dice, f"seed {seed}, moment {at}") for at in range(MOMENTS))
 
 
-@pytest.mark.parametrize("shedder", SHEDDERS, ids=lambda one: one.name)
+@pytest.mark.parametrize("shedder", few(reversed(SHEDDERS), 3), ids=lambda one: one.name)
 def test_next_moves_are_those_of_the_dry_run(shedder: Shedding) -> None:
     assert any(lives(seed, shedder) for seed in SEEDS)
 
@@ -352,7 +352,7 @@ def candidates(world: World, **wanted: object) -> list[dict[str, object]]:
     return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
 
 
-def test_broker_that_waits_for_hits_is_a_row_a_cycle(world: World) -> None:
+def test_first_move_has_its_hits_its_losers_and_its_effect_written(world: World) -> None:
     first = decided(world, "transfer")[0]
     waiting = [
         row
@@ -363,10 +363,6 @@ def test_broker_that_waits_for_hits_is_a_row_a_cycle(world: World) -> None:
     assert [row["at_ms"] for row in waiting] == [row["at_ms"] for row in skips]
     assert waiting[0]["broker"] == first["destination"]
     assert json.loads(str(waiting[0]["detail"]))["levels"][1]["threshold"] == 40
-
-
-def test_losers_of_a_move_are_named_and_the_rest_counted(world: World) -> None:
-    first = decided(world, "transfer")[0]
     moved = [row for row in decided(world, "transfer") if row["at_ms"] == first["at_ms"]]
     rows = candidates(world, phase="shed", verdict="over_budget", at_ms=first["at_ms"])
     named = [row for row in rows if row["subject"]]
@@ -374,11 +370,7 @@ def test_losers_of_a_move_are_named_and_the_rest_counted(world: World) -> None:
     assert len(named) <= LOSERS_NAMED
     assert not {row["subject"] for row in named} & {row["bundle"] for row in moved}
     assert len(moved) + count == 6  # the bundles of the hot broker
-
-
-def test_move_has_its_effect_written_once_and_it_helped(world: World) -> None:
     effects = world.other_rows["decision_effects"]
-    first = decided(world, "transfer")[0]
     mine = [row for row in effects if row["decision_id"] == first["decision_id"]]
     assert [row["outcome"] for row in mine] == ["helped"]
     (effect,) = mine

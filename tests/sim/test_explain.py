@@ -72,10 +72,12 @@ def test_bundle_of_a_crashed_broker_says_who_was_considered_for_it() -> None:
     for bundle in lost:
         found = of_bundle(world, bundle)
         assert found.why[0] == "its owner was found dead"
+        assert "failover" in found.why[1]
+        assert found.why[1].endswith("from broker-2:8080")
         assert f"was chosen ({owners(world)[bundle]}" in " ".join(placed(found))
 
 
-def test_child_of_a_split_says_who_was_considered_for_it() -> None:
+def test_child_of_a_split_says_that_and_who_was_considered_for_it() -> None:
     world = running(4, 24)
     parent = min(owners(world))
     before = set(owners(world))
@@ -85,6 +87,7 @@ def test_child_of_a_split_says_who_was_considered_for_it() -> None:
     assert len(children) == 2
     for child in children:
         assert len(placed(of_bundle(world, child))) > 1
+        assert any(f"of {parent}" in text for text in of_bundle(world, child).why)
 
 
 def test_crash_of_many_bundles_names_the_heaviest_and_counts_the_others() -> None:
@@ -101,12 +104,9 @@ def test_crash_of_many_bundles_names_the_heaviest_and_counts_the_others() -> Non
     assert "ballast explain decision" in " ".join(of_bundle(world, unnamed).candidates)
 
 
-def test_pinned_bundle_says_where_and_why(world: World) -> None:
+def test_pinned_bundle_says_where_and_why_and_one_that_never_moved_is_free(world: World) -> None:
     bundle, broker = min(owners(world).items())
     assert f"pinned to {broker} until unpinned (release day)" in of_bundle(world, bundle).blocks
-
-
-def test_bundle_that_never_moved_is_free_to_move(world: World) -> None:
     moved = {event["bundle"] for event in world.events if event["cause"] == "shed"}
     calm = next(name for name in sorted(owners(world), reverse=True) if name not in moved)
     found = of_bundle(world, calm)
@@ -173,7 +173,7 @@ def test_bundle_in_flight_says_who_is_waited_for_and_until_when(hanging: int, wo
     assert "broker-0:8080" in found.headline  # of two, the one that does not hang, or the old owner
 
 
-def test_hot_broker_says_what_it_takes_to_be_relieved(world: World) -> None:
+def test_hot_broker_and_cluster_say_what_is_missing_for_a_move(world: World) -> None:
     row = max(
         (r for r in world.other_rows["decision_candidates"] if r["verdict"] == "too_few_hits"),
         key=lambda r: (r["at_ms"], r["number"]),
@@ -184,6 +184,10 @@ def test_hot_broker_says_what_it_takes_to_be_relieved(world: World) -> None:
     missing = level["needed"] - level["hits"]
     assert any(f"needs {missing} more hits at or above 15" in text for text in found.changes)
     assert any("a hit needs a report newer" in text for text in found.changes)
+    cluster = explain_cluster(rows_of(world))
+    assert "imbalance" in cluster.headline
+    assert any("for enough reports in a row yet" in text for text in cluster.why)
+    assert json.loads(json.dumps(cluster.to_json(), allow_nan=False))["kind"] == "cluster"
 
 
 def test_command_after_a_cycle_is_not_taken_for_the_cycle() -> None:
@@ -200,14 +204,7 @@ def test_command_after_a_cycle_is_not_taken_for_the_cycle() -> None:
     assert newest == decided(world, "skip")[-1]
 
 
-def test_cluster_says_why_its_last_cycle_did_nothing(world: World) -> None:
-    found = explain_cluster(rows_of(world))
-    assert "imbalance" in found.headline
-    assert any("for enough reports in a row yet" in text for text in found.why)
-    assert json.loads(json.dumps(found.to_json(), allow_nan=False))["kind"] == "cluster"
-
-
-def test_decision_names_its_losers(world: World) -> None:
+def test_decision_names_its_losers_and_a_skip_what_was_needed_then(world: World) -> None:
     move = decided(world, "transfer")[0]
     found = explain_decision(rows_of(world), str(move["decision_id"]))
     assert found is not None
@@ -215,6 +212,10 @@ def test_decision_names_its_losers(world: World) -> None:
     assert lost
     assert not any(str(move["bundle"]) in text for text in lost)
     assert explain_decision(rows_of(world), "nobody-1") is None
+    skip = decided(world, "skip", "HitCount")[0]
+    found = explain_decision(rows_of(world), str(skip["decision_id"]))
+    assert found is not None
+    assert "then; needed 7 more hits" in found.changes[0]
 
 
 def test_paused_cluster_says_so_of_each_bundle() -> None:
@@ -253,17 +254,6 @@ def test_child_of_a_split_says_that_its_parent_was_split() -> None:
     why = of_bundle(world, child).why
     assert why[0] == "its parent was split"
     assert any(f"of {parent}" in text for text in why)
-
-
-def test_failed_over_bundle_says_who_died() -> None:
-    world = running(4, 24)
-    bundle, broker = min(owners(world).items())
-    world.kill(broker)
-    world.run(40_000)
-    why = of_bundle(world, bundle).why
-    assert why[0] == "its owner was found dead"
-    assert "failover" in why[1]
-    assert why[1].endswith(f"from {broker}")
 
 
 @pytest.mark.parametrize(
@@ -365,18 +355,11 @@ def test_decision_says_who_asked_what_it_became_and_what_was_not_done_in_time() 
     assert "did not open it within ownership.in_flight_timeout_ms" in found.why[0]
 
 
-def test_skip_of_the_past_says_what_was_needed_then(world: World) -> None:
-    skip = decided(world, "skip", "HitCount")[0]
-    found = explain_decision(rows_of(world), str(skip["decision_id"]))
-    assert found is not None
-    assert "then; needed 7 more hits" in found.changes[0]
-
-
 def test_reason_of_every_repair_has_words() -> None:
     assert {reason.value for reason in IntentReason} == REPAIRS.keys()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_explanations_do_not_depend_on_the_order_of_rows(world: World, seed: int) -> None:
     rows = rows_of(world)
     random = Random(seed)

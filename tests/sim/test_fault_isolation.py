@@ -15,11 +15,12 @@ from lbcore.balancer import rebuild
 from lbcore.balancer.balancer import (
     INNER_PHASES,
     PHASES,
-    REBUILD,
+    REBUILD_PHASE,
     Batch,
     BatchPhase,
     ItemPhase,
     Phase,
+    report_faults,
 )
 from lbcore.balancer.batch_context import BatchContext
 from lbcore.balancer.book import DONE, FAILED, Outcome, RefusedCommandError
@@ -50,7 +51,7 @@ from tests.support.worlds.safe_world import (
     without,
     written,
 )
-from tests.support.worlds.world import World, is_settled, states
+from tests.support.worlds.world import World, copied, is_settled, states
 from tests.unit.wire.test_commands import FULL, NS
 
 
@@ -69,7 +70,7 @@ def spoiling(original: Callable[..., Outcome]) -> Callable[..., Outcome]:
         work.alarms.add("spoilt")
         work.change_rules(command, excluded={"spoilt": True})
         work.add_row("audit", {"spoilt": True})
-        work.note(clock_ms=1)
+        work.set_times(clock_ms=1)
         work.failures["spoilt"] = "spoilt"
         work.unmeasured_moves.clear()
         work.next_decision()
@@ -235,9 +236,9 @@ def test_a_phase_that_raises_ends_no_batch_and_all_is_well_once_it_is_mended(
     assert is_met == any(ALARM in one["alarms"] for one in met)
     assert met[-1]["ends"]["broker-load"]
     world.start("broker-2:8080")
-    world.run(90_000)
+    world.run(40_000)
     world.command("create_namespace", namespace="acme/later", bundles=2)
-    world.run(20_000)
+    world.run(10_000)
     assert is_settled(world)
     assert set(states(world)) == {"Owned"}
     assert not world.reports[-1].get(FAULTS)
@@ -430,6 +431,7 @@ SPOILT: Mapping[str, tuple[str, str, str]] = {
 }
 
 
+@copied
 def lived() -> SafeWorld:
     """A world with a row and a neighbour in each of these tables."""
     world = running()
@@ -459,7 +461,7 @@ def rebuilt_batches(world: SafeWorld) -> list[Mapping[str, Any]]:
     """The reports of what came after a rebuild."""
     before = len(world.reports)
     world.rebuild_job()
-    world.run(120_000)
+    world.run(70_000)
     return world.reports[before:]
 
 
@@ -471,7 +473,7 @@ def test_a_row_that_cannot_be_read_is_put_aside_and_all_else_comes_back(spoilt: 
     spoil(world, table, column, value)
     state = world.job.rebuilt()
     (fault,) = state.unread
-    assert (fault["phase"], fault["count"]) == (REBUILD, 1)
+    assert (fault["phase"], fault["count"]) == (REBUILD_PHASE, 1)
     assert fault["item"].startswith(f"{table} ")
     assert records_of(state).keys() == records_of(whole).keys()
     others = records_of(whole).keys() - {FIRST}
@@ -494,9 +496,9 @@ def test_the_first_batch_after_the_rebuild_tells_of_it_and_the_cluster_settles(s
     world = lived()
     spoil(world, *SPOILT[spoilt])
     first, *later = rebuilt_batches(world)
-    assert first["counts"][f"fault:{REBUILD}"] == 1
+    assert first["counts"][f"fault:{REBUILD_PHASE}"] == 1
     assert ALARM in first["alarms"]
-    assert [fault["phase"] for fault in first[FAULTS]] == [REBUILD]
+    assert [fault["phase"] for fault in first[FAULTS]] == [REBUILD_PHASE]
     assert not any(FAULTS in report for report in later)
     assert is_settled(world)
     assert set(states(world)) == {"Owned"}
@@ -552,6 +554,27 @@ def missing(world: World) -> int:
 
 def size(world: World) -> int:
     return sum(len(row["raw"]) for row in kept(world))  # type: ignore[arg-type]
+
+
+def test_each_cause_of_faults_is_written_down_once_a_minute() -> None:
+    state = running().state
+    assert state is not None
+    work = BatchContext.on(state, Config(), "", 0)
+    told: list[str] = []
+    for now_ms, numbers in (
+        (0, "a"),
+        (1_000, "ab"),
+        (30_000, "abc"),
+        (60_000, "ab"),
+        (61_000, "b"),
+    ):
+        work.now_ms = 1_000_000 + now_ms
+        before = len(work.rows["decisions"])
+        fault = {"phase": "repair", "type": "", "place": "", "item": "", "count": 1}
+        report_faults(work, [{**fault, "number": number} for number in numbers])
+        rows_of = work.rows["decisions"][before:]
+        told.append("".join(json.loads(row["inputs"])["number"] for row in rows_of))
+    assert told == ["a", "b", "c", "a", "b"]
 
 
 def test_rejected_messages_are_kept_up_to_a_budget_and_counted_beyond() -> None:

@@ -12,7 +12,7 @@ from tests.fuzz.fuzzed_world import FuzzedWorld
 from tests.support.values.clusters import few
 
 STEPS = 500
-WORLDS, FEW = 40, 8
+WORLDS, FEW = 40, 4
 MANY = 50
 WENT_WRONG: tuple[int, ...] = (10_231, 10_833, 11_519)
 """Seeds that found something."""

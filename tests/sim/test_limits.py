@@ -8,7 +8,7 @@ import pytest
 from lbcore.config.tree import Config
 from tests.support.values.clusters import with_constants
 from tests.support.worlds.checked_world import outcome
-from tests.support.worlds.world import World
+from tests.support.worlds.world import World, copied
 
 FIRST = "acme/one/0x00000000_0x80000000"
 LIMITS = {
@@ -20,6 +20,7 @@ LIMITS = {
 }
 
 
+@copied
 def running() -> World:
     world = World(with_constants(Config(), LIMITS), 2, seed=2)
     world.run(2_000)

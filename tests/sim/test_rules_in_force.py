@@ -3,18 +3,16 @@
 The table of the page is the expectation: each of its cells is played on the production machines.
 """
 
-import copy
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 from lbcore.balancer.rules import STEP_BEGUN, STEP_DONE, PlanProposal, PlanStatus
 from tests.support.worlds.checked_world import CheckedWorld, decided, outcome, owners, running
-from tests.support.worlds.world import World
+from tests.support.worlds.world import World, copied
 
 PAGE = Path(__file__).parents[2] / "docs" / "plans.md"
 SOURCE, DESTINATION = "broker-0:8080", "broker-1:8080"
@@ -157,7 +155,7 @@ def test_page_has_every_rule_and_every_act() -> None:
     }
 
 
-@cache
+@copied
 def settled() -> CheckedWorld:
     return running(5, 10, ownership={"brake_brokers": 2, "brake_percent": 40})
 
@@ -166,12 +164,12 @@ def settled() -> CheckedWorld:
     ("rule", "act", "said"), list(cells()), ids=lambda text: re.sub(r"\W+", "-", text)
 )
 def test_rule_does_to_it_what_the_page_says(rule: str, act: str, said: str) -> None:
-    world = copy.deepcopy(settled())
+    world = settled()
     assert ACTS[act](world, bundle_of(world), RULES[rule]) == said
 
 
 def test_unload_of_a_namespace_that_moves_nothing_is_refused_with_the_reason() -> None:
-    world = copy.deepcopy(settled())
+    world = settled()
     before = owners(world)
     for bundle, owner in before.items():
         note(world, "pin_bundle", bundle=bundle, broker=owner)
@@ -204,7 +202,7 @@ def test_children_of_a_cycles_split_stay_when_a_pause_began_meanwhile(rule: str)
 
 
 def test_plan_passes_over_a_bundle_that_had_another_owner_meanwhile() -> None:
-    world = copy.deepcopy(settled())
+    world = settled()
     bundle = bundle_of(world)
     note(world, "propose_plan", moves={bundle: DESTINATION}, plan="mine")
     world.run(1_000)
@@ -238,7 +236,7 @@ def test_rule_that_is_set_between_two_steps_holds_the_second_back() -> None:
 
 
 def test_step_that_its_owner_never_carries_out_is_not_done() -> None:
-    world = copy.deepcopy(settled())
+    world = settled()
     bundle = bundle_of(world)
     note(world, "propose_plan", moves={bundle: DESTINATION}, plan="mine")
     world.run(1_000)

@@ -18,7 +18,7 @@ from lbcore.sim.scenario.parse import parse_scenario
 from lbcore.validation.check import with_dynamic
 from tests.sim.test_commands import owner, rows, told
 from tests.support.worlds.checked_world import CheckedWorld
-from tests.support.worlds.world import World, states
+from tests.support.worlds.world import World, copied, states
 
 NAMESPACE = "t/n"
 LOWER = "t/n/0x00000000_0x80000000"
@@ -26,6 +26,7 @@ UPPER = "t/n/0x80000000_0xffffffff"
 TOPICS = tuple(f"persistent://t/n/topic-{number}" for number in range(12))
 
 
+@copied
 def running(
     values: dict[str, Any] | None = None,
     *,
@@ -125,16 +126,6 @@ def test_children_inherit_load_by_their_topics_and_the_rest_of_a_move() -> None:
         ({"bundle": "t/n/0x00000000_0x00000007"}, "no bundle"),
         ({"bundle": LOWER, "algorithm": "by_feeling"}, "topic_count_equally_divide"),
         ({"bundle": LOWER, "algorithm": "specified_positions_divide"}, "needs positions"),
-        ({"bundle": LOWER, "positions": [0x90000000]}, "inside"),
-        ({"bundle": LOWER, "algorithm": "flow_or_qps_equally_divide"}, "within their limits"),
-        (
-            {"bundle": LOWER, "algorithm": "flow_or_qps_equally_divide", "parts": 3},
-            "leave parts out",
-        ),
-        (
-            {"bundle": LOWER, "algorithm": "range_equally_divide", "positions": [7]},
-            "specified_positions_divide",
-        ),
         ({"namespace": "t/nothing", "which": "LARGEST"}, "no namespace"),
     ],
 )
@@ -275,17 +266,12 @@ def test_children_of_an_automatic_split_stay_while_the_brake_is_on() -> None:
     assert {row["destination"] for row in ended} == {parent["source"]}
 
 
-def with_a_hot_bundle() -> World:
+def test_bundle_above_the_limits_is_split_and_all_stays_served_above_its_version() -> None:
     world = World(Config(), 4, seed=6)
     world.run(3_000)
     world.command("create_namespace", namespace="t/n", bundles=8)
     world.rates = {"t/n/0x00000000_0x20000000": 40_000.0}
     world.run(430_000)
-    return world
-
-
-def test_bundle_above_the_limits_is_split_and_all_stays_served() -> None:
-    world = with_a_hot_bundle()
     splits = [d for d in world.decisions if d["kind"] == "split"]
     assert {d["bundle"] for d in splits} == {"t/n/0x00000000_0x20000000"}
     assert states(world)["Deleted"] == 1
@@ -293,10 +279,6 @@ def test_bundle_above_the_limits_is_split_and_all_stays_served() -> None:
     live = [row for row in world.newest() if row["state"] != "Deleted"]
     served = world.served()
     assert all(list(served[str(row["bundle"])]) == [row["destination"]] for row in live)
-
-
-def test_children_of_a_split_begin_above_their_parents_version() -> None:
-    world = with_a_hot_bundle()
     parent = [r for r in world.events if r["bundle"] == "t/n/0x00000000_0x20000000"]
     children = [r for r in world.events if "t/n/0x0" in str(r["bundle"]) and r not in parent]
     assert children

@@ -13,7 +13,7 @@ from lbcore.ownership.records import State
 from lbcore.validation.check import with_dynamic
 from tests.support.values.clusters import with_constants
 from tests.support.worlds.checked_world import CheckedWorld, outcome
-from tests.support.worlds.world import World, gapless, states
+from tests.support.worlds.world import World, copied, gapless, states
 from tests.unit.wire.test_commands import FULL, NS
 
 SLICE, BUNDLES = 10, 73
@@ -21,6 +21,7 @@ _MIRRORED = {"observe_ownership", "observe_policies"}
 """What another authority says is so already: nothing of it may wait."""
 
 
+@copied
 def running(**settings: object) -> World:
     constants = {"limits.bundles_made_max": SLICE, "shedding.max_drains_in_flight": SLICE}
     config = with_constants(Config(), constants)

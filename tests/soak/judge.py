@@ -18,24 +18,16 @@ from jobs.adapters.delta.table_writer import PENDING, BatchRowsError, newest_bat
 from jobs.adapters.http.client import LookupConnection
 from jobs.adapters.spark.batch_sink import EVENTS
 from jobs.local.prober import EventsHistory
-from lbcore.model.bundles import HASH_SPACE
-from lbcore.model.names import parse_bundle
 from lbcore.model.tables import BUNDLE_OWNERSHIP, COMMANDS, TABLES
 from lbcore.sim.judge.judge import JudgedEvent, ProbedAnswer
 from tests.soak.orders import Answered
+from tests.support.tables.small_batches import rows
 
 _POLL_S = 0.05
-_GONE = ("Deleted", "Init")
 _MOST = 5
 _TIMEOUT_MS = 10_000
 
 Rows = list[dict[str, Any]]
-
-
-def rows_of(tables: Path, name: str) -> Rows:
-    """All rows of a table."""
-    found: Rows = pa.table(DeltaTable(str(tables / name)).scan().read_all()).to_pylist()
-    return found
 
 
 @dataclass
@@ -137,53 +129,21 @@ def wrong_versions(events: Rows) -> Iterator[str]:
             yield f"{bundle} has the versions {found}"
 
 
-def wrong_records(events: Rows, current: Rows) -> Iterator[str]:
-    """Where the current records are not the fold of their events, or do not cover a namespace."""
-    newest: dict[str, dict[str, Any]] = {}
-    for row in sorted(events, key=lambda row: int(row["version_id"])):
-        newest[row["bundle"]] = row
-    columns = [column.name for column in BUNDLE_OWNERSHIP.columns]
-    known = {row["bundle"]: row for row in current}
-    if len(known) != len(current):
-        yield "bundle_ownership has a bundle twice"
-    for bundle, row in sorted(newest.items()):
-        folded = {name: row[name] for name in columns}
-        if bundle in known and known[bundle] != folded:
-            yield f"{known[bundle]} is not {folded}"
-        if bundle not in known and row["state"] not in _GONE:
-            yield f"{bundle} is missing, its event says {row['state']}"
-    yield from (f"{bundle} has no event" for bundle in sorted(known.keys() - newest.keys()))
-    yield from _uncovered(row for row in current if row["state"] not in _GONE)
-
-
-def _uncovered(live: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    ranges: dict[str, list[tuple[int, int]]] = {}
-    for row in live:
-        namespace, lower, upper = parse_bundle(row["bundle"])
-        ranges.setdefault(namespace, []).append((lower, upper))
-    for namespace, found in sorted(ranges.items()):
-        found.sort()
-        starts = [lower for lower, _ in found]
-        ends = [upper for _, upper in found]
-        if starts != [0, *ends[:-1]] or ends[-1] != HASH_SPACE - 1:
-            yield f"{namespace} is not covered once by {found}"
-
-
 def lost_rows(tables: Path, owed: Sequence[Mapping[str, Rows]]) -> Iterator[str]:
     """Rows that a batch owed and that a table does not have: its fold is not the table."""
     for table in TABLES:
-        batches = [rows for batch in owed if (rows := batch.get(table.name))]
+        batches = [found for batch in owed if (found := batch.get(table.name))]
         if not batches or table.name == BUNDLE_OWNERSHIP.name:
             continue
-        there = rows_of(tables, table.name)
+        there = rows(tables, table.name)
         if not table.key:
-            yield from _lost_of_log(table.name, there, [row for rows in batches for row in rows])
+            yield from _lost_of_log(table.name, there, [row for batch in batches for row in batch])
             continue
         names = ("cluster", *table.key)
         known = {tuple(row[name] for name in names): row for row in there}
         if len(known) != len(there):
             yield f"{table.name} has a key twice"
-        folded = {tuple(row[name] for name in names): row for rows in batches for row in rows}
+        folded = {tuple(row[name] for name in names): row for batch in batches for row in batch}
         for key, row in folded.items():
             found = known.get(key)
             if found is None or (found != row and found["at_ms"] <= row["at_ms"]):
@@ -206,7 +166,7 @@ def untrue_ends(tables: Path, answered: Sequence[Answered]) -> Iterator[str]:
 
     One that was given up unanswered (503 says that it may still be carried out) may have any end.
     """
-    ends = {row["command_id"]: row for row in rows_of(tables, COMMANDS.name)}
+    ends = {row["command_id"]: row for row in rows(tables, COMMANDS.name)}
     wanted: dict[tuple[str, tuple[str, ...]], tuple[bool, str]] = {}
     for one in answered:
         row = ends.get(one.command_id)
@@ -217,19 +177,19 @@ def untrue_ends(tables: Path, answered: Sequence[Answered]) -> Iterator[str]:
         if row and row["status"] == "done" and one.order.sets:
             wanted[one.order.sets] = (one.order.is_made, one.command_id)
     for (name, key), (is_made, command_id) in wanted.items():
-        if is_there(rows_of(tables, name), name, key) != is_made:
+        if is_there(rows(tables, name), name, key) != is_made:
             yield f"{name} {key}: not as {command_id} left it, which was done"
     for one in answered:
         if one.order.kind in ("split_bundle", "set_config") and one.status == 200:
             name = EVENTS if one.order.kind == "split_bundle" else "config_versions"
-            if one.command_id not in {row["command_id"] for row in rows_of(tables, name)}:
+            if one.command_id not in {row["command_id"] for row in rows(tables, name)}:
                 yield f"{name} has nothing of {one}, which was done"
 
 
-def is_there(rows: Rows, name: str, key: tuple[str, ...]) -> bool:
+def is_there(there: Rows, name: str, key: tuple[str, ...]) -> bool:
     """Whether a table of small things has one."""
     table = next(table for table in TABLES if table.name == name)
-    found = [row for row in rows if tuple(row[column] for column in table.key) == key]
+    found = [row for row in there if tuple(row[column] for column in table.key) == key]
     return any(bool(row.get("is_set", not row.get("is_deleted"))) for row in found)
 
 

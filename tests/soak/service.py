@@ -19,7 +19,11 @@ def open_in(folder: Path) -> list[str]:
     return sorted(unquote(path.name) for path in folder.glob("*"))
 
 
-class _Service:
+class FileService:
+    """Its open bundles are files in the folder. usage: of the CPU without any, in percent."""
+
+    usage = 10.0
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
@@ -41,12 +45,15 @@ class _Service:
     def load(self) -> LoadRead:
         names = tuple(open_in(self.folder))
         return LoadRead(
-            usage=np.array(complete([10.0 + len(names)])),
+            usage=np.array(complete([self.usage + len(names)])),
             limit=np.full(COUNT, 100.0),
             traffic=np.ones(4),
             bundles=names,
             stats=np.ones((len(names), 8)),
         )
+
+    def callbacks(self) -> Callbacks:
+        return Callbacks(load=self.load, open=self.open, close=self.close, split=self.split)
 
     def _file(self, bundle: str) -> Path:
         return self.folder / quote(bundle, safe="")
@@ -54,5 +61,4 @@ class _Service:
 
 def make() -> Callbacks:
     """What `ballast run-agent` asks for."""
-    service = _Service(Path(os.environ[FOLDER_VARIABLE]))
-    return Callbacks(load=service.load, open=service.open, close=service.close, split=service.split)
+    return FileService(Path(os.environ[FOLDER_VARIABLE])).callbacks()

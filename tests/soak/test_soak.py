@@ -15,10 +15,12 @@ import pytest
 
 from jobs.adapters.http.client import LookupConnection
 from jobs.console import CommandError
+from tests.integration.replay import wrong_records
 from tests.integration.stack import wait_for
 from tests.soak import judge
 from tests.soak.orders import Operator
 from tests.soak.processes import VICTIMS, Processes
+from tests.support.tables.small_batches import rows
 
 SOAK_S = float(os.environ.get("BALLAST_SOAK_S", "900"))
 SEED = int(os.environ.get("BALLAST_SOAK_SEED", "17"))
@@ -50,8 +52,8 @@ def say(text: str) -> None:
 
 def is_open(soak: Processes) -> bool:
     """Whether every bundle is Owned, and open at its owner alone."""
-    rows = judge.rows_of(soak.layout.tables, "bundle_ownership")
-    live = {row["bundle"]: row for row in rows if row["state"] != "Deleted"}
+    found = rows(soak.layout.tables, "bundle_ownership")
+    live = {row["bundle"]: row for row in found if row["state"] != "Deleted"}
     try:
         served = soak.served()
     except (CommandError, OSError):
@@ -89,8 +91,8 @@ def judged(
     tables: Path, recorder: judge.Recorder, asker: judge.Asker, operator: Operator
 ) -> dict[str, str]:
     """What is looked at → what is wrong with it."""
-    events = judge.rows_of(tables, "ownership_events")
-    current = judge.rows_of(tables, "bundle_ownership")
+    events = rows(tables, "ownership_events")
+    current = rows(tables, "bundle_ownership")
     asked = Counter(a.error or ("later" if a.asked_later else "answered") for a in asker.answers)
     ends = Counter(f"{a.order.kind} {a.body.get('status')}" for a in operator.answered)
     say(f"{len(events)} events, {len(recorder.owed)} batches read whole, {recorder.missed} not")
@@ -99,7 +101,7 @@ def judged(
     return {
         "answers": judge.first(judge.wrong_answers(asker.answers, recorder.transitions)),
         "versions": judge.first(judge.wrong_versions(events)),
-        "records": judge.first(judge.wrong_records(events, current)),
+        "records": judge.first(wrong_records(events, current, "writer_epoch")),
         "rows": judge.first(judge.lost_rows(tables, recorder.owed)),
         "ends": judge.first(judge.untrue_ends(tables, operator.answered)),
     }

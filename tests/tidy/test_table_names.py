@@ -5,18 +5,14 @@ that read a table, its name, its columns and its condition are held against `lbc
 """
 
 import ast
-import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from jobs.adapters.delta.table_location import table_place
-from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.delta.tables import ensure_tables
 from jobs.console import MisuseError
-from jobs.operating.answers import BUNDLE_ORDERS, read_bundles
 from jobs.sql.engine import SqlEngine
 from jobs.sql.queries import QUERIES
 from lbcore.model.tables import TABLES
@@ -31,7 +27,7 @@ AFTER = {"rows": ("columns", "condition")}
 """What follows the table, where it is not named."""
 
 PUT_TOGETHER = {"jobs/operating/answers.py"}
-"""Whose SELECT is of parts, so that it can be asked only as a whole."""
+"""Whose SELECT is of parts: tests/unit/jobs/test_doctor.py asks it as a whole."""
 
 SELECT = re.compile(r"\s*(SELECT|WITH)\b[^`]*\bFROM\b")
 WORDS = {"and", "or", "not", "in", "is", "null", "like", "between", "true", "false", "desc", "asc"}
@@ -140,13 +136,6 @@ def test_every_select_is_understood_over_the_declared_tables(engine: SqlEngine) 
     wrong = {where: why for where, text in found if (why := why_not(engine, text))}
     assert not wrong
     assert len(found) > 15
-
-
-def test_select_of_the_verb_bundles_is_understood(tmp_path: Path) -> None:
-    ensure_tables(tmp_path)
-    reader = TableReader(table_place(tmp_path), "c")
-    for by, broker in itertools.product(BUNDLE_ORDERS, ("", "broker-1")):
-        assert read_bundles(reader, by, broker, 3) == []
 
 
 def why_not(engine: SqlEngine, text: str) -> str:

@@ -78,12 +78,6 @@ def test_cli_misuse_says_why_to_the_end(
     assert not re.search(r"there are\W*$", capsys.readouterr().err, re.MULTILINE)
 
 
-def test_cli_takes_json_before_the_verb(verb: Install, capsys: pytest.CaptureFixture[str]) -> None:
-    verb(_answer_size)
-    assert cli.main(["--json", "probe", "--size", "4"]) == 0
-    assert capsys.readouterr().out == '{"size": 4}\n'
-
-
 @pytest.mark.parametrize(
     "words",
     [
@@ -97,9 +91,6 @@ def test_cli_takes_json_before_the_verb(verb: Install, capsys: pytest.CaptureFix
 def test_word_that_may_be_left_out_may_stand_behind_options(words: list[str]) -> None:
     args = cli.verb_parser("explain", VERBS["explain"]).parse_args(words)
     assert (args.kind, args.name, str(args.tables)) == ("bundle", "N", "T")
-
-
-def test_word_may_be_left_out_before_options() -> None:
     args = cli.verb_parser("explain", VERBS["explain"]).parse_args(["cluster", "--tables", "T"])
     assert (args.kind, args.name) == ("cluster", "")
 
@@ -116,6 +107,8 @@ def test_cli_verb_answers_text_or_json(verb: Install, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == "size 3\n"
     assert cli.main(["probe", "--size", "3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"size": 3}
+    assert cli.main(["--json", "probe", "--size", "4"]) == 0
+    assert capsys.readouterr().out == '{"size": 4}\n'
 
 
 @pytest.mark.parametrize(("kind", "code"), [(CommandError, 1), (MisuseError, 2)])

@@ -51,27 +51,17 @@ def _calls(place: Place) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def test_packages_installed_once_are_skipped_then(place: Place) -> None:
+def test_packages_are_installed_once_and_again_for_more_or_after_a_change(place: Place) -> None:
     _python_that(place, "exit 0")
     assert prepare.install_packages(place, "run")
     assert ["requirements-build.lock" in call for call in _calls(place)] == [True, False]
     assert all("--require-hashes" in call for call in _calls(place))
     assert not prepare.install_packages(place, "run")
     assert len(_calls(place)) == 2
-
-
-def test_packages_for_dev_satisfy_a_run_but_not_the_reverse(place: Place) -> None:
-    _python_that(place, "exit 0")
+    (place.root / "requirements.lock").write_text("other\n")
     assert prepare.install_packages(place, "run")
     assert prepare.install_packages(place, "dev")
     assert not prepare.install_packages(place, "run")
-
-
-def test_packages_are_installed_again_after_a_change_of_the_lock(place: Place) -> None:
-    _python_that(place, "exit 0")
-    assert prepare.install_packages(place, "run")
-    (place.root / "requirements.lock").write_text("other\n")
-    assert prepare.install_packages(place, "run")
 
 
 def test_packages_that_fail_say_the_next_step_and_are_installed_again(place: Place) -> None:
@@ -162,11 +152,6 @@ def test_parse_lock_malformed_line_names_its_number(line: str) -> None:
         parse_lock(f"# first\n{line}\n")
 
 
-def test_fetch_right_bytes_get_their_name(tmp_path: Path, jar: Jar) -> None:
-    path = _fetch(tmp_path, jar, f"printf '{_BYTES.decode()}' > $J/thing-1.0.jar")
-    assert path.read_bytes() == _BYTES
-
-
 def test_fetch_wrong_bytes_are_refused_and_not_kept(tmp_path: Path, jar: Jar) -> None:
     with pytest.raises(CommandError, match="checksum"):
         _fetch(tmp_path, jar, "printf 'evil' > $J/thing-1.0.jar")
@@ -181,11 +166,12 @@ def test_fetch_offline_says_why_and_how_to_go_on(tmp_path: Path, jar: Jar) -> No
     assert "BALLAST_JAR_MIRROR" in caught.value.next_step
 
 
-def test_fetch_mirror_is_written_for_ivy(
+def test_fetch_right_bytes_get_their_name_also_from_a_mirror(
     tmp_path: Path, jar: Jar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BALLAST_JAR_MIRROR", "file:///a&b/maven")
     path = _fetch(tmp_path, jar, f"printf '{_BYTES.decode()}' > $J/thing-1.0.jar")
+    assert path.read_bytes() == _BYTES
     assert 'root="file:///a&amp;b/maven"' in path.with_name("ivysettings.xml").read_text()
 
 
@@ -223,62 +209,46 @@ def test_parse_major_of_what_java_prints_is_its_major(text: str, major: int | No
     assert parse_major(text) == major
 
 
-def test_find_java_prefers_the_named_one_over_home_and_path(tmp_path: Path) -> None:
+def test_find_java_takes_the_named_one_before_home_before_path(tmp_path: Path) -> None:
     named = _java_that_says(tmp_path / "named", 'openjdk version "21.0.1"')
-    _java_that_says(tmp_path / "home" / "bin", 'openjdk version "17.0.1"')
-    java = find_java({"BALLAST_JAVA": str(named), "JAVA_HOME": str(tmp_path / "home")})
+    home = _java_that_says(tmp_path / "home" / "bin", 'openjdk version "17.0.1"')
+    _java_that_says(tmp_path / "path", 'openjdk version "21.0.1"')
+    given = {"JAVA_HOME": str(tmp_path / "home"), "PATH": str(tmp_path / "path")}
+    assert find_java(given).command == str(home)
+    java = find_java({**given, "BALLAST_JAVA": str(named)})
     assert (java.command, java.major) == (str(named), 21)
 
 
-def test_find_java_takes_home_before_path(tmp_path: Path) -> None:
-    home = _java_that_says(tmp_path / "home" / "bin", 'openjdk version "17.0.1"')
-    _java_that_says(tmp_path / "path", 'openjdk version "21.0.1"')
-    java = find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": str(tmp_path / "path")})
-    assert java.command == str(home)
+@pytest.mark.parametrize(
+    ("variable", "said"),
+    [
+        ("PATH", "not found.*install Java 17"),
+        ("BALLAST_JAVA", "does not start"),
+        ("JAVA_HOME", "too old.*Java 11"),
+    ],
+)
+def test_find_java_that_cannot_be_used_is_an_error(
+    tmp_path: Path, variable: str, said: str
+) -> None:
+    _java_that_says(tmp_path / "home" / "bin", 'openjdk version "11.0.2"')
+    place = {"PATH": tmp_path, "BALLAST_JAVA": tmp_path / "absent", "JAVA_HOME": tmp_path / "home"}
+    with pytest.raises(CommandError, match=f"(?s){said}"):
+        find_java({variable: str(place[variable])})
 
 
-def test_find_java_without_any_says_how_to_install(tmp_path: Path) -> None:
-    with pytest.raises(CommandError) as caught:
-        find_java({"PATH": str(tmp_path)})
-    assert "not found" in caught.value.what
-    assert "install Java 17" in caught.value.next_step
-
-
-def test_find_java_too_old_names_its_version(tmp_path: Path) -> None:
-    old = _java_that_says(tmp_path, 'openjdk version "11.0.2"')
-    with pytest.raises(CommandError) as caught:
-        find_java({"BALLAST_JAVA": str(old)})
-    assert "too old" in caught.value.what
-    assert "Java 11" in caught.value.what
-
-
-def test_find_java_that_does_not_start_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(CommandError) as caught:
-        find_java({"BALLAST_JAVA": str(tmp_path / "absent")})
-    assert "does not start" in caught.value.what
-
-
-@pytest.mark.parametrize("version", [(3, 10), (3, 13), (4, 0)])
-def test_check_python_new_enough_passes(version: tuple[int, int]) -> None:
-    check_python(version)
-
-
-@pytest.mark.parametrize("version", [(2, 7), (3, 9)])
-def test_check_python_too_old_names_both_versions(version: tuple[int, int]) -> None:
-    with pytest.raises(CommandError) as caught:
+def test_check_python_too_old_names_both_versions() -> None:
+    for version in ((3, 10), (4, 0)):
         check_python(version)
-    assert f"{version[0]}.{version[1]}" in caught.value.what
-    assert "3.10" in caught.value.why
-
-
-def test_check_disk_of_a_folder_not_made_yet_looks_at_its_parent(tmp_path: Path) -> None:
-    check_disk(tmp_path / "not" / "yet", 1)
+    for version in ((2, 7), (3, 9)):
+        with pytest.raises(CommandError, match=r"(?s){}\.{}.*3\.10".format(*version)):
+            check_python(version)
 
 
 def test_check_disk_too_full_says_how_much_is_needed(tmp_path: Path) -> None:
     with pytest.raises(CommandError) as caught:
         check_disk(tmp_path, 10**18)
     assert "1000000000000 MB are needed" in caught.value.why
+    check_disk(tmp_path / "not" / "yet", 1)
 
 
 def test_check_port_taken_names_port_and_user() -> None:

@@ -1,11 +1,11 @@
 """Files of a table's log: commits, their extent, and which of them are whole.
 
-Nothing here opens a table: `table_scan` does, past what this module finds damaged. A newest commit
-that is torn (empty, cut, without its data) was interrupted by a power cut before anybody was told
-of it: readers get the version before it. A damaged checkpoint is left out where the log has what it
-stands for. Any other damage raises DamagedTableError, which names the file and the next command.
-Stores commit objects whole or not at all, so their logs are not looked through. Source: the Delta
-transaction protocol; the keys "ballast..." in commitInfo are ours.
+Nothing here opens a table: `table_scan` does, without what this module finds damaged. A newest
+commit that is torn (empty, cut, without its data) was interrupted by a power cut before anybody was
+told of it: readers get the version before it. A damaged checkpoint is left out where the log has
+what it stands for. Any other damage raises DamagedTableError, which names the file and the next
+command. Stores commit objects whole or not at all, so their logs are not looked through. Source:
+the Delta transaction protocol; the keys "ballast..." in commitInfo are ours.
 """
 
 import hashlib
@@ -35,9 +35,9 @@ METADATA_KEY = "ballast"
 CLAIM_KEY = "ballast_claim"
 """In commitInfo of a commit by which a job claimed the table: the id of the claim."""
 VERSIONS = "versions"
-"""In what a commit of events says of its batch: table → the version that it had by then."""
+"""In what a commit of `ownership_events` says of its batch: table → its version by then."""
 HISTORY_KEY = "ballast_history"
-"""In commitInfo of a commit that took rows past their time away, and nothing else."""
+"""In commitInfo of a commit that only deleted rows past their retention."""
 USER_METADATA = "userMetadata"
 """In commitInfo: what DESCRIBE HISTORY of Spark and others show beside a commit."""
 ASIDE_SUFFIX = ".damaged"
@@ -56,7 +56,7 @@ _FILES_ADDED = ("num_added_files", "numFilesAdded", "num_target_files_added")
 """By delta-rs's names: of a write or delete, an OPTIMIZE, a MERGE."""
 _AGAIN_S = 0.05
 _COPIES_FROM = 50
-"""So many commits back one is looked for that an old copy may be of."""
+"""Earlier commits that one is compared with, to find that it is a copy of one."""
 _Mark: TypeAlias = tuple[int, int, int]
 Place = TypeVar("Place", bound=TablePlace)
 
@@ -120,9 +120,9 @@ class WriterCommit:
 class Commit:
     """One version of a table.
 
-    added: files with new rows, relative to the table's folder; those that a compaction wrote anew
-    are left out, and those that were only written anew without what is past its time.
-    needs_reload: rows were taken away, or the table's schema, properties or protocol changed:
+    added: files with new rows, relative to the table's folder, without those that a compaction or
+    the deletion of rows past their retention wrote anew.
+    needs_reload: other rows were deleted, or the table's schema, properties or protocol changed:
     adding rows is not enough. info: what its writer says of it (commitInfo). writer: None in
     commits that are not the job's. digest: of the log's file, by which the same commit is known
     again. files: all data files that it adds, with their bytes. transactions: of applications.
@@ -243,7 +243,7 @@ def read_commit(table: TablePlace, version: int) -> Commit | None:
 
 
 def file_mark(path: Path) -> _Mark:
-    """By what a file is known again. Raises FileNotFoundError."""
+    """Return what changes when a file is replaced. Raises FileNotFoundError."""
     status = path.stat()
     return status.st_ino, status.st_mtime_ns, status.st_size
 
@@ -299,7 +299,7 @@ def has_log(table: TablePlace) -> bool:
 
 
 def newest_version(table: TablePlace) -> int:
-    """The newest whole version in the log, -1 without any."""
+    """The newest whole version in the log, -1 without any; 0 also where commit 0 is torn."""
     version = max(commit_versions(table), default=-1)
     return version - 1 if version > 0 and torn_commit(table, version) else version
 
@@ -383,11 +383,12 @@ def _inspect(table: Path, wanted: int | None) -> LogState:
     start, left_out = _newest_checkpoint(log, names, wanted)
     limit = max(newest, start) if wanted is None else wanted
     if wanted is not None and not oldest <= start + 1 <= limit <= newest:
-        return LogState(version=limit)  # not there, or cleaned away, which delta-rs tells
+        return LogState(version=limit)  # the checkpoint itself; or not there, which delta-rs tells
     for version in range(start + 1, limit + 1):
         file = commit_path(table, version)
         if version not in commits and version < oldest and left_out:
-            name, cause = max(left_out.items())
+            damaged_ones = {name: why for name, why in left_out.items() if name != HINT}
+            name, cause = max((damaged_ones or left_out).items())
             lacks = f"the log has no commits before version {oldest} to read instead"
             raise damaged(table, log / name, f"{cause}, and {lacks}")
         if version not in commits:

@@ -44,7 +44,7 @@ export function duration(ms) { // as lbcore.model.times words it
   return words.join(" ");
 }
 
-const ANSWER_MS = 30_000; // a read that takes longer is given up, so that the next one is asked
+const ANSWER_MS = 60_000; // a read that hangs is given up, so that the next one is asked
 
 export async function ask(path, { method = "GET", body } = {}) {
   const token = sessionStorage.getItem("token");

@@ -21,6 +21,7 @@ from lbcore.plan.shed.ballast_problem import (
     BallastRound,
     are_suspended,
     checked_reliefs,
+    deviation_of,
     measure_round,
     recorded_costs,
     with_departed_load,
@@ -54,8 +55,8 @@ def shed_ballast(
     """Return the bundles that leave hot brokers, as far as that pays.
 
     A broker that is a tolerance above or below the level hits; when its counter is full, it gives,
-    or others give to it. Brokers that have had too many of a topic's partitions for several hits
-    give too. O(bundles + brokers), and `STEPS` steps of the search at most. can_divide: of
+    or others give to it. Brokers that have had too many of a topic's partitions for `low_hits`
+    rounds give too. O(bundles + brokers), and `STEPS` steps of the search at most. can_divide: of
     `ballast_problem.divisible`.
     """
     round_ = measure_round(view, state, config, can_divide)
@@ -63,13 +64,13 @@ def shed_ballast(
     is_triggered = (np.abs(low) >= config.low_hits) | (np.abs(high) >= config.high_hits)
     partitions = view.snapshot.partitions()
     state, crowded = _crowded(view, partitions, round_.state, config)
-    is_hot = round_.away >= round_.tolerance
+    is_hot = round_.deviation >= round_.tolerance
     state = replace(state, reliefs=checked_reliefs(view, state, round_.readings, is_hot))
     numbers = {"level": round_.level, "tolerance": round_.tolerance, **recorded_costs(round_.costs)}
     selections: tuple[Selection, ...] = ()
     verdicts: dict[int, str] = {}
     too_big: Ints = np.zeros(0, dtype=np.int64)
-    too_crowded: tuple[int, ...] = ()
+    always_halved: tuple[int, ...] = ()
     if is_triggered.any() or crowded:
         is_suspended = are_suspended(view, state, config.max_ineffective_rounds)
         problem = round_.problem(is_triggered, is_suspended, partitions, crowded)
@@ -79,7 +80,7 @@ def shed_ballast(
             round_=round_, config=config, is_triggered=is_triggered, hits=hits, found=found
         )
         selections, verdicts, too_big = outcome.selections(), outcome.verdicts(), outcome.too_big()
-        too_crowded = (*found.too_crowded, *outcome.unplaceable_bundles())
+        always_halved = (*found.too_crowded, *outcome.unplaceable_bundles())
         verdicts |= dict.fromkeys(np.flatnonzero(is_suspended & is_hot).tolist(), SUSPENDED)
         low, high = outcome.remaining_hits()
         givers = (one.source for one in selections)
@@ -98,11 +99,11 @@ def shed_ballast(
         columns={
             "usage": round_.readings.usage,
             "traffic": round_.readings.traffic,
-            "deviation": round_.away,
+            "deviation": round_.deviation,
         },
         numbers=numbers,
         verdicts=verdicts,
-        too_big=_divided(round_, too_big, too_crowded, selections),
+        too_big=_to_divide(round_, too_big, always_halved, selections),
     )
 
 
@@ -123,7 +124,7 @@ def _budget(round_: BallastRound, config: IdealLoadConfig) -> float:
     and a broker relieved by half would need a second round and more moves.
     """
     part = config.churn_budget * sequential_sum(round_.load[:, 0] * round_.size)
-    return max(part, float(np.max(round_.away * round_.size, initial=0.0)))
+    return max(part, float(np.max(round_.deviation * round_.size, initial=0.0)))
 
 
 def _recorded_numbers(found: Found) -> dict[str, float]:
@@ -151,7 +152,7 @@ _BEYOND = ("partitions_beyond_before", "partitions_beyond_after")
 def _crowded(
     view: ShedView, partitions: Partitions, state: ShedState, config: IdealLoadConfig
 ) -> tuple[ShedState, tuple[int, ...]]:
-    """Return the state with the crowded topics, and those crowded for enough rounds."""
+    """Return the state with the crowded topics, and those crowded for `low_hits` rounds."""
     bundles, brokers = view.snapshot.bundles, len(view.snapshot.brokers.names)
     found = crowded_topics(partitions, bundles.owner, brokers)
     names = {at: partitions.name(at, bundles.namespaces) for at in found}
@@ -161,13 +162,13 @@ def _crowded(
     return replace(state, crowded=counts), lasting
 
 
-def _divided(
-    round_: BallastRound, rows: Ints, crowds: Sequence[int], selections: Sequence[Selection]
+def _to_divide(
+    round_: BallastRound, rows: Ints, always_halved: Sequence[int], selections: Sequence[Selection]
 ) -> TooBig:
     """Return the bundles to divide, with the least number of parts of each.
 
-    Bundles that move are left out. crowds: rows to divide because of their partitions, with any
-    load.
+    Bundles that move are left out. always_halved: rows to divide into two parts at least, whatever
+    their load. excess: the number of parts.
     """
     moving = {row for one in selections for row in one.rows.tolist()}
     kept = np.array([row for row in rows.tolist() if row not in moving], dtype=np.int64)
@@ -177,7 +178,7 @@ def _divided(
         rows=kept,
         excess=np.maximum(
             demand_factor * round_.readings.bundle[kept] / max(limit, 1e-9),
-            np.where(np.isin(kept, crowds), _HALVES, 0.0),
+            np.where(np.isin(kept, always_halved), _HALVES, 0.0),
         ),
         by_rate=np.full(len(kept), round_.readings.by_rate),
         stays=demand_factor > 1.0,
@@ -191,9 +192,9 @@ def _count_hits(round_: BallastRound, config: IdealLoadConfig) -> tuple[Ints, In
     other side starts a new count. Within the threshold the count is reset; once it is full, only
     within a quarter of the tolerance.
     """
-    view, away, tolerance = round_.view, round_.away, round_.tolerance
+    view, deviation, tolerance = round_.view, round_.deviation, round_.tolerance
     names = view.snapshot.brokers.names
-    side = np.sign(away).astype(np.int64)
+    side = np.sign(deviation).astype(np.int64)
     found = []
     for before, threshold, needed in (
         (round_.state.hits_low, tolerance, config.low_hits),
@@ -202,7 +203,7 @@ def _count_hits(round_: BallastRound, config: IdealLoadConfig) -> tuple[Ints, In
         kept = np.array([before.get(name, 0) for name in names], dtype=np.int64)
         kept = np.where(kept * side > 0, kept, 0)
         wanted = np.where(np.abs(kept) >= needed, tolerance * _NEAR, threshold)
-        found.append(np.where(np.abs(away) >= wanted, kept + side * view.has_new_report, 0))
+        found.append(np.where(np.abs(deviation) >= wanted, kept + side * view.has_new_report, 0))
     return found[0], found[1]
 
 
@@ -233,8 +234,8 @@ class _TriggeredRound:
         pairs: dict[tuple[int, int, bool], int] = {}
         pair_of = np.full(len(bundles.names), -1, dtype=np.int64)
         for row, taker in self.found.moves:
-            why = row in self.found.crowded
-            pair_of[row] = pairs.setdefault((int(bundles.owner[row]), taker, why), len(pairs))
+            pair = int(bundles.owner[row]), taker, row in self.found.crowded
+            pair_of[row] = pairs.setdefault(pair, len(pairs))
         movable = {giver: self._movable(giver) for giver, _, _ in pairs}
         return tuple(
             self._selection(pair, movable[pair[0]], pair_of, at) for pair, at in pairs.items()
@@ -252,15 +253,15 @@ class _TriggeredRound:
         giver, taker, is_crowded = pair
         traffic = self.round_.readings.bundle[movable]
         is_taken = pair_of[movable] == number
-        is_open = (traffic > 0) | is_taken
-        actor = giver if self.is_triggered[giver] and self.round_.away[giver] > 0 else taker
+        is_listed = (traffic > 0) | is_taken
+        actor = giver if self.is_triggered[giver] and self.round_.deviation[giver] > 0 else taker
         reason = "Overloaded" if actor == giver else "Underloaded"
         return Selection(
             source=giver,
             destination=taker,
-            candidates=movable[is_open],
-            traffic=traffic[is_open],
-            is_taken=is_taken[is_open],
+            candidates=movable[is_listed],
+            traffic=traffic[is_listed],
+            is_taken=is_taken[is_listed],
             reason="Crowded" if is_crowded else reason,
             numbers=self._numbers(giver, taker, actor),
         )
@@ -289,7 +290,7 @@ class _TriggeredRound:
     def _stuck(self) -> Ints:
         hot = self.found.load.max(axis=1) - self.round_.level
         stuck: Ints = np.flatnonzero(
-            self.is_triggered & (self.round_.away > 0) & (hot >= self.round_.tolerance)
+            self.is_triggered & (self.round_.deviation > 0) & (hot >= self.round_.tolerance)
         )
         return stuck
 
@@ -335,8 +336,8 @@ class _TriggeredRound:
         """
         if self.found.stopped != "done":
             return self.hits
-        away = np.abs(self.found.load[:, 0] - self.round_.level)
-        is_done = self.is_triggered & (away < self.round_.tolerance)
+        deviation = np.abs(deviation_of(self.found.load, self.round_.level))
+        is_done = self.is_triggered & (deviation < self.round_.tolerance)
         return np.where(is_done, 0, self.hits[0]), np.where(is_done, 0, self.hits[1])
 
 

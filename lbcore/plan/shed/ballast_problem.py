@@ -329,7 +329,8 @@ RECENT_PRICE = 2.0
 class BallastRound:
     """Readings of one cycle, n brokers.
 
-    away: float64[n], points above the level (positive) or below it, as far as both readings agree.
+    deviation: float64[n], points above the level (positive) or below it (negative), as far as both
+    readings agree.
     load: float64[n, r], points of a broker's own size, the busiest resource first. size:
     float64[n], capacity over mean capacity. weight: float64[m, r], points on a broker of size 1.
     costs: fitted, None = unknown. state: with the costs learnt in this cycle. can_divide: bool[m].
@@ -343,7 +344,7 @@ class BallastRound:
     level: float
     tolerance: float
     split_share: float
-    away: Floats
+    deviation: Floats
     load: Floats
     size: Floats
     weight: Floats
@@ -370,8 +371,8 @@ class BallastRound:
         are left alone. acting: numbers of crowded topics, in `partitions`, for which bundles move.
         """
         bundles, brokers = self.view.snapshot.bundles, len(self.size)
-        is_cold = bool((is_triggered & (self.away < 0)).any())
-        may_give = is_triggered & (self.away > 0)
+        is_cold = bool((is_triggered & (self.deviation < 0)).any())
+        may_give = is_triggered & (self.deviation > 0)
         may_give |= is_cold & (self.load[:, 0] >= self.level * (1.0 - _SLACK))
         can_move = bundles.can_move.copy()
         can_move[self.whole_rows(np.ones(brokers, dtype=np.bool_))] = False
@@ -475,6 +476,16 @@ def divisible(snapshot: Snapshot, config: Splitting, unsplittable: Mapping[str, 
     return found
 
 
+def deviation_of(load: Floats, level: float) -> Floats:
+    """Return how far each broker's worst resource is above the level, else its first one below it.
+
+    load: float64[n, r], the busiest resource first. Points, negative below the level.
+    """
+    worst = load.max(axis=1)
+    found: Floats = np.where(worst > level, worst, load[:, 0]) - level
+    return found
+
+
 def measure_round(
     view: ShedView, state: ShedState, config: IdealLoadConfig, can_divide: Bools | None = None
 ) -> BallastRound:
@@ -497,7 +508,6 @@ def measure_round(
     size = readings.capacity / mean
     others = other_resources(view, level)
     load = np.stack([level + away, *(load for load, _ in others)], axis=1)
-    away = np.where(load.max(axis=1) > level, load.max(axis=1) - level, away)
     return BallastRound(
         view=view,
         state=replace(state, evidence=evidence),
@@ -506,7 +516,7 @@ def measure_round(
         level=level,
         tolerance=max(config.tolerance_points, level * config.tolerance_percent / _PERCENT),
         split_share=config.split_share,
-        away=away,
+        deviation=deviation_of(load, level),
         load=load,
         size=size,
         weight=np.stack([readings.bundle, *(weight for _, weight in others)], axis=1) / mean,

@@ -1,14 +1,16 @@
 """An admin service in this process over real tables, with a balancer that answers as told."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from jobs.adapters.following.delta_follower import DeltaFollower
+from jobs.service.access import Caller, Grant
 from jobs.service.app import AdminApp
 from jobs.service.changes import ChangeFeed
 from jobs.service.context import AdminContext, CommandEnd
+from jobs.service.exchange import HttpError
 from jobs.service.routes import Route
 from jobs.service.views import TableViews
 from lbcore.config.tree import Config
@@ -37,6 +39,19 @@ class Balancer:
 
     def record(self, entry: AuditEntry) -> None:
         self.entries.append(entry)
+
+
+class Gate:
+    """Lets one caller with these grants in, or nobody."""
+
+    def __init__(self, grants: Sequence[Grant] | None) -> None:
+        self._grants = grants
+
+    def caller(self, scope: object) -> Caller:
+        del scope
+        if self._grants is None:
+            raise HttpError(401, "Authentication required")
+        return Caller(name="ada", address="10.0.0.1", grants=tuple(self._grants))
 
 
 def write_tables(root: Path) -> TablesWriter:

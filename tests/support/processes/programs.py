@@ -1,13 +1,48 @@
-"""Programs found on this machine, and the JSON lines that they write."""
+"""Programs of the tests' own, the JSON lines that they write, and waits for what they do."""
 
 import json
+import subprocess
 import sys
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from jobs.adapters.processes.processes import Child, ProcessSpec
 
-_ENDS_MS = 60_000
+ROOT = Path(__file__).resolve().parents[3]
+BALLAST = (sys.executable, "-m", "jobs.cli")
+_ENDS_MS, _GRACE_MS = 60_000, 300_000
+
+
+def start_ballast(name: str, words: Sequence[str], log_path: Path) -> Child:
+    """`ballast` of this source, as a process that goes on."""
+    return Child(
+        ProcessSpec(
+            name=name,
+            command=(*BALLAST, *words),
+            log_path=log_path,
+            environment={"PYTHONPATH": str(ROOT)},
+            grace_ms=_GRACE_MS,
+        )
+    )
+
+
+def run_ballast(*words: str) -> "subprocess.CompletedProcess[str]":
+    """`ballast` of this source, which ends by itself within ten minutes."""
+    return subprocess.run(
+        [*BALLAST, *words], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
+    )
+
+
+def until(
+    is_so: Callable[[], object], within_s: float = 180.0, told: Callable[[], object] = str
+) -> None:
+    """Wait for what must come. told: of what did not come in time."""
+    deadline_s = time.monotonic() + within_s
+    while not is_so():
+        assert time.monotonic() < deadline_s, told()
+        time.sleep(0.02)
 
 
 def ended(folder: Path, program: str) -> tuple[int, str]:

@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from deltalake import write_deltalake
 
 from jobs.adapters.delta.table_log import log_path
-from jobs.adapters.delta.tables import arrow_schema, ensure_tables, open_table, table_path
+from jobs.adapters.delta.tables import ensure_tables, open_table, table_path
 from lbcore.model.tables import (
     BUNDLE_OWNERSHIP,
     COMMANDS,
@@ -27,6 +26,7 @@ from tests.support.tables.lookup_tables import (
     NAMESPACE,
     Row,
     TablesWriter,
+    arrow_rows,
     owned,
 )
 
@@ -62,14 +62,7 @@ class LivingTables:
 
     def _append(self, name: str, **row: Any) -> None:
         table = next(table for table in TABLES if table.name == name)
-        defaults = {"string": "", "long": 0, "double": 0.0}
-        known = {"cluster": CLUSTER, "at_ms": self._writer.now_ms, **row}
-        values = {
-            column.name: known.get(column.name, defaults.get(column.type, []))
-            or defaults.get(column.type, [])
-            for column in table.columns
-        }
-        rows = pa.Table.from_pylist([values], schema=arrow_schema(table))
+        rows = arrow_rows(table, [row], cluster=CLUSTER, at_ms=self._writer.now_ms)
         write_deltalake(str(table_path(self.root, name)), rows, mode="append")
 
     def clean_up(self) -> None:

@@ -1,7 +1,6 @@
 """Tables of a lookup service, and followers of them."""
 
 import json
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,7 +14,6 @@ from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.delta.table_log import ReloadReason
 from jobs.adapters.delta.tables import arrow_schema, ensure_tables
 from jobs.adapters.following.delta_follower import DeltaFollower
-from jobs.adapters.processes.clocks import boot_ms
 from lbcore.model.bundles import even_boundaries
 from lbcore.model.names import format_bundle
 from lbcore.model.tables import (
@@ -28,8 +26,21 @@ from lbcore.model.tables import (
     Table,
 )
 from lbcore.route.snapshot import LookupSnapshot
+from tests.support.processes.programs import until
 
 CLUSTER = "c1"
+_BLANK: Mapping[str, Any] = {
+    "string": "", "long": 0, "int": 0, "double": 0.0, "boolean": False, "binary": b"",
+}  # fmt: skip
+
+
+def arrow_rows(table: Table, rows: Iterable[Mapping[str, Any]], **known: Any) -> pa.Table:
+    """Rows of a table; known: of each. A column that neither has is blank."""
+    every = [{**known, **row} for row in rows]
+    values = [
+        {c.name: row.get(c.name, _BLANK.get(c.type, [])) for c in table.columns} for row in every
+    ]
+    return pa.Table.from_pylist(values, schema=arrow_schema(table))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,17 +169,8 @@ class TablesWriter:
         self.upsert(POLICIES, "name", [{**policy, "name": name} for name in namespaces])
 
     def upsert(self, table: Table, key: str, rows: list[dict[str, Any]]) -> None:
-        fixed = {
-            "cluster": CLUSTER,
-            "highest_version": 1,
-            "at_ms": self.now_ms,
-            "batch_id": 0,
-        }
-        values = [
-            {column.name: (fixed | row).get(column.name, "") for column in table.columns}
-            for row in rows
-        ]
-        source = pa.Table.from_pylist(values, schema=arrow_schema(table))
+        fixed = {"cluster": CLUSTER, "highest_version": 1, "at_ms": self.now_ms}
+        source = arrow_rows(table, rows, **fixed)
         same = f"t.cluster = s.cluster AND t.{key} = s.{key}"
         merge = self.tables[table.name].merge(source, same, source_alias="s", target_alias="t")
         merge.when_matched_update_all().when_not_matched_insert_all().execute()
@@ -244,12 +246,7 @@ def move(bundle: str, version: int, to: str) -> Row:
 
 def poll_until(follower: DeltaFollower, is_reached: Callable[[], bool]) -> None:
     """Poll, as the thread does, at most 60 s."""
-    pause = threading.Event()
-    deadline_ms = boot_ms() + 60_000
-    while not is_reached():
-        assert boot_ms() < deadline_ms, follower.counts
-        follower.poll()
-        pause.wait(0.02)
+    until(lambda: is_reached() or follower.poll(), 60, lambda: follower.counts)
 
 
 def poll_until_reloaded(follower: DeltaFollower, reason: ReloadReason) -> None:

@@ -10,7 +10,6 @@ from deltalake import DeltaTable
 
 from jobs.adapters.delta.table_upkeep import DAY_MS, HistoryUpkeep, TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
-from jobs.adapters.delta.tables import arrow_schema
 from jobs.adapters.kafka.ownership_publisher import Keyed
 from jobs.adapters.spark.batch_sink import BatchSink, CommitIdentity
 from jobs.adapters.spark.operators import EFFECT_SCHEMA
@@ -19,7 +18,7 @@ from lbcore.balancer.effects import REPORT, Effect, event_row, pack_effect, reco
 from lbcore.config.pipeline import ARCHIVED
 from lbcore.model.tables import ARCHIVES, COMMANDS, OWNERSHIP_EVENTS, Table
 from lbcore.ownership.records import OwnershipRecord, State
-from tests.support.tables.lookup_tables import CLUSTER, Row, bundles_of
+from tests.support.tables.lookup_tables import CLUSTER, Row, arrow_rows, bundles_of
 
 
 class EffectsFrame:
@@ -131,7 +130,6 @@ def namespace_row(name: str, version: int) -> dict[str, Any]:
 
 BUNDLES = bundles_of("acme/orders", 4)
 GONE = bundles_of("acme/gone", 2)
-DEFAULTS: Mapping[str, Any] = {"string": "", "long": 0, "boolean": False}
 
 
 class AgedHistory:
@@ -184,14 +182,11 @@ class AgedHistory:
     def _write(self, table: Table, rows: Iterable[Mapping[str, Any]], at_ms: int) -> None:
         stamps = {"cluster": CLUSTER, "at_ms": at_ms, "batch_id": self.batch_id}
         stamps["writer_epoch"] = self.writer.epoch
-        values = []
-        for at, row in enumerate(rows):
-            full = {**row, **stamps, "seq_in_batch": at}
-            known = {c.name: full.get(c.name, DEFAULTS[c.type]) for c in table.columns}
-            values.append({n: v or DEFAULTS[_type(table, n)] for n, v in known.items()})
+        numbered = [{**row, **stamps, "seq_in_batch": at} for at, row in enumerate(rows)]
+        arrow = arrow_rows(table, numbered)
+        values = arrow.to_pylist()
         about = {"query_id": "q1", "batch_id": self.batch_id, "now_ms": at_ms}
         about["writer_epoch"] = self.writer.epoch
-        arrow = pa.Table.from_pylist(values, arrow_schema(table))
         self.writer.write(table.name, arrow, self._next(table), about)
         if table == COMMANDS:
             self.commands |= {row["command_id"]: row for row in values}
@@ -223,10 +218,6 @@ class AgedHistory:
         assert _sorted(events) == _sorted(self.events)
         commands = engine.query("SELECT * FROM commands").to_pylist()
         assert _sorted(commands) == _sorted(self.commands.values())
-
-
-def _type(table: Table, name: str) -> str:
-    return next(column.type for column in table.columns if column.name == name)
 
 
 def _sorted(rows: Iterable[Mapping[str, Any]]) -> list[list[tuple[str, Any]]]:

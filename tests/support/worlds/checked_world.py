@@ -35,10 +35,10 @@ from lbcore.wire.messages import BrokerLoad, Heartbeat, Message
 from tests.support.values.clusters import with_constants
 from tests.support.values.ownership_records import is_next, violations
 from tests.support.worlds.simulated_brokers import Broker
-from tests.support.worlds.world import CLUSTER, World, is_settled
+from tests.support.worlds.world import CLUSTER, World, copied, is_settled
 
 Records = dict[str, OwnershipRecord]
-AGAIN_ONE_IN = 5  # not a divisor of how often a cycle or a report comes
+AGAIN_ONE_IN = 11  # not a divisor of how often a cycle or a report comes
 
 
 class CheckedWorld(World):
@@ -186,6 +186,7 @@ SETTINGS = (
 )
 
 
+@copied
 def hot_world(*more: str, **constants: int) -> World:
     """It begins to shed now. more: settings; constants: of the section shedding or cluster."""
     config = parse_assignments(Config(), [*SETTINGS, "shedding.is_shedding=false", *more])
@@ -224,6 +225,7 @@ class GaugedWorld(CheckedWorld):
         return replace(read, usage=usage)
 
 
+@copied
 def long_hot(config: Config, rate: float = 3_000.0) -> GaugedWorld:
     """One broker of four has long been hot, and balancing is paused. rate: of its bundles."""
     world = GaugedWorld(config, 4, seed=5)
@@ -379,7 +381,7 @@ def promised(state: BalancerState) -> Mapping[str, object]:
         "brokers": {
             name: (
                 entry.incarnation,
-                entry.is_silent,
+                entry.is_dead,
                 entry.is_draining,
                 {key: text for key, text in entry.texts.items() if text},
                 entry.starts_ms,
@@ -405,6 +407,7 @@ HOUR_MS = 3_600_000
 AVG = ("shedding.strategy=avg", "placement.strategy=avg")
 
 
+@copied
 def running(
     brokers: int = 4, bundles: int = 24, *, seed: int = 5, **sections: Mapping[str, Any]
 ) -> CheckedWorld:

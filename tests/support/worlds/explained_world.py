@@ -16,7 +16,7 @@ from lbcore.config.tree import Config
 from lbcore.explain.explanation import ExplainRows
 from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES
 from tests.support.worlds.checked_world import owners, running, skewed
-from tests.support.worlds.world import CLUSTER, World
+from tests.support.worlds.world import CLUSTER, World, copied
 
 WINDOW_MS = 3_600_000
 
@@ -45,6 +45,7 @@ def about(world: World, bundle: str) -> ExplainRows:
     return replace(rows_of(world), events=events)
 
 
+@copied
 def eventful() -> World:
     """A hot spot that moves on, a pin, a crash, a split, a return, and what is refused or stuck."""
     world = running(5, 40)

@@ -13,6 +13,8 @@ from jobs.bridge.restarted_cluster import Complaint, Observation, PulsarCluster
 from jobs.bridge.rolling_progress import Progress, RestartStage, keep_progress, read_progress
 from jobs.bridge.rolling_restart import BOUNDS, RollingRestart
 from jobs.console import CommandError
+from lbcore.config.tree import Config
+from lbcore.explain.status import StatusRows, make_status
 from lbcore.wire.arguments import CommandArguments
 from lbcore.wire.kinds.balancing_commands import (
     ApprovePlan,
@@ -24,6 +26,10 @@ from lbcore.wire.kinds.balancing_commands import (
 
 TICK_MS = 2_000
 BROKERS = ("a:1", "b:1", "c:1")
+_NO_ROWS = ("bundles", "brokers", "decisions", "policies", "pins", "load", "rejected")
+STATUS = make_status(
+    "local", StatusRows(writer_ms=None, **dict.fromkeys(_NO_ROWS, ())), Config(), 0
+)
 HOMES = {f"public/load/{number}": BROKERS[number % 3] for number in range(9)}
 
 
@@ -64,6 +70,8 @@ class RollingCluster(PulsarCluster):
     observed: Mapping[str, object] = field(default_factory=dict)
     complaints: tuple[Complaint, ...] = ()
     refuses: str = ""
+    is_job_away: bool = False
+    unanswered: list[CommandArguments] = field(default_factory=list)
     code: int = 0
     command_ms: int = 0
     comes_back: bool = True
@@ -90,11 +98,15 @@ class RollingCluster(PulsarCluster):
             else None,
             complaints=self.complaints,
             others_usage=0.5,
+            status=STATUS,
         )
         return replace(found, **self.observed)  # type: ignore[arg-type]
 
     def send(self, name: str, arguments: CommandArguments) -> str:
         assert name.startswith("rolling-r-")
+        if self.is_job_away:
+            self.unanswered.append(arguments)
+            return ""
         match arguments:
             case DrainBroker(broker=broker, max_in_flight=at_once) if not self.refuses:
                 self.drains[broker] = at_once

@@ -1,7 +1,5 @@
 """A world whose job can't be ended by what raises in a batch, as the streaming job can't be."""
 
-import copy
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -16,7 +14,7 @@ from lbcore.machine import Step, step_safely
 from lbcore.scorer.group_update import GroupUpdate, PositionedMessage, pack_update
 from lbcore.scorer.tracks import RawMessage
 from lbcore.wire.messages import AuditEntry, Command, Position
-from tests.support.worlds.world import CLUSTER, World, is_settled
+from tests.support.worlds.world import CLUSTER, World, copied, is_settled
 from tests.unit.wire.test_commands import NS
 
 Effects = Sequence[Effect]
@@ -61,18 +59,14 @@ def safely(
     return step_safely(world.job.balancer, state, updates, world.batch_ms, encoded)[0]
 
 
-@functools.cache
-def _running() -> SafeWorld:
+@copied
+def running() -> SafeWorld:
     world = SafeWorld(Config(), 3, seed=5)
     world.run(3_000)
     world.command("create_namespace", namespace=NS, bundles=2)
     world.run(20_000)
     assert is_settled(world)
     return world
-
-
-def running() -> SafeWorld:
-    return copy.deepcopy(_running())
 
 
 def update_of(commands: Sequence[tuple[str, Mapping[str, Any]]], at_ms: int) -> GroupUpdate:
@@ -86,19 +80,19 @@ def update_of(commands: Sequence[tuple[str, Mapping[str, Any]]], at_ms: int) -> 
         at = Position(topic="commands", partition=0, offset=number, timestamp_ms=at_ms)
         messages.append(PositionedMessage(position=at, message=command))
     empty = world.job.scorers[0].step(None, [], at_ms).effects[0]
-    return replace(empty, placed=tuple(messages))
+    return replace(empty, messages=tuple(messages))
 
 
 def without(update: GroupUpdate, number: int) -> GroupUpdate:
-    placed = tuple(one for one in update.placed if one.position.offset != number)
-    return replace(update, placed=placed)
+    placed = tuple(one for one in update.messages if one.position.offset != number)
+    return replace(update, messages=placed)
 
 
 def everything(world: World, state: BalancerState | None) -> dict[str, bytes]:
     """The state packed anew, but for what is remembered of commands and of faults."""
     assert state is not None
     others = {name: kept for name, kept in state.commands.items() if status_of(kept) != FAILED}
-    times = replace(state.times, fault_ms=0)
+    times = replace(state.times, faults_ms={})
     fresh = world.job.balancer.unpack(world.job.balancer.pack(state))
     return dict(world.job.balancer.pack(replace(fresh, commands=others, times=times, packed={})))
 

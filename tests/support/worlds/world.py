@@ -9,8 +9,10 @@ import json
 import random
 import zlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -47,6 +49,25 @@ PARTITIONS = 4
 KAFKA_BROKERS = 3
 """They lead the partitions in turn, each with a clock of its own."""
 KEPT = {one.name for one in TABLES if one not in (OWNERSHIP_EVENTS, BUNDLE_OWNERSHIP, DECISIONS)}
+
+
+_Given = ParamSpec("_Given")
+_Made = TypeVar("_Made")
+
+
+def copied(make: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
+    """Make what is costly once for the same arguments, and give copies of it."""
+    made: dict[str, tuple[object, _Made]] = {}
+
+    @wraps(make)
+    def copy(*args: _Given.args, **kwargs: _Given.kwargs) -> _Made:
+        given = (args, kwargs)
+        key = repr(given)
+        if key not in made:
+            made[key] = given, make(*args, **kwargs)  # kept, so that no address names another one
+        return deepcopy(made[key][1])
+
+    return copy
 
 
 class World:

@@ -1,6 +1,7 @@
-"""The admin service's frame: routes, rights, bodies, errors, the audit."""
+"""The admin service's frame: routes, rights, bodies, errors, the audit, what is done."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from jobs.service.app import AdminApp
 from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError, Reply, Request, json_reply
 from jobs.service.routes import Route, Router
+from lbcore.wire.kinds.balancing_commands import Pause
 from lbcore.wire.kinds.namespace_commands import UnloadNamespace
-from tests.support.admin.admin_world import Balancer, make_context, write_tables
+from tests.support.admin.admin_world import Balancer, Gate, make_context, write_tables
 from tests.support.admin.asgi_calls import Answer, ask
 
 
@@ -41,29 +43,6 @@ TEST_ROUTES = (
     Route(method="GET", path="/x/{tenant}/literal", handler=other, role=Role.VIEWER),
     Route(method="PUT", path="/x/{tenant}/{namespace}/unload", handler=unload),
 )
-
-
-class Named:
-    """A gate that lets one caller in."""
-
-    def __init__(self, *grants: Grant) -> None:
-        self.grants = grants
-
-    def caller(self, scope: object) -> Caller:
-        del scope
-        return Caller(name="ada", address="10.0.0.1", grants=self.grants)
-
-
-@pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("admin") / "tables"
-    write_tables(root)
-    return root
-
-
-@pytest.fixture
-def balancer() -> Balancer:
-    return Balancer()
 
 
 @pytest.fixture
@@ -124,7 +103,7 @@ def test_answer_older_than_asked_for_is_refused(app: AdminApp) -> None:
 def test_command_is_sent_in_the_callers_name_and_recorded(
     app: AdminApp, balancer: Balancer
 ) -> None:
-    app._gate = Named(Grant(role=Role.ADMIN, tenant="acme"))  # noqa: SLF001 (as configured)
+    app._gate = Gate([Grant(role=Role.ADMIN, tenant="acme")])  # noqa: SLF001 (as configured)
     assert call(app, "/x/acme/ns1/unload", method="PUT").status == 204
     (command,) = balancer.commands
     assert (command.kind, command.principal, command.address) == (
@@ -165,3 +144,30 @@ def test_command_that_nobody_takes_up_is_503_with_its_id(app: AdminApp, balancer
 def test_two_routes_of_one_path_are_a_mistake() -> None:
     with pytest.raises(ValueError, match="twice"):
         Router([TEST_ROUTES[1], TEST_ROUTES[1]])
+
+
+HERE = Caller(name="admin", address="127.0.0.1")
+REQUEST = Request(method="PUT", path="/", params={}, query={}, headers={}, body=b"", caller=HERE)
+
+
+def test_done_is_told_when_the_tables_have_been_read_once_more(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    context = replace(make_context(tmp_path, Balancer()), catch_up_ms=60_000)
+
+    async def tell() -> list[bool]:
+        telling = asyncio.create_task(context.command(Pause(), REQUEST))
+        await asyncio.sleep(0.1)
+        was_told = [telling.done()]
+        context.follower.poll()
+        await asyncio.sleep(0.1)
+        was_told.append(telling.done())
+        context.views.refresh()
+        return [*was_told, (await telling).is_done]
+
+    assert asyncio.run(tell()) == [False, False, True]
+
+
+def test_done_is_told_after_a_while_when_the_tables_can_not_be_read(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    context = replace(make_context(tmp_path, Balancer()), catch_up_ms=50)
+    assert asyncio.run(context.command(Pause(), REQUEST)).is_done

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import socket
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from jobs.service.access_control import FOREIGN_HOST, FOREIGN_ORIGIN, FOREIGN_TYPE, OriginGuard
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
-from jobs.service.context import CommandEnd
+from jobs.service.context import AdminContext, CommandEnd
 from jobs.service.exchange import VALUES_MAX, HttpError
 from jobs.service.routes import SAFE, Route
 from lbcore.wire.format import format_message
@@ -209,17 +211,14 @@ def test_every_recorded_request_of_pulsars_tools_is_obeyed() -> None:
         assert status_of(origins, scope(method, **OURS, **given)) == 200
 
 
-@pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("origins") / "tables"
-    write_tables(root)
-    return root
+@cache
+def context_of(tables: Path) -> AdminContext:
+    return make_context(tables)
 
 
 def call(tables: Path, balancer: Balancer, path: str, **more: Any) -> Answer:
-    app = AdminApp(
-        make_context(tables, balancer), ROUTES, origins=OriginGuard("127.0.0.1", checks_hosts=True)
-    )
+    origins = OriginGuard("127.0.0.1", checks_hosts=True)
+    app = AdminApp(replace(context_of(tables), commands=balancer), ROUTES, origins=origins)
     return asyncio.run(ask(app, path, **more))
 
 

@@ -45,19 +45,18 @@ IMPL = "org.apache.pulsar.broker.loadbalance.impl"
 @pytest.mark.parametrize(
     ("value", "placement"),
     [
-        ("ThresholdShedder", "least_long_term_message_rate"),
-        (f"{IMPL}.UniformLoadShedder", "least_long_term_message_rate"),
-        ("AvgShedder", "avg"),
+        (f"{IMPL}.UniformLoadShedder", {"placement.strategy": "least_long_term_message_rate"}),
+        ("AvgShedder", {"placement.strategy": "avg"}),
+        ("ballast", {}),  # it suits the placement
     ],
 )
 def test_a_strategy_takes_along_the_placement_that_must_change_with_it(
-    root: Path, value: str, placement: str
+    root: Path, value: str, placement: dict[str, str]
 ) -> None:
     balancer = Balancer()
     assert send(root, "POST", f"{STRATEGY}/{value}", balancer=balancer).status == 200
     (command,) = balancer.commands
-    key = "loadBalancerLoadSheddingStrategy"
-    values = {key: value, "placement.strategy": placement}
+    values = {"loadBalancerLoadSheddingStrategy": value, **placement}
     assert command.arguments == {"values": values}
     assert require_suitable(with_dynamic(Config(), resolve_changes(values)))
 
@@ -108,13 +107,6 @@ def test_a_refused_value_is_told_once_whatever_its_key_means(value: str) -> None
     assert not [told for told in refusals if "<object" in told]
     sentences = [told.split("; ") for told in refusals]
     assert not [parts for parts in sentences if len(parts) != len(set(parts))]
-
-
-def test_a_strategy_that_suits_the_placement_is_changed_alone(root: Path) -> None:
-    balancer = Balancer()
-    assert send(root, "POST", f"{STRATEGY}/ballast", balancer=balancer).status == 200
-    values = {"loadBalancerLoadSheddingStrategy": "ballast"}
-    assert balancer.commands[0].arguments == {"values": values}
 
 
 @pytest.mark.parametrize("name", ["no.such.Class", f"{IMPL}.ModularLoadManagerImpl", "x" * 300])

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from time import time_ns
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from jobs.service.app import AdminApp
-from jobs.service.context import CommandEnd
+from jobs.service.context import AdminContext, CommandEnd
 from jobs.service.pulsar.routes import PULSAR_ROUTES
 from jobs.service.views import Rows, TableViews
 from lbcore.balancer.commands import NOT_EMPTY
@@ -97,12 +98,17 @@ def refusing(command: Command) -> CommandEnd:
     )
 
 
-def send(root: Path, method: str, path: str, body: Any = b"", **options: Any) -> Answer:
-    """One request to a service over the tables; options: balancer."""
-    balancer: Balancer = options.get("balancer") or Balancer()
+@cache
+def context_of(root: Path) -> AdminContext:
+    """Tables that no test of this file changes, read once."""
     views = Views(root, CLUSTER)
     views.refresh()
-    context = replace(make_context(root, balancer), views=views)
+    return replace(make_context(root), views=views)
+
+
+def send(root: Path, method: str, path: str, body: Any = b"", **options: Any) -> Answer:
+    """One request to a service over the tables; options: balancer."""
+    context = replace(context_of(root), commands=options.get("balancer") or Balancer())
     app: AdminApp = make_app(context, PULSAR_ROUTES)
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     return asyncio.run(ask(app, path, method=method, body=raw, headers={"Host": "lb:8080"}))

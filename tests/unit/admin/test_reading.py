@@ -20,7 +20,7 @@ from jobs.service.exchange import HttpError
 from jobs.service.v1 import reading
 from jobs.service.v1.reading import Kept, Read, ReadRefusedError, in_background, readers
 from tests.support.admin.admin_world import make_context, write_tables
-from tests.support.processes.agent_talk import until
+from tests.support.processes.programs import until
 
 LARGE = 100_000
 

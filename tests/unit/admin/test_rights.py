@@ -7,14 +7,13 @@ from typing import IO
 
 import pytest
 
-from jobs.service.access import Caller, Grant, Role
+from jobs.service.access import Grant, Role
 from jobs.service.all_routes import FOLDER, ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.context import AdminContext
-from jobs.service.exchange import HttpError, Message
 from jobs.service.routes import Route
 from jobs.service.v1.reading import ReadQuestion, readers
-from tests.support.admin.admin_world import Balancer, make_context, write_tables
+from tests.support.admin.admin_world import Balancer, Gate, make_context, write_tables
 from tests.support.admin.asgi_calls import ask
 
 ASSETS = (".css", ".js", ".svg", ".md")
@@ -49,19 +48,6 @@ CALLERS = {
         for where, tenant in (("the tenant", "acme"), ("another", "other"), ("all", "*"))
     },
 }
-
-
-class Named:
-    """A gate that lets one caller in, or nobody."""
-
-    def __init__(self, grants: tuple[Grant, ...] | None) -> None:
-        self._grants = grants
-
-    def caller(self, scope: Message) -> Caller:
-        del scope
-        if self._grants is None:
-            raise HttpError(401, "Authentication required")
-        return Caller(name="somebody", address="", grants=self._grants)
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +97,7 @@ def test_route_lets_in_whom_the_page_of_security_names_and_nobody_else(
 ) -> None:
     monkeypatch.setattr(readers, "ask", read_elsewhere)
     grants, wrong = CALLERS[who], []
-    app = AdminApp(context, ROUTES, gate=Named(grants))
+    app = AdminApp(context, ROUTES, gate=Gate(grants))
     for route in ROUTES:
         path = route.path.format_map(NAMES)
         body = b'{"topics":["persistent://acme/free/t"]}' if path == "/v1/lookups" else b""

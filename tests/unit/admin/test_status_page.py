@@ -1,4 +1,4 @@
-"""The console's page and overview, and plans over HTTP."""
+"""The console's page, overview and heat map, and plans over HTTP."""
 
 import asyncio
 import re
@@ -8,31 +8,24 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
-from jobs.service.access import Caller, Grant, Role
+from jobs.adapters.delta.table_reader import TableReader
+from jobs.adapters.delta.tables import arrow_schema, ensure_tables, table_path
+from jobs.operating.history import BUNDLES_MAX, MOMENTS_MAX, OF_BROKERS, HeatQuestion, read_heat
+from jobs.service.access import Grant, Role
 from jobs.service.all_routes import FOLDER, PAGE_ROUTES, ROUTES
 from jobs.service.app import AdminApp
-from jobs.service.exchange import HttpError
 from lbcore.balancer.rules import PlanStatus
-from tests.support.admin.admin_world import make_context
+from lbcore.model.resources import COUNT
+from lbcore.model.tables import LOAD_HISTORY
+from tests.support.admin.admin_world import Gate, make_context
 from tests.support.admin.asgi_calls import Answer, ask
 from tests.support.worlds.checked_world import decided, hot_world
 from tests.support.worlds.explained_world import eventful, write_tables
 from tests.support.worlds.world import CLUSTER, World
-
-
-class Gate:
-    """Lets nobody in, or one with these grants."""
-
-    def __init__(self, *grants: Grant) -> None:
-        self.grants = grants
-
-    def caller(self, scope: object) -> Caller:
-        del scope
-        if not self.grants:
-            raise HttpError(401, "Authentication required")
-        return Caller(name="ada", address="", grants=self.grants)
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +41,11 @@ def app(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Admi
         mock.patch("tests.support.admin.admin_world.CLUSTER", CLUSTER),
         mock.patch("jobs.service.v1.reading.wall_ms", return_value=world.now_ms),
     ):
-        yield AdminApp(replace(make_context(root), cluster=CLUSTER), ROUTES, gate=Gate())
+        yield AdminApp(replace(make_context(root), cluster=CLUSTER), ROUTES, gate=Gate(None))
 
 
 def get(app: AdminApp, path: str, *grants: Grant) -> Answer:
-    app._gate = Gate(*grants)  # noqa: SLF001 (as configured)
+    app._gate = Gate(grants or None)  # noqa: SLF001 (as configured)
     return asyncio.run(ask(app, path))
 
 
@@ -169,7 +162,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield get, name
 
 
-def test_list_has_each_plan_and_its_load_without_its_steps(asked: Any) -> None:
+def test_list_has_each_plan_without_its_steps_and_one_plan_has_them(asked: Any) -> None:
     get, name = asked
     status, found = get("/v1/plans")
     assert status == 200
@@ -178,10 +171,6 @@ def test_list_has_each_plan_and_its_load_without_its_steps(asked: Any) -> None:
     assert one["done"] == one["step_count"] > 0
     assert one["after"]["max"] < one["before"]["max"]
     assert "steps" not in one
-
-
-def test_one_plan_has_its_steps_and_an_unknown_one_is_not_found(asked: Any) -> None:
-    get, name = asked
     status, one = get(f"/v1/plans/{name}")
     assert status == 200
     assert [step["became"] for step in one["steps"]] == ["done"] * one["step_count"]
@@ -214,3 +203,66 @@ def test_way_back_of_nothing_is_refused_in_words(asked: Any) -> None:
         status, found = get(f"/v1/undo?{query}")
         assert status == 409
         assert found["detail"].startswith(f"there is nothing to undo: {why}")
+
+
+_HOUR_MS = 3_600_000
+_MINUTE_MS = 60_000
+
+
+def test_grid_has_each_reported_value_in_its_place(tmp_path: Path) -> None:
+    world = eventful()
+    write_tables(world, tmp_path)
+    question = HeatQuestion(by="msg_rate", until_ms=world.now_ms, window_ms=_HOUR_MS)
+    found = read_heat(TableReader(tmp_path, CLUSTER), question)
+    rows = world.other_rows["load_history"]
+    assert found["names"] == sorted({str(row["broker"]) for row in rows})
+    assert sum(cell is not None for line in found["values"] for cell in line) == len(rows)
+    for row in rows:
+        line = found["values"][found["names"].index(row["broker"])]
+        column = (row["minute_ms"] - found["from_ms"]) // found["step_ms"]
+        wanted = row["traffic"][0] + row["traffic"][1]
+        assert line[column] == pytest.approx(wanted, rel=1e-3)
+
+
+@pytest.mark.parametrize("by", OF_BROKERS)
+def test_every_resource_can_be_asked_for(tmp_path: Path, by: str) -> None:
+    _write(tmp_path, brokers=2, bundles=3)
+    question = HeatQuestion(by=by, until_ms=_HOUR_MS, window_ms=_HOUR_MS)
+    found = read_heat(TableReader(tmp_path, CLUSTER), question)
+    assert found["names"] == ["broker-0", "broker-1"]
+    assert found["values"][0].count(None) == found["moments"] - 1
+
+
+def test_hottest_bundles_are_shown_and_the_others_counted(tmp_path: Path) -> None:
+    _write(tmp_path, brokers=1, bundles=BUNDLES_MAX + 5)
+    asked = {"by": "msg_rate_in", "until_ms": _HOUR_MS, "window_ms": 7 * 24 * _HOUR_MS}
+    found = read_heat(TableReader(tmp_path, CLUSTER), HeatQuestion(broker="broker-0", **asked))
+    assert found["left_out"] == 5
+    assert len(found["names"]) == BUNDLES_MAX
+    assert "t/n/00004" not in found["names"]
+    assert "t/n/00005" in found["names"]
+    assert found["moments"] <= MOMENTS_MAX
+
+
+def _write(root: Path, *, brokers: int, bundles: int) -> None:
+    """One minute of load; bundle number N has N messages a second."""
+    ensure_tables(root)
+    rates = [float(at) for at in range(bundles)]
+    filled = {"percent": [50.0] * COUNT, "traffic": [1.0] * 4, "usage": 0.5, "score": 0.5}
+    filled |= {"broker_group": ""}
+    rows = [
+        {
+            **{column.name: 0 for column in LOAD_HISTORY.columns},
+            **filled,
+            **dict.fromkeys(("topics", "sessions"), rates),
+            **{f"msg_{what}": rates for what in ("rate_in", "rate_out")},
+            **{f"msg_throughput_{way}": rates for way in ("in", "out")},
+            "cluster": CLUSTER,
+            "broker": f"broker-{at}",
+            "bundles": [f"t/n/{number:05}" for number in range(bundles)],
+            "minute_ms": _HOUR_MS - _MINUTE_MS,
+        }
+        for at in range(brokers)
+    ]
+    shown = pa.Table.from_pylist(rows, schema=arrow_schema(LOAD_HISTORY))
+    write_deltalake(str(table_path(root, LOAD_HISTORY.name)), shown, mode="append")

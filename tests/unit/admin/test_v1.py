@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from jobs.service.access import Caller, Grant, Role
+from jobs.service.access import Grant, Role
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.context import AdminContext, CommandEnd
 from jobs.service.routes import Route
 from jobs.service.v1.openapi import IN_FRONT, draw_openapi
 from lbcore.wire.commands import KINDS
-from tests.support.admin.admin_world import BROKERS, Balancer, make_context, write_tables
+from tests.support.admin.admin_world import BROKERS, Balancer, Gate, make_context
 from tests.support.admin.asgi_calls import Answer, ask, check_answer
 from tests.support.tables.lookup_tables import CLUSTER, Row, TablesWriter, bundles_of
 
@@ -26,18 +26,6 @@ SHOWN = [route for route in ROUTES if not route.is_open]
 OWN = [route for route in SHOWN if route.path.startswith("/v1/")]
 DOCUMENT = draw_openapi(SHOWN)
 BUNDLE = bundles_of("acme/ns1", 4)[0]
-
-
-@pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("v1") / "tables"
-    write_tables(root)
-    return root
-
-
-@pytest.fixture
-def balancer() -> Balancer:
-    return Balancer()
 
 
 @pytest.fixture
@@ -149,17 +137,6 @@ def test_outcome_of_a_command_is_told_by_the_status(
     assert balancer.entries[0].command_id == "x1"
 
 
-class Named:
-    """A gate that lets one caller in."""
-
-    def __init__(self, *grants: Grant) -> None:
-        self.grants = grants
-
-    def caller(self, scope: object) -> Caller:
-        del scope
-        return Caller(name="ada", address="", grants=self.grants)
-
-
 ACME = {"tenant": "acme", "cluster": "c1"}
 
 
@@ -182,7 +159,7 @@ ACME = {"tenant": "acme", "cluster": "c1"}
 def test_command_takes_its_role_on_what_it_touches(
     app: AdminApp, balancer: Balancer, grant: Grant, allowed: set[str]
 ) -> None:
-    app._gate = Named(grant)  # noqa: SLF001 (as configured)
+    app._gate = Gate([grant])  # noqa: SLF001 (as configured)
     cases = {
         "watch": ("GET", "/v1/ownership?namespace=acme/ns1", None),
         "lookups": ("POST", "/v1/lookups", {"topics": ["persistent://acme/ns1/t"]}),
@@ -213,14 +190,6 @@ def test_ownership_is_paged_in_name_order(app: AdminApp) -> None:
             break
     assert seen == sorted(seen)
     assert len(seen) == 9
-
-
-@pytest.fixture
-def moving(tmp_path: Path) -> tuple[TablesWriter, AdminContext]:
-    """Tables that a test writes on to, and a context that follows them by hand."""
-    root = tmp_path / "tables"
-    writer = write_tables(root)
-    return writer, make_context(root)
 
 
 def move(writer: TablesWriter, version: int, broker: str = "broker-2:8080") -> None:

@@ -137,8 +137,9 @@ def test_address_that_is_no_pulsar_or_lets_nobody_in_is_told_and_nothing_is_begu
 ) -> None:
     with fake_pulsar() as fake:
         fake.put("/admin/v2/clusters", content, status)
-        assert main(["attach", fake.url, "--state-dir", str(tmp_path / "state")]) == 1
-    assert_told(capsys, said)
+        for verb in (["attach", fake.url, "--state-dir"], ["assess", fake.url, "--html"]):
+            assert main([*verb, str(tmp_path / "state")]) == 1
+            assert_told(capsys, said)
     assert not (tmp_path / "state").exists()
 
 

@@ -97,15 +97,8 @@ def test_trouble_is_told_once_it_has_lasted_and_no_more_when_it_is_over(
     assert second.findings[0].evidence
     assert troubles(after) == []
     assert after.look_in_ms is None
-
-
-@pytest.mark.parametrize(("wrong", "told"), WRONG.values(), ids=list(WRONG))
-def test_what_lasts_for_one_round_is_no_finding(
-    wrong: ProbeRound, told: tuple[Trouble, str]
-) -> None:
-    found = watch([HEALTHY, wrong, HEALTHY, wrong, HEALTHY], step_ms=60_000)
-    assert told
-    assert not any(one.findings for one in found)
+    for_one_round = watch([HEALTHY, wrong, HEALTHY, wrong, HEALTHY], step_ms=60_000)
+    assert not any(one.findings for one in for_one_round)
 
 
 UNCLEAR = seen(b=[TWO], c=None, asked_for=frozenset((ONE, TWO)))
@@ -190,6 +183,8 @@ def test_mend_is_asked_once_and_what_it_does_not_help_is_quarantined() -> None:
     first = next(number for number, one in enumerate(found) if one.quarantined)
     assert first * STEP_MS <= PATIENCE.confirm_ms + 30_000
     assert found[-1].quarantined == {ONE}
+    observed = watch([seen(a=[ONE], b=[ONE])] * 12)
+    assert not any(one.mends or one.quarantined for one in observed)
 
 
 def test_mend_that_brings_another_second_owner_is_not_asked_again() -> None:
@@ -199,11 +194,6 @@ def test_mend_that_brings_another_second_owner_is_not_asked_again() -> None:
     assert found[-1].quarantined == {ONE}
     later = watch([*[before] * 2, *[between] * 100, *[before] * 2], acts=True)
     assert sum(len(one.mends) for one in later) == 2
-
-
-def test_observing_guardian_mends_and_holds_nothing() -> None:
-    found = watch([seen(a=[ONE], b=[ONE])] * 12)
-    assert not any(one.mends or one.quarantined for one in found)
 
 
 def test_no_more_is_asked_in_a_minute_than_allowed() -> None:
@@ -272,7 +262,7 @@ def test_what_can_not_be_read_is_found_and_thousands_are_counted() -> None:
     assert judged.mends == ()
 
 
-LEFT, RIGHT = "acme/ns/0x00000000_0x80000000", "acme/ns/0x80000000_0xffffffff"
+LEFT, RIGHT = ONE, TWO
 REPORTS = Path(__file__).parents[1] / "wire" / "pulsar_reports"
 QUICK = GuardianTimeouts(confirm_ms=300)
 GIVEN_UP_S = 60.0
@@ -303,7 +293,7 @@ def found(fake: FakePulsar, trouble: Trouble, **more: Any) -> Finding:
     rhythm = Rhythm(look_ms=500, load_ms=100, namespaces_ms=500, quiet_ms=0)
     collector = Collector(admin, ("local", CLUSTER), Config(), rhythm, sent.append)
     watchman = GuardianProbe(collector, QUICK)
-    hurt = HURTS[trouble]
+    hurt = HURTS[trouble][0]
     end_s, is_hurt = time.monotonic() + GIVEN_UP_S, False
     try:
         while time.monotonic() < end_s:
@@ -347,44 +337,27 @@ def circle(fake: FakePulsar) -> None:
 
 
 HURTS = {
-    Trouble.DOUBLED: claim_both,
-    Trouble.UNSERVED: let_go,
-    Trouble.UNLISTED: lose,
-    Trouble.CIRCLING: circle,
+    Trouble.DOUBLED: (claim_both, LEFT, "{0} and {1} "),
+    Trouble.UNSERVED: (let_go, RIGHT, "the lookup names {0}"),
+    Trouble.UNLISTED: (lose, "{1}", "serves 1 bundles"),
+    Trouble.CIRCLING: (circle, LEFT, " → {0} → {1}"),
 }
 
 
-def test_two_brokers_that_claim_a_bundle_are_found(fake: FakePulsar) -> None:
-    finding = found(fake, Trouble.DOUBLED)
-    assert finding.subject == LEFT
-    assert fake.broker(0) in finding.evidence
-    assert fake.broker(1) in finding.evidence
-
-
-def test_bundle_with_clients_that_nobody_claims_is_found_with_what_lookups_say(
-    fake: FakePulsar,
+@pytest.mark.parametrize("trouble", HURTS)
+def test_fault_of_the_cluster_is_found_with_its_evidence(
+    fake: FakePulsar, trouble: Trouble
 ) -> None:
-    finding = found(fake, Trouble.UNSERVED)
-    assert finding.subject == RIGHT
-    assert f"the lookup names {fake.broker(0)}" in finding.evidence
+    finding = found(fake, trouble)
+    _, subject, evidence = HURTS[trouble]
+    brokers = [fake.broker(number) for number in (0, 1)]
+    assert finding.subject == subject.format(*brokers)
+    assert evidence.format(*brokers) in finding.evidence
 
 
-def test_broker_that_is_listed_no_more_and_serves_is_found(fake: FakePulsar) -> None:
-    finding = found(fake, Trouble.UNLISTED)
-    assert finding.subject == fake.broker(1)
-    assert "serves 1 bundles" in finding.evidence
-
-
-def test_lookups_in_a_circle_are_found_with_their_way(fake: FakePulsar) -> None:
-    finding = found(fake, Trouble.CIRCLING)
-    assert finding.subject == LEFT
-    assert finding.evidence.count("→") >= 2
-
-
-def test_finding_reaches_the_status_as_an_alarm_with_its_section_of_the_runbook(
-    fake: FakePulsar,
-) -> None:
-    finding = found(fake, Trouble.DOUBLED)
+def test_finding_reaches_the_status_as_an_alarm_with_its_section_of_the_runbook() -> None:
+    judged = watch([seen(a=[LEFT], b=[LEFT])] * 2)[-1]
+    (finding,) = judged.findings
     (command,) = commands_of(Difference(findings=(finding,)))
     read = parse_arguments("observe_ownership", format_arguments(command)[1])
     assert read == command

@@ -24,6 +24,7 @@ from jobs.bridge.restarted_cluster import (
 )
 from jobs.bridge.rolling_progress import Progress, RestartStage
 from jobs.bridge.rolling_restart import CutOffError
+from jobs.console import CommandError
 from jobs.operating.connection_options import STACK_OPTIONS, connection_options
 from jobs.operating.text_format import parse_duration_ms
 from lbcore.balancer.effects import to_json
@@ -246,6 +247,50 @@ def test_what_lasts_shorter_than_its_patience_stops_nothing(run: RestartRun) -> 
 
     run.cluster.before_look = hurt
     assert run.run(is_new=True) is None
+
+
+UNREADABLE = {"status": None, "drains": {}, "owners": {}, "moving": frozenset(), "plans": {}}
+
+
+@pytest.mark.parametrize("every", [2, 3])
+def test_look_that_can_not_read_the_tables_is_not_judged(every: int, run: RestartRun) -> None:
+    fault = Complaint(key="tables", why="for a moment", next_step="wait", patience_ms=30_000)
+
+    def hurt(_: Progress) -> None:
+        is_hurt = run.cluster.looks % every == 0
+        run.cluster.observed = {**UNREADABLE, "complaints": (fault,)} if is_hurt else {}
+
+    run.cluster.before_look = hurt
+    assert run.run(is_new=True) is None
+    assert run.cluster.restarts == list(BROKERS)
+    assert run.cluster.owners == HOMES
+    assert run.cluster.drains == {}
+
+
+def test_drain_that_the_job_has_not_answered_is_cancelled_and_told_as_closed(
+    run: RestartRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.until(RestartStage.DRAINING)
+    run.cluster.is_job_away = True
+    run.cluster.complaints = (Complaint(key="job", why="the job is away", next_step="start it"),)
+    assert run.run() is not None
+    assert CancelDrain(broker=BROKERS[0]) in run.cluster.unanswered
+    run.cluster.drains = {BROKERS[0]: 1}
+    run.cluster.unanswered.clear()
+    assert run.run() is not None
+    assert "still closed" in capsys.readouterr().err
+
+
+def test_error_that_nobody_foresaw_keeps_its_reason_and_opens_the_broker(run: RestartRun) -> None:
+    def hurt(progress: Progress) -> None:
+        if progress.stage is RestartStage.DRAINING and run.cluster.drains:
+            run.cluster.before_look = lambda _: None
+            raise CommandError("no", why="Kafka is away", next_step="mend it")
+
+    run.cluster.before_look = hurt
+    assert run.run(is_new=True) is not None
+    assert run.progress().stopped == "Kafka is away"
+    assert run.cluster.drains == {}
 
 
 def test_complaint_of_the_broker_in_hand_is_none_while_it_restarts(run: RestartRun) -> None:

@@ -183,9 +183,10 @@ def test_a_key_of_pulsars_that_means_nothing_here_is_known_with_its_reason(key: 
     assert settings_of(key, "1") == {}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+def test_class_of_pulsars_counts_by_its_two_names_and_one_in_another_package_is_none() -> None:
+    for short, simple in SHEDDING.items():
+        assert {short_name(one, SHEDDING) for one in (short, simple, java_class(simple))} == {short}
+    for name in (
         "com.acme.AvgShedder",
         "org.apache.pulsar.broker.loadbalance.AvgShedder",
         "org.apache.pulsar.broker.loadbalance.impl.avgshedder",
@@ -193,15 +194,8 @@ def test_a_key_of_pulsars_that_means_nothing_here_is_known_with_its_reason(key: 
         f"com.acme.X,{java_class('AvgShedder')}",
         ".AvgShedder",
         "",
-    ],
-)
-def test_class_in_another_package_is_none_of_pulsars(name: str) -> None:
-    assert short_name(name, SHEDDING) == name
-
-
-def test_class_of_pulsars_counts_by_its_full_name_and_by_its_simple_one() -> None:
-    for short, simple in SHEDDING.items():
-        assert {short_name(one, SHEDDING) for one in (short, simple, java_class(simple))} == {short}
+    ):
+        assert short_name(name, SHEDDING) == name
 
 
 FOLDER = Path(__file__).parents[2] / "broker_conf"

@@ -25,8 +25,12 @@ CONF = Path(__file__).parents[3] / "conf"
 OVERLAYS = sorted(path.stem for path in CONF.glob("*.toml") if path.stem != "base")
 
 
-def test_base_file_reads_back_as_the_defaults() -> None:
+def test_files_are_the_defaults_pulsars_and_those_of_the_documentation() -> None:
     assert parse_config(read_toml(CONF / "base.toml")) == Config()
+    assert PRESETS["pulsar-4.0.8"].config() == from_pulsar_keys({})[0]
+    assert sorted({"container", "demo", "production", "pulsar", "test", *PRESETS}) == OVERLAYS
+    readme = (CONF / "README.md").read_text()
+    assert all(f"`{name}`" in readme for name in OVERLAYS)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -35,21 +39,11 @@ def test_pulsar_preset_file_reads_back_as_what_the_release_does(name: str) -> No
     assert parse_config(read_toml(CONF / f"{name}.toml")) == preset.config()
 
 
-def test_preset_of_the_conformance_cases_is_pulsars_defaults() -> None:
-    assert PRESETS["pulsar-4.0.8"].config() == from_pulsar_keys({})[0]
-
-
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_overlay_is_valid_suits_and_changes_something(name: str) -> None:
     config = parse_config(read_toml(CONF / f"{name}.toml"))
     assert check_config(config) == ()
     assert differences(config)
-
-
-def test_overlays_are_those_of_the_documentation() -> None:
-    assert sorted({"container", "demo", "production", "pulsar", "test", *PRESETS}) == OVERLAYS
-    readme = (CONF / "README.md").read_text()
-    assert all(f"`{name}`" in readme for name in OVERLAYS)
 
 
 def test_differences_are_written_as_an_overlay_that_makes_them() -> None:

@@ -66,11 +66,7 @@ def test_asker_gets_all_that_the_job_decides_by_and_keeps_the_rest() -> None:
 def test_newest_telling_counts_whole() -> None:
     rows = [*told(started(), at_ms=2), *told(Config(), at_ms=3), *told(started("west"), at_ms=1)]
     assert canonical(as_started(started(), rows))["shedding"] == canonical(Config())["shedding"]
-
-
-def test_nothing_told_leaves_the_asker_s_settings() -> None:
-    mine = started()
-    assert as_started(mine, []) is mine
+    assert as_started(mine := started(), []) is mine
 
 
 def test_value_of_another_version_leaves_the_asker_s() -> None:

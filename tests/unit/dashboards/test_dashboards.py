@@ -47,20 +47,22 @@ def test_each_file_is_of_a_page() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
-def test_panel_has_unit_and_says_what_is_normal_and_what_to_do(page: Page) -> None:
-    panels = [one for one in loaded(page)["panels"] if one["type"] != "row"]
+def test_page_leads_to_the_others_and_its_panels_say_what_is_normal_and_what_to_do(
+    page: Page,
+) -> None:
+    whole = loaded(page)
+    (link,) = whole["links"]
+    assert (link["type"], link["includeVars"], link["keepTime"]) == ("dashboards", True, True)
+    assert link["tags"] == whole["tags"]
+    found = [one["id"] for one in whole["panels"]]
+    assert found == list(range(1, len(found) + 1))
+    panels = [one for one in whole["panels"] if one["type"] != "row"]
     assert [one["title"] for one in panels] == [one.title for one in page.panels]
     assert len({one["title"] for one in panels}) == len(panels)
     for one in panels:
         assert one["fieldConfig"]["defaults"]["unit"]
         assert re.fullmatch(r"Normal: .+\.\n\nOtherwise: .+[.?]", one["description"]), one["title"]
         assert one["targets"]
-
-
-@pytest.mark.parametrize("page", PAGES, ids=ids)
-def test_each_panel_and_row_has_an_id_of_its_own(page: Page) -> None:
-    found = [one["id"] for one in loaded(page)["panels"]]
-    assert found == list(range(1, len(found) + 1))
 
 
 def test_each_metric_of_bridge_and_agents_has_a_panel() -> None:
@@ -108,22 +110,12 @@ def test_alert_that_a_panel_names_exists() -> None:
     assert len(named) > 15
 
 
-@pytest.mark.parametrize("page", PAGES, ids=ids)
-def test_page_leads_to_the_others_with_what_is_chosen(page: Page) -> None:
-    (link,) = loaded(page)["links"]
-    assert (link["type"], link["includeVars"], link["keepTime"]) == ("dashboards", True, True)
-    assert link["tags"] == loaded(page)["tags"]
-
-
 ROOT = Path(__file__).resolve().parents[3]
 FILE = ROOT / "dashboards" / "alerts.yml"
 
 
-def test_file_is_its_declarations() -> None:
+def test_file_is_its_declarations_and_names_the_runbook_that_is_given() -> None:
     assert FILE.read_text() == render_rules(), "run `make draw`"
-
-
-def test_runbook_is_where_it_is_said_to_be() -> None:
     text = render_rules(runbook="https://wiki.example/runbook")
     assert text.count("runbook_url: https://wiki.example/runbook#ballast") == len(ALERTS)
 

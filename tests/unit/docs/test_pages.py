@@ -1,4 +1,4 @@
-"""Generated documents: bundles page, ownership diagrams, scoreboard."""
+"""Generated documents: bundles page, ownership diagrams, scoreboard; snippets that run."""
 
 import re
 from dataclasses import replace
@@ -37,6 +37,7 @@ from lbcore.sim.reports.report import compared_row, render_comparison
 from lbcore.sim.scenario.parse import parse_scenario, with_compared
 from lbcore.wire.messages import Topic
 from tests.scoreboard import PAGE, PUBLISHED, page, recorded
+from tests.support.tables.lookup_tables import TablesWriter, owned
 
 PAGE_OF_BUNDLES_PAGE = (Path(__file__).parents[3] / "docs" / "bundles.md").read_text(
     encoding="utf-8"
@@ -101,10 +102,6 @@ def test_algorithm_example_of_the_page_is_what_the_code_computes(block: Block) -
     ]
 
 
-def test_page_has_an_example_of_each_algorithm() -> None:
-    assert {block["algorithm"][0] for block in blocks("algorithm")} == set(ALGORITHMS)
-
-
 @pytest.mark.parametrize("block", blocks("topic"), ids=lambda block: block["topic"][0])
 def test_topic_example_of_the_page_is_what_the_code_computes(block: Block) -> None:
     (topic,) = block["topic"]
@@ -125,7 +122,8 @@ def test_spread_example_of_the_page_is_what_the_code_computes() -> None:
         assert block[function.value] == [f"{sizes.max() / sizes.mean():.2f}"]
 
 
-def test_division_example_of_the_page_is_what_the_code_computes() -> None:
+def test_page_has_an_example_of_each_algorithm_and_of_a_division() -> None:
+    assert {block["algorithm"][0] for block in blocks("algorithm")} == set(ALGORITHMS)
     (block,) = blocks("bundles")
     assert hexes(even_boundaries(int(block["bundles"][0]))) == block["boundaries"]
 
@@ -158,7 +156,7 @@ def test_page_walks_through_assignment_split_and_transfer() -> None:
 
 
 @pytest.mark.parametrize("drawn", diagrams(), ids=["assign", "split", "merge", "transfer"])
-def test_step_of_a_walk_names_a_topic_table_request_or_callback(drawn: str) -> None:
+def test_walk_is_drawn_between_its_participants_by_steps_of_known_kinds(drawn: str) -> None:
     steps = [line.strip() for line in drawn.splitlines() if ">>" in line]
     assert len(steps) > 8
     for step in steps:
@@ -166,10 +164,6 @@ def test_step_of_a_walk_names_a_topic_table_request_or_callback(drawn: str) -> N
         assert found, step
         kind, names = found.groups()
         assert set(names.split(", ")) <= KNOWN[kind], step
-
-
-@pytest.mark.parametrize("drawn", diagrams(), ids=["assign", "split", "merge", "transfer"])
-def test_walk_is_drawn_between_its_participants(drawn: str) -> None:
     participants = set(re.findall(r"participant (\w) as", drawn))
     ends = re.findall(r"^\s+(\w)--?>>(\w):", drawn, re.MULTILINE)
     assert {name for pair in ends for name in pair} == participants
@@ -192,13 +186,10 @@ expect balanced:1.2 <= 3m from 1m
 WORDS_MAX = 2_500
 
 
-def test_page_is_drawn_from_the_recorded_tables() -> None:
+def test_page_is_drawn_from_the_recorded_tables_of_every_published_scenario() -> None:
     text = page(recorded())
     assert PAGE.read_text(encoding="utf-8") == text, "python -m tests.scoreboard"
     assert len(text.split()) <= WORDS_MAX
-
-
-def test_every_published_figure_has_its_scenario() -> None:
     assert {one.name for one in recorded() if one.folder == "conf/scenarios/asim"} == set(PUBLISHED)
 
 
@@ -220,3 +211,21 @@ def test_table_is_read_as_it_was_written(tmp_path: Path) -> None:
     )
     assert found.by_report_moves == rows[0]["report_moves"]
     assert "uneven |" in page([found])
+
+
+SNIPPETS_PAGE = Path(__file__).resolve().parents[3] / "docs" / "read-tables.md"
+
+
+def snippets() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", SNIPPETS_PAGE.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_snippet_for_pandas_counts_the_moves_by_cause(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = TablesWriter(tmp_path)
+    written.batch(owned("demo/one", 4, ("b1", "b2")))
+    exec(snippets()[0], {"TABLES": str(tmp_path)})  # noqa: S102 (the project's own page)
+    printed = capsys.readouterr().out
+    assert printed.startswith("cause")
+    assert printed.split()[2] == "4"

@@ -98,35 +98,26 @@ def raw(key: str, value: bytes | None) -> Received:
     return Received(partition=0, offset=0, timestamp_ms=0, key=key, value=value)
 
 
-def test_feed_drops_versions_that_are_not_newer() -> None:
+def test_feed_drops_old_versions_other_clusters_and_what_is_no_record() -> None:
     first = assigning(BUNDLE, "b1", "i", version=4)
     feed = OwnershipFeed("c")
     taken = feed.take([message(first), message(first), message(assigning(BUNDLE, "b2", "i", 3))])
     assert [(news.event, news.brokers) for news in taken] == [(RecordRead(record=first), ("b1",))]
+    other = message(assigning(BUNDLE, "b1", "i"))
+    assert feed.take([raw(f"cc/{BUNDLE}", other.value), raw(f"c/{BUNDLE}", b"{")]) == []
+    assert feed.rejected == 1
 
 
-def test_feed_tells_former_owners_too() -> None:
+def test_feed_tells_former_owners_too_and_forgets_the_bundle_of_a_tombstone() -> None:
     first = assigning(BUNDLE, "b1", "i")
     moved = releasing(owned(first), destination="b2")
     later = assigning(BUNDLE, "b3", "i", version=9)
     feed = OwnershipFeed("c")
     taken = feed.take([message(record) for record in (first, moved, later)])
     assert [news.brokers for news in taken] == [("b1",), ("b1", "b2"), ("b1", "b2", "b3")]
-
-
-def test_feed_of_a_tombstone_forgets_the_bundle() -> None:
-    feed = OwnershipFeed("c")
-    feed.take([message(assigning(BUNDLE, "b1", "i", version=7))])
     (gone,) = feed.take([raw(f"c/{BUNDLE}", None)])
-    assert (gone.event, gone.brokers) == (RecordForgotten(bundle=BUNDLE), ("b1",))
+    assert (gone.event, gone.brokers) == (RecordForgotten(bundle=BUNDLE), ("b1", "b2", "b3"))
     assert feed.records == {}
-
-
-def test_feed_ignores_other_clusters_and_counts_what_is_no_record() -> None:
-    feed = OwnershipFeed("c")
-    other = message(assigning(BUNDLE, "b1", "i"))
-    assert feed.take([raw(f"cc/{BUNDLE}", other.value), raw(f"c/{BUNDLE}", b"{")]) == []
-    assert feed.rejected == 1
 
 
 def test_feed_gives_a_starting_broker_the_newest_records_that_name_it() -> None:

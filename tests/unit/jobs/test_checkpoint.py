@@ -37,11 +37,6 @@ _PRESENT = Manifest(
 _NEXT = replace(_PRESENT, epoch=1)
 
 
-def _spark_ran(checkpoint: Path, *, begun: int, ended: int) -> None:
-    """Leave behind what Spark does: batches 0..begun-1 begun, 0..ended-1 finished."""
-    write_checkpoint(checkpoint, begun=begun, ended=ended)
-
-
 def choose(state_dir: Path, present: Manifest, epoch: int, **known: Any) -> Resumption:
     return choose_checkpoint(state_dir, present, ClaimedTables(epoch=epoch, **known))
 
@@ -49,7 +44,7 @@ def choose(state_dir: Path, present: Manifest, epoch: int, **known: Any) -> Resu
 def _first_run(state_dir: Path, *, begun: int = 3, ended: int = 3) -> Resumption:
     chosen = choose(state_dir, _PRESENT, -1)
     write_manifest(state_dir, _PRESENT, chosen)
-    _spark_ran(chosen.checkpoint, begun=begun, ended=ended)
+    write_checkpoint(chosen.checkpoint, begun=begun, ended=ended)
     return chosen
 
 
@@ -112,7 +107,7 @@ def test_checkpoint_goes_on_with_a_cluster_less_and_is_old_when_that_one_is_back
     both = replace(_PRESENT, clusters=("local", "other"))
     chosen = choose(tmp_path, both, -1)
     write_manifest(tmp_path, both, chosen)
-    _spark_ran(chosen.checkpoint, begun=3, ended=3)
+    write_checkpoint(chosen.checkpoint, begun=3, ended=3)
     less = choose(tmp_path, _NEXT, 0, knows=lambda _: True)
     assert (less.checkpoint, less.reason) == (chosen.checkpoint, "")
     write_manifest(tmp_path, _NEXT, less)

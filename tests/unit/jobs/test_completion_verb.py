@@ -22,20 +22,24 @@ _shtab_ballast ballast "${{COMP_WORDS[COMP_CWORD]}}"; printf '%s\\n' "${{COMPREP
 """
 
 
+@pytest.fixture
+def script(tmp_path: Path, capsys: Capsys) -> Path:
+    """The script of bash."""
+    assert main(["completion", "bash"]) == 0
+    path = tmp_path / "ballast.bash"
+    path.write_text(capsys.readouterr().out, encoding="utf-8")
+    return path
+
+
 @pytest.mark.parametrize(
     ("words", "found"),
     [("ow", {"ownership"}), ("ownership --as", {"--as-of"}), ("completion b", {"bash"})],
 )
 def test_bash_completes_verbs_options_and_choices(
-    tmp_path: Path, capsys: Capsys, words: str, found: set[str]
+    script: Path, words: str, found: set[str]
 ) -> None:
-    bash = shutil.which("bash")
-    assert bash is not None
-    assert main(["completion", "bash"]) == 0
-    script = tmp_path / "ballast.bash"
-    script.write_text(capsys.readouterr().out, encoding="utf-8")
     ended = subprocess.run(
-        [bash, "-c", COMPLETED.format(words=words), "bash", str(script)],
+        ["/bin/bash", "-c", COMPLETED.format(words=words), "bash", str(script)],
         check=True, capture_output=True, text=True,
     )  # fmt: skip
     assert set(ended.stdout.split()) == found
@@ -59,12 +63,7 @@ def test_names_are_those_of_the_tables_that_the_environment_names(
     assert capsys.readouterr().out.strip() == ""
 
 
-def test_bash_asks_for_the_names_of_what_an_argument_takes(tmp_path: Path, capsys: Capsys) -> None:
-    bash = shutil.which("bash")
-    assert bash is not None
-    assert main(["completion", "bash"]) == 0
-    script = tmp_path / "ballast.bash"
-    script.write_text(capsys.readouterr().out, encoding="utf-8")
+def test_bash_asks_for_the_names_of_what_an_argument_takes(tmp_path: Path, script: Path) -> None:
     stub = tmp_path / "ballast"
     stub.write_text('#!/bin/sh\necho "$3-a $3-b"\n')
     stub.chmod(0o755)
@@ -75,7 +74,7 @@ def test_bash_asks_for_the_names_of_what_an_argument_takes(tmp_path: Path, capsy
         ("bundle unload ", "bundles"),
     ):
         ended = subprocess.run(
-            [bash, "-c", COMPLETED.format(words=f"{words}''"), "bash", str(script)],
+            ["/bin/bash", "-c", COMPLETED.format(words=f"{words}''"), "bash", str(script)],
             check=True, capture_output=True, text=True,
             env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
         )  # fmt: skip

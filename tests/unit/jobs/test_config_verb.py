@@ -53,18 +53,17 @@ def test_verb_ends_with_its_exit_code_and_says_why(
     assert said in "".join(capsys.readouterr())
 
 
-def test_show_writes_toml_of_the_settings_in_force(capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_writes_toml_or_json_of_the_settings_in_force(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["config", "show", "--conf", "demo"]) == 0
     said = tomllib.loads(capsys.readouterr().out)
     assert said["pipeline"]["decision_interval_ms"] == 5_000
     assert said["lookup"]["port"] == load_settings([]).lookup.port
-
-
-def test_show_as_json_has_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "show", "--json"]) == 0
-    said: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert len(said["config_version"]) == 64
-    assert said["changed"] == []
+    as_json: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert len(as_json["config_version"]) == 64
+    assert as_json["changed"] == []
 
 
 Imported = Callable[[str], tuple[int, Path, str]]
@@ -129,7 +128,6 @@ SHEDDER, MANAGER = "loadBalancerLoadSheddingStrategy", "loadManagerClassName"
     ("text", "code", "said", "kept"),
     [
         ("", {1}, NO_KEY, ""),
-        ("# nothing\n", {1}, NO_KEY, ""),
         ("a=1\nb=2\n", {1}, NO_KEY, ""),
         ("shedding.strategy=avg\n", {1}, NO_KEY, ""),
         (f"{SHEDDER}=com.acme.AvgShedder", {1, 2}, "no class of Pulsar's", ""),

@@ -82,9 +82,11 @@ def serving(pieces: Iterable[bytes], pause_s: float = 0.0) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("what", ENDLESS)
-def test_answer_without_end_is_given_up(what: str) -> None:
-    with serving(ENDLESS[what]) as server, pytest.raises((HTTPException, OSError, ValueError)):
-        exchange(connection_to(server.url, 5.0), HttpQuestion(target="/"), 1_000_000)
+def test_answer_without_end_is_given_up_and_counted_as_one_that_failed(what: str) -> None:
+    with serving(ENDLESS[what]) as server:
+        with pytest.raises((HTTPException, OSError, ValueError)):
+            exchange(connection_to(server.url, 5.0), HttpQuestion(target="/"), 1_000_000)
+        assert LookupConnection(server.url, 5_000).look_up("persistent://acme/ns1/t").error
 
 
 @pytest.mark.parametrize(
@@ -101,13 +103,6 @@ def test_answer_as_long_as_it_may_be_is_whole() -> None:
         assert exchange(connection_to(server.url, 5.0), asked, 10).content == b"0123456789"
         with pytest.raises(TooLongError):
             exchange(connection_to(server.url, 5.0), asked, 9)
-
-
-@pytest.mark.parametrize("what", ENDLESS)
-def test_prober_counts_an_endless_answer_as_one_that_failed(what: str) -> None:
-    with serving(ENDLESS[what]) as server:
-        found = LookupConnection(server.url, 5_000).look_up("persistent://acme/ns1/t")
-        assert found.error
 
 
 def test_follower_gives_up_an_event_without_end() -> None:

@@ -280,24 +280,17 @@ def test_verb_there_is_exactly_one_for_each_kind_of_command() -> None:
 
 
 @pytest.mark.parametrize(("words", "sent"), SENDING.items(), ids=map("-".join, SENDING))
-def test_example_of_a_verb_is_a_command_of_its_kind(
-    words: tuple[str, ...], sent: tuple[str, CommandVerb]
+def test_example_of_a_verb_is_a_command_of_its_kind_and_in_its_help(
+    words: tuple[str, ...], sent: tuple[str, CommandVerb], capsys: Capsys
 ) -> None:
     kind, verb = sent
     args = parsed(*words, *shlex.split(verb.example))
-    arguments = read_command(args)
-    assert isinstance(arguments, KINDS[kind])
+    assert isinstance(read_command(args), KINDS[kind])
     assert args.wait
     assert not args.dry_run
-
-
-@pytest.mark.parametrize(("words", "sent"), SENDING.items(), ids=map("-".join, SENDING))
-def test_help_of_a_verb_has_its_example_and_the_exit_codes(
-    words: tuple[str, ...], sent: tuple[str, CommandVerb], capsys: Capsys
-) -> None:
     assert main([*words, "--help"]) == 0
     said = capsys.readouterr().out
-    assert f"example: ballast {' '.join(words)} {sent[1].example}".rstrip() in said
+    assert f"example: ballast {' '.join(words)} {verb.example}".rstrip() in said
     assert "exit codes: 0 done" in said
     for option in ("--no-wait", "--timeout", "--dry-run", "--json", "--tables", "--bootstrap"):
         assert option in said

@@ -22,6 +22,16 @@ from tests.support import Capsys, Patch
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "docs" / "examples" / "even_pairs.py"
 LEAST = "placement.strategy=least_long_term_message_rate"
+SCENARIO = f"""
+brokers 2
+namespace t/n bundles=16 topics=1
+own t/n 0-11 b1
+own t/n 12-15 b2
+load t/n even 1pt each
+set shedding.strategy=uniform {LEAST}
+run 3m
+expect moves >= 1
+"""
 
 
 @pytest.fixture
@@ -105,8 +115,8 @@ def test_name_that_was_never_there_is_refused_and_one_that_was_is_missing() -> N
 
 def test_example_is_simulated_as_a_user_would(tmp_path: Path) -> None:
     (tmp_path / "even_pairs.py").write_text(EXAMPLE.read_text())
-    scenario = ROOT / "conf" / "scenarios" / "g02-one-above-three-idle.scenario"
-    command = [sys.executable, "-m", "jobs.cli", "simulate", str(scenario), "--json"]
+    (tmp_path / "few.scenario").write_text(SCENARIO)
+    command = [sys.executable, "-m", "jobs.cli", "simulate", "few.scenario", "--json"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [*command, "--strategy", "even_pairs:decide"],
@@ -115,13 +125,6 @@ def test_example_is_simulated_as_a_user_would(tmp_path: Path) -> None:
     (row,) = json.loads(done.stdout)
     assert row["strategy"] == "even_pairs:decide"
     assert row["moves_by_cause"]["shed"] > 0
-
-
-def test_simulate_names_a_strategy_that_is_not_there(folder: Path, capsys: Capsys) -> None:
-    del folder
-    scenario = next((ROOT / "conf" / "scenarios").glob("*.scenario"))
-    assert main(["simulate", str(scenario), "--strategy", "mine_g:decide"]) == 2
-    assert "the strategy mine_g:decide can't be used" in capsys.readouterr().err
 
 
 def test_manifest_has_the_code_so_that_a_later_start_knows_the_name(folder: Path) -> None:
@@ -136,8 +139,10 @@ def test_manifest_has_the_code_so_that_a_later_start_knows_the_name(folder: Path
 
 def test_simulate_says_what_a_strategy_does_wrong(folder: Path, capsys: Capsys) -> None:
     (folder / "mine_i.py").write_text("def decide(*_):\n    raise RuntimeError\n")
-    scenario = ROOT / "conf" / "scenarios" / "g02-one-above-three-idle.scenario"
-    assert main(["simulate", str(scenario), "--strategy", "mine_i:decide"]) == 1
+    (folder / "few.scenario").write_text(SCENARIO)
+    assert main(["simulate", "few.scenario", "--strategy", "mine_g:decide"]) == 2
+    assert "the strategy mine_g:decide can't be used" in capsys.readouterr().err
+    assert main(["simulate", "few.scenario", "--strategy", "mine_i:decide"]) == 1
     said = capsys.readouterr().err
     assert "cycles (StrategyFailed): mine_i:decide@" in said
     assert "raised RuntimeError in decide, line 2" in said

@@ -33,9 +33,6 @@ def test_every_package_but_sparks_own_is_taken_with_its_hashes() -> None:
     assert lock_beside_spark(_LOCK) == _LOCK.replace(
         "pyspark==4.2.0 \\\n    --hash=sha256:cc\n", ""
     )
-
-
-def test_what_is_left_out_is_in_the_lock() -> None:
     text = (ROOT / LOCKS["run"]).read_text()
     assert all(f"\n{name}==" in f"\n{text}" for name in SPARKS_OWN)
 
@@ -71,16 +68,13 @@ tomli==2.5.0 ; python_full_version < '3.11' \\
 JARS = "org.x:a_2.13:1.0 dd\n"
 
 
-def test_package_has_its_address_its_digests_and_where_it_is_needed() -> None:
+def test_package_and_jar_have_their_address_and_digests() -> None:
     found = json.loads(bill_of_materials(PACKAGES, "", "1.2"))
     assert found["metadata"]["component"]["version"] == "1.2"
     yaml, tomli = found["components"]
     assert (yaml["purl"], yaml["version"]) == ("pkg:pypi/ruamel-yaml@1.0", "1.0")
     assert [one["value"] for one in yaml["properties"]] == ["sha256:aa", "sha256:bb"]
     assert tomli["properties"][-1]["value"] == "python_full_version < '3.11'"
-
-
-def test_jar_is_listed_with_its_checksum() -> None:
     (jar,) = json.loads(bill_of_materials("", JARS, "1"))["components"]
     assert jar["purl"] == "pkg:maven/org.x/a_2.13@1.0?type=jar"
     assert jar["hashes"] == [{"alg": "SHA-256", "content": "dd"}]
@@ -135,13 +129,10 @@ def test_only_the_job_and_the_service_need_an_extra_and_name_it() -> None:
 PAGE = (PUBLIC_INTERFACE_ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 
 
-def test_public_names_are_those_of_the_page() -> None:
+def test_public_names_are_those_of_the_page_and_exist() -> None:
     table = "\n".join(line for line in PAGE.splitlines() if line.startswith("| `"))
     named = [line.split("|")[1] for line in table.splitlines()]
     assert sorted(re.findall(r"`(\w+)`", " ".join(named))) == sorted(ballast.__all__)
-
-
-def test_public_names_exist_and_the_version_is_the_programs() -> None:
     assert all(hasattr(ballast, name) for name in ballast.__all__)
     assert ballast.__version__ == VERSION
 

@@ -50,13 +50,17 @@ def test_status_says_which_broker_since_when_and_by_whom(tmp_path: Path) -> None
     assert "stopped: the job is away" in rollout_message(path, 90_000)
 
 
-def test_second_one_at_the_same_time_is_refused(
+def test_verb_is_refused_beside_another_without_a_place_or_with_nothing_to_abort(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    words = ["bridge", "rolling-restart", "--state-dir", str(tmp_path), "--json"]
     with locked(tmp_path / "rolling-restart.lock", CommandError("", why="", next_step="")):
-        words = ["bridge", "rolling-restart", "--state-dir", str(tmp_path), "--json"]
         assert main(words) == 1
     assert json.loads(capsys.readouterr().err)["error"] == "a rolling restart is under way already"
+    assert main([*words, "--abort"]) == 1
+    assert json.loads(capsys.readouterr().err)["error"] == "there is nothing to abort"
+    assert main([*words, "--conf", "pulsar"]) == 2
+    assert "it is not known where Pulsar is" in capsys.readouterr().err
 
 
 def test_command_has_broker_and_host_quoted_for_the_shell() -> None:
@@ -64,17 +68,3 @@ def test_command_has_broker_and_host_quoted_for_the_shell() -> None:
     hostile = command_line("echo {broker}", "a;touch b:1")
     said = subprocess.run(["/bin/sh", "-c", hostile], capture_output=True, text=True, check=True)
     assert said.stdout == "a;touch b:1\n"
-
-
-def test_verb_without_a_place_of_pulsar_is_misuse(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    where = ["--state-dir", str(tmp_path), "--conf", "pulsar"]
-    assert main(["bridge", "rolling-restart", *where]) == 2
-    assert "it is not known where Pulsar is" in capsys.readouterr().err
-
-
-def test_abort_of_nothing_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["bridge", "rolling-restart", "--abort", "--state-dir", str(tmp_path), "--json"]
-    assert main(words) == 1
-    assert json.loads(capsys.readouterr().err)["error"] == "there is nothing to abort"

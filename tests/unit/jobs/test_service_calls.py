@@ -1,6 +1,6 @@
 """Every callback and every load that a service can get wrong: told, and no bundle's trouble."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,16 @@ from tests.support.processes.misbehaving_service import (
 )
 
 
+@pytest.fixture
+def made() -> Iterator[list[Beside]]:
+    """Where a test puts its agents, so that their threads end."""
+    agents: list[Beside] = []
+    yield agents
+    for agent in agents:
+        agent.service.end.set()
+        agent.calls.close()
+
+
 @pytest.mark.parametrize("callback", ["open", "close", "split"])
 @pytest.mark.parametrize("how", RAISED)
 def test_whatever_a_callback_raises_is_told_and_the_others_go_on(
@@ -47,7 +57,7 @@ def test_whatever_a_callback_raises_is_told_and_the_others_go_on(
 
 
 @pytest.mark.parametrize("callback", ["open", "close", "split"])
-def test_callback_that_never_returns_is_given_up_and_the_others_go_on(
+def test_callback_that_never_returns_is_given_up_and_its_bundle_refused_not_kept_waiting(
     made: list[Beside], callback: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     agent = opened(made, {}, hangs=callback)
@@ -57,15 +67,6 @@ def test_callback_that_never_returns_is_given_up_and_the_others_go_on(
     assert agent.callbacks(callback, "overdue") == 1
     assert agent.count("ballast_agent_hanging_callbacks", callback=callback) == 1
     assert f"{callback} of {BAD} hangs" in caplog.text
-    goes_on(agent)
-
-
-@pytest.mark.parametrize("callback", ["open", "close", "split"])
-def test_bundle_with_a_hanging_callback_is_refused_not_kept_waiting(
-    made: list[Beside], callback: str
-) -> None:
-    agent = opened(made, {}, hangs=callback)
-    hung(agent, callback)
     ran = list(agent.service.ran)
     agent.read(record(BAD, 7, State.OWNED))  # the balancer leaves it here after all
     agent.until_said(BAD, 7, AckOutcome.FAILED)
@@ -75,6 +76,7 @@ def test_bundle_with_a_hanging_callback_is_refused_not_kept_waiting(
         agent.until_said(child, 9, AckOutcome.FAILED)
     assert agent.service.ran == ran  # never two callbacks of one range at once
     assert not {BAD, *CHILDREN} & set(agent.permitted())
+    goes_on(agent)
 
 
 @pytest.mark.parametrize("callback", ["open", "close", "split"])

@@ -66,14 +66,13 @@ def test_strategies_verb_of_a_pulsar_class_shows_its_settings(capsys: Capsys) ->
     assert "AvgShedder" not in shown
 
 
-def test_strategies_verb_unknown_name_is_misuse(capsys: Capsys) -> None:
-    assert main(["strategies", "nope"]) == 2
-    assert "there is no strategy 'nope'" in capsys.readouterr().err
-
-
-def test_strategies_verb_names_the_one_that_is_meant(capsys: Capsys) -> None:
+def test_strategies_verb_unknown_name_is_misuse_that_names_the_one_that_is_meant(
+    capsys: Capsys,
+) -> None:
     assert main(["strategies", "threshhold"]) == 2
-    assert "did you mean threshold? " in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "there is no strategy 'threshhold'" in told
+    assert "did you mean threshold? " in told
 
 
 TOPIC = "persistent://acme/ns/t"
@@ -132,6 +131,7 @@ def test_rebuild_moves_checkpoint_and_manifest_and_says_where(
     assert [Path(path).name for path in moved] == ["job.json", "checkpoints"]
     assert all(Path(path).exists() for path in moved)
     assert not (folder / "checkpoints").exists()
+    assert main(["state", "rebuild", "--state-dir", str(folder), "--yes"]) == 0  # nothing to do
 
 
 @pytest.mark.parametrize("words", [(), ("--dry-run",)])
@@ -144,36 +144,21 @@ def test_rebuild_of_restored_tables_is_noted_for_the_next_start(
     assert restored_mark(folder).exists() is (not words)
 
 
-def test_rebuild_dry_run_changes_nothing(tmp_path: Path) -> None:
-    folder = state_dir(tmp_path)
-    assert main(["state", "rebuild", "--state-dir", str(folder), "--dry-run"]) == 0
-    assert (folder / "job.json").exists()
-
-
-def test_rebuild_without_anybody_to_ask_needs_yes(
+def test_rebuild_that_is_a_dry_run_not_agreed_to_or_of_a_job_at_work_changes_nothing(
     tmp_path: Path, capsys: Capsys, monkeypatch: Patch
 ) -> None:
     folder = state_dir(tmp_path)
-    monkeypatch.setattr("sys.stdin", (tmp_path / "job.json").open())
-    assert main(["state", "rebuild", "--state-dir", str(folder)]) == 2
+    rebuild = ["state", "rebuild", "--state-dir", str(folder)]
+    assert main([*rebuild, "--dry-run"]) == 0
+    monkeypatch.setattr("sys.stdin", (folder / "job.json").open())
+    assert main(rebuild) == 2
     assert "add --yes" in capsys.readouterr().err
-    assert (folder / "checkpoints").exists()
-
-
-def test_rebuild_is_refused_while_a_job_holds_the_folder(tmp_path: Path, capsys: Capsys) -> None:
-    folder = state_dir(tmp_path)
     with hold_folder(folder):
-        assert main(["state", "rebuild", "--state-dir", str(folder), "--yes"]) == 1
+        assert main([*rebuild, "--yes"]) == 1
     assert "stop that job first" in capsys.readouterr().err
     assert (folder / "checkpoints").exists()
-
-
-def test_rebuild_of_a_folder_that_is_not_there_is_misuse(tmp_path: Path) -> None:
-    assert main(["state", "rebuild", "--state-dir", str(tmp_path / "nowhere"), "--yes"]) == 2
-
-
-def test_rebuild_without_a_checkpoint_has_nothing_to_do(tmp_path: Path) -> None:
-    assert main(["state", "rebuild", "--state-dir", str(tmp_path)]) == 0
+    assert (folder / "job.json").exists()
+    assert main([*rebuild[:-1], str(tmp_path / "nowhere"), "--yes"]) == 2
 
 
 NOW_MS = 1_700_000_000_000

@@ -1,11 +1,15 @@
 """The verb `simulate`: what it answers, records, and refuses."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jobs.cli import main
+from jobs.console import Exit
+from jobs.operating.simulations import ManyRuns
 from lbcore.sim.reports.report import COLUMNS, compared_strategies
 from lbcore.sim.scenario.parse import parse_scenario
 from tests.support import Capsys
@@ -105,3 +109,25 @@ def test_comparison_is_recorded_below_the_output_and_rewritten_with_it(scenario:
     scenario.write_text(written.replace("hash ", "hash 0"), encoding="utf-8")
     assert main(["simulate", str(scenario), "--rewrite"]) == 0
     assert scenario.read_text(encoding="utf-8") == written
+
+
+def test_comparison_that_is_cut_short_is_not_recorded(
+    scenario: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["simulate", str(scenario), "--compare", "none,avg", "--rewrite"]) == 0
+    written = scenario.read_text(encoding="utf-8")
+    results = ManyRuns.results
+
+    def first_only(runs: ManyRuns[Any], items: Any, weights: Any = ()) -> Iterator[Any]:
+        yield next(results(runs, items, weights))
+        runs.is_cut = True
+
+    monkeypatch.setattr(ManyRuns, "results", first_only)
+    command = ["simulate", str(scenario), "--compare", "avg,none,overload", "--rewrite"]
+    assert main(command) == Exit.CUT
+    assert scenario.read_text(encoding="utf-8") == written
+
+
+def test_scenario_that_is_named_twice_runs_once(scenario: Path, capsys: Capsys) -> None:
+    assert main(["simulate", str(scenario), str(scenario.parent), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 1

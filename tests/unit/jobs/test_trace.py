@@ -297,7 +297,9 @@ def words_of(path: Path) -> str:
     return " ".join(ET.parse(path).getroot().itertext())  # noqa: S314 a file of our own
 
 
-def test_picture_says_what_it_shows_and_is_the_same_for_the_same_run(tmp_path: Path) -> None:
+def test_picture_says_what_it_shows_and_is_the_same_for_the_same_run(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
     files = draw_run("Two go", *played(), tmp_path / "new" / "two")
     assert [path.name for path in files] == [f"two.{suffix}" for suffix in FORMATS]
     assert files[1].read_bytes()[:4] == b"\x89PNG"
@@ -308,6 +310,7 @@ def test_picture_says_what_it_shows_and_is_the_same_for_the_same_run(tmp_path: P
     heat = ("Load of each bundle", "t/a", "t/b", "white: no service", "a bundle moved")
     words = ("Two go", "crash b2", "time, minutes", *loads, *imbalance, *moves, *heat)
     assert [word for word in words if word not in text] == []
+    monkeypatch.setattr("jobs.operating.plots.FORMATS", ("svg",))
     again = draw_run("Two go", *played(), tmp_path / "two")
     assert again[0].read_text() == files[0].read_text()
     scenario = parse_scenario(SCENARIO_OF_PLOTS.format(brokers=3))
@@ -348,7 +351,10 @@ def test_strategies_stand_side_by_side_the_most_even_first(tmp_path: Path) -> No
     assert "floor-adjusted" in text
 
 
-def test_run_with_several_strategies_is_drawn_side_by_side(tmp_path: Path, capsys: Capsys) -> None:
+def test_run_with_several_strategies_is_drawn_side_by_side(
+    tmp_path: Path, monkeypatch: Patch, capsys: Capsys
+) -> None:
+    monkeypatch.setattr("jobs.operating.plots.FORMATS", ("svg",))
     file = tmp_path / "two.scenario"
     file.write_text(SCENARIO_OF_PLOTS.format(brokers=3))
     words = ["simulate", str(file), "--strategy", "avg,threshold", "--plot", str(tmp_path / "out")]

@@ -47,7 +47,7 @@ def _line(batch_id: int, **changed: Any) -> dict[str, Any]:
     }
 
 
-def test_job_log_counts_batches_of_all_clusters_once_and_starts_of_the_job() -> None:
+def test_job_log_counts_batches_of_all_clusters_once_starts_decisions_and_reports() -> None:
     log = JobLog()
     bundles = {"Owned": 61, "Assigning": 1, "Deleted": 1}
     lines = [_line(1, counts={"accepted": 2}), _line(1, counts={"accepted": 3}), _line(2)]
@@ -55,9 +55,6 @@ def test_job_log_counts_batches_of_all_clusters_once_and_starts_of_the_job() -> 
     assert (log.starts, log.batches, log.durations_ms) == (1, 3, [100, 200, 300])
     assert (log.now_ms, log.cycle_durations_ms) == (3_000, [100, 300])
     assert (log.reports["accepted"], log.live_bundles()) == (5, 62)
-
-
-def test_job_log_sorts_counts_into_decisions_and_reports() -> None:
     log = JobLog()
     counts = {"accepted": 7, "late": 1, "decision:skip:HitCount": 2, "joined": 3}
     log.fold([_line(1, counts=counts), _line(2, counts={"decision:skip:HitCount": 1})])
@@ -101,7 +98,9 @@ def _append(path: Path, text: str) -> None:
         file.write(text)
 
 
-def test_line_tail_takes_a_line_only_when_it_is_whole(path: Path) -> None:
+def test_line_tail_takes_a_line_only_when_it_is_whole_and_starts_over_in_a_new_file(
+    path: Path,
+) -> None:
     tail = LineTail(path)
     assert tail.read() == []  # there is no file yet
     _append(path, '{"a": 1}\n{"b"')
@@ -109,6 +108,8 @@ def test_line_tail_takes_a_line_only_when_it_is_whole(path: Path) -> None:
     _append(path, ": 2}\n")
     late = LineTail(path, from_end=True)
     assert (tail.read(), late.read()) == ([{"b": 2}], [])
+    path.write_text('{"c": 1}\n')
+    assert tail.read() == [{"c": 1}]
 
 
 def test_line_tail_cut_off_and_foreign_lines_are_counted_not_raised(path: Path) -> None:
@@ -116,14 +117,6 @@ def test_line_tail_cut_off_and_foreign_lines_are_counted_not_raised(path: Path) 
     _append(path, '{"a": \n[1]\n\n{"b": 2}\n')
     assert tail.read() == [{"b": 2}]
     assert tail.unreadable == 2
-
-
-def test_line_tail_of_a_file_begun_anew_starts_over(path: Path) -> None:
-    tail = LineTail(path)
-    _append(path, '{"a": 1}\n{"a": 2}\n')
-    tail.read()
-    path.write_text('{"b": 1}\n')
-    assert tail.read() == [{"b": 1}]
 
 
 def test_opening_that_a_sample_counts_is_known_with_it(
@@ -204,13 +197,9 @@ def _status() -> RunStatus:
     )
 
 
-def _drawn(status: RunStatus) -> list[str]:
-    return list(run_lines(status))
-
-
 def test_view_counts_every_lookup_that_was_asked() -> None:
     counts = ProbeCounts(sent=84_047, right=84_030, wrong=1, unavailable=5, failed=3, pending=8)
-    text = "\n".join(_drawn(replace(_status(), lookups=counts)))
+    text = "\n".join(run_lines(replace(_status(), lookups=counts)))
     line = next(line for line in text.splitlines() if "lookups" in line)
     asked, *classes = map(int, re.findall(r"\d+", line))
     assert asked == sum(classes)

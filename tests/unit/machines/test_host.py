@@ -101,8 +101,11 @@ def test_frozen_host_does_nothing_and_then_ends_callbacks_before_what_it_hears()
 def test_hanging_host_lives_on_but_no_callback_returns() -> None:
     host, shell = started([ASSIGNED])
     host.hang()
+    before = host.agent.state
+    host.come_due(shell.calls, CALL_MS)
+    assert host.agent.state is before, "a callback that hangs is no step"
     (wake,) = shell.wakes
-    host.come_due([*shell.calls, (wake, None)], wake)
+    host.come_due([(wake, None)], wake)
     assert (shell.finished, served(host.agent.state)) == ([], {})
     assert wake in shell.steps
     host.take(records(owned()), wake + 1)
@@ -110,14 +113,6 @@ def test_hanging_host_lives_on_but_no_callback_returns() -> None:
     host.release(wake + 2)
     assert shell.finished == [(wake + 2, OPEN)]
     assert served(host.agent.state) == {BUNDLE: 2}
-
-
-def test_hanging_callback_alone_is_no_step() -> None:
-    host, shell = started([ASSIGNED])
-    host.hang()
-    before = host.agent.state
-    host.come_due(shell.calls, CALL_MS)
-    assert host.agent.state is before
 
 
 def test_ended_host_does_nothing_whatever_comes_due() -> None:

@@ -11,7 +11,7 @@ from lbcore.config.tree import Config
 from lbcore.ownership.records import State
 from lbcore.validation.check import with_dynamic
 from tests.support.worlds.checked_world import outcome
-from tests.support.worlds.world import World
+from tests.support.worlds.world import World, copied
 
 COUNT = 24
 
@@ -29,6 +29,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> list[i
     return calls
 
 
+@copied
 def running(config: Config | None = None) -> World:
     world = World(config or Config(), 3, seed=1)
     world.run(2_000)

@@ -160,7 +160,7 @@ def test_bad_rows_of_a_message_that_counts_are_refused_once_and_the_others_count
     bad = replace(good, value=json.dumps(message).encode())
     again = replace(bad, position=replace(bad.position, offset=2))
     update: Any = SCORER.step(None, [raw(hello(), 0), bad, again], 0).effects[0]
-    (placed,) = update.placed
+    (placed,) = update.messages
     assert [ack.bundle for ack in placed.message.acks] == [BUNDLES[1]]
     (refused,) = update.rejected
     assert refused.rejected.reason is RejectReason.TOO_LARGE
@@ -191,7 +191,7 @@ def test_bad_rows_of_a_report_on_topics_are_refused_and_the_others_pass() -> Non
     message["topics"]["msgRateIn"][0] = -1
     bad = replace(good, value=json.dumps(message).encode())
     update: Any = SCORER.step(None, [bad], 0).effects[0]
-    (placed,) = update.placed
+    (placed,) = update.messages
     assert placed.message.topics == topics[1:]
     assert [one.rejected.reason for one in update.rejected] == [RejectReason.NEGATIVE]
 

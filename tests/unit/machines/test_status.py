@@ -136,6 +136,9 @@ def test_status_of_drains_is_in_progress_until_they_are_done() -> None:
     assert any("over its deadline" in alarm for alarm in found.alarms)
     done = policy("drain", "b1", **{**value, "left": 0}, is_done=True)
     assert status(policies=[done]).phase is ClusterPhase.READY
+    for deadline_ms, is_done in ((NOW_MS - 1, True), (NOW_MS, False), (0, False)):
+        drain = policy("drain", "b1", **value, deadline_ms=deadline_ms, is_done=is_done)
+        assert not any("deadline" in alarm for alarm in status(policies=[drain]).alarms)
 
 
 def test_status_alarms_of_silent_brokers_free_bundles_and_rejected_messages() -> None:
@@ -393,24 +396,14 @@ def test_mirror_is_what_was_told_last() -> None:
     assert list(mirror_alarms(found)) == []
 
 
-def test_bridge_that_tells_nothing_is_an_alarm() -> None:
+def test_bridge_that_tells_nothing_is_an_alarm_unless_the_job_is_away_and_has_not_read_it() -> None:
     assert "start `ballast bridge pulsar`" in "".join(mirror_alarms(mirror()))
     assert "for 181 s" in "".join(mirror_alarms(mirror(told(181_000))))
-
-
-def test_bridge_is_not_blamed_for_what_a_job_that_is_away_has_not_read() -> None:
     assert list(mirror_alarms(mirror(told(181_000)), 20_000)) == []
     assert list(mirror_alarms(mirror(told(900_000)), 890_000)) == []
     assert list(mirror_alarms(mirror(), NEVER_MS)) == []
     assert list(mirror_alarms(mirror(), 181_000)) == []
     assert "for 190 s" in "".join(mirror_alarms(mirror(told(900_000)), 710_000))
-
-
-def test_drain_is_late_only_once_its_deadline_is_over_and_while_it_goes_on() -> None:
-    value = {"since_ms": NOW_MS - 60_000, "total": 10, "left": 4, "estimated_end_ms": NOW_MS + 5}
-    for deadline_ms, is_done in ((NOW_MS - 1, True), (NOW_MS, False), (0, False)):
-        drain = policy("drain", "b1", **value, deadline_ms=deadline_ms, is_done=is_done)
-        assert not any("deadline" in alarm for alarm in status(policies=[drain]).alarms)
 
 
 def test_moment_of_several_groups_is_that_of_the_worst_of_them() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lbcore.balancer.balancer import ClusterBalancer
-from lbcore.balancer.batch_context import BalancerState, BatchContext
+from lbcore.balancer.batch_context import BalancerState
 from lbcore.balancer.ledger import Ledger
 from lbcore.balancer.topic_book import (
     Catalog,
@@ -16,7 +16,7 @@ from lbcore.balancer.topic_book import (
 from lbcore.config.tree import Config
 from lbcore.scorer.group_update import Arrivals, GroupUpdate, PositionedMessage
 from lbcore.wire.messages import Command, Position
-from tests.support.worlds.world import CLUSTER, World
+from tests.support.worlds.world import World
 
 NAMESPACE = "acme/ns1"
 
@@ -153,7 +153,13 @@ def after(state: BalancerState | None, *asked: Mapping[str, Any]) -> BalancerSta
     none = np.empty(0, dtype=np.int64)
     arrivals = Arrivals(partition=none, offset=none, timestamp_ms=none, broker=none)
     update = GroupUpdate(
-        group=0, brokers=(), incarnations=(), arrivals=arrivals, loads=(), bundles=(), placed=placed
+        group=0,
+        brokers=(),
+        incarnations=(),
+        arrivals=arrivals,
+        loads=(),
+        bundles=(),
+        messages=placed,
     )
     step = ClusterBalancer(cluster="c", config=Config()).step(state, [update], 1_000)
     assert step.state is not None
@@ -193,24 +199,6 @@ def test_rows_for_namespaces_that_are_refused_are_taken_back() -> None:
     assert [name for name in names if name.startswith("t/a")] == before.ledger.names
     assert len([name for name in names if name.startswith("t/c")]) == 3
     assert len(names) == 5
-
-
-@pytest.fixture
-def work() -> BatchContext:
-    """A cluster with one bundle, opened for a batch."""
-    world = World(Config(), 2, seed=3)
-    world.run(2_000)
-    world.append(
-        Command(
-            cluster=CLUSTER,
-            command_id="c",
-            kind="create_namespace",
-            arguments={"namespace": "t/n", "bundles": 1},
-        )
-    )
-    world.run(20_000)
-    assert world.state is not None
-    return BatchContext.on(world.state, Config(), "v", world.now_ms)
 
 
 def test_senders_are_told_apart_by_start() -> None:

@@ -1,7 +1,10 @@
-"""Bundle ranges, bundle sets, hashes and names."""
+"""Bundle ranges, bundle sets, hashes and names; what all mean by crowded topics."""
 
+import numpy as np
 import pytest
 
+from lbcore.assess.risks import crowded_partitions
+from lbcore.bridge.guardian import Memory, ProbeRound, Trouble, anomalies
 from lbcore.model.bundles import (
     FULL_RANGE,
     BundleRange,
@@ -22,6 +25,9 @@ from lbcore.model.names import (
     strip_partition,
     whole_topic,
 )
+from lbcore.model.spread import are_on_too_few
+from lbcore.plan.shed.ballast_search import crowded_topics
+from lbcore.plan.snapshot import Partitions
 from tests.conformance.reference.bundle_split import (
     split_bundles,
 )
@@ -29,24 +35,19 @@ from tests.conformance.reference.bundle_split import (
 QUARTERS = NamespaceBundles("t/ns", even_boundaries(4), version=7)
 
 
-@pytest.mark.parametrize(
-    ("lower", "upper"), [(0, 0), (5, 4), (-1, 4), (0, FULL_UPPER + 1), (FULL_UPPER + 1,) * 2]
-)
-def test_range_empty_reversed_or_outside_is_refused(lower: int, upper: int) -> None:
-    with pytest.raises(InvalidRangeError, match="lower="):
-        BundleRange(lower, upper)
-
-
-@pytest.mark.parametrize("count", [0, -1, (1 << 32) + 1])
-def test_even_division_into_an_impossible_number_is_refused(count: int) -> None:
-    with pytest.raises(InvalidRangeError, match="number of bundles"):
-        even_boundaries(count)
-
-
-@pytest.mark.parametrize("given", [["0x1", "0xffffffff"], ["0", "0x80000000"], ["0"], []])
-def test_explicit_boundaries_without_both_ends_are_refused(given: list[str]) -> None:
-    with pytest.raises(InvalidRangeError, match="must include"):
-        explicit_boundaries(given)
+def test_range_or_division_that_is_impossible_is_refused() -> None:
+    for lower, upper in ((0, 0), (5, 4), (-1, 4), (0, FULL_UPPER + 1), (FULL_UPPER + 1,) * 2):
+        with pytest.raises(InvalidRangeError, match="lower="):
+            BundleRange(lower, upper)
+    for count in (0, -1, (1 << 32) + 1):
+        with pytest.raises(InvalidRangeError, match="number of bundles"):
+            even_boundaries(count)
+    for given in (["0x1", "0xffffffff"], ["0", "0x80000000"], ["0"], []):
+        with pytest.raises(InvalidRangeError, match="must include"):
+            explicit_boundaries(given)
+    for at in ([0], [10], [11], [-1], [5, 5]):
+        with pytest.raises(InvalidRangeError):
+            children_of(BundleRange(0, 10), at)
 
 
 @pytest.mark.parametrize(
@@ -58,12 +59,9 @@ def test_bundle_set_with_impossible_boundaries_is_refused(boundaries: tuple[int,
         NamespaceBundles("t/ns", boundaries)
 
 
-@pytest.mark.parametrize(
-    ("topic_hash", "index"),
-    [(0, 0), (0x3FFFFFFF, 0), (0x40000000, 1), (0xC0000000, 3), (FULL_UPPER, 3)],
-)
-def test_find_hash_at_and_between_boundaries(topic_hash: int, index: int) -> None:
-    assert QUARTERS.find(topic_hash) == index
+def test_find_hash_at_and_between_boundaries() -> None:
+    wanted = {0: 0, 0x3FFFFFFF: 0, 0x40000000: 1, 0xC0000000: 3, FULL_UPPER: 3}
+    assert {at: QUARTERS.find(at) for at in wanted} == wanted
 
 
 def test_topic_of_another_namespace_is_refused() -> None:
@@ -78,12 +76,6 @@ def test_split_evenly_bisects_the_range_itself() -> None:
         "0x7fffffff_0xffffffff",
     ]
     assert split.bundles.version == 7
-
-
-@pytest.mark.parametrize("at", [[0], [10], [11], [-1], [5, 5]])
-def test_children_at_boundaries_on_or_outside_the_ends_are_refused(at: list[int]) -> None:
-    with pytest.raises(InvalidRangeError):
-        children_of(BundleRange(0, 10), at)
 
 
 @pytest.mark.parametrize("function", list(HashFunction))
@@ -139,3 +131,43 @@ def test_what_is_no_scalable_topic_is_no_topic(topic: str) -> None:
 def test_bundle_name_without_namespace_is_refused() -> None:
     with pytest.raises(InvalidNameError):
         parse_bundle("0x00000000_0xffffffff")
+
+
+TOPIC = "persistent://acme/ns/t"
+
+
+def by_planner(hosts: list[int], brokers: int) -> bool:
+    rows = np.arange(len(hosts))
+    ones = np.ones(len(hosts), dtype=np.int64)
+    found = Partitions(rows=rows, topic=0 * rows, count=ones, keys=np.zeros(1, dtype=np.int64))
+    return crowded_topics(found, np.array(hosts), brokers) == (0,)
+
+
+def by_guardian(hosts: list[int], brokers: int) -> bool:
+    bundles = {f"acme/ns/{at}": str(host) for at, host in enumerate(hosts)}
+    seen = ProbeRound(
+        listed=frozenset(map(str, range(brokers))),
+        owned={
+            str(broker): frozenset(name for name, host in bundles.items() if host == str(broker))
+            for broker in range(brokers)
+        },
+        partitions={name: {TOPIC: 1} for name in bundles},
+    )
+    return any(one.trouble is Trouble.NARROW for one in anomalies(Memory(), seen, 8, 0))
+
+
+def by_assessment(hosts: list[int], brokers: int) -> bool:
+    owners = {f"{TOPIC}-partition-{at}": str(host) for at, host in enumerate(hosts)}
+    return bool(crowded_partitions(owners, dict.fromkeys(map(str, range(brokers)), brokers)))
+
+
+@pytest.mark.parametrize("brokers", range(1, 8))
+def test_all_three_mean_the_same_by_partitions_on_too_few_brokers(brokers: int) -> None:
+    for partitions in range(1, 10):
+        for used in range(1, min(partitions, brokers) + 1):
+            hosts = [at % used for at in range(partitions)]
+            expected = used < min(partitions, brokers) / 2
+            assert are_on_too_few(used, partitions, brokers) == expected
+            assert by_planner(hosts, brokers) == expected
+            assert by_guardian(hosts, brokers) == expected
+            assert by_assessment(hosts, brokers) == expected, (used, partitions, brokers)

@@ -1,11 +1,13 @@
-"""Transitions of an ownership record: requests, failures, broker answers, repair, busy ranges."""
+"""Transitions of an ownership record: requests, answers, repair, busy ranges, merges."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from lbcore.config.ownership import OwnershipConfig
 from lbcore.ownership import protocol
+from lbcore.ownership.acknowledge import acknowledge
 from lbcore.ownership.changes import (
     Action,
     Instance,
@@ -13,13 +15,15 @@ from lbcore.ownership.changes import (
     IntentReason,
     RefusalReason,
     Refused,
+    Surroundings,
     Transition,
     record_fault,
 )
+from lbcore.ownership.protocol import cancel, merge
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.ownership.repair import FlightWatch, Presence, repair
 from lbcore.ownership.states import TRANSITIONS, TransitionKind
-from lbcore.wire.messages import AckOutcome
+from lbcore.wire.messages import Ack, AckOutcome
 from tests.support.values.ownership_records import (
     A2,
     B2,
@@ -80,7 +84,7 @@ def test_intent_carried_out_makes_the_record_that_it_names(
     action: Action, record: OwnershipRecord, state: State
 ) -> None:
     intent = Intent(action=action, reason=IntentReason.NEVER_CLOSED)
-    assert record_of(protocol.carry_out(record, intent, C, ORIGIN)).state is state
+    assert record_of(protocol.apply_intent(record, intent, C, ORIGIN)).state is state
 
 
 @pytest.mark.parametrize("record", [releasing(A, B), splitting()])
@@ -224,3 +228,72 @@ def test_live_source_never_loses_a_bundle_under_its_feet(
     watch = FlightWatch(destination=destination, waiting_ms=waited_ms, silent_ms=waited_ms)
     needed = repair(record, watch, CONFIG)
     assert needed is None or needed.action is not Action.REASSIGN
+
+
+LOW, HIGH = "t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000"
+WHOLE, FAR = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
+
+
+def pair(low_version: int = 3, high_version: int = 7) -> tuple[OwnershipRecord, OwnershipRecord]:
+    low = replace(owned(), bundle=LOW, version_id=low_version)
+    return low, replace(low, bundle=HIGH, version_id=high_version)
+
+
+def merging() -> tuple[OwnershipRecord, OwnershipRecord]:
+    made = merge(*pair(), ORIGIN)
+    assert isinstance(made, Transition)
+    high, low = (change.after for change in made.changes)
+    return low, high
+
+
+def answered(record: OwnershipRecord, outcome: AckOutcome, around: Surroundings) -> Transition:
+    ack = Ack(bundle=record.bundle, version_id=record.version_id, outcome=outcome)
+    answer = acknowledge(record, ack, A, ORIGIN, around)
+    assert isinstance(answer, Transition)
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"state": State.RELEASING}, RefusalReason.NOT_OWNED),
+        ({"bundle": FAR}, RefusalReason.BAD_CHILDREN),
+        (
+            {"destination": B.broker, "destination_incarnation": B.incarnation},
+            RefusalReason.DIFFERENT_OWNERS,
+        ),
+        ({"destination_incarnation": "later"}, RefusalReason.DIFFERENT_OWNERS),
+    ],
+)
+def test_merge_of_what_is_no_pair_at_rest_is_refused(
+    changes: dict[str, object], reason: RefusalReason
+) -> None:
+    low, high = pair()
+    assert merge(low, replace(high, **changes), ORIGIN) == Refused(reason=reason)
+
+
+def test_refusal_by_the_service_leaves_the_parent_with_its_owner() -> None:
+    low, high = merging()
+    made = answered(low, AckOutcome.FAILED, Surroundings(partner=high))
+    assert (made.record.state, made.record.destination) == (State.OWNED, A.broker)
+
+
+@pytest.mark.parametrize(
+    ("watch", "action"),
+    [
+        (FlightWatch(), None),
+        (FlightWatch(is_partner_gone=True), Action.CANCEL),
+        (FlightWatch(silent_ms=10**9), Action.CANCEL),
+        (FlightWatch(waiting_ms=10**9), Action.CANCEL),
+    ],
+)
+def test_merge_that_nobody_ends_is_cancelled(watch: FlightWatch, action: Action | None) -> None:
+    intent = repair(merging()[0], watch, OwnershipConfig())
+    assert (intent and intent.action) == action
+    assert intent is None or intent.reason is IntentReason.NEVER_MERGED
+
+
+def test_cancelled_merge_gives_each_parent_back() -> None:
+    made = cancel(merging()[1], ORIGIN)
+    assert isinstance(made, Transition)
+    assert (made.record.state, made.record.bundle) == (State.OWNED, HIGH)

@@ -153,16 +153,13 @@ def live_bundles(
     return of_namespace
 
 
-def test_changes_that_go_back_in_version_are_found() -> None:
+def test_changes_that_go_back_in_version_or_create_half_a_namespace_are_found() -> None:
     back = Change(before=owned(), after=replace(owned(), version_id=2))
     found = violations_of_changes([back], live_bundles({}, []))
     assert kinds(found) == [(Invariant.VERSION, BUNDLE)]
-
-
-def test_create_of_half_a_namespace_is_found() -> None:
     made = record_of(protocol.create(CLUSTER, LEFT, ORIGIN))
-    change = Change(before=None, after=made)
-    found = violations_of_changes([change], live_bundles(records(made), []))
+    half = Change(before=None, after=made)
+    found = violations_of_changes([half], live_bundles(records(made), []))
     assert kinds(found) == [(Invariant.COVER, NAMESPACE)]
 
 
@@ -248,13 +245,10 @@ def test_unforced_move_obeys_the_rules_in_each_of_its_states(
     assert all(BALLAST.allows(source, arrow.target) for source in sources)
 
 
-def test_every_state_is_left_and_reached_by_some_move() -> None:
+def test_every_state_is_left_and_reached_by_some_move_and_ends_without_its_broker() -> None:
     reached = {arrow.target for arrow in TRANSITIONS.values()}
     left = set().union(*(arrow.sources for arrow in TRANSITIONS.values()))
     assert reached == left == set(State)
-
-
-def test_every_state_in_flight_ends_without_its_broker() -> None:
     forced = [arrow for arrow in TRANSITIONS.values() if arrow.is_forced and arrow.target in ACTIVE]
     assert all(any(state in arrow.sources for arrow in forced) for state in IN_FLIGHT)
 

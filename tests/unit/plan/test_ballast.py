@@ -24,9 +24,10 @@ from lbcore.plan.shed.ballast_search import (
     search,
 )
 from lbcore.plan.shed.common import Relief, ShedState, ShedView
-from lbcore.plan.snapshot import Snapshot
+from lbcore.plan.snapshot import THROUGHPUT_IN, Snapshot
 from lbcore.plan.split.algorithms import TopicLoads
 from lbcore.plan.strategy import ShedCycle
+from lbcore.signals.usage import BANDWIDTH_IN
 from tests.support.values.clusters import (
     Sections,
     broker_table,
@@ -78,13 +79,16 @@ def decided(cluster: Snapshot, config: Sections) -> tuple[tuple[Decision, ...], 
     return (() if isinstance(answer, Skip) else answer.decisions), state
 
 
-def test_bundle_above_the_fair_share_is_divided_and_its_children_are_spread() -> None:
+def test_bundle_above_the_fair_share_is_divided_while_its_namespace_may_have_more() -> None:
     decisions, state = decided(hot_bundle(topics=40), config_of())
     (one,) = [found for found in decisions if found.kind is Kind.SPLIT]
     assert (one.bundle, one.reason) == ("t/n/0x00000000_0x10000000", "FairShare")
     assert set(one.children.values()) >= {"b2", "b3"}
     assert one.inputs["excess"] > 2
     assert one.bundle in state.split.pending
+    decisions, state = decided(hot_bundle(topics=40), config_of(max_namespace_bundles=4))
+    assert all(one.kind is not Kind.SPLIT for one in decisions)
+    assert state.split.pending == {}
 
 
 def test_bundle_above_the_fair_share_is_cut_between_its_known_topics() -> None:
@@ -98,12 +102,6 @@ def test_bundle_above_the_fair_share_is_cut_between_its_known_topics() -> None:
     assert one.split.boundaries == (0x1800001, 0x2800001)
 
 
-def test_split_for_the_fair_share_heeds_the_namespaces_bundles() -> None:
-    decisions, state = decided(hot_bundle(topics=40), config_of(max_namespace_bundles=4))
-    assert all(one.kind is not Kind.SPLIT for one in decisions)
-    assert state.split.pending == {}
-
-
 def test_bundle_that_left_a_broker_lately_goes_back_only_if_nobody_else_can_take_it() -> None:
     def given_to(loads: dict[str, list[float]]) -> set[int]:
         view = seen(loads)
@@ -115,6 +113,22 @@ def test_bundle_that_left_a_broker_lately_goes_back_only_if_nobody_else_can_take
 
     assert given_to({"b1": [6.0] * 10, "b2": [6.0] * 5, "b3": [6.0] * 5}) == {2}
     assert given_to({"b1": [6.0] * 10, "b2": [6.0] * 2}) == {1}
+
+
+def test_broker_that_stays_hot_on_another_resource_keeps_its_hits() -> None:
+    view = seen({"b1": [30.0], "b2": [30.0], "b3": [30.0]})
+    brokers, bundles = view.snapshot.brokers, view.snapshot.bundles
+    percent, short = brokers.percent.copy(), bundles.short.copy()
+    percent[:, BANDWIDTH_IN], short[:, THROUGHPUT_IN] = [60.0, 10.0, 10.0], [6e6, 1e6, 1e6]
+    cluster = replace(
+        view.snapshot,
+        brokers=replace(brokers, percent=percent),
+        bundles=replace(bundles, short=short),
+    )
+    answer = shed_ballast(replace(view, snapshot=cluster), ShedState(), FAST)
+    assert answer.selections == ()
+    assert answer.columns["deviation"][0] > answer.numbers["tolerance"]
+    assert answer.state.hits_high == {"b1": 1}
 
 
 def test_move_soon_after_another_is_dear_and_gets_cheaper_with_its_age() -> None:

@@ -102,12 +102,10 @@ def with_memory(percent: list[float], sessions: list[list[int]]) -> Shed:
 MANY, FEW = [400] * 8, [100] * 8
 
 
-def test_broker_that_is_full_of_sessions_by_its_direct_memory_gives_some() -> None:
+def test_broker_gives_some_when_its_sessions_explain_that_its_direct_memory_is_full() -> None:
     answer = with_memory([80.0, 20.0, 20.0, 20.0], [MANY, FEW, FEW, FEW])
     assert {one.source for one in answer.selections} == {0}
 
-
-def test_direct_memory_that_sessions_do_not_explain_or_all_use_alike_moves_nothing() -> None:
     assert with_memory([80.0, 20.0, 20.0, 20.0], [FEW, FEW, FEW, FEW]).selections == ()
     assert with_memory([20.0, 20.0, 20.0, 20.0], [MANY, FEW, FEW, FEW]).selections == ()
     assert with_memory([90.0, 90.0, 90.0, 90.0], [FEW, FEW, FEW, FEW]).selections == ()

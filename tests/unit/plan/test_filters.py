@@ -116,14 +116,10 @@ def test_anti_affinity_spreads_a_groups_namespaces_over_domains_then_brokers() -
     assert asked(snap, by_domain, policies)[1] == ["failure_domain"] * 2 + ["anti_affinity", "ok"]
 
 
-def test_flapping_brokers_are_open_when_there_are_no_others() -> None:
+def test_flapping_brokers_are_open_when_there_are_no_others_and_suspected_ones_are_not() -> None:
     snap = cluster([-1], is_draining=np.array([True, False, False, False]))
     labels = asked(snap, FilterConfig(), is_flapping=np.ones(4, dtype=np.bool_))[1]
     assert labels == ["draining", "ok", "ok", "ok"]
-
-
-def test_suspected_broker_is_closed_also_when_there_are_no_others() -> None:
-    snap = cluster([-1], is_draining=np.array([True, False, False, False]))
     suspects, flaps = np.array([True, True, False, False]), np.array([False, True, False, True])
     labels = asked(snap, FilterConfig(), is_suspected=suspects, is_flapping=flaps)[1]
     assert labels == ["draining", "suspected", "ok", "flapping"]

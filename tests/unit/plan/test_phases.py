@@ -162,17 +162,13 @@ def split_cluster() -> tuple[Snapshot, Sections]:
     return cluster, Sections(splitting=splitting)
 
 
-def test_split_places_its_children_at_once() -> None:
+def test_split_places_its_children_at_once_or_keeps_them_without_auto_unload() -> None:
     cluster, config = split_cluster()
     answer, _ = plan(cluster, PlanState(), config, NOW_MS)
     (found,) = [one for one in decisions(answer) if one.kind is Kind.SPLIT]
     assert found.split is not None
     assert tuple(found.children) == found.split.children
     assert set(found.children.values()) == {"", "b"}
-
-
-def test_split_without_auto_unload_keeps_its_children() -> None:
-    cluster, config = split_cluster()
     splitting = replace(config.splitting, auto_unload_split_bundles=False)
     answer, _ = plan(cluster, PlanState(), replace(config, splitting=splitting), NOW_MS)
     (found,) = [one for one in decisions(answer) if one.kind is Kind.SPLIT]

@@ -57,14 +57,6 @@ OURS = Splitting(max_msg_rate_per_s=1000)
 TARGET = BundleRange(0, 1000)
 
 
-def loads_split_boundaries(rates: dict[int, float]) -> TopicLoads:
-    return TopicLoads(
-        hashes=np.array(list(rates), dtype=np.int64),
-        msg_rate=np.array(list(rates.values()), dtype=np.float64),
-        throughput=np.zeros(len(rates)),
-    )
-
-
 def request(topics: TopicLoads | None, **changes: object) -> CutRequest:
     asked = CutRequest(
         target=TARGET, topics=topics, reason=SplitReason.MSG_RATE, excess=1.5, max_parts=8
@@ -79,38 +71,35 @@ def cut(asked: CutRequest, config: Splitting = OURS) -> RangeCut:
 
 
 def test_cut_by_rates_in_more_parts_than_allowed_is_evened_out() -> None:
-    topics = loads_split_boundaries(dict.fromkeys(range(50, 1000, 100), 900.0))
+    topics = loads(dict.fromkeys(range(50, 1000, 100), 900.0))
     found = cut(request(topics, max_parts=2))
     assert (found.boundaries, found.is_adjusted) == ((501,), True)
 
 
 def test_rates_within_the_tolerance_are_left_alone() -> None:
-    assert (
-        find_cut(request(loads_split_boundaries({100: 500.0, 200: 550.0})), OURS)
-        is SplitVerdict.WITHIN_TOLERANCE
-    )
+    assert find_cut(request(loads({100: 500.0, 200: 550.0})), OURS) is SplitVerdict.WITHIN_TOLERANCE
 
 
 def test_halves_that_would_leave_no_topic_in_the_lower_one_are_moved_between_them() -> None:
     config = replace(OURS, automatic_algorithm=DEFAULT_ALGORITHM)
-    found = cut(request(loads_split_boundaries({910: 900.0, 920: 900.0})), config)
+    found = cut(request(loads({910: 900.0, 920: 900.0})), config)
     assert (found.boundaries, found.is_adjusted) == ((916,), True)
 
 
 def test_cut_by_rates_in_exactly_the_parts_allowed_is_kept() -> None:
-    topics = loads_split_boundaries(dict.fromkeys((100, 200, 300), 1000.0))
+    topics = loads(dict.fromkeys((100, 200, 300), 1000.0))
     assert cut(request(topics, max_parts=3)).boundaries == (151, 251)
     assert cut(request(topics, max_parts=2)).boundaries == (151,)
 
 
 def test_neighbouring_hashes_are_separated() -> None:
-    topics = loads_split_boundaries({0: 1.0, 1: 1.0})
+    topics = loads({0: 1.0, 1: 1.0})
     assert cut(request(topics, reason=SplitReason.TOPICS)).boundaries == (1,)
 
 
 def test_last_hash_of_all_belongs_to_the_last_bundle() -> None:
     target = BundleRange(0xFFFFFF00, 0xFFFFFFFF)
-    topics = loads_split_boundaries({0xFFFFFFFF: 900.0, 0xFFFFFF00: 900.0})
+    topics = loads({0xFFFFFFFF: 900.0, 0xFFFFFF00: 900.0})
     assert cut(request(topics, target=target)).boundaries == (0xFFFFFF80,)
 
 
@@ -127,7 +116,7 @@ def test_last_hash_of_all_belongs_to_the_last_bundle() -> None:
 def test_namespaces_own_algorithm_cuts_its_bundles_unless_it_needs_positions(
     own: str, known: tuple[int, ...], expected: SplitAlgorithm
 ) -> None:
-    topics = loads_split_boundaries(dict.fromkeys(known, 900.0)) if known else None
+    topics = loads(dict.fromkeys(known, 900.0)) if known else None
     assert cut(request(topics, algorithm=own)).algorithm is expected
 
 
@@ -146,7 +135,7 @@ def test_cut_is_made_by_a_supported_algorithm_or_not_at_all(
     supported: tuple[str, ...], own: str, *, known: bool, expected: SplitAlgorithm | None
 ) -> None:
     config = replace(OURS, supported_algorithms=supported, algorithm=supported[0])
-    topics = loads_split_boundaries(dict.fromkeys((100, 200, 900), 900.0)) if known else None
+    topics = loads(dict.fromkeys((100, 200, 900), 900.0)) if known else None
     found = find_cut(request(topics, algorithm=own), config)
     assert (found.algorithm if isinstance(found, RangeCut) else None) is expected
 

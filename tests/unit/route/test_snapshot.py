@@ -147,19 +147,17 @@ WITH_TLS = BrokerAddress(
 )
 
 
-def test_lookup_body_without_tls_is_what_pulsar_4_0_8_sent() -> None:
+def test_lookup_body_is_what_pulsar_4_0_8_sent_with_its_order_of_keys() -> None:
     expected = (
         b'{"brokerUrl":"pulsar://127.0.0.1:26650","httpUrl":"http://127.0.0.1:28080",'
         b'"nativeUrl":"pulsar://127.0.0.1:26650","brokerUrlSsl":""}'
     )
     assert lookup_body(PLAIN) == expected
     assert len(lookup_body(PLAIN)) == 132  # the recorded answer's Content-Length
-
-
-def test_lookup_data_with_tls_has_pulsars_order_of_keys() -> None:
     keys = ["brokerUrl", "brokerUrlTls", "httpUrl", "httpUrlTls", "nativeUrl", "brokerUrlSsl"]
     assert list(lookup_data(WITH_TLS)) == keys
     assert lookup_data(WITH_TLS)["brokerUrlSsl"] == ""
+    assert lookup_data(BrokerAddress(broker="b2")) == {"brokerUrlSsl": ""}
 
 
 def test_lookup_data_of_a_listener_replaces_the_binary_addresses_only() -> None:
@@ -171,10 +169,6 @@ def test_lookup_data_of_a_listener_replaces_the_binary_addresses_only() -> None:
         "nativeUrl": "pulsar://10.0.0.1:6650",
         "brokerUrlSsl": "",
     }
-
-
-def test_lookup_data_of_a_broker_without_addresses_is_only_the_legacy_key() -> None:
-    assert lookup_data(BrokerAddress(broker="b2")) == {"brokerUrlSsl": ""}
 
 
 LOW, HIGH = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
@@ -277,22 +271,13 @@ LOADS = [
 """The first has the most topics and messages, the second the highest throughput."""
 
 
-def test_hot_is_the_highest_throughput_and_neither_rate_nor_topics() -> None:
+def test_hot_is_the_highest_throughput_in_and_out_or_else_the_largest() -> None:
     assert hottest_bundle(LIVE, dict(throughput(LOADS)), TOPICS_OF_PULSAR_SPLIT).bundle == NAMES[1]
-
-
-def test_hot_counts_what_comes_in_and_what_goes_out() -> None:
     load = {**LOADS[0], "msg_throughput_out": [100.0, 10.0, 9_000.0]}
     assert hottest_bundle(LIVE, dict(throughput([load])), TOPICS_OF_PULSAR_SPLIT).bundle == NAMES[2]
-
-
-def test_hot_without_any_throughput_is_the_largest() -> None:
     assert hottest_bundle(LIVE, {}, TOPICS_OF_PULSAR_SPLIT) == largest_bundle(
         LIVE, TOPICS_OF_PULSAR_SPLIT
     )
     assert largest_bundle(LIVE, TOPICS_OF_PULSAR_SPLIT).bundle == NAMES[0]
-
-
-def test_nothing_at_all_is_not_found() -> None:
     with pytest.raises(PulsarError, match="HOT not found"):
         hottest_bundle(LIVE, {}, {})

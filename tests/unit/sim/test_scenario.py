@@ -36,12 +36,9 @@ HEAD = "brokers 3\nnamespace t/n bundles=10\n"
 END = "run 30m\n"
 
 
-def test_brokers_of_several_ranges_are_all_named_in_order() -> None:
+def test_ranges_of_brokers_are_named_in_order_and_parts_read_with_or_without_percent() -> None:
     assert broker_names("b2,b5-b7") == ("b2", "b5", "b6", "b7")
     assert broker_names("all") == ("all",)
-
-
-def test_part_is_read_with_and_without_a_percent_sign() -> None:
     assert share("5%") == share("0.05") == 0.05
 
 

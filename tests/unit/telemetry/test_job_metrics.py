@@ -44,7 +44,7 @@ def story() -> MeasuredWorld:
     return world
 
 
-def test_counts_of_a_crash_and_a_split_are_those_of_the_tables() -> None:
+def test_counts_and_latencies_of_a_crash_and_a_split_are_those_of_the_tables() -> None:
     world = story()
     forced = [row for row in world.events if row["is_forced"]]
     failovers = [row for row in world.events if row["cause"] == "failover"]
@@ -63,6 +63,19 @@ def test_counts_of_a_crash_and_a_split_are_those_of_the_tables() -> None:
     assert world.value("ballast_moves_total", cause="failover") == len(
         {row["bundle"] for row in failovers}
     )
+    name = "brk_lb_assign_latency_ms"
+    opened = [
+        row
+        for row in world.events
+        if row["state"] == "Owned" and row["state_before"] == "Assigning"
+    ]
+    assert world.value(f"{name}_count") >= 4  # of the brokers that are still there
+    assert world.value(f"{name}_count") <= len(opened)
+    assert world.value(f"{name}_sum") / world.value(f"{name}_count") < 10_000
+    kinds = {dict(key)["kind"] for key in world.samples()["ballast_commands_total"]}
+    assert kinds == {*HANDLERS, "unknown"}  # a word that is no command is no label
+    rejected = world.value("ballast_rejected_total")
+    assert rejected + world.value("ballast_commands_total", kind="unknown") == 1
 
 
 def test_quiet_hours_are_shown_from_their_begin_to_their_end() -> None:
@@ -73,7 +86,7 @@ def test_quiet_hours_are_shown_from_their_begin_to_their_end() -> None:
         assert world.value("ballast_quiet") == is_quiet, world.now_ms
 
 
-def test_gauges_show_the_brokers_and_bundles_of_the_last_batch() -> None:
+def test_gauges_show_the_brokers_and_bundles_of_the_last_batch_and_no_forgotten_broker() -> None:
     world = story()
     newest = world.newest()
     owned = [row for row in newest if row["state"] == "Owned"]
@@ -85,42 +98,27 @@ def test_gauges_show_the_brokers_and_bundles_of_the_last_batch() -> None:
     assert world.value("ballast_imbalance") == pytest.approx(max(rates) * 4 / sum(rates))
     assert 1 <= world.value("ballast_floor_adjusted_imbalance") <= world.value("ballast_imbalance")
     assert world.value("ballast_hits_needed", level="low") == Config().ideal_load.low_hits
+    labelled = [dict(key).get("broker") for s in world.samples().values() for key in s]
+    assert "broker-2:8080" in labelled
+    assert DEAD not in labelled
 
 
 @pytest.mark.parametrize(
     ("spelling", "settings"),
     [
-        ("AvgShedder", ("shedding.avg_low_hits", "shedding.avg_high_hits")),
-        (
-            "org.apache.pulsar.broker.loadbalance.impl.AvgShedder",
-            ("shedding.avg_low_hits", "shedding.avg_high_hits"),
-        ),
-        ("threshold", ("shedding.multi_hit_low_hits", "shedding.multi_hit_high_hits")),
-        ("ThresholdShedder", ("shedding.multi_hit_low_hits", "shedding.multi_hit_high_hits")),
+        ("org.apache.pulsar.broker.loadbalance.impl.AvgShedder", "shedding.avg_{}_hits"),
+        ("ThresholdShedder", "shedding.multi_hit_{}_hits"),
     ],
 )
 def test_hits_needed_are_the_same_under_every_name_of_a_strategy(
-    spelling: str, settings: tuple[str, str]
+    spelling: str, settings: str
 ) -> None:
-    config = with_constants(Config(), dict(zip(settings, (7, 3), strict=True)))
+    config = with_constants(Config(), {settings.format("low"): 7, settings.format("high"): 3})
     multi = {"shedding.strategy": spelling, "shedding.multi_hit": True}
     world = MeasuredWorld(changed(config, multi), 3)
     world.run(5_000)
     assert world.value("ballast_hits_needed", level="low") == 7
     assert world.value("ballast_hits_needed", level="high") == 3
-
-
-def test_series_of_a_forgotten_broker_are_gone() -> None:
-    labelled = [dict(key).get("broker") for s in story().samples().values() for key in s]
-    assert "broker-2:8080" in labelled
-    assert DEAD not in labelled
-
-
-def test_word_that_is_no_command_is_no_label() -> None:
-    kinds = {dict(key)["kind"] for key in story().samples()["ballast_commands_total"]}
-    assert kinds == {*HANDLERS, "unknown"}
-    rejected = story().value("ballast_rejected_total")
-    assert rejected + story().value("ballast_commands_total", kind="unknown") == 1
 
 
 def test_bundles_are_no_labels_unless_they_are_switched_on() -> None:
@@ -145,19 +143,6 @@ def test_counters_never_go_back_and_are_declared() -> None:
     for before, after in pairwise(seen):
         for name in counters:
             assert total(after, name) >= total(before, name), name
-
-
-def test_latencies_of_moves_are_those_of_the_events() -> None:
-    world = story()
-    name = "brk_lb_assign_latency_ms"
-    opened = [
-        row
-        for row in world.events
-        if row["state"] == "Owned" and row["state_before"] == "Assigning"
-    ]
-    assert world.value(f"{name}_count") >= 4  # of the brokers that are still there
-    assert world.value(f"{name}_count") <= len(opened)
-    assert world.value(f"{name}_sum") / world.value(f"{name}_count") < 10_000
 
 
 def test_counters_of_a_new_broker_and_of_usual_decisions_begin_at_zero() -> None:
@@ -240,15 +225,12 @@ def story_batch_log() -> MeasuredWorld:
     return world
 
 
-def test_batch_has_one_line_without_what_is_for_metrics() -> None:
-    lines = story_batch_log().lines_of("batch")
+def test_batch_has_one_line_and_those_of_plans_and_commands_lead_to_the_tables() -> None:
+    world = story_batch_log()
+    lines = world.lines_of("batch")
     assert [line["batch_id"] for line in lines] == list(range(len(lines)))
     assert not any({"gauges", "ends"} & line.keys() for line in lines)
     json.dumps(lines)
-
-
-def test_plan_and_command_lines_lead_to_the_tables() -> None:
-    world = story_batch_log()
     ids = [one for line in world.lines_of("plan") for one in line["decision_ids"]]
     assert ids == [row["decision_id"] for row in world.decisions]
     commands = world.lines_of("command")
@@ -327,13 +309,8 @@ def test_move_back_within_an_hour_is_a_return() -> None:
     assert moved(moves, "b", "a", 60_000)[-1] == Landed(cause="shed", is_return=True)
     assert moved(moves, "a", "c", 90_000)[-1] == Landed(cause="shed", is_return=False)
     assert moved(moves, "c", "b", HOUR_MS + 60_130)[-1] == Landed(cause="shed", is_return=False)
-
-
-def test_what_is_older_than_an_hour_is_forgotten() -> None:
-    moves = MoveTracker()
-    moved(moves, "a", "b", 0)
-    moves.forget(2 * HOUR_MS)
-    assert moved(moves, "b", "a", 10)[-1] == Landed(cause="shed", is_return=False)
+    moves.forget(3 * HOUR_MS)
+    assert moved(moves, "b", "c", HOUR_MS + 60_140)[-1] == Landed(cause="shed", is_return=False)
 
 
 def test_failover_lands_with_its_own_cause() -> None:

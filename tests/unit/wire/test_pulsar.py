@@ -43,6 +43,8 @@ def spoilt(**changes: Any) -> PulsarReport | Rejected:
 @pytest.mark.parametrize("path", MODULAR, ids=lambda path: path.stem)
 def test_report_of_a_real_broker_is_read_unchanged(path: Path) -> None:
     load, bundles = read(path)
+    for message in (load, bundles):
+        assert content(parse(*format_message(message), RULES)) == content(message)
     report = json.loads(path.read_text())
     assert load.envelope.broker == report["webServiceUrl"].removeprefix("http://")
     assert load.envelope.incarnation == str(report["startTimestamp"])
@@ -79,11 +81,26 @@ def test_reports_of_real_brokers_are_six_and_one_has_a_heartbeat_bundle() -> Non
     assert (load.bundle_count, len(bundles.names)) == (3, 2)
 
 
-@pytest.mark.parametrize("path", MODULAR, ids=lambda path: path.stem)
-def test_report_travels_over_our_own_wire(path: Path) -> None:
-    for message in read(path):
-        topic, key, value = format_message(message)
-        assert content(parse(topic, key, value, RULES)) == content(message)
+def test_broker_name_is_host_and_port() -> None:
+    names = {
+        "http://h:8080": "h:8080",
+        "https://h:8443/": "h:8443",
+        "http://user@h:1/x": "h:1",
+        "http://[::1]:8080": "[::1]:8080",
+        "h:8080": "",
+        "": "",
+    }
+    assert {url: broker_name(url) for url in names} == names
+
+
+def test_monitoring_namespaces_are_those_of_pulsar() -> None:
+    host = "127.0.0.1:28080"
+    for name in (f"pulsar/{host}", f"pulsar/standalone/{host}", f"sla-monitor/standalone/{host}"):
+        assert is_monitoring_namespace(name)
+    for name in ("pulsar/system", "sla-monitor/host:8080", "acme/host:8080", "pulsar/host:80a"):
+        assert not is_monitoring_namespace(name)
+    for name in ("pulsar/a/b/host:8080", "pulsar/host"):
+        assert not is_monitoring_namespace(name)
 
 
 def test_report_read_by_another_decoder_is_the_same() -> None:
@@ -101,7 +118,7 @@ def test_answer_of_the_extensible_manager_is_rejected() -> None:
     assert rejected.reason is RejectReason.MISSING_FIELD
 
 
-def test_report_with_nulls_is_read_as_if_they_were_not_there() -> None:
+def test_report_with_nulls_is_read_as_if_they_were_not_there_and_named_by_its_tls_address() -> None:
     parsed = spoilt(
         webServiceUrlTls=None,
         advertisedListeners={
@@ -111,9 +128,6 @@ def test_report_with_nulls_is_read_as_if_they_were_not_there() -> None:
     assert not isinstance(parsed, Rejected)
     assert parsed.load.web_service_url_tls == ""
     assert parsed.load.advertised_listeners == {"a": {"brokerServiceUrl": "pulsar://x:1"}}
-
-
-def test_report_of_a_broker_with_tls_only_is_named_by_it() -> None:
     parsed = spoilt(webServiceUrl=None, webServiceUrlTls="https://b:8443")
     assert not isinstance(parsed, Rejected)
     assert parsed.load.envelope.broker == "b:8443"
@@ -252,38 +266,6 @@ def test_addresses_of_a_runtime_configuration_are_its_web_ports() -> None:
     assert runtime_addresses({**told, "advertisedAddress": ""}) == {}
     unset = {**told, "advertisedAddress": "null"}
     assert runtime_addresses(unset, "b") == {"b:1": "http", "b:2": "https"}
-
-
-@pytest.mark.parametrize(
-    ("url", "name"),
-    [
-        ("http://h:8080", "h:8080"),
-        ("https://h:8443/", "h:8443"),
-        ("http://user@h:1/x", "h:1"),
-        ("http://[::1]:8080", "[::1]:8080"),
-        ("h:8080", ""),
-        ("", ""),
-    ],
-)
-def test_broker_name_is_host_and_port(url: str, name: str) -> None:
-    assert broker_name(url) == name
-
-
-@pytest.mark.parametrize(
-    ("namespace", "is_monitoring"),
-    [
-        ("pulsar/127.0.0.1:28080", True),
-        ("pulsar/standalone/127.0.0.1:28080", True),
-        ("sla-monitor/standalone/host:8080", True),
-        ("pulsar/system", False),
-        ("sla-monitor/host:8080", False),
-        ("acme/host:8080", False),
-        ("pulsar/a/b/host:8080", False),
-        ("pulsar/host", False),
-    ],
-)
-def test_monitoring_namespaces_are_those_of_pulsar(namespace: str, is_monitoring: bool) -> None:  # noqa: FBT001 a case's value
-    assert is_monitoring_namespace(namespace) is is_monitoring
 
 
 @given(raw=st.binary(max_size=60))
