@@ -271,9 +271,9 @@ class RollingRestart:
         return self._cluster.send(f"{self._p.plan}-open", CancelDrain(broker=self._p.broker))
 
     def _look(self) -> Observation:
-        """Look, after a tick, until the tables are readable: without them nothing can be judged.
+        """Look, tick by tick, until the tables are readable.
 
-        Raises StoppedError for what is wrong for too long.
+        Without them nothing can be judged. Raises StoppedError for what is wrong for too long.
         """
         while (seen := self._look_once()).status is None:
             pass

@@ -152,7 +152,7 @@ def _no_owner(answer: Answer) -> str:
 
 
 def stamps(view: View, answer: Answer | None = None) -> tuple[Header, ...]:
-    """Return the headers that say how old an answer is, and which record it comes from."""
+    """Return headers: an answer's age, and the record that it comes from."""
     if answer is None or answer.route is None:
         return (JSON, *ages(view))
     route = answer.route
@@ -274,7 +274,7 @@ class LookupApp:
         await _send(send, reply)
 
     async def _answer(self, scope: Message, path: bytes, receive: Receive) -> LookupReply:
-        """Answer a lookup, a page of the service, or OPTIONS, which names the methods of both.
+        """Answer a lookup, a page, or OPTIONS, which names the methods of both.
 
         Raises HttpError.
         """

@@ -170,7 +170,7 @@ def _tasks_of(args: argparse.Namespace, one: Loaded) -> Iterator[_Task]:
 def _report_comparison(
     args: argparse.Namespace, came: Sequence[tuple[Loaded, dict[str, Any]]], *, is_cut: bool
 ) -> None:
-    """Write the table of each scenario, and record it when asked to, unless it was cut short."""
+    """Write each scenario's table; record it when asked to, unless it was cut."""
     by_path: dict[Path, list[dict[str, Any]]] = {}
     for one, row in came:
         by_path.setdefault(one.path, []).append(row["compared"])

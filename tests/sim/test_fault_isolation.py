@@ -561,6 +561,7 @@ def test_each_cause_of_faults_is_written_down_once_a_minute() -> None:
     assert state is not None
     work = BatchContext.on(state, Config(), "", 0)
     told: list[str] = []
+    fault = {"phase": "repair", "type": "", "place": "", "item": "", "count": 1}
     for now_ms, numbers in (
         (0, "a"),
         (1_000, "ab"),
@@ -569,11 +570,10 @@ def test_each_cause_of_faults_is_written_down_once_a_minute() -> None:
         (61_000, "b"),
     ):
         work.now_ms = 1_000_000 + now_ms
-        before = len(work.rows["decisions"])
-        fault = {"phase": "repair", "type": "", "place": "", "item": "", "count": 1}
+        work.rows["decisions"] = []
         report_faults(work, [{**fault, "number": number} for number in numbers])
-        rows_of = work.rows["decisions"][before:]
-        told.append("".join(json.loads(row["inputs"])["number"] for row in rows_of))
+        inputs = [json.loads(row["inputs"]) for row in work.rows["decisions"]]
+        told.append("".join(one["number"] for one in inputs))
     assert told == ["a", "b", "c", "a", "b"]
 
 

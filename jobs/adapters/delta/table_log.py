@@ -299,7 +299,7 @@ def has_log(table: TablePlace) -> bool:
 
 
 def newest_version(table: TablePlace) -> int:
-    """The newest whole version in the log, -1 without any; 0 also where commit 0 is torn."""
+    """The newest whole version in the log, 0 also if torn; -1 without any."""
     version = max(commit_versions(table), default=-1)
     return version - 1 if version > 0 and torn_commit(table, version) else version
 

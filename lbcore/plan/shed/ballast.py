@@ -152,7 +152,7 @@ _BEYOND = ("partitions_beyond_before", "partitions_beyond_after")
 def _crowded(
     view: ShedView, partitions: Partitions, state: ShedState, config: IdealLoadConfig
 ) -> tuple[ShedState, tuple[int, ...]]:
-    """Return the state with the crowded topics, and those crowded for `low_hits` rounds."""
+    """Return the state with crowded topics; those crowded for `low_hits` rounds."""
     bundles, brokers = view.snapshot.bundles, len(view.snapshot.brokers.names)
     found = crowded_topics(partitions, bundles.owner, brokers)
     names = {at: partitions.name(at, bundles.namespaces) for at in found}

@@ -477,7 +477,9 @@ def divisible(snapshot: Snapshot, config: Splitting, unsplittable: Mapping[str, 
 
 
 def deviation_of(load: Floats, level: float) -> Floats:
-    """Return how far each broker's worst resource is above the level, else its first one below it.
+    """Return the distance from the level of each broker's worst resource above it.
+
+    Of the first resource where none is above.
 
     load: float64[n, r], the busiest resource first. Points, negative below the level.
     """
