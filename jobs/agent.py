@@ -138,12 +138,6 @@ class Agent:
 
         Raises CommandError when the service's attach fails; while that hangs, the log says so.
         """
-        self._attach()
-        self._watch.start()
-        for thread in self._threads:
-            thread.start()
-
-    def _attach(self) -> None:
         said = "attach of %s hangs: it has not returned after %d ms, and nothing is reported before"
         words = (said, self._broker, self._callback_timeout_ms)
         told = threading.Timer(self._callback_timeout_ms / _S, logger.error, words)
@@ -159,6 +153,9 @@ class Agent:
             ) from error
         finally:
             told.cancel()
+        self._watch.start()
+        for thread in self._threads:
+            thread.start()
 
     def ask_to_stop(self) -> None:
         """Begin to stop: ask for a drain. Safe in a signal handler."""
@@ -246,17 +243,15 @@ class Agent:
         events: Sequence[Event] = ()
         while not self._is_ending.is_set():
             effects = self._agent.step(events, self._clock.now_ms())
-            self._permit()  # first of all: nobody may hear of what is permitted still
+            # permits first of all: nobody may hear of what is permitted still
+            until_ms, usable = self._agent.until_ms, self._agent.usable()
+            self.permits.give(usable, until_ms)
+            left_ms = until_ms - self._clock.now_ms() if self._is_leased else None
+            self.metrics.show_permits(len(usable), left_ms)
+            self._log_lease(until_ms)
             for effect in effects:
                 self._carry_out(effect)
             events = self._next_events()
-
-    def _permit(self) -> None:
-        until_ms, usable = self._agent.until_ms, self._agent.usable()
-        self.permits.give(usable, until_ms)
-        left_ms = until_ms - self._clock.now_ms() if self._is_leased else None
-        self.metrics.show_permits(len(usable), left_ms)
-        self._log_lease(until_ms)
 
     def _log_lease(self, until_ms: int) -> None:
         """Log when the lease runs out, and when it is back."""

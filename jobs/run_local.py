@@ -12,11 +12,10 @@ import math
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from jobs.adapters.processes.signals import STOPPING, on_signals
 from jobs.atomic_file import atomic_write
@@ -47,7 +46,9 @@ def run(args: argparse.Namespace) -> int:
         local = LocalRun(layout, size, options)
         display = partial(_display, is_headless=options.is_headless)
         summary = local.run(_stop_on_signals(local), display)
-    write_summary(args.summary, summary)
+    if args.summary is not None:
+        atomic_write(args.summary, json.dumps(summary, indent=2, sort_keys=True) + "\n")
+        note(f"summary: {args.summary}")
     wrong = summary["lookups"]["wrong"] if summary["lookups"] else 0
     return Exit.FAILED if wrong else Exit.DONE
 
@@ -135,14 +136,6 @@ def check_kills(kills: Sequence[Kill], size: Size) -> None:
                 why=f"its {len(names)} brokers are {names[0]} to {names[-1]}",
                 next_step="name one of them in --kill, or give --brokers a larger number",
             )
-
-
-def write_summary(path: Path | None, summary: Mapping[str, Any]) -> None:
-    """Write the summary whole, and say where it is."""
-    if path is None:
-        return
-    atomic_write(path, json.dumps(summary, indent=2, sort_keys=True) + "\n")
-    note(f"summary: {path}")
 
 
 add_arguments = arguments(

@@ -8,6 +8,7 @@ nowhere else.
 """
 
 import json
+import math
 import struct
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
@@ -204,6 +205,15 @@ def fields_of(value: Any) -> dict[str, Any]:
     `asdict` copies, at ten times the price.
     """
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
+
+
+def finite(value: Any) -> Any:
+    """Return a plain value in which numbers that JSON has no word for are None."""
+    if isinstance(value, dict):
+        return {name: finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def join_names(names: Sequence[str]) -> NDArray[np.uint8]:

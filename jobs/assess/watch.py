@@ -88,7 +88,11 @@ class ClusterWatch:
         except PulsarAdminError as error:
             why = str(error)
         if look is not None:
-            self._take_look(look)
+            if look.owned:
+                self._look = look
+            self._sightings.take(wall_ms(), look)
+            self._policies.follow(tuple(look.namespaces))
+            self._collector.domains = self._policies.domains
         with self._lock:
             messages, self._messages = self._messages, []
         told = self._told[:]
@@ -146,13 +150,6 @@ class ClusterWatch:
             pipeline = replace(self._config.pipeline, load_history_interval_ms=interval_ms)
             self._observer = Observer(replace(self._config, pipeline=pipeline), CLUSTER)
         return self._observer
-
-    def _take_look(self, look: Look) -> None:
-        if look.owned:
-            self._look = look
-        self._sightings.take(wall_ms(), look)
-        self._policies.follow(tuple(look.namespaces))
-        self._collector.domains = self._policies.domains
 
     def _send(self, message: Message) -> None:
         with self._lock:

@@ -103,7 +103,11 @@ class GuardianProbe:
         )
         judged = judge(self._state, seen, self._clock.now_ms(), self._patience, acts=acts)
         self._state = judged.state
-        self._look_up(asked_for)
+        lasting = self._state.lasting.values()
+        in_doubt = [one.subject for one in lasting if one.trouble in _LOOKED_UP]
+        for bundle in dict.fromkeys((*in_doubt[:_AT_ONCE], *self._next(sorted(asked_for)))):
+            if bundle not in self._asked:
+                self._asked[bundle] = self._pool.submit(self._looked, bundle)
         return judged
 
     def _take_lookups(self) -> None:
@@ -112,13 +116,6 @@ class GuardianProbe:
         self._asked = {name: one for name, one in self._asked.items() if name not in done}
         waited_for = {name: self._known[name] for name in self._asked if name in self._known}
         self._known = {**waited_for, **{name: one.result() for name, one in done.items()}}
-
-    def _look_up(self, asked_for: frozenset[str]) -> None:
-        lasting = self._state.lasting.values()
-        in_doubt = [one.subject for one in lasting if one.trouble in _LOOKED_UP]
-        for bundle in dict.fromkeys((*in_doubt[:_AT_ONCE], *self._next(sorted(asked_for)))):
-            if bundle not in self._asked:
-                self._asked[bundle] = self._pool.submit(self._looked, bundle)
 
     def _next(self, bundles: list[str]) -> Iterable[str]:
         """Some, and the next time those that follow."""

@@ -259,9 +259,20 @@ class SimulatedBroker:
     def do(self, effect: Send | ReadLoad | Stopped, now_ms: int) -> Sequence[Event]:
         """Carry out what the agent asks for."""
         if isinstance(effect, ReadLoad):
-            return self._read_load(now_ms)
+            around, settings = self._around, self._around.settings
+            self._reads += 1
+            field = around.model.at(around.virtual_ms(now_ms))
+            noise = cpu_noise(settings.seed, self.name, now_ms // _NOISE_STEP_MS)
+            read = self.service.load_at(field, self.capacity, noise, FULL_RATE_MSG_PER_S)
+            return [read, *self._read_topics(now_ms)]
         if isinstance(effect, Send):
-            self._send(effect)
+            topic, key, value = format_message(effect.message)
+            assert self._host is not None  # noqa: S101 it asks
+            on_signals = partial(
+                self._on_delivery, self._host, effect.message.envelope.reported_at_ms
+            )
+            heard = on_signals if topic is Topic.BROKER_LOAD else lambda _: None
+            self._around.sender.send(topic, key.decode(), value, on_delivery=heard)
         else:
             self._become(ProcessLife.STOPPED, now_ms)
         return ()
@@ -286,26 +297,11 @@ class SimulatedBroker:
         self._topics_due.extend(change.opened)
         return CallDone(callback=call.callback, bundle=call.bundle, version_id=call.version_id)
 
-    def _send(self, effect: Send) -> None:
-        topic, key, value = format_message(effect.message)
-        assert self._host is not None  # noqa: S101 it asks
-        on_signals = partial(self._on_delivery, self._host, effect.message.envelope.reported_at_ms)
-        heard = on_signals if topic is Topic.BROKER_LOAD else lambda _: None
-        self._around.sender.send(topic, key.decode(), value, on_delivery=heard)
-
     def _on_delivery(self, host: Host, sent_ms: int, delivery: Delivery) -> None:
         """Report a delivery to its own start; in the producer's thread."""
         if isinstance(delivery, Delivered):
             self.last_delivered_ms = max(self.last_delivered_ms, delivery.timestamp_ms)
             host.put(ReportConfirmed(sent_ms=sent_ms))
-
-    def _read_load(self, now_ms: int) -> list[Event]:
-        around, settings = self._around, self._around.settings
-        self._reads += 1
-        field = around.model.at(around.virtual_ms(now_ms))
-        noise = cpu_noise(settings.seed, self.name, now_ms // _NOISE_STEP_MS)
-        read = self.service.load_at(field, self.capacity, noise, FULL_RATE_MSG_PER_S)
-        return [read, *self._read_topics(now_ms)]
 
     def _read_topics(self, now_ms: int) -> list[TopicsRead]:
         """Read the topics of a few bundles.

@@ -150,7 +150,26 @@ class LocalRun:
         sample = self._fleet.look()
         if self._prober is None and self._zero_ms is not None:
             self._prober = self._start_prober()
-        return self._status(sample)
+        job = self._job
+        return RunStatus(
+            elapsed_ms=self._elapsed_ms(),
+            phase=self._phase(sample),
+            job=self._judged().message() if job.now_ms else "",
+            troubles=tuple(self._troubles()),
+            brokers=broker_rows(self._fleet.brokers, job),
+            imbalance=imbalance_of(sample, job.groups()),
+            bundles_open=self._served(sample),
+            bundles=self._bundles(),
+            in_flight=job.in_flight,
+            batches=job.batches,
+            cycle_p50_ms=recent_percentile(job.cycle_durations_ms, 50),
+            cycle_p95_ms=recent_percentile(job.cycle_durations_ms, 95),
+            moves=job.moves,
+            last_move=job.last_move,
+            lookups=self._prober.counts() if self._prober else None,
+            restarts=self._processes.supervisor.restarts(),
+            events=tuple(self._events),
+        )
 
     def _address(self) -> KafkaAddress:
         return KafkaAddress(
@@ -179,28 +198,6 @@ class LocalRun:
             prober.add_namespace(namespace.name, namespace.hash_function)
         prober.start()
         return prober
-
-    def _status(self, sample: LoadSample | None) -> RunStatus:
-        job = self._job
-        return RunStatus(
-            elapsed_ms=self._elapsed_ms(),
-            phase=self._phase(sample),
-            job=self._judged().message() if job.now_ms else "",
-            troubles=tuple(self._troubles()),
-            brokers=broker_rows(self._fleet.brokers, job),
-            imbalance=imbalance_of(sample, job.groups()),
-            bundles_open=self._served(sample),
-            bundles=self._bundles(),
-            in_flight=job.in_flight,
-            batches=job.batches,
-            cycle_p50_ms=recent_percentile(job.cycle_durations_ms, 50),
-            cycle_p95_ms=recent_percentile(job.cycle_durations_ms, 95),
-            moves=job.moves,
-            last_move=job.last_move,
-            lookups=self._prober.counts() if self._prober else None,
-            restarts=self._processes.supervisor.restarts(),
-            events=tuple(self._events),
-        )
 
     def _troubles(self) -> Iterator[str]:
         """Yield the current problems, the likely root cause first."""

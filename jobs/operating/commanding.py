@@ -36,7 +36,7 @@ from lbcore.balancer.book import DONE
 from lbcore.config.pipeline import Pipeline
 from lbcore.explain.job_state import JobWord, judge_job
 from lbcore.foresight.rehearse import Rehearsal
-from lbcore.model.times import duration
+from lbcore.model.times import duration, time_ago
 from lbcore.wire.arguments import VERB_TIMEOUT_MS, CommandArguments, CommandVerb
 from lbcore.wire.commands import KINDS, RefusedArguments, parse_arguments
 from lbcore.wire.messages import Command
@@ -287,7 +287,7 @@ def _progress(answers: Answers, command: Command, waited_s: float, *, is_accepte
     try:
         if not is_accepted:
             silent_ms = answers.status().writer_silent_ms
-            return f"{waited}: no answer yet; the job's last heartbeat was {_ago(silent_ms)}"
+            return f"{waited}: no answer yet; the job's last heartbeat was {time_ago(silent_ms)}"
         rows = [row for row in answers.policies() if row["kind"] == "drain"]
     except CommandError as error:
         why = (
@@ -299,15 +299,11 @@ def _progress(answers: Answers, command: Command, waited_s: float, *, is_accepte
     return f"{waited}: accepted and under way{left}"
 
 
-def _ago(silent_ms: int) -> str:
-    return "never" if silent_ms < 0 else f"{duration(silent_ms)} ago"
-
-
 def _nobody_knows(command: Command, outcome: NoOutcome, pipeline: Pipeline) -> UnknownError:
     silent_ms = outcome.writer_silent_ms
     job = judge_job(silent_ms, silent_ms, pipeline)
     if outcome.is_job_away(pipeline.heartbeat_commit_ms):
-        why = f"the streaming job is away: its last heartbeat was {_ago(silent_ms)}"
+        why = f"the streaming job is away: its last heartbeat was {time_ago(silent_ms)}"
         next_step = "start the job; it carries the command out unless its time is over by then"
     elif outcome.accepted is None and job.word is JobWord.LATE:
         why = job.why()
@@ -316,7 +312,9 @@ def _nobody_knows(command: Command, outcome: NoOutcome, pipeline: Pipeline) -> U
         why = "the balancer has accepted it and it has not ended yet"
         next_step = "look at `ballast status`, or wait longer with --timeout"
     else:
-        why = f"the balancer has not answered, although its last heartbeat was {_ago(silent_ms)}"
+        why = (
+            f"the balancer has not answered, although its last heartbeat was {time_ago(silent_ms)}"
+        )
         next_step = "read the job's log; rejected_reports has messages that can't be read"
     return UnknownError(
         f"no outcome of {command.kind} within {duration(outcome.waited_ms)}"

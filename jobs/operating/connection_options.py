@@ -208,7 +208,9 @@ def connection_options(args: argparse.Namespace) -> ConnectionOptions:
     tables = table_place(place["tables"]) if "tables" in place else None
     cluster = args.cluster or os.environ.get(CLUSTER_VARIABLE) or place.get("cluster", "")
     conf = getattr(args, "conf", None)
-    config = _config(conf, layout, is_elsewhere=bool(place))
+    is_named = conf is not None or place or overlay_names()
+    kept = None if is_named else layout.settings()
+    config = load_settings(conf) if kept is None else load_settings(*kept)
     return ConnectionOptions(
         layout=layout,
         tables=tables or layout.tables,
@@ -289,13 +291,6 @@ def _service(args: argparse.Namespace, place: Mapping[str, str]) -> ServiceAddre
         token_file=Path(token).expanduser() if token else None,
         ca_file=Path(place["ca_file"]).expanduser() if "ca_file" in place else None,
     )
-
-
-def _config(conf: list[str] | None, layout: Layout, *, is_elsewhere: bool) -> Config:
-    """Return the config of options or environment, else that of the local run."""
-    is_named = conf is not None or is_elsewhere or overlay_names()
-    kept = None if is_named else layout.settings()
-    return load_settings(conf) if kept is None else load_settings(*kept)
 
 
 def _local_bootstrap(layout: Layout) -> str:

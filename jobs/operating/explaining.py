@@ -63,7 +63,11 @@ def explain(reader: TableReader, config: Config, question: ExplainQuestion) -> E
     config: what the job was started with.
     """
     rows = read_rows(reader, config, question)
-    found = _explained(rows, question)
+    if question.kind == "cluster":
+        found: Explanation | None = explain_cluster(rows)
+    else:
+        found = _EXPLAINERS[question.kind](rows, question.name)
+    found = found and with_unknown(rows, found)
     if found is None:
         return unknown(rows, question.kind, question.name)
     if config.cluster.authority != EXTERNAL:
@@ -78,14 +82,6 @@ _EXPLAINERS: Mapping[str, Callable[[ExplainRows, str], Explanation | None]] = {
     "broker": explain_broker,
     "decision": explain_decision,
 }
-
-
-def _explained(rows: ExplainRows, question: ExplainQuestion) -> Explanation | None:
-    if question.kind == "cluster":
-        found: Explanation | None = explain_cluster(rows)
-    else:
-        found = _EXPLAINERS[question.kind](rows, question.name)
-    return found and with_unknown(rows, found)
 
 
 def read_rows(reader: TableReader, config: Config, question: ExplainQuestion) -> ExplainRows:

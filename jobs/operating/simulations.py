@@ -283,11 +283,6 @@ def weight_of(scenario: Scenario, config: Config) -> float:
     return batches * (_BROKERS_OF_A_BATCH + len(scenario.brokers) + bundles / _BUNDLES_OF_A_BROKER)
 
 
-def with_seed(scenario: Scenario, seed: int | None) -> Scenario:
-    """The scenario under another seed, None = its own."""
-    return scenario if seed is None else replace(scenario, seed=seed)
-
-
 def _settings_of(strategy: str, config: Config) -> tuple[str, ...]:
     if not strategy:
         return ()

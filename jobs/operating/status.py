@@ -42,7 +42,7 @@ from lbcore.explain.status import (
 from lbcore.foresight.planning_memory import REMEMBERED_MS
 from lbcore.foresight.rehearse import RehearsalRows
 from lbcore.model.tables import DECISIONS, LOAD_HISTORY
-from lbcore.model.times import duration
+from lbcore.model.times import duration, time_ago
 from lbcore.ownership.records import State
 from lbcore.signals.shown_load import SHOWN_MS, groups_line
 
@@ -211,9 +211,9 @@ def status_lines(status: ClusterStatus) -> Iterable[str]:
     yield f"  job     {status.job_message}"
     yield from (f"  gap     {gap.message()}" for gap in status.gaps[-_GAPS_SHOWN:])
     if not status.job.is_present and status.writer_silent_ms >= 0:
-        yield f"  as of   {_ago(status.writer_silent_ms)}, by the job's last commit:"
+        yield f"  as of   {time_ago(status.writer_silent_ms)}, by the job's last commit:"
     what = f": {_cycle(status.last_cycle)}" if status.last_cycle else ""
-    yield f"  cycle   {status.cycle}, {_ago(status.cycle_age_ms)}{what}"
+    yield f"  cycle   {status.cycle}, {time_ago(status.cycle_age_ms)}{what}"
     yield f"  brokers {_counts(status.brokers)}"
     yield f"  bundles {_counts(status.bundles)}"
     if status.imbalance is not None:
@@ -238,7 +238,7 @@ def _mirror(status: ClusterStatus) -> Iterable[str]:
     mirror = status.mirror
     if mirror is None:
         return
-    words = [f"told {_ago(mirror.heard_ago_ms)}", f"{mirror.differences} differ"]
+    words = [f"told {time_ago(mirror.heard_ago_ms)}", f"{mirror.differences} differ"]
     words += [f"{mirror.taken_over_lately} owners taken over in 10 min"]
     words += ["decisions are only observed" if mirror.observe_only else "decisions are carried out"]
     yield f"  mirror  {', '.join(words)}"
@@ -313,7 +313,3 @@ def _more(count: int) -> Iterable[str]:
 
 def _counts(counts: Mapping[str, Any]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
-
-
-def _ago(age_ms: int) -> str:
-    return "never" if age_ms < 0 else f"{duration(age_ms)} ago"

@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import replace
 from itertools import chain, islice
 from time import time
-from typing import Protocol
 from urllib.parse import parse_qs, unquote
 
 from jobs.service.access import ANY, Caller
@@ -54,13 +53,6 @@ _LOGGED = ("principal", "address", "action", "is_allowed", "reason", "command_id
 _LENGTH_DIGITS = 18  # Python reads no number of thousands of digits
 
 
-class Gate(Protocol):
-    """Says who asks; raises HttpError 401."""
-
-    def caller(self, scope: Message) -> Caller:
-        """The caller of a request."""
-
-
 class AdminApp:
     """Serves routes over one context.
 
@@ -73,7 +65,7 @@ class AdminApp:
         context: AdminContext,
         routes: Iterable[Route],
         *,
-        gate: Gate | None = None,
+        gate: Gatekeeper | None = None,
         origins: OriginGuard | None = None,
         body_max_bytes: int = BODY_MAX_BYTES,
     ) -> None:

@@ -230,7 +230,13 @@ class JobMetrics:
         """Count a written batch."""
         self._show_phase(AT_WORK)
         for report in seen.reports:
-            self._begin(report["cluster"], frozenset(report["brokers"]))
+            cluster = report["cluster"]
+            brokers = frozenset(report["brokers"])
+            if cluster not in self._brokers:
+                begin_counts(self.store, cluster, self._topics)
+            for broker in sorted(brokers - self._brokers.get(cluster, frozenset())):
+                begin_broker(self.store, cluster, broker)
+            self._brokers[cluster] = brokers
         for part, took_ms in seen.parts_ms.items():
             name = part.removesuffix("_ms")
             self.store.observe("ballast_batch_duration_seconds", took_ms / _S, name)
@@ -286,14 +292,6 @@ class JobMetrics:
         if self._kept.get(cluster) != self._brokers[cluster]:
             self._kept[cluster] = self._brokers[cluster]
             self.store.keep_brokers(cluster, self._brokers[cluster])
-
-    def _begin(self, cluster: str, brokers: frozenset[str]) -> None:
-        """Begin the counters of a new cluster and of new brokers."""
-        if cluster not in self._brokers:
-            begin_counts(self.store, cluster, self._topics)
-        for broker in sorted(brokers - self._brokers.get(cluster, frozenset())):
-            begin_broker(self.store, cluster, broker)
-        self._brokers[cluster] = brokers
 
 
 _OPERATORS = ("balancer", "scorer")

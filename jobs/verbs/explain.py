@@ -35,23 +35,6 @@ add_arguments = arguments(
 
 def run(args: argparse.Namespace) -> int:
     """Write the explanation."""
-    question = _question(args)
-    answers = answers_of(connection_options(args))
-    found = answers.explain(question)
-    if found is None:
-        if args.kind == "broker" and not args.at:
-            require_known(answers, broker=args.name)
-        raise CommandError(
-            f"there is no {args.kind} {args.name}" + (f" at {args.at}" if args.at else ""),
-            why=f"no row of cluster {answers.cluster} has this name",
-            next_step="`ballast status` lists brokers, `ballast ownership` bundles, and "
-            "`ballast explain cluster` says what was decided of late",
-        )
-    answer(args, found.to_json(), found.lines())
-    return Exit.DONE
-
-
-def _question(args: argparse.Namespace) -> ExplainQuestion:
     now_ms = wall_ms()
     if bool(args.name) == (args.kind == "cluster"):
         raise MisuseError(
@@ -67,6 +50,19 @@ def _question(args: argparse.Namespace) -> ExplainQuestion:
             why="an instant is an ISO time, or so long ago",
             next_step="write 2026-11-21T03:00:00Z, or 5m for five minutes ago",
         ) from None
-    return ExplainQuestion(
+    question = ExplainQuestion(
         kind=args.kind, name=args.name, now_ms=now_ms, at_ms=at_ms, window_ms=args.window
     )
+    answers = answers_of(connection_options(args))
+    found = answers.explain(question)
+    if found is None:
+        if args.kind == "broker" and not args.at:
+            require_known(answers, broker=args.name)
+        raise CommandError(
+            f"there is no {args.kind} {args.name}" + (f" at {args.at}" if args.at else ""),
+            why=f"no row of cluster {answers.cluster} has this name",
+            next_step="`ballast status` lists brokers, `ballast ownership` bundles, and "
+            "`ballast explain cluster` says what was decided of late",
+        )
+    answer(args, found.to_json(), found.lines())
+    return Exit.DONE

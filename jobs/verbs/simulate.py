@@ -13,7 +13,7 @@ import importlib
 import types
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,6 @@ from jobs.operating.simulations import (
     load_scenarios,
     note_wrong,
     weight_of,
-    with_seed,
     write_text,
 )
 from jobs.parser import argument, arguments
@@ -159,9 +158,8 @@ def _tasks_of(args: argparse.Namespace, one: Loaded) -> Iterator[_Task]:
 
     A rewrite renews the table that the file has, too.
     """
-    make = partial(
-        _Task, loaded=one, scenario=with_seed(one.scenario, args.seed), settings=args.set
-    )
+    scenario = one.scenario if args.seed is None else replace(one.scenario, seed=args.seed)
+    make = partial(_Task, loaded=one, scenario=scenario, settings=args.set)
     if not args.compare:
         yield from (make(strategy=name) for name in args.strategy.split(","))
     names = args.compare.split(",") if args.compare else compared_strategies(one.scenario.compared)

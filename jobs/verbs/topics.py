@@ -23,7 +23,6 @@ from jobs.adapters.processes.settings import load_settings
 from jobs.console import Exit, answer
 from jobs.operating.connection_options import CONF_OPTION, KAFKA_OPTION
 from jobs.parser import argument, arguments
-from lbcore.config.tree import Config
 
 add_arguments = arguments(
     argument("action", choices=("ensure", "acls")),
@@ -50,7 +49,12 @@ def run(args: argparse.Namespace) -> int:
     """
     config = load_settings(args.conf, args.set)
     if args.action == "acls":
-        return _show_acls(args, config)
+        servers = args.bootstrap or ",".join(config.kafka.bootstrap_servers) or "HOST:PORT"
+        rights = rights_of(args.role, config.pipeline.topic_prefix)
+        principal = args.principal or f"User:ballast-{args.role}"
+        commands = kafka_acls_commands(rights, principal, servers)
+        answer(args, {"role": args.role, "commands": commands}, commands)
+        return Exit.DONE
     reports = ensure_topics(
         kafka_address(config, args.bootstrap),
         wanted_topics(config),
@@ -62,15 +66,6 @@ def run(args: argparse.Namespace) -> int:
     value = {"good": is_good, "topics": [_row(report) for report in reports]}
     answer(args, value, [line for report in reports for line in _lines(report)])
     return Exit.DONE if is_good else Exit.FAILED
-
-
-def _show_acls(args: argparse.Namespace, config: Config) -> int:
-    servers = args.bootstrap or ",".join(config.kafka.bootstrap_servers) or "HOST:PORT"
-    rights = rights_of(args.role, config.pipeline.topic_prefix)
-    principal = args.principal or f"User:ballast-{args.role}"
-    commands = kafka_acls_commands(rights, principal, servers)
-    answer(args, {"role": args.role, "commands": commands}, commands)
-    return Exit.DONE
 
 
 def _lines(report: TopicReport) -> list[str]:

@@ -287,7 +287,9 @@ class AgentContext:
         self._absorb(call, is_done=is_done)
         if after.split_into != before.split_into:
             self._disinherit(before)
-            self._inherit(after)
+            for child in inherited(after):
+                if child.bundle not in self.holdings:
+                    self._keep(child)
         self.advance(after)
         self.advance_blocked()
 
@@ -346,11 +348,6 @@ class AgentContext:
         """Ask for the service's load."""
         self.reporting = replace(self.reporting, asked_at_ms=now_ms)
         self.effects.append(ReadLoad())
-
-    def _inherit(self, parent: Holding) -> None:
-        for child in inherited(parent):
-            if child.bundle not in self.holdings:
-                self._keep(child)
 
     def _disinherit(self, parent: Holding) -> None:
         """Drop the children without records of a bundle that is not split any more."""

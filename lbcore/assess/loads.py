@@ -81,7 +81,7 @@ def loads_of(rows: Sequence[Row]) -> Loads:
         values.append(max((value for value in uneven if value is not None), default=None))
         floors.append(max((least_imbalance(*_packing(part)) for part in known), default=None))
     last = _newest(rows)
-    groups = {name: group for name in brokers if (group := _group(last[name]))}
+    groups = {name: group for name in brokers if (group := last[name].get("broker_group"))}
     return Loads(
         times_ms=tuple(times),
         brokers=tuple(brokers),
@@ -100,12 +100,12 @@ def _by_group(rows: Sequence[Row]) -> list[list[Row]]:
     Those of no group only where there are no others.
     """
     names = [str(row["broker"]) for row in rows]
-    groups = {name: group for name, row in zip(names, rows, strict=True) if (group := _group(row))}
+    groups = {
+        name: group
+        for name, row in zip(names, rows, strict=True)
+        if (group := row.get("broker_group"))
+    }
     return [[rows[at] for at in found] for found in members_by_group(names, groups).values()]
-
-
-def _group(row: Row) -> str:
-    return row.get("broker_group") or ""
 
 
 def hottest_bundles(rows: Sequence[Row]) -> list[HotBundle]:

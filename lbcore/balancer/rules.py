@@ -268,14 +268,10 @@ def differing(before: ClusterRules, after: ClusterRules) -> list[tuple[Key, dict
         was, now = _by_name(old), _by_name(new)
         for name in was.keys() | now.keys():
             if was.get(name) != now.get(name):
-                fact = _fact(of, now[name] if name in now else was[name])
+                rule = now[name] if name in now else was[name]
+                fact: dict[str, Any] = to_plain(rule) if isinstance(of, type) else of[0](rule)
                 found[label, name] = fact, name in now
     return [(key, *found[key]) for key in sorted(found)]
-
-
-def _fact(of: "type | _Ways", rule: Any) -> dict[str, Any]:
-    fact: dict[str, Any] = to_plain(rule) if isinstance(of, type) else of[0](rule)
-    return fact
 
 
 def _by_name(rules: Any) -> Mapping[str, Any]:

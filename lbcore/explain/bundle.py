@@ -218,7 +218,11 @@ def _changes(rows: ExplainRows, bundle: str, owner: str, *, is_free: bool) -> It
     if not is_free:
         yield "first, what prevents a move must end"
     if not owner:
-        yield from _without_owner(rows, bundle)
+        record = next(row for row in rows.records if row["bundle"] == bundle)
+        if record["state"] == "Assigning":
+            yield f"{record['destination']} must have opened it first, or who gets it then"
+        else:
+            yield "it needs an owner first: an open broker that its policies admit"
         return
     yield from unload_advice(rows, owner)
     if rows.config.cluster.authority == EXTERNAL:
@@ -229,14 +233,6 @@ def _changes(rows: ExplainRows, bundle: str, owner: str, *, is_free: bool) -> It
             f"it is {percent(share)} of its broker's traffic, so moving it would move the hot spot "
             f"with it: {_split_message(rows, bundle)}"
         )
-
-
-def _without_owner(rows: ExplainRows, bundle: str) -> Iterable[str]:
-    record = next(row for row in rows.records if row["bundle"] == bundle)
-    if record["state"] == "Assigning":
-        yield f"{record['destination']} must have opened it first, or who gets it then"
-    else:
-        yield "it needs an owner first: an open broker that its policies admit"
 
 
 def _awaited(rows: ExplainRows, record: Row) -> str:

@@ -16,6 +16,7 @@ from lbcore.config.load import digest
 from lbcore.config.tree import Config
 from lbcore.model.tables import BROKERS, DECISIONS, OWNERSHIP_EVENTS
 from lbcore.model.times import instant
+from lbcore.packing import finite
 from lbcore.signals.shown_load import ShownLoad, shown_loads
 
 Row = Mapping[str, Any]
@@ -146,7 +147,7 @@ class Explanation:
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able values; a number that is none is null."""
-        plain: dict[str, Any] = _finite(asdict(self))
+        plain: dict[str, Any] = finite(asdict(self))
         return plain
 
     def lines(self) -> Iterable[str]:
@@ -164,16 +165,6 @@ class Explanation:
             width = max(map(len, self.numbers))
             for name, value in self.numbers.items():
                 yield f"  {name:<{width}}  {_value(value)}"
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
 
 
 def _value(value: Any) -> str:

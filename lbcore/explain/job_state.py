@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from lbcore.config.pipeline import Pipeline
-from lbcore.model.times import duration, instant
+from lbcore.model.times import duration, instant, time_ago
 
 NEVER_MS = -1
 SLACK_MS = 5_000
@@ -110,8 +110,8 @@ class JobState:
         if self.word in (JobWord.NEVER_STARTED, JobWord.AWAY):
             ticks = "ticks not known"
         return (
-            f"{self.word.value}: last commit {_ago(self.wrote_ago_ms)},"
-            f" last cycle {_ago(self.cycle_ago_ms)}, {ticks}"
+            f"{self.word.value}: last commit {time_ago(self.wrote_ago_ms)},"
+            f" last cycle {time_ago(self.cycle_ago_ms)}, {ticks}"
         )
 
 
@@ -198,10 +198,6 @@ def gaps(
     return tuple(found)
 
 
-def _ago(age_ms: int) -> str:
-    return "never" if age_ms < 0 else f"{duration(age_ms)} ago"
-
-
 def job_alarms(job: JobState) -> Iterable[str]:
     """Yield what is wrong with the job, then what to do.
 
@@ -209,7 +205,7 @@ def job_alarms(job: JobState) -> Iterable[str]:
     """
     around = job.around
     if around.kafka:
-        wrote = f"the job wrote {_ago(job.wrote_ago_ms)}"
+        wrote = f"the job wrote {time_ago(job.wrote_ago_ms)}"
         yield (
             f"{around.kafka}, asked from this machine; {wrote}: brokers can't report and nothing is"
             " decided without Kafka; start it, or mend the way to it"

@@ -225,7 +225,10 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
 
     config: of the cluster.
     """
-    policies = _policies(rows.policies)
+    policies: dict[str, dict[str, Any]] = {}
+    for row in sorted(rows.policies, key=lambda row: (row["kind"], row["name"])):
+        if row["is_set"]:
+            policies.setdefault(row["kind"], {})[row["name"]] = json.loads(row["value"])
     last = _last_cycle(rows.decisions)
     loads = shown_loads(rows.brokers, rows.load, config.signals, now_ms)
     broker_rows, groups = _broker_rows(rows, loads, now_ms), group_loads(loads)
@@ -252,7 +255,9 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         drains=_drains(policies.get("drain", {})),
         pauses=policies.get("paused", {}),
         brake=policies.get("brake", {}).get(""),
-        pins=tuple(sorted(_set(rows.pins), key=lambda row: str(row["bundle"]))),
+        pins=tuple(
+            sorted((row for row in rows.pins if row["is_set"]), key=lambda row: str(row["bundle"]))
+        ),
         excluded=tuple(sorted(policies.get("excluded", {}))),
         set_aside={key: value["why"] for key, value in policies.get(SET_ASIDE, {}).items()},
         job=job,
@@ -286,18 +291,6 @@ def _bundle_states(rows: StatusRows) -> dict[str, int]:
 def _in_flight(rows: Iterable[Row]) -> tuple[Row, ...]:
     found = [row for row in rows if row["state"] in _IN_FLIGHT]
     return tuple(sorted(found, key=lambda row: (row["at_ms"], row["bundle"])))
-
-
-def _set(rows: Iterable[Row]) -> list[Row]:
-    return [row for row in rows if row["is_set"]]
-
-
-def _policies(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
-    """Kind → name → value, of what is set; names sorted."""
-    found: dict[str, dict[str, Any]] = {}
-    for row in sorted(_set(rows), key=lambda row: (row["kind"], row["name"])):
-        found.setdefault(row["kind"], {})[row["name"]] = json.loads(row["value"])
-    return found
 
 
 def _drains(values: Mapping[str, Mapping[str, Any]]) -> tuple[DrainStatus, ...]:

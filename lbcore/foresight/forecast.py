@@ -7,7 +7,6 @@ as the tables say (`planning_memory`); the answer names what can't be known.
 """
 
 import json
-import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -33,6 +32,7 @@ from lbcore.foresight.rehearse import RehearsalRows, state_of
 from lbcore.model.tables import DECISION_CANDIDATES, DECISIONS
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.ownership.states import IN_FLIGHT
+from lbcore.packing import finite
 from lbcore.plan.groups import worst_imbalance
 from lbcore.plan.pending import COLUMNS, move_of, placed_load, with_load
 from lbcore.plan.registry import placement_name, shedding_name
@@ -293,7 +293,7 @@ def _changed(
 
 def _decision(row: Row) -> dict[str, Any]:
     kept = ("kind", "strategy", "reason", "bundle", "source", "destination")
-    return {**{name: row[name] for name in kept}, "inputs": _finite(json.loads(row["inputs"]))}
+    return {**{name: row[name] for name in kept}, "inputs": finite(json.loads(row["inputs"]))}
 
 
 def _is_near(row: Row) -> bool:
@@ -318,16 +318,7 @@ def _near(row: Row) -> dict[str, Any]:
         "levels": levels,
         "more_hits": max(0, min(left)) if left else None,
     }
-    return {name: _finite(value) for name, value in found.items()}
-
-
-def _finite(value: Any) -> Any:
-    """The value without numbers that JSON has no word for: they become None."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
-    return [_finite(one) for one in value] if isinstance(value, list) else value
+    return {name: finite(value) for name, value in found.items()}
 
 
 def _balance(work: BatchContext) -> LoadMoment:

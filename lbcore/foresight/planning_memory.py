@@ -123,18 +123,15 @@ def _is_of_cycle(row: Row) -> bool:
     """
     if row["kind"] == "skip":
         return row["reason"] not in _NO_CYCLE
-    return row["kind"] in _MADE and row["reason"] not in _WISHED and not _is_commanded(row)
-
-
-def _is_commanded(row: Row) -> bool:
-    return "command_id" in json.loads(row["inputs"])
+    is_own = row["kind"] in _MADE and row["reason"] not in _WISHED
+    return is_own and "command_id" not in json.loads(row["inputs"])
 
 
 def is_planned(row: Row) -> bool:
     """True if a cycle moved a bundle, not a command."""
     if row["kind"] not in _MOVES or not row["bundle"]:
         return False
-    return row["reason"] in _WISHED or not _is_commanded(row)
+    return row["reason"] in _WISHED or "command_id" not in json.loads(row["inputs"])
 
 
 def _by_name(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:

@@ -104,7 +104,17 @@ def rehearse(config: Config, rows: RehearsalRows, command: Command, now_ms: int)
 
 def state_of(cluster: str, rows: RehearsalRows, now_ms: int) -> BalancerState:
     """Return the tables' state, with brokers as alive and loaded as they show."""
-    return _with_load(rebuild_state(cluster, rows.tables), rows, now_ms)
+    state = rebuild_state(cluster, rows.tables)
+    states = {row["broker"]: row["state"] for row in rows.tables.brokers}
+    load = {str(row["broker"]): row for row in sorted(rows.load, key=lambda row: row["minute_ms"])}
+    brokers = {
+        name: _broker(entry, load.get(name), now_ms, is_alive=states[name] in _ALIVE)
+        for name, entry in state.brokers.items()
+    }
+    ledger = state.ledger.copy()
+    for row in sorted(load.values(), key=lambda row: (row["minute_ms"], row["broker"])):
+        _keep_load(ledger, row)
+    return replace(state, brokers=brokers, ledger=ledger)
 
 
 def _transition(before: OwnershipRecord | None, after: OwnershipRecord) -> Mapping[str, str]:
@@ -119,19 +129,6 @@ def _shown(record: OwnershipRecord) -> str:
     """The state and who has part in it, such as `Releasing broker-1 → broker-2`."""
     names = [name for name in (record.source, record.destination) if name]
     return f"{record.state.value} {' → '.join(names)}".rstrip()
-
-
-def _with_load(state: BalancerState, rows: RehearsalRows, now_ms: int) -> BalancerState:
-    states = {row["broker"]: row["state"] for row in rows.tables.brokers}
-    load = {str(row["broker"]): row for row in sorted(rows.load, key=lambda row: row["minute_ms"])}
-    brokers = {
-        name: _broker(entry, load.get(name), now_ms, is_alive=states[name] in _ALIVE)
-        for name, entry in state.brokers.items()
-    }
-    ledger = state.ledger.copy()
-    for row in sorted(load.values(), key=lambda row: (row["minute_ms"], row["broker"])):
-        _keep_load(ledger, row)
-    return replace(state, brokers=brokers, ledger=ledger)
 
 
 def _broker(entry: BrokerEntry, load: Row | None, now_ms: int, *, is_alive: bool) -> BrokerEntry:

@@ -38,6 +38,11 @@ def duration(span_ms: int) -> str:
     return " ".join(words)
 
 
+def time_ago(age_ms: int) -> str:
+    """Return an age in words, such as 12 s ago; -1 = never."""
+    return "never" if age_ms < 0 else f"{duration(age_ms)} ago"
+
+
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _MINUTE_MS = 60_000
 _DAY_MIN = 24 * 60

@@ -115,6 +115,11 @@ def format_record(record: OwnershipRecord) -> tuple[bytes, bytes]:
     return record_key(record.cluster, record.bundle), encode(value)
 
 
+def named_brokers(record: OwnershipRecord) -> set[str]:
+    """Return the brokers that the record names, those of children too."""
+    return {record.source, record.destination, *record.children.values()} - {""}
+
+
 def record_key(cluster: str, bundle: str) -> bytes:
     """The key of a bundle's records; with a null value it is the bundle's tombstone."""
     return f"{cluster}/{bundle}".encode()

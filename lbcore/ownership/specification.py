@@ -159,7 +159,7 @@ def _next() -> str:
 
 
 def _quantified(kind: TransitionKind) -> str:
-    if not _has_broker(kind):
+    if "b" not in EFFECTS[kind][1]:
         return _name(kind)
     brokers = "Brokers \\union {Nobody}" if kind in _MAY_HAVE_NO_BROKER else "Brokers"
     return f"\\E b \\in {brokers}: {_name(kind)}"
@@ -191,11 +191,7 @@ def _pairs(rules: ReplacementRules) -> Iterator[str]:
 
 def _name(kind: TransitionKind) -> str:
     name = "".join(part.capitalize() for part in kind.name.split("_"))
-    return f"{name}(b)" if _has_broker(kind) else name
-
-
-def _has_broker(kind: TransitionKind) -> bool:
-    return "b" in EFFECTS[kind][1]
+    return f"{name}(b)" if "b" in EFFECTS[kind][1] else name
 
 
 def _states(states: frozenset[State]) -> str:

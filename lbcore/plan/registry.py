@@ -6,9 +6,9 @@ metrics read the rest. docs/contributing.md says what a new one needs. Source: P
 names and rules.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from lbcore.config.placement import (
     AVG,
@@ -385,15 +385,10 @@ SHEDDERS = (
 SHED, PLACE = "shedding", "placement"
 _REPORTS = 2
 """Report intervals until reports show a move; the first may have begun before it."""
-Kind = TypeVar("Kind", bound=Strategy)
 
 
-def _by_name(records: Iterable[Kind]) -> Mapping[str, Kind]:
-    return {one.name: one for one in records}
-
-
-SHEDDING_STRATEGIES: Mapping[str, Shedding] = _by_name(SHEDDERS)
-PLACEMENT_STRATEGIES: Mapping[str, PlacementStrategy] = _by_name(PLACERS)
+SHEDDING_STRATEGIES: Mapping[str, Shedding] = {one.name: one for one in SHEDDERS}
+PLACEMENT_STRATEGIES: Mapping[str, PlacementStrategy] = {one.name: one for one in PLACERS}
 STRATEGIES: Mapping[str, tuple[Strategy, ...]] = {SHED: SHEDDERS, PLACE: PLACERS}
 """Kind → its strategies, in the order of the documentation."""
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lbcore.model.bundles import HashFunction
 from lbcore.model.names import Domain, InvalidNameError, locate_topic
-from lbcore.route.bundles import BundleRoute, NamespaceRoutes, unborn
+from lbcore.route.bundles import BundleRoute, unborn
 from lbcore.route.snapshot import DIGESTS, Digest, LookupSnapshot
 
 _HASH_BITS = 32
@@ -40,7 +40,10 @@ class BatchIndex:
         self._grid = _Grid(bundles)
         # One more than there are routes, so that the index -1, unknown, gives nobody.
         self._brokers = np.array([*(route.broker for route in self.routes), ""], dtype=np.object_)
-        self._digest, self._other_digest = _digests(existing)
+        uses = Counter(found.hash_function for found in existing)
+        crc, murmur = HashFunction.CRC32, HashFunction.MURMUR3_32
+        common, other = (crc, murmur) if uses[crc] >= uses[murmur] else (murmur, crc)
+        self._digest, self._other_digest = DIGESTS[common], DIGESTS[other]
         self._uses_other = np.array(
             [
                 DIGESTS[found.hash_function or HashFunction.CRC32] is not self._digest
@@ -129,11 +132,3 @@ def _digest_all(digest: Digest, topics: Sequence[str]) -> NDArray[np.int64]:
     except UnicodeEncodeError:
         names = [topic.encode("utf-8", "replace") for topic in topics]
         return np.fromiter(map(digest, names), np.int64, len(names))
-
-
-def _digests(existing: Sequence[NamespaceRoutes]) -> tuple[Digest, Digest]:
-    """Return the commonest hash function of the namespaces, and the other one."""
-    uses = Counter(found.hash_function for found in existing)
-    crc, murmur = HashFunction.CRC32, HashFunction.MURMUR3_32
-    common, other = (crc, murmur) if uses[crc] >= uses[murmur] else (murmur, crc)
-    return DIGESTS[common], DIGESTS[other]

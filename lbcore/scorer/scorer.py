@@ -131,7 +131,9 @@ class BrokerScorer:
             return f"{at.topic}-{at.partition}@{at.offset}"
 
         def lose(broker: str, fault: Fault) -> str:
-            return self._lose_loads(batch, broker, fault)
+            for _, event in batch.loads.pop(broker).loads:  # its smoothed load stays
+                self._reject(batch, event, _internal(event, fault))
+            return broker
 
         for event in events:
             ends = batch.ends.setdefault(event.position.topic, {})
@@ -260,12 +262,6 @@ class BrokerScorer:
             turn += 1
             waiting = [track for track in waiting if len(track.loads) > turn]
         batch.reports |= reports
-
-    def _lose_loads(self, batch: ScorerBatch, broker: str, fault: Fault) -> str:
-        """Reject a broker's loads of this batch; its smoothed load stays."""
-        for _, event in batch.loads.pop(broker).loads:
-            self._reject(batch, event, _internal(event, fault))
-        return broker
 
     def _take_part(
         self, batch: ScorerBatch, track: BrokerTrack, event: RawMessage, message: BundleLoad

@@ -208,7 +208,10 @@ def recovery(crash: Crash, opened: Iterable[BundleOpened]) -> Recovery:
         key=lambda event: (event.at_ms, event.bundle),
     )
     first = {event.bundle: event.at_ms for event in reversed(later)}
-    spans = _spans(later)
+    spans: dict[str, list[_Span]] = {}
+    for event in later:
+        namespace, lower, upper = parse_bundle(event.bundle)
+        spans.setdefault(namespace, []).append(_Span(lower, _end(upper), event.at_ms))
     served = {
         bundle: first[bundle] if bundle in first else _covered_at(bundle, spans)
         for bundle in crash.bundles
@@ -231,14 +234,6 @@ class _Span:
     lower: int
     end: int
     at_ms: int
-
-
-def _spans(opened: Iterable[BundleOpened]) -> dict[str, list[_Span]]:
-    spans: dict[str, list[_Span]] = {}
-    for event in opened:
-        namespace, lower, upper = parse_bundle(event.bundle)
-        spans.setdefault(namespace, []).append(_Span(lower, _end(upper), event.at_ms))
-    return spans
 
 
 def _end(upper: int) -> int:

@@ -42,7 +42,11 @@ def read_bundle_load(message: Mapping[str, Any], context: Context) -> BundleLoad
     """A message of bundle-load: parts are numbered from 0."""
     envelope = read_envelope(message, context)
     check_key(context, envelope.broker)
-    part, parts = _parts(message, context.limits.max_parts)
+    max_parts = context.limits.max_parts
+    part, parts = fields.integer(message, "part"), fields.integer(message, "parts")
+    if not part < parts <= max_parts:
+        detail = f"part must be below parts, and parts at most {max_parts}, got {part} of {parts}"
+        raise FieldRefusal(RejectReason.BAD_PART, detail)
     columns = fields.mapping(message, "bundles")
     names, stats = _read_table(
         columns, BUNDLE_COLUMNS, context.limits.max_bundles_per_message, context
@@ -64,14 +68,6 @@ def read_topic_load(message: Mapping[str, Any], context: Context) -> TopicLoad:
             RejectReason.DUPLICATE_TOPIC, f"{shown(first_duplicate(topics))} comes twice"
         )
     return TopicLoad(envelope=envelope, bundle=bundle, topics=topics, traffic=traffic)
-
-
-def _parts(message: Mapping[str, Any], max_parts: int) -> tuple[int, int]:
-    part, parts = fields.integer(message, "part"), fields.integer(message, "parts")
-    if not part < parts <= max_parts:
-        detail = f"part must be below parts, and parts at most {max_parts}, got {part} of {parts}"
-        raise FieldRefusal(RejectReason.BAD_PART, detail)
-    return part, parts
 
 
 def _read_table(

@@ -94,7 +94,28 @@ def parse_pulsar_report(
     O(bundles).
     """
     try:
-        return _read_report(_decode(raw, loads), cluster)
+        report = _decode(raw, loads)
+        unreported: dict[str, str] = {}
+        _drop_unusable(report, unreported)
+        updated_at_ms = report["lastUpdate"]
+        envelope = Envelope(
+            cluster=cluster,
+            broker=_read_broker(report),
+            incarnation=_read_start(report, unreported),
+            seq=updated_at_ms,
+            reported_at_ms=updated_at_ms,
+        )
+        bundles = _read_bundles(report, envelope, unreported)
+        for at, name in enumerate(TRAFFIC):  # what all its bundles carry stands for the broker's
+            report.setdefault(name, float(bundles.stats[:, at].sum()))
+        for ours in ("labels", "draining", OFFERED):  # no fields of Pulsar's
+            report.pop(ours, None)
+        return PulsarReport(
+            load=read_load(report, envelope, MAX_CHARS),
+            bundles=bundles,
+            addresses=_addresses(report),
+            unreported=unreported,
+        )
     except FieldRefusal as refusal:
         return Rejected(reason=refusal.reason, detail=refusal.detail, raw=raw, cluster=cluster)
 
@@ -142,30 +163,6 @@ def _decode(raw: bytes, loads: Callable[[str], Any]) -> dict[str, Any]:
 def _without_nulls(report: Mapping[str, Any]) -> dict[str, Any]:
     """Java writes null for what isn't there."""
     return {name: value for name, value in report.items() if value is not None}
-
-
-def _read_report(report: dict[str, Any], cluster: str) -> PulsarReport:
-    unreported: dict[str, str] = {}
-    _drop_unusable(report, unreported)
-    updated_at_ms = report["lastUpdate"]
-    envelope = Envelope(
-        cluster=cluster,
-        broker=_read_broker(report),
-        incarnation=_read_start(report, unreported),
-        seq=updated_at_ms,
-        reported_at_ms=updated_at_ms,
-    )
-    bundles = _read_bundles(report, envelope, unreported)
-    for at, name in enumerate(TRAFFIC):  # what all its bundles carry stands for the broker's
-        report.setdefault(name, float(bundles.stats[:, at].sum()))
-    for ours in ("labels", "draining", OFFERED):  # no fields of Pulsar's
-        report.pop(ours, None)
-    return PulsarReport(
-        load=read_load(report, envelope, MAX_CHARS),
-        bundles=bundles,
-        addresses=_addresses(report),
-        unreported=unreported,
-    )
 
 
 def _drop_unusable(report: dict[str, Any], unreported: dict[str, str]) -> None:

@@ -6,7 +6,7 @@ with a column `bundles`, rows as `load_history` has them (`ballast trace` writes
 `simulate` and `backtest`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -69,7 +69,21 @@ def read_history(path: TablePlace, cluster: str = "") -> list[Row]:
             next_step="name a folder of tables, its load_history, or a .csv, .json or .parquet "
             f"file with the columns {', '.join(NEEDED)}",
         ) from None
-    return _of_cluster(path, rows, cluster)
+    found = list(rows)
+    names = sorted({str(row["cluster"]) for row in found})
+    if not cluster and len(names) > 1:
+        raise MisuseError(
+            f"{path} has the load of several clusters",
+            why=f"there are {', '.join(names)}",
+            next_step="say which: cluster=NAME in a scenario, --cluster for a backtest",
+        )
+    if cluster and names and cluster not in names:
+        raise MisuseError(
+            f"{path} has no load of the cluster {cluster}",
+            why=f"it has {', '.join(names)}",
+            next_step="name one of them, or another recording",
+        )
+    return [row for row in found if not cluster or row["cluster"] == cluster]
 
 
 def _rows(path: TablePlace) -> list[Row]:
@@ -108,21 +122,3 @@ def _row_of(row: Row) -> Row:
         **rates,
         **volumes,
     }
-
-
-def _of_cluster(path: TablePlace, rows: Iterable[Row], cluster: str) -> list[Row]:
-    found = list(rows)
-    names = sorted({str(row["cluster"]) for row in found})
-    if not cluster and len(names) > 1:
-        raise MisuseError(
-            f"{path} has the load of several clusters",
-            why=f"there are {', '.join(names)}",
-            next_step="say which: cluster=NAME in a scenario, --cluster for a backtest",
-        )
-    if cluster and names and cluster not in names:
-        raise MisuseError(
-            f"{path} has no load of the cluster {cluster}",
-            why=f"it has {', '.join(names)}",
-            next_step="name one of them, or another recording",
-        )
-    return [row for row in found if not cluster or row["cluster"] == cluster]

@@ -24,8 +24,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 from uuid import uuid4
 
-import pyarrow as pa
-
 from jobs.adapters.delta.rows import is_one_of, of_cluster
 from jobs.adapters.delta.table_location import TablePlace, table_place
 from jobs.adapters.delta.table_log import LostError, last_writer_commit, newest_version
@@ -193,16 +191,14 @@ class OutcomeFollower:
             pass
         table = open_table(self._root, COMMANDS.name)
         named = is_one_of("command_id", wanted)
-        self._notify(scan(table, _COLUMNS, f"{of_cluster(self._cluster)} AND {named}"))
-        self._tail = TableTail(table_path(self._root, COMMANDS.name), table)
-
-    def _notify(self, rows: pa.Table) -> None:
+        rows = scan(table, _COLUMNS, f"{of_cluster(self._cluster)} AND {named}")
         found = [outcome for row in rows.to_pylist() if (outcome := _readable(row)) is not None]
         for outcome in sorted(found, key=lambda one: (one.at_ms, one.status)):
             with self._lock:
                 watches = list(self._watches.get(outcome.command_id, ()))
             for watch in watches:
                 watch.notify(outcome)
+        self._tail = TableTail(table_path(self._root, COMMANDS.name), table)
 
 
 def _readable(row: Mapping[str, Any]) -> CommandOutcome | None:

@@ -53,7 +53,12 @@ class EmbeddedKafka:
         self.folder = folder.absolute()
         self.options = options or KafkaOptions()
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.port, self.controller_port = self._ports()
+        path = self.folder / "ports.json"
+        if not path.exists():
+            client, controller = free_ports(2)
+            path.write_text(json.dumps({"client": client, "controller": controller}))
+        chosen = json.loads(path.read_text())
+        self.port, self.controller_port = int(chosen["client"]), int(chosen["controller"])
         self.bootstrap = f"{_HOST}:{self.port}"
         self._config_path = self.folder / "server.properties"
         self._temporary = self.folder / "tmp"  # where its Java unpacks libraries
@@ -105,7 +110,24 @@ class EmbeddedKafka:
         shutil.rmtree(self._temporary, ignore_errors=True)  # what one that was killed left
         self._temporary.mkdir()
         if not (self.folder / "data" / "meta.properties").exists():
-            self._format()
+            # an id that starts with a dash would be read as an option
+            number = bytes(1) + uuid.uuid4().bytes[1:]
+            cluster_id = base64.urlsafe_b64encode(number).decode().rstrip("=")
+            arguments = ["format", "-t", cluster_id, "-c", str(self._config_path)]
+            ended = subprocess.run(  # noqa: S603 (Kafka's own tool)
+                self._command(
+                    "kafka.tools.StorageTool", *arguments, *self.options.format_arguments
+                ),
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if ended.returncode:
+                raise CommandError(
+                    f"Kafka's storage in {self.folder} could not be formatted",
+                    why=last_output(ended.stdout + ended.stderr),
+                    next_step=f"check that {self.folder} can be written to, then try again",
+                )
 
     def spec(self) -> ProcessSpec:
         """Return the spec for a supervisor; call `prepare` before the first start."""
@@ -126,14 +148,6 @@ class EmbeddedKafka:
         """
         is_encrypted = "SSL" in self.options.security_protocol
         return not ask_kafka(_HOST, self.port, is_encrypted=is_encrypted)
-
-    def _ports(self) -> tuple[int, int]:
-        path = self.folder / "ports.json"
-        if not path.exists():
-            client, controller = free_ports(2)
-            path.write_text(json.dumps({"client": client, "controller": controller}))
-        chosen = json.loads(path.read_text())
-        return int(chosen["client"]), int(chosen["controller"])
 
     def _properties(self) -> dict[str, str]:
         listeners = f"CLIENT://{_HOST}:{self.port}"
@@ -168,24 +182,6 @@ class EmbeddedKafka:
             main_class,
             *arguments,
         ]
-
-    def _format(self) -> None:
-        # an id that starts with a dash would be read as an option
-        number = bytes(1) + uuid.uuid4().bytes[1:]
-        cluster_id = base64.urlsafe_b64encode(number).decode().rstrip("=")
-        arguments = ["format", "-t", cluster_id, "-c", str(self._config_path)]
-        ended = subprocess.run(  # noqa: S603 (Kafka's own tool)
-            self._command("kafka.tools.StorageTool", *arguments, *self.options.format_arguments),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if ended.returncode:
-            raise CommandError(
-                f"Kafka's storage in {self.folder} could not be formatted",
-                why=last_output(ended.stdout + ended.stderr),
-                next_step=f"check that {self.folder} can be written to, then try again",
-            )
 
 
 def read_properties(text: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ import orjson
 
 from jobs.adapters.kafka.clients import Received
 from lbcore.agent.state import RecordForgotten, RecordRead
-from lbcore.ownership.records import OwnershipRecord, parse_record
+from lbcore.ownership.records import OwnershipRecord, named_brokers, parse_record
 from lbcore.ownership.resolve import is_newer
 from lbcore.wire.messages import Rejected
 
@@ -59,7 +59,7 @@ class OwnershipFeed:
         return [
             RecordRead(record=self.records[bundle])
             for bundle in sorted(self.records)
-            if broker in _named(self.records[bundle])
+            if broker in named_brokers(self.records[bundle])
         ]
 
     def _news(self, message: Received) -> Addressed | None:
@@ -76,12 +76,8 @@ class OwnershipFeed:
         if known is not None and not is_newer(parsed.version_id, known.version_id):
             return None
         self.records[parsed.bundle] = parsed
-        named = _named(parsed) if self._told is None else _named(parsed) & self._told
+        named = named_brokers(parsed) if self._told is None else named_brokers(parsed) & self._told
         concerned = self._concerned.get(parsed.bundle, set()) | named
         if concerned:
             self._concerned[parsed.bundle] = concerned
         return Addressed(event=RecordRead(record=parsed), brokers=tuple(sorted(concerned)))
-
-
-def _named(record: OwnershipRecord) -> set[str]:
-    return {record.source, record.destination, *record.children.values()} - {""}

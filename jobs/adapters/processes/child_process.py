@@ -24,7 +24,11 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 def main(argv: Sequence[str]) -> int:
     """Run the command; return its exit code, 128 + n when signal n ended it."""
     lifeline_fd, pid_fd, grace_ms = (int(word) for word in argv[:3])
-    wake_fd = _wake_on_signals()
+    wake_fd, write_fd = os.pipe()
+    os.set_blocking(write_fd, False)
+    signal.set_wakeup_fd(write_fd)
+    for number in _SIGNALS:
+        signal.signal(number, lambda *_: None)
     pid = _spawn(argv[3:])
     os.write(pid_fd, b"%d\n" % pid)
     os.close(pid_fd)
@@ -32,15 +36,6 @@ def main(argv: Sequence[str]) -> int:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)  # what it left behind
     return code
-
-
-def _wake_on_signals() -> int:
-    wake_fd, write_fd = os.pipe()
-    os.set_blocking(write_fd, False)
-    signal.set_wakeup_fd(write_fd)
-    for number in _SIGNALS:
-        signal.signal(number, lambda *_: None)
-    return wake_fd
 
 
 def _spawn(command: Sequence[str]) -> int:

@@ -27,7 +27,7 @@ from lbcore.plan.shed.ballast_problem import (
     with_departed_load,
     with_reliefs,
 )
-from lbcore.plan.shed.ballast_search import Found, count_rounds, crowded_topics, search
+from lbcore.plan.shed.ballast_search import Found, crowded_topics, search
 from lbcore.plan.shed.common import (
     Selection,
     Shed,
@@ -156,7 +156,8 @@ def _crowded(
     bundles, brokers = view.snapshot.bundles, len(view.snapshot.brokers.names)
     found = crowded_topics(partitions, bundles.owner, brokers)
     names = {at: partitions.name(at, bundles.namespaces) for at in found}
-    counts = count_rounds(state.crowded, names.values(), is_news=bool(view.has_new_report.any()))
+    news = int(view.has_new_report.any())  # some broker has a report not judged yet
+    counts = {name: state.crowded.get(name, 0) + news for name in names.values()}
     lasting = tuple(at for at, name in names.items() if counts[name] >= config.low_hits)
     return replace(state, crowded=counts), lasting
 

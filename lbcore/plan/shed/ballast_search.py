@@ -8,7 +8,6 @@ CockroachDB's allocator.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -126,16 +125,6 @@ def crowded_topics(partitions: Partitions, owner: Ints, brokers: int) -> tuple[i
     used = np.bincount(pairs // brokers, minlength=topics)
     found = np.flatnonzero(is_whole & are_on_too_few(used, total, brokers))
     return tuple(found[:_KEPT_MAX].tolist())
-
-
-def count_rounds(
-    before: Mapping[str, int], names: Iterable[str], *, is_news: bool
-) -> dict[str, int]:
-    """Return topic → rounds in a row in which it was crowded.
-
-    is_news: some broker has a report not judged yet.
-    """
-    return {name: before.get(name, 0) + int(is_news) for name in names}
 
 
 def crowding_of(

@@ -70,7 +70,11 @@ class Coverage:
         self._served[bundle] = self._served.get(bundle, 0) + 1
         self._edges = None
         if is_new.any():
-            self._end_outages(first, is_new, broker)
+            rows = first + np.flatnonzero(is_new)
+            began = self._since[rows]
+            rows = rows[(began != _NEVER) & (began < self._clock.scenario_ms)]
+            self._lost_ms[rows] += self._clock.scenario_ms - self._since[rows]
+            self.outages += self._outages(rows, broker)
             self._count(-int(np.count_nonzero(is_new)))
         part[:] = broker
 
@@ -86,7 +90,10 @@ class Coverage:
         self._edges = None
         part[is_own] = NOBODY
         if self._shadows:
-            self._leave_shadows(first, last, broker)
+            for other, rows in self._shadows:
+                if other == broker:
+                    rows.difference_update(range(first, last))
+            self._shadows = [shadow for shadow in self._shadows if shadow[1]]
             self._step_out(first + np.flatnonzero(is_own))
             is_own &= part == NOBODY
         self._since[first:last][is_own] = self._clock.scenario_ms
@@ -150,13 +157,6 @@ class Coverage:
         if self.when_double is not None:
             self.when_double(bundle, broker, others)
 
-    def _leave_shadows(self, first: int, last: int, broker: int) -> None:
-        """Forget rows that a broker closed while another one served them too."""
-        for other, rows in self._shadows:
-            if other == broker:
-                rows.difference_update(range(first, last))
-        self._shadows = [shadow for shadow in self._shadows if shadow[1]]
-
     def _step_out(self, closed: Ints) -> None:
         """Give closed rows to the newest broker that still serves them."""
         for row in closed.tolist():
@@ -165,13 +165,6 @@ class Coverage:
                     rows.remove(row)
                     self.server[row] = other
                     break
-
-    def _end_outages(self, first: int, is_new: NDArray[np.bool_], broker: int) -> None:
-        rows = first + np.flatnonzero(is_new)
-        began = self._since[rows]
-        rows = rows[(began != _NEVER) & (began < self._clock.scenario_ms)]
-        self._lost_ms[rows] += self._clock.scenario_ms - self._since[rows]
-        self.outages += self._outages(rows, broker)
 
     def _outages(self, rows: Ints, broker: int = NOBODY) -> list[Outage]:
         began, index = np.unique(self._since[rows], return_inverse=True)

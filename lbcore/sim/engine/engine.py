@@ -15,7 +15,7 @@ from lbcore.balancer.effects import Effect
 from lbcore.config.ownership import ON_DEMAND
 from lbcore.config.tree import Config
 from lbcore.model.bundles import NamespaceBundles
-from lbcore.ownership.records import Cause, OwnershipRecord, State
+from lbcore.ownership.records import Cause, OwnershipRecord, State, named_brokers
 from lbcore.plan.groups import members_by_group
 from lbcore.plan.snapshot import Bools
 from lbcore.sim.engine.coverage import Coverage
@@ -121,7 +121,7 @@ class Engine:
         named = [
             RecordRead(record=records[bundle])
             for bundle in sorted(self._named_bundles.get(name, ()))
-            if bundle in records and name in _named(records[bundle])
+            if bundle in records and name in named_brokers(records[bundle])
         ]
         self.nodes[name].start(named)
 
@@ -194,7 +194,7 @@ class Engine:
     def _note(self, record: OwnershipRecord) -> set[str]:
         """Note the brokers that a record names; return those of earlier records too."""
         concerned = self._concerned.setdefault(record.bundle, set())
-        for name in _named(record) - concerned:
+        for name in named_brokers(record) - concerned:
             concerned.add(name)
             self._named_bundles.setdefault(name, set()).add(record.bundle)
         return concerned
@@ -262,7 +262,9 @@ def _records(scenario: Scenario, cluster: str) -> list[OwnershipRecord]:
     spaces = {space.name: space for space in scenario.namespaces}
     owner: dict[str, str] = {}
     for spec in scenario.owners:
-        names = _bundle_names(spaces[spec.namespace])
+        space = spaces[spec.namespace]
+        ranges = NamespaceBundles(space.name, space.edges).ranges()
+        names = [f"{space.name}/{each.text}" for each in ranges]
         for number in range(spec.first, spec.last + 1):
             owner[names[number]] = spec.brokers[(number - spec.first) % len(spec.brokers)]
     return [
@@ -280,11 +282,6 @@ def _records(scenario: Scenario, cluster: str) -> list[OwnershipRecord]:
     ]
 
 
-def _bundle_names(space: NamespaceSpec) -> list[str]:
-    ranges = NamespaceBundles(space.name, space.edges).ranges()
-    return [f"{space.name}/{each.text}" for each in ranges]
-
-
 def _namespace_row(space: NamespaceSpec) -> dict[str, object]:
     return {
         "namespace": space.name,
@@ -293,7 +290,3 @@ def _namespace_row(space: NamespaceSpec) -> dict[str, object]:
         "highest_version": _FIRST_VERSION,
         "properties": "{}",
     }
-
-
-def _named(record: OwnershipRecord) -> set[str]:
-    return {record.source, record.destination, *record.children.values()} - {""}

@@ -143,7 +143,9 @@ class Job:
             return
         self.tick()
         if self.refused is not None:
-            batch = self._repeat(self.refused)
+            batch = self._compute(self.refused.groups, self.refused.now_ms)
+            if packed_effects(batch.effects) != packed_effects(self.refused.effects):
+                raise NotRepeatableError(f"the batch of {self.refused.now_ms} ms is not repeatable")
         else:
             batch = self._compute(self._read(), now_ms)
         self.refused = batch if self.is_refused else None
@@ -211,12 +213,6 @@ class Job:
         return UncommittedBatch(
             groups=groups, now_ms=now_ms, scored=scored, state=done.state, effects=done.effects
         )
-
-    def _repeat(self, refused: UncommittedBatch) -> UncommittedBatch:
-        again = self._compute(refused.groups, refused.now_ms)
-        if packed_effects(again.effects) != packed_effects(refused.effects):
-            raise NotRepeatableError(f"the batch of {refused.now_ms} ms is not repeatable")
-        return again
 
     def _commit(self, batch: UncommittedBatch) -> None:
         self.batches += 1

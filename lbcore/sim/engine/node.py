@@ -76,7 +76,9 @@ class ServedBundles:
         elif call.callback is Callback.SPLIT:
             opened = dict.fromkeys(call.children, call.version_id)
         for bundle, token in opened.items():
-            self._add(bundle, token)
+            namespace, lower, upper = parse_bundle_once(bundle)
+            insort(self._ranges.setdefault(namespace, []), (lower, _end(upper), bundle))
+            self._tokens[bundle] = token
         self._rows = None
         return CallbackChange(
             opened=opened, closed=tuple(name for name in overlapped if name not in opened)
@@ -114,7 +116,12 @@ class ServedBundles:
         """
         if self._rows is None:
             self._names = tuple(sorted(self._tokens))
-            self._rows = _locate(field, self._names)
+            rows: list[Ints] = [np.zeros((0, 2), dtype=np.int64)]
+            parsed = map(parse_bundle_once, self._names)
+            for namespace, bundles in groupby(parsed, key=lambda bundle: bundle[0]):
+                lowers, uppers = np.array([ends for _, *ends in bundles], dtype=np.int64).T
+                rows.append(field.locate(namespace, lowers, uppers))
+            self._rows = np.concatenate(rows)
         return field.located(self._rows)
 
     def _overlapped(self, bundle: str) -> list[str]:
@@ -126,11 +133,6 @@ class ServedBundles:
             first -= 1
         last = bisect_left(ranges, (_end(upper), 0, ""))
         return [name for _, _, name in ranges[first:last]]
-
-    def _add(self, bundle: str, token: int) -> None:
-        namespace, lower, upper = parse_bundle_once(bundle)
-        insort(self._ranges.setdefault(namespace, []), (lower, _end(upper), bundle))
-        self._tokens[bundle] = token
 
     def _remove(self, bundle: str) -> None:
         namespace, lower, upper = parse_bundle_once(bundle)
@@ -152,19 +154,6 @@ def callback_ms(seed: int, broker: str, call: Call, between_ms: tuple[int, int])
 def _end(upper: int) -> int:
     """The hash after the range's last one."""
     return HASH_SPACE if upper == FULL_UPPER else upper
-
-
-def _locate(field: LoadField, names: Sequence[str]) -> Ints:
-    """Return the positions of bundles in the field, namespace by namespace.
-
-    names: bundles in name order.
-    """
-    rows: list[Ints] = [np.zeros((0, 2), dtype=np.int64)]
-    parsed = map(parse_bundle_once, names)
-    for namespace, bundles in groupby(parsed, key=lambda bundle: bundle[0]):
-        lowers, uppers = np.array([ends for _, *ends in bundles], dtype=np.int64).T
-        rows.append(field.locate(namespace, lowers, uppers))
-    return np.concatenate(rows)
 
 
 _READS_KEPT = 1_000
@@ -357,10 +346,6 @@ class Node:
             self._reads.append((now_ms, self._measure(now_ms, noise_step)))
         else:
             self._reads.append((now_ms, self._reads[-1][1]))
-        return self._as_shown(now_ms)
-
-    def _as_shown(self, now_ms: int) -> LoadRead:
-        """Return the newest measurement, or one as old as the fault "stale" says."""
         if not self.impairment.stale_ms:
             return self._reads[-1][1]
         wanted_ms = now_ms - self.impairment.stale_ms

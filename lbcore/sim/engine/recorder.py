@@ -92,7 +92,18 @@ class Recorder:
             if effect.kind == "ownership_events":
                 self._take_events(effect.rows)
             elif effect.kind == "decisions":
-                self._take_decisions(effect.rows)
+                for row in effect.rows:
+                    self._trace(
+                        row, "kind", "reason", "strategy", "bundle", "source", "destination"
+                    )
+                    self.decisions.append(
+                        Decided(
+                            at_ms=self.clock.scenario_ms,
+                            kind=str(row["kind"]),
+                            reason=str(row["reason"]),
+                            wrong=_wrong(row),
+                        )
+                    )
             elif effect.kind == "commands":
                 now_ms = self.clock.scenario_ms
                 self.commands += [(now_ms, r["command_id"], r["status"]) for r in effect.rows]
@@ -124,7 +135,7 @@ class Recorder:
             elif row["cause"] != Cause.ACK.value:
                 self._causes[bundle] = str(row["cause"])
             if state == State.DELETED.value:
-                self._inherit(row)
+                self.owner.pop(str(row["bundle"]), None)
 
     def _settle(self, bundle: str, broker: str, cause: str) -> None:
         """Note a new owner: a move, unless it is the first or the same one."""
@@ -135,21 +146,6 @@ class Recorder:
             at_ms = self.clock.scenario_ms
             move = ObservedMove(bundle=bundle, source=source, destination=broker, at_ms=at_ms)
             self.moves.append(CausedMove(move=move, cause=why))
-
-    def _inherit(self, row: Row) -> None:
-        self.owner.pop(str(row["bundle"]), None)
-
-    def _take_decisions(self, rows: Iterable[Row]) -> None:
-        for row in rows:
-            self._trace(row, "kind", "reason", "strategy", "bundle", "source", "destination")
-            self.decisions.append(
-                Decided(
-                    at_ms=self.clock.scenario_ms,
-                    kind=str(row["kind"]),
-                    reason=str(row["reason"]),
-                    wrong=_wrong(row),
-                )
-            )
 
     def _trace(self, row: Row, *names: str) -> None:
         line = "\t".join([str(self.clock.scenario_ms), *(str(row[name]) for name in names)])

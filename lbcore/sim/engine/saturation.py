@@ -59,7 +59,16 @@ class Saturation:
         while self._at_ms < now_ms and not self._is_clear(now_ms, rates):
             step_ms = min(_STEP_MS, now_ms - self._at_ms)
             self._at_ms += step_ms
-            self._wait(rates, self._serve(rates), step_ms / 1_000.0)
+            served = self._serve(rates)
+            seconds = step_ms / 1_000.0
+            is_served = self._coverage.server != NOBODY
+            more = np.where(is_served, (rates - served) * seconds, 0.0)
+            limit = np.maximum(self.backlog, BACKLOG_S * rates)
+            waiting = np.maximum(self.backlog + more, 0.0)
+            self.rejected += float(np.cumsum(np.maximum(waiting - limit, 0.0))[-1])
+            waiting = np.minimum(waiting, limit)
+            self.backlog = np.where(waiting < _LEAST_BACKLOG, 0.0, waiting)
+            self._work_off(seconds)
         if self._at_ms < now_ms:
             self._work_off((now_ms - self._at_ms) / 1_000.0)
             self._at_ms = now_ms
@@ -105,16 +114,6 @@ class Saturation:
         server = self._coverage.server
         served: Floats = np.where(server == NOBODY, 0.0, wanted * part[server])
         return served
-
-    def _wait(self, rates: Floats, served: Floats, seconds: float) -> None:
-        is_served = self._coverage.server != NOBODY
-        more = np.where(is_served, (rates - served) * seconds, 0.0)
-        limit = np.maximum(self.backlog, BACKLOG_S * rates)
-        waiting = np.maximum(self.backlog + more, 0.0)
-        self.rejected += float(np.cumsum(np.maximum(waiting - limit, 0.0))[-1])
-        waiting = np.minimum(waiting, limit)
-        self.backlog = np.where(waiting < _LEAST_BACKLOG, 0.0, waiting)
-        self._work_off(seconds)
 
     def _work_off(self, seconds: float) -> None:
         self._work = np.maximum(self._work - MOVE_SHARE * self._room * seconds, 0.0)

@@ -89,7 +89,11 @@ class Traffic:
             for number, spec in enumerate(scenario.loads)
         ]
         self._field_at = lru_cache(maxsize=_FIELDS_KEPT)(self._field)
-        self._step_ms = self._choose_step()
+        steps = [part.replay.step_ms for part in self._parts if part.replay is not None]
+        steps += [LOAD_STEP_MS] if any(map(_is_varying, self._parts)) else []
+        if self._noise.traffic:
+            steps.append(self._noise.step_ms)
+        self._step_ms = min(steps, default=0)
 
     def at(self, now_ms: int) -> "TrafficField":
         """Return the field at a time; constant load is computed once."""
@@ -103,17 +107,12 @@ class Traffic:
         """Return msg/s in + out of each topic; float64[topics]."""
         return self.at(now_ms).rates
 
-    def _choose_step(self) -> int:
-        steps = [part.replay.step_ms for part in self._parts if part.replay is not None]
-        steps += [LOAD_STEP_MS] if any(map(_is_varying, self._parts)) else []
-        if self._noise.traffic:
-            steps.append(self._noise.step_ms)
-        return min(steps, default=0)
-
     def _part(
         self, number: int, spec: LoadSpec, space: NamespaceSpec, cluster_points: float
     ) -> _Part:
-        first, last = self._topics_of(spec, space)
+        ends = np.array(space.edges, dtype=np.int64)
+        lower, upper = ends[[spec.first]], ends[[spec.last + 1]]
+        first, last = self.layout.locate(space.name, lower, upper)[0].tolist()
         count = last - first
         bundles = spec.last - spec.first + 1
         value = spec.rate.value * (bundles if spec.rate.is_each else 1)
@@ -147,13 +146,6 @@ class Traffic:
         nothing = np.zeros(len(self.layout.hashes[space.name]))
         rows = slice(start, start + len(nothing))
         return _Part(spec=spec, total=0.0, rows=rows, shape=nothing, replay=replay)
-
-    def _topics_of(self, spec: LoadSpec, space: NamespaceSpec) -> tuple[int, int]:
-        """The rows of the topics in the part's bundles."""
-        ends = np.array(space.edges, dtype=np.int64)
-        lower, upper = ends[[spec.first]], ends[[spec.last + 1]]
-        first, last = self.layout.locate(space.name, lower, upper)[0]
-        return int(first), int(last)
 
     def _weights(self, spec: LoadSpec, count: int, stream: str) -> Floats:
         if spec.spread == "topic":

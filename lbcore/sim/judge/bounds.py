@@ -7,7 +7,7 @@ that of single topics, and moves have no bound.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -142,7 +142,11 @@ def _parts(run: Run, samples: Sequence[Sample]) -> list[_Course]:
     members = members_by_group(brokers, groups)
     if len(members) == 1:
         return [_Course(course=course, topics=np.arange(traffic.topics))]
-    spaces = _group_by_namespace(run, groups)
+    counts: dict[str, Counter[str]] = {}  # policies are of whole namespaces: most bundles decide
+    for bundle, broker in sorted(run.recorder.owner.items()):
+        if broker in groups:
+            counts.setdefault(bundle.rpartition("/")[0], Counter())[groups[broker]] += 1
+    spaces = {space: found.most_common(1)[0][0] for space, found in counts.items()}
     of_bundle = np.array([spaces.get(name.rpartition("/")[0], "") for name in names])
     found = []
     for group, own in members.items():
@@ -161,18 +165,6 @@ def _parts(run: Run, samples: Sequence[Sample]) -> list[_Course]:
         topics = np.concatenate([np.zeros(0, dtype=np.int64), *ranges])
         found.append(_Course(course=part, topics=topics))
     return found
-
-
-def _group_by_namespace(run: Run, groups: Mapping[str, str]) -> dict[str, str]:
-    """Namespace → the group of most of its bundles.
-
-    Policies are of whole namespaces.
-    """
-    counts: dict[str, Counter[str]] = {}
-    for bundle, broker in sorted(run.recorder.owner.items()):
-        if broker in groups:
-            counts.setdefault(bundle.rpartition("/")[0], Counter())[groups[broker]] += 1
-    return {space: found.most_common(1)[0][0] for space, found in counts.items()}
 
 
 def _course(

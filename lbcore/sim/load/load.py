@@ -301,17 +301,13 @@ class LoadModel:
     def _field(self, step: int) -> LoadField:
         rates = self._base
         if self.profile.shape is LoadShape.DAILY_WAVE:
-            rates = self._waved(step)
+            rates = {}
+            for index, name in enumerate(self._topics):
+                phase = step / 1000.0 + index / len(self._topics)
+                rates[name] = self._base[name] * (1.0 + self.profile.wave_depth * wave(phase))
         elif self.profile.shape is LoadShape.MOVING_HOTSPOT:
             rates = self._heated(step)
         return LoadField(self._layout, _prefix_sums(self._topics, rates))
-
-    def _waved(self, step: int) -> dict[str, Floats]:
-        rates = {}
-        for index, name in enumerate(self._topics):
-            phase = step / 1000.0 + index / len(self._topics)
-            rates[name] = self._base[name] * (1.0 + self.profile.wave_depth * wave(phase))
-        return rates
 
     def _window(self, step: int) -> tuple[str, int, int]:
         seed = self.profile.seed

@@ -379,9 +379,11 @@ def _sum_of(grid: Grid, resources: Sequence[TraceColumn], kind: str) -> Floats:
 def _rates(amounts: Mapping[str, Floats]) -> tuple[Floats, list[str]]:
     """Return float64[intervals, entities, 4] of all resources, and sentences on each."""
     said = [
-        f"{kind} weighs nothing: it is 0 throughout" for kind in amounts if _is_idle(amounts, kind)
+        f"{kind} weighs nothing: it is 0 throughout"
+        for kind, found in amounts.items()
+        if not found.any()
     ]
-    left = {kind: found for kind, found in amounts.items() if not _is_idle(amounts, kind)}
+    left = {kind: found for kind, found in amounts.items() if found.any()}
     said += [
         f"{kind} weighs nothing: no broker of the simulator reports it by bundle"
         for kind in left
@@ -415,10 +417,6 @@ def _directed(left: Mapping[str, Floats], kind: str, nothing: Floats) -> list[Fl
     """Return in and out; amounts without direction count half for each."""
     half = left.get(kind, nothing) * 0.5
     return [half + left.get(f"{kind}_in", nothing), half + left.get(f"{kind}_out", nothing)]
-
-
-def _is_idle(amounts: Mapping[str, Floats], kind: str) -> bool:
-    return not amounts[kind].any()
 
 
 COLUMNS = ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out")
@@ -476,7 +474,11 @@ def make_recording(rows: Iterable[Mapping[str, Any]]) -> Recording:
     if not times:
         raise RecordingError("there is not one row")
     for row in known:
-        _check_lengths(row)
+        lengths = {len(row[name]) for name in ("bundles", "topics", *COLUMNS)}
+        if len(lengths) > 1:
+            raise RecordingError(
+                f"the arrays of {row['broker']} differ in length: {sorted(lengths)}"
+            )
     ranges = _ranges_of(known)
     if not ranges:
         raise RecordingError("no row names a bundle")
@@ -509,12 +511,6 @@ def _ranges_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, int, i
                 raise RecordingError(f"{bundle!r} is no bundle") from None
             found[bundle] = (namespace, lower, HASH_SPACE if upper == FULL_UPPER else upper)
     return found
-
-
-def _check_lengths(row: Mapping[str, Any]) -> None:
-    lengths = {len(row[name]) for name in ("bundles", "topics", *COLUMNS)}
-    if len(lengths) > 1:
-        raise RecordingError(f"the arrays of {row['broker']} differ in length: {sorted(lengths)}")
 
 
 def _loads_of(row: Mapping[str, Any]) -> Iterator[tuple[str, float, list[float]]]:

@@ -294,7 +294,12 @@ def backtest_scenario(
 
     domains: failure domains of brokers, where they have any.
     """
-    first = _first_owners(history)
+    first: dict[str, str] = {}
+    seen: set[str] = set()
+    for interval in history.intervals:
+        new = {name: owner for name, owner in interval.owners.items() if _space(name) not in seen}
+        first |= new
+        seen |= {_space(name) for name in new}
     spaces = [_namespace(name, space, first) for name, space in recording.namespaces.items()]
     loads = [
         LoadSpec(
@@ -329,17 +334,6 @@ def run_cost(floor_adjusted: float | None, moves: float, bundles: int, length_ms
     imbalance = 0.0 if floor_adjusted is None else _PERCENT * (floor_adjusted - 1.0)
     moved_percent = _PERCENT * moves / max(1, bundles)
     return imbalance + MOVE_PRICE * moved_percent / (length_ms / _HOUR_MS)
-
-
-def _first_owners(history: History) -> dict[str, str]:
-    """Return bundle → first owner, of each namespace's first bundles."""
-    found: dict[str, str] = {}
-    seen: set[str] = set()
-    for interval in history.intervals:
-        new = {name: owner for name, owner in interval.owners.items() if _space(name) not in seen}
-        found |= new
-        seen |= {_space(name) for name in new}
-    return found
 
 
 def _space(bundle: str) -> str:

@@ -65,7 +65,7 @@ def to_row(run: Run, judged: Sequence[JudgedExpectation]) -> dict[str, Any]:
         "is_met": all(one.is_met for one in judged),
         "hash": run.recorder.hash(),
         "metrics": {name: measure_named(run, name) for name in _SUMMARY},
-        "moves_by_cause": dict(sorted(_causes(run).items())),
+        "moves_by_cause": dict(sorted(Counter(one.cause for one in run.recorder.moves).items())),
         "expectations": [
             {
                 "text": one.expectation.text,
@@ -120,12 +120,9 @@ def _sample_line(run: Run, sample: Sample, before_ms: int) -> str:
     return "".join(f"{cell:>10}" for cell in cells)
 
 
-def _causes(run: Run) -> Counter[str]:
-    return Counter(one.cause for one in run.recorder.moves)
-
-
 def _moves_by_cause(run: Run) -> list[str]:
-    causes = ", ".join(f"{cause} {count}" for cause, count in sorted(_causes(run).items()))
+    counts = Counter(one.cause for one in run.recorder.moves)
+    causes = ", ".join(f"{cause} {count}" for cause, count in sorted(counts.items()))
     return [f"moves: {causes or 'none'}"]
 
 

@@ -142,21 +142,16 @@ def _require(draft: _Draft, end: Line) -> None:
     if not draft.values.get("run_ms"):
         raise end.error("nothing says how long it runs", "`run 30m`", "say it in a line")
     for name in sorted({spec.namespace for spec in draft.owners}):
-        _require_owners(draft, end, name)
-
-
-def _require_owners(draft: _Draft, end: Line, name: str) -> None:
-    """A namespace that is there at the start has all its bundles."""
-    owned = {
-        number
-        for spec in draft.owners
-        if spec.namespace == name
-        for number in range(spec.first, spec.last + 1)
-    }
-    free = sorted(set(range(draft.namespaces[name].bundles)) - owned)
-    if free:
-        what = f"bundle {free[0]} of {name} has no owner at the start, others have"
-        raise end.error(what, "an `own` line for every bundle, or for none", "name the owner")
+        owned = {
+            number
+            for spec in draft.owners
+            if spec.namespace == name
+            for number in range(spec.first, spec.last + 1)
+        }
+        free = sorted(set(range(draft.namespaces[name].bundles)) - owned)
+        if free:
+            what = f"bundle {free[0]} of {name} has no owner at the start, others have"
+            raise end.error(what, "an `own` line for every bundle, or for none", "name the owner")
 
 
 def _title(draft: _Draft, line: Line) -> None:
