@@ -239,7 +239,7 @@ def test_next_moves_are_those_of_the_dry_run(shedder: Shedding) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("shedder", SHEDDERS, ids=lambda one: one.name)
 def test_next_moves_are_those_of_the_dry_run_in_many_worlds(shedder: Shedding) -> None:
-    assert sum(lives(seed, shedder) for seed in range(4, 46)) >= 20
+    assert sum(lives(seed, shedder) for seed in range(4, 46)) >= 15
 
 
 def test_moves_that_usages_do_not_show_yet_are_not_made_again() -> None:

@@ -337,7 +337,7 @@ def circle(fake: FakePulsar) -> None:
 
 
 HURTS = {
-    Trouble.DOUBLED: (claim_both, LEFT, "{0} and {1} "),
+    Trouble.DOUBLED: (claim_both, LEFT, "{2} and {3} "),
     Trouble.UNSERVED: (let_go, RIGHT, "the lookup names {0}"),
     Trouble.UNLISTED: (lose, "{1}", "serves 1 bundles"),
     Trouble.CIRCLING: (circle, LEFT, " → {0} → {1}"),
@@ -352,7 +352,7 @@ def test_fault_of_the_cluster_is_found_with_its_evidence(
     _, subject, evidence = HURTS[trouble]
     brokers = [fake.broker(number) for number in (0, 1)]
     assert finding.subject == subject.format(*brokers)
-    assert evidence.format(*brokers) in finding.evidence
+    assert evidence.format(*brokers, *sorted(brokers)) in finding.evidence
 
 
 def test_finding_reaches_the_status_as_an_alarm_with_its_section_of_the_runbook() -> None:
