@@ -175,14 +175,21 @@ def is_failover_on_hold(work: BatchContext) -> bool:
     return work.rules.brake is not None and waited_ms < work.config.ownership.brake_confirm_ms
 
 
-def release(work: BatchContext, reason: str, command: Command | None = None) -> None:
-    """Let balancing go on. reason: Released (by command) or Recovered."""
+def release(work: BatchContext, reason: str, command: Command | None = None) -> list[str]:
+    """Let balancing go on; return the brokers that are still lost.
+
+    reason: Released (by command) or Recovered.
+    """
     brake = work.rules.brake
     if brake is None:
-        return
+        return []
     work.change_rules(command, brake=None)
-    inputs = {**_numbers(work), "still_lost": list(brake.lost), "since_ms": brake.since_ms}
+    still_lost = [
+        name for name in brake.lost if name in work.brokers and work.brokers[name].is_dead
+    ]
+    inputs = {**_numbers(work), "still_lost": still_lost, "since_ms": brake.since_ms}
     work.write_decision(work.next_decision(), ALARM, reason, inputs)
+    return still_lost
 
 
 def _engage(work: BatchContext) -> None:
