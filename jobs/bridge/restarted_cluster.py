@@ -9,6 +9,7 @@ import os
 import shlex
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import TimeoutError as NotYetError
 from contextlib import suppress
@@ -22,10 +23,10 @@ from jobs.adapters.processes.processes import last_lines
 from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.pulsar_admin import PulsarAdmin, ask_each
 from jobs.bridge.rolling_progress import Progress, RestartStage
-from jobs.console import CommandError, UnknownError, note
+from jobs.console import CommandError, note
 from jobs.operating.connection_options import ConnectionOptions
 from jobs.operating.status import read_status_rows
-from lbcore.balancer.book import FAILED, REFUSED
+from lbcore.balancer.book import FAILED, REFUSED, TIMED_OUT
 from lbcore.balancer.rules import PROPOSAL, PlanProposal
 from lbcore.bridge.guardian import Trouble
 from lbcore.bridge.reports import LatencySums, load_ms, parse_client_latency, publish_ms, worst_ms
@@ -100,6 +101,8 @@ class PulsarCluster:
         self._client, self._log = client, log
         self._child: subprocess.Popen[bytes] | None = None
         self._answered: dict[str, str] = {}
+        self._expired: Counter[str] = Counter()
+        self._reported: set[str] = set()
         self._due_s: dict[str, float] = {}
         self._pages: dict[str, LatencySums] = {}
         self._asked: dict[str, Any] = {}
@@ -142,10 +145,13 @@ class PulsarCluster:
         """Return the start of the process that answers for a broker; "" when none does."""
         try:
             found = self._admin.load_report(self._name, broker).load.envelope.incarnation
+            self._reported.add(broker)
         except PulsarAdminError as error:
             found = ""
             if not error.status:  # no answer, or another broker's
                 self._admin.forget_address(broker)
+            # what has told its start in reports tells another number elsewhere
+            if not error.status or broker in self._reported:
                 return ""
         with suppress(PulsarAdminError):  # an extensible manager has no load report
             if not found:
@@ -194,18 +200,22 @@ class PulsarCluster:
         return is_due
 
     def send(self, name: str, arguments: CommandArguments) -> str:
-        """Send a command once, by its id; return why the balancer refused it, "" = not."""
+        """Send a command once, by its id; return why the balancer refused it.
+
+        "" = it was taken, or is not answered yet: call it again.
+        """
         if name not in self._answered:
             verb = arguments.about.verb
+            expired = self._expired[name]
             command = new_command(
                 self._where.cluster,
                 arguments,
-                command_id=name,
+                command_id=f"{name}-{expired}" if expired else name,
                 timeout_ms=verb.timeout_ms if verb else VERB_TIMEOUT_MS,
             )
             try:
                 ticket = self._client.send(command)
-            except UnknownError:  # Kafka is away: sent again, under its id
+            except CommandError:  # Kafka is away: sent again, under its id
                 return ""
             try:
                 found = ticket.first.result(timeout=_ANSWER_S)
@@ -213,6 +223,9 @@ class PulsarCluster:
                 return ""  # asked for again: it has its id
             finally:
                 self._client.forget(ticket)
+            if found.status == TIMED_OUT:  # read too late, not begun: it needs another id
+                self._expired[name] += 1
+                return ""
             is_taken = found.status not in (REFUSED, FAILED)
             self._answered[name] = "" if is_taken else found.reason or found.status
         return self._answered[name]

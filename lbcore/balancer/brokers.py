@@ -175,14 +175,21 @@ def is_failover_on_hold(work: BatchContext) -> bool:
     return work.rules.brake is not None and waited_ms < work.config.ownership.brake_confirm_ms
 
 
-def release(work: BatchContext, reason: str, command: Command | None = None) -> None:
-    """Let balancing go on. reason: Released (by command) or Recovered."""
+def release(work: BatchContext, reason: str, command: Command | None = None) -> list[str]:
+    """Let balancing go on; return the brokers that are still lost.
+
+    reason: Released (by command) or Recovered.
+    """
     brake = work.rules.brake
     if brake is None:
-        return
+        return []
     work.change_rules(command, brake=None)
-    inputs = {**_numbers(work), "still_lost": list(brake.lost), "since_ms": brake.since_ms}
+    still_lost = [
+        name for name in brake.lost if name in work.brokers and work.brokers[name].is_dead
+    ]
+    inputs = {**_numbers(work), "still_lost": still_lost, "since_ms": brake.since_ms}
     work.write_decision(work.next_decision(), ALARM, reason, inputs)
+    return still_lost
 
 
 def _engage(work: BatchContext) -> None:
@@ -238,8 +245,8 @@ _NAMED = 10
 def watch_clocks(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
     """Advance the clocks by the batch's arrivals; watch ticks and the lag.
 
-    The batch catches up when the newest tick read is too old, and its lag has changed. The start
-    and the end of missing ticks are recorded.
+    The batch catches up when the newest tick read is too old, and its lag has changed or is the
+    first one known. The start and the end of missing ticks are recorded.
     """
     rows = _rows(updates)
     before = work.liveness
@@ -271,8 +278,9 @@ def watch_clocks(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
         work.times.tick_ms, work.bounded_arrival_ms(int(ticks.max(initial=0))) if len(ticks) else 0
     )
     change_ms = work.now_ms - tick_ms - (work.times.decided_ms - work.times.tick_ms)
-    is_old = work.times.tick_ms > 0 and work.now_ms - tick_ms > pipeline.plan_lag_max_ms
-    work.is_catching_up = is_old and abs(change_ms) > work.config.ownership.clock_step_max_ms
+    is_old = tick_ms > 0 and work.now_ms - tick_ms > pipeline.plan_lag_max_ms
+    is_changed = abs(change_ms) > work.config.ownership.clock_step_max_ms
+    work.is_catching_up = is_old and (is_changed or not work.times.tick_ms)
     work.set_times(clock_ms=work.clock_ms + waited_ms, tick_ms=tick_ms)
 
 

@@ -387,18 +387,20 @@ def _bundle_table(work: BatchContext, names: Sequence[str], rows: Ints) -> Bundl
 
 
 def _pins(work: BatchContext, names: Sequence[str], rows: Ints) -> Ints | None:
-    """Return the pinned broker of each bundle; -1 also when it can't take it now."""
+    """Return the pinned broker of each bundle; -1 also when it can't take it now.
+
+    A bundle that is there stays, also while its broker is suspected or flapping.
+    """
     if not work.rules.pins:
         return None
-    closed = unsteady(work)
-    open_brokers = {
-        name: at
-        for at, name in enumerate(names)
-        if not is_draining(work, name) and name not in closed
-    }
+    unsteady_brokers = unsteady(work)
+    pinnable = {name: at for at, name in enumerate(names) if not is_draining(work, name)}
     found = np.full(len(work.ledger), NOBODY, dtype=np.int64)
     for bundle, pin in work.rules.pins.items():
         row = work.ledger.index.get(bundle)
-        if row is not None:
-            found[row] = open_brokers.get(pin.broker, NOBODY)
+        if row is None:
+            continue
+        owner, _ = work.ledger.instances.of(int(work.ledger.destination[row]))
+        if owner == pin.broker or pin.broker not in unsteady_brokers:
+            found[row] = pinnable.get(pin.broker, NOBODY)
     return found[rows]

@@ -128,11 +128,9 @@ def _resume(work: BatchContext, command: Command, arguments: Resume) -> Outcome:
 
 
 def _release_brake(work: BatchContext, command: Command, _: ReleaseBrake) -> Outcome:
-    brake = work.rules.brake
-    if brake is None:
+    if work.rules.brake is None:
         raise RefusedCommandError("the brake is not on; table policies shows when it is")
-    release(work, "Released", command)
-    return Outcome(status=DONE, result={"still_lost": list(brake.lost)})
+    return Outcome(status=DONE, result={"still_lost": release(work, "Released", command)})
 
 
 def _change_config(

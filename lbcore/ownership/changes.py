@@ -45,7 +45,7 @@ class RefusalReason(str, Enum):
 
 
 class Action(str, Enum):
-    """Action that a record needs; `protocol.carry_out` executes all except WAIT."""
+    """Action that a record needs; `protocol.apply_intent` executes all except WAIT."""
 
     REASSIGN = "reassign"
     REDIRECT = "redirect"

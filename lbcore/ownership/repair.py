@@ -1,6 +1,6 @@
 """Repair of records whose broker is gone or does not respond.
 
-Says what must happen to a record, not where the bundle goes: `protocol.carry_out` does it with a
+Says what must happen to a record, not where the bundle goes: `protocol.apply_intent` does it with a
 destination of the plan. Asked for each record in flight, and for each record of a broker that died
 or restarted. Compare monitorOwnerships and overrideOwnership of Pulsar 4.0.8's
 ServiceUnitStateChannelImpl, which give the bundle away after one time limit, alive source or not.

@@ -127,7 +127,7 @@ PLACERS = (
         rule="The broker with the least long-term message rate that is not overloaded.",
         use_when="Bundles are alike; Pulsar's default until 2026.",
         caveats="Pulsar gives all bundles of one plan to the same broker; "
-        "with `shedding.is_pulsar_exact` off, bundles that the plan has placed count",
+        "with `shedding.is_pulsar_exact` off, what the plan has placed is counted",
         settings=(
             _OVERLOAD_LIMIT,
             *keys("shedding", "is_pulsar_exact"),

@@ -114,6 +114,22 @@ def test_one_wrong_clock_decides_nothing_and_is_named(
     _check_decisions(world, began_ms)
 
 
+def test_kafkas_clock_that_is_an_hour_behind_holds_a_rebuilt_state_up_for_one_batch() -> None:
+    world = at_rest()
+    world.turn("kafka", -3_600_000)
+    world.rebuild_job()
+    since = len(world.reports)
+    world.run(3_000)
+    assert [row["gauges"]["is_catching_up"] for row in world.reports[since:]] == [
+        True,
+        False,
+        False,
+    ]
+    world.kill("broker-0:8080")
+    world.run(45_000)
+    assert is_settled(world)
+
+
 @pytest.mark.parametrize("later_ms", few((-40_000, 40_000), 1))
 @pytest.mark.parametrize("clock", CLOCKS)
 def test_clock_that_is_wrong_otherwise_than_before_is_told_as_it_is_now(

@@ -18,6 +18,7 @@ from tests.support.values.clusters import with_constants
 from tests.support.worlds.checked_world import (
     CheckedWorld,
     LaggingWorld,
+    decided,
     most_unserved,
     outcome,
     owners,
@@ -293,6 +294,18 @@ def test_backlog_at_full_speed_kills_nobody_who_is_back(speed_ms: int) -> None:
     before = len(world.events)
     catch_up(world, speed_ms)
     world.run(10_000)
+    assert len(world.events) == before
+    assert not unsettled(world)
+
+
+def test_first_full_batch_of_a_rebuilt_state_kills_nobody_who_is_back() -> None:
+    """It ends at a moment when the broker had been silent for long enough to be dead."""
+    world = with_a_backlog(hang_ms=120_000, away_ms=40_000)
+    before = len(world.events)
+    world.rebuild_job()
+    catch_up(world, 30_000)
+    world.run(10_000)
+    assert not decided(world, "silence", "Dead")
     assert len(world.events) == before
     assert not unsettled(world)
 

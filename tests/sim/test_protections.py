@@ -12,7 +12,7 @@ from lbcore.balancer import cycle
 from lbcore.balancer.batch_context import BalancerState, BatchContext
 from lbcore.balancer.brokers import suspected, suspicion_ms
 from lbcore.balancer.effects import Effect
-from lbcore.balancer.placement import next_on_grid_ms, turn_of
+from lbcore.balancer.placement import make_snapshot, next_on_grid_ms, turn_of
 from lbcore.config.load import parse_assignments, parse_config
 from lbcore.config.tree import Config
 from lbcore.explain.cluster import explain_cluster
@@ -286,6 +286,22 @@ def test_single_dead_broker_is_failed_over_as_soon_as_it_is_found_dead(brokers: 
     )
     assert suspected_row["source"] == dead["source"] == "broker-0:8080"
     assert dead["at_ms"] - suspected_row["at_ms"] >= 8_000
+
+
+def test_pinned_bundle_stays_with_a_broker_that_is_suspected() -> None:
+    world = hearing()
+    bundle, broker = min(owners(world).items())
+    world.command("pin_bundle", bundle=bundle, broker=broker)
+    world.run(3_000)
+    world.kill(broker)
+    while not decided(world, "silence", "Suspected"):
+        world.run(500)
+    work = BatchContext.on(world.state, world.config, "", world.now_ms)
+    assert suspected(work) == {broker}
+    names = sorted(world.brokers)
+    bundles = make_snapshot(work, names)[0].bundles
+    assert bundles.pin is not None
+    assert names[bundles.pin[bundles.names.index(bundle)]] == broker
 
 
 def test_dead_broker_waits_while_the_only_brokers_that_may_take_its_bundles_are_silent() -> None:

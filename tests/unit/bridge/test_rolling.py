@@ -34,7 +34,7 @@ from lbcore.config.tree import Config
 from lbcore.explain.status import BrokerStatus, ClusterStatus, StatusRows, make_status
 from lbcore.wire.kinds.balancing_commands import CancelDrain, DrainBroker
 from lbcore.wire.messages import Command
-from tests.support.admin.fake_pulsar import CLUSTER, fronted_brokers
+from tests.support.admin.fake_pulsar import CLUSTER, REPORT_PATH, fronted_brokers
 from tests.support.worlds.checked_world import running
 from tests.support.worlds.explained_world import write_tables
 from tests.support.worlds.rolling_cluster import (
@@ -471,15 +471,19 @@ def test_look_has_what_the_steps_ask_for(tmp_path: Path) -> None:
         assert seen.moving == {first["bundle"]}
         assert seen.plans == {}
         assert seen.held is None
+        report = f"{front.fake.ports[0]}{REPORT_PATH}"
+        front.fake.put(report, {"reason": "an unexpected error"}, 500)
+        assert cluster.look(draft).incarnation == ""  # and not another number of the same process
         front.fake.answers.clear()
         keys = [one.key for one in cluster.look(draft).complaints]
         assert "pulsar" in keys
 
 
-def test_command_may_last_as_long_as_its_verb_says(
+def test_command_may_last_as_long_as_its_verb_says_and_is_sent_again_when_read_too_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[Command] = []
+    statuses = ["accepted", "timed_out", "done"]
 
     def send(_: CommandClient, command: Command) -> Ticket:
         sent.append(command)
@@ -487,7 +491,7 @@ def test_command_may_last_as_long_as_its_verb_says(
         taken = CommandOutcome(
             command_id=command.command_id,
             kind=command.kind,
-            status="accepted",
+            status=statuses[len(sent) - 1],
             reason="",
             result={},
             at_ms=0,
@@ -504,8 +508,10 @@ def test_command_may_last_as_long_as_its_verb_says(
     admin = PulsarAdmin(AdminAddress(url="http://127.0.0.1:1"))
     cluster = PulsarCluster(where, admin, CLUSTER, client, tmp_path / "log")
     for name, arguments in (("d", DrainBroker(broker="a:1")), ("c", CancelDrain(broker="a:1"))):
-        assert cluster.send(name, arguments) == ""
-    assert [one.timeout_ms for one in sent] == [3_600_000, 60_000]
+        for _ in range(3):
+            assert cluster.send(name, arguments) == ""
+    assert [one.timeout_ms for one in sent] == [3_600_000, 60_000, 60_000]
+    assert [one.command_id for one in sent] == ["d", "c", "c-1"]
 
 
 def test_certificate_that_ends_one_day_and_narrow_topics_are_no_complaint() -> None:
