@@ -19,6 +19,7 @@ import pyarrow as pa
 from kafka import KafkaConsumer, TopicPartition
 
 from jobs.adapters.spark.batch_sink import read_effects
+from jobs.adapters.spark.kafka_source import FULL
 from jobs.adapters.spark.operators import balancer_operator, scorer_operator
 from jobs.adapters.spark.spark_machine import Operator
 from jobs.adapters.spark.stream import INPUT_TOPICS
@@ -62,6 +63,7 @@ class _Recorded:
     number: int
     now_ms: int
     ends: Mapping[TopicPartition, int]
+    is_full: bool
 
 
 def replay(bootstrap: str, checkpoint: Path, config: Config) -> Iterator[ReplayedBatch]:
@@ -76,7 +78,7 @@ def replay(bootstrap: str, checkpoint: Path, config: Config) -> Iterator[Replaye
         log = _Log(consumer)
         log.check_whole(checkpoint)
         for batch in _read_batches(checkpoint):
-            messages = [_raw(record) for record in log.up_to(batch.ends)]
+            messages = [_raw(record, is_full=batch.is_full) for record in log.up_to(batch.ends)]
             effects = job.run(messages, batch.now_ms)
             yield ReplayedBatch(number=batch.number, messages=len(messages), effects=effects)
 
@@ -195,23 +197,25 @@ def _ended(checkpoint: Path) -> list[int]:
 
 def _read_batches(checkpoint: Path) -> Iterator[_Recorded]:
     for number in _ended(checkpoint):
-        _, about, offsets = (checkpoint / "offsets" / str(number)).read_text().splitlines()
+        _, about, ends = (checkpoint / "offsets" / str(number)).read_text().splitlines()
+        offsets = json.loads(ends)
         yield _Recorded(
             number=number,
             now_ms=json.loads(about)["batchTimestampMs"],
             ends={
                 TopicPartition(topic, int(partition)): end
-                for topic, partitions in json.loads(offsets).items()
+                for topic, partitions in offsets.items()
                 for partition, end in partitions.items()
             },
+            is_full=FULL in offsets,
         )
 
 
-def _raw(record: Any) -> RawMessage:
+def _raw(record: Any, *, is_full: bool) -> RawMessage:
     place = Position(
         topic=record.topic,
         partition=record.partition,
         offset=record.offset,
         timestamp_ms=record.timestamp,
     )
-    return RawMessage(position=place, key=record.key, value=record.value)
+    return RawMessage(position=place, key=record.key, value=record.value, is_full=is_full)

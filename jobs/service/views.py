@@ -99,6 +99,7 @@ class TableViews:
         self.last_error = ""
         self.confirmed_ms = 0
         self._rows: dict[str, Rows] = {}
+        self._versions: dict[str, int] = {}
         self.newest_load: Mapping[str, Row] = {}
         self.settings: Mapping[str, Any] = {}
         self.topics: Mapping[str, KnownTopics] = {}
@@ -118,9 +119,8 @@ class TableViews:
         return self._rows.get(table, ())
 
     def version(self, table: str) -> int:
-        """The version that `rows` are of, or newer ones; -1 while the table isn't there."""
-        tail = self._tails.get(table)
-        return -1 if tail is None else tail.version
+        """The version that `rows` are of, or newer ones; -1 before the table was read."""
+        return self._versions.get(table, -1)
 
     def started(self, config: Config) -> Config:
         """Return the configuration the job was started with.
@@ -148,20 +148,21 @@ class TableViews:
         `confirmed_ms` is when (boot clock) the last time began that all of them could be read.
         """
         started_ms = boot_ms()
-        tables = (*SMALL_TABLES, LOAD_HISTORY)
-        refreshed = [self._try(table) for table in tables]  # each, also after a failure
-        if all(refreshed):
+        found = [self._try(table) for table in (*SMALL_TABLES, LOAD_HISTORY)]
+        faults = [fault for fault in found if fault]
+        if not faults:
             self.confirmed_ms = started_ms
-            self._record_fault("; ".join(self._unread[name] for name in sorted(self._unread)))
+        unread = [self._unread[name] for name in sorted(self._unread)]
+        self._record_fault("; ".join(faults + unread))
 
-    def _try(self, table: Table) -> bool:
+    def _try(self, table: Table) -> str:
+        """Refresh a table; returns why it can't be read, "" if it can."""
         try:
             self._refresh(table)
         except Exception as error:  # noqa: BLE001 one table's fault must not keep others as of then
             self._tails.pop(table.name, None)
-            self._record_fault(in_one_line(error))
-            return False
-        return True
+            return in_one_line(error)
+        return ""
 
     def _refresh(self, table: Table) -> None:
         tail = self._tails.get(table.name)
@@ -169,7 +170,7 @@ class TableViews:
             with suppress(LostError):
                 self._read_on(table, tail)
                 return
-        if tail is not None or has_log(table_path(self.root, table.name)):
+        if table.name in self._versions or has_log(table_path(self.root, table.name)):
             self._load_whole(table)
 
     def _read_on(self, table: Table, tail: TableTail) -> None:
@@ -194,9 +195,11 @@ class TableViews:
         tail = TableTail(table_path(self.root, table.name), handle)
         if table.name == LOAD_HISTORY.name:
             self._take_load({}, found)
+            self._versions[table.name] = tail.version
         else:
             found = self._readable(table, found)
             self._rows[table.name] = held = _KEPT.get(table.name, tuple)(tuple(found))
+            self._versions[table.name] = tail.version
             if table.name == CONFIG_VERSIONS.name:
                 self.settings = json.loads(held[0]["settings"]) if held else {}
             if table.name == RECORDS.name:

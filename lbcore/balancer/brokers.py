@@ -234,7 +234,6 @@ def _numbers(work: BatchContext) -> dict[str, Any]:
 
 BATCHES_PER_WAIT = 3
 FULL_BATCHES_PER_WAIT = 30
-_FULL = 0.9
 SILENCE = "silence"
 """The kind of rows in `decisions` that say who is suspected or dead, and an alarm's name."""
 _TOLD_EVERY_MS = 300_000
@@ -253,13 +252,7 @@ def watch_clocks(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
     work.liveness = work.liveness.observe(rows, work.config.ownership.clock_step_max_ms)
     log_ms = work.liveness.elapsed_ms - before.elapsed_ms
     batch_ms = work.wall_ms - work.times.stepped_ms
-    pipeline = work.config.pipeline
-    read = sum(sum(update.counts.values()) for update in updates)
-    read_bytes = sum(update.read_bytes for update in updates)
-    is_full = (
-        read >= _FULL * pipeline.max_offsets_per_trigger
-        or read_bytes >= _FULL * pipeline.max_bytes_per_trigger
-    )
+    is_full = any(update.is_full for update in updates)
     batches = FULL_BATCHES_PER_WAIT if is_full else BATCHES_PER_WAIT
     most_ms = work.config.ownership.in_flight_timeout_ms // batches
     waited_ms = max(0, min(log_ms, batch_ms, most_ms))
@@ -278,7 +271,7 @@ def watch_clocks(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
         work.times.tick_ms, work.bounded_arrival_ms(int(ticks.max(initial=0))) if len(ticks) else 0
     )
     change_ms = work.now_ms - tick_ms - (work.times.decided_ms - work.times.tick_ms)
-    is_old = tick_ms > 0 and work.now_ms - tick_ms > pipeline.plan_lag_max_ms
+    is_old = tick_ms > 0 and work.now_ms - tick_ms > work.config.pipeline.plan_lag_max_ms
     is_changed = abs(change_ms) > work.config.ownership.clock_step_max_ms
     work.is_catching_up = is_old and (is_changed or not work.times.tick_ms)
     work.set_times(clock_ms=work.clock_ms + waited_ms, tick_ms=tick_ms)

@@ -92,9 +92,9 @@ class GroupUpdate:
 
     incarnations[i] is the newest start of brokers[i]. counts: `accepted`, `late`, `duplicate` and
     `rejected` messages. ends: topic → partition → the offset after the last row seen. not_kept:
-    "TOPIC:REASON" → messages that were refused and are not in `rejected`. read_bytes: of the keys
-    and values that were read. faults: what was put aside, as `fault_isolation.summarize_faults`
-    says it.
+    "TOPIC:REASON" → messages that were refused and are not in `rejected`. is_full: the source's
+    bound cut the batch off, and more may wait in the log. faults: what was put aside, as
+    `fault_isolation.summarize_faults` says it.
     """
 
     group: int
@@ -106,7 +106,7 @@ class GroupUpdate:
     messages: tuple[PositionedMessage, ...] = ()
     rejected: tuple[RejectedMessage, ...] = ()
     not_kept: Mapping[str, int] = field(default_factory=dict)
-    read_bytes: int = 0
+    is_full: bool = False
     counts: Mapping[str, int] = field(default_factory=dict)
     ends: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     faults: tuple[Mapping[str, Any], ...] = ()

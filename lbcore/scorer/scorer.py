@@ -138,7 +138,7 @@ class BrokerScorer:
         for event in events:
             ends = batch.ends.setdefault(event.position.topic, {})
             known = ends.get(event.position.partition, 0)
-            batch.read_bytes += len(event.key or b"") + len(event.value or b"")
+            batch.is_full |= event.is_full
             ends[event.position.partition] = max(known, event.position.offset + 1)
         guard.each("take_messages", sorted(events, key=_order), take, refuse)
         smoothed = partial(self._smooth_loads, batch)
@@ -363,7 +363,7 @@ class BrokerScorer:
             messages=tuple(batch.messages),
             rejected=tuple(batch.rejected),
             not_kept=dict(sorted(batch.not_kept.items())),
-            read_bytes=batch.read_bytes,
+            is_full=batch.is_full,
             counts=dict(sorted(batch.counts.items())),
             ends=batch.ends,
             faults=tuple(batch.faults),

@@ -47,12 +47,14 @@ class RawMessage:
     """A message as Kafka gave it.
 
     refusal: "REASON sentence" where the source could not read it; key and value are prefixes then.
+    is_full: its batch was cut off by the source's bound, which is one for all clusters.
     """
 
     position: Position
     key: bytes | None
     value: bytes | None
     refusal: str = ""
+    is_full: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +186,7 @@ class ScorerBatch:
     messages: list[PositionedMessage] = field(default_factory=list)
     rejected: list[RejectedMessage] = field(default_factory=list)
     refused_bytes: int = 0
-    read_bytes: int = 0
+    is_full: bool = False
     pending_bytes: int = field(init=False)
     not_kept: Counter[str] = field(default_factory=Counter)
     ends: dict[str, dict[int, int]] = field(default_factory=dict)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import wait
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from deltalake import DeltaTable
@@ -13,6 +14,7 @@ from deltalake import DeltaTable
 from jobs.adapters.delta.table_log import commits_from, newest_version
 from jobs.adapters.delta.table_scan import read_file
 from jobs.adapters.delta.tables import table_path
+from jobs.adapters.kafka import command_client
 from jobs.adapters.kafka.clients import KafkaAddress, Tail
 from jobs.adapters.kafka.command_client import (
     NEVER,
@@ -154,6 +156,24 @@ def test_client_without_kafka_is_an_error_in_three_parts(table: CommandsTable) -
         pytest.raises(CommandError, match="can't be reached"),
     ):
         client.send(new_command(CLUSTER, Pause()))
+
+
+def test_client_that_cannot_read_the_tables_leaves_no_watch_behind(
+    table: CommandsTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The follower would look for a command that was never sent, ten times a second."""
+
+    def fail(_: object) -> None:
+        raise OSError("away")
+
+    sender = SimpleNamespace(close=lambda: None)
+    monkeypatch.setattr(command_client, "Sender", lambda *_, **__: sender)
+    monkeypatch.setattr(command_client, "newest_version", fail)
+    before = threading.active_count()
+    with CommandClient(KafkaAddress(bootstrap="nowhere:1"), table.root, CLUSTER) as client:
+        with pytest.raises(OSError, match="away"):
+            client.send(new_command(CLUSTER, Pause()))
+        assert threading.active_count() == before
 
 
 @pytest.mark.parametrize(

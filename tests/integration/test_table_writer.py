@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 from jobs.adapters.delta import table_writer
 from jobs.adapters.delta.table_scan import scan
@@ -47,7 +48,7 @@ from lbcore.balancer.effects import (
     record_row,
 )
 from lbcore.config.tree import Config
-from lbcore.model.tables import BUNDLE_OWNERSHIP, COMMANDS, NAMESPACES
+from lbcore.model.tables import BUNDLE_OWNERSHIP, COMMANDS, NAMESPACES, TABLES
 from lbcore.ownership.records import parse_record
 from tests.support.tables.commands_table import (
     LOST,
@@ -491,6 +492,30 @@ def test_claim_while_an_older_job_writes_takes_the_tables(tmp_path: Path) -> Non
     (known,) = rows(tmp_path, "bundle_ownership")
     newer.use_query("newer")
     newer(batch(record("t/n/a", known["version_id"] + 9)), 0)
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_claim_whose_answer_a_store_lost_is_the_jobs_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """The store has the commit, and the client's retry finds it there: a conflict with itself."""
+    calls: list[DeltaTable] = []
+
+    def lose_answer(table: DeltaTable, rows: pa.Table, **options: Any) -> None:
+        calls.append(table)
+        is_lost = len(calls) == at
+        write_deltalake(DeltaTable(table.table_uri) if is_lost else table, rows, **options)
+        if is_lost:
+            raise CommitFailedError("the version exists")
+
+    monkeypatch.setattr(table_writer, "write_deltalake", lose_answer)
+    other, writer = TableWriter(tmp_path), TableWriter(tmp_path)
+    assert writer.claim("mine") == 0
+    assert writer.claimed_by() == "mine"
+    assert len(calls) == len(TABLES)
+    assert other.claim("theirs") == 1
+    with pytest.raises(FencedError):
+        writer.refreshed(NAMESPACES.name)
 
 
 def test_checkpoint_whose_job_lost_the_race_is_refused_later(tmp_path: Path) -> None:

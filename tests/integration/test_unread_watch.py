@@ -1,7 +1,9 @@
 """Rows that can not be read: views keep them, watch streams skip them."""
 
 import json
+import logging
 import queue
+import shutil
 import threading
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,7 +15,14 @@ import pytest
 from jobs.adapters.following.watch_follower import WatchAddress, WatchFollower
 from jobs.adapters.processes.clocks import boot_ms
 from jobs.service.views import TableViews
-from lbcore.model.tables import CONFIG_VERSIONS, NAMESPACES, POLICIES, RECORDS, Table
+from lbcore.model.tables import (
+    CONFIG_VERSIONS,
+    LOAD_HISTORY,
+    NAMESPACES,
+    POLICIES,
+    RECORDS,
+    Table,
+)
 from lbcore.route.snapshot import LookupSnapshot
 from tests.support.tables.lookup_tables import BUNDLES, CLUSTER, NAMESPACE, TablesWriter
 
@@ -260,3 +269,52 @@ def test_settings_that_cannot_be_read_stay_as_they_were(tmp_path: Path) -> None:
         views.refresh()
         assert views.settings == {"shedding.enabled": False}
     assert "settings is no JSON" in views.last_error
+
+
+def test_version_is_never_ahead_of_the_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client gets 304 for the version that it was told, so newer rows would never reach it."""
+    table, key, _, row = SMALL["namespaces"]
+    writer, views = TablesWriter(tmp_path), TableViews(tmp_path, CLUSTER)
+    writer.upsert(table, key, [{**row, key: "a"}])
+    views.refresh()
+    before = views.version(table.name)
+    writer.upsert(table, key, [{**row, key: "b"}])
+    during: list[int] = []
+
+    def fail(*_: object) -> None:
+        during.append(views.version(table.name))
+        raise OSError("away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("jobs.service.views.scan", fail)
+        views.refresh()
+    assert [*during, views.version(table.name)] == [before, before]
+    assert len(views.rows(table.name)) == 1
+    views.refresh()
+    assert views.version(table.name) == before + 1
+    assert len(views.rows(table.name)) == 2
+
+
+def test_two_vanished_tables_stay_unread_and_are_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    TablesWriter(tmp_path)
+    views = TableViews(tmp_path, CLUSTER)
+    views.refresh()
+    confirmed_ms = views.confirmed_ms
+    for table in (NAMESPACES, LOAD_HISTORY):
+        shutil.move(tmp_path / table.name, tmp_path / f"{table.name}-moved")
+    with caplog.at_level(logging.WARNING, "jobs.service.views"):
+        for _ in range(3):
+            views.refresh()
+            assert views.confirmed_ms == confirmed_ms
+    assert [record.message for record in caplog.records] == ["views_not_refreshed"]
+    assert NAMESPACES.name in views.last_error
+    assert LOAD_HISTORY.name in views.last_error
+    for table in (NAMESPACES, LOAD_HISTORY):
+        shutil.move(tmp_path / f"{table.name}-moved", tmp_path / table.name)
+    views.refresh()
+    assert views.last_error == ""
+    assert views.confirmed_ms > confirmed_ms

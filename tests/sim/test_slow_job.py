@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from lbcore.config.tree import Config
 from lbcore.ownership.records import OwnershipRecord
+from lbcore.scorer.tracks import RawMessage
 from lbcore.wire.messages import Acks, Message
 from tests.support.worlds.simulated_brokers import Broker
 from tests.support.worlds.world import World
@@ -53,10 +54,14 @@ class JobBehind(World):
         else:
             super().send(broker, message)
 
+    def read_rows(self) -> list[RawMessage]:
+        """Of full batches."""
+        return [replace(one, is_full=True) for one in super().read_rows()]
+
 
 def test_bundles_are_opened_once_by_a_job_whose_full_batches_leave_the_answers_unread() -> None:
     config = Config()
-    pipeline = replace(config.pipeline, trigger_ms=BATCH_MS, max_offsets_per_trigger=100)
+    pipeline = replace(config.pipeline, trigger_ms=BATCH_MS)
     world = JobBehind(replace(config, pipeline=pipeline), 50)
     world.command("create_namespace", namespace="t/n", bundles=8)
     world.run(20 * BATCH_MS)

@@ -221,12 +221,15 @@ class TableWriter:
         said = {CLAIM_KEY: claim_id, USER_METADATA: f"claim of writer epoch {self.epoch}"}
         options = commit_options(said, Transaction(EPOCH_APP, self.epoch))
         for name in sorted(self._tables, key=lambda name: name != OWNERSHIP_EVENTS.name):
-            self._claim(name, options)
+            self._claim(name, claim_id, options)
         return self.epoch
 
     def claimed_by(self) -> str:
         """The id of the newest claim; "" when the log does not reach back to it any more."""
-        commits = _newest_first(self._tables[OWNERSHIP_EVENTS.name])
+        return self._claimed_by(OWNERSHIP_EVENTS.name)
+
+    def _claimed_by(self, name: str) -> str:
+        commits = _newest_first(self._tables[name])
         return next((str(one.info[CLAIM_KEY]) for one in commits if CLAIM_KEY in one.info), "")
 
     def is_ours(self) -> bool:
@@ -392,11 +395,13 @@ class TableWriter:
             known[app_id] = -1 if version is None else version
         return known[app_id]
 
-    def _claim(self, name: str, options: Mapping[str, Any]) -> None:
+    def _claim(self, name: str, claim_id: str, options: Mapping[str, Any]) -> None:
         table = self._tables[name]
         for _ in range(_ATTEMPTS):
             refresh(table)
             newest = self._transaction(name, EPOCH_APP)
+            if newest == self.epoch and claim_id and self._claimed_by(name) == claim_id:
+                return  # a store took the claim, its answer was lost, and the retry was a conflict
             if newest >= self.epoch:
                 raise FencedError(_taken(name, newest, self.epoch))
             with suppress(CommitFailedError), self._committing(name):

@@ -363,8 +363,8 @@ class CommandClient:
                 )
             sender = self._sender
         topic, key, value = format_message(command)
+        self._watch_writer()  # first: if the store is away, nobody would forget the watch
         ticket = self._follower.watch(command.command_id, identity(command))
-        self._watch_writer()
         delivery: Future[Delivery] = Future()
         sender.send(topic, key.decode(), value, on_delivery=delivery.set_result)
         try:

@@ -32,7 +32,7 @@ from jobs.adapters.spark.checkpoint_damage import numbered
 NAME = "ballast_kafka"
 SCHEMA = (
     "topic string, partition int, offset long, timestamp_ms long, key binary, value binary,"
-    " refusal string"
+    " refusal string, is_full boolean"
 )
 _ARROW = pa.schema(
     [
@@ -43,11 +43,17 @@ _ARROW = pa.schema(
         ("key", pa.binary()),
         ("value", pa.binary()),
         ("refusal", pa.string()),
+        ("is_full", pa.bool_()),
     ]
 )
 _PIECE_BYTES = 4 * 1024 * 1024
 _PIECE_ROWS = 5_000
 _WAIT_S = 60.0
+FULL = "is_full/"
+"""In a batch's end where the bound cut the batch off; no topic has such a name, nor it partitions.
+
+A repeated batch has it from Spark's log, and its rows say so again.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,9 +105,13 @@ class KafkaSource(DataSource):
 
 @dataclass
 class Ranges(InputPartition):
-    """Offset ranges that one task reads: (topic, partition, start, end) of each."""
+    """Offset ranges that one task reads: (topic, partition, start, end) of each.
+
+    is_full: the bound cut the batch off, which has the messages of all clusters.
+    """
 
     ranges: Sequence[tuple[str, int, int, int]]
+    is_full: bool
 
 
 _FETCHERS: dict[tuple[str, tuple[str, ...]], RawFetcher] = {}
@@ -151,10 +161,14 @@ class KafkaReader(DataSourceStreamReader):
             positions = _positions(start)
             for place in fetcher.partitions():
                 positions.setdefault(place, 0)
-            return _as_ends(_BatchPlan(self._options, fetcher, positions, self._turn).ends())
+            plan = _BatchPlan(self._options, fetcher, dict(positions), self._turn)
+            found = plan.ends()
         except KafkaError:
             _drop_fetcher(self._options)
             return start
+        if found == positions and FULL in start:
+            return start  # another end would make an empty batch
+        return _as_ends(found) | ({FULL: {}} if plan.is_full() else {})
 
     def partitions(self, start: Ends, end: Ends) -> list[InputPartition]:
         """Spread the ranges over the tasks, each partition's in one."""
@@ -166,7 +180,7 @@ class KafkaReader(DataSourceStreamReader):
             if last > begins.get(place, 0)
         ]
         tasks = [ranges[task :: self._options.tasks] for task in range(self._options.tasks)]
-        return [Ranges(some) for some in tasks if some]
+        return [Ranges(some, FULL in end) for some in tasks if some]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task's ranges, in pieces of bounded size."""
@@ -175,7 +189,8 @@ class KafkaReader(DataSourceStreamReader):
         try:
             for topic, number, start, end in partition.ranges:
                 place = TopicPartition(topic, number)
-                yield from _pieces(place, self._rows(place, start, end))
+                rows = self._rows(place, start, end)
+                yield from _pieces(place, rows, is_full=partition.is_full)
         except KafkaError:
             _drop_fetcher(self._options)
             raise
@@ -229,7 +244,7 @@ class _BatchPlan:
     def ends(self) -> Mapping[TopicPartition, int]:
         """Take batches until the bound is reached or there are none."""
         wanted = list(self._order)
-        while wanted and not self._is_full():
+        while wanted and not self.is_full():
             before = dict(self._positions)
             parts = self._fetcher.fetch({place: before[place] for place in wanted})
             for place, part in parts.items():
@@ -259,7 +274,7 @@ class _BatchPlan:
             for place, part in parts.items()
         ]
         heapq.heapify(waiting)
-        while waiting and not self._is_full():
+        while waiting and not self.is_full():
             _, order, place, batches = heapq.heappop(waiting)
             begin = self._positions[place]
             batch = next((one for one in batches if one.end > begin), None)
@@ -271,30 +286,33 @@ class _BatchPlan:
                 self._positions[place] = batch.end
                 heapq.heappush(waiting, (self._taken[place], order, place, batches))
 
-    def _is_full(self) -> bool:
+    def is_full(self) -> bool:
+        """Return True if the bound is reached: more may wait in the log."""
         return self._records >= self._options.records or self._bytes >= self._options.plain_bytes
 
 
-def _pieces(place: TopicPartition, rows: Iterator[Row]) -> Iterator[pa.RecordBatch]:
+def _pieces(
+    place: TopicPartition, rows: Iterator[Row], *, is_full: bool
+) -> Iterator[pa.RecordBatch]:
     some: list[Row] = []
     size = 0
     for row in rows:
         some.append(row)
         size += len(row.value or b"") + len(row.key or b"")
         if size >= _PIECE_BYTES or len(some) >= _PIECE_ROWS:
-            yield _arrow(place, some)
+            yield _arrow(place, some, is_full=is_full)
             some, size = [], 0
     if some:
-        yield _arrow(place, some)
+        yield _arrow(place, some, is_full=is_full)
 
 
-def _arrow(place: TopicPartition, rows: Sequence[Row]) -> pa.RecordBatch:
+def _arrow(place: TopicPartition, rows: Sequence[Row], *, is_full: bool) -> pa.RecordBatch:
     columns = zip(*rows, strict=True)
     names = [place.topic] * len(rows), [place.partition] * len(rows)
     return pa.RecordBatch.from_arrays(
         [
             pa.array(values, kind.type)
-            for values, kind in zip([*names, *columns], _ARROW, strict=True)
+            for values, kind in zip([*names, *columns, [is_full] * len(rows)], _ARROW, strict=True)
         ],
         schema=_ARROW,
     )

@@ -16,7 +16,16 @@ from lbcore.scorer.scorer import BrokerScorer, make_scorer
 from lbcore.scorer.tracks import RawMessage
 from lbcore.wire.messages import Position
 
-INPUT_COLUMNS = ("topic", "partition", "offset", "timestamp_ms", "key", "value", "refusal")
+INPUT_COLUMNS = (
+    "topic",
+    "partition",
+    "offset",
+    "timestamp_ms",
+    "key",
+    "value",
+    "refusal",
+    "is_full",
+)
 UPDATE_SCHEMA = f"cluster string, group_id int, {NOW_MS} long, blob binary"
 EFFECT_SCHEMA = "cluster string, kind string, blob binary"
 
@@ -67,8 +76,9 @@ def raw_messages(frame: pd.DataFrame) -> list[RawMessage]:
             key=None if key is None else bytes(key),
             value=None if value is None else bytes(value),
             refusal=refusal,
+            is_full=is_full,
         )
-        for topic, partition, offset, timestamp_ms, key, value, refusal in zip(
+        for topic, partition, offset, timestamp_ms, key, value, refusal, is_full in zip(
             *columns, strict=True
         )
     ]

@@ -287,6 +287,7 @@ def _keyed(
         "key",
         "value",
         "refusal",
+        "is_full",
         F.unix_millis(F.current_timestamp()).alias(NOW_MS),  # in a stream, the batch's own
     )
     return _spread(rows, keys).groupBy("cluster", "group_id")

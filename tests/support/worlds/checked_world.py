@@ -242,8 +242,8 @@ def long_hot(config: Config, rate: float = 3_000.0) -> GaugedWorld:
 class LaggingWorld(CheckedWorld):
     """A CheckedWorld.
 
-    read_until_ms: the job sees nothing of the log that is later: its batches are full. slow_ms: how
-    long callbacks of a broker take.
+    read_until_ms: the job sees nothing of the log that is later: its batches are full, by messages
+    of other clusters. slow_ms: how long callbacks of a broker take.
     """
 
     def __init__(self, config: Config, brokers: int, *, seed: int = 0) -> None:
@@ -261,14 +261,8 @@ class LaggingWorld(CheckedWorld):
             self.log[place] = seen
         found = super().read_rows()
         self.log.update(whole)
-        return found
-
-    def step_balancer(self, updates: Sequence[GroupUpdate]) -> Step[BalancerState, Effect]:
-        """The second operator's part of a batch, which is full when some of the log is left."""
-        if any(self.read[place] < len(found) for place, found in self.log.items()):
-            full = {"accepted": self.config.pipeline.max_offsets_per_trigger}
-            updates = [replace(updates[0], counts=full), *updates[1:]]
-        return super().step_balancer(updates)
+        is_full = any(self.read[place] < len(messages) for place, messages in whole.items())
+        return [replace(one, is_full=is_full) for one in found]
 
     def call_ms(self, broker: Broker) -> int:
         """How long a callback of a broker takes; the dice are thrown for a slow one, too."""

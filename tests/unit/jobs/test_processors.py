@@ -85,6 +85,7 @@ class WorldOnTws(World):
                 "key": one.key,
                 "value": one.value,
                 "refusal": one.refusal,
+                "is_full": one.is_full,
                 NOW_MS: self.batch_ms,
             }
             for one in messages

@@ -1,16 +1,23 @@
 """The bounded decoder: whatever bytes come, it gives rows or refusals, never an exception."""
 
 import gzip
+import json
 import random
 import struct
 import tracemalloc
+from collections import defaultdict
+from collections.abc import Generator, Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from kafka import TopicPartition
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from jobs.adapters.kafka import record_batches
+from jobs.adapters.kafka.connection import Ends
+from jobs.adapters.kafka.raw_fetch import Part
 from jobs.adapters.kafka.record_batches import (
     RECORDS_PER_BATCH,
     Row,
@@ -18,7 +25,8 @@ from jobs.adapters.kafka.record_batches import (
     read_batch,
     split_batches,
 )
-from jobs.adapters.spark.kafka_source import SourceOptions
+from jobs.adapters.spark import kafka_source
+from jobs.adapters.spark.kafka_source import KafkaReader, SourceOptions
 
 VALUE_BYTES = 100_000
 PLAIN_BATCH_BYTES = 4_194_304
@@ -252,10 +260,75 @@ def test_what_kafkas_own_builder_makes_is_read() -> None:
     assert found[3].timestamp_ms == 1_003
 
 
+OPTIONS = SourceOptions(
+    connection="{}", topics=("a", "b"), starting="{}", records=20, plain_bytes=1 << 20, tasks=3,
+    value_bytes=1_000, checkpoint="c",
+)  # fmt: skip
+
+
 def test_options_of_the_source_are_one_text_whose_name_is_redacted() -> None:
-    options = SourceOptions(
-        connection="{}", topics=("a", "b"), starting="{}", records=1, plain_bytes=2, tasks=3,
-        value_bytes=4, checkpoint="c",
-    )  # fmt: skip
-    assert set(options.as_text()) == {"secret"}
-    assert SourceOptions.of(options.as_text()) == options
+    assert set(OPTIONS.as_text()) == {"secret"}
+    assert SourceOptions.of(OPTIONS.as_text()) == OPTIONS
+
+
+class FakeLog:
+    """A RawFetcher of three partitions, each with 12 messages of three clusters in turn."""
+
+    def __init__(self) -> None:
+        self.batches = [
+            batch(record(0, b"cluster-%d/b" % (offset % 3), b"v" * 100), 1, base=offset)
+            for offset in range(12)
+        ]
+
+    def partitions(self) -> list[TopicPartition]:
+        return [TopicPartition("a", number) for number in range(3)]
+
+    def fetch(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, Part]:
+        return {
+            place: Part(log=b"".join(self.batches[offset:]), begin=0, end=len(self.batches))
+            for place, offset in offsets.items()
+        }
+
+    def read(
+        self, _place: TopicPartition, start: int, _end: int, _wait_s: float
+    ) -> Generator[bytes, int, None]:
+        yield b"".join(self.batches[start:])
+
+
+def batches_of(options: SourceOptions) -> list[dict[str, set[bool]]]:
+    """Cluster → what its rows say of the batch; each batch is read by a reader that is new."""
+    found: list[dict[str, set[bool]]] = []
+    start: Ends = {}
+    while start != (end := KafkaReader(options).latestOffset(start)):
+        end = json.loads(json.dumps(end))
+        reader = KafkaReader(options)
+        said: dict[str, set[bool]] = defaultdict(set)
+        for part in reader.partitions(start, end):
+            for piece in reader.read(part):
+                for row in piece.to_pylist():
+                    said[row["key"].decode().split("/")[0]].add(row["is_full"])
+        found.append(dict(said))
+        start = end
+    return found
+
+
+@pytest.mark.parametrize("bound", [{"records": 20}, {"plain_bytes": 2_200}])
+def test_every_cluster_is_told_that_the_bound_of_all_cut_a_batch_off(
+    monkeypatch: pytest.MonkeyPatch, bound: dict[str, int]
+) -> None:
+    """A third of the messages is each one's, so that none can count it."""
+    log = FakeLog()
+    monkeypatch.setattr(kafka_source, "_fetcher", lambda _options: log)
+    clusters = [f"cluster-{number}" for number in range(3)]
+    full, rest = batches_of(replace(OPTIONS, **bound))
+    assert full == {name: {True} for name in clusters}
+    assert rest == {name: {False} for name in clusters}
+
+
+def test_end_of_the_log_after_a_full_batch_makes_no_empty_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = FakeLog()
+    monkeypatch.setattr(kafka_source, "_fetcher", lambda _options: log)
+    (whole,) = batches_of(replace(OPTIONS, records=36))
+    assert set.union(*whole.values()) == {True}
