@@ -40,7 +40,9 @@ from lbcore.wire.arguments import VERB_TIMEOUT_MS, CommandArguments
 
 _ANSWER_S = 60.0
 _HELD_S, _LATENCY_S = 5.0, 10.0
+"""Intervals of what is asked of brokers only now and then."""
 _UNREAD_MS, _OBSERVES_MS, _FOUND_MS, _JOB_MS = 30_000, 120_000, 30_000, 60_000
+"""Patience with complaints."""
 _BRIDGE_SILENT_MS = 120_000
 """It tells something once a minute, if only that it looks."""
 _IN_FLIGHT = frozenset(state.value for state in IN_FLIGHT)
@@ -51,7 +53,7 @@ _NO_FAULT = (Trouble.NARROW.value, Trouble.EXPIRING.value, Trouble.EXPIRING_SOON
 class Complaint:
     """Problem of a rolling restart.
 
-    key: the same as long as it lasts, which it may for patience_ms.
+    key: names the problem while it lasts. patience_ms: for how long it may last.
     """
 
     key: str

@@ -68,7 +68,7 @@ _BIG = frozenset(
     )
 )
 SMALL_TABLES = tuple(table for table in TABLES if table.name not in _BIG)
-"""The tables that are held whole: those of a row a thing that exists, not a row an event."""
+"""Tables that are held whole: with one row for each thing that exists, not for each event."""
 
 _HELD = frozenset(table.name for table in SMALL_TABLES)
 _JSON: Mapping[str, Mapping[str, type]] = {
@@ -77,7 +77,7 @@ _JSON: Mapping[str, Mapping[str, type]] = {
     POLICIES.name: {"value": dict},
     CONFIG_VERSIONS.name: {"settings": dict},
 }
-"""Columns of JSON, which each handler takes for that."""
+"""Columns of JSON, which handlers parse without checking."""
 
 _HISTORY_MS = 600_000
 _POLL_MS = 200
@@ -109,7 +109,7 @@ class TableViews:
         self._started: tuple[Rows, Config, Config] | None = None
 
     def rows(self, table: str) -> Rows:
-        """The rows of a small table, of what is there still; none while it isn't there.
+        """The rows of a small table, of things that still exist; none before it was read.
 
         Of policies those that are set and one of each kind that was, of settings the newest.
         Raises KeyError for another table.
@@ -119,7 +119,7 @@ class TableViews:
         return self._rows.get(table, ())
 
     def version(self, table: str) -> int:
-        """The version that `rows` are of, or newer ones; -1 before the table was read."""
+        """The version that `rows` are of; -1 before the table was read."""
         return self._versions.get(table, -1)
 
     def started(self, config: Config) -> Config:
@@ -145,7 +145,7 @@ class TableViews:
     def refresh(self) -> None:
         """Take over what is new; a table that can't be read keeps its rows.
 
-        `confirmed_ms` is when (boot clock) the last time began that all of them could be read.
+        `confirmed_ms`: start of the newest refresh that could read all of them, by the boot clock.
         """
         started_ms = boot_ms()
         found = [self._try(table) for table in (*SMALL_TABLES, LOAD_HISTORY)]
@@ -159,7 +159,7 @@ class TableViews:
         """Refresh a table; returns why it can't be read, "" if it can."""
         try:
             self._refresh(table)
-        except Exception as error:  # noqa: BLE001 one table's fault must not keep others as of then
+        except Exception as error:  # noqa: BLE001 one table's fault must not stop the others' refresh
             self._tails.pop(table.name, None)
             return in_one_line(error)
         return ""

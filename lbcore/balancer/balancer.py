@@ -199,8 +199,8 @@ class BatchPhase:
     """A phase that is done, or left out, as a whole.
 
     is_vital: without it the tables would be wrong, so it is never left out alone: if it can't run,
-    the whole batch is refused. If it raises, the Machine's step runs again with `Guard.check` after
-    each part, to find the culprit.
+    the whole batch is left out: its items are rejected, the state stays. If it raises, the
+    Machine's step runs again with `Guard.check` after each part, to find the culprit.
     """
 
     do: Callable[[BatchContext, Batch], None]

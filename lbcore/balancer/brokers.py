@@ -61,8 +61,9 @@ def suspicion_ms(config: Config) -> int:
 def overdue(work: BatchContext) -> frozenset[str]:
     """Return live brokers silent for `overdue_ms`. O(brokers).
 
-    Failover gives them nothing. Stricter than suspicion, because brokers often fail together: one
-    that fell silent after the dead one has not been silent for long when the dead one is found.
+    Failover gives them nothing. It begins earlier than suspicion, because brokers often fail
+    together: one that fell silent after the dead one has not been silent for long when the dead one
+    is found.
     """
     return _silent(work, overdue_ms(work.config))
 
@@ -234,6 +235,7 @@ def _numbers(work: BatchContext) -> dict[str, Any]:
 
 BATCHES_PER_WAIT = 3
 FULL_BATCHES_PER_WAIT = 30
+"""A batch adds at most `in_flight_timeout_ms` over this number to the waiting clock."""
 SILENCE = "silence"
 """The kind of rows in `decisions` that say who is suspected or dead, and an alarm's name."""
 _TOLD_EVERY_MS = 300_000

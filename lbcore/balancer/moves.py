@@ -52,15 +52,15 @@ def observe_moves(work: BatchContext) -> None:
     moves = work.unmeasured_moves
     for bundle in sorted(moves):
         moves[bundle] = _followed(work, bundle, moves[bundle])
-    under_way = {_pair(one) for one in moves.values() if not one.moved_ms}
+    under_way = {_round_and_pair(one) for one in moves.values() if not one.moved_ms}
     landed: dict[tuple[int, str, str], int] = {}
     for one in moves.values():
-        landed[_pair(one)] = max(landed.get(_pair(one), 0), one.moved_tick_ms)
+        landed[_round_and_pair(one)] = max(landed.get(_round_and_pair(one), 0), one.moved_tick_ms)
     for bundle, one in sorted(moves.items()):
         record = work.ledger.record(bundle)
         destination = one.destination or (record.destination if record else "")
         entries = [work.brokers.get(name) for name in (one.source, destination)]
-        landed_ms = 0 if _pair(one) in under_way else landed[_pair(one)]
+        landed_ms = 0 if _round_and_pair(one) in under_way else landed[_round_and_pair(one)]
         outcome, source_after, destination_after = _outcome(work, one, record, entries, landed_ms)
         if outcome:
             work.add_row(
@@ -83,7 +83,7 @@ def observe_moves(work: BatchContext) -> None:
             del moves[bundle]
 
 
-def _pair(one: UnmeasuredMove) -> tuple[int, str, str]:
+def _round_and_pair(one: UnmeasuredMove) -> tuple[int, str, str]:
     return (one.decided_ms, one.source, one.destination)
 
 
@@ -213,7 +213,7 @@ def is_only_observed(work: BatchContext, decision: Decision) -> bool:
     """Return whether `cluster.observe_only` keeps a decision from being carried out.
 
     Drains and pins are commands of people: they are carried out, unless another authority owns the
-    cluster, whose bridge then does nothing either.
+    cluster: its bridge carries nothing out then.
     """
     is_asked_for = decision.kind is Kind.DRAIN or decision.reason == "Pinned"
     return work.config.cluster.observe_only and (is_external(work) or not is_asked_for)

@@ -66,11 +66,10 @@ def is_due(work: BatchContext, last_ms: int, interval_ms: int) -> bool:
 
 
 def next_on_grid_ms(last_ms: int, interval_ms: int, turn_ms: int = 0) -> int:
-    """Return the next moment of a grid, nearest to an interval after the last.
+    """Return the moment of a grid that is nearest to an interval after the last.
 
-    However late the last was. turn_ms: where the grid begins, of the clock. So two are half an
-    interval apart at least, and one and a half at most. Worked: every 10 s, the last at 20.9 s: 30
-    s; at 26 s: 40 s.
+    So two are half an interval to one and a half apart. turn_ms: where the grid begins, of the
+    clock. Worked: every 10 s, the last at 20.9 s: 30 s; at 26 s: 40 s.
     """
     passed = (last_ms - turn_ms + interval_ms // 2) // interval_ms
     return (passed + 1) * interval_ms + turn_ms
@@ -100,7 +99,7 @@ ALARM = "no_candidate"
 """The alarm, and the kind of its rows in `decisions`; the reason there is the setting."""
 
 SILENT_BROKERS = "silent brokers"
-"""Named like a setting where bundles wait for brokers to be heard."""
+"""Stands for a setting's name where bundles wait for brokers to be heard."""
 
 ISOLATION_POLICIES = "isolation policies"
 SETTING_OF = {
@@ -131,8 +130,8 @@ def report_unplaced(
 ) -> None:
     """Raise the alarm for bundles that no broker may take; is_due: write it down, too.
 
-    rows: of the snapshot's bundles; its column `avoid` says where each may not go. Silence is
-    named where a silent broker may have the bundle but for that: it is waited for.
+    rows: of the snapshot's bundles; its column `avoid` says where each may not go. Where
+    only its silence keeps a broker from a bundle, the reason is SILENT_BROKERS.
     """
     pipeline, groups = _refusals_of(config, snapshot, rows)
     heard = None
@@ -172,7 +171,7 @@ def report_stranded(work: BatchContext, snapshot: Snapshot) -> None:
     index = candidate_index(snapshot)
     is_closed: Bools = index.policy_admits.sum(axis=1) == 0
     rows = np.flatnonzero(is_closed[index.row] & (snapshot.bundles.owner >= 0)).tolist()
-    if rows:  # none where their brokers are all about to leave
+    if rows:  # none where all that the plan counts as stranded are on draining brokers
         report_unplaced(work, work.config, snapshot, rows, is_due=True)
 
 
@@ -220,9 +219,8 @@ def place(
     """Return brokers for bundles that are free or of a lost broker. O(bundles).
 
     rows: of the ledger. avoided: row → a broker that must not get it. silent: brokers that get
-    nothing besides those that are suspected. What the same batch has placed counts as load. Where
-    the load of all of them is known, it decides: distributed evenly by count are only those of
-    which nobody knows it.
+    nothing besides those that are suspected. What the same batch has placed counts as load. If
+    the load of one is unknown, all are distributed evenly by count.
     """
     names = usable_brokers(work)
     if not rows or not names:

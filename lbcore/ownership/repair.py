@@ -16,7 +16,7 @@ from lbcore.ownership.states import LEAVING
 
 
 def stuck_after_ms(config: OwnershipConfig) -> int:
-    """Return the ms in flight after which a bundle is stuck: time of two repairs."""
+    """Return the ms in flight of a stuck bundle: a closing and two repairs."""
     return config.unload_timeout_ms + 2 * config.in_flight_timeout_ms
 
 
@@ -32,9 +32,9 @@ class Presence(str, Enum):
 class FlightWatch:
     """Observations of a record in flight.
 
-    source, destination: ALIVE for a broker that the record doesn't name. waiting_ms: since the
-    record was written. silent_ms: since the later of that and the last ack *closing*. Time when the
-    job was down is not counted (liveness.elapsed_ms). is_partner_gone: the other bundle of its
+    source, destination: ALIVE also where the record names none. waiting_ms: since the
+    record was written. silent_ms: since the later of that and the last ack *closing*. By the
+    waiting clock (`brokers.watch_clocks`). is_partner_gone: the other bundle of its
     merge is not being merged with it.
     """
 

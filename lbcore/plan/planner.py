@@ -151,9 +151,9 @@ def _remember(draft: Draft) -> tuple[PlanState, Floats]:
 
 def _last_times(draft: Draft, before: Mapping[str, int], brokers: Ints) -> dict[str, int]:
     """Broker → when it last gave (or took) a bundle. brokers: those of this plan."""
-    after_ms, names = draft.now_ms - draft.config.shedding.role_cool_down_ms, draft.snapshot.brokers
+    after_ms, table = draft.now_ms - draft.config.shedding.role_cool_down_ms, draft.snapshot.brokers
     kept = {name: at_ms for name, at_ms in before.items() if at_ms > after_ms}
-    return kept | {names.names[at]: draft.now_ms for at in brokers.tolist() if at >= 0}
+    return kept | {table.names[at]: draft.now_ms for at in brokers.tolist() if at >= 0}
 
 
 def _tenants(draft: Draft, moves: Moves) -> list[str]:
@@ -203,16 +203,16 @@ def _sheddings(draft: Draft, usage: Floats) -> list[Decision]:
     """
     moves, bundles = draft.sheddings, draft.snapshot.bundles.names
     brokers, strategy = draft.snapshot.brokers.names, draft.strategy
-    record = shedding_strategy(draft.config)
+    chosen = shedding_strategy(draft.config)
     shared = {
         name.removeprefix("shed."): value
         for name, value in draft.numbers.items()
         if name.startswith("shed.")
     }
-    code = {"code": record.code} if record.code else {}
+    code = {"code": chosen.code} if chosen.code else {}
     inputs = [{**shared, **code, **selection.numbers} for selection in draft.selections]
     columns = (moves.bundle, moves.source, moves.destination, moves.origin)
-    has_no_destination = record.destinations(draft.config) == Destinations.UNSAID
+    has_no_destination = chosen.destinations(draft.config) == Destinations.UNSAID
     return [
         Decision(
             kind=Kind.UNLOAD if has_no_destination else Kind.TRANSFER,

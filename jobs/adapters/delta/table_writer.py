@@ -107,10 +107,10 @@ def last_of_each(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 
 def with_changes(rows: pa.Table, changes: pa.Table) -> pa.Table:
-    """Return the table's rows after a batch's records, at most one a key. O(rows).
+    """Return the table's rows after a batch's records. O(rows).
 
-    A record replaces one with a lower version. A record in state Init removes the bundle's row,
-    whatever its version.
+    changes: at most one record a key. A record replaces one with a lower version. A record in state
+    Init removes the bundle's row, whatever its version.
     """
     keys = ["cluster", "bundle"]
     is_named = pc.is_in(rows["bundle"], value_set=changes["bundle"].combine_chunks())
@@ -289,7 +289,7 @@ class TableWriter:
         return {PENDING: self._pending}
 
     def versions(self) -> dict[str, Any]:
-        """Return the versions of the other tables, for a commit of events."""
+        """Return the versions of all tables, for a commit of events."""
         return {VERSIONS: {name: one.version() for name, one in sorted(self._tables.items())}}
 
     def write_pending_rows(self) -> None:

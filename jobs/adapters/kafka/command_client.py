@@ -245,7 +245,7 @@ class NoOutcome:
     """The command has not ended in time; it may still be carried out.
 
     accepted: the balancer's first answer, None without any. writer_silent_ms: since the job's last
-    heartbeat, NEVER without one; heartbeat_ms: its interval.
+    heartbeat, NEVER without one.
     """
 
     command_id: str
@@ -254,7 +254,7 @@ class NoOutcome:
     writer_silent_ms: int
 
     def is_job_away(self, heartbeat_ms: int) -> bool:
-        """Return True if the job has missed at least two heartbeats."""
+        """Return True if the job has missed two heartbeats, each heartbeat_ms long."""
         return self.writer_silent_ms == NEVER or self.writer_silent_ms > 2 * heartbeat_ms
 
 
@@ -304,9 +304,10 @@ def writer_silent_ms(
 ) -> int:
     """Milliseconds since the batch of the job's last commit, NEVER without one.
 
-    clocks_ms: present time of each clock. known_version, known_age_ms: version that a watcher has
-    seen last, and for how long. A clock is wrong if by it the commit is younger than that; of the
-    others the smallest answer counts, so that one wrong clock decides nothing.
+    clocks_ms: present time of each clock. known_version, known_age_ms: the version that a watcher
+    saw last, and for how long it has been the newest. The commit is at least that old: a clock that
+    says less is wrong. Of the others the smallest age counts, so that one wrong clock decides
+    nothing.
     """
     events = table_path(tables, OWNERSHIP_EVENTS.name)
     version = newest_version(events)
@@ -376,7 +377,7 @@ class CommandClient:
             return ticket
         self._follower.forget(ticket)
         raise UnknownError(
-            f"the command {command.command_id} was not taken by Kafka",
+            f"Kafka has not confirmed the command {command.command_id}",
             why=f"{self._address.bootstrap}, topic {found.topic}: {found.reason}",
             next_step="check that Kafka is up and that `ballast topics ensure` finds nothing to "
             "repair, then send it again with the same id",
