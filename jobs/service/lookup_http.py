@@ -256,7 +256,7 @@ class LookupApp:
         try:
             if self.hooks.hosts is not None:
                 self.hooks.hosts.check_host(scope)
-        except HttpError as error:  # no lookup: it is neither counted nor given an age
+        except HttpError as error:  # treated as no lookup: not counted, no age
             await _send(send, _refusal(error, path))
             return
         if not is_lookup and path not in _PAGES and self.hooks.others is not None:

@@ -89,7 +89,7 @@ add_arguments = arguments(
         default="",
         metavar="A,B",
         help=f"run once with each: {', '.join(STRATEGIES)}; pulsar-avg and so on under Pulsar's "
-        f"defaults; {', '.join(RECOMMENDED)} as documents recommend them",
+        f"defaults; {', '.join(RECOMMENDED)} as Pulsar's documents advise",
     ),
     argument("--compare", default="", metavar="A,B", help="the same, in one table a scenario"),
     argument(

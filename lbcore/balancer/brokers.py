@@ -61,7 +61,7 @@ def suspicion_ms(config: Config) -> int:
 def overdue(work: BatchContext) -> frozenset[str]:
     """Return live brokers silent for `overdue_ms`. O(brokers).
 
-    Failover gives them nothing. It begins earlier than suspicion, because brokers often fail
+    Failover gives them nothing. Overdue comes before suspicion, because brokers often fail
     together: one that fell silent after the dead one has not been silent for long when the dead one
     is found.
     """
@@ -235,7 +235,7 @@ def _numbers(work: BatchContext) -> dict[str, Any]:
 
 BATCHES_PER_WAIT = 3
 FULL_BATCHES_PER_WAIT = 30
-"""A batch adds at most `in_flight_timeout_ms` over this number to the waiting clock."""
+"""A batch adds at most `in_flight_timeout_ms` / this number to the waiting clock."""
 SILENCE = "silence"
 """The kind of rows in `decisions` that say who is suspected or dead, and an alarm's name."""
 _TOLD_EVERY_MS = 300_000
@@ -246,8 +246,8 @@ _NAMED = 10
 def watch_clocks(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
     """Advance the clocks by the batch's arrivals; watch ticks and the lag.
 
-    The batch catches up when the newest tick read is too old, and its lag has changed or is the
-    first one known. The start and the end of missing ticks are recorded.
+    The batch catches up when its newest tick is too old, and that lag is not steady or no earlier
+    one is known. The start and the end of missing ticks are recorded.
     """
     rows = _rows(updates)
     before = work.liveness
@@ -326,9 +326,9 @@ def _record_silence(work: BatchContext, died: Sequence[str]) -> None:
 
 
 def note_silent(work: BatchContext, dead: Collection[str]) -> int:
-    """Note silent and returned brokers; return how many.
+    """Note dead and returned brokers; return how many.
 
-    Whether too many are silent is checked.
+    Engages, widens or releases the brake.
     """
     died, returned = [], []
     for name in sorted(work.brokers):

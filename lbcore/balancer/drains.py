@@ -108,7 +108,7 @@ def continue_drains(work: BatchContext, brokers: Sequence[str]) -> None:
         elif 0 < drain.deadline_ms <= work.now_ms:
             _give_up(work, broker, replace(drain, left=left))
         elif work.times.cycle_ms == work.now_ms and left != drain.left:
-            # it ends if it goes on as until now
+            # when it ends, at the pace until now
             gone, elapsed_ms = drain.total - left, work.now_ms - drain.since_ms
             end_ms = work.now_ms + left * elapsed_ms // gone if gone > 0 else 0
             work.set_rule("drains", broker, replace(drain, left=left, estimated_end_ms=end_ms))

@@ -3,7 +3,7 @@
 Pure functions from one record to its next version; the caller brings the destination. `acknowledge`
 takes brokers' answers, `repair` finds what is stuck in flight. Source: the roles and events of
 Pulsar 4.0.8's ServiceUnitStateChannelImpl. Different here: one writer, incarnations, and a forced
-Assigning where Pulsar forces Owned (then nobody notices an owner that never opens).
+Assigning: with Pulsar's forced Owned nobody notices an owner that never opens.
 """
 
 from collections.abc import Mapping
@@ -120,7 +120,7 @@ def merge(one: OwnershipRecord, other: OwnershipRecord, origin: Origin) -> Trans
 def delete(record: OwnershipRecord, origin: Origin) -> Transition | Refused:
     """Any state → Deleted, by force; a broker that still holds the bundle closes it.
 
-    Where no other broker must open the range until this one has closed it (a namespace made again),
+    Where no other broker may open the range until this one has closed it (a namespace made again),
     unload the bundle first and delete it when it is Free.
     """
     if not may_start(TransitionKind.DELETE, record.state):
@@ -152,7 +152,7 @@ def redirect(
 ) -> Transition | Refused:
     """Releasing(source → old) → Releasing(source → destination), forced.
 
-    destination NO_INSTANCE: Free once the source has closed it.
+    destination NOBODY: Free once the source has closed it.
     """
     if not may_start(TransitionKind.REDIRECT, record.state):
         return Refused(reason=RefusalReason.NOT_IN_FLIGHT)

@@ -16,7 +16,7 @@ from lbcore.ownership.states import LEAVING
 
 
 def stuck_after_ms(config: OwnershipConfig) -> int:
-    """Return the ms in flight of a stuck bundle: a closing and two repairs."""
+    """Ms in flight from which a bundle is stuck: a closing and two repairs."""
     return config.unload_timeout_ms + 2 * config.in_flight_timeout_ms
 
 

@@ -299,7 +299,7 @@ class BrokerScorer:
     def _make_room(self, batch: ScorerBatch) -> None:
         """Reject the waiting parts of the broker that has most of them.
 
-        Memory is bounded because any sender may invent brokers.
+        Bounds memory, as any sender may invent brokers.
         """
         sizes = {name: track.pending_bytes for name, track in batch.before.items()}
         sizes |= {name: track.pending_bytes for name, track in batch.tracks.items()}

@@ -315,7 +315,7 @@ class TableWriter:
         sync_commits(table_place(table.table_uri), after, table.version())
 
     def pending_of(self, last: Mapping[str, Any]) -> dict[str, pa.Table]:
-        """Return table, or kind of effect → rows that follow a commit of events."""
+        """Return the rows that follow a commit of events, by table or effect."""
         return read_batch_rows(self._events, last[PENDING]) if PENDING in last else {}
 
     def remove_old_pending_rows(self) -> int:

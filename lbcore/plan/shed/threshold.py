@@ -50,9 +50,9 @@ def shed_threshold(
 ) -> Shed:
     """Return bundles to shed above average + threshold, or by the lower boundary.
 
-    A broker with average usage c >= avg + t gives bundles until (c − avg − t + 0.05) of its
+    A broker of smoothed usage c >= avg + t gives bundles until (c − avg − t + 0.05) of its
     throughput is gone, unless that is less than `min_throughput_mib_per_s`. Worked: c = 0.90, avg =
-    0.50, t = 0.10: 35 percent. Two passes of the lower boundary advance the averages twice.
+    0.50, t = 0.10: 35 percent. The lower boundary advances the averages a second time.
     """
     judged = _judge(view, state, config, history_weight)
     if judged.average == 0:
@@ -138,7 +138,7 @@ def _take(
 def _lower_boundary(
     view: ShedView, shed: Shed, config: SheddingConfig, history_weight: float
 ) -> Shed:
-    """Return bundles of one broker if another is far below the average and none above."""
+    """Return one broker's bundles if another is far below the average, none far above."""
     ema, state = _advance(view, shed.state, history_weight)
     average = sequential_sum(ema) / len(ema)
     threshold = config.threshold_percent / 100.0
