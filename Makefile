@@ -39,7 +39,7 @@ help: ## Show this list
 run: setup ## Start everything on this machine: Kafka, Spark, lookup service, simulated brokers
 	@$(bin)/ballast run-local $(ARGS)
 
-test: setup-dev ## Run the everyday tests, the real Kafka, Spark and Delta included (18 minutes)
+test: setup-dev ## Run the everyday tests, the real Kafka, Spark and Delta included (14 minutes)
 	@$(call both,-m "not long")
 
 test-long: setup-dev ## Run every test, also those that take the protocol's full durations
