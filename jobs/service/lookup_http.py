@@ -67,7 +67,7 @@ _WORTH_WAITING = frozenset({LookupOutcome.NO_OWNER, LookupOutcome.BROKER_UNKNOWN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupRequest:
-    """A lookup as asked for: the topic's full name, for the bundle or for its owner."""
+    """A lookup by a topic's full name: of its bundle, or of its owner."""
 
     topic: str
     tenant: str
@@ -187,8 +187,8 @@ class Hooks:
     """Collaborators of a lookup service.
 
     others: serves all other paths. guard: access control, None = everybody may ask. hosts: allowed
-    host names, None = any. ask_owner: called with a looked-up bundle without an owner; possibly
-    many times for one bundle. kafka: for the health page, None = no address is known.
+    host names, None = any. ask_owner: asks for an owner; called with a looked-up bundle that has
+    none, possibly many times. kafka: for the health page, None = no address is known.
     """
 
     others: AsgiApp | None = None

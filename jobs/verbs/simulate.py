@@ -91,7 +91,7 @@ add_arguments = arguments(
         help=f"run once with each: {', '.join(STRATEGIES)}; pulsar-avg and so on under Pulsar's "
         f"defaults; {', '.join(RECOMMENDED)} as Pulsar's documents advise",
     ),
-    argument("--compare", default="", metavar="A,B", help="the same, in one table a scenario"),
+    argument("--compare", default="", metavar="A,B", help="the same, one table per scenario"),
     argument(
         "--set",
         action="append",
@@ -170,7 +170,7 @@ def _tasks_of(args: argparse.Namespace, one: Loaded) -> Iterator[_Task]:
 def _report_comparison(
     args: argparse.Namespace, came: Sequence[tuple[Loaded, dict[str, Any]]], *, is_cut: bool
 ) -> None:
-    """Write each scenario's table; record it when asked to, unless it was cut."""
+    """Write each scenario's table; record it when asked to, unless incomplete."""
     by_path: dict[Path, list[dict[str, Any]]] = {}
     for one, row in came:
         by_path.setdefault(one.path, []).append(row["compared"])

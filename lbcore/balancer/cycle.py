@@ -122,7 +122,7 @@ def watch_full(work: BatchContext, snapshot: Snapshot) -> None:
 
 
 def _fullest(work: BatchContext, snapshot: Snapshot, usage: Floats) -> dict[str, Any]:
-    """Return the inputs of the group that needs most brokers more.
+    """Return the inputs of the group that lacks the most brokers.
 
     A cluster without policies is one group.
     """
@@ -138,7 +138,7 @@ def _fullest(work: BatchContext, snapshot: Snapshot, usage: Floats) -> dict[str,
 
 
 ALARM = "strategy"
-"""A strategy that is not Ballast's decides nothing, by its own fault."""
+"""Alarm: a strategy of the user's own failed, and nothing is shed."""
 
 _SETTLE_PERIODS = 5
 """After so many times `settle_ms` a free bundle gets an owner though brokers still join."""
@@ -226,7 +226,7 @@ def _is_due(work: BatchContext, row: int) -> bool:
 def _scope(work: BatchContext) -> Scope:
     """Return the scope of this cycle; sheds and splits have intervals of their own.
 
-    Those that are due begin anew, also if a reason then forbids balancing.
+    A due interval begins anew, also if a reason then forbids balancing.
     """
     rhythm, times = work.config.pipeline, work.times
     is_shedding = is_due(work, times.shed_ms, rhythm.shed_interval_ms) or _is_early_shed_due(work)

@@ -1,4 +1,4 @@
-"""Transitions of ownership: repairs, splits, merges, acknowledgements, audit.
+"""Transitions of ownership: repairs, splits, merges, acks, audit entries.
 
 Repairs give bundles of dead brokers new owners, and end stuck transitions. Brokers' answers (acks)
 advance records, as `ownership.acknowledge` defines. Reconciliation compares brokers' reports with
@@ -78,8 +78,8 @@ _CAUSES = {
 def repair_ownership(work: BatchContext) -> None:
     """Repair broken or stuck records. O(bundles).
 
-    Not while the job reads an old log, nor under another authority: its bridge reads again, and
-    takes over what it finds.
+    Not while the job reads an old log, nor under another authority: its bridge reads and
+    records ownership again.
     """
     if work.is_catching_up or is_external(work):
         return
@@ -333,7 +333,7 @@ def _inherit(
 ) -> None:
     """Give children their load averages and the time of their parents' last move.
 
-    new: a row a child.
+    new: one row for each child.
     """
     ledger = work.ledger
     rows = np.array([ledger.index[child] for child in children], dtype=np.int64)
@@ -461,7 +461,7 @@ def _take(
         work.ledger.note_closing(ack.bundle, work.clock_ms)
         work.counts[f"ack:{ack.outcome.value}"] += 1
     elif record is not None and (record.state, record.cause) == (State.ASSIGNING, Cause.REPAIR):
-        # the next repair waits: else what no broker can open would be reassigned once a batch
+        # wait for the timeout, or what no broker can open would be reassigned each batch
         work.counts["failed_again"] += 1
     else:
         return answer
@@ -519,7 +519,7 @@ def reconcile(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
     work.counts["owned_not_reported"] += len(missing)
     rows = np.union1d(foreign, missing)
     _close_unknown(work, unknown)
-    # a record is resent once in in_flight_timeout_ms; a report soon after may be of before it
+    # a record is resent once in in_flight_timeout_ms; a report soon after may predate it
     ledger, timeout_ms = work.ledger, work.config.ownership.in_flight_timeout_ms
     resent_ms = ledger.resent_clock_ms[rows]
     waited_ms = work.clock_ms - resent_ms
@@ -558,7 +558,7 @@ def _disagreeing(
     foreign: list[Rows] = [np.empty(0, dtype=np.int64)]
     unknown: dict[str, int] = {}
     for sender, report in reports:
-        heard_ms = work.bounded_arrival_ms(report.reported_ms)  # as records are dated
+        heard_ms = work.bounded_arrival_ms(report.reported_ms)  # the clock of the records
         found = np.array([ledger.index.get(name, NOBODY) for name in report.names], dtype=np.int64)
         unknown.update((report.names[at], heard_ms) for at in np.where(found == NOBODY)[0])
         found = found[found != NOBODY]

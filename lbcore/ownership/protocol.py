@@ -65,7 +65,7 @@ def assign(record: OwnershipRecord, destination: Instance, origin: Origin) -> Tr
 def unload(
     record: OwnershipRecord, origin: Origin, destination: Instance = NOBODY
 ) -> Transition | Refused:
-    """Owned → Releasing(owner → destination); without a destination → Free."""
+    """Owned → Releasing(owner → destination, or Free without one)."""
     if not may_start(TransitionKind.UNLOAD, record.state):
         return Refused(reason=RefusalReason.NOT_OWNED)
     if destination.broker == record.destination:

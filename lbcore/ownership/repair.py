@@ -54,7 +54,7 @@ def repair(record: OwnershipRecord, watch: FlightWatch, config: OwnershipConfig)
     never loses it: after in_flight_timeout_ms of silence or unload_timeout_ms of closing, the
     operation is cancelled and the source keeps the bundle.
 
-    A restarted broker is suggested for its former bundles; the caller may choose another.
+    A restarted broker is suggested, but not for what it released; the caller may choose another.
     """
     if record.state in (State.OWNED, State.ASSIGNING):
         return _repair_destination(record, watch, config)

@@ -4,7 +4,7 @@ Nothing here opens a table: `table_scan` does, without what this module finds da
 commit that is torn (empty, cut, without its data) was interrupted by a power cut before anybody was
 told of it: readers get the version before it. A damaged checkpoint is left out where the log has
 what it stands for. Any other damage raises DamagedTableError, which names the file and the next
-command. Stores commit objects whole or not at all, so their logs are not looked through. Source:
+command. Object stores write whole files or none, so their logs are not looked through. Source:
 the Delta transaction protocol; the keys "ballast..." in commitInfo are ours.
 """
 
@@ -56,7 +56,7 @@ _FILES_ADDED = ("num_added_files", "numFilesAdded", "num_target_files_added")
 """By delta-rs's names: of a write or delete, an OPTIMIZE, a MERGE."""
 _AGAIN_S = 0.05
 _COPIES_FROM = 50
-"""Earlier commits that one is compared with, to find that it is a copy of one."""
+"""Number of earlier commits that a commit is compared with, to find copies."""
 _Mark: TypeAlias = tuple[int, int, int]
 Place = TypeVar("Place", bound=TablePlace)
 
@@ -143,7 +143,7 @@ class Commit:
 def parse_commit(version: int, text: bytes) -> Commit:
     """Parse a file of the log as a commit.
 
-    Raises CorruptLogError for no list of JSON actions.
+    Raises CorruptLogError if it is no list of actions.
     """
     if not text.strip():
         raise CorruptLogError(f"commit {version} is empty")
@@ -383,7 +383,7 @@ def _inspect(table: Path, wanted: int | None) -> LogState:
     start, left_out = _newest_checkpoint(log, names, wanted)
     limit = max(newest, start) if wanted is None else wanted
     if wanted is not None and not oldest <= start + 1 <= limit <= newest:
-        return LogState(version=limit)  # the checkpoint itself; or not there, which delta-rs tells
+        return LogState(version=limit)  # a checkpoint, or absent: delta-rs says so
     for version in range(start + 1, limit + 1):
         file = commit_path(table, version)
         if version not in commits and version < oldest and left_out:

@@ -1,6 +1,6 @@
 """Ballast's strategy: brings brokers to the ideal load by search on an objective.
 
-Bundles that no move can place are divided. Placement by `ballast` uses the same score. A broker
+Bundles that no move can place are divided. Placement by `ballast` has the same aim. A broker
 that is a tolerance away from the ideal load (`level`) in several new reports is *triggered*; a
 search (`ballast_search`) then lowers the objective until no move is worth its price.
 
@@ -54,7 +54,7 @@ def shed_ballast(
 ) -> Shed:
     """Return the bundles that leave hot brokers, as far as that pays.
 
-    A broker that is a tolerance above or below the level hits; when its counter is full, it gives,
+    A broker a tolerance above or below the level has a hit; when its counter is full, it gives,
     or others give to it. Brokers that have had too many of a topic's partitions for `low_hits`
     rounds give too. O(bundles + brokers), and `STEPS` steps of the search at most. can_divide: of
     `ballast_problem.divisible`.
@@ -281,7 +281,7 @@ class _TriggeredRound:
         }
 
     def verdicts(self) -> dict[int, str]:
-        """Return the reasons that brokers which stay too hot gave no more."""
+        """Return why brokers that stay too hot gave no more."""
         reason = {"done": "no_gain", "steps": "search_steps"}.get(
             self.found.stopped, "churn_budget"
         )

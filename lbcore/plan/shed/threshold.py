@@ -1,7 +1,7 @@
 """ThresholdShedder: brokers whose smoothed usage is a threshold above the average.
 
 Destinations are placement's. Source: Pulsar 4.0.8 ThresholdShedder with its lower boundary.
-`multi_hit` is Ballast's: it looks at plain usage, because the smoothing makes it unload too much.
+`multi_hit` is Ballast's: it judges plain usage, because smoothed usage sheds too much.
 """
 
 from collections.abc import Collection, Iterator
@@ -52,7 +52,7 @@ def shed_threshold(
 
     A broker of smoothed usage c >= avg + t gives bundles until (c − avg − t + 0.05) of its
     throughput is gone, unless that is less than `min_throughput_mib_per_s`. Worked: c = 0.90, avg =
-    0.50, t = 0.10: 35 percent. The lower boundary advances the averages a second time.
+    0.50, t = 0.10: 35 percent. The lower boundary smooths a second time.
     """
     judged = _judge(view, state, config, history_weight)
     if judged.average == 0:
@@ -175,7 +175,7 @@ def without_averages(state: ShedState, active: Collection[str]) -> ShedState:
 
 
 def check_threshold(config: Config, _gaps: UsageGaps) -> Iterator[ConfigFinding]:
-    """Find a threshold under which bundles never rest."""
+    """Find a threshold that lets bundles never rest."""
     if config.shedding.threshold_percent <= 0:
         detail = "is not positive: brokers below the average shed, bundles move for ever"
         yield warning("shedding.threshold_percent", detail)
