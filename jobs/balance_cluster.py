@@ -361,7 +361,7 @@ class _Start:
             count = raise_versions(writer, wall_ms(), read)
             note(
                 f"the tables were restored: {count} records have new versions, older commands are"
-                " left"
+                " skipped"
             )
             restored_mark(args.state_dir).unlink()
         return QueryStart(

@@ -67,7 +67,7 @@ _CALM_MS, _EASE_MS = 15_000, 600_000
 _AGAIN_MS = 5_000
 """Least time between two plans."""
 _TRIES = 4
-"""Plans of one bundle that may not move it; then it stays where it is."""
+"""Plans that may fail to move a bundle before it is left where it is."""
 _ALLOW_MORE = "see what hurts them, or allow more with --publish-latency-ms"
 BOUNDS = group(
     "pace and bounds",
@@ -83,14 +83,14 @@ BOUNDS = group(
         type=float,
         default=500.0,
         metavar="N",
-        help="ms that clients may wait on the mean before moves are held back (default 500)",
+        help="mean ms that clients may wait before moves are held back (default 500)",
     ),
     argument(
         "--room",
         type=float,
         default=0.9,
         metavar="N",
-        help="usage of the others while a broker is gone, 1 = 100 %% (default 0.9)",
+        help="most usage of the others while one is gone, 1 = 100 %% (default 0.9)",
     ),
     *(
         argument(
@@ -102,7 +102,7 @@ BOUNDS = group(
         )
         for step, default, what in (
             ("ready", "2m", "all is well before a broker is touched"),
-            ("drain", "30m", "a broker is empty; without --command: is restarted"),
+            ("drain", "30m", "a broker is empty; without --command also: is back"),
             ("command", "10m", "the command ends"),
             ("return", "5m", "a broker is back after it"),
             ("fill", "30m", "a broker has its bundles again"),
@@ -185,8 +185,8 @@ def missing_of(p: Progress, seen: Observation) -> list[str]:
 class RollingRestart:
     """One rolling restart, from where its progress is to the end.
 
-    Each wait looks until what it waits for has come. A command is repeated until a look shows what
-    it has done. What lasts too long stops the restart.
+    Each wait looks until what it waits for has come. What Ballast is commanded is repeated until a
+    look shows what it has done. What lasts too long stops the restart.
     """
 
     tick_s = 2.0

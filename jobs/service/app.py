@@ -1,7 +1,7 @@
 """The ASGI application for all paths that are not lookups.
 
-Decides the order in which a request is judged: path, caller, right, body, handler; and that each
-admin action, allowed or refused, is recorded. What an answer says is its handler's. Stands behind
+Decides the order in which a request is judged: path, caller, right, body, handler; and that admin
+actions are recorded, refusals up to a rate. What an answer says is its handler's. Stands behind
 `LookupApp`, which keeps the lookups on its own fast path.
 """
 
@@ -56,8 +56,8 @@ _LENGTH_DIGITS = 18  # Python reads no number of thousands of digits
 class AdminApp:
     """Serves routes over one context.
 
-    gate: who asks. origins: the names under which changes may be asked for, None = it does not
-    matter. body_max_bytes: a longer one is refused.
+    gate: who asks. origins: refuses changes from other sites' pages, None = none is refused.
+    body_max_bytes: a longer one is refused.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Brokers: which are alive, silent or dead, the brake, and who may get bundles."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -159,13 +159,11 @@ def watch_brake(work: BatchContext, died: Sequence[str]) -> None:
         if died:
             _engage(work)
     else:
-        lost = {*brake.lost, *(name for name in died if _counts(work, name))}
-        lost = {name for name in lost if name in work.brokers and work.brokers[name].is_dead}
+        lost = _still_dead(work, {*brake.lost, *(name for name in died if _counts(work, name))})
         if not _is_many(work, len(lost), brake.brokers):
             release(work, "Recovered")
-        elif tuple(sorted(lost)) != brake.lost:
-            brake = Brake(since_ms=brake.since_ms, lost=tuple(sorted(lost)), brokers=brake.brokers)
-            work.change_rules(brake=brake)
+        elif lost != brake.lost:
+            work.change_rules(brake=replace(brake, lost=lost))
     if work.rules.brake is not None:
         work.alarms.add(ALARM)
 
@@ -185,12 +183,16 @@ def release(work: BatchContext, reason: str, command: Command | None = None) -> 
     if brake is None:
         return []
     work.change_rules(command, brake=None)
-    still_lost = [
-        name for name in brake.lost if name in work.brokers and work.brokers[name].is_dead
-    ]
+    still_lost = list(_still_dead(work, brake.lost))
     inputs = {**_numbers(work), "still_lost": still_lost, "since_ms": brake.since_ms}
     work.write_decision(work.next_decision(), ALARM, reason, inputs)
     return still_lost
+
+
+def _still_dead(work: BatchContext, lost: Iterable[str]) -> tuple[str, ...]:
+    """Return which lost brokers have neither returned nor been forgotten."""
+    known = work.brokers
+    return tuple(sorted(name for name in lost if name in known and known[name].is_dead))
 
 
 def _engage(work: BatchContext) -> None:

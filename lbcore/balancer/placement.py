@@ -398,7 +398,7 @@ def _pins(work: BatchContext, names: Sequence[str], rows: Ints) -> Ints | None:
         row = work.ledger.index.get(bundle)
         if row is None:
             continue
-        owner, _ = work.ledger.instances.of(int(work.ledger.destination[row]))
-        if owner == pin.broker or pin.broker not in unsteady_brokers:
+        can_take = pin.broker not in unsteady_brokers
+        if can_take or pin.broker == work.ledger.instances.of(work.ledger.destination[row])[0]:
             found[row] = pinnable.get(pin.broker, NOBODY)
     return found[rows]

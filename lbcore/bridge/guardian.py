@@ -2,12 +2,12 @@
 
 Decides, by the brokers' own words and the lookups of one round, what is wrong; what of it lasts too
 long to be a move; and what the admin interface may be asked to mend. It is a finding once it was
-the same in every round for `confirm_ms` (a broker of its that does not answer keeps it as it is).
-Each finding is mended once, and quarantined when that has not helped. Nothing is concluded about a
-broker that did not answer, with one exception: its bundles are not served if it was the last to
-have them. Apache/pulsar 24057 (a broker lost by the registry), 24478 (two owners), 25379 and 25394
-(no owner after a restart). The holding back of a bundle that kills its owners: Databricks Dicer,
-KeyOfDeathDetector.
+the same in every round for `GuardianTimeouts.of`; while one of its brokers does not answer, it
+stays as it is. Pulsar is asked to mend a finding every `again_ms`, and a finding that this has not
+ended is quarantined until it is over. A broker that does not answer is UNRESPONSIVE, may count as
+dead (POISON), and what it had last is UNSERVED; nothing else is concluded about it. Apache/pulsar
+24057 (a broker lost by the registry), 24478 (two owners), 25379 and 25394 (no owner after a
+restart). The holding back of a bundle that kills its owners: Databricks Dicer, KeyOfDeathDetector.
 """
 
 from collections import Counter, defaultdict
@@ -80,8 +80,8 @@ class GuardianTimeouts:
     confirm_ms: a move is over by then. stuck_ms: for a bundle in transit. mend_ms: a repair has
     helped by then. again_ms: until the same is asked for again. poison_ms: deaths within this time
     count together. narrow_ms: for partitions on few brokers. unresponsive_ms: for a broker that is
-    listed; a dead one is no longer listed by then. crowd: where more bundles than these have died
-    with their brokers, none has killed them.
+    listed; a dead one is no longer listed by then. crowd: if the brokers of more bundles than this
+    have died, no bundle is POISON.
     """
 
     confirm_ms: int = 3_000
@@ -207,9 +207,9 @@ Key = tuple[str, str]
 class GuardState:
     """State of the guardian between rounds.
 
-    lasting: what is wrong, sure or not. mended_ms: recent times at which Pulsar was asked for each
-    repair. They outlast the trouble: a repair may give the bundle another owner, with whom it is
-    wrong again.
+    lasting: what is wrong, sure or not, with its stage. mended_ms: recent times at which Pulsar was
+    asked for each repair. They outlast the trouble: a repair may give the bundle another owner,
+    with whom it is wrong again.
     """
 
     memory: Memory = field(default_factory=Memory)
@@ -255,10 +255,12 @@ def judge(
     due = [key for key in sure if sure[key].trouble in _MENDED and key not in mended][:may_ask]
     mended |= dict.fromkeys(due, now_ms)
     for key, one in sure.items() if acts else ():
-        if one.trouble is Trouble.POISON or now_ms - mended.get(key, now_ms) >= timeouts.mend_ms:
+        is_unhelped = now_ms - mended.get(key, now_ms) >= timeouts.mend_ms
+        if one.trouble is Trouble.POISON or is_unhelped:
             sure[key] = replace(one, stage=FindingStage.QUARANTINED)
-        elif key in mended:
+        elif key in mended and one.stage is FindingStage.TOLD:
             sure[key] = replace(one, stage=FindingStage.MENDING)
+    lasting |= sure
     left_ms = [  # those that are certain, or far from it, can wait
         one.since_ms + needed_ms[key] - now_ms
         for key, one in lasting.items()
@@ -289,7 +291,9 @@ def _lasting(
         known = before.get(key)
         lasting[key] = one
         if known is not None and known.witnesses == one.witnesses:
-            lasting[key] = replace(one, since_ms=known.since_ms, rounds=known.rounds + 1)
+            lasting[key] = replace(
+                one, since_ms=known.since_ms, rounds=known.rounds + 1, stage=known.stage
+            )
     return dict(sorted(lasting.items()))
 
 

@@ -218,11 +218,7 @@ def _changes(rows: ExplainRows, bundle: str, owner: str, *, is_free: bool) -> It
     if not is_free:
         yield "first, what prevents a move must end"
     if not owner:
-        record = next(row for row in rows.records if row["bundle"] == bundle)
-        if record["state"] == "Assigning":
-            yield f"{record['destination']} must have opened it first, or who gets it then"
-        else:
-            yield "it needs an owner first: an open broker that its policies admit"
+        yield _first_need(rows, bundle)
         return
     yield from unload_advice(rows, owner)
     if rows.config.cluster.authority == EXTERNAL:
@@ -233,6 +229,14 @@ def _changes(rows: ExplainRows, bundle: str, owner: str, *, is_free: bool) -> It
             f"it is {percent(share)} of its broker's traffic, so moving it would move the hot spot "
             f"with it: {_split_message(rows, bundle)}"
         )
+
+
+def _first_need(rows: ExplainRows, bundle: str) -> str:
+    """Return what a bundle without an owner needs before it can move."""
+    record = next(row for row in rows.records if row["bundle"] == bundle)
+    if record["state"] == "Assigning":
+        return f"{record['destination']} must have opened it first, or who gets it then"
+    return "it needs an owner first: an open broker that its policies admit"
 
 
 def _awaited(rows: ExplainRows, record: Row) -> str:

@@ -131,7 +131,7 @@ def finding_message(finding: Row) -> str:
     trouble, since = str(finding["trouble"]), instant(int(finding["since_ms"]))
     if trouble in _CERTIFICATES:
         return certificate_message(str(finding["subject"]), str(finding["evidence"]), trouble)
-    stage = _STAGES.get(str(finding.get("stage", finding.get("standing"))), "")
+    stage = _STAGES.get(str(finding["stage"]), "")
     words = f"{finding['subject']} is {trouble} since {since}: {finding['evidence']}{stage}"
     return f"{words}; {_advice(trouble)}"
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from lbcore.ownership.changes import (
     Action,
-    Answer,
+    Consequence,
     Instance,
     Intent,
     IntentReason,
@@ -39,7 +39,7 @@ def acknowledge(
     sender: Instance,
     origin: Origin,
     surroundings: Surroundings,
-) -> Answer:
+) -> Consequence:
     """Return the consequence of a broker's answer for the record that it names.
 
     It counts only from the broker whose turn it is, in the incarnation and at the version of the
@@ -117,13 +117,13 @@ def _refuse_old(record: OwnershipRecord, ack: Ack, sender: Instance) -> RefusalR
     return RefusalReason.REPEATED if is_repeated else RefusalReason.LATE
 
 
-def _failed(record: OwnershipRecord, origin: Origin) -> Answer:
+def _failed(record: OwnershipRecord, origin: Origin) -> Consequence:
     if record.state in LEAVING:
         return cancel(record, origin)
     return Intent(action=Action.REASSIGN, reason=IntentReason.CANNOT_SERVE)
 
 
-def _opened(record: OwnershipRecord, origin: Origin) -> Answer:
+def _opened(record: OwnershipRecord, origin: Origin) -> Consequence:
     if record.state is State.OWNED:
         return Refused(reason=RefusalReason.REPEATED)
     source, destination = source_of(record), destination_of(record)
@@ -147,7 +147,7 @@ def _split_done(record: OwnershipRecord, origin: Origin, surroundings: Surroundi
     return _reshaped((record,), TransitionKind.SPLIT_DONE, origin, surroundings)
 
 
-def _merge_done(record: OwnershipRecord, origin: Origin, surroundings: Surroundings) -> Answer:
+def _merge_done(record: OwnershipRecord, origin: Origin, surroundings: Surroundings) -> Consequence:
     """End a merge, or give the bundle back if its partner was taken away."""
     partner = surroundings.partner
     if partner is None or not are_partners(record, partner):

@@ -145,7 +145,7 @@ class Intent:
     destination: str = ""
 
 
-Answer: TypeAlias = Transition | Intent | Refused
+Consequence: TypeAlias = Transition | Intent | Refused
 
 
 def source_of(record: OwnershipRecord) -> Instance:

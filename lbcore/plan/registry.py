@@ -211,7 +211,7 @@ AVG_SHEDDER = Shedding(
     is_whole=True,
     checks=(check_avg,),
     seen_in="[G3](golden/pathologies/G3_avg.txt) fills a new broker, "
-    "[G7](golden/pathologies/G7_AvgShedder.txt) is blind to load of other processes",
+    "[G7](golden/pathologies/G7_AvgShedder.txt) is blinded by another process's load",
     grouping=Grouping.IF_SET,
     run=modular(lambda view, state, config: shed_avg(view, state, config.shedding)),
     trigger=lambda cycle, shed: avg_trigger(cycle.view, shed, cycle.config.shedding),
@@ -302,8 +302,8 @@ UNIFORM_SHEDDER = Shedding(
     ),
     checks=(check_uniform,),
     seen_in="[G2](golden/pathologies/G2_uniform.txt), "
-    "[G7](golden/pathologies/G7_uniform.txt) still relieves a broker on which "
-    "another process runs",
+    "[G7](golden/pathologies/G7_uniform.txt) evens out traffic, even onto a "
+    "broker that another process loads",
     grouping=Grouping.IF_SET,
     run=modular(lambda view, state, config: shed_uniform(view, state, config.shedding)),
     trigger=lambda cycle, shed: uniform_trigger(cycle.view, shed, cycle.config.shedding),

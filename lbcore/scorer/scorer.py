@@ -108,7 +108,7 @@ class BrokerScorer:
             self.pack(batch.close())
             pack_update(self._update(batch))
 
-        guard.check = check  # run after each message, to find the one that can't be packed
+        guard.check = check  # run after each message of a repeated step: finds what can't be packed
         self._work_on(batch, events, guard, now_ms)
         batch.faults = summarize_faults(guard.faults)
         return Step(state=batch.close(), effects=[self._update(batch)])

@@ -50,9 +50,9 @@ _PIECE_BYTES = 4 * 1024 * 1024
 _PIECE_ROWS = 5_000
 _WAIT_S = 60.0
 FULL = "is_full/"
-"""In a batch's end where the bound cut the batch off; no topic has such a name, nor it partitions.
+"""Key, beside the topics, in the end of a batch that the bound cut off. It has no partitions.
 
-A repeated batch has it from Spark's log, and its rows say so again.
+No topic has such a name. A repeated batch reads it from Spark's log.
 """
 
 
@@ -107,7 +107,7 @@ class KafkaSource(DataSource):
 class Ranges(InputPartition):
     """Offset ranges that one task reads: (topic, partition, start, end) of each.
 
-    is_full: the bound cut the batch off, which has the messages of all clusters.
+    is_full: the bound, one for all clusters, cut the batch off.
     """
 
     ranges: Sequence[tuple[str, int, int, int]]

@@ -1,7 +1,7 @@
 """Ballast's strategy: brings brokers to the ideal load by search on an objective.
 
 Bundles that no move can place are divided. Placement by `ballast` has the same aim. A broker
-that is a tolerance away from the ideal load (`level`) in several new reports is *triggered*; a
+that is a tolerance away from the ideal load (`level`) in several observations is *triggered*; a
 search (`ballast_search`) then lowers the objective until no move is worth its price.
 
 Guarantees, held by `tests/property/test_planner.py`: a round lowers the objective by more than its

@@ -85,8 +85,8 @@ class SplitDecision:
     inside of the range, ascending; children: full names, ascending, one more than boundaries.
     is_adjusted: not at the algorithm's positions, but at others that divide the load in no more
     children than allowed. place_children: they are placed at once instead of staying with the
-    owner. excess: the highest of value / limit over the four limits; hits: observations over a
-    limit.
+    owner. excess: the highest of value / limit over the four limits, for FAIR_SHARE the number of
+    parts; hits: observations over a limit, for FAIR_SHARE as many as are needed.
     """
 
     bundle: int
@@ -118,11 +118,10 @@ class SplitState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitTrace:
-    """Verdicts of the split phase on every bundle over a limit.
+    """Verdicts of the split phase on every bundle over a limit, or of FAIR_SHARE.
 
     k rows, by BundleTable index. bundle: int64[k], index; reason: int64[k], index in REASONS;
-    excess: float64[k], highest value / limit; hits: int64[k], after this cycle's observation;
-    verdict: int64[k], index in VERDICTS.
+    excess, hits: float64[k], int64[k], as in `SplitDecision`; verdict: int64[k], index in VERDICTS.
     """
 
     bundle: Ints

@@ -55,8 +55,6 @@ def _finding(item: Any) -> Mapping[str, Any]:
     if not isinstance(item, Mapping):
         detail = f"a finding must be an object, got {shown(item)}"
         raise FieldRefusal(RejectReason.WRONG_TYPE, detail)
-    if "stage" not in item and "standing" in item:  # as older bridges say it
-        item = {**item, "stage": item["standing"]}
     texts = {name: read.nonempty(item, name) for name in ("trouble", "subject", "stage")}
     since_ms = read.whole(0, 1 << 62)(item, "since_ms")
     return {**texts, "evidence": read.text(item, "evidence"), "since_ms": since_ms}

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from lbcore.agent.state import AgentState
 from lbcore.ownership import protocol
 from lbcore.ownership.acknowledge import acknowledge
-from lbcore.ownership.changes import NOBODY, Answer, Instance, Origin, Surroundings, Transition
+from lbcore.ownership.changes import NOBODY, Consequence, Instance, Origin, Surroundings, Transition
 from lbcore.ownership.holding import NO_TOKEN
 from lbcore.ownership.invariants import Violation, of_bundles, of_pair, of_record
 from lbcore.ownership.records import Cause, OwnershipRecord, State
@@ -24,7 +24,7 @@ C = Instance(broker="broker-c", incarnation="c1")
 ORIGIN = Origin(now_ms=1_000, cause=Cause.ADMIN, decision_id="d1", command_id="c1", writer_epoch=7)
 
 
-def record_of(answer: Answer) -> OwnershipRecord:
+def record_of(answer: Consequence) -> OwnershipRecord:
     """The record that a transition made; fails on a refusal."""
     assert isinstance(answer, Transition), answer
     return answer.record
@@ -36,7 +36,7 @@ def say(
     sender: Instance,
     version_id: int | None = None,
     surroundings: Surroundings | None = None,
-) -> Answer:
+) -> Consequence:
     """The consequence of an ack; at the record's own version when none is given."""
     version = version_id if version_id is not None else (record.version_id if record else 1)
     ack = Ack(bundle=BUNDLE, version_id=version, outcome=outcome)

@@ -1,6 +1,5 @@
 """The actuator: next step of each record, and brokers that refuse or answer nonsense."""
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -263,10 +262,11 @@ def unloads(fake: FakePulsar) -> int:
 def test_unload_is_closed_when_the_destination_shows_the_bundle(
     fake: FakePulsar, hands: Hands
 ) -> None:
-    threading.Timer(0.2, lambda: fake.own({0: [], 1: [BUNDLE_OF_ACTUATING]})).start()
     fake.hang.add(UNLOAD)
-    threading.Timer(0.3, fake.release.set).start()
     hands.begin()
+    hands.wait(lambda: unloads(fake))
+    fake.own({0: [], 1: [BUNDLE_OF_ACTUATING]})
+    fake.release.set()
     assert hands.answer() == (AckOutcome.CLOSED, "")
     assert unloads(fake) == 1
 

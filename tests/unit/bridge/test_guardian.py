@@ -187,6 +187,15 @@ def test_mend_is_asked_once_and_what_it_does_not_help_is_quarantined() -> None:
     assert not any(one.mends or one.quarantined for one in observed)
 
 
+def test_quarantine_lasts_while_the_finding_does_though_it_is_mended_again() -> None:
+    rounds = 3 * PATIENCE.again_ms // STEP_MS
+    found = watch([*[seen(a=[ONE], b=[ONE])] * rounds, HEALTHY], acts=True)
+    first = next(number for number, one in enumerate(found) if one.quarantined)
+    assert all(one.quarantined == {ONE} for one in found[first:-1])
+    assert sum(len(one.mends) for one in found) == 3
+    assert found[-1].quarantined == frozenset()
+
+
 def test_mend_that_brings_another_second_owner_is_not_asked_again() -> None:
     before, between, after = seen(a=[ONE], b=[ONE]), seen(b=[ONE]), seen(b=[ONE], c=[ONE])
     found = watch([before, before, between, *[after] * 9], acts=True)
@@ -375,14 +384,13 @@ def test_finding_reaches_the_status_as_an_alarm_with_its_section_of_the_runbook(
     assert "BallastPulsarDoubled" in alarm
 
 
-@pytest.mark.parametrize("name", ["stage", "standing"])
-def test_stage_of_a_finding_is_read_by_its_old_name_too(name: str) -> None:
+def test_stage_of_a_finding_is_read_and_told() -> None:
     finding = {
         "trouble": "doubled",
         "subject": LEFT,
         "since_ms": 1,
         "evidence": "",
-        name: "mending",
+        "stage": "mending",
     }
     arguments = {"namespaces": {}, "owners": {}, "findings": [finding]}
     read = parse_arguments("observe_ownership", arguments)
