@@ -91,6 +91,8 @@ def test_parse_accepts_a_whole_number_with_a_decimal_point() -> None:
         (b"local/b", b"{", RejectReason.NOT_JSON),
         (b"local/b", b"[" * 100_000, RejectReason.NOT_JSON),
         (b"local/b", b"[]", RejectReason.NOT_AN_OBJECT),
+        (b"local/b", b"null", RejectReason.NOT_AN_OBJECT),
+        (b"local/b", b"3", RejectReason.NOT_AN_OBJECT),
         (b"local/b", b"{}", RejectReason.MISSING_FIELD),
         (b"local/b", b" " * 1_048_577, RejectReason.TOO_LARGE),
         (None, b'{"schema":1,"cluster":"local"}', RejectReason.KEY_MISMATCH),
