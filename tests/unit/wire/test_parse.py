@@ -67,6 +67,11 @@ def without(name: str) -> Change:
     return lambda fields: fields.pop(name)
 
 
+@pytest.mark.parametrize("kind", GOOD)
+def test_parse_ignores_fields_of_later_versions(kind: str) -> None:
+    assert content(changed(kind, set_to("later", {"a": 1}))) == content(GOOD[kind])
+
+
 def test_parse_accepts_pulsars_unknown_resource() -> None:
     load = changed("broker_load", set_to("cpu", {"usage": -1.0, "limit": -1.0}))
     assert isinstance(load, BrokerLoad)
