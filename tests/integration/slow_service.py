@@ -22,5 +22,8 @@ class _Service(FileService):
         super().open(bundle, token)
 
 
+_FOLDER = tempfile.TemporaryDirectory()  # removed with the process
+
+
 def make() -> Callbacks:
-    return _Service(Path(tempfile.mkdtemp())).callbacks()
+    return _Service(Path(_FOLDER.name)).callbacks()

@@ -29,7 +29,7 @@ from jobs.adapters.spark.stream import driver_options
 from lbcore.config.tree import Config
 from lbcore.ownership.records import OwnershipRecord, parse_record
 from lbcore.wire.format import format_message
-from lbcore.wire.messages import Command, Topic
+from lbcore.wire.messages import Command, Rejected, Topic
 from tests.replay import KEEP_BATCHES
 from tests.support.processes.kafka_cluster import QUICK_JAVA, make_topics
 from tests.support.processes.programs import json_lines
@@ -200,7 +200,8 @@ class Stack:
         while not tail.read_to_end(10_000):
             for message in tail.poll(500):
                 record = parse_record(message.key.encode(), message.value)
-                if isinstance(record, OwnershipRecord):
+                assert not isinstance(record, Rejected), record
+                if record is not None:
                     known = found.get(record.bundle)
                     if known is None or known.version_id < record.version_id:
                         found[record.bundle] = record

@@ -5,6 +5,7 @@ Each view as axe-core judges it too: light and dark, on a desk and on a phone.
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 
@@ -22,13 +23,17 @@ from tests.support.worlds.world import CLUSTER, World
 _HAS_DRAWN = "document.querySelectorAll('#brokers tr').length === 5"
 
 
-def start(tables: Path, *words: str) -> LookupService:
-    """A service that asks for tokens."""
+@contextmanager
+def serving(tables: Path, *words: str) -> Iterator[LookupService]:
+    """A service that asks for tokens; it is gone at the end."""
     words = ("--cluster", CLUSTER, "--set", "lookup.authentication=token", *words)
     words += ("--set", "lookup.token_audience=ballast")
     service = LookupService(tables, *words, environment={"BALLAST_TOKEN_SECRET": SECRET})
-    service.wait_ready()
-    return service
+    try:
+        service.wait_ready()
+        yield service
+    finally:
+        service.stop()
 
 
 def written(world: World, folder: Path) -> Path:
@@ -44,9 +49,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LookupService]
     brokers = DeltaTable(tables / "brokers")
     brokers.update(updates={"version": "'4.0.8'"})
     brokers.update(updates={"version": "'4.2.4'"}, predicate="broker = 'broker-0:8080'")
-    running = start(tables)
-    yield running
-    running.stop()
+    with serving(tables) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -266,9 +270,8 @@ def hot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LookupService]:
     """Over a hot cluster whose plan waits."""
     world = hot_world("cluster.approval=ask")
     world.run(120_000, step_ms=2_000)
-    running = start(written(world, tmp_path_factory.mktemp("hot")))
-    yield running
-    running.stop()
+    with serving(written(world, tmp_path_factory.mktemp("hot"))) as running:
+        yield running
 
 
 @pytest.mark.parametrize("view", list(_VIEWS))
@@ -278,6 +281,8 @@ def test_view_has_no_barrier(
     address, drawn, act, acted = _VIEWS[view]
     url = f"http://127.0.0.1:{(hot if view == 'plans' else service).port}/"
     browser.sign_in(url, "admin")
+    browser.open(url)
+    browser.wait("document.querySelector('#brokers tr')")  # what was asked without a token
     browser.complaints.clear()
     browser.open(f"{url}?{view}#/{address}")
     browser.wait(f"document.querySelector('{drawn}')")
@@ -296,31 +301,27 @@ def test_page_shows_each_batch_and_says_so_while_its_service_is_away(
     browser: Browser, tmp_path: Path
 ) -> None:
     world = running(2, 4)
-    service = start(written(world, tmp_path))
-    writer = TablesWriter(tmp_path / "tables", "q1", first_batch=2)
-    browser.sign_in(f"http://127.0.0.1:{service.port}/alive", "operator")
-    browser.open(f"http://127.0.0.1:{service.port}/")
     ages = "document.querySelector('#ages').textContent"
-    browser.wait(f"/table version \\d+/.test({ages})")
-    browser.complaints.clear()  # the first page has no icon
-    before = int(browser.value(f"/table version (\\d+)/.exec({ages})[1]"))
-    for version in range(50, 53):
-        row = Row(bundle=min(owners(world)), version=version, destination="broker-1:8080")
-        writer.batch([row])
-        browser.wait(f"/table version (\\d+)/.exec({ages})[1] > {before + version - 50}")
-    assert browser.complaints == []
     rows = "document.querySelectorAll('#brokers tr').length"
-    browser.wait(f"{rows} === 2")
-    service.stop()
     phase = "document.querySelector('#phase').textContent"
+    with serving(written(world, tmp_path)) as service:
+        writer = TablesWriter(tmp_path / "tables", "q1", first_batch=2)
+        browser.sign_in(f"http://127.0.0.1:{service.port}/alive", "operator")
+        browser.open(f"http://127.0.0.1:{service.port}/")
+        browser.wait(f"/table version \\d+/.test({ages})")
+        browser.complaints.clear()  # the first page has no icon
+        before = int(browser.value(f"/table version (\\d+)/.exec({ages})[1]"))
+        for version in range(50, 53):
+            row = Row(bundle=min(owners(world)), version=version, destination="broker-1:8080")
+            writer.batch([row])
+            browser.wait(f"/table version (\\d+)/.exec({ages})[1] > {before + version - 50}")
+        assert browser.complaints == []
+        browser.wait(f"{rows} === 2")
     browser.wait(f"{phase}.includes('what is below is old')")
     assert browser.value(rows) == 2
     asked = "import('/page/actions.js').then((the) => the.command('pause', {}, 'one'))"
     browser.value(f"{asked}.then((told) => {{ window.told = told.text; }})")
     browser.wait("window.told")
     assert "whether it was done is not known" in browser.value("window.told")
-    again = start(tmp_path / "tables", "--port", str(service.port))
-    try:
+    with serving(tmp_path / "tables", "--port", str(service.port)):
         browser.wait(f"!{phase}.includes('what is below is old') && {rows} === 2")
-    finally:
-        again.stop()

@@ -27,6 +27,7 @@ from tests.support.processes.agent_talk import (
     owned,
     releasing,
 )
+from tests.support.processes.kafka_cluster import make_topics
 from tests.support.processes.programs import json_lines, until
 
 NS = "public/default"
@@ -53,6 +54,7 @@ class Cluster(AgentTalk):
 
 def command(address: KafkaAddress, state_dir: Path, *more: str) -> list[str]:
     words = [sys.executable, "-m", "jobs.run_fleet", "--bootstrap", address.bootstrap]
+    words += ["--topic-prefix", address.topic_prefix]
     words += ["--cluster", "c", "--state-dir", str(state_dir), "--brokers", "6"]
     words += ["--namespace", f"{NS}:crc32:4", "--load", "zipf", "--capacity", "broker-6=2.0"]
     words += ["--heartbeat-interval-ms", "300", "--report-interval-ms", "1000"]
@@ -62,7 +64,8 @@ def command(address: KafkaAddress, state_dir: Path, *more: str) -> list[str]:
 @pytest.fixture(scope="module")
 def cluster(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("fleet")
-    address = KafkaAddress(bootstrap=kafka.bootstrap)
+    address = KafkaAddress(bootstrap=kafka.bootstrap, topic_prefix=f"{folder.name}.")
+    make_topics(kafka, address)
     port_file = folder / "port"
     process = subprocess.Popen(command(address, folder, "--port-file", str(port_file)))
     try:

@@ -73,6 +73,34 @@ def test_wall_clock_in_milliseconds_is_read_by_one_function(path: Path) -> None:
     assert wrong == [] or name_of(path) == _CLOCKS, "call `wall_ms`"
 
 
+def _is_started_by_itself(path: Path) -> bool:
+    return 'if __name__ == "__main__":' in path.read_text(encoding="utf-8")
+
+
+def test_module_of_the_product_is_used() -> None:
+    """Functions that are reached by their names alone hide a module that nothing imports."""
+    product = python_files(*PACKAGES)
+    used = {name for path in product for _, name in imported_modules(path)}
+    used |= {verb.module for verb in VERBS.values()}
+    dead = [
+        name_of(path)
+        for path in product
+        if path.name != "__init__.py"
+        and module_of(path) not in used
+        and not _is_started_by_itself(path)
+    ]
+    assert dead == []
+
+
+def test_verb_of_the_table_has_its_module() -> None:
+    absent = [
+        verb.module
+        for verb in VERBS.values()
+        if not (ROOT / (verb.module.replace(".", "/") + ".py")).exists()
+    ]
+    assert absent == []
+
+
 def test_module_of_a_verb_is_in_the_table() -> None:
     modules = {module_of(path) for path in python_files("jobs/verbs")} - {"jobs.verbs"}
     assert modules - {verb.module for verb in VERBS.values()} == set()

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ def running_browser(folder: Path) -> Iterator["Browser"]:
         pytest.skip("no Chromium here (Debian, Ubuntu: apt-get install chromium)")
     running = Browser(folder / "profile")
     try:
+        running.attach()
         yield running
     finally:
         running.close()
@@ -78,6 +79,9 @@ class Browser:
         self._count = 0
         self._session = ""
         self.complaints: list[str] = []
+
+    def attach(self) -> None:
+        """Drive its page from now on."""
         targets = self._ask("Target.getTargets")["targetInfos"]
         page = next(one["targetId"] for one in targets if one["type"] == "page")
         attached = self._ask("Target.attachToTarget", targetId=page, flatten=True)
@@ -139,14 +143,15 @@ class Browser:
 
     def close(self) -> None:
         self._session = ""
-        self._ask("Browser.close")
         try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
+            self._ask("Browser.close")
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(20)
+        finally:  # also when it can't be asked any more
             self._process.kill()
             self._process.wait()
-        self._in.close()
-        self._out.close()
+            self._in.close()
+            self._out.close()
 
     def _ask(self, method: str, **parameters: Any) -> dict[str, Any]:
         self._count += 1

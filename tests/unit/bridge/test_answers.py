@@ -222,7 +222,10 @@ def test_namespaces_of_pulsar_itself_are_not_mirrored() -> None:
         (parse_boundaries, b'{"numBundles": 4}'),
         (parse_settings, b"null"),
         (parse_topics, b"[]"),
+        (parse_isolation, b"<html>"),
         (parse_isolation, b"[]"),
+        (parse_isolation, b""),
+        (parse_isolation, b"null"),
     ],
 )
 def test_answer_of_another_form_is_unreadable(parse: Any, garbage: bytes) -> None:

@@ -348,9 +348,11 @@ BAD_BUNDLES = f"/admin/v2/namespaces/{BAD}/bundles"
         ({"reason": "no"}, 401, "not_allowed"),
         ({"reason": "no"}, 412, "refused"),
         (b"", 204, "unreadable"),
+        (b"null", 200, "unreadable"),
         (b"<html>", 404, "html_page"),
         (b"<html>log in", 200, "html_page"),
         ({"boundaries": []}, 200, "unreadable"),
+        ({"boundaries": ["0x00000000", "0xffffffff", "0x80000000"]}, 200, "unreadable"),
     ],
 )
 def test_one_namespace_that_can_not_be_read_hides_no_other(

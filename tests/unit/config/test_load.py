@@ -56,6 +56,7 @@ def test_parse_of_nothing_is_the_defaults() -> None:
         ({"pipeline": {"trigger_ms": "7"}}, "pipeline.trigger_ms", "write a whole number"),
         ({"pipeline": {"trigger_ms": 500.0}}, "pipeline.trigger_ms", "write a whole number"),
         ({"pipeline": {"trigger_ms": True}}, "pipeline.trigger_ms", "write a whole number"),
+        ({"pipeline": {"clusters": "a"}}, "pipeline.clusters", "write a list of texts"),
         ({"pipeline": {"clusters": [1]}}, "pipeline.clusters", "write a list of texts"),
         ({"pipeline": {"clusters": ["a/b"]}}, "pipeline.clusters", "letters, digits and -=:._"),
         (
@@ -65,6 +66,7 @@ def test_parse_of_nothing_is_the_defaults() -> None:
         ),
         ({"shedding": {"multi_hit": 1}}, "shedding.multi_hit", "write true or false"),
         ({"signals": {"cpu_weight": math.nan}}, "signals.cpu_weight", "at least 0"),
+        ({"signals": {"cpu_weight": math.inf}}, "signals.cpu_weight", "at least 0"),
         ({"signals": {"cpu_weight": 10**400}}, "signals.cpu_weight", "a double can hold"),
         ({"cluster": {"authority": "me"}}, "cluster.authority", "take ballast or external"),
         ({"clusters": 3}, "clusters", "stands outside of a section"),

@@ -46,6 +46,18 @@ def test_overlay_is_valid_suits_and_changes_something(name: str) -> None:
     assert differences(config)
 
 
+def test_test_overlay_divides_every_time_of_the_protocol_by_five_and_changes_nothing_else() -> None:
+    changed = {item.key: item for item in differences(parse_config(read_toml(CONF / "test.toml")))}
+    assert all(item.value * 5 == item.base for item in changed.values())
+    times = {
+        entry.key
+        for entry in SETTINGS.values()
+        if entry.section in ("ownership", "agent") and entry.about.unit == "ms"
+    }
+    assert times
+    assert times <= changed.keys()
+
+
 def test_differences_are_written_as_an_overlay_that_makes_them() -> None:
     config = parse_config(
         {

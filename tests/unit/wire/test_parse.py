@@ -67,6 +67,11 @@ def without(name: str) -> Change:
     return lambda fields: fields.pop(name)
 
 
+@pytest.mark.parametrize("kind", GOOD)
+def test_parse_ignores_fields_of_later_versions(kind: str) -> None:
+    assert content(changed(kind, set_to("later", {"a": 1}))) == content(GOOD[kind])
+
+
 def test_parse_accepts_pulsars_unknown_resource() -> None:
     load = changed("broker_load", set_to("cpu", {"usage": -1.0, "limit": -1.0}))
     assert isinstance(load, BrokerLoad)
@@ -91,6 +96,8 @@ def test_parse_accepts_a_whole_number_with_a_decimal_point() -> None:
         (b"local/b", b"{", RejectReason.NOT_JSON),
         (b"local/b", b"[" * 100_000, RejectReason.NOT_JSON),
         (b"local/b", b"[]", RejectReason.NOT_AN_OBJECT),
+        (b"local/b", b"null", RejectReason.NOT_AN_OBJECT),
+        (b"local/b", b"3", RejectReason.NOT_AN_OBJECT),
         (b"local/b", b"{}", RejectReason.MISSING_FIELD),
         (b"local/b", b" " * 1_048_577, RejectReason.TOO_LARGE),
         (None, b'{"schema":1,"cluster":"local"}', RejectReason.KEY_MISMATCH),
