@@ -50,9 +50,11 @@ _PIECE_BYTES = 4 * 1024 * 1024
 _PIECE_ROWS = 5_000
 _WAIT_S = 60.0
 FULL = "is_full/"
-"""In a batch's end where the bound cut the batch off; no topic has such a name, nor it partitions.
+"""Key in a batch's end offsets, beside the topics, if the bound cut the batch off.
 
-A repeated batch has it from Spark's log, and its rows say so again.
+Its value is {}, as it has no partitions. No topic has the name: Kafka allows no "/". `latestOffset`
+sets it, and reads it in the next start: an end without it would make an empty batch. `partitions`
+reads it for the rows' `is_full`; Spark's offset log gives a repeated batch the same.
 """
 
 
