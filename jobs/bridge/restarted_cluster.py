@@ -88,7 +88,10 @@ class Observation:
 
 
 class PulsarCluster:
-    """A cluster behind a bridge that acts; used by one thread."""
+    """A cluster behind a bridge that acts; used by one thread.
+
+    kafka_error: why Kafka did not take the command of the last `send`; "" = it did.
+    """
 
     def __init__(
         self,
@@ -103,6 +106,7 @@ class PulsarCluster:
         self._client, self._log = client, log
         self._child: subprocess.Popen[bytes] | None = None
         self._answered: dict[str, str] = {}
+        self.kafka_error = ""
         self._expired: Counter[str] = Counter()
         self._reported: set[str] = set()
         self._due_s: dict[str, float] = {}
@@ -201,11 +205,12 @@ class PulsarCluster:
             self._due_s[what] = time.monotonic() + every_s
         return is_due
 
-    def send(self, name: str, arguments: CommandArguments) -> str:
+    def send(self, name: str, arguments: CommandArguments) -> str | None:
         """Send a command once, by its id; return why the balancer refused it.
 
-        "" = it was taken, or is not answered yet: call it again.
+        "" = it was taken. None = it is not answered yet: call again with the same arguments.
         """
+        self.kafka_error = ""
         if name not in self._answered:
             verb = arguments.about.verb
             expired = self._expired[name]
@@ -217,17 +222,18 @@ class PulsarCluster:
             )
             try:
                 ticket = self._client.send(command)
-            except CommandError:  # Kafka is away: sent again, under its id
-                return ""
+            except CommandError as error:  # Kafka is away: sent again, under its id
+                self.kafka_error = f"{error.what}: {error.why}"
+                return None
             try:
                 found = ticket.first.result(timeout=_ANSWER_S)
             except NotYetError:
-                return ""  # asked for again: it has its id
+                return None  # asked for again: it has its id
             finally:
                 self._client.forget(ticket)
             if found.status == TIMED_OUT:  # read too late, not begun: it needs another id
                 self._expired[name] += 1
-                return ""
+                return None
             is_taken = found.status not in (REFUSED, FAILED)
             self._answered[name] = "" if is_taken else found.reason or found.status
         return self._answered[name]

@@ -204,6 +204,8 @@ class RollingRestart:
         self._end = end
         self._doubts: dict[str, int] = {}
         self._said_ms = 0
+        self._closed = ""
+        """The broker that was last seen closed by a drain."""
 
     def run(self) -> None:
         """Run until all is done. Raises StoppedError, or CutOffError where it is cut."""
@@ -243,24 +245,34 @@ class RollingRestart:
         may_open = is_up and (for_good or not p.command or is_new)
         if p.stage in (RestartStage.WAITING, RestartStage.DRAINING):
             may_open = p.stage is RestartStage.DRAINING
+        was_closed = p.broker in (self._closed, *seen.drains)
         was_drained = p.stage is RestartStage.DRAINING or p.broker in seen.drains
-        self._withdraw(seen, may_open=may_open)
+        answer = self._withdraw(seen, may_open=may_open)
         if may_open:
             is_filling = is_new and p.stage is not RestartStage.DRAINING
             p.stage = RestartStage.FILLING if is_filling else RestartStage.WAITING
             p.since_ms = seen.now_ms
         after = self._cluster.look(p) if may_open else seen
-        is_open = may_open and after.status is not None and p.broker not in after.drains
         if was_drained:
-            closed = f"still closed: `ballast broker cancel-drain {p.broker}` opens it"
-            note(f"{p.broker} is {'open again: its drain was cancelled' if is_open else closed}")
+            opens = f"`ballast broker cancel-drain {p.broker}` opens it"
+            how = (
+                "open again: its drain was cancelled" if was_closed else "open: it never was closed"
+            )
+            if answer is None:
+                why = self._with_cause("the cancellation of its drain is not answered", answer)
+                how = f"{'open again' if was_closed else 'open'}, but {why}. If it closes, {opens}"
+            if after.status is None:
+                how = f"perhaps closed, the tables can't be read: {opens}"
+            elif not may_open or p.broker in after.drains:
+                how = f"still closed: {opens}"
+            note(f"{p.broker} is {how}")
         if for_good and missing_of(p, seen):
             undo = f"`ballast plan undo --drain {p.broker}`"
             note(f"what has left {p.broker} stays where it is: {undo} moves it back")
         keep_progress(self._path, p)
 
-    def _withdraw(self, seen: Observation, *, may_open: bool = True) -> str:
-        """Reject our open plans and cancel our drain; return why that was refused."""
+    def _withdraw(self, seen: Observation, *, may_open: bool = True) -> str | None:
+        """Reject our open plans and cancel our drain; return as `PulsarCluster.send`."""
         for plan in sorted(seen.plans):
             why = "the rolling restart does not go on with it"
             self._cluster.send(f"{plan}-drop", RejectPlan(plan=plan, reason=why))
@@ -283,6 +295,7 @@ class RollingRestart:
         self._end.wait(self.tick_s)
         p, seen = self._p, self._cluster.look(self._p)
         p.since_ms = p.since_ms or seen.now_ms
+        self._closed = p.broker if p.broker in seen.drains else self._closed
         if self._end.is_set():
             raise CutOffError
         wrong = list(complaints(p, seen, self._bounds))
@@ -303,12 +316,12 @@ class RollingRestart:
         otherwise: tuple[str, str],
         *,
         lasts_ms: int = 0,
-        act: Callable[[Observation], str] = lambda _: "",
+        act: Callable[[Observation], str | None] = lambda _: "",
     ) -> Observation:
         """Look until a condition has given the same true value for lasts_ms.
 
         otherwise: why it stops, and what to do. act: called after each look that does not end the
-        wait, returns why it was refused.
+        wait, returns as `PulsarCluster.send`.
         """
         held, since_ms = None, 0
         while True:
@@ -317,9 +330,9 @@ class RollingRestart:
             held, since_ms = value, since_ms if value == held else seen.now_ms
             if value and seen.now_ms - since_ms >= lasts_ms:
                 return seen
-            refused = act(seen)
+            answer = act(seen)
             if self._is_late(seen, limit_ms):
-                self._stop(refused or otherwise[0], otherwise[1])
+                self._stop(self._with_cause(otherwise[0], answer), otherwise[1])
 
     def _look_while_moving(self) -> Observation:
         """Look; when clients feel the moves, hold them back until that is over.
@@ -359,6 +372,15 @@ class RollingRestart:
     def _is_late(self, seen: Observation, limit_ms: int) -> bool:
         return seen.now_ms - self._p.since_ms >= limit_ms
 
+    def _with_cause(self, why: str, answer: str | None) -> str:
+        """Return why a command has had no effect.
+
+        answer: of its last `PulsarCluster.send`.
+        """
+        if answer is None:
+            return f"{why}: {self._cluster.kafka_error or 'the balancer has not answered'}"
+        return answer or why
+
     def _stop(self, why: str, next_step: str) -> NoReturn:
         p = self._p
         what = f"the rolling restart has stopped at {p.broker} ({p.at} of {len(p.order)} done)"
@@ -377,6 +399,7 @@ class RollingRestart:
     def _drain(self) -> None:
         """Drain it, until Pulsar itself shows nothing on it."""
         p, drained_turn, limit_ms = self._p, -1, self._bounds.drain_within
+        answer: str | None = ""
         while True:
             seen = self._look_while_moving()
             left = seen.drains.get(p.broker)
@@ -388,13 +411,15 @@ class RollingRestart:
                 self._stop(f"somebody else has cancelled the drain of {p.broker}", "ask who it was")
             else:
                 drain = DrainBroker(broker=p.broker, max_in_flight=p.at_once)
-                if refused := self._cluster.send(f"{p.plan}-drain", drain):
-                    self._stop(refused, "see `ballast status`")
+                if answer := self._cluster.send(f"{p.plan}-drain", drain):
+                    self._stop(answer, "see `ballast status`")
             if self._is_late(seen, limit_ms):
                 some = ", ".join(sorted(seen.held or ())[:_SHOWN]) or "what it owns is not told"
                 how = f"{left} bundles are still there" if left else "Pulsar shows it not empty"
-                how = "its drain has not begun" if left is None else how
                 fix = "`ballast explain broker` says what holds them"
+                if left is None:
+                    why = f"its drain has not begun after {duration(limit_ms)}"
+                    self._stop(self._with_cause(why, answer), "see `ballast status`")
                 self._stop(f"{how} after {duration(limit_ms)}: {some}", fix)
         p.incarnation = seen.incarnation
         self._enter(RestartStage.RESTARTING, seen, " is empty, in Pulsar's own words")
@@ -458,26 +483,31 @@ class RollingRestart:
             ("its drain can't be cancelled", "see `ballast status`"),
             act=self._withdraw,
         )
-        missing, tried, due_ms, refused = missing_of(p, seen), Counter[str](), 0, ""
+        missing, tried, due_ms = missing_of(p, seen), Counter[str](), 0
+        part: list[str] = []
+        answer: str | None = ""
         self._enter(p.stage, seen, f": {len(missing)} bundles are moved back")
         while seen.plans or missing:
             for plan in [name for name, waits in sorted(seen.plans.items()) if waits]:
                 self._cluster.send(f"{plan}-approve-{p.turn}", ApprovePlan(plan=plan))
             if not seen.plans and self._is_late(seen, self._bounds.fill_within):
                 waited = duration(self._bounds.fill_within)
-                why = refused or f"{len(missing)} bundles are not back after {waited}"
+                why = f"{len(missing)} bundles are not back after {waited}"
+                why = self._with_cause(why, answer)
                 self._stop(why, "`ballast explain bundle` says what holds one")
             is_still = not seen.plans and not seen.moving.intersection(missing)
             if is_still and seen.now_ms >= due_ms:
-                part = sorted(missing, key=tried.__getitem__)[: p.at_once]
+                if answer is not None:  # otherwise the same plan again, under its id
+                    part = sorted(missing, key=tried.__getitem__)[: p.at_once]
+                    p.turn += 1
                 if tried[part[0]] >= _TRIES:
                     words = f": {len(missing)} bundles stay elsewhere, such as {part[0]}: they"
                     note(f"{p.broker}{words} are pinned, kept from it by a policy, or moved on")
                     break
-                p.turn, due_ms = p.turn + 1, seen.now_ms + _AGAIN_MS
+                due_ms = seen.now_ms + _AGAIN_MS
                 keep_progress(self._path, p)
-                refused = self._propose(part)
-                tried.update(() if refused else part)
+                answer = self._propose(part)
+                tried.update(part if answer == "" else ())
             seen = self._look_while_moving()
             missing = missing_of(p, seen)
         note(f"{p.broker} is done, {p.at + 1} of {len(p.order)}")
@@ -485,15 +515,15 @@ class RollingRestart:
         is_last = p.at == len(p.order)
         self._enter(RestartStage.DONE if is_last else RestartStage.WAITING, seen)
 
-    def _propose(self, bundles: Iterable[str]) -> str:
-        """Propose that bundles move back, and approve it; return why that was refused."""
+    def _propose(self, bundles: Iterable[str]) -> str | None:
+        """Propose that bundles move back, and approve it; return as `PulsarCluster.send`."""
         p = self._p
         moves, why = dict.fromkeys(bundles, p.broker), f"rolling restart: back to {p.broker}"
-        refused = self._cluster.send(
-            f"{p.plan}-fill", ProposePlan(moves=moves, why=why, plan=p.plan)
-        )
-        approved = ApprovePlan(plan=p.plan)
-        return refused or self._cluster.send(f"{p.plan}-approve-{p.turn}", approved)
+        plan = ProposePlan(moves=moves, why=why, plan=p.plan)
+        answer = self._cluster.send(f"{p.plan}-fill", plan)
+        if answer != "":
+            return answer
+        return self._cluster.send(f"{p.plan}-approve-{p.turn}", ApprovePlan(plan=p.plan))
 
 
 def run(args: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ import json
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, Field, fields, replace
 from enum import Enum
 from functools import partial
@@ -277,8 +278,9 @@ def send_command(args: argparse.Namespace, arguments: CommandArguments) -> int:
     waited_ms = round((time.monotonic() - began_s) * 1_000)
     if isinstance(outcome, NoOutcome):
         config = where.config.for_cluster(answers.cluster)
-        pipeline = answers.settings_in_force(config)[0].pipeline
-        raise _nobody_knows(command, replace(outcome, waited_ms=waited_ms), pipeline)
+        with suppress(CommandError):  # without the tables the files' settings count
+            config = answers.settings_in_force(config)[0]
+        raise _nobody_knows(command, replace(outcome, waited_ms=waited_ms), config.pipeline)
     return _say_outcome(args, command, outcome, waited_ms)
 
 
@@ -302,7 +304,10 @@ def _progress(answers: Answers, command: Command, waited_s: float, *, is_accepte
 def _nobody_knows(command: Command, outcome: NoOutcome, pipeline: Pipeline) -> UnknownError:
     silent_ms = outcome.writer_silent_ms
     job = judge_job(silent_ms, silent_ms, pipeline)
-    if outcome.is_job_away(pipeline.heartbeat_commit_ms):
+    if outcome.unread:
+        why = f"the tables can't be read, and it is not known how the job is: {outcome.unread}"
+        next_step = "make the tables readable"
+    elif outcome.is_job_away(pipeline.heartbeat_commit_ms):
         why = f"the streaming job is away: its last heartbeat was {time_ago(silent_ms)}"
         next_step = "start the job; it carries the command out unless its time is over by then"
     elif outcome.accepted is None and job.word is JobWord.LATE:

@@ -220,9 +220,9 @@ class ServiceAnswers(Answers):
         if not wait:
             return None if found is None or not found.is_final else found
         end_s = began_s + (command.timeout_ms + GRACE_MS) / 1_000
+        path = path_of("v1/commands", command.command_id)
         while not (found and found.is_final) and time.monotonic() < end_s:
             time.sleep(_LOOK_S)
-            path = path_of("v1/commands", command.command_id)
             found = self._found(path, outcome, is_awaited=True) or found
             if time.monotonic() - noted_s >= _NOTE_EVERY_S:
                 noted_s = time.monotonic()

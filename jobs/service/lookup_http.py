@@ -32,6 +32,7 @@ from jobs.service.exchange import (
     until_gone,
 )
 from jobs.service.lookup_metrics import (
+    INVALID_MAX_AGE,
     INVALID_NAME,
     NOT_READY,
     REFUSED,
@@ -348,7 +349,7 @@ class LookupApp:
             return _error_reply(503, why, NOT_READY, (JSON, RETRY))
         if age_max_ms == BAD_AGE:
             why = "max_age_ms must be a whole number of milliseconds"
-            return _error_reply(400, why, INVALID_NAME, (JSON,))
+            return _error_reply(400, why, INVALID_MAX_AGE, (JSON,))
         if age_max_ms != ANY_AGE and (age_ms := view.age_ms(boot_ms())) > age_max_ms:
             why = (
                 f"The answer would be {age_ms} ms old, more than max_age_ms={age_max_ms}: the "

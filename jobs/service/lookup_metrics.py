@@ -35,9 +35,10 @@ from lbcore.route.snapshot import LookupOutcome
 BUCKETS_S = (0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25, 1.0, 2.5, 10.0)
 NOT_READY = "not_ready"
 INVALID_NAME = "invalid_name"
+INVALID_MAX_AGE = "invalid_max_age"
 STALE = "stale"
 REFUSED = "refused"
-OTHER_RESULTS = ("bundle", INVALID_NAME, NOT_READY, STALE, REFUSED)
+OTHER_RESULTS = ("bundle", INVALID_NAME, INVALID_MAX_AGE, NOT_READY, STALE, REFUSED)
 """What a lookup may come to beside the outcomes; labels of the lookups metric."""
 
 OWNER_LOOKUPS = "pulsar_sunit_state_chn_owner_lookup_total"

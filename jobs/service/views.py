@@ -195,15 +195,14 @@ class TableViews:
         tail = TableTail(table_path(self.root, table.name), handle)
         if table.name == LOAD_HISTORY.name:
             self._take_load({}, found)
-            self._versions[table.name] = tail.version
         else:
             found = self._readable(table, found)
             self._rows[table.name] = held = _KEPT.get(table.name, tuple)(tuple(found))
-            self._versions[table.name] = tail.version
             if table.name == CONFIG_VERSIONS.name:
                 self.settings = json.loads(held[0]["settings"]) if held else {}
             if table.name == RECORDS.name:
                 self._take_topics(held)
+        self._versions[table.name] = tail.version
         self._tails[table.name] = tail
         check_newest(tail.path)
 

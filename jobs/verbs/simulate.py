@@ -11,6 +11,7 @@ import argparse
 import difflib
 import importlib
 import types
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -71,6 +72,16 @@ class _Task:
         """Display name of the scenario."""
         return self.scenario.title or self.loaded.path.stem
 
+    @property
+    def picture(self) -> str:
+        """Name of the picture's files, without their endings."""
+        return f"{self.loaded.path.stem}{f'-{self.strategy}' if self.strategy else ''}"
+
+
+def _side_by_side(path: Path) -> str:
+    """Name of the files that compare the strategies of a scenario."""
+    return f"{path.stem}-strategies"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcome:
@@ -128,6 +139,8 @@ def run(args: argparse.Namespace) -> int:
             next_step="leave one of them out",
         )
     tasks = [task for one in loaded for task in _tasks_of(args, one)]
+    if args.plot is not None:
+        _check_pictures(tasks)
     runs = ManyRuns(partial(_played, args.plot), args.workers)
     weights = [weight_of(task.scenario, task.config()) for task in tasks]
     came = list[_Outcome]()
@@ -165,6 +178,22 @@ def _tasks_of(args: argparse.Namespace, one: Loaded) -> Iterator[_Task]:
     names = args.compare.split(",") if args.compare else compared_strategies(one.scenario.compared)
     if args.compare or args.rewrite:
         yield from (make(strategy=name, is_compared=True) for name in names)
+
+
+def _check_pictures(tasks: Sequence[_Task]) -> None:
+    """Raise MisuseError if the pictures of two files would have one name."""
+    runs, named = Counter(task.loaded.path for task in tasks), dict[str, Path]()
+    for task in tasks:
+        path = task.loaded.path
+        names = [task.picture, *([_side_by_side(path)] if runs[path] > 1 else [])]
+        for name in names:
+            other = named.setdefault(name, path)
+            if other.resolve() != path.resolve():
+                raise MisuseError(
+                    f"two pictures would have the name {name}",
+                    why=f"{other} and {path} would write them, one over the other",
+                    next_step="rename one of the files, or run them with a --plot each",
+                )
 
 
 def _report_comparison(
@@ -214,9 +243,8 @@ def _run_drawn(plot: Path, task: _Task) -> "tuple[Run, DrawnRun]":
     """Run it and write the pictures."""
     done, load_map = run_with_load_map(task.scenario, task.config())
     title = f"{task.head}{f', under {task.strategy}' if task.strategy else ''}"
-    stem = f"{task.loaded.path.stem}{f'-{task.strategy}' if task.strategy else ''}"
     with _drawing(plot) as drawing:
-        files = drawing.draw_run(title, done, load_map, plot / stem)
+        files = drawing.draw_run(title, done, load_map, plot / task.picture)
         drawn = drawing.drawn_run(task.head, task.strategy or "as written", done)
     note(f"pictures: {', '.join(map(str, files))}")
     return done, drawn
@@ -224,14 +252,14 @@ def _run_drawn(plot: Path, task: _Task) -> "tuple[Run, DrawnRun]":
 
 def _draw_side_by_side(plot: Path, came: "Sequence[tuple[_Task, DrawnRun | None]]") -> None:
     """A picture for each scenario that was run under several strategies."""
-    by_stem: dict[str, list[DrawnRun]] = {}
+    by_path: dict[Path, list[DrawnRun]] = {}
     for task, drawn in came:
         if drawn is not None:
-            by_stem.setdefault(task.loaded.path.stem, []).append(drawn)
-    for stem, drawn_runs in by_stem.items():
+            by_path.setdefault(task.loaded.path, []).append(drawn)
+    for path, drawn_runs in by_path.items():
         if len(drawn_runs) > 1:
             with _drawing(plot) as drawing:
-                files = drawing.draw_strategies(drawn_runs, plot / f"{stem}-strategies")
+                files = drawing.draw_strategies(drawn_runs, plot / _side_by_side(path))
             note(f"side by side: {', '.join(map(str, files))}")
 
 

@@ -15,7 +15,7 @@ from jobs.adapters.delta.table_log import commits_from, newest_version
 from jobs.adapters.delta.table_scan import read_file
 from jobs.adapters.delta.tables import table_path
 from jobs.adapters.kafka import command_client
-from jobs.adapters.kafka.clients import KafkaAddress, Tail
+from jobs.adapters.kafka.clients import Delivered, KafkaAddress, Tail
 from jobs.adapters.kafka.command_client import (
     NEVER,
     CommandClient,
@@ -174,6 +174,29 @@ def test_client_that_cannot_read_the_tables_leaves_no_watch_behind(
         with pytest.raises(OSError, match="away"):
             client.send(new_command(CLUSTER, Pause()))
         assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("is_accepted", [False, True])
+def test_client_that_can_not_read_the_tables_any_more_gives_no_outcome(
+    table: CommandsTable, monkeypatch: pytest.MonkeyPatch, *, is_accepted: bool
+) -> None:
+    found = Delivered(topic="commands", partition=0, offset=0, timestamp_ms=0)
+    sender = SimpleNamespace(send=lambda *_, on_delivery: on_delivery(found), close=lambda: None)
+    monkeypatch.setattr(command_client, "Sender", lambda *_, **__: sender)
+    with CommandClient(KafkaAddress(bootstrap="nowhere:1"), table.root, CLUSTER) as client:
+        command = new_command(CLUSTER, Pause(), command_id="unread")
+        ticket = client.send(command)
+        if is_accepted:
+            table.add("unread", "accepted", kind=command.kind, principal=command.principal)
+            ticket.first.result(30)
+        log = table_path(table.root, OWNERSHIP_EVENTS.name) / "_delta_log"
+        log.rename(log.with_name("away"))
+        (log / f"{0:020d}.json").mkdir(parents=True)  # a file that can't be read, for root as well
+        outcome = client.wait(ticket, 10)
+    assert isinstance(outcome, NoOutcome)
+    assert (outcome.accepted is not None) is is_accepted
+    assert "IsADirectoryError" in outcome.unread
+    assert not outcome.is_job_away(10_000)
 
 
 @pytest.mark.parametrize(

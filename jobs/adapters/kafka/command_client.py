@@ -245,17 +245,20 @@ class NoOutcome:
     """The command has not ended in time; it may still be carried out.
 
     accepted: the balancer's first answer, None without any. writer_silent_ms: since the job's last
-    heartbeat, NEVER without one.
+    heartbeat, NEVER without one. unread: why the tables can't be read, so that no heartbeat is
+    known; "" = they can.
     """
 
     command_id: str
     waited_ms: int
     accepted: CommandOutcome | None
     writer_silent_ms: int
+    unread: str = ""
 
     def is_job_away(self, heartbeat_ms: int) -> bool:
         """Return True if the job has missed two heartbeats, each heartbeat_ms long."""
-        return self.writer_silent_ms == NEVER or self.writer_silent_ms > 2 * heartbeat_ms
+        is_silent = self.writer_silent_ms == NEVER or self.writer_silent_ms > 2 * heartbeat_ms
+        return is_silent and not self.unread
 
 
 def new_command(
@@ -388,11 +391,17 @@ class CommandClient:
         try:
             return ticket.final.result(timeout=timeout_ms / 1000)
         except NotYetError:
+            silent_ms, unread = NEVER, ""
+            try:
+                silent_ms = self.writer_silent_ms()
+            except OSError as error:  # the command is sent all the same
+                unread = in_one_line(error)
             return NoOutcome(
                 command_id=ticket.command_id,
                 waited_ms=timeout_ms,
                 accepted=ticket.first.result() if ticket.first.done() else None,
-                writer_silent_ms=self.writer_silent_ms(),
+                writer_silent_ms=silent_ms,
+                unread=unread,
             )
         finally:
             self._follower.forget(ticket)

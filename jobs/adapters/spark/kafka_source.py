@@ -50,9 +50,11 @@ _PIECE_BYTES = 4 * 1024 * 1024
 _PIECE_ROWS = 5_000
 _WAIT_S = 60.0
 FULL = "is_full/"
-"""Key, beside the topics, in the end of a batch that the bound cut off. It has no partitions.
+"""Key in a batch's end offsets, beside the topics, if the bound cut the batch off.
 
-No topic has such a name. A repeated batch reads it from Spark's log.
+Its value is {}, as it has no partitions. No topic has the name: Kafka allows no "/". `latestOffset`
+sets it, and reads it in the next start: an end without it would make an empty batch. `partitions`
+reads it for the rows' `is_full`; Spark's offset log gives a repeated batch the same.
 """
 
 

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from jobs.adapters.processes.paths import CONF, private_directory
 from jobs.adapters.spark.kafka_source import KafkaSource, SourceOptions
-from jobs.adapters.spark.operators import balancer_operator, scorer_operator
+from jobs.adapters.spark.operators import INPUT_COLUMNS, balancer_operator, scorer_operator
 from jobs.adapters.spark.partitioning import (
     PARTITIONS,
     ClusterKeys,
@@ -280,14 +280,7 @@ def _keyed(
     rows = source.select(
         F.when(named.isin(clusters), named).otherwise(F.lit(clusters[0])).alias("cluster"),
         (key_hash % config.pipeline.scorer_groups).cast("int").alias("group_id"),
-        "topic",
-        "partition",
-        "offset",
-        "timestamp_ms",
-        "key",
-        "value",
-        "refusal",
-        "is_full",
+        *INPUT_COLUMNS,
         F.unix_millis(F.current_timestamp()).alias(NOW_MS),  # in a stream, the batch's own
     )
     return _spread(rows, keys).groupBy("cluster", "group_id")

@@ -161,16 +161,23 @@ async def isolation(context: AdminContext) -> dict[str, IsolationPolicy]:
 def groups(context: AdminContext) -> Iterator[Maybe[tuple[str, str]]]:
     """Each namespace that is in an anti-affinity group, and the group."""
     for row in context.views.rows(POLICIES.name):
-        is_group = row["kind"] == "anti_affinity" and row["is_set"]
-        yield (str(row["name"]), str(json.loads(row["value"])["group"])) if is_group else LEFT_OUT
+        yield (str(row["name"]), _group_of(row)) if _is_group(row) else LEFT_OUT
 
 
 def find_group(namespace: str, context: AdminContext) -> str | None:
     """The anti-affinity group of a namespace."""
     for row in context.views.rows(POLICIES.name):
-        if row["name"] == namespace and row["kind"] == "anti_affinity" and row["is_set"]:
-            return str(json.loads(row["value"])["group"])
+        if row["name"] == namespace and _is_group(row):
+            return _group_of(row)
     return None
+
+
+def _is_group(row: Mapping[str, Any]) -> bool:
+    return row["kind"] == "anti_affinity" and bool(row["is_set"])
+
+
+def _group_of(row: Mapping[str, Any]) -> str:
+    return str(json.loads(row["value"])["group"])
 
 
 def was_isolated(context: AdminContext) -> bool:

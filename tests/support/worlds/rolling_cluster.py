@@ -71,6 +71,7 @@ class RollingCluster(PulsarCluster):
     complaints: tuple[Complaint, ...] = ()
     refuses: str = ""
     is_job_away: bool = False
+    kafka_error: str = ""
     unanswered: list[CommandArguments] = field(default_factory=list)
     code: int = 0
     command_ms: int = 0
@@ -102,11 +103,11 @@ class RollingCluster(PulsarCluster):
         )
         return replace(found, **self.observed)  # type: ignore[arg-type]
 
-    def send(self, name: str, arguments: CommandArguments) -> str:
+    def send(self, name: str, arguments: CommandArguments) -> str | None:
         assert name.startswith("rolling-r-")
-        if self.is_job_away:
+        if self.is_job_away or self.kafka_error:
             self.unanswered.append(arguments)
-            return ""
+            return None
         match arguments:
             case DrainBroker(broker=broker, max_in_flight=at_once) if not self.refuses:
                 self.drains[broker] = at_once

@@ -267,6 +267,22 @@ def test_lookup_older_than_asked_for_is_refused(tables: Path) -> None:
     assert call(app, f"{LOOKUP}?listenerName=max_age_ms&x_max_age_ms=5").status != 400
 
 
+@pytest.mark.parametrize(
+    ("path", "result"),
+    [
+        (f"{LOOKUP}?max_age_ms=soon", "invalid_max_age"),
+        (LOOKUP.replace("persistent", "transient"), "invalid_name"),
+    ],
+)
+def test_lookup_that_can_not_be_answered_is_counted_by_what_is_wrong_with_it(
+    path: str, result: str, tables: Path
+) -> None:
+    app = service(tables, authentication="none")
+    assert call(app, path).status in (400, 412)
+    lines = app.metrics.text().decode().splitlines()
+    assert f'ballast_lookup_requests_total{{result="{result}"}} 1.0' in lines
+
+
 LONG = st.text(max_size=2_000) | st.integers().map(lambda bits: 10 ** (abs(bits) % 500))
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30) | LONG,

@@ -24,7 +24,7 @@ from jobs.bridge.restarted_cluster import (
 )
 from jobs.bridge.rolling_progress import Progress, RestartStage
 from jobs.bridge.rolling_restart import CutOffError
-from jobs.console import CommandError
+from jobs.console import CommandError, UnknownError
 from jobs.operating.connection_options import STACK_OPTIONS, connection_options
 from jobs.operating.text_format import parse_duration_ms
 from lbcore.balancer.effects import to_json
@@ -32,7 +32,7 @@ from lbcore.bridge.reports import load_ms, parse_client_latency, publish_ms, wor
 from lbcore.config.cluster import EXTERNAL, ClusterConfig
 from lbcore.config.tree import Config
 from lbcore.explain.status import BrokerStatus, ClusterStatus, StatusRows, make_status
-from lbcore.wire.kinds.balancing_commands import CancelDrain, DrainBroker
+from lbcore.wire.kinds.balancing_commands import CancelDrain, DrainBroker, ProposePlan
 from lbcore.wire.messages import Command
 from tests.support.admin.fake_pulsar import CLUSTER, REPORT_PATH, fronted_brokers
 from tests.support.worlds.checked_world import running
@@ -239,6 +239,76 @@ def test_fault_before_the_restart_cancels_the_drain_and_says_so(
     assert "is open again" in capsys.readouterr().err
 
 
+def test_broker_whose_drain_was_refused_is_told_as_open_and_not_as_opened_again(
+    run: RestartRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.until(RestartStage.DRAINING)
+    run.cluster.refuses = "nobody could take them"
+    assert run.run() is not None
+    assert "a:1 is open: it never was closed" in capsys.readouterr().err
+
+
+def test_broker_seen_closed_before_it_was_held_back_is_told_as_open_again(
+    run: RestartRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.until(RestartStage.DRAINING, looks=2)
+    run.cluster.observed = {"publish_ms": 800.0}
+    assert run.run() is not None
+    assert "a:1 is open again" in capsys.readouterr().err
+
+
+def test_broker_is_not_told_as_open_while_the_tables_can_not_be_read(
+    run: RestartRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.until(RestartStage.DRAINING, looks=2)
+    fault = Complaint(key="tables", why="they are away", next_step="mend them")
+    run.cluster.observed = {**UNREADABLE, "complaints": (fault,)}
+    assert run.run() is not None
+    assert "a:1 is perhaps closed, the tables can't be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", ["", "Kafka has not confirmed it: no broker answers"])
+def test_unanswered_plan_is_no_try_and_is_sent_again_until_it_is_taken(
+    error: str, run: RestartRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked_ms = 0
+
+    def be_away(p: Progress) -> None:
+        nonlocal asked_ms
+        if p.stage is RestartStage.FILLING and not run.cluster.drains:
+            asked_ms = asked_ms or run.cluster.now_ms
+        is_away = asked_ms > 0 and run.cluster.now_ms < asked_ms + 120_000
+        run.cluster.is_job_away, run.cluster.kafka_error = is_away, error if is_away else ""
+
+    run.cluster.before_look = be_away
+    assert run.run(is_new=True) is None
+    assert len(run.cluster.unanswered) > len(HOMES)
+    plans = {one.plan for one in run.cluster.unanswered if isinstance(one, ProposePlan)}
+    assert len(plans) == 1
+    assert run.cluster.owners == HOMES
+    assert "stay elsewhere" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", ["", "Kafka has not confirmed it"])
+@pytest.mark.parametrize(
+    ("stage", "looks", "words"),
+    [
+        (RestartStage.DRAINING, 1, "its drain has not begun after 30 min"),
+        (RestartStage.FILLING, 1, "its drain can't be cancelled"),
+        (RestartStage.FILLING, 2, "bundles are not back after 30 min"),
+    ],
+)
+def test_stop_for_an_unanswered_command_names_the_cause(
+    stage: RestartStage, looks: int, words: str, error: str, run: RestartRun
+) -> None:
+    run.until(stage, looks)
+    run.cluster.is_job_away, run.cluster.kafka_error = True, error
+    stop = run.run()
+    assert stop is not None
+    assert words in stop.why
+    assert (error or "the balancer has not answered") in stop.why
+
+
 def test_what_lasts_shorter_than_its_patience_stops_nothing(run: RestartRun) -> None:
     fault = Complaint(key="x", why="for a moment", next_step="wait", patience_ms=10_000)
 
@@ -275,6 +345,7 @@ def test_drain_that_the_job_has_not_answered_is_cancelled_and_told_as_closed(
     run.cluster.complaints = (Complaint(key="job", why="the job is away", next_step="start it"),)
     assert run.run() is not None
     assert CancelDrain(broker=BROKERS[0]) in run.cluster.unanswered
+    assert "a:1 is open, but the cancellation of its drain is not" in capsys.readouterr().err
     run.cluster.drains = {BROKERS[0]: 1}
     run.cluster.unanswered.clear()
     assert run.run() is not None
@@ -479,6 +550,22 @@ def test_look_has_what_the_steps_ask_for(tmp_path: Path) -> None:
         assert "pulsar" in keys
 
 
+def outcome_of(command_id: str, status: str) -> CommandOutcome:
+    return CommandOutcome(
+        command_id=command_id, kind="drain_broker", status=status, reason="", result={}, at_ms=0
+    )
+
+
+def pulsar_cluster(tables: Path) -> PulsarCluster:
+    ensure_tables(tables)
+    parser = argparse.ArgumentParser()
+    STACK_OPTIONS(parser)
+    where = connection_options(parser.parse_args(["--tables", str(tables)]))
+    client = CommandClient(KafkaAddress(bootstrap="127.0.0.1:1"), tables, "local")
+    admin = PulsarAdmin(AdminAddress(url="http://127.0.0.1:1"))
+    return PulsarCluster(where, admin, CLUSTER, client, tables / "log")
+
+
 def test_command_may_last_as_long_as_its_verb_says_and_is_sent_again_when_read_too_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -488,30 +575,34 @@ def test_command_may_last_as_long_as_its_verb_says_and_is_sent_again_when_read_t
     def send(_: CommandClient, command: Command) -> Ticket:
         sent.append(command)
         ticket = Ticket(command_id=command.command_id)
-        taken = CommandOutcome(
-            command_id=command.command_id,
-            kind=command.kind,
-            status=statuses[len(sent) - 1],
-            reason="",
-            result={},
-            at_ms=0,
-        )
-        ticket.first.set_result(taken)
+        ticket.first.set_result(outcome_of(command.command_id, statuses[len(sent) - 1]))
         return ticket
 
     monkeypatch.setattr(CommandClient, "send", send)
-    ensure_tables(tmp_path)
-    parser = argparse.ArgumentParser()
-    STACK_OPTIONS(parser)
-    where = connection_options(parser.parse_args(["--tables", str(tmp_path)]))
-    client = CommandClient(KafkaAddress(bootstrap="127.0.0.1:1"), tmp_path, "local")
-    admin = PulsarAdmin(AdminAddress(url="http://127.0.0.1:1"))
-    cluster = PulsarCluster(where, admin, CLUSTER, client, tmp_path / "log")
+    cluster = pulsar_cluster(tmp_path)
     for name, arguments in (("d", DrainBroker(broker="a:1")), ("c", CancelDrain(broker="a:1"))):
-        for _ in range(3):
-            assert cluster.send(name, arguments) == ""
+        late = name == "c"
+        assert [cluster.send(name, arguments) for _ in range(3)] == [None if late else "", "", ""]
     assert [one.timeout_ms for one in sent] == [3_600_000, 60_000, 60_000]
     assert [one.command_id for one in sent] == ["d", "c", "c-1"]
+
+
+def test_command_that_kafka_does_not_take_is_unanswered_and_its_error_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, drain = pulsar_cluster(tmp_path), DrainBroker(broker="a:1")
+
+    def fail(*_: object) -> Ticket:
+        raise UnknownError("Kafka has not confirmed it", why="no broker", next_step="mend it")
+
+    monkeypatch.setattr(CommandClient, "send", fail)
+    assert cluster.send("d", drain) is None
+    assert cluster.kafka_error == "Kafka has not confirmed it: no broker"
+    ticket = Ticket(command_id="d")
+    ticket.first.set_result(outcome_of("d", "accepted"))
+    monkeypatch.setattr(CommandClient, "send", lambda *_: ticket)
+    assert cluster.send("d", drain) == ""
+    assert cluster.kafka_error == ""
 
 
 def test_certificate_that_ends_one_day_and_narrow_topics_are_no_complaint() -> None:

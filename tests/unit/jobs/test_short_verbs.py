@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from jobs.adapters.delta.tables import ensure_table
+from jobs.adapters.kafka.command_client import NEVER, NoOutcome
 from jobs.adapters.spark.checkpoint import hold_folder, restored_mark
 from jobs.cli import main
+from jobs.console import CommandError, Exit
+from jobs.operating.answers import Answers
 from jobs.operating.text_format import (
     format_instant,
     parse_duration_ms,
@@ -193,3 +196,26 @@ def test_text_that_is_no_time_is_refused(text: str) -> None:
         parse_duration_ms(text)
     with pytest.raises(argparse.ArgumentTypeError, match="no time"):
         parse_instant_ms("yesterday", NOW_MS)
+
+
+def test_command_sent_before_the_tables_became_unreadable_has_an_unknown_outcome(
+    tmp_path: Path, monkeypatch: Patch, capsys: Capsys
+) -> None:
+    why = "the table ownership_events is damaged: 7.json is empty"
+
+    def carry_out(*_: object, **__: object) -> NoOutcome:
+        return NoOutcome(
+            command_id="c", waited_ms=0, accepted=None, writer_silent_ms=NEVER, unread=why
+        )
+
+    def fail(*_: object) -> None:
+        raise CommandError("the tables are damaged", why="7.json is empty", next_step="mend them")
+
+    monkeypatch.setattr(Answers, "carry_out", carry_out)
+    monkeypatch.setattr(Answers, "settings_in_force", fail)
+    root = CommandsTable(tmp_path).root
+    assert main(["pause", "--tables", str(root), "--command-id", "c", "--json"]) == Exit.UNKNOWN
+    error = json.loads(capsys.readouterr().err.splitlines()[-1])
+    assert "no outcome of pause" in error["error"]
+    assert why in error["why"]
+    assert "--command-id c" in error["next"]

@@ -15,7 +15,7 @@ import pytest
 
 from jobs.adapters.delta.recordings import read_recording
 from jobs.cli import main
-from jobs.console import MisuseError
+from jobs.console import Exit, MisuseError
 from jobs.operating.plots import FORMATS, draw_run, draw_strategies, drawn_run
 from jobs.operating.simulations import load_scenarios
 from jobs.verbs.trace import hashed_rows
@@ -349,6 +349,42 @@ def test_strategies_stand_side_by_side_the_most_even_first(tmp_path: Path) -> No
     assert text.index("alpha: ") < text.index("beta: ") < text.index("gamma: 3.00 in the mean")
     assert f"gamma: {moves}" in text
     assert "floor-adjusted" in text
+
+
+@pytest.mark.parametrize(
+    ("names", "more", "picture"),
+    [
+        (("a/two", "b/two"), [], "two"),
+        (("a/two", "b/two"), ["--compare", "avg,threshold"], "two-avg"),
+        (("two", "two-avg"), ["--strategy", ",avg"], "two-avg"),
+        (("two", "two-strategies"), ["--strategy", ",avg"], "two-strategies"),
+    ],
+)
+def test_files_whose_pictures_would_have_one_name_are_refused_before_they_run(
+    names: tuple[str, ...], more: list[str], picture: str, tmp_path: Path, capsys: Capsys
+) -> None:
+    files = [tmp_path / f"{name}.scenario" for name in names]
+    for file in files:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(SCENARIO_OF_PLOTS.format(brokers=3))
+    words = ["simulate", *map(str, files), *more]
+    assert main([*words, "--plot", str(tmp_path / "out")]) == Exit.MISUSE
+    said = capsys.readouterr().err
+    assert f"two pictures would have the name {picture}" in said
+    assert [str(file) for file in files if str(file) not in said] == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_file_named_like_a_comparison_that_is_not_drawn_is_no_misuse(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    monkeypatch.setattr("jobs.operating.plots.FORMATS", ("svg",))
+    for name in ("two", "two-strategies"):
+        file = tmp_path / f"{name}.scenario"
+        file.write_text(SCENARIO_OF_PLOTS.format(brokers=3))
+    assert main(["simulate", str(tmp_path), "--plot", str(tmp_path / "out")]) == Exit.DONE
+    pictures = {path.name for path in (tmp_path / "out").iterdir()}
+    assert pictures == {"two.svg", "two-strategies.svg"}
 
 
 def test_run_with_several_strategies_is_drawn_side_by_side(
