@@ -195,30 +195,28 @@ class ServiceAnswers(Answers):
         Raises UnknownError where the service can't be asked any more and the command may be sent.
         """
         self._check_cluster()
+        began_s = time.monotonic()
+        first_ms = min(command.timeout_ms, _FIRST_WAIT_MS) if wait else 0
         try:
-            return self._carry_out(command, wait=wait, progress=progress)
+            found = self._post("v1/commands", command, partial(_outcome, command), first_ms)
         except MisuseError:
             raise
         except CommandError as error:
             is_refusal = isinstance(error, RefusedByServiceError) and error.value
             if is_refusal and command.command_id not in error.why:
                 raise
-            raise UnknownError(
-                error.what,
-                why=f"{error.why}; command {command.command_id} may have been sent",
-                next_step=f"{error.next_step}. The same verb with --command-id "
-                f"{command.command_id} asks again and does nothing twice",
-            ) from None
-
-    def _carry_out(
-        self, command: Command, *, wait: bool, progress: Progress
-    ) -> CommandOutcome | NoOutcome | None:
-        began_s = noted_s = time.monotonic()
-        first_ms = min(command.timeout_ms, _FIRST_WAIT_MS) if wait else 0
-        outcome = partial(_outcome, command)
-        found = self._post("v1/commands", command, outcome, first_ms)
+            raise _perhaps_sent(command, error) from None
         if not wait:
             return None if found is None or not found.is_final else found
+        try:
+            return self._await_end(command, found, began_s, progress)
+        except CommandError as error:
+            raise _perhaps_sent(command, error) from None
+
+    def _await_end(
+        self, command: Command, found: CommandOutcome | None, began_s: float, progress: Progress
+    ) -> CommandOutcome | NoOutcome:
+        noted_s, outcome = began_s, partial(_outcome, command)
         end_s = began_s + (command.timeout_ms + GRACE_MS) / 1_000
         path = path_of("v1/commands", command.command_id)
         while not (found and found.is_final) and time.monotonic() < end_s:
@@ -344,6 +342,16 @@ def _lookup(one: Mapping[str, Any], freshness: Freshness) -> LookupResult:
         broker_url_tls=one.get("brokerUrlTls", ""),
         http_url=one.get("httpUrl", ""),
         http_url_tls=one.get("httpUrlTls", ""),
+    )
+
+
+def _perhaps_sent(command: Command, error: CommandError) -> UnknownError:
+    """Return the error of a command of which it is not known whether it is carried out."""
+    return UnknownError(
+        error.what,
+        why=f"{error.why}; command {command.command_id} may have been sent",
+        next_step=f"{error.next_step}. The same verb with --command-id "
+        f"{command.command_id} asks again and does nothing twice",
     )
 
 

@@ -411,6 +411,25 @@ def test_command_under_way_is_looked_at_until_it_ends(
     assert service.asked[-1].target == "/v1/commands/once"
 
 
+def test_refusal_of_a_later_look_is_no_refusal_of_the_command(
+    service: Service, say: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.operating.service_answers._LOOK_S", 0.0)
+
+    def answer(asked: HttpQuestion) -> Answered:
+        if "/v1/settings" in asked.target:
+            return answering(200, '{"cluster": "local"}')(asked)
+        if asked.method == "POST":
+            row = {"command_id": "once", "status": "accepted", "reason": "", "result": {}}
+            return answering(202, json.dumps(row))(asked)
+        return answering(403, json.dumps({"detail": "the token has ended"}), PROBLEM)(asked)
+
+    service.instead = answer
+    code, _, err = say("pause", "--command-id", "once", "--url", URL)
+    assert code == 3
+    assert "command once may have been sent" in err
+
+
 def test_doctor_asks_the_service_and_needs_no_tables(
     service: Service, say: Callable[..., Said]
 ) -> None:
