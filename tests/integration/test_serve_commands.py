@@ -199,31 +199,6 @@ def test_setting_is_changed_and_taken_back_while_running(say: Say) -> None:
     assert say("config set pipeline.trigger_ms=500")[0] == 1, "needs a restart"
 
 
-@pytest.mark.long
-def test_drained_broker_is_empty_when_the_verb_ends(cluster: SecureStack, say: Say) -> None:
-    owners = cluster.owners()
-    broker = max(set(owners.values()))
-    assert done(say(f"broker drain {broker}"))["status"] == "done"
-    assert broker not in cluster.owners().values()
-    found = status(say)
-    (drain,) = found["drains"]
-    assert (drain["broker"], drain["left"], drain["is_done"]) == (broker, 0, True)
-    cancelled = done(say(f"broker cancel-drain {broker}"))
-    assert status(say)["drains"] == []
-    assert f"`ballast plan undo --drain {broker}`" in cancelled["next"]
-    proposed = done(say(f"plan undo --drain {broker}"))
-    plan = proposed["result"]["plan"]
-    assert f"`ballast plan approve {plan}`" in proposed["next"]
-    done(say(f"plan approve {plan}"))
-    had = {bundle for bundle, owner in owners.items() if owner == broker}
-
-    def is_filled_again() -> bool:
-        now = cluster.owners()  # meanwhile balancing may have given it others, too
-        return {now.get(bundle) for bundle in had} == {broker}  # none while it moves
-
-    cluster.wait("the broker to be filled again", is_filled_again)
-
-
 def test_role_is_refused_what_it_has_no_right_to(cluster: SecureStack) -> None:
     producer = KafkaProducer(**cluster.address("agent").client_options("test-forger"))
     with pytest.raises(TopicAuthorizationFailedError):
@@ -303,6 +278,31 @@ def test_every_decision_about_a_plan_is_kept_with_who_answered(cluster: SecureSt
     assert all(
         json.loads(row["inputs"])["answered_by"] for row in rows if row["reason"] == "Approved"
     )
+
+
+@pytest.mark.long
+def test_drained_broker_is_empty_when_the_verb_ends(cluster: SecureStack, say: Say) -> None:
+    owners = cluster.owners()
+    broker = max(set(owners.values()))
+    assert done(say(f"broker drain {broker}"))["status"] == "done"
+    assert broker not in cluster.owners().values()
+    found = status(say)
+    (drain,) = found["drains"]
+    assert (drain["broker"], drain["left"], drain["is_done"]) == (broker, 0, True)
+    cancelled = done(say(f"broker cancel-drain {broker}"))
+    assert status(say)["drains"] == []
+    assert f"`ballast plan undo --drain {broker}`" in cancelled["next"]
+    proposed = done(say(f"plan undo --drain {broker}"))
+    plan = proposed["result"]["plan"]
+    assert f"`ballast plan approve {plan}`" in proposed["next"]
+    done(say(f"plan approve {plan}"))
+    had = {bundle for bundle, owner in owners.items() if owner == broker}
+
+    def is_filled_again() -> bool:
+        now = cluster.owners()  # meanwhile balancing may have given it others, too
+        return {now.get(bundle) for bundle in had} == {broker}  # none while it moves
+
+    cluster.wait("the broker to be filled again", is_filled_again)
 
 
 def test_words_that_are_no_move_and_no_undo_are_refused(tmp_path: Path) -> None:
