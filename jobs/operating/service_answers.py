@@ -346,7 +346,7 @@ def _lookup(one: Mapping[str, Any], freshness: Freshness) -> LookupResult:
 
 
 def _perhaps_sent(command: Command, error: CommandError) -> UnknownError:
-    """Return the error of a command of which it is not known whether it is carried out."""
+    """Return the error of a command that may have been sent."""
     return UnknownError(
         error.what,
         why=f"{error.why}; command {command.command_id} may have been sent",
