@@ -1,20 +1,33 @@
 """CycloneDX 1.6 bill of materials: all locked Python packages and pinned jars.
 
 A package's digests in a lock are those of all its files (a wheel for each platform), of which one
-is installed, so they stand as properties. A jar has the one digest that it is checked against. No
-time and no random serial number: the same locks give the same text. After
+is installed, so they stand as properties. A jar has the one digest that it is checked against. The
+licence is what an installed package's metadata say, and what a jar's project says. No time and no
+random serial number: the same locks and packages give the same text. After
 https://cyclonedx.org/docs/1.6/json.
 """
 
 import json
 import re
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, metadata
 from typing import Any
 
 from jobs.adapters.processes.jars import parse_lock
 
 _PACKAGE = re.compile(r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+)(?: ; (?P<marker>[^\\]+))?")
 _HASH = re.compile(r"--hash=(?P<digest>\w+:[0-9a-f]+)")
+_JARS_LICENCE = "Apache-2.0"
+_OTHER_LICENCES = {
+    "HdrHistogram": "BSD-2-Clause OR CC0-1.0",
+    "argparse4j": "MIT",
+    "jopt-simple": "MIT",
+    "pcollections": "MIT",
+    "re2j": "BSD-3-Clause",
+    "slf4j-api": "MIT",
+    "zstd-jni": "BSD-2-Clause",
+}
+"""Jars whose licence is not that of Kafka, Spark, Delta and the rest."""
 Component = dict[str, Any]
 
 
@@ -53,7 +66,8 @@ def _packages(text: str) -> Iterator[Component]:
         if found["marker"]:
             properties.append({"name": "ballast:only-if", "value": found["marker"].strip()})
         purl = f"pkg:pypi/{name}@{found['version']}"
-        yield _library(purl, name, found["version"]) | {"properties": properties}
+        library = _library(purl, name, found["version"]) | {"properties": properties}
+        yield library | {"licenses": licences} if (licences := _licences(name)) else library
 
 
 def _jars(text: str) -> Iterator[Component]:
@@ -62,7 +76,21 @@ def _jars(text: str) -> Iterator[Component]:
         yield _library(purl, jar.artifact, jar.revision) | {
             "group": jar.group,
             "hashes": [{"alg": "SHA-256", "content": jar.sha256}],
+            "licenses": [{"expression": _OTHER_LICENCES.get(jar.artifact, _JARS_LICENCE)}],
         }
+
+
+def _licences(name: str) -> list[dict[str, Any]]:
+    """Return the licences of a package in CycloneDX's form; none if it is not installed here."""
+    try:
+        found = metadata(name)
+    except PackageNotFoundError:
+        return []
+    if "License-Expression" in found:
+        return [{"expression": found["License-Expression"]}]
+    classifiers = (one.split(" :: ") for one in found.get_all("Classifier") or ())
+    names = [parts[-1] for parts in classifiers if parts[0] == "License"]
+    return [{"license": {"name": one}} for one in names or found.get_all("License", ["unknown"])]
 
 
 def _library(purl: str, name: str, version: str) -> Component:

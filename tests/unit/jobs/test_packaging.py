@@ -93,6 +93,23 @@ def test_everything_that_is_locked_is_listed_and_each_time_alike() -> None:
     assert sum(one.startswith("pkg:maven/") for one in listed) == len(pinned)
 
 
+def test_what_is_installed_has_its_licence() -> None:
+    packages = (ROOT / LOCKS["run"]).read_text(encoding="ascii")
+    jars = LOCK_PATH.read_text(encoding="ascii")
+    components = json.loads(bill_of_materials(packages, jars, VERSION))["components"]
+    licences = {one["name"]: one["licenses"] for one in components if "licenses" in one}
+    assert licences["uvicorn"] == [{"expression": "BSD-3-Clause"}]
+    assert licences["rich"] == [{"license": {"name": "MIT License"}}]
+    assert licences["kafka-clients"] == [{"expression": "Apache-2.0"}]
+    assert licences["slf4j-api"] == [{"expression": "MIT"}]
+    assert {one["license"]["name"] for one in licences["pyspark"]} == {"Apache-2.0"}
+    missing = [one for one in components if "licenses" not in one]
+    assert all(
+        any(each["name"] == "ballast:only-if" for each in one["properties"]) for one in missing
+    ), missing
+    assert "unknown" not in json.dumps(licences)
+
+
 SCRIPT = """
 import sys
 from jobs.cli import main, verb_parser
