@@ -140,7 +140,7 @@ class MergeBundle(CommandArguments):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinBundle(CommandArguments):
-    """Keep a bundle on a broker: only a crash or a drain of that broker moves it."""
+    """Keep a bundle on a broker: only a crash, a drain or an override moves it."""
 
     about: ClassVar[CommandAbout] = CommandAbout(
         kind="pin_bundle",
