@@ -363,7 +363,8 @@ def _say_outcome(
 def _next_step(command: Command, status: str) -> str:
     """Return the advice for a command not carried out; the reason names the fault."""
     if status == "timed_out":
-        return "`ballast status` says how the job is; ask again with more time: --timeout 5m"
+        more = "--deadline" if command.arguments.get("deadline_ms") else "--timeout"
+        return f"`ballast status` says how the job is; ask again with more time: {more}"
     if status == "refused":
         return KINDS[command.kind].about.when_refused
     named = [name for name in ("bundle", "broker") if command.arguments.get(name)]

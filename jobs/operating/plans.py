@@ -251,6 +251,8 @@ def _imbalance(balance: LoadMoment) -> str:
 
 
 _UNDONE = ("split", "transfer", "unload")
+_OPERATORS = ("Admin", "Pinned")
+"""Reasons of moves and splits that operators have asked for."""
 _READ = ("at_ms", "kind", "reason", "bundle", "source", "destination", "inputs")
 
 
@@ -396,11 +398,10 @@ def known(found: Mapping[str, PlanProposal], name: str) -> PlanProposal:
 
 
 def _is_of(row: Mapping[str, Any], plan: str) -> bool:
-    """True if balancing made the decision, for this plan if one is named."""
+    """True if the decision, by balancing or of the named plan, has moved or split a bundle."""
     inputs = json.loads(row["inputs"])
-    return (
-        bool(row["bundle"]) and "refused" not in inputs and (not plan or inputs.get("plan") == plan)
-    )
+    is_meant = inputs.get("plan") == plan if plan else row["reason"] not in _OPERATORS
+    return bool(row["bundle"]) and "refused" not in inputs and is_meant
 
 
 def _progress_message(one: PlanProposal, now_ms: int) -> str:

@@ -20,9 +20,10 @@ from jobs.adapters.delta.table_reader import TableReader
 from jobs.cli import main
 from jobs.console import CommandError
 from jobs.operating.history import KINDS, TimelineQuestion, read_timeline
+from jobs.operating.plans import undo_moves
 from jobs.operating.simulations import ManyRuns, progress_message
 from tests.support import Capsys, Patch
-from tests.support.worlds.checked_world import running
+from tests.support.worlds.checked_world import owners, running
 from tests.support.worlds.explained_world import eventful, write_tables
 from tests.support.worlds.world import CLUSTER, World
 
@@ -251,3 +252,15 @@ def test_crash_is_told_from_the_suspicion_to_who_got_the_bundles(
     )
     assert any(re.search(r"found dead at .* after 1\d s of silence", one) for one in of_broker)
     assert any(re.search(r"\d+ bundles? moved to broker-\d.*\(\d+\)", one) for one in of_broker)
+
+
+def test_undo_of_balancing_leaves_what_operators_have_moved(tmp_path: Path) -> None:
+    world = running(3, 12)
+    bundle, owner = min(owners(world).items())
+    other = next(name for name in sorted(set(owners(world).values())) if name != owner)
+    world.command("unload_bundle", bundle=bundle, destination=other)
+    world.run(5_000)
+    assert owners(world)[bundle] == other
+    write_tables(world, tmp_path)
+    with pytest.raises(CommandError, match="there is nothing to undo"):
+        undo_moves(TableReader(tmp_path, CLUSTER), since_ms=0)
