@@ -398,7 +398,7 @@ def known(found: Mapping[str, PlanProposal], name: str) -> PlanProposal:
 
 
 def _is_of(row: Mapping[str, Any], plan: str) -> bool:
-    """True if the decision, by balancing or of the named plan, has moved or split a bundle."""
+    """True if balancing, or the named plan, has moved or split a bundle."""
     inputs = json.loads(row["inputs"])
     is_meant = inputs.get("plan") == plan if plan else row["reason"] not in _OPERATORS
     return bool(row["bundle"]) and "refused" not in inputs and is_meant
