@@ -81,7 +81,7 @@ def _jars(text: str) -> Iterator[Component]:
 
 
 def _licences(name: str) -> list[dict[str, Any]]:
-    """Return the licences of a package in CycloneDX's form; none if it is not installed here."""
+    """Return a package's licences in CycloneDX's form, [] if not installed here."""
     try:
         found = metadata(name)
     except PackageNotFoundError:
