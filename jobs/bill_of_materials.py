@@ -66,8 +66,8 @@ def _packages(text: str) -> Iterator[Component]:
         if found["marker"]:
             properties.append({"name": "ballast:only-if", "value": found["marker"].strip()})
         purl = f"pkg:pypi/{name}@{found['version']}"
-        library = _library(purl, name, found["version"]) | {"properties": properties}
-        yield library | {"licenses": licences} if (licences := _licences(name)) else library
+        library = _library(purl, name, found["version"])
+        yield library | {"properties": properties} | _licences(name)
 
 
 def _jars(text: str) -> Iterator[Component]:
@@ -80,17 +80,18 @@ def _jars(text: str) -> Iterator[Component]:
         }
 
 
-def _licences(name: str) -> list[dict[str, Any]]:
-    """Return a package's licences in CycloneDX's form, [] if not installed here."""
+def _licences(name: str) -> Component:
+    """Return the field with a package's licences, none if it is not installed here."""
     try:
         found = metadata(name)
     except PackageNotFoundError:
-        return []
+        return {}
     if "License-Expression" in found:
-        return [{"expression": found["License-Expression"]}]
+        return {"licenses": [{"expression": found["License-Expression"]}]}
     classifiers = (one.split(" :: ") for one in found.get_all("Classifier") or ())
     names = [parts[-1] for parts in classifiers if parts[0] == "License"]
-    return [{"license": {"name": one}} for one in names or found.get_all("License", ["unknown"])]
+    names = names or found.get_all("License", ["unknown"])
+    return {"licenses": [{"license": {"name": one}} for one in names]}
 
 
 def _library(purl: str, name: str, version: str) -> Component:

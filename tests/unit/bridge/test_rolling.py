@@ -248,23 +248,28 @@ def test_broker_whose_drain_was_refused_is_told_as_open_and_not_as_opened_again(
     assert "a:1 is open: it never was closed" in capsys.readouterr().err
 
 
-def test_broker_seen_closed_before_it_was_held_back_is_told_as_open_again(
-    run: RestartRun, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run.until(RestartStage.DRAINING, looks=2)
-    run.cluster.observed = {"publish_ms": 800.0}
-    assert run.run() is not None
-    assert "a:1 is open again" in capsys.readouterr().err
+UNREADABLE = {"status": None, "drains": {}, "owners": {}, "moving": frozenset(), "plans": {}}
+TABLES_AWAY = Complaint(key="tables", why="they are away", next_step="mend them")
 
 
-def test_broker_is_not_told_as_open_while_the_tables_can_not_be_read(
-    run: RestartRun, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("observed", "words"),
+    [
+        ({"publish_ms": 800.0}, "a:1 is open again"),
+        (
+            {**UNREADABLE, "complaints": (TABLES_AWAY,)},
+            "a:1 is perhaps closed, the tables can't be read",
+        ),
+    ],
+    ids=["held back", "unreadable tables"],
+)
+def test_broker_that_was_seen_closed_is_told_as_open_only_when_seen_so(
+    observed: dict[str, Any], words: str, run: RestartRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run.until(RestartStage.DRAINING, looks=2)
-    fault = Complaint(key="tables", why="they are away", next_step="mend them")
-    run.cluster.observed = {**UNREADABLE, "complaints": (fault,)}
+    run.cluster.observed = observed
     assert run.run() is not None
-    assert "a:1 is perhaps closed, the tables can't be read" in capsys.readouterr().err
+    assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("error", ["", "Kafka has not confirmed it: no broker answers"])
@@ -317,9 +322,6 @@ def test_what_lasts_shorter_than_its_patience_stops_nothing(run: RestartRun) -> 
 
     run.cluster.before_look = hurt
     assert run.run(is_new=True) is None
-
-
-UNREADABLE = {"status": None, "drains": {}, "owners": {}, "moving": frozenset(), "plans": {}}
 
 
 @pytest.mark.parametrize("every", [2, 3])

@@ -44,7 +44,7 @@ QUIET = [
 
 @pytest.fixture(scope="module")
 def world() -> World:
-    """Two brokers, one of them hot, with a pin, a policy, a plan and a changed setting."""
+    """Two brokers, one of them hot, with a pin, a policy, two plans and a changed setting."""
     made = World(parse_assignments(Config(), QUIET), brokers=2)
     made.command("create_namespace", namespace=SPACE, bundles=8)
     made.run(60_000)
@@ -61,6 +61,14 @@ def world() -> World:
     made.command("propose_plan", moves={moved: owner}, plan="mine")
     made.run(60_000)
     made.command("resume")
+    made.run(5_000)
+    back = next(
+        str(row["bundle"])
+        for row in made.newest()
+        if row["destination"] == owner and row["bundle"] not in (moved, BUNDLE)
+    )
+    made.command("propose_plan", moves={back: other}, plan="done")
+    made.command("approve_plan", plan="done")
     made.run(5_000)
     return made
 
@@ -321,6 +329,25 @@ def test_outcome_decides_the_exit_code(
     found = say("bundle", "unload", BUNDLE, "--url", URL)
     assert found[0] == code
     assert ("it is so" in found[2]) == bool(code)
+
+
+@pytest.mark.usefixtures("service")
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("broker", "drain", "b1", "--deadline", "10m"), "--deadline"),
+        (("broker", "drain", "b1"), "--timeout"),
+        (("pause",), "--timeout"),
+    ],
+    ids=["drain with a deadline", "drain", "pause"],
+)
+def test_more_time_is_asked_for_with_the_option_that_gives_it(
+    balancer: Balancer, say: Callable[..., Said], words: tuple[str, ...], option: str
+) -> None:
+    balancer.answer = lambda command: CommandEnd(
+        command_id=command.command_id, status="timed_out", reason="it is so", result={}
+    )
+    assert f"with more time: {option}\n" in say(*words, "--url", URL)[2]
 
 
 def test_command_is_not_waited_for_where_nobody_wants_to(
