@@ -192,7 +192,7 @@ def test_agent_told_to_stop_serves_until_it_is_drained_and_ends_in_order(
     code, told = running.end()
     assert code == 0, told
     assert "handed on every bundle" in told
-    assert ack(HALVES[0], 3, AckOutcome.CLOSED) in talk.acks(BROKER)
+    until(lambda: ack(HALVES[0], 3, AckOutcome.CLOSED) in talk.acks(BROKER))
 
 
 @pytest.mark.long
