@@ -1,7 +1,7 @@
 """Ownership now and earlier, its changes, their stream, and batch lookups.
 
 A moment is ms since 1970, a version of ownership_events as "v120", or nothing for now. After
-`reset` a watcher of the stream reads /v1/ownership again. At least every 15 s an `alive` says how
+`reset` a watcher of the stream reads /v1/ownership again. Every `alive_ms` an `alive` says how
 old the view is, up to where all changes have been told, and the versions of the lists of namespaces
 and brokers. A comment (": end") follows when there are no more changes for now.
 """
@@ -330,8 +330,7 @@ STREAM_HEADERS = (
 
 async def get_watch(request: Request, context: AdminContext) -> Reply:
     """A stream from now on, or from where Last-Event-ID ended."""
-    namespace = request.first("namespace")
-    require(request, context, Role.VIEWER, tenant_of(namespace))
+    namespace = _namespace(request, context)
     if context.changes is None:
         raise HttpError(503, "This service does not follow changes")
     context.view  # noqa: B018 (503 before the first load)

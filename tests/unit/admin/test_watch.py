@@ -240,6 +240,12 @@ def test_id_that_names_no_table_is_refused_and_one_of_another_begins_anew(
         assert (b"event: reset" in answer.body) is (given != f"{table}-2.end")
 
 
+def test_namespace_that_can_not_be_is_refused(moving: tuple[TablesWriter, AdminContext]) -> None:
+    app = AdminApp(moving[1], ROUTES, gate=Expiring())
+    asked = ask(app, "/v1/watch?namespace=acme", body=[b"", b""])
+    assert asyncio.run(asyncio.wait_for(asked, 10)).status == 400
+
+
 def test_place_is_read_back_as_written_and_one_that_is_none_recognised() -> None:
     for place in ((0, 0), (12, 345), (7, END)):
         assert parse_place(format_place(place)) == place
