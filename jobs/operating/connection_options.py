@@ -206,7 +206,8 @@ def connection_options(args: argparse.Namespace) -> ConnectionOptions:
     place = _place(args)
     layout = Layout(root=getattr(args, "state_dir", STATE_DIR).absolute())
     tables = table_place(place["tables"]) if "tables" in place else None
-    cluster = args.cluster or os.environ.get(CLUSTER_VARIABLE) or place.get("cluster", "")
+    of_context, of_variable = place.get("cluster", ""), os.environ.get(CLUSTER_VARIABLE)
+    cluster = args.cluster or (args.context and of_context) or of_variable or of_context
     conf = getattr(args, "conf", None)
     is_named = conf is not None or place or overlay_names()
     kept = None if is_named else layout.settings()

@@ -75,7 +75,8 @@ class ServiceAnswers(Answers):
         if self._named not in ("", found):
             raise CommandError(
                 f"the service at {self._address.url} serves another cluster",
-                why=f"its cluster is {found}, and --cluster or the context says {self._named}",
+                why=f"its cluster is {found}, and --cluster, $BALLAST_CLUSTER or the context says "
+                f"{self._named}",
                 next_step=f"ask the service of {self._named}, or leave its name out",
             )
         return found

@@ -385,6 +385,20 @@ def test_context_names_service_token_and_cluster(
     assert "'url' is no entry with a text" in say("status", "--context", "bad")[2]
 
 
+def test_cluster_of_a_chosen_context_precedes_the_variable(
+    service: Service, say: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contexts = tmp_path / "ballast" / "contexts.toml"
+    contexts.parent.mkdir()
+    contexts.write_text(f'[contexts.other]\nurl = "{URL}"\ncluster = "elsewhere"\n')
+    service.instead = None
+    monkeypatch.setenv("BALLAST_CLUSTER", "test")
+    assert "the context says elsewhere" in say("status", "--context", "other")[2]
+    assert "$BALLAST_CLUSTER or the context says test" in say("status", "--url", URL)[2]
+    monkeypatch.setenv("BALLAST_CONTEXT", "other")
+    assert "the context says test" in say("status")[2]
+
+
 def test_two_places_are_misuse(say: Callable[..., Said], monkeypatch: pytest.MonkeyPatch) -> None:
     assert (
         "--url and --tables name different places"
