@@ -97,6 +97,8 @@ PACKAGES: Mapping[str, tuple[str, str]] = {
     "pyspark": ("4.0.2", "4.4"),
 }
 """Package → the first version that works, and the first that does not any more ("" = none)."""
+EXCLUDED: Mapping[str, str] = {"pyspark": "4.2.0"}
+"""Package → a version between them that does not work."""
 
 
 def examine(where: ConnectionOptions, now_ms: int, *, with_kafka: bool) -> list[DoctorFinding]:
@@ -148,13 +150,16 @@ def _packages() -> list[DoctorFinding]:
 
 
 def _package(name: str, first: str, until: str) -> Iterator[DoctorFinding]:
+    excluded = EXCLUDED.get(name, "")
     wanted = f"{name} {first} or newer" + (f", below {until}" if until else "")
+    wanted += f", not {excluded}" if excluded else ""
     try:
         there = version(name)
     except PackageNotFoundError:
         yield fail(name, "is not installed", f"install {wanted}: `make setup`, or pip")
         return
-    if _parts(there) < _parts(first) or (until and _parts(there) >= _parts(until)):
+    is_outside = _parts(there) < _parts(first) or (until and _parts(there) >= _parts(until))
+    if is_outside or there == excluded:
         yield fail(name, f"{there} is installed", f"install {wanted}: `make setup`, or pip")
 
 
