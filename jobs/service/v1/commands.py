@@ -1,7 +1,7 @@
 """Commands over HTTP: every kind by its name.
 
 Decides the role that a kind takes and what its outcome is answered with: 200 done, 202 under way
-still, 409 refused, 504 not begun in time.
+still, 409 refused, 504 timed out.
 """
 
 import json
@@ -58,7 +58,7 @@ _STATUSES = {
     200: "It has happened.",
     202: "It is under way; ask for its outcome by its id.",
     409: "The balancer refuses it, with the reason.",
-    504: "It was not begun in time, and will not be.",
+    504: "Its time was over; the reason says whether it goes on.",
 }
 _ACCEPTED = 202
 
