@@ -157,9 +157,9 @@ class AgentState:
 
     versions: the newest version read of each bundle. holdings: its bundles; pending: those for
     which something may be due. busy: hash ranges of running callbacks; blocked: bundles whose
-    callback waits for one of an overlapping bundle; stuck: those whose callback is overdue and has
-    not returned. merging: those that become another with a neighbour. stopping_at_ms: when it got
-    Stop. lease: confirmations of Kafka.
+    callback waits for one of an overlapping bundle; stuck: hash ranges of callbacks that are
+    overdue. merging: those bundles that become another with a neighbour. stopping_at_ms: when it
+    got Stop. lease: confirmations of Kafka.
     """
 
     versions: Mapping[str, int] = field(default_factory=dict)
