@@ -24,7 +24,7 @@ from jobs.atomic_file import read_text_file
 from jobs.console import CommandError, MisuseError, note
 from jobs.operating.text_format import parse_duration_ms
 from jobs.parser import argument, group
-from lbcore.assess.prometheus import RATES, UNLOADS, USAGES, PrometheusFold
+from lbcore.assess.prometheus import RATES, UNLOADS, USAGES, Counters, PrometheusFold
 from lbcore.model.bundles import even_boundaries
 from lbcore.model.times import duration
 
@@ -102,14 +102,18 @@ def write_trace(
     begin_ms = end_ms - args.since // step_ms * step_ms
     even = even_boundaries(args.namespace_bundles)
     edges = cache(lambda namespace: (edges_of and edges_of(namespace)) or even)
+    chunk_ms = max(step_ms, _DAY_MS // step_ms * step_ms)  # one grid for all
+    counted: Counters = {}
     rows = series = skipped = 0
     unloads = 0.0
     part = args.trace.with_name(f".{args.trace.name}.part")
     try:
         with pyarrow.parquet.ParquetWriter(part, _SCHEMA, compression="zstd") as writer:
-            for first_ms in range(begin_ms, end_ms, _DAY_MS):
-                last_ms = min(first_ms + _DAY_MS, end_ms + step_ms) - step_ms
-                fold = _fold_of(args, (first_ms, last_ms, step_ms), edges)
+            for first_ms in range(begin_ms, end_ms, chunk_ms):
+                last_ms = min(first_ms + chunk_ms, end_ms + step_ms) - step_ms
+                fold = PrometheusFold(edges_of=edges, counters=counted)
+                _read_into(fold, args, (first_ms, last_ms, step_ms))
+                counted = fold.last_counted()
                 found = list(fold.history_rows(""))
                 writer.write_table(pa.Table.from_pylist(found, schema=_SCHEMA))
                 rows, series = rows + len(found), max(series, fold.series)
@@ -137,10 +141,7 @@ def write_trace(
     )
 
 
-def _fold_of(
-    args: argparse.Namespace, span: tuple[int, int, int], edges_of: EdgesOf
-) -> PrometheusFold:
-    fold = PrometheusFold(edges_of=edges_of)
+def _read_into(fold: PrometheusFold, args: argparse.Namespace, span: tuple[int, int, int]) -> None:
     clusters: set[str] = set()
     for name in (*RATES, *USAGES, UNLOADS):
         for labels, samples in _series(args, f"{name}{{{args.selector}}}", span):
@@ -152,7 +153,6 @@ def _fold_of(
             why=f"there are {', '.join(sorted(clusters))}",
             next_step="say which with --selector 'cluster=\"NAME\"'",
         )
-    return fold
 
 
 def _series(

@@ -33,21 +33,25 @@ _PERCENT_MAX = 1e6
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
+Counters = dict[str, list[tuple[int, float]]]
+"""Broker → (instant in ms, unloads) of its series."""
+
 
 @dataclass(slots=True)
 class PrometheusFold:
     """Fold of samples into rows, series after series.
 
-    edges_of: boundaries of a namespace whose series name no bundle, 0 to 0xffffffff.
+    edges_of: boundaries of a namespace whose series name no bundle, 0 to 0xffffffff. counters:
+    those last counted before.
     """
 
     edges_of: Callable[[str], Sequence[int]]
+    counters: Counters = field(default_factory=dict)
     series: int = 0
     skipped: int = 0
     _cells: dict[tuple[int, str], dict[str, Floats]] = field(default_factory=dict)
     _usages: dict[tuple[int, str], dict[str, float]] = field(default_factory=dict)
     _bundles: dict[str, str] = field(default_factory=dict)
-    _counters: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
 
     def take(self, labels: Mapping[str, str], samples: Iterable[tuple[int, float]]) -> None:
         """One series: its labels, and (instant in ms, value) in order."""
@@ -62,7 +66,7 @@ class PrometheusFold:
                 if 0.0 <= value <= _PERCENT_MAX:
                     self._usages.setdefault((at_ms, broker), {})[USAGES[name]] = value
         elif name == UNLOADS:
-            self._counters.setdefault(broker, []).extend(samples)
+            self.counters.setdefault(broker, []).extend(samples)
 
     def history_rows(self, cluster: str) -> Iterator[dict[str, Any]]:
         """The rows, by time and broker. A broker that exported nothing then has none."""
@@ -84,7 +88,11 @@ class PrometheusFold:
 
     def unloads(self) -> float:
         """Bundles that Pulsar's load managers unloaded, over all brokers, resets counted."""
-        return math.fsum(increase(sorted(found)) for found in self._counters.values())
+        return math.fsum(increase(sorted(found)) for found in self.counters.values())
+
+    def last_counted(self) -> Counters:
+        """The last sample of each broker's counter, from which the next fold goes on."""
+        return {broker: [max(found)] for broker, found in self.counters.items() if found}
 
     def _take_rates(
         self,

@@ -24,7 +24,7 @@ from jobs.console import CommandError, MisuseError
 from jobs.operating.prometheus import PROMETHEUS_OPTIONS, write_trace
 from lbcore.assess.loads import Loads, hottest_bundles, loads_of
 from lbcore.assess.owner_changes import Observer, Unloads, unloads_of
-from lbcore.assess.prometheus import PrometheusFold, broker_of, increase
+from lbcore.assess.prometheus import UNLOADS, PrometheusFold, broker_of, increase
 from lbcore.assess.report import Report
 from lbcore.assess.risks import broker_risks, few_bundles, unrelievable
 from lbcore.bridge.mirror import Look
@@ -355,16 +355,29 @@ HOUR_MS = 3_600_000
 
 
 class Answers(BaseHTTPRequestHandler):
-    """Answers as a test tells; of which series, by name."""
+    """Answers as a test tells; of which series, by name.
+
+    is_on_grid: only the samples at the instants that are asked for.
+    """
 
     status, kind, body = 200, "application/json", b""
+    is_on_grid = False
     series: ClassVar[dict[str, list[Any]]] = {}
     seen: ClassVar[list[Any]] = []
 
     def do_GET(self) -> None:
-        query = parse_qs(urlsplit(self.path).query)["query"][0]
+        asked = parse_qs(urlsplit(self.path).query)
+        query = asked["query"][0]
         self.seen.append((self.path, self.headers.get("Authorization")))
-        found = {"data": {"result": self.series.get(query.partition("{")[0], [])}}
+        result = self.series.get(query.partition("{")[0], [])
+        if self.is_on_grid:
+            first, last, step = (int(float(asked[name][0])) for name in ("start", "end", "step"))
+            instants = range(first, last + 1, step)
+            result = [
+                {**one, "values": [pair for pair in one["values"] if pair[0] in instants]}
+                for one in result
+            ]
+        found = {"data": {"result": result}}
         self.send_response(self.status)
         self.send_header("Content-Type", self.kind)
         self.end_headers()
@@ -428,6 +441,22 @@ def test_trace_is_read_a_day_at_a_time_and_can_be_replayed(
     assert len({path for path, _ in handler.seen}) == 3 * 10
     assert {word for _, word in handler.seen} == {"Basic bWU6d29yZA=="}
     assert found.rows == len(read_history(found.path)) == 3
+
+
+def test_days_of_a_trace_keep_one_grid_and_count_unloads_between_them(
+    server: tuple[str, type[Answers]], tmp_path: Path
+) -> None:
+    url, handler = server
+    at_s = [minute * 60 for minute in range(0, 7 * 1_440, 28)]
+    counter = [[at, str(number)] for number, at in enumerate(at_s)]
+    handler.series = {
+        "pulsar_rate_in": [{"metric": NAMES, "values": [[at, "4"] for at in at_s]}],
+        UNLOADS: [{"metric": NAMES, "values": counter}],
+    }
+    handler.is_on_grid = True
+    found = write_trace(options(url, tmp_path, "--since", "7d"), now_ms=7 * 24 * HOUR_MS)
+    assert found.rows == len(at_s)
+    assert found.unloads == len(at_s) - 1
 
 
 @pytest.mark.parametrize(
