@@ -106,7 +106,7 @@ def _ordered(
     return _Pair(kept=kept, other=other, merged=merged)
 
 
-def _refuse_for_now(work: BatchContext, pair: _Pair) -> None:
+def _refuse_for_now(work: BatchContext, pair: _Pair, command_id: str) -> None:
     """Raise RefusedCommandError if the two can't be merged now."""
     for record in (pair.kept, pair.other):
         bundle, pin = record.bundle, work.rules.pins.get(record.bundle)
@@ -121,11 +121,11 @@ def _refuse_for_now(work: BatchContext, pair: _Pair) -> None:
                 f"bundle {bundle} is pinned to {pin.broker} and would be gone; unpin it first"
             )
     namespace = pair.merged.rpartition("/")[0]
-    count = len(work.ledger.live_rows(namespace))
+    count = _count_after_merges(work, namespace, command_id)
     if count <= max(_least_bundles(work, namespace), 1):
         raise RefusedCommandError(
-            f"namespace {namespace} has {count} bundles, as many as it was created with; only what "
-            "splits have added is merged"
+            f"namespace {namespace} has {count} bundles when its merges have ended, as many as it "
+            "was created with; only what splits have added is merged"
         )
     problem = reason_not_to_take(work, pair.kept.destination)
     refuse_if(problem and f"{pair.merged} would stay with its owner: {problem}")
@@ -134,12 +134,18 @@ def _refuse_for_now(work: BatchContext, pair: _Pair) -> None:
 def _begin(
     work: BatchContext, pair: _Pair, command_id: str, reason: str, inputs: Mapping[str, Any]
 ) -> Outcome:
-    """Begin the merge, or with two owners the transfer of the less busy bundle."""
-    _refuse_for_now(work, pair)
+    """Begin the merge, or with two owners the transfer of the less busy bundle.
+
+    A command whose transfer has ended begins no other.
+    """
+    _refuse_for_now(work, pair, command_id)
     kept, other = pair.kept, pair.other
-    origin = work.origin(Cause.MERGE, work.next_decision(), command_id)
     target = destination_of(kept)
     is_together = target == destination_of(other)
+    waiting = work.waiting.get(command_id)
+    if waiting is not None and AFTER in waiting.result:
+        refuse_if("" if is_together else "both have traffic, and their owners differ again")
+    origin = work.origin(Cause.MERGE, work.next_decision(), command_id)
     refused = work.apply(
         merge(kept, other, origin) if is_together else transfer(other, target, origin)
     )
@@ -173,9 +179,8 @@ def continue_merges(work: BatchContext, command_ids: Sequence[str]) -> None:
             continue
         try:
             pair = _pair(work, *waiting.result["parents"])
-            begun = _begin(work, pair, command_id, ADMIN, {})
-            is_together = pair.kept.destination == pair.other.destination
-            refuse_if("" if is_together else "both have traffic, and their owners differ again")
+            reason = COLD if waiting.command.principal == PRINCIPAL else ADMIN
+            begun = _begin(work, pair, command_id, reason, {})
             begin_wait(work, waiting.command, begun, waiting.deadline_ms)
         except RefusedCommandError as error:
             reason = f"it was given up after the transfer: {error}"
@@ -274,6 +279,21 @@ def _loads_of_neighbours(work: BatchContext) -> tuple[NDArray[np.int64], NDArray
     return rows, np.where(is_pair, load, np.inf)
 
 
+def _count_after_merges(work: BatchContext, namespace: str, command_id: str = "") -> int:
+    """Return the number of bundles when all merges under way have ended, but for this command's.
+
+    Merges that wait for their transfer count too.
+    """
+    rows = work.ledger.live_rows(namespace)
+    merging = int((work.ledger.state[rows] == STATE_CODE[State.MERGING]).sum()) // 2
+    transferring = sum(
+        waiting.result["parents"][0].rpartition("/")[0] == namespace
+        for one, waiting in work.waiting.items()
+        if one != command_id and waiting.command.kind == MERGE and AFTER in waiting.result
+    )
+    return len(rows) - merging - transferring
+
+
 def _room(work: BatchContext, namespace: str) -> int:
     """Return how many bundles the namespace may lose, beside merges under way."""
     entry, least = work.namespaces.get(namespace), 0
@@ -281,9 +301,7 @@ def _room(work: BatchContext, namespace: str) -> int:
         least = _least_bundles(work, namespace)
     if not least or is_deleting(work, namespace) or namespace in work.rules.paused:
         return 0
-    rows = work.ledger.live_rows(namespace)
-    merging = (work.ledger.state[rows] == STATE_CODE[State.MERGING]).sum() // 2
-    return len(rows) - int(merging) - least
+    return _count_after_merges(work, namespace) - least
 
 
 MERGE_HANDLERS: Mapping[str, Callable[[BatchContext, Command, Any], Outcome]] = {

@@ -244,6 +244,53 @@ def test_bundle_is_balanced_again_when_its_merge_was_given_up() -> None:
     assert "waits for its merge" not in blocks(world, LOW)
 
 
+@pytest.mark.parametrize("is_apart", [True, False])
+def test_merges_at_once_leave_the_number_at_creation(is_apart: bool) -> None:  # noqa: FBT001
+    world = running(made=SlowWorld)
+    world.command("create_namespace", namespace="t/m", bundles=3)
+    world.run(20_000)
+    first = next(name for name in live(world) if name.startswith("t/m/"))
+    world.command("split_bundle", bundle=first)
+    world.run(20_000)
+    lower = [name for name in live(world) if name.startswith("t/m/")]
+    brokers = sorted(world.brokers)
+    for bundle, broker in zip(lower, (brokers[0], brokers[is_apart]) * 2, strict=True):
+        if owner(world, bundle) != broker:
+            world.command("unload_bundle", bundle=bundle, destination=broker)
+    world.run(20_000)
+    ids = [world.command("merge_bundle", bundle=lower[at]) for at in (0, 2)]
+    world.run(60_000)
+    assert [told(world, one)[-1] for one in ids] == ["done", "refused"]
+    assert "when its merges have ended" in rows(world, ids[1])[-1]["reason"]
+    assert sum(name.startswith("t/m/") for name in live(world)) == 3
+
+
+def test_merge_whose_owners_differ_again_after_its_transfer_moves_nothing_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, command_id = waiting_to_merge()
+    before = owner(world, LOW)
+    world.run(32_000)
+    monkeypatch.setattr(SlowClosingWorld, "call_ms", CheckedWorld.call_ms)
+    other = next(name for name in world.brokers if name not in (before, owner(world, HIGH)))
+    world.command("override_bundle", bundle=LOW, destination=other)
+    world.run(120_000)
+    assert told(world, command_id)[-1] == "failed"
+    assert "their owners differ again" in rows(world, command_id)[-1]["reason"]
+    assert sum(row["kind"] == "merge" for row in world.decisions) == 1
+
+
+def test_cold_neighbours_of_two_owners_are_merged_for_one_reason() -> None:
+    world = cold()
+    if owner(world, LOW) == owner(world, HIGH):
+        other = next(name for name in world.brokers if name != owner(world, LOW))
+        world.command("unload_bundle", bundle=HIGH, destination=other)
+    world.command("unload_bundle", bundle=UPPER, destination=owner(world, LOW))
+    world.run(900_000, step_ms=5_000)
+    reasons = [row["reason"] for row in world.decisions if row["kind"] == "merge"]
+    assert reasons == ["Cold", "Cold"]
+
+
 def test_paused_namespace_is_not_merged() -> None:
     world = cold()
     world.command("pause", namespace=NAMESPACE, reason="test")
