@@ -398,9 +398,7 @@ class Collector:
             broker.told, measured, now_ms, signals, agent.bundles_per_part
         )
         if table is not None:
-            broker.told, topics = report_topics(
-                broker.told, measured, table, self._config.splitting, now_ms
-            )
+            broker.told, topics = report_topics(broker.told, measured, table, self._config, now_ms)
             messages += topics
             with self._lock:
                 self._partitions |= {

@@ -179,7 +179,7 @@ def _ask(
     if bounds.forbidden:
         return _of_source(record, AckOutcome.FAILED, bounds.forbidden)
     if attempts.is_old and not attempts.asked:
-        return _of_source(record, AckOutcome.FAILED, "it is older than the bridge's start")
+        return _of_source(record, AckOutcome.FAILED, "it waited too long to be begun")
     asked_max = bounds.attempts + len(record.children)  # a chain of splits needs one for each
     if attempts.asked >= asked_max or attempts.waited_ms > bounds.patience_ms:
         reason = attempts.refused or "Pulsar said yes and did nothing"

@@ -23,6 +23,7 @@ import numpy as np
 from lbcore.bridge.answers import Gauges, TopicTable, is_mirrored, samples
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting
+from lbcore.config.tree import Config
 from lbcore.model.names import whole_topic
 from lbcore.model.resources import WIRE_NAMES
 from lbcore.signals.usage import ReportedLoad, reported_load, resource_percent, should_report
@@ -79,6 +80,7 @@ class SentReports:
 
     incarnation: of the start that they were about. seq: of the last message of any kind.
     fingerprint, reported_ms: of the last report with bundles. load: the last of the broker's own.
+    topics: bundle → fingerprint and time (ms) of the last report of its topics.
     """
 
     incarnation: str = ""
@@ -86,7 +88,7 @@ class SentReports:
     fingerprint: bytes = b""
     reported_ms: int = _NEVER_MS
     load: ReportedLoad | None = None
-    topics: Mapping[str, bytes] = field(default_factory=dict)
+    topics: Mapping[str, tuple[bytes, int]] = field(default_factory=dict)
 
 
 def measured_modular(report: PulsarReport) -> Measured:
@@ -171,25 +173,26 @@ def report(
 
 
 def report_topics(
-    told: SentReports, measured: Measured, table: TopicTable, config: Splitting, now_ms: int
+    told: SentReports, measured: Measured, table: TopicTable, config: Config, now_ms: int
 ) -> tuple[SentReports, list[TopicLoad]]:
-    """The topics of some bundles, where they are not as last reported.
+    """The topics of some bundles: when they change, and at the longest report interval.
 
     Of those that may be split soon names and rates, of others that have partitions of a partitioned
     topic the names: those are to be on more than a few brokers. O(topics).
     """
     known, sent, seq = dict(told.topics), [], told.seq
-    near = set(near_a_split(measured.names, measured.stats, config))
+    near = set(near_a_split(measured.names, measured.stats, config.splitting))
     for name in measured.names:
         rates = table.rates.get(name)
         if rates is None or not (name in near or partitions_in(rates.topics)):
             continue
         fingerprint = "\n".join(rates.topics).encode()
         fingerprint += rates.traffic.tobytes() if name in near else b""
-        if known.get(name) == fingerprint:
+        last, sent_ms = known.get(name, (b"", _NEVER_MS))
+        if last == fingerprint and now_ms - sent_ms < config.signals.report_max_interval_ms:
             continue
         seq = max(seq, now_ms - 1) + 1
-        known[name] = fingerprint
+        known[name] = fingerprint, now_ms
         envelope = replace(measured.load.envelope, seq=seq, reported_at_ms=now_ms)
         sent.append(
             TopicLoad(envelope=envelope, bundle=name, topics=rates.topics, traffic=rates.traffic)

@@ -132,7 +132,7 @@ def test_next_action_follows_from_the_record_and_who_has_the_bundle(
         ({"asked": 3, "refused": "HTTP 409"}, "HTTP 409"),
         ({"asked": 3}, "did nothing"),
         ({"waited_ms": 91_000}, "did nothing"),
-        ({"is_old": True}, "older"),
+        ({"is_old": True}, "waited too long"),
     ],
 )
 def test_unload_that_must_not_be_asked_for_has_failed_with_the_reason(

@@ -43,6 +43,7 @@ from lbcore.bridge.reports import (
 )
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting
+from lbcore.config.tree import Config
 from lbcore.model.resources import COUNT
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.commands import format_arguments, parse_arguments
@@ -587,7 +588,7 @@ def test_seq_grows_with_each_message_and_over_a_new_start_of_the_collector() -> 
 
 
 def test_topics_are_reported_for_bundles_near_a_limit_only() -> None:
-    config = Splitting(max_topics=10)
+    config = Config(splitting=Splitting(max_topics=10))
     measured = reading(30.0, topics=5)
     table = TopicTable(
         bundles=measured.names,
@@ -601,6 +602,10 @@ def test_topics_are_reported_for_bundles_near_a_limit_only() -> None:
     assert [(type(message), message.bundle) for message in sent] == [(TopicLoad, BUNDLES[0])]
     assert nothing == []
     assert again == told
+    at_ms = NOW + config.signals.report_max_interval_ms
+    later, repeated = report_topics(told, measured, table, config, at_ms)
+    assert [message.bundle for message in repeated] == [BUNDLES[0]]
+    assert report_topics(later, measured, table, config, at_ms + 1)[1] == []
 
 
 def test_topics_of_bundles_with_partitions_are_reported_when_they_are_others() -> None:
@@ -611,7 +616,7 @@ def test_topics_of_bundles_with_partitions_are_reported_when_they_are_others() -
     ) -> tuple[SentReports, list[TopicLoad]]:
         rates = TopicRates(topics=names, traffic=np.full((len(names), 4), rate))
         table = TopicTable(bundles=measured.names, stats=measured.stats, rates={BUNDLES[1]: rates})
-        return report_topics(told, measured, table, Splitting(), NOW)
+        return report_topics(told, measured, table, Config(), NOW)
 
     two = ("persistent://t/n/a-partition-0", "persistent://t/n/b")
     told, sent = told_of(SentReports(), two, 1.0)

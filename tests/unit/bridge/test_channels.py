@@ -25,7 +25,7 @@ from lbcore.bridge.answers import (
 from lbcore.bridge.bundle_channel import ChannelChecker, UnreadableEntryError, parse_entry
 from lbcore.bridge.guardian import Memory, ProbeRound, Trouble, anomalies
 from lbcore.bridge.reports import SentReports, measured_modular, partitions_in, report_topics
-from lbcore.config.splitting import Splitting
+from lbcore.config.tree import Config
 from lbcore.model.bundles import Bundle
 from lbcore.wire.messages import Rejected
 from lbcore.wire.pulsar import parse_pulsar_report
@@ -201,7 +201,7 @@ def test_segments_of_a_scalable_topic_are_siblings_and_reported_as_such() -> Non
         measured, table = measured_modular(parsed), table_of(broker)
         for rates in table.rates.values():
             counts.update(partitions_in(rates.topics))
-        _, messages = report_topics(SentReports(), measured, table, Splitting(), 1_000)
+        _, messages = report_topics(SentReports(), measured, table, Config(), 1_000)
         sent += [topic for one in messages for topic in one.topics]
     assert counts[WHOLE] == len(segments()) == 6
     assert set(segments()) <= set(sent)
