@@ -254,7 +254,13 @@ def _look_again(work: BatchContext, name: str, proposal: PlanProposal) -> None:
             not _reason_to_skip(work, load, step) and load.take(step, only_if_it_helps=True)
             for step in proposal.steps
         ):
-            _end(work, name, proposal, PlanStatus.LAPSED, "none of its steps would help any more")
+            _end(
+                work,
+                name,
+                proposal,
+                PlanStatus.LAPSED,
+                "none of its steps can be taken and helps any more",
+            )
 
 
 def _end_of_step(work: BatchContext, step: ProposedStep) -> str:

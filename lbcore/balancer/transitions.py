@@ -448,10 +448,10 @@ def _take(
     origin = work.origin(Cause.MERGE if is_refused_merge else Cause.ACK)
     around = _surroundings(work, record, incarnations)
     answer = acknowledge(record, ack, sender, origin, around)
+    if ack.outcome is AckOutcome.FAILED and ack.reason and not isinstance(answer, Refused):
+        work.failures[ack.bundle] = ack.reason
     if isinstance(answer, Transition):
         work.apply(answer)
-        if ack.outcome is AckOutcome.FAILED and ack.reason:
-            work.failures[ack.bundle] = ack.reason
         if record is not None and answer.record.state is State.DELETED:
             _FINISHERS[ack.outcome](work, record)
         work.counts[f"ack:{ack.outcome.value}"] += 1

@@ -228,7 +228,20 @@ def _ended(work: BatchContext) -> dict[str, dict[str, str]]:
                 found.setdefault(after.bundle, _fault(waiting, after, said))
             else:
                 found.pop(after.bundle, None)
+                lost = _lost_destination(waiting, before, after)
+                if lost and after.bundle in work.failures:
+                    why = f"{work.failures[after.bundle]}. It goes to {after.destination}"
+                    found[after.bundle] = f"{after.bundle} was not opened by {lost}: {why}"
     return {command_id: found for command_id, found in ended.items() if found}
+
+
+def _lost_destination(
+    waiting: Waiting, before: OwnershipRecord | None, after: OwnershipRecord
+) -> str:
+    """Return the broker that the command names, if the bundle has just left it; else ""."""
+    lost = before.destination if before is not None else ""
+    is_named = lost == waiting.command.arguments.get("destination")
+    return lost if is_named and lost != after.destination else ""
 
 
 def _fault(waiting: Waiting, record: OwnershipRecord, said: str) -> str:

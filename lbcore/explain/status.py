@@ -369,7 +369,8 @@ def _stalled(status: ClusterStatus, config: Config) -> str:
     if status.silence.many:
         return status.silence.many
     stuck = _stuck(status, config)
-    return f"{len(stuck)} bundles are in flight for longer than any timeout" if stuck else ""
+    are = "is" if len(stuck) == 1 else "are"
+    return f"{_bundles(len(stuck))} {are} in flight for longer than any timeout" if stuck else ""
 
 
 def _stuck(status: ClusterStatus, config: Config) -> list[Row]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from lbcore.balancer.waiting import status_of
 from lbcore.config.tree import Config
 from lbcore.ownership.changes import Instance
+from lbcore.ownership.holding import Call, Callback, CallDone
 from lbcore.validation.check import with_dynamic
 from lbcore.wire.messages import Ack, AckOutcome, Acks, Command, Envelope
 from tests.support.worlds.checked_world import CheckedWorld, promised
@@ -57,6 +59,29 @@ def send(world: World, kind: str, *, timeout_ms: int, **arguments: object) -> st
     )
     world.append(command)
     return command.command_id
+
+
+def test_unload_to_a_broker_that_can_not_open_the_bundle_fails_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = running()
+    failures = ["disk full"]
+
+    def finish(world: World, call: Call) -> CallDone:
+        done = World.finish(world, call)
+        is_first = call.callback is Callback.OPEN and bool(failures)
+        return replace(done, failure=failures.pop()) if is_first else done
+
+    monkeypatch.setattr(CheckedWorld, "finish", finish, raising=False)
+    had, target = owner(world, FIRST), other(world, FIRST)
+    command_id = world.command("unload_bundle", bundle=FIRST, destination=target)
+    world.run(30_000)
+    assert told(world, command_id) == ["accepted", "failed"]
+    now = owner(world, FIRST)
+    assert now not in (had, target)
+    said = f"{FIRST} was not opened by {target}: disk full. It goes to {now}"
+    assert rows(world, command_id)[-1]["reason"] == said
+    assert is_settled(world)
 
 
 def test_unload_that_takes_longer_than_its_timeout_is_timed_out_and_goes_on() -> None:
