@@ -287,7 +287,7 @@ def _count_after_merges(work: BatchContext, namespace: str, command_id: str = ""
     rows = work.ledger.live_rows(namespace)
     merging = int((work.ledger.state[rows] == STATE_CODE[State.MERGING]).sum()) // 2
     transferring = sum(
-        waiting.result["parents"][0].rpartition("/")[0] == namespace
+        str(waiting.result["parents"][0]).rpartition("/")[0] == namespace
         for one, waiting in work.waiting.items()
         if one != command_id and waiting.command.kind == MERGE and AFTER in waiting.result
     )
