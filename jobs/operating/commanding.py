@@ -325,8 +325,8 @@ def _nobody_knows(command: Command, outcome: NoOutcome, pipeline: Pipeline) -> U
         f"no outcome of {command.kind} within {duration(outcome.waited_ms)}"
         f" (command {command.command_id})",
         why=why,
-        next_step=f"{next_step}. The same verb with --command-id {command.command_id} asks again "
-        "and does nothing twice",
+        next_step=f"{next_step}. Or repeat the verb with --command-id {command.command_id}: it is "
+        "carried out at most once",
     )
 
 

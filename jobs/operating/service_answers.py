@@ -351,8 +351,8 @@ def _perhaps_sent(command: Command, error: CommandError) -> UnknownError:
     return UnknownError(
         error.what,
         why=f"{error.why}; command {command.command_id} may have been sent",
-        next_step=f"{error.next_step}. The same verb with --command-id "
-        f"{command.command_id} asks again and does nothing twice",
+        next_step=f"{error.next_step}. Or repeat the verb with --command-id "
+        f"{command.command_id}: it is carried out at most once",
     )
 
 

@@ -33,8 +33,8 @@ _PERCENT_MAX = 1e6
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
-Counters = dict[str, list[tuple[int, float]]]
-"""Broker → (instant in ms, unloads) of its series."""
+Counters = dict[frozenset[tuple[str, str]], list[tuple[int, float]]]
+"""Labels of a series → (instant in ms, unloads)."""
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class PrometheusFold:
                 if 0.0 <= value <= _PERCENT_MAX:
                     self._usages.setdefault((at_ms, broker), {})[USAGES[name]] = value
         elif name == UNLOADS:
-            self.counters.setdefault(broker, []).extend(samples)
+            self.counters.setdefault(frozenset(labels.items()), []).extend(samples)
 
     def history_rows(self, cluster: str) -> Iterator[dict[str, Any]]:
         """The rows, by time and broker. A broker that exported nothing then has none."""
@@ -91,8 +91,8 @@ class PrometheusFold:
         return math.fsum(increase(sorted(found)) for found in self.counters.values())
 
     def last_counted(self) -> Counters:
-        """The last sample of each broker's counter, from which the next fold goes on."""
-        return {broker: [max(found)] for broker, found in self.counters.items() if found}
+        """The last sample of each counter, from which the next fold goes on."""
+        return {series: [max(found)] for series, found in self.counters.items() if found}
 
     def _take_rates(
         self,

@@ -280,9 +280,9 @@ def _loads_of_neighbours(work: BatchContext) -> tuple[NDArray[np.int64], NDArray
 
 
 def _count_after_merges(work: BatchContext, namespace: str, command_id: str = "") -> int:
-    """Return the number of bundles when all merges under way have ended, but for this command's.
+    """Return the number of bundles when the merges under way have ended.
 
-    Merges that wait for their transfer count too.
+    Those that wait for their transfer count too, that of this command does not.
     """
     rows = work.ledger.live_rows(namespace)
     merging = int((work.ledger.state[rows] == STATE_CODE[State.MERGING]).sum()) // 2

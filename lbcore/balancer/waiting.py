@@ -238,7 +238,7 @@ def _ended(work: BatchContext) -> dict[str, dict[str, str]]:
 def _lost_destination(
     waiting: Waiting, before: OwnershipRecord | None, after: OwnershipRecord
 ) -> str:
-    """Return the broker that the command names, if the bundle has just left it; else ""."""
+    """Return the broker of the command that the bundle has just left; "" = none."""
     lost = before.destination if before is not None else ""
     is_named = lost == waiting.command.arguments.get("destination")
     return lost if is_named and lost != after.destination else ""

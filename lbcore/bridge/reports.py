@@ -175,7 +175,7 @@ def report(
 def report_topics(
     told: SentReports, measured: Measured, table: TopicTable, config: Config, now_ms: int
 ) -> tuple[SentReports, list[TopicLoad]]:
-    """The topics of some bundles: when they change, and at the longest report interval.
+    """Topics of some bundles, when they change and at the longest interval.
 
     Of those that may be split soon names and rates, of others that have partitions of a partitioned
     topic the names: those are to be on more than a few brokers. O(topics).

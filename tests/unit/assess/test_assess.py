@@ -429,6 +429,15 @@ def test_counter_that_was_reset_begins_at_zero() -> None:
     assert increase([(0, 5.0), (1, 7.0), (2, 1.0), (3, 4.0)]) == 6.0
 
 
+def test_counters_of_one_broker_are_counted_apart() -> None:
+    fold = PrometheusFold(edges_of=lambda _: even_boundaries(1))
+    for job, first in (("one", 0.0), ("two", 100.0)):
+        labels = {"__name__": UNLOADS, "job": job, **NAMES}
+        fold.take(labels, [(at, first + at) for at in range(3)])
+    assert fold.unloads() == 4.0
+    assert sorted(last for ((_, last),) in fold.last_counted().values()) == [2.0, 102.0]
+
+
 def test_trace_is_read_a_day_at_a_time_and_can_be_replayed(
     server: tuple[str, type[Answers]], tmp_path: Path
 ) -> None:
