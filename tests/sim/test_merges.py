@@ -245,7 +245,7 @@ def test_bundle_is_balanced_again_when_its_merge_was_given_up() -> None:
 
 
 @pytest.mark.parametrize("is_apart", [True, False])
-def test_merges_at_once_leave_the_number_at_creation(is_apart: bool) -> None:  # noqa: FBT001
+def test_merges_at_once_leave_the_number_at_creation(is_apart: bool) -> None:  # noqa: FBT001 a case
     world = running(made=SlowWorld)
     world.command("create_namespace", namespace="t/m", bundles=3)
     world.run(20_000)
