@@ -139,8 +139,8 @@ PLACERS = (
     PlacementStrategy(
         name=LEAST_RESOURCE_USAGE_WITH_WEIGHT,
         pulsar_class=PLACEMENT[LEAST_RESOURCE_USAGE_WITH_WEIGHT],
-        rule="Any broker whose smoothed usage is a difference below the average; without one, any "
-        "at all.",
+        rule="Any broker whose smoothed usage is at least the usage difference below the average; "
+        "if there is none, any broker.",
         use_when="Usage matters more than messages and differs between brokers.",
         caveats="`placement.usage_difference_percent` too small admits hot brokers, too large "
         "leaves nobody",
@@ -190,7 +190,7 @@ AVG_SHEDDER = Shedding(
     name=AVG,
     pulsar_class=SHEDDING[AVG],
     rule="Pairs the hottest broker with the coldest and so on; a pair that differs by a low or "
-    "a high threshold for enough cycles evens out its traffic, to the partner.",
+    "a high threshold for enough cycles evens out its traffic between the two.",
     use_when="Pulsar's AvgShedder is wanted as it is, without isolation policies.",
     caveats="Brokers are selected by usage, bundles by traffic: usage by another "
     "process makes it try again and again, with nothing to move; under Pulsar's overlays it pairs "
@@ -346,9 +346,8 @@ def _run_ballast(cycle: ShedCycle) -> tuple[Shed, PlanState]:
 
 BALLAST_SHEDDER = Shedding(
     name="ballast",
-    rule="Everybody to the ideal load, by [one objective](#what-ballast-makes-small): moves and "
-    "exchanges that win more than they cost, within a budget a round; a bundle that nothing can "
-    "place is divided.",
+    rule="Brings each broker to the ideal load by moves and exchanges that win more than they "
+    "cost, within a budget a round; a bundle that no broker can take is divided.",
     use_when="The default. Loads are skewed, hot spots jump, brokers differ in size, or isolation "
     "policies divide the cluster.",
     caveats="usage that traffic doesn't explain stays where it is; "
