@@ -1,6 +1,6 @@
 """The search of `ballast`: moves, or exchanges where none helps, within a budget.
 
-Each step takes the broker that costs most and makes the one change of its bundles that lowers the
+Each step takes the hottest broker and makes the one change of its bundles that lowers the
 objective most; a broker that no change helps is left alone. The search may stop after any step. It
 is deterministic, the same bits on every machine: ties go to the earlier broker and bundle,
 arithmetic is elementwise, sums are in order. After Rebalancer's local search (Meta) and
@@ -19,7 +19,7 @@ from lbcore.plan.snapshot import Bools, Floats, Ints, Partitions, Snapshot
 TOPIC_PRICE = 0.1
 """Cost of each partition above a broker's limit."""
 BUNDLE_PRICE = 0.02
-"""Fixed cost of moving, or of having above the limit, as many bundles as an average broker has."""
+"""Fixed cost of a move, or of a bundle above the limit, times an average broker's bundles."""
 _SHARES = 2.0
 _LEAST_TOPIC, _LEAST_NAMESPACE = 2, 4
 _CELLS_MAX = 4_000_000
@@ -42,7 +42,7 @@ class Crowding:
     and count (int64[k], partitions in it, or 1). part: int64[g, n], the limits. beyond: int64[g,
     n], items above the limit, negative = room. price: float64[g], cost of each item above it.
     acting: groups (crowded topics) that justify a move by themselves. may_give: bool[n], brokers
-    that may give for these.
+    that may give bundles away to spread these.
     """
 
     start: Ints
@@ -134,10 +134,10 @@ def crowding_of(
     acting: tuple[int, ...],
     may_give: Bools,
 ) -> Crowding | None:
-    """Return the groups for the search, None if no broker has its limit of any.
+    """Return the groups for the search, None if no broker has reached a limit.
 
     size: float64[n], capacity over mean capacity. acting: numbers of topics in `partitions`.
-    may_give: bool[n], brokers that may give for these. O((bundles + partitions) log of them).
+    may_give: as in `Crowding`. O((bundles + partitions) log of them).
     """
     bundles, brokers = snapshot.bundles, len(size)
     spaces = len(bundles.namespaces)
@@ -230,7 +230,7 @@ def broker_costs(load: Floats, size: Floats, level: float) -> Floats:
     undershoot, as in Dicer (16 and 4). load: float64[..., n, r]; size: float64[n] or a number.
     """
     worst = load[..., 0]
-    for resource in range(1, load.shape[-1]):  # of few, quicker than `max` along them
+    for resource in range(1, load.shape[-1]):  # they are few: quicker than `max(axis=-1)`
         worst = np.maximum(worst, load[..., resource])
     over = np.maximum(worst / level - 1.0, 0.0)
     under = np.maximum(1.0 - load[..., 0] / level, 0.0)
