@@ -92,16 +92,16 @@ class ClusterPhase(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusRows:
-    """One cluster's rows. A field of a table's name has that table's rows.
+    """One cluster's rows. A field named like a table has rows of that table.
 
     writer_ms: time of the job's last commit, None = there was none.
-    at_rest: broker → how many bundles it owns beside those in `bundles`.
-    bundles, brokers, policies, pins: whole. decisions: of the last HISTORY_MS, without inputs. The
+    bundles: of `bundle_ownership`, those not Owned. at_rest: broker → number of Owned bundles.
+    brokers, policies, pins: all rows. decisions: of the last HISTORY_MS, without inputs. The
     others are of the last RECENT_MS: load: of `load_history`. rejected: of `rejected_reports`.
     blocked: decisions about hot brokers and bundles that nobody may take, with inputs.
     silence: decisions of the kinds `silence` and `failover`, with inputs.
     mirror_commands: `observe_ownership` commands, by which a bridge reports.
-    certificates: whose → end, ms since 1970, without those that a bridge reports.
+    certificates: holder → end, ms since 1970, without those that a bridge reports.
     around: facts about the job that are in no table.
     """
 
@@ -126,8 +126,8 @@ class BrokerStatus:
     """A broker. bundles: that it owns.
 
     usage: the weighted maximum over its resources, score: the same smoothed, 1.0 = 100 %; msg_rate:
-    msg/s in and out; load_age_ms: since the broker said so. None, and -1: it is silent, or no row
-    is recent. group: as in `ShownLoad`.
+    msg/s in and out; load_age_ms: age of that report. None, and -1: it is silent, or no row is
+    recent. group: as in `ShownLoad`.
     """
 
     broker: str
@@ -162,8 +162,8 @@ class ClusterStatus:
 
     in_flight: the oldest first. pauses: namespace ("" = the whole cluster) → who, why, since when.
     set_aside: changed settings that don't suit the files, by "section.name" → reason. versions:
-    number of active brokers that run each, of those that report it. job: one judgement, and its
-    words. gaps: times without cycles within HISTORY_MS, oldest first. imbalance: of the message
+    number of active brokers that run each, of those that report it. job_message: job, as a
+    sentence. gaps: times without cycles within HISTORY_MS, oldest first. imbalance: of the message
     rates of the live brokers, of the worst group; None without load. groups: by isolation policies,
     empty where all brokers are one. blocked: hot brokers that shed nothing, and why.
     alarms: what somebody should do now; alarm_sections: of each its section in docs/runbook.md, ""
@@ -459,7 +459,7 @@ def _broker_alarms(status: ClusterStatus) -> Iterable[str]:
     silence = status.silence
     if silence.many:
         yield (
-            f"{silence.many}: more likely their way to Kafka than they; read an agent's log,"
+            f"{silence.many}: their way to Kafka is the likelier cause; read an agent's log,"
             " section BallastManyBrokersSilent of docs/runbook.md"
         )
     yield from (
@@ -545,7 +545,7 @@ IN_FLIGHT_SHOWN = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """The brokers' message rates at one time, msg/s; None of it without load."""
+    """The brokers' message rates at one time, msg/s; imbalance: None without load."""
 
     at_ms: int
     brokers: int
@@ -554,9 +554,9 @@ class Moment:
 
     @property
     def imbalance(self) -> float | None:
-        """Imbalance as in `signals.shown_load`, by the sums of an SQL engine.
+        """Imbalance of the brokers that had reported, as in `signals.shown_load`.
 
-        Of the brokers that had reported.
+        From the sums of an SQL engine.
         """
         return imbalance_of_sums(self.most, self.mean)
 
@@ -596,7 +596,7 @@ class Overview:
     decisions: tuple[ExplainedDecision, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-able values; of what is in flight the oldest, and how many there are."""
+        """JSON-able values; of bundles in flight only the oldest, and the count of all."""
         status = self.status.to_json()
         count = len(status["in_flight"])
         status["in_flight"] = status["in_flight"][:IN_FLIGHT_SHOWN]
@@ -610,7 +610,7 @@ class Overview:
 def last_decisions(rows: ExplainRows) -> tuple[ExplainedDecision, ...]:
     """Return the newest decisions, newest first. O(decisions).
 
-    Skips are left out, except the newest decision. Rows of one drain, failover or repair are
+    Skips are left out, unless one is the newest of all. Rows of one drain, failover or repair are
     grouped: the newest stands for all.
     """
     ordered = sorted(rows.decisions, key=lambda row: (-int(row["at_ms"]), by_decision(row)[1:]))
@@ -646,8 +646,8 @@ def _explained_decision(rows: ExplainRows, decision: Row) -> ExplainedDecision:
 def moments(rows: Iterable[tuple[Any, ...]]) -> tuple[Moment, ...]:
     """Return moments from (at_ms, group, brokers, mean, most) in any order.
 
-    One row a time and isolation group. Of several groups the worst counts; what is in none ("")
-    counts only where there are no others.
+    One row for each time and isolation group. Of several groups the worst counts; brokers of no
+    group ("") count only if there are no others.
     """
     found: dict[int, dict[str, Moment]] = {}
     for at_ms, group, brokers, mean, most in sorted(rows):
