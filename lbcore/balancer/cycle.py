@@ -213,7 +213,7 @@ def assign_free(work: BatchContext, rows: Sequence[int]) -> None:
 
 
 def _is_due(work: BatchContext, row: int) -> bool:
-    """True if a free bundle gets an owner now: brokers settled, it is to stay."""
+    """True if a free bundle gets an owner now: brokers settled, bundle permanent."""
     name = work.ledger.names[row]
     if is_deleting(work, name.rpartition("/")[0]) or is_rest(work, name):
         return False
@@ -303,7 +303,10 @@ def _plan(work: BatchContext, scope: Scope) -> None:
 
 
 def _record_unsplittable(work: BatchContext, snapshot: Snapshot, known: Mapping[str, int]) -> None:
-    """Record each bundle that is over a limit and that nothing can divide."""
+    """Record each newly found bundle that is over a limit and that nothing can divide.
+
+    known: bundle → its topics, of those found before.
+    """
     found = work.plan.split.unsplittable
     new = {name for name, topics in found.items() if known.get(name) != topics}
     bundles = snapshot.bundles

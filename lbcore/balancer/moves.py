@@ -23,7 +23,7 @@ from lbcore.signals.usage import weighted_usage
 HELPED, NO_BETTER = "helped", "ineffective"
 NOT_SEEN, MOVED_ELSEWHERE = "unobserved", "moved_elsewhere"
 NOTICEABLE = 0.005
-"""A change of usage below this (1.0 = 100 %) is none."""
+"""Smallest fall of usage that counts as one, 1.0 = 100 %."""
 UNMEASURED_MAX = 5_000
 
 
@@ -107,8 +107,8 @@ def _outcome(
     """Return the effect of a move, and the usage of both brokers after it; "" = wait.
 
     entries: of source and destination. landed_ms: when the last of the plan's moves between the
-    pair landed, 0 = some are under way. A bundle that is at rest elsewhere was split or overridden,
-    or its move was cancelled.
+    pair landed, 0 = some are under way. A bundle that is gone, or Owned by a broker other than the
+    planned one, gets MOVED_ELSEWHERE: it was split or overridden, or its move was cancelled.
     """
     is_gone = record is None or record.state is State.DELETED
     is_owned = record is not None and record.state is State.OWNED
@@ -212,8 +212,8 @@ def reason_to_stay(
 def is_only_observed(work: BatchContext, decision: Decision) -> bool:
     """Return whether `cluster.observe_only` keeps a decision from being carried out.
 
-    Drains and pins are commands of people: they are carried out, unless another authority owns the
-    cluster: its bridge carries nothing out then.
+    Drains and pins are operators' commands: it does not hold them back, unless another authority
+    owns the cluster, whose bridge then carries nothing out.
     """
     is_asked_for = decision.kind is Kind.DRAIN or decision.reason == "Pinned"
     return work.config.cluster.observe_only and (is_external(work) or not is_asked_for)
@@ -246,7 +246,7 @@ def carry_out(work: BatchContext, decision: Decision) -> tuple[str, str]:
 
 
 def _transit(work: BatchContext, decision: Decision, decision_id: str) -> str:
-    """Make the decision's transition; why not, or ""."""
+    """Make the decision's transition; return why it was refused, or ""."""
     record = work.ledger.record(decision.bundle)
     if record is None:
         return "unknown_bundle"

@@ -66,10 +66,10 @@ def is_due(work: BatchContext, last_ms: int, interval_ms: int) -> bool:
 
 
 def next_on_grid_ms(last_ms: int, interval_ms: int, turn_ms: int = 0) -> int:
-    """Return the moment of a grid that is nearest to an interval after the last.
+    """Return the time on a grid that is nearest to one interval after the last.
 
-    So two are half an interval to one and a half apart. turn_ms: where the grid begins, of the
-    clock. Worked: every 10 s, the last at 20.9 s: 30 s; at 26 s: 40 s.
+    Two in a row are 0.5 to 1.5 intervals apart. turn_ms: offset of the grid. Worked, with an
+    interval of 10 s: after 20.9 s comes 30 s, after 26 s comes 40 s.
     """
     passed = (last_ms - turn_ms + interval_ms // 2) // interval_ms
     return (passed + 1) * interval_ms + turn_ms
@@ -130,8 +130,8 @@ def report_unplaced(
 ) -> None:
     """Raise the alarm for bundles that no broker may take; is_due: write it down, too.
 
-    rows: of the snapshot's bundles; its column `avoid` says where each may not go. Where
-    only its silence keeps a broker from a bundle, the reason is SILENT_BROKERS.
+    rows: of the snapshot's bundles; its column `avoid` says where each may not go. If
+    some broker is refused only for its silence, the reason is SILENT_BROKERS.
     """
     pipeline, groups = _refusals_of(config, snapshot, rows)
     heard = None
@@ -171,14 +171,14 @@ def report_stranded(work: BatchContext, snapshot: Snapshot) -> None:
     index = candidate_index(snapshot)
     is_closed: Bools = index.policy_admits.sum(axis=1) == 0
     rows = np.flatnonzero(is_closed[index.row] & (snapshot.bundles.owner >= 0)).tolist()
-    if rows:  # none where all that the plan counts as stranded are on draining brokers
+    if rows:  # the plan counts more: bundles that policies admit on draining brokers only
         report_unplaced(work, work.config, snapshot, rows, is_due=True)
 
 
 def _refusals_of(
     config: Config, snapshot: Snapshot, rows: Sequence[int]
 ) -> tuple[FilterPipeline, dict[int, list[int]]]:
-    """The filters, asked about one bundle of each policy row, and the bundles of each."""
+    """Return filters for the first bundle of each policy row, and each row's bundles."""
     index = candidate_index(snapshot)
     groups: dict[int, list[int]] = {}
     for row in rows:
@@ -199,7 +199,7 @@ def _refused(
 
 _MOVING = (State.ASSIGNING, State.RELEASING)
 _AWAITED_MS = 60_000
-"""In this time a report should have come of a bundle that was opened, unless it has no topics."""
+"""Time within which an opened bundle should be reported, unless it has no topics."""
 _LIVE = tuple(state for state in State if state not in (State.INIT, State.DELETED))
 
 
@@ -219,7 +219,7 @@ def place(
     """Return brokers for bundles that are free or of a lost broker. O(bundles).
 
     rows: of the ledger. avoided: row → a broker that must not get it. silent: brokers that get
-    nothing besides those that are suspected. What the same batch has placed counts as load. If
+    nothing, in addition to suspected ones. What the same batch has placed counts as load. If
     the load of one is unknown, all are distributed evenly by count.
     """
     names = usable_brokers(work)
@@ -271,7 +271,7 @@ def write_places(work: BatchContext, places: Places) -> None:
 def _asked(
     work: BatchContext, view: tuple[Snapshot, Ints], splits: Sequence[SplitDecision]
 ) -> Places:
-    """The one question that all placing between cycles goes through."""
+    """Ask the planner for places; all placing between cycles goes through here."""
     config = planning_config(work)
     places, work.plan = planner.place(view[0], work.plan, config, work.now_ms, splits)
     return places
@@ -387,7 +387,7 @@ def _bundle_table(work: BatchContext, names: Sequence[str], rows: Ints) -> Bundl
 def _pins(work: BatchContext, names: Sequence[str], rows: Ints) -> Ints | None:
     """Return the pinned broker of each bundle; -1 also when it can't take it now.
 
-    A bundle that is there stays, also while its broker is suspected or flapping.
+    A bundle on its pinned broker stays, also while that is suspected or flapping.
     """
     if not work.rules.pins:
         return None

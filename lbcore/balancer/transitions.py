@@ -78,8 +78,8 @@ _CAUSES = {
 def repair_ownership(work: BatchContext) -> None:
     """Repair broken or stuck records. O(bundles).
 
-    Not while the job reads an old log, nor under another authority: its bridge reads and
-    records ownership again.
+    Not while the job reads a backlog. Not under another authority: its bridge observes ownership
+    again and records it.
     """
     if work.is_catching_up or is_external(work):
         return
@@ -196,7 +196,7 @@ def _watch(
 def _destinations(
     work: BatchContext, intents: Sequence[tuple[int, Intent]]
 ) -> tuple[dict[int, str], Places]:
-    """Return row → broker: of the intent, else by placement, else the loser."""
+    """Return row → broker: of the intent, else placed, else `_broker_to_avoid`."""
     overdue_brokers = overdue(work)
     avoided_brokers = unsteady(work) | overdue_brokers
     chosen: dict[int, str] = {}
@@ -295,8 +295,8 @@ def finish_merge(work: BatchContext, before: OwnershipRecord) -> None:
 def known_topics(work: BatchContext, bundle: str) -> TopicLoads | None:
     """Return the known topics of a bundle; None = nothing known.
 
-    Reported by its owner, or created here. Created topics that nobody has reported have no load. Of
-    more than `HASHED_MAX` in a namespace, a sample.
+    Reported by its owner, or created here. Created topics that nobody has reported have no load.
+    Of more than `HASHED_MAX` created in a namespace, only a sample is known.
     """
     reported = work.topics.loads_of(bundle)
     namespace, lower, upper = parse_bundle(bundle)
@@ -383,8 +383,8 @@ def _transfer_children(work: BatchContext, before: OwnershipRecord) -> None:
     wait_also(work, before.command_id, moving)
     waiting = work.waiting.get(before.command_id)
     if waiting is not None and stayed:
-        told = replace(waiting, result={**waiting.result, "stayed": stayed})
-        work.waiting[before.command_id] = told
+        result = {**waiting.result, "stayed": stayed}
+        work.waiting[before.command_id] = replace(waiting, result=result)
 
 
 _AUDITED = ("cluster", "principal", "address", "action", "is_allowed", "reason", "command_id")
@@ -497,7 +497,7 @@ def reconcile(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
     """Resend records that contradict a broker's newest report of this batch.
 
     A report counts if it is newer than the record by `agent.ack_repeat_ms`: by then the broker has
-    read and obeyed the record. Nothing is sent while the job reads an old log. O(bundles) in a
+    read and obeyed the record. Nothing is sent while the job reads a backlog. O(bundles) in a
     batch with reports.
     """
     newest: dict[str, BundleReport] = {}
@@ -540,9 +540,9 @@ def reconcile(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
 def _disagreeing(
     work: BatchContext, reports: Sequence[tuple[int, BundleReport]]
 ) -> tuple[Rows, Rows, dict[str, int]]:
-    """Return the rows reported but not owned, the rows owned but not reported.
+    """Return rows reported but not owned, owned but not reported, and unknown bundles.
 
-    And bundles that are reported without a record → time of the report, ms.
+    unknown: bundle that is reported but has no record → time of the report, ms.
     """
     ledger = work.ledger
     holders = ledger.holders()
