@@ -3,10 +3,10 @@
 It says which callback runs next and which messages are sent when. The shell around it (a real
 service's, or the simulated fleet's) does all I/O, and returns results as events.
 
-The shell gives it, in order, each record of the ownership topic that names the broker, and every
-later one of such a bundle. It runs no callback that no Call asks for, sends each message in order,
-and calls `step` again at `wake_at_ms`, or earlier with events. `now_ms` must never go back: wall
-clock at the start plus a monotonic clock since.
+The shell passes in, in order, each record of the ownership topic that names the broker, and later
+every record of the same bundle. It runs only the callbacks that Calls ask for, sends each message
+in order, and calls `step` again at `wake_at_ms`, or earlier with events. `now_ms` must never go
+back: wall clock at the start plus a monotonic clock since.
 """
 
 from collections.abc import Mapping, Sequence

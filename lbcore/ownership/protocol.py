@@ -2,8 +2,8 @@
 
 Pure functions from one record to its next version; the caller brings the destination. `acknowledge`
 takes brokers' answers, `repair` finds what is stuck in flight. Source: the roles and events of
-Pulsar 4.0.8's ServiceUnitStateChannelImpl. Different here: one writer, incarnations, and a forced
-Assigning: with Pulsar's forced Owned nobody notices an owner that never opens.
+Pulsar 4.0.8's ServiceUnitStateChannelImpl. Different here: one writer, incarnations, and forced
+reassignment to Assigning. Pulsar forces Owned, and nobody notices an owner that never opens.
 """
 
 from collections.abc import Mapping
@@ -135,7 +135,7 @@ def reassign(
     """Owned or in flight → Assigning(destination), by force.
 
     For a holder that is dead, has restarted, or can't serve; never for a live source. The
-    destination may be the same broker, in a new incarnation or to be told again.
+    destination may be the same broker, in a new incarnation or to try again.
     """
     if not may_start(TransitionKind.REASSIGN, record.state):
         return Refused(reason=RefusalReason.NOT_OWNED)

@@ -173,8 +173,8 @@ class Subset:
 def excluded_from_shedding(snapshot: Snapshot) -> Bools:
     """Return the brokers that shedding leaves out, bool[n]. O(brokers + bundles).
 
-    Draining ones, and flapping ones without bundles: they can't take load, and would lower the mean
-    beside which all others are hot.
+    Draining ones, and flapping ones without bundles: they can't take load, and would lower the
+    mean, so that all others seem hot.
     """
     brokers = snapshot.brokers
     if brokers.is_flapping is None or not brokers.is_flapping.any():
@@ -221,7 +221,7 @@ def part_of(snapshot: Snapshot, kept: Ints, rows: Ints) -> Subset:
 
 
 def _numbers(kept: Ints, count: int) -> Ints:
-    """Return each index's place among the kept, -1 = left out, and a last -1."""
+    """Return each index's place among the kept, -1 = left out; index -1 gives -1."""
     number = np.full(count + 1, _NONE, dtype=np.int64)
     number[kept] = np.arange(len(kept))
     return number
@@ -381,7 +381,7 @@ def _cycles_by_group(cycle: ShedCycle, group: Ints) -> Iterable[tuple[Subset, Sh
 
 
 def _joined(before: PlanState, states: Sequence[ShedState]) -> PlanState:
-    """Return the groups' states as one; of entries in several, the changed one."""
+    """Return the groups' states as one; if several have an entry, the changed one."""
     joined: dict[str, Any] = {}
     for name in _JOINED:
         old, found = getattr(before.shed, name), joined.setdefault(name, {})

@@ -19,9 +19,9 @@ Bools: TypeAlias = NDArray[np.bool_]
 
 
 def ema_step(history: Floats, sample: Floats, history_weight: Floats | float) -> Floats:
-    """Return history_weight × history + (1 − history_weight) × sample, any shapes.
+    """Return history_weight × history + (1 − history_weight) × sample.
 
-    Both have the same shape.
+    history, sample: of any shape, the same for both.
     """
     result: Floats = history * history_weight + (1 - history_weight) * sample
     return result

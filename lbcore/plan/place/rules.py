@@ -1,7 +1,7 @@
-"""Pulsar's placement strategies as rules that one plan asks bundle by bundle.
+"""Pulsar's placement strategies as rules: made for a plan, asked for each bundle.
 
 `place` makes a rule from the state for one plan, asks it for a broker among the candidates, and
-keeps its state. Among equally good brokers a hash chooses where Pulsar draws: a repeated
+keeps its state. Among equally good brokers a hash chooses, not chance as in Pulsar: a repeated
 micro-batch must choose the same one. Source: Pulsar 4.0.8 LeastLongTermMessageRate,
 LeastResourceUsageWithWeight (both variants), RoundRobinBrokerSelector. `count_planned`, which
 counts what the plan has placed, and the spread over overloaded brokers by rate are Ballast's.
@@ -65,8 +65,8 @@ def below_average(candidates: Ints, smoothed: Floats, difference_percent: float)
     Worked: usages 0.9, 0.9, 0.2 and 0.3, average 0.575. A difference of 10 points leaves the last
     two; 50 leaves nobody, so all four are equal; -40 admits all four.
 
-    smoothed: float64[n], 1.0 = 100 %; NaN = no load data: such a broker neither counts nor is best
-    but is one of "all". The average is summed in the order of the candidates.
+    smoothed: float64[n], 1.0 = 100 %; NaN = no load data: the average leaves such a broker out, and
+    only "all" includes it. The average is summed in the order of the candidates.
     """
     own = smoothed[candidates]
     if not len(own):
@@ -425,7 +425,7 @@ class UsageRule:
 
     @staticmethod
     def extensible(request: PlaceRequest, settings: PlaceSettings, draw: Draw) -> "UsageRule":
-        """Return the extensible manager's rule, by smoothed scores; 0 ms = no data."""
+        """Return the extensible manager's rule, by scores of brokers that have reported."""
         brokers = request.snapshot.brokers
         scores = np.where(brokers.updated_at_ms > 0, brokers.weighted_max_ema, np.nan)
         return UsageRule._of(request, settings, draw, scores)
@@ -458,7 +458,7 @@ class UsageRule:
         return self.draw.one_of(self.best(candidates, position), position)
 
     def best(self, candidates: Ints, _position: int) -> Ints:
-        """See `Rule`; with `count_planned` "all are equal" becomes the least usage."""
+        """See `Rule`; where all are equal, `count_planned` takes the least usage."""
         best = below_average(candidates, self.usage, self.config.usage_difference_percent)
         if not self.config.count_planned or len(best) < len(candidates):
             return best
