@@ -44,7 +44,7 @@ def column(name: str, type_: str, doc: str, *, is_nullable: bool = False) -> Col
 
 PLANNING_MEMORY = Table(
     name="planning_memory",
-    doc="What planning remembers from cycle to cycle; what moved lately stands in `decisions`.",
+    doc="Planning state kept between cycles; for recent moves see `decisions`.",
     key=("part",),
     columns=(
         column("cluster", "string", "cluster"),
@@ -59,7 +59,7 @@ PLANNING_MEMORY = Table(
 
 SETTINGS_IN_FORCE = Table(
     name="settings_in_force",
-    doc="What the job decides by: every setting, all anew when one changes; the newest count.",
+    doc="Settings in use: every change of one writes all again, and the newest rows count.",
     columns=(
         column("cluster", "string", "cluster"),
         column("setting", "string", "section.name"),
@@ -152,7 +152,7 @@ BROKERS = Table(
 
 NAMESPACES = Table(
     name="namespaces",
-    doc="Each namespace, and how its topics are hashed; '' stands for those that are long gone.",
+    doc="Each namespace, and how its topics are hashed; '' stands for all that are long gone.",
     key=("namespace",),
     gone="is_deleted AND namespace <> ''",
     columns=(
@@ -164,7 +164,7 @@ NAMESPACES = Table(
             "highest_version",
             "long",
             "highest version id any of its bundles ever had; of '':"
-            " any bundle of namespaces that are gone, so that versions go on above",
+            " of all long gone namespaces; new versions start above it",
         ),
         column("properties", "string", "JSON object: split algorithm, policies and the like"),
         column("at_ms", "long", "time of the batch that wrote it"),
@@ -174,7 +174,7 @@ NAMESPACES = Table(
 
 POLICIES = Table(
     name="policies",
-    doc="What operators have set and what stands of it: the newest row of each kind and name.",
+    doc="Policies, drains, pauses, brakes, proposals: the newest row of each kind and name.",
     key=("kind", "name"),
     gone="NOT is_set",
     columns=(
@@ -286,7 +286,7 @@ DECISIONS = Table(
 
 DECISION_CANDIDATES = Table(
     name="decision_candidates",
-    doc="What a cycle considered and did not do, or nearly did, and the number that decided.",
+    doc="Candidates that a cycle considered, each with its verdict and the number behind it.",
     columns=(
         column("cluster", "string", "cluster"),
         column("decision_id", "string", "decision it belongs to; '' = the cycle, by at_ms"),
@@ -296,7 +296,7 @@ DECISION_CANDIDATES = Table(
         column("broker", "string", "broker it was considered for, its owner or partner, or ''"),
         column("verdict", "string", "taken, or the filter or limit that it failed"),
         column("number", "double", "the number that decided; NaN = none"),
-        column("threshold", "double", "what the number is held against; NaN = nothing"),
+        column("threshold", "double", "what the number is compared with; NaN = nothing"),
         column("hits", "long", "observations in a row so far"),
         column("hits_needed", "long", "observations in a row that it takes; 0 = not counted"),
         column("count", "long", "how many this row stands for"),
@@ -347,12 +347,12 @@ LOAD_HISTORY = Table(
         column("at_ms", "long", "time of the batch that wrote it"),
         column("batch_id", "long", "micro-batch that wrote it"),
         column(
-            "reported_ms", "long", "when the broker said so; null: not kept then", is_nullable=True
+            "reported_ms", "long", "when the broker sent it; null: older row", is_nullable=True
         ),
         column(
             "usage",
             "double",
-            "weighted maximum of its resources, 1.0 = 100 %; null: not kept then",
+            "weighted maximum of its resources, 1.0 = 100 %; null: older row",
             is_nullable=True,
         ),
         column(
