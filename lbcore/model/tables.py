@@ -346,9 +346,7 @@ LOAD_HISTORY = Table(
         column("sessions", "list<double>", "producers and consumers a bundle"),
         column("at_ms", "long", "time of the batch that wrote it"),
         column("batch_id", "long", "micro-batch that wrote it"),
-        column(
-            "reported_ms", "long", "when the broker sent it; null: older row", is_nullable=True
-        ),
+        column("reported_ms", "long", "when the broker sent it; null: older row", is_nullable=True),
         column(
             "usage",
             "double",
