@@ -1,7 +1,7 @@
 """The streaming job: load reports in, ownership out.
 
-Decides nothing about load, health or placement: it starts Spark, hands rows to the Machines of
-`lbcore` and their effects to the sink.
+It starts Spark, hands rows to the state machines of `lbcore` and their effects to the sink. All
+decisions about load, health and placement are in `lbcore`.
 """
 
 import argparse
@@ -97,13 +97,13 @@ _COMMIT_POLL_S = 0.002  # Spark begins the next batch some 20 ms after a commit
 _LAST_BATCH_S = 60
 _END_S = 90  # the last batch, and Spark's own end on a busy machine
 _ENDED = "the streaming query has ended"
-_STEP_BACK_MAX_MS = 10_000  # about as long as a restart takes
+_STEP_BACK_MAX_MS = 10_000  # of the clock; a restart takes about as long
 
 
 def main(
     argv: Sequence[str] | None = None, *, passed: Callable[[str], None] = lambda _: None
 ) -> int:
-    """As the verb `run-job`. passed: is told of each point of a batch (tests)."""
+    """Run the verb `run-job`. passed: called at each point of a batch (tests)."""
     parser = Parser(prog="balance_cluster", description=__doc__)
     add_arguments(parser)
     args = parser.parse_args(argv)
@@ -141,7 +141,7 @@ def run(args: argparse.Namespace, *, passed: Callable[[str], None] = lambda _: N
     log_json_lines()
     raise_gc_thresholds()
     last = None
-    with suppress(DamagedStateError):  # looked into when the folder is held
+    with suppress(DamagedStateError):  # choose_checkpoint handles it, under the lock
         last = read_manifest(args.state_dir)
     config = load_settings(args.config or None, args.set, known=last.own if last else ())
     log_json_lines(is_otel=config.telemetry.otel_logs)
@@ -175,7 +175,7 @@ def run(args: argparse.Namespace, *, passed: Callable[[str], None] = lambda _: N
 
 @dataclass(slots=True, kw_only=True)
 class _Job:
-    """One start of the job: what it was told, and what must be let go of at its end."""
+    """One run of the job: its arguments, and resources to release at its end."""
 
     args: argparse.Namespace
     config: Config
@@ -187,7 +187,7 @@ class _Job:
     session: SparkSession | None = None
 
     def warm_up(self) -> SparkSession:
-        """Start Spark and the ticks, which touch nothing that another job has."""
+        """Start Spark and the ticks, which may run beside another job."""
         if self.session is None:
             use_java_home()
             self.session = spark_session(
@@ -273,7 +273,7 @@ class _Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Start:
-    """State taken over by the job, from which a query starts. claimed: its manifest."""
+    """Resources that a query starts with. claimed: manifest after the claim."""
 
     job: _Job
     place: KafkaPlace
@@ -287,7 +287,7 @@ class _Start:
     def work(
         self, resumption: Resumption, session: "Future[SparkSession]", query_end: ExitStack
     ) -> int:
-        """Go on from there until told to stop or the query ends.
+        """Run the query until told to stop or the query ends.
 
         Raises DamagedCheckpointError when Spark can't read the checkpoint.
         """
