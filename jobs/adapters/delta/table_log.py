@@ -1,11 +1,11 @@
-"""Files of a table's log: commits, their extent, and which of them are whole.
+"""Files of a table's log: commits, the newest version, and damaged files.
 
-Nothing here opens a table: `table_scan` does, without what this module finds damaged. A newest
-commit that is torn (empty, cut, without its data) was interrupted by a power cut before anybody was
-told of it: readers get the version before it. A damaged checkpoint is left out where the log has
-what it stands for. Any other damage raises DamagedTableError, which names the file and the next
-command. Object stores write whole files or none, so their logs are not looked through. Source:
-the Delta transaction protocol; the keys "ballast..." in commitInfo are ours.
+`table_scan` opens tables, without the files that this module finds damaged. A power cut can tear
+the newest commit (empty, cut, without its data) before anybody relies on it: readers get the
+version before it. A damaged checkpoint is left out where the log still has its commits. Any other
+damage raises DamagedTableError, which names the file and the next command. Object stores write
+whole files or none, so their logs are not checked. Source: the Delta transaction protocol; the
+keys "ballast..." in commitInfo are ours.
 """
 
 import hashlib
@@ -31,17 +31,17 @@ from jobs.atomic_file import sync_file, sync_folder
 from jobs.console import CommandError, first_line
 
 METADATA_KEY = "ballast"
-"""In commitInfo of the job's commits: what each says of its batch, as JSON."""
+"""In commitInfo of the job's commits: metadata of the batch, as JSON."""
 CLAIM_KEY = "ballast_claim"
 """In commitInfo of a commit by which a job claimed the table: the id of the claim."""
 VERSIONS = "versions"
-"""In what a commit of `ownership_events` says of its batch: table → its version by then."""
+"""In the batch metadata of `ownership_events`: table → its version at that commit."""
 HISTORY_KEY = "ballast_history"
 """In commitInfo of a commit that only deleted rows past their retention."""
 USER_METADATA = "userMetadata"
 """In commitInfo: what DESCRIBE HISTORY of Spark and others show beside a commit."""
 ASIDE_SUFFIX = ".damaged"
-"""Behind the name of a file that was moved out of the log; Delta reads no such file."""
+"""Suffix of a damaged file that was moved aside; Delta ignores it."""
 RESTORE = (
     "put all tables back from a backup as docs/operate.md says under Restore, then `ballast state "
     "rebuild --restored --state-dir DIR` and start the job"
@@ -53,7 +53,7 @@ _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(\.[^/]+)?\.parquet")
 _PARQUET_MAGIC = b"PAR1"
 _FILES_ADDED = ("num_added_files", "numFilesAdded", "num_target_files_added")
-"""By delta-rs's names: of a write or delete, an OPTIMIZE, a MERGE."""
+"""Metrics of added files, as delta-rs names them: write or delete, OPTIMIZE, MERGE."""
 _AGAIN_S = 0.05
 _COPIES_FROM = 50
 """Number of earlier commits that a commit is compared with, to find copies."""
@@ -62,7 +62,7 @@ Place = TypeVar("Place", bound=TablePlace)
 
 
 class DamagedTableError(CommandError, OSError):
-    """A table of which a file is missing, or is not what was written."""
+    """A table with a missing or damaged file."""
 
 
 def damaged(
@@ -120,13 +120,13 @@ class WriterCommit:
 class Commit:
     """One version of a table.
 
-    added: files with new rows, relative to the table's folder, without those that a compaction or
-    the deletion of rows past their retention wrote anew.
-    needs_reload: other rows were deleted, or the table's schema, properties or protocol changed:
-    adding rows is not enough. info: what its writer says of it (commitInfo). writer: None in
-    commits that are not the job's. digest: of the log's file, by which the same commit is known
-    again. files: all data files that it adds, with their bytes. transactions: of applications.
-    about: what the job says in it of its batch, empty in those of others.
+    added: files with new rows, relative to the table's folder. Files that a compaction or a
+    deletion past the retention rewrote are not among them.
+    needs_reload: adding rows is not enough, because other rows were deleted, or the table's schema,
+    properties or protocol changed. info: commitInfo. writer: None in commits that are not the
+    job's. digest: of the log's file, to recognize the same commit. files: all data files that it
+    adds, with their bytes. transactions: application id → version. about: the job's metadata of
+    its batch, empty in commits of others.
     """
 
     version: int
@@ -200,7 +200,7 @@ def _commit_of(version: int, actions: list[Mapping[str, Any]], digest: bytes) ->
 
 
 def batch_metadata(about: Mapping[str, Any]) -> dict[str, str]:
-    """Return what commitInfo has of a batch, for followers and for people."""
+    """Return the entries of commitInfo for a batch, for followers and for people."""
     batch, epoch, code = (
         about.get(key, "") for key in ("batch_id", "writer_epoch", "code_version")
     )
@@ -229,7 +229,7 @@ def has_commit(table: TablePlace, version: int) -> bool:
 
 
 def read_commit(table: TablePlace, version: int) -> Commit | None:
-    """None when there is no such file. Raises DamagedTableError."""
+    """Return a commit, None if it has no file. Raises DamagedTableError."""
     file = commit_path(table, version)
     try:
         text = file.read_bytes()
@@ -243,7 +243,7 @@ def read_commit(table: TablePlace, version: int) -> Commit | None:
 
 
 def file_mark(path: Path) -> _Mark:
-    """Return what changes when a file is replaced. Raises FileNotFoundError."""
+    """Return inode, time, size: a new file differs. Raises FileNotFoundError."""
     status = path.stat()
     return status.st_ino, status.st_mtime_ns, status.st_size
 
@@ -326,7 +326,7 @@ class LogState:
     """A log on a disk. version: the newest that is whole, -1 = none.
 
     torn: what is wrong with the commit after it, "" = there is none, or it is whole.
-    left_out: damaged checkpoints by name, and the hint where it names one; what is wrong with each.
+    left_out: name → fault, of damaged checkpoints, and of the hint if it names one of them.
     """
 
     version: int
@@ -335,9 +335,9 @@ class LogState:
 
 
 def inspect_log(table: Path, version: int | None = None) -> LogState:
-    """Look through what a version is read from, None = the newest.
+    """Check the files that a version is read from. version: None = the newest.
 
-    A log may be cleaned or written while it is looked through, so damage is looked at twice.
+    A log may be cleaned or written during the check, so a second check must confirm damage.
     Raises DamagedTableError.
     """
     try:
@@ -383,7 +383,7 @@ def _inspect(table: Path, wanted: int | None) -> LogState:
     start, left_out = _newest_checkpoint(log, names, wanted)
     limit = max(newest, start) if wanted is None else wanted
     if wanted is not None and not oldest <= start + 1 <= limit <= newest:
-        return LogState(version=limit)  # a checkpoint, or absent: delta-rs says so
+        return LogState(version=limit)  # a checkpoint alone, or incomplete: delta-rs checks it
     for version in range(start + 1, limit + 1):
         file = commit_path(table, version)
         if version not in commits and version < oldest and left_out:
@@ -469,7 +469,7 @@ def data_file_problem(file: Path, size: int) -> str:
 def _checkpoint_problem(file: str, mark: _Mark, version: int) -> str:
     """Return what is wrong with a checkpoint, "" = nothing.
 
-    It must hold what its own commit says.
+    It must have the files and transactions of its own commit.
     """
     if not mark[2]:
         return "is empty"
