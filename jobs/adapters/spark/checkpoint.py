@@ -1,9 +1,9 @@
 """Choice of where the query resumes: its checkpoint, the tables, or nowhere.
 
-A checkpoint that other code or settings left with a batch half written is not trusted to repeat it
-alike. One that is missing, or whose topics were made anew, can't be used. In both cases the state
-is rebuilt from the tables. A batch of which the tables have nothing is known to nobody, and is
-decided by the next job.
+Spark repeats an unfinished batch. Other code or settings may decide it otherwise, so a checkpoint
+with a half-written batch of theirs is not used. One that is missing, or whose topics were
+recreated, can't be used. In both cases the state is rebuilt from the tables. A batch that has
+reached no table may be decided otherwise.
 
 The state is also rebuilt when a cluster comes back that the job served before: the checkpoint's
 state of it is old. A cluster that is new, or is served no more, needs nothing.
@@ -11,8 +11,8 @@ state of it is old. A cluster that is new, or is served no more, needs nothing.
 A checkpoint that belongs to something else is refused: a person must say which of the two is right.
 That is: other clusters altogether, another Kafka, tables that another job has taken over or that
 were restored. A damaged manifest is refused too, unless the tables prove that they are this
-folder's. A damaged checkpoint is rebuilt from the tables, and kept until two others have followed
-it.
+folder's. After damage the state is rebuilt from the tables. The damaged checkpoint is kept until
+two others have followed it.
 """
 
 import fcntl
@@ -42,21 +42,21 @@ _UNUSED_MAX = 2
 """Checkpoints that are kept beside the one in use: a damaged one can be looked at."""
 
 LAYOUT = 4
-"""Of the state store, its keys and offsets: `spark_machine`, `partitioning`, `kafka_source`.
+"""Version of state store, keys and offsets: `spark_machine`, `partitioning`, `kafka_source`.
 
-From a checkpoint with another one no start goes on."""
+No start resumes from a checkpoint of another version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """Under what a checkpoint was made and last used.
+    """Conditions under which a checkpoint was made and last used.
 
-    state_schema: of the state, the sum of both operators', so that it rises with either. layout: of
-    Spark's state store. topics: name → Kafka's id. epoch: the writer's, of the job that used it
-    last. claim: the id of its claim of the tables, "" once it is known to have succeeded. own:
-    strategies that are not Ballast's → which code. origins: digest of who set which setting, which
-    a repeated batch may have to tell again. partitions: of the state. What an older manifest
-    doesn't say is empty, and fits everything but the layout.
+    state_schema: sum of both operators' versions, so that it rises with either. layout: as LAYOUT.
+    topics: name → Kafka's id. epoch: writer epoch of the job that used it last. claim: the id of
+    its claim of the tables, "" once it is known to have succeeded. own: custom strategy → its code.
+    origins: digest of the origin of each setting, which a repeated batch may write again.
+    partitions: of the state. Fields that an older manifest lacks are empty, and fit everything but
+    the layout.
     """
 
     code_version: str
@@ -119,10 +119,7 @@ class CheckpointMismatchError(CommandError):
 
 
 class DamagedStateError(CommandError):
-    """Damaged file of the state folder.
-
-    The tables don't prove that they are its own.
-    """
+    """Damaged file of a state folder that the tables may not belong to."""
 
     def __init__(self, path: Path, fault: str) -> None:
         super().__init__(
@@ -233,7 +230,7 @@ def check_standby(state_dir: Path, clusters: tuple[str, ...], state_schema: int)
     try:
         last = read_manifest(state_dir)
     except DamagedStateError:
-        return  # looked at again when the folder is free, by when its job may have written it
+        return  # checked again when the folder is free: its job may write it until then
     if last is not None:
         present = replace(last, clusters=clusters, state_schema=state_schema)
         _check_mismatches(state_dir, last, present)
@@ -242,7 +239,7 @@ def check_standby(state_dir: Path, clusters: tuple[str, ...], state_schema: int)
 def note_version(state_dir: Path, version: int) -> None:
     """Note the version of `ownership_events` at the end of a batch.
 
-    Done before Spark notes the batch's end, so a checkpoint never knows more than this says.
+    Done before Spark notes the batch's end, so no checkpoint is ahead of the noted version.
     """
     path = state_dir / _SEEN
     if not path.exists() or path.read_bytes() != str(version).encode():
@@ -256,7 +253,7 @@ def write_manifest(state_dir: Path, present: Manifest, resumption: Resumption) -
 
 
 def read_manifest(state_dir: Path) -> Manifest | None:
-    """The manifest, be it of an older version; None when there is none.
+    """Return the manifest, also of an older version; None when there is none.
 
     Raises DamagedStateError.
     """
@@ -295,12 +292,12 @@ def archive_state(state_dir: Path, *, dry_run: bool = False) -> list[Path]:
 
 
 def restored_mark(state_dir: Path) -> Path:
-    """The file that is there while tables put back from a backup wait for a start."""
+    """Return the file that marks restored tables until the next start."""
     return state_dir / _RESTORED
 
 
 def query_id(checkpoint: Path) -> str:
-    """Return Spark's query id of this checkpoint; it exists once the query started."""
+    """Return Spark's query id of this checkpoint, which a query writes at its start."""
     found: str = json.loads((checkpoint / "metadata").read_text())["id"]
     return found
 
@@ -357,7 +354,8 @@ def _distrust(
 def _damage(checkpoint: Path, tables: ClaimedTables) -> str:
     """Damage of a checkpoint that fits otherwise, "" when there is none.
 
-    One that ends before the tables do is an old copy: Spark would do its batches again, otherwise.
+    One that ends before the tables do is an old copy: Spark would decide later batches a second
+    time.
     """
     found = find_damage(checkpoint)
     if found:
@@ -372,9 +370,9 @@ def _damage(checkpoint: Path, tables: ClaimedTables) -> str:
 
 
 def _own_files(state_dir: Path) -> tuple[Manifest | None, int]:
-    """Return the manifest and the version of events that a batch's end was noted with.
+    """Return the manifest, and the version that `note_version` noted, -1 = none.
 
-    -1 where none was. Raises DamagedStateError.
+    Raises DamagedStateError.
     """
     manifest = read_manifest(state_dir)
     if manifest is None and any((state_dir / _FOLDER).glob("*/metadata")):
@@ -389,7 +387,7 @@ def _own_files(state_dir: Path) -> tuple[Manifest | None, int]:
 def _check_proven(
     state_dir: Path, present: Manifest, tables: ClaimedTables, damaged: DamagedStateError
 ) -> None:
-    """Raise the damage unless the tables are of a checkpoint here and this Kafka."""
+    """Raise `damaged` unless the tables match a checkpoint here and this Kafka."""
     last, queries = tables.last_commit() or {}, []
     for path in (state_dir / _FOLDER).glob("*/metadata"):
         with suppress(OSError, ValueError, KeyError, TypeError):
@@ -401,7 +399,7 @@ def _check_proven(
 
 
 def _check_version(state_dir: Path, seen: int, tables: ClaimedTables) -> None:
-    """Refuse tables that lack finished batches' commits without another claim."""
+    """Refuse tables that lack commits which this checkpoint has seen."""
     if tables.events_version is not None and tables.events_version < seen:
         raise CheckpointMismatchError(
             state_dir,
@@ -443,7 +441,7 @@ def _check_mismatches(state_dir: Path, last: Manifest, present: Manifest) -> Non
 def _out_of_date(
     last: Manifest, present: Manifest, made_with: int, *, is_half_written: bool
 ) -> str:
-    """made_with: the state partitions of the checkpoint; 0 = not known."""
+    """Return why to rebuild. made_with: the checkpoint's partitions, 0 = not known."""
     anew = sorted(name for name, known in last.topics.items() if present.topics[name] != known)
     if anew:
         return f"topics were made anew: {', '.join(anew)}"
