@@ -4,7 +4,7 @@ Writes, in this order, each durable before the next begins:
 
 1. `namespaces` and `brokers`, which a reader needs to understand an event
 2. a file with the rows of all that follows
-3. `ownership_events`; the commit names that file, and makes the batch true
+3. `ownership_events`; the commit names that file, and makes the batch valid
 4. all other tables, and beside them the records for Kafka: brokers act on what is durable
 
 Repeating a batch commits nothing twice; its records are sent again, in the same versions. The job
@@ -67,8 +67,8 @@ _UNLOGGED = frozenset({"ends", FAULTS, GAUGES})
 _IDS_MAX = 20
 _BROKERS_MAX = 200
 _SPARSE = 10
-"""Interval in batches at which more than _BROKERS_MAX brokers are listed: 1,000 are 0.14 MB a line,
-12 GB a day."""
+"""With more than _BROKERS_MAX brokers, one log line in so many lists them: for 1,000 brokers a line
+has 0.14 MB, which would be 12 GB a day."""
 
 _DEBUGGED = {
     OWNERSHIP_EVENTS.name: "transition",
@@ -294,8 +294,8 @@ class BatchSink:
         try:
             show()
         except (MemoryError, OSError):
-            raise  # the machine's, not the batch's
-        except Exception as error:  # noqa: BLE001 the batch is done, whatever is said of it
+            raise  # a fault of the machine, not of the batch
+        except Exception as error:  # noqa: BLE001 the batch is durable already
             self._report_faults(seen, [fault_of(error, phase)])
 
     def _report_faults(self, seen: WrittenBatch, faults: Sequence[Fault]) -> None:
@@ -375,7 +375,7 @@ class BatchSink:
     def _tables_of(
         self, effects: Mapping[str, list[tuple[str, bytes]]], batch_id: int
     ) -> tuple[dict[str, pa.Table], list[Fault], frozenset[str]]:
-        """Return each table's rows and the tombstones, faults, and isolated bundles.
+        """Return the rows of tables and tombstones, the faults, and the bundles left out.
 
         Rows that their table can't hold are left out. If one is a bundle's event, the batch has no
         record of that bundle either.
@@ -434,7 +434,7 @@ def _messages(
     for row in itertools.chain(events, _effect_rows(effects, RESEND)):
         try:
             found.append(format_record(record_from_row(row, epoch)))
-        except Exception as error:  # noqa: BLE001, PERF203 one record's fault is no other's
+        except Exception as error:  # noqa: BLE001, PERF203 the other records are sent
             faults.append(fault_of(error, "sink_record", str(row["bundle"])))
     return found, faults
 
