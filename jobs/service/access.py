@@ -2,9 +2,9 @@
 
 Pulsar's superuser is an admin of the whole cluster. A key has one algorithm, which follows from the
 key and never from the token: RSA is RS256, P-256 is ES256, a shared secret is HS256. So neither
-"none" nor a public key used as a secret gets through. An address of keys is asked every five
-minutes, and at once when a token names an unknown key, but not within ten seconds of the last time.
-Its answer counts only whole; else the last keys stay. Sources: RFC 7515 to 7519, 8725; PyJWT.
+"none" nor a public key used as a secret gets through. A JWKS URL is asked every five minutes,
+and at once when a token names an unknown key, but not within ten seconds of the last time. After a
+failed or cut answer the last keys stay. Sources: RFC 7515 to 7519, 8725; PyJWT.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _ANSWER_MAX_BYTES = 262_144
 _TIMEOUT_S = 5.0
 _RENEW_S = 300.0
 BETWEEN_S = 10.0
-"""The lower bound between two questions: tokens with made-up key ids bring no more."""
+"""Least time between two requests, also if tokens name made-up key ids."""
 _OK = 200
 _SHARED = "HS256"
 _ALGORITHMS = {"RSA": "RS256", "EC": "ES256", "oct": _SHARED}
@@ -54,7 +54,7 @@ class TrustedKey:
     key_id: str = ""
 
     def __repr__(self) -> str:
-        """Without the key."""
+        """Return algorithm and key id, never the key."""
         return f"TrustedKey(algorithm={self.algorithm!r}, key_id={self.key_id!r})"
 
 
@@ -172,7 +172,7 @@ class KeyAddress:
             }
             logger.warning("token_keys_not_renewed", extra={"fields": fields})
             return
-        if content != self._content:  # who compares keys by identity is not disturbed
+        if content != self._content:  # else TokenKeys.value keeps its identity
             self._content, self.keys = content, keys
             logger.info("token_keys_renewed", extra={"fields": {"keys": len(keys)}})
 
@@ -278,9 +278,9 @@ class Caller:
 
 
 def parse_grant(text: str) -> Grant:
-    """A grant written as "role:cluster/tenant", "role:cluster" or "role".
+    """Parse a grant: "role:cluster/tenant", "role:cluster" or "role".
 
-    Raises ValueError for what is none.
+    Raises ValueError for any other text.
     """
     role, _, place = text.partition(":")
     cluster, _, tenant = place.partition("/")
@@ -376,7 +376,7 @@ class TokenChecker:
         )
 
     def _claims(self, token: str) -> Mapping[str, Any]:
-        """Of the first key that has signed it, in the order of the file."""
+        """Return the claims, verified by the first key that has signed the token."""
         fault = TokenFault.UNKNOWN_KEY
         for key in self._candidates(token):
             found = self._decode(token, key)
@@ -439,7 +439,7 @@ _FAULTS: tuple[tuple[type[jwt.PyJWTError], TokenFault], ...] = (
 def _check_times(claims: Mapping[str, Any]) -> None:
     """Raise TokenError where a time is no NumericDate (RFC 7519).
 
-    As "1893456000" is none.
+    A text such as "1893456000" is none.
     """
     for name in _TIMES:
         value = claims.get(name, 0)

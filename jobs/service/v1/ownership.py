@@ -1,9 +1,9 @@
 """Ownership now and earlier, its changes, their stream, and batch lookups.
 
 A moment is ms since 1970, a version of ownership_events as "v120", or nothing for now. After
-`reset` a watcher of the stream reads /v1/ownership again. Every `alive_ms` an `alive` says how
-old the view is, up to where all changes have been told, and the versions of the lists of namespaces
-and brokers. A comment (": end") follows when there are no more changes for now.
+`reset` a watcher of the stream reads /v1/ownership again. Every `alive_ms` an `alive` has the age
+of the view, the place up to which all changes were sent, and the versions of the lists of
+namespaces and brokers. A comment (": end") follows when there are no more changes for now.
 """
 
 import asyncio
@@ -156,7 +156,7 @@ def _judged(request: Request, context: AdminContext, topic: str) -> LeftOut:
     try:
         tenant = tenant_of(locate_topic(topic)[0])
     except InvalidNameError:
-        return LEFT_OUT  # of nobody
+        return LEFT_OUT  # of no tenant: answered with invalid_name
     require(request, context, Role.VIEWER, tenant)
     return LEFT_OUT
 
@@ -195,7 +195,7 @@ def _found(answer: Answer, listener: str) -> dict[str, Any]:
 def _namespace(request: Request, context: AdminContext) -> str:
     """Return the requested namespace, "" = all.
 
-    That takes a viewer of the whole cluster.
+    All namespaces need a viewer of the whole cluster.
     """
     name = request.first("namespace")
     require(request, context, Role.VIEWER, tenant_of(name))
@@ -315,7 +315,7 @@ _CATCH_UP_S = 2.0
 _RENDERED_MAX = 64
 _PART_MAX = 500
 _OF_ANOTHER_TABLE: Place = (1 << 60, 0)
-"""A place that no table comes to."""
+"""A place after every table's end: the stream begins with `reset`."""
 
 _NO_ID = (
     "Last-Event-ID must be the id of an event of this stream, which names the table and a place in "
@@ -346,7 +346,7 @@ async def get_watch(request: Request, context: AdminContext) -> Reply:
 
 
 class Watcher:
-    """One client's way through the changes. namespace: "" = all."""
+    """Stream of changes for one client. namespace: "" = all."""
 
     def __init__(
         self, context: AdminContext, feed: ChangeFeed, namespace: str, alive_s: float = ALIVE_S
@@ -381,19 +381,19 @@ class Watcher:
                 await self._feed.wait(max(0.0, said_s + self._alive_s - monotonic()))
                 if monotonic() - said_s >= self._alive_s:
                     said_s = monotonic()
-                    await self._context.turns.next()  # all who came together are due together
+                    await self._context.turns.next()  # clients connected together are due together
                     part = self._event("alive", place, self._ages(place))
             if part:
                 yield part
 
     async def _catch_up(self, place: Place) -> None:
-        """Another replica may have been a moment ahead of this one."""
+        """Wait for a place of another replica, which may be ahead of this one."""
         until_s = monotonic() + _CATCH_UP_S
         while place > self._feed.end and (left_s := until_s - monotonic()) > 0:
             await self._feed.wait(left_s)
 
     def _render(self, before: Place, changes: Sequence[RecordChange], after: Place) -> bytes:
-        """The changes as events; made once for all who are at the same place."""
+        """Return the changes as events, rendered once for all clients at the same place."""
         key = (before, after, self._namespace)
         part = self._feed.rendered.get(key)
         if part is None:
