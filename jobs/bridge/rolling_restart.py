@@ -3,8 +3,8 @@
 Runs beside a job and a bridge that acts (or `ballast attach --act`). Each broker, the least loaded
 first: its bundles are moved off at the bridge's pace, Pulsar itself shows it empty, --command
 restarts it (without: you do), it is seen to be back as another process, and is filled with what it
-had. Stops by itself when something is wrong; the same command goes on where it was, also after a
-cut. --abort ends it for good.
+had. Stops by itself when something is wrong; the same command resumes it, also after Ctrl-C or a
+crash. --abort ends it for good.
 """
 
 import argparse
@@ -59,11 +59,11 @@ _SAY_MS, _SHOWN = 20_000, 3
 _SAME_MS, _SETTLE_MS = 120_000, 10_000
 """How long the old process may answer after the command, and the new one must have answered."""
 _CONFIRM_MS = 5_000
-"""Patience with a broker that is gone, or drained by somebody else."""
+"""Longest time that a broker may be gone, or drained by somebody else."""
 _STILL_MS, _OPEN_MS = 60_000, 180_000
 """Longest waits for other moves before a drain, and for the end of a drain."""
 _CALM_MS, _EASE_MS = 15_000, 600_000
-"""After clients felt moves: how long they must be well again, and by when."""
+"""After a high latency: how long it must be low again, and the longest wait for that."""
 _AGAIN_MS = 5_000
 """Least time between two plans."""
 _TRIES = 4
@@ -117,11 +117,11 @@ add_options = arguments(
             "--admin-url",
             default="",
             metavar="URL",
-            help="web service of any broker (attached: known)",
+            help="web service of any broker (default: as attached)",
         ),
         add_access_options,
     ),
-    argument("--brokers", nargs="+", default=[], metavar="BROKER", help="which (all), host:port"),
+    argument("--brokers", nargs="+", default=[], metavar="BROKER", help="host:port (default: all)"),
     argument(
         "--command",
         metavar="COMMAND",
@@ -141,7 +141,7 @@ add_options = arguments(
 
 
 class CutOffError(Exception):
-    """The person ends the process."""
+    """The process was interrupted by a signal."""
 
 
 class StoppedError(CommandError):
@@ -185,8 +185,8 @@ def missing_of(p: Progress, seen: Observation) -> list[str]:
 class RollingRestart:
     """One rolling restart, from where its progress is to the end.
 
-    Each wait looks until what it waits for has come. What Ballast is commanded is repeated until a
-    look shows what it has done. What lasts too long stops the restart.
+    Each wait polls until its condition holds. A command to Ballast is repeated until a poll shows
+    its effect. A wait beyond its limit stops the restart.
     """
 
     tick_s = 2.0
@@ -202,7 +202,7 @@ class RollingRestart:
         """bounds: of `BOUNDS`. end: set to cut it off."""
         self._cluster, self._path, self._bounds, self._p = cluster, path, bounds, progress
         self._end = end
-        self._doubts: dict[str, int] = {}
+        self._wrong_since_ms: dict[str, int] = {}
         self._said_ms = 0
         self._closed = ""
         """The broker that was last seen closed by a drain."""
@@ -234,7 +234,7 @@ class RollingRestart:
             raise
 
     def halt(self, *, for_good: bool = False) -> None:
-        """Open the broker unless it may be in its restart, and keep where to go on.
+        """Cancel the broker's drain unless it may be restarting; save the progress.
 
         for_good: nobody will resume.
         """
@@ -276,7 +276,7 @@ class RollingRestart:
         for plan in sorted(seen.plans):
             why = "the rolling restart does not go on with it"
             self._cluster.send(f"{plan}-drop", RejectPlan(plan=plan, reason=why))
-        # an unanswered drain may yet be read from the log: its cancellation comes after it
+        # the balancer may yet read an unanswered drain; the cancellation follows it in the log
         is_asked = self._p.stage is RestartStage.DRAINING or seen.status is None
         if not may_open or not (is_asked or self._p.broker in seen.drains):
             return ""
@@ -299,10 +299,12 @@ class RollingRestart:
         if self._end.is_set():
             raise CutOffError
         wrong = list(complaints(p, seen, self._bounds))
-        self._doubts = {one.key: self._doubts.get(one.key, seen.now_ms) for one in wrong}
+        self._wrong_since_ms = {
+            one.key: self._wrong_since_ms.get(one.key, seen.now_ms) for one in wrong
+        }
         least_ms = self._bounds.ready_within if p.stage is RestartStage.WAITING else 0
         for one in wrong:
-            if seen.now_ms - self._doubts[one.key] >= max(one.patience_ms, least_ms):
+            if seen.now_ms - self._wrong_since_ms[one.key] >= max(one.patience_ms, least_ms):
                 self._stop(one.why, one.next_step)
         if seen.now_ms - self._said_ms >= _SAY_MS:
             note("; ".join([p.message(seen.now_ms), *(one.why for one in wrong)]))
@@ -389,7 +391,7 @@ class RollingRestart:
 
     def _wait_until_well(self) -> None:
         p, seen = self._p, self._look()
-        while self._doubts or (seen.moving and not self._is_late(seen, _STILL_MS)):
+        while self._wrong_since_ms or (seen.moving and not self._is_late(seen, _STILL_MS)):
             seen = self._look()
         homes = {one for one, at in seen.owners.items() if at == p.broker}
         p.former_bundles, p.incarnation = sorted({*p.former_bundles, *homes}), seen.incarnation
@@ -425,7 +427,7 @@ class RollingRestart:
         self._enter(RestartStage.RESTARTING, seen, " is empty, in Pulsar's own words")
 
     def _restart(self) -> None:
-        """Run the command once and wait for its end, unless it ran before a cut."""
+        """Run the command once and wait for its end, unless it was begun before."""
         p, limit_ms = self._p, self._bounds.command_within
         seen = self._wait_until(  # one look without an answer says nothing of the process
             lambda now: (
@@ -469,7 +471,7 @@ class RollingRestart:
 
         why = f"{p.broker} has not come back within {duration(limit_ms)}"
         otherwise = (why, "read its log and start it")
-        # who came back in time may settle beyond it
+        # a broker that came back in time may settle after the limit
         seen = self._wait_until(process, limit_ms + _SETTLE_MS, otherwise, lasts_ms=_SETTLE_MS)
         p.is_running = False
         self._enter(RestartStage.FILLING, seen, " is back as another process")
@@ -527,7 +529,7 @@ class RollingRestart:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Go on, or begin; done when every broker is."""
+    """Resume a rolling restart, or begin one."""
     where = connection_options(args)
     args.command = "" if args.command == _PERSON else args.command
     path = (args.state or where.layout.root / STATE_FILE).absolute()
@@ -620,7 +622,7 @@ def _pulsar(
 def _new(
     args: argparse.Namespace, where: ConnectionOptions, cluster: PulsarCluster, name: str
 ) -> Progress:
-    """A restart that has not begun, with its plan told."""
+    """Return the progress of a new restart, after printing its plan."""
     now_ms = wall_ms()
     p = Progress(
         run=uuid4().hex[:8],
