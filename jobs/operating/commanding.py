@@ -1,8 +1,8 @@
 """Commands at the command line: arguments, sending, report of the outcome.
 
-Arguments come from the dataclass that declares a command: what must be given is a position, what
-has a default is an option, a time in `_ms` is a duration. Values are read by `lbcore.wire.commands`
-alone. Exit codes: 0 done or sent, 1 refused or failed, 3 nobody knows. With --dry-run nothing is
+Arguments come from the dataclass that declares a command: a required field is a positional
+argument, one with a default an option, one in `_ms` a duration. `lbcore.wire.commands` alone reads
+values. Exit codes: 0 done or sent, 1 refused or failed, 3 nobody knows. With --dry-run nothing is
 sent: the balancer's own code carries the command out on what the tables say.
 """
 
@@ -50,7 +50,7 @@ _PREFIX = "argument_"
 
 
 def commands_of(verb: str) -> Mapping[str, CommandVerb]:
-    """Kind → its words, of all that the verb sends."""
+    """Return the commands that a verb sends, by kind."""
     spoken = {kind: declaring.about.verb for kind, declaring in KINDS.items()}
     return {kind: one for kind, one in spoken.items() if one and one.words.split()[0] == verb}
 
@@ -78,7 +78,7 @@ def command_actions(verb: str) -> list[Argument]:
 
 
 def add_plain_command(parser: argparse.ArgumentParser) -> None:
-    """Add the one command of a verb without actions; what else it sends are options."""
+    """Add the command of a verb without actions; its other commands are flags."""
     commands = commands_of(parser.prog.split()[1])
     for kind, spoken in sorted(commands.items(), key=lambda item: len(item[1].words.split())):
         _, *flags = spoken.words.split()
@@ -244,13 +244,13 @@ _LISTED = 20
 _FEW = 3
 _INSTANTS_FROM_MS = 1_000_000_000_000
 _NOT_NEWS = frozenset({"cluster", "command_id", "at_ms", "principal", "config_version"})
-"""What each row has that a command writes."""
+"""Columns that all rows written by a command have."""
 
 
 def run_command(args: argparse.Namespace) -> int:
-    """Execute the verb. Raises CommandError if it was not sent, or is unknown.
+    """Execute the verb. Raises CommandError if the command was not sent.
 
-    Unknown: nobody knows whether it was.
+    Raises UnknownError if it has no outcome within its timeout.
     """
     return send_command(args, read_command(args))
 
