@@ -85,7 +85,7 @@ def _side_by_side(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcome:
-    """Result of the task of this number."""
+    """Result of a task. at: the task's number."""
 
     at: int
     row: dict[str, Any]
@@ -108,7 +108,7 @@ add_arguments = arguments(
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a setting upon the scenario's own; may be repeated",
+        help="a setting that overrides the scenario's; may be repeated",
     ),
     argument("--seed", type=int, metavar="N", help="instead of the scenario's"),
     argument("--plot", type=Path, metavar="DIR", help="write pictures there, as SVG and PNG"),
@@ -129,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
     if args.rewrite and is_changed:
         raise MisuseError(
             "nothing can be recorded of a scenario that was changed",
-            why="--rewrite keeps what the file says by itself, without --strategy, --set, --seed",
+            why="--rewrite records runs of the file as it is, without --strategy, --set, --seed",
             next_step="leave them out, or write the change into the file",
         )
     if args.strategy and args.compare:
@@ -228,7 +228,7 @@ def _played(plot: Path | None, item: tuple[int, _Task]) -> _Outcome:
 
 
 def _report_run(args: argparse.Namespace, task: _Task, came: _Outcome) -> None:
-    """Say what came out, and hold it to what is recorded, or record it."""
+    """Print a run's output, then record it or compare it with the recorded one."""
     one, strategy = task.loaded, task.strategy
     if not args.json:
         head = f"{task.head}{f' [{strategy}]' if strategy else ''}"

@@ -2,7 +2,7 @@
 
 import: CSV (also .gz) or Parquet, entity x time x resources, long or wide, becomes a recording that
 `simulate` and `backtest` replay; entities are folded into bundles by the hash of their
-names. Nothing is written of a file that has a flaw; each is told with its line. export: what
+names. A file with a flaw is not imported; each flaw is named with its line. export: what
 load_history has, names replaced by keyed hashes. docs/traces.md says more.
 """
 
@@ -94,9 +94,10 @@ class _Flaws(list[Flaw]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RowSample:
-    """Columns of a sample in a row: its values, and its time or that of the column.
+    """Columns of one sample in a row.
 
-    place: column that a flaw is told of, 0 = the whole line. covers_at: -1 = none.
+    time_at: of its time, -1 = at_ms, from the header. place: column that a flaw names, 0 = the
+    whole line. covers_at: of the time that it covers, -1 = none.
     """
 
     values_at: Sequence[int]
@@ -131,7 +132,7 @@ class _TableForm:
     left: Sequence[str] = ()
 
     def entity(self, row: Sequence[Any], known: dict[str, int]) -> int:
-        """The number of a row's entity, which is known then; raises CellError."""
+        """Return the number of a row's entity, added if new; raises CellError."""
         if len(row) != self.width:
             whose = "first line" if self.is_wide else "header"
             raise CellError(0, f"it has {len(row)} cells, the {whose} {self.width}")
@@ -259,9 +260,9 @@ def _resources(
 
 
 def _resource_named(name: str) -> TraceColumn | None:
-    """Return a column's kind and unit: cpu_percent, bytes_in [KB/s], msg_rate_in.
+    """Return kind and unit by a column's name, None if it has none.
 
-    By its name.
+    Examples: cpu_percent, bytes_in [KB/s], msg_rate_in.
     """
     low = name.lower().replace("msg_rate", "msg").strip(" ])")
     kind, _, unit = low.replace(" [", "|").replace(" (", "|").partition("|")
@@ -335,13 +336,13 @@ def _value(cell: Any, column: int) -> float:
 
 
 def _time_scale(unit: str, column: str) -> float:
-    """Milliseconds of one, 0 = nobody said."""
+    """Return the unit's length in ms, 0 = unknown. column: its name may end with it."""
     units = (one for one in ("ms", "us", "ns", "s") if column.lower().endswith(f"_{one}"))
     return TIME_UNITS.get(unit or next(units, ""), 0.0)
 
 
 def _time(cell: Any, scale: float, column: int) -> int:
-    """Milliseconds since 1970, or since whenever; a time without a zone is UTC.
+    """Return ms since 1970 or the file's own origin; a time without a zone is UTC.
 
     Raises CellError.
     """
@@ -379,7 +380,7 @@ _NAME_BYTES = 8
 
 
 def _fold(args: argparse.Namespace) -> tuple[Folded, list[str]]:
-    """Return the file's load, folded, and sentences on what it came to.
+    """Return the file's load, folded into bundles, and sentences that describe it.
 
     Raises MisuseError, with the line of every flaw.
     """
@@ -393,7 +394,7 @@ def _fold(args: argparse.Namespace) -> tuple[Folded, list[str]]:
             next_step="say --step TIME, e.g. --step 5m",
         )
     flaws = [*found.flaws, *flaws_of(series, max(1, step_ms), args.gaps)]
-    if found.flaws:  # a cell that can't be read is no gap as well
+    if found.flaws:  # an unreadable cell is not reported as a gap, too
         flaws = [one for one in flaws if not one.what.startswith("gap: ")]
     if flaws:
         more = [f"and {len(flaws) - _SHOWN} more"] if len(flaws) > _SHOWN else []
@@ -413,7 +414,7 @@ def _fold(args: argparse.Namespace) -> tuple[Folded, list[str]]:
         ) from None
     except FoldingError as error:
         raise MisuseError(
-            f"{path} has no load", why=str(error), next_step="name a resource that weighs"
+            f"{path} has no load", why=str(error), next_step="name a resource that counts as load"
         ) from None
     empty = int((folded.topics == 0).sum())
     said = [
@@ -464,8 +465,8 @@ def write_scenario(about: str, length_ms: int, args: argparse.Namespace) -> None
 def hashed_rows(rows: Iterable[Mapping[str, Any]], key: bytes) -> list[dict[str, Any]]:
     """Return rows of `load_history` with hashes as names.
 
-    Clusters, brokers, tenants, namespaces. key: whoever has it can tell whether a name is in it;
-    the same key gives the same hashes. Hash ranges, times and loads stay.
+    Hashed are clusters, brokers, tenants and namespaces; hash ranges, times and loads stay. The
+    same key gives the same hashes. Its holder can test whether a name is among them.
     """
 
     def hidden(kind: str, name: str) -> str:
@@ -597,7 +598,7 @@ add_arguments = actions(
             type=_COUNT,
             default=10,
             metavar="N",
-            help="who owns them at first, in turn",
+            help="first owners of the bundles, in turn",
         ),
         argument("--namespace", type=_namespace, default="trace/load", metavar="NAME"),
         argument(
@@ -606,7 +607,7 @@ add_arguments = actions(
             default=[],
             type=_resource,
             metavar="[COLUMN=]KIND:UNIT",
-            help="what a column is, e.g. cpu_usage=cpu:MHz; of a wide table without a column",
+            help="kind and unit, e.g. cpu_usage=cpu:MHz; for a wide table without COLUMN=",
         ),
         argument("--entity", default="", metavar="COLUMN"),
         argument("--time", default="", metavar="COLUMN"),
@@ -615,7 +616,7 @@ add_arguments = actions(
             "--covers",
             default="",
             metavar="COLUMN",
-            help="ms before its time that a row stands for",
+            help="column of the ms before its time that a row covers",
         ),
         argument("--step", type=parse_duration_ms, default=0, metavar="TIME"),
         argument(
