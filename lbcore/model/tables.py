@@ -127,7 +127,7 @@ BUNDLE_OWNERSHIP = Table(
 
 BROKERS = Table(
     name="brokers",
-    doc="Each broker as a lookup answers with it.",
+    doc="Each broker, with the addresses that lookups return.",
     key=("broker",),
     gone="state = 'forgotten'",
     columns=(
