@@ -64,7 +64,7 @@ STAYS = SqlView(
         *_BUNDLE,
         column("version_id", "long", "version of the record"),
         column("state", "string", "its state"),
-        column("broker", "string", "who had to act: of Releasing and Splitting the source"),
+        column("broker", "string", "who had to act: of Releasing, Splitting, Merging the source"),
         column("cause", "string", "why it was written"),
         column("began_ms", "long", "when it was written, ms since 1970"),
         column(
@@ -284,7 +284,7 @@ OWNERS = SqlView(
     columns=(
         _CLUSTER,
         *_BUNDLE,
-        column("state", "string", "Free, Owned, Assigning, Releasing or Splitting"),
+        column("state", "string", "Free, Owned, Assigning, Releasing, Splitting or Merging"),
         column("broker", "string", "who serves it, or '' when nobody does"),
         column("next_broker", "string", "who is to get it, or ''"),
         column("version_id", "long", "version of the record"),
@@ -506,10 +506,10 @@ ORDER BY msg_per_s DESC, b.cluster, b.bundle, b.broker LIMIT 50""",
     Query(
         name="imbalance",
         question="How even was the load, by the minute?",
-        reading="`imbalance` is max / mean of the brokers' message rates, 1 is even; "
-        "`floor_adjusted` divides by the hottest bundle where that is more than the mean: what no "
-        "move could better. Isolation policies make several groups, each with its row; one "
-        "without a group is then that of draining brokers.",
+        reading="`imbalance` is max / mean of the brokers' message rates, 1 is even. "
+        "`floor_adjusted` is max / max(mean, hottest bundle), because moves can't divide a bundle. "
+        "Isolation policies make several groups, each with its row; one without a group is then "
+        "that of draining brokers.",
         text="""
 SELECT l.cluster, l.minute, l.broker_group, COUNT(*) AS brokers,
   ROUND(AVG(l.msg_rate), 1) AS mean_msg_rate,
@@ -556,8 +556,8 @@ ORDER BY cluster, day, kind, principal, status""",
     Query(
         name="rejected",
         question="Which messages could not be used, and why?",
-        reading="None is normal. The table `rejected_reports` has each one. Of `not_kept` the"
-        " detail says how many messages it stands for.",
+        reading="None is normal. The table `rejected_reports` has them; a row `not_kept` counts, in"
+        " `detail`, those over the daily limit.",
         text=f"""
 SELECT cluster, {day("at_ms")} AS day, topic, reason, COUNT(*) AS messages, MAX(detail) AS such_as
 FROM rejected_reports GROUP BY cluster, {day("at_ms")}, topic, reason
