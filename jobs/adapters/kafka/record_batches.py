@@ -1,9 +1,10 @@
 """Bounded decoder of Kafka's record batches; hostile bytes become refusals.
 
 Kafka's own clients allocate a record's whole plain size while they inflate its batch. This decoder
-inflates at most `PLAIN_BATCH_BYTES` of a batch. A record over the limit becomes a row without its
-value; the records beyond that bound become one row that names the offsets. Source: Kafka's format
-(KIP-98, clients/.../record/DefaultRecordBatch.java, 3.9). Brokers have verified the checksums.
+inflates at most `PLAIN_BATCH_BYTES` of a batch. A record over the limit becomes a refusal
+with the start of its value; the records beyond that bound become one row that names the offsets.
+Source: Kafka's format (KIP-98, clients/.../record/DefaultRecordBatch.java, 3.9). Brokers have
+verified the checksums.
 """
 
 import struct
@@ -18,7 +19,7 @@ from kafka.record.util import decode_varint
 from lbcore.wire.messages import RejectReason
 
 PLAIN_BATCH_BYTES = 32 * 1024 * 1024
-"""Largest inflated part of a batch; one record may have 1 MiB."""
+"""Largest inflated part of a batch; one value may have 1 MiB."""
 
 RECORDS_PER_BATCH = 50_000
 """Largest number of records read of a batch."""
@@ -75,7 +76,7 @@ class RecordBatch:
 
     @property
     def records(self) -> int:
-        """The number of records that its header claims, at least 1."""
+        """Number of records by its header, from 1 to `RECORDS_PER_BATCH`."""
         if self.problem:
             return 1
         count: int = _HEADER.unpack_from(self.content)[12]
@@ -130,7 +131,7 @@ def plain_size(batch: RecordBatch) -> int:
 def read_batch(batch: RecordBatch, start: int, end: int, value_bytes: int) -> Iterator[Row]:
     """Read the records of a batch from offset start to end, in order.
 
-    value_bytes: longest value; a record longer than that and `ENVELOPE_BYTES` comes without value.
+    value_bytes: longest value; a record longer than that plus `ENVELOPE_BYTES` is refused.
     """
     reason, problem = RejectReason.UNREADABLE, ""
     if batch.problem:
@@ -155,7 +156,7 @@ def read_batch(batch: RecordBatch, start: int, end: int, value_bytes: int) -> It
     except (ValueError, IndexError) as error:
         cause = "its records are cut" if isinstance(error, IndexError) else error
         reason, problem = getattr(error, "reason", reason), f"it can't be read: {cause}"
-        is_broken = True  # maybe by a record that claims an offset that was there already
+        is_broken = True  # refuse at least the last offset: all may have been read
     if count > RECORDS_PER_BATCH or not is_whole:
         reason = RejectReason.TOO_LARGE
         problem = (
