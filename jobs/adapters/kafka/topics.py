@@ -58,7 +58,7 @@ def _rights(operation: str, *topics: Topic) -> list[Right]:
 
 
 ROLES = {
-    # the job reads everything, ticks on broker-load and alone writes ownership
+    # the job alone writes ownership, reads all other topics and ticks on broker-load
     "job": (
         *_rights("Read", *_REPORTS, *_REQUESTS),
         *_rights("Write", Topic.BROKER_LOAD, Topic.OWNERSHIP),
@@ -323,7 +323,7 @@ def _check_code(code: int, topic: str) -> None:
 
 
 def newest_record_ms(address: KafkaAddress, timeout_ms: int) -> int | None:
-    """Return the LogAppendTime of the newest report, ms since 1970; None = none.
+    """Return broker-load's newest LogAppendTime, ms since 1970; None = empty.
 
     Raises CommandError when Kafka doesn't answer.
     """
