@@ -1,7 +1,7 @@
 """Picture of a simulated run: brokers' loads, imbalance, moves, load over hashes.
 
-Needs matplotlib, of the extra `plots`; `simulate --plot` imports this module only then. Load over
-the hash space in time is PD's key visualizer.
+Needs matplotlib, of the extra `plots`; `simulate --plot` imports this module only then. The
+heat map of the hash space is modelled on TiDB's Key Visualizer.
 """
 
 import math
@@ -169,7 +169,7 @@ def _mark_events(panels: Sequence[Axes], run: Run, unit_ms: float) -> None:
 
 
 def _draw_loads(axes: Axes, run: Run, unit_ms: float) -> None:
-    """Each broker's load over time; up and down: where a bundle came and went."""
+    """Draw each broker's load; triangles up and down: it took or gave a bundle."""
     axes.set_title("Load of each broker", loc="left", fontsize=11, pad=24)
     axes.set_ylabel("load, % of the broker's capacity")
     names, samples = list(run.nodes), run.recorder.samples

@@ -152,7 +152,7 @@ def _risks(
 def _room_of_namespaces(seen: ClusterObservation, room: Mapping[str, int]) -> dict[str, int]:
     """Return namespace → how many brokers may take its bundles.
 
-    Counted by those that own some, else all.
+    The largest isolation group of its owners; all brokers where none owns some.
     """
     found: dict[str, int] = {}
     for broker, owned in seen.look.owned.items():

@@ -3,7 +3,7 @@
 At most 32 are under way at once, from the question to the last byte of the answer. Nothing that a
 process does can hold up the event loop, which has another interpreter and another heap. An answer
 is whole before anybody sees its first byte: it waits in a file, so a client that reads slowly holds
-no process. The pool is made anew after 500 answers, which gives back what they made it hold.
+no process. The pool is replaced after 500 answers, to free the memory that they used.
 """
 
 import asyncio
@@ -50,9 +50,9 @@ Read: TypeAlias = Callable[[TableReader], Any]
 """Makes a value for JSON, as `write_slices` takes it, of the tables; can be pickled."""
 
 _Key: TypeAlias = tuple[str, str]
-"""Where its tables are, and its name."""
+"""Location of a cluster's tables, and its name."""
 _Task: TypeAlias = "asyncio.Task[tuple[int, tuple[bytes, ...]]]"
-"""When it was made, by the boot clock, and its parts."""
+"""Result: when it was made, by the boot clock, and the answer's parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +98,9 @@ class Readers:
             self._pool = None
 
     async def ask(self, question: ReadQuestion) -> tuple[IO[bytes], str]:
-        """The answer as JSON in a file, which is gone when it is closed, and its digest.
+        """Return the answer as JSON in a temporary file, and its digest.
 
-        Asked again once.
+        Repeated once if the pool breaks.
 
         Raises ReadRefusedError, BrokenProcessPool, OSError where no file can be made.
         """
@@ -277,8 +277,7 @@ class Kept:
     """Cache of the last read of each cluster, renewed after `keep_s`.
 
     One read is under way at a time, whatever the number of callers: all get its result or its
-    error. Ages follow the clock that counts suspension: a read from before a suspension is not
-    current.
+    error. Ages include time in suspension.
     """
 
     def __init__(self, keep_s: float) -> None:

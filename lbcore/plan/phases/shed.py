@@ -240,7 +240,7 @@ def _trigger_rows(draft: Draft, found: GroupedShed, subset: Subset, view: ShedVi
 
 
 def _with_takers(draft: Draft, rows: TriggerRows) -> TriggerRows:
-    """Add the filters' verdicts on judged brokers' bundles. O(bundles + brokers)."""
+    """Add counts of movable bundles and takers, and refusals. O(bundles + brokers)."""
     bundles, index = draft.snapshot.bundles, draft.candidates
     movable = np.flatnonzero(bundles.can_move)
     brokers, policies = len(rows.verdicts), len(index.verdicts)

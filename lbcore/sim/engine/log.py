@@ -189,7 +189,7 @@ class Log:
 
 
 def with_values_of(before: ScorerState, state: ScorerState) -> ScorerState:
-    """Return an unpacked state with its original values, which have no bytes."""
+    """Restore the pending messages of an unpacked state; packing loses them."""
     tracks: dict[str, BrokerTrack] = {}
     for name, track in state.items():
         pending = before[name].pending
