@@ -373,7 +373,7 @@ def in_force(
 
     config: of one cluster, as its files say. values: by "section.name". known: those that are set
     aside until now; they stay so rather than others. One check of the whole configuration when all
-    suit, at most one more for each value that is set aside.
+    suit, at most one more per value for each that is set aside.
     """
     if not values:
         return config, {}
@@ -389,13 +389,28 @@ def in_force(
 def _kept(config: Config, values: Values, known: Collection[str]) -> Values:
     """The values that suit each other and the files, without the known ones.
 
-    Of those that a refusal names the first goes, then it is checked again.
+    After each refusal one goes, then they are checked again.
     """
     kept = {name: values[name] for name in sorted(values) if name not in known}
     while kept and (error := _refusal(config, kept)) is not None:
-        named = sorted({problem.key for problem in error.problems} & kept.keys())
-        del kept[named[0] if named else min(kept)]
+        del kept[_culprit(config, kept, error)]
     return kept
+
+
+def _culprit(config: Config, values: Values, refused: ConfigError) -> str:
+    """Return the first value that a refusal names, or else depends on.
+
+    An unrelated one must not go: without observe_only or approval, bundles would move.
+    """
+    named = {problem.key for problem in refused.problems}
+    for name in values:
+        if name in named:
+            return name
+    for name in values:
+        error = _refusal(config, {key: value for key, value in values.items() if key != name})
+        if error is None or not set(refused.problems) <= set(error.problems):
+            return name
+    return min(values)
 
 
 def _refusal(config: Config, values: Values) -> ConfigError | None:

@@ -171,6 +171,14 @@ def test_what_is_set_aside_stays_so_rather_than_another() -> None:
         assert "pipeline.split_interval_ms" in aside or known in aside
 
 
+def test_values_that_a_refusal_does_not_depend_on_stay() -> None:
+    files = parse_config({"pipeline": {"shed_interval_ms": 70_000, "split_interval_ms": 60_000}})
+    kept = {"cluster.approval": "ask", "cluster.observe_only": True, **THRESHOLD, **LEAST}
+    config, aside = in_force(files, {**kept, "pipeline.decision_interval_ms": 30_000})
+    assert list(aside) == ["pipeline.decision_interval_ms"]
+    assert config == with_dynamic(files, kept)
+
+
 def test_whatever_is_left_suits() -> None:
     values = {
         **THRESHOLD,
