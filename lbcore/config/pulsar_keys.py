@@ -304,7 +304,8 @@ def resolve_changes(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     changes: dict[str, Any] = {}
     wrong = [Problem(key=key, detail=AT_START[key]) for key in values if key in AT_START]
-    empty = [key for key, value in values.items() if value == "" and key not in SETTINGS]
+    texts = {key: value for key, value in values.items() if isinstance(value, str)}
+    empty = [key for key, text in texts.items() if is_blank(text) and key not in SETTINGS]
     wrong += [Problem(key=key, detail="it has no value: give one, or reset it") for key in empty]
     if wrong:
         raise ConfigError(tuple(wrong))

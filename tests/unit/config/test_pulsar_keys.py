@@ -175,6 +175,16 @@ def test_change_of_a_key_that_nobody_knows_is_refused() -> None:
         with_dynamic(Config(), resolve_changes({"loadBalancerMagic": "1"}))
 
 
+@pytest.mark.parametrize("text", ["", "  ", "\t"])
+@pytest.mark.parametrize(
+    "key",
+    ["loadBalancerLoadSheddingStrategy", "loadBalancerDebugModeEnabled", "loadBalancerMagic"],
+)
+def test_change_of_a_key_of_pulsars_to_a_blank_is_refused(key: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key}: it has no value"):
+        resolve_changes({key: text})
+
+
 @pytest.mark.parametrize("key", WITHOUT_EFFECT)
 def test_a_key_of_pulsars_that_means_nothing_here_is_known_with_its_reason(key: str) -> None:
     assert WITHOUT_EFFECT[key].why
