@@ -297,12 +297,15 @@ class BrokerScorer:
         self._complete(batch, [load for load in loads if isinstance(load, BundleLoad)], reported_ms)
 
     def _make_room(self, batch: ScorerBatch) -> None:
-        """Reject the waiting parts of the broker that has most of them.
+        """Reject the waiting parts of the broker that has most, if they are too many.
 
         Bounds memory, as any sender may invent brokers.
         """
         sizes = {name: track.pending_bytes for name, track in batch.before.items()}
         sizes |= {name: track.pending_bytes for name, track in batch.tracks.items()}
+        batch.pending_bytes = sum(sizes.values())  # reports that became whole no longer wait
+        if batch.pending_bytes <= PENDING_BYTES:
+            return
         track = batch.track(max(sorted(sizes), key=lambda name: sizes[name]))
         if track is not None and track.pending is not None:
             batch.pending_bytes -= track.pending_bytes

@@ -232,6 +232,20 @@ def test_record_that_the_source_did_not_read_is_refused_for_what_the_source_says
     assert (found.rejected.cluster, found.rejected.raw) == ("local", b"xx")
 
 
+def test_parts_of_reports_that_became_whole_no_longer_count_as_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lbcore.scorer.scorer.PENDING_BYTES", 2_000)
+    messages = [part(seq, number, 2) for seq in range(1, 20) for number in (0, 1)]
+    events = [raw(Heartbeat(envelope=envelope(1)), 0)]
+    events += [raw(message, 1 + n) for n, message in enumerate(messages)]
+    waiting = [len(event.value or b"") for event in events[1::2]]
+    assert max(waiting) < 2_000 < sum(waiting)
+    (update,) = SCORER.step(None, events, 0).effects
+    assert update.rejected == ()
+    assert update.counts["accepted"] == len(events)
+
+
 def test_parts_that_wait_are_bounded_and_the_broker_with_most_gives_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
