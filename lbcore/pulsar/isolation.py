@@ -37,7 +37,8 @@ def read_policy(name: str, body: Any) -> SetIsolationPolicy:
 
 def _read_policy(name: str, body: Any) -> SetIsolationPolicy:
     for field in ("namespaces", "primary", "secondary"):
-        if not all(isinstance(one, str) and one for one in body.get(field) or []):
+        given = body.get(field) or []
+        if not isinstance(given, list) or not all(isinstance(one, str) and one for one in given):
             raise TypeError(field)
     policy = IsolationPolicy.from_json(name, body)
     if policy.min_limit < 0 or not 0 <= policy.usage_threshold_percent <= MAX_USAGE_PERCENT:

@@ -44,7 +44,9 @@ def read_creation(namespace: str, body: Any) -> Creation:
         raise PulsarError(BAD_REQUEST, "the body must be a JSON object of policies")
     bundles = policies.get("bundles") if "boundaries" not in policies else policies
     count, boundaries = _read_bundles({} if bundles is None else bundles)
-    clusters = policies.get("replication_clusters") or ()
+    clusters = policies.get("replication_clusters") or []
+    if not isinstance(clusters, list):
+        raise PulsarError(BAD_REQUEST, "replication_clusters must be a JSON list")
     return Creation(
         arguments=CreateNamespace(
             namespace=namespace,

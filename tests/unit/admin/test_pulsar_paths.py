@@ -282,6 +282,22 @@ def test_request_that_changes_something_asks_the_balancer_for_it(
     assert [(one.kind, one.arguments) for one in balancer.commands] == [(kind, arguments)]
 
 
+@pytest.mark.parametrize("field", ["namespaces", "primary", "secondary"])
+def test_policy_with_a_text_in_place_of_a_list_is_refused(root: Path, field: str) -> None:
+    balancer = Balancer()
+    body = {**POLICY, field: "abc"}
+    answer = send(root, "POST", f"{POLICIES_PATH}/p", body, balancer=balancer)
+    assert (answer.status, balancer.commands) == (400, [])
+
+
+@pytest.mark.parametrize("clusters", [5, True, 1.5, "c1", {"c1": 1}])
+def test_namespace_with_clusters_that_are_no_list_is_refused(root: Path, clusters: object) -> None:
+    balancer = Balancer()
+    path, body = "/admin/v2/namespaces/acme/new", {"replication_clusters": clusters}
+    answer = send(root, "PUT", path, body, balancer=balancer)
+    assert (answer.status, balancer.commands) == (400, [])
+
+
 @pytest.mark.parametrize(
     "path",
     ["/admin/v2/namespaces/acme/free/unload", "/admin/v2/namespaces/acme/free/0_0xffffffff/unload"],
