@@ -21,6 +21,7 @@ from jobs.service.views import TableViews
 from lbcore.config.tree import Config
 from lbcore.explain.job_state import JobSurroundings
 from lbcore.route.snapshot import LookupSnapshot
+from lbcore.validation.check import in_force
 from lbcore.wire.arguments import CommandArguments
 from lbcore.wire.commands import format_arguments
 from lbcore.wire.messages import AuditEntry, Command
@@ -102,6 +103,11 @@ class AdminContext:
         The rest is as this service was started.
         """
         return self.views.started(self.config)
+
+    @property
+    def in_force(self) -> Config:
+        """Configuration in force: `started` with what commands have changed."""
+        return in_force(self.started, self.views.settings)[0]
 
     @property
     def age_ms(self) -> int:

@@ -47,7 +47,6 @@ from lbcore.pulsar.stats import (
 from lbcore.route.known_topics import KnownTopics, position
 from lbcore.route.slices import LEFT_OUT, Fields, Maybe
 from lbcore.route.snapshot import LookupSnapshot
-from lbcore.validation.check import in_force
 from lbcore.wire.kinds.balancing_commands import DeleteIsolationPolicy, ResetConfig, SetConfig
 
 PULSAR_VERSION = "4.0.8"
@@ -121,9 +120,8 @@ def get_health(request: Request, context: AdminContext) -> Reply:
 async def set_value(request: Request, context: AdminContext) -> Reply:
     """Change a setting while running, for good."""
     key, value = check_dynamic(request.params["key"]), request.params["value"]
-    config, _ = in_force(context.started, context.views.settings)
     try:
-        values = changes_of(key, value, config)
+        values = changes_of(key, value, context.in_force)
     except ConfigError as error:
         raise invalid_value(str(error)) from None
     await carry_out(request, context, SetConfig(values=values), invalid_value)

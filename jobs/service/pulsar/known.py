@@ -269,7 +269,7 @@ async def carry_out(
             "again when it is back"
         )
         raise HttpError(503, reason, RETRY)
-    wait_ms = context.started.ownership.unload_timeout_ms + _EXTRA_MS
+    wait_ms = context.in_force.ownership.unload_timeout_ms + _EXTRA_MS
     outcome = await context.command(arguments, request, timeout_ms=wait_ms)
     if outcome.status == REFUSED:
         raise refused(outcome.reason)
@@ -287,7 +287,7 @@ async def at_rest(
 
     Pulsar, too, waits for an owner before it acts on a bundle. find: looks at them again.
     """
-    deadline_ms = boot_ms() + context.started.ownership.in_flight_timeout_ms
+    deadline_ms = boot_ms() + context.in_force.ownership.in_flight_timeout_ms
     while True:
         routes = find()
         if boot_ms() >= deadline_ms or not any(route.state in IN_FLIGHT for route in routes):

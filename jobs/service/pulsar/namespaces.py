@@ -86,7 +86,7 @@ async def create_namespace(request: Request, context: AdminContext) -> None:
         raise exists
     arguments = asked.arguments
     if not arguments.bundles and not arguments.boundaries:
-        arguments = replace(arguments, bundles=context.started.splitting.default_bundles)
+        arguments = replace(arguments, bundles=context.in_force.splitting.default_bundles)
     await carry_out(request, context, arguments, lambda _: exists)
 
 
@@ -211,7 +211,7 @@ async def split_bundle(request: Request, context: AdminContext) -> None:
     namespace_name(request)
     algorithm = request.first("splitAlgorithmName").strip()
     positions_asked = read_positions(request.json())
-    check_algorithm(algorithm, context.started.splitting.supported_algorithms, positions_asked)
+    check_algorithm(algorithm, context.in_force.splitting.supported_algorithms, positions_asked)
     found = existing(request, context, namespace_not_found())
     route = await _chosen_bundle(request.params["bundle"], found, context)
     route = await _at_rest(route.range_text, request, context)

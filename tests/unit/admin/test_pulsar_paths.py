@@ -282,6 +282,29 @@ def test_request_that_changes_something_asks_the_balancer_for_it(
     assert [(one.kind, one.arguments) for one in balancer.commands] == [(kind, arguments)]
 
 
+def test_request_goes_by_settings_that_commands_have_changed(root: Path) -> None:
+    views = Views(root, CLUSTER)
+    views.refresh()
+    views.settings = {
+        "ownership.unload_timeout_ms": 600_000,
+        "splitting.default_bundles": 9,
+        "splitting.supported_algorithms": ["range_equally_divide"],
+    }
+    balancer = Balancer()
+    context = replace(make_context(root, balancer), views=views)
+    app = make_app(context, PULSAR_ROUTES)
+    headers = {"Host": "lb:8080"}
+    made = asyncio.run(ask(app, "/admin/v2/namespaces/acme/new", method="PUT", headers=headers))
+    (command,) = balancer.commands
+    assert (made.status, command.arguments["bundles"]) == (204, 9)
+    assert command.timeout_ms > 600_000
+    refused = asyncio.run(
+        ask(app, f"{SPLIT}topic_count_equally_divide", method="PUT", headers=headers)
+    )
+    assert refused.status == 412
+    assert len(balancer.commands) == 1
+
+
 @pytest.mark.parametrize("field", ["namespaces", "primary", "secondary"])
 def test_policy_with_a_text_in_place_of_a_list_is_refused(root: Path, field: str) -> None:
     balancer = Balancer()
