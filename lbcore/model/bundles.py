@@ -73,7 +73,7 @@ def hash_topics(function: HashFunction, topics: Iterable[str]) -> NDArray[np.int
     return np.fromiter(map(_FUNCTIONS[function], topics), dtype=np.int64)
 
 
-_INTEGER = re.compile(r"([-+]?)(?:(?:0[xX]|#)([0-9a-fA-F]+)|0([0-7]+)|(0|[1-9][0-9]*))")
+_INTEGER = re.compile(r"([-+]?)(?:(?:0[xX]|#)([0-9a-fA-F]+)|0([0-7]+)|(0|[1-9][0-9]{0,18}))")
 
 
 class InvalidRangeError(ValueError):
@@ -281,7 +281,7 @@ def decode_boundary(text: str) -> int:
     """
     value = _decode_integer(text)
     if value is None or not FULL_LOWER <= value <= FULL_UPPER:
-        message = f"boundary must be a number from 0 to 0x{FULL_UPPER:08x}, got {text!r}"
+        message = f"boundary must be a number from 0 to 0x{FULL_UPPER:08x}, got {text[:60]!r}"
         raise InvalidRangeError(message)
     return value
 

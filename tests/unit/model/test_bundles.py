@@ -45,6 +45,9 @@ def test_range_or_division_that_is_impossible_is_refused() -> None:
     for given in (["0x1", "0xffffffff"], ["0", "0x80000000"], ["0"], []):
         with pytest.raises(InvalidRangeError, match="must include"):
             explicit_boundaries(given)
+    for text in ("9" * 5_000, "-" + "9" * 5_000, "0x" + "f" * 5_000, "0" + "7" * 5_000):
+        with pytest.raises(InvalidRangeError, match="must be a number"):
+            explicit_boundaries(["0", text])
     for at in ([0], [10], [11], [-1], [5, 5]):
         with pytest.raises(InvalidRangeError):
             children_of(BundleRange(0, 10), at)
