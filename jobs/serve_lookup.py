@@ -120,7 +120,7 @@ def _run_workers(args: argparse.Namespace, lookup: LookupConfig) -> int:
                     command=(sys.executable, "-m", "jobs.cli", "serve", *words, str(worker)),
                     log_path=Path("/dev/stderr"),
                     environment={"PYTHONPATH": str(_ROOT)},
-                    grace_ms=_GRACE_MS,
+                    grace_ms=lookup.stop_delay_ms + _GRACE_MS,
                 )
                 supervisor.start(spec)
             while not stop.wait(_LOOK_S):
