@@ -330,8 +330,6 @@ class LookupApp:
             left_s = deadline_s - loop.time()
             if left_s <= 0:
                 break
-            if reply.unowned is not None and self.hooks.ask_owner is not None:
-                self.hooks.ask_owner(reply.unowned)
             changed = self._changed.listen()
             await asyncio.wait(
                 {changed, gone},
@@ -362,7 +360,10 @@ class LookupApp:
             return _error_reply(412, str(error), INVALID_NAME, stamps(view))
         if request.is_bundle:
             return bundle_reply(view, answer)
-        return owner_reply(view, answer, request)
+        reply = owner_reply(view, answer, request)
+        if reply.unowned is not None and self.hooks.ask_owner is not None:
+            self.hooks.ask_owner(reply.unowned)  # also for a client that may not wait
+        return reply
 
     # -- health
 

@@ -108,6 +108,13 @@ def test_lookup_of_a_bundle_that_is_split_while_it_waits_gets_the_childs_owner()
     assert answer.headers["x-ballast-bundle"].count("80000000") == 1
 
 
+@pytest.mark.parametrize("options", [{"wait_ms": 0}, {"waiting_max": 0}])
+def test_lookup_that_may_not_wait_asks_for_an_owner_all_the_same(options: dict[str, int]) -> None:
+    world = World(route(State.FREE, 1), **options)
+    assert asyncio.run(ask(world.app, LOOKUP)).status == 503
+    assert world.asked == [(route(State.FREE, 1).bundle, 1)]
+
+
 def test_client_that_leaves_while_it_waits_gives_its_place_back() -> None:
     async def run() -> None:
         world = World(route(State.FREE, 1), waiting_max=1)
