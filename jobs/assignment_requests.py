@@ -5,7 +5,6 @@ on demand. The answer comes by the tables, like every change. `lbcore.route.addr
 """
 
 import contextlib
-import http.client
 import logging
 import queue
 import threading
@@ -15,7 +14,6 @@ from time import monotonic, time
 from jobs.adapters.following.watch_follower import WatchAddress, connect, proof
 from jobs.adapters.http.client import lookup_path, read_at_most
 from jobs.adapters.kafka.command_client import CommandClient, new_command
-from jobs.console import CommandError
 from lbcore.route.addresses import ASKED_BY, TIMEOUT_MS, OwnerRequests, request_id
 from lbcore.route.bundles import BundleRoute
 from lbcore.wire.kinds.bundle_commands import AssignBundle
@@ -69,7 +67,7 @@ class AssignmentRequester:
     def _ask_for(self, route: BundleRoute, topic: str) -> None:
         try:
             self._ask(route, topic)
-        except (CommandError, OSError, http.client.HTTPException) as error:
+        except Exception as error:  # noqa: BLE001 the outermost loop: go on with the next
             said = {"bundle": route.bundle, "error": str(error)}
             logger.warning("owner_not_asked_for", extra={"fields": said})
 

@@ -7,17 +7,18 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.view import View
+from jobs.adapters.http.client import lookup_path
 from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.adapters.kafka.connection import KafkaWatch
 from jobs.adapters.processes.clocks import boot_ms
 from jobs.service.access_control import OriginGuard
 from jobs.service.lookup_http import Hooks, LookupApp
-from lbcore.model.bundles import HashFunction
+from lbcore.model.bundles import HashFunction, NamespaceBundles, even_boundaries
 from lbcore.model.names import FULL_LOWER, FULL_UPPER, format_bundle
 from lbcore.ownership.records import State
 from lbcore.route.addresses import BrokerAddress
@@ -103,6 +104,39 @@ def test_any_path_gets_a_listed_status_and_a_reason(
     assert status in {200, 404, 405, 412, 503}
     if status != 200:
         assert json.loads(body)["reason" if path.startswith(b"/lookup/") else "detail"]
+
+
+@given(
+    st.sampled_from(["persistent://t/n", "topic://t/n", "segment://t/n", "persistent://t/c/n"]),
+    st.text(min_size=1).filter(lambda text: text.strip() and "/" not in text),
+)
+@example("segment://t/n", "orders/0000-7fff-2")
+@example("persistent://t/c/n", "a/b")
+@example("persistent://t/n", "half \ud800 of a pair")
+def test_path_of_a_topic_leads_to_the_bundle_that_has_it(begin: str, local: str) -> None:
+    names = [NamespaceBundles(name, even_boundaries(256)) for name in ("t/n", "t/c/n")]
+    routes = [
+        BundleRoute(
+            bundle=format_bundle(one.namespace, ends.lower, ends.upper),
+            namespace=one.namespace,
+            lower=ends.lower,
+            upper=ends.upper,
+            state=State.FREE,
+            version_id=1,
+        )
+        for one in names
+        for ends in one.ranges()
+    ]
+    many = LookupSnapshot(cluster="c").with_namespaces(
+        {one.namespace: HashFunction.CRC32 for one in names}
+    )
+    app = application()
+    app.follower.view = View(snapshot=many.with_routes(routes), confirmed_ms=boot_ms(), writer=None)
+    topic = f"{begin}/{local}"
+    found = app.follower.view.snapshot.lookup(topic)
+    status, body = ask(app, lookup_path(topic).encode() + b"/bundle")
+    assert found is not None
+    assert (status, body.decode()) == (200, found.range_text)
 
 
 def test_lookup_beyond_the_number_that_may_wait_is_answered_at_once() -> None:

@@ -20,7 +20,7 @@ from urllib.parse import quote, urlsplit
 
 from jobs.adapters.http.tls import ends_as_shown
 from jobs.adapters.processes.clocks import wall_ms
-from lbcore.model.names import parse_topic
+from lbcore.model.names import locate_topic
 from lbcore.sim.judge.judge import ProbedAnswer
 
 _PIECE_BYTES = 65_536
@@ -149,9 +149,11 @@ _OK, _UNAVAILABLE = 200, 503
 
 def lookup_path(topic: str) -> str:
     """Return the path of a lookup of this topic; raises InvalidNameError."""
-    name = parse_topic(topic)
-    parts = (name.domain.value, *name.namespace.split("/"), name.local)
-    return "/lookup/v2/topic/" + "/".join(quote(part, safe="") for part in parts)
+    namespace, full = locate_topic(topic)
+    domain, _, rest = full.partition("://")
+    parts = (domain, *namespace.split("/"), rest[len(namespace) + 1 :])
+    kind = "topic" if namespace.count("/") == 1 else "destination"  # of v1
+    return f"/lookup/v2/{kind}/" + "/".join(quote(part, "", errors="replace") for part in parts)
 
 
 class LookupConnection:

@@ -254,13 +254,14 @@ def test_lookups_go_on_while_nobody_answers_and_what_waits_is_left_at_the_end() 
     assert ended == [len(asked)]
 
 
-def test_what_fails_is_left_and_the_next_is_asked_for() -> None:
+@pytest.mark.parametrize("error", [OSError("nobody there"), ValueError("no token in the file")])
+def test_what_fails_is_left_and_the_next_is_asked_for(error: Exception) -> None:
     asked, is_done = [], threading.Event()
 
     def ask(one: BundleRoute, topic: str) -> None:
         asked.append((one.bundle, topic))
         if len(asked) == 1:
-            raise OSError("nobody there")
+            raise error
         is_done.set()
 
     asker = AssignmentRequester(ask)
