@@ -412,7 +412,7 @@ def _parse(scope: Message, path: bytes) -> LookupRequest | None:
     *names, local = parts[:count]
     if b"%" in path or b"+" in path:
         names, local = [unquote(name) for name in names], unquote_plus(local)
-    if not local.strip():
+    if not local.strip() or "/" in names[0]:  # else the topic might be another tenant's
         return None
     text = scope["query_string"].decode("utf-8", "replace")
     query = parse_qs(text, keep_blank_values=True) if text else {}

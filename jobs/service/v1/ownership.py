@@ -163,6 +163,7 @@ def _judged(request: Request, context: AdminContext, topic: str) -> LeftOut:
 
 def _looked_up(snapshot: LookupSnapshot, topic: str, listener: str) -> dict[str, Any]:
     try:
+        locate_topic(topic)  # for a blank local name `answer` would find a bundle
         answer = snapshot.answer(topic, listener)
     except InvalidNameError as error:
         return {"topic": topic, "outcome": "invalid_name", "reason": str(error)}

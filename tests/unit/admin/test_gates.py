@@ -9,6 +9,7 @@ import os
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import jwt
 import pytest
@@ -98,6 +99,24 @@ def test_role_counts_on_its_own_cluster_and_tenant_only(
     app = service(tables)
     assert call(app, LOOKUP, signed(*roles)).status == lookup
     assert call(app, "/v1/status", signed(*roles)).status == status
+
+
+@pytest.mark.parametrize("topic", ["topic://acme/ns1/t", "segment://acme/ns1/t"])
+def test_lookup_tells_nothing_of_a_tenant_that_its_path_hides(tables: Path, topic: str) -> None:
+    app, other = service(tables), signed("viewer:c1/other")
+    path = f"/lookup/v2/topic/{quote(topic, safe='')}/other/ns/t"
+    assert call(app, path, other).status == 404
+
+
+@pytest.mark.parametrize("local", ["", " ", "\t"])
+def test_batch_of_lookups_tells_nothing_of_a_tenant_by_a_blank_topic(
+    tables: Path, local: str
+) -> None:
+    asked = json.dumps({"topics": [f"persistent://acme/ns1/{local}"]}).encode()
+    reply = call(
+        service(tables), "/v1/lookups", signed("viewer:c1/other"), method="POST", body=asked
+    )
+    assert [answer["outcome"] for answer in reply.json["answers"]] == ["invalid_name"]
 
 
 @pytest.mark.parametrize("path", [LOOKUP, "/v1/status", "/metrics"])
