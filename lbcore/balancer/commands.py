@@ -100,8 +100,8 @@ from lbcore.wire.kinds.namespace_commands import (
 )
 from lbcore.wire.messages import Command
 
-NOT_EMPTY = "is not empty"
-"""In the refusal to delete a namespace that has topics."""
+EXISTS, NOT_EMPTY = "exists already", "is not empty"
+"""In refusals: to create what is there, and to delete a namespace that has topics."""
 
 
 def _create_namespace(work: BatchContext, command: Command, arguments: CreateNamespace) -> Outcome:
@@ -159,7 +159,7 @@ def _refuse_to_create(work: BatchContext, name: str, algorithm: str) -> None:
         raise RefusedCommandError(
             f"namespace {name} is still being deleted; create it when that is done"
             if is_deleting(work, name)
-            else f"namespace {name} exists already; delete it first, or choose another name"
+            else f"namespace {name} {EXISTS}; delete it first, or choose another name"
         )
     if algorithm and algorithm not in work.config.splitting.supported_algorithms:
         listed = ", ".join(work.config.splitting.supported_algorithms)
@@ -224,7 +224,7 @@ def _create(work: BatchContext, _: Command, arguments: CreateRecord) -> Outcome:
     if kind == TOPIC:
         _refuse_topic(work, name, value)
     elif name in work.catalog.of(TENANT):
-        raise RefusedCommandError(f"tenant {name} exists already; change it with update_record")
+        raise RefusedCommandError(f"tenant {name} {EXISTS}; change it with update_record")
     return _keep(work, kind, name, value)
 
 
@@ -241,7 +241,7 @@ def _refuse_topic(work: BatchContext, topic: str, partitions: int) -> None:
     is_partition = number is not None and number < known.get(strip_partition(topic), 0)
     if topic in known or is_partition:
         raise RefusedCommandError(
-            f"topic {topic} exists already; delete it first, or choose another name"
+            f"topic {topic} {EXISTS}; delete it first, or choose another name"
         )
     if len(known) >= MAX_TOPICS:
         raise RefusedCommandError(

@@ -20,6 +20,7 @@ from jobs.service.context import AdminContext
 from jobs.service.exchange import RETRY, HttpError, Reply, Request, json_reply
 from jobs.service.routes import Handler
 from lbcore.balancer.book import ACCEPTED, REFUSED
+from lbcore.balancer.commands import EXISTS
 from lbcore.model.bundles import HashFunction
 from lbcore.model.names import TopicName, tenant_of
 from lbcore.model.tables import BROKERS, POLICIES, RECORDS
@@ -28,6 +29,7 @@ from lbcore.plan.filter.policies import IsolationPolicy, broker_names
 from lbcore.pulsar.names import (
     CONFLICT,
     NOT_FOUND,
+    PRECONDITION_FAILED,
     PulsarError,
     broker_id,
     check_namespace,
@@ -249,6 +251,11 @@ def answering(handle: PulsarHandler) -> Handler:
 def conflict(reason: str) -> PulsarError:
     """The balancer's own words: something came between."""
     return PulsarError(CONFLICT, reason)
+
+
+def unless_exists(exists: PulsarError) -> Refusal:
+    """Return `exists` for what was made meanwhile; clients take it for a success."""
+    return lambda why: exists if EXISTS in why else PulsarError(PRECONDITION_FAILED, why)
 
 
 async def carry_out(

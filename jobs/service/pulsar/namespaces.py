@@ -27,6 +27,7 @@ from jobs.service.pulsar.known import (
     namespace_name,
     namespace_names,
     topics_of,
+    unless_exists,
 )
 from lbcore.balancer.commands import NOT_EMPTY
 from lbcore.model.names import Domain, is_system_topic, namespace_of_bundle, tenant_of
@@ -87,7 +88,7 @@ async def create_namespace(request: Request, context: AdminContext) -> None:
     arguments = asked.arguments
     if not arguments.bundles and not arguments.boundaries:
         arguments = replace(arguments, bundles=context.in_force.splitting.default_bundles)
-    await carry_out(request, context, arguments, lambda _: exists)
+    await carry_out(request, context, arguments, unless_exists(exists))
 
 
 async def delete_namespace(request: Request, context: AdminContext) -> None:

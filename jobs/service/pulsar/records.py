@@ -20,6 +20,7 @@ from jobs.service.pulsar.known import (
     tenant_names,
     topic_name,
     topics_of,
+    unless_exists,
 )
 from lbcore.model.names import TopicName, strip_partition
 from lbcore.pulsar.clusters import read_tenant, tenant_data
@@ -76,7 +77,7 @@ async def create_tenant(request: Request, context: AdminContext) -> None:
     if find_tenant(tenant, context) is not None:
         raise exists
     arguments = CreateRecord(record_type=TENANT, name=tenant, value=value)
-    await carry_out(request, context, arguments, lambda _: exists)
+    await carry_out(request, context, arguments, unless_exists(exists))
 
 
 async def update_tenant(request: Request, context: AdminContext) -> None:
@@ -100,11 +101,9 @@ async def delete_tenant(request: Request, context: AdminContext) -> None:
         raise PulsarError(NOT_ALLOWED, "Broker doesn't allow forced deletion of tenants")
     if find_tenant(tenant, context) is None:
         raise PulsarError(NOT_FOUND, "Tenant doesn't exist")
-    in_use = PulsarError(CONFLICT, "The tenant still has active namespaces")
     if namespace_names(context, tenant):
-        raise in_use
-    arguments = DeleteRecord(record_type=TENANT, name=tenant)
-    await carry_out(request, context, arguments, lambda _: in_use)
+        raise PulsarError(CONFLICT, "The tenant still has active namespaces")
+    await carry_out(request, context, DeleteRecord(record_type=TENANT, name=tenant))
 
 
 # -- topics
@@ -178,7 +177,7 @@ async def _create(
     exists = PulsarError(CONFLICT, "This topic already exists")
     if known.exists(arguments.name):
         raise exists
-    await carry_out(request, context, arguments, lambda _: exists)
+    await carry_out(request, context, arguments, unless_exists(exists))
 
 
 async def update_partitions(request: Request, context: AdminContext) -> None:

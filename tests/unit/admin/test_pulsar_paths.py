@@ -92,9 +92,9 @@ class Views(TableViews):
         )
 
 
-def refusing(command: Command) -> CommandEnd:
-    return CommandEnd(
-        command_id=command.command_id, status="refused", reason="it can't be", result={}
+def refusing(reason: str) -> Callable[[Command], CommandEnd]:
+    return lambda command: CommandEnd(
+        command_id=command.command_id, status="refused", reason=reason, result={}
     )
 
 
@@ -344,8 +344,7 @@ def test_transfer_to_the_owner_is_pulsars_500(root: Path) -> None:
 LATE = f"Bundle acme/ns1/{FIRST} not found under namespace"
 UNDIVIDED = f"{UNEXPECTED}{LATE}\n\nStacktrace:\n\njava.lang.IllegalStateException: {LATE}\n"
 TOO_LATE: list[tuple[str, str, int, str]] = [
-    ("PUT", "/admin/v2/namespaces/acme/new", 409, "Namespace already exists"),
-    ("PUT", f"{TOPIC}/new", 409, "This topic already exists"),
+    ("DELETE", "/admin/v2/tenants/empty", 409, "it can't be"),
     ("PUT", f"{NS}/{FIRST}/unload", 409, "it can't be"),
     (
         "POST",
@@ -362,8 +361,28 @@ def test_refusal_of_the_balancer_is_answered_as_pulsar_would(
     root: Path, case: tuple[str, str, int, str]
 ) -> None:
     method, path, status, reason = case
-    answer = send(root, method, path, balancer=Balancer(answer=refusing))
+    answer = send(root, method, path, balancer=Balancer(answer=refusing("it can't be")))
     assert (answer.status, answer.json) == (status, {"reason": reason})
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "exists"),
+    [
+        ("/admin/v2/namespaces/acme/new", b"", "Namespace already exists"),
+        (f"{TOPIC}/new", b"", "This topic already exists"),
+        (f"{TOPIC}/new/partitions", b"4", "This topic already exists"),
+        ("/admin/v2/tenants/new", b'{"allowedClusters": ["c1"]}', "Tenant already exist"),
+    ],
+)
+def test_creation_is_refused_as_existing_only_for_what_exists(
+    root: Path, path: str, body: bytes, exists: str
+) -> None:
+    there = Balancer(answer=refusing("it exists already; choose another name"))
+    answer = send(root, "PUT", path, body, balancer=there)
+    assert (answer.status, answer.json) == (409, {"reason": exists})
+    limit = "tenant acme has 9 topics and may have 9; delete some, or ask for fewer"
+    answer = send(root, "PUT", path, body, balancer=Balancer(answer=refusing(limit)))
+    assert (answer.status, answer.json) == (412, {"reason": limit})
 
 
 def unfinished(status: str) -> Callable[[Command], CommandEnd]:
