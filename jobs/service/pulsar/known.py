@@ -197,8 +197,8 @@ def brokers(context: AdminContext) -> dict[str, Mapping[str, Any]]:
 def find_broker(text: str, context: AdminContext) -> str | None:
     """Return the broker of a request: by name, or by host:port of a web URL."""
     active, asked = brokers(context), broker_id(text)
-    if asked in active:
-        return asked
+    if not asked or asked in active:
+        return asked or None  # "" is also the URL that a broker has not
     for name, row in active.items():
         if asked in (broker_id(row["web_service_url"]), broker_id(row["web_service_url_tls"])):
             return name
