@@ -282,8 +282,10 @@ def parse_grant(text: str) -> Grant:
 
     Raises ValueError for any other text.
     """
-    role, _, place = text.partition(":")
-    cluster, _, tenant = place.partition("/")
+    role, colon, place = text.partition(":")
+    cluster, slash, tenant = place.partition("/")
+    if (colon and not cluster) or (slash and not tenant):  # never all where one is missing
+        raise ValueError(f"{text!r} is no grant: name the cluster or tenant, * for all of them")
     try:
         return Grant(role=Role[role.strip().upper()], cluster=cluster or ANY, tenant=tenant or ANY)
     except KeyError:

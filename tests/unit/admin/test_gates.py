@@ -261,7 +261,9 @@ def test_limiter_refills_steadily_and_forgets_who_is_long_gone() -> None:
     assert len(limiter._buckets) == 10_000  # noqa: SLF001 (its bound)
 
 
-@pytest.mark.parametrize("text", ["", "king", "admin viewer:", ":c1"])
+@pytest.mark.parametrize(
+    "text", ["", "king", "admin viewer:", ":c1", "admin:", "viewer:c1/", "admin:/acme"]
+)
 def test_grant_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="grant"):
         parse_grant(text)
