@@ -159,6 +159,7 @@ class KeyAddress:
 
     def _end_renewing(self, _: "asyncio.Future[None]") -> None:
         self._renewing = None
+        self._asked_s = monotonic()  # a slow answer, too, is one that has just come
 
     def _renew(self) -> None:
         self._asked_s = monotonic()

@@ -117,6 +117,21 @@ def test_tokens_of_made_up_keys_bring_one_question_and_are_refused(
     assert kind.asked == asked + 1
 
 
+def test_token_of_a_made_up_key_is_refused_also_after_a_slow_answer(
+    issuer: tuple[type[Issuer], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s, fetch = [60.0], KeyAddress._fetch  # noqa: SLF001 (what takes the time)
+
+    def slowly(address: KeyAddress) -> Any:
+        now_s[0] += BETWEEN_S
+        return fetch(address)
+
+    monkeypatch.setattr(access, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(KeyAddress, "_fetch", slowly)
+    app = service(tmp_path, issuer[1])
+    assert asyncio.run(get(app, LOOKUP, signed(OTHER_RSA_KEY, "no"))).status == 401
+
+
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
