@@ -376,12 +376,13 @@ class BallastRound:
         may_give |= is_cold & (self.load[:, 0] >= self.level * (1.0 - _SLACK))
         can_move = bundles.can_move.copy()
         can_move[self.whole_rows(np.ones(brokers, dtype=np.bool_))] = False
+        is_free = ~is_left & ~self._resting(self.view.took)
+        can_move &= np.append(is_free, False)[bundles.owner]  # nor may they leave by an exchange
         price = self._prices()
         row, admits = self.view.admitted or (
             np.zeros(len(bundles.names), dtype=np.int64),
             np.ones((1, brokers), dtype=np.bool_),
         )
-        is_free = ~is_left & ~self._resting(self.view.took)
         return SearchProblem(
             load=self.load,
             size=self.size,

@@ -477,7 +477,10 @@ class _Search:
         """Make the best exchange of two bundles; False = none helps.
 
         Only the lighter bundle must fit the budget, so a swap may exceed it by the heavier one.
+        A giver that may not take has none: half an exchange would move the hot spot.
         """
+        if not self.problem.may_take[giver]:
+            return False
         self.steps_left -= SWAP_STEPS
         rows, problem = self._bundles(giver), self.problem
         load, cost = self.loads.load, self.loads.cost

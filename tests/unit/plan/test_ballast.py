@@ -343,6 +343,21 @@ def test_exchange_is_found_where_no_single_move_helps() -> None:
     assert found.after < found.before
 
 
+@pytest.mark.parametrize("role", ["gave_ms", "took_ms"])
+def test_exchange_is_never_done_by_half_while_a_broker_keeps_its_role(role: str) -> None:
+    loads = {"b0": [21.0, 21.0], "b1": [11.0, 21.0], "b2": [14.0, 9.0], "b3": [20.0, 12.0]}
+    cluster = cluster_of({name: [POINT * one for one in of] for name, of in loads.items()})
+
+    def moved(state: PlanState) -> list[tuple[str, str]]:
+        answer, _ = plan(cluster, state, config_of(enabled=False), 100_000)
+        found = () if isinstance(answer, Skip) else answer.decisions
+        return [(one.source, one.destination) for one in found]
+
+    assert moved(PlanState()) == [("b0", "b2"), ("b2", "b0")]
+    keeps = {"gave_ms": "b0", "took_ms": "b2"}[role]
+    assert moved(PlanState(strategy="ballast", **{role: {keeps: 90_000}})) == []
+
+
 def test_equal_problems_have_equal_answers_to_the_bit() -> None:
     problem = random_problem(11, brokers=20, bundles=400)
     one, other = search(problem, 500, np.inf), search(problem, 500, np.inf)
