@@ -198,6 +198,9 @@ def _place_shed(draft: Draft) -> Draft:
             is_unload=np.ones(len(open_rows), dtype=np.bool_),
             by_load=keeps_plan,
         )
+        if keeps_plan:  # filters must not find an open bundle where it was planned to go
+            at_source = np.where(is_open, NOBODY, destination)
+            draft = replace(draft, sheddings=replace(moves, destination=at_source))
         draft, destination[open_rows] = _placed(draft, wanted)
     kept = replace(moves, destination=destination).at(np.flatnonzero(destination >= 0))
     draft = replace(draft, sheddings=kept)

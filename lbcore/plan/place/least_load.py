@@ -187,8 +187,11 @@ class LeastLoadRule:
 
     def placed(self, broker: int, position: int) -> None:
         """See `Rule`."""
-        size = float(self.request.snapshot.brokers.capacity[broker])
-        self.cold[broker] += float(self.weight[position]) / size
+        size = self.request.snapshot.brokers.capacity
+        self.cold[broker] += self.weight[position] / size[broker]
+        if self.request.planned[position] != NOBODY:
+            source = self.request.excluded[position]
+            self.cold[source] -= self.weight[position] / size[source]
         self.crowding.placed(broker, position)
 
     def remembered(self, state: PlacementState) -> PlacementState:

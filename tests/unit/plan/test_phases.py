@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lbcore.config.shedding import SheddingConfig
+from lbcore.config.placement import PlacementConfig
+from lbcore.config.shedding import IdealLoadConfig, SheddingConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting
 from lbcore.plan.decision import (
@@ -17,6 +18,7 @@ from lbcore.plan.decision import (
     Scope,
     Skip,
 )
+from lbcore.plan.filter.policies import Policies
 from lbcore.plan.phases.adjust import adjust
 from lbcore.plan.phases.eligible import eligible
 from lbcore.plan.planner import initial_draft, plan
@@ -88,6 +90,19 @@ def test_limit_in_flight_counts_moves_under_way() -> None:
     assert isinstance(answer, Skip)
     assert answer.reason == "Limit"
     assert len(state.moves) == 4
+
+
+def test_hot_namespace_of_an_anti_affinity_group_leaves_its_broker_for_a_cold_one() -> None:
+    cluster = cluster_of({"a": [10_000.0] * 6, "b": [5_000.0], "c": [40_000.0]})
+    of = np.array([0] * 6 + [1, 1])
+    cluster = with_bundles(cluster, namespaces=("t/x", "t/y"), namespace=of)
+    cluster = replace(cluster, policies=Policies(anti_affinity={"t/x": "group"}))
+    at_once = IdealLoadConfig(low_hits=1, high_hits=1)
+    ballast = {"shedding": SheddingConfig(strategy="ballast"), "ideal_load": at_once}
+    config = Sections(placement=PlacementConfig(strategy="ballast"), **ballast)
+    answer, _ = plan(cluster, PlanState(), config, NOW_MS)
+    found = [(one.source, one.destination) for one in decisions(answer)]
+    assert found == [("a", "b")]  # a second one would have to go to c, which is hotter than a then
 
 
 def test_move_that_is_given_up_is_no_longer_counted() -> None:
