@@ -73,7 +73,8 @@ _STRATEGY: Mapping[str, str] = {
 
 _LIMIT = "another value of the limit: `ballast config set`"
 _REMEDIES: Mapping[str, str] = {
-    "recently_unloaded": "`ballast config set shedding.grace_period_ms=0`",
+    "recently_unloaded": "`ballast config set shedding.grace_period_ms=0`, and the same of"
+    " shedding.cool_down_ms",
     "pinned": "`ballast bundle unpin`",
     "excluded_namespace": "`ballast namespace include`",
     "paused": "`ballast resume`",

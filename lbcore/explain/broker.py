@@ -35,6 +35,7 @@ from lbcore.explain.recent_findings import silence_of
 from lbcore.model.resources import WIRE_NAMES, complete
 from lbcore.model.times import duration, instant
 from lbcore.ownership.changes import serving_broker
+from lbcore.plan.registry import resting_ms
 from lbcore.signals.shown_load import group_loads
 
 _STANDSTILLS = frozenset(
@@ -167,10 +168,10 @@ def blocked_rows(rows: ExplainRows, brokers: Iterable[str] | None = None) -> lis
 
 def constraint_messages(rows: ExplainRows, blocked: Iterable[Row]) -> Iterable[str]:
     """Yield what blocks bundles on these brokers, until when, and how to allow moves."""
-    grace_ms = rows.config.shedding.grace_period_ms
+    rest_ms = max(resting_ms(rows.config), rows.config.shedding.cool_down_ms)
     for row in () if rows.is_past else blocked:
         owned = (record for record in rows.records if serving_broker(record) == row["source"])
-        free_ms = sorted(one["at_ms"] + grace_ms for one in owned if has_moved(one))
+        free_ms = sorted(one["at_ms"] + rest_ms for one in owned if has_moved(one))
         until = next((f"{instant(at)[11:19]} UTC" for at in free_ms if at > rows.at_ms), "")
         for words in remedy_messages(row, until):
             yield f"{hot_messages(row, rows.at_ms)}. {words}"

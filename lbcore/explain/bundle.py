@@ -26,6 +26,7 @@ from lbcore.ownership.changes import serving_broker
 from lbcore.ownership.records import State
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.filter.policies import IsolationPolicy, matches_any
+from lbcore.plan.registry import resting_ms
 
 _TOO_LARGE_SHARE = 0.5
 
@@ -200,12 +201,12 @@ def _policies(rows: ExplainRows, namespace: str) -> Iterable[str]:
 
 def _cool_downs(rows: ExplainRows) -> Iterable[str]:
     """Until when a move of late keeps it where it is."""
-    config = rows.config.shedding
+    cool_down_ms, rest_ms = rows.config.shedding.cool_down_ms, resting_ms(rows.config)
     moved = [row["at_ms"] for row in rows.events if has_moved(row)]
     shed = [row["at_ms"] for row in rows.events if row["cause"] == "shed"]
     for times, keep_ms, why in (
-        (moved, config.cool_down_ms, "it got another owner (shedding.cool_down_ms"),
-        (shed, config.grace_period_ms, "it was shed (shedding.grace_period_ms"),
+        (moved, cool_down_ms, "it got another owner (shedding.cool_down_ms"),
+        (shed, rest_ms, "it was shed (shedding.grace_period_ms, or until reports show it"),
     ):
         until_ms = max(times, default=0) + keep_ms
         if times and until_ms > rows.at_ms:

@@ -57,6 +57,22 @@ def test_moved_bundle_is_explained_by_the_decision_that_moved_it(world: World) -
     assert found.candidates[0].endswith("transfer (Overloaded)")
 
 
+@pytest.mark.parametrize(("strategy", "rests"), [("avg", True), ("ballast", False)])
+def test_rest_of_a_shed_bundle_is_told_as_the_strategy_keeps_it(
+    world: World, strategy: str, *, rests: bool
+) -> None:
+    move = decided(world, "transfer")[-1]
+    shedding = replace(world.config.shedding, strategy=strategy)
+    rows = replace(
+        about(world, str(move["bundle"])),
+        config=replace(world.config, shedding=shedding),
+        at_ms=int(move["at_ms"]) + 300_000,
+    )
+    found = explain_bundle(rows, str(move["bundle"]))
+    assert found is not None
+    assert any(text.startswith("cool-down until") for text in found.blocks) == rests
+
+
 def placed(found: Explanation) -> list[str]:
     return [text for text in found.candidates if text.startswith("assign, in ")]
 
