@@ -308,12 +308,30 @@ def split(draft: Draft) -> Draft:
         draft.reported.topics_of,
         blocked,
     )
+    state = replace(state, unsplittable={**_still_too_big(draft, seen), **state.unsplittable})
     draft = replace(draft, splits=decisions, state=replace(draft.state, split=state))
     draft = draft.show(_columns(draft, seen)) if draft.scope.is_traced else draft
     draft = _divided(draft, snapshot, blocked)
     if draft.splits:
         return draft
     return draft.skip(PHASE, "HitCount" if np.any(seen.hits) else "NoBundles")
+
+
+def _still_too_big(draft: Draft, seen: SplitTrace) -> dict[str, int]:
+    """Return the unsplittable bundles that are over no limit, on brokers still too hot.
+
+    Only `divide_too_big` judges them. Until then they may move whole.
+    """
+    known, hits = draft.state.split.unsplittable, draft.state.shed.hits_low
+    bundles, names = draft.reported.bundles, draft.reported.brokers.names
+    hot = {at for at, name in enumerate(names) if hits.get(name, 0) > 0}
+    judged = {*seen.bundle.tolist()}
+    rows = bundles.rows_of(known) if hot else {}
+    return {
+        name: known[name]
+        for name, row in rows.items()
+        if row not in judged and int(bundles.owner[row]) in hot
+    }
 
 
 def _divided(draft: Draft, snapshot: Snapshot, blocked: Bools) -> Draft:

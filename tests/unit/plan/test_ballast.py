@@ -102,6 +102,22 @@ def test_bundle_above_the_fair_share_is_cut_between_its_known_topics() -> None:
     assert one.split.boundaries == (0x1800001, 0x2800001)
 
 
+def test_bundle_that_no_split_divides_stays_known_while_its_broker_is_hot() -> None:
+    rates = np.array([60.0, 0.0]) * POINT
+    loads = TopicLoads(hashes=np.array([0x1000000, 0x2000000]), msg_rate=rates, throughput=rates)
+    cluster = replace(hot_bundle(topics=2), topics_of=lambda _: loads)
+    config = replace(config_of(max_msg_rate_per_s=100_000), ideal_load=IdealLoadConfig())
+    state, known = PlanState(), []
+    for cycle in range(1, 13):  # a round in every third cycle, as on Pulsar
+        now_ms = 10_000 * cycle
+        brokers = replace(cluster.brokers, updated_at_ms=np.full(3, now_ms))
+        scope = Scope(sheds=cycle % 3 == 0, observes=cycle % 3 != 0)
+        _, state = plan(replace(cluster, brokers=brokers), state, config, now_ms, scope)
+        known.append(set(state.split.unsplittable))
+    first = known.index({cluster.bundles.names[0]})
+    assert all(known[first:])
+
+
 def test_bundle_that_left_a_broker_lately_goes_back_only_if_nobody_else_can_take_it() -> None:
     def given_to(loads: dict[str, list[float]]) -> set[int]:
         view = seen(loads)
