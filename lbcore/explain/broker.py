@@ -86,11 +86,18 @@ def newest_cycle(rows: ExplainRows) -> list[Row]:
 def _newest_shedding(rows: ExplainRows) -> list[Row]:
     """Return the decisions of the newest cycle that judged brokers.
 
-    Not all cycles do, where rounds are rare.
+    Not all cycles do, where rounds are rare: between two, one may drain or split.
     """
     cycles = [row for row in rows.decisions if row["cycle"] and row["kind"] in _OF_CYCLES]
-    judging = [row for row in cycles if (row["kind"], row["reason"]) != ("skip", "NotThisCycle")]
-    return _newest(rows, judging or cycles)
+    deciding = [row for row in cycles if (row["kind"], row["reason"]) != ("skip", "NotThisCycle")]
+    judged_ms = {row["at_ms"] for row in rows.candidates if row["phase"] == "shed"}
+    judging = [row for row in deciding if row["kind"] == "skip" or row["at_ms"] in judged_ms]
+    rhythm = rows.config.pipeline
+    past_ms = rhythm.shed_interval_ms - rhythm.decision_interval_ms // 2  # cycles jitter
+    since_ms = max((row["at_ms"] for row in cycles), default=0) - past_ms
+    if any(row["at_ms"] >= since_ms for row in judging):
+        return _newest(rows, judging)
+    return _newest(rows, deciding or cycles)
 
 
 def _newest(rows: ExplainRows, cycles: list[Row]) -> list[Row]:

@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from jobs.cli import main
-from lbcore.explain.broker import explain_broker, newest_cycle
+from lbcore.explain.broker import explain_broker, newest_cycle, newest_trigger
 from lbcore.explain.bundle import explain_bundle
 from lbcore.explain.cluster import explain_cluster, explain_decision
 from lbcore.explain.explanation import Explanation, number
@@ -71,6 +71,22 @@ def test_rest_of_a_shed_bundle_is_told_as_the_strategy_keeps_it(
     found = explain_bundle(rows, str(move["bundle"]))
     assert found is not None
     assert any(text.startswith("cool-down until") for text in found.blocks) == rests
+
+
+def test_hot_broker_stays_explained_while_another_drains_between_two_rounds(world: World) -> None:
+    move = decided(world, "transfer")[-1]
+    rows = rows_of(world)
+    candidates = [row for row in rows.candidates if row["at_ms"] <= move["at_ms"]]
+    rows = replace(rows, candidates=candidates)
+    until = [row for row in rows.decisions if row["at_ms"] <= move["at_ms"]]
+    now_ms, cycle = move["at_ms"] + 10_000, move["cycle"] + 1
+    drain = {**move, "kind": "drain", "reason": "Draining", "at_ms": now_ms, "cycle": cycle}
+    pipeline = replace(rows.config.pipeline, shed_interval_ms=60_000)
+    config = replace(rows.config, pipeline=pipeline)
+    before = newest_trigger(replace(rows, decisions=until), move["source"])
+    assert before is not None
+    later = replace(rows, decisions=[*until, drain], at_ms=now_ms, config=config)
+    assert newest_trigger(later, move["source"]) == before
 
 
 def placed(found: Explanation) -> list[str]:
