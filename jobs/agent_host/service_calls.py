@@ -260,7 +260,8 @@ class ServiceCalls:
                 self._running.remove(task)
                 if task.is_overdue:
                     self._show_overdue(task.name)
-                    return  # another thread has stepped in
+                    if task.call is not None:
+                        return  # another thread has stepped in
 
     def _give_up(self, task: _CallbackTask) -> None:
         failure = f"it has not returned within {self._timeout_ms} ms"

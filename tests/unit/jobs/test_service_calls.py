@@ -10,7 +10,7 @@ import pytest
 from lbcore.agent.reporting import LoadRead, TopicsRead
 from lbcore.model.resources import COUNT
 from lbcore.ownership.records import State
-from lbcore.wire.messages import AckOutcome, BundleLoad, TopicLoad
+from lbcore.wire.messages import AckOutcome, BrokerLoad, BundleLoad, TopicLoad
 from tests.support.processes.misbehaving_service import (
     BAD,
     CHILDREN,
@@ -200,8 +200,10 @@ def test_load_that_hangs_is_told_and_bundles_go_on(
     assert "load hangs" in caplog.text
     agent.read(record(GOOD, 3, State.RELEASING))
     agent.until_said(GOOD, 3, AckOutcome.CLOSED)
+    del agent.service.wrong["load"]
     agent.service.end.set()
     agent.until(lambda: agent.count("ballast_agent_hanging_callbacks", callback="load") == 0)
+    agent.until(lambda: bool(agent.own_error_message(BrokerLoad)))  # load is reported again
 
 
 def of_topics(**changed: Any) -> Callable[[], Any]:
