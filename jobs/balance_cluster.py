@@ -224,7 +224,8 @@ class _Job:
         """Take over the tables and work until told to stop or the query ends."""
         address = kafka_address(self.config, self.args.bootstrap)
         inputs = [address.topic_name(topic) for topic in INPUT_TOPICS]
-        place = find_kafka(address, inputs, [address.topic_name(Topic.OWNERSHIP)])
+        find = partial(find_kafka, address, inputs, [address.topic_name(Topic.OWNERSHIP)])
+        place = find()
         if self.end.asked.is_set():
             return Exit.DONE
         writer = TableWriter(self.args.tables)
@@ -260,15 +261,15 @@ class _Job:
                 publisher=publisher,
                 watch=watch,
             )
-            begin = partial(start.work, session=session, query_end=query_end)
             with self.end.with_work():
                 try:
-                    return begin(resumption)
+                    return start.work(resumption, session, query_end)
                 except DamagedCheckpointError as damage:  # the second one ends the job
                     metrics.see_start(is_rebuilt=True, is_damaged=True)
                     new = new_checkpoint(state_dir, writer.epoch, damage.why, is_damaged=True)
                     write_manifest(state_dir, claimed, new)
-                    return begin(new)
+                    # the job may have read for days: by its first ends it would read all again
+                    return replace(start, place=find()).work(new, session, query_end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

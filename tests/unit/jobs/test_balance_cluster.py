@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +12,9 @@ import pytest
 from jobs.adapters.processes.clocks import ClockSteps
 from jobs.adapters.processes.signals import Shutdown
 from jobs.adapters.spark.batch_sink import EachBatch, LastBatch, LeftError
-from jobs.adapters.spark.checkpoint import Resumption
+from jobs.adapters.spark.checkpoint import DamagedCheckpointError, Manifest, Resumption
 from jobs.adapters.spark.fatal_errors import STARTS_MAX, WorkerStartupError, in_time
-from jobs.balance_cluster import _let_batch_end, _Start
+from jobs.balance_cluster import _Job, _let_batch_end, _Start
 from jobs.console import CommandError, Exit
 
 
@@ -237,3 +238,54 @@ def test_job_that_ends_before_its_first_batch_waits_for_nothing(
     _let_batch_end(Query(), tmp_path, sink)  # type: ignore[arg-type]
     with pytest.raises(LeftError):
         sink.last.begin(0)
+
+
+def test_job_whose_checkpoint_is_damaged_while_it_works_asks_kafka_again_where_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the ends of its start, what it read since would be read a second time."""
+    places = [SimpleNamespace(topics={}, number=number) for number in range(2)]
+    asked = iter(places)
+    checkpoint = tmp_path / "checkpoints" / "epoch-0"
+    first = Resumption(checkpoint=checkpoint, reason="")
+    stand_ins: dict[str, Any] = {
+        "kafka_address": lambda *_: SimpleNamespace(
+            topic_name=lambda topic: topic.value, client_options=lambda _: {}
+        ),
+        "find_kafka": lambda *_: next(asked),
+        "TableWriter": lambda _: SimpleNamespace(
+            epoch=0, claim=lambda _claim: 0, is_ours=lambda: True
+        ),
+        "present_manifest": lambda *_: Manifest(
+            code_version="", config_version="", scorer_groups=1
+        ),
+        "choose_checkpoint": lambda *_: first,
+        "claimed_tables": lambda _: None,
+        "TopicWatch": lambda *_: nullcontext(SimpleNamespace(loss=lambda: None)),
+        "OwnershipPublisher": lambda *_, **__: SimpleNamespace(close=lambda: None),
+    }
+    for name, stand_in in stand_ins.items():
+        monkeypatch.setattr(f"jobs.balance_cluster.{name}", stand_in)
+    begun: list[tuple[int, Resumption]] = []
+
+    def work(start: Any, resumption: Resumption, *_: object) -> int:
+        begun.append((start.place.number, resumption))
+        if len(begun) == 1:
+            raise DamagedCheckpointError(checkpoint, "a file is cut")
+        return Exit.DONE
+
+    monkeypatch.setattr(_Start, "work", work)
+    monkeypatch.setattr(_Job, "warm_up", lambda _: None)
+    with ExitStack() as cleanup:
+        job = _Job(
+            args=SimpleNamespace(bootstrap="", tables="", state_dir=tmp_path, log=None),  # type: ignore[arg-type]
+            config=SimpleNamespace(telemetry=SimpleNamespace(bundle_metrics=False)),  # type: ignore[arg-type]
+            end=Shutdown(limit_s=600),
+            passed=lambda _: None,
+            cleanup=cleanup,
+            shown=SimpleNamespace(show=lambda _: None),  # type: ignore[arg-type]
+            partitions=1,
+        )
+        assert job.run() == Exit.DONE
+    assert [number for number, _ in begun] == [0, 1]
+    assert begun[1][1].is_rebuilt
