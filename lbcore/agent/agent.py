@@ -26,6 +26,7 @@ from lbcore.agent.reporting import (
 )
 from lbcore.agent.state import (
     FOR_EVER_MS,
+    NEVER_MS,
     AgentContext,
     AgentState,
     Effect,
@@ -208,8 +209,12 @@ class AgentMachine:
         if work.stopping_at_ms is None or work.is_stopped:
             return
         most_ms = self._config.shutdown_timeout_ms + self._config.stop_grace_ms
-        is_too_late = now_ms - work.stopping_at_ms >= most_ms
-        if is_too_late or all(holding.is_left for holding in work.holdings.values()):
+        stopping_ms, reporting = now_ms - work.stopping_at_ms, work.reporting
+        # a broker that reported load gets bundles until it reports that it is draining
+        is_awaited = reporting.load is None and reporting.reported_at_ms != NEVER_MS
+        is_told = not is_awaited or stopping_ms >= self._config.shutdown_timeout_ms
+        is_left = is_told and all(holding.is_left for holding in work.holdings.values())
+        if is_left or stopping_ms >= most_ms:
             work.is_stopped = True
             work.effects.append(Stopped(left=_not_moved(work.holdings)))
 

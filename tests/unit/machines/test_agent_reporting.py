@@ -9,7 +9,7 @@ import pytest
 from lbcore.agent.agent import AgentMachine
 from lbcore.agent.load_validation import check_load, identity_fault
 from lbcore.agent.reporting import Identity, LoadRead, TopicsRead
-from lbcore.agent.state import Send, Stop
+from lbcore.agent.state import Send, Stop, Stopped
 from lbcore.config.load import checked_dynamic
 from lbcore.config.ownership import AgentConfig
 from lbcore.config.signals import SignalsConfig
@@ -96,6 +96,23 @@ def test_broker_that_stops_reports_its_bundles_whatever_their_interval() -> None
     driver.give(load(), at_ms=0)
     driver.give(Stop(), at_ms=10)
     assert len(of_kind(driver.give(load(), at_ms=20), BundleLoad)) == 1
+
+
+def test_broker_without_bundles_reports_that_it_stops_before_it_ends() -> None:
+    """Else it would be given bundles until it is missed: it has the least load of all."""
+    driver = Driver()
+    driver.give(load(bundles=0), at_ms=0)
+    assert Stopped() not in driver.give(Stop(), at_ms=10)
+    found = driver.give(load(bundles=0), at_ms=20)
+    assert [message.is_draining for message in of_kind(found, BrokerLoad)] == [True]
+    assert found[-1] == Stopped()
+
+
+def test_broker_whose_load_is_not_read_while_it_stops_ends_in_time() -> None:
+    driver = Driver()
+    driver.give(load(bundles=0), at_ms=0)
+    driver.give(Stop(), at_ms=10)
+    assert Stopped() in driver.give(at_ms=10 + CONFIG.shutdown_timeout_ms)
 
 
 class Watched(SignalsConfig):
