@@ -19,6 +19,8 @@ from pyspark.errors import PySparkException
 from jobs.console import CommandError, note
 
 _OUR_ERRORS = (
+    "CommandError: ",
+    "DamagedTableError: ",
     "FencedError: ",
     "StoreError: ",
     "ForkedError: ",

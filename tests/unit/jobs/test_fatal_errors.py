@@ -139,6 +139,10 @@ def test_known_causes_are_told_apart_with_what_to_do(cause: str, what: str, step
         ("java.X\npy4j: TableBusyError: error: busy\n  why: w\n next: n\n  at ...",
          "error: busy\n  why: w\n next: n"),
         ("StoreError: no such bucket", "error: the job has ended\n  why: no such bucket"),
+        (PYTHON.format("jobs.a.DamagedTableError: error: damaged\n  why: a file\n next: restore"),
+         "error: damaged\n  why: a file\n next: restore"),
+        (PYTHON.format("jobs.console.CommandError: error: no secret\n  why: w\n next: n"),
+         "error: no secret\n  why: w\n next: n"),
         ("java.lang.NullPointerException", ""),
     ],
 )  # fmt: skip
