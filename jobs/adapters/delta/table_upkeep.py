@@ -2,9 +2,9 @@
 
 Decides which table is due and what is old enough to go, never what is true: files are joined, the
 log is cut behind a checkpoint, files that no version within the retention names are removed, and
-rows older than their table keeps are deleted. Runs in the job,
-because nobody else may write to its tables. A turn that another commit crosses is given up: the
-next one comes. Delta's OPTIMIZE, checkpoint, log clean-up and VACUUM.
+rows older than their table keeps are deleted. Runs in the job, because nobody else may write to its
+tables. A turn that another commit crosses, or that meets a damaged data file, is given up: the next
+one comes. Delta's OPTIMIZE, checkpoint, log clean-up and VACUUM.
 """
 
 import json
@@ -21,9 +21,21 @@ from deltalake.exceptions import CommitFailedError
 
 from jobs.adapters.delta.rows import of_cluster
 from jobs.adapters.delta.table_location import table_place
-from jobs.adapters.delta.table_log import HISTORY_KEY, USER_METADATA, sync_checkpoint
+from jobs.adapters.delta.table_log import (
+    HISTORY_KEY,
+    USER_METADATA,
+    DamagedTableError,
+    sync_checkpoint,
+)
 from jobs.adapters.delta.table_reader import open_archive
-from jobs.adapters.delta.table_scan import file_sizes, newest_ms, oldest_ms, rows_not_in, scan
+from jobs.adapters.delta.table_scan import (
+    file_sizes,
+    naming_damaged_file,
+    newest_ms,
+    oldest_ms,
+    rows_not_in,
+    scan,
+)
 from jobs.adapters.delta.table_writer import TableWriter, commit_options
 from jobs.adapters.delta.tables import KEPT, interval_s
 from lbcore.balancer.book import ACCEPTED
@@ -242,9 +254,11 @@ class TableUpkeep:
         before = table.version()
         done: dict[str, Any] = {"event": "upkeep", "table": name}
         try:
-            done["rows_expired"] = _expire(table, name, now_ms) + self.history(table, name, now_ms)
-            done["files_joined"] = self._join(table)
-        except CommitFailedError as error:
+            with naming_damaged_file(table):  # old data that is damaged does not stop the job
+                expired = _expire(table, name, now_ms)
+                done["rows_expired"] = expired + self.history(table, name, now_ms)
+                done["files_joined"] = self._join(table)
+        except (CommitFailedError, DamagedTableError) as error:
             done["given_up"] = str(error)
         table = self.writer.refreshed(name)
         self.writer.sync(name, before)
