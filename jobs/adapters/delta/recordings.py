@@ -6,7 +6,9 @@ with a column `bundles`, rows as `load_history` has them (`ballast trace` writes
 `simulate` and `backtest`.
 """
 
+import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -108,17 +110,25 @@ def _rows(path: TablePlace) -> list[Row]:
 
 def _row_of(row: Row) -> Row:
     """A line of a file, about one bundle, as a row about a broker with one bundle."""
-    rates = {name: [float(row[name])] for name in COLUMNS[:2]}
+    minute_ms, *both = (_number(row, name, row[name]) for name in ("minute_ms", *COLUMNS[:2]))
+    rates = {name: [rate] for name, rate in zip(COLUMNS[:2], both, strict=True)}
     volumes = {
-        volume: [float(row.get(volume) or row[rate] * MESSAGE_BYTES)]
-        for rate, volume in zip(COLUMNS[:2], COLUMNS[2:], strict=True)
+        name: [_number(row, name, row.get(name) or rate * MESSAGE_BYTES)]
+        for name, rate in zip(COLUMNS[2:], both, strict=True)
     }
     return {
         "cluster": row["cluster"],
         "broker": row.get("broker") or "",
-        "minute_ms": int(row["minute_ms"]),
+        "minute_ms": int(minute_ms),
         "bundles": [str(row["bundle"])],
-        "topics": [float(row.get("topics") or 1.0)],
+        "topics": [_number(row, "topics", row.get("topics") or 1.0)],
         **rates,
         **volumes,
     }
+
+
+def _number(row: Row, name: str, value: Any) -> float:
+    with suppress(TypeError, ValueError):
+        if 0.0 <= float(value) < math.inf:
+            return float(value)
+    raise ValueError(f"{name} must be a number from 0, got {value!r} of bundle {row['bundle']}")

@@ -248,6 +248,26 @@ def test_recorded_load_is_replayed_as_it_was(tmp_path: Path) -> None:
     [
         ("a.csv", "minute_ms,bundle\n1,t/n/0x0_0x1\n", "msg_rate_in"),
         ("a.csv", "minute_ms,bundle,msg_rate_in,msg_rate_out\n1,nonsense,1,1\n", "no bundle"),
+        (
+            "a.csv",
+            "minute_ms,bundle,msg_rate_in,msg_rate_out\n7,t/n/0x0_0x1,,1\n",
+            "msg_rate_in must be a number from 0",
+        ),
+        (
+            "a.csv",
+            "minute_ms,bundle,msg_rate_in,msg_rate_out\n7,t/n/0x0_0x1,1,-1\n",
+            "msg_rate_out must be a number from 0",
+        ),
+        (
+            "a.csv",
+            "minute_ms,bundle,msg_rate_in,msg_rate_out\n7,t/n/0x0_0x1,inf,1\n",
+            "msg_rate_in must be a number from 0",
+        ),
+        (
+            "a.csv",
+            "minute_ms,bundle,msg_rate_in,msg_rate_out\n,t/n/0x0_0x1,1,1\n",
+            "minute_ms must be a number from 0",
+        ),
         ("a.txt", "", "neither"),
         ("a.parquet", "", "can't be read"),
     ],
