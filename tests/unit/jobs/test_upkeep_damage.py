@@ -4,7 +4,6 @@ from pathlib import Path
 
 from jobs.adapters.delta.table_upkeep import TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
-from jobs.adapters.delta.tables import table_path
 from lbcore.model.tables import OWNERSHIP_EVENTS
 from tests.support.tables.lookup_tables import (
     BROKER_NAMES,
@@ -36,9 +35,7 @@ def test_damage_of_an_older_data_file_ends_no_job_that_only_adds_rows(tmp_path: 
     writer.use_query("q2")
     for batch_id in range(3):
         write(writer, batch_id)
-    oldest = min(
-        table_path(tmp_path, EVENTS).glob("*.parquet"), key=lambda file: file.stat().st_mtime_ns
-    )
+    oldest = min((tmp_path / EVENTS).glob("*.parquet"), key=lambda file: file.stat().st_mtime_ns)
     oldest.write_bytes(bytes(oldest.stat().st_size))
     done = TableUpkeep(writer, interval_ms=1, files_max=2).look_after(EVENTS, 3_000_000)
     assert oldest.name in done["given_up"]
