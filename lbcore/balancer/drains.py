@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from lbcore.balancer.batch_context import BatchContext
 from lbcore.balancer.book import DONE, TIMED_OUT, Outcome
 from lbcore.balancer.ledger import NOBODY
@@ -55,10 +57,11 @@ def _write(work: BatchContext, bundle: str, pin: Pin, reason: str, **inputs: obj
 
 
 def held_by(work: BatchContext, broker: str) -> int:
-    """Return the number of bundles a broker has or is to open. O(bundles)."""
+    """Return the number of bundles a broker has or is to open, now or later. O(bundles)."""
     ids = [i for i, one in enumerate(work.ledger.instances.rows) if one.broker == broker]
-    holders = work.ledger.holders()
-    return int(sum(int((holders == one).sum()) for one in ids))
+    # those that another broker is still closing are on their way to it
+    is_its = np.isin(work.ledger.holders(), ids) | np.isin(work.ledger.prospects(), ids)
+    return int(is_its.sum())
 
 
 def is_named(work: BatchContext, broker: str) -> bool:

@@ -112,6 +112,26 @@ def test_drain_past_its_deadline_is_given_up_with_the_reason() -> None:
     assert newest(world, "brokers", "broker")[broker,]["state"] == "active"
 
 
+def test_drain_waits_for_a_bundle_that_is_on_its_way_to_the_broker() -> None:
+    world = running(bundles=1)
+    world.command("pause")
+    ((bundle, owner),) = owners(world).items()
+    broker = next(name for name in world.brokers if name != owner)
+    world.brokers[owner].is_hanging = True  # it closes the bundle later
+    world.command("unload_bundle", bundle=bundle, destination=broker)
+    world.run(3_000)
+    command_id = world.command("drain_broker", broker=broker)
+    world.run(5_000)
+    assert owners(world)[bundle] == broker
+    assert outcome(world, command_id)["status"] == "accepted"
+    world.brokers[owner].is_hanging = False
+    world.command("resume")
+    world.run(30_000)
+    assert outcome(world, command_id)["status"] == "done"
+    assert owners(world)[bundle] != broker
+    assert is_settled(world)
+
+
 def test_drain_shows_its_progress_in_the_table() -> None:
     world = running(bundles=64)
     broker = "broker-1:8080"
