@@ -384,14 +384,19 @@ def version_floor(work: BatchContext, namespace: str) -> int:
 def continue_deletions(work: BatchContext, namespaces: Sequence[str]) -> None:
     """Release bundles of namespaces in deletion; delete namespaces without owners.
 
-    The smallest first; each has an equal part of what is left of a batch's share.
+    The smallest first; each has an equal part of what is left of a batch's share. Of very many the
+    last wait. What waits for its owners takes nothing of the share.
     """
     room = work.share
     sizes = sorted((len(work.ledger.live_rows(name)), name) for name in namespaces)
-    for at, (size, name) in enumerate(sizes):
-        part = max(room // (len(sizes) - at), 1)
-        room -= min(size, part)
+    for at, (_, name) in enumerate(sizes):
+        if room <= 0:
+            break
+        # less than two bundles can't make way for one
+        part = max(room // (len(sizes) - at), min(_LEAST_SLICE, work.share), 2)
+        before = len(work.transitions)
         _delete_part(work, name, part)
+        room -= min(len(work.transitions) - before, part)
 
 
 def _delete_part(work: BatchContext, name: str, part: int) -> None:

@@ -134,6 +134,19 @@ def test_large_namespace_is_deleted_in_slices_that_leave_no_gap() -> None:
     assert gapless(world)
 
 
+def test_more_namespaces_than_a_batch_deletes_bundles_are_all_deleted() -> None:
+    world = running_creations()
+    names = [f"t/n{number}" for number in range(SLICE + 2)]
+    for name in names:
+        world.command("create_namespace", namespace=name, bundles=3)
+    world.run(60_000)
+    gone = [world.command("delete_namespace", namespace=name) for name in names]
+    world.run(60_000)
+    assert [outcome(world, one)["status"] for one in gone] == ["done"] * len(names)
+    assert not any(live_creations(world, name) for name in names)
+    assert gapless(world)
+
+
 def test_rest_of_a_half_made_namespace_is_nobodys_to_have() -> None:
     world = running_creations()
     made = world.command("create_namespace", namespace="t/big", bundles=BUNDLES)
