@@ -39,7 +39,6 @@ from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, empty_ve
 from lbcore.plan.groups import members_by_group
 from lbcore.plan.pending import move_of
 from lbcore.plan.planner import project_moves
-from lbcore.plan.registry import resting_ms
 from lbcore.plan.snapshot import RATE_IN, RATE_OUT, Floats, Ints, Snapshot
 from lbcore.wire.messages import Command
 
@@ -202,19 +201,17 @@ def approve(work: BatchContext, name: str, command: Command) -> Mapping[str, str
 def answer(work: BatchContext, name: str, station: PlanStatus, why: str, command: Command) -> None:
     """Note that a person approved, rejected or stopped a proposal that is open."""
     proposal = work.rules.proposals[name]
+    rest_until_ms = work.now_ms + work.config.shedding.grace_period_ms
     answered = replace(
         proposal,
         station=station,
         answered_by=command.principal or "somebody",
         why=why or proposal.why,
-        until_ms=proposal.until_ms if station.is_open else work.now_ms + KEPT_MS,
+        until_ms=proposal.until_ms
+        if station.is_open
+        else max(work.now_ms + KEPT_MS, rest_until_ms),
+        rest_until_ms=0 if station.is_open else rest_until_ms,
     )
-    if not station.is_open:
-        # its remaining steps are in no new plan for the grace period
-        config = planning_config(work)
-        held_ms = config.shedding.grace_period_ms - resting_ms(config)
-        given_back = dict.fromkeys((step.bundle for step in answered.left), work.now_ms + held_ms)
-        work.plan = replace(work.plan, unloaded_ms={**work.plan.unloaded_ms, **given_back})
     _keep(work, name, answered, station.value.capitalize(), command)
 
 

@@ -299,6 +299,12 @@ def make_snapshot(
             if SPLIT_ALGORITHM in entry.properties
         },
         merging=bundles_to_merge(work),
+        rejected=[
+            step.bundle
+            for proposal in work.rules.proposals.values()
+            if proposal.rest_until_ms > work.now_ms
+            for step in proposal.left
+        ],
     ), rows
 
 

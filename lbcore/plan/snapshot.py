@@ -203,7 +203,8 @@ class Snapshot:
     topics_of: bundle's full name → its known topics, None = unknown. partitions: of partitioned
     topics, computed on request. policies: where namespaces may live. in_flight: bundles that are
     changing owners. split_algorithms: namespace → its own algorithm, if any. merging: bundles that
-    wait for a merge; balancing leaves them in place.
+    wait for a merge; balancing leaves them in place. rejected: bundles of plans that a person has
+    rejected within the grace period; the same, and they are not split.
     """
 
     cluster: str
@@ -215,6 +216,7 @@ class Snapshot:
     in_flight: int = 0
     split_algorithms: Mapping[str, str] = field(default_factory=dict)
     merging: Sequence[str] = ()
+    rejected: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -105,6 +105,38 @@ def test_rejected_plan_is_not_proposed_again_within_the_grace_period() -> None:
     assert waiting(world) != name
 
 
+@pytest.mark.parametrize("way_back", ["restart_job", "rebuild_job"])
+def test_rejected_plan_is_not_proposed_again_after_the_job_came_back(way_back: str) -> None:
+    world = hot()
+    name = waiting(world)
+    world.command("reject_plan", plan=name)
+    world.run(5_000)
+    getattr(world, way_back)()
+    world.run(90_000)
+    was = {step.bundle for step in proposals(world)[name].steps}
+    others = [one.steps for other, one in proposals(world).items() if other != name]
+    assert not was & {step.bundle for steps in others for step in steps}
+    assert waiting(world) != name
+
+
+def test_rejected_split_is_not_proposed_again_within_the_grace_period() -> None:
+    world = hot(
+        "splitting.enabled=true", "splitting.max_msg_rate_per_s=1000", "shedding.is_balancing=false"
+    )
+    name = waiting(world)
+    was = {step.bundle for step in proposals(world)[name].steps if step.kind == "split"}
+    assert was
+    world.command("reject_plan", plan=name)
+    world.run(100_000)
+    others = [
+        one for one in proposals(world).values() if one.since_ms > proposals(world)[name].since_ms
+    ]
+    assert not was & {step.bundle for one in others for step in one.steps}
+    world.run(60_000)
+    again = [one for one in proposals(world).values() if one.station is PlanStatus.WAITS]
+    assert was & {step.bundle for one in again for step in one.steps}
+
+
 def test_unanswered_plan_lapses_and_the_next_cycle_plans_anew() -> None:
     world = hot(approval_wait_ms=60_000)
     name = waiting(world)

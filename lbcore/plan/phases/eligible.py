@@ -38,7 +38,9 @@ def eligible(draft: Draft) -> Draft:
     verdicts = bundle_verdicts(
         draft.snapshot,
         BundleFacts(
-            is_recently_unloaded=_resting(draft) | _cooling(draft),
+            is_recently_unloaded=_resting(draft)
+            | _cooling(draft)
+            | bundles.are_named(draft.snapshot.rejected),
             is_in_flight=~bundles.can_move | bundles.are_named(draft.state.moves),
             is_paused=paused(bundles),
             is_merging=bundles.are_named(draft.snapshot.merging),

@@ -299,6 +299,7 @@ def split(draft: Draft) -> Draft:
         return draft.skip(PHASE, "Disabled")
     draft, snapshot = _with_new_reports(draft)
     blocked = ~draft.reported.bundles.can_move | paused(draft.reported.bundles)
+    blocked |= draft.reported.bundles.are_named(draft.reported.rejected)
     blocked[draft.sheddings.bundle] = True
     blocked[draft.forced.bundle] = True
     decisions, state, seen = decide_splits(
