@@ -28,6 +28,7 @@ from lbcore.balancer.ledger import CAUSE_CODE, STATE_CODE
 from lbcore.balancer.moves import reason_not_to_balance, reason_to_stand_still
 from lbcore.balancer.namespaces import CREATING, is_deleting
 from lbcore.balancer.waiting import MERGE, begin_wait, end_wait, finish_command
+from lbcore.config.cluster import ASK
 from lbcore.model.names import parse_bundle
 from lbcore.ownership.changes import destination_of, joined
 from lbcore.ownership.protocol import merge, transfer
@@ -195,7 +196,8 @@ def merge_cold(work: BatchContext) -> None:
     config = work.config.splitting
     if not config.merge_enabled or work.times.split_ms != work.now_ms:
         return
-    if is_external(work) or work.config.cluster.observe_only or work.is_catching_up:
+    cluster = work.config.cluster
+    if is_external(work) or cluster.observe_only or cluster.approval == ASK or work.is_catching_up:
         return
     if reason_to_stand_still(work)[0] or reason_not_to_balance(work)[0]:
         return

@@ -178,6 +178,7 @@ def test_cold_bundles_of_a_service_that_can_not_merge_are_left_alone() -> None:
         {"splitting.max_topics": 10},
         {"splitting.max_msg_rate_per_s": 4_000},
         {"cluster.observe_only": True},
+        {"cluster.approval": "ask"},
     ],
 )
 def test_neighbours_above_half_of_a_limit_are_not_merged(values: dict[str, Any]) -> None:
