@@ -51,9 +51,7 @@ from lbcore.balancer.namespaces import (
     version_floor,
 )
 from lbcore.balancer.placement import place, write_places
-from lbcore.balancer.policy_commands import (
-    POLICY_HANDLERS,
-)
+from lbcore.balancer.policy_commands import POLICY_HANDLERS
 from lbcore.balancer.topic_book import MAX_TOPICS
 from lbcore.balancer.waiting import (
     MAX_WAITING,
@@ -446,7 +444,8 @@ def _outcome(
 ) -> Outcome:
     if isinstance(arguments, RefusedArguments):
         return Outcome(status=REFUSED, reason=arguments.detail)
-    if len(work.waiting) >= MAX_WAITING:
+    # rules are set at any time: a pause may be what ends a flood of other commands
+    if len(work.waiting) >= MAX_WAITING and command.kind not in POLICY_HANDLERS:
         reason = f"{MAX_WAITING} commands are under way; send it again when some have ended"
         return Outcome(status=REFUSED, reason=reason)
     if is_external(work) and arguments.about.is_of_authority:

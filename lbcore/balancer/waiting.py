@@ -52,7 +52,7 @@ def status_of(remembered: str) -> str:
 
 
 MAX_WAITING = 1_000
-"""Commands that may be under way at once; more are refused."""
+"""Commands that may be under way at once; more are refused, but for those that set rules."""
 
 WAIT_MAX_MS = 86_400_000
 """Maximum wait for a command without a timeout, ms; no command may wait for ever."""

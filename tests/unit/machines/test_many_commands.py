@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from lbcore.balancer import commands, placement
 from lbcore.balancer import intake as topics
-from lbcore.balancer import placement
 from lbcore.config.tree import Config
 from lbcore.ownership.records import State
 from lbcore.validation.check import with_dynamic
@@ -83,6 +83,24 @@ def test_what_comes_after_a_split_of_the_same_batch_waits_for_its_end() -> None:
     world.run(30_000)
     statuses = [outcome(world, one)["status"] for one in kept]
     assert statuses == ["done", "refused", "done", "done"]
+
+
+def test_pause_and_drain_are_taken_while_very_many_commands_are_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(commands, "MAX_WAITING", 2)
+    world = running()
+    for broker in world.brokers.values():
+        broker.is_hanging = True
+    asked = [world.command("unload_bundle", bundle=name) for name in bundles(world)[:3]]
+    world.run(3_000)
+    assert [outcome(world, one)["status"] for one in asked] == ["accepted", "accepted", "refused"]
+    rules = [
+        world.command("drain_broker", broker=min(world.brokers)),
+        world.command("pause", reason="too much at once"),
+    ]
+    world.run(3_000)
+    assert [outcome(world, one)["status"] for one in rules] == ["accepted", "done"]
 
 
 def test_partitions_by_the_million_are_known_by_some_that_lie_evenly(
