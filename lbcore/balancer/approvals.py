@@ -201,16 +201,14 @@ def approve(work: BatchContext, name: str, command: Command) -> Mapping[str, str
 def answer(work: BatchContext, name: str, station: PlanStatus, why: str, command: Command) -> None:
     """Note that a person approved, rejected or stopped a proposal that is open."""
     proposal = work.rules.proposals[name]
-    rest_until_ms = work.now_ms + work.config.shedding.grace_period_ms
+    kept_ms = max(KEPT_MS, work.config.shedding.grace_period_ms)
     answered = replace(
         proposal,
         station=station,
         answered_by=command.principal or "somebody",
         why=why or proposal.why,
-        until_ms=proposal.until_ms
-        if station.is_open
-        else max(work.now_ms + KEPT_MS, rest_until_ms),
-        rest_until_ms=0 if station.is_open else rest_until_ms,
+        until_ms=proposal.until_ms if station.is_open else work.now_ms + kept_ms,
+        rejected_ms=0 if station.is_open else work.now_ms,
     )
     _keep(work, name, answered, station.value.capitalize(), command)
 

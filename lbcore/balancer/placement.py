@@ -302,7 +302,7 @@ def make_snapshot(
         rejected=[
             step.bundle
             for proposal in work.rules.proposals.values()
-            if proposal.rest_until_ms > work.now_ms
+            if work.now_ms - proposal.rejected_ms < work.config.shedding.grace_period_ms
             for step in proposal.left
         ],
     ), rows

@@ -97,9 +97,9 @@ class PlanProposal:
 
     until_ms: when it lapses, or when it may be forgotten once it has ended. why: what led to it,
     and at the end what ended it. by: who proposed it, "" = a cycle; answered_by: who approved or
-    rejected it. rest_until_ms: until then no cycle moves or splits what a person has left undone,
-    0 = nobody has. before, after: broker → usage (1.0 = 100 %) of those that it touches, and under
-    "max" and "mean" of all.
+    rejected it. rejected_ms: when a person rejected or stopped it, 0 = nobody has; what is left of
+    it rests for the grace period. before, after: broker → usage (1.0 = 100 %) of those that it
+    touches, and under "max" and "mean" of all.
     """
 
     station: PlanStatus
@@ -109,7 +109,7 @@ class PlanProposal:
     why: str = ""
     by: str = ""
     answered_by: str = ""
-    rest_until_ms: int = 0
+    rejected_ms: int = 0
     before: Mapping[str, float] = field(default_factory=dict)
     after: Mapping[str, float] = field(default_factory=dict)
 
