@@ -57,7 +57,7 @@ def _write(work: BatchContext, bundle: str, pin: Pin, reason: str, **inputs: obj
 
 
 def held_by(work: BatchContext, broker: str) -> int:
-    """Return the number of bundles a broker has or is to open, now or later. O(bundles)."""
+    """Return the number of bundles a broker has or is to open. O(bundles)."""
     ids = [i for i, one in enumerate(work.ledger.instances.rows) if one.broker == broker]
     # those that another broker is still closing are on their way to it
     is_its = np.isin(work.ledger.holders(), ids) | np.isin(work.ledger.prospects(), ids)
