@@ -28,7 +28,7 @@ from jobs.operating.connection_options import ConnectionOptions
 from jobs.operating.status import read_status_rows
 from lbcore.balancer.book import FAILED, REFUSED, TIMED_OUT
 from lbcore.balancer.rules import PROPOSAL, PlanProposal
-from lbcore.bridge.guardian import Trouble
+from lbcore.bridge.guardian import ADVISORY, Trouble
 from lbcore.bridge.reports import LatencySums, load_ms, parse_client_latency, publish_ms, worst_ms
 from lbcore.explain.explanation import Row
 from lbcore.explain.job_state import JobWord, job_alarms
@@ -46,7 +46,7 @@ _UNREAD_MS, _OBSERVES_MS, _FOUND_MS, _JOB_MS = 30_000, 120_000, 30_000, 60_000
 _BRIDGE_SILENT_MS = 120_000
 """It tells something once a minute, if only that it looks."""
 _IN_FLIGHT = frozenset(state.value for state in IN_FLIGHT)
-_NO_FAULT = (Trouble.NARROW.value, Trouble.EXPIRING.value, Trouble.EXPIRING_SOON.value)
+_NO_FAULT = [one.value for one in ADVISORY]
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,8 @@ class Trouble(Enum):
 
 
 _MENDED = (Trouble.CIRCLING, Trouble.DOUBLED, Trouble.STUCK, Trouble.UNSERVED)
+ADVISORY = (Trouble.EXPIRING, Trouble.EXPIRING_SOON, Trouble.NARROW)
+"""Kinds that are no fault of ownership."""
 _PATIENT = (
     Trouble.NARROW,
     Trouble.STUCK,

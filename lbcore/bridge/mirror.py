@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from lbcore.bridge.guardian import Finding
+from lbcore.bridge.guardian import ADVISORY, Finding
 from lbcore.model.names import format_bundle, tenant_of
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.kinds.mirror_commands import FINDINGS_MAX, ObserveOwnership
@@ -115,12 +115,13 @@ def compare(
 def commands_of(difference: Difference) -> list[ObserveOwnership]:
     """Return the difference as commands of bounded size.
 
-    One at least, which says that we look.
+    One at least, which says that we look. Beyond FINDINGS_MAX advisory findings are cut first.
     """
     namespaces = sorted(difference.namespaces.items())
     owners = [(name, *found) for name, found in sorted(difference.owners.items())]
     count = max(len(namespaces), len(owners), 1)
-    findings = tuple(written_finding(one) for one in difference.findings[:FINDINGS_MAX])
+    urgent_first = sorted(difference.findings, key=lambda one: one.trouble in ADVISORY)
+    findings = tuple(written_finding(one) for one in urgent_first[:FINDINGS_MAX])
     return [
         ObserveOwnership(
             brokers=difference.brokers if start == 0 else (),

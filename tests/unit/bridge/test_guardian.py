@@ -214,6 +214,18 @@ def test_no_more_is_asked_in_a_minute_than_allowed() -> None:
     assert sum(asked) == 2 * PATIENCE.mends_per_minute
 
 
+def test_lost_bundle_is_told_though_hundreds_of_topics_and_certificates_are() -> None:
+    topics = {f"persistent://acme/ns/t{number}": 9 for number in range(150)}
+    narrow = seen(a=[ONE], partitions={ONE: topics}, asked_for=frozenset((ONE, TWO)),
+                  certificates={f"broker-{number}": 2_000 for number in range(150)})  # fmt: skip
+    judged = watch([narrow] * 30)[-1]
+    (command,) = commands_of(Difference(findings=judged.findings))
+    told = [(one["trouble"], one["subject"]) for one in command.findings]
+    assert (Trouble.UNSERVED.value, TWO) in told
+    kind, given = format_arguments(command)
+    assert parse_arguments(kind, given) == command  # as many as the balancer takes
+
+
 def test_partitions_on_one_of_three_brokers_are_told_after_a_minute_and_mended_by_nobody() -> None:
     parts = {ONE: {"persistent://acme/ns/t": 5}, TWO: {"persistent://acme/ns/t": 3}}
     narrow, wide = seen(a=[ONE, TWO], partitions=parts), seen(a=[ONE], b=[TWO], partitions=parts)
