@@ -254,7 +254,9 @@ def judge(
     }
     lately = sum(now_ms - at_ms < _MINUTE_MS for at_ms in mended.values())
     may_ask = max(0, timeouts.mends_per_minute - lately) if acts else 0
-    due = [key for key in sure if sure[key].trouble in _MENDED and key not in mended][:may_ask]
+    due = [key for key in sure if sure[key].trouble in _MENDED and key not in mended]
+    # first what was never mended: what no repair helps is due again and again
+    due = sorted(due, key=lambda key: sure[key].stage is not FindingStage.TOLD)[:may_ask]
     mended |= dict.fromkeys(due, now_ms)
     for key, one in sure.items() if acts else ():
         is_unhelped = now_ms - mended.get(key, now_ms) >= timeouts.mend_ms

@@ -214,6 +214,15 @@ def test_no_more_is_asked_in_a_minute_than_allowed() -> None:
     assert sum(asked) == 2 * PATIENCE.mends_per_minute
 
 
+def test_what_no_repair_helps_does_not_keep_others_from_being_mended() -> None:
+    minutes = PATIENCE.again_ms // 60_000
+    count = PATIENCE.mends_per_minute * minutes + 3
+    lost = frozenset(f"acme/ns{number}/0x00000000_0xffffffff" for number in range(count))
+    rounds = 2 * PATIENCE.again_ms // STEP_MS
+    found = watch([seen(asked_for=lost)] * rounds, acts=True)
+    assert {one.subject for judged in found for one in judged.mends} == lost
+
+
 def test_lost_bundle_is_told_though_hundreds_of_topics_and_certificates_are() -> None:
     topics = {f"persistent://acme/ns/t{number}": 9 for number in range(150)}
     narrow = seen(a=[ONE], partitions={ONE: topics}, asked_for=frozenset((ONE, TWO)),
