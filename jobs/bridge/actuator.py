@@ -132,12 +132,10 @@ class Actuator:
         """Do what the record needs until it is answered, left, or superseded."""
         began_s = time.monotonic()
         attempts = Attempts(is_old=self._clock.now_ms() - record.timestamp_ms > self._limits.old_ms)
-        while not self._is_closed.is_set() and newest(record.bundle) == record.version_id:
+        while self._is_current(record, newest):
             waited_ms = round((time.monotonic() - began_s) * 1_000)
             attempts = replace(attempts, waited_ms=waited_ms)
-            bounds = self.bounds
-            if record.bundle in self.quarantined:
-                bounds = replace(bounds, forbidden=bounds.forbidden or QUARANTINED)
+            bounds = replace(self.bounds, forbidden=self._forbidden(record))
             action = next_action(record, self._see(record), attempts, bounds)
             if isinstance(action, RecordAnswer):
                 self._answer(record, action, attempts)
@@ -145,7 +143,18 @@ class Actuator:
             if isinstance(action, Leave):
                 self._log("left to the mirror", record, why=action.reason)
                 return
+            if isinstance(action, Unload | Split):
+                self._wait_for_turn()
+                if self._forbidden(record) or not self._is_current(record, newest):
+                    continue  # that wait may take a minute
             attempts = self._carry_out(record, action, attempts)
+
+    def _is_current(self, record: OwnershipRecord, newest: "Newest") -> bool:
+        return not self._is_closed.is_set() and newest(record.bundle) == record.version_id
+
+    def _forbidden(self, record: OwnershipRecord) -> str:
+        is_quarantined = record.bundle in self.quarantined
+        return self.bounds.forbidden or (QUARANTINED if is_quarantined else "")
 
     def mend(self, finding: Finding) -> None:
         """Ask Pulsar once, in a thread, for what may end a finding.
@@ -159,6 +168,8 @@ class Actuator:
         fields = {"bundle": finding.subject, "trouble": finding.trouble.value}
         try:
             self._wait_for_turn()
+            if self._is_closed.is_set() or self.bounds.forbidden:
+                return
             if is_unserved:
                 self._look_up(finding.subject)
             else:
@@ -174,7 +185,6 @@ class Actuator:
     def _carry_out(self, record: OwnershipRecord, action: Action, attempts: Attempts) -> Attempts:
         try:
             if isinstance(action, Unload | Split):
-                self._wait_for_turn()
                 name = SPLIT if isinstance(action, Split) else UNLOAD
                 self._log("asked", record, action=name)
                 self._metrics.add("ballast_bridge_requests_total", name)

@@ -1,5 +1,6 @@
 """The actuator: next step of each record, and brokers that refuse or answer nonsense."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -25,6 +26,7 @@ from lbcore.bridge.acting import (
     positions_for,
 )
 from lbcore.bridge.answers import topic_within
+from lbcore.bridge.guardian import Finding, Trouble
 from lbcore.config.tree import Config
 from lbcore.model.bundles import crc32
 from lbcore.ownership.records import OwnershipRecord, State
@@ -352,6 +354,46 @@ def test_no_more_is_asked_in_a_minute_than_is_allowed(fake: FakePulsar) -> None:
     assert made.sent == []
     made.actuator.close()
     made.collector.close()
+
+
+@pytest.mark.parametrize("change", ["observes", "quarantined", "superseded", "ended"])
+def test_what_waits_for_its_turn_is_not_asked_when_it_must_not_be_any_more(
+    fake: FakePulsar, hands: Hands, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait_for_turn() -> None:  # and meanwhile the world goes on
+        if change == "observes":
+            hands.actuator.bounds = RetryPolicy(forbidden="it only observes")
+        elif change == "quarantined":
+            hands.actuator.quarantined = frozenset((BUNDLE_OF_ACTUATING,))
+        elif change == "superseded":
+            hands.newest = 8
+        else:
+            hands.actuator.close()
+
+    monkeypatch.setattr(hands.actuator, "_wait_for_turn", wait_for_turn)
+    hands.begin()
+    hands.wait(lambda: not hands.actuator.busy())
+    assert unloads(fake) == 0
+    assert len(hands.sent) == (change in ("observes", "quarantined"))
+
+
+def test_repair_that_waits_for_its_turn_is_not_asked_when_the_bridge_observes(
+    fake: FakePulsar, hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited = threading.Event()
+
+    def wait_for_turn() -> None:
+        hands.actuator.bounds = RetryPolicy(forbidden="it only observes")
+        waited.set()
+
+    monkeypatch.setattr(hands.actuator, "_wait_for_turn", wait_for_turn)
+    stuck = Finding(
+        trouble=Trouble.STUCK, subject=BUNDLE_OF_ACTUATING, since_ms=1, evidence="it is closed"
+    )
+    hands.actuator.mend(stuck)
+    assert waited.wait(SOON_S)
+    hands.actuator._pool.shutdown(wait=True)  # noqa: SLF001 (until it has ended)
+    assert unloads(fake) == 0
 
 
 @pytest.mark.parametrize("manager", ["modular", "extensible"])
