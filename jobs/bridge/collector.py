@@ -121,7 +121,7 @@ class Collector:
         self._topics: dict[str, str] = {}
         self._clients: set[str] = set()
         self._lost: dict[str, _Lost] = {}
-        self._active: tuple[str, ...] = ()
+        self._active: tuple[str, ...] | None = None
         self._quiet_until_s = 0.0
         self._partitions: dict[str, Mapping[str, int]] = {}
         self.closing: frozenset[str] = frozenset()
@@ -186,7 +186,7 @@ class Collector:
         """The brokers that Pulsar lists now; raises PulsarAdminError. From any thread."""
         found = self._admin.brokers(self.pulsar_cluster)
         with self._lock:
-            if self._active and found != self._active:
+            if self._active is not None and found != self._active:
                 self._quiet_until_s = time.monotonic() + self._rhythm.quiet_ms / 1_000
             self._active = found
         return found

@@ -150,7 +150,9 @@ def asked_what_they_own(fake: FakePulsar) -> int:
 
 
 @pytest.mark.parametrize("who", ["look", "actuator"])
-@pytest.mark.parametrize(("before", "after"), [((0, 1), (0,)), ((0,), (0, 1))])
+@pytest.mark.parametrize(
+    ("before", "after"), [((0, 1), (0,)), ((0,), (0, 1)), ((), (0, 1))], ids=str
+)
 def test_nobody_is_asked_what_it_owns_while_others_take_over(
     fake: FakePulsar, who: str, before: tuple[int, ...], after: tuple[int, ...]
 ) -> None:
