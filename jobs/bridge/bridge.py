@@ -14,7 +14,14 @@ from dataclasses import dataclass, field, replace
 
 from kafka.errors import KafkaError
 
-from jobs.adapters.kafka.clients import KafkaAddress, Sender, Tail
+from jobs.adapters.kafka.clients import (
+    Delivery,
+    KafkaAddress,
+    NotDelivered,
+    OnDelivery,
+    Sender,
+    Tail,
+)
 from jobs.adapters.kafka.command_client import new_command
 from jobs.adapters.kafka.connection import KafkaWatch
 from jobs.adapters.kafka.ownership_feed import OwnershipFeed
@@ -142,7 +149,6 @@ _TOLD_AGAIN_S = 30.0
 _ALIVE_S = 60.0
 _GUARD_S = 15.0
 _COMMAND_MS = 60_000
-_SETTING_MS = 600_000
 _ENDS_MS = 5_000
 _FINAL_FLUSH_MS = 5_000
 _TRIED_MAX = 3
@@ -193,6 +199,7 @@ class Bridge:
         self._brokers: tuple[str, ...] = ()
         self._alive_s = self._guarded_s = -_ALIVE_S
         self._observes: bool | None = None
+        self._is_mode_lost = False
         self._end = threading.Event()
 
     def stop(self) -> None:
@@ -214,7 +221,7 @@ class Bridge:
                 self._round()
             self._end.wait(_TICK_S)
         if self._observes is False:  # nobody is left to carry decisions out
-            self._command(SetConfig(values={OBSERVE_ONLY: True}), _SETTING_MS)
+            self._tell_mode(observes=True)
         self._actuator.close()
         self._collector.close()
         self._policies.close()
@@ -311,20 +318,36 @@ class Bridge:
             )
         self._actuator.bounds = RetryPolicy(forbidden=forbidden)
         self.metrics.set("ballast_bridge_acting", not forbidden)
-        if self._observes is not bool(forbidden):
+        if self._observes is not bool(forbidden) or self._is_mode_lost:
             self._observes = bool(forbidden)
-            self._command(SetConfig(values={OBSERVE_ONLY: self._observes}), _SETTING_MS)
+            self._tell_mode(observes=self._observes)
             self._alive_s = -_ALIVE_S  # whether it acts is told with the next look
 
-    def _command(self, arguments: CommandArguments, timeout_ms: int = _COMMAND_MS) -> None:
+    def _tell_mode(self, *, observes: bool) -> None:
+        """Set whether the job only observes; sent again if Kafka does not take it.
+
+        It never expires: a job that comes back after hours must not keep the mode of before.
+        """
+
+        def note(delivery: Delivery) -> None:
+            self._is_mode_lost = isinstance(delivery, NotDelivered)
+
+        self._command(SetConfig(values={OBSERVE_ONLY: observes}), timeout_ms=0, note=note)
+
+    def _command(
+        self,
+        arguments: CommandArguments,
+        timeout_ms: int = _COMMAND_MS,
+        note: OnDelivery = lambda _: None,
+    ) -> None:
         command = new_command(
             self._cluster, arguments, principal="pulsar-bridge", timeout_ms=timeout_ms
         )
-        self._send(command)
+        self._send(command, note)
 
-    def _send(self, message: Message) -> None:
+    def _send(self, message: Message, note: OnDelivery = lambda _: None) -> None:
         topic, key, value = format_message(message)
-        self._sender.send(topic, key.decode(), value)
+        self._sender.send(topic, key.decode(), value, on_delivery=note)
 
     def _read(self) -> None:
         while not self._end.is_set():

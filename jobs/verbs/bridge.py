@@ -44,7 +44,6 @@ from lbcore.wire.format import format_message
 from lbcore.wire.kinds.balancing_commands import SetConfig
 
 _FLUSH_MS = 15_000
-_SETTING_MS = 600_000
 _FORMATS = {"tla": tla_text, "mermaid": lambda _: mermaid_text()}
 
 
@@ -103,9 +102,8 @@ def _specify(args: argparse.Namespace) -> int:
 def _give_back(args: argparse.Namespace) -> int:
     where = connection_options(args)
     switch_shedding(admin_at(args.admin_url, args), is_on=True)
-    command = new_command(
-        where.cluster, SetConfig(values={OBSERVE_ONLY: True}), timeout_ms=_SETTING_MS
-    )
+    values = {OBSERVE_ONLY: True}
+    command = new_command(where.cluster, SetConfig(values=values), timeout_ms=0)  # never expires
     topic, key, value = format_message(command)
     sender = Sender(where.address(), "bridge-give-back")
     sender.send(topic, key.decode(), value)
