@@ -10,7 +10,7 @@ from typing import Any
 from jobs.adapters.kafka.clients import Delivered, NotDelivered
 from jobs.bridge import bridge
 from jobs.bridge.admin_address import AdminAddress
-from jobs.bridge.bridge import OBSERVE_ONLY, Bridge, BridgeOptions
+from jobs.bridge.bridge import OBSERVE_ONLY, Bridge, BridgeOptions, brokers_settings
 from jobs.bridge.collector import Rhythm
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from lbcore.config.tree import Config
@@ -87,3 +87,21 @@ def test_mode_that_kafka_has_lost_is_told_again_and_never_expires(monkeypatch: P
         while not kafka.modes and time.monotonic() < deadline_s:
             time.sleep(0.01)
     assert kafka.modes == [(True, 0)]
+
+
+def test_brokers_are_asked_for_their_settings_at_once(monkeypatch: Patch) -> None:
+    both, path = threading.Barrier(2, timeout=5.0), "/admin/v2/brokers/configuration/runtime"
+    with fake_pulsar() as fake:
+        fake.own({0: [], 1: []})
+        fake.put(path, {"loadBalancerSheddingEnabled": "false"})
+        admin = PulsarAdmin(AdminAddress(url=fake.url, timeout_s=2.0))
+        brokers, ask = admin.brokers(CLUSTER), admin.settings
+
+        def settings(cluster: str, broker: str) -> Any:
+            both.wait()  # neither is answered before both were asked
+            return ask(cluster, broker)
+
+        monkeypatch.setattr(admin, "settings", settings)
+        found, failed = brokers_settings(admin, CLUSTER, brokers)
+    assert failed == {}
+    assert set(found) == set(brokers)
