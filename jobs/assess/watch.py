@@ -158,12 +158,12 @@ class ClusterWatch:
             if isinstance(message, BrokerLoad):
                 self._versions[broker] = message.broker_version
 
-    def _read_unloads(self, brokers: tuple[str, ...]) -> Unloads:
+    def _read_unloads(self, brokers: tuple[str, ...]) -> dict[str, Unloads]:
         def ask(broker: str) -> Unloads:
             page = self._admin.metrics(self._pulsar_cluster, broker)
             return unloads_of(page.decode("utf-8", "replace"))
 
-        return sum(ask_each(brokers, ask)[0].values(), start=Unloads())
+        return ask_each(brokers, ask)[0]
 
     def _read_topics(self, brokers: tuple[str, ...]) -> tuple[dict[str, str], list[HotTopic]]:
         owners: dict[str, str] = {}

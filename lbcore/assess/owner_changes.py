@@ -6,6 +6,7 @@ where both were at work, the report says so. Source: Pulsar 4.0.8's pulsar_lb_un
 and pulsar_lb_unload_broker_breakdown_total.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -83,14 +84,10 @@ class OwnerChanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unloads:
-    """Unloads that Pulsar's load managers count since their start, over all brokers."""
+    """Unloads that a broker's load manager counts since its start."""
 
     shed: float = 0.0
     by_admin: float = 0.0
-
-    def __add__(self, other: "Unloads") -> "Unloads":
-        """Those of two brokers together."""
-        return Unloads(shed=self.shed + other.shed, by_admin=self.by_admin + other.by_admin)
 
 
 def unloads_of(page: str) -> Unloads:
@@ -109,13 +106,23 @@ def unloads_of(page: str) -> Unloads:
     return Unloads(shed=max(0.0, total - by_admin), by_admin=by_admin)
 
 
-def who_moved(moves: int, before: Unloads, after: Unloads, *, is_shedding: bool | None) -> str:
-    """Return who made moves between living brokers, by the counters' increase.
+def who_moved(
+    moves: int,
+    before: Mapping[str, Unloads],
+    after: Mapping[str, Unloads],
+    *,
+    is_shedding: bool | None,
+) -> str:
+    """Return who made moves between living brokers, by the increase of each broker's counters.
 
+    before, after: by broker, without those that could not be read. A counter that fell says
+    nothing.
     is_shedding: whether any broker sheds by itself, None = not known.
     """
-    shed = after.shed - before.shed
-    if is_shedding is False or (shed <= 0.0 and is_shedding is not None):
+    grown = [after[one].shed - before[one].shed for one in before.keys() & after.keys()]
+    shed = math.fsum(max(0.0, step) for step in grown)
+    is_whole = before.keys() == after.keys() and min(grown, default=-1.0) >= 0.0
+    if is_shedding is False or (shed <= 0.0 and is_shedding is not None and is_whole):
         return PERSON
     if shed >= moves:
         return SHEDDER

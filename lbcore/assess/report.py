@@ -34,13 +34,13 @@ class ClusterObservation:
 
     unread: broker → why its load or its topics are missing. topics: loaded topic → its broker.
     parts: what could not be read, brokers included → reason. unreported: broker → field of its load
-    that can't be used → reason.
+    that can't be used → reason. unloads: by broker, at the start and now.
     """
 
     sightings: OwnerChanges
     look: Look
     settings: Mapping[str, Settings | None]
-    unloads: tuple[Unloads, Unloads] = (Unloads(), Unloads())
+    unloads: tuple[Mapping[str, Unloads], Mapping[str, Unloads]] = ({}, {})
     versions: Mapping[str, str] = field(default_factory=dict)
     unread: Mapping[str, str] = field(default_factory=dict)
     topics: Mapping[str, str] = field(default_factory=dict)

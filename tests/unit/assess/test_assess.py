@@ -23,7 +23,15 @@ from jobs.cli import main
 from jobs.console import CommandError, MisuseError
 from jobs.operating.prometheus import PROMETHEUS_OPTIONS, write_trace
 from lbcore.assess.loads import Loads, hottest_bundles, loads_of
-from lbcore.assess.owner_changes import Observer, Unloads, unloads_of
+from lbcore.assess.owner_changes import (
+    EITHER,
+    PERSON,
+    SHEDDER,
+    Observer,
+    Unloads,
+    unloads_of,
+    who_moved,
+)
 from lbcore.assess.prometheus import UNLOADS, PrometheusFold, broker_of, increase
 from lbcore.assess.report import Report
 from lbcore.assess.risks import broker_risks, few_bundles, unrelievable
@@ -597,7 +605,28 @@ pulsar_lb_unload_broker_breakdown_total{reason="Admin"} 2
 pulsar_lb_unload_broker_breakdown_total{reason="Overloaded"} 3
 pulsar_lb_unload_bundle_total{metric="bundleUnloading"} -7
 """
-    assert unloads_of(page) + unloads_of("") == Unloads(shed=3.0, by_admin=2.0)
+    assert unloads_of(page) == Unloads(shed=3.0, by_admin=2.0)
+    assert unloads_of("") == Unloads()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "who"),
+    [
+        ({"a": 7, "b": 0}, {"a": 7, "b": 0}, PERSON),
+        ({"a": 7, "b": 0}, {"a": 9, "b": 0}, SHEDDER),
+        ({"a": 7, "b": 0}, {"a": 8, "b": 0}, EITHER),
+        ({"a": 7, "b": 0}, {"a": 0, "b": 2}, SHEDDER),  # a has restarted, b leads and sheds
+        ({"a": 7, "b": 0}, {"a": 0, "b": 0}, EITHER),
+        ({"b": 0}, {"a": 7, "b": 0}, EITHER),  # a was read the second time only
+        ({"a": 7, "b": 0}, {"b": 0}, EITHER),
+        ({}, {}, EITHER),
+    ],
+)
+def test_mover_is_named_only_where_the_counters_tell(
+    before: dict[str, int], after: dict[str, int], who: str
+) -> None:
+    counted = ({one: Unloads(shed=count) for one, count in of.items()} for of in (before, after))
+    assert who_moved(2, *counted, is_shedding=True) == who
 
 
 def test_brokers_of_several_versions_and_a_lone_broker_are_risks() -> None:
