@@ -78,12 +78,13 @@ class TooSoonError(PulsarAdminError):
 
 @dataclass(slots=True)
 class _Broker:
-    """State of one broker, and its pending requests."""
+    """State of one broker, and its pending requests. partitions: by bundle and topic."""
 
     told: SentReports = field(default_factory=SentReports)
     incarnation: str = ""
     load_error: PulsarAdminError | None = None
     unreported: Mapping[str, str] = field(default_factory=dict)
+    partitions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     is_extensible: bool = False
     refusals: int = 0
     load_due_s: float = 0.0
@@ -123,7 +124,6 @@ class Collector:
         self._lost: dict[str, _Lost] = {}
         self._active: tuple[str, ...] | None = None
         self._quiet_until_s = 0.0
-        self._partitions: dict[str, Mapping[str, int]] = {}
         self.closing: frozenset[str] = frozenset()
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(32, thread_name_prefix="ask")
@@ -265,9 +265,9 @@ class Collector:
             return frozenset(name for name in self._clients if self._has(name))
 
     def partitions(self) -> Mapping[str, Mapping[str, int]]:
-        """Bundle → partitioned topic → how many partitions its owner told of last."""
-        with self._lock:
-            return {name: one for name, one in self._partitions.items() if self._has(name)}
+        """Bundle → partitioned topic → how many partitions a broker has loaded of it."""
+        known = [one.partitions.items() for one in list(self._brokers.values())]
+        return {name: one for each in known for name, one in each if one and self._has(name)}
 
     def _answer(self, name: str, future: "Future[Claims] | None") -> Claims | None:
         if future is None or not future.done():
@@ -336,9 +336,6 @@ class Collector:
             for bundle, topic in self._topics.items()
             if bundle.rpartition("/")[0] in self._namespaces
         }
-        self._partitions = {
-            name: one for name, one in self._partitions.items() if one and self._has(name)
-        }
         self._clients = {one for one in self._clients if self._has(one)}
 
     def boundaries(
@@ -400,10 +397,11 @@ class Collector:
         if table is not None:
             broker.told, topics = report_topics(broker.told, measured, table, self._config, now_ms)
             messages += topics
+            # in place of its last: a bundle whose topics were deleted is in no table
+            broker.partitions = {
+                bundle: partitions_in(one.topics) for bundle, one in table.rates.items()
+            }
             with self._lock:
-                self._partitions |= {
-                    bundle: partitions_in(one.topics) for bundle, one in table.rates.items()
-                }
                 self._topics |= {
                     bundle: rates.topics[0] for bundle, rates in table.rates.items() if rates.topics
                 }

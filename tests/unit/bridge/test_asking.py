@@ -226,6 +226,29 @@ def test_load_of_an_extensible_broker_is_its_metrics_and_topics(fake: FakePulsar
     assert all(not name.startswith("pulsar/") for name in names)
 
 
+def test_partitions_of_a_topic_that_is_deleted_are_forgotten(fake: FakePulsar) -> None:
+    topics = "/admin/v2/broker-stats/topics"
+    path = f"{fake.ports[0]}{topics}"
+    fake.put(REPORT_PATH, {"reason": "java.lang.UnsupportedOperationException"}, 500)
+    fake.put("/metrics/", (ANSWERS / "metrics-broker-1.txt").read_bytes())
+    fake.put(topics, {})
+    loaded = {f"persistent://acme/ns/t-partition-{number}": {} for number in range(3)}
+    fake.put(path, {"acme/ns": {LEFT.rpartition("/")[2]: {"persistent": loaded}}})
+    collector = collector_of(fake, [], look_ms=200)
+
+    def expect(partitions: dict[str, dict[str, int]]) -> None:
+        deadline_s = time.monotonic() + 20.0
+        while collector.partitions() != partitions:
+            assert time.monotonic() < deadline_s, collector.partitions()
+            collector.look()
+            time.sleep(0.05)
+
+    expect({LEFT: {"persistent://acme/ns/t": 3}})
+    fake.put(path, {})
+    expect({})
+    collector.close()
+
+
 def test_one_error_does_not_make_a_modular_broker_an_extensible_one(fake: FakePulsar) -> None:
     fake.own({0: [LEFT]})
     fake.put(REPORT_PATH, json.loads((REPORTS / "busy-broker-1.json").read_text()))
