@@ -113,7 +113,7 @@ def who_moved(
     *,
     is_shedding: bool | None,
 ) -> str:
-    """Return who made moves between living brokers, by the increase of each broker's counters.
+    """Return who made moves between living brokers, by each broker's counters.
 
     before, after: by broker, without those that could not be read. A counter that fell says
     nothing.
