@@ -221,7 +221,7 @@ class Bridge:
                 self._round()
             self._end.wait(_TICK_S)
         if self._observes is False:  # nobody is left to carry decisions out
-            self._tell_mode(observes=True)
+            self._set_mode(observes=True)
         self._actuator.close()
         self._collector.close()
         self._policies.close()
@@ -320,10 +320,10 @@ class Bridge:
         self.metrics.set("ballast_bridge_acting", not forbidden)
         if self._observes is not bool(forbidden) or self._is_mode_lost:
             self._observes = bool(forbidden)
-            self._tell_mode(observes=self._observes)
+            self._set_mode(observes=self._observes)
             self._alive_s = -_ALIVE_S  # whether it acts is told with the next look
 
-    def _tell_mode(self, *, observes: bool) -> None:
+    def _set_mode(self, *, observes: bool) -> None:
         """Set whether the job only observes; sent again if Kafka does not take it.
 
         It never expires: a job that comes back after hours must not keep the mode of before.
