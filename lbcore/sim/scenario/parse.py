@@ -52,7 +52,6 @@ ALPHAS = {"1": 1.0, "4/3": 4.0 / 3.0, "2": 2.0, "4": 4.0}
 _ONCE = ("title", "seed", "full", "noise", "client", "callbacks", "commit", "preset", "run")
 _TIMES = ("from", "to", "for", "every", "grow", "wave", "jump")
 _LONGEST_RUN_MS = 366 * 86_400_000
-_MOST_BROKERS = 10_000
 _MOST_TOPICS = 5_000_000
 _MOST_SAMPLES = 1_000_000
 
@@ -190,15 +189,15 @@ def _full(draft: _Draft, line: Line) -> None:
 def _brokers(draft: _Draft, line: Line) -> None:
     """Read `brokers N [capacity=X] [domains=N]`."""
     many = line.take(tokens.count, "a number of brokers")
-    if len(draft.brokers) + many > _MOST_BROKERS:
-        raise line.error(f"{many} brokers are too many", f"{_MOST_BROKERS} at most")
-    found = line.options({"capacity": tokens.number, "domains": tokens.count})
+    if len(draft.brokers) + many > tokens.MOST_BROKERS:
+        raise line.error(f"{many} brokers are too many", f"{tokens.MOST_BROKERS} at most")
+    found = line.options({"capacity": tokens.capacity, "domains": tokens.count})
     domains = int(str(found.get("domains", 0)))
     free = (at for at in count(1) if f"b{at}" not in draft.brokers)
     for at in islice(free, many):
         draft.brokers[f"b{at}"] = BrokerSpec(
             name=f"b{at}",
-            capacity=_capacity(line, found),
+            capacity=float(str(found.get("capacity", 1.0))),
             domain=f"domain-{at % domains}" if domains else "",
         )
 
@@ -206,21 +205,13 @@ def _brokers(draft: _Draft, line: Line) -> None:
 def _broker(draft: _Draft, line: Line) -> None:
     """Read `broker NAMES [capacity=X] [domain=NAME] [foreign=PT] [absent]`."""
     names = line.take(tokens.broker_names, "brokers such as b1 or b1-b4")
-    readers = {"capacity": tokens.number, "domain": tokens.text, "foreign": tokens.points}
+    readers = {"capacity": tokens.capacity, "domain": tokens.text, "foreign": tokens.points}
     found = line.options({**readers, "absent": tokens.text})
-    _capacity(line, found)
     for name in names if names != ("all",) else tuple(draft.brokers):
         spec = draft.brokers.get(name, BrokerSpec(name=name))
         changes = {key: value for key, value in found.items() if key != "absent"}
         absent = spec.is_absent or "absent" in found
         draft.brokers[name] = replace(spec, is_absent=absent, **changes)  # type: ignore[arg-type]
-
-
-def _capacity(line: Line, found: Mapping[str, object]) -> float:
-    capacity = float(str(found.get("capacity", 1.0)))
-    if capacity <= 0:
-        raise line.error("a broker without capacity can't carry anything", "capacity=X above 0")
-    return capacity
 
 
 def _namespace(draft: _Draft, line: Line) -> None:
@@ -331,7 +322,7 @@ def _some(names: list[str]) -> str:
 
 def _noise(draft: _Draft, line: Line) -> None:
     found = line.options(
-        {"cpu": tokens.points, "traffic": tokens.share, "every": tokens.duration_ms}
+        {"cpu": tokens.points, "traffic": tokens.share, "every": tokens.positive_ms}
     )
     values = {("step_ms" if key == "every" else key): value for key, value in found.items()}
     draft.values["noise"] = Noise(**values)  # type: ignore[arg-type]

@@ -114,7 +114,11 @@ EVENT_FORMS: Mapping[str, Form] = {
     "stop": Form(doc="the brokers ask to be emptied, and end (scale in)", has_brokers=True),
     "add": Form(
         doc="that many new brokers start (scale out)",
-        readers={"brokers": tokens.count, "capacity": tokens.number, "domain": tokens.text},
+        readers={
+            "brokers": tokens.broker_count,
+            "capacity": tokens.capacity,
+            "domain": tokens.text,
+        },
         defaults={"capacity": 1.0, "domain": ""},
         needed=("brokers",),
     ),

@@ -19,6 +19,7 @@ _SPAN = re.compile(r"(\d+)(?:-(\d+))?")
 _BROKERS = re.compile(r"b(\d+)(?:-b(\d+))?")
 _PERCENT = 100.0
 
+MOST_BROKERS = 10_000
 DURATION_FORM = "a time such as 500ms, 30s, 5m, 2h or 1d"
 
 
@@ -88,11 +89,25 @@ def count(word: str) -> int:
     return int(word)
 
 
+def broker_count(word: str) -> int:
+    """A number of brokers."""
+    if count(word) > MOST_BROKERS:
+        raise ScenarioTokenError(word, f"a number of brokers, {MOST_BROKERS} at most")
+    return count(word)
+
+
 def positive_share(word: str) -> float:
     """A part of one that is more than nothing."""
     if share(word) == 0.0:
         raise ScenarioTokenError(word, "a part above 0")
     return share(word)
+
+
+def capacity(word: str) -> float:
+    """Return how many brokers of capacity 1 a broker is like."""
+    if number(word) <= 0.0:
+        raise ScenarioTokenError(word, "a capacity above 0")
+    return number(word)
 
 
 def positive_ms(word: str) -> int:
@@ -158,7 +173,10 @@ def broker_names(word: str) -> tuple[str, ...]:
         found = _BROKERS.fullmatch(part)
         if found is None:
             raise ScenarioTokenError(word, "brokers such as b1, b1-b4, b1,b7-b9, or all")
-        names += [f"b{at}" for at in range(int(found[1]), int(found[2] or found[1]) + 1)]
+        first, last = int(found[1]), int(found[2] or found[1])
+        if len(names) + last - first >= MOST_BROKERS:
+            raise ScenarioTokenError(word, f"{MOST_BROKERS} brokers at most")
+        names += [f"b{at}" for at in range(first, last + 1)]
     return tuple(names)
 
 
