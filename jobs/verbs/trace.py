@@ -49,7 +49,8 @@ from lbcore.sim.load.recording import (
     on_grid,
     step_of,
 )
-from lbcore.sim.scenario.tokens import ScenarioTokenError, format_ms, number
+from lbcore.sim.scenario.parse import parse_scenario
+from lbcore.sim.scenario.tokens import ScenarioError, ScenarioTokenError, format_ms, number
 
 _T = TypeVar("_T")
 
@@ -114,8 +115,8 @@ class _RowSample:
         if self.covers_at < 0:
             return at_ms, 0, values
         covers = _value(row[self.covers_at], self.covers_at + 1)
-        if not covers > 0:
-            raise CellError(self.covers_at + 1, "it covers no time")
+        if not 1.0 <= covers <= _TIME_MAX_MS:
+            raise CellError(self.covers_at + 1, "it covers no time, or more than a clock tells")
         return at_ms, round(covers), values
 
 
@@ -443,9 +444,10 @@ def write_recording(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         ) from None
 
 
-def write_scenario(about: str, length_ms: int, args: argparse.Namespace) -> None:
-    """A scenario that replays the recording. about: a sentence."""
+def scenario_text(about: str, length_ms: int, args: argparse.Namespace) -> str:
+    """A scenario that replays the recording. about: a sentence. Raises MisuseError."""
     where = os.path.relpath(args.out.absolute(), args.scenario.absolute().parent)
+    load = np.format_float_positional(args.load, trim="-")  # the grammar has no exponents
     is_long = length_ms >= _LONG_RUN_MS
     lines = [
         f"title {args.out.stem}: recorded load on {args.brokers} brokers",
@@ -453,13 +455,22 @@ def write_scenario(about: str, length_ms: int, args: argparse.Namespace) -> None
         f"brokers {args.brokers}",
         f"namespace {args.namespace} bundles={args.bundles} topics=1",
         f"own {args.namespace} all all",
-        f"load {args.namespace} replay {args.load:g}% file={where}",
+        f"load {args.namespace} replay {load}% file={where}",
         *([f"set pipeline.trigger_ms={_TRIGGER_MS}"] if is_long else []),
         f"run {format_ms(length_ms)} sample={'1m' if is_long else '10s'}",
         "expect doubles == 0",
         "expect unsettled == 0",
     ]
-    write_text(args.scenario, "\n".join([*lines, ""]))
+    text = "\n".join([*lines, ""])
+    try:
+        parse_scenario(text)
+    except ScenarioError as error:
+        raise MisuseError(
+            f"{args.scenario} would be no scenario",
+            why=f"{error.what}; expected {error.expected}",
+            next_step="correct --out (without blanks), --brokers, --bundles or --for",
+        ) from None
+    return text
 
 
 def hashed_rows(rows: Iterable[Mapping[str, Any]], key: bytes) -> list[dict[str, Any]]:
@@ -516,9 +527,10 @@ _COUNT = partial(whole_number, most=_BUNDLES_MAX)
 def _import(args: argparse.Namespace) -> int:
     folded, said = _fold(args)
     length_ms = len(folded.rates) * folded.step_ms
+    text = scenario_text(said[0], length_ms, args) if args.scenario else ""
     write_recording(args.out, dealt(folded, args.brokers, args.load))
     if args.scenario:
-        write_scenario(said[0], length_ms, args)
+        write_text(args.scenario, text)
     written = [str(path) for path in (args.out, args.scenario) if path]
     value = {"written": written, "said": said, "length_ms": length_ms}
     answer(args, value, [*said, f"written: {', '.join(written)}"])

@@ -142,13 +142,15 @@ def flaws_of(series: Series, step_ms: int, gaps: Gaps) -> list[Flaw]:
 
 
 def on_grid(series: Series, step_ms: int, gaps: Gaps) -> Grid:
-    """Return the means over each step of a grid of time. Raises SpanError.
+    """Return the means over each step of a grid of time. Raises SpanError, FoldingError.
 
     Samples have no flaws, at least one. A sample holds from its time until the entity's next one,
     or for the time before it that it covers, so what was measured in all is kept whatever the phase
     of an entity's clock. A hole of more than half a step is a gap.
     """
     ordered = by_entity(_without_missing(series))
+    if not len(ordered.values):
+        raise FoldingError("no sample has a value")
     begins, ends = _begins(ordered, step_ms), _ends(ordered, step_ms)
     if gaps is Gaps.HOLD:
         same = np.diff(ordered.of) == 0
@@ -163,6 +165,7 @@ def on_grid(series: Series, step_ms: int, gaps: Gaps) -> Grid:
         raise SpanError(message)
     edges = start_ms + step_ms * np.arange(count + 1, dtype=np.int64)
     resources = ordered.values.shape[1]
+    filled = _filled(ordered, gaps)
     values = np.zeros((count, len(ordered.entities), resources))
     bounds = np.searchsorted(ordered.of, np.arange(len(ordered.entities) + 1)).tolist()
     partly = 0
@@ -173,7 +176,7 @@ def on_grid(series: Series, step_ms: int, gaps: Gaps) -> Grid:
         own = slice(first, last)
         partly += bool(begins[first] >= edges[1] or ends[last - 1] <= edges[-2])
         for resource in range(resources):
-            part = _means((begins[own], ends[own]), ordered.values[own, resource], edges)
+            part = _means((begins[own], ends[own]), filled[own, resource], edges)
             values[:, entity, resource] = part
     return Grid(start_ms=start_ms, step_ms=step_ms, values=values, partly=partly)
 
@@ -197,7 +200,19 @@ def _flaw(series: Series, at: int, what: str) -> Flaw:
 
 
 def _without_missing(series: Series) -> Series:
-    return series.taken(np.flatnonzero(~np.isnan(series.values).any(axis=1)))
+    """Return the samples that have the value of a resource."""
+    return series.taken(np.flatnonzero(~np.isnan(series.values).all(axis=1)))
+
+
+def _filled(ordered: Series, gaps: Gaps) -> Floats:
+    """Return the values, with those filled that a sample lacks beside others."""
+    values = ordered.values
+    if gaps is Gaps.HOLD:
+        rows = np.arange(len(values))[:, np.newaxis]
+        firsts = np.searchsorted(ordered.of, ordered.of)[:, np.newaxis]
+        last_known = np.maximum.accumulate(np.where(np.isnan(values), firsts, rows))
+        values = np.take_along_axis(values, last_known, axis=0)
+    return np.nan_to_num(values, nan=0.0)
 
 
 def _begins(ordered: Series, step_ms: int) -> Ints:
@@ -241,7 +256,8 @@ def _means(held: tuple[Ints, Ints], values: Floats, edges: Ints) -> Floats:
 
 MESSAGE_BYTES = 1024.0
 _PER_PERCENT = FULL_RATE_MSG_PER_S / 100.0
-_ROUND = 1
+_ROUND, _ROUND_MOST = 1, 12
+_PRECISE = 1e4
 
 _CPU = {"percent": 1.0, "share": 100.0, "cores": 100.0, "mhz": 0.04, "ghz": 40.0}
 _BYTES = {
@@ -332,13 +348,17 @@ def fold(
     folded = np.zeros((len(rates), space[1], rates.shape[2]))
     for entity, bundle in enumerate(numbers.tolist()):
         folded[:, bundle] += rates[:, entity]
+    highest = float(folded[:, :, :2].max())  # small loads keep their proportions
+    digits = next((at for at in range(_ROUND, _ROUND_MOST) if highest * 10.0**at >= _PRECISE), 0)
+    if not digits:
+        raise FoldingError(f"no bundle has more than {highest:g} messages a second")
     ranges = NamespaceBundles(space[0], tuple(edges.tolist())).ranges()
     return Folded(
         start_ms=grid.start_ms,
         step_ms=grid.step_ms,
         bundles=tuple(f"{space[0]}/{each.text}" for each in ranges),
         topics=np.bincount(numbers, minlength=space[1]).astype(np.int64),
-        rates=np.round(folded, _ROUND),
+        rates=np.round(folded, digits),
         said=tuple(said),
     )
 

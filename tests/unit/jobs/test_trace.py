@@ -121,6 +121,13 @@ def test_packed_and_parquet_tables_are_the_same(tmp_path: Path) -> None:
         ),
         (LONG.replace("b,300", "b,1e300"), (), "line 5, column 2: 1e300 is no time"),
         (LONG.replace("vm,time_s", "vm,vm,time_s"), (), "line 1: two columns are named 'vm'"),
+        ("vm,time_s,cpu_percent\na,0,nan\na,9,\n", ("--gaps", "zero"), "no sample has a value"),
+        ("vm,time_s,bytes_b/s\na,0,1e-9\na,9,1e-9\n", (), "has more than"),
+        (
+            "vm,time_s,cpu_percent,ms\na,0,1,inf\n",
+            ("--covers", "ms"),
+            "line 2, column 4: it covers",
+        ),
     ],
 )
 def test_flaw_is_told_with_its_line_and_nothing_is_written(
@@ -130,6 +137,33 @@ def test_flaw_is_told_with_its_line_and_nothing_is_written(
     assert imported(written(tmp_path, content), *words) == 2
     assert told in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
+
+
+def test_small_loads_keep_their_proportions(tmp_path: Path) -> None:
+    content = "vm,time_s,msg_rate\na,0,0.01\nb,0,0.03\na,300,0.02\nb,300,0.02\n"
+    words = ("--resource", "msg_rate=msg:msg/s")
+    assert imported(written(tmp_path, content), *words) == 0
+    assert total(tmp_path) == pytest.approx([0.04, 0.04])
+
+
+def test_scenario_that_is_written_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "day.scenario"
+    words = ("--scenario", str(path), "--load", "1000000")
+    assert imported(written(tmp_path, LONG), *words) == 0
+    (loaded,) = load_scenarios([str(path)])
+    assert loaded.scenario.loads[0].rate.value == 1_000_000
+
+
+def test_scenario_that_could_not_be_read_is_refused_before_anything_is_written(
+    tmp_path: Path, capsys: Capsys
+) -> None:
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    path = written(tmp_path, LONG)
+    words = ("--scenario", str(tmp_path / "day.scenario"), "--out", str(folder / "out.parquet"))
+    assert imported(path, *words) == Exit.MISUSE
+    assert "would be no scenario" in capsys.readouterr().err
+    assert [*folder.iterdir()] == []
 
 
 def test_packed_file_that_is_damaged_is_refused(tmp_path: Path, capsys: Capsys) -> None:

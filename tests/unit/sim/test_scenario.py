@@ -1,5 +1,6 @@
 """Scenarios and recorded traffic: text format, series, folding, recordings, traffic."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -203,6 +204,15 @@ def test_missing_value_is_a_gap_where_gaps_are_filled() -> None:
     assert told(series(samples), Gaps.HOLD) == []
     assert on_grid(series(samples), 300_000, Gaps.HOLD).values[:, 0, 0].tolist() == [6, 6, 2]
     assert on_grid(series(samples), 300_000, Gaps.ZERO).values[:, 0, 0].tolist() == [6, 0, 2]
+
+
+def test_missing_value_takes_none_of_the_others_away() -> None:
+    found = series([("a", 0, 6.0), ("a", 300, 4.0), ("a", 600, 2.0), ("b", 0, 1.0)])
+    found = replace(found, values=np.array([[6.0, 1.0], [4.0, NAN], [NAN, 3.0], [1.0, NAN]]))
+    held = on_grid(found, 300_000, Gaps.HOLD).values
+    assert held.tolist() == [[[6, 1], [1, 0]], [[4, 1], [0, 0]], [[4, 3], [0, 0]]]
+    zeros = on_grid(found, 300_000, Gaps.ZERO).values
+    assert zeros.tolist() == [[[6, 1], [1, 0]], [[4, 0], [0, 0]], [[0, 3], [0, 0]]]
 
 
 def test_sample_that_covers_the_time_before_it_leaves_no_gap() -> None:
