@@ -550,7 +550,13 @@ def _export(args: argparse.Namespace) -> int:
             next_step="let the job run for some minutes: it writes load_history each minute",
         )
     key = read_secret(KEY).encode()[:64] or os.urandom(_KEY_BYTES)
-    write_recording(args.out, hashed_rows(rows, key))
+    try:
+        hashed = hashed_rows(rows, key)
+    except InvalidNameError as error:
+        raise CommandError(
+            f"{place} has names that can't be hidden", why=str(error), next_step="correct them"
+        ) from None
+    write_recording(args.out, hashed)
     oldest_ms = min(int(row["minute_ms"]) for row in rows)
     length = duration(newest_ms - oldest_ms + MINUTE_MS)
     value = {"written": [str(args.out)], "rows": len(rows)}

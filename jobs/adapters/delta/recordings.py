@@ -8,7 +8,6 @@ with a column `bundles`, rows as `load_history` has them (`ballast trace` writes
 
 import math
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -105,30 +104,36 @@ def _rows(path: TablePlace) -> list[Row]:
         found = "" if is_history else f", only {', '.join(names)}"
         raise ValueError(f"{there} column {absent}{found}")
     rows = ({**row, "cluster": row.get("cluster") or ""} for row in table.to_pylist())
-    return [row if is_history else _row_of(row) for row in rows]
+    return [row if is_history else _row_of(at, row) for at, row in enumerate(rows, start=1)]
 
 
-def _row_of(row: Row) -> Row:
-    """A line of a file, about one bundle, as a row about a broker with one bundle."""
-    minute_ms, *both = (_number(row, name, row[name]) for name in ("minute_ms", *COLUMNS[:2]))
-    rates = {name: [rate] for name, rate in zip(COLUMNS[:2], both, strict=True)}
+def _row_of(number: int, row: Row) -> Row:
+    """A line of a file, about one bundle, as a row about a broker with one bundle.
+
+    number: of the row, from 1. Raises ValueError.
+    """
+
+    def amount(name: str, otherwise: float | None = None) -> float:
+        value = row.get(name)
+        try:
+            found = float(otherwise if value is None and otherwise is not None else value)
+        except (TypeError, ValueError):
+            found = math.nan
+        if not 0.0 <= found < math.inf:
+            raise ValueError(f"{name} of row {number} is no number from 0: {value}")
+        return found
+
+    rates = {name: [amount(name)] for name in COLUMNS[:2]}
     volumes = {
-        name: [_number(row, name, row.get(name) or rate * MESSAGE_BYTES)]
-        for name, rate in zip(COLUMNS[2:], both, strict=True)
+        volume: [amount(volume, 0.0) or rates[rate][0] * MESSAGE_BYTES]
+        for rate, volume in zip(COLUMNS[:2], COLUMNS[2:], strict=True)
     }
     return {
         "cluster": row["cluster"],
         "broker": row.get("broker") or "",
-        "minute_ms": int(minute_ms),
+        "minute_ms": int(amount("minute_ms")),
         "bundles": [str(row["bundle"])],
-        "topics": [_number(row, "topics", row.get("topics") or 1.0)],
+        "topics": [amount("topics", 1.0) or 1.0],
         **rates,
         **volumes,
     }
-
-
-def _number(row: Row, name: str, value: Any) -> float:
-    with suppress(TypeError, ValueError):
-        if 0.0 <= float(value) < math.inf:
-            return float(value)
-    raise ValueError(f"{name} must be a number from 0, got {value!r} of bundle {row['bundle']}")

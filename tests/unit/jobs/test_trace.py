@@ -27,6 +27,7 @@ from lbcore.sim.scenario.parse import parse_scenario
 from tests.support import Capsys, Patch
 
 TRACES = Path("conf/traces")
+RECORDED = "minute_ms,bundle,msg_rate_in,msg_rate_out\n"
 LONG = "vm,time_s,cpu_percent\na,0,10\nb,0,30\na,300,20\nb,300,40\n"
 
 
@@ -234,6 +235,12 @@ def test_export_has_no_name_and_the_same_load() -> None:
     assert row["msg_rate_in"] == [1.0, 2.0]
 
 
+def test_export_of_a_recording_with_a_wrong_name_says_which(tmp_path: Path, capsys: Capsys) -> None:
+    path, out = written(tmp_path, f"{RECORDED}1,nonsense,1,1\n"), str(tmp_path / "out.parquet")
+    assert main(["trace", "export", "--recording", str(path), "--out", out]) == Exit.FAILED
+    assert "nonsense" in capsys.readouterr().err
+
+
 def test_same_key_gives_the_same_hashes_and_another_others() -> None:
     one, two, other = (hashed_rows([history_row()], key)[0] for key in (b"k", b"k", b"l"))
     assert one == two
@@ -284,23 +291,18 @@ def test_recorded_load_is_replayed_as_it_was(tmp_path: Path) -> None:
         ("a.csv", "minute_ms,bundle,msg_rate_in,msg_rate_out\n1,nonsense,1,1\n", "no bundle"),
         (
             "a.csv",
-            "minute_ms,bundle,msg_rate_in,msg_rate_out\n7,t/n/0x0_0x1,,1\n",
-            "msg_rate_in must be a number from 0",
+            f"{RECORDED}1,t/n/0x00000000_0xffffffff,1,1\n2,t/n/0x00000000_0xffffffff,,1\n",
+            "msg_rate_in of row 2",
         ),
         (
             "a.csv",
-            "minute_ms,bundle,msg_rate_in,msg_rate_out\n7,t/n/0x0_0x1,1,-1\n",
-            "msg_rate_out must be a number from 0",
+            f"{RECORDED}1,t/n/0x00000000_0xffffffff,1,-1\n",
+            "msg_rate_out of row 1",
         ),
         (
             "a.csv",
-            "minute_ms,bundle,msg_rate_in,msg_rate_out\n7,t/n/0x0_0x1,inf,1\n",
-            "msg_rate_in must be a number from 0",
-        ),
-        (
-            "a.csv",
-            "minute_ms,bundle,msg_rate_in,msg_rate_out\n,t/n/0x0_0x1,1,1\n",
-            "minute_ms must be a number from 0",
+            f"{RECORDED}2026-11-21T03:00:00,t/n/0x00000000_0xffffffff,1,1\n",
+            "minute_ms of row 1",
         ),
         ("a.txt", "", "neither"),
         ("a.parquet", "", "can't be read"),
