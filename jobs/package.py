@@ -26,6 +26,7 @@ from jobs.parser import Parser
 from jobs.prepare import LOCKS, ROOT
 
 SPARKS_OWN = ("pyspark", "py4j")
+_CONTENT = {"python", "python.tar.gz", "requirements.lock", "submit", "bom.cdx.json"}
 _BYTES = 1_000_000_000
 _SUBMIT = """\
 #!/usr/bin/env bash
@@ -86,6 +87,13 @@ def make_package(output: Path) -> None:
     Raises CommandError when the disk is too full or a package can't be had.
     """
     check_disk(output, _BYTES)
+    foreign = sorted({path.name for path in output.glob("*")} - _CONTENT)
+    if foreign:
+        raise CommandError(
+            f"{output} is no package of Ballast",
+            why=f"it has {foreign[0]}, and all that is in it would be deleted",
+            next_step="name a new or empty folder with --output",
+        )
     shutil.rmtree(output, ignore_errors=True)
     packages = output / "python"
     packages.mkdir(parents=True)

@@ -14,7 +14,8 @@ from jobs import VERSION
 from jobs.adapters.processes.jars import LOCK_PATH, parse_lock
 from jobs.adapters.spark.stream import worker_python
 from jobs.bill_of_materials import bill_of_materials
-from jobs.package import SPARKS_OWN, lock_beside_spark, submit_script
+from jobs.console import CommandError
+from jobs.package import SPARKS_OWN, lock_beside_spark, make_package, submit_script
 from jobs.prepare import LOCKS, ROOT
 from tests.tidy.source_files import ROOT as PUBLIC_INTERFACE_ROOT
 
@@ -172,3 +173,12 @@ def test_workers_have_our_path_and_not_sparks_own_zip(
     assert "pyspark.zip" not in answer
     assert all(f"'{part}'" in answer or f'"{part}"' in answer for part in ours.split(":") if part)
     assert f"] {ours} " in answer
+
+
+def test_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "python").mkdir()
+    kept = tmp_path / "thesis.txt"
+    kept.write_text("mine")
+    with pytest.raises(CommandError, match="no package"):
+        make_package(tmp_path)
+    assert kept.read_text() == "mine"
