@@ -40,7 +40,7 @@ _IN_FLIGHT = panel(
     "Bundles in flight", "short",
     ("0, and small hills that last seconds while bundles move.",
      "a hill that stays: `ballast status` lists the bundles, see BallastStuckBundles."),
-    (of("ballast_bundles", 'state=~"Assigning|Releasing|Splitting"'), "{{state}}"),
+    (of("ballast_bundles", 'state=~"Assigning|Releasing|Splitting|Merging"'), "{{state}}"),
     kind=PanelKind.STACKED,
 )  # fmt: skip
 _MOVED = panel(

@@ -14,6 +14,7 @@ from dashboards.panel import Page
 from dashboards.rules import ALERTS, RUNBOOK, render_rules
 from jobs.telemetry.agent_metrics import AGENT_METRICS
 from jobs.telemetry.bridge_metrics import BRIDGE_METRICS
+from lbcore.ownership.states import IN_FLIGHT
 from tests.drawn_pages import ALL_METRICS
 from tests.support.processes.prometheus import tool
 from tests.support.values.alert_cases import CASES, Case, as_promtool, labels_in, names_in
@@ -101,6 +102,15 @@ def test_legend_of_a_panel_has_labels_that_its_query_leaves(page: Page) -> None:
             summed = re.search(r"\bby \(([^)]*)\)", query.expr)
             left = set(re.split(r",\s*", summed.group(1))) if summed else kept | _PROMETHEUS
             assert labels <= left, (panel.title, query)
+
+
+def test_bundles_in_flight_are_those_of_all_passing_states() -> None:
+    found = [q for page in PAGES for one in page.panels for q in one.queries
+             if one.title == "Bundles in flight"]  # fmt: skip
+    assert found
+    for query in found:
+        (states,) = re.findall(r'state=~"([^"]+)"', query.expr)
+        assert {*states.split("|")} == {one.value for one in IN_FLIGHT}
 
 
 def test_alert_that_a_panel_names_exists() -> None:
