@@ -501,6 +501,8 @@ SELECT b.cluster, b.bundle, b.broker, ROUND(b.msg_rate, 1) AS msg_per_s,
   CASE WHEN l.msg_rate > 0 THEN ROUND(b.msg_rate / l.msg_rate, 4) END AS share
 FROM bundle_loads b JOIN newest_loads l
   ON l.cluster = b.cluster AND l.broker = b.broker AND l.minute_ms = b.minute_ms
+JOIN (SELECT cluster, MAX(minute_ms) AS minute_ms FROM load_history GROUP BY cluster) n
+  ON n.cluster = b.cluster AND n.minute_ms = b.minute_ms
 ORDER BY msg_per_s DESC, b.cluster, b.bundle, b.broker LIMIT 50""",
     ),
     Query(

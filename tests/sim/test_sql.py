@@ -132,6 +132,8 @@ def test_load_is_that_of_the_newest_minute(engine: SqlEngine, world: World) -> N
         )
     }
     assert hot["msg_per_s"] == pytest.approx(max(rates.values()), abs=0.05)
+    named = [row["bundle"] for row in ready(engine, "hot-bundles")]
+    assert len(named) == len(set(named)), "a dead broker's last load is not that of now"
     last = ready(engine, "imbalance")[0]
     minute = max(row["minute_ms"] for row in newest.values())
     loads = [sum(r["traffic"][:2]) for r in newest.values() if r["minute_ms"] == minute]
