@@ -114,9 +114,9 @@ def _row_of(number: int, row: Row) -> Row:
     """
 
     def amount(name: str, otherwise: float | None = None) -> float:
-        value = row.get(name)
+        value: Any = row.get(name)
         try:
-            found = float(otherwise if value is None and otherwise is not None else value)
+            found = float(value if value is not None or otherwise is None else otherwise)
         except (TypeError, ValueError):
             found = math.nan
         if not 0.0 <= found < math.inf:
