@@ -319,7 +319,7 @@ def split(draft: Draft) -> Draft:
 
 
 def _still_too_big(draft: Draft, seen: SplitTrace) -> dict[str, int]:
-    """Return the unsplittable bundles that are over no limit, on brokers still too hot.
+    """Return unsplittable bundles over no limit, on brokers still too hot.
 
     Only `divide_too_big` judges them. Until then they may move whole.
     """
