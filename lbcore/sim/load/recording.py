@@ -144,9 +144,9 @@ def flaws_of(series: Series, step_ms: int, gaps: Gaps) -> list[Flaw]:
 def on_grid(series: Series, step_ms: int, gaps: Gaps) -> Grid:
     """Return the means over each step of a grid of time.
 
-    Raises SpanError, FoldingError. Samples have no flaws, at least one. A sample holds from its time until the entity's next one,
+    Samples have no flaws, at least one. A sample holds from its time until the entity's next one,
     or for the time before it that it covers, so what was measured in all is kept whatever the phase
-    of an entity's clock. A hole of more than half a step is a gap.
+    of an entity's clock. A hole of more than half a step is a gap. Raises SpanError, FoldingError.
     """
     ordered = by_entity(_without_missing(series))
     if not len(ordered.values):
