@@ -203,8 +203,8 @@ class Snapshot:
     topics_of: bundle's full name → its known topics, None = unknown. partitions: of partitioned
     topics, computed on request. policies: where namespaces may live. in_flight: bundles that are
     changing owners. split_algorithms: namespace → its own algorithm, if any. merging: bundles that
-    wait for a merge; balancing leaves them in place. rejected: bundles of plans that a person has
-    rejected within the grace period; the same, and they are not split.
+    wait for a merge. rejected: bundles of plans that a person has rejected within the grace period.
+    Balancing leaves both in place and splits none.
     """
 
     cluster: str

@@ -299,7 +299,8 @@ def split(draft: Draft) -> Draft:
         return draft.skip(PHASE, "Disabled")
     draft, snapshot = _with_new_reports(draft)
     blocked = ~draft.reported.bundles.can_move | paused(draft.reported.bundles)
-    blocked |= draft.reported.bundles.are_named(draft.reported.rejected)
+    kept = [*draft.reported.rejected, *draft.reported.merging]
+    blocked |= draft.reported.bundles.are_named(kept)
     blocked[draft.sheddings.bundle] = True
     blocked[draft.forced.bundle] = True
     decisions, state, seen = decide_splits(

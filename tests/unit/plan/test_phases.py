@@ -188,3 +188,13 @@ def test_split_places_its_children_at_once_or_keeps_them_without_auto_unload() -
     answer, _ = plan(cluster, PlanState(), replace(config, splitting=splitting), NOW_MS)
     (found,) = [one for one in decisions(answer) if one.kind is Kind.SPLIT]
     assert set(found.children.values()) == {""}
+
+
+@pytest.mark.parametrize("kept", ["merging", "rejected"])
+def test_bundle_that_waits_for_its_merge_or_was_rejected_is_not_split(kept: str) -> None:
+    cluster, config = split_cluster()
+    answer, _ = plan(cluster, PlanState(), config, NOW_MS)
+    (found,) = [one for one in decisions(answer) if one.kind is Kind.SPLIT]
+    held = replace(cluster, **{kept: [found.bundle]})  # type: ignore[arg-type]
+    answer, _ = plan(held, PlanState(), config, NOW_MS)
+    assert not any(one.kind is Kind.SPLIT for one in decisions(answer))
