@@ -90,7 +90,7 @@ VERDICTS: Mapping[str, str] = {
     "pinned": "is pinned where it is",
     "no_other_broker": "no other broker may take it",
     "in_flight": "was in flight",
-    "deferred": "was in flight, about to move or merge, paused, or in a plan that somebody rejected",
+    "deferred": "was in flight, about to move or merge, paused, or in a rejected plan",
     "merging": "waits for its merge with a neighbour, and stays until that is done or given up",
     "system_namespace": "belongs to its broker (system namespace)",
     "paused": "balancing is paused for its namespace",
