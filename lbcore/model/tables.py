@@ -83,12 +83,14 @@ _RECORD = (
     column("namespace", "string", "tenant/namespace"),
     column("bundle", "string", "tenant/namespace/0xlower_0xupper"),
     column("version_id", "long", "version of the record; grows by one a transition"),
-    column("state", "string", "Init, Free, Owned, Assigning, Releasing, Splitting or Deleted"),
+    column(
+        "state", "string", "Init, Free, Owned, Assigning, Releasing, Splitting, Merging or Deleted"
+    ),
     column("source", "string", "broker that gives the bundle up, or ''"),
     column("source_incarnation", "string", "incarnation of the source"),
     column("destination", "string", "broker that owns or shall own the bundle, or ''"),
     column("destination_incarnation", "string", "incarnation of the destination"),
-    column("children", "string", "JSON object: child bundle -> broker ('' = splitting broker)"),
+    column("children", "string", "JSON object: child or merged bundle -> broker ('' = source)"),
     column("is_forced", "boolean", "written regardless of the transition rules"),
     column("cause", "string", "why: create, assign, shed, admin, drain, split, failover, ..."),
     column("decision_id", "string", "decision behind it, or ''"),
