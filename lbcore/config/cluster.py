@@ -28,7 +28,7 @@ class ClusterConfig:
         default=False,
         dynamic=True,
         doc="Plans are made, explained and written down, and nothing of them is carried out; what"
-        " people ask for by command still is. The bridge sets it, and takes it back when told to.",
+        " people ask for by command still is. The bridge sets it, and clears it under --act.",
     )
     approval: str = setting(
         AUTO,
