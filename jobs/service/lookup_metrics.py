@@ -76,7 +76,7 @@ LOOKUP_METRICS: tuple[DeclaredMetric, ...] = (
     ),
     gauge("ballast_writer_silent_seconds", "Since the job's last commit; absent before the first."),
     gauge("ballast_service_clock_ahead_seconds",
-          "How far the clock of the service's machine is ahead of the job's; 0 = by no doubt;"
+          "How far the clock of the service's machine is ahead of the job's; 0 = not certainly;"
           " absent while no commit is known."),
     gauge("ballast_tables_unreadable",
           "1 while the newest tables are refused or unreadable: answers age."),

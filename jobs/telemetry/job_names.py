@@ -78,7 +78,7 @@ _LB: tuple[DeclaredMetric, ...] = (
     counter("pulsar_lb_unload_bundle_total", "Bundles that a broker gave by balancing.", *_BROKER),
     counter(
         "pulsar_lb_unload_broker_breakdown_total",
-        "What decisions to shed, and cycles that did not, came to.",
+        "Outcomes of decisions to shed, and of cycles without any.",
         *("cluster", "broker", "metric", "reason", "result"),
         result=("Success", "Skip", "Failure"),
     ),
@@ -196,7 +196,7 @@ _INPUT: tuple[DeclaredMetric, ...] = (
         "ballast_topic_reports_total", "Reports on a bundle's topics by what they came to.",
         "cluster", "result", result=TAKEN_OR_NOT,
     ),
-    counter("ballast_faults_total", "What was put aside because working on it raised, by phase.",
+    counter("ballast_faults_total", "Items left out because of an exception, by phase.",
             "cluster", "phase", phase=FAULT_PHASES),
     counter("ballast_rejected_total", "Messages that could not be used.", "cluster", "topic",
             "reason"),
