@@ -9,12 +9,10 @@ import re
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from typing import Any, NoReturn, TypeVar
-
-from lbcore.packing import fields_of
 
 Item = TypeVar("Item")
 
@@ -92,7 +90,7 @@ def summarize_faults(faults: Sequence[Fault]) -> list[dict[str, Any]]:
     """Return the log's lines: the first fault of each cause, with their number."""
     counts = Counter(fault.number for fault in faults)
     first = {fault.number: fault for fault in reversed(faults)}
-    return [{**fields_of(first[number]), "count": counts[number]} for number in sorted(first)]
+    return [{**asdict(first[number]), "count": counts[number]} for number in sorted(first)]
 
 
 @dataclass(slots=True)
@@ -221,15 +219,9 @@ class Guard:
         fault_handlers: Sequence[Callable[[Item, Fault], str]],
     ) -> None:
         fault = fault_of(self.refused, phase) if self.refused else self.left_out[part]
-        name = ""
-
-        def take(handler: Callable[[Item, Fault], str]) -> None:
-            nonlocal name
-            name = handler(item, fault)
-
-        untried = [
-            (*part, n) for n in range(len(fault_handlers)) if (*part, n) not in self.left_out
-        ]
+        names: list[str] = []
+        untried = [n for n in range(len(fault_handlers)) if (*part, n) not in self.left_out]
         if untried:
-            self._attempt(phase, untried[0], partial(take, fault_handlers[untried[0][-1]]))
-        self.faults.append(replace(fault, item=name))
+            handler = fault_handlers[untried[0]]
+            self._attempt(phase, (*part, untried[0]), lambda: names.append(handler(item, fault)))
+        self.faults.append(replace(fault, item="".join(names)))
