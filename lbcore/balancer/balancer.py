@@ -36,7 +36,6 @@ from lbcore.balancer.intake import (
     follow_starts,
     isolate_bundles,
     isolate_load,
-    isolate_refused,
     reject,
     take_bundles,
     take_loads,
@@ -110,11 +109,10 @@ def check_transitions(work: BatchContext) -> None:
     )
     if found:
         sentences = "; ".join(violation.sentence for violation in found[:_SHOWN])
-        message = (
+        raise BrokenInvariantError(
             f"{len(found)} violations of ownership in one batch, nothing of it was written: "
             f"{sentences}; this is a bug: keep the state folder and report it"
         )
-        raise BrokenInvariantError(message)
 
 
 ROWS_EVERY_MS = 60_000
@@ -146,9 +144,7 @@ def isolate_answer(work: BatchContext, item: BrokerAnswer, fault: Fault) -> str:
 
 def isolate_message(work: BatchContext, item: PositionedMessage, fault: Fault) -> str:
     """Reject the message; return its position as its name."""
-    reject(work, item.position, repr(item.message), fault)
-    at = item.position
-    return f"{at.topic}-{at.partition}@{at.offset}"
+    return reject(work, item.position, repr(item.message), fault)
 
 
 def report_faults(work: BatchContext, faults: Sequence[Mapping[str, Any]]) -> None:
@@ -182,12 +178,6 @@ class Batch:
     before: BalancerState
     updates: Sequence[GroupUpdate]
     messages: Sequence[PositionedMessage]
-
-    @property
-    def faults(self) -> list[Mapping[str, Any]]:
-        """Items left out by the scorers and by a preceding rebuild, by cause."""
-        found = [fault for update in self.updates for fault in update.faults]
-        return [*self.before.unread, *found]
 
     def of(self, kind: type) -> list[PositionedMessage]:
         """The messages of one kind, in order."""
@@ -305,7 +295,8 @@ PHASES: dict[str, Phase] = {
     "write_refused": ItemPhase(
         items=lambda _, batch: [message for one in batch.updates for message in one.rejected],
         do=write_refused,
-        on_fault=isolate_refused,
+        # a refused message whose row can't be made is refused for that
+        on_fault=lambda work, message, fault: reject(work, message.position, "", fault),
     ),
     # and how many of them are not kept
     "count_not_kept": BatchPhase(do=lambda work, batch: count_not_kept(work, batch.updates)),
@@ -423,11 +414,6 @@ STATE_SCHEMA = 8
 """Rises with the layout. States from OLDEST_SCHEMA on are read; others are refused, and rebuilt."""
 
 
-def _log_order(message: PositionedMessage) -> tuple[str, int, int]:
-    at = message.position
-    return (at.topic, at.partition, at.offset)
-
-
 class ClusterBalancer:
     """The Machine of one cluster."""
 
@@ -446,7 +432,10 @@ class ClusterBalancer:
         """One micro-batch; the order of `events` doesn't matter."""
         before = state or self.empty()
         updates = sorted(events, key=lambda update: update.group)
-        messages = sorted((one for update in updates for one in update.messages), key=_log_order)
+        messages = sorted(
+            (one for update in updates for one in update.messages),
+            key=lambda one: (one.position.topic, one.position.partition, one.position.offset),
+        )
         batch = Batch(before=before, updates=updates, messages=messages)
         work = BatchContext.on(before, self._config, self._config_version, now_ms)
         # provisional: the phase `watch_clocks` sets the batch's time
@@ -455,7 +444,8 @@ class ClusterBalancer:
         work.guard = guard = guard or Guard()
         guard.check = lambda: self._check(work, batch)
         run_phases(work, batch)
-        report_faults(work, [*batch.faults, *summarize_faults(guard.faults)])
+        by_scorers = [fault for update in updates for fault in update.faults]
+        report_faults(work, [*before.unread, *by_scorers, *summarize_faults(guard.faults)])
         reports: list[Mapping[str, Any]] = []
         guard.faults.clear()
         guard.run("make_report", lambda: reports.append(make_report(work)))

@@ -208,7 +208,7 @@ def write_refused(work: BatchContext, messages: Sequence[RejectedMessage]) -> No
             work.counts[f"{NOT_KEPT}{message.position.topic}:{rejected.reason.value}"] += 1
             continue
         kept_bytes += size
-        work.add_row(REJECTED_REPORTS.name, rejected_row(message))
+        _write_rejected(work, message.position, rejected)
     work.set_times(refused_bytes=kept_bytes, refused_ms=work.now_ms)
 
 
@@ -232,8 +232,7 @@ def count_not_kept(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
             cluster=work.cluster,
         )
         at = Position(topic="", partition=-1, offset=-1, timestamp_ms=work.now_ms)
-        row = rejected_row(RejectedMessage(position=at, rejected=rejected))
-        work.add_row(REJECTED_REPORTS.name, row)
+        _write_rejected(work, at, rejected)
 
 
 def isolate_load(work: BatchContext, report: BrokerReport, fault: Fault) -> str:
@@ -248,15 +247,8 @@ def isolate_bundles(work: BatchContext, report: BundleReport, fault: Fault) -> s
     return report.broker
 
 
-def isolate_refused(work: BatchContext, message: RejectedMessage, fault: Fault) -> str:
-    """A refused message whose row can't be made is refused for that."""
-    at = message.position
-    reject(work, at, "", fault)
-    return f"{at.topic}-{at.partition}@{at.offset}"
-
-
-def reject(work: BatchContext, position: Position, text: str, fault: Fault) -> None:
-    """Record a message or row that failed for an internal error.
+def reject(work: BatchContext, position: Position, text: str, fault: Fault) -> str:
+    """Record a message or row that failed for an internal error; return its position.
 
     text: what is known of it. position: offset -1 where a report came in several messages.
     """
@@ -266,23 +258,24 @@ def reject(work: BatchContext, position: Position, text: str, fault: Fault) -> N
         raw=text[:_RAW_CHARS].encode(errors="replace"),
         cluster=work.cluster,
     )
-    row = rejected_row(RejectedMessage(position=position, rejected=rejected))
-    work.add_row(REJECTED_REPORTS.name, row)
+    _write_rejected(work, position, rejected)
+    return f"{position.topic}-{position.partition}@{position.offset}"
 
 
-def rejected_row(message: RejectedMessage) -> dict[str, object]:
-    """A refused message as a row of rejected_reports."""
-    at, rejected = message.position, message.rejected
-    return {
-        "cluster": rejected.cluster,
-        "topic": at.topic,
-        "partition": at.partition,
-        "offset": at.offset,
-        "timestamp_ms": at.timestamp_ms,
-        "reason": rejected.reason.value,
-        "detail": rejected.detail,
-        "raw": rejected.raw,
-    }
+def _write_rejected(work: BatchContext, position: Position, rejected: Rejected) -> None:
+    work.add_row(
+        REJECTED_REPORTS.name,
+        {
+            "cluster": rejected.cluster,
+            "topic": position.topic,
+            "partition": position.partition,
+            "offset": position.offset,
+            "timestamp_ms": position.timestamp_ms,
+            "reason": rejected.reason.value,
+            "detail": rejected.detail,
+            "raw": rejected.raw,
+        },
+    )
 
 
 def _observe(work: BatchContext, reports: Sequence[BundleReport]) -> None:
