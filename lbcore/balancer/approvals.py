@@ -7,6 +7,7 @@ open, no cycle plans another. Failover, drains and pins never wait. Part of `bal
 `policy_commands` answers people. Strimzi's rebalance proposals wait and are approved likewise.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -50,7 +51,6 @@ OBSERVED = "cluster.observe_only is on: decisions are written down and not carri
 KEPT_MS = 86_400_000
 """A proposal that has ended is among the rules for so long; its rows stay."""
 
-_NAME_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _AGAINST: Mapping[FilterVerdict, str] = {
     FilterVerdict.FLAPPING: "{to} has started too often of late",
     FilterVerdict.SUSPECTED: "{to} is silent and may be dead",
@@ -427,10 +427,9 @@ def _moved_percent(work: BatchContext, snapshot: Snapshot, decisions: Sequence[D
     Of isolation groups, in percent.
     """
     names, groups = snapshot.brokers.names, work.plan.groups
-    moved: dict[str, float] = {}
+    moved: dict[str, float] = defaultdict(float)
     for one in decisions:
-        group, rate = groups.get(one.source, ""), float(one.inputs.get("msg_rate", 0.0))
-        moved[group] = moved.get(group, 0.0) + rate
+        moved[groups.get(one.source, "")] += float(one.inputs.get("msg_rate", 0.0))
     rates = snapshot.bundles.short[:, [RATE_IN, RATE_OUT]].sum(axis=1)
     owner = snapshot.bundles.owner
     served = np.bincount(owner + 1, weights=rates, minlength=len(names) + 1)[1:]
@@ -455,16 +454,11 @@ def _shown(load: _Load, usage: Floats, touched: Sequence[str], members: Ints) ->
 
 
 def _new_name(work: BatchContext) -> str:
-    """Return a name of six letters that no other open proposal has.
+    """Return a name of six digits to the base 36 that no other proposal has.
 
     Made from the batch's time; short to type.
     """
     number = work.now_ms // 1_000
-    while True:
-        name, rest = "", number
-        for _ in range(6):
-            rest, digit = divmod(rest, len(_NAME_LETTERS))
-            name = _NAME_LETTERS[digit] + name
-        if name not in work.rules.proposals:
-            return name
+    while (name := np.base_repr(number % 36**6, 36).lower().zfill(6)) in work.rules.proposals:
         number += 1
+    return name
