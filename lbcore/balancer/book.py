@@ -217,6 +217,14 @@ def refuse_if(problem: str) -> None:
         raise RefusedCommandError(problem)
 
 
+def set_or_drop(values: dict[str, Any], name: str, value: Any) -> None:
+    """Set a value, or (None) remove it if it is there."""
+    if value is None:
+        values.pop(name, None)
+    else:
+        values[name] = value
+
+
 Made = TypeVar("Made")
 
 Memo = dict[str, tuple[Any, Any]]

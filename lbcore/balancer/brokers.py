@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from lbcore.balancer.batch_context import BatchContext
 from lbcore.balancer.clock import advance_clock
-from lbcore.balancer.ledger import NOBODY
 from lbcore.balancer.rules import Brake
 from lbcore.config.cluster import EXTERNAL
 from lbcore.config.tree import Config
@@ -221,8 +220,7 @@ def _counts(work: BatchContext, broker: str) -> bool:
     """True if the lost broker counts; one that was drained to empty does not."""
     if not is_draining(work, broker):
         return True
-    held = np.unique(work.ledger.holders()).tolist()
-    return any(work.ledger.instances.of(row)[0] == broker for row in held if row != NOBODY)
+    return broker in work.ledger.count_by_broker(work.ledger.holders())
 
 
 def _numbers(work: BatchContext) -> dict[str, Any]:
@@ -317,12 +315,12 @@ def _record_silence(work: BatchContext, died: Sequence[str]) -> None:
         work.set_times(silent_brokers=len(many))
         silent_ms = max((work.liveness.unheard_ms(name) for name in many), default=0)
         live = sum(not entry.is_dead for entry in work.brokers.values())
-        inputs: dict[str, Any] = {
+        inputs = {
             "silent": list(many[:_NAMED]),
             "count": len(many),
             "brokers": live,
+            "silent_ms": silent_ms,
         }
-        inputs["silent_ms"] = silent_ms
         reason = "Many" if many else "Over"
         work.write_decision(work.next_decision(), SILENCE, reason, inputs)
 
@@ -352,21 +350,16 @@ def note_silent(work: BatchContext, dead: Collection[str]) -> int:
 
 def _rows(updates: Sequence[GroupUpdate]) -> Rows:
     names: list[str] = []
-    columns: list[list[NDArray[np.int64]]] = [[], [], [], []]
+    brokers: list[NDArray[np.int64]] = []
     for update in updates:
-        arrivals = update.arrivals
-        shift = np.where(arrivals.broker == TICK, 0, len(names))
+        rows = update.arrivals.broker
+        brokers.append(rows + np.where(rows == TICK, 0, len(names)))
         names += update.brokers
-        columns[0].append(arrivals.partition)
-        columns[1].append(arrivals.offset)
-        columns[2].append(arrivals.timestamp_ms)
-        columns[3].append(arrivals.broker + shift)
-    empty = np.empty(0, dtype=np.int64)
-    partition, offset, timestamp_ms, broker = (np.concatenate([empty, *c]) for c in columns)
+    empty, arrivals = np.empty(0, dtype=np.int64), [update.arrivals for update in updates]
     return Rows(
-        partition=partition,
-        offset=offset,
-        timestamp_ms=timestamp_ms,
-        broker=broker,
+        partition=np.concatenate([empty, *(one.partition for one in arrivals)]),
+        offset=np.concatenate([empty, *(one.offset for one in arrivals)]),
+        timestamp_ms=np.concatenate([empty, *(one.timestamp_ms for one in arrivals)]),
+        broker=np.concatenate([empty, *brokers]),
         brokers=names,
     )

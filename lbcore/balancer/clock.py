@@ -248,4 +248,4 @@ def _bring_back(work: BatchContext) -> None:
             )
     late = np.flatnonzero(work.ledger.moved_ms > now_ms)
     if len(late):
-        work.ledger.note_moved(late.tolist(), now_ms)
+        work.ledger.stamp("moved_ms", late.tolist(), now_ms)

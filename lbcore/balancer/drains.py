@@ -7,7 +7,6 @@ import numpy as np
 
 from lbcore.balancer.batch_context import BatchContext
 from lbcore.balancer.book import DONE, TIMED_OUT, Outcome
-from lbcore.balancer.ledger import NOBODY
 from lbcore.balancer.rules import Drain, Pin
 from lbcore.balancer.waiting import finish_command
 from lbcore.ownership.records import Cause, State
@@ -68,10 +67,8 @@ def is_named(work: BatchContext, broker: str) -> bool:
     """True if a record names the broker: as holder or, in flight, as either party."""
     ledger = work.ledger
     rows = ledger.rows_in(*IN_FLIGHT)
-    moving = {*ledger.source[rows].tolist(), *ledger.destination[rows].tolist()} - {NOBODY}
-    return held_by(work, broker) > 0 or any(
-        ledger.instances.of(one)[0] == broker for one in sorted(moving)
-    )
+    moving = ledger.count_by_broker(np.append(ledger.source[rows], ledger.destination[rows]))
+    return held_by(work, broker) > 0 or broker in moving
 
 
 def pins_of_drain(work: BatchContext, broker: str) -> dict[str, list[str]]:

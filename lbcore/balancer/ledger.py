@@ -4,15 +4,22 @@ Instances of brokers are numbered, and names are kept in order while rows come a
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lbcore import packing
-from lbcore.balancer.book import RowChunks, read, write_all_chunks, write_changes
+from lbcore.balancer.book import (
+    RowChunks,
+    read,
+    set_or_drop,
+    write_all_chunks,
+    write_changes,
+)
 from lbcore.machine import UnknownStateSchemaError
 from lbcore.model.names import bundle_order, index_namespaces
 from lbcore.ownership.changes import Instance
@@ -272,22 +279,22 @@ class Ledger:
         if record.state is State.OWNED and record.source:
             self.moved_ms[row] = record.timestamp_ms
         self.clock_ms[row] = self.closing_clock_ms[row] = clock_ms
-        _keep(self.children, record.bundle, dict(record.children))
+        set_or_drop(self.children, record.bundle, dict(record.children) or None)
         origin = (record.decision_id, record.command_id)
         is_kept = record.state in IN_FLIGHT and any(origin)
-        _keep(self.origins, record.bundle, origin if is_kept else None)
+        set_or_drop(self.origins, record.bundle, origin if is_kept else None)
 
-    def note_closing(self, bundle: str, clock_ms: int) -> None:
-        """The bundle's source says that it is still closing or splitting it."""
-        self._open_ownership([self.index[bundle]])
-        self.closing_clock_ms[self.index[bundle]] = clock_ms
-
-    def note_resent(self, rows: Sequence[int], clock_ms: int) -> None:
-        """These rows' records are sent again."""
+    def stamp(
+        self,
+        column: Literal["moved_ms", "closing_clock_ms", "resent_clock_ms"],
+        rows: Sequence[int],
+        time_ms: int,
+    ) -> None:
+        """Set a column of times to a time in some rows."""
         self._open_ownership(rows)
-        self.resent_clock_ms[rows] = clock_ms
+        getattr(self, column)[rows] = time_ms
 
-    def prune_instances(self, present: Sequence[tuple[str, str]], *, is_due: bool = False) -> None:
+    def prune_instances(self, present: Sequence[tuple[str, str]], *, is_due: bool) -> None:
         """Forget starts that no record names, when due or when most are unnamed.
 
         present: (broker, incarnation) of the brokers that are known. O(m) when it happens.
@@ -326,11 +333,6 @@ class Ledger:
         self.long, self.long_count = averages.long, averages.long_count
         self.topics = averages.topics
 
-    def note_moved(self, rows: Sequence[int], moved_ms: int) -> None:
-        """These rows' bundles count as moved at that time."""
-        self._open_ownership(rows)
-        self.moved_ms[rows] = moved_ms
-
     def namespaces(self) -> tuple[list[str], NDArray[np.int64]]:
         """Return the namespaces in row order, each once, and each row's index into them."""
         if self._namespaces is None:
@@ -359,6 +361,14 @@ class Ledger:
         """Per row, the instance that has the bundle once what is in flight has ended."""
         is_leaving = self._is_in(*LEAVING) & (self.destination == NOBODY)
         return np.where(self._is_active(), np.where(is_leaving, self.source, self.destination), -1)
+
+    def count_by_broker(self, instances: NDArray[np.int64]) -> dict[str, int]:
+        """Return broker → how many of these are its instances; NOBODY is left out."""
+        counts: dict[str, int] = Counter()
+        ids, times = np.unique(instances[instances != NOBODY], return_counts=True)
+        for instance, count in zip(ids.tolist(), times.tolist(), strict=True):
+            counts[self.instances.rows[instance].broker] += count
+        return counts
 
     def prospective_brokers(self, names: Sequence[str]) -> NDArray[np.int64]:
         """Return `prospects` as indices into `names`; -1 for a broker not among them."""
@@ -437,10 +447,3 @@ class Ledger:
         for name, (dtype, _) in {**_COLUMNS, **_LOAD_COLUMNS}.items():
             setattr(ledger, name, {**ownership, **load}[name].astype(dtype))
         return ledger
-
-
-def _keep(extras: dict[str, Any], name: str, value: Any) -> None:
-    if value:
-        extras[name] = value
-    else:
-        extras.pop(name, None)

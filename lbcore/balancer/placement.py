@@ -233,7 +233,7 @@ def place(
     avoid[at] = [index.get(avoided.get(row, ""), NOBODY) for row in rows]
     bundles = replace(snapshot.bundles, needs_owner=needs, avoid=avoid)
     snapshot = replace(snapshot, bundles=bundles)
-    places = _asked(work, (snapshot, kept), ())
+    places = _asked(work, snapshot, ())
     left = [row for row in at.tolist() if bundles.names[row] not in places.found]
     if left:
         config = planning_config(work)
@@ -254,7 +254,7 @@ def place_children(work: BatchContext, splits: Sequence[SplitDecision]) -> Place
     snapshot = replace(snapshot, bundles=replace(snapshot.bundles, needs_owner=nobody))
     at = np.searchsorted(kept, [split.bundle for split in splits]).tolist()
     asked = [replace(one, bundle=row) for one, row in zip(splits, at, strict=True)]
-    return _asked(work, (snapshot, kept), asked)
+    return _asked(work, snapshot, asked)
 
 
 def write_places(work: BatchContext, places: Places) -> None:
@@ -268,12 +268,10 @@ def write_places(work: BatchContext, places: Places) -> None:
     write_candidates(work, places.trace, ids)
 
 
-def _asked(
-    work: BatchContext, view: tuple[Snapshot, Ints], splits: Sequence[SplitDecision]
-) -> Places:
+def _asked(work: BatchContext, snapshot: Snapshot, splits: Sequence[SplitDecision]) -> Places:
     """Ask the planner for places; all placing between cycles goes through here."""
     config = planning_config(work)
-    places, work.plan = planner.place(view[0], work.plan, config, work.now_ms, splits)
+    places, work.plan = planner.place(snapshot, work.plan, config, work.now_ms, splits)
     return places
 
 
@@ -350,16 +348,10 @@ def _broker_table(work: BatchContext, names: Sequence[str], silent: frozenset[st
 def _room(work: BatchContext, names: Sequence[str]) -> Ints:
     """Return how many more bundles operators' requests may take from each broker now."""
     ledger, drains = work.ledger, work.rules.drains
-    moving = ledger.source[ledger.rows_in(*_MOVING)]
-    ids, counts = np.unique(moving[moving != NOBODY], return_counts=True)
-    leaving = dict.fromkeys(names, 0)
-    for instance, count in zip(ids.tolist(), counts.tolist(), strict=True):
-        broker = ledger.instances.of(instance)[0]
-        if broker in leaving:
-            leaving[broker] += count
+    leaving = ledger.count_by_broker(ledger.source[ledger.rows_in(*_MOVING)])
     usual = work.config.shedding.max_drains_in_flight
     most = [(drains[name].max_in_flight if name in drains else 0) or usual for name in names]
-    return np.array([cap - leaving[name] for cap, name in zip(most, names, strict=True)])
+    return np.array([cap - leaving.get(name, 0) for cap, name in zip(most, names, strict=True)])
 
 
 def _bundle_table(work: BatchContext, names: Sequence[str], rows: Ints) -> BundleTable:

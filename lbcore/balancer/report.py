@@ -419,9 +419,4 @@ def _owned_counts(work: BatchContext) -> dict[str, int]:
     """Broker → how many bundles it serves, as `serving_broker` says of each."""
     ledger = work.ledger
     is_open = ledger.state != STATE_CODE[State.ASSIGNING]
-    holders = np.where(is_open, ledger.holders(), NOBODY)
-    ids, counts = np.unique(holders[holders != NOBODY], return_counts=True)
-    found: dict[str, int] = defaultdict(int)
-    for instance, count in zip(ids.tolist(), counts.tolist(), strict=True):
-        found[ledger.instances.of(instance)[0]] += count
-    return found
+    return ledger.count_by_broker(np.where(is_open, ledger.holders(), NOBODY))

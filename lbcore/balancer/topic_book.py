@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore import packing
+from lbcore.balancer.book import set_or_drop
 from lbcore.balancer.effects import to_json
 from lbcore.model.names import namespace_of_topic, parse_bundle, whole_topic
 from lbcore.plan.split.algorithms import TopicLoads
@@ -32,7 +33,7 @@ class Catalog:
     name → value, as `read_value` gives it.
     """
 
-    by_type: Mapping[str, Mapping[str, Any]] = field(
+    by_type: Mapping[str, dict[str, Any]] = field(
         default_factory=lambda: {name: {} for name in RECORD_TYPES}
     )
 
@@ -78,9 +79,9 @@ class OpenCatalog:
         """Keep a record, or (None) remove it; the row of table `records` that tells it."""
         if self._by_type[record_type] is self._before.by_type[record_type]:
             self._by_type[record_type] = dict(self._by_type[record_type])
-        _set(self._by_type[record_type], name, value)
+        set_or_drop(self._by_type[record_type], name, value)
         if record_type == TOPIC and self._topics is not None:
-            _set(self._topics.setdefault(namespace_of_topic(name), {}), name, value)
+            set_or_drop(self._topics.setdefault(namespace_of_topic(name), {}), name, value)
         return {
             "record_type": record_type,
             "name": name,
@@ -101,13 +102,6 @@ class OpenCatalog:
         before = self._before.by_type
         is_same = all(self._by_type[name] is before[name] for name in before)
         return self._before if is_same else Catalog(by_type=self._by_type)
-
-
-def _set(of: Any, name: str, value: Any) -> None:
-    if value is None:
-        of.pop(name, None)
-    else:
-        of[name] = value
 
 
 _CHUNK = "topics."

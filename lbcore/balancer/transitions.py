@@ -124,16 +124,15 @@ def _turn(
 
 def presences(work: BatchContext) -> list[Presence]:
     """Return the presence of each instance of the ledger, by its id."""
-    found = []
-    for instance in work.ledger.instances.rows:
-        entry = work.brokers.get(instance.broker)
-        if entry is None or entry.is_dead:
-            found.append(Presence.DEAD)
-        elif entry.incarnation != instance.incarnation:
-            found.append(Presence.RESTARTED)
-        else:
-            found.append(Presence.ALIVE)
-    return found
+    live = {name: entry.incarnation for name, entry in work.brokers.items() if not entry.is_dead}
+    return [
+        Presence.DEAD
+        if one.broker not in live
+        else Presence.ALIVE
+        if live[one.broker] == one.incarnation
+        else Presence.RESTARTED
+        for one in work.ledger.instances.rows
+    ]
 
 
 def carry_out_all(work: BatchContext, intents: Sequence[tuple[int, Intent]]) -> None:
@@ -346,7 +345,7 @@ def _inherit(
     )
     ledger.keep_load(averages, with_rows(ledger.sessions, rows, sessions), rows)
     moved_ms = max(int(ledger.moved_ms[ledger.index[parent]]) for parent in parents)
-    ledger.note_moved(rows.tolist(), moved_ms)
+    ledger.stamp("moved_ms", rows.tolist(), moved_ms)
     unloaded = dict(work.plan.unloaded_ms)
     since_ms = [unloaded.pop(parent) for parent in parents if parent in unloaded]
     if since_ms:
@@ -458,7 +457,7 @@ def _take(
     elif isinstance(answer, Refused):
         work.counts[f"ack_refused:{answer.reason.value}"] += 1
     elif answer.action is Action.WAIT:
-        work.ledger.note_closing(ack.bundle, work.clock_ms)
+        work.ledger.stamp("closing_clock_ms", [work.ledger.index[ack.bundle]], work.clock_ms)
         work.counts[f"ack:{ack.outcome.value}"] += 1
     elif record is not None and (record.state, record.cause) == (State.ASSIGNING, Cause.REPAIR):
         # wait for the timeout, or what no broker can open would be reassigned each batch
@@ -532,7 +531,7 @@ def reconcile(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
     if not due:
         return
     work.counts["resent"] += len(due)
-    work.ledger.note_resent(due, work.clock_ms)
+    work.ledger.stamp("resent_clock_ms", due, work.clock_ms)
     for number, row in enumerate(due):
         work.add_row(RESEND, record_row(work.ledger.record_at(row), number))
 

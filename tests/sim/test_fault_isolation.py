@@ -62,7 +62,7 @@ def spoiling(original: Callable[..., Outcome]) -> Callable[..., Outcome]:
         with suppress(RefusedCommandError):
             original(work, command, arguments)
         work.ledger.add(["spoilt/by/0x00000000_0xffffffff"])
-        work.ledger.note_moved([0, 1], 7)
+        work.ledger.stamp("moved_ms", [0, 1], 7)
         work.namespaces.clear()
         work.brokers.clear()
         work.waiting["spoilt"] = None  # type: ignore[assignment]

@@ -48,7 +48,7 @@ def test_starts_that_no_record_names_are_pruned_when_they_are_many() -> None:
     for version in range(2, 300):
         ledger.put(record("t/n/a", version, destination_incarnation=f"i{version}"), 0)
     kept = ledger.record("t/n/a")
-    ledger.prune_instances([("b", "i299"), ("c", "1")])
+    ledger.prune_instances([("b", "i299"), ("c", "1")], is_due=False)
     assert (ledger.record("t/n/a"), len(ledger.instances.rows)) == (kept, 1)
     assert ledger.record("t/n/b") == free
     assert Ledger.unpack(ledger.pack()).pack() == ledger.pack()
@@ -85,9 +85,9 @@ def test_large_ledger_writes_little_when_few_bundles_move() -> None:
         before, ledger = ledger.pack(), ledger.copy()
         name = f"t/n/{80 * number:06d}"
         ledger.put(record(name, number + 1), number)
-        ledger.note_closing(name, number + 1)
-        ledger.note_resent([5, number], number + 2)
-        ledger.note_moved([6], number + 3)
+        ledger.stamp("closing_clock_ms", [ledger.index[name]], number + 1)
+        ledger.stamp("resent_clock_ms", [5, number], number + 2)
+        ledger.stamp("moved_ms", [6], number + 3)
         after = ledger.pack()
         assert written_share(before, after) < 0.05
     again = Ledger.unpack(after)
