@@ -369,9 +369,8 @@ class BatchContext:
 
     def forget(self, names: Sequence[str]) -> None:
         """Drop the records of deleted bundles, and all their rows but the events."""
-        for name in names:
-            record = self.ledger.record_at(self.ledger.index[name])
-            self.forgotten.append(replace(record, state=State.INIT))
+        records = (self.ledger.record_at(self.ledger.index[name]) for name in names)
+        self.forgotten += [replace(record, state=State.INIT) for record in records]
         self.ledger.remove(names)
         self.topics = self.topics.without(names)
 
@@ -384,15 +383,6 @@ class BatchContext:
         """Make this the namespace's entry, in the table too."""
         self.namespaces[name] = entry
         self.add_row(NAMESPACES.name, namespace_row(name, entry))
-
-    def write_outcome_row(self, row: Row) -> None:
-        """The row of `commands` that stays for its command: the last of a batch. O(1)."""
-        self.outcomes.pop(row["command_id"], None)
-        self.outcomes[row["command_id"]] = {
-            "cluster": self.cluster,
-            "at_ms": self.now_ms,
-            **row,
-        }
 
     def next_decision(self) -> str:
         """The id of this batch's next decision."""

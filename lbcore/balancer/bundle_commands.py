@@ -17,7 +17,6 @@ from lbcore.balancer.book import (
     SPLIT_ALGORITHM,
     Outcome,
     RefusedCommandError,
-    Waiting,
     refuse_if,
 )
 from lbcore.balancer.brokers import reason_not_to_take
@@ -200,8 +199,9 @@ def continue_unloads(work: BatchContext, command_ids: Sequence[str]) -> None:
 
     The smallest rest first; each has an equal part of what is left of the batch's share.
     """
-    rests = {one: _rest(work, work.waiting[one]) for one in command_ids}
-    for at, command_id in enumerate(sorted(rests, key=lambda one: (len(rests[one]), one))):
+    asked = ((one, work.waiting[one]) for one in command_ids)
+    rests = {one: len(_rest(work, waiting.command, waiting.result)) for one, waiting in asked}
+    for at, command_id in enumerate(sorted(rests, key=lambda one: (rests[one], one))):
         part = max((work.share - work.unloaded) // (len(rests) - at), 1)
         waiting = work.waiting[command_id]
         name, destination = _asked(waiting.command)
@@ -227,7 +227,7 @@ def _release_slice(
     first bundle with an owner stayed, "" = none did.
     """
     name, destination = _asked(command)
-    rest = _rows_after(work, name, str(before[AFTER]))
+    rest = _rest(work, command, before)
     rows = rest[:part]
     work.unloaded += len(rows)
     decision_id = work.next_decision()
@@ -238,12 +238,9 @@ def _release_slice(
         record = work.ledger.record_at(row)
         if record.state is not State.OWNED or record.destination == destination:
             continue
-        had, refused = (
-            record.destination,
-            _reason_not_to_release(work, record, origin, destination),
-        )
+        refused = _reason_not_to_release(work, record, origin, destination)
         if not refused:
-            moving[record.bundle] = had
+            moving[record.bundle] = record.destination
         problem = problem or (refused and f"{record.bundle} stays: {refused}")
     counts = {"bundles": len(moving), "skipped": len(rows) - len(moving)}
     result: dict[str, Any] = {key: n + int(before.get(key, 0)) for key, n in counts.items()}
@@ -261,14 +258,10 @@ def _release_slice(
     return Outcome(status=ACCEPTED, result=result, moving=moving), problem
 
 
-def _rest(work: BatchContext, waiting: Waiting) -> list[int]:
-    return _rows_after(work, _asked(waiting.command)[0], str(waiting.result[AFTER]))
-
-
-def _rows_after(work: BatchContext, name: str, bundle: str) -> list[int]:
-    """Return rows of the namespace's bundles after one in name order; "" = all."""
-    rows = work.ledger.live_rows(name)
-    return rows[bisect_right(rows, bundle, key=work.ledger.names.__getitem__) :]
+def _rest(work: BatchContext, command: Command, result: Mapping[str, Any]) -> list[int]:
+    """Return rows of the namespace's bundles after the last of those begun."""
+    rows = work.ledger.live_rows(_asked(command)[0])
+    return rows[bisect_right(rows, str(result[AFTER]), key=work.ledger.names.__getitem__) :]
 
 
 def _asked(command: Command) -> tuple[str, str]:

@@ -33,7 +33,7 @@ from lbcore.balancer.bundle_commands import (
     split_target,
 )
 from lbcore.balancer.ledger import NOBODY, STATE_CODE
-from lbcore.balancer.merges import MERGE_HANDLERS
+from lbcore.balancer.merges import merge_bundle
 from lbcore.balancer.namespaces import (
     BUNDLES,
     DELETING,
@@ -43,7 +43,7 @@ from lbcore.balancer.namespaces import (
     begin_creation,
     drop_topic,
     end_creation,
-    has_any,
+    has_namespaces,
     is_deleting,
     reason_not_to_add,
     reason_not_to_change,
@@ -55,6 +55,7 @@ from lbcore.balancer.policy_commands import POLICY_HANDLERS
 from lbcore.balancer.topic_book import MAX_TOPICS
 from lbcore.balancer.waiting import (
     MAX_WAITING,
+    MERGE,
     begin_wait,
     identity,
     timed_out_unread,
@@ -106,8 +107,7 @@ def _create_namespace(work: BatchContext, command: Command, arguments: CreateNam
     name, algorithm = arguments.namespace, arguments.split_algorithm
     bundles = _divide(work, arguments)
     _refuse_to_create(work, name, algorithm)
-    more = {BUNDLES: len(bundles), NAMESPACES: 1}
-    refuse_if(reason_not_to_add(work, tenant_of(name), more))
+    refuse_if(reason_not_to_add(work, tenant_of(name), {BUNDLES: len(bundles), NAMESPACES: 1}))
     floor = version_floor(work, name)
     properties: dict[str, Any] = {BUNDLES_WANTED: len(bundles)}
     if algorithm:
@@ -245,14 +245,13 @@ def _refuse_topic(work: BatchContext, topic: str, partitions: int) -> None:
         raise RefusedCommandError(
             f"{MAX_TOPICS} topics are kept at most; let brokers report the others"
         )
-    more = {PARTITIONS: partitions, TOPICS: 1}
-    refuse_if(reason_not_to_add(work, tenant_of(namespace), more))
+    refuse_if(reason_not_to_add(work, tenant_of(namespace), {PARTITIONS: partitions, TOPICS: 1}))
 
 
 def _update(work: BatchContext, _: Command, arguments: UpdateRecord) -> Outcome:
     kind, name = arguments.record_type, arguments.name
     value, known, problem = read_value(kind, arguments.value), work.catalog.of(kind), ""
-    if kind == TENANT and name not in known and not has_any(work, NAMESPACES, name):
+    if kind == TENANT and name not in known and not has_namespaces(work, name):
         problem = f"there is no tenant {name}; make it with create_record"
     elif kind == TOPIC and not known.get(name):
         problem = f"there is no partitioned topic {name}; create it first"
@@ -267,7 +266,7 @@ def _update(work: BatchContext, _: Command, arguments: UpdateRecord) -> Outcome:
 
 def _delete(work: BatchContext, _: Command, arguments: DeleteRecord) -> Outcome:
     kind, name = arguments.record_type, arguments.name
-    if kind == TENANT and has_any(work, NAMESPACES, name):
+    if kind == TENANT and has_namespaces(work, name):
         entries = work.namespaces.items()
         first = min(n for n, e in entries if tenant_of(n) == name and not e.is_deleted)
         raise RefusedCommandError(f"tenant {name} still has namespace {first}; delete that first")
@@ -300,7 +299,7 @@ HANDLERS: Mapping[str, Callable[[BatchContext, Command, Any], Outcome]] = {
     "update_record": _update,
     "delete_record": _delete,
     **BUNDLE_HANDLERS,
-    **MERGE_HANDLERS,
+    MERGE: merge_bundle,
     **POLICY_HANDLERS,
 }
 
@@ -382,8 +381,7 @@ def _carry_out_placed(
 def _queue_or_carry_out(work: BatchContext, command: Command, deadline_ms: int) -> None:
     arguments = parse_arguments(command.kind, command.arguments)
     if len(work.waiting) < MAX_WAITING and _is_busy(work, arguments):
-        queued = Outcome(status=ACCEPTED)
-        begin_wait(work, command, queued, deadline_ms, is_queued=True)
+        begin_wait(work, command, Outcome(status=ACCEPTED), deadline_ms, is_queued=True)
         return
     if isinstance(arguments, SplitBundle) and arguments.unload:
         bundle = split_target(work, arguments)

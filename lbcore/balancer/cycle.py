@@ -52,7 +52,6 @@ from lbcore.plan.snapshot import (
     THROUGHPUT_IN,
     THROUGHPUT_OUT,
     Floats,
-    Ints,
     Snapshot,
 )
 from lbcore.signals.usage import weighted_usage
@@ -148,23 +147,18 @@ _OPERATOR_MOVES_ONLY = Scope(sheds=False, splits=False, is_traced=True)
 
 def place_free(work: BatchContext) -> None:
     """Assign owners to free bundles that don't wait for a lookup."""
+    free, is_eager = work.ledger.rows_in(State.FREE), work.config.ownership.assign == EAGER
     if is_external(work):
-        work.counts["free_elsewhere"] += len(work.ledger.rows_in(State.FREE))
-    elif work.config.ownership.assign == EAGER and not work.is_catching_up:
-        _assign_each(work, work.ledger.rows_in(State.FREE))
-    elif is_cycle_due(work) and not work.is_catching_up:
+        work.counts["free_elsewhere"] += len(free)
+    elif (is_eager or is_cycle_due(work)) and not work.is_catching_up:
         # those that had an owner once: under `on_demand` only new ones wait for a lookup
-        free = work.ledger.rows_in(State.FREE)
-        _assign_each(work, free[work.ledger.cause[free] != CAUSE_CODE[Cause.CREATE]])
-
-
-def _assign_each(work: BatchContext, free: Ints) -> None:
-    work.guard.each(
-        "assign_free",
-        free.tolist(),
-        lambda rows: assign_free(work, rows),
-        lambda row, _: work.ledger.names[row],
-    )
+        had_owner = work.ledger.cause[free] != CAUSE_CODE[Cause.CREATE]
+        work.guard.each(
+            "assign_free",
+            (free if is_eager else free[had_owner]).tolist(),
+            lambda rows: assign_free(work, rows),
+            lambda row, _: work.ledger.names[row],
+        )
 
 
 def run_cycle(work: BatchContext) -> None:

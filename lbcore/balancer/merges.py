@@ -4,7 +4,7 @@ The owner of the one with more traffic keeps the merged bundle. Where the other 
 it is transferred there first. Part of `balancer`; the state machine is that of `ownership`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -61,7 +61,7 @@ def _least_bundles(work: BatchContext, namespace: str) -> int:
     return int(work.namespaces[namespace].properties.get(BUNDLES_WANTED, 0))
 
 
-def _merge_bundle(work: BatchContext, command: Command, arguments: MergeBundle) -> Outcome:
+def merge_bundle(work: BatchContext, command: Command, arguments: MergeBundle) -> Outcome:
     """Begin the merge, or the transfer before it."""
     pair = _pair(work, arguments.bundle, arguments.neighbour)
     return _begin(work, pair, command.command_id, ADMIN, {})
@@ -304,8 +304,3 @@ def _room(work: BatchContext, namespace: str) -> int:
     if not least or is_deleting(work, namespace) or namespace in work.rules.paused:
         return 0
     return _count_after_merges(work, namespace) - least
-
-
-MERGE_HANDLERS: Mapping[str, Callable[[BatchContext, Command, Any], Outcome]] = {
-    MERGE: _merge_bundle
-}

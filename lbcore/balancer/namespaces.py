@@ -7,6 +7,7 @@ bundles that are gone expire with them.
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import pairwise, takewhile
@@ -84,15 +85,13 @@ def reserve_bundles(work: BatchContext, commands: Sequence[Command]) -> None:
         known, count = work.namespaces.get(arguments.namespace), arguments.bundles
         if known is not None and not known.is_deleted:
             continue
-        try:
+        with suppress(InvalidRangeError):  # the command is refused with the reason
             count = count or work.config.splitting.default_bundles
             if max(count, len(arguments.boundaries)) > work.share - len(names):
                 names.append(format_bundle(arguments.namespace, FULL_LOWER, FULL_UPPER))
             else:
                 boundaries = arguments.boundaries or even_boundaries(count)
                 names += NamespaceBundles(arguments.namespace, boundaries).names()
-        except InvalidRangeError:
-            pass  # the command is refused with the reason
     work.ledger.add(names)
 
 
@@ -293,9 +292,6 @@ def _apply_surely(work: BatchContext, answer: Transition | Refused) -> None:
 NAMESPACES, BUNDLES, RULES = "namespaces", "bundles", "rules"
 TOPICS, PARTITIONS = "topics", "partitions"
 
-_RAISED = f"limits.tenant_{BUNDLES}_max"
-_ADVICE = "tenant {tenant} has {has} {kind} and may have {most}; delete some, or ask for fewer"
-
 
 def reason_not_to_add(work: BatchContext, tenant: str, more: Mapping[str, int]) -> str:
     """Return why a tenant can't have so many more, as a sentence; "" if it can.
@@ -306,8 +302,11 @@ def reason_not_to_add(work: BatchContext, tenant: str, more: Mapping[str, int]) 
     for kind, count in more.items():
         has, most = _counted(work, kind)[tenant], _MOST[kind](work.config.limits)
         if count > 0 and has + count > most:
-            more_of_it = f", or have {_RAISED} raised" if kind == BUNDLES else ""
-            return _ADVICE.format(tenant=tenant, has=has, kind=kind, most=most) + more_of_it
+            or_else = ", or have limits.tenant_bundles_max raised" if kind == BUNDLES else ""
+            return (
+                f"tenant {tenant} has {has} {kind} and may have {most}; delete some, or ask for "
+                f"fewer{or_else}"
+            )
     for kind, count in more.items():
         work.usage[kind][tenant] += count
     return ""
@@ -319,9 +318,9 @@ def note_gone(work: BatchContext, kind: str, tenant: str, count: int = 1) -> Non
         work.usage[kind][tenant] -= count
 
 
-def has_any(work: BatchContext, kind: str, tenant: str) -> bool:
-    """True if a tenant has any of a kind."""
-    return _counted(work, kind)[tenant] > 0
+def has_namespaces(work: BatchContext, tenant: str) -> bool:
+    """True if a tenant has any namespace."""
+    return _counted(work, NAMESPACES)[tenant] > 0
 
 
 def _counted(work: BatchContext, kind: str) -> Counter[str]:
@@ -470,8 +469,7 @@ def expire_deleted(work: BatchContext) -> None:
     ledger = work.ledger
     deleted = ledger.rows_in(State.DELETED)
     age_ms = work.now_ms - ledger.at_ms[deleted]
-    expired = deleted[age_ms > work.config.ownership.tombstone_delay_ms]
-    expired = expired[: work.share]
+    expired = deleted[age_ms > work.config.ownership.tombstone_delay_ms][: work.share]
     if not len(expired):
         return
     highest: dict[str, int] = {}

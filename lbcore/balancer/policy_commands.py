@@ -61,13 +61,12 @@ from lbcore.wire.kinds.balancing_commands import (
     ReleaseBrake,
     ResetConfig,
     Resume,
-    SetAntiAffinityGroup,
     SetConfig,
     SetIsolationPolicy,
 )
 from lbcore.wire.kinds.bundle_commands import PinBundle, UnpinBundle
 from lbcore.wire.kinds.mirror_commands import ObserveOwnership, ObservePolicies
-from lbcore.wire.kinds.namespace_commands import ExcludeNamespace, IncludeNamespace
+from lbcore.wire.kinds.namespace_commands import IncludeNamespace
 from lbcore.wire.messages import Command
 
 
@@ -95,19 +94,17 @@ def _set_rule(work: BatchContext, kind: str, name: str, rule: Any, command: Comm
     return Outcome(status=DONE)
 
 
-def _take_back(work: BatchContext, kind: str, name: str, command: Command) -> Outcome:
-    """Take back a rule of a namespace or bundle."""
+def _take_back(work: BatchContext, kind: str, name: str, command: Command, refusal: str) -> Outcome:
+    """Take back a rule of a namespace or bundle. refusal: for one that isn't set."""
+    refuse_if("" if name in getattr(work.rules, kind) else refusal)
     work.set_rule(kind, name, None, command)
     note_gone(work, RULES, tenant_of(name))
     return Outcome(status=DONE)
 
 
 def _unpin(work: BatchContext, command: Command, arguments: UnpinBundle) -> Outcome:
-    if arguments.bundle not in work.rules.pins:
-        raise RefusedCommandError(
-            f"bundle {arguments.bundle} is not pinned; table pins lists those that are"
-        )
-    return _take_back(work, "pins", arguments.bundle, command)
+    refusal = f"bundle {arguments.bundle} is not pinned; table pins lists those that are"
+    return _take_back(work, "pins", arguments.bundle, command, refusal)
 
 
 def _pause(work: BatchContext, command: Command, arguments: Pause) -> Outcome:
@@ -120,11 +117,9 @@ def _pause(work: BatchContext, command: Command, arguments: Pause) -> Outcome:
 
 
 def _resume(work: BatchContext, command: Command, arguments: Resume) -> Outcome:
-    name = arguments.namespace
-    if name not in work.rules.paused:
-        what = f"namespace {name}" if name else "the cluster"
-        raise RefusedCommandError(f"{what} is not paused; table policies lists what is")
-    return _take_back(work, "paused", name, command)
+    what = f"namespace {arguments.namespace}" if arguments.namespace else "the cluster"
+    refusal = f"{what} is not paused; table policies lists what is"
+    return _take_back(work, "paused", arguments.namespace, command, refusal)
 
 
 def _release_brake(work: BatchContext, command: Command, _: ReleaseBrake) -> Outcome:
@@ -152,8 +147,7 @@ def _change_config(
             "command_id": command.command_id,
         },
     )
-    result = {"config_version": work.config_version, "number": number}
-    return Outcome(status=DONE, result=result)
+    return Outcome(status=DONE, result={"config_version": work.config_version, "number": number})
 
 
 def settings_after(
@@ -204,33 +198,22 @@ def _delete_isolation(
     return Outcome(status=DONE)
 
 
-def _set_group(work: BatchContext, command: Command, arguments: SetAntiAffinityGroup) -> Outcome:
-    return _set_rule(work, "anti_affinity", arguments.namespace, arguments.group, command)
-
-
 def _delete_group(
     work: BatchContext, command: Command, arguments: DeleteAntiAffinityGroup
 ) -> Outcome:
-    name = arguments.namespace
-    if name not in work.rules.anti_affinity:
-        raise RefusedCommandError(f"namespace {name} is in no anti-affinity group")
-    return _take_back(work, "anti_affinity", name, command)
-
-
-def _exclude(work: BatchContext, command: Command, arguments: ExcludeNamespace) -> Outcome:
-    return _set_rule(work, "excluded", arguments.namespace, command=command, rule=True)
+    refusal = f"namespace {arguments.namespace} is in no anti-affinity group"
+    return _take_back(work, "anti_affinity", arguments.namespace, command, refusal)
 
 
 def _include(work: BatchContext, command: Command, arguments: IncludeNamespace) -> Outcome:
     name = arguments.namespace
-    if name in work.rules.excluded:
-        return _take_back(work, "excluded", name, command)
+    refusal = f"namespace {name} is not excluded from shedding"
     if name in work.config.shedding.excluded_namespaces:
-        raise RefusedCommandError(
+        refusal = (
             f"namespace {name} is excluded by the setting shedding.excluded_namespaces; "
             "change that with set_config"
         )
-    raise RefusedCommandError(f"namespace {name} is not excluded from shedding")
+    return _take_back(work, "excluded", name, command, refusal)
 
 
 OPEN_MAX = 10
@@ -257,17 +240,17 @@ def _propose(work: BatchContext, command: Command, arguments: ProposePlan) -> Ou
         if record.destination == broker:
             raise RefusedCommandError(f"bundle {bundle} is on {broker} already: leave it out")
         refuse_if(reason_not_to_take(work, broker))
-        step = ProposedStep(
-            kind=Kind.TRANSFER.value,
-            bundle=bundle,
-            source=record.destination,
-            destination=broker,
-            strategy="",
-            reason="Proposed",
-            inputs={"why": arguments.why},
-            version_id=record.version_id,
+        steps.append(
+            ProposedStep(
+                kind=Kind.TRANSFER.value,
+                bundle=bundle,
+                source=record.destination,
+                destination=broker,
+                reason="Proposed",
+                inputs={"why": arguments.why},
+                version_id=record.version_id,
+            )
         )
-        steps.append(step)
     name, proposal = offer(work, steps, arguments.why, command, arguments.plan)
     result = {
         "plan": name,
@@ -347,14 +330,13 @@ def _drain(work: BatchContext, command: Command, arguments: DrainBroker) -> Outc
         command_id=command.command_id,
     )
     work.set_rule("drains", broker, drain, command)
+    result = {"total": total, **pins_of_drain(work, broker)}
     inputs = {
-        "total": total,
         "max_in_flight": drain.max_in_flight or work.config.shedding.max_drains_in_flight,
         "deadline_ms": drain.deadline_ms,
         "command_id": command.command_id,
+        **result,
     }
-    result = {"total": total, **pins_of_drain(work, broker)}
-    inputs |= result
     work.write_decision(work.next_decision(), "drain", "Begun", inputs, source=broker)
     return Outcome(status=ACCEPTED, result=result)
 
@@ -522,9 +504,13 @@ POLICY_HANDLERS: Mapping[str, Callable[[BatchContext, Command, Any], Outcome]] =
     "reject_plan": _reject,
     "set_isolation_policy": _set_isolation,
     "delete_isolation_policy": _delete_isolation,
-    "set_anti_affinity_group": _set_group,
+    "set_anti_affinity_group": lambda work, command, asked: _set_rule(
+        work, "anti_affinity", asked.namespace, asked.group, command
+    ),
     "delete_anti_affinity_group": _delete_group,
-    "exclude_namespace": _exclude,
+    "exclude_namespace": lambda work, command, asked: _set_rule(
+        work, "excluded", asked.namespace, command=command, rule=True
+    ),
     "include_namespace": _include,
     "set_config": _change_config,
     "reset_config": _change_config,

@@ -239,22 +239,6 @@ class ClusterRules:
         }
         return replace(self, **ordered) if ordered else self
 
-    @staticmethod
-    def from_facts(facts: Mapping[Key, Mapping[str, Any]], config_changes: int) -> "ClusterRules":
-        """The rules by kind and name; each mapping in name order."""
-        of: dict[str, dict[str, Mapping[str, Any]]] = {}
-        for kind, name in sorted(facts):
-            of.setdefault(kind, {})[name] = facts[kind, name]
-        found: dict[str, Any] = {"config_changes": config_changes}
-        for field_name, (kind, rule) in _FACTS.items():
-            values = of.get(kind, {})
-            if isinstance(rule, type):
-                found[field_name] = {name: from_plain(rule, one) for name, one in values.items()}
-            else:
-                found[field_name] = {name: rule[1](name, one) for name, one in values.items()}
-        brake = found.pop("brake").get(WHOLE_CLUSTER)
-        return ClusterRules(**found, brake=brake)
-
 
 def differing(before: ClusterRules, after: ClusterRules) -> list[tuple[Key, dict[str, Any], bool]]:
     """Return differing rules in key order: the current or last value, and is it set.
@@ -305,7 +289,7 @@ def rules_from_rows(
     pins: Iterable[Mapping[str, Any]],
     config_changes: int,
 ) -> ClusterRules:
-    """The rules that the newest rows of `policies` and `pins` hold."""
+    """The rules that the newest rows of `policies` and `pins` hold, in name order."""
     facts = {
         (row["kind"], row["name"]): json.loads(row["value"]) for row in policies if row["is_set"]
     }
@@ -313,4 +297,15 @@ def rules_from_rows(
         if row["is_set"]:
             pin = {name: row[name] for name in ("broker", "until_ms", "owner", "reason")}
             facts[PIN, row["bundle"]] = pin
-    return ClusterRules.from_facts(facts, config_changes)
+    of: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for kind, name in sorted(facts):
+        of.setdefault(kind, {})[name] = facts[kind, name]
+    found: dict[str, Any] = {"config_changes": config_changes}
+    for field_name, (kind, rule) in _FACTS.items():
+        values = of.get(kind, {})
+        if isinstance(rule, type):
+            found[field_name] = {name: from_plain(rule, one) for name, one in values.items()}
+        else:
+            found[field_name] = {name: rule[1](name, one) for name, one in values.items()}
+    brake = found.pop("brake").get(WHOLE_CLUSTER)
+    return ClusterRules(**found, brake=brake)

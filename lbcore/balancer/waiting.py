@@ -66,18 +66,19 @@ def write_outcome(work: BatchContext, command: Command, outcome: Outcome) -> Non
     work.commands[command.command_id] = remember(outcome.status, identity(command))
     kind = command.kind if command.kind in KINDS else "unknown"
     work.counts[f"command:{kind}:{outcome.status}"] += 1
-    work.write_outcome_row(
-        {
-            "command_id": command.command_id,
-            "kind": command.kind,
-            "arguments": to_json(command.arguments),
-            "principal": command.principal,
-            "address": command.address,
-            "status": outcome.status,
-            "reason": outcome.reason,
-            "result": to_json(outcome.result),
-        },
-    )
+    work.outcomes.pop(command.command_id, None)
+    work.outcomes[command.command_id] = {
+        "cluster": work.cluster,
+        "at_ms": work.now_ms,
+        "command_id": command.command_id,
+        "kind": command.kind,
+        "arguments": to_json(command.arguments),
+        "principal": command.principal,
+        "address": command.address,
+        "status": outcome.status,
+        "reason": outcome.reason,
+        "result": to_json(outcome.result),
+    }
 
 
 def begin_wait(
