@@ -25,7 +25,6 @@ ALARM = "faults"
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _ERROR_CHARS = 500
 _TRACE_CHARS = 8_000
-_NUMBER_SIZE = 4
 
 _ATTEMPTS_MAX = 64
 """After so many attempts nothing of the batch is tried any more."""
@@ -74,15 +73,14 @@ def fault_of(error: Exception, phase: str, item: str = "") -> Fault:
     place = f"{files[ours[-1]][-1]}:{frames[ours[-1]].lineno}" if ours else "an unknown place"
     kind = type(error).__name__
     cause = f"{phase}\n{kind}\n{place}".encode()
-    lines = "".join(traceback.format_exception(error))
     return Fault(
-        number=blake2b(cause, digest_size=_NUMBER_SIZE).hexdigest(),
+        number=blake2b(cause, digest_size=4).hexdigest(),
         phase=phase,
         item=item,
         type=kind,
         place=place,
         error=_ADDRESS.sub("", str(error))[:_ERROR_CHARS],
-        trace=lines[-_TRACE_CHARS:],
+        trace="".join(traceback.format_exception(error))[-_TRACE_CHARS:],
     )
 
 

@@ -325,10 +325,14 @@ def _with_skipped(
     """Return the proposal with steps noted as skipped, each with a row that stays."""
     for step in proposal.steps:
         if step.bundle in skipped:
-            names = {"source": step.source, "destination": step.destination}
-            inputs = {"plan": name, "step": step.kind, "why": skipped[step.bundle]}
             work.write_decision(
-                work.next_decision(), "plan", "StepSkipped", inputs, bundle=step.bundle, **names
+                work.next_decision(),
+                kind="plan",
+                reason="StepSkipped",
+                inputs={"plan": name, "step": step.kind, "why": skipped[step.bundle]},
+                bundle=step.bundle,
+                source=step.source,
+                destination=step.destination,
             )
     return proposal.with_steps(skipped)
 

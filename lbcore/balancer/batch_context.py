@@ -341,11 +341,6 @@ class BatchContext:
         return self.times.share or self.config.limits.bundles_made_max
 
     @property
-    def clock_ms(self) -> int:
-        """The waiting clock."""
-        return self.times.clock_ms
-
-    @property
     def cluster(self) -> str:
         """The cluster's name."""
         return self.ledger.cluster
@@ -362,7 +357,7 @@ class BatchContext:
             return answer.reason.value
         self.ledger.add(change.after.bundle for change in answer.changes)
         for change in answer.changes:
-            self.ledger.put(change.after, self.clock_ms)
+            self.ledger.put(change.after, self.times.clock_ms)
             self.transitions.append((change.before, change.after))
             self.counts[f"transition:{change.after.cause.value}"] += 1
         return ""

@@ -84,7 +84,7 @@ def many_silent(work: BatchContext) -> tuple[str, ...]:
     when all are silent, more likely it is us. A single dead broker delays nothing. O(brokers).
     """
     silent = overdue(work)
-    since_ms = work.clock_ms - work.config.ownership.brake_window_ms
+    since_ms = work.times.clock_ms - work.config.ownership.brake_window_ms
     dead = [e for e in work.brokers.values() if e.is_dead and e.died_clock_ms >= max(since_ms, 0)]
     is_many = 2 * (len(silent) + len(dead)) >= len(_watched(work)) + len(dead)
     return tuple(sorted(silent)) if silent and is_many else ()
@@ -160,7 +160,7 @@ def watch_brake(work: BatchContext, died: Sequence[str]) -> None:
     else:
         lost = _still_dead(work, {*brake.lost, *(name for name in died if _counts(work, name))})
         if not _is_many(work, len(lost), brake.brokers):
-            release(work, "Recovered")
+            release(work, brake, "Recovered")
         elif lost != brake.lost:
             work.change_rules(brake=replace(brake, lost=lost))
     if work.rules.brake is not None:
@@ -169,18 +169,17 @@ def watch_brake(work: BatchContext, died: Sequence[str]) -> None:
 
 def is_failover_on_hold(work: BatchContext) -> bool:
     """True if failover waits, because the lost brokers may come back at once."""
-    waited_ms = work.clock_ms - work.times.brake_clock_ms
+    waited_ms = work.times.clock_ms - work.times.brake_clock_ms
     return work.rules.brake is not None and waited_ms < work.config.ownership.brake_confirm_ms
 
 
-def release(work: BatchContext, reason: str, command: Command | None = None) -> list[str]:
+def release(
+    work: BatchContext, brake: Brake, reason: str, command: Command | None = None
+) -> list[str]:
     """Let balancing go on; return the brokers that are still lost.
 
     reason: Released (by command) or Recovered.
     """
-    brake = work.rules.brake
-    if brake is None:
-        return []
     work.change_rules(command, brake=None)
     still_lost = list(_still_dead(work, brake.lost))
     inputs = {**_numbers(work), "still_lost": still_lost, "since_ms": brake.since_ms}
@@ -195,7 +194,7 @@ def _still_dead(work: BatchContext, lost: Iterable[str]) -> tuple[str, ...]:
 
 
 def _engage(work: BatchContext) -> None:
-    since_ms = work.clock_ms - work.config.ownership.brake_window_ms
+    since_ms = work.times.clock_ms - work.config.ownership.brake_window_ms
     lost = [
         name
         for name, entry in sorted(work.brokers.items())
@@ -205,7 +204,7 @@ def _engage(work: BatchContext) -> None:
     if not _is_many(work, len(lost), live + len(lost)):
         return
     work.change_rules(brake=Brake(since_ms=work.now_ms, lost=tuple(lost), brokers=live + len(lost)))
-    work.set_times(brake_clock_ms=work.clock_ms)
+    work.set_times(brake_clock_ms=work.times.clock_ms)
     inputs = {**_numbers(work), "lost": lost, "brokers": live + len(lost)}
     work.write_decision(work.next_decision(), ALARM, "Engaged", inputs)
 
@@ -276,7 +275,7 @@ def watch_clocks(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
     is_old = tick_ms > 0 and work.now_ms - tick_ms > work.config.pipeline.plan_lag_max_ms
     is_changed = abs(change_ms) > work.config.ownership.clock_step_max_ms
     work.is_catching_up = is_old and (is_changed or not work.times.tick_ms)
-    work.set_times(clock_ms=work.clock_ms + waited_ms, tick_ms=tick_ms)
+    work.set_times(clock_ms=work.times.clock_ms + waited_ms, tick_ms=tick_ms)
 
 
 def judge_brokers(work: BatchContext) -> None:
@@ -337,7 +336,7 @@ def note_silent(work: BatchContext, dead: Collection[str]) -> int:
             continue
         if name in dead:
             died.append(name)
-            work.brokers[name] = entry.died(work.clock_ms, work.now_ms)
+            work.brokers[name] = entry.died(work.times.clock_ms, work.now_ms)
         else:
             returned.append(name)
             work.brokers[name] = entry.returned(work.now_ms)

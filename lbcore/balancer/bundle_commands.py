@@ -212,8 +212,9 @@ def continue_unloads(work: BatchContext, command_ids: Sequence[str]) -> None:
             continue
         begun, _ = _release_slice(work, waiting.command, waiting.result, part)
         begin_wait(work, waiting.command, begun, 0)
-        again = work.waiting[command_id]
-        work.waiting[command_id] = replace(again, faults=waiting.faults, failed=waiting.failed)
+        work.waiting[command_id] = replace(
+            work.waiting[command_id], faults=waiting.faults, failed=waiting.failed
+        )
         if not begun.moving and AFTER not in begun.result:
             end_wait(work, command_id)
 

@@ -115,10 +115,8 @@ def blocked_status(rows: Iterable[Mapping[str, Any]], now_ms: int) -> tuple[Bloc
 
     rows: of `decisions`, in any order.
     """
-    newest: dict[str, Mapping[str, Any]] = {}
-    for row in sorted(rows, key=lambda row: int(row["at_ms"])):
-        if row["kind"] == BLOCKED:
-            newest[str(row["source"])] = row
+    ordered = sorted(rows, key=lambda row: int(row["at_ms"]))
+    newest = {str(row["source"]): row for row in ordered if row["kind"] == BLOCKED}
     return tuple(
         BlockedStatus(
             broker=broker,
@@ -300,8 +298,8 @@ def _losers(trace: Trace) -> Iterator[Row]:
             named = 0
         for at in order[:named].tolist():
             yield _column_row(trace, part, at)
-        for verdict in part.verdict[order[named:]].tolist():
-            rest[part.phase, part.verdicts[verdict]] += 1
+        others = part.verdict[order[named:]].tolist()
+        rest.update((part.phase, part.verdicts[verdict]) for verdict in others)
     for (phase, verdict), count in sorted(rest.items()):
         yield from _rest(phase, {verdict: count})
 
@@ -363,13 +361,21 @@ def _placement(trace: Trace, part: PlacementRows, at: int, decision_id: str) -> 
         ),
     ):
         if broker >= 0:
-            named = {"broker": trace.brokers[broker], "verdict": verdict, "number": number}
-            yield {**common, **named}
+            yield {
+                **common,
+                "broker": trace.brokers[broker],
+                "verdict": verdict,
+                "number": number,
+            }
     codes, first, counts = np.unique(part.verdicts[at], return_index=True, return_counts=True)
     refused = [row for row in zip(codes, first, counts, strict=True) if row[0]]
     for code, example, count in refused[:LABELS_NAMED]:
-        named = {"broker": trace.brokers[int(example)], "verdict": part.labels[int(code)]}
-        yield {**common, **named, "count": int(count)}
+        yield {
+            **common,
+            "broker": trace.brokers[int(example)],
+            "verdict": part.labels[int(code)],
+            "count": int(count),
+        }
 
 
 def _rest(phase: str, counts: Mapping[str, int]) -> Iterator[Row]:

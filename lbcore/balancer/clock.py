@@ -27,7 +27,6 @@ PRODUCER, AGENT = "producer", "agent "
 LATE_MS = 30_000
 """The delivery timeout of agents' producers; that of command clients is shorter."""
 
-_SECOND_MS = 1_000
 _TIMED_ID = re.compile(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z-[0-9a-f]{12}", re.ASCII)
 
 
@@ -39,7 +38,7 @@ def made_ms(command_id: str) -> int:
     found = _TIMED_ID.fullmatch(command_id)
     if found is None:
         return 0
-    return calendar.timegm((*map(int, found.groups()), 0, 0, 0)) * _SECOND_MS
+    return calendar.timegm((*map(int, found.groups()), 0, 0, 0)) * 1_000
 
 
 def wrong_senders(
@@ -198,8 +197,10 @@ def _report_skew(work: BatchContext, seen: Mapping[str, int], senders: Sequence[
         for name, of in known.items()
         if work.now_ms - of[1] <= KEPT_MS + (report_ms if name.startswith((PRODUCER, AGENT)) else 0)
     }
-    for name, ahead_ms in seen.items():
-        apart[name] = (ahead_ms, work.now_ms, known.get(name, (0, 0, 0))[2])
+    apart |= {
+        name: (ahead_ms, work.now_ms, known.get(name, (0, 0, 0))[2])
+        for name, ahead_ms in seen.items()
+    }
     told = [name for name, of in apart.items() if work.now_ms - of[2] >= RETOLD_MS]
     for reason, names in ((APART, told), (TOGETHER, known.keys() - apart.keys())):
         if names:

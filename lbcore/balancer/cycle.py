@@ -131,8 +131,13 @@ def _fullest(work: BatchContext, snapshot: Snapshot, usage: Floats) -> dict[str,
         missing, mean = missing_brokers(snapshot.brokers, usage, members)
         if missing > found["missing"]:
             of = [names[at] for at in members.tolist() if not snapshot.brokers.is_draining[at]]
-            found = {"mean": mean, "missing": missing, "brokers": len(of), "of": of[:_NAMED]}
-            found |= {"group": group} if group else {}
+            found = {
+                "mean": mean,
+                "missing": missing,
+                "brokers": len(of),
+                "of": of[:_NAMED],
+                **({"group": group} if group else {}),
+            }
     return {**found, "target": TARGET_POINTS}
 
 
@@ -212,8 +217,8 @@ def _is_due(work: BatchContext, row: int) -> bool:
     if is_deleting(work, name.rpartition("/")[0]) or is_rest(work, name):
         return False
     settle_ms = work.config.pipeline.settle_ms
-    waited_ms = work.clock_ms - int(work.ledger.clock_ms[row])
-    quiet_ms = work.clock_ms - work.times.newcomer_clock_ms
+    waited_ms = work.times.clock_ms - int(work.ledger.clock_ms[row])
+    quiet_ms = work.times.clock_ms - work.times.newcomer_clock_ms
     return quiet_ms >= settle_ms or waited_ms >= _SETTLE_PERIODS * settle_ms
 
 
@@ -276,8 +281,11 @@ def _plan(work: BatchContext, scope: Scope) -> None:
         if scope is _OPERATOR_MOVES_ONLY:
             return
         code = shedding_strategy(config).code
-        inputs = {"skipped": dict(result.skipped), **skip_inputs(result.trace)}
-        inputs |= {"code": code} if code else {}
+        inputs = {
+            "skipped": dict(result.skipped),
+            **skip_inputs(result.trace),
+            **({"code": code} if code else {}),
+        }
         work.write_decision(
             work.next_decision(), "skip", result.reason, inputs, strategy=result.strategy
         )
@@ -313,5 +321,6 @@ def _record_unsplittable(work: BatchContext, snapshot: Snapshot, known: Mapping[
             "throughput": traffic[THROUGHPUT_IN] + traffic[THROUGHPUT_OUT],
         }
         source = snapshot.brokers.names[owner] if owner >= 0 else ""
-        names = {"bundle": name, "source": source}
-        work.write_decision(work.next_decision(), "skip", "unsplittable", inputs, **names)
+        work.write_decision(
+            work.next_decision(), "skip", "unsplittable", inputs, bundle=name, source=source
+        )

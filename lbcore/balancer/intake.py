@@ -41,8 +41,6 @@ HASHED_MAX = 16_384
 
 def take_topics(work: BatchContext, messages: Sequence[TopicLoad]) -> None:
     """Take in reports on topics in the order of the log; count them, or the reason."""
-    if not messages:
-        return
     holders = work.ledger.holders()
     fresh: dict[str, BundleTopics | None] = {}
     room = work.config.pipeline.topics_kept_max - work.topics.count
@@ -165,7 +163,7 @@ def follow_starts(work: BatchContext, starts: Sequence[tuple[str, str]]) -> None
             continue
         fresh = BrokerEntry(incarnation=incarnation, starts_ms=(work.now_ms,))
         work.brokers[broker] = known.restarted(incarnation, work.now_ms) if known else fresh
-        work.set_times(newcomer_clock_ms=work.clock_ms)
+        work.set_times(newcomer_clock_ms=work.times.clock_ms)
         work.counts["restarted" if known else "joined"] += 1
 
 
@@ -196,8 +194,6 @@ def write_refused(work: BatchContext, messages: Sequence[RejectedMessage]) -> No
 
     An hour's worth may come at once. What is not kept is counted.
     """
-    if not messages:
-        return
     per_day = work.config.pipeline.rejected_bytes_per_day
     passed_ms = max(0, work.now_ms - work.times.refused_ms)
     kept_bytes = max(0, work.times.refused_bytes - per_day * passed_ms // DAY_MS)

@@ -1,7 +1,7 @@
 """Moves: decisions executed as transitions, and their observed effects."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -235,13 +235,16 @@ def carry_out(work: BatchContext, decision: Decision) -> tuple[str, str]:
         inputs["refused"] = refused
     else:
         watch_move(work, decision, decision_id)
-    names: Mapping[str, str] = {
-        "strategy": decision.strategy,
-        "bundle": bundle,
-        "source": decision.source,
-        "destination": decision.destination,
-    }
-    work.write_decision(decision_id, decision.kind.value, decision.reason, inputs, **names)
+    work.write_decision(
+        decision_id,
+        decision.kind.value,
+        decision.reason,
+        inputs,
+        strategy=decision.strategy,
+        bundle=bundle,
+        source=decision.source,
+        destination=decision.destination,
+    )
     return decision_id, refused
 
 

@@ -140,10 +140,7 @@ def report_unplaced(
         heard = _refusals_of(config, all_heard, rows)[0]
     for at, group in sorted(groups.items()):
         refused, _ = _refused(pipeline, snapshot, group[0])
-        named = Counter[str]()
-        for verdict, count in refused.items():
-            if verdict in SETTING_OF:
-                named[SETTING_OF[verdict]] += count
+        named = Counter(SETTING_OF[one] for one in refused.elements() if one in SETTING_OF)
         if heard is not None and _refused(heard, snapshot, group[0])[1]:
             named = Counter([SILENT_BROKERS])
         if not named:
@@ -262,9 +259,7 @@ def write_places(work: BatchContext, places: Places) -> None:
     if not places.found:
         return
     ids = {after.bundle: after.decision_id for _, after in work.transitions}
-    for _, after in work.transitions:
-        if after.children:
-            ids |= dict.fromkeys(after.children, after.decision_id)
+    ids |= {child: one.decision_id for _, one in work.transitions for child in one.children}
     write_candidates(work, places.trace, ids)
 
 

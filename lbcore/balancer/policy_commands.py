@@ -123,9 +123,10 @@ def _resume(work: BatchContext, command: Command, arguments: Resume) -> Outcome:
 
 
 def _release_brake(work: BatchContext, command: Command, _: ReleaseBrake) -> Outcome:
-    if work.rules.brake is None:
+    brake = work.rules.brake
+    if brake is None:
         raise RefusedCommandError("the brake is not on; table policies shows when it is")
-    return Outcome(status=DONE, result={"still_lost": release(work, "Released", command)})
+    return Outcome(status=DONE, result={"still_lost": release(work, brake, "Released", command)})
 
 
 def _change_config(

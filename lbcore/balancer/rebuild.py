@@ -219,16 +219,18 @@ def rebuild_state(cluster: str, rows: TableRows) -> BalancerState:
         changes[-1]["number"] if changes else 0,
     )
     known = [row for row in _by(rows.brokers, "broker") if row["state"] != FORGOTTEN]
-    found = reading.each(
-        BROKERS,
-        known,
-        lambda row: (row["broker"], broker_from_row(row, rules.drains)),
-        lambda row: (row["broker"], BrokerEntry(incarnation=row["incarnation"])),
+    brokers = dict(
+        reading.each(
+            BROKERS,
+            known,
+            lambda row: (row["broker"], broker_from_row(row, rules.drains)),
+            lambda row: (row["broker"], BrokerEntry(incarnation=row["incarnation"])),
+        )
     )
-    brokers = dict(found)
     silent = [name for name, entry in brokers.items() if entry.is_dead]
-    memory = _by(rows.planning_memory, "part")
-    memory = reading.readable(PLANNING_MEMORY, memory, lambda row: remembered_plan([row]))
+    memory = reading.readable(
+        PLANNING_MEMORY, _by(rows.planning_memory, "part"), lambda row: remembered_plan([row])
+    )
     commands = _by(rows.commands, "at_ms", "command_id")
     spaces = _by(rows.namespaces, "namespace")
     namespaces = dict(reading.each(NAMESPACES, spaces, _namespace, _bare_namespace))
@@ -313,7 +315,7 @@ def _waiting(reading: RowReading, commands: Iterable[Row], ledger: Ledger) -> Ma
     return {one.command.command_id: one for one in reading.each(COMMANDS, is_open, read)}
 
 
-def broker_from_row(row: Row, drains: Collection[str] = ()) -> BrokerEntry:
+def broker_from_row(row: Row, drains: Collection[str]) -> BrokerEntry:
     """Return a broker from its row.
 
     Its load is known with its next report. drains: brokers that are drained by command; the others

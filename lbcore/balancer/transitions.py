@@ -63,9 +63,6 @@ _REPAIRED_MAX = 32_768
 """Most bundles that a batch repairs; with 500,000 bundles they take 8 s on two slow cores."""
 _DESTINATIONS_NAMED = 10
 """Destinations that a decision names at most, each with its number of bundles."""
-_OF_THE_DEAD = frozenset(
-    {IntentReason.OWNER_DEAD, IntentReason.DESTINATION_DEAD, IntentReason.SOURCE_DEAD}
-)
 _CAUSES = {
     IntentReason.OWNER_DEAD: Cause.FAILOVER,
     IntentReason.DESTINATION_DEAD: Cause.FAILOVER,
@@ -91,7 +88,7 @@ def repair_ownership(work: BatchContext) -> None:
         intent = repair(record, _watch(work, record, row, presence), work.config.ownership)
         if intent is None or intent.action is Action.WAIT:
             continue
-        if (is_on_hold or is_silence) and intent.reason in _OF_THE_DEAD:
+        if (is_on_hold or is_silence) and _CAUSES.get(intent.reason) is Cause.FAILOVER:
             work.counts["held_by_brake" if is_on_hold else "held_by_silence"] += 1
         else:
             intents.append((row, intent))
@@ -137,8 +134,6 @@ def presences(work: BatchContext) -> list[Presence]:
 
 def carry_out_all(work: BatchContext, intents: Sequence[tuple[int, Intent]]) -> None:
     """Carry out intents by row, choosing destinations for those that need one."""
-    if not intents:
-        return
     chosen, places = _destinations(work, intents)
     by_cause: dict[tuple[str, str], str] = {}
     for row, intent in intents:
@@ -185,8 +180,8 @@ def _watch(
     return FlightWatch(
         source=Presence.ALIVE if source == NOBODY else presence[source],
         destination=Presence.ALIVE if destination == NOBODY else presence[destination],
-        waiting_ms=work.clock_ms - int(ledger.clock_ms[row]),
-        silent_ms=work.clock_ms - int(ledger.closing_clock_ms[row]),
+        waiting_ms=work.times.clock_ms - int(ledger.clock_ms[row]),
+        silent_ms=work.times.clock_ms - int(ledger.closing_clock_ms[row]),
         is_partner_gone=partner is None
         or (partner is not record and not are_partners(record, partner)),
     )
@@ -457,7 +452,7 @@ def _take(
     elif isinstance(answer, Refused):
         work.counts[f"ack_refused:{answer.reason.value}"] += 1
     elif answer.action is Action.WAIT:
-        work.ledger.stamp("closing_clock_ms", [work.ledger.index[ack.bundle]], work.clock_ms)
+        work.ledger.stamp("closing_clock_ms", [work.ledger.index[ack.bundle]], work.times.clock_ms)
         work.counts[f"ack:{ack.outcome.value}"] += 1
     elif record is not None and (record.state, record.cause) == (State.ASSIGNING, Cause.REPAIR):
         # wait for the timeout, or what no broker can open would be reassigned each batch
@@ -521,7 +516,7 @@ def reconcile(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
     # a record is resent once in in_flight_timeout_ms; a report soon after may predate it
     ledger, timeout_ms = work.ledger, work.config.ownership.in_flight_timeout_ms
     resent_ms = ledger.resent_clock_ms[rows]
-    waited_ms = work.clock_ms - resent_ms
+    waited_ms = work.times.clock_ms - resent_ms
     answered_ms = timeout_ms + work.config.signals.longest_silence_ms
     is_due = (resent_ms == 0) | (waited_ms >= timeout_ms)
     is_of_this_record = (resent_ms > 0) & (resent_ms >= ledger.clock_ms[rows])
@@ -531,7 +526,7 @@ def reconcile(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
     if not due:
         return
     work.counts["resent"] += len(due)
-    work.ledger.stamp("resent_clock_ms", due, work.clock_ms)
+    work.ledger.stamp("resent_clock_ms", due, work.times.clock_ms)
     for number, row in enumerate(due):
         work.add_row(RESEND, record_row(work.ledger.record_at(row), number))
 

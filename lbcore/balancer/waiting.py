@@ -24,8 +24,6 @@ from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.commands import KINDS
 from lbcore.wire.messages import Command
 
-_DIGEST_BYTES = 8
-
 
 def identity_of(kind: str, arguments: Mapping[str, Any], principal: str) -> str:
     """Return 16 hexadecimal digits, equal for equal commands.
@@ -33,7 +31,7 @@ def identity_of(kind: str, arguments: Mapping[str, Any], principal: str) -> str:
     The order of their arguments doesn't matter.
     """
     text = to_json([kind, arguments, principal])
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).hexdigest()
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def identity(command: Command) -> str:
@@ -174,8 +172,6 @@ def wait_also(work: BatchContext, command_id: str, moving: Mapping[str, str]) ->
 
 def settle_commands(work: BatchContext, command_ids: Sequence[str]) -> None:
     """End commands whose bundles are at rest, or whose time is over."""
-    if not command_ids:
-        return
     asked_for = set(command_ids)
     ended = {name: found for name, found in _ended(work).items() if name in asked_for}
     for command_id in [*ended, *(name for name in command_ids if name not in ended)]:
@@ -207,8 +203,6 @@ def timed_out_unread(command: Command) -> Outcome:
 def _ended(work: BatchContext) -> dict[str, dict[str, str]]:
     """Return command → its bundles now at rest → their fault, or ""."""
     ended: dict[str, dict[str, str]] = {}
-    if not work.waiting:
-        return ended
     for before, after in work.transitions:
         ids = {after.command_id} if before is None else {before.command_id, after.command_id}
         for command_id in sorted(ids & work.waiting.keys()):
