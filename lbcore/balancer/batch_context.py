@@ -115,9 +115,9 @@ class BalancerState:
     commands: id → what `identity` remembers of it, the latest. settings: those that commands have
     changed, by "section.name". waiting: id → command that was accepted and has not ended.
     unmeasured_moves: bundle → its last move by balancing, until its effect is seen. unread: rows
-    that a rebuild could not read, by cause, until the first batch has told of
-    them. told: digest of the settings that the
-    tables were told last. packed: no part of the state, but chunks that `pack` need not make again.
+    that a rebuild could not read, by cause, until the first batch has reported them. told: digest
+    of the settings that the tables have last. packed: no part of the state, but chunks that `pack`
+    need not make again.
     """
 
     ledger: Ledger
@@ -142,7 +142,7 @@ class BalancerState:
 class BatchContext:
     """The state opened for change, and what the batch adds up to.
 
-    unplaced: id → commands that want bundles, or a bundle's children, wherever placement says, with
+    unplaced: id → commands that let placement choose the broker of a bundle or its children, with
     deadlines; unplaced_bundles: those bundles; unplaced_splits: namespaces of such splits; places:
     what placement says of bundles and children. usage: kind → tenant → how many it has. made:
     bundles made for new namespaces; unloaded: looked at to unload namespaces.

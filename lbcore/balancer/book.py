@@ -49,7 +49,7 @@ class BrokerEntry:
     each resource; traffic: msg/s in, out, bytes/s in, out; reported_ms: time of the load report,
     0 = none of this incarnation yet. starts_ms: when it was first seen, each new incarnation, and
     when it came back from silence, newest last, the latest STARTS_KEPT; restarted_ms: the newest of
-    them but for the first. died_clock_ms: the waiting clock when it was last taken for dead,
+    them, 0 = only one so far. died_clock_ms: the waiting clock when it was last taken for dead,
     -1 = not in this state's time; silent_ms: time of that batch while it is silent.
     offered_msg_rate: as `BrokerLoad` has it.
     """
@@ -179,8 +179,8 @@ class Outcome:
     """Outcome of a command.
 
     reason: a sentence when it was not done. moving: with ACCEPTED, bundles whose transitions under
-    the command's id must end, each with its previous owner. If there are none, whoever accepted the
-    command calls `waiting.finish_command`.
+    the command's id must end, each with its previous owner. If there are none, the code that does
+    the work calls `waiting.finish_command`.
     """
 
     status: str
@@ -246,7 +246,6 @@ ROWS_TO_SLICE = 8_192
 """Fewer rows are one slice."""
 
 Columns = Mapping[str, NDArray[Any]]
-Rows = NDArray[np.int64]
 
 _SLICE, _CHANGES = ".slice.", ".changes."
 
@@ -277,7 +276,7 @@ def write_all_chunks(
     return RowChunks(prefix=prefix, round=0, written=(0,) * slices, blobs=blobs)
 
 
-def write_changes(chunks: RowChunks, columns: Columns, rows: Rows) -> RowChunks:
+def write_changes(chunks: RowChunks, columns: Columns, rows: NDArray[np.int64]) -> RowChunks:
     """Write changed rows into the columns. O(changed + rows / slices).
 
     Each row changed at least once. columns: as long as those that were written before.
@@ -357,10 +356,8 @@ _LOAD_FIELDS: Mapping[str, tuple[str, tuple[int, ...]]] = {
 _FIXED = tuple(name for name in BrokerEntry.__dataclass_fields__ if name not in _LOAD_FIELDS)
 _fixed_of = attrgetter(*_FIXED)
 
-Brokers = Mapping[str, BrokerEntry]
 
-
-def pack_brokers(brokers: Brokers, memo: Memo) -> Mapping[str, bytes]:
+def pack_brokers(brokers: Mapping[str, BrokerEntry], memo: Memo) -> Mapping[str, bytes]:
     """Their chunks by name. O(brokers)."""
     names = sorted(brokers)
     entries = [brokers[name] for name in names]

@@ -46,7 +46,7 @@ def wrong_senders(
 ) -> tuple[dict[str, int], list[str]]:
     """Return clock → how far it is ahead, of senders of reports and new commands.
 
-    And the principals of such commands. Who repeats one under a known id does not make it anew.
+    And the principals of such commands. A command repeated under a known id does not count.
     """
     made: dict[str, int] = {}
     for update in updates:
@@ -83,7 +83,7 @@ DRIVER, KAFKA, DECISIONS = "driver", "kafka", "decisions"
 
 APART, TOGETHER = "Apart", "Together"
 KEPT_MS = 60_000
-"""A clock is told of for so long after it was last seen to be wrong."""
+"""A clock is reported for so long after it was last seen to be wrong."""
 RETOLD_MS = 300_000
 """While one is wrong, it is written down again after so long."""
 

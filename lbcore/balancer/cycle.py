@@ -188,7 +188,7 @@ def run_cycle(work: BatchContext) -> None:
 
 def assign_free(work: BatchContext, rows: Sequence[int]) -> None:
     """Give free bundles their owners. rows: of the ledger, ascending. O(bundles)."""
-    free = [row for row in rows if _is_due(work, row)]
+    free = [row for row in rows if _may_be_placed(work, row)]
     places = place(work, free, {})
     if not places.found:
         return
@@ -211,7 +211,7 @@ def assign_free(work: BatchContext, rows: Sequence[int]) -> None:
     write_places(work, places)
 
 
-def _is_due(work: BatchContext, row: int) -> bool:
+def _may_be_placed(work: BatchContext, row: int) -> bool:
     """True if a free bundle gets an owner now: brokers settled, bundle permanent."""
     name = work.ledger.names[row]
     if is_deleting(work, name.rpartition("/")[0]) or is_rest(work, name):

@@ -90,10 +90,8 @@ def is_emptying(work: BatchContext) -> bool:
     }
     if not names:
         return False
-    ledger = work.ledger
-    ids = [i for i, one in enumerate(ledger.instances.rows) if one.broker in names]
-    owners = set(ledger.destination[ledger.rows_in(State.OWNED)].tolist())
-    return any(one in owners for one in ids)
+    owners = work.ledger.destination[work.ledger.rows_in(State.OWNED)]
+    return not names.isdisjoint(work.ledger.count_by_broker(owners))
 
 
 def continue_drains(work: BatchContext, brokers: Sequence[str]) -> None:

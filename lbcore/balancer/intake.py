@@ -46,7 +46,7 @@ def take_topics(work: BatchContext, messages: Sequence[TopicLoad]) -> None:
     room = work.config.pipeline.topics_kept_max - work.topics.count
     for message in messages:
         known = fresh.get(message.bundle) or work.topics.topics_of(message.bundle)
-        reason = _reason_not_to_take(work, message, known, holders)
+        reason = _reason_to_ignore(work, message, known, holders)
         if not reason:
             topics = _topics(work, message)
             more = len(topics.hashes) - (0 if known is None else len(known.hashes))
@@ -96,7 +96,7 @@ def created_topics(work: BatchContext, namespace: str) -> CreatedTopics:
     return work.created[namespace]
 
 
-def _reason_not_to_take(
+def _reason_to_ignore(
     work: BatchContext, message: TopicLoad, known: BundleTopics | None, holders: Ints
 ) -> str:
     row = work.ledger.index.get(message.bundle)

@@ -56,8 +56,8 @@ Row = Mapping[str, Any]
 def raised_events(current: Iterable[Row], now_ms: int, epoch: int) -> list[dict[str, Any]]:
     """An event for each current record, as batch 0 of a query of its own.
 
-    now_ms, the time in ms since 1970, is the version: no bundle changes a thousand times a second,
-    so that it is above all that came before, be it after an earlier restore. epoch: the writer's.
+    now_ms, in ms since 1970, is the version: no bundle changes a thousand times a second, so it is
+    above every earlier version, also after an earlier restore. epoch: the writer's.
     """
     why = {"cause": Cause.REPAIR.value, "writer_epoch": epoch, "at_ms": now_ms, "batch_id": 0}
     return [
@@ -114,7 +114,7 @@ class TableRows:
 
 
 _BROKERS_OF_RECORD = ("source", "source_incarnation", "destination", "destination_incarnation")
-_BY_WORD = frozenset({"create_namespace", "delete_namespace"})
+_ENDED_BY_PHASE = frozenset({"create_namespace", "delete_namespace"})
 _TABLES = (
     BROKERS,
     NAMESPACES,
@@ -284,8 +284,8 @@ def _remembered(row: Row, arguments: Mapping[str, Any], principal: str) -> tuple
 def _waiting(reading: RowReading, commands: Iterable[Row], ledger: Ledger) -> Mapping[str, Waiting]:
     """Return accepted commands that have not ended.
 
-    Their bundles are those in flight. A creation and a deletion end by the word of who carries them
-    out, not with their bundles.
+    Their bundles are those in flight. A creation and a deletion have none: the phase that carries
+    them out ends them.
     """
     moving: dict[str, dict[str, str]] = {}
     for row in ledger.rows_in(*IN_FLIGHT).tolist():
@@ -294,7 +294,7 @@ def _waiting(reading: RowReading, commands: Iterable[Row], ledger: Ledger) -> Ma
 
     def read(row: Row) -> Waiting:
         command_id, result = row["command_id"], json.loads(row["result"])
-        under_way = {} if row["kind"] in _BY_WORD else moving.get(command_id, {})
+        under_way = {} if row["kind"] in _ENDED_BY_PHASE else moving.get(command_id, {})
         had = result.pop(FROM, {})
         return Waiting(
             command=Command(

@@ -105,7 +105,7 @@ def write_history(work: BatchContext) -> None:
     interval_ms, late_ms = pipeline.load_history_interval_ms, pipeline.decision_interval_ms
     start_ms, after = times.history_ms, times.history_after
     if work.now_ms >= start_ms + 2 * interval_ms:
-        after = ""  # what is left of it is as it was then, and nobody knows how
+        after = ""  # the rest is of an interval long over, whose load is not known now
     if after:
         late_ms = max(late_ms, interval_ms // 2)
     else:

@@ -1,8 +1,8 @@
 """The rules: what operators have set, until they take it back.
 
-Handlers of commands change it, drains, brake and pins keep it up, placing and the cycle read it.
-Kept by the balancer, and in the tables `policies` and `pins`, from which it is rebuilt exactly.
-Policies are Pulsar 4.0.8's.
+Handlers of commands change them, drains, brake and pins update them, placing and the cycle read
+them. Kept by the balancer, and in the tables `policies` and `pins`, from which they are rebuilt
+exactly. Policies are Pulsar 4.0.8's.
 """
 
 import json
@@ -39,7 +39,7 @@ class PlanStatus(str, Enum):
 class ProposedStep:
     """One step: a transfer or a split.
 
-    Of a split: children: child → broker, "" = stays. version_id: of the bundle's ownership when it
+    children (of a split): child → broker, "" = stays. version_id: of the bundle's ownership when it
     was proposed, 0 = not kept. became: "" = nothing yet, STEP_BEGUN, STEP_DONE, or why it was
     skipped or failed.
     """
@@ -138,11 +138,6 @@ class PlanProposal:
 
 
 ISOLATION = "isolation"
-ANTI_AFFINITY = "anti_affinity"
-EXCLUDED = "excluded"
-PAUSED = "paused"
-DRAIN = "drain"
-BRAKE = "brake"
 PIN = "pin"
 SET_ASIDE = "set_aside"
 PROPOSAL = "proposal"
@@ -205,7 +200,7 @@ class Brake:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterRules:
-    """All of a cluster's.
+    """All rules of a cluster.
 
     pins: by bundle. drains: by broker. paused: by namespace, "" = the whole cluster. isolation: by
     the policy's name. anti_affinity: namespace → group. excluded: namespaces never shed.
@@ -270,14 +265,14 @@ def _by_name(rules: Any) -> Mapping[str, Any]:
 _Ways = tuple[Callable[[Any], dict[str, Any]], Callable[[str, Mapping[str, Any]], Any]]
 _FACTS: Mapping[str, tuple[str, type | _Ways]] = {
     "pins": (PIN, Pin),
-    "drains": (DRAIN, Drain),
-    "paused": (PAUSED, Paused),
+    "drains": ("drain", Drain),
+    "paused": ("paused", Paused),
     "isolation": (ISOLATION, (IsolationPolicy.to_json, IsolationPolicy.from_json)),
-    "anti_affinity": (ANTI_AFFINITY, (lambda group: {"group": group}, lambda _, of: of["group"])),
-    "excluded": (EXCLUDED, (lambda _: {}, lambda *_: True)),
+    "anti_affinity": ("anti_affinity", (lambda group: {"group": group}, lambda _, of: of["group"])),
+    "excluded": ("excluded", (lambda _: {}, lambda *_: True)),
     "proposals": (PROPOSAL, PlanProposal),
     "set_aside": (SET_ASIDE, (lambda why: {"why": why}, lambda _, of: of["why"])),
-    "brake": (BRAKE, Brake),
+    "brake": ("brake", Brake),
 }
 """Field of `ClusterRules` → the kind of its rules, and their type, or ways to JSON and back."""
 

@@ -43,9 +43,8 @@ class Catalog:
         by_type: dict[str, dict[str, Any]] = {name: {} for name in RECORD_TYPES}
         for row in rows:
             if not row["is_deleted"]:
-                record_type = row["record_type"]
-                value = read_value(record_type, json.loads(row["value"]))
-                by_type[record_type][row["name"]] = value
+                kind = row["record_type"]
+                by_type[kind][row["name"]] = read_value(kind, json.loads(row["value"]))
         return Catalog(by_type=by_type)
 
 

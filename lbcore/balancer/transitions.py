@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lbcore.balancer.batch_context import BatchContext
 from lbcore.balancer.brokers import (
@@ -49,6 +48,7 @@ from lbcore.ownership.repair import FlightWatch, Presence, repair
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.decision import Places
 from lbcore.plan.phases.assign import topic_shares
+from lbcore.plan.snapshot import Ints
 from lbcore.plan.split.algorithms import TopicLoads
 from lbcore.scorer.group_update import BundleReport, GroupUpdate, PositionedMessage
 from lbcore.signals.averages import (
@@ -94,13 +94,13 @@ def repair_ownership(work: BatchContext) -> None:
             intents.append((row, intent))
     work.guard.each(
         "repair",
-        _turn(work, intents),
+        _repairs_of_batch(work, intents),
         lambda some: carry_out_all(work, some),
         lambda intent, _: work.ledger.names[intent[0]],
     )
 
 
-def _turn(
+def _repairs_of_batch(
     work: BatchContext, intents: Sequence[tuple[int, Intent]]
 ) -> Sequence[tuple[int, Intent]]:
     """Return the repairs of this batch, at most `_REPAIRED_MAX`.
@@ -156,7 +156,7 @@ def carry_out_all(work: BatchContext, intents: Sequence[tuple[int, Intent]]) -> 
     write_places(work, places)
 
 
-def _rows_to_check(work: BatchContext, presence: list[Presence]) -> NDArray[np.int64]:
+def _rows_to_check(work: BatchContext, presence: list[Presence]) -> Ints:
     """Rows in flight, and rows whose owner is not alive."""
     ledger = work.ledger
     is_gone = np.array([p is not Presence.ALIVE for p in presence], dtype=np.bool_)
@@ -323,7 +323,7 @@ def _inherit(
     parents: Sequence[str],
     children: Sequence[str],
     new: BundleAverages,
-    sessions: NDArray[np.int64],
+    sessions: Ints,
 ) -> None:
     """Give children their load averages and the time of their parents' last move.
 
@@ -484,8 +484,6 @@ def _surroundings(
 _ROWS_MAX = 1_000
 """Most records that one batch sends again; the others come after them."""
 
-Rows = NDArray[np.int64]
-
 
 def reconcile(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
     """Resend records that contradict a broker's newest report of this batch.
@@ -533,7 +531,7 @@ def reconcile(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
 
 def _disagreeing(
     work: BatchContext, reports: Sequence[tuple[int, BundleReport]]
-) -> tuple[Rows, Rows, dict[str, int]]:
+) -> tuple[Ints, Ints, dict[str, int]]:
     """Return rows reported but not owned, owned but not reported, and unknown bundles.
 
     unknown: bundle that is reported but has no record → time of the report, ms.
@@ -549,7 +547,7 @@ def _disagreeing(
     contradicted_from_ms[changing] = np.iinfo(np.int64).max
     reported_ms = np.zeros(len(ledger.instances.rows) + 1, dtype=np.int64)
     is_seen = np.zeros(len(ledger), dtype=np.bool_)
-    foreign: list[Rows] = [np.empty(0, dtype=np.int64)]
+    foreign: list[Ints] = [np.empty(0, dtype=np.int64)]
     unknown: dict[str, int] = {}
     for sender, report in reports:
         heard_ms = work.bounded_arrival_ms(report.reported_ms)  # the clock of the records
