@@ -284,13 +284,12 @@ class BatchContext:
 
     def write_rules(self, before: ClusterRules) -> None:
         """A row of `policies` or `pins` for each rule that is not as before the batch."""
-        for key, value, is_set in differing(before, self.rules):
-            command = self.changed_by.get(key)
+        for (kind, name), value, is_set in differing(before, self.rules):
+            command = self.changed_by.get((kind, name))
             by = {
                 "principal": command.principal if command else "",
                 "command_id": command.command_id if command else "",
             }
-            kind, name = key
             if kind == PIN:
                 self.add_row(PINS.name, {"bundle": name, **value, "is_set": is_set, **by})
             else:
@@ -388,11 +387,14 @@ class BatchContext:
         self, decision_id: str, kind: str, reason: str, inputs: Mapping[str, Any], **names: str
     ) -> None:
         """Record a decision (or a skip). names: strategy, bundle, source, destination."""
-        row = {"strategy": "", "bundle": "", "source": "", "destination": "", **names}
         self.add_row(
             "decisions",
             {
-                **row,
+                "strategy": "",
+                "bundle": "",
+                "source": "",
+                "destination": "",
+                **names,
                 "decision_id": decision_id,
                 "cycle": self.times.cycle,
                 "kind": kind,

@@ -77,8 +77,9 @@ def watch_hot(
     hot = {name: known.get(name, Hot(since_ms=work.now_ms)) for name in sorted(beyond)}
     for name in sorted(set(known) - set(hot)):
         if known[name].told_ms:
-            over = {"since_ms": known[name].since_ms}
-            work.write_decision(work.next_decision(), BLOCKED, OVER, over, source=name)
+            work.write_decision(
+                work.next_decision(), BLOCKED, OVER, {"since_ms": known[name].since_ms}, source=name
+            )
     verdicts = {
         name: verdict
         for name, verdict in stuck(result).items()

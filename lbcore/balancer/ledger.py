@@ -398,8 +398,9 @@ class Ledger:
     def pack(self) -> dict[str, bytes]:
         """Pack chunks by rate of change: names, ownership, load. O(changed)."""
         if _NAMES not in self._blobs:
-            names = {"names": packing.join_names(self.names)}
-            self._blobs[_NAMES] = packing.pack({"count": len(self.names)}, names)
+            self._blobs[_NAMES] = packing.pack(
+                {"count": len(self.names)}, {"names": packing.join_names(self.names)}
+            )
         if _OWNERSHIP not in self._blobs:
             plain = {
                 "schema": STATE_SCHEMA,

@@ -150,10 +150,11 @@ def report_unplaced(
         work.without_candidate[setting] += len(group)
         if is_due:
             brokers = {verdict.label: count for verdict, count in refused.items()}
-            inputs = {"bundles": len(group), "brokers": dict(sorted(brokers.items()))}
             policies, bundles = snapshot.policies.isolation, snapshot.bundles
             names = sorted({bundles.namespaces[bundles.namespace[row]] for row in group})
-            inputs |= {
+            inputs = {
+                "bundles": len(group),
+                "brokers": dict(sorted(brokers.items())),
                 "pipeline": config.filters.pipeline,
                 "policy": policies[at].name if at < len(policies) else "",
                 "namespaces": names[:_NAMESPACES_SHOWN],

@@ -81,8 +81,9 @@ def raised_namespaces(
     One floor a cluster. clusters: all that the tables know.
     """
     floor = namespace_row(FLOOR, NamespaceEntry(hash="", is_deleted=True))
-    rows: list[dict[str, Any]] = [{**floor, "cluster": cluster} for cluster in sorted({*clusters})]
-    known = {(row["cluster"], row["namespace"]): row for row in rows}
+    known: dict[tuple[str, str], dict[str, Any]] = {
+        (cluster, FLOOR): {**floor, "cluster": cluster} for cluster in sorted({*clusters})
+    }
     known |= {(row["cluster"], row["namespace"]): dict(row) for row in namespaces}
     stamp = {"at_ms": now_ms, "batch_id": 0}
     return [

@@ -288,10 +288,13 @@ def rules_from_rows(
     facts = {
         (row["kind"], row["name"]): json.loads(row["value"]) for row in policies if row["is_set"]
     }
-    for row in pins:
-        if row["is_set"]:
-            pin = {name: row[name] for name in ("broker", "until_ms", "owner", "reason")}
-            facts[PIN, row["bundle"]] = pin
+    facts |= {
+        (PIN, row["bundle"]): {
+            name: row[name] for name in ("broker", "until_ms", "owner", "reason")
+        }
+        for row in pins
+        if row["is_set"]
+    }
     of: dict[str, dict[str, Mapping[str, Any]]] = {}
     for kind, name in sorted(facts):
         of.setdefault(kind, {})[name] = facts[kind, name]

@@ -411,8 +411,7 @@ def take_answers(work: BatchContext, answers: Sequence[BrokerAnswer]) -> None:
     }
     intents: dict[str, tuple[int, Intent]] = {}
     # rows for all acknowledged children in one call: each call copies the whole ledger
-    acks = (answer.ack for answer in answers)
-    answered = {ack.bundle for ack in acks if ack.outcome in _FINISHERS}
+    answered = {one.ack.bundle for one in answers if one.ack.outcome in _FINISHERS}
     children = (work.ledger.children.get(bundle, {}) for bundle in sorted(answered))
     work.ledger.add(child for names in children for child in names)
     for answer in answers:
