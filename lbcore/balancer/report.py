@@ -219,13 +219,11 @@ def _brokers(work: BatchContext) -> dict[str, Any]:
 def _ages(work: BatchContext, state: State) -> dict[str, int]:
     ledger = work.ledger
     ages_ms = work.now_ms - ledger.at_ms[ledger.state == STATE_CODE[state]]
-    is_stuck = (
-        ages_ms > stuck_after_ms(work.config.ownership) if state in IN_FLIGHT else ages_ms < 0
-    )
+    is_stuck = ages_ms > stuck_after_ms(work.config.ownership)
     return {
         "count": len(ages_ms),
         "oldest_ms": int(ages_ms.max(initial=0)),
-        "stuck": int(is_stuck.sum()),
+        "stuck": int(is_stuck.sum()) if state in IN_FLIGHT else 0,
     }
 
 

@@ -6,9 +6,14 @@ import numpy as np
 import pytest
 
 from lbcore import packing
+from lbcore.balancer.batch_context import BalancerState, BatchContext
 from lbcore.balancer.ledger import Ledger
+from lbcore.balancer.report import make_gauges
+from lbcore.config.tree import Config
 from lbcore.machine import UnknownStateSchemaError
+from lbcore.ownership.liveness import Liveness
 from lbcore.ownership.records import OwnershipRecord, State
+from lbcore.plan.decision import PlanState
 
 
 def record(bundle: str, version: int = 1, **fields: object) -> OwnershipRecord:
@@ -52,6 +57,13 @@ def test_starts_that_no_record_names_are_pruned_when_they_are_many() -> None:
     assert (ledger.record("t/n/a"), len(ledger.instances.rows)) == (kept, 1)
     assert ledger.record("t/n/b") == free
     assert Ledger.unpack(ledger.pack()).pack() == ledger.pack()
+
+
+def test_free_bundle_with_a_record_from_the_future_is_not_stuck() -> None:
+    free = record("t/n/b", state=State.FREE, timestamp_ms=2_000, destination="")
+    state = BalancerState(ledger=ledger_of(free), liveness=Liveness(), plan=PlanState())
+    states = make_gauges(BatchContext.on(state, Config(), "", 1_000))["states"]
+    assert states[State.FREE.value] == {"count": 1, "oldest_ms": 0, "stuck": 0}
 
 
 def large_ledger() -> Ledger:
