@@ -29,21 +29,19 @@ UNREADABLE = -1
 
 _NUMBER = "(0|[1-9][0-9]*)"
 _IDENTIFIER = r"(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
-_BUILD_IDENTIFIER = "[0-9A-Za-z-]+"
 _VERSION = re.compile(
     rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}"
     rf"(?:-({_IDENTIFIER}(?:\.{_IDENTIFIER})*))?"
-    rf"(?:\+({_BUILD_IDENTIFIER}(?:\.{_BUILD_IDENTIFIER})*))?"
+    r"(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SemanticVersion:
-    """major.minor.patch, then pre-release and build identifiers, () without any."""
+    """major.minor.patch, then pre-release identifiers, () without any; no build metadata."""
 
     core: tuple[int, int, int]
     pre_release: tuple[str, ...]
-    build: tuple[str, ...]
 
 
 def parse_version(text: str) -> SemanticVersion | None:
@@ -51,11 +49,10 @@ def parse_version(text: str) -> SemanticVersion | None:
     found = _VERSION.fullmatch(text)
     if found is None:
         return None
-    major, minor, patch, pre_release, build = found.groups()
+    major, minor, patch, pre_release = found.groups()
     return SemanticVersion(
         core=(int(major), int(minor), int(patch)),
         pre_release=tuple(pre_release.split(".")) if pre_release else (),
-        build=tuple(build.split(".")) if build else (),
     )
 
 
@@ -174,13 +171,12 @@ SYSTEM_NAMESPACE = "pulsar/system"
 class Narrowed(NamedTuple):
     """The brokers that may take a bundle, as ascending indices.
 
-    left: after all filters. admitted: by its policies alone. is_restored: the filters left nobody
-    or failed, so `left` is `admitted` again. is_failed: a filter failed.
+    left: after all filters; `admitted` again where they left nobody or failed (modular). admitted:
+    by its policies alone. is_failed: a filter failed.
     """
 
     left: Ints
     admitted: Ints
-    is_restored: bool = False
     is_failed: bool = False
 
 
@@ -231,7 +227,13 @@ class FilterPipeline:
             topics=topics,
             spaces=NamespaceCounts.of(bundles, placing, brokers),
             groups=GroupCounts.of(bundles, index.group, index.groups, brokers),
-            has_class=_has_class(snapshot, config.load_manager_class),
+            has_class=np.array(
+                [
+                    name == config.load_manager_class
+                    for name in snapshot.brokers.load_manager_classes
+                ],
+                dtype=np.bool_,
+            ),
             levels=version_levels(snapshot.brokers.versions),
             is_topic_limit_far=topics_max < config.max_topics_per_broker,
         )
@@ -267,8 +269,7 @@ class FilterPipeline:
         if latest is not None and len(latest):
             return Narrowed(left=latest, admitted=admitted)
         _note(verdicts, admitted, admitted, FilterVerdict.OK)
-        is_failed = latest is None
-        return Narrowed(left=admitted, admitted=admitted, is_restored=True, is_failed=is_failed)
+        return Narrowed(left=admitted, admitted=admitted, is_failed=latest is None)
 
     def _extensible(self, question: FilterQuestion, verdicts: Verdicts | None) -> Narrowed:
         """Ignores a version filter that fails; may leave no broker at all."""
@@ -353,11 +354,6 @@ class FilterPipeline:
         if kept is not None:
             _note(verdicts, left, kept, FilterVerdict.OLDER_VERSION)
         return kept
-
-
-def _has_class(snapshot: Snapshot, wanted: str) -> Bools:
-    classes = snapshot.brokers.load_manager_classes
-    return np.array([advertised == wanted for advertised in classes], dtype=np.bool_)
 
 
 def _start(verdicts: Verdicts | None, row: Verdicts) -> None:

@@ -135,22 +135,6 @@ class Policies:
     isolation: tuple[IsolationPolicy, ...] = ()
     anti_affinity: Mapping[str, str] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, with sorted keys."""
-        return {
-            "isolation": {policy.name: policy.to_json() for policy in self.isolation},
-            "anti_affinity": dict(sorted(self.anti_affinity.items())),
-        }
-
-    @staticmethod
-    def from_json(plain: Mapping[str, Any]) -> "Policies":
-        """The inverse of `to_json`; raises InvalidPolicyError."""
-        isolation = sorted(plain.get("isolation", {}).items())
-        return Policies(
-            isolation=tuple(IsolationPolicy.from_json(name, given) for name, given in isolation),
-            anti_affinity=dict(plain.get("anti_affinity", {})),
-        )
-
 
 def group_of(policies: Policies, namespace: str) -> str:
     """Return a namespace's anti-affinity group in lower case; "" without or blank."""

@@ -78,32 +78,22 @@ def unload_verdicts(snapshot: Snapshot, index: CandidateIndex, rows: Ints) -> Ve
         return verdicts
     brokers = len(snapshot.brokers.names)
     counts = GroupCounts.of(snapshot.bundles, index.group, index.groups, brokers).counts
-    stays = _stays_with_group(is_admitted, counts, policy_row[grouped], group[grouped])
+    least, is_even = _group_spread(is_admitted, counts, policy_row[grouped], group[grouped])
     own = np.where(is_admitted[policy_row[grouped], owner[grouped]], 1, 0)
     own = own * counts[group[grouped], owner[grouped]]
-    is_stuck = stays.all_equal & (stays.least > 0) & (own <= stays.least)
-    verdicts[grouped[is_stuck]] = FilterVerdict.ANTI_AFFINITY
+    verdicts[grouped[is_even & (least > 0) & (own <= least)]] = FilterVerdict.ANTI_AFFINITY
     return verdicts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _GroupSpread:
-    """The least count over each bundle's candidates, and whether all have it."""
-
-    least: Ints
-    all_equal: Bools
-
-
-def _stays_with_group(
+def _group_spread(
     is_admitted: Bools, counts: Ints, policy_row: Ints, group: Ints
-) -> _GroupSpread:
-    """Return the spread of a group over its candidates, per (policy row, group)."""
+) -> tuple[Ints, Bools]:
+    """Return the least count over each bundle's candidates, and whether all have it."""
     pairs, of_bundle = np.unique(np.stack([policy_row, group], axis=1), axis=0, return_inverse=True)
     shown = [counts[one[1]][is_admitted[one[0]]] for one in pairs]
     least = np.array([one.min() for one in shown], dtype=np.int64)
-    all_equal = np.array([(one == one[0]).all() for one in shown], dtype=np.bool_)
-    of_bundle = of_bundle.reshape(-1)
-    return _GroupSpread(least=least[of_bundle], all_equal=all_equal[of_bundle])
+    is_even = np.array([(one == one[0]).all() for one in shown], dtype=np.bool_)
+    return least[of_bundle.reshape(-1)], is_even[of_bundle.reshape(-1)]
 
 
 @lru_cache(maxsize=16)
