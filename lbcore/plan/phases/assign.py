@@ -302,7 +302,7 @@ def _placed(
     if wanted.by_load:
         settings = settings.by_load()
     seed = zlib.crc32(draft.snapshot.cluster.encode())
-    remembered = draft.state.placement.without_brokers(frozenset(request.snapshot.brokers.names))
+    remembered = draft.state.placement.of_active(frozenset(request.snapshot.brokers.names))
     answer = place_bundles(request, remembered, settings, seed)
     draft = replace(draft, state=replace(draft.state, placement=answer.state))
     return _show(draft, request, answer), answer.brokers

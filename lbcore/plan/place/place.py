@@ -38,8 +38,8 @@ def place_bundles(
     order = placing_order(request, settings.placement)
     plan = _Plan.of(request, state, settings, seed, _empty_trace(request, order))
     brokers = np.full(len(request.bundles), NOBODY, dtype=np.int64)
-    for step, position in enumerate(order.tolist()):
-        brokers[position] = plan.place(position, step)
+    for position in order.tolist():
+        brokers[position] = plan.place(position)
     for rule in (plan.rule, plan.excluded_rule):
         state = rule.remembered(state)
     return Placement(brokers=brokers, state=state, trace=plan.trace)
@@ -97,21 +97,25 @@ class _Plan:
             slots={} if trace is None else {at: i for i, at in enumerate(trace.position.tolist())},
         )
 
-    def place(self, position: int, step: int) -> int:
+    def place(self, position: int) -> int:
         """Choose the bundle's broker, and count it if this plan does."""
         bundle = int(self.request.bundles[position])
         excluded, pin = int(self.request.excluded[position]), int(self.request.pins[position])
         slot = self.slots.get(position, NOBODY)
-        verdicts = self.trace.verdicts[slot] if self.trace and slot != NOBODY else None
+        trace = self.trace if slot != NOBODY else None
+        verdicts = None if trace is None else trace.verdicts[slot]
         narrowed = self.pipeline.candidates(FilterQuestion(bundle, excluded, pin), verdicts)
         rule = self._rule_of(bundle)
-        self._note(position, step, rule, narrowed)
+        if trace is not None:
+            _note_runner_up(trace, slot, rule, narrowed.left, position)
         broker = rule.select(narrowed.left, position)
         if broker != NOBODY and self.is_overloaded[broker]:
             broker = self._again(narrowed, position, broker)
         if broker == NOBODY:
             return NOBODY
-        self._note_choice(position, rule, broker)
+        if trace is not None:
+            trace.number[slot] = rule.numbers(np.array([broker], dtype=np.int64))[0]
+            trace.verdicts[slot, broker] = FilterVerdict.OK
         if not self.request.is_unload[position] or self.settings.placement.count_planned:
             self.rule.placed(broker, position)
             self.pipeline.placed(bundle, broker)
@@ -131,33 +135,19 @@ class _Plan:
         second = self.rule.select(narrowed.admitted, position)
         return broker if second == NOBODY else second
 
-    def _note(self, position: int, step: int, rule: Rule, narrowed: Narrowed) -> None:
-        """Record the state of the bundle's choice before it is made."""
-        slot = self.slots.get(position, NOBODY)
-        if self.trace is None or slot == NOBODY:
-            return
-        self.trace.step[slot] = step
-        self.trace.is_restored[slot] = narrowed.is_restored
-        left = narrowed.left
-        best = rule.best(left, position)
-        self.trace.equals[slot] = len(best)
-        if len(best) == len(left):
-            return
-        numbers = rule.numbers(left)
-        others = np.where(np.isnan(numbers), np.inf, numbers)
-        others[np.searchsorted(left, best)] = np.inf
-        at = int(others.argmin())
-        if others[at] < np.inf:
-            self.trace.runner_up[slot] = left[at]
-            self.trace.runner_up_number[slot] = numbers[at]
 
-    def _note_choice(self, position: int, rule: Rule, broker: int) -> None:
-        slot = self.slots.get(position, NOBODY)
-        if self.trace is None or slot == NOBODY:
-            return
-        chosen = np.array([broker], dtype=np.int64)
-        self.trace.number[slot] = rule.numbers(chosen)[0]
-        self.trace.verdicts[slot, broker] = FilterVerdict.OK
+def _note_runner_up(trace: PlaceTrace, slot: int, rule: Rule, left: Ints, position: int) -> None:
+    """Record the best of the candidates that the rule does not choose from."""
+    best = rule.best(left, position)
+    if len(best) == len(left):
+        return
+    numbers = rule.numbers(left)
+    others = np.where(np.isnan(numbers), np.inf, numbers)
+    others[np.searchsorted(left, best)] = np.inf
+    at = int(others.argmin())
+    if others[at] < np.inf:
+        trace.runner_up[slot] = left[at]
+        trace.runner_up_number[slot] = numbers[at]
 
 
 def _empty_trace(request: PlaceRequest, order: Ints) -> PlaceTrace | None:
@@ -170,9 +160,6 @@ def _empty_trace(request: PlaceRequest, order: Ints) -> PlaceTrace | None:
         position=position,
         verdicts=np.zeros((count, brokers), dtype=np.int8),
         number=np.full(count, np.nan),
-        equals=np.zeros(count, dtype=np.int64),
         runner_up=np.full(count, NOBODY, dtype=np.int64),
         runner_up_number=np.full(count, np.nan),
-        is_restored=np.zeros(count, dtype=np.bool_),
-        step=np.full(count, NOBODY, dtype=np.int64),
     )

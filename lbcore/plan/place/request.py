@@ -83,7 +83,7 @@ class PlaceRequest:
 
     bundles: rows of `snapshot.bundles`. usage: weighted usage of each broker, 1.0 = 100 %.
     excluded: int64[k], a broker that may not take it (Ballast: its source), -1 = none. pins:
-    int64[k], broker it is pinned to. planned: int64[k], broker that the avg shedder chose.
+    int64[k], broker it is pinned to. planned: int64[k], broker that the shedder chose, -1 = none.
     is_unload: bool[k], it leaves an owner; else it has none. traced: number of bundles, in order of
     placement, whose reasons are kept. usage_lags: usages are not current.
     """
@@ -126,17 +126,13 @@ class PlacementState:
     round_robin: RoundRobinState = field(default_factory=RoundRobinState)
     excluded_round_robin: RoundRobinState = field(default_factory=RoundRobinState)
 
-    def without_brokers(self, active: frozenset[str]) -> "PlacementState":
-        """Forget the averages of departed brokers.
+    def of_active(self, active: frozenset[str]) -> "PlacementState":
+        """Return the state without the averages of departed brokers.
 
         Pulsar 4.0.8 LeastResourceUsageWithWeight.onActiveBrokersChange.
         """
         kept = {name: value for name, value in self.smoothed_usage.items() if name in active}
-        return PlacementState(
-            smoothed_usage=kept,
-            round_robin=self.round_robin,
-            excluded_round_robin=self.excluded_round_robin,
-        )
+        return replace(self, smoothed_usage=kept)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,21 +140,16 @@ class PlaceTrace:
     """Reasons for the placement of k bundles; arrays in the order of the request.
 
     position: int64[k], positions in the request, ascending. verdicts: int8[k, n], each broker's
-    (see `Verdict`; OK = it was a candidate). number: float64[k], the deciding number (message rate
-    or usage of the chosen), NaN where none decided. equals: int64[k], brokers as good as the
-    chosen. runner_up: int64[k], the best of the other candidates, -1 = none; runner_up_number:
-    float64[k]. is_restored: bool[k], the filters left no broker and were undone. step: int64[k],
-    order of its placement, 0 = first.
+    (see `FilterVerdict`; OK = it was a candidate). number: float64[k], the deciding number (message
+    rate or usage of the chosen), NaN where none decided. runner_up: int64[k], the best of the other
+    candidates, -1 = none; runner_up_number: float64[k].
     """
 
     position: Ints
     verdicts: Verdicts
     number: Floats
-    equals: Ints
     runner_up: Ints
     runner_up_number: Floats
-    is_restored: Bools
-    step: Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
