@@ -75,9 +75,8 @@ def shed_ballast(
         is_suspended = are_suspended(view, state, config.max_ineffective_rounds)
         problem = round_.problem(is_triggered, is_suspended, partitions, crowded)
         found = search(problem, math.ceil(STEPS * view.part), _budget(round_, config))
-        hits = (low, high)
         outcome = _TriggeredRound(
-            round_=round_, config=config, is_triggered=is_triggered, hits=hits, found=found
+            round_=round_, config=config, is_triggered=is_triggered, hits=(low, high), found=found
         )
         selections, verdicts, too_big = outcome.selections(), outcome.verdicts(), outcome.too_big()
         always_halved = (*found.too_crowded, *outcome.unplaceable_bundles())
@@ -86,11 +85,9 @@ def shed_ballast(
         givers = (one.source for one in selections)
         state = replace(state, reliefs=with_reliefs(view, state.reliefs, round_.readings, givers))
         rows = np.array([row for row, _ in found.moves], dtype=np.int64)
-        demand_factor = round_.broker_demand_factor()
-        state = replace(
-            state,
-            reliefs=with_departed_load(view, state.reliefs, round_.readings, rows, demand_factor),
-        )
+        factor = round_.broker_demand_factor()
+        reliefs = with_departed_load(view, state.reliefs, round_.readings, rows, factor)
+        state = replace(state, reliefs=reliefs)
         numbers |= _recorded_numbers(found)
     return Shed(
         selections=selections,
@@ -193,15 +190,14 @@ def _count_hits(round_: BallastRound, config: IdealLoadConfig) -> tuple[Ints, In
     within a quarter of the tolerance.
     """
     view, deviation, tolerance = round_.view, round_.deviation, round_.tolerance
-    names = view.snapshot.brokers.names
     side = np.sign(deviation).astype(np.int64)
     found = []
     for before, threshold, needed in (
         (round_.state.hits_low, tolerance, config.low_hits),
         (round_.state.hits_high, config.high_points, config.high_hits),
     ):
-        kept = np.array([before.get(name, 0) for name in names], dtype=np.int64)
-        kept = np.where(kept * side > 0, kept, 0)
+        known = hit_counts(view, before)
+        kept = np.where(known * side > 0, known, 0)
         wanted = np.where(np.abs(kept) >= needed, tolerance * _NEAR, threshold)
         found.append(np.where(np.abs(deviation) >= wanted, kept + side * view.has_new_report, 0))
     return found[0], found[1]

@@ -315,7 +315,6 @@ def _floor(view: ShedView, readings: Readings) -> Floats:
     return floor
 
 
-_PERCENT = 100.0
 MOVE_PRICE = 0.4
 """Price of moving a broker's whole load; moves stop at MOVE_PRICE / (2 x OVER) above the
 level, 5 %."""
@@ -517,7 +516,7 @@ def measure_round(
         costs=costs,
         readings=readings,
         level=level,
-        tolerance=max(config.tolerance_points, level * config.tolerance_percent / _PERCENT),
+        tolerance=max(config.tolerance_points, level * config.tolerance_percent / PERCENT),
         split_share=config.split_share,
         deviation=deviation_of(load, level),
         load=load,

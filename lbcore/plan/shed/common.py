@@ -256,6 +256,39 @@ def take_within(traffic: Floats, budget: float) -> Bools:
         at += 1
 
 
+def select_at_least(
+    view: ShedView, broker: int, minimum: float, numbers: Mapping[str, float]
+) -> Selection | str:
+    """Return bundles worth `minimum` bytes/s, or the verdict why the broker gives none.
+
+    A broker with one bundle gives nothing. numbers: what decided; `minimum` is added.
+    """
+    count = int(view.snapshot.brokers.bundle_count[broker])
+    if count <= 1:
+        return "sole_bundle" if count else "no_bundles"
+    rows, traffic = eligible_by_traffic(view, broker, by_rate=False)
+    if not len(rows):
+        return "no_eligible_bundle"
+    return Selection(
+        source=broker,
+        candidates=rows,
+        traffic=traffic,
+        is_taken=take_at_least(traffic, minimum),
+        reason="Overloaded",
+        numbers={**numbers, "minimum": minimum},
+    )
+
+
+def reason_for_none(is_hot: Bools, is_ready: Bools) -> str:
+    """Return the reason of an answer without selections.
+
+    is_hot: bool[n], beyond the threshold. is_ready: bool[n], with the hits to act.
+    """
+    if not is_hot.any():
+        return "NoOverloadedBroker"
+    return "NoBundles" if (is_hot & is_ready).any() else "HitCount"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hits:
     """Brokers that may shed, and the counters before shedding resets them.

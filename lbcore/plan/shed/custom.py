@@ -7,7 +7,7 @@ destination that a policy forbids costs that move only.
 import json
 import math
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
@@ -16,7 +16,15 @@ import numpy as np
 from lbcore.config.tree import CustomStrategy
 from lbcore.plan.decision import PlanState
 from lbcore.plan.filter.index import FilterVerdict, candidate_index
-from lbcore.plan.shed.common import NOBODY, Selection, Shed, ShedView, TriggerStatus, throughput
+from lbcore.plan.shed.common import (
+    NOBODY,
+    Selection,
+    Shed,
+    ShedView,
+    TriggerStatus,
+    no_partners,
+    throughput,
+)
 from lbcore.plan.snapshot import Proposal, ProposedMove
 from lbcore.plan.strategy import Destinations, Run, ShedCycle, Shedding
 
@@ -63,11 +71,13 @@ def custom_shedding(own: CustomStrategy) -> Shedding:
 
 
 def _run(own: CustomStrategy) -> Run:
+    decide = own.decide
+
     def run(cycle: ShedCycle) -> tuple[Shed, PlanState]:
-        if own.decide is None:
+        if decide is None:
             return _refused(cycle, MISSING, own.problem)
         try:
-            first, second = (_checked(_asked(own, cycle), cycle.view) for _ in range(2))
+            first, second = (_checked(_asked(decide, cycle), cycle.view) for _ in range(2))
         except MemoryError:
             raise
         except _WrongAnswerError as error:
@@ -85,11 +95,8 @@ def _refused(cycle: ShedCycle, reason: str, detail: str) -> tuple[Shed, PlanStat
     return Shed(selections=(), state=cycle.state.shed, reason=reason, detail=detail), cycle.state
 
 
-def _asked(own: CustomStrategy, cycle: ShedCycle) -> Any:
+def _asked(decide: Callable[..., Any], cycle: ShedCycle) -> Any:
     """Return the answer of the strategy, asked with read-only or copied arguments."""
-    decide = own.decide
-    if decide is None:
-        raise ValueError("decide must be loaded, got None")
     state = json.loads(json.dumps(cycle.state.own))
     return decide(_read_only(cycle.view.snapshot), state, cycle.config, cycle.now_ms)
 
@@ -186,13 +193,18 @@ def _answer(cycle: ShedCycle, checked: _Checked) -> Shed:
     """Return the answer as selections, one per move, in its order."""
     view = cycle.view
     selections, forbidden, kept = [], 0, 0
-    is_open = _open_pairs(cycle) if any(at != NOBODY for at in checked.destinations) else None
+    has_any = any(at != NOBODY for at in checked.destinations)
+    index = candidate_index(view.snapshot) if has_any else None
     for move, row, destination in zip(
         checked.proposal.moves, checked.rows, checked.destinations, strict=True
     ):
         if not view.snapshot.bundles.can_move[row]:
             kept += 1
-        elif destination != NOBODY and is_open is not None and not is_open(row, destination):
+        elif (
+            destination != NOBODY
+            and index is not None
+            and index.verdicts[index.row[row], destination] != FilterVerdict.OK
+        ):
             forbidden += 1
         else:
             selections.append(_selection(view, row, destination, move))
@@ -208,12 +220,6 @@ def _answer(cycle: ShedCycle, checked: _Checked) -> Shed:
         reason="" if selections else reason,
         numbers=numbers,
     )
-
-
-def _open_pairs(cycle: ShedCycle) -> Any:
-    """Return a predicate: True if policies and closed brokers admit row on broker."""
-    index = candidate_index(cycle.view.snapshot)
-    return lambda row, broker: bool(index.verdicts[index.row[row], broker] == FilterVerdict.OK)
 
 
 def _selection(view: ShedView, row: int, destination: int, move: ProposedMove) -> Selection:
@@ -235,6 +241,6 @@ def _no_trigger(cycle: ShedCycle, _shed: Shed) -> TriggerStatus:
     return TriggerStatus(
         measure="",
         number=np.full(count, np.nan),
-        partner=np.full(count, NOBODY, dtype=np.int64),
+        partner=no_partners(count),
         levels=(),
     )

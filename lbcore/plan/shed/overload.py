@@ -14,18 +14,17 @@ from lbcore.config.tree import Config
 from lbcore.config.values import ConfigFinding, UsageGaps, warning
 from lbcore.plan.shed.common import (
     MARGIN,
-    Selection,
     Shed,
     ShedState,
     ShedView,
     TriggerStatus,
     after_acting,
     count_hits,
-    eligible_by_traffic,
     multi_hit_levels,
     no_partners,
+    reason_for_none,
+    select_at_least,
     sequential_sum,
-    take_at_least,
     throughput,
 )
 from lbcore.plan.snapshot import Bools
@@ -44,33 +43,20 @@ def shed_overload(view: ShedView, state: ShedState, config: SheddingConfig) -> S
     is_hot = ~(view.usage < threshold)
     ready, state = _gate(view, state, is_hot, config)
     traffic = throughput(view.snapshot.brokers.traffic)
-    counts = view.snapshot.brokers.bundle_count
     selections, verdicts = [], {}
     for broker in np.flatnonzero(ready).tolist():
-        if counts[broker] <= 1:
-            verdicts[broker] = "sole_bundle" if counts[broker] else "no_bundles"
-            continue
-        share = float(view.usage[broker]) - threshold + MARGIN
-        minimum = float(traffic[broker]) * share
-        rows, busy = eligible_by_traffic(view, broker, by_rate=False)
-        if not len(rows):
-            verdicts[broker] = "no_eligible_bundle"
-            continue
-        numbers = {"usage": float(view.usage[broker]), "share": share, "minimum": minimum}
-        selections.append(
-            Selection(
-                source=broker,
-                candidates=rows,
-                traffic=busy,
-                is_taken=take_at_least(busy, minimum),
-                reason="Overloaded",
-                numbers=numbers,
-            )
-        )
+        usage = float(view.usage[broker])
+        share = usage - threshold + MARGIN
+        numbers = {"usage": usage, "share": share}
+        chosen = select_at_least(view, broker, float(traffic[broker]) * share, numbers)
+        if isinstance(chosen, str):
+            verdicts[broker] = chosen
+        else:
+            selections.append(chosen)
     return Shed(
         selections=tuple(selections),
         state=state,
-        reason="" if selections else _reason(is_hot, ready),
+        reason="" if selections else reason_for_none(is_hot, ready),
         columns={"usage": view.usage},
         numbers={"threshold": threshold},
         verdicts=verdicts,
@@ -88,12 +74,6 @@ def _gate(
     names = view.snapshot.brokers.names
     low, high = after_acting(hits, [names[broker] for broker in np.flatnonzero(ready)])
     return ready, replace(state, hits_low=low, hits_high=high)
-
-
-def _reason(is_hot: Bools, ready: Bools) -> str:
-    if not is_hot.any():
-        return "NoOverloadedBroker"
-    return "NoBundles" if ready.any() else "HitCount"
 
 
 def check_overload(config: Config, _gaps: UsageGaps) -> Iterator[ConfigFinding]:

@@ -5,7 +5,7 @@ Destinations are placement's. Source: Pulsar 4.0.8 ThresholdShedder with its low
 """
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,11 +21,11 @@ from lbcore.plan.shed.common import (
     TriggerStatus,
     after_acting,
     count_hits,
-    eligible_by_traffic,
     multi_hit_levels,
     no_partners,
+    reason_for_none,
+    select_at_least,
     sequential_sum,
-    take_at_least,
     throughput,
 )
 from lbcore.plan.snapshot import Bools, Floats
@@ -33,16 +33,6 @@ from lbcore.signals.averages import ema_step
 
 MIB = 1024.0 * 1024.0
 LOWER_BOUNDARY_MARGIN = 0.5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Judged:
-    """Judged usage of each broker, float64[n], the mean, and who may act, bool[n]."""
-
-    usage: Floats
-    average: float
-    is_ready: Bools
-    state: ShedState
 
 
 def shed_threshold(
@@ -54,32 +44,32 @@ def shed_threshold(
     throughput is gone, unless that is less than `min_throughput_mib_per_s`. Worked: c = 0.90, avg =
     0.50, t = 0.10: 35 percent. The lower boundary smooths a second time.
     """
-    judged = _judge(view, state, config, history_weight)
-    if judged.average == 0:
-        return Shed(selections=(), state=judged.state, reason="NoLoadData")
+    usage, average, is_ready, state = _judge(view, state, config, history_weight)
+    if average == 0:
+        return Shed(selections=(), state=state, reason="NoLoadData")
     threshold = config.threshold_percent / 100.0
     floor = config.min_throughput_mib_per_s * MIB
-    is_hot = ~(judged.usage < judged.average + threshold)
-    share = judged.usage - judged.average - threshold + MARGIN
+    is_hot = ~(usage < average + threshold)
+    share = usage - average - threshold + MARGIN
     minimum = throughput(view.snapshot.brokers.traffic) * share
     selections: list[Selection] = []
     verdicts: dict[int, str] = {}
-    for broker in np.flatnonzero(is_hot & judged.is_ready).tolist():
+    for broker in np.flatnonzero(is_hot & is_ready).tolist():
         if minimum[broker] < floor:
             verdicts[broker] = "below_min_throughput"
             continue
-        numbers = {"usage": float(judged.usage[broker]), "average": judged.average}
-        chosen = _take(view, broker, float(minimum[broker]), numbers)
+        numbers = {"usage": float(usage[broker]), "average": average}
+        chosen = select_at_least(view, broker, float(minimum[broker]), numbers)
         if isinstance(chosen, str):
             verdicts[broker] = chosen
         else:
             selections.append(chosen)
     shed = Shed(
         selections=tuple(selections),
-        state=judged.state,
-        reason="" if selections else _reason(is_hot, judged.is_ready),
-        columns={"usage": view.usage, "average_usage": judged.usage},
-        numbers={"average": judged.average, "threshold": threshold},
+        state=state,
+        reason="" if selections else reason_for_none(is_hot, is_ready),
+        columns={"usage": view.usage, "average_usage": usage},
+        numbers={"average": average, "threshold": threshold},
         verdicts=verdicts,
     )
     if shed.selections or not config.lower_boundary:
@@ -89,7 +79,8 @@ def shed_threshold(
 
 def _judge(
     view: ShedView, state: ShedState, config: SheddingConfig, history_weight: float
-) -> _Judged:
+) -> tuple[Floats, float, Bools, ShedState]:
+    """Return the usages to judge, float64[n], their mean, who may act, and the state."""
     if config.multi_hit and len(view.usage):
         average = sequential_sum(view.usage) / len(view.usage)
         hits = count_hits(view, state, 100.0 * (view.usage - average), config)
@@ -97,12 +88,10 @@ def _judge(
         names = view.snapshot.brokers.names
         low, high = after_acting(hits, [names[broker] for broker in np.flatnonzero(over)])
         state = replace(state, hits_low=low, hits_high=high)
-        return _Judged(usage=view.usage, average=average, is_ready=hits.is_ready, state=state)
+        return view.usage, average, hits.is_ready, state
     ema, state = _advance(view, state, history_weight)
     average = sequential_sum(ema) / len(ema) if len(ema) else 0.0
-    return _Judged(
-        usage=ema, average=average, is_ready=np.ones(len(ema), dtype=np.bool_), state=state
-    )
+    return ema, average, np.ones(len(ema), dtype=np.bool_), state
 
 
 def _advance(view: ShedView, state: ShedState, history_weight: float) -> tuple[Floats, ShedState]:
@@ -114,25 +103,6 @@ def _advance(view: ShedView, state: ShedState, history_weight: float) -> tuple[F
     stepped = ema_step(history, view.usage, history_weight)
     ema: Floats = np.where(is_first, view.usage, np.where(view.has_new_report, stepped, history))
     return ema, replace(state, ema={**state.ema, **dict(zip(names, ema.tolist(), strict=True))})
-
-
-def _take(
-    view: ShedView, broker: int, minimum: float, numbers: dict[str, float]
-) -> Selection | str:
-    count = int(view.snapshot.brokers.bundle_count[broker])
-    if count <= 1:
-        return "sole_bundle" if count else "no_bundles"
-    rows, busy = eligible_by_traffic(view, broker, by_rate=False)
-    if not len(rows):
-        return "no_eligible_bundle"
-    return Selection(
-        source=broker,
-        candidates=rows,
-        traffic=busy,
-        is_taken=take_at_least(busy, minimum),
-        reason="Overloaded",
-        numbers={**numbers, "minimum": minimum},
-    )
 
 
 def _lower_boundary(
@@ -153,25 +123,18 @@ def _lower_boundary(
     if config.min_throughput_mib_per_s * MIB > minimum:
         return replace(nothing, verdicts={broker: "below_min_throughput"})
     numbers = {"usage": float(ema[broker]), "average": average, "lower_boundary": lower}
-    chosen = _take(view, broker, minimum, numbers)
+    chosen = select_at_least(view, broker, minimum, numbers)
     if isinstance(chosen, str):
         return replace(nothing, verdicts={broker: chosen})
     selection = replace(chosen, reason="Underloaded")
     return replace(nothing, selections=(selection,), reason="")
 
 
-def _reason(is_hot: Bools, is_ready: Bools) -> str:
-    if not is_hot.any():
-        return "NoOverloadedBroker"
-    return "NoBundles" if (is_hot & is_ready).any() else "HitCount"
-
-
 def without_averages(state: ShedState, active: Collection[str]) -> ShedState:
     """Return the state without averages of departed brokers, as in Pulsar 4.0.8."""
     kept = set(active)
-    return replace(
-        state, ema={broker: value for broker, value in state.ema.items() if broker in kept}
-    )
+    ema = {broker: value for broker, value in state.ema.items() if broker in kept}
+    return replace(state, ema=ema)
 
 
 def check_threshold(config: Config, _gaps: UsageGaps) -> Iterator[ConfigFinding]:

@@ -65,8 +65,8 @@ def shed_uniform(view: ShedView, state: ShedState, config: SheddingConfig) -> Sh
     bytes_floor = config.min_unload_throughput_bytes_per_s
     by_bytes = _extremes(throughput(traffic), bytes_floor, by_rate=False)
     limit = config.rate_difference_percent
-    difference = _ratio((by_rate.highest - by_rate.lowest) * 100, by_rate.lowest)
-    ratio = _ratio(by_bytes.highest, by_bytes.lowest)
+    difference = (by_rate.highest - by_rate.lowest) * 100 / by_rate.lowest
+    ratio = by_bytes.highest / by_bytes.lowest
     numbers = {"rate_difference_percent": difference, "throughput_ratio": ratio}
     if limit > 0 and difference > limit:
         found, values = by_rate, message_rate(traffic)
@@ -126,10 +126,6 @@ def _extremes(values: Floats, floor: float, *, by_rate: bool) -> _Extremes:
         floor=floor,
         by_rate=by_rate,
     )
-
-
-def _ratio(dividend: float, divisor: float) -> float:
-    return dividend / divisor
 
 
 def _take(traffic: Floats, budget: int, slack: int, cap: int) -> Bools:
