@@ -377,7 +377,6 @@ def _decided(
             format_bundle(namespace, child.lower, child.upper)
             for child in children_of(request.target, found)
         ),
-        is_adjusted=False,
         place_children=arguments.unload,
         hits=0,
         excess=0.0,

@@ -16,7 +16,7 @@ import pytest
 from lbcore.config.splitting import Splitting
 from lbcore.model.names import split_bundle_name
 from lbcore.plan.phases.split import decide_splits, find_overloaded
-from lbcore.plan.snapshot import BundleTable, nothing_known
+from lbcore.plan.snapshot import BundleTable
 from lbcore.plan.split.decision import LIMIT_REASONS, SplitReason, SplitState
 from tests.conformance.reference.extensible_split import limit_reason
 from tests.conformance.reference.pulsar_section import section_from_pulsar
@@ -104,7 +104,6 @@ def test_job_without_hit_counts_splits_what_the_modular_manager_splits(case: Cas
         replace(snapshot, bundles=bundles),
         SplitState(),
         at_once,
-        nothing_known,
         np.zeros(len(bundles.names), dtype=np.bool_),
     )
     assert {each.name: each.broker for each in decisions} == case["expected"]["split"]

@@ -1,6 +1,7 @@
 """Splits and divisions of bundles: as slow models say, and losing no topic."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -176,7 +177,7 @@ def test_split_phase_agrees_with_the_slow_model_cycle_after_cycle(
     for _ in range(4):
         blocked = data.draw(st.lists(st.booleans(), min_size=count, max_size=count))
         decisions, fast_state, trace = decide_splits(
-            view, fast_state, config, topics_from(seed), np.array(blocked)
+            replace(view, topics_of=topics_from(seed)), fast_state, config, np.array(blocked)
         )
         expected, slow_state, verdicts = slow_decide(
             view, slow_state, config, topics_from(seed), blocked
@@ -194,7 +195,8 @@ def test_decided_splits_keep_every_namespace_covered_and_within_its_maximum(
 ) -> None:
     hits = dict.fromkeys(view.bundles.names, config.hit_count_threshold + 1)
     blocked = np.zeros(len(hits), dtype=np.bool_)
-    decisions, _, _ = decide_splits(view, SplitState(hits=hits), config, topics_from(seed), blocked)
+    view = replace(view, topics_of=topics_from(seed))
+    decisions, _, _ = decide_splits(view, SplitState(hits=hits), config, blocked)
     assert len(decisions) <= config.max_splits_per_cycle
     sets = {name: _set_of(view, name) for name in view.bundles.namespaces}
     sizes = {name: len(each) for name, each in sets.items()}

@@ -7,16 +7,13 @@ owners. Limits, hit counts and caps as in Pulsar 4.0.8's DefaultNamespaceBundleS
 which tests/conformance/reference follows to the letter.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import repeat
-from typing import TypeAlias
 
 import numpy as np
 
 from lbcore.config.splitting import LONG_TERM, Splitting
-from lbcore.model.bundles import BundleRange, children_of
-from lbcore.model.names import format_bundle, split_bundle_name
+from lbcore.model.names import split_bundle_name
 from lbcore.plan.decision import Columns
 from lbcore.plan.draft import Draft
 from lbcore.plan.phases.adjust import newly_reported
@@ -32,8 +29,7 @@ from lbcore.plan.snapshot import (
     Ints,
     Snapshot,
 )
-from lbcore.plan.split.algorithms import TopicLoads
-from lbcore.plan.split.boundaries import CutRequest, RangeCut, divide_too_big, find_cut
+from lbcore.plan.split.boundaries import divide_too_big, split_of
 from lbcore.plan.split.decision import (
     LIMIT_REASONS,
     REASONS,
@@ -44,8 +40,6 @@ from lbcore.plan.split.decision import (
     SplitTrace,
     SplitVerdict,
 )
-
-TopicsOf: TypeAlias = Callable[[str], TopicLoads | None]
 
 ATTEMPTS_PER_SPLIT = 10
 """Bundles whose topics are read, per split that a cycle may decide."""
@@ -66,16 +60,14 @@ def decide_splits(
     snapshot: Snapshot,
     state: SplitState,
     config: Splitting,
-    topics_of: TopicsOf,
     blocked: Bools,
 ) -> tuple[tuple[SplitDecision, ...], SplitState, SplitTrace]:
     """Decide the splits of this cycle, worst first; return next state and trace.
 
-    topics_of: bundle's full name → its known topics, None = unknown. blocked: bool[m], not Owned
-    and at rest: such a bundle keeps its hits and is not split, so children are split again only
-    once they are Owned. A hit counts if the owner `is_fresh`: for this phase, newer than the report
-    it judged last. The caller checks `config.enabled`. O(m + k log k), m bundles, k of them over a
-    limit.
+    blocked: bool[m], not Owned and at rest: such a bundle keeps its hits and is not split, so
+    children are split again only once they are Owned. A hit counts if the owner `is_fresh`: for
+    this phase, newer than the report it judged last. The caller checks `config.enabled`. O(m + k
+    log k), m bundles, k of them over a limit.
     """
     over = find_overloaded(snapshot.bundles, config)
     hits = _count_hits(snapshot, over, state)
@@ -87,7 +79,7 @@ def decide_splits(
         verdict=_first_verdicts(snapshot, over, hits, config, blocked),
         pending=_still_pending(snapshot.bundles, state, blocked),
     )
-    _decide_in_order(cycle, state, topics_of)
+    _decide_in_order(cycle, state)
     trace = SplitTrace(
         bundle=over.bundle,
         reason=over.reason,
@@ -175,15 +167,17 @@ class _Cycle:
     unsplittable: dict[str, int] = field(default_factory=dict)
 
 
-def _decide_in_order(cycle: _Cycle, state: SplitState, topics_of: TopicsOf) -> None:
+def _decide_in_order(cycle: _Cycle, state: SplitState) -> None:
     """Judge the ready rows, worst first, until the cycle's limit."""
-    rooms = _rooms(cycle)
+    rooms, over = _rooms(cycle), cycle.over
     budget = cycle.config.max_splits_per_cycle * ATTEMPTS_PER_SPLIT
     for row in _ready_rows(cycle, state)[:budget].tolist():
         if len(cycle.decisions) >= cycle.config.max_splits_per_cycle:
             return
-        namespace = int(cycle.snapshot.bundles.namespace[cycle.over.bundle[row]])
-        found = _judge(cycle, row, int(rooms[namespace]), topics_of)
+        bundle, reason = int(over.bundle[row]), LIMIT_REASONS[int(over.reason[row])]
+        namespace = int(cycle.snapshot.bundles.namespace[bundle])
+        why = (reason, float(over.excess[row]), int(cycle.hits[row]))
+        found = split_of(cycle.snapshot, bundle, why, int(rooms[namespace]), cycle.config)
         _record(cycle, row, found)
         if isinstance(found, SplitDecision):
             rooms[namespace] -= len(found.boundaries)
@@ -237,44 +231,6 @@ def _rooms(cycle: _Cycle) -> Ints:
     return rooms
 
 
-def _judge(cycle: _Cycle, row: int, room: int, topics_of: TopicsOf) -> SplitDecision | SplitVerdict:
-    if room < 1:
-        return SplitVerdict.NAMESPACE_FULL
-    name = cycle.snapshot.bundles.names[int(cycle.over.bundle[row])]
-    namespace, text = split_bundle_name(name)
-    request = CutRequest(
-        target=BundleRange.parse(text),
-        topics=topics_of(name),
-        reason=LIMIT_REASONS[int(cycle.over.reason[row])],
-        excess=float(cycle.over.excess[row]),
-        max_parts=min(cycle.config.max_children, room + 1),
-        algorithm=cycle.snapshot.split_algorithms.get(namespace, ""),
-    )
-    cut = find_cut(request, cycle.config)
-    return cut if isinstance(cut, SplitVerdict) else _decision(cycle, row, request, cut, namespace)
-
-
-def _decision(
-    cycle: _Cycle, row: int, request: CutRequest, cut: RangeCut, namespace: str
-) -> SplitDecision:
-    bundle = int(cycle.over.bundle[row])
-    snapshot = cycle.snapshot
-    children = children_of(request.target, cut.boundaries)
-    return SplitDecision(
-        bundle=bundle,
-        name=snapshot.bundles.names[bundle],
-        broker=snapshot.brokers.names[int(snapshot.bundles.owner[bundle])],
-        reason=request.reason,
-        algorithm=cut.algorithm,
-        boundaries=cut.boundaries,
-        children=tuple(format_bundle(namespace, child.lower, child.upper) for child in children),
-        is_adjusted=cut.is_adjusted,
-        place_children=cycle.config.auto_unload_split_bundles,
-        hits=int(cycle.hits[row]),
-        excess=request.excess,
-    )
-
-
 def _next_state(cycle: _Cycle) -> SplitState:
     is_kept = (cycle.hits > 0) & (cycle.verdict != _CODE[SplitVerdict.SPLIT])
     kept = cycle.over.bundle[is_kept].tolist()
@@ -307,13 +263,11 @@ def split(draft: Draft) -> Draft:
         snapshot,
         draft.state.split,
         draft.config.splitting,
-        draft.reported.topics_of,
         blocked,
     )
     state = replace(state, unsplittable={**_still_too_big(draft, seen), **state.unsplittable})
     draft = replace(draft, splits=decisions, state=replace(draft.state, split=state))
-    draft = draft.show(_columns(draft, seen)) if draft.scope.is_traced else draft
-    draft = _divided(draft, snapshot, blocked)
+    draft = _divided(draft.show(_columns(draft, seen)), snapshot, blocked)
     if draft.splits:
         return draft
     return draft.skip(PHASE, "HitCount" if np.any(seen.hits) else "NoBundles")
@@ -347,7 +301,7 @@ def _divided(draft: Draft, snapshot: Snapshot, blocked: Bools) -> Draft:
     )
     splits = (*draft.splits, *decisions)
     draft = replace(draft, splits=splits, state=replace(draft.state, split=state))
-    return draft.show(_columns(draft, seen)) if draft.scope.is_traced else draft
+    return draft.show(_columns(draft, seen))
 
 
 def _with_new_reports(draft: Draft) -> tuple[Draft, Snapshot]:

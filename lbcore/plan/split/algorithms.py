@@ -32,6 +32,8 @@ class SplitAlgorithm(Enum):
     FLOW_OR_QPS = splitting.FLOW_OR_QPS
 
 
+BY_POSITIONS = (SplitAlgorithm.SPECIFIED_POSITIONS, SplitAlgorithm.SPECIFIED_POSITIONS_FORCED)
+"""Algorithms for commands, which name the positions."""
 _BY_NAME = {algorithm.value: algorithm for algorithm in SplitAlgorithm}
 
 
@@ -205,6 +207,26 @@ def load_boundaries(hashes: Ints, weights: Floats, parts: int) -> Boundaries:
     gaps = np.unique(np.minimum(np.where(is_left_nearer, right - 1, right), len(places) - 2))
     lows, highs = places[gaps], places[gaps + 1]
     return tuple((lows + (highs - lows) // 2 + 1).tolist())
+
+
+def boundaries_without_positions(
+    algorithm: SplitAlgorithm,
+    target: BundleRange,
+    topics: TopicLoads | None,
+    parts: int,
+    config: Splitting,
+) -> Boundaries | None:
+    """Return the boundaries of an algorithm that needs no positions; None for others.
+
+    topics: None = unknown. parts: ignored by flow_or_qps_equally_divide.
+    """
+    if algorithm is SplitAlgorithm.RANGE:
+        return range_boundaries(target, parts)
+    if algorithm is SplitAlgorithm.TOPIC_COUNT:
+        return topic_count_boundaries(None if topics is None else topics.hashes.tolist(), parts)
+    if algorithm is SplitAlgorithm.FLOW_OR_QPS:
+        return flow_or_qps_boundaries(topics, config)
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ Pulsar 4.0.8; after Slicer, which splits what is twice the mean.
 
 import math
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
 
@@ -17,13 +16,13 @@ from lbcore.model.names import FULL_UPPER, format_bundle, split_bundle_name
 from lbcore.plan.shed.common import TooBig, message_rate, throughput
 from lbcore.plan.snapshot import Bools, Floats, Ints, Snapshot
 from lbcore.plan.split.algorithms import (
+    BY_POSITIONS,
+    Boundaries,
     SplitAlgorithm,
     TopicLoads,
-    flow_or_qps_boundaries,
+    boundaries_without_positions,
     load_boundaries,
-    range_boundaries,
     resolve_algorithm,
-    topic_count_boundaries,
 )
 from lbcore.plan.split.decision import (
     REASONS,
@@ -36,10 +35,7 @@ from lbcore.plan.split.decision import (
     SplitVerdict,
 )
 
-Boundaries: TypeAlias = tuple[int, ...]
-
 COUNT_REASONS = (SplitReason.TOPICS, SplitReason.SESSIONS)
-_FOR_OPERATORS = (SplitAlgorithm.SPECIFIED_POSITIONS, SplitAlgorithm.SPECIFIED_POSITIONS_FORCED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +58,12 @@ class CutRequest:
 class RangeCut:
     """Cut of a bundle range.
 
-    boundaries: ascending, strictly inside; is_adjusted: see SplitDecision.
+    boundaries: ascending, strictly inside. The algorithm's, or others that divide the load in no
+    more children than allowed.
     """
 
     algorithm: SplitAlgorithm
     boundaries: Boundaries
-    is_adjusted: bool
 
 
 def find_cut(request: CutRequest, config: Splitting) -> RangeCut | SplitVerdict:
@@ -84,7 +80,8 @@ def find_cut(request: CutRequest, config: Splitting) -> RangeCut | SplitVerdict:
     if is_checked and len(np.unique(hashes)) < 2:  # noqa: PLR2004 one hash can't be divided
         return SplitVerdict.SINGLE_HASH
     algorithm = _algorithm_for(request, topics, config)
-    proposed = _propose(algorithm, topics, request, config)
+    parts = _wanted_parts(request)
+    proposed = boundaries_without_positions(algorithm, request.target, topics, parts, config)
     if proposed is None and algorithm is SplitAlgorithm.FLOW_OR_QPS and topics is not None:
         return SplitVerdict.WITHIN_TOLERANCE
     if proposed is None:
@@ -100,11 +97,11 @@ def find_cut(request: CutRequest, config: Splitting) -> RangeCut | SplitVerdict:
                 counted = count
         boundaries = tuple(kept)
     if len(boundaries) >= request.max_parts or (is_checked and not boundaries):
-        parts = request.max_parts if boundaries else _wanted_parts(request)
+        parts = request.max_parts if boundaries else parts
         boundaries = _usable(load_boundaries(hashes, weights, parts), request.target)
     if not boundaries:
         return SplitVerdict.NO_BOUNDARY
-    return RangeCut(algorithm=algorithm, boundaries=boundaries, is_adjusted=boundaries != proposed)
+    return RangeCut(algorithm=algorithm, boundaries=boundaries)
 
 
 def _within(topics: TopicLoads, target: BundleRange) -> TopicLoads:
@@ -145,7 +142,7 @@ def _algorithm_for(
     """
     supported = config.supported_algorithms
     own = resolve_algorithm(request.algorithm, "")
-    if request.algorithm and own not in _FOR_OPERATORS and own.value in supported:
+    if request.algorithm and own not in BY_POSITIONS and own.value in supported:
         is_halved = topics is None and SplitAlgorithm.RANGE.value in supported
         return SplitAlgorithm.RANGE if is_halved else own
     configured = resolve_algorithm(None, config.algorithm)
@@ -158,19 +155,6 @@ def _algorithm_for(
     return wanted if wanted.value in supported else configured
 
 
-def _propose(
-    algorithm: SplitAlgorithm, topics: TopicLoads | None, request: CutRequest, config: Splitting
-) -> Boundaries | None:
-    parts = _wanted_parts(request)
-    if algorithm is SplitAlgorithm.RANGE:
-        return range_boundaries(request.target, parts)
-    if algorithm is SplitAlgorithm.TOPIC_COUNT:
-        return topic_count_boundaries(None if topics is None else topics.hashes.tolist(), parts)
-    if algorithm is SplitAlgorithm.FLOW_OR_QPS:
-        return flow_or_qps_boundaries(topics, config)
-    return None  # positions are for operators to name
-
-
 def _wanted_parts(request: CutRequest) -> int:
     wanted = math.ceil(min(request.excess, request.max_parts))
     width = request.target.upper - request.target.lower
@@ -179,6 +163,49 @@ def _wanted_parts(request: CutRequest) -> int:
 
 def _usable(proposed: Boundaries, target: BundleRange) -> Boundaries:
     return tuple(sorted({cut for cut in proposed if target.lower < cut < target.upper}))
+
+
+def split_of(
+    snapshot: Snapshot,
+    row: int,
+    over: tuple[SplitReason, float, int],
+    room: int,
+    config: Splitting,
+) -> SplitDecision | SplitVerdict:
+    """Return the split of an owned bundle, or the verdict why there is none.
+
+    over: reason, excess and hits, as in SplitDecision. room: how many more bundles its namespace
+    may have.
+    """
+    if room < 1:
+        return SplitVerdict.NAMESPACE_FULL
+    reason, excess, hits = over
+    name = snapshot.bundles.names[row]
+    namespace, text = split_bundle_name(name)
+    request = CutRequest(
+        target=BundleRange.parse(text),
+        topics=snapshot.topics_of(name),
+        reason=reason,
+        excess=excess,
+        max_parts=min(config.max_children, room + 1),
+        algorithm=snapshot.split_algorithms.get(namespace, ""),
+    )
+    cut = find_cut(request, config)
+    if isinstance(cut, SplitVerdict):
+        return cut
+    children = children_of(request.target, cut.boundaries)
+    return SplitDecision(
+        bundle=row,
+        name=name,
+        broker=snapshot.brokers.names[int(snapshot.bundles.owner[row])],
+        reason=reason,
+        algorithm=cut.algorithm,
+        boundaries=cut.boundaries,
+        children=tuple(format_bundle(namespace, child.lower, child.upper) for child in children),
+        place_children=config.auto_unload_split_bundles,
+        hits=hits,
+        excess=excess,
+    )
 
 
 _REASON = SplitReason.FAIR_SHARE
@@ -235,40 +262,14 @@ def _divide(
 ) -> SplitDecision | SplitVerdict:
     """Divide one bundle. at: row of `too_big`; room: more bundles of its namespace."""
     row, excess = int(too_big.rows[at]), float(too_big.excess[at])
-    bundles = snapshot.bundles
-    if bundles.topics[row] <= 1:
+    if snapshot.bundles.topics[row] <= 1:
         return SplitVerdict.SINGLE_TOPIC
-    if room < 1:
-        return SplitVerdict.NAMESPACE_FULL
-    name = bundles.names[row]
-    namespace, text = split_bundle_name(name)
-    request = CutRequest(
-        target=BundleRange.parse(text),
-        topics=snapshot.topics_of(name),
-        reason=_REASON,
-        excess=excess,
-        max_parts=min(config.max_children, room + 1),
-        algorithm=snapshot.split_algorithms.get(namespace, ""),
-    )
-    cut = find_cut(
-        request, _limited(snapshot, row, config, excess, by_rate=bool(too_big.by_rate[at]))
-    )
-    if not isinstance(cut, RangeCut):
-        return cut
-    children = children_of(request.target, cut.boundaries)
-    return SplitDecision(
-        bundle=row,
-        name=name,
-        broker=snapshot.brokers.names[int(bundles.owner[row])],
-        reason=_REASON,
-        algorithm=cut.algorithm,
-        boundaries=cut.boundaries,
-        children=tuple(format_bundle(namespace, child.lower, child.upper) for child in children),
-        is_adjusted=cut.is_adjusted,
-        place_children=config.auto_unload_split_bundles and not too_big.stays[at],
-        hits=config.hit_count_threshold + 1,
-        excess=excess,
-    )
+    limited = _limited(snapshot, row, config, excess, by_rate=bool(too_big.by_rate[at]))
+    over = (_REASON, excess, config.hit_count_threshold + 1)
+    found = split_of(snapshot, row, over, room, limited)
+    if isinstance(found, SplitVerdict) or not too_big.stays[at]:
+        return found
+    return replace(found, place_children=False)
 
 
 def _limited(

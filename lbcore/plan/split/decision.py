@@ -9,24 +9,19 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
 from lbcore.config.splitting import Splitting
 from lbcore.model.bundles import BundleRange
 from lbcore.plan.split.algorithms import (
+    BY_POSITIONS,
     Boundaries,
+    Floats,
+    Ints,
     SplitAlgorithm,
     TopicLoads,
-    flow_or_qps_boundaries,
+    boundaries_without_positions,
     forced_boundaries,
-    range_boundaries,
     specified_boundaries,
-    topic_count_boundaries,
 )
-
-Ints: TypeAlias = NDArray[np.int64]
-Floats: TypeAlias = NDArray[np.float64]
 
 
 class SplitReason(Enum):
@@ -83,10 +78,9 @@ class SplitDecision:
 
     bundle: index in the snapshot's BundleTable; broker: its owner's name. boundaries: strictly
     inside of the range, ascending; children: full names, ascending, one more than boundaries.
-    is_adjusted: not at the algorithm's positions, but at others that divide the load in no more
-    children than allowed. place_children: they are placed at once instead of staying with the
-    owner. excess: the highest of value / limit over the four limits, for FAIR_SHARE the number of
-    parts; hits: observations over a limit, for FAIR_SHARE as many as are needed.
+    place_children: they are placed at once instead of staying with the owner. excess: the highest
+    of value / limit over the four limits, for FAIR_SHARE the number of parts; hits: observations
+    over a limit, for FAIR_SHARE as many as are needed.
     """
 
     bundle: int
@@ -96,7 +90,6 @@ class SplitDecision:
     algorithm: SplitAlgorithm
     boundaries: tuple[int, ...]
     children: tuple[str, ...]
-    is_adjusted: bool
     place_children: bool
     hits: int
     excess: float
@@ -137,7 +130,6 @@ EMPTY_STATE = SplitState()
 Refusal: TypeAlias = str
 """A sentence after the bundle's name: the fault, and what to do."""
 
-_BY_POSITIONS = (SplitAlgorithm.SPECIFIED_POSITIONS, SplitAlgorithm.SPECIFIED_POSITIONS_FORCED)
 _BY_PARTS = (SplitAlgorithm.RANGE, SplitAlgorithm.TOPIC_COUNT)
 
 
@@ -176,9 +168,9 @@ def requested_boundaries(request: SplitRequest, config: Splitting) -> Boundaries
 def _contradiction(request: SplitRequest) -> Refusal:
     name = request.algorithm.value
     width = request.target.upper - request.target.lower
-    if request.positions and request.algorithm not in _BY_POSITIONS:
+    if request.positions and request.algorithm not in BY_POSITIONS:
         return f"positions are for specified_positions_divide: name that, not {name}"
-    if not request.positions and request.algorithm in _BY_POSITIONS:
+    if not request.positions and request.algorithm in BY_POSITIONS:
         return f"{name} needs positions: name one at least"
     if request.parts and request.algorithm not in _BY_PARTS:
         return f"{name} finds the number of parts by itself: leave parts out"
@@ -188,14 +180,10 @@ def _contradiction(request: SplitRequest) -> Refusal:
 
 
 def _proposed(request: SplitRequest, config: Splitting) -> Boundaries | None:
-    parts = request.parts or 2
-    if request.algorithm is SplitAlgorithm.RANGE:
-        return range_boundaries(request.target, parts)
-    if request.algorithm is SplitAlgorithm.TOPIC_COUNT:
-        hashes = None if request.topics is None else request.topics.hashes.tolist()
-        return topic_count_boundaries(hashes, parts)
-    if request.algorithm is SplitAlgorithm.FLOW_OR_QPS:
-        return flow_or_qps_boundaries(request.topics, config)
+    if request.algorithm not in BY_POSITIONS:
+        return boundaries_without_positions(
+            request.algorithm, request.target, request.topics, request.parts or 2, config
+        )
     if request.is_forced or request.algorithm is SplitAlgorithm.SPECIFIED_POSITIONS_FORCED:
         return _once(forced_boundaries(request.target, request.positions))
     return _once(specified_boundaries(request.target, request.positions, request.topic_count))
@@ -207,7 +195,7 @@ def _once(positions: Boundaries | None) -> Boundaries | None:
 
 def _why_not(request: SplitRequest) -> Refusal:
     known = 0 if request.topics is None else len(request.topics.hashes)
-    if request.algorithm in _BY_POSITIONS:
+    if request.algorithm in BY_POSITIONS:
         if forced_boundaries(request.target, request.positions) is None:
             return f"none of the positions lies inside of {request.target.text}: choose others"
         return (
