@@ -93,8 +93,8 @@ class GroupUpdate:
     incarnations[i] is the newest start of brokers[i]. counts: `accepted`, `late`, `duplicate` and
     `rejected` messages. ends: topic → partition → the offset after the last row seen. not_kept:
     "TOPIC:REASON" → messages that were refused and are not in `rejected`. is_full: the source's
-    bound cut the batch off, and more may wait in the log. faults: what was put aside, as
-    `fault_isolation.summarize_faults` says it.
+    bound cut the batch off, and more may wait in the log. faults: isolated ones, of
+    `fault_isolation.summarize_faults`.
     """
 
     group: int

@@ -24,7 +24,6 @@ from lbcore.scorer.group_update import (
     BundleReport,
     GroupUpdate,
     PositionedMessage,
-    RejectedMessage,
     pack_update,
 )
 from lbcore.scorer.tracks import (
@@ -42,14 +41,7 @@ from lbcore.scorer.tracks import (
     track_after,
     unpack_tracks,
 )
-from lbcore.signals.averages import with_rows
-from lbcore.signals.usage import (
-    BrokerReports,
-    BrokerScores,
-    cleared_scores,
-    observe_reports,
-    resource_percent,
-)
+from lbcore.signals.usage import BrokerScores, observe_reports, resource_percent
 from lbcore.wire.fields import ParseRules
 from lbcore.wire.messages import (
     Acks,
@@ -69,29 +61,19 @@ from lbcore.wire.messages import (
 from lbcore.wire.parse import parse_rows, refused_by_source
 
 Parse: TypeAlias = Callable[[RawMessage], Message | Rejected]
-Smooth: TypeAlias = Callable[
-    [Sequence[Smoothed | None], Sequence[BrokerLoad], Sequence[int]],
-    list[tuple[Smoothed, Floats]],
-]
+_NEVER_REPORTED = Smoothed(weighted_max_ema=1.0, throughput_ema=0.0, updated_ms=0)
 
 
 class BrokerScorer:
     """The Machine of one (cluster, group): its messages have keys of one hash bucket.
 
-    parse: bytes to a message or Rejected. smooth: last averages, reports and Kafka's timestamps →
-    each broker's new averages, and the report's percentages, float64[resources].
+    parse: bytes to a message or Rejected.
     """
 
-    def __init__(
-        self,
-        *,
-        group: int,
-        parse: Parse,
-        smooth: Smooth,
-    ) -> None:
+    def __init__(self, config: Config, *, cluster: str, group: int, parse: Parse) -> None:
         self._group = group
         self._parse = parse
-        self._smooth = smooth
+        self._signals = config.for_cluster(cluster).signals
 
     def step(
         self,
@@ -127,12 +109,12 @@ class BrokerScorer:
 
         def refuse(event: RawMessage, fault: Fault) -> str:
             at = event.position
-            self._reject(batch, event, _internal(event, fault))
+            batch.refuse(event, _internal(event, fault))
             return f"{at.topic}-{at.partition}@{at.offset}"
 
         def lose(broker: str, fault: Fault) -> str:
             for _, event in batch.loads.pop(broker).loads:  # its smoothed load stays
-                self._reject(batch, event, _internal(event, fault))
+                batch.refuse(event, _internal(event, fault))
             return broker
 
         for event in events:
@@ -158,7 +140,7 @@ class BrokerScorer:
         at = event.position
         message = self._parse(event)
         if isinstance(message, Rejected):
-            self._reject(batch, event, message)
+            batch.refuse(event, message)
         elif isinstance(message, Tick):
             batch.arrivals.append((at.partition, at.offset, at.timestamp_ms, ""))
         elif isinstance(message, Command | AuditEntry | TopicLoad):
@@ -211,7 +193,7 @@ class BrokerScorer:
     ) -> None:
         """Reject the bad rows of a message whose other rows count."""
         for refused in message.refused:
-            self._reject(batch, event, refused)
+            batch.refuse(event, refused)
 
     def _keep_start(self, batch: ScorerBatch, broker: str, track: BrokerTrack) -> None:
         """Keep the track; reject waiting parts of an earlier start."""
@@ -263,6 +245,30 @@ class BrokerScorer:
             waiting = [track for track in waiting if len(track.loads) > turn]
         batch.reports |= reports
 
+    def _smooth(
+        self, lasts: Sequence[Smoothed | None], loads: Sequence[BrokerLoad], at_ms: Sequence[int]
+    ) -> list[tuple[Smoothed, Floats]]:
+        """Return each broker's new averages, and its report in percent, float64[resources].
+
+        lasts: averages before, None = none yet. at_ms: Kafka's timestamps of the reports.
+        """
+        percent = resource_percent(
+            np.stack([load.usage for load in loads]), np.stack([load.limit for load in loads])
+        )
+        known = [last or _NEVER_REPORTED for last in lasts]
+        before = BrokerScores(
+            weighted_max_ema=np.array([one.weighted_max_ema for one in known]),
+            throughput_ema=np.array([one.throughput_ema for one in known]),
+            updated_at_ms=np.array([one.updated_ms for one in known], dtype=np.int64),
+        )
+        traffic, times_ms = np.stack([load.traffic for load in loads]), np.array(at_ms)
+        scores = observe_reports(before, percent, traffic, times_ms, self._signals)
+        emas = zip(scores.weighted_max_ema.tolist(), scores.throughput_ema.tolist(), strict=True)
+        return [
+            (Smoothed(weighted_max_ema=usage, throughput_ema=throughput, updated_ms=at), row)
+            for (usage, throughput), at, row in zip(emas, at_ms, percent, strict=True)
+        ]
+
     def _take_part(
         self, batch: ScorerBatch, track: BrokerTrack, event: RawMessage, message: BundleLoad
     ) -> None:
@@ -288,13 +294,20 @@ class BrokerScorer:
             if batch.pending_bytes > PENDING_BYTES:
                 self._make_room(batch)
             return
-        loads = [
+        parsed = [
             message if part == message.part else self._parse(parts[part]) for part in sorted(parts)
         ]
         track.pending = None
         track.seqs[Topic.BUNDLE_LOAD.value] = seq
-        reported_ms = max(event.position.timestamp_ms for event in parts.values())
-        self._complete(batch, [load for load in loads if isinstance(load, BundleLoad)], reported_ms)
+        loads = [load for load in parsed if isinstance(load, BundleLoad)]
+        last = loads[-1].envelope
+        batch.bundles[last.broker] = BundleReport(
+            broker=last.broker,
+            incarnation=last.incarnation,
+            names=[name for load in loads for name in load.names],
+            stats=np.concatenate([load.stats for load in loads]),
+            reported_ms=max(event.position.timestamp_ms for event in parts.values()),
+        )
 
     def _make_room(self, batch: ScorerBatch) -> None:
         """Reject the waiting parts of the broker that has most, if they are too many.
@@ -312,19 +325,6 @@ class BrokerScorer:
             self._reject_incomplete(batch, track.pending)
             track.pending = None
 
-    def _complete(self, batch: ScorerBatch, loads: Sequence[BundleLoad], reported_ms: int) -> None:
-        last = loads[-1].envelope
-        batch.bundles[last.broker] = BundleReport(
-            broker=last.broker,
-            incarnation=last.incarnation,
-            names=[name for load in loads for name in load.names],
-            stats=np.concatenate([load.stats for load in loads]),
-            reported_ms=reported_ms,
-        )
-
-    def _reject(self, batch: ScorerBatch, event: RawMessage, rejected: Rejected) -> None:
-        batch.refuse(RejectedMessage(position=event.position, rejected=rejected))
-
     def _reject_incomplete(self, batch: ScorerBatch, pending: PendingParts) -> None:
         for part in sorted(pending.parts):
             event = pending.parts[part]
@@ -339,7 +339,7 @@ class BrokerScorer:
                 raw=event.value or b"",
                 cluster=(event.key or b"").split(b"/", 1)[0].decode(),
             )
-            self._reject(batch, event, rejected)
+            batch.refuse(event, rejected)
 
     def _update(self, batch: ScorerBatch) -> GroupUpdate:
         seen = {name for *_, name in batch.arrivals if name}
@@ -406,21 +406,10 @@ def _judge_seq(track: BrokerTrack, message: Heartbeat | BrokerLoad | Acks) -> st
     return "duplicate" if message.envelope.seq == last else "late"
 
 
-def make_scorer(
-    config: Config, *, cluster: str, group: int, loads: Callable[[Any], Any]
-) -> BrokerScorer:
-    """Return the scorer of one (cluster, group).
-
-    loads: decodes JSON text, ValueError when it can't.
-    """
-    parse_raw = parser_of(config, loads)
-    return make_scorer_of(config, cluster=cluster, group=group, parse_raw=parse_raw)
-
-
 def parser_of(config: Config, loads: Callable[[Any], Any]) -> Parse:
     """Return the parser of messages that are the wire's JSON.
 
-    loads: as for `make_scorer`.
+    loads: decodes JSON text, ValueError when it can't.
     """
     prefix = config.pipeline.topic_prefix
     clusters = frozenset(config.pipeline.clusters)
@@ -433,45 +422,3 @@ def parser_of(config: Config, loads: Callable[[Any], Any]) -> Parse:
         return parse_rows(topic, raw.key, raw.value, rules)
 
     return parse_raw
-
-
-def make_scorer_of(config: Config, *, cluster: str, group: int, parse_raw: Parse) -> BrokerScorer:
-    """Return a scorer as `make_scorer`, for messages not parsed from the wire's JSON."""
-    signals = config.for_cluster(cluster).signals
-
-    def smooth(
-        lasts: Sequence[Smoothed | None], loads: Sequence[BrokerLoad], at_ms: Sequence[int]
-    ) -> list[tuple[Smoothed, Floats]]:
-        percent = resource_percent(
-            np.stack([load.usage for load in loads]), np.stack([load.limit for load in loads])
-        )
-        reports = BrokerReports(
-            rows=np.arange(len(loads), dtype=np.int64),
-            percent=percent,
-            traffic=np.stack([load.traffic for load in loads]),
-            at_ms=np.array(at_ms, dtype=np.int64),
-        )
-        scores = observe_reports(_scores(lasts), reports, signals)
-        emas = zip(scores.weighted_max_ema.tolist(), scores.throughput_ema.tolist(), strict=True)
-        return [
-            (Smoothed(weighted_max_ema=usage, throughput_ema=throughput, updated_ms=at), row)
-            for (usage, throughput), at, row in zip(emas, at_ms, percent, strict=True)
-        ]
-
-    return BrokerScorer(group=group, parse=parse_raw, smooth=smooth)
-
-
-def _scores(lasts: Sequence[Smoothed | None]) -> BrokerScores:
-    blank = cleared_scores(len(lasts))
-    known = [(row, last) for row, last in enumerate(lasts) if last is not None]
-    if not known:
-        return blank
-    rows = np.array([row for row, _ in known], dtype=np.int64)
-    emas = np.array([(last.weighted_max_ema, last.throughput_ema) for _, last in known])
-    updated_ms = np.array([last.updated_ms for _, last in known], dtype=np.int64)
-    return BrokerScores(
-        max_usage=blank.max_usage,
-        weighted_max_ema=with_rows(blank.weighted_max_ema, rows, emas[:, 0]),
-        throughput_ema=with_rows(blank.throughput_ema, rows, emas[:, 1]),
-        updated_at_ms=with_rows(blank.updated_at_ms, rows, updated_ms),
-    )

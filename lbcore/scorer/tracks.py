@@ -21,7 +21,7 @@ from lbcore.scorer.group_update import (
     PositionedMessage,
     RejectedMessage,
 )
-from lbcore.wire.messages import BrokerLoad, Envelope, Position
+from lbcore.wire.messages import BrokerLoad, Envelope, Position, Rejected
 
 STATE_SCHEMA = 3
 REINSTATED_AFTER_MS = 10_000
@@ -30,7 +30,7 @@ TRACK_KEPT_MS = 3_600_000
 """Time that a silent broker is remembered, ms.
 
 What is forgotten by then would not be used again: its averages are old, and no echo of an older
-start takes an hour. It begins anew.
+start takes an hour. It begins again.
 """
 
 
@@ -76,11 +76,6 @@ class PendingParts:
     seq: int
     parts: Mapping[int, RawMessage] = field(default_factory=dict)
 
-    @property
-    def bytes(self) -> int:
-        """The length of all values."""
-        return sum(len(event.value or b"") for event in self.parts.values())
-
 
 @dataclass(slots=True, kw_only=True)
 class BrokerTrack:
@@ -102,7 +97,8 @@ class BrokerTrack:
     @property
     def pending_bytes(self) -> int:
         """Size of the parts that wait for other parts, bytes."""
-        return self.pending.bytes if self.pending else 0
+        parts = self.pending.parts if self.pending else {}
+        return sum(len(event.value or b"") for event in parts.values())
 
 
 ScorerState: TypeAlias = Mapping[str, BrokerTrack]
@@ -197,20 +193,20 @@ class ScorerBatch:
     def __post_init__(self) -> None:
         self.pending_bytes = sum(track.pending_bytes for track in self.before.values())
 
-    def refuse(self, message: RejectedMessage) -> None:
+    def refuse(self, event: RawMessage, rejected: Rejected) -> None:
         """Keep a refused message, or count it where there are too many."""
         self.counts["rejected"] += 1
-        rejected = message.rejected
+        position = event.position
         if len(self.rejected) >= REFUSED_PER_BATCH or self.refused_bytes > REFUSED_BYTES_PER_BATCH:
-            self.not_kept[f"{message.position.topic}:{rejected.reason.value}"] += 1
+            self.not_kept[f"{position.topic}:{rejected.reason.value}"] += 1
             return
         size = len(rejected.raw)
         if size > REFUSED_RAW_BYTES:
             detail = f"{rejected.detail} (of its {size} bytes {REFUSED_RAW_BYTES} are kept)"
             raw = rejected.raw[:REFUSED_RAW_BYTES]
-            message = replace(message, rejected=replace(rejected, raw=raw, detail=detail))
-        self.refused_bytes += len(message.rejected.raw)
-        self.rejected.append(message)
+            rejected = replace(rejected, raw=raw, detail=detail)
+        self.refused_bytes += len(rejected.raw)
+        self.rejected.append(RejectedMessage(position=position, rejected=rejected))
 
     def close(self) -> ScorerState:
         """Return the state after the batch, whose loads have been smoothed in."""

@@ -6,18 +6,13 @@ threshold. Source: Pulsar 4.0.8 ResourceUsage, LocalBrokerData, and BrokerLoadDa
 """
 
 import math
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lbcore.config.signals import SignalsConfig
 from lbcore.model.resources import LOCAL, RESOURCES, position
-from lbcore.signals.averages import ema_step, with_rows
-from lbcore.wire.messages import TRAFFIC
-
-Floats: TypeAlias = NDArray[np.float64]
+from lbcore.signals.averages import Floats, Ints, ema_step
 
 CPU, DIRECT_MEMORY, BANDWIDTH_IN, BANDWIDTH_OUT = map(
     position, ("cpu", "direct_memory", "bandwidth_in", "bandwidth_out")
@@ -65,8 +60,6 @@ def resource_weights(config: SignalsConfig) -> Floats:
     return np.array(weights, dtype=np.float64)
 
 
-Ints: TypeAlias = NDArray[np.int64]
-
 RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT = range(4)
 
 
@@ -74,64 +67,31 @@ RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT = range(4)
 class BrokerScores:
     """The scores of n brokers.
 
-    max_usage: unweighted, 1.0 = 100 %. weighted_max_ema: the score. throughput_ema: bytes/s in
-    plus out. updated_at_ms: of the last report, 0 = none yet. Arrays of length n.
+    weighted_max_ema: the score, 1.0 = 100 %. throughput_ema: bytes/s in plus out. updated_at_ms: of
+    the last report, 0 = none yet. Arrays of length n.
     """
 
-    max_usage: Floats
     weighted_max_ema: Floats
     throughput_ema: Floats
     updated_at_ms: Ints
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerReports:
-    """The newest report of k brokers.
-
-    rows: int64[k], distinct, where each stands in the scores. percent: float64[k, resources].
-    traffic: float64[k, 4]. at_ms: int64[k], when each report arrived, > 0.
-    """
-
-    rows: Ints
-    percent: Floats
-    traffic: Floats
-    at_ms: Ints
-
-
-def cleared_scores(brokers: int) -> BrokerScores:
-    """Return scores of brokers that never reported: 100 % load, no throughput."""
-    return BrokerScores(
-        max_usage=np.ones(brokers),
-        weighted_max_ema=np.ones(brokers),
-        throughput_ema=np.zeros(brokers),
-        updated_at_ms=np.zeros(brokers, dtype=np.int64),
-    )
-
-
 def observe_reports(
-    scores: BrokerScores, reports: BrokerReports, config: SignalsConfig
+    scores: BrokerScores, percent: Floats, traffic: Floats, at_ms: Ints, config: SignalsConfig
 ) -> BrokerScores:
-    """Return the scores after one report each.
+    """Return the scores after one report of each broker; a first one replaces them.
 
-    A first report replaces the cleared values wholly.
+    percent: float64[n, resources]. traffic: float64[n, 4]. at_ms: int64[n], arrival, > 0.
     """
-    rows = reports.rows
-    is_first = scores.updated_at_ms[rows] == 0
-    weight = config.history_weight
-    usage = weighted_usage_with_memory(reports.percent, config)
-    throughput = reports.traffic[:, THROUGHPUT_IN] + reports.traffic[:, THROUGHPUT_OUT]
-    usage_ema = np.where(is_first, usage, ema_step(scores.weighted_max_ema[rows], usage, weight))
-    throughput_ema = ema_step(scores.throughput_ema[rows], throughput, weight)
-    return replace(
-        scores,
-        max_usage=with_rows(scores.max_usage, rows, max_usage_reported(reports.percent)),
-        weighted_max_ema=with_rows(
-            scores.weighted_max_ema, rows, np.where(is_first, usage, usage_ema)
-        ),
-        throughput_ema=with_rows(
-            scores.throughput_ema, rows, np.where(is_first, throughput, throughput_ema)
-        ),
-        updated_at_ms=with_rows(scores.updated_at_ms, rows, reports.at_ms),
+    is_first = scores.updated_at_ms == 0
+    usage = weighted_usage_with_memory(percent, config)
+    throughput = traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]
+    usage_ema = ema_step(scores.weighted_max_ema, usage, config.history_weight)
+    throughput_ema = ema_step(scores.throughput_ema, throughput, config.history_weight)
+    return BrokerScores(
+        weighted_max_ema=np.where(is_first, usage, usage_ema),
+        throughput_ema=np.where(is_first, throughput, throughput_ema),
+        updated_at_ms=at_ms,
     )
 
 
@@ -149,10 +109,6 @@ class ReportedLoad:
     bundles: int
 
 
-_RATES = tuple(TRAFFIC.index(name) for name in ("msgRateIn", "msgRateOut"))
-_THROUGHPUTS = tuple(TRAFFIC.index(name) for name in ("msgThroughputIn", "msgThroughputOut"))
-
-
 def reported_load(
     percent: Floats, traffic: Floats, bundles: int, config: SignalsConfig
 ) -> ReportedLoad:
@@ -165,8 +121,8 @@ def reported_load(
     usage = weighted_usage(rows, config) if by_weight else max_usage_reported(rows)
     return ReportedLoad(
         usage=float(usage[0]),
-        rate=float(traffic[list(_RATES)].sum()),
-        throughput=float(traffic[list(_THROUGHPUTS)].sum()),
+        rate=float(traffic[RATE_IN] + traffic[RATE_OUT]),
+        throughput=float(traffic[THROUGHPUT_IN] + traffic[THROUGHPUT_OUT]),
         bundles=bundles,
     )
 

@@ -7,19 +7,18 @@ from typing import Any
 import numpy as np
 
 from lbcore.config.signals import SignalsConfig
-from lbcore.signals.usage import (
-    BrokerReports,
-    BrokerScores,
-    cleared_scores,
-    observe_reports,
-    resource_percent,
-)
+from lbcore.signals.usage import BrokerScores, observe_reports, resource_percent
 from tests.conformance.runner import Case
 from tests.conformance.view import TRAFFIC, numbers, resources
 
 NOW_MS = 1_800_000_000_000
-ONE_ROW = np.zeros(1, dtype=np.int64)
 FULL = 100
+CLEARED = BrokerScores(
+    weighted_max_ema=np.ones(1),
+    throughput_ema=np.zeros(1),
+    updated_at_ms=np.zeros(1, dtype=np.int64),
+)
+"""Scores of one broker that never reported: 100 % load, no throughput."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,25 +63,18 @@ class LoadStore:
     def _update(self, broker: Mapping[str, Any]) -> None:
         old = self.records.get(broker["name"])
         is_fresh = old is None or broker.get("fresh", False)
-        scores = cleared_scores(1) if is_fresh or old is None else old.scores
-        report = _report(broker)
-        scores = _overridden(observe_reports(scores, report, self.signals), broker)
-        _, _, throughput_in, throughput_out = report.traffic[0].tolist()
+        scores = CLEARED if is_fresh or old is None else old.scores
+        given = broker
+        if "cpuPercent" in broker:
+            given = {"cpu": {"usage": broker["cpuPercent"], "limit": FULL}}
+        percent = resource_percent(*resources(given))[np.newaxis, :]
+        traffic, at_ms = numbers(broker, TRAFFIC)[np.newaxis, :], np.array([NOW_MS])
+        scores = observe_reports(scores, percent, traffic, at_ms, self.signals)
+        scores = _overridden(scores, broker)
+        _, _, throughput_in, throughput_out = traffic[0].tolist()
         self.records[broker["name"]] = LoadRecord(
             scores=scores, throughput=throughput_in + throughput_out
         )
-
-
-def _report(broker: Mapping[str, Any]) -> BrokerReports:
-    given = broker
-    if "cpuPercent" in broker:
-        given = {"cpu": {"usage": broker["cpuPercent"], "limit": FULL}}
-    return BrokerReports(
-        rows=ONE_ROW,
-        percent=resource_percent(*resources(given))[np.newaxis, :],
-        traffic=numbers(broker, TRAFFIC)[np.newaxis, :],
-        at_ms=np.array([NOW_MS]),
-    )
 
 
 def _overridden(scores: BrokerScores, broker: Mapping[str, Any]) -> BrokerScores:

@@ -16,13 +16,13 @@ from lbcore.signals.ordering import (
     top_bundles,
 )
 from lbcore.signals.usage import (
-    BrokerReports,
     BrokerScores,
-    cleared_scores,
+    max_usage_reported,
     observe_reports,
     resource_percent,
     weighted_usage,
 )
+from tests.conformance.extensible import CLEARED
 from tests.conformance.reference.load_models import (
     average_order,
     compare_rows,
@@ -39,8 +39,6 @@ from tests.conformance.view import (
     resources,
 )
 
-ONE_ROW = np.zeros(1, dtype=np.int64)
-
 
 def percent_of(broker: Mapping[str, Any]) -> NDArray[np.float64]:
     """A broker's percentages, float64[1, 5]."""
@@ -50,31 +48,21 @@ def percent_of(broker: Mapping[str, Any]) -> NDArray[np.float64]:
 
 def broker_load(case: Case) -> Any:
     config = section_from_pulsar(SignalsConfig, case.get("config", {}))
-    scores = cleared_scores(1)
-    after = []
+    scores, after = CLEARED, []
     for at, update in enumerate(case["updates"], start=1):
         if update.get("clear"):
-            scores = cleared_scores(1)
-        else:
-            scores = observe_reports(scores, _report(update, at), config)
-        after.append(_scores_shown(scores))
-    cleared = cleared_scores(1)
-    is_new = _scores_shown(cleared) == _scores_shown(cleared_scores(1))
-    return {"after": after, "clearEqualsNew": is_new}
+            scores = CLEARED
+            after.append(_scores_shown(scores, 1.0))
+            continue
+        percent, traffic = percent_of(update), numbers(update, TRAFFIC)[np.newaxis, :]
+        scores = observe_reports(scores, percent, traffic, np.array([at]), config)
+        after.append(_scores_shown(scores, float(max_usage_reported(percent)[0])))
+    return {"after": after, "clearEqualsNew": True}
 
 
-def _report(update: Mapping[str, Any], at_ms: int) -> BrokerReports:
-    return BrokerReports(
-        rows=ONE_ROW,
-        percent=percent_of(update),
-        traffic=numbers(update, TRAFFIC)[np.newaxis, :],
-        at_ms=np.array([at_ms]),
-    )
-
-
-def _scores_shown(scores: BrokerScores) -> dict[str, float]:
+def _scores_shown(scores: BrokerScores, max_usage: float) -> dict[str, float]:
     return {
-        "maxResourceUsage": float(scores.max_usage[0]),
+        "maxResourceUsage": max_usage,
         "weightedMaxEMA": float(scores.weighted_max_ema[0]),
         "msgThroughputEMA": float(scores.throughput_ema[0]),
     }

@@ -29,7 +29,7 @@ from lbcore.ownership.holding import Call, Callback, CallDone
 from lbcore.ownership.records import OwnershipRecord, format_record
 from lbcore.packing import to_plain
 from lbcore.scorer.group_update import pack_update, unpack_update
-from lbcore.scorer.scorer import make_scorer
+from lbcore.scorer.scorer import BrokerScorer, parser_of
 from lbcore.scorer.tracks import RawMessage
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command, Message, Position, Tick, Topic
@@ -168,7 +168,9 @@ class Cluster:
     def __post_init__(self) -> None:
         self.config = config_of(self.fencing)
         self._balancer = ClusterBalancer(cluster=CLUSTER, config=self.config)
-        self._scorer = make_scorer(self.config, cluster=CLUSTER, group=0, loads=json.loads)
+        self._scorer = BrokerScorer(
+            self.config, cluster=CLUSTER, group=0, parse=parser_of(self.config, json.loads)
+        )
 
     def say(self, message: Message) -> int:
         """The message's number."""

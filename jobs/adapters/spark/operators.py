@@ -12,7 +12,7 @@ from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.balancer.effects import REPORT, Effect, pack_effect
 from lbcore.config.tree import Config
 from lbcore.scorer.group_update import GroupUpdate, pack_update, unpack_update
-from lbcore.scorer.scorer import BrokerScorer, make_scorer
+from lbcore.scorer.scorer import BrokerScorer, parser_of
 from lbcore.scorer.tracks import RawMessage
 from lbcore.wire.messages import Position
 
@@ -35,7 +35,8 @@ def scorer_operator(config: Config) -> Operator:
 
     def make(key: Key) -> BrokerScorer:
         group = int(key[1]) % config.pipeline.scorer_groups
-        return make_scorer(config, cluster=plain_cluster(key[0]), group=group, loads=orjson.loads)
+        parse = parser_of(config, orjson.loads)
+        return BrokerScorer(config, cluster=plain_cluster(key[0]), group=group, parse=parse)
 
     return Operator(
         name="scorer",

@@ -28,7 +28,7 @@ from lbcore.machine import Step
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.scorer.group_update import GroupUpdate
-from lbcore.scorer.scorer import Parse, make_scorer_of
+from lbcore.scorer.scorer import BrokerScorer, Parse
 from lbcore.scorer.tracks import RawMessage, ScorerState
 from lbcore.sim.engine.log import with_values_of
 
@@ -114,7 +114,7 @@ class Job:
         self.committed = committed
         self.balancer = ClusterBalancer(cluster=cluster, config=config)
         self.scorers = {
-            group: make_scorer_of(config, cluster=cluster, group=group, parse_raw=source.parse)
+            group: BrokerScorer(config, cluster=cluster, group=group, parse=source.parse)
             for group in range(config.pipeline.scorer_groups)
         }
         self.scored: dict[int, ScorerState | None] = {}

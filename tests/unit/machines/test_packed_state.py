@@ -18,7 +18,7 @@ from lbcore.balancer.topic_book import TopicBook
 from lbcore.config.tree import Config
 from lbcore.machine import UnknownStateSchemaError
 from lbcore.packing import LEFT_OUT, applied, plain_of
-from lbcore.scorer.scorer import make_scorer
+from lbcore.scorer.scorer import BrokerScorer, parser_of
 from lbcore.scorer.tracks import STATE_SCHEMA as TRACKS_STATE_SCHEMA
 from lbcore.scorer.tracks import (
     BrokerTrack,
@@ -128,7 +128,8 @@ def test_state_that_was_read_goes_on() -> None:
 def test_scorers_are_read_and_go_on() -> None:
     known, found = packed(), []
     for group, texts in known["scorers"].items():
-        scorer = make_scorer(Config(), cluster="local", group=int(group), loads=json.loads)
+        parse = parser_of(Config(), json.loads)
+        scorer = BrokerScorer(Config(), cluster="local", group=int(group), parse=parse)
         state = scorer.unpack(chunks_of(texts))
         assert scorer.unpack(scorer.pack(state)) == state
         found += state

@@ -11,7 +11,7 @@ import pytest
 from lbcore.config.tree import Config
 from lbcore.model.resources import COUNT, complete
 from lbcore.scorer.group_update import GroupUpdate, pack_update, unpack_update
-from lbcore.scorer.scorer import make_scorer
+from lbcore.scorer.scorer import BrokerScorer, parser_of
 from lbcore.scorer.tracks import (
     REFUSED_BYTES_PER_BATCH,
     REFUSED_PER_BATCH,
@@ -35,7 +35,7 @@ from lbcore.wire.messages import (
     TopicLoad,
 )
 
-SCORER = make_scorer(Config(), cluster="local", group=0, loads=json.loads)
+SCORER = BrokerScorer(Config(), cluster="local", group=0, parse=parser_of(Config(), json.loads))
 BUNDLES = ("t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff")
 
 
