@@ -1,15 +1,12 @@
 """Common fields of a strategy's record, for shedding and placement.
 
-The records are in `plan.registry` and `plan.registry`. Code that lists, checks, draws or
-runs strategies reads them there.
-
-The record of a shedding strategy and its inputs: the contract of the phase. A strategy of Pulsar's
-modular manager is a function of the view, its state and the configuration, which `modular` makes a
-`Run` of.
+The records are in `plan.registry`. Code that lists, checks, draws or runs strategies reads them
+there. `Shedding` is the contract of the shed phase. A strategy of Pulsar's modular manager is a
+function of the view, its state and the configuration, which `modular` makes a `Run` of.
 """
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias
 
@@ -103,11 +100,6 @@ Run: TypeAlias = Callable[[ShedCycle], tuple[Shed, PlanState]]
 Rule: TypeAlias = Callable[[ShedView, ShedState, Config], Shed]
 
 
-def placement_decides(_config: Config) -> Destinations:
-    """Return OPEN: the strategy only says what leaves."""
-    return Destinations.OPEN
-
-
 def acts_at_once(_config: Config) -> tuple[int, int]:
     """Return one hit: the strategy needs no second observation."""
     return 1, 1
@@ -124,11 +116,6 @@ def multi_hits(config: Config) -> tuple[int, int]:
 def ten_points(_config: Config) -> float:
     """Return the distance of strategies that have none of their own."""
     return 10.0
-
-
-def forgets_nothing(state: ShedState, _active: Collection[str]) -> ShedState:
-    """The state as it is."""
-    return state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,8 +136,12 @@ class Shedding(Strategy):
     observe: Callable[[ShedCycle], PlanState] | None = None
     hits_needed: Callable[[Config], tuple[int, int]] = acts_at_once
     hot_points: Callable[[Config], float] = ten_points
-    destinations: Callable[[Config], Destinations] = placement_decides
-    forget: Callable[[ShedState, Collection[str]], ShedState] = forgets_nothing
+    destinations: Callable[[Config], Destinations] = field(
+        default=lambda _config: Destinations.OPEN
+    )
+    forget: Callable[[ShedState, Collection[str]], ShedState] = field(
+        default=lambda state, _active: state
+    )
     prices_moves: bool = False
     usual_placement: str = LEAST_LONG_TERM_MESSAGE_RATE
     learn: Callable[[ShedCycle], PlanState] | None = None

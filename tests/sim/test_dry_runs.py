@@ -14,13 +14,13 @@ import pytest
 from lbcore.balancer.candidate_rows import LOSERS_NAMED
 from lbcore.balancer.effects import Effect
 from lbcore.config.pipeline import Pipeline
-from lbcore.config.placement import LEAST_LONG_TERM_MESSAGE_RATE, TRANSFER, PlacementConfig
+from lbcore.config.placement import AVG, LEAST_LONG_TERM_MESSAGE_RATE, TRANSFER, PlacementConfig
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.tree import Config
 from lbcore.foresight.forecast import Foresight, WhatIf, foresee
 from lbcore.foresight.rehearse import RehearsalRows, rehearse
-from lbcore.plan.registry import AVG_SHEDDER, BALLAST_SHEDDER, SHEDDERS
+from lbcore.plan.registry import SHEDDERS, SHEDDING_STRATEGIES
 from lbcore.plan.strategy import Shedding
 from lbcore.wire.messages import Command
 from tests.support.values.clusters import few
@@ -46,7 +46,7 @@ MOVES = ("transfer", "unload")
 Moves = frozenset[tuple[str, str, str]]
 
 
-def lived(seed: int, shedder: Shedding = AVG_SHEDDER) -> World:
+def lived(seed: int, shedder: Shedding = SHEDDING_STRATEGIES[AVG]) -> World:
     """A world in which something has happened."""
     dice = random.Random(seed)
     rhythm = dict.fromkeys(
@@ -188,7 +188,7 @@ def compare(world: World, dice: random.Random, where: str) -> bool:
         assert world.config.shedding.strategy == TRANSFER
         assert given(ways, Known.SOURCES) & set().union(*(given(m, Known.SOURCES) for m in told))
         return True
-    if level is Known.SOURCES and world.config.shedding.strategy == BALLAST_SHEDDER.name:
+    if level is Known.SOURCES and world.config.shedding.strategy == "ballast":
         # it goes by which bundle fits: of brokers about as hot another one gives, or another gets
         assert ends(ways) & set().union(*map(ends, told)), where
         return True
@@ -223,7 +223,7 @@ def given(ways: Moves, level: Known) -> set[Any]:
     return {frozenset(one for one in kept if one[1] == source) for _, source, _ in kept}
 
 
-def lives(seed: int, shedder: Shedding = AVG_SHEDDER) -> int:
+def lives(seed: int, shedder: Shedding = SHEDDING_STRATEGIES[AVG]) -> int:
     """Ask again and again while a world evens out what somebody has done to it."""
     world, dice = lived(seed, shedder), random.Random(-seed)
     heat(world, dice)
