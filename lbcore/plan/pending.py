@@ -32,15 +32,14 @@ from lbcore.plan.snapshot import (
 )
 
 Line: TypeAlias = tuple[float, ...]
-EmaShifts: TypeAlias = dict[str, float]
 
 SCORE = COUNT
 SCALED = COUNT + 1
 THROUGHPUT_EMA = SCALED + 4
 COLUMNS = THROUGHPUT_EMA + 1
-FORGOTTEN = 1e-6
 """A line of load: each resource in points, the smoothed score (1.0 = 100 %), msg/s in and out,
 bytes/s in and out, the smoothed throughput. Those up to the score depend on the broker's size."""
+FORGOTTEN = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,14 @@ from lbcore.plan.decision import (
     with_moves,
 )
 from lbcore.plan.draft import Draft, Moves
-from lbcore.plan.pending import COLUMNS, EmaShifts, move_of, placed_load, unreported_rows, with_load
+from lbcore.plan.pending import (
+    COLUMNS,
+    PendingMove,
+    move_of,
+    placed_load,
+    unreported_rows,
+    with_load,
+)
 from lbcore.plan.phases.adjust import adjust, shift_averages
 from lbcore.plan.phases.assign import assign
 from lbcore.plan.phases.eligible import eligible, filter_brokers
@@ -91,46 +98,27 @@ def finish(draft: Draft) -> tuple[Plan | Skip, PlanState]:
     return Skip(reason=reason, strategy=draft.strategy, skipped=draft.skipped, trace=trace), state
 
 
-def finish_placing(draft: Draft) -> tuple[Places, PlanState]:
-    """The places that a draft found, and the state after it."""
-    state, _ = _remember(draft)
-    moves, bundles = draft.assignments, draft.snapshot.bundles.names
-    brokers = draft.snapshot.brokers.names
-    columns = (moves.bundle.tolist(), moves.destination.tolist())
-    found = {bundles[bundle]: brokers[at] for bundle, at in zip(*columns, strict=True)}
-    trace = Trace(brokers=brokers, numbers=draft.numbers, parts=draft.parts)
-    return Places(found={**found, **draft.children}, trace=trace), state
-
-
-def finish_moves(draft: Draft) -> tuple[Floats, Floats, PlanState]:
-    """Return usages before and after the moves, float64[n], and the state with them."""
-    state, load = _remember(draft)
-    brokers, signals = draft.reported.brokers, draft.config.signals
-    before = weighted_usage(with_load(brokers, _unreported_before(draft)).percent, signals)
-    return before, weighted_usage(with_load(brokers, load).percent, signals), state
-
-
 def _remember(draft: Draft) -> tuple[PlanState, Floats]:
     """Return the state with this plan's moves, and the load not reported yet.
 
     Load: float64[n, COLUMNS]. The next plans count the moves until reports show them.
     """
-    moves, names, now_ms = draft.sheddings, draft.snapshot.bundles.names, draft.now_ms
+    moves, bundles, now_ms = draft.sheddings, draft.snapshot.bundles, draft.now_ms
     unloaded, planned = dict(draft.state.unloaded_ms), dict(draft.state.moves)
     left = dict(draft.state.transfer.unloaded_brokers)
     given = draft.assignments
     load = _unreported_before(draft) + placed_load(draft.snapshot, given.bundle, given.destination)
-    shifts: EmaShifts = {}
+    made: list[PendingMove] = []
     for step in _steps(draft.forced) + _steps(moves):
         bundle, source, destination = step
         move = move_of(draft.snapshot, draft.usage, step, now_ms)
-        planned[names[bundle]], unloaded[names[bundle]] = move, now_ms
-        left[move.source] = now_ms
+        name = bundles.names[bundle]
+        planned[name], unloaded[name], left[move.source] = move, now_ms, now_ms
         load[source] -= move.load
         load[destination] += move.at_destination()
-        shifts[move.source] = shifts.get(move.source, 0.0) - move.ema_points
-        taken = move.ema_points * move.destination_scale
-        shifts[move.destination] = shifts.get(move.destination, 0.0) + taken
+        made.append(move)
+    namespaces = bundles.namespace[moves.bundle].tolist()
+    tenants = [tenant_of(bundles.namespaces[at]) for at in namespaces]
     touched = {*given.destination.tolist()}
     for some in (draft.forced, moves):
         touched.update(some.source.tolist(), some.destination.tolist())
@@ -143,10 +131,10 @@ def _remember(draft: Draft) -> tuple[PlanState, Floats]:
         unloaded_ms=unloaded,
         gave_ms=_last_times(draft, draft.state.gave_ms, moves.source),
         took_ms=_last_times(draft, draft.state.took_ms, moves.destination),
-        hourly=with_moves(draft.state.hourly, _tenants(draft, moves), now_ms),
+        hourly=with_moves(draft.state.hourly, tenants, now_ms),
         transfer=replace(draft.state.transfer, unloaded_brokers=left),
     )
-    return shift_averages(state, shifts) if draft.config.shedding.adjust_load else state, load
+    return shift_averages(state, made, -1.0) if draft.config.shedding.adjust_load else state, load
 
 
 def _last_times(draft: Draft, before: Mapping[str, int], brokers: Ints) -> dict[str, int]:
@@ -154,12 +142,6 @@ def _last_times(draft: Draft, before: Mapping[str, int], brokers: Ints) -> dict[
     after_ms, table = draft.now_ms - draft.config.shedding.role_cool_down_ms, draft.snapshot.brokers
     kept = {name: at_ms for name, at_ms in before.items() if at_ms > after_ms}
     return kept | {table.names[at]: draft.now_ms for at in brokers.tolist() if at >= 0}
-
-
-def _tenants(draft: Draft, moves: Moves) -> list[str]:
-    """The tenant of each move."""
-    bundles = draft.snapshot.bundles
-    return [tenant_of(bundles.namespaces[at]) for at in bundles.namespace[moves.bundle].tolist()]
 
 
 def _steps(moves: Moves) -> list[tuple[int, int, int]]:
@@ -347,7 +329,11 @@ def place(
     )
     for phase in PLACING:
         draft = phase(draft)
-    return finish_placing(draft)
+    state, _ = _remember(draft)
+    bundles, brokers = draft.snapshot.bundles.names, draft.snapshot.brokers.names
+    found = {bundles[bundle]: brokers[at] for bundle, _, at in _steps(draft.assignments)}
+    trace = Trace(brokers=brokers, numbers=draft.numbers, parts=draft.parts)
+    return Places(found={**found, **draft.children}, trace=trace), state
 
 
 def project_moves(
@@ -361,4 +347,7 @@ def project_moves(
     draft = replace(
         adjust(initial_draft(snapshot, state, config, now_ms, ONLY_PLACES)), sheddings=moves
     )
-    return finish_moves(draft)
+    state, load = _remember(draft)
+    brokers, signals = draft.reported.brokers, draft.config.signals
+    before = weighted_usage(with_load(brokers, _unreported_before(draft)).percent, signals)
+    return before, weighted_usage(with_load(brokers, load).percent, signals), state

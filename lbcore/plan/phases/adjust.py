@@ -5,7 +5,7 @@ averages of bundles alone. Without it smoothed scores unload too much (true 90/1
 50/50 is reached), and so does a plan that is made before the last one's effect is reported.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +14,6 @@ from lbcore.config.tree import Config
 from lbcore.plan.decision import PlanState
 from lbcore.plan.draft import Draft
 from lbcore.plan.pending import (
-    EmaShifts,
     MoveOutcome,
     PendingMove,
     move_outcome,
@@ -36,9 +35,16 @@ def adjust(draft: Draft) -> Draft:
     return replace(draft, usage=usage, has_new_report=has_new_report, state=state)
 
 
-def shift_averages(state: PlanState, shifts: EmaShifts) -> PlanState:
-    """Shift the strategy's smoothed usages with decided or cancelled moves."""
-    known = state.shed.ema
+def shift_averages(state: PlanState, moves: Iterable[PendingMove], sign: float) -> PlanState:
+    """Shift the strategy's smoothed usages with moves.
+
+    sign: of what their sources get, -1.0 = decided, 1.0 = given up.
+    """
+    known, shifts = state.shed.ema, dict[str, float]()
+    for move in moves:
+        taken = move.ema_points * move.destination_scale
+        shifts[move.source] = shifts.get(move.source, 0.0) + sign * move.ema_points
+        shifts[move.destination] = shifts.get(move.destination, 0.0) - sign * taken
     if not shifts or not known:
         return state
     ema = {broker: max(0.0, known[broker] + shifts.get(broker, 0.0)) for broker in known}
@@ -78,7 +84,7 @@ def _looked(draft: Draft) -> Draft:
     if not config.adjust_load:
         return draft
     draft = replace(draft, snapshot=_adjusted(draft, load, at))
-    return replace(draft, state=shift_averages(draft.state, _returned(given_up)))
+    return replace(draft, state=shift_averages(draft.state, given_up, 1.0))
 
 
 def _followed(draft: Draft) -> tuple[dict[str, PendingMove], list[PendingMove], list[PendingMove]]:
@@ -122,16 +128,6 @@ def _outdated(draft: Draft) -> list[int]:
 def _add(load: Floats, broker: int | None, line: tuple[float, ...]) -> None:
     if broker is not None:
         load[broker] += line
-
-
-def _returned(given_up: list[PendingMove]) -> EmaShifts:
-    """Return the corrections of smoothed usages for moves that didn't happen."""
-    shifts: EmaShifts = {}
-    for move in given_up:
-        shifts[move.source] = shifts.get(move.source, 0.0) + move.ema_points
-        taken = move.ema_points * move.destination_scale
-        shifts[move.destination] = shifts.get(move.destination, 0.0) - taken
-    return shifts
 
 
 def _adjusted(draft: Draft, load: Floats, at: dict[str, int]) -> Snapshot:
