@@ -34,13 +34,13 @@ from lbcore.config.cluster import ASK, ASK_ABOVE, AUTO
 from lbcore.ownership.records import State
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.decision import Decision, Kind, Plan, PlanState, Skip
-from lbcore.plan.draft import NOBODY, Moves
+from lbcore.plan.draft import Moves
 from lbcore.plan.filter.index import CandidateIndex, FilterVerdict, candidate_index
 from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, empty_verdicts
 from lbcore.plan.groups import members_by_group
 from lbcore.plan.pending import move_of
 from lbcore.plan.planner import project_moves
-from lbcore.plan.snapshot import RATE_IN, RATE_OUT, Floats, Ints, Snapshot
+from lbcore.plan.snapshot import NOBODY, RATE_IN, RATE_OUT, Floats, Ints, Snapshot
 from lbcore.wire.messages import Command
 
 STEPS_MAX = 500

@@ -19,8 +19,8 @@ from lbcore.plan.decision import (
     Trace,
     TriggerRows,
 )
-from lbcore.plan.shed.common import NOBODY, TriggerStatus
-from lbcore.plan.snapshot import Floats, Ints
+from lbcore.plan.shed.common import TriggerStatus
+from lbcore.plan.snapshot import NOBODY, Floats, Ints
 
 BROKERS_MAX = 20
 TAKEN = CandidateVerdict.TAKEN.value

@@ -127,16 +127,14 @@ class Trace:
 
     def counts(self) -> dict[str, int]:
         """Return the number of bundles per "phase.verdict", without placements."""
-        found: dict[str, int] = {}
+        found: Counter[str] = Counter()
         for part in self.parts:
-            if not isinstance(part, Columns):
-                continue
-            sums = np.bincount(part.verdict, minlength=len(part.verdicts)).tolist()
-            for verdict, count in zip(part.verdicts, sums, strict=True):
-                if count:
-                    key = f"{part.phase}.{verdict}"
-                    found[key] = found.get(key, 0) + count
-        return found
+            if isinstance(part, Columns):
+                sums = np.bincount(part.verdict, minlength=len(part.verdicts)).tolist()
+                for verdict, count in zip(part.verdicts, sums, strict=True):
+                    if count:
+                        found[f"{part.phase}.{verdict}"] += count
+        return dict(found)
 
 
 Hourly: TypeAlias = Mapping[str, tuple[tuple[int, int], ...]]

@@ -15,8 +15,6 @@ from lbcore.plan.shed.common import Selection, TooBig
 from lbcore.plan.snapshot import Bools, Floats, Ints, Snapshot
 from lbcore.plan.split.decision import SplitDecision
 
-NOBODY = -1
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moves:

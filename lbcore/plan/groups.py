@@ -19,7 +19,6 @@ import numpy as np
 
 from lbcore.plan.decision import PlanState
 from lbcore.plan.shed.common import (
-    NOBODY,
     Selection,
     Shed,
     ShedState,
@@ -27,7 +26,16 @@ from lbcore.plan.shed.common import (
     TriggerStatus,
     owner_index,
 )
-from lbcore.plan.snapshot import Bools, BrokerTable, BundleTable, Floats, Ints, Partitions, Snapshot
+from lbcore.plan.snapshot import (
+    NOBODY,
+    Bools,
+    BrokerTable,
+    BundleTable,
+    Floats,
+    Ints,
+    Partitions,
+    Snapshot,
+)
 from lbcore.plan.strategy import ShedCycle, Shedding
 from lbcore.signals.shown_load import floor_adjusted_imbalance, imbalance, worst_of
 
@@ -127,7 +135,6 @@ def _numbered(group: Ints) -> Ints:
 
 
 Table = TypeVar("Table", BrokerTable, BundleTable)
-_NONE = -1
 _PAIR = 2
 
 
@@ -146,7 +153,7 @@ class Subset:
 
     def back(self, brokers: Ints) -> Ints:
         """Return indices of the larger snapshot; -1 stays -1."""
-        padded: Ints = np.append(self.original, _NONE)
+        padded: Ints = np.append(self.original, NOBODY)
         found: Ints = padded[brokers]
         return found
 
@@ -222,7 +229,7 @@ def part_of(snapshot: Snapshot, kept: Ints, rows: Ints) -> Subset:
 
 def _numbers(kept: Ints, count: int) -> Ints:
     """Return each index's place among the kept, -1 = left out; index -1 gives -1."""
-    number = np.full(count + 1, _NONE, dtype=np.int64)
+    number = np.full(count + 1, NOBODY, dtype=np.int64)
     number[kept] = np.arange(len(kept))
     return number
 

@@ -31,7 +31,7 @@ JUMP, WITH_A_JUMP = 1.4, 1.1
 
 The second one holds while some broker's count has jumped: averages are old then, also those of
 bundles that it has given away."""
-_TOLD = 0.02
+_CHANGED_MIN = 0.02
 """Share of a broker's load that must have begun to change, to attribute the rest of a jump."""
 _UNKNOWN_COST = 1e-3
 """Points per unit of traffic while no broker shows any: enough to count bundles by."""
@@ -101,12 +101,12 @@ def readings_of(snapshot: Snapshot, usage: Floats, *, lags: bool = False) -> Rea
     shown = _traffic(brokers.traffic, by_rate=by_rate)
     load = _as_of_now(averaged, _traffic(bundles.long, by_rate=by_rate), bundles.owner, shown)
     owned = _sums(load, bundles.owner, len(usage))
-    told = _sums(averaged, bundles.owner, len(usage)) if lags else owned
-    cost = unit_cost(PERCENT * usage * brokers.capacity, told)
+    by_averages = _sums(averaged, bundles.owner, len(usage)) if lags else owned
+    cost = unit_cost(PERCENT * usage * brokers.capacity, by_averages)
     traffic = owned * cost / brokers.capacity
-    usage_now = PERCENT * usage + (owned - told) * cost / brokers.capacity
+    usage_now = PERCENT * usage + (owned - by_averages) * cost / brokers.capacity
     if lags:  # a gauge that was read before the jump, or while it was going on, can't deny it
-        has_jumped = owned > JUMP * told
+        has_jumped = owned > JUMP * by_averages
         usage_now = np.where(has_jumped, np.maximum(usage_now, traffic), usage_now)
     return Readings(
         by_rate=by_rate,
@@ -181,8 +181,8 @@ def _as_of_now(load: Floats, before: Floats, owner: Ints, shown: Floats) -> Floa
     side = np.append(np.sign(ratio - 1.0), 0.0)[owner]
     begun = np.maximum((load - before) * side, 0.0)
     total = _sums(begun, owner, len(shown))
-    is_told = (apart > WITH_A_JUMP) & (total > _TOLD * owned)
-    each = np.where(is_told, (shown - owned) / np.where(is_told, total, 1.0), 0.0)
+    is_new = (apart > WITH_A_JUMP) & (total > _CHANGED_MIN * owned)
+    each = np.where(is_new, (shown - owned) / np.where(is_new, total, 1.0), 0.0)
     found: Floats = np.clip(load + begun * np.append(each, 0.0)[owner], 0.0, None)
     return found
 

@@ -30,6 +30,8 @@ Bools: TypeAlias = NDArray[np.bool_]
 TopicsOf: TypeAlias = Callable[[str], TopicLoads | None]
 
 RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT = range(4)
+NOBODY = -1
+"""Index of no broker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,10 +192,8 @@ def no_partitions() -> Partitions:
     return NO_PARTITIONS
 
 
-def nothing_known(bundle: str) -> TopicLoads | None:
+def nothing_known(_bundle: str) -> None:
     """Return None: no broker has reported the bundle's topics."""
-    del bundle
-    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from lbcore.config.tree import Config
 from lbcore.plan.decision import PlacementRows
-from lbcore.plan.draft import NOBODY, Draft, Moves
+from lbcore.plan.draft import Draft, Moves
 from lbcore.plan.filter.index import CandidateIndex, FilterVerdict
 from lbcore.plan.pending import load_share
 from lbcore.plan.phases.eligible import LABELS, pins
@@ -27,7 +27,7 @@ from lbcore.plan.place.request import (
     place_request,
 )
 from lbcore.plan.registry import placement_strategy, shedding_strategy
-from lbcore.plan.snapshot import Bools, BundleTable, Floats, Ints, Snapshot
+from lbcore.plan.snapshot import NOBODY, Bools, BundleTable, Floats, Ints, Snapshot
 from lbcore.plan.split.algorithms import TopicLoads
 from lbcore.plan.split.decision import SplitDecision
 from lbcore.plan.strategy import Destinations
@@ -149,21 +149,6 @@ def placed_children(
 PHASE = "assign"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BundlesToPlace:
-    """Bundles to place, k rows of the snapshot. excluded, planned: as in PlaceRequest.
-
-    is_unload: bool[k]. by_load: their known load decides. Even distribution by count does not apply
-    then: it would give an empty broker all of them.
-    """
-
-    rows: Ints
-    excluded: Ints
-    planned: Ints
-    is_unload: Bools
-    by_load: bool = False
-
-
 def assign(draft: Draft) -> Draft:
     """Return the draft with destinations; a bundle without any stays where it is."""
     draft = _place_shed(draft)
@@ -191,17 +176,16 @@ def _place_shed(draft: Draft) -> Draft:
     destination = moves.destination.copy()
     if len(open_rows):
         asked = moves.at(open_rows)
-        wanted = BundlesToPlace(
-            rows=asked.bundle,
-            excluded=asked.source,
-            planned=asked.destination,
-            is_unload=np.ones(len(open_rows), dtype=np.bool_),
-            by_load=keeps_plan,
-        )
         if keeps_plan:  # filters must not find an open bundle where it was planned to go
             at_source = np.where(is_open, NOBODY, destination)
             draft = replace(draft, sheddings=replace(moves, destination=at_source))
-        draft, destination[open_rows] = _placed(draft, wanted)
+        request = replace(
+            _request(draft, asked.bundle),
+            excluded=asked.source,
+            planned=asked.destination,
+            is_unload=np.ones(len(open_rows), dtype=np.bool_),
+        )
+        draft, destination[open_rows] = _placed(draft, request, by_load=keeps_plan)
     kept = replace(moves, destination=destination).at(np.flatnonzero(destination >= 0))
     draft = replace(draft, sheddings=kept)
     return draft if len(kept.bundle) else draft.skip("shed", "NoDestination")
@@ -243,14 +227,12 @@ def _place_forced(draft: Draft) -> Draft:
     open_rows = np.flatnonzero(moves.destination < 0)
     if not len(open_rows):
         return draft
-    wanted = BundlesToPlace(
-        rows=moves.bundle[open_rows],
+    request = replace(
+        _request(draft, moves.bundle[open_rows]),
         excluded=moves.source[open_rows],
-        planned=moves.destination[open_rows],
         is_unload=np.zeros(len(open_rows), dtype=np.bool_),
-        by_load=True,
     )
-    draft, found = _placed(draft, wanted)
+    draft, found = _placed(draft, request, by_load=True)
     destination = moves.destination.copy()
     destination[open_rows] = found
     kept = replace(moves, destination=destination).at(np.flatnonzero(destination >= 0))
@@ -271,14 +253,13 @@ def _place_unowned(draft: Draft) -> Draft:
     if bundles.avoid is not None:
         avoided[: len(rows)] = bundles.avoid[rows]
     known = bundles.is_load_known
-    wanted = BundlesToPlace(
-        rows=everyone,
+    request = replace(
+        _request(draft, everyone, family),
         excluded=avoided,
-        planned=nobody,
         is_unload=np.zeros(len(everyone), dtype=np.bool_),
-        by_load=known is not None and not len(family.rows) and bool(known[rows].all()),
     )
-    draft, found = _placed(draft, wanted, family)
+    by_load = known is not None and not len(family.rows) and bool(known[rows].all())
+    draft, found = _placed(draft, request, by_load=by_load)
     own = found[: len(rows)]
     kept = np.flatnonzero(own >= 0)
     nobody = nobody[: len(rows)]
@@ -289,17 +270,14 @@ def _place_unowned(draft: Draft) -> Draft:
     return draft if len(kept) or children else draft.skip(PHASE, "NoBrokers")
 
 
-def _placed(
-    draft: Draft, wanted: BundlesToPlace, family: Family | None = None
-) -> tuple[Draft, Ints]:
-    """Return the draft with placement's next state, and destinations, -1 = none."""
-    if family is None:
-        request = _request(draft, _planned(draft), wanted, draft.candidates)
-    else:
-        request = _request(draft, family.snapshot, wanted, family.index)
-        request = replace(request, usage=family.usage)
+def _placed(draft: Draft, request: PlaceRequest, *, by_load: bool) -> tuple[Draft, Ints]:
+    """Return the draft with placement's next state, and destinations, -1 = none.
+
+    by_load: the bundles' known load decides. Even distribution by count does not apply then: it
+    would give an empty broker all of them.
+    """
     settings = place_settings(draft.config)
-    if wanted.by_load:
+    if by_load:
         settings = settings.by_load()
     seed = zlib.crc32(draft.snapshot.cluster.encode())
     remembered = draft.state.placement.of_active(frozenset(request.snapshot.brokers.names))
@@ -308,18 +286,19 @@ def _placed(
     return _show(draft, request, answer), answer.brokers
 
 
-def _request(
-    draft: Draft, snapshot: Snapshot, wanted: BundlesToPlace, index: CandidateIndex
-) -> PlaceRequest:
+def _request(draft: Draft, rows: Ints, family: Family | None = None) -> PlaceRequest:
+    """Return the request to place these rows of the family, or of the draft's bundles."""
+    snapshot, index, usage = (
+        (_planned(draft), draft.candidates, draft.usage)
+        if family is None
+        else (family.snapshot, family.index, family.usage)
+    )
     pinned = pins(draft)
     added = len(snapshot.bundles.names) - len(pinned)
     pinned = np.append(pinned, np.full(added, NOBODY, dtype=np.int64))
     return replace(
-        place_request(snapshot, wanted.rows, index, draft.usage),
-        excluded=wanted.excluded,
-        pins=pinned[wanted.rows],
-        planned=wanted.planned,
-        is_unload=wanted.is_unload,
+        place_request(snapshot, rows, index, usage),
+        pins=pinned[rows],
         usage_lags=draft.config.signals.usage_lag_ms > 0,
         traced=draft.scope.placements_traced if draft.scope.is_traced else 0,
     )

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from lbcore.plan.decision import Columns
-from lbcore.plan.draft import NOBODY, Draft
+from lbcore.plan.draft import Draft
 from lbcore.plan.filter.index import FilterVerdict, Verdicts, candidate_index
 from lbcore.plan.filter.unload import BundleFacts, bundle_verdicts
 from lbcore.plan.groups import (
@@ -22,7 +22,7 @@ from lbcore.plan.groups import (
 )
 from lbcore.plan.registry import find_shedding, resting_ms
 from lbcore.plan.shed.common import throughput
-from lbcore.plan.snapshot import Bools, BundleTable, Ints
+from lbcore.plan.snapshot import NOBODY, Bools, BundleTable, Ints
 from lbcore.plan.strategy import Grouping
 
 PHASE = "eligible"

@@ -13,8 +13,8 @@ import numpy as np
 
 from lbcore.model.names import tenant_of
 from lbcore.plan.decision import CODE, VERDICTS, CandidateVerdict, Columns, moves_within_hour
-from lbcore.plan.draft import NOBODY, Draft, Moves
-from lbcore.plan.snapshot import Ints
+from lbcore.plan.draft import Draft, Moves
+from lbcore.plan.snapshot import NOBODY, Ints
 
 PHASE = "limit"
 NO_CAP = -1

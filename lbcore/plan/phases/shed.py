@@ -5,17 +5,16 @@ no part in balancing: their load is on its way out. Source: Pulsar 4.0.8's strat
 `plan.registry`, and ModularLoadManagerImpl.doLoadShedding for what is dropped afterwards.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from lbcore.plan.decision import CODE, VERDICTS, CandidateVerdict, Columns, TriggerRows
-from lbcore.plan.draft import NOBODY, Draft, Moves
+from lbcore.plan.draft import Draft, Moves
 from lbcore.plan.filter.index import FilterVerdict
 from lbcore.plan.filter.unload import unload_verdicts
 from lbcore.plan.groups import (
-    GroupedShed,
     Subset,
     excluded_from_shedding,
     observe_by_group,
@@ -24,8 +23,8 @@ from lbcore.plan.groups import (
 )
 from lbcore.plan.phases.eligible import LABELS, paused, pins
 from lbcore.plan.registry import observer, shedding_strategy
-from lbcore.plan.shed.common import Selection, Shed, ShedView, owner_index
-from lbcore.plan.snapshot import Ints
+from lbcore.plan.shed.common import Selection, Shed, ShedView, TriggerStatus, owner_index
+from lbcore.plan.snapshot import NOBODY, Ints
 from lbcore.plan.strategy import Grouping, ShedCycle
 from lbcore.signals.usage import resource_weights
 
@@ -99,20 +98,30 @@ def shed(draft: Draft) -> Draft:
             draft.candidates.verdicts[:, subset.original] == FilterVerdict.OK,
         ),
     )
-    grouping = shedding_strategy(draft.config).grouping
-    is_if_set = grouping == Grouping.IF_SET and draft.config.shedding.by_group
-    group = draft.group if is_if_set or grouping == Grouping.ALWAYS else np.zeros_like(draft.group)
+    strategy = shedding_strategy(draft.config)
+    is_if_set = strategy.grouping == Grouping.IF_SET and draft.config.shedding.by_group
+    is_grouped = is_if_set or strategy.grouping == Grouping.ALWAYS
+    group = draft.group if is_grouped else np.zeros_like(draft.group)
+    known = strategy.forget(draft.state.shed, view.snapshot.brokers.names)
+    cycle = ShedCycle(
+        view=view,
+        state=replace(draft.state, shed=known),
+        config=draft.config,
+        now_ms=draft.now_ms,
+        everyone=draft.snapshot.brokers.names,
+    )
     if observer(draft.config, draft.scope) is not None:
-        state = observe_by_group(shedding_strategy(draft.config), _own_cycle(draft, view), group)
+        state = observe_by_group(strategy, cycle, group)
         return replace(draft, state=state).skip(PHASE, NOT_YET)
-    found = shed_by_group(shedding_strategy(draft.config), _own_cycle(draft, view), group)
+    found = shed_by_group(strategy, cycle, group)
     draft, answer = replace(draft, state=found.state), found.answer
     selections = subset.selections(answer.selections)
     moves = _moves(selections)
     kept, verdicts = _able_to_leave(draft, moves)
     draft = replace(draft, selections=selections, sheddings=moves.at(kept), too_big=answer.too_big)
     if draft.scope.is_traced:
-        draft = draft.show(_trigger_rows(draft, found, subset, view))
+        trigger = found.trigger(strategy, replace(cycle, state=found.state))
+        draft = draft.show(_trigger_rows(draft, trigger, answer, subset))
     draft = _show(draft, answer, subset, moves, verdicts)
     if answer.detail:
         draft = draft.skip(STRATEGY, answer.detail)
@@ -128,23 +137,6 @@ def _refusal(draft: Draft) -> str:
     if not (config.is_balancing and config.is_shedding):
         return "Disabled"
     return "NoBrokers" if len(draft.group) <= 1 else ""
-
-
-def _own_cycle(draft: Draft, view: ShedView) -> ShedCycle:
-    """Return the input of the strategy; forget brokers that take no part."""
-    forget = shedding_strategy(draft.config).forget
-    shed_state = forget(draft.state.shed, view.snapshot.brokers.names)
-    return replace(_cycle(draft, view), state=replace(draft.state, shed=shed_state))
-
-
-def _cycle(draft: Draft, view: ShedView) -> ShedCycle:
-    return ShedCycle(
-        view=view,
-        state=draft.state,
-        config=draft.config,
-        now_ms=draft.now_ms,
-        everyone=draft.snapshot.brokers.names,
-    )
 
 
 def _in_role(draft: Draft, since: Mapping[str, int]) -> frozenset[str]:
@@ -206,11 +198,12 @@ def _show(draft: Draft, answer: Shed, subset: Subset, moves: Moves, verdicts: In
     return draft.show(sources, *taken, left_out)
 
 
-def _trigger_rows(draft: Draft, found: GroupedShed, subset: Subset, view: ShedView) -> TriggerRows:
-    """Return each broker's distance from shedding; of a pair only the hotter one."""
-    brokers = len(draft.snapshot.brokers.names)
-    strategy = shedding_strategy(draft.config)
-    trigger = found.trigger(strategy, _cycle(draft, view)).spread(subset.original, brokers)
+def _trigger_rows(draft: Draft, judged: TriggerStatus, answer: Shed, subset: Subset) -> TriggerRows:
+    """Return each broker's distance from shedding; of a pair only the hotter one.
+
+    judged: of the brokers that take part.
+    """
+    trigger = judged.spread(subset.original, len(draft.snapshot.brokers.names))
     verdicts = [
         "" if np.isnan(number) else CandidateVerdict.BELOW_THRESHOLD.value
         for number in trigger.number.tolist()
@@ -218,7 +211,7 @@ def _trigger_rows(draft: Draft, found: GroupedShed, subset: Subset, view: ShedVi
     low = np.min([level.threshold for level in trigger.levels], axis=0, initial=np.inf)
     for at in np.flatnonzero(trigger.number >= low).tolist():
         verdicts[at] = CandidateVerdict.TOO_FEW_HITS.value
-    for at, text in found.answer.verdicts.items():
+    for at, text in answer.verdicts.items():
         verdicts[int(subset.original[at])] = text
     for selection in draft.selections:
         verdicts[selection.source] = CandidateVerdict.TAKEN.value
@@ -226,36 +219,36 @@ def _trigger_rows(draft: Draft, found: GroupedShed, subset: Subset, view: ShedVi
     is_colder = (partner >= 0) & (draft.usage < np.append(draft.usage, 0.0)[partner])
     for at in np.flatnonzero(is_colder).tolist():
         verdicts[at] = ""
-    return _with_takers(
-        draft,
-        TriggerRows(
-            phase=PHASE,
-            trigger=trigger,
-            verdicts=verdicts,
-            movable=np.zeros(brokers, dtype=np.int64),
-            takers=np.zeros(brokers, dtype=np.int64),
-            refusals=[""] * brokers,
-        ),
-    )
+    return _with_takers(draft, trigger, verdicts)
 
 
-def _with_takers(draft: Draft, rows: TriggerRows) -> TriggerRows:
-    """Add counts of movable bundles and takers, and refusals. O(bundles + brokers)."""
+def _with_takers(draft: Draft, trigger: TriggerStatus, judged: Sequence[str]) -> TriggerRows:
+    """Return the rows with movable bundles, takers and refusals. O(bundles + brokers).
+
+    judged: verdict on each broker, "" = none.
+    """
     bundles, index = draft.snapshot.bundles, draft.candidates
     movable = np.flatnonzero(bundles.can_move)
-    brokers, policies = len(rows.verdicts), len(index.verdicts)
+    brokers, policies = len(judged), len(index.verdicts)
     pairs = bundles.owner[movable] * policies + index.row[movable]
     counts = np.bincount(pairs, minlength=brokers * policies).reshape(brokers, policies)
-    takers, refusals = rows.takers.copy(), list(rows.refusals)
-    for at in np.flatnonzero([bool(text) for text in rows.verdicts]).tolist():
+    takers, refusals = np.zeros(brokers, dtype=np.int64), [""] * brokers
+    for at in np.flatnonzero([bool(text) for text in judged]).tolist():
         verdicts = index.verdicts[np.flatnonzero(counts[at])]
         admitted = (verdicts == FilterVerdict.OK).any(axis=0)
         admitted[at] = False
         takers[at] = admitted.sum()
-        partner = int(rows.trigger.partner[at])
+        partner = int(trigger.partner[at])
         if partner >= 0 and len(verdicts) and not admitted[partner]:
             refusals[at] = LABELS[int(verdicts[0, partner])]
-    return replace(rows, movable=counts.sum(axis=1), takers=takers, refusals=refusals)
+    return TriggerRows(
+        phase=PHASE,
+        trigger=trigger,
+        verdicts=judged,
+        movable=counts.sum(axis=1),
+        takers=takers,
+        refusals=refusals,
+    )
 
 
 def _selection_columns(draft: Draft, selection: Selection) -> Columns:

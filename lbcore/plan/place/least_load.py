@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from lbcore.config.placement import PlacementConfig
-from lbcore.plan.place.request import NOBODY, PlacementState, PlaceRequest
+from lbcore.plan.place.request import PlacementState, PlaceRequest
 from lbcore.plan.place.rules import Draw, awaited_rates, least_rates
 from lbcore.plan.readings import readings_of
-from lbcore.plan.snapshot import Floats, Ints
+from lbcore.plan.snapshot import NOBODY, Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,6 @@ from lbcore.config.placement import EXTENSIBLE, PlacementConfig
 from lbcore.plan.filter.index import FilterVerdict
 from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, Narrowed
 from lbcore.plan.place.request import (
-    NOBODY,
     Placement,
     PlacementState,
     PlaceRequest,
@@ -23,7 +22,7 @@ from lbcore.plan.place.request import (
 )
 from lbcore.plan.place.rules import Draw, RoundRobinRule, Rule, bundle_rates
 from lbcore.plan.registry import placement_strategy
-from lbcore.plan.snapshot import Bools, Ints
+from lbcore.plan.snapshot import NOBODY, Bools, Ints
 
 
 def place_bundles(

@@ -10,7 +10,7 @@ import numpy as np
 
 from lbcore.config.placement import FilterConfig, PlacementConfig
 from lbcore.plan.filter.index import CandidateIndex, Verdicts
-from lbcore.plan.snapshot import Bools, Floats, Ints, Snapshot
+from lbcore.plan.snapshot import NOBODY, Bools, Floats, Ints, Snapshot
 
 COUNT_MAX = 2_147_483_647
 
@@ -72,9 +72,6 @@ class NumberedBrokers:
         """The state in names."""
         order = tuple(self.names[number] for number in turn.order.tolist())
         return RoundRobinState(count=turn.count, order=order)
-
-
-NOBODY = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,6 @@ import numpy as np
 
 from lbcore.config.placement import PlacementConfig
 from lbcore.plan.place.request import (
-    NOBODY,
     NumberedBrokers,
     PlacementState,
     PlaceRequest,
@@ -26,6 +25,7 @@ from lbcore.plan.place.request import (
     Turn,
 )
 from lbcore.plan.snapshot import (
+    NOBODY,
     RATE_IN,
     RATE_OUT,
     THROUGHPUT_IN,
@@ -50,7 +50,7 @@ def smooth_usage(
 ) -> Floats:
     """One step of the modular variant's average: float64[n].
 
-    history: NaN = none yet. is_forgotten: brokers without bundles or messages, which start anew.
+    history: NaN = none yet. is_forgotten: brokers without bundles or messages, which start again.
     """
     is_new = np.isnan(history) | is_forgotten
     with np.errstate(invalid="ignore"):
@@ -177,37 +177,28 @@ def long_term_rates(snapshot: Snapshot) -> Floats:
     return np.asarray(rate_in + rate_out, dtype=np.float64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PresentRates:
-    """Present rates of brokers and bundles, msg/s in plus out; not in Pulsar.
+def present_rates(snapshot: Snapshot) -> tuple[Floats, Floats]:
+    """Return msg/s, in plus out, of brokers, float64[n], and bundles, float64[m].
 
-    At least the long-term rate; a broker's reported rate is spread over its bundles. A bundle that
-    turned hot a minute ago has a low long-term rate, and averages of ten reports lag as well: by
-    them a drain would send all hot bundles to one broker. broker: float64[n]; bundle: float64[m].
+    At least the long-term rate; a broker's reported rate is spread over its bundles. Not in Pulsar:
+    a bundle that turned hot a minute ago has a low long-term rate, and averages of ten reports lag
+    as well. By them a drain would send all hot bundles to one broker.
+
+    Worked: a broker reports 900 msg/s, its bundles 100 and 200: they count 300 and 600.
     """
-
-    broker: Floats
-    bundle: Floats
-
-    @staticmethod
-    def of(snapshot: Snapshot) -> "PresentRates":
-        """Scale bundles to their broker's report.
-
-        Worked: a broker reports 900 msg/s, its bundles 100 and 200: they count 300 and 600.
-        """
-        bundles, traffic = snapshot.bundles, snapshot.brokers.traffic
-        count = len(snapshot.brokers.names)
-        long = bundles.long[:, RATE_IN] + bundles.long[:, RATE_OUT]
-        short = bundles.short[:, RATE_IN] + bundles.short[:, RATE_OUT]
-        rates = np.maximum(long, short)
-        is_owned = bundles.owner >= 0
-        owner = bundles.owner[is_owned]
-        total = np.bincount(owner, weights=rates[is_owned], minlength=count)
-        reported = traffic[:, RATE_IN] + traffic[:, RATE_OUT]
-        broker = np.maximum(total, reported)
-        factor = np.divide(broker, total, out=np.ones(count), where=total > 0.0)
-        rates[is_owned] *= factor[owner]
-        return PresentRates(broker=np.asarray(broker, dtype=np.float64), bundle=rates)
+    bundles, traffic = snapshot.bundles, snapshot.brokers.traffic
+    count = len(snapshot.brokers.names)
+    long = bundles.long[:, RATE_IN] + bundles.long[:, RATE_OUT]
+    short = bundles.short[:, RATE_IN] + bundles.short[:, RATE_OUT]
+    rates = np.maximum(long, short)
+    is_owned = bundles.owner >= 0
+    owner = bundles.owner[is_owned]
+    total = np.bincount(owner, weights=rates[is_owned], minlength=count)
+    reported = traffic[:, RATE_IN] + traffic[:, RATE_OUT]
+    broker = np.maximum(total, reported)
+    factor = np.divide(broker, total, out=np.ones(count), where=total > 0.0)
+    rates[is_owned] *= factor[owner]
+    return np.asarray(broker, dtype=np.float64), rates
 
 
 _IDLE_PART = 0.001  # of the floor: idle bundles of an idle cluster are spread, too
@@ -275,7 +266,7 @@ def bundle_rates(request: PlaceRequest, config: PlacementConfig) -> Floats:
     new broker.
     """
     if config.count_planned:
-        return PresentRates.of(request.snapshot).bundle[request.bundles]
+        return present_rates(request.snapshot)[1][request.bundles]
     long = request.snapshot.bundles.long[request.bundles]
     rates: Floats = long[:, RATE_IN] + long[:, RATE_OUT]
     return rates
@@ -354,7 +345,7 @@ class MessageRateRule:
         threshold = config.overloaded_threshold_percent
         if config.count_planned:
             awaited = awaited_rates(request.snapshot, config)
-            base = PresentRates.of(request.snapshot).broker
+            base, _ = present_rates(request.snapshot)
             room = room_below(request, threshold, base) - awaited
             base = base + awaited
         weights = bundle_rates(request, config)

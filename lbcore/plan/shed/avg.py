@@ -15,7 +15,6 @@ from lbcore.config.shedding import SheddingConfig
 from lbcore.config.tree import Config
 from lbcore.config.values import ConfigFinding, UsageGaps, warning
 from lbcore.plan.shed.common import (
-    NOBODY,
     Selection,
     Shed,
     ShedState,
@@ -29,7 +28,7 @@ from lbcore.plan.shed.common import (
     take_within,
     throughput,
 )
-from lbcore.plan.snapshot import Floats
+from lbcore.plan.snapshot import NOBODY, Floats
 
 PERCENT = 100.0
 

@@ -175,8 +175,8 @@ def with_observations(view: ShedView, readings: Readings, before: Evidence) -> E
     """Return the evidence with the new reports of brokers. O(brokers)."""
     brokers = view.snapshot.brokers
     explained = _UNEXPLAINED * readings.shown + _IDLE_POINTS
-    is_told = view.has_new_report & (brokers.percent[:, CPU] < explained) & (readings.shown > 0)
-    if not is_told.any():
+    is_usable = view.has_new_report & (brokers.percent[:, CPU] < explained) & (readings.shown > 0)
+    if not is_usable.any():
         return before
     columns = (
         brokers.percent[:, CPU],
@@ -184,7 +184,7 @@ def with_observations(view: ShedView, readings: Readings, before: Evidence) -> E
         message_rate(brokers.traffic),
         throughput(brokers.traffic),
     )
-    return with_reports(before, np.stack(columns, axis=1)[is_told], KEEP)
+    return with_reports(before, np.stack(columns, axis=1)[is_usable], KEEP)
 
 
 def usable_costs(evidence: Evidence) -> Costs | None:

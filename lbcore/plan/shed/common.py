@@ -12,6 +12,7 @@ import numpy as np
 
 from lbcore.config.shedding import SheddingConfig
 from lbcore.plan.snapshot import (
+    NOBODY,
     RATE_IN,
     RATE_OUT,
     THROUGHPUT_IN,
@@ -350,9 +351,6 @@ def _count(hits: dict[str, int], name: str, *, is_hit: bool) -> None:
         hits[name] = hits.get(name, 0) + 1
     else:
         hits.pop(name, None)
-
-
-NOBODY = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

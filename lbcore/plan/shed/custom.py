@@ -17,7 +17,6 @@ from lbcore.config.tree import CustomStrategy
 from lbcore.plan.decision import PlanState
 from lbcore.plan.filter.index import FilterVerdict, candidate_index
 from lbcore.plan.shed.common import (
-    NOBODY,
     Selection,
     Shed,
     ShedView,
@@ -25,7 +24,7 @@ from lbcore.plan.shed.common import (
     no_partners,
     throughput,
 )
-from lbcore.plan.snapshot import Proposal, ProposedMove
+from lbcore.plan.snapshot import NOBODY, Proposal, ProposedMove
 from lbcore.plan.strategy import Destinations, Run, ShedCycle, Shedding
 
 MISSING = "StrategyMissing"
