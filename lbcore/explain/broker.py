@@ -23,6 +23,7 @@ from lbcore.explain.explanation import (
     number,
     percent,
 )
+from lbcore.explain.job_state import CYCLE_KINDS
 from lbcore.explain.reasons import (
     reason_message,
     since_message,
@@ -52,7 +53,7 @@ _STANDSTILLS = frozenset(
     }
 )
 _SHOWN = 3
-_TO_BE_HEARD = "it must report again: start it, or `ballast broker forget` it"
+_REPORT_AGAIN = "it must report again: start it, or `ballast broker forget` it"
 _MOVING = frozenset({"assign", "drain", "failover", "repair", "transfer", "unload"})
 
 
@@ -70,7 +71,9 @@ def explain_broker(rows: ExplainRows, broker: str) -> Explanation | None:
         why=tuple(_move_history(rows, broker)),
         candidates=tuple(_candidate_messages(rows, broker)),
         blocks=tuple(_blocks(rows, row, owned)),
-        changes=(_TO_BE_HEARD,) if row["state"] == "silent" else tuple(unload_advice(rows, broker)),
+        changes=(_REPORT_AGAIN,)
+        if row["state"] == "silent"
+        else tuple(unload_advice(rows, broker)),
         numbers=_numbers(rows, broker, len(owned)),
     )
 
@@ -80,7 +83,7 @@ def newest_cycle(rows: ExplainRows) -> list[Row]:
 
     Decisions of later commands have the same cycle number and are left out.
     """
-    return _newest(rows, [r for r in rows.decisions if r["cycle"] and r["kind"] in _OF_CYCLES])
+    return _newest(rows, [r for r in rows.decisions if r["cycle"] and r["kind"] in CYCLE_KINDS])
 
 
 def _newest_shedding(rows: ExplainRows) -> list[Row]:
@@ -88,7 +91,7 @@ def _newest_shedding(rows: ExplainRows) -> list[Row]:
 
     Not all cycles do, where rounds are rare: between two, one may drain or split.
     """
-    cycles = [row for row in rows.decisions if row["cycle"] and row["kind"] in _OF_CYCLES]
+    cycles = [row for row in rows.decisions if row["cycle"] and row["kind"] in CYCLE_KINDS]
     deciding = [row for row in cycles if (row["kind"], row["reason"]) != ("skip", "NotThisCycle")]
     judged_ms = {row["at_ms"] for row in rows.candidates if row["phase"] == "shed"}
     judging = [row for row in deciding if row["kind"] == "skip" or row["at_ms"] in judged_ms]
@@ -108,9 +111,6 @@ def _newest(rows: ExplainRows, cycles: list[Row]) -> list[Row]:
     same = [r for r in cycles if r["cycle"] == newest["cycle"] and r["at_ms"] > since_ms]
     begun_ms = min(int(row["at_ms"]) for row in same)
     return [row for row in same if row["at_ms"] == begun_ms]
-
-
-_OF_CYCLES = frozenset({"skip", "transfer", "unload", "split", "drain"})
 
 
 def newest_trigger(rows: ExplainRows, broker: str) -> dict[str, Any] | None:
@@ -167,10 +167,10 @@ def blocked_rows(rows: ExplainRows, brokers: Iterable[str] | None = None) -> lis
 
     brokers: None = all of them.
     """
-    told = {row["source"]: row for row in rows.decisions if row["kind"] == BLOCKED}
-    valid = {one.broker for one in blocked_status(told.values(), rows.at_ms)}
+    newest = {row["source"]: row for row in rows.decisions if row["kind"] == BLOCKED}
+    valid = {one.broker for one in blocked_status(newest.values(), rows.at_ms)}
     wanted = valid if brokers is None else valid.intersection(brokers)
-    return [told[broker] for broker in sorted(wanted)]
+    return [newest[broker] for broker in sorted(wanted)]
 
 
 def constraint_messages(rows: ExplainRows, blocked: Iterable[Row]) -> Iterable[str]:
@@ -194,8 +194,10 @@ def _largest(rows: ExplainRows, broker: str) -> Iterable[str]:
     at, total = rates.index(max(rates)), sum(rates)
     name, share = load["bundles"][at], rates[at] / total if total else 0.0
     split = [r for r in rows.candidates if r["subject"] == name and r["phase"] == "split"]
-    said = verdict_message(split[-1]["verdict"]) if split else "is over no limit of splitting.max_*"
-    yield f"its largest bundle {name} is {percent(share)} of its messages; it {said}"
+    listed = (
+        verdict_message(split[-1]["verdict"]) if split else "is over no limit of splitting.max_*"
+    )
+    yield f"its largest bundle {name} is {percent(share)} of its messages; it {listed}"
 
 
 def _headline(rows: ExplainRows, row: Row, owned: int) -> str:
@@ -226,22 +228,22 @@ def _move_history(rows: ExplainRows, broker: str) -> Iterable[str]:
         if row["kind"] in _MOVING and row["at_ms"] >= since_ms and not is_refused(row)
     ]
     for column, way in (("source", "from it"), ("destination", "to it")):
-        count, said = _by_kind((row, count) for row, count in moves if row[column] == broker)
+        count, listed = _by_kind((row, count) for row, count in moves if row[column] == broker)
         words = f"decisions moved {count_of(count, 'bundle')} {way} {span}"
-        yield words + (f": {said}" if said else "")
+        yield words + (f": {listed}" if listed else "")
     placed = {row["decision_id"]: row for row, _ in moves if not row["destination"]}
     here = Counter(
         record["decision_id"] for record in rows.records if serving_broker(record) == broker
     )
-    count, said = _by_kind((row, here[name]) for name, row in placed.items())
+    count, listed = _by_kind((row, here[name]) for name, row in placed.items())
     if count:
-        yield f"of the bundles that it has now, placement put {count:,} there {span}: {said}"
+        yield f"of the bundles that it has now, placement put {count:,} there {span}: {listed}"
     outcomes = Counter(
         row["outcome"] for row in rows.effects if broker in (row["source"], row["destination"])
     )
     if outcomes:
-        said = ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items()))
-        yield f"what became of its moves: {said}"
+        listed = ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items()))
+        yield f"what became of its moves: {listed}"
 
 
 def is_refused(decision: Row) -> bool:
@@ -258,10 +260,10 @@ def _by_kind(moves: Iterable[tuple[Row, int]]) -> tuple[int, str]:
     for row, count in moves:
         if count:
             kinds[row["kind"], row["reason"]] += count
-    said = ", ".join(
+    listed = ", ".join(
         f"{n} by {kind} ({reason_message(reason)})" for (kind, reason), n in kinds.most_common()
     )
-    return kinds.total(), said
+    return kinds.total(), listed
 
 
 def _candidate_messages(rows: ExplainRows, broker: str) -> Iterable[str]:

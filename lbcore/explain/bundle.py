@@ -46,7 +46,7 @@ def explain_bundle(rows: ExplainRows, bundle: str) -> Explanation | None:
         why=tuple(cause_messages(rows, _origin(rows, record))),
         candidates=(*_candidate_messages(rows, bundle, owner), *_placed_unnamed(rows, record)),
         blocks=blocks or ("nothing: it may be moved",),
-        changes=tuple(_changes(rows, bundle, owner, is_free=not blocks)),
+        changes=tuple(_changes(rows, record, owner, is_free=not blocks)),
         numbers=_numbers(rows, record, owner),
     )
 
@@ -61,9 +61,9 @@ def _headline(rows: ExplainRows, record: Row) -> str:
 
 
 def _origin(rows: ExplainRows, record: Row) -> Row:
-    """Return the event that began the bundle's way.
+    """Return the event that began the bundle's last transition.
 
-    An acknowledgement only ends it.
+    Not an acknowledgement, which ends one.
     """
     ordered = sorted(rows.events, key=lambda row: int(row["version_id"]), reverse=True)
     for event in ordered:
@@ -200,7 +200,7 @@ def _policies(rows: ExplainRows, namespace: str) -> Iterable[str]:
 
 
 def _cool_downs(rows: ExplainRows) -> Iterable[str]:
-    """Until when a move of late keeps it where it is."""
+    """Yield the cool-downs of the bundle's last moves that still hold."""
     cool_down_ms, rest_ms = rows.config.shedding.cool_down_ms, resting_ms(rows.config)
     moved = [row["at_ms"] for row in rows.events if has_moved(row)]
     shed = [row["at_ms"] for row in rows.events if row["cause"] == "shed"]
@@ -214,12 +214,16 @@ def _cool_downs(rows: ExplainRows) -> Iterable[str]:
             yield f"cool-down until {instant(until_ms)}, for {left} more: {why}, {keep_ms} ms)"
 
 
-def _changes(rows: ExplainRows, bundle: str, owner: str, *, is_free: bool) -> Iterable[str]:
+def _changes(rows: ExplainRows, record: Row, owner: str, *, is_free: bool) -> Iterable[str]:
     """Yield what would make balancing move the bundle."""
+    bundle = record["bundle"]
     if not is_free:
         yield "first, what prevents a move must end"
     if not owner:
-        yield _first_need(rows, bundle)
+        if record["state"] == "Assigning":
+            yield f"{record['destination']} must have opened it first, or who gets it then"
+        else:
+            yield "it needs an owner first: an open broker that its policies admit"
         return
     yield from unload_advice(rows, owner)
     if rows.config.cluster.authority == EXTERNAL:
@@ -230,14 +234,6 @@ def _changes(rows: ExplainRows, bundle: str, owner: str, *, is_free: bool) -> It
             f"it is {percent(share)} of its broker's traffic, so moving it would move the hot spot "
             f"with it: {_split_message(rows, bundle)}"
         )
-
-
-def _first_need(rows: ExplainRows, bundle: str) -> str:
-    """Return what a bundle without an owner needs before it can move."""
-    record = next(row for row in rows.records if row["bundle"] == bundle)
-    if record["state"] == "Assigning":
-        return f"{record['destination']} must have opened it first, or who gets it then"
-    return "it needs an owner first: an open broker that its policies admit"
 
 
 def _awaited(rows: ExplainRows, record: Row) -> str:

@@ -86,8 +86,8 @@ def _headline(rows: ExplainRows, cycle: list[Row]) -> str:
         return f"{words}no decision cycle is known."
     at = since_message(cycle[0]["at_ms"], rows.at_ms)
     kinds = Counter(row["kind"] for row in cycle)
-    said = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
-    return f"{words}last cycle {cycle[0]['cycle']} at {at}: {said}."
+    listed = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    return f"{words}last cycle {cycle[0]['cycle']} at {at}: {listed}."
 
 
 def _cycle_messages(cycle: list[Row]) -> Iterable[str]:
@@ -129,8 +129,8 @@ def _candidate_messages(rows: ExplainRows) -> Iterable[str]:
         yield f"{count} {kind}{not_done}: {reason_message(reason)}"
     outcomes = Counter(row["outcome"] for row in rows.effects)
     if outcomes:
-        said = ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items()))
-        yield f"what became of moves: {said}"
+        listed = ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items()))
+        yield f"what became of moves: {listed}"
 
 
 def _blocks(rows: ExplainRows) -> Iterable[str]:

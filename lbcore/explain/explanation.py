@@ -35,8 +35,8 @@ _WHOLE_FROM = 1_000
 class TableGap:
     """Gap in what a table tells of a moment.
 
-    reach_ms: time from which on it tells. names: the keys of which it has only newer rows; empty:
-    nothing from before `reach_ms` is kept.
+    reach_ms: its rows reach back to this time. names: the keys of which it has only newer rows;
+    empty: nothing from before `reach_ms` is kept.
     """
 
     table: str
@@ -50,9 +50,9 @@ class ExplainRows:
 
     records: the newest of each bundle that is not gone. events: of the bundle that is asked for;
     decisions, candidates, effects: of the last `window_ms`, and those that the question names.
-    load: of load_history, of the last ten minutes. config: the cluster's, as in force at the end.
-    gaps: what the tables don't tell of that moment. is_past: whether it is not now.
-    Tables keep no order: the rows may come in any, and stand here in time's.
+    load: of load_history, of the last ten minutes. config: the cluster's, in force at `at_ms`.
+    gaps: what the tables don't tell of that moment. is_past: True if `at_ms` is not now. Rows may
+    be given in any order; they are sorted here, because tables keep none.
     """
 
     cluster: str
@@ -72,7 +72,7 @@ class ExplainRows:
     is_past: bool = False
 
     def __post_init__(self) -> None:
-        """Puts the rows into one order, so that the last of some is the newest of them."""
+        """Sort each table's rows by time or name, so that the last of some is the newest."""
         for name, key in _ORDER.items():
             object.__setattr__(self, name, tuple(sorted(getattr(self, name), key=key)))
 
@@ -89,8 +89,7 @@ class ExplainRows:
 
     def decision(self, decision_id: str) -> Row | None:
         """The row of a decision, if it is among those that were read."""
-        found = [row for row in self.decisions if row["decision_id"] == decision_id]
-        return found[0] if found else None
+        return next((row for row in self.decisions if row["decision_id"] == decision_id), None)
 
     def cycles(self) -> int:
         """Return the number of cycles within the window.
@@ -221,18 +220,19 @@ _TABLE_OF = {
 
 
 def with_unknown(rows: ExplainRows, found: Explanation) -> Explanation:
-    """The explanation, which says what it could not see."""
+    """Return the explanation with what the tables could not tell."""
     return replace(found, unknown=tuple(_sentences(rows)))
 
 
 def unknown(rows: ExplainRows, kind: str, name: str) -> Explanation | None:
-    """That nobody knows whether there was such a thing; None when there was none."""
+    """Return that the tables can't tell whether it existed; None if they can: it did not."""
     gaps = [gap for gap in rows.gaps if gap.table == _TABLE_OF.get(kind)]
     if not any(name in gap.names if gap.names else rows.at_ms < gap.reach_ms for gap in gaps):
         return None
     headline = f"How {kind} {name} was at {instant(rows.at_ms)} is not known."
-    about = Explanation(kind=kind, subject=name, at_ms=rows.at_ms, headline=headline)
-    return with_unknown(rows, about)
+    return with_unknown(
+        rows, Explanation(kind=kind, subject=name, at_ms=rows.at_ms, headline=headline)
+    )
 
 
 def _sentences(rows: ExplainRows) -> Iterator[str]:

@@ -17,9 +17,9 @@ SLACK_MS = 5_000
 """Time that a batch may take before what it writes is overdue."""
 _HEARTBEATS_MISSED, _CYCLES_MISSED = 3, 3
 _CYCLES_WRITTEN_PAST = 2
-"""Commits after so many cycles that did not come show that it writes without them."""
+"""It writes without cycles if it commits more than so many intervals after the last one."""
 _STANDS = "nothing is decided, lookups go on"
-_CYCLE_KINDS = frozenset({"skip", "transfer", "unload", "split", "drain"})
+CYCLE_KINDS = frozenset({"skip", "transfer", "unload", "split", "drain"})
 
 
 class JobWord(str, Enum):
@@ -189,7 +189,7 @@ def gaps(
     going on. A first row whose cycle is not the first one has no gap before it: nobody knows how
     far back was read.
     """
-    rows = (row for row in decisions if row["cycle"] and row["kind"] in _CYCLE_KINDS)
+    rows = (row for row in decisions if row["cycle"] and row["kind"] in CYCLE_KINDS)
     made_ms = sorted({int(row["at_ms"]) for row in rows})
     limit_ms = _overdue_ms(rhythm)
     found = [CycleGap(from_ms=a, until_ms=b) for a, b in pairwise(made_ms) if b - a > limit_ms]
@@ -225,7 +225,7 @@ def _start_again(around: JobSurroundings) -> str:
 
 
 def as_of(job: JobState, message: str) -> str:
-    """The words of rows, with their age where the job has written nothing for so long."""
+    """Return the message, with the age of its rows while the job is not present."""
     if job.is_present or job.wrote_ago_ms < 0:
         return message
     return f"{message} (as of {duration(job.wrote_ago_ms)} ago)"

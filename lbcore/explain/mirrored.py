@@ -8,14 +8,11 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from lbcore.config.cluster import EXTERNAL
 from lbcore.config.tree import Config
-from lbcore.explain.explanation import Explanation
+from lbcore.explain.explanation import Explanation, Row
 from lbcore.model.times import CertificateEnd, expiry_message, instant, judge_end
-
-Row = Mapping[str, Any]
 
 NEVER_MS = -1
 _AWAY_MS = 180_000
@@ -86,11 +83,11 @@ def mirror_status(rows: Sequence[Row], config: Config, now_ms: int) -> MirrorSta
     """
     if config.cluster.authority != EXTERNAL:
         return None
-    told = sorted((row for row in rows if row["status"] == "done"), key=lambda row: row["at_ms"])
-    results = [json.loads(row["result"]) for row in told]
+    reports = sorted((row for row in rows if row["status"] == "done"), key=lambda row: row["at_ms"])
+    results = [json.loads(row["result"]) for row in reports]
     last = results[-1] if results else {}
     return MirrorStatus(
-        heard_ago_ms=max(0, now_ms - int(told[-1]["at_ms"])) if told else NEVER_MS,
+        heard_ago_ms=max(0, now_ms - int(reports[-1]["at_ms"])) if reports else NEVER_MS,
         differences=int(last.get("differences", 0)),
         taken_over=int(last.get("owners", 0)),
         taken_over_lately=sum(int(result.get("owners", 0)) for result in results),
@@ -156,18 +153,13 @@ def with_findings(found: Explanation, commands: Sequence[Row], config: Config) -
     about.
     """
     mirror = mirror_status(commands, config, found.at_ms)
-    told = mirror.findings if mirror is not None else ()
-    words = [
-        finding_message(one)
-        for one in told
-        if found.kind == "cluster" or found.subject in (one["subject"], *_named(one))
-    ]
+    findings = mirror.findings if mirror is not None else ()
+    words = []
+    for one in findings:
+        named = (word.strip(",;") for word in str(one["evidence"]).split())
+        if found.kind == "cluster" or found.subject in (one["subject"], *named):
+            words.append(finding_message(one))
     return replace(found, why=(*words[:_SHOWN], *found.why))
-
-
-def _named(finding: Row) -> Iterable[str]:
-    """The words of the evidence, brokers among them."""
-    return (word.strip(",;") for word in str(finding["evidence"]).split())
 
 
 def certificates_ending(

@@ -68,7 +68,6 @@ from lbcore.signals.shown_load import (
     group_loads,
     groups_line,
     imbalance_of,
-    imbalance_of_sums,
     shown_loads,
 )
 
@@ -545,7 +544,7 @@ IN_FLIGHT_SHOWN = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """The brokers' message rates at one time, msg/s; imbalance: None without load."""
+    """The brokers' message rates at one time, msg/s: their mean, and that of the busiest."""
 
     at_ms: int
     brokers: int
@@ -556,9 +555,9 @@ class Moment:
     def imbalance(self) -> float | None:
         """Imbalance of the brokers that had reported, as in `signals.shown_load`.
 
-        From the sums of an SQL engine.
+        None = no load.
         """
-        return imbalance_of_sums(self.most, self.mean)
+        return self.most / self.mean if self.mean > 0.0 else None
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able values."""

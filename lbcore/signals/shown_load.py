@@ -2,8 +2,8 @@
 
 A broker's load is its newest row of `load_history`. Usage is the weighted maximum over its
 resources, score is the same smoothed. Imbalance is the highest over the mean of the live brokers'
-message rates, in and out; with several isolation groups, that of the worst. A scenario knows its
-brokers' capacity, so there it is of their loads in percent. The job writes usage by `usage_of`, so
+message rates, in and out; with several isolation groups, that of the worst. Scenarios, whose
+brokers' capacity is known, take it of loads in percent. The job writes usage by `usage_of`, so
 metrics, tables and SQL have the same numbers.
 """
 
@@ -24,11 +24,6 @@ def imbalance(broker_loads: Iterable[float]) -> float | None:
     loads = list(broker_loads)
     total = math.fsum(loads)
     return max(loads) * len(loads) / total if loads and total > 0.0 else None
-
-
-def imbalance_of_sums(most: float, mean: float) -> float | None:
-    """The same by the highest load and the mean; None without load."""
-    return most / mean if mean > 0.0 else None
 
 
 def floor_adjusted_imbalance(broker_loads: Iterable[float], hottest_bundle: float) -> float | None:
