@@ -6,13 +6,10 @@ order, and no library for linear algebra is called.
 
 from dataclasses import dataclass
 from itertools import combinations_with_replacement, product
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats: TypeAlias = NDArray[np.float64]
-Ints: TypeAlias = NDArray[np.int64]
+from lbcore.signals.averages import Floats
 
 RIDGE = 1e-9
 MESSAGES, BYTES = 1e4, 1e7

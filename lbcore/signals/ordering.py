@@ -8,13 +8,10 @@ rounded: 149 and 151 msg/s differ. Source: Pulsar 4.0.8 NamespaceBundleStats.com
 
 from collections.abc import Callable
 from functools import cmp_to_key
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats: TypeAlias = NDArray[np.float64]
-Ints: TypeAlias = NDArray[np.int64]
+from lbcore.signals.averages import Bools, Floats, Ints
 
 THROUGHPUT_BUCKET = 1e5
 RATE_BUCKET = 100.0
@@ -58,12 +55,12 @@ def top_bundles(stats: Floats, limit: int) -> Ints:
     return np.array(rows[:wanted][::-1], dtype=np.int64)
 
 
-def has_throughput(stats: Floats) -> NDArray[np.bool_]:
+def has_throughput(stats: Floats) -> Bools:
     """Return the bundles that TopKBundles considers.
 
     Those with throughput in plus out other than 0.
     """
-    busy: NDArray[np.bool_] = stats[:, THROUGHPUT_IN] + stats[:, THROUGHPUT_OUT] != 0
+    busy: Bools = stats[:, THROUGHPUT_IN] + stats[:, THROUGHPUT_OUT] != 0
     return busy
 
 
