@@ -8,7 +8,7 @@ as the tables say (`planning_memory`); the answer names what can't be known.
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import count, islice
 from typing import Any
@@ -27,16 +27,22 @@ from lbcore.balancer.placement import make_snapshot, turn_of, usable_brokers
 from lbcore.balancer.transitions import BrokerAnswer, repair_ownership, take_answers
 from lbcore.config.load import digest, parse_assignments
 from lbcore.config.tree import Config
-from lbcore.foresight.planning_memory import count_moves, next_cycle_ms, recalled_plan, unknowns
+from lbcore.foresight.planning_memory import (
+    count_moves,
+    moved_load,
+    next_cycle_ms,
+    recalled_plan,
+    unknowns,
+)
 from lbcore.foresight.rehearse import RehearsalRows, state_of
 from lbcore.model.tables import DECISION_CANDIDATES, DECISIONS
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.packing import finite
 from lbcore.plan.groups import worst_imbalance
-from lbcore.plan.pending import COLUMNS, move_of, placed_load, with_load
+from lbcore.plan.pending import with_load
 from lbcore.plan.registry import placement_name, shedding_name
-from lbcore.plan.snapshot import RATE_IN, RATE_OUT, Floats, Snapshot
+from lbcore.plan.snapshot import RATE_IN, RATE_OUT, Snapshot
 from lbcore.signals.usage import weighted_usage
 from lbcore.validation.check import in_force, require_suitable
 from lbcore.wire.messages import Ack, AckOutcome, Command, Position
@@ -45,6 +51,7 @@ CYCLES = 10
 ADDED_MAX = 1_000
 NEW_BROKER = "new-broker-{}"
 _DONE_VERDICTS = frozenset({"taken", "split"})
+_SHOWN = ("kind", "strategy", "reason", "bundle", "source", "destination")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +150,9 @@ def foresee(
     """
     state = _with_groups(state_of(cluster, rows, now_ms), rows)
     config, _ = in_force(config, state.settings, state.rules.set_aside)
-    config = replace(config, cluster=replace(config.cluster, observe_only=False))  # it's a thought
+    config = replace(
+        config, cluster=replace(config.cluster, observe_only=False)
+    )  # else nothing moves
     before = _balance(BatchContext.on(replace(state, settings={}), config, "", now_ms))
     config = require_suitable(parse_assignments(config, what_if.settings))
     changed = _changed(replace(state, settings={}), config, now_ms, what_if)
@@ -189,7 +198,7 @@ def _heated(found: Foresight, config: Config) -> tuple[str, ...]:
 def _run(
     state: BalancerState, config: Config, now_ms: int, first_ms: int, before: LoadMoment
 ) -> Foresight:
-    """first_ms: the first cycle's time; before: the balance, with nothing otherwise."""
+    """Run the cycles. first_ms: the first one's time; before: the balance without changes."""
     step_ms = _cycle_ms(config)
     longest_ms = max(step_ms, config.signals.longest_silence_ms)
     decisions: list[Mapping[str, Any]] = []
@@ -210,11 +219,15 @@ def _run(
         for row in made:
             if row["kind"] == BLOCKED:
                 continue
+            shown = {name: row[name] for name in _SHOWN}
             chosen = skips if row["kind"] == "skip" else decisions
-            chosen.append({**times, **_decision(row)})
+            chosen.append({**times, **shown, "inputs": finite(json.loads(row["inputs"]))})
         if number == 0:
-            near = filter(_is_near, rows.get(DECISION_CANDIDATES.name, []))
-            waiting = tuple(map(_near, near))
+            waiting = tuple(
+                _near(row)
+                for row in rows.get(DECISION_CANDIDATES.name, [])
+                if row["hits_needed"] and row["verdict"] not in _DONE_VERDICTS
+            )
     last = BatchContext.on(state, config, "", now_ms)
     return Foresight(
         strategy=shedding_name(config.shedding.strategy),
@@ -289,15 +302,6 @@ def _changed(
         if outcome["status"] not in (ACCEPTED, DONE):
             return Impossible(reason=outcome["reason"])
     return work.close()
-
-
-def _decision(row: Row) -> dict[str, Any]:
-    kept = ("kind", "strategy", "reason", "bundle", "source", "destination")
-    return {**{name: row[name] for name in kept}, "inputs": finite(json.loads(row["inputs"]))}
-
-
-def _is_near(row: Row) -> bool:
-    return bool(row["hits_needed"]) and row["verdict"] not in _DONE_VERDICTS
 
 
 def _near(row: Row) -> dict[str, Any]:
@@ -393,7 +397,8 @@ def report_landed(work: BatchContext, before: Mapping[str, str], now_ms: int) ->
     """
     names = usable_brokers(work)
     snapshot, rows = make_snapshot(work, names)
-    shown = with_load(snapshot.brokers, _shifted(work, snapshot, before))
+    moves = ((step, True, True) for step in _steps(work, snapshot, before))
+    shown = with_load(snapshot.brokers, moved_load(work, snapshot, moves))
     count = np.bincount(snapshot.bundles.owner + 1, minlength=len(names) + 1)[1:]
     topics = np.bincount(
         snapshot.bundles.owner + 1, weights=work.ledger.topics[rows], minlength=len(names) + 1
@@ -418,11 +423,10 @@ def _answer(record: OwnershipRecord) -> tuple[str, AckOutcome]:
     return record.source, outcomes.get(record.state, AckOutcome.CLOSED)
 
 
-def _shifted(work: BatchContext, snapshot: Snapshot, before: Mapping[str, str]) -> Floats:
-    """Return the load added to each broker's row, float64[n, 11].
-
-    See `plan.pending`.
-    """
+def _steps(
+    work: BatchContext, snapshot: Snapshot, before: Mapping[str, str]
+) -> Iterator[tuple[int, int, int]]:
+    """Yield row, source and destination of each bundle that has another owner now."""
     index = {name: at for at, name in enumerate(snapshot.brokers.names)}
     known = {
         **{
@@ -433,19 +437,8 @@ def _shifted(work: BatchContext, snapshot: Snapshot, before: Mapping[str, str]) 
         },
         **before,
     }
-    usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
-    added = np.zeros((len(index), COLUMNS))
-    gained: list[tuple[int, int]] = []
     owners = snapshot.bundles.owner.tolist()
     for row, (bundle, owner) in enumerate(zip(snapshot.bundles.names, owners, strict=True)):
         source = index.get(known.get(bundle, ""), NOBODY)
-        if source == owner:
-            continue
-        if source == NOBODY:
-            gained.append((row, owner))
-        elif owner != NOBODY:
-            move = move_of(snapshot, usage, (row, source, owner), work.now_ms)
-            added[source] -= move.load
-            added[owner] += move.at_destination()
-    pairs = np.array(gained, dtype=np.int64).reshape(-1, 2)
-    return added + placed_load(snapshot, pairs[:, 0], pairs[:, 1])
+        if owner not in (source, NOBODY):
+            yield row, source, owner

@@ -34,10 +34,9 @@ from lbcore.validation.check import in_force
 Row = Mapping[str, Any]
 REMEMBERED_MS = 7_200_000
 """Period of the decisions that are read for what planning remembers."""
-_BY_LONG_TERM = frozenset({LEAST_LONG_TERM_MESSAGE_RATE})
 _MADE = frozenset({"transfer", "unload", "split"})
 _NO_CYCLE = frozenset({"NotThisCycle", "unsplittable"})
-_WISHED = frozenset({"Draining", "Pinned"})
+_REQUESTED = frozenset({"Draining", "Pinned"})
 
 
 def with_recalled_plan(
@@ -59,10 +58,10 @@ def recalled_plan(
 
     plan: as a rebuild brings it back. O(rows log rows).
     """
-    moved = [row for row in sorted(decisions, key=_at_ms) if is_planned(row)]
+    moved = [row for row in sorted(decisions, key=lambda row: int(row["at_ms"])) if is_planned(row)]
     shedding = config.shedding
     grace_ms, role_ms = now_ms - shedding.grace_period_ms, now_ms - shedding.role_cool_down_ms
-    shed = [row for row in moved if row["reason"] not in _WISHED and row["at_ms"] > role_ms]
+    shed = [row for row in moved if row["reason"] not in _REQUESTED and row["at_ms"] > role_ms]
     return replace(
         plan,
         unloaded_ms=_by_name(
@@ -91,6 +90,7 @@ def unknowns(config: Config, plan: PlanState, load_age_ms: int) -> tuple[str, ..
     """
     shedding, lag_ms = config.shedding, config.signals.usage_lag_ms
     strategy = shedding_name(shedding.strategy)
+    is_long_term = placement_name(config.placement.strategy) == LEAST_LONG_TERM_MESSAGE_RATE
     hits = f"hits and averages begin at 0, {plan.strategy or 'those of no strategy'} has some"
     age = f"is {load_age_ms // 1_000} s old" if load_age_ms >= 0 else "is not known"
     lag = f"changes of the last {lag_ms // 1_000} s, by which usages lag, but for planned moves"
@@ -107,13 +107,9 @@ def unknowns(config: Config, plan: PlanState, load_age_ms: int) -> tuple[str, ..
         "topics of bundles: splits are cut as if nobody had reported them",
         *((lag,) if lag_ms else ()),
         *((scores,) if {*SCORE_WEIGHTS}.issubset(shedding_strategy(config).settings) else ()),
-        *((long_term,) if placement_name(config.placement.strategy) in _BY_LONG_TERM else ()),
+        *((long_term,) if is_long_term else ()),
         *(older if longest_ms > REMEMBERED_MS else ()),
     )
-
-
-def _at_ms(row: Row) -> int:
-    return int(row["at_ms"])
 
 
 def _is_of_cycle(row: Row) -> bool:
@@ -123,7 +119,7 @@ def _is_of_cycle(row: Row) -> bool:
     """
     if row["kind"] == "skip":
         return row["reason"] not in _NO_CYCLE
-    is_own = row["kind"] in _MADE and row["reason"] not in _WISHED
+    is_own = row["kind"] in _MADE and row["reason"] not in _REQUESTED
     return is_own and "command_id" not in json.loads(row["inputs"])
 
 
@@ -131,7 +127,7 @@ def is_planned(row: Row) -> bool:
     """True if a cycle moved a bundle, not a command."""
     if row["kind"] not in _MOVES or not row["bundle"]:
         return False
-    return row["reason"] in _WISHED or "command_id" not in json.loads(row["inputs"])
+    return row["reason"] in _REQUESTED or "command_id" not in json.loads(row["inputs"])
 
 
 def _by_name(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
@@ -166,7 +162,15 @@ def count_moves(
     moved = _moved(work, snapshot, decisions)
     left = _Left(snapshot=replace(snapshot, brokers=decided), moved=moved, is_decided=is_decided)
     is_late = left.is_late()
-    shown = with_load(decided, _added(work, left, is_late))
+    moves = (
+        (
+            (one.row, one.source, one.destination),
+            left.counts(one, one.source) and bool(is_late[one.source]),
+            left.counts(one, one.destination) and bool(is_late[one.destination]),
+        )
+        for one in moved
+    )
+    shown = with_load(decided, moved_load(work, left.snapshot, moves))
     for at in np.flatnonzero(is_late | is_decided).tolist():
         name = snapshot.brokers.names[at]
         work.brokers[name] = replace(
@@ -203,8 +207,8 @@ def _decided(
     Where planning has seen a newer report than the table has, it is taken: it is remembered too.
     """
     brokers, unseen = snapshot.brokers, work.plan.unseen
-    said_ms = {str(row["broker"]): int(row["reported_ms"] or row["at_ms"]) for row in load}
-    updated_ms = np.array([said_ms.get(name, 0) for name in brokers.names], dtype=np.int64)
+    reported_ms = {str(row["broker"]): int(row["reported_ms"] or row["at_ms"]) for row in load}
+    updated_ms = np.array([reported_ms.get(name, 0) for name in brokers.names], dtype=np.int64)
     change = np.zeros((len(brokers.names), COLUMNS))
     lines = reported_load(brokers)
     for at, name in enumerate(brokers.names):
@@ -282,24 +286,27 @@ class _Left:
         return found
 
 
-def _added(work: BatchContext, left: _Left, is_late: Bools) -> Floats:
-    """Return the load added to each broker's row, float64[n, 11].
+def moved_load(
+    work: BatchContext,
+    snapshot: Snapshot,
+    moves: Iterable[tuple[tuple[int, int, int], bool, bool]],
+) -> Floats:
+    """Return the load that moves add to each broker's row, float64[n, COLUMNS].
 
-    See `plan.pending`.
+    moves: bundle row, source (NOBODY = not live) and destination index; whether the source's and
+    the destination's load change.
     """
-    snapshot = left.snapshot
     usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
     added = np.zeros((len(snapshot.brokers.names), COLUMNS))
     gained: list[tuple[int, int]] = []
-    for one in left.moved:
-        gets = left.counts(one, one.destination) and bool(is_late[one.destination])
-        if one.source == NOBODY:
-            gained += [(one.row, one.destination)] if gets else []
+    for (row, source, destination), gives, gets in moves:
+        if source == NOBODY:
+            gained += [(row, destination)] if gets else []
             continue
-        move = move_of(snapshot, usage, (one.row, one.source, one.destination), work.now_ms)
-        if left.counts(one, one.source) and is_late[one.source]:
-            added[one.source] -= move.load
+        move = move_of(snapshot, usage, (row, source, destination), work.now_ms)
+        if gives:
+            added[source] -= move.load
         if gets:
-            added[one.destination] += move.at_destination()
+            added[destination] += move.at_destination()
     pairs = np.array(gained, dtype=np.int64).reshape(-1, 2)
     return added + placed_load(snapshot, pairs[:, 0], pairs[:, 1])

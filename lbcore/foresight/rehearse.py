@@ -97,7 +97,14 @@ def rehearse(config: Config, rows: RehearsalRows, command: Command, now_ms: int)
         status=outcome["status"] if outcome else status_of(state.commands[command.command_id]),
         reason=outcome["reason"] if outcome else "its id was carried out before",
         result=json.loads(outcome["result"]) if outcome else {},
-        transitions=tuple(_transition(before, after) for before, after in work.transitions),
+        transitions=tuple(
+            {
+                "bundle": after.bundle,
+                "from": "nothing" if before is None else _shown(before),
+                "to": _shown(after),
+            }
+            for before, after in work.transitions
+        ),
         rows={name: written[name] for name in written if name not in _NOT_SHOWN},
     )
 
@@ -115,14 +122,6 @@ def state_of(cluster: str, rows: RehearsalRows, now_ms: int) -> BalancerState:
     for row in sorted(load.values(), key=lambda row: (row["minute_ms"], row["broker"])):
         _keep_load(ledger, row)
     return replace(state, brokers=brokers, ledger=ledger)
-
-
-def _transition(before: OwnershipRecord | None, after: OwnershipRecord) -> Mapping[str, str]:
-    return {
-        "bundle": after.bundle,
-        "from": "nothing" if before is None else _shown(before),
-        "to": _shown(after),
-    }
 
 
 def _shown(record: OwnershipRecord) -> str:
