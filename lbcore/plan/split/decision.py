@@ -161,8 +161,8 @@ def requested_boundaries(request: SplitRequest, config: Splitting) -> Boundaries
     if refusal:
         return refusal
     found = _proposed(request, config) or ()
-    inside = tuple(cut for cut in found if request.target.lower < cut < request.target.upper)
-    return inside or _why_not(request)
+    inside = {cut for cut in found if request.target.lower < cut < request.target.upper}
+    return tuple(sorted(inside)) or _why_not(request)
 
 
 def _contradiction(request: SplitRequest) -> Refusal:
@@ -185,12 +185,8 @@ def _proposed(request: SplitRequest, config: Splitting) -> Boundaries | None:
             request.algorithm, request.target, request.topics, request.parts or 2, config
         )
     if request.is_forced or request.algorithm is SplitAlgorithm.SPECIFIED_POSITIONS_FORCED:
-        return _once(forced_boundaries(request.target, request.positions))
-    return _once(specified_boundaries(request.target, request.positions, request.topic_count))
-
-
-def _once(positions: Boundaries | None) -> Boundaries | None:
-    return None if positions is None else tuple(sorted(set(positions)))
+        return forced_boundaries(request.target, request.positions)
+    return specified_boundaries(request.target, request.positions, request.topic_count)
 
 
 def _why_not(request: SplitRequest) -> Refusal:

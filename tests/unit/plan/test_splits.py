@@ -250,6 +250,7 @@ def request_of(
         (request_of(COUNT, *HASHES), (250,)),
         (request_of(COUNT, *HASHES, parts=4), (150, 250, 600)),
         (request_of(FLOW, *HASHES), (151, 251, 601)),
+        (request_of(FLOW, 100, 100, 100, 300), (101, 201)),
         (request_of(AT, *HASHES, positions=(700, 0, 2_000, 400, 700)), (400, 700)),
         (request_of(AT, 100, positions=(700,), is_forced=True), (700,)),
         (replace(request_of(AT, positions=(700,)), topics=None, topic_count=2), (700,)),
