@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain, zip_longest
 from operator import itemgetter
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -158,7 +157,7 @@ class Subset:
         return found
 
     def selections(
-        self, selections: Sequence[Selection], numbers: Mapping[str, float] = MappingProxyType({})
+        self, selections: Sequence[Selection], numbers: Mapping[str, float]
     ) -> tuple[Selection, ...]:
         """Return the selections in the larger snapshot's indices, with more numbers."""
         if self.is_whole:

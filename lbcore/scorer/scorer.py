@@ -174,11 +174,12 @@ class BrokerScorer:
         if isinstance(message, BundleLoad):
             self._take_part(batch, track, event, message)
             return
-        verdict = _judge_seq(track, message)
+        topic = Topic.ACKS.value if isinstance(message, Acks) else Topic.BROKER_LOAD.value
+        verdict = _judge_seq(message.envelope.seq, track.seqs.get(topic, -1))
         batch.counts[verdict] += 1
         if verdict != "accepted":
             return
-        track.seqs[_topic_of(message)] = message.envelope.seq
+        track.seqs[topic] = message.envelope.seq
         if isinstance(message, BrokerLoad):
             track.loads.append((message, event))
             batch.loads[broker] = track
@@ -395,15 +396,10 @@ def _missing(pending: PendingParts, parse: Parse) -> str:
     return f"{total - len(pending.parts)} of {total} parts"
 
 
-def _topic_of(message: Heartbeat | BrokerLoad | Acks) -> str:
-    return Topic.ACKS.value if isinstance(message, Acks) else Topic.BROKER_LOAD.value
-
-
-def _judge_seq(track: BrokerTrack, message: Heartbeat | BrokerLoad | Acks) -> str:
-    last = track.seqs.get(_topic_of(message), -1)
-    if message.envelope.seq > last:
+def _judge_seq(seq: int, last: int) -> str:
+    if seq > last:
         return "accepted"
-    return "duplicate" if message.envelope.seq == last else "late"
+    return "duplicate" if seq == last else "late"
 
 
 def parser_of(config: Config, loads: Callable[[Any], Any]) -> Parse:

@@ -273,12 +273,9 @@ def _place_unowned(draft: Draft) -> Draft:
 def _placed(draft: Draft, request: PlaceRequest, *, by_load: bool) -> tuple[Draft, Ints]:
     """Return the draft with placement's next state, and destinations, -1 = none.
 
-    by_load: the bundles' known load decides. Even distribution by count does not apply then: it
-    would give an empty broker all of them.
+    by_load: as for `place_settings`.
     """
-    settings = place_settings(draft.config)
-    if by_load:
-        settings = settings.by_load()
+    settings = place_settings(draft.config, by_load=by_load)
     seed = zlib.crc32(draft.snapshot.cluster.encode())
     remembered = draft.state.placement.of_active(frozenset(request.snapshot.brokers.names))
     answer = place_bundles(request, remembered, settings, seed)
@@ -341,13 +338,14 @@ def _show(draft: Draft, request: PlaceRequest, answer: Placement) -> Draft:
     )
 
 
-def place_settings(config: Config) -> PlaceSettings:
+def place_settings(config: Config, *, by_load: bool) -> PlaceSettings:
     """Return the settings that placement reads.
 
-    `distribute_evenly` is off for a strategy that evens out load instead of counts.
+    `distribute_evenly` is off for a strategy that evens out load instead of counts. by_load: the
+    bundles' known load decides, so it is off, too: it would give an empty broker all of them.
     """
     filters = config.filters
-    if not placement_strategy(config.placement).evens_counts:
+    if by_load or not placement_strategy(config.placement).evens_counts:
         filters = replace(filters, distribute_evenly=False)
     return PlaceSettings(
         placement=config.placement,

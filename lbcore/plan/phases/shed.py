@@ -115,7 +115,7 @@ def shed(draft: Draft) -> Draft:
         return replace(draft, state=state).skip(PHASE, NOT_YET)
     found = shed_by_group(strategy, cycle, group)
     draft, answer = replace(draft, state=found.state), found.answer
-    selections = subset.selections(answer.selections)
+    selections = subset.selections(answer.selections, {})
     moves = _moves(selections)
     kept, verdicts = _able_to_leave(draft, moves)
     draft = replace(draft, selections=selections, sheddings=moves.at(kept), too_big=answer.too_big)

@@ -106,10 +106,6 @@ class PlaceSettings:
     history_weight: float = 0.9
     excluded_namespaces: frozenset[str] = frozenset()
 
-    def by_load(self) -> "PlaceSettings":
-        """Return the settings without even distribution by count, for known load."""
-        return replace(self, filters=replace(self.filters, distribute_evenly=False))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementState:

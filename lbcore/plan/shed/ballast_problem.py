@@ -265,7 +265,7 @@ def mean_load(readings: Readings) -> float:
     return _mean(readings.traffic, size, np.ones(len(size), dtype=np.bool_), np.zeros(len(size)))
 
 
-def attainable_level(view: ShedView, readings: Readings, hot_limit: float = 0.0) -> float:
+def attainable_level(view: ShedView, readings: Readings, hot_limit: float) -> float:
     """The level of the brokers that can reach one, points. O(bundles + brokers).
 
     By water filling: a broker whose largest bundle is above the level keeps that, one that is busy
