@@ -103,13 +103,13 @@ class ExplainRows:
 
 
 def by_decision(row: Row) -> tuple[int, int, str]:
-    """Ids of decisions end in a number that counts within a batch."""
+    """Sort decisions by time, then by the number at the end of their ids."""
     tail = str(row["decision_id"]).rpartition("-")[2]
     return int(row["at_ms"]), int(tail) if tail.isdigit() else 0, str(row["decision_id"])
 
 
 def _by_number(row: Row) -> tuple[object, ...]:
-    """Of one cycle and phase the highest number first, those without one last."""
+    """Sort by time and phase, then the highest number first, those without one last."""
     number = float(row["number"])
     names = (row["subject"], row["broker"], row["verdict"], row["decision_id"])
     return (row["at_ms"], row["phase"], -number if math.isfinite(number) else math.inf, *names)

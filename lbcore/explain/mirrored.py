@@ -72,14 +72,14 @@ class MirrorStatus:
 
     @property
     def troubles(self) -> tuple[Row, ...]:
-        """Findings about ownership; of certificates `certificates_ending` tells."""
+        """Findings about ownership; `certificates_ending` has those about certificates."""
         return tuple(one for one in self.findings if one["trouble"] not in _CERTIFICATES)
 
 
 def mirror_status(rows: Sequence[Row], config: Config, now_ms: int) -> MirrorStatus | None:
-    """Return the mirror's status by its commands; None where Ballast is the authority.
+    """Return the mirror's status; None where Ballast is the authority.
 
-    They are `observe_ownership`.
+    rows: the `observe_ownership` commands.
     """
     if config.cluster.authority != EXTERNAL:
         return None

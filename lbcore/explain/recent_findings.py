@@ -100,7 +100,7 @@ def silence_message(row: Row, now_ms: int) -> str:
 
 
 def _failover_message(row: Row, rows: Iterable[Row]) -> str:
-    """And what became of its bundles since."""
+    """Return that a broker was found dead, and where its bundles went since."""
     since = [
         json.loads(one["inputs"])
         for one in rows
@@ -229,12 +229,12 @@ def broker_versions(brokers: Iterable[Row]) -> dict[str, int]:
 
 
 def counted_versions(versions: Mapping[str, int]) -> str:
-    """Each with its number of brokers."""
+    """Return each version with its number of brokers."""
     return ", ".join(f"{version} ({count})" for version, count in versions.items())
 
 
 def several_versions(versions: Mapping[str, int]) -> str:
-    """That they are of several; "" while they are not."""
+    """Return that brokers run several versions; "" = they don't."""
     if len(versions) < 2:  # noqa: PLR2004 (several)
         return ""
     return f"the active brokers are of several versions: {counted_versions(versions)}"

@@ -522,7 +522,7 @@ def _warnings(status: ClusterStatus, rows: StatusRows) -> Iterable[str]:
 
 
 def _waiting(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable[str]:
-    """Free bundles that should have an owner by now."""
+    """Yield an alarm for free bundles that should have an owner by now."""
     if config.ownership.assign != "eager" or status.mirror is not None:
         return
     limit_ms = 5 * config.pipeline.settle_ms + 2 * config.pipeline.decision_interval_ms

@@ -372,7 +372,7 @@ def owners_of(work: BatchContext) -> dict[str, str]:
 
 
 def land(work: BatchContext) -> None:
-    """Every live broker answers what it was told, until nothing is under way."""
+    """Let live brokers acknowledge their transitions until none is in flight."""
     for _ in range(_ROUNDS):
         found: dict[str, list[Ack]] = defaultdict(list)
         for row in work.ledger.rows_in(*IN_FLIGHT).tolist():

@@ -75,8 +75,8 @@ class Columns:
 class PlacementRows:
     """Reasons for the placement of k bundles.
 
-    subject: int64[k], index into `subjects`; others: the same of bundles that were also placed, and
-    of which nothing more is kept. chosen, runner_up: int64[k], broker index, -1 = none; number,
+    subject: int64[k], index into `subjects`; others: the same of the other placed bundles, of which
+    nothing else is kept. chosen, runner_up: int64[k], broker index, -1 = none; number,
     runner_up_number: float64[k], the deciding number. verdicts: int8[k, n], each broker's, index
     into `labels`; 0 = it was a candidate.
     """
@@ -180,10 +180,10 @@ class Kind(str, Enum):
 class Scope:
     """Work of a cycle; all other work is skipped.
 
-    drains: also moves bundles to their pins. is_traced: record every candidate that lost; of
-    bundles without an owner only the heaviest placements_traced. observes: no shedding is due, but
-    a strategy may observe. only_places: bundles without an owner get one (`planner.place`), by the
-    load reported now; no other cycle does that.
+    drains: move bundles off draining brokers and to their pins. is_traced: record every candidate
+    that lost; of bundles without an owner only the heaviest placements_traced. observes: no
+    shedding is due, but a strategy may observe. only_places: bundles without an owner get one
+    (`planner.place`), by the load reported now; no other cycle does that.
     """
 
     sheds: bool = True

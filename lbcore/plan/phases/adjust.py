@@ -28,7 +28,7 @@ from lbcore.signals.usage import weighted_usage
 
 def adjust(draft: Draft) -> Draft:
     """Return the draft with adjusted loads and usages, and fresh observations."""
-    draft = _looked(draft)
+    draft = _with_adjusted_load(draft)
     has_new_report, state = _fresh(draft)
     signals = draft.config.signals
     usage = weighted_usage(draft.snapshot.brokers.percent, signals)
@@ -51,12 +51,12 @@ def shift_averages(state: PlanState, moves: Iterable[PendingMove], sign: float) 
     return replace(state, shed=replace(state.shed, ema=ema))
 
 
-def _looked(draft: Draft) -> Draft:
+def _with_adjusted_load(draft: Draft) -> Draft:
     """Update the unreported load; drop moves that arrived or were given up."""
     state = draft.state
     if not (state.moves or state.unseen):
         return draft
-    moves, given_up, arrived = _followed(draft)
+    moves, given_up, arrived = _moves_by_outcome(draft)
     brokers = draft.reported.brokers
     at = {name: index for index, name in enumerate(brokers.names)}
     config = draft.config.shedding
@@ -87,7 +87,9 @@ def _looked(draft: Draft) -> Draft:
     return replace(draft, state=shift_averages(draft.state, given_up, 1.0))
 
 
-def _followed(draft: Draft) -> tuple[dict[str, PendingMove], list[PendingMove], list[PendingMove]]:
+def _moves_by_outcome(
+    draft: Draft,
+) -> tuple[dict[str, PendingMove], list[PendingMove], list[PendingMove]]:
     """Return the moves under way, those given up, and those that arrived."""
     since_ms = draft.now_ms - draft.config.shedding.adjust_max_ms
     under_way: dict[str, PendingMove] = {}

@@ -56,7 +56,7 @@ class PlacedCrowding:
 
 
 def placed_crowding(request: PlaceRequest) -> PlacedCrowding:
-    """Return it at the start of a plan, of owned bundles.
+    """Return the crowding at the start of a plan, by owned bundles.
 
     O(bundles + partitions), and nothing where no partitions are known.
     """
