@@ -15,8 +15,8 @@ from jobs.operating.service_answers import answers_of
 from jobs.operating.text_format import text_table
 from jobs.parser import action, actions, argument, arguments, carry_out
 from jobs.verbs import VERBS
-from lbcore.explain.explanation import number, percent
-from lbcore.explain.mirrored import NEVER_MS, Row
+from lbcore.explain.explanation import Row, number, percent
+from lbcore.explain.mirrored import NEVER_MS
 from lbcore.model.times import instant
 
 PARTITIONS = "partitions"
