@@ -250,12 +250,7 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         versions=broker_versions(rows.brokers),
         broker_rows=broker_rows,
         bundles=_bundle_states(rows),
-        in_flight=tuple(
-            sorted(
-                (row for row in rows.bundles if row["state"] in _IN_FLIGHT),
-                key=lambda row: (row["at_ms"], row["bundle"]),
-            )
-        ),
+        in_flight=_in_flight(rows.bundles),
         drains=_drains(policies.get("drain", {})),
         pauses=policies.get("paused", {}),
         brake=policies.get("brake", {}).get(""),
@@ -290,6 +285,11 @@ def _bundle_states(rows: StatusRows) -> dict[str, int]:
     counts = Counter(row["state"] for row in rows.bundles if row["state"] != State.DELETED.value)
     counts[State.OWNED.value] += sum(rows.at_rest.values())
     return {state: count for state, count in sorted(counts.items()) if count}
+
+
+def _in_flight(rows: Iterable[Row]) -> tuple[Row, ...]:
+    found = [row for row in rows if row["state"] in _IN_FLIGHT]
+    return tuple(sorted(found, key=lambda row: (row["at_ms"], row["bundle"])))
 
 
 def _drains(values: Mapping[str, Mapping[str, Any]]) -> tuple[DrainStatus, ...]:
