@@ -225,7 +225,7 @@ def with_unknown(rows: ExplainRows, found: Explanation) -> Explanation:
 
 
 def unknown(rows: ExplainRows, kind: str, name: str) -> Explanation | None:
-    """Return that the tables can't tell whether it existed; None if they can: it did not."""
+    """Return that the tables can't tell whether it existed; None = it did not."""
     gaps = [gap for gap in rows.gaps if gap.table == _TABLE_OF.get(kind)]
     if not any(name in gap.names if gap.names else rows.at_ms < gap.reach_ms for gap in gaps):
         return None

@@ -544,7 +544,7 @@ IN_FLIGHT_SHOWN = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """The brokers' message rates at one time, msg/s: their mean, and that of the busiest."""
+    """Message rates of the brokers at one time, msg/s: mean and highest."""
 
     at_ms: int
     brokers: int

@@ -198,7 +198,10 @@ def _heated(found: Foresight, config: Config) -> tuple[str, ...]:
 def _run(
     state: BalancerState, config: Config, now_ms: int, first_ms: int, before: LoadMoment
 ) -> Foresight:
-    """Run the cycles. first_ms: the first one's time; before: the balance without changes."""
+    """Run the cycles.
+
+    first_ms: time of the first one. before: the balance without changes.
+    """
     step_ms = _cycle_ms(config)
     longest_ms = max(step_ms, config.signals.longest_silence_ms)
     decisions: list[Mapping[str, Any]] = []

@@ -34,6 +34,7 @@ from lbcore.validation.check import in_force
 Row = Mapping[str, Any]
 REMEMBERED_MS = 7_200_000
 """Period of the decisions that are read for what planning remembers."""
+_BY_LONG_TERM = frozenset({LEAST_LONG_TERM_MESSAGE_RATE})
 _MADE = frozenset({"transfer", "unload", "split"})
 _NO_CYCLE = frozenset({"NotThisCycle", "unsplittable"})
 _REQUESTED = frozenset({"Draining", "Pinned"})
@@ -90,7 +91,7 @@ def unknowns(config: Config, plan: PlanState, load_age_ms: int) -> tuple[str, ..
     """
     shedding, lag_ms = config.shedding, config.signals.usage_lag_ms
     strategy = shedding_name(shedding.strategy)
-    is_long_term = placement_name(config.placement.strategy) == LEAST_LONG_TERM_MESSAGE_RATE
+    is_long_term = placement_name(config.placement.strategy) in _BY_LONG_TERM
     hits = f"hits and averages begin at 0, {plan.strategy or 'those of no strategy'} has some"
     age = f"is {load_age_ms // 1_000} s old" if load_age_ms >= 0 else "is not known"
     lag = f"changes of the last {lag_ms // 1_000} s, by which usages lag, but for planned moves"

@@ -249,7 +249,7 @@ class BrokerScorer:
     def _smooth(
         self, lasts: Sequence[Smoothed | None], loads: Sequence[BrokerLoad], at_ms: Sequence[int]
     ) -> list[tuple[Smoothed, Floats]]:
-        """Return each broker's new averages, and its report in percent, float64[resources].
+        """Return each broker's new averages, and its report in percent.
 
         lasts: averages before, None = none yet. at_ms: Kafka's timestamps of the reports.
         """

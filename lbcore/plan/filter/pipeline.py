@@ -38,7 +38,7 @@ _VERSION = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SemanticVersion:
-    """major.minor.patch, then pre-release identifiers, () without any; no build metadata."""
+    """major.minor.patch, then pre-release identifiers, () without any."""
 
     core: tuple[int, int, int]
     pre_release: tuple[str, ...]

@@ -260,7 +260,7 @@ def take_within(traffic: Floats, budget: float) -> Bools:
 def select_at_least(
     view: ShedView, broker: int, minimum: float, numbers: Mapping[str, float]
 ) -> Selection | str:
-    """Return bundles worth `minimum` bytes/s, or the verdict why the broker gives none.
+    """Return bundles worth `minimum` bytes/s, or the verdict why none go.
 
     A broker with one bundle gives nothing. numbers: what decided; `minimum` is added.
     """
