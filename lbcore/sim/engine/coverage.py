@@ -104,20 +104,16 @@ class Coverage:
         for bundle in sorted(bundles):
             self.close(bundle, broker)
 
-    def loads(self, brokers: int) -> Floats:
-        """Return the load that each broker serves, msg/s in + out; float64[brokers]."""
+    def loads(self, brokers: int, rates: Floats) -> Floats:
+        """Return the sum of each broker's served topics, msg/s; float64[brokers]."""
         is_served = self.server != NOBODY
-        rates = self.rates[is_served]
-        return np.bincount(self.server[is_served], weights=rates, minlength=brokers).astype(float)
+        served = rates[is_served]
+        return np.bincount(self.server[is_served], weights=served, minlength=brokers).astype(float)
 
-    def rate_of(self, bundle: str, rates: Floats | None = None) -> float:
-        """Return the rate of a bundle's topics, msg/s in + out, served or not.
-
-        rates: of the topics, None = those of this coverage.
-        """
+    def rate_of(self, bundle: str, rates: Floats) -> float:
+        """Return the rate of a bundle's topics, msg/s in + out, served or not."""
         first, last = self.rows_of(bundle)
-        own = (self.rates if rates is None else rates)[first:last]
-        return float(np.cumsum(own)[-1]) if first < last else 0.0
+        return float(np.cumsum(rates[first:last])[-1]) if first < last else 0.0
 
     def hottest_bundles(self, brokers: int) -> Floats:
         """Return the rate of each broker's hottest bundle, msg/s; float64[brokers]."""

@@ -7,6 +7,7 @@ production. After CockroachDB's asim, which calls the production allocator.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -146,7 +147,7 @@ class Engine:
             self.recorder.owner[record.bundle] = record.destination
         there = [spec.name for spec in self.scenario.brokers if not spec.is_absent]
         for at, name in enumerate(there):
-            self.clock.after(at * _STARTS_WITHIN_MS // len(there), self._starter(name))
+            self.clock.after(at * _STARTS_WITHIN_MS // len(there), partial(self.start, name))
         for space in self.scenario.namespaces:
             if space.name not in owned:
                 self.command(
@@ -155,9 +156,6 @@ class Engine:
                     bundles=space.bundles,
                     hash=space.hash.value,
                 )
-
-    def _starter(self, name: str) -> Action:
-        return lambda: self.start(name)
 
     def _batch(self) -> None:
         self.clock.after(self.config.pipeline.trigger_ms, self._batch)
@@ -224,7 +222,7 @@ class Engine:
         self.coverage.rates = rates
         nodes = list(self.nodes.values())
         per_point = self.scenario.full_rate / _PERCENT
-        points = self.coverage.loads(len(nodes)) / per_point
+        points = self.coverage.loads(len(nodes), rates) / per_point
         capacity = np.array([node.spec.capacity for node in nodes])
         foreign = np.array([node.spec.foreign for node in nodes])
         is_running = np.array([node.is_running for node in nodes])

@@ -10,6 +10,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from typing import TypeAlias
 
@@ -128,7 +129,7 @@ class Log:
             delay_ms = self._rng.between(0, path.delay_ms) if path.delay_ms else 0
             path.arrives_ms = max(path.arrives_ms, self._clock.now_ms + delay_ms)
             if path.arrives_ms > self._clock.now_ms:
-                self._clock.at(path.arrives_ms, self._put(broker, message))
+                self._clock.at(path.arrives_ms, partial(self.append, message, broker))
             else:
                 self.append(message, broker)
 
@@ -144,7 +145,7 @@ class Log:
         """Append a message to its partition now."""
         topic = _TOPICS[type(message)]
         key, partition = self._place(message.bundle if isinstance(message, TopicLoad) else broker)
-        self._put_at(topic, 0 if topic is Topic.COMMANDS else partition, key, message)
+        self._put(topic, 0 if topic is Topic.COMMANDS else partition, key, message)
         if topic is Topic.BROKER_LOAD:
             self.last_heard_ms[broker] = self._clock.now_ms
 
@@ -152,7 +153,7 @@ class Log:
         """Append the driver's tick to every partition of broker-load."""
         message = Tick(cluster=self._cluster)
         for partition in range(PARTITIONS):
-            self._put_at(Topic.BROKER_LOAD, partition, b"", message)
+            self._put(Topic.BROKER_LOAD, partition, b"", message)
 
     def read_rows(self) -> list[RawMessage]:
         """Return the rows that have not been read yet."""
@@ -166,10 +167,7 @@ class Log:
         detail = "the message is no value of the simulator"
         return Rejected(reason=RejectReason.NOT_JSON, detail=detail, raw=raw.value or b"")
 
-    def _put(self, broker: str, message: Message) -> Callable[[], None]:
-        return lambda: self.append(message, broker)
-
-    def _put_at(self, topic: Topic, partition: int, key: bytes, message: Message) -> None:
+    def _put(self, topic: Topic, partition: int, key: bytes, message: Message) -> None:
         offset = self._offsets[topic, partition]
         self._offsets[topic, partition] = offset + 1
         position = Position(

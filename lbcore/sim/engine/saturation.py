@@ -88,19 +88,11 @@ class Saturation:
         key = (self._traffic.step_at(now_ms), self._coverage.version)
         if key != self._clear_key:
             busy = np.where(self._work > 0.0, MOVE_SHARE * self._room, 0.0)
-            if (self._demand(rates) + busy > self._room).any():
+            demand = self._coverage.loads(len(self._room), rates)
+            if (demand + busy > self._room).any():
                 return False
             self._clear_key = key
         return True
-
-    def _demand(self, wanted: Floats) -> Floats:
-        """float64[brokers], msg/s."""
-        server = self._coverage.server
-        is_served = server != NOBODY
-        brokers = len(self._room)
-        return np.bincount(server[is_served], weights=wanted[is_served], minlength=brokers).astype(
-            float
-        )
 
     def _serve(self, rates: Floats) -> Floats:
         """Return the served msg/s, float64[topics].
@@ -108,7 +100,7 @@ class Saturation:
         A broker's topics all get the same share of what they offer.
         """
         wanted = rates + self.backlog / DRAIN_S
-        demand = self._demand(wanted)
+        demand = self._coverage.loads(len(self._room), wanted)
         room = np.where(self._work > 0.0, (1.0 - MOVE_SHARE) * self._room, self._room)
         part = np.where(demand > room, room / np.maximum(demand, 1e-9), 1.0)
         server = self._coverage.server
