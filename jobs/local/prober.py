@@ -31,7 +31,7 @@ from lbcore.sim.judge.judge import (
     Visibility,
 )
 from lbcore.sim.load.load import uniforms
-from lbcore.sim.summary import Owned, percentile
+from lbcore.sim.summary import BundleOpened, percentile
 
 _COLUMNS = ("bundle", "version_id", "state", "source", "destination", "at_ms")
 
@@ -258,14 +258,14 @@ class Prober:
                 },
             }
 
-    def owned(self) -> list[Owned]:
+    def owned(self) -> list[BundleOpened]:
         """Yield each time a bundle became Owned, in record order.
 
         For `summary.moves`.
         """
         with self._lock:
             return [
-                Owned(bundle=step.bundle, broker=step.destination, at_ms=step.decided_at_ms)
+                BundleOpened(bundle=step.bundle, broker=step.destination, at_ms=step.decided_at_ms)
                 for step in self._transitions
                 if step.state is State.OWNED
             ]

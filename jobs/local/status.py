@@ -18,7 +18,6 @@ from lbcore.sim.summary import (
     BundleOpened,
     Crash,
     LoadSample,
-    Owned,
     balance,
     first_all_open_ms,
     moves,
@@ -147,7 +146,7 @@ class RunFacts:
     job: JobLog
     samples: Sequence[LoadSample]
     opened: Sequence[BundleOpened]
-    owned: Sequence[Owned]
+    owned: Sequence[BundleOpened]
     crashes: Sequence[Crash]
     probe: Mapping[str, Any] | None
     restarts: Mapping[str, int]

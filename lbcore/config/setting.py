@@ -5,7 +5,7 @@ A section of the configuration is a frozen dataclass whose fields are made by `s
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, get_type_hints
 
 UNSET: Any = object()
@@ -42,9 +42,11 @@ def setting(default: Any, *, pulsar: str | tuple[str, ...] = (), **declared: Any
 
 
 def correction(default: Any, *, pulsar: Any) -> Any:
-    """Constant that corrects one of Pulsar's algorithms. pulsar: 4.0.8's value."""
-    about = Setting(doc="", pulsar_default=pulsar, dynamic=True)  # by shedding.is_pulsar_exact
-    return field(default=default, metadata={"correction": about})
+    """Constant that corrects one of Pulsar's algorithms.
+
+    pulsar: 4.0.8's value, which it has under shedding.is_pulsar_exact.
+    """
+    return field(default=default, metadata={"correction": pulsar})
 
 
 def derived(default: Any, *, sources: tuple[str, ...], by: Callable[[Any], Any]) -> Any:
@@ -53,13 +55,6 @@ def derived(default: Any, *, sources: tuple[str, ...], by: Callable[[Any], Any])
     by: of the whole configuration, computed again when one of the sources is set.
     """
     return field(default=default, metadata={"derived": (sources, by)})
-
-
-def declared(section_field: "Field[Any]") -> Setting:
-    """The declaration of a section's field; an empty one for a constant."""
-    about = section_field.metadata
-    found: Setting = about.get("setting") or about.get("correction") or Setting(doc="")
-    return found
 
 
 def pulsar_value(about: Setting, keys: Mapping[str, Any]) -> Any:
@@ -138,7 +133,7 @@ def entries(sections: Mapping[str, type]) -> Iterator[Entry]:
                 name=one.name,
                 type=types[one.name],
                 default=one.default,
-                about=declared(one),
+                about=one.metadata["setting"],
             )
 
 

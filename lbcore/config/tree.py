@@ -110,7 +110,7 @@ UNDECIDING_SECTIONS = frozenset({"agent", "kafka", "topics", "lookup", "telemetr
 
 PULSAR_EXACT = "shedding.is_pulsar_exact"
 _CORRECTIONS = tuple(
-    (section, one.name, one.default, one.metadata["correction"].pulsar_default)
+    (section, one.name, one.default, one.metadata["correction"])
     for section, declaring in SECTIONS.items()
     for one in fields(declaring)
     if "correction" in one.metadata

@@ -257,6 +257,11 @@ def format_bundle(namespace: str, lower: int, upper: int) -> str:
     return f"{namespace}/0x{lower:08x}_0x{upper:08x}"
 
 
+def range_end(upper: int) -> int:
+    """Return the hash after the last one of a range with this upper boundary."""
+    return upper + 1 if upper == FULL_UPPER else upper
+
+
 def parse_range(text: str) -> tuple[int, int]:
     """Lower and upper boundary of a range in its one written form, 0x%08x_0x%08x.
 

@@ -44,7 +44,6 @@ def time_ago(age_ms: int) -> str:
 
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-_MINUTE_MS = 60_000
 _DAY_MIN = 24 * 60
 _WEEK_MIN = 7 * _DAY_MIN
 _EPOCH_DAY = 3  # 1970-01-01 was a Thursday

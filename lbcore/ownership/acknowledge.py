@@ -57,7 +57,9 @@ def acknowledge(
     if ack.outcome is AckOutcome.CLOSING:
         return Intent(action=Action.WAIT, reason=IntentReason.STILL_CLOSING)
     if ack.outcome is AckOutcome.FAILED:
-        return _failed(record, follow_up)
+        if record.state in LEAVING:
+            return cancel(record, follow_up)
+        return Intent(action=Action.REASSIGN, reason=IntentReason.CANNOT_SERVE)
     if ack.outcome is AckOutcome.OPENED:
         return _opened(record, follow_up)
     return _LEFT[ack.outcome](record, follow_up, surroundings)
@@ -117,12 +119,6 @@ def _refuse_old(record: OwnershipRecord, ack: Ack, sender: Instance) -> RefusalR
     return RefusalReason.REPEATED if is_repeated else RefusalReason.LATE
 
 
-def _failed(record: OwnershipRecord, origin: Origin) -> Consequence:
-    if record.state in LEAVING:
-        return cancel(record, origin)
-    return Intent(action=Action.REASSIGN, reason=IntentReason.CANNOT_SERVE)
-
-
 def _opened(record: OwnershipRecord, origin: Origin) -> Consequence:
     if record.state is State.OWNED:
         return Refused(reason=RefusalReason.REPEATED)
@@ -178,7 +174,7 @@ def _reshaped(
         if previous is not None and previous.state is not State.DELETED:
             message = f"child {name} must not exist before the {done.value}, but it does"
             raise ProtocolError(message)
-        child = unborn(parents[-1].cluster, name, origin, previous, floor)
+        child = unborn(parents[-1].cluster, name, previous, floor)
         owned = next_record(child, TransitionKind.BEGIN_AS_CHILD, origin, destination=owner)
         changes.append((previous, owned))
     deleted = [(parent, next_record(parent, done, origin, source=owner)) for parent in parents]

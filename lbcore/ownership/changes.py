@@ -245,7 +245,6 @@ def record_fault(record: OwnershipRecord) -> str | None:
 def unborn(
     cluster: str,
     bundle: str,
-    origin: Origin,
     previous: OwnershipRecord | None,
     version_floor: int,
 ) -> OwnershipRecord:
@@ -260,11 +259,6 @@ def unborn(
         bundle=bundle,
         state=State.INIT,
         version_id=floor,
-        timestamp_ms=origin.now_ms,
-        cause=origin.cause,
-        decision_id=origin.decision_id,
-        command_id=origin.command_id,
-        writer_epoch=origin.writer_epoch,
     )
 
 

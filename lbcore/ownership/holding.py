@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
 
-from lbcore.model.names import FULL_UPPER, parse_bundle
+from lbcore.model.names import parse_bundle, range_end
 from lbcore.ownership.changes import Instance, destination_of, source_of
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.messages import Ack, AckOutcome
@@ -80,6 +80,16 @@ class CallDone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallOverdue:
+    """Event: a call has not returned in time. failure: a sentence that says so."""
+
+    callback: Callback
+    bundle: str
+    version_id: int
+    failure: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
     """One bundle as its agent sees it.
 
@@ -110,8 +120,7 @@ class Holding:
     @property
     def is_closed(self) -> bool:
         """True if nothing of the bundle is served here, nor about to be."""
-        is_at_rest = self.running is None and self.stuck is None
-        return is_at_rest and self.token == NO_TOKEN
+        return self.running is None and self.stuck is None and self.token == NO_TOKEN
 
     @property
     def merged(self) -> str:
@@ -129,8 +138,7 @@ class Holding:
 
         False in Assigning: another broker may get it if opening takes too long.
         """
-        is_from_here = self.goal in _LEAVING
-        return self.is_owned or self.version_id == 0 or is_from_here
+        return self.is_owned or self.version_id == 0 or self.goal in _LEAVING
 
     @property
     def is_usable(self) -> bool:
@@ -147,8 +155,7 @@ class Holding:
     @property
     def is_pending(self) -> bool:
         """True if something is due later without a further event: a message or a retry."""
-        is_busy = self.goal in _LEAVING and not self.is_settled
-        return self.outcome is not None or is_busy or self.has_failed_to_drop
+        return _due_outcome(self) is not None or self.has_failed_to_drop
 
     @property
     def has_failed_to_drop(self) -> bool:
@@ -171,13 +178,15 @@ def goal_of(record: OwnershipRecord, me: Instance) -> Goal:
     """Return the record's goal for this agent; DROP if it names another instance."""
     if record.state in (State.ASSIGNING, State.OWNED) and destination_of(record) == me:
         return Goal.SERVE
-    if record.state is State.RELEASING and source_of(record) == me:
-        return Goal.RELEASE
-    if record.state is State.SPLITTING and source_of(record) == me:
-        return Goal.SPLIT
-    if record.state is State.MERGING and source_of(record) == me:
-        return Goal.MERGE
-    return Goal.DROP
+    goal = _SOURCE_GOALS.get(record.state, Goal.DROP)
+    return goal if goal is Goal.DROP or source_of(record) == me else Goal.DROP
+
+
+_SOURCE_GOALS = {
+    State.RELEASING: Goal.RELEASE,
+    State.SPLITTING: Goal.SPLIT,
+    State.MERGING: Goal.MERGE,
+}
 
 
 def apply_record(
@@ -250,7 +259,7 @@ def next_call(holding: Holding) -> Next:
     return replace(holding, running=call), call
 
 
-def finish(holding: Holding, done: CallDone) -> Holding:
+def finish(holding: Holding, done: CallDone | CallOverdue) -> Holding:
     """Return the holding after a callback's result; ignores an unexpected result."""
     call = holding.running
     if call is None or (call.callback, call.version_id) != (done.callback, done.version_id):
@@ -397,16 +406,6 @@ def _merged(holding: Holding, failure: str, *, is_current: bool) -> Holding:
     return settle(holding, AckOutcome.FAILED if failure else AckOutcome.MERGED, failure)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallOverdue:
-    """Event: a call has not returned in time. failure: a sentence that says so."""
-
-    callback: Callback
-    bundle: str
-    version_id: int
-    failure: str
-
-
 def overdue(holding: Holding, event: CallOverdue) -> Holding:
     """The holding after an overdue callback: it has failed, and is stuck.
 
@@ -415,15 +414,7 @@ def overdue(holding: Holding, event: CallOverdue) -> Holding:
     nothing.
     """
     call = holding.running
-    failed = finish(
-        holding,
-        CallDone(
-            callback=event.callback,
-            bundle=event.bundle,
-            version_id=event.version_id,
-            failure=event.failure,
-        ),
-    )
+    failed = finish(holding, event)
     return failed if failed is holding else replace(failed, stuck=call)
 
 
@@ -515,7 +506,7 @@ class BusyRanges:
 
 def _parse(bundle: str) -> tuple[str, Range]:
     namespace, lower, upper = parse_bundle(bundle)
-    return namespace, (lower, upper if upper == FULL_UPPER else upper - 1)
+    return namespace, (lower, range_end(upper) - 1)
 
 
 class OpenRanges:

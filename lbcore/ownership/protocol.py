@@ -47,7 +47,7 @@ def create(
     """
     if not may_start(TransitionKind.CREATE, State.INIT if previous is None else previous.state):
         return Refused(reason=RefusalReason.EXISTS)
-    first = unborn(cluster, bundle, origin, previous, version_floor)
+    first = unborn(cluster, bundle, previous, version_floor)
     return transition((previous, next_record(first, TransitionKind.CREATE, origin)))
 
 

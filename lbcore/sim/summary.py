@@ -9,8 +9,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeAlias
 
-from lbcore.model.names import FULL_UPPER, parse_bundle
+from lbcore.model.names import parse_bundle, range_end
 from lbcore.plan.groups import worst_imbalance
 
 HOUR_MS = 3_600_000
@@ -87,8 +88,8 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owned:
-    """A bundle reached the state Owned, in the order of the records."""
+class BundleOpened:
+    """A broker opened a bundle: from then on it owns and serves it."""
 
     bundle: str
     broker: str
@@ -97,10 +98,7 @@ class Owned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedMove:
-    """Change of a bundle's owner.
-
-    left_at_ms: when the source's ownership ended.
-    """
+    """Change of a bundle's owner."""
 
     bundle: str
     source: str
@@ -108,11 +106,14 @@ class ObservedMove:
     at_ms: int
 
 
-def moves(owned: Iterable[Owned]) -> list[ObservedMove]:
-    """Each change of owner. A first owner is no move, nor is the same owner again."""
+def moves(opened: Iterable[BundleOpened]) -> list[ObservedMove]:
+    """Each change of owner. Neither a first owner nor the same one again is a move.
+
+    opened: in the order of time.
+    """
     owner: dict[str, str] = {}
     found = []
-    for event in owned:
+    for event in opened:
         source = owner.get(event.bundle, event.broker)
         owner[event.bundle] = event.broker
         if source != event.broker:
@@ -160,15 +161,6 @@ def trend_discounted_variation(values: Sequence[float]) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BundleOpened:
-    """A broker opened a bundle: from then on it serves it."""
-
-    bundle: str
-    broker: str
-    at_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Crash:
     """A broker died without a word, serving `bundles`; times are the wall's.
 
@@ -211,7 +203,7 @@ def recovery(crash: Crash, opened: Iterable[BundleOpened]) -> Recovery:
     spans: dict[str, list[_Span]] = {}
     for event in later:
         namespace, lower, upper = parse_bundle(event.bundle)
-        spans.setdefault(namespace, []).append(_Span(lower, _end(upper), event.at_ms))
+        spans.setdefault(namespace, []).append((lower, range_end(upper), event.at_ms))
     served = {
         bundle: first[bundle] if bundle in first else _covered_at(bundle, spans)
         for bundle in crash.bundles
@@ -227,17 +219,8 @@ def recovery(crash: Crash, opened: Iterable[BundleOpened]) -> Recovery:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """The hashes lower <= h < end, opened at at_ms."""
-
-    lower: int
-    end: int
-    at_ms: int
-
-
-def _end(upper: int) -> int:
-    return upper + 1 if upper == FULL_UPPER else upper
+_Span: TypeAlias = tuple[int, int, int]
+"""First hash, the one after the last, and when the range was opened."""
 
 
 def _covered_at(bundle: str, spans: Mapping[str, Sequence[_Span]]) -> int | None:
@@ -246,11 +229,11 @@ def _covered_at(bundle: str, spans: Mapping[str, Sequence[_Span]]) -> int | None
     spans: in order of time. Each is cut out of what is left of the bundle's range.
     """
     namespace, lower, upper = parse_bundle(bundle)
-    gaps = [(lower, _end(upper))]
-    for span in spans.get(namespace, ()):
-        gaps = [part for gap in gaps for part in _cut(gap, span.lower, span.end)]
+    gaps = [(lower, range_end(upper))]
+    for low, high, at_ms in spans.get(namespace, ()):
+        gaps = [part for gap in gaps for part in _cut(gap, low, high)]
         if not gaps:
-            return span.at_ms
+            return at_ms
     return None
 
 

@@ -297,9 +297,10 @@ def _check_min_moves(config: Config, gaps: UsageGaps) -> Iterator[ConfigFinding]
     fraction = shedding.max_unload_fraction
     moves_by_rate = rate * fraction > shedding.min_unload_rate_msg_per_s
     moves_by_throughput = (
-        throughput is None or throughput * fraction > shedding.min_unload_throughput_bytes_per_s
+        throughput is not None
+        and throughput * fraction > shedding.min_unload_throughput_bytes_per_s
     )
-    if moves_by_rate or (throughput is not None and moves_by_throughput):
+    if moves_by_rate or moves_by_throughput:
         return
     detail = (
         f"{shedding.min_unload_rate_msg_per_s:g} msg/s is not below {rate:g} (the largest"

@@ -51,10 +51,7 @@ def format_message(message: Message) -> Written:
         named = {one.name: getattr(message, one.name) for one in dataclasses.fields(message)}
         return topic, message.cluster.encode(), encode({"schema": SCHEMA, **named})
     envelope = message.envelope
-    own: Fields = {}
-    topic, place = Topic.BROKER_LOAD, envelope.broker
-    if not isinstance(message, Heartbeat):
-        topic, place, own = _report(message)
+    topic, place, own = _report(message)
     fields = {
         "schema": SCHEMA,
         "cluster": envelope.cluster,
@@ -98,9 +95,13 @@ def bundle_load_parts(
     )
 
 
-def _report(message: BrokerLoad | BundleLoad | TopicLoad | Acks) -> tuple[Topic, str, Fields]:
+def _report(
+    message: Heartbeat | BrokerLoad | BundleLoad | TopicLoad | Acks,
+) -> tuple[Topic, str, Fields]:
     """Topic of a report, what is in its key beside the cluster, and its own fields."""
     broker = message.envelope.broker
+    if isinstance(message, Heartbeat):
+        return Topic.BROKER_LOAD, broker, {}
     if isinstance(message, BrokerLoad):
         return Topic.BROKER_LOAD, broker, _broker_load(message)
     if isinstance(message, BundleLoad):

@@ -34,9 +34,6 @@ MAX_CHARS = 4_096
 _ALWAYS = (*WIRE_NAMES, *TRAFFIC, *COUNTS, "lastUpdate")
 """Fields that a LocalBrokerData of Pulsar 3.0 to 5.0 always has."""
 _OPTIONAL = (*URLS, *VERSIONS, *LISTENERS)
-_SHARES = tuple(f"lastStats.{column}" for column in BUNDLE_COLUMNS)
-REPORT_FIELDS = (*_ALWAYS, *_OPTIONAL, "startTimestamp", "lastStats", *_SHARES)
-"""Every field that can be named as not reported."""
 _HTTP_URLS = ("brokerHttpUrl", "brokerHttpsUrl")
 _PORT = re.compile(r"(?:Optional\[)?(\d{1,5})\]?")
 _NO_MEASURES = (
@@ -68,8 +65,7 @@ class PulsarReport:
 
     def named(self, broker: str) -> "PulsarReport":
         """The report under the name that Pulsar lists the broker by."""
-        envelope = replace(self.load.envelope, broker=broker)
-        return self._under(envelope)
+        return self._under(replace(self.load.envelope, broker=broker))
 
     def started(self, incarnation: str) -> "PulsarReport":
         """The report of a broker whose start is known from elsewhere."""

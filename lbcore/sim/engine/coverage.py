@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lbcore.model.names import parse_bundle
 from lbcore.sim.engine.log import Clock
-from lbcore.sim.load.load import Floats, Ints, TopicLayout
+from lbcore.sim.load.load import Floats, Ints, TopicLayout, total
 
 NOBODY = -1
 _NEVER = -1
@@ -113,7 +113,7 @@ class Coverage:
     def rate_of(self, bundle: str, rates: Floats) -> float:
         """Return the rate of a bundle's topics, msg/s in + out, served or not."""
         first, last = self.rows_of(bundle)
-        return float(np.cumsum(rates[first:last])[-1]) if first < last else 0.0
+        return total(rates[first:last]) if first < last else 0.0
 
     def hottest_bundles(self, brokers: int) -> Floats:
         """Return the rate of each broker's hottest bundle, msg/s; float64[brokers]."""

@@ -26,8 +26,8 @@ from lbcore.sim.engine.node import Node, NodeContext
 from lbcore.sim.engine.recorder import Recorder, Sample, SampledGroup
 from lbcore.sim.engine.saturation import Saturation
 from lbcore.sim.engine.traffic import Traffic
-from lbcore.sim.load.load import Floats, RandomStream
-from lbcore.sim.scenario.model import BrokerSpec, NamespaceSpec, Scenario
+from lbcore.sim.load.load import Floats, RandomStream, total
+from lbcore.sim.scenario.model import BrokerSpec, Scenario
 from lbcore.wire.messages import Command
 
 CLUSTER = "local"
@@ -139,9 +139,18 @@ class Engine:
         """Set up the initial state: owned namespaces, and brokers that start."""
         owned = {spec.namespace for spec in self.scenario.owners}
         records = _records(self.scenario, self.cluster)
-        self.job.begin(
-            records, [_namespace_row(s) for s in self.scenario.namespaces if s.name in owned]
-        )
+        namespaces = [
+            {
+                "namespace": space.name,
+                "hash": space.hash.value,
+                "is_deleted": False,
+                "highest_version": _FIRST_VERSION,
+                "properties": "{}",
+            }
+            for space in self.scenario.namespaces
+            if space.name in owned
+        ]
+        self.job.begin(records, namespaces)
         for record in records:
             self._note(record)
             self.recorder.owner[record.bundle] = record.destination
@@ -233,7 +242,7 @@ class Engine:
                 loads=loads,
                 groups=self._groups(capacity, is_running),
                 bundles=len(self.recorder.owner),
-                rate=float(np.cumsum(rates)[-1]) if len(rates) else 0.0,
+                rate=total(rates) if len(rates) else 0.0,
             )
         )
         if self.when_sampled is not None:
@@ -249,7 +258,7 @@ class Engine:
         for members in members_by_group(list(self.nodes), named).values():
             own = members[is_running[members]]
             if len(own):
-                mean_capacity = float(np.cumsum(capacity[own])[-1]) / len(own)
+                mean_capacity = total(capacity[own]) / len(own)
                 floor = float(hottest[own].max()) / mean_capacity
                 found.append(SampledGroup(brokers=own, floor=floor))
         return found
@@ -278,13 +287,3 @@ def _records(scenario: Scenario, cluster: str) -> list[OwnershipRecord]:
         )
         for bundle in sorted(owner)
     ]
-
-
-def _namespace_row(space: NamespaceSpec) -> dict[str, object]:
-    return {
-        "namespace": space.name,
-        "hash": space.hash.value,
-        "is_deleted": False,
-        "highest_version": _FIRST_VERSION,
-        "properties": "{}",
-    }

@@ -100,6 +100,7 @@ class Job:
     """The job of one cluster.
 
     took_effects: called with the effects of each committed batch. is_refused: commits fail.
+    are_ticks_away: the driver's ticks are lost.
     refused: the batch to repeat, None = none.
     """
 
@@ -141,7 +142,8 @@ class Job:
         """Run one micro-batch by the driver's clock, unless the job is away."""
         if self.is_away:
             return
-        self.tick()
+        if not self.are_ticks_away:
+            self._source.tick()
         if self.refused is not None:
             batch = self._compute(self.refused.groups, self.refused.now_ms)
             if packed_effects(batch.effects) != packed_effects(self.refused.effects):
@@ -151,11 +153,6 @@ class Job:
         self.refused = batch if self.is_refused else None
         if not self.is_refused:
             self._commit(batch)
-
-    def tick(self) -> None:
-        """Append the driver's ticks, unless they are lost."""
-        if not self.are_ticks_away:
-            self._source.tick()
 
     def restart(self) -> None:
         """Restart from the checkpoint; a batch that was not committed is repeated."""

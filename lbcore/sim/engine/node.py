@@ -20,8 +20,7 @@ from lbcore.agent.host import Host, Pace
 from lbcore.agent.reporting import Identity, LoadRead
 from lbcore.agent.state import Event, ReadLoad, Send, Stop, Stopped
 from lbcore.config.tree import Config
-from lbcore.model.bundles import HASH_SPACE
-from lbcore.model.names import FULL_UPPER, parse_bundle
+from lbcore.model.names import parse_bundle, range_end
 from lbcore.ownership.holding import Call, Callback, CallDone
 from lbcore.sim.engine.coverage import Coverage
 from lbcore.sim.engine.log import Action, Clock, Log
@@ -77,7 +76,7 @@ class ServedBundles:
             opened = dict.fromkeys(call.children, call.version_id)
         for bundle, token in opened.items():
             namespace, lower, upper = parse_bundle_once(bundle)
-            insort(self._ranges.setdefault(namespace, []), (lower, _end(upper), bundle))
+            insort(self._ranges.setdefault(namespace, []), (lower, range_end(upper), bundle))
             self._tokens[bundle] = token
         self._rows = None
         return CallbackChange(
@@ -97,10 +96,10 @@ class ServedBundles:
         if total[:2].sum() > full_rate * capacity:
             stats[:, :_TRAFFIC] *= full_rate * capacity / total[:2].sum()
             total = stats.sum(axis=0)
-        usage = usage_of(total, capacity, cpu_noise)
+        usage, limit = usage_of(total, capacity, cpu_noise)
         return LoadRead(
-            usage=usage.usage,
-            limit=usage.limit,
+            usage=usage,
+            limit=limit,
             traffic=total[:_TRAFFIC],
             bundles=self._names,
             stats=stats,
@@ -131,13 +130,13 @@ class ServedBundles:
         first = bisect_left(ranges, (lower, 0, ""))
         if first > 0 and ranges[first - 1][1] > lower:
             first -= 1
-        last = bisect_left(ranges, (_end(upper), 0, ""))
+        last = bisect_left(ranges, (range_end(upper), 0, ""))
         return [name for _, _, name in ranges[first:last]]
 
     def _remove(self, bundle: str) -> None:
         namespace, lower, upper = parse_bundle_once(bundle)
         ranges = self._ranges[namespace]
-        del ranges[bisect_left(ranges, (lower, _end(upper), bundle))]
+        del ranges[bisect_left(ranges, (lower, range_end(upper), bundle))]
         del self._tokens[bundle]
 
 
@@ -149,11 +148,6 @@ def callback_ms(seed: int, broker: str, call: Call, between_ms: tuple[int, int])
     shortest, longest = between_ms
     drawn = uniform(seed, f"{broker} {call.callback.value} {call.bundle} {call.version_id}")
     return shortest + int(drawn * (longest - shortest))
-
-
-def _end(upper: int) -> int:
-    """The hash after the range's last one."""
-    return HASH_SPACE if upper == FULL_UPPER else upper
 
 
 _READS_KEPT = 1_000

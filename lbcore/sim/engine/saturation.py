@@ -11,7 +11,7 @@ import numpy as np
 
 from lbcore.sim.engine.coverage import NOBODY, Coverage
 from lbcore.sim.engine.traffic import Traffic, TrafficField
-from lbcore.sim.load.load import Floats
+from lbcore.sim.load.load import Floats, total
 
 BACKLOG_S = 10.0
 DRAIN_S = 60.0
@@ -65,7 +65,7 @@ class Saturation:
             more = np.where(is_served, (rates - served) * seconds, 0.0)
             limit = np.maximum(self.backlog, BACKLOG_S * rates)
             waiting = np.maximum(self.backlog + more, 0.0)
-            self.rejected += float(np.cumsum(np.maximum(waiting - limit, 0.0))[-1])
+            self.rejected += total(np.maximum(waiting - limit, 0.0))
             waiting = np.minimum(waiting, limit)
             self.backlog = np.where(waiting < _LEAST_BACKLOG, 0.0, waiting)
             self._work_off(seconds)

@@ -17,20 +17,26 @@ from lbcore.sim.load.load import (
     Ints,
     LoadField,
     TopicLayout,
+    grained,
+    total,
     uniform,
     uniforms,
     wave,
+    zipf_weights,
 )
-from lbcore.sim.load.recording import RecordedNamespace, Recording, Spread, spread_over
+from lbcore.sim.load.recording import (
+    MESSAGE_BYTES,
+    RecordedNamespace,
+    Recording,
+    Spread,
+    spread_over,
+)
 from lbcore.sim.scenario.model import AS_RECORDED, LoadSpec, NamespaceSpec, Scenario
 
 MSG_PER_S_PER_POINT = FULL_RATE_MSG_PER_S / 100.0
 """msg/s in + out that are one percent of a broker of capacity 1."""
-MESSAGE_BYTES = 1024.0
 LOAD_STEP_MS = 10_000
-_GRAIN = 1024.0  # rates are multiples of 1/1024 msg/s, so that sums in float64 are exact
 _PERCENT = 100.0
-_ZIPF_OFFSET = 4.0
 _FIELDS_KEPT = 8
 
 
@@ -123,12 +129,11 @@ class Traffic:
             return self._replayed(spec, space, value * unit)
         stream = f"{spec.spread} {space.name} {number} {spec.seed}"
         weights = self._weights(spec, count, stream)
-        total = float(np.cumsum(weights)[-1]) if count else 1.0
         return _Part(
             spec=spec,
             total=value * unit,
             rows=slice(first, last),
-            shape=weights * (value * unit / total),
+            shape=weights * (value * unit / (total(weights) if count else 1.0)),
         )
 
     def _replayed(self, spec: LoadSpec, space: NamespaceSpec, wanted: float) -> _Part:
@@ -151,10 +156,7 @@ class Traffic:
         if spec.spread == "topic":
             return np.array([1.0] + [0.0] * (count - 1)) if count else np.zeros(0)
         if spec.spread == "zipf":
-            drawn = uniforms(self._seed, stream, count)
-            ranks = np.empty(count)
-            ranks[np.argsort(drawn, kind="stable")] = np.arange(1, count + 1)
-            return 1.0 / (ranks + _ZIPF_OFFSET * self._brokers)
+            return zipf_weights(uniforms(self._seed, stream, count), self._brokers)
         if spec.spread == "pareto":
             return _pareto(uniforms(self._seed, stream, count), spec.alpha)
         return np.ones(count)
@@ -194,7 +196,7 @@ class TrafficField(LoadField):
 
     def __init__(self, layout: TopicLayout, rates: Floats, recorded: Floats | None = None) -> None:
         """rates: drawn by the scenario; recorded: float64[topics, 4], added to it."""
-        half = np.rint(rates * (0.5 * _GRAIN)) / _GRAIN
+        half = grained(0.5 * rates)
         rate_in, rate_out, bytes_in, bytes_out = (
             half,
             half,
@@ -202,7 +204,7 @@ class TrafficField(LoadField):
             half * MESSAGE_BYTES,
         )
         if recorded is not None:
-            rate_in, rate_out = half + _grained(recorded[:, 0]), half + _grained(recorded[:, 1])
+            rate_in, rate_out = half + grained(recorded[:, 0]), half + grained(recorded[:, 1])
             bytes_in = bytes_in + np.rint(recorded[:, 2])
             bytes_out = bytes_out + np.rint(recorded[:, 3])
         ones = np.ones(len(half))
@@ -221,7 +223,7 @@ class TrafficField(LoadField):
         part = np.where(self.rates > 0.0, rates / np.where(self.rates > 0.0, self.rates, 1.0), 0.0)
         late = np.where(self.rates > 0.0, 0.0, 0.5 * rates)
         traffic = rows[:, :4] * part[:, np.newaxis] + late[:, np.newaxis] * _PLAIN
-        traffic = np.hstack((_grained(traffic[:, :2]), np.rint(traffic[:, 2:])))
+        traffic = np.hstack((grained(traffic[:, :2]), np.rint(traffic[:, 2:])))
         is_less = rates != self.rates
         rows[is_less, :4] = traffic[is_less]
         rows[is_less, -1] = traffic[is_less, 2]
@@ -234,11 +236,6 @@ class TrafficField(LoadField):
 
 
 _PLAIN = np.array([1.0, 1.0, MESSAGE_BYTES, MESSAGE_BYTES])
-
-
-def _grained(rates: Floats) -> Floats:
-    grained: Floats = np.rint(rates * _GRAIN) / _GRAIN
-    return grained
 
 
 def _recorded_at(part: _Part, replay: _Replay, now_ms: int) -> Floats:

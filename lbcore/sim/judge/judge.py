@@ -147,19 +147,16 @@ class OwnershipHistory:
         return LookupVerdict.RIGHT if answer.broker in owners else LookupVerdict.WRONG
 
     def _judge_later(self, answer: ProbedAnswer, from_ms: int, to_ms: int) -> LookupVerdict:
-        """Judge *later*: right unless the bundle was settled all the time."""
+        """Judge *later*: right unless the bundle was settled all the time; O(bundles)."""
         current = [
             transition
-            for bundle in self._bundles_of(answer.topic)
+            for bundle in self._chains
+            if self.bundle_at(answer.topic, bundle)
             for transition in self.during(bundle, from_ms, to_ms)
         ]
         if current and all(transition.state in _SETTLED for transition in current):
             return LookupVerdict.FAILED
         return LookupVerdict.UNAVAILABLE
-
-    def _bundles_of(self, topic: str) -> list[str]:
-        """Return all bundles, past ones too, with the topic; linear, rarely used."""
-        return [bundle for bundle in self._chains if self.bundle_at(topic, bundle)]
 
 
 class Visibility:

@@ -4,6 +4,7 @@ Computes each metric of `scenario.metrics`; `summary` defines imbalance and thra
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -14,7 +15,7 @@ from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.signals.shown_load import floor_adjusted_imbalance, imbalance, worst_of
 from lbcore.sim.engine.coverage import Outage
 from lbcore.sim.engine.engine import Run
-from lbcore.sim.engine.recorder import Sample
+from lbcore.sim.engine.recorder import Row, Sample
 from lbcore.sim.scenario.metrics import MEAN, METRICS, OPERATORS
 from lbcore.sim.scenario.model import Client, Expectation
 from lbcore.sim.summary import ObservedMove, percentile, thrash, trend_discounted_variation
@@ -122,6 +123,10 @@ class Window:
             if self.has(one.move.at_ms) and self.argument in ("", one.cause)
         ]  # fmt: skip
 
+    def reports(self) -> list[Row]:
+        """Return the reports of its batches."""
+        return [report for at_ms, report in self.run.recorder.reports if self.has(at_ms)]
+
     def outages(self) -> list[Outage]:
         """Return outages that end in it, or last at its end."""
         coverage = self.run.coverage
@@ -215,15 +220,9 @@ def _load(window: Window) -> float | None:
     node = window.run.nodes.get(window.argument)
     if node is None:
         return None
-    number = node.number
     loads = (s.loads for s in window.samples())
-    values = [float(row[number]) for row in loads if number < len(row)]
+    values = [float(row[node.number]) for row in loads if node.number < len(row)]
     return statistic([value for value in values if not math.isnan(value)], window.stat)
-
-
-def _in_flight(window: Window) -> float | None:
-    values = [float(r["in_flight"]) for at, r in window.run.recorder.reports if window.has(at)]
-    return statistic(values, window.stat)
 
 
 def _above(window: Window) -> float:
@@ -251,9 +250,7 @@ def _balanced(window: Window) -> float | None:
 
 
 def _moves_of_a_bundle(window: Window) -> float:
-    counts: dict[str, int] = {}
-    for move in window.moves():
-        counts[move.bundle] = counts.get(move.bundle, 0) + 1
+    counts = Counter(move.bundle for move in window.moves())
     return float(max(counts.values(), default=0))
 
 
@@ -281,17 +278,9 @@ def _variation(window: Window) -> float | None:
     return math.fsum(map(trend_discounted_variation, series)) / spread
 
 
-def _splits(window: Window) -> float:
-    return float(sum(map(window.has, window.run.recorder.splits)))
-
-
 def _bundles(window: Window) -> float:
     owners = window.run.recorder.owner.values()
     return float(sum(1 for owner in owners if window.argument in ("", owner)))
-
-
-def _unsettled(window: Window) -> float:
-    return float(len(unsettled_records(window.run)))
 
 
 def unsettled_records(run: Run) -> list[OwnershipRecord]:
@@ -374,10 +363,6 @@ def _still_away(window: Window) -> list[Reconnection]:
     return reconnections(lasting, replace(client, retry_ms=0, accept=0))
 
 
-def _topic_unserved(window: Window) -> float | None:
-    return statistic(window.run.coverage.lost_ms().astype(float).tolist(), window.stat)
-
-
 def _reconnect(window: Window) -> float:
     found = _reconnections(window)
     return _weighted([(float(r.away_ms + r.wait_ms), r.clients) for r in found], window.stat)
@@ -385,10 +370,6 @@ def _reconnect(window: Window) -> float:
 
 def _reconnects(window: Window) -> float:
     return float(round(math.fsum(one.clients for one in _reconnections(window))))
-
-
-def _doubles(window: Window) -> float:
-    return float(sum(window.has(at) for at, _ in window.run.coverage.doubles))
 
 
 def _is_of(argument: str, kind: str, reason: str) -> bool:
@@ -409,23 +390,13 @@ def _first(window: Window) -> float | None:
     return None
 
 
-def _alarms(window: Window) -> float:
-    reports = window.run.recorder.reports
-    return float(sum(window.has(at) and window.argument in r["alarms"] for at, r in reports))
-
-
-def _counts(window: Window) -> float:
-    reports = window.run.recorder.reports
-    return float(sum(r["counts"].get(window.argument, 0) for at, r in reports if window.has(at)))
-
-
 def _commands(window: Window) -> float:
     found = window.run.recorder.commands
     return float(sum(window.has(at) and status == window.argument for at, _, status in found))
 
 
 def _cycles(window: Window) -> float:
-    cycles = [int(r["cycle"]) for at, r in window.run.recorder.reports if window.has(at)]
+    cycles = [int(report["cycle"]) for report in window.reports()]
     return float(cycles[-1] - cycles[0]) if cycles else 0.0
 
 
@@ -436,7 +407,9 @@ _MEASURES: Mapping[str, Measure] = {
     "highest": _series(lambda s: max(_running(s), default=0.0)),
     "lowest": _series(lambda s: min(_running(s), default=0.0)),
     "load": _load,
-    "in_flight": _in_flight,
+    "in_flight": lambda window: statistic(
+        [float(report["in_flight"]) for report in window.reports()], window.stat
+    ),
     "above": _above,
     "balanced": _balanced,
     "moves": lambda window: float(len(window.moves())),
@@ -444,20 +417,28 @@ _MEASURES: Mapping[str, Measure] = {
     "returns": _returns,
     "thrash": lambda window: thrash(window.moves()),
     "variation": _variation,
-    "splits": _splits,
+    "splits": lambda window: float(sum(map(window.has, window.run.recorder.splits))),
     "bundles": _bundles,
-    "unsettled": _unsettled,
+    "unsettled": lambda window: float(len(unsettled_records(window.run))),
     "unserved": _unserved,
     "outage": _outage,
     "publish": _publish,
-    "topic_unserved": _topic_unserved,
+    "topic_unserved": lambda window: statistic(
+        window.run.coverage.lost_ms().astype(float).tolist(), window.stat
+    ),
     "reconnect": _reconnect,
     "reconnects": _reconnects,
-    "doubles": _doubles,
+    "doubles": lambda window: float(
+        sum(window.has(at_ms) for at_ms, _ in window.run.coverage.doubles)
+    ),
     "decisions": _decisions,
     "first": _first,
-    "alarms": _alarms,
-    "counts": _counts,
+    "alarms": lambda window: float(
+        sum(window.argument in report["alarms"] for report in window.reports())
+    ),
+    "counts": lambda window: float(
+        sum(report["counts"].get(window.argument, 0) for report in window.reports())
+    ),
     "commands": _commands,
     "cycles": _cycles,
 }

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore.model.bundles import HASH_SPACE, HashFunction, hash_topics
-from lbcore.model.names import FULL_UPPER, format_topic, parse_bundle
+from lbcore.model.names import FULL_UPPER, format_topic, parse_bundle, range_end
 from lbcore.model.resources import COUNT, complete
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -85,6 +85,12 @@ FULL_RATE_MSG_PER_S = 40_000.0
 """msg/s in + out at which a broker of capacity 1.0 reaches 100 % CPU."""
 
 _GRAIN = 1024.0  # rates are multiples of 1/1024 msg/s, so that sums in float64 are exact
+
+
+def grained(rates: Floats) -> Floats:
+    """Round rates to multiples of the grain."""
+    rounded: Floats = np.rint(rates * _GRAIN) / _GRAIN
+    return rounded
 
 
 class LoadShape(str, Enum):
@@ -233,8 +239,7 @@ def _prefix_sums(topics: dict[str, _Topics], rates: dict[str, Floats]) -> Floats
 
 def _stats(topics: _Topics, rates: Floats) -> Floats:
     """float64[topics, 8] in the order of BUNDLE_COLUMNS."""
-    rate_in = np.rint(rates * _GRAIN) / _GRAIN
-    rate_out = np.rint(rates * topics.fanout * _GRAIN) / _GRAIN
+    rate_in, rate_out = grained(rates), grained(rates * topics.fanout)
     bytes_in = np.rint(rate_in * topics.message_bytes)
     bytes_out = np.rint(rate_out * topics.message_bytes)
     columns = (
@@ -277,8 +282,7 @@ class LoadModel:
         Closed at 0xffffffff.
         """
         column = self._topics[namespace]
-        end = HASH_SPACE if upper == FULL_UPPER else upper
-        first, last = np.searchsorted(column.hashes, (lower, end))
+        first, last = np.searchsorted(column.hashes, (lower, range_end(upper)))
         return tuple(topic_name(namespace, int(number)) for number in column.order[first:last])
 
     def topics_of(self, bundle: str, virtual_ms: int) -> tuple[tuple[str, ...], Floats]:
@@ -324,7 +328,7 @@ class LoadModel:
         column = self._topics[name]
         is_hot = (column.hashes - start) % HASH_SPACE < width
         heat = np.where(is_hot, column.heat, 0.0)
-        total_heat = _total(heat * (1.0 + column.fanout))
+        total_heat = total(heat * (1.0 + column.fanout))
         share = self._hot_share(name) if total_heat > 0.0 else 0.0
         rates = {other: base * (1.0 - share) for other, base in self._base.items()}
         if share > 0.0:
@@ -338,7 +342,7 @@ class LoadModel:
         return min(profile.hotspot_share, profile.hottest_bundle * hot_bundles / profile.brokers)
 
 
-def _total(column: Floats) -> float:
+def total(column: Floats) -> float:
     """Sum from first to last; numpy's `sum` adds in an order that depends on the CPU."""
     return float(np.cumsum(column)[-1])
 
@@ -380,7 +384,7 @@ def _base_rates(topics: dict[str, _Topics], profile: LoadProfile) -> dict[str, F
     counts = [len(column.hashes) for column in topics.values()]
     weights = _weights(np.concatenate([column.base for column in topics.values()]), profile)
     fanouts = np.concatenate([column.fanout for column in topics.values()])
-    rates = weights * (_total_rate(profile) / _total(weights * (1.0 + fanouts)))
+    rates = weights * (_total_rate(profile) / total(weights * (1.0 + fanouts)))
     edges = np.concatenate(([0], np.cumsum(counts)))
     return {
         name: rates[low:high] for name, (low, high) in zip(topics, pairwise(edges), strict=True)
@@ -388,26 +392,22 @@ def _base_rates(topics: dict[str, _Topics], profile: LoadProfile) -> dict[str, F
 
 
 def _weights(drawn: Floats, profile: LoadProfile) -> Floats:
-    """Return the topics' weights.
-
-    Even: equal; zipf: 1 / (rank + 4 × brokers), the offset keeps the hottest topic well below a
-    broker's mean; else within a factor of three.
-    """
+    """Return the topics' weights; but for even and zipf, within a factor of three."""
     if profile.shape is LoadShape.EVEN:
         return np.ones(len(drawn))
     if profile.shape is LoadShape.ZIPF:
-        ranks = np.empty(len(drawn))
-        ranks[np.argsort(drawn, kind="stable")] = np.arange(1, len(drawn) + 1)
-        return 1.0 / (ranks + 4.0 * profile.brokers)
+        return zipf_weights(drawn, profile.brokers)
     return 0.5 + drawn
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerUsage:
-    """Usage as a broker measures it, a number per resource; a limit of -1 = unknown."""
+def zipf_weights(drawn: Floats, brokers: int) -> Floats:
+    """Return 1 / (rank + 4 × brokers); the ranks are those of the drawn numbers.
 
-    usage: Floats
-    limit: Floats
+    The offset keeps the hottest topic well below a broker's mean.
+    """
+    ranks = np.empty(len(drawn))
+    ranks[np.argsort(drawn, kind="stable")] = np.arange(1, len(drawn) + 1)
+    return 1.0 / (ranks + 4.0 * brokers)
 
 
 _CPU_IDLE_PERCENT = 3.0
@@ -416,13 +416,14 @@ _HEAP_MB, _HEAP_IDLE_MB, _HEAP_MB_PER_TOPIC = 4096.0, 256.0, 0.05
 _DIRECT_MB, _DIRECT_IDLE_MB = 8192.0, 128.0
 
 
-def usage_of(stats: Floats, capacity: float, noise: float) -> BrokerUsage:
-    """A broker's usage for the sum of its bundles' rows (float64[8], BUNDLE_COLUMNS).
+def usage_of(stats: Floats, capacity: float, noise: float) -> tuple[Floats, Floats]:
+    """Usage and limits of a broker for the sum of its bundles' rows (float64[8]).
 
     cpu = 3 % + 97 % × (msg/s in + out) / (40,000 × capacity) + noise, 100 % at most; bandwidth in
     kbit/s of 1 Gbit × capacity; heap 256 MB + 0.05 a topic of 4,096 × capacity; direct memory
     128 MB + two seconds of input. Example: 20,000 msg/s, capacity 1, noise 0: cpu 51.5.
-    noise: percentage points on cpu, see `cpu_noise`.
+    noise: percentage points on cpu, see `cpu_noise`. stats: in the order of BUNDLE_COLUMNS.
+    Returned: a number per resource; a limit of -1 = unknown.
     """
     rate = float(stats[0] + stats[1])
     cpu = _CPU_IDLE_PERCENT + (100.0 - _CPU_IDLE_PERCENT) * rate / (FULL_RATE_MSG_PER_S * capacity)
@@ -436,7 +437,7 @@ def usage_of(stats: Floats, capacity: float, noise: float) -> BrokerUsage:
     nic = _NIC_KBIT_PER_S * capacity
     limit = (100.0, _HEAP_MB * capacity, _DIRECT_MB * capacity, nic, nic)
     unknown = (-1.0,) * (COUNT - len(limit))
-    return BrokerUsage(usage=np.array(complete(usage)), limit=np.array((*limit, *unknown)))
+    return np.array(complete(usage)), np.array((*limit, *unknown))
 
 
 def cpu_noise(seed: int, broker: str, step: int, amplitude: float = 0.5) -> float:

@@ -20,7 +20,7 @@ from lbcore.model.bundles import (
     even_boundaries,
     hash_topics,
 )
-from lbcore.model.names import FULL_UPPER, InvalidNameError, parse_bundle
+from lbcore.model.names import InvalidNameError, parse_bundle, range_end
 from lbcore.model.resources import complete
 from lbcore.sim.load.load import FULL_RATE_MSG_PER_S, Floats, Ints
 
@@ -182,16 +182,13 @@ def on_grid(series: Series, step_ms: int, gaps: Gaps) -> Grid:
 
 
 def _flaws_of_values(series: Series, gaps: Gaps) -> list[Flaw]:
-    missing = np.isnan(series.values).any(axis=1)
-    wrong = np.isinf(series.values).any(axis=1)
-    negative = (series.values < 0).any(axis=1)
-    kinds = [(negative, "negative value"), (wrong, "infinite value")]
+    kinds = [(series.values < 0, "negative value"), (np.isinf(series.values), "infinite value")]
     if gaps is Gaps.REFUSE:
-        kinds.append((missing, "missing value"))
+        kinds.append((np.isnan(series.values), "missing value"))
     return [
         _flaw(series, at, f"{what} of {series.entities[series.of[at]]}")
-        for which, what in kinds
-        for at in np.flatnonzero(which).tolist()
+        for is_wrong, what in kinds
+        for at in np.flatnonzero(is_wrong.any(axis=1)).tolist()
     ]
 
 
@@ -529,7 +526,7 @@ def _ranges_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, int, i
                 namespace, lower, upper = parse_bundle(bundle)
             except InvalidNameError:
                 raise RecordingError(f"{bundle!r} is no bundle") from None
-            found[bundle] = (namespace, lower, HASH_SPACE if upper == FULL_UPPER else upper)
+            found[bundle] = (namespace, lower, range_end(upper))
     return found
 
 

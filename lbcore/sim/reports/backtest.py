@@ -16,13 +16,13 @@ import numpy as np
 
 from lbcore.bounds.moves import Brokers, least_imbalance
 from lbcore.model.bundles import NamespaceBundles
-from lbcore.model.names import FULL_UPPER, parse_bundle
+from lbcore.model.names import FULL_UPPER, namespace_of_bundle, parse_bundle
 from lbcore.model.resources import local_max
 from lbcore.plan.groups import members_by_group
 from lbcore.signals.shown_load import floor_adjusted_imbalance, imbalance, worst_of
 from lbcore.sim.judge.bounds import BesideBound, beside
 from lbcore.sim.judge.measures import statistic
-from lbcore.sim.load.load import FULL_RATE_MSG_PER_S, Floats
+from lbcore.sim.load.load import FULL_RATE_MSG_PER_S, total
 from lbcore.sim.load.recording import RecordedNamespace, Recording, positions_of
 from lbcore.sim.scenario.metrics import MEAN
 from lbcore.sim.scenario.model import (
@@ -35,7 +35,7 @@ from lbcore.sim.scenario.model import (
     ScenarioEvent,
 )
 from lbcore.sim.scenario.tokens import Rate
-from lbcore.sim.summary import ObservedMove, Owned, moves, thrash
+from lbcore.sim.summary import BundleOpened, ObservedMove, moves, thrash
 
 Row = Mapping[str, Any]
 
@@ -125,7 +125,7 @@ class History:
     def moves(self) -> list[ObservedMove]:
         """Each change of owner between two intervals."""
         return moves(
-            Owned(bundle=bundle, broker=broker, at_ms=interval.at_ms)
+            BundleOpened(bundle=bundle, broker=broker, at_ms=interval.at_ms)
             for interval in self.intervals
             for bundle, broker in sorted(interval.owners.items())
         )
@@ -250,8 +250,8 @@ def _fit(
     if len(pairs) < _FITTED_MIN:
         return nothing
     rates, usages = np.array(pairs).T
-    varied = _sum((rates - rates.mean()) ** 2)
-    slope = _sum((rates - rates.mean()) * (usages - usages.mean())) / varied if varied else 0.0
+    varied = total((rates - rates.mean()) ** 2)
+    slope = total((rates - rates.mean()) * (usages - usages.mean())) / varied if varied else 0.0
     idle = float(usages.mean() - slope * rates.mean())
     if slope <= 0.0 or idle < 0.0:
         slope, idle = float(usages.mean() / rates.mean()) if rates.mean() else 0.0, 0.0
@@ -262,10 +262,6 @@ def _fit(
 
 def _rate(row: Row) -> float:
     return math.fsum(row["msg_rate_in"]) + math.fsum(row["msg_rate_out"])
-
-
-def _sum(values: Floats) -> float:
-    return float(np.cumsum(values)[-1])
 
 
 def _splits_between(before: Mapping[str, str], after: Mapping[str, str]) -> int:
@@ -297,9 +293,13 @@ def backtest_scenario(
     first: dict[str, str] = {}
     seen: set[str] = set()
     for interval in history.intervals:
-        new = {name: owner for name, owner in interval.owners.items() if _space(name) not in seen}
+        new = {
+            name: owner
+            for name, owner in interval.owners.items()
+            if namespace_of_bundle(name) not in seen
+        }
         first |= new
-        seen |= {_space(name) for name in new}
+        seen |= {namespace_of_bundle(name) for name in new}
     spaces = [_namespace(name, space, first) for name, space in recording.namespaces.items()]
     loads = [
         LoadSpec(
@@ -336,10 +336,6 @@ def run_cost(floor_adjusted: float | None, moves: float, bundles: int, length_ms
     return imbalance + MOVE_PRICE * moved_percent / (length_ms / _HOUR_MS)
 
 
-def _space(bundle: str) -> str:
-    return bundle.rpartition("/")[0]
-
-
 def _namespace(name: str, space: RecordedNamespace, first: Mapping[str, str]) -> NamespaceSpec:
     """Return a namespace with its first bundles.
 
@@ -347,7 +343,7 @@ def _namespace(name: str, space: RecordedNamespace, first: Mapping[str, str]) ->
     """
     ends = {0, FULL_UPPER}
     for bundle in first:
-        if _space(bundle) == name:
+        if namespace_of_bundle(bundle) == name:
             ends.update(parse_bundle(bundle)[1:])
     return NamespaceSpec(
         name=name,
@@ -365,7 +361,9 @@ def _owners(space: NamespaceSpec, first: Mapping[str, str], history: History) ->
     """
     there = sorted(_start(history).there)
     homes = sorted(
-        owner for name, owner in first.items() if _space(name) == space.name and owner in there
+        owner
+        for name, owner in first.items()
+        if namespace_of_bundle(name) == space.name and owner in there
     )
     spare = homes[0] if homes and history.intervals[-1].groups else there[0]
     names = [
@@ -412,7 +410,9 @@ def _policies(history: History) -> tuple[ScenarioEvent, ...]:
                 "kind": "set_isolation_policy",
                 "arguments": {
                     "policy": f"group-{number}",
-                    "namespaces": sorted({re.escape(_space(name)) for name in part.owners}),
+                    "namespaces": sorted(
+                        {re.escape(namespace_of_bundle(name)) for name in part.owners}
+                    ),
                     "primary": sorted(map(re.escape, part.there)),
                 },
             },

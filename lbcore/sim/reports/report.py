@@ -53,7 +53,8 @@ def judge_all(run: Run) -> list[JudgedExpectation]:
 
 def render(run: Run, judged: Sequence[JudgedExpectation]) -> str:
     """The run as text, which is the same for the same scenario on every machine."""
-    lines = [*_timeline(run), "", *_moves_by_cause(run), *map(_judged_line, judged)]
+    causes = ", ".join(f"{cause} {count}" for cause, count in _moves_by_cause(run).items())
+    lines = [*_timeline(run), "", f"moves: {causes or 'none'}", *map(_judged_line, judged)]
     return "\n".join([*lines, f"hash {run.recorder.hash()}", ""])
 
 
@@ -65,7 +66,7 @@ def to_row(run: Run, judged: Sequence[JudgedExpectation]) -> dict[str, Any]:
         "is_met": all(one.is_met for one in judged),
         "hash": run.recorder.hash(),
         "metrics": {name: measure_named(run, name) for name in _SUMMARY},
-        "moves_by_cause": dict(sorted(Counter(one.cause for one in run.recorder.moves).items())),
+        "moves_by_cause": _moves_by_cause(run),
         "expectations": [
             {
                 "text": one.expectation.text,
@@ -120,10 +121,8 @@ def _sample_line(run: Run, sample: Sample, before_ms: int) -> str:
     return "".join(f"{cell:>10}" for cell in cells)
 
 
-def _moves_by_cause(run: Run) -> list[str]:
-    counts = Counter(one.cause for one in run.recorder.moves)
-    causes = ", ".join(f"{cause} {count}" for cause, count in sorted(counts.items()))
-    return [f"moves: {causes or 'none'}"]
+def _moves_by_cause(run: Run) -> dict[str, int]:
+    return dict(sorted(Counter(one.cause for one in run.recorder.moves).items()))
 
 
 def _judged_line(one: JudgedExpectation) -> str:

@@ -136,10 +136,6 @@ _KINDS = (
 """Kinds of rows of the table decisions."""
 
 
-def _kind(word: str) -> None:
-    one_of(*_KINDS)(word.partition("/")[0])
-
-
 def _alarm(word: str) -> None:
     """One of the alarms that the job raises, such as full or flapping:BROKER."""
     name, _, broker = word.partition(":")
@@ -152,7 +148,7 @@ ARGUMENTS: Mapping[str, Callable[[str], object]] = {
     "percent": lambda word: number(word.removesuffix("%")),
     "ratio": number,
     "broker": _single_broker,
-    "kind": _kind,
+    "kind": lambda word: one_of(*_KINDS)(word.partition("/")[0]),
     "alarm": _alarm,
     "cause": one_of(*(cause.value for cause in Cause)),
     "status": one_of("done", "accepted", "refused", "failed", "timed_out"),
@@ -165,7 +161,7 @@ def take_expectation(line: Line) -> Expectation:
     written = line.content
     word = line.take(str, "a metric such as imbalance.p95 or load:b1")
     name, argument = line.value(_metric, word)
-    sign = line.take(_operator, "one of <=, >=, ==, <, >")
+    sign = line.take(one_of(*OPERATORS), "one of <=, >=, ==, <, >")
     unit = METRICS[name.partition(".")[0]].unit
     value = line.take(_READERS[unit], f"a {unit}")
     window = line.options({"from": duration_ms, "to": duration_ms})
@@ -202,9 +198,3 @@ def _metric(word: str) -> tuple[str, str]:
     if argument and metric.argument in ARGUMENTS:
         ARGUMENTS[metric.argument](argument)
     return (f"{name}.{stat}" if stat else name), argument
-
-
-def _operator(word: str) -> str:
-    if word not in OPERATORS:
-        raise ScenarioTokenError(word, "one of <=, >=, ==, <, >")
-    return word

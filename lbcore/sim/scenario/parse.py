@@ -14,7 +14,7 @@ from typing import Any
 from lbcore.model.bundles import HashFunction
 from lbcore.model.names import InvalidNameError, parse_bundle
 from lbcore.sim.scenario import tokens
-from lbcore.sim.scenario.metrics import METRICS, take_expectation
+from lbcore.sim.scenario.metrics import take_expectation
 from lbcore.sim.scenario.model import (
     BrokerSpec,
     Client,
@@ -27,13 +27,12 @@ from lbcore.sim.scenario.model import (
     ScenarioEvent,
 )
 from lbcore.sim.scenario.scenario_events import (
-    EVENT_FORMS,
     parse_event,
     require_agreement,
     require_form,
     require_setting,
 )
-from lbcore.sim.scenario.tokens import Line, ScenarioError
+from lbcore.sim.scenario.tokens import Line
 
 RULE = "----"
 COMPARED_RULE = f"{RULE} compared"
@@ -362,14 +361,6 @@ def _set(draft: _Draft, line: Line) -> None:
         draft.settings.append(word)
 
 
-def _at(draft: _Draft, line: Line) -> None:
-    draft.scenario_events.append(parse_event(line))
-
-
-def _expect(draft: _Draft, line: Line) -> None:
-    draft.expectations.append(take_expectation(line))
-
-
 _KEYWORDS: Mapping[str, Callable[[_Draft, Line], None]] = {
     "title": _title,
     "seed": _seed,
@@ -385,17 +376,7 @@ _KEYWORDS: Mapping[str, Callable[[_Draft, Line], None]] = {
     "commit": _commit,
     "preset": _preset,
     "set": _set,
-    "at": _at,
+    "at": lambda draft, line: draft.scenario_events.append(parse_event(line)),
     "run": _run,
-    "expect": _expect,
+    "expect": lambda draft, line: draft.expectations.append(take_expectation(line)),
 }
-
-__all__ = [
-    "EVENT_FORMS",
-    "METRICS",
-    "SPREADS",
-    "ScenarioError",
-    "parse_scenario",
-    "with_compared",
-    "with_recorded",
-]

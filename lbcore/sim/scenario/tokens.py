@@ -89,34 +89,6 @@ def count(word: str) -> int:
     return int(word)
 
 
-def broker_count(word: str) -> int:
-    """A number of brokers."""
-    if count(word) > MOST_BROKERS:
-        raise ScenarioTokenError(word, f"a number of brokers, {MOST_BROKERS} at most")
-    return count(word)
-
-
-def positive_share(word: str) -> float:
-    """A part of one that is more than nothing."""
-    if share(word) == 0.0:
-        raise ScenarioTokenError(word, "a part above 0")
-    return share(word)
-
-
-def capacity(word: str) -> float:
-    """Return how many brokers of capacity 1 a broker is like."""
-    if number(word) <= 0.0:
-        raise ScenarioTokenError(word, "a capacity above 0")
-    return number(word)
-
-
-def positive_ms(word: str) -> int:
-    """Milliseconds, at least one."""
-    if duration_ms(word) < 1:
-        raise ScenarioTokenError(word, "a time above 0s")
-    return duration_ms(word)
-
-
 def whole(word: str) -> int:
     """A whole number from 0."""
     if not word.isdecimal():
@@ -131,6 +103,29 @@ def share(word: str) -> float:
     if not 0.0 <= value <= 1.0:
         raise ScenarioTokenError(word, "a part between 0 and 1, or 0% and 100%")
     return value
+
+
+def _where(
+    read: Callable[[str], T], is_good: Callable[[T], bool], expected: str
+) -> Callable[[str], T]:
+    """Return a reader of the values that meet a condition."""
+
+    def read_good(word: str) -> T:
+        value = read(word)
+        if not is_good(value):
+            raise ScenarioTokenError(word, expected)
+        return value
+
+    return read_good
+
+
+broker_count = _where(
+    count, lambda value: value <= MOST_BROKERS, f"a number of brokers, {MOST_BROKERS} at most"
+)
+positive_share = _where(share, lambda value: value > 0.0, "a part above 0")
+positive_ms = _where(duration_ms, lambda value: value > 0, "a time above 0s")
+capacity = _where(number, lambda value: value > 0.0, "a capacity above 0")
+"""How many brokers of capacity 1 a broker is like."""
 
 
 def points(word: str) -> float:

@@ -47,10 +47,6 @@ def _owners_by_bundle(given: Mapping[str, Any], name: str) -> Mapping[str, list[
     return {bundle: list(found[bundle]) for bundle in sorted(found)}
 
 
-def _findings(given: Mapping[str, Any], name: str) -> tuple[Mapping[str, Any], ...]:
-    return tuple(map(_finding, fields.column(given, name, FINDINGS_MAX)))
-
-
 def _finding(item: Any) -> Mapping[str, Any]:
     if not isinstance(item, Mapping):
         detail = f"a finding must be an object, got {shown(item)}"
@@ -86,7 +82,9 @@ class ObserveOwnership(CommandArguments):
         read.whole(0, 1 << 40), "bundles and namespaces that differ in all", 0
     )
     findings: tuple[Mapping[str, Any], ...] = argument(
-        _findings, "what the guardian found: trouble, subject, since_ms, evidence, stage", ()
+        lambda given, name: tuple(map(_finding, fields.column(given, name, FINDINGS_MAX))),
+        "what the guardian found: trouble, subject, since_ms, evidence, stage",
+        (),
     )
 
 

@@ -166,7 +166,7 @@ work = SimpleNamespace(
 hot_usage, cold_usage = report._brokers(work)['max_usage']
 assert hot_usage > 0.8 > 0.3 > cold_usage
 # simulated brokers
-assert usage_of(np.zeros(8), 1.0, 0.0).limit.tolist()[-1] == -1.0
+assert usage_of(np.zeros(8), 1.0, 0.0)[1].tolist()[-1] == -1.0
 # plans
 snapshot = cluster_of({'a': [900.0, 800.0], 'b': [700.0, 600.0]})
 percent = np.zeros((2, COUNT))
