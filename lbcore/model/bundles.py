@@ -1,13 +1,11 @@
 """Hashes of topics, ranges of the hash space, and the bundles of one namespace.
 
-Answers which bundle a hash falls in, and what a split of the set gives. A namespace's hash function
-is chosen when it is created and never changes: every boundary of its bundles is a value of it.
-Source: Pulsar 4.0.8, NamespaceBundle, NamespaceBundles, NamespaceBundleFactory (crc32),
-PoliciesUtil; murmur3_32 is Ballast's.
+A namespace's hash function is chosen when it is created and never changes: every boundary of its
+bundles is a value of it. Source: Pulsar 4.0.8, NamespaceBundle, NamespaceBundles,
+NamespaceBundleFactory (crc32), PoliciesUtil; murmur3_32 is Ballast's.
 """
 
 import re
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -80,10 +78,6 @@ class InvalidRangeError(ValueError):
     """A range, a boundary list or a split that no set of bundles can have."""
 
 
-class UncoveredHashError(LookupError):
-    """A hash that no bundle of the set holds."""
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class BundleRange:
     """The hashes lower <= h < upper; when upper is 0xffffffff, that value too.
@@ -128,9 +122,6 @@ class BundleRange:
         """Return True if some hash falls in both ranges."""
         low, high = max(self.lower, other.lower), min(self.upper, other.upper)
         return low < high or low == high == FULL_UPPER
-
-
-FULL_RANGE = BundleRange(FULL_LOWER, FULL_UPPER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,14 +171,11 @@ class NamespaceBundles:
     """The bundles of a namespace: boundaries b0 < b1 < ... < bn make n bundles.
 
     The last boundary is 0xffffffff and belongs to the last bundle; the first is 0 in every set that
-    Ballast makes, though Pulsar does not ask for it. version: of the
-    stored policies the boundaries came from, -1 = none. Raises InvalidRangeError.
+    Ballast makes, though Pulsar does not ask for it. Raises InvalidRangeError.
     """
 
     namespace: str
     boundaries: tuple[int, ...]
-    hash_function: HashFunction = HashFunction.CRC32
-    version: int = -1
 
     def __post_init__(self) -> None:
         check_namespace(self.namespace)
@@ -212,37 +200,6 @@ class NamespaceBundles:
     def names(self) -> tuple[str, ...]:
         """The full names of all bundles, ascending."""
         return tuple(format_bundle(self.namespace, *ends) for ends in pairwise(self.boundaries))
-
-    def find(self, topic_hash: int) -> int:
-        """The index of the bundle that holds the hash; O(log n).
-
-        0xffffffff is in the last bundle (Pulsar 4.0.8 fails there: see `find_as_pulsar`). Raises
-        UncoveredHashError for a hash below the first boundary or outside of the hash space.
-        """
-        if topic_hash == FULL_UPPER:
-            return len(self) - 1
-        return self.find_as_pulsar(topic_hash)
-
-    def find_as_pulsar(self, topic_hash: int) -> int:
-        """Find as `find`, but raise UncoveredHashError for 0xffffffff.
-
-        So does NamespaceBundles.
-        """
-        index = bisect_right(self.boundaries, topic_hash) - 1
-        if not 0 <= index < len(self):
-            message = f"no bundle of {self.namespace} holds the hash {topic_hash:#010x}"
-            raise UncoveredHashError(message)
-        return index
-
-    def hash_of(self, topic: str) -> int:
-        """The hash of a topic (full name) of this namespace.
-
-        Raises InvalidRangeError for a topic of another namespace.
-        """
-        if namespace_of_topic(topic) != self.namespace:
-            message = f"topic {topic} must be of the namespace {self.namespace}"
-            raise InvalidRangeError(message)
-        return hash_topic(self.hash_function, topic)
 
 
 def even_boundaries(count: int) -> tuple[int, ...]:

@@ -6,8 +6,6 @@ from lbcore.model.bundles import (
     Bundle,
     BundleRange,
     InvalidRangeError,
-    NamespaceBundles,
-    UncoveredHashError,
     crc32,
     decode_boundary,
     even_boundaries,
@@ -20,6 +18,7 @@ from lbcore.model.names import (
     parse_topic,
     split_bundle_name,
 )
+from tests.conformance.reference.bundle_sets import BundleSet, UncoveredHashError
 from tests.conformance.runner import Case, Handler, JavaError
 
 
@@ -69,13 +68,11 @@ def java_bundle(name: str) -> Bundle:
     return Bundle(java_namespace(namespace), java_range(text))
 
 
-def java_bundles(
-    namespace: str | None, texts: list[str | int], version: int = -1
-) -> NamespaceBundles:
+def java_bundles(namespace: str | None, texts: list[str | int], version: int = -1) -> BundleSet:
     """NamespaceBundles of boundary texts."""
     boundaries = tuple(java_long(text) for text in texts)
     try:
-        return NamespaceBundles(java_namespace(namespace), boundaries, version=version)
+        return BundleSet(java_namespace(namespace), boundaries, version=version)
     except InvalidRangeError as error:
         raise JavaError("IllegalArgumentException") from error
 
@@ -105,7 +102,7 @@ def find_bundle(case: Case) -> dict[str, Any]:
     return {"bundles": [each.text for each in bundles.ranges()]}
 
 
-def _find_topic(bundles: NamespaceBundles, topic: str) -> dict[str, Any]:
+def _find_topic(bundles: BundleSet, topic: str) -> dict[str, Any]:
     try:
         full_name = parse_topic(topic).full
         topic_hash = bundles.hash_of(full_name)
@@ -116,7 +113,7 @@ def _find_topic(bundles: NamespaceBundles, topic: str) -> dict[str, Any]:
     return {"hash": hex_text(topic_hash), **answer, "includes": bundle.includes_topic(full_name)}
 
 
-def _found(bundles: NamespaceBundles, topic_hash: int) -> dict[str, Any]:
+def _found(bundles: BundleSet, topic_hash: int) -> dict[str, Any]:
     try:
         index = bundles.find_as_pulsar(topic_hash)
     except UncoveredHashError as error:

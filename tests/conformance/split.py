@@ -7,7 +7,6 @@ import numpy as np
 
 from lbcore.config.splitting import Splitting
 from lbcore.model.bundles import (
-    FULL_RANGE,
     BundleRange,
     InvalidRangeError,
     crc32,
@@ -25,6 +24,7 @@ from lbcore.plan.split.algorithms import (
     topic_count_boundaries,
 )
 from tests.conformance.bundles import hex_text, java_bundle, java_bundles, java_long, java_range
+from tests.conformance.reference.bundle_sets import FULL_RANGE
 from tests.conformance.reference.bundle_split import UnknownBundleError, split_bundles
 from tests.conformance.reference.extensible_split import (
     BrokerView,

@@ -12,7 +12,6 @@ from lbcore.config.splitting import ALGORITHMS, Splitting
 from lbcore.model.bundles import (
     BundleRange,
     HashFunction,
-    NamespaceBundles,
     decode_boundary,
     even_boundaries,
     explicit_boundaries,
@@ -27,6 +26,7 @@ from lbcore.plan.split.algorithms import (
 )
 from lbcore.plan.split.boundaries import CutRequest, RangeCut, find_cut
 from lbcore.plan.split.decision import EMPTY_STATE, LIMIT_REASONS, SplitState, SplitVerdict
+from tests.conformance.reference.bundle_sets import BundleSet
 from tests.conformance.reference.bundle_split import split_bundles
 from tests.support.models.split_models import (
     slow_decide,
@@ -132,7 +132,7 @@ def clusters(draw: st.DrawFn) -> Snapshot:
     names = [
         f"t/n{space}/{each.text}"
         for space in range(draw(st.integers(1, 3)))
-        for each in NamespaceBundles("t/n", even_boundaries(draw(st.integers(1, 6)))).ranges()
+        for each in BundleSet("t/n", even_boundaries(draw(st.integers(1, 6)))).ranges()
     ]
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     count = len(names)
@@ -210,10 +210,10 @@ def test_decided_splits_keep_every_namespace_covered_and_within_its_maximum(
         assert len(each) <= max(config.max_namespace_bundles, sizes[name])
 
 
-def _set_of(view: Snapshot, namespace: str) -> NamespaceBundles:
+def _set_of(view: Snapshot, namespace: str) -> BundleSet:
     parsed = [parse_bundle(name) for name in view.bundles.names]
     lowers = [lower for name, lower, _ in parsed if name == namespace]
-    return NamespaceBundles(namespace, (*lowers, FULL_UPPER))
+    return BundleSet(namespace, (*lowers, FULL_UPPER))
 
 
 HASHES_OF_BUNDLE_RANGES = st.one_of(
@@ -224,13 +224,13 @@ ENTITIES = st.from_regex(r"[-=:.A-Za-z0-9_]{1,8}", fullmatch=True)
 
 
 @st.composite
-def bundle_sets(draw: st.DrawFn) -> NamespaceBundles:
+def bundle_sets(draw: st.DrawFn) -> BundleSet:
     inner = draw(st.sets(st.integers(1, FULL_UPPER - 1), max_size=20))
     function = draw(st.sampled_from(HashFunction))
-    return NamespaceBundles("t/ns", (0, *sorted(inner), FULL_UPPER), function)
+    return BundleSet("t/ns", (0, *sorted(inner), FULL_UPPER), function)
 
 
-def assert_covers(bundles: NamespaceBundles) -> None:
+def assert_covers(bundles: BundleSet) -> None:
     ranges = bundles.ranges()
     assert (ranges[0].lower, ranges[-1].upper) == (0, FULL_UPPER)
     assert all(left.upper == right.lower for left, right in pairwise(ranges))
@@ -239,7 +239,7 @@ def assert_covers(bundles: NamespaceBundles) -> None:
 
 @given(st.integers(1, 5_000))
 def test_even_division_covers_the_space_in_equal_parts(count: int) -> None:
-    bundles = NamespaceBundles("t/ns", even_boundaries(count))
+    bundles = BundleSet("t/ns", even_boundaries(count))
     assert_covers(bundles)
     widths = {each.upper - each.lower for each in bundles.ranges()[:-1]}
     assert len(bundles) == count
@@ -248,7 +248,7 @@ def test_even_division_covers_the_space_in_equal_parts(count: int) -> None:
 
 @given(bundle_sets(), st.data())
 def test_split_keeps_the_space_covered_and_every_topic_in_its_parent(
-    bundles: NamespaceBundles, data: st.DataObject
+    bundles: BundleSet, data: st.DataObject
 ) -> None:
     splittable = [each for each in bundles.ranges() if each.can_split]
     target = data.draw(st.sampled_from(splittable))

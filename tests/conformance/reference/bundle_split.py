@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from lbcore.model.bundles import (
     BundleRange,
     InvalidRangeError,
-    NamespaceBundles,
     check_can_split,
     children_of,
 )
+from tests.conformance.reference.bundle_sets import BundleSet
 
 
 class UnknownBundleError(LookupError):
@@ -25,12 +25,12 @@ class UnknownBundleError(LookupError):
 class RangeSplit:
     """What a split gives: the namespace's new set, and the children in ascending order."""
 
-    bundles: NamespaceBundles
+    bundles: BundleSet
     children: tuple[BundleRange, ...]
 
 
 def split_bundles(
-    source: NamespaceBundles, target: BundleRange, *, at: Sequence[int] = (), parts: int = 2
+    source: BundleSet, target: BundleRange, *, at: Sequence[int] = (), parts: int = 2
 ) -> RangeSplit:
     """Splits one bundle of the set at the given boundaries, or evenly into `parts` without any.
 
@@ -45,7 +45,7 @@ def split_bundles(
     inner = sorted(at) if at else split_even(target, parts)
     children = children_of(target, inner)
     boundaries = (*source.boundaries[: index + 1], *inner, *source.boundaries[index + 1 :])
-    split = NamespaceBundles(source.namespace, boundaries, source.hash_function, source.version)
+    split = BundleSet(source.namespace, boundaries, source.hash_function, source.version)
     return RangeSplit(bundles=split, children=children)
 
 

@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from lbcore.config.pulsar_keys import from_pulsar_keys
-from lbcore.config.setting import UNSET, declared, pulsar_value
+from lbcore.config.setting import UNSET, pulsar_value
 from lbcore.config.tree import SECTIONS
 
 Section = TypeVar("Section")
@@ -20,10 +20,12 @@ def section_from_pulsar(section: type[Section], keys: Mapping[str, Any]) -> Sect
 
     Values are typed, see `pulsar_value`. Keys of other sections are ignored.
     """
-    values = {
-        section_field.name: pulsar_value(declared(section_field), keys)
-        for section_field in fields(section)  # type: ignore[arg-type]
-    }
+    values: dict[str, Any] = {}
+    for one in fields(section):  # type: ignore[arg-type]
+        if "setting" in one.metadata:
+            values[one.name] = pulsar_value(one.metadata["setting"], keys)
+        elif "correction" in one.metadata:
+            values[one.name] = one.metadata["correction"]
     name = next(name for name, declaring in SECTIONS.items() if declaring is section)
     whole = getattr(from_pulsar_keys(keys)[0], name)
     values |= {

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from itertools import pairwise
 
 from lbcore.config.tree import Config
-from lbcore.model.bundles import FULL_RANGE, Bundle
+from lbcore.model.bundles import Bundle
+from lbcore.model.names import FULL_LOWER, FULL_UPPER
 from lbcore.ownership.records import State
 from tests.support.worlds.checked_world import RebuiltWorld, check_tables
 from tests.support.worlds.simulated_brokers import Faults
@@ -154,7 +155,7 @@ def unsettled(world: World) -> list[Mapping[str, object]]:
     found += [
         {"namespace": namespace, "covers": ends}
         for namespace, ends in ranges.items()
-        if (ends[0][0], ends[-1][1]) != (FULL_RANGE.lower, FULL_RANGE.upper)
+        if (ends[0][0], ends[-1][1]) != (FULL_LOWER, FULL_UPPER)
         or any(left[1] != right[0] for left, right in pairwise(ends))
     ]
     return found

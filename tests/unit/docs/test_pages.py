@@ -12,7 +12,6 @@ from lbcore.config.tree import Config
 from lbcore.model.bundles import (
     BundleRange,
     HashFunction,
-    NamespaceBundles,
     children_of,
     crc32,
     decode_boundary,
@@ -36,6 +35,7 @@ from lbcore.sim.engine.scenario_run import run_scenario
 from lbcore.sim.reports.report import compared_row, render_comparison
 from lbcore.sim.scenario.parse import parse_scenario, with_compared
 from lbcore.wire.messages import Topic
+from tests.conformance.reference.bundle_sets import BundleSet
 from tests.scoreboard import PAGE, PUBLISHED, page, recorded
 from tests.support.tables.lookup_tables import TablesWriter, owned
 
@@ -105,7 +105,7 @@ def test_algorithm_example_of_the_page_is_what_the_code_computes(block: Block) -
 @pytest.mark.parametrize("block", blocks("topic"), ids=lambda block: block["topic"][0])
 def test_topic_example_of_the_page_is_what_the_code_computes(block: Block) -> None:
     (topic,) = block["topic"]
-    bundles = NamespaceBundles("acme/shop", even_boundaries(4))
+    bundles = BundleSet("acme/shop", even_boundaries(4))
     assert block["crc32"] == hexes((crc32(topic),))
     assert block["murmur3_32"] == hexes((murmur3_32(topic),))
     assert block["bundle"] == [bundles.names()[bundles.find(bundles.hash_of(topic))]]
@@ -115,7 +115,7 @@ def test_spread_example_of_the_page_is_what_the_code_computes() -> None:
     (block,) = blocks("partitions")
     partitions, bundles = int(block["partitions"][0]), int(block["bundles"][0])
     names = [format_partition("persistent://acme/shop/orders", at) for at in range(partitions)]
-    division = NamespaceBundles("acme/shop", even_boundaries(bundles))
+    division = BundleSet("acme/shop", even_boundaries(bundles))
     for function in HashFunction:
         found = [division.find(one) for one in hash_topics(function, names).tolist()]
         sizes = np.bincount(found, minlength=bundles)

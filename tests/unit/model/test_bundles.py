@@ -6,7 +6,6 @@ import pytest
 from lbcore.assess.risks import crowded_partitions
 from lbcore.bridge.guardian import Memory, ProbeRound, Trouble, anomalies
 from lbcore.model.bundles import (
-    FULL_RANGE,
     BundleRange,
     HashFunction,
     InvalidRangeError,
@@ -28,11 +27,12 @@ from lbcore.model.names import (
 from lbcore.model.spread import are_on_too_few
 from lbcore.plan.shed.ballast_search import crowded_topics
 from lbcore.plan.snapshot import Partitions
+from tests.conformance.reference.bundle_sets import FULL_RANGE, BundleSet
 from tests.conformance.reference.bundle_split import (
     split_bundles,
 )
 
-QUARTERS = NamespaceBundles("t/ns", even_boundaries(4), version=7)
+QUARTERS = BundleSet("t/ns", even_boundaries(4), version=7)
 
 
 def test_range_or_division_that_is_impossible_is_refused() -> None:
@@ -73,7 +73,7 @@ def test_topic_of_another_namespace_is_refused() -> None:
 
 
 def test_split_evenly_bisects_the_range_itself() -> None:
-    split = split_bundles(NamespaceBundles("t/ns", (0, FULL_UPPER), version=7), FULL_RANGE)
+    split = split_bundles(BundleSet("t/ns", (0, FULL_UPPER), version=7), FULL_RANGE)
     assert [child.text for child in split.children] == [
         "0x00000000_0x7fffffff",
         "0x7fffffff_0xffffffff",
