@@ -1,4 +1,4 @@
-"""Settings of one cluster, the quotas of its tenants, and what processes say."""
+"""Settings of one cluster, the quotas of its tenants, and telemetry."""
 
 from dataclasses import dataclass
 

@@ -244,7 +244,7 @@ def _constant(section: str, name: str) -> str:
 Row = Mapping[str, Any]
 
 REPORTED = tuple(key for key, entry in SETTINGS.items() if entry.section not in UNDECIDING_SECTIONS)
-"""The settings that are told, in the order of their declaration."""
+"""The settings in `settings_in_force`, in the order of their declaration."""
 
 _COMPARED = ("setting", "value", "origin", "started", "config_version")
 
@@ -269,13 +269,13 @@ def reported_rows(started: Config, present: Config, config_version: str) -> list
 
 
 def reported_digest(rows: Iterable[Row]) -> str:
-    """By which it is known whether the same was told before; "" of no rows."""
-    told = sorted([str(row[name]) for name in _COMPARED] for row in rows)
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest() if told else ""
+    """Return a digest of reported rows, to find changes; "" of no rows."""
+    compared = sorted([str(row[name]) for name in _COMPARED] for row in rows)
+    return hashlib.sha256(json.dumps(compared).encode()).hexdigest() if compared else ""
 
 
 def newest_reported(rows: Iterable[Row]) -> list[Row]:
-    """Of one cluster's rows those that were told last, all at once."""
+    """Return one cluster's newest rows, which one batch wrote together."""
     found = list(rows)
     last_ms = max((int(row["at_ms"]) for row in found), default=0)
     return [row for row in found if row["at_ms"] == last_ms]
@@ -284,7 +284,7 @@ def newest_reported(rows: Iterable[Row]) -> list[Row]:
 def as_started(config: Config, rows: Iterable[Row], kept: Collection[str] = ()) -> Config:
     """Return the configuration that the job was started with; itself if unknown.
 
-    config: of the cluster, as the files of whoever asks say. rows: all of its cluster; the newest
+    config: of the cluster, by the files of the asking process. rows: all of its cluster; the newest
     count. kept: keys whose values stay. A value that this version doesn't take, of a job of another
     version, stays as it is.
     """

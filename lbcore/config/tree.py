@@ -55,8 +55,7 @@ class Config:
     per_cluster: cluster → "section.name" → its own, checked value. own: name → a strategy that is
     not Ballast's, as the process has loaded it; no setting, and part of the version by its digest.
     origins: "section.name", or "clusters.NAME.section.name" → who set it: an overlay's file,
-    ON_COMMAND_LINE or BY_COMMAND; what nobody set is not there. No part of what configurations are
-    compared by.
+    ON_COMMAND_LINE or BY_COMMAND; defaults have no entry. Comparisons ignore it.
     """
 
     cluster: ClusterConfig = field(default_factory=ClusterConfig)

@@ -13,19 +13,19 @@ from enum import Enum
 _UNITS = 2
 HOUR_MS = 3_600_000
 DAY_MS = 86_400_000
-_SECOND_MS, _MINUTE_MS = 1_000, 60_000
+SECOND_MS, MINUTE_MS = 1_000, 60_000
 
 
 def instant(at_ms: int) -> str:
-    """To the second, UTC."""
+    """Format an instant to the second, UTC."""
     moment = datetime.fromtimestamp(at_ms // 1_000, tz=timezone.utc)
     return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def duration(span_ms: int) -> str:
-    """Two units at most: 850 ms, 12 s, 4 min 5 s, 2 h 10 min, 3 d 4 h."""
-    units = ((DAY_MS, "d"), (HOUR_MS, "h"), (_MINUTE_MS, "min"), (_SECOND_MS, "s"))
-    if span_ms < _SECOND_MS:
+    """Format a duration in two units at most: 850 ms, 12 s, 4 min 5 s, 2 h 10 min, 3 d 4 h."""
+    units = ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "min"), (SECOND_MS, "s"))
+    if span_ms < SECOND_MS:
         return f"{span_ms} ms"
     words: list[str] = []
     for size, name in units:
@@ -91,7 +91,7 @@ def quiet_until_ms(windows: Sequence[WeeklyWindow], now_ms: int) -> int:
 
     No later than a week from now, as of windows that leave no gap. O(windows²).
     """
-    now_min = now_ms // _MINUTE_MS
+    now_min = now_ms // MINUTE_MS
     left, reached = _WEEK_MIN, 0
     while reached < left:
         minute = (now_min + reached + _EPOCH_DAY * _DAY_MIN) % _WEEK_MIN
@@ -99,7 +99,7 @@ def quiet_until_ms(windows: Sequence[WeeklyWindow], now_ms: int) -> int:
         if not longest:
             break
         reached += longest
-    return (now_min + min(reached, left)) * _MINUTE_MS if reached else 0
+    return (now_min + min(reached, left)) * MINUTE_MS if reached else 0
 
 
 def _minute(text: str) -> int:
@@ -121,9 +121,9 @@ def _days(first: str | None, last: str | None) -> frozenset[int]:
 
 
 WARNED_MS = 30 * DAY_MS
-"""So long before its end somebody should order its successor."""
+"""Time before a certificate's end from which a warning asks for its successor."""
 ALERTED_MS = 7 * DAY_MS
-"""So long before its end the successor should be there, today."""
+"""Time before a certificate's end from which its successor is overdue."""
 
 
 class CertificateEnd(Enum):
@@ -135,7 +135,7 @@ class CertificateEnd(Enum):
 
 
 def judge_end(ends_ms: int, now_ms: int) -> CertificateEnd:
-    """Of a certificate that is good until ends_ms, ms since 1970."""
+    """Judge how close a certificate's end at ends_ms, ms since 1970, is."""
     if ends_ms - now_ms < ALERTED_MS:
         return CertificateEnd.EXPIRING_SOON
     return CertificateEnd.EXPIRING if ends_ms - now_ms < WARNED_MS else CertificateEnd.FAR

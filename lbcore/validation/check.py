@@ -104,7 +104,7 @@ def _check_sections(config: Config) -> Iterator[ConfigFinding]:
 
 
 _Row = tuple[Any, ConfigFinding]
-"""A condition, and what is told when it holds."""
+"""A condition, and the finding when it holds."""
 
 
 def _pipeline_rows(config: Config) -> Iterator[_Row]:

@@ -65,7 +65,7 @@ _SHORT.maxlevel = 2
 
 
 class FieldRefusal(Exception):  # noqa: N818 a refusal is no error of ours, it becomes a value
-    """A message that can't be used; never leaves this package."""
+    """A message that can't be used; its reader's caller makes it a value."""
 
     def __init__(self, reason: RejectReason, detail: str) -> None:
         super().__init__(detail)

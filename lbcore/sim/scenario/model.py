@@ -150,7 +150,7 @@ class ScenarioEvent:
 class Expectation:
     """Expected value of a metric.
 
-    metric: one of `measures.METRICS`. argument: the text after its colon.
+    metric: one of `metrics.METRICS`, perhaps with a stat. argument: the text after its colon.
     """
 
     metric: str

@@ -1,1 +1,1 @@
-"""The kinds of commands, one file a subject; `command_about` describes them."""
+"""The kinds of commands, one file a subject; each has its `CommandAbout`."""
