@@ -16,10 +16,10 @@ from lbcore.ownership.holding import (
     Goal,
     Holding,
     OpenRanges,
+    fail,
     forget,
     inherited,
     next_call,
-    refuse_call,
 )
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.ownership.resolve import is_newer
@@ -223,7 +223,7 @@ class AgentContext:
         kept, call = next_call(holding)
         self._blocked.discard(kept.bundle)
         if call is not None and self._is_stuck(call.range):
-            kept, call = refuse_call(holding, STUCK), None
+            kept, call = fail(holding, STUCK), None
         if call is not None and self._may_run(holding, call):
             self.effects.append(call)
         elif call is not None:

@@ -7,8 +7,8 @@ ServiceConfiguration where a key is named.
 from dataclasses import dataclass
 
 from lbcore.config.setting import correction, derived, setting
+from lbcore.model.times import SECOND_MS
 
-SECOND_MS = 1_000
 _TIMEOUT = ("ownership.broker_timeout_ms",)
 _TRIGGER = ("pipeline.trigger_ms",)
 
@@ -67,7 +67,7 @@ class OwnershipConfig:
         doc="The record of a deleted bundle is kept this long; at least in_flight_timeout_ms.",
         dynamic=True,
     )
-    # a silent broker that no record names is struck off after a week, as forget_broker does
+    # a silent broker that no record names is deregistered after a week, as forget_broker does
     forget_broker_after_ms: int = 604_800_000
     # the brake needs at least so many brokers to vanish at once; 0 = no brake
     brake_brokers: int = correction(3, pulsar=0)

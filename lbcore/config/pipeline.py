@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lbcore.config.setting import correction, derived, setting
 from lbcore.model.names import check_cluster
-from lbcore.model.times import HOUR_MS
+from lbcore.model.times import HOUR_MS, MINUTE_MS
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
@@ -84,7 +84,6 @@ class TopicsConfig:
     tombstone_retention_ms: int = 24 * HOUR_MS
 
 
-MINUTE_MS = 60_000
 _TRIGGER = ("pipeline.trigger_ms",)
 KEPT, ARCHIVED, DROPPED = "keep", "archive", "drop"
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from lbcore.config.placement import BALLAST, THRESHOLD
 from lbcore.config.setting import correction, derived, setting
 from lbcore.model.names import check_namespace
+from lbcore.model.times import MINUTE_MS
 
-MINUTE_MS = 60_000
 RULES_4_0 = "4.0"
 RULES_4_2 = "4.2"
 

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 from lbcore.config.placement import MODULAR
 from lbcore.config.setting import derived, setting
-
-SECOND_MS = 1_000
-MINUTE_MS = 60_000
+from lbcore.model.times import MINUTE_MS, SECOND_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -171,8 +171,6 @@ class Holding:
 
 _LEAVING = frozenset({Goal.RELEASE, Goal.SPLIT, Goal.MERGE})
 
-Next: TypeAlias = tuple[Holding, Call | None]
-
 
 def goal_of(record: OwnershipRecord, me: Instance) -> Goal:
     """Return the record's goal for this agent; DROP if it names another instance."""
@@ -236,7 +234,7 @@ def forget(holding: Holding, now_ms: int, *, is_split_over: bool) -> Holding:
     )
 
 
-def next_call(holding: Holding) -> Next:
+def next_call(holding: Holding) -> tuple[Holding, Call | None]:
     """The holding with the callback that must run now, if any."""
     if holding.running is not None or holding.is_settled:
         return holding, None
@@ -245,7 +243,7 @@ def next_call(holding: Holding) -> Next:
     if holding.goal is Goal.SERVE and _is_served(holding):
         return replace(holding, is_settled=True), None
     if holding.goal is Goal.GIVE_UP and holding.is_closed:
-        return _give_up(holding), None
+        return fail(holding, holding.reason), None
     if holding.is_idle or (holding.goal is Goal.MERGE and not _leads_merge(holding)):
         return holding, None
     callback = _CALLBACKS[holding.goal]
@@ -359,12 +357,6 @@ def _due_outcome(holding: Holding) -> AckOutcome | None:
     return AckOutcome.CLOSING if is_busy else None
 
 
-def _give_up(holding: Holding) -> Holding:
-    if holding.version_id == 0:
-        return replace(holding, is_settled=True)
-    return settle(holding, AckOutcome.FAILED, holding.reason)
-
-
 def _opened(holding: Holding, call: Call, failure: str, *, is_current: bool) -> Holding:
     token = NO_TOKEN if failure else call.version_id
     opened = replace(holding, token=token, split_into=())
@@ -418,8 +410,8 @@ def overdue(holding: Holding, event: CallOverdue) -> Holding:
     return failed if failed is holding else replace(failed, stuck=call)
 
 
-def refuse_call(holding: Holding, reason: str) -> Holding:
-    """The holding whose callback can't run, because one on its range is stuck."""
+def fail(holding: Holding, reason: str) -> Holding:
+    """The holding that can't reach its goal; the balancer hears of it if it set the goal."""
     if holding.goal is Goal.DROP or holding.version_id == 0:
         return replace(holding, is_settled=True)
     return settle(holding, AckOutcome.FAILED, reason)

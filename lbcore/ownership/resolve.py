@@ -128,7 +128,8 @@ def resolve(
     state_before = State.INIT if before is None else before.state
     if not rules.allows(state_before, after.state):
         return ResolverVerdict.ILLEGAL_TRANSITION
-    if checks_brokers and before is not None and not _has_right_brokers(before, after):
+    checks = BROKER_CHECKS.get((state_before, after.state), ()) if checks_brokers else ()
+    if before is not None and not all(_PREDICATES[check](before, after) for check in checks):
         return ResolverVerdict.WRONG_BROKERS
     return ResolverVerdict.ACCEPTED
 
@@ -153,11 +154,6 @@ def _resolve_version(
     if after.version_id != next_version(before.version_id):
         return ResolverVerdict.ACCEPTED if rules.accepts_gaps else ResolverVerdict.VERSION_GAP
     return None
-
-
-def _has_right_brokers(before: StateData, after: StateData) -> bool:
-    checks = BROKER_CHECKS.get((before.state, after.state), ())
-    return all(_PREDICATES[check](before, after) for check in checks)
 
 
 def _is_blank(broker: str | None) -> bool:

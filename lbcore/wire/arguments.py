@@ -72,9 +72,11 @@ def read_arguments(declaring: type[Arguments], given: Mapping[str, Any]) -> Argu
 
 def written_arguments(arguments: Any) -> dict[str, Any]:
     """Inverse of `read_arguments`: JSON values without defaults."""
-    values = {item.name: getattr(arguments, item.name) for item in fields(arguments)}
-    defaults = {item.name: item.default for item in fields(arguments)}
-    return {name: _plain(value) for name, value in values.items() if value != defaults[name]}
+    return {
+        item.name: _plain(value)
+        for item in fields(arguments)
+        if (value := getattr(arguments, item.name)) != item.default
+    }
 
 
 def _plain(value: Any) -> Any:

@@ -113,7 +113,7 @@ def read_audit(message: Mapping[str, Any], context: Context) -> AuditEntry:
     )
 
 
-_TOLD_MAX = 20
+_REFUSED_ROWS_MAX = 20
 """Most bad rows of a message that are reported one by one; others are counted."""
 
 _RAW_CHARS = 4_096
@@ -173,21 +173,21 @@ def _refused_rows(
     rows: Sequence[Any], refusals: Mapping[int, FieldRefusal], cluster: str
 ) -> tuple[Rejected, ...]:
     """Return each bad row with its reason; beyond a few, the rest in one."""
-    told = [
+    refused = [
         Rejected(
             reason=refusal.reason,
             detail=f"row {at}: {refusal.detail}; the other rows of the message count",
             raw=_raw(rows[at]),
             cluster=cluster,
         )
-        for at, refusal in islice(refusals.items(), _TOLD_MAX)
+        for at, refusal in islice(refusals.items(), _REFUSED_ROWS_MAX)
     ]
-    more = len(refusals) - len(told)
+    more = len(refusals) - len(refused)
     if more:
         last = refusals[max(refusals)]
         detail = f"{more} more rows of this message are refused, the last for: {last.detail}"
-        told.append(Rejected(reason=last.reason, detail=detail, raw=b"", cluster=cluster))
-    return tuple(told)
+        refused.append(Rejected(reason=last.reason, detail=detail, raw=b"", cluster=cluster))
+    return tuple(refused)
 
 
 def _raw(row: Any) -> bytes:

@@ -8,7 +8,7 @@ left out. Source: Pulsar 4.0.8, LocalBrokerData as /admin/v2/broker-stats/load-r
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -79,18 +79,15 @@ class PulsarReport:
         )
 
 
-def parse_pulsar_report(
-    raw: bytes, cluster: str, loads: Callable[[str], Any] = json.loads
-) -> PulsarReport | Rejected:
+def parse_pulsar_report(raw: bytes, cluster: str) -> PulsarReport | Rejected:
     """Return the broker's load and all its bundles, or the report's fault.
 
     The bundles are one part. The envelope's incarnation is startTimestamp; seq and reported_at_ms
     are lastUpdate, so a report that is read twice is a duplicate. bundle_count stays Pulsar's, with
-    the bundles that are left out. loads: its errors are ValueError. Never raises on any bytes;
-    O(bundles).
+    the bundles that are left out. Never raises on any bytes; O(bundles).
     """
     try:
-        report = _decode(raw, loads)
+        report = _decode(raw)
         unreported: dict[str, str] = {}
         _drop_unusable(report, unreported)
         updated_at_ms = report["lastUpdate"]
@@ -144,13 +141,13 @@ def runtime_addresses(settings: Mapping[str, str], default: str = "") -> Mapping
     }
 
 
-def _decode(raw: bytes, loads: Callable[[str], Any]) -> dict[str, Any]:
+def _decode(raw: bytes) -> dict[str, Any]:
     if len(raw) > MAX_REPORT_BYTES:
         detail = f"the report has {len(raw)} bytes and the limit is {MAX_REPORT_BYTES}"
         raise FieldRefusal(RejectReason.TOO_LARGE, detail)
     if raw.strip() in (b"", b"null"):
         raise FieldRefusal(RejectReason.NOT_AN_OBJECT, f"there is none; {_NO_MEASURES}")
-    decoded = fields.decode_object(raw, loads, "report")
+    decoded = fields.decode_object(raw, json.loads, "report")
     if "systemResourceUsage" in decoded:
         raise FieldRefusal(RejectReason.MISSING_FIELD, _SIMPLE)
     return _without_nulls(decoded)

@@ -113,7 +113,6 @@ class Log:
         self._places: dict[str, tuple[bytes, int]] = {}
         self._unread: list[RawMessage] = []
         self.paths: dict[str, NetworkPath] = defaultdict(NetworkPath)
-        self.last_heard_ms: dict[str, int] = {}
 
     def send(self, broker: str, message: Message) -> None:
         """Hand a broker's message to the network."""
@@ -146,8 +145,6 @@ class Log:
         topic = _TOPICS[type(message)]
         key, partition = self._place(message.bundle if isinstance(message, TopicLoad) else broker)
         self._put(topic, 0 if topic is Topic.COMMANDS else partition, key, message)
-        if topic is Topic.BROKER_LOAD:
-            self.last_heard_ms[broker] = self._clock.now_ms
 
     def tick(self) -> None:
         """Append the driver's tick to every partition of broker-load."""

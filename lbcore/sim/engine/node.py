@@ -248,7 +248,18 @@ class Node:
         self._reads.clear()
         self._read_key = ()
         config = self._context.config
-        self._host = Host(AgentMachine(self._identity(), config.agent, config.signals), self)
+        identity = Identity(
+            cluster=self._context.cluster,
+            broker=self.name,
+            incarnation=self.incarnation,
+            web_service_url=f"http://{self.name}:8080",
+            pulsar_service_url=f"pulsar://{self.name}:6650",
+            broker_version="4.0.8",
+            load_manager_class="ballast",
+            failure_domain=self.spec.domain,
+            capacity=self.spec.capacity,
+        )
+        self._host = Host(AgentMachine(identity, config.agent, config.signals), self)
         self.take(records)
 
     def crash(self) -> None:
@@ -361,16 +372,3 @@ class Node:
             return read
         offered = self._service.stats_at(context.traffic.at(now_ms))[:, :2].sum()
         return replace(read, offered_msg_rate=max(float(offered), float(read.traffic[:2].sum())))
-
-    def _identity(self) -> Identity:
-        return Identity(
-            cluster=self._context.cluster,
-            broker=self.name,
-            incarnation=self.incarnation,
-            web_service_url=f"http://{self.name}:8080",
-            pulsar_service_url=f"pulsar://{self.name}:6650",
-            broker_version="4.0.8",
-            load_manager_class="ballast",
-            failure_domain=self.spec.domain,
-            capacity=self.spec.capacity,
-        )

@@ -82,7 +82,6 @@ class Recorder:
     commands: list[tuple[int, str, str]] = field(default_factory=list)
     reports: list[tuple[int, Row]] = field(default_factory=list)
     owner: dict[str, str] = field(default_factory=dict)
-    events: int = 0
     _causes: dict[str, str] = field(default_factory=dict)
     _hash: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=8))
 
@@ -123,7 +122,6 @@ class Recorder:
 
     def _take_events(self, rows: Iterable[Row]) -> None:
         for row in rows:
-            self.events += 1
             self._trace(
                 row, "bundle", "version_id", "state", "source", "destination", "cause", "is_forced"
             )
@@ -135,7 +133,7 @@ class Recorder:
             elif row["cause"] != Cause.ACK.value:
                 self._causes[bundle] = str(row["cause"])
             if state == State.DELETED.value:
-                self.owner.pop(str(row["bundle"]), None)
+                self.owner.pop(bundle, None)
 
     def _settle(self, bundle: str, broker: str, cause: str) -> None:
         """Note a new owner: a move, unless it is the first or the same one."""

@@ -169,7 +169,9 @@ class Traffic:
             if part.replay is None or recorded is None:
                 rates[part.rows] += self._part_at(number, part, now_ms)
             else:
-                recorded[part.rows] += _recorded_at(part, part.replay, now_ms)
+                since_ms = max(0, now_ms - part.spec.from_ms)
+                replayed = part.replay.at(since_ms, len(part.shape))
+                recorded[part.rows] += replayed * _factor(part.spec, now_ms)
         if self._noise.traffic:
             drawn = uniforms(self._seed, f"traffic {now_ms // self._noise.step_ms}", self.topics)
             noise = 1.0 + self._noise.traffic * (2.0 * drawn - 1.0)
@@ -208,10 +210,8 @@ class TrafficField(LoadField):
             bytes_in = bytes_in + np.rint(recorded[:, 2])
             bytes_out = bytes_out + np.rint(recorded[:, 3])
         ones = np.ones(len(half))
-        sums = np.zeros((len(half) + 1, 8))
         columns = (rate_in, rate_out, bytes_in, bytes_out, ones, ones, ones, bytes_in)
-        np.cumsum(np.stack(columns, axis=1), axis=0, out=sums[1:])
-        super().__init__(layout, sums)
+        super().__init__(layout, np.stack(columns, axis=1))
         self.rates = rate_in + rate_out
 
     def served(self, rates: Floats) -> "TrafficField":
@@ -227,20 +227,13 @@ class TrafficField(LoadField):
         is_less = rates != self.rates
         rows[is_less, :4] = traffic[is_less]
         rows[is_less, -1] = traffic[is_less, 2]
-        sums = np.zeros_like(self._sums)
-        np.cumsum(rows, axis=0, out=sums[1:])
         found = TrafficField.__new__(TrafficField)
-        LoadField.__init__(found, self._layout, sums)
+        LoadField.__init__(found, self._layout, rows)
         found.rates = rows[:, 0] + rows[:, 1]
         return found
 
 
 _PLAIN = np.array([1.0, 1.0, MESSAGE_BYTES, MESSAGE_BYTES])
-
-
-def _recorded_at(part: _Part, replay: _Replay, now_ms: int) -> Floats:
-    factor = _factor(part.spec, now_ms)
-    return replay.at(max(0, now_ms - part.spec.from_ms), len(part.shape)) * factor
 
 
 def _is_varying(part: _Part) -> bool:

@@ -84,10 +84,7 @@ def beside_bound(run: Run) -> BesideBound:
     O(samples × bundles log bundles), without a solver.
     """
     samples = _samples(run)
-    bounds = [
-        max(found) for found in zip(*_bounds(run, _parts(run, samples), samples), strict=True)
-    ]
-    pairs = _pairs(samples, bounds)
+    pairs = _pairs(samples, _bounds(run, _parts(run, samples), samples))
     step_ms = run.scenario.sample_ms
     return beside([(value, bound, step_ms) for value, bound, _ in pairs])
 
@@ -108,7 +105,7 @@ def attainable_results(run: Run) -> Possible:
     samples = _samples(run)
     parts = _parts(run, samples)
     by_part = _bounds(run, parts, samples)
-    pairs = _pairs(samples, [max(found) for found in zip(*by_part, strict=True)])
+    pairs = _pairs(samples, by_part)
     step_ms = run.scenario.sample_ms
     lag = max(1, -(-REPORT_MS // step_ms))
     above = [bound for value, bound, _ in pairs if value > BAR]
@@ -210,8 +207,11 @@ def _samples(run: Run) -> list[Sample]:
     return [sample for sample in run.recorder.samples if _is_there(sample).any()]
 
 
-def _pairs(samples: Sequence[Sample], bounds: Sequence[float]) -> list[tuple[float, float, int]]:
-    """Return imbalance, bound and index of each sample with load."""
+def _pairs(
+    samples: Sequence[Sample], by_part: Sequence[Sequence[float]]
+) -> list[tuple[float, float, int]]:
+    """Return imbalance, the worst part's bound, and index of each sample with load."""
+    bounds = map(max, zip(*by_part, strict=True))
     return [
         (value, bound, at)
         for at, (value, bound) in enumerate(zip(map(imbalance_of, samples), bounds, strict=True))

@@ -95,7 +95,7 @@ class OwnershipHistory:
         self._hash_functions[namespace] = function
 
     def add(self, transitions: Iterable[JudgedEvent]) -> None:
-        """Append transitions committed after all that are here."""
+        """Append transitions that were committed after all earlier ones."""
         for transition in transitions:
             self._chains.setdefault(transition.bundle, []).append(transition)
 

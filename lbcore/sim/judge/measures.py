@@ -66,7 +66,7 @@ def reconnections(outages: Iterable[Outage], client: Client) -> list[Reconnectio
 def _parts(
     outage: Outage, noticed_ms: int, queue: tuple[float, float], count: int, client: Client
 ) -> Iterator[Reconnection]:
-    """Return the clients in up to _PARTS parts, by when the broker accepts them."""
+    """Yield the clients in up to _PARTS parts, by when the broker accepts them."""
     start, lasts = queue
     parts = min(_PARTS, max(1, count)) if lasts else 1
     for part in range(parts):
@@ -278,11 +278,6 @@ def _variation(window: Window) -> float | None:
     return math.fsum(map(trend_discounted_variation, series)) / spread
 
 
-def _bundles(window: Window) -> float:
-    owners = window.run.recorder.owner.values()
-    return float(sum(1 for owner in owners if window.argument in ("", owner)))
-
-
 def unsettled_records(run: Run) -> list[OwnershipRecord]:
     """Return the records of bundles that are not open at their owner now."""
     records = run.job.committed.records.values()
@@ -306,11 +301,6 @@ def _unserved(window: Window) -> float:
         lasted_ms = min(ended_ms, window.to_ms) - max(began_ms, window.from_ms)
         total += count * max(0, lasted_ms)
     return float(total)
-
-
-def _outage(window: Window) -> float:
-    pairs = [(float(o.ended_ms - o.began_ms), float(o.topics)) for o in window.outages()]
-    return _weighted(pairs, window.stat)
 
 
 def _weighted(pairs: Iterable[tuple[float, float]], stat: str) -> float:
@@ -363,15 +353,6 @@ def _still_away(window: Window) -> list[Reconnection]:
     return reconnections(lasting, replace(client, retry_ms=0, accept=0))
 
 
-def _reconnect(window: Window) -> float:
-    found = _reconnections(window)
-    return _weighted([(float(r.away_ms + r.wait_ms), r.clients) for r in found], window.stat)
-
-
-def _reconnects(window: Window) -> float:
-    return float(round(math.fsum(one.clients for one in _reconnections(window))))
-
-
 def _is_of(argument: str, kind: str, reason: str) -> bool:
     return argument in (kind, f"{kind}/{reason}")
 
@@ -388,11 +369,6 @@ def _first(window: Window) -> float | None:
         if window.has(one.at_ms) and _is_of(window.argument, one.kind, one.reason):
             return float(one.at_ms - window.from_ms)
     return None
-
-
-def _commands(window: Window) -> float:
-    found = window.run.recorder.commands
-    return float(sum(window.has(at) and status == window.argument for at, _, status in found))
 
 
 def _cycles(window: Window) -> float:
@@ -418,16 +394,24 @@ _MEASURES: Mapping[str, Measure] = {
     "thrash": lambda window: thrash(window.moves()),
     "variation": _variation,
     "splits": lambda window: float(sum(map(window.has, window.run.recorder.splits))),
-    "bundles": _bundles,
+    "bundles": lambda window: float(
+        sum(window.argument in ("", owner) for owner in window.run.recorder.owner.values())
+    ),
     "unsettled": lambda window: float(len(unsettled_records(window.run))),
     "unserved": _unserved,
-    "outage": _outage,
+    "outage": lambda window: _weighted(
+        [(float(o.ended_ms - o.began_ms), float(o.topics)) for o in window.outages()], window.stat
+    ),
     "publish": _publish,
     "topic_unserved": lambda window: statistic(
         window.run.coverage.lost_ms().astype(float).tolist(), window.stat
     ),
-    "reconnect": _reconnect,
-    "reconnects": _reconnects,
+    "reconnect": lambda window: _weighted(
+        [(float(r.away_ms + r.wait_ms), r.clients) for r in _reconnections(window)], window.stat
+    ),
+    "reconnects": lambda window: float(
+        round(math.fsum(one.clients for one in _reconnections(window)))
+    ),
     "doubles": lambda window: float(
         sum(window.has(at_ms) for at_ms, _ in window.run.coverage.doubles)
     ),
@@ -439,6 +423,11 @@ _MEASURES: Mapping[str, Measure] = {
     "counts": lambda window: float(
         sum(report["counts"].get(window.argument, 0) for report in window.reports())
     ),
-    "commands": _commands,
+    "commands": lambda window: float(
+        sum(
+            window.has(at_ms) and status == window.argument
+            for at_ms, _, status in window.run.recorder.commands
+        )
+    ),
     "cycles": _cycles,
 }

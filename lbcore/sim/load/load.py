@@ -194,10 +194,11 @@ class TopicLayout:
 class LoadField:
     """The traffic of every topic at one moment, ready to be summed over bundles."""
 
-    def __init__(self, layout: TopicLayout, sums: Floats) -> None:
-        """sums: float64[topics + 1, 8]; row i is the sum over the first i topics."""
+    def __init__(self, layout: TopicLayout, rows: Floats) -> None:
+        """rows: float64[topics, 8], columns BUNDLE_COLUMNS."""
         self._layout = layout
-        self._sums = sums
+        self._sums = np.zeros((len(rows) + 1, 8))  # row i is the sum over the first i topics
+        np.cumsum(rows, axis=0, out=self._sums[1:])
 
     def locate(self, namespace: str, lowers: Ints, uppers: Ints) -> Ints:
         """Return the rows of n ranges of a namespace, int64[n, 2].
@@ -223,18 +224,6 @@ class LoadField:
         """Return float64[topics, 8], the topics of one range in the order of hashes."""
         first, last = self.locate(namespace, np.array([lower]), np.array([upper]))[0]
         return np.diff(self._sums[first : last + 1], axis=0)
-
-
-def _prefix_sums(topics: dict[str, _Topics], rates: dict[str, Floats]) -> Floats:
-    """Return the sums of a LoadField.
-
-    rates: msg/s into each topic, by namespace, in hash order.
-    """
-    rows = [_stats(topics[name], rates[name]) for name in topics]
-    count = sum(map(len, rows))
-    sums = np.zeros((count + 1, 8))
-    np.cumsum(np.concatenate(rows), axis=0, out=sums[1:])
-    return sums
 
 
 def _stats(topics: _Topics, rates: Floats) -> Floats:
@@ -311,7 +300,8 @@ class LoadModel:
                 rates[name] = self._base[name] * (1.0 + self.profile.wave_depth * wave(phase))
         elif self.profile.shape is LoadShape.MOVING_HOTSPOT:
             rates = self._heated(step)
-        return LoadField(self._layout, _prefix_sums(self._topics, rates))
+        rows = [_stats(topics, rates[name]) for name, topics in self._topics.items()]
+        return LoadField(self._layout, np.concatenate(rows))
 
     def _window(self, step: int) -> tuple[str, int, int]:
         seed = self.profile.seed

@@ -361,7 +361,7 @@ def fold(
 
 
 def dealt(folded: Folded, brokers: int, mean_percent: float) -> Iterator[dict[str, object]]:
-    """Return rows as in `load_history`, a broker and interval each.
+    """Yield rows as in `load_history`, a broker and interval each.
 
     Bundles are assigned in turn to b1..bN. mean_percent: CPU of a broker at the mean of all rates,
     to which the others are in proportion.

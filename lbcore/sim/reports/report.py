@@ -92,7 +92,7 @@ def format_value(metric: str, value: float | None) -> str:
 
 
 def _timeline(run: Run) -> list[str]:
-    """Yield a line for every so many samples: loads, and events since the last line."""
+    """Return a line for every so many samples: loads, and events since the last line."""
     head = ("time", "highest", "lowest", "imbalance", "floor-adj", "bundles", "moves", "splits")
     lines = ["".join(f"{word:>10}" for word in head)]
     samples = run.recorder.samples
@@ -227,10 +227,8 @@ def _possible(rows: Sequence[Mapping[str, Any]]) -> str:
         f"minutes>1.2 {minutes(row['nobody_ms'])}",
     ]
     if row["least"] is not None:
-        words.append(f"moves {row['least']}")
-        words.append(
-            f"by report {row['report_moves']} moves and {minutes(row['report_above_ms'])} minutes"
-        )
+        reported = f"{row['report_moves']} moves and {minutes(row['report_above_ms'])} minutes"
+        words += [f"moves {row['least']}", f"by report {reported}"]
     return f"possible: {', '.join(words)}"
 
 

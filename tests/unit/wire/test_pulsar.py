@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -101,15 +100,6 @@ def test_monitoring_namespaces_are_those_of_pulsar() -> None:
         assert not is_monitoring_namespace(name)
     for name in ("pulsar/a/b/host:8080", "pulsar/host"):
         assert not is_monitoring_namespace(name)
-
-
-def test_report_read_by_another_decoder_is_the_same() -> None:
-    raw = (REPORTS / "busy-broker-1.json").read_bytes()
-    found, other = (parse_pulsar_report(raw, "local", one) for one in (json.loads, orjson.loads))
-    assert not isinstance(found, Rejected)
-    assert not isinstance(other, Rejected)
-    assert content(other.load) == content(found.load)
-    assert content(other.bundles) == content(found.bundles)
 
 
 def test_answer_of_the_extensible_manager_is_rejected() -> None:
