@@ -12,6 +12,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from lbcore.config.placement import (
@@ -105,7 +106,8 @@ def parse_properties(text: str) -> dict[str, str]:
     java.util.Properties reads them. Raises ValueError for a u-escape without its four digits.
     """
     pairs = (_KEY.fullmatch(line) for line in _logical_lines(text))
-    return {_unescape(pair[1]): _unescape(pair[2]) for pair in pairs if pair is not None}
+    unescape = partial(_ESCAPE.sub, _unescaped)
+    return {unescape(pair[1]): unescape(pair[2]) for pair in pairs if pair is not None}
 
 
 def _logical_lines(text: str) -> Iterator[str]:
@@ -122,10 +124,6 @@ def _logical_lines(text: str) -> Iterator[str]:
             pending = []
     if any(pending):
         yield "".join(pending)
-
-
-def _unescape(text: str) -> str:
-    return _ESCAPE.sub(_unescaped, text)
 
 
 def _unescaped(found: re.Match[str]) -> str:

@@ -57,8 +57,8 @@ _WINDOW = re.compile(
 class WeeklyWindow:
     """Window of the week, such as `mon-fri 08:00-18:00`, at a fixed offset from UTC.
 
-    days: 0 = Monday, on which it begins; none = all. It ends after midnight where the end is
-    earlier. start, length: minutes, length >= 1.
+    days: those on which it begins, 0 = Monday. It ends after midnight where the end is earlier.
+    start, length: minutes, length >= 1.
     """
 
     days: frozenset[int]

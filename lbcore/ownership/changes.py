@@ -222,10 +222,10 @@ def partner_of(bundle: str, merged: str) -> str:
 def record_fault(record: OwnershipRecord) -> str | None:
     """Return the fault of a record as a sentence; None if it is complete.
 
-    The constraints of the ownership tables: Owned and Assigning have a destination; Releasing,
-    Splitting and Merging a source; Splitting two or more children; Merging one, the bundle that it
-    becomes with its neighbour. Versions start at 1. Pulsar requires a broker in Deleted, too; here
-    a bundle may be deleted before it ever had one.
+    Owned and Assigning have a destination; Releasing, Splitting and Merging a source; Splitting two
+    or more children; Merging one, the bundle that it becomes with its neighbour. Versions start at
+    1. Most of it the ownership tables have as constraints. Pulsar requires a broker in Deleted;
+    here a bundle may be deleted before it ever had one.
     """
     if record.version_id < FIRST_VERSION:
         return f"version_id must be at least 1, got {record.version_id}"
