@@ -13,7 +13,7 @@ from lbcore.config.tree import Config
 from lbcore.model.bundles import Bundle
 from lbcore.ownership.records import State
 from lbcore.signals.shown_load import imbalance
-from lbcore.sim.summary import ObservedMove, Owned, moves, thrash
+from lbcore.sim.summary import BundleOpened, ObservedMove, moves, thrash
 from lbcore.validation.check import with_dynamic
 from tests.support.worlds.checked_world import MINUTE_MS, decided, long_hot, owners
 from tests.support.worlds.simulated_brokers import Faults
@@ -48,7 +48,7 @@ def loads(world: World) -> dict[str, float]:
 def moved(world: World) -> list[ObservedMove]:
     """Each change of owner there ever was."""
     return moves(
-        Owned(
+        BundleOpened(
             bundle=str(row["bundle"]),
             broker=str(row["destination"]),
             at_ms=int(str(row["at_ms"])),

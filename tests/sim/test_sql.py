@@ -18,7 +18,7 @@ from jobs.operating.status import read_overview
 from jobs.sql.engine import SqlEngine, plain_rows
 from jobs.sql.queries import QUERIES, VIEWS, SqlView
 from lbcore.model.tables import TABLES, Table
-from lbcore.sim.summary import Owned, moves, thrash
+from lbcore.sim.summary import BundleOpened, moves, thrash
 from tests.support.worlds.checked_world import decided
 from tests.support.worlds.explained_world import eventful, write_tables
 from tests.support.worlds.world import CLUSTER, World
@@ -60,7 +60,7 @@ def ready(engine: SqlEngine, name: str) -> list[dict[str, Any]]:
 def made(world: World) -> list[Any]:
     """The moves as the simulator counts them."""
     owned = [
-        Owned(bundle=row["bundle"], broker=row["destination"], at_ms=row["at_ms"])
+        BundleOpened(bundle=row["bundle"], broker=row["destination"], at_ms=row["at_ms"])
         for row in world.events
         if row["state"] == "Owned"
     ]

@@ -26,7 +26,7 @@ from jobs.local.status import (
 from jobs.local.terminal import run_lines
 from jobs.operating.status import StatusView
 from lbcore.config.tree import Config
-from lbcore.sim.summary import BundleOpened, Crash, LoadSample, Owned
+from lbcore.sim.summary import BundleOpened, Crash, LoadSample
 from tests.support.worlds.checked_world import running
 from tests.support.worlds.explained_world import write_tables
 
@@ -250,8 +250,8 @@ def _facts() -> RunFacts:
         samples=samples,
         opened=[BundleOpened(bundle=_WHOLE, broker="b", at_ms=60_000)],
         owned=[
-            Owned(bundle=_WHOLE, broker="a", at_ms=1_000),
-            Owned(bundle=_WHOLE, broker="b", at_ms=60_000),
+            BundleOpened(bundle=_WHOLE, broker="a", at_ms=1_000),
+            BundleOpened(bundle=_WHOLE, broker="b", at_ms=60_000),
         ],
         crashes=[Crash(broker="a", killed_at_ms=41_000, last_report_ms=40_000, bundles=(_WHOLE,))],
         probe={
