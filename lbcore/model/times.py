@@ -23,7 +23,7 @@ def instant(at_ms: int) -> str:
 
 
 def duration(span_ms: int) -> str:
-    """Format a duration in two units at most: 850 ms, 12 s, 4 min 5 s, 2 h 10 min, 3 d 4 h."""
+    """Format in two units at most: 850 ms, 12 s, 4 min 5 s, 2 h 10 min, 3 d 4 h."""
     units = ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "min"), (SECOND_MS, "s"))
     if span_ms < SECOND_MS:
         return f"{span_ms} ms"

@@ -411,7 +411,7 @@ def overdue(holding: Holding, event: CallOverdue) -> Holding:
 
 
 def fail(holding: Holding, reason: str) -> Holding:
-    """The holding that can't reach its goal; the balancer hears of it if it set the goal."""
+    """The holding with a failed goal; acknowledged if a record set the goal."""
     if holding.goal is Goal.DROP or holding.version_id == 0:
         return replace(holding, is_settled=True)
     return settle(holding, AckOutcome.FAILED, reason)
