@@ -3,8 +3,8 @@
 Each panel says what is normal and what to do otherwise.
 """
 
-from dashboards.bridge_page import BRIDGE
 from dashboards.panel import (
+    RATE,
     Page,
     PanelKind,
     PanelQuery,
@@ -15,9 +15,7 @@ from dashboards.panel import (
     quantile,
     rate,
 )
-from dashboards.pipeline_page import PIPELINE
 from dashboards.pulsar_page import PULSAR
-from dashboards.service_page import LOOKUP
 
 _MOVES = PanelQuery(expr=f"{growth('ballast_moves_total', 'cause')} > 0", legend="moves")
 _FAILOVERS = PanelQuery(
@@ -239,6 +237,194 @@ OWNERSHIP = Page(
             panel("Acks that changed nothing", "short",
                   ("few: agents repeat them.", "many: an agent that lags behind."),
                   (growth("pulsar_lb_ignored_ack_total", "broker"), "ignored")),
+        )),
+    ),
+)  # fmt: skip
+
+_LAG = (
+    'clamp_min(scalar(max(ballast_table_version{table="ownership_events"}))'
+    " - ballast_snapshot_table_version, 0)"
+)
+
+LOOKUP = Page(
+    slug="lookup",
+    title="Ballast: lookup service",
+    rows=(
+        PanelRow(title="Lookups", panels=(
+            panel("Lookups a second, by result", "reqps",
+                  ("found, nearly all.", "no_owner: BallastLookupsFail. not_ready: it has no tables."),
+                  (f"sum by (result) (rate(ballast_lookup_requests_total[{RATE}]))", "{{result}}"),
+                  kind=PanelKind.STACKED),
+            panel("How long they take", "s",
+                  ("99 of 100 below 10 ms.", "more: who waits for owners? Else CPU, BallastLookupsSlow."),
+                  (quantile(0.5, "ballast_lookup_duration_seconds"), "half"),
+                  (quantile(0.99, "ballast_lookup_duration_seconds"), "99 of 100")),
+            panel("Waiting for an owner", "short",
+                  ("0.", "bundles are free or opening: Ownership and failover."),
+                  ("ballast_lookup_waiting", "{{instance}}")),
+        )),
+        PanelRow(title="How new the answers are", panels=(
+            panel("Age of the answers", "s", ("below 1 s.", "above 10 s: BallastLookupStale."),
+                  ("ballast_snapshot_age_seconds", "{{instance}}")),
+            panel("Commits behind the job", "short", ("0 or 1.", "above 20: BallastLookupLag."),
+                  (_LAG, "{{instance}}")),
+            panel("Since the job's last commit", "s",
+                  ("below 10 s: a heartbeat comes as often.", "above 60 s: BallastWriterSilent."),
+                  ("ballast_writer_silent_seconds", "{{instance}}")),
+            panel("Trouble with tables", "short",
+                  ("0.", "1: /health has the error, BallastTablesUnreadable."),
+                  ("ballast_tables_unreadable", "{{instance}}"),
+                  ("increase(ballast_tables_errors_total[5m])", "errors in 5 minutes"),
+                  ("sum(increase(ballast_snapshot_refused_total[5m])) or vector(0)", "refused")),
+            panel("What it holds", "short",
+                  ("as many as were created.", "none: does it read the right tables?"),
+                  ("ballast_snapshot_bundles", "bundles"), ("ballast_snapshot_brokers", "brokers"),
+                  ("ballast_snapshot_namespaces", "namespaces")),
+        )),
+        PanelRow(title="Callers", panels=(
+            panel("Refused requests, by reason", "short",
+                  ("none.", "BallastAuthFailures; table `audit` has addresses."),
+                  ("sum by (reason) (increase(ballast_requests_refused_total[5m])) or vector(0)",
+                   "{{reason}}"), kind=PanelKind.STACKED),
+            panel("Connections cut, by reason", "short",
+                  ("none.", "BallastConnectionsClosed: `connection_cut` in the log has addresses."),
+                  ("sum by (reason) (increase(ballast_connections_closed_total[5m])) or vector(0)",
+                   "{{reason}}"), kind=PanelKind.STACKED),
+            panel("Other requests a second, by status", "reqps",
+                  ("200 and 204.", "5xx: the service's log. 429: a caller asks too often."),
+                  (f"sum by (status) (rate(ballast_admin_requests_total[{RATE}])) or vector(0)",
+                   "{{status}}"), kind=PanelKind.STACKED),
+            panel("Watching clients", "short", ("steady.", "falls to 0: they were cut off."),
+                  ("ballast_admin_streams", "{{instance}}")),
+        )),
+        PanelRow(title="The process", panels=(
+            panel("Processor", "percentunit", ("below 80 % of a core.", "add workers."),
+                  (f"rate(process_cpu_seconds_total[{RATE}])", "{{job}} {{instance}}")),
+            panel("Memory", "bytes", ("steady; 400 bytes a bundle.", "it grows for days: report it."),
+                  ("process_resident_memory_bytes", "{{job}} {{instance}}")),
+        )),
+    ),
+)  # fmt: skip
+
+PIPELINE = Page(
+    slug="pipeline",
+    title="Ballast: pipeline",
+    rows=(
+        PanelRow(title="Batches", panels=(
+            panel("Parts of a batch (95 of 100)", "s",
+                  ("operators below 1 s, delta 0.5 s, kafka 0.1 s.",
+                   "the one that grew is what is short: CPU, storage, or Kafka."),
+                  (quantile(0.95, "ballast_batch_duration_seconds", "part"), "{{part}}")),
+            panel("Batches with a decision cycle", "s",
+                  ("1 to 2 s.", "longer: bundles have grown in number, or CPU is short."),
+                  (quantile(0.5, "ballast_cycle_duration_seconds"), "half"),
+                  (quantile(0.95, "ballast_cycle_duration_seconds"), "95 of 100")),
+            panel("Spark's last trigger, by phase", "s",
+                  ("addBatch has nearly all of it.", "walCommit or latestOffset: slow disk, slow Kafka."),
+                  ('ballast_spark_phase_seconds{phase!="triggerExecution"}', "{{phase}}"),
+                  kind=PanelKind.STACKED),
+            panel("Batches a minute", "short",
+                  ("up to 60.", "fewer than 10: BallastSlowBatches."),
+                  (growth("ballast_batches_total", "cluster"), "{{cluster}}")),
+        )),
+        PanelRow(title="Kafka", panels=(
+            panel("Lag", "short", ("0, or what comes in a second.", "it grows: BallastKafkaLag."),
+                  ("ballast_kafka_lag_messages", "messages")),
+            panel("Messages read a second", "cps",
+                  ("steady; ticks and heartbeats are most of broker-load.",
+                   "a topic that jumped: who sends?"),
+                  (f"rate(ballast_kafka_read_total[{RATE}])", "{{topic}}"), kind=PanelKind.STACKED),
+            panel("Reports, by what they came to", "cps",
+                  ("accepted.", "late or duplicate after a restart; always: clocks or clients."),
+                  (f"sum by (result) (rate({of('ballast_reports_total')}[{RATE}]))", "{{result}}"),
+                  kind=PanelKind.STACKED),
+            panel("Refused messages, by reason", "short",
+                  ("none.", "BallastRejectedReports; table `rejected_reports` has them whole."),
+                  (growth("ballast_rejected_total", "topic, reason") + " or vector(0)",
+                   "{{topic}} {{reason}}"), kind=PanelKind.STACKED),
+            panel("Age of reports", "s",
+                  ("up to `signals.report_max_interval_ms`.", "one far above: BallastStaleReports."),
+                  (of("ballast_report_age_seconds"), "{{broker}}")),
+            panel("Catching up", "short", ("0.", "1 for minutes: BallastBehind."),
+                  (of("ballast_catching_up"), "{{cluster}}")),
+        )),
+        PanelRow(title="Delta", panels=(
+            panel("Commits a minute, by table", "short",
+                  ("events: 6 heartbeats and what changes.", "many small ones: brokers come and go?"),
+                  ("sum by (table) (increase(ballast_table_commits_total[1m]))", "{{table}}"),
+                  kind=PanelKind.STACKED),
+            panel("Rows a minute, by table", "short",
+                  ("load_history once a minute, few others.", "a table that jumped: its rows say why."),
+                  ("sum by (table) (increase(ballast_table_rows_total[1m]))", "{{table}}"),
+                  kind=PanelKind.STACKED),
+            panel("Version of ownership_events", "short",
+                  ("climbs.", "it stands: BallastWriterSilent."),
+                  ('ballast_table_version{table="ownership_events"}', "version")),
+        )),
+        PanelRow(title="State and process", panels=(
+            panel("State's memory, by operator", "bytes",
+                  ("steady.", "above 2 GB: BallastStateLarge."),
+                  ("ballast_state_bytes", "{{operator}}")),
+            panel("State's rows, by operator", "short",
+                  ("steady: chunks, not bundles.", "it grows without end: report it."),
+                  ("ballast_state_rows", "{{operator}}")),
+            panel("Memory of Python's driver", "bytes", ("steady.", "it grows for days: report it."),
+                  ("process_resident_memory_bytes and on (instance) ballast_job_info", "driver")),
+        )),
+    ),
+)  # fmt: skip
+
+BRIDGE = Page(
+    slug="bridge",
+    title="Ballast: bridge and agents",
+    rows=(
+        PanelRow(title="The bridge", panels=(
+            panel("Acts", "short", ("1 where it was started with --act.", "0: its log says `observing`, and why."),
+                  (of("ballast_bridge_acting"), "acting"), kind=PanelKind.NUMBER),
+            panel("Findings", "short", ("none.", "the section of that trouble in the runbook, BallastPulsarUnserved first."),
+                  (of("ballast_bridge_findings") + " > 0", "{{trouble}}"),
+                  (of("ballast_bridge_quarantined") + " > 0", "quarantined"), kind=PanelKind.NUMBER),
+            panel("Brokers of Pulsar", "short", ("none silent.", "BallastPulsarUnresponsive."),
+                  (of("ballast_bridge_brokers"), "listed"), (of("ballast_bridge_silent_brokers"), "silent")),
+            panel("Bundles", "short", ("as many as Pulsar has.", "they fall: brokers do not answer, see Findings."),
+                  (of("ballast_bridge_bundles"), "owned")),
+            panel("Looks a minute", "short", ("12, none failed.", "failed: Pulsar can't be asked, see the bridge's log."),
+                  (growth("ballast_bridge_polls_total", "result"), "{{result}}"), kind=PanelKind.STACKED),
+            panel("What can't be read of Pulsar", "short", ("0.", "BallastPulsarUnread names it."),
+                  (of("ballast_bridge_unread"), "{{reason}}"), kind=PanelKind.STACKED),
+            panel("Loads that can't be read", "short", ("none.", "BallastPulsarMisreporting, or the broker is away."),
+                  (growth("ballast_bridge_load_errors_total", "broker"), "{{broker}}"),
+                  (growth("ballast_bridge_unreported_total", "field"), "{{field}} not reported")),
+        )),
+        PanelRow(title="What the bridge does", panels=(
+            panel("Differences", "short", ("small hills while bundles move.", "a plateau: `ballast status` lists the bundles."),
+                  (of("ballast_bridge_differences"), "to our records"),
+                  (of("ballast_bridge_pending_actions"), "being worked on")),
+            panel("Asked of Pulsar a minute", "short", ("below 60.", "at 60: --max-per-minute holds moves back."),
+                  (growth("ballast_bridge_requests_total", "action"), "{{action}}"),
+                  (growth("ballast_bridge_failed_requests_total", "result"), "{{result}}"), kind=PanelKind.STACKED),
+            panel("Answers a minute", "short", ("done, nearly all.", "refused: table `ownership_events` has the reason."),
+                  (growth("ballast_bridge_answers_total", "outcome"), "{{outcome}}"), kind=PanelKind.STACKED),
+            panel("Messages to Kafka", "cps", ("delivered.", "not_delivered: Kafka does not take them."),
+                  (rate("ballast_bridge_messages_total", "result"), "{{result}}"), kind=PanelKind.STACKED),
+        )),
+        PanelRow(title="Agents", panels=(
+            panel("Bundles open", "short", ("as the table has them.", "0 at an active broker: BallastLeaseLost, or its callbacks hang."),
+                  (of("ballast_agent_open_bundles"), "{{broker}}")),
+            panel("Until leases run out", "s", ("near the lease; absent without one.", "0: BallastLeaseLost."),
+                  (of("ballast_agent_lease_seconds"), "{{broker}}")),
+            panel("Since Kafka confirmed a message", "s", ("below two heartbeats.", "it grows: the broker is cut off from Kafka."),
+                  (f"time() - {of('ballast_agent_confirmed_timestamp_seconds')}", "{{broker}}")),
+            panel("Messages of agents", "cps", ("delivered.", "not_delivered: Kafka does not take them."),
+                  (rate("ballast_agent_messages_total", "result"), "{{result}}"), kind=PanelKind.STACKED),
+            panel("Callbacks a minute", "short", ("done.", "failed or overdue: BallastCallbacksFail."),
+                  (growth("ballast_agent_callbacks_total", "callback, result"), "{{callback}} {{result}}"), kind=PanelKind.STACKED),
+            panel("Callbacks that hang", "short", ("0.", "BallastCallbacksHang."),
+                  (of("ballast_agent_hanging_callbacks") + " > 0", "{{broker}} {{callback}}")),
+            panel("Loads that agents can't read", "short", ("none.", "BallastLoadUnreadable."),
+                  (growth("ballast_agent_load_errors_total", "broker"), "{{broker}}")),
+            panel("Records that name a broker", "cps", ("as bundles move.", "none while bundles move: the agent does not read its topic."),
+                  (rate("pulsar_sunit_state_chn_subscribe_ops_total", "event"), "{{event}}"), kind=PanelKind.STACKED),
         )),
     ),
 )  # fmt: skip

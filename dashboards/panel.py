@@ -4,7 +4,7 @@
 values.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 CLUSTER = "$cluster"
@@ -66,7 +66,7 @@ class Page:
     slug: str
     title: str
     rows: tuple[PanelRow, ...]
-    marks: tuple[PanelQuery, ...] = field(default_factory=tuple)
+    marks: tuple[PanelQuery, ...] = ()
 
     @property
     def panels(self) -> tuple[Panel, ...]:

@@ -19,10 +19,6 @@ _FIRST = ("bandwidth_out", "bandwidth_in", "memory", "direct_memory", "cpu")
 """The order of Pulsar's dashboard; what it doesn't have comes after."""
 
 
-def _as_pulsar_shows(resource: Resource) -> int:
-    return _FIRST.index(resource.name) if resource.name in _FIRST else len(_FIRST)
-
-
 def _usage(resource: Resource) -> Panel:
     words = {"cpu": "CPU"}.get(resource.name, resource.name.replace("_", " ").capitalize())
     return panel(f"{words} usage", "percent", ("lines close together.", _OWN),
@@ -57,7 +53,7 @@ PULSAR = Page(
     title="Ballast: Pulsar-compatible",
     rows=(
         PanelRow(title="LoadBalance", panels=(
-            *map(_usage, sorted(RESOURCES, key=_as_pulsar_shows)),
+            *map(_usage, sorted(RESOURCES, key=lambda one: (*_FIRST, one.name).index(one.name))),
             panel("Bundles split", "short", ("a step for each split since the job began; flat.", _OWN),
                   (f"sum({of('pulsar_lb_bundles_split_total')}) or vector(0)", "total")),
             panel("Bundles unloaded", "short",
