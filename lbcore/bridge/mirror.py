@@ -43,15 +43,8 @@ class Look:
         """Return True where a namespace's bundles or existence are unknown."""
         return not self.unread.isdisjoint((ALL, namespace, tenant_of(namespace)))
 
-    def owner(self, bundle: str) -> str | None:
-        """Return the owner of a bundle; NOBODY = none, None = not clear."""
-        found = [broker for broker, owned in self.owned.items() if owned and bundle in owned]
-        if len(found) == 1:
-            return found[0]
-        return None if found else self.unclaimed()
-
     def unclaimed(self) -> str | None:
-        """The owner of what no broker claims: nobody, if all of them have answered."""
+        """The owner of what no broker claims: NOBODY if all have answered, else None."""
         is_whole = all(owned is not None for owned in self.owned.values())
         return NOBODY if is_whole and self.owned else None
 
