@@ -15,8 +15,8 @@ from traceback import format_exception
 from jobs.adapters.processes.clocks import ForwardClock
 from jobs.telemetry.agent_metrics import AgentMetrics
 from lbcore.agent.load_validation import Checked, check_load, check_topics, shown_type
-from lbcore.agent.reporting import LoadRead, TopicsRead
-from lbcore.agent.state import NEVER_MS, Event
+from lbcore.agent.reporting import NEVER_MS, LoadRead, TopicsRead
+from lbcore.agent.state import Event
 from lbcore.ownership.holding import Call, Callback, CallDone, CallOverdue
 from lbcore.wire.format import plain_text
 
@@ -116,28 +116,6 @@ def _printable(text: str) -> str:
     return text[-_FAILURE_CHARS_MAX:].encode("utf-8", "backslashreplace").decode()
 
 
-def read_load(
-    callbacks: Callbacks, tell: Callable[[LoadRead | TopicsRead], None], is_late: Callable[[], bool]
-) -> str:
-    """Read load and topics; return the fault, "" = none.
-
-    Parts that can't be reported are named. is_late: whether this has taken so long that no further
-    topics are read, which may never end.
-    """
-    faults = []
-    try:
-        for checked in _answers(callbacks):
-            if is_late():
-                break
-            if checked.read is not None:
-                tell(checked.read)
-            faults.append(checked.fault)
-    except BaseException as error:  # noqa: BLE001 SystemExit, too: it is not this thread's
-        log_failure(error, "load can't be read")
-        faults.append(failure_of(error))
-    return next(filter(None, faults), "")
-
-
 def _answers(callbacks: Callbacks) -> Iterator[Checked[LoadRead] | Checked[TopicsRead]]:
     yield check_load(callbacks.load())
     answer: object = callbacks.topics()
@@ -153,10 +131,7 @@ def _answers(callbacks: Callbacks) -> Iterator[Checked[LoadRead] | Checked[Topic
 
 LOAD = "load"
 _CALLBACKS = "ballast_agent_callbacks_total"
-_S = 1_000.0
 _LOOK_MS_MAX = 2_000  # a longer gap between two looks was the process's own absence
-
-Tell = Callable[[Event], None]
 
 
 @dataclass
@@ -187,7 +162,11 @@ class ServiceCalls:
     """The callbacks of one service; `tell` gets their outcomes, in any thread."""
 
     def __init__(
-        self, callbacks: Callbacks, tell: Tell, metrics: AgentMetrics, bounds: CallBounds
+        self,
+        callbacks: Callbacks,
+        tell: Callable[[Event], None],
+        metrics: AgentMetrics,
+        bounds: CallBounds,
     ) -> None:
         """Start the threads."""
         self._callbacks = callbacks
@@ -228,7 +207,7 @@ class ServiceCalls:
         """
         with self._lock:
             now_s = self._clock_s()
-            self._seen_ms += min(int((now_s - self._looked_s) * _S), _LOOK_MS_MAX)
+            self._seen_ms += min(int((now_s - self._looked_s) * 1_000.0), _LOOK_MS_MAX)
             self._looked_s = now_s
             late = [
                 task
@@ -264,15 +243,15 @@ class ServiceCalls:
                         return  # another thread has stepped in
 
     def _give_up(self, task: _CallbackTask) -> None:
+        call = task.call
         failure = f"it has not returned within {self._timeout_ms} ms"
-        of_what = f" of {task.call.bundle}" if task.call else ""
+        of_what = f" of {call.bundle}" if call else ""
         logger.error(
             "%s%s hangs: %s; nothing else of this hash range runs until it does",
             *(task.name, of_what, failure),
         )
         with self._lock:
             self._show_overdue(task.name)
-        call = task.call
         if call is None:
             self._metrics.add("ballast_agent_load_errors_total")
             return
@@ -325,7 +304,18 @@ class ServiceCalls:
             self._callbacks.split(call.bundle, call.children, call.version_id)
 
     def _read_load(self, task: _CallbackTask) -> None:
-        fault = read_load(self._callbacks, self._tell, lambda: task.is_overdue)
+        faults = []
+        try:
+            for checked in _answers(self._callbacks):
+                if task.is_overdue:
+                    break  # further topics may never end
+                if checked.read is not None:
+                    self._tell(checked.read)
+                faults.append(checked.fault)
+        except BaseException as error:  # noqa: BLE001 SystemExit, too: it is not this thread's
+            log_failure(error, "load can't be read")
+            faults.append(failure_of(error))
+        fault = next(filter(None, faults), "")
         if fault and fault != self._last_fault:
             logger.error("load can't be read: %s", plain_text(fault))
         self._last_fault = fault

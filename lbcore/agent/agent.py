@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from lbcore.agent.reporting import (
+    NEVER_MS,
     Identity,
     LoadRead,
     TopicsRead,
@@ -26,7 +27,6 @@ from lbcore.agent.reporting import (
 )
 from lbcore.agent.state import (
     FOR_EVER_MS,
-    NEVER_MS,
     AgentContext,
     AgentState,
     Effect,

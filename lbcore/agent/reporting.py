@@ -5,7 +5,6 @@ Makes each message when it is due by `signals.usage`; the service provides the l
 Pulsar's metadata store.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,7 +13,7 @@ import numpy as np
 from lbcore.config.signals import SignalsConfig
 from lbcore.model.resources import COUNT
 from lbcore.signals.usage import ReportedLoad, reported_load, resource_percent, should_report
-from lbcore.wire.format import REASON_CHARS_MAX
+from lbcore.wire.format import REASON_CHARS_MAX, bundle_load_parts
 from lbcore.wire.messages import (
     NOT_REPORTED,
     Ack,
@@ -176,22 +175,12 @@ def report_bundles(
 ) -> tuple[Reporting, Sequence[BundleLoad]]:
     """Report the bundles' loads, in one or more parts."""
     counted, made = envelope(reporting, Topic.BUNDLE_LOAD, identity, now_ms)
-    count = max(1, math.ceil(len(read.bundles) / bundles_per_part))
-    parts = [
-        BundleLoad(
-            envelope=made,
-            part=part,
-            parts=count,
-            names=read.bundles[part * bundles_per_part : (part + 1) * bundles_per_part],
-            stats=read.stats[part * bundles_per_part : (part + 1) * bundles_per_part],
-        )
-        for part in range(count)
-    ]
+    parts = bundle_load_parts(made, read.bundles, read.stats, bundles_per_part)
     return replace(counted, bundles_reported_at_ms=now_ms), parts
 
 
 def in_parts(acks: Sequence[Ack], acks_per_part: int) -> list[list[Ack]]:
-    """Yield the acks in order, in parts within the limits of a message."""
+    """Return the acks in order, in parts within the limits of a message."""
     parts: list[list[Ack]] = []
     size = PART_CHARS_MAX
     for ack in acks:

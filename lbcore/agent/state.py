@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from lbcore.agent.reporting import LoadRead, Reporting, TopicsRead
+from lbcore.agent.reporting import NEVER_MS, LoadRead, Reporting, TopicsRead
 from lbcore.ownership.holding import (
     NO_TOKEN,
     Busy,
@@ -25,7 +25,6 @@ from lbcore.ownership.records import OwnershipRecord
 from lbcore.ownership.resolve import is_newer
 from lbcore.wire.messages import Acks, BrokerLoad, BundleLoad, Heartbeat, TopicLoad
 
-NEVER_MS = -(2**62)
 FOR_EVER_MS = 2**62
 
 
@@ -46,9 +45,6 @@ class EndConfirmed:
     asked_ms: int
 
 
-Confirmation: TypeAlias = ReportConfirmed | EndConfirmed
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
     """Confirmations of Kafka by which the agent may go on serving, by its own clock.
@@ -66,7 +62,9 @@ class Lease:
     read_ms: int = NEVER_MS
     returned_ms: int = NEVER_MS
 
-    def confirmed(self, event: Confirmation, lease_ms: int, now_ms: int) -> "Lease":
+    def confirmed(
+        self, event: ReportConfirmed | EndConfirmed, lease_ms: int, now_ms: int
+    ) -> "Lease":
         """Return the lease after a confirmation taken at now_ms.
 
         A late one leaves a lease that has run out before: see `until_ms`.

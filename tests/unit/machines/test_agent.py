@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 
 from lbcore.agent.agent import STOPPING, AgentMachine
-from lbcore.agent.reporting import Identity
+from lbcore.agent.reporting import NEVER_MS, Identity
 from lbcore.agent.state import (
-    NEVER_MS,
     AgentState,
     Effect,
     EndConfirmed,
