@@ -21,9 +21,9 @@ from jobs.operating.backtesting import (
     recorded_row,
     trying,
 )
-from jobs.operating.prometheus import TraceOfPrometheus, trace_lines, write_trace
+from jobs.operating.prometheus import trace_lines, write_trace
 from lbcore.assess.loads import hottest_bundles, loads_of
-from lbcore.assess.owner_changes import Observer, OwnerChanges, Unloads, unloads_of
+from lbcore.assess.owner_changes import Observer, OwnerChanges, sheds_of
 from lbcore.assess.report import HOTTEST_TOPICS, ClusterObservation, Moved, Report, make_report
 from lbcore.assess.risks import HotTopic, unrelievable
 from lbcore.assess.settings import harms_of
@@ -49,23 +49,19 @@ class ClusterWatch:
         """cluster: its name in Pulsar. Raises CommandError when it has no broker."""
         self._admin, self._pulsar_cluster, self._rhythm = admin, cluster, rhythm
         brokers = active_brokers(admin, cluster)
-        self._settings: dict[str, Settings | None] = {}
         self._look = Look(owned=dict.fromkeys(brokers), incarnations={}, namespaces={})
         self._lock = threading.Lock()
         self._messages: list[Message] = []
         self._told: list[ObservePolicies] = []
         self._versions: dict[str, str] = {}
-        self._unread_topics: dict[str, str] = {}
-        names = (CLUSTER, cluster)
-        self._collector = Collector(admin, names, config, rhythm, self._send)
-        interval_ms = rhythm.namespaces_ms
-        self._policies = PolicyFollower(admin, cluster, interval_ms, self._told.append)
+        self._collector = Collector(admin, (CLUSTER, cluster), config, rhythm, self._send)
+        self._policies = PolicyFollower(admin, cluster, rhythm.namespaces_ms, self._told.append)
         self._sightings = OwnerChanges()
         self._observer: Observer | None = None
         self._config = config
         _COLLECTOR_LOG.setLevel(logging.CRITICAL)  # what it warns of stands in the report
         self._began_ms = wall_ms()
-        self._unloads = self._read_unloads(brokers)
+        self._sheds = self._read_sheds(brokers)
 
     def close(self) -> None:
         """Ask nobody any more."""
@@ -106,19 +102,26 @@ class ClusterWatch:
         Asks each broker for its settings, counters and topics.
         """
         brokers = tuple(sorted(self._look.owned))
-        self._settings, failed = brokers_settings(self._admin, self._pulsar_cluster, brokers)
-        owners, hot = self._read_topics(brokers)
+        settings, failed = brokers_settings(self._admin, self._pulsar_cluster, brokers)
+        owners, hot, unread_topics = self._read_topics(brokers)
         unread = {**self._collector.unread(), **self._policies.unread, **failed}
+        loads = {
+            what.removeprefix(LOAD_OF): str(error)
+            for what, error in self._collector.unread().items()
+            if what.startswith(LOAD_OF)
+        }
+        topics = {name: f"its topics: {why}" for name, why in unread_topics.items()}
+        silent = {**topics, **loads, **self._collector.failures}
         seen = ClusterObservation(
             sightings=self._sightings,
             look=self._look,
-            settings=self._settings,
-            unloads=(self._unloads, self._read_unloads(brokers)),
+            settings=settings,
+            sheds=(self._sheds, self._read_sheds(brokers)),
             versions={b: self._versions[b] for b in brokers if self._versions.get(b)},
-            unread={b: why for b, why in self._silent().items() if b in brokers},
+            unread={b: why for b, why in silent.items() if b in brokers},
             parts={
                 **{what: str(error) for what, error in unread.items()},
-                **{f"topics of {name}": why for name, why in self._unread_topics.items()},
+                **{f"topics of {name}": str(why) for name, why in unread_topics.items()},
                 **{f"owned bundles of {n}": why for n, why in self._collector.failures.items()},
             },
             unreported=self._collector.unreported(),
@@ -131,15 +134,6 @@ class ClusterWatch:
     def history(self) -> list[dict[str, object]]:
         """The rows of load_history."""
         return list(self._of_size().rows[LOAD_HISTORY.name])
-
-    def _silent(self) -> dict[str, str]:
-        topics = {name: f"its topics: {why}" for name, why in self._unread_topics.items()}
-        loads = {
-            what.removeprefix(LOAD_OF): str(error)
-            for what, error in self._collector.unread().items()
-            if what.startswith(LOAD_OF)
-        }
-        return {**topics, **loads, **self._collector.failures}
 
     def _of_size(self) -> Observer:
         """The Machines; how often loads are kept depends on how many bundles there are."""
@@ -154,18 +148,20 @@ class ClusterWatch:
     def _send(self, message: Message) -> None:
         with self._lock:
             self._messages.append(message)
-            broker = message.envelope.broker if hasattr(message, "envelope") else ""
             if isinstance(message, BrokerLoad):
-                self._versions[broker] = message.broker_version
+                self._versions[message.envelope.broker] = message.broker_version
 
-    def _read_unloads(self, brokers: tuple[str, ...]) -> dict[str, Unloads]:
-        def ask(broker: str) -> Unloads:
+    def _read_sheds(self, brokers: tuple[str, ...]) -> dict[str, float]:
+        def ask(broker: str) -> float:
             page = self._admin.metrics(self._pulsar_cluster, broker)
-            return unloads_of(page.decode("utf-8", "replace"))
+            return sheds_of(page.decode("utf-8", "replace"))
 
         return ask_each(brokers, ask)[0]
 
-    def _read_topics(self, brokers: tuple[str, ...]) -> tuple[dict[str, str], list[HotTopic]]:
+    def _read_topics(
+        self, brokers: tuple[str, ...]
+    ) -> tuple[dict[str, str], list[HotTopic], Mapping[str, PulsarAdminError]]:
+        """Return loaded topic → its broker, the hottest, and broker → why it can't be read."""
         owners: dict[str, str] = {}
         hot: list[HotTopic] = []
 
@@ -187,8 +183,7 @@ class ClusterWatch:
             hot = sorted(hot, key=lambda one: (-one.msg_rate, one.topic))[: 4 * HOTTEST_TOPICS]
 
         failed = ask_each(brokers, take)[1]
-        self._unread_topics = {broker: str(error) for broker, error in failed.items()}
-        return owners, hot
+        return owners, hot, failed
 
 
 UNKNOWN = "not known"
@@ -219,6 +214,7 @@ def recorded_report(args: argparse.Namespace, admin: PulsarAdmin | None, cluster
     rows = [recorded_row(past), *runs.results(args.strategy.split(","))]
     settings = _settings_of(admin, cluster, unread) if admin else {}
     loads, bundles = loads_of(recorded.rows), hottest_bundles(recorded.rows)
+    own = f"Pulsar's load manager unloaded {found.unloads:.0f} bundles meanwhile"
     return Report(
         cluster=cluster or args.prometheus,
         url=args.prometheus,
@@ -235,7 +231,12 @@ def recorded_report(args: argparse.Namespace, admin: PulsarAdmin | None, cluster
         versions={},
         bundle_count=sum(loads.bundles.values()),
         strategies=tuple(rows),
-        notes=(*_notes(found, unread), *(() if admin else (SETTINGS,))),
+        notes=(
+            f"which moves are whose doing: {own}, and Prometheus does not say which",
+            FORESIGHT,
+            *(f"{what}: {why}" for what, why in sorted(unread.items())),
+            *(() if admin else (SETTINGS,)),
+        ),
         unread=unread,
     )
 
@@ -266,12 +267,3 @@ def _moves(past: Past) -> tuple[Moved, ...]:
         )
         for move in moves
     )
-
-
-def _notes(found: TraceOfPrometheus, unread: Mapping[str, str]) -> list[str]:
-    own = f"Pulsar's load manager unloaded {found.unloads:.0f} bundles meanwhile"
-    return [
-        f"which moves are whose doing: {own}, and Prometheus does not say which",
-        FORESIGHT,
-        *(f"{what}: {why}" for what, why in sorted(unread.items())),
-    ]

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +144,7 @@ def _run_recorded(args: argparse.Namespace) -> int:
 
 def _finish(args: argparse.Namespace, report: Report) -> int:
     _write(args.html, report)
-    answer(args, report.to_json(), [*lines(report), "", f"page: {args.html}"])
+    answer(args, asdict(report), [*lines(report), "", f"page: {args.html}"])
     if report.is_whole:
         return Exit.DONE
     text = "no broker's load was read: nothing in this report says that there is no risk"

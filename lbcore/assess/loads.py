@@ -85,7 +85,7 @@ def loads_of(rows: Sequence[Row]) -> Loads:
     return Loads(
         times_ms=tuple(times),
         brokers=tuple(brokers),
-        percent=_series(brokers, times, at, _usage),
+        percent=_series(brokers, times, at, lambda row: local_max(row["percent"])),
         msg_rates=_series(brokers, times, at, _rate),
         bundles={name: len(last[name]["bundles"]) for name in brokers},
         imbalance=tuple(values),
@@ -166,7 +166,3 @@ def _packing(rows: Sequence[Row]) -> tuple[Floats, Brokers]:
 
 def _rate(row: Row) -> float:
     return math.fsum(_rates(row))
-
-
-def _usage(row: Row) -> float:
-    return local_max(row["percent"])

@@ -82,18 +82,11 @@ class OwnerChanges:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unloads:
-    """Unloads that a broker's load manager counts since its start."""
+def sheds_of(page: str) -> float:
+    """Return the bundles that a broker's load manager shed since its start.
 
-    shed: float = 0.0
-    by_admin: float = 0.0
-
-
-def unloads_of(page: str) -> Unloads:
-    """Of a broker's Prometheus page; 0 where it has no such counter.
-
-    The extensible manager counts what admins ask for among its unloads, the modular one does not.
+    page: its Prometheus page; 0 where it has no such counter. The extensible manager counts what
+    admins ask for among its unloads, the modular one does not.
     """
     total = by_admin = 0.0
     for name, labels, value in samples(page, (_COUNTER, _BY_REASON)):
@@ -103,23 +96,22 @@ def unloads_of(page: str) -> Unloads:
             total += value
         elif labels.get("reason") == "Admin":
             by_admin += value
-    return Unloads(shed=max(0.0, total - by_admin), by_admin=by_admin)
+    return max(0.0, total - by_admin)
 
 
 def who_moved(
     moves: int,
-    before: Mapping[str, Unloads],
-    after: Mapping[str, Unloads],
+    before: Mapping[str, float],
+    after: Mapping[str, float],
     *,
     is_shedding: bool | None,
 ) -> str:
     """Return who made moves between living brokers, by each broker's counters.
 
-    before, after: by broker, without those that could not be read. A counter that fell says
-    nothing.
-    is_shedding: whether any broker sheds by itself, None = not known.
+    before, after: sheds by broker, without those that could not be read. A counter that fell says
+    nothing. is_shedding: whether any broker sheds by itself, None = not known.
     """
-    grown = [after[one].shed - before[one].shed for one in before.keys() & after.keys()]
+    grown = [after[one] - before[one] for one in before.keys() & after.keys()]
     shed = math.fsum(max(0.0, step) for step in grown)
     is_whole = before.keys() == after.keys() and min(grown, default=-1.0) >= 0.0
     if is_shedding is False or (shed <= 0.0 and is_shedding is not None and is_whole):
@@ -148,7 +140,6 @@ def _exists(bundle: str, look: Look) -> bool:
 
 
 _KEPT = REBUILT_FROM | {LOAD_HISTORY.name, DECISIONS.name}
-_NEVER = 0
 
 
 class Observer:
@@ -162,7 +153,7 @@ class Observer:
         """config: of the cluster; its authority is external, and it observes only."""
         self.config, self.cluster = config, cluster
         self._clock = Clock()
-        self._log = Log(cluster, self._clock, RandomStream(_NEVER))
+        self._log = Log(cluster, self._clock, RandomStream(0))
         self._job = Job(config, cluster, self._log, Committed(tables=_KEPT), lambda _: None)
         self.rows = self._job.committed.rows
         self._before: Look | None = None
@@ -182,8 +173,8 @@ class Observer:
         """
         self._clock.now_ms = max(self._clock.now_ms, now_ms)
         for message in messages:
-            broker = "" if isinstance(message, Command) else _broker_of(message)
-            self._log.append(message, broker)
+            envelope = getattr(message, "envelope", None)
+            self._log.append(message, envelope.broker if envelope else "")
         commands = [self._command(one) for one in (*self._differences(look), *told)]
         for command in commands:
             self._log.append(command)
@@ -215,8 +206,3 @@ class Observer:
         kind, given = format_arguments(arguments)
         name = f"assess-{self._commands}"
         return Command(cluster=self.cluster, command_id=name, kind=kind, arguments=given)
-
-
-def _broker_of(message: Message) -> str:
-    envelope = getattr(message, "envelope", None)
-    return "" if envelope is None else str(envelope.broker)

@@ -1,11 +1,11 @@
 """The report: one value with everything that was found; `jobs.assess` renders it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from lbcore.assess.loads import HotBundle, Loads, hottest_bundles, loads_of
-from lbcore.assess.owner_changes import GONE, Observer, OwnerChanges, Unloads, who_moved
+from lbcore.assess.owner_changes import GONE, Observer, OwnerChanges, who_moved
 from lbcore.assess.risks import (
     HotTopic,
     Risk,
@@ -34,13 +34,13 @@ class ClusterObservation:
 
     unread: broker → why its load or its topics are missing. topics: loaded topic → its broker.
     parts: what could not be read, brokers included → reason. unreported: broker → field of its load
-    that can't be used → reason. unloads: by broker, at the start and now.
+    that can't be used → reason. sheds: of `sheds_of` by broker, at the start and now.
     """
 
     sightings: OwnerChanges
     look: Look
     settings: Mapping[str, Settings | None]
-    unloads: tuple[Mapping[str, Unloads], Mapping[str, Unloads]] = ({}, {})
+    sheds: tuple[Mapping[str, float], Mapping[str, float]] = ({}, {})
     versions: Mapping[str, str] = field(default_factory=dict)
     unread: Mapping[str, str] = field(default_factory=dict)
     topics: Mapping[str, str] = field(default_factory=dict)
@@ -93,10 +93,6 @@ class Report:
         """True when all could be read that was asked for, and some load is known."""
         return not self.unread and bool(self.loads.times_ms)
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON-able values."""
-        return asdict(self)
-
 
 def make_report(
     observer: Observer, seen: ClusterObservation, where: tuple[str, str], times_ms: tuple[int, int]
@@ -107,8 +103,12 @@ def make_report(
     """
     rows = observer.rows[LOAD_HISTORY.name]
     loads, bundles = loads_of(rows), hottest_bundles(rows)
-    found, notes = _next_moves(observer, times_ms[1])
-    brokers = tuple(sorted(seen.look.owned))
+    found = foresee(
+        observer.config, observer.cluster, observer.rehearsal_rows(), times_ms[1], WhatIf()
+    )
+    notes = []
+    if isinstance(found, Impossible):
+        notes.append(f"the next moves can't be foreseen yet: {found.reason}")
     decided = [row for row in observer.rows[DECISIONS.name] if row["bundle"]]
     if not seen.topics:
         notes.append("no topic is loaded, or none was told: topics and partitions were not judged")
@@ -124,9 +124,9 @@ def make_report(
         topics=tuple(seen.hot_topics)[:HOTTEST_TOPICS],
         moves=_moves(seen),
         harms=tuple(harms_of(seen.settings)),
-        risks=(*_risks(seen, loads, bundles, brokers), *_churn(observer, seen)),
+        risks=_risks(observer, seen, loads, bundles),
         decisions=len({row["bundle"] for row in decided}),
-        foresight=found,
+        foresight=None if isinstance(found, Impossible) else found,
         versions=seen.versions,
         bundle_count=sum(len(owned or ()) for owned in seen.look.owned.values()),
         notes=(*notes, *_untold(seen)),
@@ -136,8 +136,15 @@ def make_report(
 
 
 def _risks(
-    seen: ClusterObservation, loads: Loads, bundles: Sequence[HotBundle], brokers: Sequence[str]
+    observer: Observer, seen: ClusterObservation, loads: Loads, bundles: Sequence[HotBundle]
 ) -> tuple[Risk, ...]:
+    brokers = tuple(sorted(seen.look.owned))
+    is_set = {
+        row["name"]: row["is_set"]
+        for row in observer.rows["policies"]
+        if row["kind"] == "isolation"
+    }
+    isolation = [name for name, found in is_set.items() if found]
     room = {name: len(loads.group_of(name)) or len(brokers) for name in brokers}
     return (
         *broker_risks(brokers, seen.unread, seen.versions),
@@ -146,6 +153,7 @@ def _risks(
         *unrelievable(loads, bundles, seen.hot_topics),
         *crowded_partitions(seen.topics, room),
         *few_bundles(seen.look.namespaces, _room_of_namespaces(seen, room)),
+        *churn_by_isolation(seen.settings, isolation),
     )
 
 
@@ -162,19 +170,9 @@ def _room_of_namespaces(seen: ClusterObservation, room: Mapping[str, int]) -> di
     return {name: found.get(name, len(room)) for name in seen.look.namespaces}
 
 
-def _churn(observer: Observer, seen: ClusterObservation) -> list[Risk]:
-    """The risk of AvgShedder where isolation policies stand."""
-    is_set = {
-        row["name"]: row["is_set"]
-        for row in observer.rows["policies"]
-        if row["kind"] == "isolation"
-    }
-    return churn_by_isolation(seen.settings, [name for name, found in is_set.items() if found])
-
-
 def _moves(seen: ClusterObservation) -> tuple[Moved, ...]:
     between = [move for move in seen.sightings.moves if not move.is_gone]
-    before, after = seen.unloads
+    before, after = seen.sheds
     who = who_moved(len(between), before, after, is_shedding=is_shedding(seen.settings))
     return tuple(
         Moved(
@@ -186,14 +184,6 @@ def _moves(seen: ClusterObservation) -> tuple[Moved, ...]:
         )
         for move in seen.sightings.moves
     )
-
-
-def _next_moves(observer: Observer, now_ms: int) -> tuple[Foresight | None, list[str]]:
-    rows = observer.rehearsal_rows()
-    found = foresee(observer.config, observer.cluster, rows, now_ms, WhatIf())
-    if isinstance(found, Impossible):
-        return None, [f"the next moves can't be foreseen yet: {found.reason}"]
-    return found, []
 
 
 def _untold(seen: ClusterObservation) -> list[str]:

@@ -129,7 +129,11 @@ def churn_by_isolation(
     settings: broker → its own, None = unknown.
     """
     key = "loadBalancerLoadSheddingStrategy"
-    brokers = [name for name, told in settings.items() if told and _is_avg(told.get(key, ""))]
+    brokers = [
+        name
+        for name, told in settings.items()
+        if told and SHEDDING.get(short_name(told.get(key, ""), SHEDDING)) == _AVG_SHEDDER
+    ]
     if not policies or not brokers:
         return []
     return [
@@ -140,10 +144,6 @@ def churn_by_isolation(
             next_step=f"let Ballast balance with its default, or set {key} to ThresholdShedder",
         )
     ]
-
-
-def _is_avg(strategy: str) -> bool:
-    return SHEDDING.get(short_name(strategy, SHEDDING)) == _AVG_SHEDDER
 
 
 def stuck(seen: OwnerChanges) -> list[Risk]:

@@ -28,8 +28,7 @@ from lbcore.assess.owner_changes import (
     PERSON,
     SHEDDER,
     Observer,
-    Unloads,
-    unloads_of,
+    sheds_of,
     who_moved,
 )
 from lbcore.assess.prometheus import UNLOADS, PrometheusFold, broker_of, increase
@@ -605,8 +604,8 @@ pulsar_lb_unload_broker_breakdown_total{reason="Admin"} 2
 pulsar_lb_unload_broker_breakdown_total{reason="Overloaded"} 3
 pulsar_lb_unload_bundle_total{metric="bundleUnloading"} -7
 """
-    assert unloads_of(page) == Unloads(shed=3.0, by_admin=2.0)
-    assert unloads_of("") == Unloads()
+    assert sheds_of(page) == 3.0
+    assert sheds_of("") == 0.0
 
 
 @pytest.mark.parametrize(
@@ -625,8 +624,7 @@ pulsar_lb_unload_bundle_total{metric="bundleUnloading"} -7
 def test_mover_is_named_only_where_the_counters_tell(
     before: dict[str, int], after: dict[str, int], who: str
 ) -> None:
-    counted = ({one: Unloads(shed=count) for one, count in of.items()} for of in (before, after))
-    assert who_moved(2, *counted, is_shedding=True) == who
+    assert who_moved(2, before, after, is_shedding=True) == who
 
 
 def test_brokers_of_several_versions_and_a_lone_broker_are_risks() -> None:
