@@ -268,11 +268,9 @@ class SimulatedBroker:
         if isinstance(effect, Send):
             topic, key, value = format_message(effect.message)
             assert self._host is not None  # noqa: S101 it asks
-            on_signals = partial(
-                self._on_delivery, self._host, effect.message.envelope.reported_at_ms
-            )
-            heard = on_signals if topic is Topic.BROKER_LOAD else lambda _: None
-            self._around.sender.send(topic, key.decode(), value, on_delivery=heard)
+            confirm = partial(self._on_delivery, self._host, effect.message.envelope.reported_at_ms)
+            note = confirm if topic is Topic.BROKER_LOAD else lambda _: None
+            self._around.sender.send(topic, key.decode(), value, on_delivery=note)
         else:
             self._become(ProcessLife.STOPPED, now_ms)
         return ()

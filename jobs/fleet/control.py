@@ -50,10 +50,8 @@ class ControlServer:
         self._server = ThreadingHTTPServer(
             ("127.0.0.1", port), type("Handler", (_Handler,), {"loop": loop})
         )
-        self._server.daemon_threads = True
         self.port = self._server.server_port
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def close(self) -> None:
         """Stop serving."""

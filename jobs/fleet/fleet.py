@@ -148,7 +148,6 @@ class FleetLoop:
         self._clock = clock
         self._next_due = next_due
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self.latest_ms = 0
 
     def call(self, work: Callable[[Fleet, int], T]) -> T:
         """Let the loop run work(fleet, now_ms); return or raise its result."""
@@ -178,7 +177,6 @@ class FleetLoop:
             now_ms = self._clock.now_ms()
             due_ms = self._next_due()
             if due_ms is not None and due_ms <= now_ms:
-                self.latest_ms = now_ms - due_ms
                 self._fleet.run_due(now_ms)
             sleep(_PACE_S)
 

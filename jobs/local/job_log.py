@@ -22,10 +22,9 @@ class LineTail:
         self._path = path
         self._offset = path.stat().st_size if from_end and path.exists() else 0
         self._rest = b""
-        self.unreadable = 0
 
     def read(self) -> list[Mapping[str, Any]]:
-        """Return the objects of new lines; other lines are counted."""
+        """Return the objects of new lines; other lines are skipped."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:
@@ -35,17 +34,15 @@ class LineTail:
             text = file.read()
         self._offset += len(text)
         *lines, self._rest = (self._rest + text).split(b"\n")
-        return [found for line in lines if line and (found := self._parse(line)) is not None]
+        return [found for line in lines if line and (found := _parsed(line)) is not None]
 
-    def _parse(self, line: bytes) -> Mapping[str, Any] | None:
-        try:
-            found = json.loads(line)
-        except ValueError:
-            found = None
-        if isinstance(found, Mapping):
-            return found
-        self.unreadable += 1
+
+def _parsed(line: bytes) -> Mapping[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
         return None
+    return found if isinstance(found, Mapping) else None
 
 
 _REPORT_VERDICTS = ("accepted", "late", "duplicate", "rejected")
@@ -64,7 +61,6 @@ class JobLog:
     """
 
     batches: int = 0
-    starts: int = 0
     durations_ms: list[int] = field(default_factory=list)
     cycle_durations_ms: list[int] = field(default_factory=list)
     decisions: Counter[str] = field(default_factory=Counter)
@@ -84,9 +80,7 @@ class JobLog:
     def fold(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Add new lines in order."""
         for line in lines:
-            if line.get("event") == "start":
-                self.starts += 1
-            elif line.get("event") == "batch":
+            if line.get("event") == "batch":
                 self._fold_batch(line)
 
     def reports_by_verdict(self) -> dict[str, int]:

@@ -50,7 +50,7 @@ class EventsHistory:
         self._known: dict[str, int] = {}
         self._table_id = ""
         self._looked_at_ms = 0
-        self._rest = self._load(version=LONG_AGO)
+        self._rest = self._load(is_first=True)
 
     def poll(self) -> tuple[list[JudgedEvent], int]:
         """Return new transitions, and a wall time up to which they are complete.
@@ -63,26 +63,25 @@ class EventsHistory:
             for commit in self._tail.new_commits():
                 found += self._commit(commit)
         except (LostError, FileNotFoundError):
-            found += self._load(version=None)
+            found += self._load(is_first=False)
         for one in found:
             self._known[one.bundle] = max(one.version_id, self._known.get(one.bundle, 0))
         self._looked_at_ms = looked_at_ms
         return found, looked_at_ms
 
-    def _load(self, version: int | None) -> list[JudgedEvent]:
+    def _load(self, *, is_first: bool) -> list[JudgedEvent]:
         """Load the whole table and return the transitions not yet known.
 
-        version: that they count as, None = the newest.
+        is_first: they count as long ago, else as of the newest version.
         """
         table = open_delta(self._path)
         self._tail = TableTail(self._path, table)
         table_id = str(table.metadata().id)
         known = self._known if table_id == self._table_id else {}
         self._table_id = table_id
-        is_first = version is not None
         rows = _transitions(
             scan(table, _COLUMNS),
-            version=table.version() if version is None else version,
+            version=LONG_AGO if is_first else table.version(),
             from_ms=0 if is_first else self._looked_at_ms,
             to_ms=0 if is_first else wall_ms(),
         )
