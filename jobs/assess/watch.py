@@ -56,7 +56,7 @@ class ClusterWatch:
         self._versions: dict[str, str] = {}
         self._collector = Collector(admin, (CLUSTER, cluster), config, rhythm, self._send)
         self._policies = PolicyFollower(admin, cluster, rhythm.namespaces_ms, self._told.append)
-        self._sightings = OwnerChanges()
+        self._owner_changes = OwnerChanges()
         self._observer: Observer | None = None
         self._config = config
         _COLLECTOR_LOG.setLevel(logging.CRITICAL)  # what it warns of stands in the report
@@ -86,7 +86,7 @@ class ClusterWatch:
         if look is not None:
             if look.owned:
                 self._look = look
-            self._sightings.take(wall_ms(), look)
+            self._owner_changes.take(wall_ms(), look)
             self._policies.follow(tuple(look.namespaces))
             self._collector.domains = self._policies.domains
         with self._lock:
@@ -113,7 +113,7 @@ class ClusterWatch:
         topics = {name: f"its topics: {why}" for name, why in unread_topics.items()}
         silent = {**topics, **loads, **self._collector.failures}
         seen = ClusterObservation(
-            sightings=self._sightings,
+            owner_changes=self._owner_changes,
             look=self._look,
             settings=settings,
             sheds=(self._sheds, self._read_sheds(brokers)),

@@ -85,9 +85,6 @@ def admin_at(url: str, args: argparse.Namespace) -> PulsarAdmin:
     )
 
 
-_SUPER_USER = "the role must be a super user's: check --auth-token-file and the --tls options"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
     """A cluster and what was changed in it.
@@ -227,7 +224,7 @@ def _noted(admin: PulsarAdmin, known: Attachment, seen: FirstLook) -> Attachment
     raise CommandError(
         f"{seen.name} is not taken over",
         why=f"{why}, so that could not be given back",
-        next_step=_SUPER_USER,
+        next_step="the role must be a super user's: check --auth-token-file and the --tls options",
     )
 
 

@@ -59,10 +59,10 @@ _LOOKED_UP = (Trouble.UNSERVED, Trouble.CIRCLING, Trouble.DOUBLED)
 
 
 class GuardianProbe:
-    """Called by one thread, once a look."""
+    """The guardian's rounds and lookups; used by one thread, once a look."""
 
     def __init__(self, collector: Collector, timeouts: GuardianTimeouts | None = None) -> None:
-        self._patience = timeouts or GuardianTimeouts()
+        self._timeouts = timeouts or GuardianTimeouts()
         self._collector = collector
         self._clock = ForwardClock()
         self._state = GuardState()
@@ -108,7 +108,7 @@ class GuardianProbe:
                 for broker, found in self._collector.unreported().items()
             },
         )
-        judged = judge(self._state, seen, self._clock.now_ms(), self._patience, acts=acts)
+        judged = judge(self._state, seen, self._clock.now_ms(), self._timeouts, acts=acts)
         self._state = judged.state
         lasting = self._state.lasting.values()
         in_doubt = [one.subject for one in lasting if one.trouble in _LOOKED_UP]
@@ -188,9 +188,10 @@ class Bridge:
         self.metrics = self._collector.metrics
         limits = replace(options.limits, old_ms=config.ownership.in_flight_timeout_ms)
         self._actuator = Actuator(admin, self._collector, self._cluster, limits, self._send)
-        interval_ms = options.rhythm.namespaces_ms
-        self._policies = PolicyFollower(admin, names[1], interval_ms, self._command)
-        self._watchman = GuardianProbe(self._collector)
+        self._policies = PolicyFollower(
+            admin, options.pulsar_cluster, options.rhythm.namespaces_ms, self._command
+        )
+        self._probe = GuardianProbe(self._collector)
         self._look_in_s = 0.0
         self._found: dict[tuple[str, str], str] = {}
         self._before: Look | None = None
@@ -225,7 +226,7 @@ class Bridge:
         self._actuator.close()
         self._collector.close()
         self._policies.close()
-        self._watchman.close()
+        self._probe.close()
         reader.join(_FINAL_FLUSH_MS / 1_000)
         self._kafka.close()
         self._sender.close(_FINAL_FLUSH_MS)
@@ -266,7 +267,7 @@ class Bridge:
         self.metrics.show_unread([error.label for error in unread.values()])
         records = dict(self._feed.records)
         reasons = {what: str(error) for what, error in unread.items()}
-        judged = self._watchman.watch(look, records, reasons, acts=acts)
+        judged = self._probe.watch(look, records, reasons, acts=acts)
         ungrouped = self._policies.ungrouped
         held = {one for one in records if ungrouped and one.rpartition("/")[0] in ungrouped}
         self._actuator.quarantined = judged.quarantined | held

@@ -303,13 +303,22 @@ class Collector:
             return
         if ALL in unread:
             self._namespaces_due_s = 0.0
-        self._note_unread(failed)
+        if failed.keys() != self._unread.keys():
+            for what, error in sorted(failed.items())[:_LOGGED_MAX]:
+                fields = {"what": what, "why": str(error), "all": len(failed)}
+                logger.warning("a namespace can't be read", extra={"fields": fields})
+        self._unread = failed
         at_hand = Look(owned={}, incarnations={}, namespaces={}, unread=frozenset(unread))
         known = {name: one for name, one in self._namespaces.items() if at_hand.is_unread(name)}
         with self._lock:
             self._unread_namespaces = at_hand.unread
             self._namespaces = {**known, **found}
-            self._forget_bundles()
+            self._topics = {
+                bundle: topic
+                for bundle, topic in self._topics.items()
+                if bundle.rpartition("/")[0] in self._namespaces
+            }
+            self._clients = {one for one in self._clients if self._has(one)}
 
     def _names(self, failed: dict[str, PulsarAdminError]) -> tuple[list[str], set[str]]:
         """All namespaces; and the tenants whose namespaces can't be read now."""
@@ -321,22 +330,6 @@ class Collector:
         found, errors = ask_each(tenants, self._admin.namespaces)
         failed |= {f"tenant {tenant}": error for tenant, error in errors.items()}
         return [name for names in found.values() for name in names], set(errors)
-
-    def _note_unread(self, failed: Mapping[str, PulsarAdminError]) -> None:
-        if failed.keys() != self._unread.keys():
-            for what, error in sorted(failed.items())[:_LOGGED_MAX]:
-                fields = {"what": what, "why": str(error), "all": len(failed)}
-                logger.warning("a namespace can't be read", extra={"fields": fields})
-        self._unread = dict(failed)
-
-    def _forget_bundles(self) -> None:
-        """Forget bundles that no longer exist; call it under the lock."""
-        self._topics = {
-            bundle: topic
-            for bundle, topic in self._topics.items()
-            if bundle.rpartition("/")[0] in self._namespaces
-        }
-        self._clients = {one for one in self._clients if self._has(one)}
 
     def boundaries(
         self, names: Iterable[str]

@@ -1,7 +1,7 @@
 """Pulsar's policies: read at intervals, changes sent to the balancer.
 
-Decides when: told again every `_TOLD_S` should a command have been lost. As long as they could not
-be read once, the bridge has a reason not to act.
+Sends them again every `_TOLD_S`, as a command may be lost. Until they were read once, the bridge
+does not act.
 """
 
 import http.client
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.pulsar_admin import PulsarAdmin, ask_each
-from lbcore.bridge.policies import Readable
+from lbcore.bridge.answers import Readable
 from lbcore.wire.kinds.mirror_commands import ObservePolicies
 
 Value = TypeVar("Value")

@@ -31,6 +31,7 @@ from lbcore.bridge.answers import (
     MAX_BYTES,
     Claims,
     Gauges,
+    Readable,
     Settings,
     TopicTable,
     Unreadable,
@@ -39,6 +40,9 @@ from lbcore.bridge.answers import (
     lookup_path,
     parse_boundaries,
     parse_claims,
+    parse_domains,
+    parse_group,
+    parse_isolation,
     parse_metrics,
     parse_names,
     parse_settings,
@@ -46,7 +50,6 @@ from lbcore.bridge.answers import (
     parse_version,
 )
 from lbcore.bridge.guardian import Looked
-from lbcore.bridge.policies import Readable, parse_domains, parse_group, parse_isolation
 from lbcore.wire.messages import Rejected
 from lbcore.wire.pulsar import (
     PulsarReport,
@@ -76,7 +79,7 @@ _REFUSED_S = 30.0
 
 
 class PulsarAdmin:
-    """The questions that the bridge asks. Every one raises PulsarError.
+    """The questions that the bridge asks. Every one raises PulsarAdminError.
 
     A proxy, a Kubernetes Service or a load balancer answers 200 for every broker. So a broker is
     asked at an address of its own only, and what its answers say of themselves is compared.
@@ -454,7 +457,7 @@ class PulsarAdmin:
         with self._lock:
             listed = self._listed
         if not redirect_leads_to_broker(url, target, listed):
-            listed = frozenset(self._list_brokers())
+            listed = self._list_brokers()
         if not redirect_leads_to_broker(url, target, listed):
             raise PulsarAdminError(
                 f"redirected to {location[:_SHOWN]!r}, which is no broker that the cluster lists, "
@@ -463,14 +466,16 @@ class PulsarAdmin:
             )
         return target
 
-    def _list_brokers(self) -> list[str]:
+    def _list_brokers(self) -> frozenset[str]:
         """The brokers of every cluster, as the one at which we begin lists them itself."""
-        found: list[str] = []
-        for cluster in self._listing("/admin/v2/clusters"):
-            if cluster != _GLOBAL:
-                found += self._listing(f"/admin/v2/brokers/{_part(cluster)}")
+        found = frozenset(
+            broker
+            for cluster in self._listing("/admin/v2/clusters")
+            if cluster != _GLOBAL
+            for broker in self._listing(f"/admin/v2/brokers/{_part(cluster)}")
+        )
         with self._lock:
-            self._listed = frozenset(found)
+            self._listed = found
         return found
 
     def _listing(self, path: str) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ _HELD_S, _LATENCY_S = 5.0, 10.0
 _UNREAD_MS, _OBSERVES_MS, _FOUND_MS, _JOB_MS = 30_000, 120_000, 30_000, 60_000
 """Patience with complaints."""
 _BRIDGE_SILENT_MS = 120_000
-"""It tells something once a minute, if only that it looks."""
+"""The bridge sends something once a minute, if only that it looks."""
 _IN_FLIGHT = frozenset(state.value for state in IN_FLIGHT)
 _NO_FAULT = [one.value for one in ADVISORY]
 

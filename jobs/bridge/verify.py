@@ -27,8 +27,6 @@ from lbcore.bridge.bundle_channel import (
 
 _POLL_S = 1.0
 _PROGRESS_S = 30.0
-_CANT_READ = "the extensible load manager of Pulsar 4.0 and newer writes it; "
-
 
 add_options = arguments(
     argument("--admin-url", required=True, metavar="URL", help="of any broker"),
@@ -48,7 +46,8 @@ def run(args: argparse.Namespace) -> int:
         raise CommandError(
             "the bundle channel can't be read",
             why=str(error),
-            next_step=_CANT_READ + "give a super user's token with --auth-token-file",
+            next_step="the extensible load manager of Pulsar 4.0 and newer writes it; give a super"
+            " user's token with --auth-token-file",
         ) from None
     except UnreadableEntryError as error:
         raise CommandError(

@@ -258,10 +258,7 @@ class Prober:
             }
 
     def owned(self) -> list[BundleOpened]:
-        """Yield each time a bundle became Owned, in record order.
-
-        For `summary.moves`.
-        """
+        """Return each time a bundle became Owned, in record order: for `summary.moves`."""
         with self._lock:
             return [
                 BundleOpened(bundle=step.bundle, broker=step.destination, at_ms=step.decided_at_ms)

@@ -140,12 +140,9 @@ class Wiring:
         """Base URL of topic lookups."""
         return f"http://127.0.0.1:{self.lookup_port}"
 
-    def config_arguments(self, option: str) -> tuple[str, ...]:
-        """Return the arguments for the same configuration.
-
-        option: before overlays.
-        """
-        overlays = ((option, overlay) for overlay in self.overlays)
+    def config_arguments(self) -> tuple[str, ...]:
+        """Return the arguments for the same configuration."""
+        overlays = (("--conf", overlay) for overlay in self.overlays)
         assignments = (("--set", assignment) for assignment in self.assignments)
         return tuple(word for pair in (*overlays, *assignments) for word in pair)
 
@@ -160,7 +157,7 @@ def job_spec(wiring: Wiring) -> ProcessSpec:
         *("--log", str(layout.batches)),
         *("--metrics-port", "0"),
         *("--metrics-port-file", str(layout.metrics_port)),
-        *wiring.config_arguments("--conf"),
+        *wiring.config_arguments(),
     ]
     return _python(JOB, layout, words)
 
@@ -169,7 +166,7 @@ def lookup_spec(wiring: Wiring) -> ProcessSpec:
     """Return the lookup service, ready once it answers, even without tables."""
     words = ["--tables", str(wiring.layout.tables), "--cluster", CLUSTER]
     words += ["--port", str(wiring.lookup_port), "--bootstrap", wiring.bootstrap]
-    words += wiring.config_arguments("--conf")
+    words += wiring.config_arguments()
     return _python(
         LOOKUP,
         wiring.layout,
@@ -216,7 +213,7 @@ def ensure_topics(wiring: Wiring) -> None:
     """Make or check the wire's topics; raises CommandError with the verb's message."""
     command = [sys.executable, "-m", "jobs.cli", "topics", "ensure"]
     ended = subprocess.run(  # noqa: S603 (our own verb)
-        [*command, "--bootstrap", wiring.bootstrap, *wiring.config_arguments("--conf")],
+        [*command, "--bootstrap", wiring.bootstrap, *wiring.config_arguments()],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -156,9 +156,15 @@ class RunFacts:
 def summarise(facts: RunFacts) -> dict[str, Any]:
     """Return the summary as JSON. Durations end in _ms; None = not measured."""
     made = moves(facts.owned)
+    pages, page_bytes = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     return {
         "ballast": VERSION,
-        "machine": machine(),
+        "machine": {
+            "cores": os.cpu_count(),
+            "memory_gib": round(pages * page_bytes / 2**30, 1),
+            "system": platform.system(),
+            "python": platform.python_version(),
+        },
         "arguments": dict(facts.arguments),
         "duration_ms": facts.ended_ms - facts.started_ms,
         "batches": facts.job.batches,
@@ -181,17 +187,6 @@ def summarise(facts: RunFacts) -> dict[str, Any]:
         "reports": facts.job.reports_by_verdict(),
         "restarts": dict(facts.restarts),
         "events": list(facts.events),
-    }
-
-
-def machine() -> dict[str, Any]:
-    """Return a description of the machine."""
-    pages, page_bytes = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
-    return {
-        "cores": os.cpu_count(),
-        "memory_gib": round(pages * page_bytes / 2**30, 1),
-        "system": platform.system(),
-        "python": platform.python_version(),
     }
 
 

@@ -57,7 +57,7 @@ class JsonLines:
 
 
 def run_lines(status: RunStatus) -> Iterator[str]:
-    """Return a run's lines beside the status: troubles, lookups, restarts, events."""
+    """Yield a run's lines beside the status: troubles, lookups, restarts, events."""
     minutes, seconds = divmod(status.elapsed_ms // 1_000, 60)
     opened = f"bundles open {status.bundles_open}/{status.bundles}"
     yield f"ballast  {minutes:02d}:{seconds:02d}  {status.phase}   {opened}"

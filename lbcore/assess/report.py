@@ -37,7 +37,7 @@ class ClusterObservation:
     that can't be used → reason. sheds: of `sheds_of` by broker, at the start and now.
     """
 
-    sightings: OwnerChanges
+    owner_changes: OwnerChanges
     look: Look
     settings: Mapping[str, Settings | None]
     sheds: tuple[Mapping[str, float], Mapping[str, float]] = ({}, {})
@@ -149,7 +149,7 @@ def _risks(
     return (
         *broker_risks(brokers, seen.unread, seen.versions),
         *unread_risks(seen.parts),
-        *stuck(seen.sightings),
+        *stuck(seen.owner_changes),
         *unrelievable(loads, bundles, seen.hot_topics),
         *crowded_partitions(seen.topics, room),
         *few_bundles(seen.look.namespaces, _room_of_namespaces(seen, room)),
@@ -171,7 +171,7 @@ def _room_of_namespaces(seen: ClusterObservation, room: Mapping[str, int]) -> di
 
 
 def _moves(seen: ClusterObservation) -> tuple[Moved, ...]:
-    between = [move for move in seen.sightings.moves if not move.is_gone]
+    between = [move for move in seen.owner_changes.moves if not move.is_gone]
     before, after = seen.sheds
     who = who_moved(len(between), before, after, is_shedding=is_shedding(seen.settings))
     return tuple(
@@ -182,7 +182,7 @@ def _moves(seen: ClusterObservation) -> tuple[Moved, ...]:
             destination=move.destination,
             who=GONE if move.is_gone else who,
         )
-        for move in seen.sightings.moves
+        for move in seen.owner_changes.moves
     )
 
 

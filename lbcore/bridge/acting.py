@@ -138,8 +138,7 @@ def _releasing(
 
 
 def _assigning(record: OwnershipRecord, seen: PulsarState) -> Action:
-    is_there = seen.owner == record.destination
-    if not is_there:
+    if seen.owner != record.destination:
         return LookAgain() if seen.owner is None else Leave(reason="it is somewhere else")
     if seen.incarnations.get(record.destination) != record.destination_incarnation:
         return Leave(reason=f"{record.destination} has restarted")

@@ -10,6 +10,12 @@ Looking a bundle's owner up: by which topic, and where that is asked. Decides, f
 no topic is known, a name that nobody uses and whose hash lies in the bundle's range: looking it up
 makes Pulsar's modular manager give the bundle an owner, and makes no topic. The path is Pulsar
 4.0.8's and 5.0.0-M1's, TopicLookup.
+
+Policies for placing namespaces: decides how Pulsar's three kinds become rules of ours. Isolation
+policies and anti-affinity groups stay as they are; a failure domain becomes the domain of each of
+its brokers. The balancer decides whether a regular expression can be used, and names the policies
+that it left out. Source: Pulsar 4.0.8, ClustersBase; NamespaceIsolationData,
+AutoFailoverPolicyData, FailureDomain.
 """
 
 import json
@@ -33,6 +39,7 @@ from lbcore.model.names import (
 from lbcore.model.resources import RESOURCES
 from lbcore.wire import fields
 from lbcore.wire.fields import MAX_NUMBER, FieldRefusal, shown
+from lbcore.wire.kinds.mirror_commands import read_isolation
 from lbcore.wire.messages import BUNDLE_COLUMNS, TRAFFIC, Floats, RejectReason
 
 Value = TypeVar("Value")
@@ -184,12 +191,10 @@ def parse_boundaries(raw: bytes) -> tuple[int, ...] | Unreadable:
 
 def parse_settings(raw: bytes) -> Settings | Unreadable:
     """Key → value of a broker's runtime configuration."""
-
-    def read(value: Any) -> Settings:
-        found = as_object(value)
-        return {key: text for key, text in found.items() if isinstance(text, str)}
-
-    return _read(raw, read)
+    return _read(
+        raw,
+        lambda value: {k: text for k, text in as_object(value).items() if isinstance(text, str)},
+    )
 
 
 def parse_object(raw: bytes) -> Mapping[str, Any] | Unreadable:
@@ -262,7 +267,7 @@ def _read(raw: bytes, read: Callable[[Any], Value]) -> Value | Unreadable:
 
 
 def as_object(value: Any) -> Mapping[str, Any]:
-    """A JSON object; Refusal for anything else."""
+    """A JSON object; FieldRefusal for anything else."""
     if not isinstance(value, Mapping):
         raise FieldRefusal(
             RejectReason.NOT_AN_OBJECT, f"an object was expected, got {shown(value)}"
@@ -389,3 +394,78 @@ def lookup_path(topic: str) -> str:
     domain, _, rest = topic.partition("://")
     parts = rest.split("/", 2) if domain in _SCALABLE else rest.split("/")
     return "/lookup/v2/topic/" + "/".join(quote(part, safe="") for part in (domain, *parts))
+
+
+Readable: TypeAlias = tuple[Mapping[str, Value], Mapping[str, str]]
+"""Name → value of what can be used, and name → reason of what can't."""
+
+_MAX_BROKERS = 100_000
+_DIGITS_MAX = 10
+
+
+def parse_isolation(raw: bytes) -> Readable[Mapping[str, Any]] | Unreadable:
+    """A cluster's isolation policies by name, as `ObservePolicies` has them."""
+    return _each(raw, _policy)
+
+
+def parse_domains(raw: bytes) -> Readable[str] | Unreadable:
+    """Broker → its failure domain; the first by name, where there are two."""
+    found = _each(raw, lambda domain: _listed(domain, "brokers"))
+    if isinstance(found, Unreadable):
+        return found
+    domains, unreadable = found
+    return {
+        broker: domain for domain in sorted(domains, reverse=True) for broker in domains[domain]
+    }, unreadable
+
+
+def _each(raw: bytes, read: Callable[[Mapping[str, Any]], Value]) -> Readable[Value] | Unreadable:
+    """Each member of an object by itself: one that can't be read hides no other."""
+    found = parse_object(raw)
+    if isinstance(found, Unreadable):
+        return found
+    values: dict[str, Value] = {}
+    unreadable: dict[str, str] = {}
+    for name in sorted(found):
+        try:
+            values[name] = read(as_object(found[name]))
+        except FieldRefusal as refusal:  # noqa: PERF203 one that fails hides no other
+            unreadable[name] = refusal.detail
+    return values, unreadable
+
+
+def parse_group(raw: bytes) -> str | Unreadable:
+    """A namespace's anti-affinity group, which Pulsar writes bare; "" for none."""
+    if len(raw) > MAX_CHARS:
+        return Unreadable(detail=f"a group's name has at most {MAX_CHARS} bytes, got {len(raw)}")
+    text = raw.decode("utf-8", "replace").strip().strip('"')
+    if text.startswith(("<", "{", "[")):
+        return Unreadable(detail=f"a group's name was expected, got {text[:40]!r}")
+    return text
+
+
+def _policy(found: Mapping[str, Any]) -> dict[str, Any]:
+    failover = fields.mapping(found, "auto_failover_policy")
+    given = fields.mapping(failover, "parameters")
+    read = {
+        "namespaces": _listed(found, "namespaces"),
+        "primary": _listed(found, "primary"),
+        "secondary": _listed(found, "secondary"),
+        "min_limit": _whole(given, "min_limit"),
+        "usage_threshold_percent": float(_whole(given, "usage_threshold")),
+    }
+    return read_isolation(read)  # as the balancer reads the command, which refuses it as a whole
+
+
+def _listed(found: Mapping[str, Any], name: str) -> list[str]:
+    listed = fields.column(found, name, _MAX_BROKERS) if found.get(name) is not None else []
+    return list(fields.names(listed, name, MAX_CHARS))
+
+
+def _whole(given: Mapping[str, Any], name: str) -> int:
+    text = str(given.get(name, ""))
+    if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX):
+        raise FieldRefusal(
+            RejectReason.WRONG_TYPE, f"{name} must be a whole number, got {text[:40]!r}"
+        )
+    return int(text)

@@ -22,7 +22,7 @@ from lbcore.model.times import CertificateEnd, expiry_message, judge_end
 
 _MINUTE_MS = 60_000
 _OWNERS = 2
-"""So many say that they own it, or have died with it: one too many, and not by chance."""
+"""Least number of owners at once, or of owners that died with a bundle, for a finding."""
 _NAMED = 20
 """So many of one kind are named; the rest is counted."""
 

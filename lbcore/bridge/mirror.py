@@ -144,19 +144,13 @@ def written_finding(finding: Finding) -> dict[str, Any]:
     }
 
 
-def live_bundles(records: Iterable[OwnershipRecord]) -> dict[str, list[OwnershipRecord]]:
-    """Namespace → the records of its bundles that exist."""
-    found: dict[str, list[OwnershipRecord]] = {}
-    for record in records:
-        if record.state not in (State.DELETED, State.INIT):
-            found.setdefault(record.bundle.rpartition("/")[0], []).append(record)
-    return found
-
-
 def _namespaces(
     records: Mapping[str, OwnershipRecord], before: Look, now: Look, busy: frozenset[str]
 ) -> Iterable[tuple[str, tuple[int, ...]]]:
-    live = live_bundles(records.values())
+    live: dict[str, list[OwnershipRecord]] = {}
+    for record in records.values():
+        if record.state not in (State.DELETED, State.INIT):
+            live.setdefault(record.bundle.rpartition("/")[0], []).append(record)
     for name in sorted(live.keys() | now.namespaces.keys()):
         boundaries = now.namespaces.get(name, ())
         if before.is_unread(name) or now.is_unread(name):

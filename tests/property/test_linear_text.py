@@ -136,10 +136,10 @@ READERS: dict[str, Callable[[], object]] = {
     ),
     "felt": lambda: parse_client_latency(_metrics("pulsar_broker_publish_latency_sum{\n")),
     "felt, no number": lambda: parse_client_latency(b"pulsar_topic_load_times_sum 1.2.3\n"),
-    "sightings": lambda: sheds_of(
+    "owner changes": lambda: sheds_of(
         'pulsar_lb_unload_broker_breakdown_total{reason="Admin"' * (CHARS // 20)
     ),
-    "sightings, lines": lambda: sheds_of("pulsar_lb_unload_bundle_total{\n" * (CHARS // 20)),
+    "owner changes, lines": lambda: sheds_of("pulsar_lb_unload_bundle_total{\n" * (CHARS // 20)),
     "broker.conf, continued": lambda: parse_properties("a=" + "b\\\n" * CHARS),
     "broker.conf, backslashes": lambda: parse_properties("\\" * (4 * CHARS + 1) + "\n"),
     "settings, unknown": lambda: _refused({f"shedding.strategi{at}": "x" for at in range(1_000)}),

@@ -24,6 +24,9 @@ from lbcore.bridge.answers import (
     is_mirrored,
     parse_boundaries,
     parse_claims,
+    parse_domains,
+    parse_group,
+    parse_isolation,
     parse_metrics,
     parse_names,
     parse_settings,
@@ -31,7 +34,6 @@ from lbcore.bridge.answers import (
     parse_version,
 )
 from lbcore.bridge.mirror import ALL, Difference, Look, commands_of, compare
-from lbcore.bridge.policies import parse_domains, parse_group, parse_isolation
 from lbcore.bridge.reports import (
     Measured,
     SentReports,
