@@ -348,9 +348,10 @@ class Collector:
     def note_boundaries(self, namespace: str, boundaries: tuple[int, ...]) -> None:
         """Store boundaries that another module has read.
 
-        So the next look is not older than they are.
+        So the next look is not older than they are. From any thread.
         """
-        self._namespaces[namespace] = boundaries
+        with self._lock:  # a new mapping, as a look may be iterating over the old one
+            self._namespaces = {**self._namespaces, namespace: boundaries}
 
     def _has(self, bundle: str) -> bool:
         namespace, _, key = bundle.rpartition("/")

@@ -12,6 +12,7 @@ from jobs.bridge.admin_address import AdminAddress, PulsarAdminError
 from jobs.bridge.collector import Collector, Rhythm, TooSoonError
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import MisuseError
+from lbcore.bridge.mirror import Look
 from lbcore.config.tree import Config
 from lbcore.wire.messages import BrokerLoad, BundleLoad, Message
 from tests.support.admin.fake_pulsar import CLUSTER, FakePulsar, fake_pulsar
@@ -177,6 +178,23 @@ def test_extensible_brokers_are_asked_at_once(fake: FakePulsar) -> None:
     collector.look()
     fake.own({0: [LEFT, RIGHT]})
     assert collector.look().owned == {fake.broker(0): {LEFT, RIGHT}}
+    collector.close()
+
+
+def test_boundaries_noted_by_another_thread_do_not_break_a_look(
+    fake: FakePulsar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rhythm = Rhythm(look_ms=1_000, namespaces_ms=0)
+    collector = Collector(admin_of(fake), ("local", CLUSTER), Config(), rhythm, [].append)
+    collector.look()
+    is_unread = Look.is_unread
+
+    def noting(look: Look, namespace: str) -> bool:
+        collector.note_boundaries("acme/new", (0, 0xFFFFFFFF))
+        return is_unread(look, namespace)
+
+    monkeypatch.setattr(Look, "is_unread", noting)
+    assert collector.look().owned[fake.broker(0)] == {LEFT}
     collector.close()
 
 
