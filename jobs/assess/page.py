@@ -106,12 +106,12 @@ def _found_tables(report: Report) -> dict[str, Cells]:
             ("bundle", "broker", "msg/s", "MB/s", "topics", "of its broker"),
             *(
                 (
-                    *(hot.bundle, hot.broker, number(hot.msg_rate)),
-                    *(
-                        f"{hot.bytes_per_s / 1e6:.2f}",
-                        str(hot.topics),
-                        f"{_FULL * hot.share:.0f} %",
-                    ),
+                    hot.bundle,
+                    hot.broker,
+                    number(hot.msg_rate),
+                    f"{hot.bytes_per_s / 1e6:.2f}",
+                    str(hot.topics),
+                    f"{_FULL * hot.share:.0f} %",
                 )
                 for hot in report.bundles
             ),

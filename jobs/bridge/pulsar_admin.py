@@ -307,7 +307,7 @@ class PulsarAdmin:
         hops: list[str] = []
         while url not in hops and len(hops) < _HOPS_MAX:
             hops.append(url)
-            answer = self._once("GET", url, b"", None)
+            answer = self._once("GET", url)
             if answer.status not in _REDIRECTED or not answer.location:
                 return looked_up(answer.status, answer.content)
             url = self._checked(url, answer.location)
@@ -357,7 +357,7 @@ class PulsarAdmin:
         """
         path = _owned_path(cluster, broker)
         entry = self._entry
-        answer = self._once("GET", entry + path, b"", None)
+        answer = self._once("GET", entry + path)
         if answer.status in _REDIRECTED and answer.location:
             target = self._checked(entry + path, answer.location)
             if _place(entry) != _place(target):
@@ -377,7 +377,7 @@ class PulsarAdmin:
                 return entry
             url = base + _owned_path(cluster, broker)
             try:
-                answer = self._once("GET", url, b"", None)
+                answer = self._once("GET", url)
                 if answer.status in _REDIRECTED and answer.location:
                     return _place(self._checked(url, answer.location))
                 if answer.status == http.client.OK and not is_html(answer.kind, answer.content):
@@ -439,7 +439,7 @@ class PulsarAdmin:
     def _raw_of(self, path: str, cluster: str, broker: str) -> bytes:
         """A broker's own answer; a redirect to elsewhere would be somebody else's."""
         base = self.web_service_url(cluster, broker)
-        answer = self._once("GET", base + path, b"", None)
+        answer = self._once("GET", base + path)
         if answer.status in _REDIRECTED and answer.location:
             target = _place(urljoin(base + path, answer.location))
             raise self._other_broker(broker, base, f"a redirect to {target}")
@@ -480,7 +480,7 @@ class PulsarAdmin:
 
     def _listing(self, path: str) -> tuple[str, ...]:
         """Names, if they are told without a redirect; () otherwise."""
-        answer = self._once("GET", self._entry + path, b"", None)
+        answer = self._once("GET", self._entry + path)
         names = parse_names(answer.content) if answer.status == http.client.OK else ()
         return () if isinstance(names, Unreadable) else names
 
@@ -533,7 +533,9 @@ class PulsarAdmin:
             url = self._checked(url, answer.location)
         raise PulsarAdminError(f"{method} {path}: redirected more than {_REDIRECTS_MAX} times")
 
-    def _once(self, method: str, url: str, body: bytes, timeout_s: float | None) -> Answered:
+    def _once(
+        self, method: str, url: str, body: bytes = b"", timeout_s: float | None = None
+    ) -> Answered:
         """One exchange; a redirect is an answer like another."""
         parts = urlsplit(url)
         asked = HttpQuestion(

@@ -187,13 +187,14 @@ class LocalRun:
         there = scan(table, ("namespace",), PRESENT[NAMESPACES.name])["namespace"].to_pylist()
         if not {namespace.name for namespace in self._namespaces} <= set(there):
             return None
-        settings = ProberSettings(
-            base_url=self._wiring.lookup_url,
-            events_table=events,
-            lookups_per_s=self._options.lookups_per_s,
-            timeout_ms=_LOOKUP_TIMEOUT_MS,
+        prober = Prober(
+            ProberSettings(
+                base_url=self._wiring.lookup_url,
+                events_table=events,
+                lookups_per_s=self._options.lookups_per_s,
+                timeout_ms=_LOOKUP_TIMEOUT_MS,
+            )
         )
-        prober = Prober(settings)
         for namespace in self._namespaces:
             prober.add_namespace(namespace.name, namespace.hash_function)
         prober.start()

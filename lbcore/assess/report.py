@@ -109,7 +109,6 @@ def make_report(
     notes = []
     if isinstance(found, Impossible):
         notes.append(f"the next moves can't be foreseen yet: {found.reason}")
-    decided = [row for row in observer.rows[DECISIONS.name] if row["bundle"]]
     if not seen.topics:
         notes.append("no topic is loaded, or none was told: topics and partitions were not judged")
     if not rows:
@@ -125,7 +124,7 @@ def make_report(
         moves=_moves(seen),
         harms=tuple(harms_of(seen.settings)),
         risks=_risks(observer, seen, loads, bundles),
-        decisions=len({row["bundle"] for row in decided}),
+        decisions=len({row["bundle"] for row in observer.rows[DECISIONS.name] if row["bundle"]}),
         foresight=None if isinstance(found, Impossible) else found,
         versions=seen.versions,
         bundle_count=sum(len(owned or ()) for owned in seen.look.owned.values()),
@@ -172,8 +171,7 @@ def _room_of_namespaces(seen: ClusterObservation, room: Mapping[str, int]) -> di
 
 def _moves(seen: ClusterObservation) -> tuple[Moved, ...]:
     between = [move for move in seen.owner_changes.moves if not move.is_gone]
-    before, after = seen.sheds
-    who = who_moved(len(between), before, after, is_shedding=is_shedding(seen.settings))
+    who = who_moved(len(between), *seen.sheds, is_shedding=is_shedding(seen.settings))
     return tuple(
         Moved(
             at_ms=move.at_ms,
