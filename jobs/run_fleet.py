@@ -30,9 +30,15 @@ from jobs.adapters.processes.clocks import ForwardClock
 from jobs.adapters.processes.settings import load_settings
 from jobs.atomic_file import atomic_write
 from jobs.console import CommandError, Exit, MisuseError, complain, json_line, say
-from jobs.fleet.broker import Due, FleetSettings, FleetSurroundings, Timetable
 from jobs.fleet.control import ControlServer, event_log
-from jobs.fleet.fleet import Fleet, FleetLoop
+from jobs.fleet.fleet import (
+    Due,
+    Fleet,
+    FleetLoop,
+    FleetSettings,
+    FleetSurroundings,
+    Timetable,
+)
 from jobs.parser import Parser, add_settings_options, argument, arguments, group
 from lbcore.config.ownership import FENCING_LEASE, FENCING_TOKEN, AgentConfig
 from lbcore.config.signals import SignalsConfig

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from jobs.adapters.kafka.clients import Delivered, OnDelivery, Received, Sender
-from jobs.fleet.broker import Due, FleetSettings, FleetSurroundings, Timetable
-from jobs.fleet.fleet import Fleet
+from jobs.fleet.fleet import Due, Fleet, FleetSettings, FleetSurroundings, Timetable
 from lbcore.agent.host import Host, RunningAgent
 from lbcore.agent.reporting import TopicsRead
 from lbcore.agent.state import Event, ReadLoad, RecordForgotten, Send, Stopped

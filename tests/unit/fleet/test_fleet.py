@@ -11,8 +11,8 @@ import pytest
 from jobs.adapters.kafka.clients import Received
 from jobs.adapters.kafka.ownership_feed import OwnershipFeed
 from jobs.console import CommandError, MisuseError
-from jobs.fleet.broker import Timetable
 from jobs.fleet.control import ControlServer
+from jobs.fleet.fleet import Timetable
 from jobs.run_fleet import model_of, parser, settings_of
 from lbcore.agent.state import RecordForgotten, RecordRead
 from lbcore.ownership.records import OwnershipRecord, format_record
