@@ -161,7 +161,7 @@ class ClusterWatch:
     def _read_topics(
         self, brokers: tuple[str, ...]
     ) -> tuple[dict[str, str], list[HotTopic], Mapping[str, PulsarAdminError]]:
-        """Return loaded topic → its broker, the hottest, and broker → why it can't be read."""
+        """Return topic → broker, the hottest topics, and broker → why it is unread."""
         owners: dict[str, str] = {}
         hot: list[HotTopic] = []
 

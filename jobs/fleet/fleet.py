@@ -1,4 +1,4 @@
-"""The simulated brokers: each a hosted agent and a service in miniature, and all together.
+"""The simulated brokers, each a hosted agent and a service in miniature.
 
 A broker carries out its agent's effects at once (messages, reading load) or after a while
 (callbacks); `lbcore.agent.host` steps the agent. Of a start only the name and the labels survive.
