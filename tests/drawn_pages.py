@@ -19,8 +19,8 @@ from jobs.service.lookup_metrics import LOOKUP_METRICS
 from jobs.sql.queries import QUERIES, VIEWS, Query, SqlView
 from jobs.telemetry.agent_metrics import AGENT_METRICS
 from jobs.telemetry.bridge_metrics import BRIDGE_METRICS
-from jobs.telemetry.declared import DeclaredMetric, by_name
 from jobs.telemetry.job_names import JOB_METRICS
+from jobs.telemetry.store import DeclaredMetric, by_name
 from lbcore.config.load import differences
 from lbcore.config.pulsar_keys import PRESETS, Preset
 from lbcore.config.render import render_config, render_differences, render_page

@@ -25,9 +25,16 @@ from jobs.atomic_file import atomic_write
 from jobs.service.access import TokenFault
 from jobs.service.access_control import FOREIGN, OTHER_REFUSALS, ServiceCounts
 from jobs.service.v1.reading import Readers
-from jobs.telemetry.declared import BALANCER, DeclaredMetric, Type, counter, gauge, histogram
 from jobs.telemetry.job_names import CHANNEL
-from jobs.telemetry.store import MetricStore
+from jobs.telemetry.store import (
+    BALANCER,
+    DeclaredMetric,
+    MetricStore,
+    Type,
+    counter,
+    gauge,
+    histogram,
+)
 from lbcore.ownership.records import State
 from lbcore.route.bundles import Unsound
 from lbcore.route.snapshot import LookupOutcome

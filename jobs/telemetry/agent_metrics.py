@@ -3,8 +3,7 @@
 Any thread of the agent may count.
 """
 
-from jobs.telemetry.declared import DeclaredMetric, counter, gauge
-from jobs.telemetry.store import MetricStore
+from jobs.telemetry.store import DeclaredMetric, MetricStore, counter, gauge
 from lbcore.ownership.holding import Callback
 from lbcore.ownership.records import State
 

@@ -5,8 +5,7 @@ Any thread of the bridge may count.
 
 from collections.abc import Collection, Sequence
 
-from jobs.telemetry.declared import DeclaredMetric, counter, gauge
-from jobs.telemetry.store import MetricStore
+from jobs.telemetry.store import DeclaredMetric, MetricStore, counter, gauge
 from lbcore.bridge.guardian import FAILURES, Finding, FindingStage, Trouble
 from lbcore.bridge.mirror import Look
 from lbcore.wire.messages import AckOutcome

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from jobs.telemetry.declared import BALANCER
 from jobs.telemetry.job_names import ASSIGNING, CHANNEL, SPLITTING, UNLOADING
-from jobs.telemetry.store import MetricStore
+from jobs.telemetry.store import BALANCER, MetricStore
 from lbcore.balancer.commands import HANDLERS
 from lbcore.balancer.intake import NOT_KEPT, TAKEN_OR_NOT, TOPICS_COUNTED
 from lbcore.explain.reasons import SKIPS

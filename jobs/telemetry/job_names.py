@@ -4,7 +4,7 @@ Names and labels are Pulsar 4.0.8's where it has one. The job alone decides, so 
 broker what in Pulsar the broker exports itself.
 """
 
-from jobs.telemetry.declared import (
+from jobs.telemetry.store import (
     MS_BUCKETS,
     S_BUCKETS,
     DeclaredMetric,

@@ -12,10 +12,10 @@ import pytest
 from jobs.adapters.delta import tables as delta_tables
 from jobs.adapters.spark import batch_sink
 from jobs.adapters.spark.batch_sink import lines_of
-from jobs.telemetry.declared import Type
 from jobs.telemetry.job_counts import Event, Landed, Latency, MoveTracker, WrittenBatch
 from jobs.telemetry.job_metrics import JobMetrics
 from jobs.telemetry.job_names import JOB_METRICS
+from jobs.telemetry.store import Type
 from lbcore.balancer.commands import HANDLERS
 from lbcore.balancer.effects import Effect, columns_of, pack_effect
 from lbcore.config.load import parse_assignments

@@ -14,10 +14,9 @@ from prometheus_client.registry import Collector
 from jobs.console import CommandError
 from jobs.service.lookup_metrics import SharedMetrics
 from jobs.telemetry.bridge_metrics import BRIDGE_METRICS, BridgeMetrics
-from jobs.telemetry.declared import counter, gauge, histogram
 from jobs.telemetry.exposition import MetricsPort, add_arguments
 from jobs.telemetry.job_metrics import JobMetrics, standing_by
-from jobs.telemetry.store import MetricStore
+from jobs.telemetry.store import MetricStore, counter, gauge, histogram
 from lbcore.bridge.mirror import Look
 from tests.support.worlds.measured_world import samples_of, total
 
