@@ -17,13 +17,13 @@ from typing import Any
 
 import psutil
 
-from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
 from jobs.adapters.kafka.topics import ensure_topics, wanted_topics
 from lbcore.config.tree import Config
 from tests.bench.load_generator import LOCAL
 from tests.bench.timed_job import STEP_LOG
 from tests.integration.stack import Cluster, Stack
 from tests.support.processes.frozen import freeze_group
+from tests.support.processes.kafka_cluster import KafkaNode
 from tests.support.processes.programs import json_lines
 
 _POLL_S = 0.05
@@ -86,7 +86,7 @@ class PipelineStack(Stack):
         if size.bundles > Config().limits.tenant_bundles_max // 2:  # all are one tenant's
             settings = [f"limits.tenant_bundles_max={2 * size.bundles}", *settings]
         cluster = Cluster(overlays=(), namespaces={}, settings=tuple(settings))
-        super().__init__(folder, EmbeddedKafka(folder / "kafka"), cluster)
+        super().__init__(folder, KafkaNode(folder / "kafka"), cluster)
         self.steps = folder / "steps"
         self.orders = folder / "orders"
         self.job_log = folder / "job.jsonl"

@@ -18,7 +18,6 @@ from typing import Any
 
 from jobs.adapters.delta.table_log import METADATA_KEY
 from jobs.adapters.delta.tables import open_table
-from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
 from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.spark.batch_sink import EVENTS, effects_digest
 from jobs.adapters.spark.checkpoint import query_id
@@ -26,6 +25,7 @@ from jobs.console import CommandError
 from lbcore.config.load import digest
 from lbcore.config.tree import Config
 from tests.replay import KEEP_BATCHES, replay
+from tests.support.processes.kafka_cluster import KafkaNode
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     (checkpoint,) = (args.folder / "job" / "checkpoints").iterdir()
     try:
-        with EmbeddedKafka(args.folder / "kafka") as kafka:
+        with KafkaNode(args.folder / "kafka") as kafka:
             found = compare_digests(
                 kafka.bootstrap, checkpoint, args.folder / "tables", load_settings([], args.set)
             )

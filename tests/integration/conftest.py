@@ -7,7 +7,6 @@ import pytest
 
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.following.delta_follower import DeltaFollower
-from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
 from jobs.adapters.spark.batch_sink import BatchSink, CommitIdentity
 from lbcore.balancer.effects import REPORT, Effect
 from lbcore.config.load import parse_assignments
@@ -15,7 +14,7 @@ from lbcore.config.tree import Config
 from lbcore.sim.engine.engine import Engine, Run
 from lbcore.sim.engine.events import schedule_events
 from lbcore.sim.scenario.parse import parse_scenario
-from tests.support.processes.kafka_cluster import running_kafka
+from tests.support.processes.kafka_cluster import KafkaNode, running_kafka
 from tests.support.tables.lookup_tables import BROKER_NAMES, CLUSTER, NAMESPACE, TablesWriter, owned
 from tests.support.tables.small_batches import EffectsFrame
 
@@ -86,7 +85,7 @@ def follower(tmp_path: Path, writer: TablesWriter) -> DeltaFollower:
 
 
 @pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaNode]:
     """A broker that tests share: each has topics, keys or a cluster of its own."""
     with running_kafka(tmp_path_factory.mktemp("kafka")) as broker:
         yield broker

@@ -24,7 +24,7 @@ from kafka.admin import (
 
 from jobs.adapters.kafka.clients import PASSWORD, KafkaAddress
 from jobs.adapters.kafka.connection import kafka_address
-from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions
+from jobs.adapters.kafka.embedded_kafka import KafkaOptions
 from jobs.adapters.kafka.topics import (
     ROLES,
     TOPIC,
@@ -35,7 +35,7 @@ from jobs.adapters.kafka.topics import (
 )
 from jobs.adapters.processes.settings import load_settings
 from tests.integration.stack import Cluster, Stack
-from tests.support.processes.kafka_cluster import QUICK_JAVA
+from tests.support.processes.kafka_cluster import QUICK_JAVA, KafkaNode
 
 MECHANISM = "SCRAM-SHA-512"
 LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -78,7 +78,7 @@ class SecureStack(Stack):
         return kafka_address(config, self.kafka.bootstrap, given)
 
 
-def secure_kafka(folder: Path) -> EmbeddedKafka:
+def secure_kafka(folder: Path) -> KafkaNode:
     """A broker that lets in who knows a password, over TLS, to what the ACLs allow."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
@@ -93,7 +93,7 @@ def secure_kafka(folder: Path) -> EmbeddedKafka:
         for user in USERS
         for word in ("--add-scram", f"{MECHANISM}=[name={user},password={secret_of(user)}]")
     ]
-    kafka = EmbeddedKafka(
+    kafka = KafkaNode(
         folder / "kafka",
         KafkaOptions(
             security_protocol="SASL_SSL",

@@ -22,7 +22,7 @@ import pyarrow as pa
 from jobs.adapters.delta.table_location import TablePlace, table_place
 from jobs.adapters.delta.table_scan import is_delta, open_delta
 from jobs.adapters.kafka.clients import KafkaAddress, Sender, Tail
-from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions
+from jobs.adapters.kafka.embedded_kafka import KafkaOptions
 from jobs.adapters.processes.processes import Child, ProcessSpec, last_lines
 from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.spark.stream import driver_options
@@ -31,7 +31,7 @@ from lbcore.ownership.records import OwnershipRecord, parse_record
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command, Rejected, Topic
 from tests.replay import KEEP_BATCHES
-from tests.support.processes.kafka_cluster import QUICK_JAVA, make_topics
+from tests.support.processes.kafka_cluster import QUICK_JAVA, KafkaNode, make_topics
 from tests.support.processes.programs import json_lines
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,7 +72,7 @@ class Stack:
     """A running stack. Processes are started and ended one by one."""
 
     folder: Path
-    kafka: EmbeddedKafka
+    kafka: KafkaNode
     cluster: Cluster = field(default_factory=Cluster)
     children: dict[str, Child] = field(default_factory=dict)
     store_uri: str = ""
@@ -367,7 +367,7 @@ def running_stack(
 ) -> Iterator[Stack]:
     """The whole stack, begun; all of it is gone at the end. store_uri: of the tables."""
     cluster = cluster or Cluster()
-    kafka = EmbeddedKafka(folder / "kafka", KafkaOptions(java_options=cluster.java_options))
+    kafka = KafkaNode(folder / "kafka", KafkaOptions(java_options=cluster.java_options))
     stack = kind(folder=folder, kafka=kafka, cluster=cluster, store_uri=store_uri)
     try:
         kafka.start()

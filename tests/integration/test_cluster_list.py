@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 import pytest
 
 from jobs.adapters.kafka.clients import Sender
-from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions
+from jobs.adapters.kafka.embedded_kafka import KafkaOptions
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command
 from tests.integration.stack import Cluster, Stack, http_json
-from tests.support.processes.kafka_cluster import make_topics
+from tests.support.processes.kafka_cluster import KafkaNode, make_topics
 
 pytestmark = pytest.mark.long
 
@@ -129,7 +129,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
             "placement.strategy=avg",
         ),
     )
-    kafka = EmbeddedKafka(folder / "kafka", KafkaOptions(java_options=cluster.java_options))
+    kafka = KafkaNode(folder / "kafka", KafkaOptions(java_options=cluster.java_options))
     stack = Clusters(folder=folder, kafka=kafka, cluster=cluster)
     try:
         kafka.start()

@@ -25,7 +25,6 @@ from jobs.adapters.kafka.command_client import (
     new_command,
     writer_silent_ms,
 )
-from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
 from jobs.adapters.processes.preflight import free_ports
 from jobs.console import CommandError, MisuseError
 from lbcore.balancer.waiting import identity_of
@@ -35,6 +34,7 @@ from lbcore.wire.kinds.bundle_commands import UnpinBundle
 from lbcore.wire.kinds.namespace_commands import CreateNamespace
 from lbcore.wire.messages import Command, Topic
 from lbcore.wire.parse import parse
+from tests.support.processes.kafka_cluster import KafkaNode
 from tests.support.tables.commands_table import CLUSTER, CommandsTable
 from tests.support.values.wire_messages import RULES
 
@@ -45,12 +45,12 @@ def table(tmp_path: Path) -> CommandsTable:
 
 
 @pytest.fixture
-def client(kafka: EmbeddedKafka, table: CommandsTable) -> Iterator[CommandClient]:
+def client(kafka: KafkaNode, table: CommandsTable) -> Iterator[CommandClient]:
     with CommandClient(KafkaAddress(bootstrap=kafka.bootstrap), table.root, CLUSTER) as made:
         yield made
 
 
-def sent_commands(kafka: EmbeddedKafka) -> dict[str, Command]:
+def sent_commands(kafka: KafkaNode) -> dict[str, Command]:
     tail = Tail(KafkaAddress(bootstrap=kafka.bootstrap), Topic.COMMANDS, "test")
     found: dict[str, Command] = {}
     while not tail.read_to_end(10_000):
@@ -62,7 +62,7 @@ def sent_commands(kafka: EmbeddedKafka) -> dict[str, Command]:
     return found
 
 
-def test_client_sends_what_the_job_reads(kafka: EmbeddedKafka, client: CommandClient) -> None:
+def test_client_sends_what_the_job_reads(kafka: KafkaNode, client: CommandClient) -> None:
     command = new_command(CLUSTER, Pause(reason="three o'clock"), timeout_ms=5_000)
     client.forget(client.send(command))
     found = sent_commands(kafka)[command.command_id]
@@ -180,7 +180,7 @@ def test_client_that_cannot_read_the_tables_leaves_no_watch_behind(
 def test_client_that_can_not_read_the_tables_any_more_gives_no_outcome(
     table: CommandsTable, monkeypatch: pytest.MonkeyPatch, *, is_accepted: bool
 ) -> None:
-    found = Delivered(topic="commands", partition=0, offset=0, timestamp_ms=0)
+    found = Delivered(partition=0, offset=0, timestamp_ms=0)
     sender = SimpleNamespace(send=lambda *_, on_delivery: on_delivery(found), close=lambda: None)
     monkeypatch.setattr(command_client, "Sender", lambda *_, **__: sender)
     with CommandClient(KafkaAddress(bootstrap="nowhere:1"), table.root, CLUSTER) as client:

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from jobs.adapters.kafka.clients import KafkaAddress
-from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions
+from jobs.adapters.kafka.embedded_kafka import KafkaOptions
 from jobs.adapters.processes.preflight import free_ports
 from lbcore.model.bundles import Bundle
 from lbcore.ownership import protocol
@@ -30,7 +30,7 @@ from lbcore.wire.messages import Ack, AckOutcome
 from tests.support.processes.agent_talk import CLUSTER, AgentTalk, assigning
 from tests.support.processes.fenced_notes import Hold, Noted, Notes, topic_of
 from tests.support.processes.frozen import freeze
-from tests.support.processes.kafka_cluster import make_topics
+from tests.support.processes.kafka_cluster import KafkaNode, make_topics
 from tests.support.processes.lying_proxy import Forwarder
 from tests.support.processes.misbehaving_service import ROOT, StoreFile, write_service
 from tests.support.processes.programs import until
@@ -81,7 +81,7 @@ class Broker:
 class Scene:
     """Kafka, a network that can be cut, three brokers, and what the test says as the balancer."""
 
-    kafka: EmbeddedKafka
+    kafka: KafkaNode
     network: Forwarder
     talk: AgentTalk
     brokers: dict[str, Broker]
@@ -125,9 +125,9 @@ class Scene:
         return owned
 
 
-def kafka_behind(folder: Path, port: int, target_port: int) -> EmbeddedKafka:
+def kafka_behind(folder: Path, port: int, target_port: int) -> KafkaNode:
     """A Kafka with a second listener on target_port, which it tells its clients to find at port."""
-    plain = EmbeddedKafka(folder)
+    plain = KafkaNode(folder)
     direct = f"CLIENT://{plain.bootstrap}"
     listeners = f"{direct},BEHIND://127.0.0.1:{target_port}"
     controller = f"CONTROLLER://127.0.0.1:{plain.controller_port}"
@@ -136,7 +136,7 @@ def kafka_behind(folder: Path, port: int, target_port: int) -> EmbeddedKafka:
         "advertised.listeners": f"{direct},BEHIND://127.0.0.1:{port}",
         "listener.security.protocol.map": "CLIENT:PLAINTEXT,BEHIND:PLAINTEXT,CONTROLLER:PLAINTEXT",
     }
-    return EmbeddedKafka(folder, KafkaOptions(properties=properties))
+    return KafkaNode(folder, KafkaOptions(properties=properties))
 
 
 @contextmanager

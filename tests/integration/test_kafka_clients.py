@@ -22,24 +22,24 @@ from jobs.adapters.kafka.clients import (
     Tail,
 )
 from jobs.adapters.kafka.connection import KafkaWatch, kafka_trouble
-from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions, read_properties
+from jobs.adapters.kafka.embedded_kafka import KafkaOptions, read_properties
 from jobs.adapters.kafka.ownership_publisher import OwnershipPublisher
 from jobs.console import CommandError
 from lbcore.wire.messages import Topic
 from tests.support.processes.frozen import freeze
-from tests.support.processes.kafka_cluster import make_topics, running_kafka
+from tests.support.processes.kafka_cluster import KafkaNode, make_topics, running_kafka
 from tests.support.processes.programs import until
 
 
 @pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaNode]:
     """One of this file's own, for it is stopped and killed."""
     with running_kafka(tmp_path_factory.mktemp("kafka")) as broker:
         yield broker
 
 
 @pytest.fixture
-def address(kafka: EmbeddedKafka, tmp_path: Path) -> KafkaAddress:
+def address(kafka: KafkaNode, tmp_path: Path) -> KafkaAddress:
     """Topics of its own for each test, told apart by the prefix."""
     made = KafkaAddress(bootstrap=kafka.bootstrap, topic_prefix=f"{tmp_path.name}.")
     make_topics(kafka, made)
@@ -93,7 +93,7 @@ def test_sender_of_what_kafka_refuses_says_so(address: KafkaAddress) -> None:
 
 @pytest.mark.long
 def test_sender_with_kafka_away_gives_up_at_the_deadline(
-    kafka: EmbeddedKafka, address: KafkaAddress
+    kafka: KafkaNode, address: KafkaAddress
 ) -> None:
     sender = Sender(address, "test", delivery_timeout_ms=2_000)
     sender.send(Topic.ACKS, "c/b", b"before")
@@ -115,7 +115,7 @@ def test_sender_with_kafka_away_gives_up_at_the_deadline(
 
 @pytest.mark.long
 def test_sender_goes_on_after_a_message_under_way_was_given_up(
-    kafka: EmbeddedKafka, address: KafkaAddress
+    kafka: KafkaNode, address: KafkaAddress
 ) -> None:
     sender = Sender(address, "test", delivery_timeout_ms=3_000)
     sender.send(Topic.ACKS, "c/b", b"before")
@@ -160,7 +160,7 @@ def test_tail_reads_from_the_beginning_and_only_what_was_committed(address: Kafk
     producer.close()
 
 
-def test_tail_of_a_missing_topic_says_what_to_do(kafka: EmbeddedKafka) -> None:
+def test_tail_of_a_missing_topic_says_what_to_do(kafka: KafkaNode) -> None:
     nowhere = KafkaAddress(bootstrap=kafka.bootstrap, topic_prefix="nowhere.")
     with pytest.raises(CommandError, match=r"topic nowhere.ownership is not in Kafka") as caught:
         Tail(nowhere, Topic.OWNERSHIP, "test")
@@ -217,7 +217,7 @@ def test_records_of_a_topic_that_is_gone_are_given_up(address: KafkaAddress) -> 
     publisher.close()
 
 
-def test_kafka_that_hangs_or_is_gone_is_named_with_its_address(kafka: EmbeddedKafka) -> None:
+def test_kafka_that_hangs_or_is_gone_is_named_with_its_address(kafka: KafkaNode) -> None:
     told: list[str] = []
     address = KafkaAddress(bootstrap=kafka.bootstrap)
     watch = KafkaWatch(address, "agent of b1", tell=told.append)
@@ -242,7 +242,7 @@ def test_kafka_that_hangs_or_is_gone_is_named_with_its_address(kafka: EmbeddedKa
 
 
 def test_embedded_kafka_keeps_data_over_stop_and_kill(
-    kafka: EmbeddedKafka, address: KafkaAddress
+    kafka: KafkaNode, address: KafkaAddress
 ) -> None:
     sent: list[bytes] = []
     for end in (kafka.stop, kafka.kill):
@@ -263,13 +263,13 @@ def test_embedded_kafka_keeps_data_over_stop_and_kill(
         tail.close()
 
 
-def test_embedded_kafka_same_folder_finds_ports_again(kafka: EmbeddedKafka) -> None:
-    again = EmbeddedKafka(kafka.folder)
+def test_embedded_kafka_same_folder_finds_ports_again(kafka: KafkaNode) -> None:
+    again = KafkaNode(kafka.folder)
     assert (again.port, again.controller_port) == (kafka.port, kafka.controller_port)
     until(again.answers, 60)
 
 
-def test_embedded_kafka_misspelt_topic_is_not_made(kafka: EmbeddedKafka) -> None:
+def test_embedded_kafka_misspelt_topic_is_not_made(kafka: KafkaNode) -> None:
     admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap)
     consumer = KafkaConsumer("misspelt", bootstrap_servers=kafka.bootstrap, group_id=None)
     consumer.poll(timeout_ms=500)
@@ -279,7 +279,7 @@ def test_embedded_kafka_misspelt_topic_is_not_made(kafka: EmbeddedKafka) -> None
 
 
 def test_embedded_kafka_on_taken_port_says_which(tmp_path: Path) -> None:
-    broker = EmbeddedKafka(tmp_path / "kafka")
+    broker = KafkaNode(tmp_path / "kafka")
     with socket.socket() as other:
         other.bind(("127.0.0.1", broker.port))
         other.listen()
@@ -292,7 +292,7 @@ def test_embedded_kafka_on_taken_port_says_which(tmp_path: Path) -> None:
 def test_embedded_kafka_with_bad_property_reports_its_last_words(tmp_path: Path) -> None:
     options = KafkaOptions(properties={"broker.heartbeat.interval.ms": "soon"})
     with pytest.raises(CommandError) as caught:
-        EmbeddedKafka(tmp_path / "kafka", options).start()
+        KafkaNode(tmp_path / "kafka", options).start()
     assert "soon" in caught.value.why
 
 
@@ -312,7 +312,7 @@ def test_read_properties_skips_comments_and_blank_lines() -> None:
 def test_embedded_kafka_keeps_its_data_in_the_folder_that_was_named(
     tmp_path: Path, name: str
 ) -> None:
-    broker = EmbeddedKafka(tmp_path / name)
+    broker = KafkaNode(tmp_path / name)
     broker.start()
     broker.stop()
     assert os.listdir(tmp_path) == [name]  # noqa: PTH208 (names as they are)

@@ -15,12 +15,12 @@ from kafka.errors import KafkaError
 
 from jobs.adapters.kafka.clients import PASSWORD, KafkaAddress, Sender
 from jobs.adapters.kafka.connection import kafka_address
-from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions
+from jobs.adapters.kafka.embedded_kafka import KafkaOptions
 from jobs.adapters.kafka.raw_fetch import RawFetcher, connection_text
 from jobs.adapters.kafka.topics import ensure_topics, wanted_topics
 from jobs.adapters.processes.settings import load_settings
 from lbcore.wire.messages import Topic
-from tests.support.processes.kafka_cluster import QUICK_JAVA
+from tests.support.processes.kafka_cluster import QUICK_JAVA, KafkaNode
 
 CLASSES = "org.apache.kafka.common.security.oauthbearer.OAuthBearer"
 SETTINGS = ("kafka.security_protocol=SASL_PLAINTEXT", "kafka.sasl_mechanism=OAUTHBEARER")
@@ -38,7 +38,7 @@ class Issuer:
         claims = {"sub": "job", "aud": "kafka", "iss": "test", "iat": now, "exp": now + lifetime_s}
         return jwt.encode(claims, self.key, algorithm="RS256", headers={"kid": "1"})
 
-    def address(self, kafka: EmbeddedKafka, token: str) -> KafkaAddress:
+    def address(self, kafka: KafkaNode, token: str) -> KafkaAddress:
         """The address with the token in the file that the environment names."""
         file = self.folder / "token"
         file.write_text(f"{token}\n")
@@ -57,7 +57,7 @@ def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
 
 
 @pytest.fixture(scope="module")
-def kafka(issuer: Issuer) -> Iterator[EmbeddedKafka]:
+def kafka(issuer: Issuer) -> Iterator[KafkaNode]:
     keys = (issuer.folder / "keys.json").as_uri()
     listener = "listener.name.client.oauthbearer.sasl"
     options = KafkaOptions(
@@ -78,7 +78,7 @@ def kafka(issuer: Issuer) -> Iterator[EmbeddedKafka]:
             "sasl.oauthbearer.expected.audience": "kafka",
         },
     )
-    with EmbeddedKafka(issuer.folder / "kafka", options) as broker:
+    with KafkaNode(issuer.folder / "kafka", options) as broker:
         yield broker
 
 
@@ -94,7 +94,7 @@ def end_of_acks(connection: str) -> int:
 
 @pytest.mark.long
 def test_token_lets_each_client_in_and_one_that_has_expired_does_not(
-    kafka: EmbeddedKafka, issuer: Issuer
+    kafka: KafkaNode, issuer: Issuer
 ) -> None:
     good = issuer.address(kafka, issuer.token(600))
     ensure_topics(good, wanted_topics(load_settings(["test"])))

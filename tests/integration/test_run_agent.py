@@ -20,7 +20,6 @@ import numpy as np
 import pytest
 
 from jobs.adapters.kafka.clients import KafkaAddress, Sender
-from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
 from jobs.adapters.processes.preflight import free_ports
 from jobs.agent import Agent, Callbacks, Options
 from jobs.console import CommandError
@@ -44,7 +43,7 @@ from tests.support.processes.agent_talk import (
     owned,
     releasing,
 )
-from tests.support.processes.kafka_cluster import make_topics
+from tests.support.processes.kafka_cluster import KafkaNode, make_topics
 from tests.support.processes.misbehaving_service import ROOT, StoreFile, load, write_service
 from tests.support.processes.programs import until
 
@@ -123,7 +122,7 @@ def started(words: Sequence[str], address: KafkaAddress, folder: Path) -> Iterat
 
 
 @contextmanager
-def started_agent(kafka: EmbeddedKafka, folder: Path, *settings: str) -> Iterator[Running]:
+def started_agent(kafka: KafkaNode, folder: Path, *settings: str) -> Iterator[Running]:
     address = KafkaAddress(bootstrap=kafka.bootstrap, topic_prefix=f"{folder.name}.")
     make_topics(kafka, address)
     words = command(address, "word_store:make", *settings)
@@ -132,7 +131,7 @@ def started_agent(kafka: EmbeddedKafka, folder: Path, *settings: str) -> Iterato
 
 
 @pytest.fixture
-def running(kafka: EmbeddedKafka, tmp_path: Path) -> Iterator[Running]:
+def running(kafka: KafkaNode, tmp_path: Path) -> Iterator[Running]:
     with started_agent(kafka, tmp_path) as made:
         yield made
 
@@ -197,7 +196,7 @@ def test_agent_told_to_stop_serves_until_it_is_drained_and_ends_in_order(
 
 @pytest.mark.long
 def test_agent_whose_bundles_nobody_takes_ends_in_its_time_and_says_so(
-    kafka: EmbeddedKafka, tmp_path: Path
+    kafka: KafkaNode, tmp_path: Path
 ) -> None:
     with started_agent(kafka, tmp_path, "agent.shutdown_timeout_ms=1000") as running:
         running.own(HALVES[0])
@@ -237,7 +236,7 @@ def test_agent_of_a_service_that_refuses_says_failed_with_the_reason(running: Ru
 
 
 def test_documented_process_of_ones_own_serves_and_hands_on_when_it_is_told_to_stop(
-    kafka: EmbeddedKafka, tmp_path: Path
+    kafka: KafkaNode, tmp_path: Path
 ) -> None:
     words = [sys.executable, "word_broker.py", CLUSTER, BROKER, kafka.bootstrap]
     with started(words, KafkaAddress(bootstrap=kafka.bootstrap), tmp_path) as running:
@@ -253,7 +252,7 @@ def test_documented_process_of_ones_own_serves_and_hands_on_when_it_is_told_to_s
 
 @pytest.mark.long
 def test_agent_stopped_while_kafka_is_away_ends_in_its_time(
-    kafka: EmbeddedKafka, tmp_path: Path
+    kafka: KafkaNode, tmp_path: Path
 ) -> None:
     with started_agent(kafka, tmp_path, "agent.shutdown_timeout_ms=1000") as running:
         running.own(HALVES[0])
@@ -273,7 +272,7 @@ def nothing(*_: Any) -> None:
 
 
 @pytest.fixture
-def address(kafka: EmbeddedKafka, tmp_path: Path) -> KafkaAddress:
+def address(kafka: KafkaNode, tmp_path: Path) -> KafkaAddress:
     """Topics of its own for each test."""
     made = KafkaAddress(bootstrap=kafka.bootstrap, topic_prefix=f"{tmp_path.name}.")
     make_topics(kafka, made)

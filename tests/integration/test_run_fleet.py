@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from jobs.adapters.kafka.clients import KafkaAddress
-from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
 from jobs.console import CommandError
 from jobs.fleet.control import FleetClient
 from lbcore.model.bundles import HashFunction
@@ -27,7 +26,7 @@ from tests.support.processes.agent_talk import (
     owned,
     releasing,
 )
-from tests.support.processes.kafka_cluster import make_topics
+from tests.support.processes.kafka_cluster import KafkaNode, make_topics
 from tests.support.processes.programs import json_lines, until
 
 NS = "public/default"
@@ -62,7 +61,7 @@ def command(address: KafkaAddress, state_dir: Path, *more: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def cluster(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(kafka: KafkaNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("fleet")
     address = KafkaAddress(bootstrap=kafka.bootstrap, topic_prefix=f"{folder.name}.")
     make_topics(kafka, address)

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
 from jobs.adapters.processes.preflight import find_java
 from jobs.adapters.processes.processes import Child, ProcessSpec
 from jobs.package import make_package
@@ -23,7 +22,7 @@ from tests.integration.replay import assert_replayed
 from tests.integration.spark_cluster import HOST, SparkCluster, running_spark
 from tests.integration.stack import PATIENCE_S, Stack
 from tests.replay import KEEP_BATCHES
-from tests.support.processes.kafka_cluster import make_topics
+from tests.support.processes.kafka_cluster import KafkaNode, make_topics
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1_800)]
 
@@ -106,7 +105,7 @@ class SubmittedStack(Stack):
 @contextmanager
 def spark_and_kafka(folder: Path) -> Iterator[SubmittedStack]:
     make_package(folder / "package")
-    kafka = EmbeddedKafka(folder / "kafka")
+    kafka = KafkaNode(folder / "kafka")
     with running_spark(folder / "spark", workers=2) as spark:
         stack = SubmittedStack(folder=folder, kafka=kafka, package=folder / "package", spark=spark)
         try:

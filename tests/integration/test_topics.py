@@ -10,7 +10,6 @@ from kafka.admin import KafkaAdminClient, NewTopic
 
 from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.adapters.kafka.connection import TopicWatch
-from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
 from jobs.adapters.kafka.topics import TopicStatus, ensure_topics, wanted_topics
 from jobs.adapters.processes.preflight import free_ports
 from jobs.cli import main
@@ -18,6 +17,7 @@ from lbcore.config.load import parse_config
 from lbcore.config.tree import Config
 from lbcore.wire.messages import Topic
 from tests.integration.stack import PATIENCE_S, wait_for
+from tests.support.processes.kafka_cluster import KafkaNode
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def config(tmp_path: Path) -> Config:
 
 
 @pytest.fixture
-def address(kafka: EmbeddedKafka, config: Config) -> KafkaAddress:
+def address(kafka: KafkaNode, config: Config) -> KafkaAddress:
     return KafkaAddress(bootstrap=kafka.bootstrap, topic_prefix=config.pipeline.topic_prefix)
 
 
@@ -157,7 +157,7 @@ def test_verb_without_a_kafka_that_answers_fails_with_what_to_do(
 
 
 def test_watch_tells_a_topic_made_anew_and_a_deleted_one_from_those_that_stayed(
-    kafka: EmbeddedKafka, tmp_path: Path
+    kafka: KafkaNode, tmp_path: Path
 ) -> None:
     deleted, anew, stays = names = [f"{tmp_path.name}.{word}" for word in ("gone", "new", "same")]
     with KafkaAdminClient(bootstrap_servers=kafka.bootstrap) as admin:

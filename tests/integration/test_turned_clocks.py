@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions
+from jobs.adapters.kafka.embedded_kafka import KafkaOptions
 from jobs.adapters.processes.processes import ProcessSpec
 from tests.integration.stack import ROOT, Cluster, Stack, wait_for
 from tests.support.processes.frozen import COMPILER, TurnedClock
-from tests.support.processes.kafka_cluster import QUICK_JAVA, make_topics
+from tests.support.processes.kafka_cluster import QUICK_JAVA, KafkaNode, make_topics
 
 AHEAD_S = (3_600, -3_600, 40, -40, 5)
 TIMEOUT = "30s"
@@ -38,7 +38,7 @@ pytestmark = [
 ]
 
 
-class TurnedKafka(EmbeddedKafka):
+class TurnedKafka(KafkaNode):
     """One that lives by a clock of its own."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:

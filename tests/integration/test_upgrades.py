@@ -18,7 +18,6 @@ from deltalake import DeltaTable
 
 from jobs.adapters.delta.table_log import newest_version
 from jobs.adapters.delta.table_writer import TableWriter
-from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
 from jobs.adapters.spark.recovery import complete_last_batch
 from jobs.cli import main as ballast
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES
@@ -41,7 +40,7 @@ from tests.integration.versioned_stack import (
     tell,
 )
 from tests.support.processes.frozen import freeze_group
-from tests.support.processes.kafka_cluster import make_topics
+from tests.support.processes.kafka_cluster import KafkaNode, make_topics
 from tests.support.tables.small_batches import rows
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1_800)]
@@ -55,7 +54,7 @@ _COPIES = 5
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersionedStack]:
     folder = tmp_path_factory.mktemp("upgrades")
-    kafka = EmbeddedKafka(folder / "kafka")
+    kafka = KafkaNode(folder / "kafka")
     made = VersionedStack(folder=folder, kafka=kafka, cluster=CLUSTER)
     made.versions["before"] = make_version_before(folder / "before")
     made.versions["next"] = make_next_version(folder / "next")
@@ -314,5 +313,5 @@ def _empty_kafka(stack: VersionedStack) -> None:
     folder = stack.folder / "kafka-anew"
     folder.mkdir()
     shutil.copy(stack.kafka.folder / "ports.json", folder)
-    stack.kafka = EmbeddedKafka(folder)
+    stack.kafka = KafkaNode(folder)
     stack.kafka.start()

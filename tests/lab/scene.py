@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions
+from jobs.adapters.kafka.embedded_kafka import KafkaOptions
 from jobs.adapters.processes.processes import last_lines
 from jobs.bridge.admin_address import AdminAddress, PulsarAdminError
 from jobs.bridge.pulsar_admin import PulsarAdmin
@@ -26,7 +26,7 @@ from tests.lab.records import Figures, Move, Phase, Sample
 from tests.pulsar.distribution import chosen_version, ensure_distribution
 from tests.pulsar.pulsar_stack import PULSAR, create_namespace
 from tests.pulsar.traffic import Load, Traffic
-from tests.support.processes.kafka_cluster import QUICK_JAVA, make_topics
+from tests.support.processes.kafka_cluster import QUICK_JAVA, KafkaNode, make_topics
 from tests.support.processes.programs import json_lines, start_ballast
 
 _JOB_STARTS = 3
@@ -36,7 +36,7 @@ class OurSide:
     """Started before the cluster, for the job takes longest; the bridge when traffic flows."""
 
     def __init__(self, folder: Path, settings: tuple[str, ...]) -> None:
-        kafka = EmbeddedKafka(folder / "kafka", KafkaOptions(java_options=QUICK_JAVA))
+        kafka = KafkaNode(folder / "kafka", KafkaOptions(java_options=QUICK_JAVA))
         cluster = Cluster(overlays=OVERLAYS, settings=settings, namespaces={})
         self._stack = Stack(folder=folder, kafka=kafka, cluster=cluster)
         self._bridge_log = folder / "bridge.log"

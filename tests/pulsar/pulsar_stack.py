@@ -19,7 +19,7 @@ from typing import Any
 from kafka import KafkaConsumer, TopicPartition
 
 from jobs.adapters.kafka.clients import KafkaAddress, Sender
-from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions
+from jobs.adapters.kafka.embedded_kafka import KafkaOptions
 from jobs.adapters.processes.processes import Child
 from jobs.bridge.admin_address import AdminAddress, PulsarAdminError
 from jobs.bridge.pulsar_admin import PulsarAdmin
@@ -30,7 +30,7 @@ from tests.integration.stack import PATIENCE_S, Cluster, Stack, wait_for
 from tests.pulsar.distribution import ensure_distribution
 from tests.pulsar.pulsar_cluster import MODULAR, ClusterOptions, PulsarCluster
 from tests.pulsar.traffic import Load, Traffic
-from tests.support.processes.kafka_cluster import PARTITIONS, QUICK_JAVA, make_topics
+from tests.support.processes.kafka_cluster import PARTITIONS, QUICK_JAVA, KafkaNode, make_topics
 from tests.support.processes.programs import json_lines, start_ballast
 from tests.support.worlds.world import World
 
@@ -354,7 +354,7 @@ def running_pulsar(
     none of it, and no Kafka (NO_JOB).
     """
     home = ensure_distribution()
-    kafka = EmbeddedKafka(folder / "kafka", KafkaOptions(java_options=QUICK_JAVA))
+    kafka = KafkaNode(folder / "kafka", KafkaOptions(java_options=QUICK_JAVA))
     cluster = Cluster(overlays=rhythm.overlays, settings=rhythm.settings, namespaces={})
     stack = Stack(folder=folder, kafka=kafka, cluster=cluster)
     pocket: PocketJob | None = None

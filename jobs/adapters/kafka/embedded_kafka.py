@@ -1,4 +1,4 @@
-"""A real Kafka of one node: format once, start, stop, restart with its data.
+"""A real Kafka of one node: its storage, formatted once, and the spec of its process.
 
 Its ports are chosen once and kept with its state, so clients find it again after a restart.
 `ballast topics ensure` makes the topics. conf/kafka/embedded.properties has the fixed settings,
@@ -18,7 +18,7 @@ from jobs.adapters.kafka.connection import ask_kafka
 from jobs.adapters.processes import paths
 from jobs.adapters.processes.jars import ensure_jars, jars_folder
 from jobs.adapters.processes.preflight import check_disk, check_port, find_java, free_ports
-from jobs.adapters.processes.processes import Child, ProcessSpec, last_output
+from jobs.adapters.processes.processes import ProcessSpec, last_output
 from jobs.console import CommandError
 
 CONF = paths.CONF / "kafka"
@@ -38,18 +38,16 @@ class KafkaOptions:
     security_protocol: str = "PLAINTEXT"
     format_arguments: tuple[str, ...] = ()
     java_options: tuple[str, ...] = ()
-    heap_mb: int = 512
-    start_timeout_ms: int = 180_000
 
 
 class EmbeddedKafka:
-    """One node whose whole state is in `folder`; a context manager.
+    """One node whose whole state is in `folder`; a supervisor starts it by its `spec`.
 
     bootstrap: the value of bootstrap.servers for clients.
     """
 
     def __init__(self, folder: Path, options: KafkaOptions | None = None) -> None:
-        """Choose the ports, or read those chosen before; starts nothing."""
+        """Choose the ports, or read those chosen before."""
         self.folder = folder.absolute()
         self.options = options or KafkaOptions()
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -62,43 +60,6 @@ class EmbeddedKafka:
         self.bootstrap = f"{_HOST}:{self.port}"
         self._config_path = self.folder / "server.properties"
         self._temporary = self.folder / "tmp"  # where its Java unpacks libraries
-        self._child: Child | None = None
-
-    @property
-    def pid(self) -> int:
-        """The id of the running Java process; 0 when it was not started."""
-        return self._child.pid if self._child else 0
-
-    def __enter__(self) -> "EmbeddedKafka":  # noqa: PYI034 (Self is 3.11's)
-        """Start it."""
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop it."""
-        self.stop()
-
-    def start(self) -> None:
-        """Start it and wait until it answers. Raises CommandError with the reason."""
-        self.prepare()
-        self._child = Child(self.spec())
-        try:
-            self._child.wait_until_ready()
-        except CommandError:
-            self._child.kill()
-            raise
-
-    def stop(self) -> None:
-        """Stop it in order (about 1 s); nothing if it does not run."""
-        if self._child is not None:
-            self._child.stop()
-            self._child = None
-
-    def kill(self) -> None:
-        """End it with SIGKILL, as a crash would; `start` recovers its data."""
-        if self._child is not None:
-            self._child.kill()
-            self._child = None
 
     def prepare(self) -> None:
         """Write its configuration, check ports and disk, and format the storage once."""
@@ -136,7 +97,7 @@ class EmbeddedKafka:
             command=tuple(self._command("kafka.Kafka", str(self._config_path))),
             log_path=self.folder / "logs" / "kafka.log",
             is_ready=self.answers,
-            ready_timeout_ms=self.options.start_timeout_ms,
+            ready_timeout_ms=180_000,
             grace_ms=20_000,
             stop_rank=9,
         )
@@ -168,7 +129,7 @@ class EmbeddedKafka:
         class_path = ":".join(str(path) for path in ensure_jars(jars_folder()))
         return [
             find_java().command,
-            f"-Xmx{self.options.heap_mb}m",
+            "-Xmx512m",
             "-Xms128m",
             "-XX:+UseSerialGC",
             "-XX:+ExitOnOutOfMemoryError",

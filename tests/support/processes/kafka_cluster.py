@@ -8,6 +8,8 @@ from kafka.admin import KafkaAdminClient, NewTopic
 
 from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions
+from jobs.adapters.processes.processes import Child
+from jobs.console import CommandError
 from lbcore.wire.messages import Topic
 
 PARTITIONS = 2
@@ -16,10 +18,52 @@ QUICK_JAVA = ("-XX:TieredStopAtLevel=1",)
 with 12 s of CPU instead of 18)."""
 
 
+class KafkaNode(EmbeddedKafka):
+    """An embedded Kafka that a test starts, stops and kills; a context manager."""
+
+    _child: Child | None = None
+
+    @property
+    def pid(self) -> int:
+        """The id of the running Java process; 0 when it was not started."""
+        return self._child.pid if self._child else 0
+
+    def __enter__(self) -> "KafkaNode":  # noqa: PYI034 (Self is 3.11's)
+        """Start it."""
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop it."""
+        self.stop()
+
+    def start(self) -> None:
+        """Start it and wait until it answers. Raises CommandError with the reason."""
+        self.prepare()
+        self._child = Child(self.spec())
+        try:
+            self._child.wait_until_ready()
+        except CommandError:
+            self._child.kill()
+            raise
+
+    def stop(self) -> None:
+        """Stop it in order (about 1 s); nothing if it does not run."""
+        if self._child is not None:
+            self._child.stop()
+            self._child = None
+
+    def kill(self) -> None:
+        """End it with SIGKILL, as a crash would; `start` recovers its data."""
+        if self._child is not None:
+            self._child.kill()
+            self._child = None
+
+
 @contextmanager
-def running_kafka(folder: Path) -> Iterator[EmbeddedKafka]:
+def running_kafka(folder: Path) -> Iterator[KafkaNode]:
     """A broker with every topic of the wire, two partitions each."""
-    broker = EmbeddedKafka(folder, KafkaOptions(java_options=QUICK_JAVA))
+    broker = KafkaNode(folder, KafkaOptions(java_options=QUICK_JAVA))
     broker.start()
     try:
         make_topics(broker, KafkaAddress(bootstrap=broker.bootstrap))
@@ -28,7 +72,7 @@ def running_kafka(folder: Path) -> Iterator[EmbeddedKafka]:
         broker.stop()
 
 
-def make_topics(broker: EmbeddedKafka, address: KafkaAddress) -> None:
+def make_topics(broker: KafkaNode, address: KafkaAddress) -> None:
     admin = KafkaAdminClient(
         **{**address.client_options("test-topics"), "bootstrap_servers": broker.bootstrap}
     )
