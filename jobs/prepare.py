@@ -24,7 +24,6 @@ from jobs.adapters.processes.preflight import (
     check_disk,
     check_python,
     find_java,
-    running_python,
 )
 from jobs.console import CommandError, Exit, complain, note
 from jobs.parser import Parser
@@ -73,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def prepare(place: Place, purpose: str) -> None:
     """Execute every unfinished step. Raises CommandError at the first failure."""
-    check_python(running_python())
+    check_python()
     find_java()  # without Java nothing else is worth the wait
     started_s = time.monotonic()
     steps: tuple[tuple[str, Callable[[], bool]], ...] = (

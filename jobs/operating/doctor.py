@@ -36,7 +36,7 @@ from jobs.adapters.kafka.topics import (
 )
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.jars import absent_jars, jars_folder
-from jobs.adapters.processes.preflight import check_python, find_java, running_python
+from jobs.adapters.processes.preflight import check_python, find_java
 from jobs.adapters.spark.checkpoint import code_version
 from jobs.console import CommandError, Exit, answer
 from jobs.operating.connection_options import (
@@ -140,7 +140,7 @@ def examine(where: ConnectionOptions, now_ms: int, *, with_kafka: bool) -> list[
 
 
 def _python() -> DoctorFinding:
-    check_python(running_python())
+    check_python()
     return ok("python", platform.python_version())
 
 

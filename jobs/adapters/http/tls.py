@@ -42,7 +42,6 @@ class WatchedFile(Generic[Value]):
         self._marks = self._mark()
         self._value = make()
         self._looked_s = time.monotonic()
-        self.failures = 0
 
     @property
     def value(self) -> Value:
@@ -63,7 +62,6 @@ class WatchedFile(Generic[Value]):
         try:
             self._value = self._make()
         except (OSError, ValueError) as error:
-            self.failures += 1
             fields = {"files": names, "error": f"{type(error).__name__}: {error}"}
             logger.warning("changed_files_not_used", extra={"fields": fields})
         else:

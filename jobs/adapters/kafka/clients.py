@@ -101,7 +101,6 @@ class KafkaAddress:
 class Delivered:
     """All in-sync replicas have the message."""
 
-    topic: str
     partition: int
     offset: int
     timestamp_ms: int
@@ -171,10 +170,7 @@ class Sender:
                 self.delivered += 1
             on_delivery(
                 Delivered(
-                    topic=found.topic,
-                    partition=found.partition,
-                    offset=found.offset,
-                    timestamp_ms=found.timestamp,
+                    partition=found.partition, offset=found.offset, timestamp_ms=found.timestamp
                 )
             )
 

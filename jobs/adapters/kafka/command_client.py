@@ -119,7 +119,6 @@ class OutcomeFollower:
         self._tail: TableTail | None = None
         self._is_closed = False
         self._thread: threading.Thread | None = None
-        self.last_error = ""
 
     def watch(self, command_id: str, asked: str = "") -> OutcomeWatch:
         """Watch a command; rows that the table has already count.
@@ -162,11 +161,8 @@ class OutcomeFollower:
             pause_s = self._poll_s
             try:
                 self._poll()
-            except Exception as error:  # noqa: BLE001 the outermost loop: look again, tell later
-                self.last_error = in_one_line(error)
+            except Exception:  # noqa: BLE001 the outermost loop: look again
                 self._tail, pause_s = None, _AGAIN_S
-            else:
-                self.last_error = ""
             with self._lock:
                 self._lock.wait_for(lambda: self._is_closed or bool(self._new), pause_s)
 

@@ -277,7 +277,7 @@ class TopicWatch:
         return _loss(suspects) if times >= _LOOKS and suspects else None
 
     def look(self) -> CommandError | None:
-        """Return it by one check, once the query has ended: that is the other sign."""
+        """Return that error by a single check; for a query that has ended by itself."""
         lost = self._lost()
         return _loss(lost) if lost else None
 

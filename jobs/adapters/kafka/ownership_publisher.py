@@ -108,10 +108,8 @@ class OwnershipPublisher:
 
     def close(self) -> None:
         """Disconnect."""
-        try:
+        with contextlib.suppress(KafkaError):
             self._producer.close(timeout=5)
-        except KafkaError:
-            return
 
 
 class Ticker:
@@ -133,7 +131,6 @@ class Ticker:
         self._interval_s = interval_ms / 1000
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ticks", daemon=True)
-        self.failed = 0
 
     def start(self) -> None:
         """Begin ticking."""
@@ -150,10 +147,8 @@ class Ticker:
         number = 0
         while not self._stopped.wait(self._interval_s):
             number += 1
-            try:
+            with contextlib.suppress(KafkaError):
                 for partition in sorted(self._producer.partitions_for(self._topic)):
                     for cluster in self._clusters:
                         _, key, value = format_message(Tick(cluster=cluster, number=number))
                         self._producer.send(self._topic, key=key, value=value, partition=partition)
-            except KafkaError:
-                self.failed += 1

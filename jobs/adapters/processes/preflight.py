@@ -24,8 +24,8 @@ _NAME_MAX_BYTES, _PATH_MAX_BYTES = 255, 3_000
 _LOWEST_PORT, _HIGHEST_PORT = 15_000, 32_000
 
 
-def check_python(version: tuple[int, int]) -> None:
-    """Raise unless `version` (major, minor) is new enough."""
+def check_python(version: tuple[int, int] = sys.version_info[:2]) -> None:
+    """Raise unless `version` (major, minor), of the running Python, is new enough."""
     if version < OLDEST_PYTHON:
         raise CommandError(
             f"Python {version[0]}.{version[1]} is too old",
@@ -116,11 +116,6 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def running_python() -> tuple[int, int]:
-    """The version of the Python that runs this."""
-    return sys.version_info[0], sys.version_info[1]
-
-
 OLDEST_JAVA = 17
 _HOW_TO_INSTALL = (
     f"install Java {OLDEST_JAVA} or newer (Debian, Ubuntu: apt-get install openjdk-17-jre-headless;"
@@ -130,14 +125,10 @@ _HOW_TO_INSTALL = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Java:
-    """A Java that is new enough: the command that starts it, and its major version.
-
-    build: all that it says of itself, which differs with each update.
-    """
+    """A Java that is new enough: the command that starts it, and its major version."""
 
     command: str
     major: int
-    build: str
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> Java:
@@ -167,7 +158,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Java:
             why=f"Spark 4 and Kafka 4 need Java {OLDEST_JAVA} or newer",
             next_step=_HOW_TO_INSTALL,
         )
-    return Java(command=command, major=major, build=said.stdout + said.stderr)
+    return Java(command=command, major=major)
 
 
 def use_java_home() -> None:

@@ -149,7 +149,7 @@ class NotingSender:
         self.sent.append((self.now_ms, topic, key, json.loads(value)))
         self.delivered += 1
         at_ms = self.now_ms
-        on_delivery(Delivered(topic=topic.value, partition=0, offset=0, timestamp_ms=at_ms))
+        on_delivery(Delivered(partition=0, offset=0, timestamp_ms=at_ms))
 
 
 class VirtualFleet:

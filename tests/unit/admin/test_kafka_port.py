@@ -36,7 +36,7 @@ class FakeSender:
             on_delivery(NotDelivered(topic="audit", reason="Kafka is away"))
             return
         FakeSender.taken += (value,)
-        on_delivery(Delivered(topic="audit", partition=0, offset=0, timestamp_ms=0))
+        on_delivery(Delivered(partition=0, offset=0, timestamp_ms=0))
 
     def close(self, _timeout_ms: int = 0) -> None:
         pass

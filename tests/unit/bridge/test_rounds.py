@@ -32,7 +32,7 @@ class LossyKafka:
     def send(
         self,
         topic: Any,
-        key: str,
+        key: str,  # noqa: ARG002 (as Sender names it)
         value: bytes,
         *,
         on_delivery: Callable[[Any], None] = lambda _: None,
@@ -44,7 +44,7 @@ class LossyKafka:
                 on_delivery(NotDelivered(topic=topic.value, reason="Kafka is away"))
                 return
             self.modes.append((sent["arguments"]["values"][OBSERVE_ONLY], sent["timeout_ms"]))
-        on_delivery(Delivered(topic=key, partition=0, offset=0, timestamp_ms=0))
+        on_delivery(Delivered(partition=0, offset=0, timestamp_ms=0))
 
     def ends(self, _: int) -> dict[int, int]:
         return {}
