@@ -30,7 +30,14 @@ from jobs.adapters.delta.table_log import (
 from jobs.adapters.delta.table_repair import check_complete
 from jobs.adapters.delta.table_scan import TableTail, check_newest, read_added
 from jobs.adapters.delta.tables import open_table, table_path
-from jobs.adapters.following.view import Changes, Follower, UnreadRows, View, read_records
+from jobs.adapters.following.view import (
+    NEVER_FOUND,
+    Changes,
+    Follower,
+    UnreadRows,
+    View,
+    read_records,
+)
 from jobs.adapters.processes.clocks import boot_ms
 from jobs.console import in_one_line
 from lbcore.model.tables import BROKERS, BUNDLE_OWNERSHIP, NAMESPACES, OWNERSHIP_EVENTS
@@ -241,7 +248,7 @@ class DeltaFollower(Follower):
         tables = self._tables
         if tables is None:
             return
-        shown = tables.unread.shown(tables.candidate) if tables.unread else tables.candidate
+        shown = tables.unread.shown(tables.candidate)
         unsound = self._find_unsound(tables, shown)
         if unsound:
             self._refuse(unsound, tables)
@@ -271,24 +278,17 @@ class DeltaFollower(Follower):
         self, new: LookupSnapshot, writer: WriterCommit | None, confirmed_ms: int, *, is_live: bool
     ) -> View:
         """Return the view to serve. is_live: its last commit was found by following."""
-        view = View(
+        before = self.view
+        if before is not None and before.writer == writer:
+            return replace(before, snapshot=new, confirmed_ms=confirmed_ms)
+        return View(
             snapshot=new,
             confirmed_ms=confirmed_ms,
             writer=writer,
             found_ms=confirmed_ms,
             is_found_live=is_live,
+            absent_ms=NEVER_FOUND if before is None else before.confirmed_ms,
         )
-        before = self.view
-        if before is None:
-            return view
-        if before.writer == writer:
-            return replace(
-                view,
-                found_ms=before.found_ms,
-                is_found_live=before.is_found_live,
-                absent_ms=before.absent_ms,
-            )
-        return replace(view, absent_ms=before.confirmed_ms)
 
     def _find_unsound(self, tables: _Tables, shown: LookupSnapshot) -> dict[str, Unsound]:
         """Return what is wrong, by namespace or bundle.
@@ -320,10 +320,9 @@ class DeltaFollower(Follower):
 
     def _fail(self, error: Exception) -> None:
         self.counts.errors += 1
-        reason = self._reload_reason or ReloadReason.UNREADABLE
         self._note(f"tables can't be read, answers get older: {in_one_line(error)}")
         self._tables = None
-        self._schedule_reload(reason)
+        self._schedule_reload(self._reload_reason or ReloadReason.UNREADABLE)
 
     def _schedule_reload(self, reason: ReloadReason) -> None:
         self._reload_reason = reason

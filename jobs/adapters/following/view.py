@@ -81,10 +81,6 @@ class UnreadRows:
     known: LookupSnapshot | None = None
     _rows: dict[tuple[str, str], BadRow] = field(default_factory=dict)
 
-    def __bool__(self) -> bool:
-        """Return True if there are unread rows."""
-        return bool(self._rows)
-
     @property
     def text(self) -> str:
         """Error text with the next step; "" if there are no unread rows."""
@@ -130,11 +126,10 @@ class UnreadRows:
     def shown(self, candidate: LookupSnapshot) -> LookupSnapshot:
         """Return the candidate, keeping namespaces that a missing row makes unsound."""
         spoilt = {row.namespace for row in self._rows.values()} & candidate.unsound.keys()
-        held = []
-        for name in sorted(spoilt):
-            function = candidate.namespaces[name].hash_function
-            held.append(self._namespace(name).with_hash(function))
-        return candidate.with_held(held)
+        return candidate.with_held(
+            self._namespace(name).with_hash(candidate.namespaces[name].hash_function)
+            for name in sorted(spoilt)
+        )
 
     def _note(self, table: str, bad: Sequence[BadRow]) -> None:
         self._rows = {key: row for key, row in self._rows.items() if key[0] != table}

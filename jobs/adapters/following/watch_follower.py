@@ -146,7 +146,7 @@ class WatchFollower(Follower):
         self._candidate = candidate = self._candidate.with_routes(self._pending)
         self.counts.rows += len(self._pending)
         self._pending.clear()
-        shown = self._unread.shown(candidate) if self._unread else candidate
+        shown = self._unread.shown(candidate)
         if shown.unsound:
             where, reason = min(shown.unsound.items())
             self.counts.refused.update(set(shown.unsound.values()))
