@@ -5,7 +5,6 @@ the time between two bytes). No redirect is followed, because `urllib` would sen
 the caller decides whom they may be shown to.
 """
 
-import http.client
 import json
 import socket
 import ssl
@@ -14,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from email.message import Message
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Any, Protocol
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 from jobs.adapters.http.tls import ends_as_shown
@@ -28,13 +27,6 @@ _PIECE_BYTES = 65_536
 
 class TooLongError(HTTPException):
     """The answer is longer than it may be."""
-
-
-class Readable(Protocol):
-    """Source of a response body."""
-
-    def read(self, amount: int, /) -> bytes:
-        """At most so many bytes, b"" at the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +93,7 @@ def exchange(connection: HTTPConnection, asked: HttpQuestion, bytes_max: int) ->
         connection.close()
 
 
-def read_at_most(answer: Readable, bytes_max: int) -> bytes:
+def read_at_most(answer: HTTPResponse, bytes_max: int) -> bytes:
     """All of an answer; raises TooLongError, and whatever reading raises."""
     parts, left = [], bytes_max
     while part := answer.read(min(_PIECE_BYTES, left + 1)):
@@ -161,10 +153,7 @@ class LookupConnection:
 
     def __init__(self, base_url: str, timeout_ms: int) -> None:
         """base_url: http://host:port; connects at the first request."""
-        parts = urlsplit(base_url)
-        self._connection = http.client.HTTPConnection(
-            parts.hostname or "127.0.0.1", parts.port, timeout=timeout_ms / 1000.0
-        )
+        self._connection = connection_to(base_url, timeout_ms / 1000.0)
 
     def look_up(self, topic: str) -> ProbedAnswer:
         """Ask who owns the topic; never raises for what the network or the service does."""
@@ -172,7 +161,7 @@ class LookupConnection:
         asked = ProbedAnswer(topic=topic, asked_at_ms=wall_ms(), answered_at_ms=0)
         try:
             status, headers, body = self._get(path)
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, HTTPException) as error:
             return replace(asked, answered_at_ms=wall_ms(), error=type(error).__name__)
         answered = replace(
             asked,
@@ -192,7 +181,7 @@ class LookupConnection:
         """Return the version of the service's table, UNKNOWN_VERSION if it gives none."""
         try:
             _, headers, _ = self._get("/health")
-        except (OSError, http.client.HTTPException):
+        except (OSError, HTTPException):
             return UNKNOWN_VERSION
         return _number(headers, TABLE_VERSION_HEADER, UNKNOWN_VERSION)
 
@@ -207,9 +196,9 @@ class LookupConnection:
             self._connection.request("GET", path)
             response = self._connection.getresponse()
             return response.status, response.headers, read_at_most(response, _ANSWER_MAX_BYTES)
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, HTTPException) as error:
             self._connection.close()
-            if is_kept and isinstance(error, ConnectionError | http.client.HTTPException):
+            if is_kept and isinstance(error, ConnectionError | HTTPException):
                 return self._get(path)
             raise
 
