@@ -195,20 +195,6 @@ class CommitIdentity:
     topics: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Written:
-    """Result of writing a batch.
-
-    tables: version of each written table, and the time it took, ms. committed_s: end of the last
-    commit, by `time.monotonic`. sent: messages to brokers. faults: of records not sent.
-    """
-
-    tables: Mapping[str, tuple[int, int]]
-    committed_s: float
-    sent: int
-    faults: Sequence[Fault]
-
-
 @dataclass(slots=True)
 class BatchSink:
     """Writes the effects of one batch after another; `EachBatch` calls it.
@@ -267,24 +253,24 @@ class BatchSink:
                 self.publisher.publish(messages)
             return len(messages), unsent
 
-        done = self._write(tables, gone, about, send)
+        done, committed, (records, unsent) = self._write(tables, gone, about, send)
         self.passed("kafka_sent")
         sent = time.monotonic()
         parts = {
             "operators_ms": _ms(computed - started),
-            "delta_ms": _ms(done.committed_s - computed),
-            "kafka_ms": _ms(sent - done.committed_s),
+            "delta_ms": _ms(committed - computed),
+            "kafka_ms": _ms(sent - committed),
         }
-        versions = {name: version for name, (version, _) in done.tables.items()}
+        versions = {name: version for name, (version, _) in done.items()}
         seen = WrittenBatch(
             batch_id=batch_id, reports=reports, tables=tables, versions=versions, parts_ms=parts
         )
         written = {
-            "records": done.sent,
-            "rows": {name: len(tables[name]) for name in done.tables},
-            "tables_ms": {name: took_ms for name, (_, took_ms) in done.tables.items()},
+            "records": records,
+            "rows": {name: len(tables[name]) for name in done},
+            "tables_ms": {name: took_ms for name, (_, took_ms) in done.items()},
         }
-        self._report_faults(seen, [*faults, *done.faults])
+        self._report_faults(seen, [*faults, *unsent])
         self._show("sink_log", seen, lambda: list(map(self.log, lines_of(seen, written))))
         self._show("sink_metrics", seen, lambda: self.watch(seen))
         self.passed("batch_ended")
@@ -332,8 +318,11 @@ class BatchSink:
         gone: pa.Table,
         about: Mapping[str, Any],
         send: Callable[[], tuple[int, list[Fault]]],
-    ) -> _Written:
+    ) -> tuple[Mapping[str, tuple[int, int]], float, tuple[int, list[Fault]]]:
         """Commit the tables, and send the records once the events are durable.
+
+        Returns the version of each written table with the time it took, ms, the end of the last
+        commit by `time.monotonic`, and what `send` returned.
 
         `commands` is written last: a command that is reported done is visible in every table. gone:
         the tombstones, which a rebuild sends if the job ends right after the events. send: called
@@ -369,8 +358,7 @@ class BatchSink:
                 written[COMMANDS.name] = write(COMMANDS.name)
             committed_s = time.monotonic()
             self.passed("tables_committed")
-            sent, faults = sending.result()
-        return _Written(tables=written, committed_s=committed_s, sent=sent, faults=faults)
+            return written, committed_s, sending.result()
 
     def _tables_of(
         self, effects: Mapping[str, list[tuple[str, bytes]]], batch_id: int
