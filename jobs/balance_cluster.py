@@ -241,7 +241,7 @@ class _Job:
         is_by_bundle = self.config.telemetry.bundle_metrics
         metrics = JobMetrics(bundle_metrics=is_by_bundle, epoch=writer.epoch, topics=inputs)
         metrics.see_start(is_rebuilt=resumption.is_rebuilt, is_damaged=resumption.is_damaged)
-        self.shown.show(metrics.registry)
+        self.shown.show(metrics.store.registry)
         with ExitStack() as query_end:  # the query stops before the folder's lock is released
             watch = self.cleanup.enter_context(TopicWatch(address, place.topics))
             publisher = OwnershipPublisher(

@@ -212,11 +212,6 @@ class JobMetrics:
         self.store.set("ballast_job_info", 1, VERSION)
         self.store.set("ballast_writer_epoch", epoch)
 
-    @property
-    def registry(self) -> CollectorRegistry:
-        """Registry for Prometheus."""
-        return self.store.registry
-
     def see_start(self, *, is_rebuilt: bool, is_damaged: bool = False) -> None:
         """Show the source of the state; is_damaged: its checkpoint was unreadable."""
         self.store.add("ballast_damaged_checkpoints_total", by=int(is_damaged))

@@ -111,7 +111,11 @@ _LB: tuple[DeclaredMetric, ...] = (
 )  # fmt: skip
 
 _BUNDLES = tuple(
-    gauge(f"pulsar_bundle_{name}", f"{doc} of a bundle (telemetry.bundle_metrics).", *labels)
+    gauge(
+        f"pulsar_bundle_{name}",
+        f"{doc} of a bundle (telemetry.bundle_metrics).",
+        *("cluster", "broker", "bundle", "metric"),
+    )
     for name, doc in {
         "msg_rate_in": "Messages/s in",
         "msg_rate_out": "Messages/s out",
@@ -119,7 +123,6 @@ _BUNDLES = tuple(
         "msg_throughput_out": "Bytes/s out",
         "topics_count": "Topics",
     }.items()
-    for labels in [("cluster", "broker", "bundle", "metric")]
 )
 
 _CHANNEL: tuple[DeclaredMetric, ...] = (

@@ -90,7 +90,7 @@ class MeasuredWorld(World):
 
     def samples(self) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
         """What Prometheus would read: name → labels, sorted → value."""
-        return samples_of(generate_latest(self.metrics.registry).decode())
+        return samples_of(generate_latest(self.metrics.store.registry).decode())
 
     def value(self, name: str, **labels: str) -> float:
         """The sum of a metric's series that have these labels; 0 when there is none."""

@@ -146,7 +146,7 @@ def test_standby_says_that_it_stands_by_and_nothing_of_a_job_at_work(tmp_path: P
     text = asked(int((tmp_path / "port").read_text()))
     assert 'ballast_job_phase{phase="standing by"} 1.0' in text
     assert "ballast_job_info" not in text  # its absence is what BallastJobDown goes by
-    shown.show(JobMetrics().registry)
+    shown.show(JobMetrics().store.registry)
     assert "ballast_job_info" in asked(int((tmp_path / "port").read_text()))
     shown.stop()
 
