@@ -70,8 +70,7 @@ def read_history(path: TablePlace, cluster: str = "") -> list[Row]:
             next_step="name a folder of tables, its load_history, or a .csv, .json or .parquet "
             f"file with the columns {', '.join(NEEDED)}",
         ) from None
-    found = list(rows)
-    names = sorted({str(row["cluster"]) for row in found})
+    names = sorted({str(row["cluster"]) for row in rows})
     if not cluster and len(names) > 1:
         raise MisuseError(
             f"{path} has the load of several clusters",
@@ -84,7 +83,7 @@ def read_history(path: TablePlace, cluster: str = "") -> list[Row]:
             why=f"it has {', '.join(names)}",
             next_step="name one of them, or another recording",
         )
-    return [row for row in found if not cluster or row["cluster"] == cluster]
+    return [row for row in rows if not cluster or row["cluster"] == cluster]
 
 
 def _rows(path: TablePlace) -> list[Row]:

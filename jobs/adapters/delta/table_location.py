@@ -204,8 +204,7 @@ class StorePath:
     def _listed(self) -> list[arrow_fs.FileInfo]:
         wanted = arrow_fs.FileSelector(self._key, allow_not_found=True)
         with store_errors(self):
-            found: list[arrow_fs.FileInfo] = self._store.get_file_info(wanted)
-        return found
+            return list(self._store.get_file_info(wanted))
 
 
 TablePlace: TypeAlias = Path | StorePath

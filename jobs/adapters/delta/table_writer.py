@@ -224,11 +224,8 @@ class TableWriter:
             self._claim(name, claim_id, options)
         return self.epoch
 
-    def claimed_by(self) -> str:
+    def claimed_by(self, name: str = OWNERSHIP_EVENTS.name) -> str:
         """The id of the newest claim; "" when the log does not reach back to it any more."""
-        return self._claimed_by(OWNERSHIP_EVENTS.name)
-
-    def _claimed_by(self, name: str) -> str:
         commits = _newest_first(self._tables[name])
         return next((str(one.info[CLAIM_KEY]) for one in commits if CLAIM_KEY in one.info), "")
 
@@ -400,7 +397,7 @@ class TableWriter:
         for _ in range(_ATTEMPTS):
             refresh(table)
             newest = self._transaction(name, EPOCH_APP)
-            if newest == self.epoch and claim_id and self._claimed_by(name) == claim_id:
+            if newest == self.epoch and claim_id and self.claimed_by(name) == claim_id:
                 return  # a store took the claim, its answer was lost, and the retry was a conflict
             if newest >= self.epoch:
                 raise FencedError(_taken(name, newest, self.epoch))
