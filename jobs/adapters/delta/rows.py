@@ -153,7 +153,7 @@ def _values(rows: pa.Table, name: str) -> Iterator[Any]:
 
 
 def _items(column: pa.Array) -> Iterator[Any]:
-    """As `rows_in`."""
+    """Yield the values; other threads run in between, as with `rows_in`."""
     for start in range(0, len(column), _AT_ONCE):
         yield from column.slice(start, _AT_ONCE).to_pylist()
 

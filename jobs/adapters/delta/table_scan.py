@@ -102,9 +102,9 @@ def open_delta(place: str | TablePlace, version: int | None = None) -> DeltaTabl
 
 
 def _open_without(table: Path, version: int | None, left_out: Mapping[str, str]) -> DeltaTable:
-    """Open a table, or a folder of links to all its files but these, its log's.
+    """Open a table without some files of its log.
 
-    delta-rs can't be told to leave files out.
+    delta-rs can't leave files out, so it opens a folder of links to all others.
     """
     if not left_out:
         return DeltaTable(str(table), version=version)
@@ -281,17 +281,15 @@ class SqlTables:
 
 
 def _plain(rows: pa.Table) -> pa.Table:
-    """Return plain texts.
+    """Return the rows with plain texts.
 
     delta-rs gives and merges views of texts, which pyarrow can't filter or encode yet.
     """
-    views = [column.name for column in rows.schema if column.type == pa.string_view()]
-    if not views:
+    if pa.string_view() not in rows.schema.types:
         return rows
-    schema = rows.schema
-    for name in views:
-        schema = schema.set(schema.get_field_index(name), schema.field(name).with_type(pa.string()))
-    return rows.cast(schema)
+    plain = {pa.string_view(): pa.string()}
+    fields = [column.with_type(plain.get(column.type, column.type)) for column in rows.schema]
+    return rows.cast(pa.schema(fields, rows.schema.metadata))
 
 
 def block_pandas() -> None:
@@ -318,9 +316,9 @@ def block_pandas() -> None:
 
 
 class TableTail:
-    """Goes on after a whole load; for one thread. version: up to which all is known.
+    """Reader of a log after a whole load; for one thread. version: the last one read.
 
-    Decides whether the log can be read on from where a reader stopped. It can't when commits
+    Decides whether the log can be read on from where a reader stopped. It can't when commits in
     between were cleaned away (a process that was suspended, a laptop that slept), when a file of
     the log or a new data file is gone, and when the table was made anew or put back from a backup,
     also where the new one has the next version already: then LostError tells the reader to load

@@ -70,7 +70,7 @@ _OPTIONS = commit_options({USER_METADATA: "upkeep"})
 
 @dataclass(slots=True, kw_only=True)
 class HistoryUpkeep:
-    """Removal of old rows that a table's archive has, once for each state of the two.
+    """Removal of old rows that a table's archive has, once a day and archive version.
 
     kind: keep, archive or drop. days: of history that stay in any case.
     """
@@ -248,7 +248,7 @@ class TableUpkeep:
         return self.look_after(name, now_ms)
 
     def look_after(self, name: str, now_ms: int) -> Mapping[str, Any]:
-        """One table, whatever time it is. Raises FencedError when it is another job's now."""
+        """Look after one table now. Raises FencedError when it is another job's."""
         started_s = time.monotonic()
         table = self.writer.refreshed(name)
         before = table.version()

@@ -47,7 +47,7 @@ def _spawn(command: Sequence[str]) -> int:
         return pid
     try:
         os.setsid()
-        if sys.platform == "linux":  # should this tether itself be killed
+        if sys.platform == "linux":  # in case this process itself is killed
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_DFL)

@@ -73,7 +73,7 @@ def parse_lock(text: str) -> tuple[Jar, ...]:
 
 
 def absent_jars(folder: Path, lock: Path = LOCK_PATH) -> list[Jar]:
-    """Those of the lock that are not there."""
+    """Return the jars of the lock that the folder lacks."""
     return [jar for jar in parse_lock(lock.read_text()) if not (folder / jar.file_name).exists()]
 
 
@@ -114,7 +114,7 @@ def _ivy(site_packages: Path | None) -> list[str]:
 
 
 def fetch(folder: Path, absent: Sequence[Jar], ivy: Sequence[str]) -> None:
-    """Have Ivy fetch them, and check each one's bytes before it gets its name.
+    """Fetch the jars by Ivy, and check each one's bytes before it gets its name.
 
     Ivy's cache is of this folder alone, so no other tool's leftovers are in it.
     """
@@ -171,7 +171,7 @@ def _write_ivy_files(folder: Path, cache: Path, jars: Sequence[Jar], mirror: str
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Keep other processes that need them waiting."""
+    """Hold the lock of the folder; other processes wait."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / "fetching").open("w")

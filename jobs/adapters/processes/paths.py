@@ -42,7 +42,7 @@ def locked(path: Path, refusal: Exception) -> Iterator[None]:
 def private_directory(kind: str, parent: Path | None = None) -> Path:
     """Return a new folder, parent/KIND-..., removed when this process ends.
 
-    Its dead siblings go at once. Whoever needs it no longer may remove it before. parent: made if
+    The folders of dead processes go at once. The caller may remove its own earlier. parent: made if
     need be; None = the system's folder for temporary files. Raises OSError.
     """
     above = parent or Path(tempfile.gettempdir())

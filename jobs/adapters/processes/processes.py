@@ -23,10 +23,7 @@ def last_lines(path: Path, count: int = 3) -> str:
 
 
 def last_output(text: str, count: int = 3) -> str:
-    """Return the last `count` lines that are no blank and no Java frame, with ' | '.
-
-    Joined by it.
-    """
+    """Join the last `count` lines that are not blank and no Java frame by ' | '."""
     lines = [line.strip() for line in text.splitlines()]
     return " | ".join([line for line in lines if line and not line.startswith("at ")][-count:])
 
@@ -73,7 +70,7 @@ class Child:
             spec.log_path.replace(spec.log_path.with_name(f"{spec.log_path.name}.1"))
         words = [str(lifeline_read), str(pid_write), str(spec.grace_ms), *spec.command]
         with spec.log_path.open("ab") as log:
-            self._tether = subprocess.Popen(  # noqa: S603 (the project's own processes)
+            self._process = subprocess.Popen(  # noqa: S603 (the project's own processes)
                 [sys.executable, "-I", "-S", str(_CHILD_PROCESS), *words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -89,7 +86,7 @@ class Child:
 
     def exit_code(self) -> int | None:
         """None while it runs, then its code; 128 + n when signal n ended it."""
-        code = self._tether.poll()
+        code = self._process.poll()
         if code is not None:
             self._cut()
         return code
@@ -97,7 +94,7 @@ class Child:
     def ask_to_stop(self) -> None:
         """Send SIGTERM; the force follows by itself after the spec's grace_ms."""
         with contextlib.suppress(ProcessLookupError):
-            self._tether.send_signal(signal.SIGTERM)
+            self._process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """End it and all it started with SIGKILL, now, and wait until it is gone."""
@@ -109,7 +106,7 @@ class Child:
     def wait(self, timeout_ms: int) -> int:
         """Wait for its end and return its code; TimeoutError when it goes on."""
         try:
-            code = self._tether.wait(timeout_ms / 1000)
+            code = self._process.wait(timeout_ms / 1000)
         except subprocess.TimeoutExpired:
             raise TimeoutError(f"{self.spec.name} still runs after {timeout_ms} ms") from None
         self._cut()

@@ -186,7 +186,7 @@ def named_keys(config: Config) -> frozenset[str]:
 
 
 def describe_differences(config: Config, base: Config) -> list[str]:
-    """Yield a line for each setting that differs from the base, with its origin."""
+    """Return a line for each setting that differs from the base, with its origin."""
     return [
         f"{item.place} = {render_value(SETTINGS[item.key], item.value)}"
         f" (base: {render_value(SETTINGS[item.key], item.base)}"

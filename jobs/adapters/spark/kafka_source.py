@@ -64,7 +64,7 @@ class SourceOptions:
 
     connection: from `connection_text`. starting: JSON of `Ends`, of a new checkpoint.
     records, plain_bytes: of one micro-batch, which has one batch of Kafka more at most. tasks: that
-    read. value_bytes: the longest value. checkpoint: the query's folder.
+    read it. value_bytes: the longest value. checkpoint: the query's folder.
     """
 
     connection: str

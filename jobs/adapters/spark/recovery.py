@@ -2,7 +2,7 @@
 
 Decides which version of a table belongs to the newest commit of ownership_events, which is where a
 batch takes effect. Rows written before it, for a batch that never got there, do not count. Rows
-that were to follow it are written first. Tables restored from a backup are lifted first
+that were to follow it are written first. Records restored from a backup get new versions first
 (`raise_versions`). Agents and stores have seen newer versions than the backup has, and would take
 nothing older.
 """
@@ -56,7 +56,7 @@ _SENT_AT_ONCE = 5_000
 
 
 def complete_last_batch(writer: TableWriter) -> None:
-    """Make the tables those of whole batches; again does no harm.
+    """Complete or undo the last batch in the tables; repeatable.
 
     What the last batch owes is written; what was written before the events of a batch that never
     were committed is taken back.
@@ -196,7 +196,7 @@ STATE_SCHEMA = balancer.STATE_SCHEMA + tracks.STATE_SCHEMA
 def present_manifest(
     config: Config, place: KafkaPlace, epoch: int, partitions: int = 0
 ) -> Manifest:
-    """Under what this start works. epoch: the one that it is about to claim."""
+    """Return this start's manifest. epoch: the one that it is about to claim."""
     return Manifest(
         code_version=code_version(),
         config_version=digest(config),
