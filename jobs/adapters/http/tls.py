@@ -39,7 +39,7 @@ class WatchedFile(Generic[Value]):
         self._paths = tuple(Path(path) for path in paths if path)
         self._make = make
         self._look_s = look_s
-        self._marks = self._mark()
+        self._marks = [*map(_mark_of, self._paths)]
         self._value = make()
         self._looked_s = time.monotonic()
 
@@ -54,7 +54,7 @@ class WatchedFile(Generic[Value]):
 
     def look(self) -> None:
         """Look at the files now, and take over what changed."""
-        marks = self._mark()
+        marks = [*map(_mark_of, self._paths)]
         if marks == self._marks:
             return
         self._marks = marks
@@ -66,9 +66,6 @@ class WatchedFile(Generic[Value]):
             logger.warning("changed_files_not_used", extra={"fields": fields})
         else:
             logger.info("changed_files_used", extra={"fields": {"files": names}})
-
-    def _mark(self) -> tuple[tuple[int, int, int], ...]:
-        return tuple(_mark_of(path) for path in self._paths)
 
 
 def _mark_of(path: Path) -> tuple[int, int, int]:

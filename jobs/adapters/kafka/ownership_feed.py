@@ -44,12 +44,8 @@ class OwnershipFeed:
 
     def take(self, messages: Iterable[Received]) -> list[Addressed]:
         """Return the events in messages, in order, without other clusters or old ones."""
-        found = []
-        for message in messages:
-            news = self._news(message) if message.key.startswith(self._prefix) else None
-            if news is not None:
-                found.append(news)
-        return found
+        ours = (message for message in messages if message.key.startswith(self._prefix))
+        return [news for news in map(self._news, ours) if news is not None]
 
     def current(self, broker: str) -> list[RecordRead]:
         """Return the newest records that name a starting broker, in name order.

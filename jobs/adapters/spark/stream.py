@@ -131,8 +131,7 @@ def spark_session(*, master: str, local_dir: Path, settings: Mapping[str, str]) 
             ),
         }
         # spark.pyspark.python does not reach the workers that declare the state
-        is_local = master.startswith("local")
-        if is_local:
+        if master.startswith("local"):
             # the pages ask for no password
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             os.environ["PYSPARK_PYTHON"] = worker_python(local_dir)
