@@ -236,6 +236,15 @@ def test_find_java_that_cannot_be_used_is_an_error(
         find_java({variable: str(place[variable])})
 
 
+def test_find_java_that_hangs_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hang(command: list[str], *, timeout: float, **_: object) -> None:
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(subprocess, "run", hang)
+    with pytest.raises(CommandError, match=r"(?s)does not start.*timed out"):
+        find_java({"BALLAST_JAVA": str(tmp_path / "java")})
+
+
 def test_check_python_too_old_names_both_versions() -> None:
     for version in ((3, 10), (4, 0)):
         check_python(version)

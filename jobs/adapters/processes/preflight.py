@@ -141,7 +141,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Java:
         said = subprocess.run(  # noqa: S603 (the user's own Java)
             [command, "-version"], capture_output=True, text=True, check=False, timeout=60
         )
-    except OSError as cause:
+    except (OSError, subprocess.TimeoutExpired) as cause:
         raise CommandError(
             f"{command} does not start", why=str(cause), next_step=_HOW_TO_INSTALL
         ) from None
