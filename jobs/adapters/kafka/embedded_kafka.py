@@ -1,4 +1,4 @@
-"""A real Kafka of one node: its storage, formatted once, and the spec of its process.
+"""A real Kafka of one node: its storage, formatted once, and its process.
 
 Its ports are chosen once and kept with its state, so clients find it again after a restart.
 `ballast topics ensure` makes the topics. conf/kafka/embedded.properties has the fixed settings,
