@@ -4,7 +4,6 @@ A verb asks its source (`answers_of`) and does not know which one it has. Both g
 records, from which the verb makes its text and its JSON. The service reads by the functions here.
 """
 
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from jobs.operating.connection_options import (
     names_in,
     started_with,
 )
-from jobs.operating.explaining import ExplainQuestion, explain
+from jobs.operating.explaining import ExplainQuestion, changed_settings, explain
 from jobs.operating.plans import (
     Outlook,
     RehearsedCommand,
@@ -44,7 +43,6 @@ from lbcore.explain.status import ClusterStatus, make_status
 from lbcore.foresight.forecast import WhatIf
 from lbcore.model.names import InvalidNameError
 from lbcore.ownership.changes import OwnershipDifference, find_differences
-from lbcore.validation.check import in_force
 from lbcore.wire.messages import Command
 
 BUNDLE_ORDERS = {
@@ -115,7 +113,7 @@ class Answers:
         return explain(self._reader, self._where.started(question.at_ms), question)
 
     def look_ahead(self, strategy: str, what_if: WhatIf) -> Outlook:
-        """The next cycles, if."""
+        """Forecast of the next cycles, under the assumptions of what_if."""
         return look_ahead(self._reader, with_own(self._started, [strategy]), strategy, what_if)
 
     def rehearse(self, command: Command) -> RehearsedCommand:
@@ -171,9 +169,7 @@ class Answers:
         started = started_with(reader, config, kept=frozenset(kept))
         if started is config:
             note(FROM_FILES)
-        rows = reader.rows("config_versions", ("number", "settings"))
-        newest = max(rows, key=lambda row: int(row["number"]), default={"settings": "{}"})
-        return in_force(started, json.loads(newest["settings"]))
+        return changed_settings(started, reader.rows("config_versions", ("number", "settings")))
 
     def lookup(
         self, topics: Sequence[str], listener: str, timeout_ms: int

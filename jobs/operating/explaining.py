@@ -7,7 +7,6 @@ decisions that a bundle's own records name. Used by the verb and by the service.
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from jobs.adapters.delta.rows import is_one_of
 from jobs.adapters.delta.table_reader import PastRows, Row, TableReader
@@ -97,7 +96,9 @@ def read_rows(reader: TableReader, config: Config, question: ExplainQuestion) ->
         cluster=reader.cluster,
         at_ms=at_ms,
         window_ms=question.window_ms,
-        config=_in_force(config, reader.rows("config_versions", condition=f"at_ms <= {at_ms}")),
+        config=changed_settings(
+            config, reader.rows("config_versions", condition=f"at_ms <= {at_ms}")
+        )[0],
         records=_records(reader, question),
         brokers=kept[BROKERS].rows,
         policies=kept[POLICIES].rows,
@@ -130,11 +131,13 @@ def read_rows(reader: TableReader, config: Config, question: ExplainQuestion) ->
     )
 
 
-def _in_force(config: Config, changes: Iterable[Row]) -> Config:
-    """The configuration with what commands had changed by then."""
-    ordered = sorted(changes, key=lambda row: int(row["number"]))
-    settings: dict[str, Any] = json.loads(ordered[-1]["settings"]) if ordered else {}
-    return in_force(config, settings)[0]
+def changed_settings(config: Config, changes: Iterable[Row]) -> tuple[Config, Mapping[str, str]]:
+    """The configuration with the newest of these rows, and what is set aside and why.
+
+    changes: rows of config_versions, each with all that commands had changed by then.
+    """
+    newest = max(changes, key=lambda row: int(row["number"]), default={"settings": "{}"})
+    return in_force(config, json.loads(newest["settings"]))
 
 
 def _records(reader: TableReader, question: ExplainQuestion) -> Sequence[Row]:
