@@ -200,6 +200,11 @@ def actions(*some: Argument, **about: Any) -> Argument:
     return lambda to: add_all(to.add_subparsers(**usual | about), some)
 
 
+def by_verb(**verbs: Argument) -> Argument:
+    """The arguments of several verbs in one module: those of the parser's own verb."""
+    return lambda parser: verbs[parser.prog.split()[-1]](parser)
+
+
 def carry_out(args: argparse.Namespace) -> int:
     """Run the action that was given."""
     return int(args.carry_out(args))

@@ -33,7 +33,7 @@ from jobs.operating.connection_options import STATE_DIR_OPTION
 from jobs.operating.plans import look_ahead
 from jobs.operating.status import read_status_rows, status_lines
 from jobs.operating.text_format import parse_duration_ms
-from jobs.parser import argument, arguments, carry_out, group
+from jobs.parser import argument, arguments, by_verb, carry_out, group
 from lbcore.bridge.acting import SHEDDING
 from lbcore.explain.status import make_status
 from lbcore.foresight.forecast import WhatIf
@@ -123,9 +123,8 @@ def _ask(args: argparse.Namespace, seen: FirstLook) -> None:
         "  bundles are unloaded through its admin interface, 4 at once and 60 a minute at most;",
         f"  `ballast detach --state-dir {args.state_dir}` gives it back as it was",
     )
-    if args.yes:
-        return
-    agree("leave --act out to observe only")
+    if not args.yes:
+        agree("leave --act out to observe only")
 
 
 def _bridge_arguments(args: argparse.Namespace, seen: FirstLook) -> list[str]:
@@ -153,10 +152,8 @@ class _View:
     """Says how the cluster is: as soon as it is known, and every half minute."""
 
     def __init__(self, args: argparse.Namespace, wiring: Wiring, seen: FirstLook) -> None:
-        self._tables = wiring.layout.tables
-        self._url, self._seen = wiring.lookup_url, seen
+        self._args, self._wiring, self._seen = args, wiring, seen
         self._config = wiring.config.for_cluster(CLUSTER)
-        self._acts, self._state_dir = args.act, args.state_dir
         self._began_s = time.monotonic()
         self._due_s = 0.0
         self._is_known = False
@@ -168,7 +165,7 @@ class _View:
         self._due_s = time.monotonic() + (_SHOW_S if self._is_known else _LOOK_S)
         now_ms = wall_ms()
         try:
-            reader = TableReader(self._tables, CLUSTER)
+            reader = TableReader(self._wiring.layout.tables, CLUSTER)
             rows = read_status_rows(reader, now_ms)
         except CommandError:
             return  # the job has not made its tables yet
@@ -187,19 +184,19 @@ class _View:
             note(f"first picture of {self._seen.name} after {took}")
 
     def _hints(self) -> list[str]:
-        state = f"--state-dir {self._state_dir}"
-        doing = "acts" if self._acts else "observes only"
+        state = f"--state-dir {self._args.state_dir}"
+        doing = "acts" if self._args.act else "observes only"
         return [
             "",
             f"  Ballast {doing}. What it would do next:  ballast plan --dry-run {state}",
             f"  why:  ballast explain cluster {state}    live:  ballast status --watch {state}",
-            f"  page: {self._url}/    end it: Ctrl-C"
-            + (f", then ballast detach {state}" if self._acts else ""),
+            f"  page: {self._wiring.lookup_url}/    end it: Ctrl-C"
+            + (f", then ballast detach {state}" if self._args.act else ""),
         ]
 
 
-_VERBS = {
-    "attach": arguments(
+add_arguments = by_verb(
+    attach=arguments(
         argument("url", metavar="URL", help="web service of any broker"),
         argument("--act", action="store_true", help="carry decisions out, after asking"),
         argument("--yes", action="store_true", help="with --act: do not ask"),
@@ -226,7 +223,7 @@ _VERBS = {
         run=_attach,
         example="ballast attach http://broker-1:8080",
     ),
-    "detach": arguments(
+    detach=arguments(
         STATE_DIR_OPTION,
         argument("--url", default="", help="instead of the address it was attached at"),
         group("Pulsar", add_access_options),
@@ -234,14 +231,9 @@ _VERBS = {
         about="""Give a Pulsar cluster back that `ballast attach --act` has taken over.
 
 Sets Pulsar's own shedding to what it was before; an attached run that still acts sees it and ends.
-Works after a crash, too: what was so stands in the run's folder.
+Works after a crash, too: the run's folder keeps the former value.
 """,
         example="ballast detach",
     ),
-}
+)
 run = carry_out
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `attach`, or those of `detach`."""
-    _VERBS[parser.prog.split()[-1]](parser)

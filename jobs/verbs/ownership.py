@@ -16,7 +16,7 @@ from jobs.operating.answers import Answers, OwnershipMoment, require_known
 from jobs.operating.connection_options import TABLES_OPTIONS, connection_options
 from jobs.operating.service_answers import answers_of
 from jobs.operating.text_format import format_instant, parse_instant_ms, text_table
-from jobs.parser import argument, arguments, carry_out, either
+from jobs.parser import argument, arguments, by_verb, carry_out, either
 from lbcore.ownership.changes import OwnershipDifference, parties
 from lbcore.route.snapshot import LookupOutcome
 
@@ -184,8 +184,8 @@ def _state(row: Row) -> str:
     return f"{row['state']} {_way(row)}"
 
 
-_VERBS = {
-    "ownership": arguments(
+add_arguments = by_verb(
+    ownership=arguments(
         argument("--namespace", default="", metavar="NAME", help="only of this namespace"),
         argument(
             "--broker", default="", metavar="NAME", help="only what this broker has, gives or gets"
@@ -203,7 +203,7 @@ _VERBS = {
         run=_show,
         example="ballast ownership --diff 15m 0s --namespace acme/orders",
     ),
-    "lookup": arguments(
+    lookup=arguments(
         argument("topics", nargs="+", metavar="TOPIC", help="persistent://tenant/ns/topic"),
         argument(
             "--listener",
@@ -219,10 +219,5 @@ _VERBS = {
 It needs no Kafka and no Spark. Fails when a topic has no owner or its namespace doesn't exist.
 """,
     ),
-}
+)
 run = carry_out
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `ownership`, or those of `lookup`."""
-    _VERBS[parser.prog.split()[-1]](parser)
