@@ -31,7 +31,6 @@ from jobs.verbs import VERBS, Verb
 _JSON, _HELP = "--json", "help"
 _OF_TABLES = ("_internal", "deltalake", "pyarrow", "pyo3_runtime")
 """Modules of errors that delta-rs and Arrow raise; importing them takes longer than many verbs."""
-COMMAND_VERBS = "jobs.operating.commanding"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,7 +64,7 @@ def _without_verb(words: Sequence[str]) -> int:
         say(json_line(shown) if _JSON in words else f"ballast {VERSION}")
         return Exit.DONE
     # no verb that is known waits for the declarations of all commands
-    if phrases := importlib.import_module(COMMAND_VERBS).phrases_with(words[0]):
+    if phrases := importlib.import_module("jobs.operating.commanding").phrases_with(words[0]):
         error = MisuseError(
             f"there is no verb {words[0]!r}",
             why="it stands behind what it is done to",

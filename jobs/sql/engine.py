@@ -33,7 +33,6 @@ _READING_STEPS = {
 _JOIN = " Join"
 _WRITES_ROWS = "Operation"  # INSERT, UPDATE, DELETE, MERGE are projections with this entry
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-_NANOSECONDS = _PER_SECOND["ns"]
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 (an instant without a zone is printed without one)
 
 
@@ -215,7 +214,7 @@ def _interval(scalar: Any) -> str:
     months, days, nanoseconds = scalar.as_py()
     text = f"{f'{months}M' if months else ''}{f'{days}D' if days else ''}"
     if nanoseconds or not text:
-        text += f"T{_seconds(nanoseconds, _NANOSECONDS)}S"
+        text += f"T{_seconds(nanoseconds, _PER_SECOND['ns'])}S"
     return f"P{text}"
 
 
@@ -238,13 +237,12 @@ def _text_of_bytes(scalar: Any) -> str:
 
 
 def _is_binary(kind: pa.DataType) -> bool:
-    kinds = (
-        types.is_binary,
-        types.is_large_binary,
-        types.is_fixed_size_binary,
-        types.is_binary_view,
+    return (
+        types.is_binary(kind)
+        or types.is_large_binary(kind)
+        or types.is_fixed_size_binary(kind)
+        or types.is_binary_view(kind)
     )
-    return any(is_kind(kind) for is_kind in kinds)
 
 
 _PLAIN: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]], ...] = (
