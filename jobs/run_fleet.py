@@ -253,14 +253,12 @@ def settings_of(args: argparse.Namespace) -> FleetSettings:
         )
     return FleetSettings(
         cluster=args.cluster,
-        agent=replace(
-            AgentConfig(),
+        agent=AgentConfig(
             heartbeat_interval_ms=args.heartbeat_interval_ms,
             agent_lease_ms=args.agent_lease_ms,
         ),
         # The rule is "longer ago than": one less makes it the interval itself.
-        signals=replace(
-            SignalsConfig(),
+        signals=SignalsConfig(
             report_check_ms=min(SignalsConfig().report_check_ms, interval_ms),
             report_max_interval_ms=interval_ms - 1,
             bundle_report_interval_ms=args.bundle_report_interval_ms,
