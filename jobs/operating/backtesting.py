@@ -32,7 +32,7 @@ from jobs.operating.simulations import (
 from jobs.operating.text_format import format_instant, parse_duration_ms
 from jobs.parser import argument, arguments
 from lbcore.config.tree import Config
-from lbcore.model.times import duration
+from lbcore.model.times import MINUTE_MS, duration
 from lbcore.sim.engine.scenario_run import run_scenario
 from lbcore.sim.judge.bounds import BAR, BesideBound, beside_bound
 from lbcore.sim.judge.measures import measure_named
@@ -61,7 +61,6 @@ cost: percent of the most loaded broker above what nobody can avoid, in the mean
 {MOVE_PRICE:g} a percent of the bundles that moves in an hour; bound: the least imbalance
 (imb, highest over mean) that whole bundles could have had, over: the imbalance over it; above:
 how long it was above {BAR:g}, nobody: of that, how long nobody could have been below."""
-MINUTE_MS = 60_000
 STEP_MAX_MS = 300_000
 """A longer step of a recording is played in so much: its load does not change within."""
 COARSE = (

@@ -16,6 +16,7 @@ from lbcore.explain.reasons import reason_message
 from lbcore.explain.recent_findings import moves_message, silence_message
 from lbcore.model.resources import RESOURCES
 from lbcore.model.tables import LOAD_HISTORY
+from lbcore.model.times import MINUTE_MS
 
 _TRAFFIC = {
     "msg_rate": "msg/s",
@@ -38,7 +39,6 @@ OF_BUNDLES = {**_TRAFFIC, "topics": "topics", "sessions": "sessions"}
 MOMENTS_MAX = 120
 BROKERS_MAX = 1_000
 BUNDLES_MAX = 200
-_MINUTE_MS = 60_000
 _DIGITS = 4
 
 
@@ -58,8 +58,8 @@ class HeatQuestion:
     @property
     def step_ms(self) -> int:
         """The width of a moment: whole minutes, at most MOMENTS_MAX of them in the window."""
-        minutes = -(-self.window_ms // (_MINUTE_MS * (MOMENTS_MAX - 1)))
-        return max(1, minutes) * _MINUTE_MS
+        minutes = -(-self.window_ms // (MINUTE_MS * (MOMENTS_MAX - 1)))
+        return max(1, minutes) * MINUTE_MS
 
 
 def read_heat(reader: TableReader, question: HeatQuestion) -> dict[str, Any]:
@@ -249,14 +249,13 @@ def _set(reader: TableReader, question: TimelineQuestion) -> Iterator[dict[str, 
 
 
 def _event(row: Mapping[str, Any], kind: str, identity: str, what: str) -> dict[str, Any]:
-    none = dict.fromkeys(("bundle", "source", "destination", "outcome"), "")
     return {
         "at_ms": row["at_ms"],
         "kind": kind,
         "id": identity,
         "what": what,
         "loads": None,
-        **none,
+        **dict.fromkeys(("bundle", "source", "destination", "outcome"), ""),
     }
 
 

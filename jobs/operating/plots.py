@@ -16,6 +16,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from lbcore.model.times import HOUR_MS, MINUTE_MS
 from lbcore.sim.engine.engine import Run
 from lbcore.sim.engine.scenario_run import ROWS_MAX, LoadMap
 from lbcore.sim.judge.measures import floor_adjusted_of, imbalance_of
@@ -30,8 +31,7 @@ _LABELS_MAX = 24
 _COLOURS = 10
 _BARS = 60
 _ALIKE = 0.01
-_MINUTE_MS = 60_000.0
-_HOURS_FROM_MS = 3 * 3_600_000
+_HOURS_FROM_MS = 3 * HOUR_MS
 _CAUSES = {
     "shed": "#0072B2",
     "split": "#E69F00",
@@ -119,7 +119,7 @@ def _write(
     """Draw panels over one time axis; write the files."""
     where.parent.mkdir(parents=True, exist_ok=True)
     files = [where.with_name(f"{where.name}.{suffix}") for suffix in FORMATS]
-    unit_ms = 60 * _MINUTE_MS if run_ms >= _HOURS_FROM_MS else _MINUTE_MS
+    unit_ms = HOUR_MS if run_ms >= _HOURS_FROM_MS else MINUTE_MS
     with mpl.rc_context({"svg.hashsalt": "ballast", "svg.fonttype": "none", "font.size": 10}):
         figure = Figure(figsize=(WIDTH_IN, PANEL_IN * panels), layout="constrained")
         FigureCanvasAgg(figure)
@@ -130,7 +130,7 @@ def _write(
             axes.spines[["top", "right"]].set_visible(False)
             if axes.get_legend_handles_labels()[1]:
                 axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8, frameon=False)
-        found[-1].set_xlabel("time, hours" if unit_ms > _MINUTE_MS else "time, minutes")
+        found[-1].set_xlabel("time, hours" if unit_ms > MINUTE_MS else "time, minutes")
         found[-1].set_xlim(0.0, run_ms / unit_ms)
         for path in files:
             about = {"Date": None} if path.suffix == ".svg" else {}

@@ -26,12 +26,10 @@ from jobs.operating.text_format import parse_duration_ms
 from jobs.parser import argument, group
 from lbcore.assess.prometheus import RATES, UNLOADS, USAGES, Counters, PrometheusFold
 from lbcore.model.bundles import even_boundaries
-from lbcore.model.times import duration
+from lbcore.model.times import DAY_MS, MINUTE_MS, duration
 
 EdgesOf = Callable[[str], Sequence[int]]
 _ANSWER_BYTES = 256 * 1_048_576
-_DAY_MS = 86_400_000
-_MINUTE_MS = 60_000
 _STEPS = 360
 _TIMEOUT_S = 60.0
 _SHOWN = 200
@@ -67,7 +65,7 @@ PROMETHEUS_OPTIONS = group(
     "Prometheus",
     argument("--prometheus", default="", metavar="URL", help="that scraped the brokers"),
     argument(
-        "--since", type=parse_duration_ms, default=7 * _DAY_MS, metavar="TIME", help="default 7d"
+        "--since", type=parse_duration_ms, default=7 * DAY_MS, metavar="TIME", help="default 7d"
     ),
     argument("--step", type=parse_duration_ms, default=0, metavar="TIME"),
     argument(
@@ -97,12 +95,12 @@ def write_trace(
             why="--since and --namespace-bundles must be above 0",
             next_step="give for instance --since 7d --namespace-bundles 16",
         )
-    step_ms = args.step or max(_MINUTE_MS, -(-args.since // _STEPS // _MINUTE_MS) * _MINUTE_MS)
+    step_ms = args.step or max(MINUTE_MS, -(-args.since // _STEPS // MINUTE_MS) * MINUTE_MS)
     end_ms = (now_ms or wall_ms()) // step_ms * step_ms
     begin_ms = end_ms - args.since // step_ms * step_ms
     even = even_boundaries(args.namespace_bundles)
     edges = cache(lambda namespace: (edges_of and edges_of(namespace)) or even)
-    chunk_ms = max(step_ms, _DAY_MS // step_ms * step_ms)  # one grid for all
+    chunk_ms = max(step_ms, DAY_MS // step_ms * step_ms)  # one grid for all
     counted: Counters = {}
     rows = series = skipped = 0
     unloads = 0.0

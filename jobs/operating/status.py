@@ -42,7 +42,7 @@ from lbcore.explain.status import (
 from lbcore.foresight.planning_memory import REMEMBERED_MS
 from lbcore.foresight.rehearse import RehearsalRows
 from lbcore.model.tables import DECISIONS, LOAD_HISTORY
-from lbcore.model.times import duration, time_ago
+from lbcore.model.times import HOUR_MS, duration, time_ago
 from lbcore.ownership.records import State
 from lbcore.signals.shown_load import SHOWN_MS, groups_line
 
@@ -132,9 +132,6 @@ def read_rehearsal_rows(reader: TableReader) -> RehearsalRows:
             name, condition=f"at_ms >= {since_ms[name]}" if name in since_ms else ""
         )
     )
-
-
-HOUR_MS = 3_600_000
 
 
 def read_overview(

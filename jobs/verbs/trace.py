@@ -32,7 +32,7 @@ from jobs.operating.simulations import write_text
 from jobs.operating.text_format import parse_duration_ms
 from jobs.parser import action, actions, argument, arguments, carry_out, whole_number
 from lbcore.model.names import InvalidNameError, parse_bundle
-from lbcore.model.times import duration
+from lbcore.model.times import MINUTE_MS, duration
 from lbcore.sim.load.recording import (
     UNITS,
     Flaw,
@@ -518,7 +518,6 @@ def _part(grid: Grid, args: argparse.Namespace) -> Grid:
 
 
 KEY = "BALLAST_TRACE_KEY"
-MINUTE_MS = 60_000
 _BUNDLES_MAX = 1_000_000
 _KEY_BYTES = 32
 _COUNT = partial(whole_number, most=_BUNDLES_MAX)

@@ -11,9 +11,9 @@ from datetime import datetime, timezone
 from enum import Enum
 
 _UNITS = 2
+SECOND_MS, MINUTE_MS = 1_000, 60_000
 HOUR_MS = 3_600_000
 DAY_MS = 86_400_000
-SECOND_MS, MINUTE_MS = 1_000, 60_000
 
 
 def instant(at_ms: int) -> str:
