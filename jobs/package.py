@@ -1,25 +1,29 @@
 """Build of a wheel to install, and of what a Spark cluster needs of Ballast.
 
-That is the project, its locked packages except those that Spark brings or that need Spark, and the
-arguments for spark-submit. Runs in the project's own environment, after set-up.
+That is the project, its locked packages except those that Spark brings or that need Spark, the
+arguments for spark-submit, and a bill of materials. Runs in the project's own environment, after
+set-up.
 
 python -m jobs.package [--output dist/spark]
 """
 
 import fcntl
+import json
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
+from typing import Any
 
 from jobs import VERSION
-from jobs.adapters.processes.jars import LOCK_PATH
+from jobs.adapters.processes.jars import LOCK_PATH, parse_lock
 from jobs.adapters.processes.paths import CONF
 from jobs.adapters.processes.preflight import check_disk
 from jobs.adapters.spark.stream import STACK_SIZE
-from jobs.bill_of_materials import bill_of_materials
 from jobs.console import CommandError, Exit, complain, note
 from jobs.extras import DISTRIBUTION
 from jobs.parser import Parser
@@ -151,6 +155,93 @@ def _pip(verb: str, *words: str) -> None:
             why=found.stderr.strip()[-500:] or f"pip ended with code {found.returncode}",
             next_step="check the network (PIP_INDEX_URL names a mirror) and run it again",
         )
+
+
+_PACKAGE = re.compile(r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+)(?: ; (?P<marker>[^\\]+))?")
+_HASH = re.compile(r"--hash=(?P<digest>\w+:[0-9a-f]+)")
+_JARS_LICENCE = "Apache-2.0"
+_OTHER_LICENCES = {
+    "HdrHistogram": "BSD-2-Clause OR CC0-1.0",
+    "argparse4j": "MIT",
+    "jopt-simple": "MIT",
+    "pcollections": "MIT",
+    "re2j": "BSD-3-Clause",
+    "slf4j-api": "MIT",
+    "zstd-jni": "BSD-2-Clause",
+}
+"""Jars whose licence is not that of Kafka, Spark, Delta and the rest."""
+Component = dict[str, Any]
+
+
+def bill_of_materials(packages: str, jars: str, version: str) -> str:
+    """Return a CycloneDX 1.6 document of all locked packages and jars, as JSON.
+
+    packages: text of a pip lock; jars: text of conf/jars.lock. A package's digests in a lock are
+    those of all its files (a wheel for each platform), of which one is installed, so they stand as
+    properties. A jar has the one digest that it is checked against. Licences are those of installed
+    packages' metadata and of the jars' projects. No time and no random serial number: the same
+    locks and packages give the same text. After https://cyclonedx.org/docs/1.6/json.
+    """
+    components = [*_packages(packages), *_jars(jars)]
+    document = {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {
+            "component": {
+                "type": "application",
+                "bom-ref": f"pkg:pypi/ballast@{version}",
+                "name": "ballast",
+                "version": version,
+                "purl": f"pkg:pypi/ballast@{version}",
+            }
+        },
+        "components": sorted(components, key=lambda one: str(one["bom-ref"])),
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def _packages(text: str) -> Iterator[Component]:
+    for block in re.split(r"\n(?=\S)", text):
+        found = _PACKAGE.match(block)
+        if found is None:
+            continue
+        name = re.sub(r"[-_.]+", "-", found["name"]).lower()
+        digests = sorted(match["digest"] for match in _HASH.finditer(block))
+        properties = [{"name": "ballast:accepted-digest", "value": one} for one in digests]
+        if found["marker"]:
+            properties.append({"name": "ballast:only-if", "value": found["marker"].strip()})
+        purl = f"pkg:pypi/{name}@{found['version']}"
+        library = _library(purl, name, found["version"])
+        yield library | {"properties": properties} | _licences(name)
+
+
+def _jars(text: str) -> Iterator[Component]:
+    for jar in parse_lock(text):
+        purl = f"pkg:maven/{jar.group}/{jar.artifact}@{jar.revision}?type=jar"
+        yield _library(purl, jar.artifact, jar.revision) | {
+            "group": jar.group,
+            "hashes": [{"alg": "SHA-256", "content": jar.sha256}],
+            "licenses": [{"expression": _OTHER_LICENCES.get(jar.artifact, _JARS_LICENCE)}],
+        }
+
+
+def _licences(name: str) -> Component:
+    """Return the field with a package's licences, none if it is not installed here."""
+    try:
+        found = metadata(name)
+    except PackageNotFoundError:
+        return {}
+    if "License-Expression" in found:
+        return {"licenses": [{"expression": found["License-Expression"]}]}
+    classifiers = (one.split(" :: ") for one in found.get_all("Classifier") or ())
+    names = [parts[-1] for parts in classifiers if parts[0] == "License"]
+    names = names or found.get_all("License", ["unknown"])
+    return {"licenses": [{"license": {"name": one}} for one in names]}
+
+
+def _library(purl: str, name: str, version: str) -> Component:
+    return {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ LIMIT_S = 5.0
 CHARS = 400_000
 _OWN_WORDS = {
     "jobs/parser.py": "the command line of whoever calls it",
-    "jobs/bill_of_materials.py": "the project's own lock files",
+    "jobs/package.py": "the project's own lock files",
     "jobs/adapters/processes/preflight.py": "what java -version says",
     "jobs/sql/engine.py": "the statement of whoever asks",
 }

@@ -13,9 +13,14 @@ import pytest
 from jobs import VERSION
 from jobs.adapters.processes.jars import LOCK_PATH, parse_lock
 from jobs.adapters.spark.stream import worker_python
-from jobs.bill_of_materials import bill_of_materials
 from jobs.console import CommandError
-from jobs.package import SPARKS_OWN, lock_beside_spark, make_package, submit_script
+from jobs.package import (
+    SPARKS_OWN,
+    bill_of_materials,
+    lock_beside_spark,
+    make_package,
+    submit_script,
+)
 from jobs.prepare import LOCKS, ROOT
 from tests.tidy.source_files import ROOT as PUBLIC_INTERFACE_ROOT
 
