@@ -201,8 +201,8 @@ def actions(*some: Argument, **about: Any) -> Argument:
 
 
 def by_verb(**verbs: Argument) -> Argument:
-    """The arguments of several verbs in one module: those of the parser's own verb."""
-    return lambda parser: verbs[parser.prog.split()[-1]](parser)
+    """The arguments of one of several verbs that share a module, by the parser's program name."""
+    return lambda parser: verbs[parser.prog.split()[-1].replace("-", "_")](parser)
 
 
 def carry_out(args: argparse.Namespace) -> int:

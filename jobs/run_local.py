@@ -19,21 +19,22 @@ from pathlib import Path
 
 from jobs.adapters.processes.signals import STOPPING, on_signals
 from jobs.atomic_file import atomic_write
-from jobs.console import Exit, MisuseError, note
+from jobs.console import Exit, MisuseError, answer, note
 from jobs.extras import require
+from jobs.local.fleet_watch import crash_broker, fleet_client
 from jobs.local.layout import CLUSTER, Layout, Size
 from jobs.local.run import LocalRun
 from jobs.local.stack import Kill, RunOptions, Wiring
 from jobs.local.terminal import JsonLines, Show, hints, live_lines, run_lines
 from jobs.operating.connection_options import STATE_DIR, STATE_DIR_HELP
 from jobs.operating.status import StatusView
-from jobs.parser import argument, arguments, group
+from jobs.parser import argument, arguments, by_verb, carry_out, group
 from lbcore.sim.load.load import LoadShape
 
 _SHAPES = tuple(shape.value for shape in LoadShape)
 
 
-def run(args: argparse.Namespace) -> int:
+def _run(args: argparse.Namespace) -> int:
     """Run until the time is over or it is stopped; 1 when a lookup was wrong."""
     require("run-local", "pyspark", "uvicorn")
     options = options_from(args)
@@ -51,6 +52,19 @@ def run(args: argparse.Namespace) -> int:
         note(f"summary: {args.summary}")
     wrong = summary["lookups"]["wrong"] if summary["lookups"] else 0
     return Exit.FAILED if wrong else Exit.DONE
+
+
+def _kill_broker(args: argparse.Namespace) -> int:
+    """Crash or start a broker; raises CommandError without such a run or broker."""
+    layout = Layout(root=args.state_dir.absolute())
+    if args.start:
+        fleet_client(layout).act("start", args.broker)
+        answer(args, {"broker": args.broker}, f"started {args.broker}")
+        return Exit.DONE
+    crash = crash_broker(layout, args.broker)
+    value = {"broker": crash.broker, "bundles": len(crash.bundles)}
+    answer(args, value, f"killed {crash.broker}, which served {len(crash.bundles)} bundles")
+    return Exit.DONE
 
 
 @contextmanager
@@ -138,39 +152,55 @@ def check_kills(kills: Sequence[Kill], size: Size) -> None:
             )
 
 
-add_arguments = arguments(
-    group(
-        "the cluster (kept from the first run with a state folder)",
-        argument("--brokers", type=int, metavar="N", help="simulated brokers (6)"),
-        argument("--namespaces", type=int, metavar="N", help="namespaces, at least 2 (2)"),
-        argument("--bundles", type=int, metavar="N", help="bundles of all namespaces (60)"),
-    ),
-    group(
-        "its load and faults",
-        argument("--load", choices=_SHAPES, default="moving-hotspot", help="shape of the load"),
-        argument("--speed", type=float, default=1.0, help="load's time, as a multiple of ours"),
-        argument(
-            "--kill",
-            action="append",
-            default=[],
-            type=parse_kill,
-            metavar="BROKER@S",
-            help="crash a broker after so many seconds (repeat)",
+_STATE_DIR = argument("--state-dir", type=Path, default=STATE_DIR, help=STATE_DIR_HELP)
+add_arguments = by_verb(
+    run_local=arguments(
+        group(
+            "the cluster (kept from the first run with a state folder)",
+            argument("--brokers", type=int, metavar="N", help="simulated brokers (6)"),
+            argument("--namespaces", type=int, metavar="N", help="namespaces, at least 2 (2)"),
+            argument("--bundles", type=int, metavar="N", help="bundles of all namespaces (60)"),
         ),
-    ),
-    group(
-        "the run",
-        argument("--for", type=float, dest="for_s", metavar="S", help="end after S seconds"),
-        argument("--headless", action="store_true", help="one JSON line a second, no view"),
-        argument("--summary", type=Path, metavar="FILE", help="write the run's numbers here"),
-        argument("--state-dir", type=Path, default=STATE_DIR, help=STATE_DIR_HELP),
-        argument(
-            "--port",
-            type=int,
-            help="port of the lookup service (the last run's, or 8080; another one if it is taken)",
+        group(
+            "its load and faults",
+            argument("--load", choices=_SHAPES, default="moving-hotspot", help="shape of the load"),
+            argument("--speed", type=float, default=1.0, help="load's time, as a multiple of ours"),
+            argument(
+                "--kill",
+                action="append",
+                default=[],
+                type=parse_kill,
+                metavar="BROKER@S",
+                help="crash a broker after so many seconds (repeat)",
+            ),
         ),
-        argument("--conf", action="append", default=[], help="overlay or file (demo)"),
-        argument("--set", action="append", default=[], help="section.name=value (repeat)"),
-        argument("--lookups-per-s", type=float, default=50.0, help="lookups asked and judged"),
+        group(
+            "the run",
+            argument("--for", type=float, dest="for_s", metavar="S", help="end after S seconds"),
+            argument("--headless", action="store_true", help="one JSON line a second, no view"),
+            argument("--summary", type=Path, metavar="FILE", help="write the run's numbers here"),
+            _STATE_DIR,
+            argument(
+                "--port",
+                type=int,
+                help="port of the lookup service (the last run's, or 8080; another one if it is"
+                " taken)",
+            ),
+            argument("--conf", action="append", default=[], help="overlay or file (demo)"),
+            argument("--set", action="append", default=[], help="section.name=value (repeat)"),
+            argument("--lookups-per-s", type=float, default=50.0, help="lookups asked and judged"),
+        ),
+        run=_run,
+    ),
+    kill_broker=arguments(
+        argument("broker", help="its name, such as broker-3"),
+        argument("--start", action="store_true", help="start it again instead"),
+        _STATE_DIR,
+        run=_kill_broker,
+        about="""Crash a simulated broker of a running `ballast run-local` at once.
+
+Watch its bundles find new owners; `--start` brings it back as a new incarnation.
+""",
     ),
 )
+run = carry_out

@@ -56,9 +56,7 @@ VERBS = {
     "explain": Verb(
         module="jobs.verbs.explain", summary="why a bundle, broker, cluster or decision is as it is"
     ),
-    "kill-broker": Verb(
-        module="jobs.verbs.kill_broker", summary="crash a simulated broker of `run-local`"
-    ),
+    "kill-broker": Verb(module="jobs.run_local", summary="crash a simulated broker of `run-local`"),
     "lookup": Verb(module="jobs.verbs.ownership", summary="say which broker serves a topic"),
     "namespace": Verb(
         module="jobs.verbs.commands", summary="create, delete, unload, exclude, include"
