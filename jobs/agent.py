@@ -107,7 +107,7 @@ class Agent:
         self._broker = identity.broker
         self._clock = ForwardClock()
         self.permits = Permits(self._clock)
-        self._asks_ends_ms = chosen.agent.heartbeat_interval_ms
+        self._config = chosen.agent
         self._is_leased = chosen.fencing == FENCING_LEASE
         self._holds_lease = not self._is_leased
         self._inbox: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
@@ -121,7 +121,6 @@ class Agent:
             self.metrics,
             CallBounds(threads=chosen.threads, timeout_ms=chosen.agent.callback_timeout_ms),
         )
-        self._callback_timeout_ms = chosen.agent.callback_timeout_ms
         self._is_ending = threading.Event()
         self._is_stopped = threading.Event()
         self._failure: BaseException | None = None
@@ -138,11 +137,11 @@ class Agent:
 
         Raises CommandError when the service's attach fails; while that hangs, the log says so.
         """
-        said = "attach of %s hangs: it has not returned after %d ms, and nothing is reported before"
-        words = (said, self._broker, self._callback_timeout_ms)
-        told = threading.Timer(self._callback_timeout_ms / _S, logger.error, words)
-        told.daemon = True
-        told.start()
+        timeout_ms = self._config.callback_timeout_ms
+        text = "attach of %s hangs: it has not returned after %d ms, and nothing is reported before"
+        warning = threading.Timer(timeout_ms / _S, logger.error, (text, self._broker, timeout_ms))
+        warning.daemon = True
+        warning.start()
         try:
             self._callbacks.attach(self.permits)
         except (Exception, SystemExit) as error:
@@ -152,7 +151,7 @@ class Agent:
                 next_step="mend what it needs, then start it again",
             ) from error
         finally:
-            told.cancel()
+            warning.cancel()
         self._watch.start()
         for thread in self._threads:
             thread.start()
@@ -218,8 +217,8 @@ class Agent:
         while not self._is_ending.is_set():
             self._read_records()
             now_ms = self._clock.now_ms()
-            # once a heartbeat
-            if self._is_leased and ends is None and now_ms - asked_ms >= self._asks_ends_ms:
+            is_due = now_ms - asked_ms >= self._config.heartbeat_interval_ms
+            if self._is_leased and ends is None and is_due:
                 asked_ms, ends = now_ms, self._tail.ends(_ENDS_MS)
             if ends is not None and self._tail.has_read(ends):
                 self._inbox.put(EndConfirmed(asked_ms=asked_ms))
