@@ -104,15 +104,18 @@ EXCLUDED: Mapping[str, str] = {"pyspark": "4.2.0"}
 def examine(where: ConnectionOptions, now_ms: int, *, with_kafka: bool) -> list[DoctorFinding]:
     """All findings, in the order in which one thing needs the other.
 
-    A failure to look is a finding, too. with_kafka: ask Kafka, too.
+    A check that can't be made is a finding, too. with_kafka: ask Kafka, too.
     """
+    found: list[DoctorFinding] = []
     looks: dict[str, Callable[[], Iterable[DoctorFinding]]] = {"python": lambda: [_python()]}
     if where.service is not None:
         looks["service"] = lambda: _service(where)
     else:
         around = where.around(asks_kafka=with_kafka)
         if around.kafka:  # first: most of what else is wrong follows from it
-            looks = {"kafka": lambda: [_kafka(around)], **looks}
+            text = f"{around.kafka}, asked from this machine"
+            step = "start it, or mend the way to it; brokers can't report and nothing is decided "
+            found.append(fail("kafka", text, step + "without it"))
         looks |= {
             "packages": _packages,
             "java": lambda: [_java()],
@@ -127,7 +130,6 @@ def examine(where: ConnectionOptions, now_ms: int, *, with_kafka: bool) -> list[
                 "topics": lambda: _topics(where),
                 "kafka clock": lambda: _kafka_clock(where),
             }
-    found: list[DoctorFinding] = []
     for subject, look in looks.items():
         try:
             found.extend(look())
@@ -151,8 +153,11 @@ def _packages() -> list[DoctorFinding]:
 
 def _package(name: str, first: str, until: str) -> Iterator[DoctorFinding]:
     excluded = EXCLUDED.get(name, "")
-    wanted = f"{name} {first} or newer" + (f", below {until}" if until else "")
-    wanted += f", not {excluded}" if excluded else ""
+    wanted = (
+        f"{name} {first} or newer"
+        + (f", below {until}" if until else "")
+        + (f", not {excluded}" if excluded else "")
+    )
     try:
         there = version(name)
     except PackageNotFoundError:
@@ -288,11 +293,6 @@ def _skew(subject: str, whose: str, ahead_ms: int) -> DoctorFinding:
     text = f"{whose} is {duration(ahead_ms)} ahead"
     step = "synchronise both machines' clocks (chrony, ntpd): ages and as-of answers are wrong"
     return (fail if ahead_ms > _SKEW_FAIL_MS else warn)(subject, text, step)
-
-
-def _kafka(around: JobSurroundings) -> DoctorFinding:
-    step = "start it, or mend the way to it; brokers can't report and nothing is decided without it"
-    return fail("kafka", f"{around.kafka}, asked from this machine", step)
 
 
 def _job(where: ConnectionOptions, now_ms: int, around: JobSurroundings) -> Iterator[DoctorFinding]:
