@@ -62,10 +62,7 @@ def explain(reader: TableReader, config: Config, question: ExplainQuestion) -> E
     config: what the job was started with.
     """
     rows = read_rows(reader, config, question)
-    if question.kind == "cluster":
-        found: Explanation | None = explain_cluster(rows)
-    else:
-        found = _EXPLAINERS[question.kind](rows, question.name)
+    found = _EXPLAINERS[question.kind](rows, question.name)
     found = found and with_unknown(rows, found)
     if found is None:
         return unknown(rows, question.kind, question.name)
@@ -79,6 +76,7 @@ def explain(reader: TableReader, config: Config, question: ExplainQuestion) -> E
 _EXPLAINERS: Mapping[str, Callable[[ExplainRows, str], Explanation | None]] = {
     "bundle": explain_bundle,
     "broker": explain_broker,
+    "cluster": lambda rows, _: explain_cluster(rows),
     "decision": explain_decision,
 }
 
