@@ -61,8 +61,7 @@ def started_with(
 
 def names_in(reader: TableReader, column: str) -> list[str]:
     """The names of all brokers ("broker") or namespaces ("namespace")."""
-    table = f"{column}s"
-    return [str(row[column]) for row in reader.rows(table, (column,))]
+    return [str(row[column]) for row in reader.rows(f"{column}s", (column,))]
 
 
 def check_known(cluster: str, column: str, name: str, known: Iterable[str]) -> None:

@@ -100,9 +100,8 @@ def _cells(
         of_cluster(reader.cluster),
         f"minute_ms >= {since_ms}",
         f"minute_ms <= {question.until_ms}",
+        *([f"broker = {literal(question.broker)}"] if question.broker else []),
     ]
-    if question.broker:
-        where.append(f"broker = {literal(question.broker)}")
     step_ms = question.step_ms
     moment = f"minute_ms - minute_ms % {step_ms} AS at_ms"
     asked = f"SELECT {name}, {moment}, MAX({question.by}) AS most"

@@ -235,9 +235,12 @@ def _mirror(status: ClusterStatus) -> Iterable[str]:
     mirror = status.mirror
     if mirror is None:
         return
-    words = [f"told {time_ago(mirror.heard_ago_ms)}", f"{mirror.differences} differ"]
-    words += [f"{mirror.taken_over_lately} owners taken over in 10 min"]
-    words += ["decisions are only observed" if mirror.observe_only else "decisions are carried out"]
+    words = [
+        f"told {time_ago(mirror.heard_ago_ms)}",
+        f"{mirror.differences} differ",
+        f"{mirror.taken_over_lately} owners taken over in 10 min",
+        "decisions are only observed" if mirror.observe_only else "decisions are carried out",
+    ]
     yield f"  mirror  {', '.join(words)}"
 
 
@@ -262,8 +265,10 @@ def _drain(drain: DrainStatus, now_ms: int) -> str:
     gone = drain.total - drain.left
     if drain.is_done:
         return f"{drain.broker} is empty: it may be stopped ({drain.total} bundles moved away)"
-    words = [f"{drain.broker}: {gone} of {drain.total} bundles gone, {drain.left} left"]
-    words += [f"for {duration(max(0, now_ms - drain.since_ms))}"]
+    words = [
+        f"{drain.broker}: {gone} of {drain.total} bundles gone, {drain.left} left",
+        f"for {duration(max(0, now_ms - drain.since_ms))}",
+    ]
     if drain.estimated_end_ms > now_ms:
         words.append(f"about {duration(drain.estimated_end_ms - now_ms)} to go")
     if drain.deadline_ms:

@@ -128,8 +128,7 @@ def run(args: argparse.Namespace) -> int:
     finally:
         watch.close()
     notes = (*report.notes, why) if why else report.notes
-    report = replace(report, strategies=tuple(rows), notes=notes)
-    return _finish(args, report)
+    return _finish(args, replace(report, strategies=tuple(rows), notes=notes))
 
 
 def _run_recorded(args: argparse.Namespace) -> int:
@@ -159,7 +158,7 @@ def _finish(args: argparse.Namespace, report: Report) -> int:
 def _look(watch: ClusterWatch, args: argparse.Namespace, length_s: float) -> None:
     """Look after look until time is over or a signal comes."""
     end = threading.Event()
-    hear_no_more = on_signals(end.set)
+    restore_signals = on_signals(end.set)
     began_s = time.monotonic()
     drawn, told_s = False, began_s
     try:
@@ -180,13 +179,13 @@ def _look(watch: ClusterWatch, args: argparse.Namespace, length_s: float) -> Non
             rest_s = args.look_ms / 1_000 - (time.monotonic() - look_s)
             end.wait(max(0.0, min(rest_s, length_s - (time.monotonic() - began_s))))
     finally:
-        hear_no_more()
+        restore_signals()
     if end.is_set():
         note("ended early: this is what is known")
 
 
 def _try_file(path: Path) -> None:
-    """Before ten minutes are spent: whether the page can be written."""
+    """Raise MisuseError early if the page can't be written."""
     if path.is_dir() or not os.access(path.parent, os.W_OK):
         raise MisuseError(
             f"{path} can't be written",
@@ -196,7 +195,7 @@ def _try_file(path: Path) -> None:
 
 
 def _write(path: Path, report: Report) -> None:
-    """The page, whole or as it was."""
+    """Write the page, or leave the file as it was; raises CommandError."""
     try:
         atomic_write(path, page(report))
     except OSError as error:

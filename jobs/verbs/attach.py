@@ -128,8 +128,10 @@ def _ask(args: argparse.Namespace, seen: FirstLook) -> None:
 
 
 def _bridge_arguments(args: argparse.Namespace, seen: FirstLook) -> list[str]:
-    words = ["--admin-url", args.url, "--pulsar-cluster", seen.name]
-    words += ["--timeout-s", str(args.timeout_s), "--network-mbytes", str(args.network_mbytes)]
+    words = [
+        *("--admin-url", args.url, "--pulsar-cluster", seen.name),
+        *("--timeout-s", str(args.timeout_s), "--network-mbytes", str(args.network_mbytes)),
+    ]
     for option in ("auth_token_file", "tls_ca", "tls_cert", "tls_key"):
         file = getattr(args, option)
         words += [f"--{option.replace('_', '-')}", str(file.absolute())] if file else []

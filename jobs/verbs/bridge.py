@@ -102,8 +102,8 @@ def _specify(args: argparse.Namespace) -> int:
 def _give_back(args: argparse.Namespace) -> int:
     where = connection_options(args)
     switch_shedding(admin_at(args.admin_url, args), is_on=True)
-    values = {OBSERVE_ONLY: True}
-    command = new_command(where.cluster, SetConfig(values=values), timeout_ms=0)  # never expires
+    # never expires
+    command = new_command(where.cluster, SetConfig(values={OBSERVE_ONLY: True}), timeout_ms=0)
     topic, key, value = format_message(command)
     sender = Sender(where.address(), "bridge-give-back")
     sender.send(topic, key.decode(), value)

@@ -83,9 +83,13 @@ def _show(args: argparse.Namespace) -> int:
         config, aside = answers.settings_in_force(own, named_keys(named))
     base = Config() if args.base or args.pulsar else read_base()
     changed = {f"{item.cluster}/{item.key}": item.value for item in differences(config, base)}
-    value = {"config_version": digest(config), "changed": sorted(changed), **canonical(config)}
-    value |= {"origins": dict(sorted(config.origins.items()))}
-    value |= {"set_aside": dict(aside)} if is_of_job else {}
+    value = {
+        "config_version": digest(config),
+        "changed": sorted(changed),
+        **canonical(config),
+        "origins": dict(sorted(config.origins.items())),
+        **({"set_aside": dict(aside)} if is_of_job else {}),
+    }
     for key, why in aside.items():
         note(f"set aside: {key} ({why}); `ballast config reset {key}` removes it")
     if args.markdown:

@@ -67,8 +67,10 @@ def _row(kind: str, one: Strategy) -> dict[str, Any]:
 
 def _split_rows() -> Iterator[dict[str, Any]]:
     told = [(SPLIT, one.name, one.pulsar_class, one.summary) for one in RULES]
-    for one, summary in ALGORITHM_SUMMARIES.items():
-        told.append(("split algorithm", one.value, one.value, summary))
+    told += [
+        ("split algorithm", one.value, one.value, summary)
+        for one, summary in ALGORITHM_SUMMARIES.items()
+    ]
     for kind, name, pulsar_class, rule in told:
         yield {"kind": kind, "name": name, "pulsar_class": pulsar_class, "rule": rule}
 
