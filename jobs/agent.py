@@ -242,7 +242,7 @@ class Agent:
         events: Sequence[Event] = ()
         while not self._is_ending.is_set():
             effects = self._agent.step(events, self._clock.now_ms())
-            # permits first of all: nobody may hear of what is permitted still
+            # permits first: a message must not announce the end of what is still permitted
             until_ms, usable = self._agent.until_ms, self._agent.usable()
             self.permits.give(usable, until_ms)
             left_ms = until_ms - self._clock.now_ms() if self._is_leased else None
@@ -286,8 +286,8 @@ class Agent:
         if isinstance(effect, Send):
             topic, key, value = format_message(effect.message)
             sent_ms = effect.message.envelope.reported_at_ms
-            heard = partial(self._on_delivery, topic, sent_ms)
-            self._sender.send(topic, key.decode(), value, on_delivery=heard)
+            on_delivery = partial(self._on_delivery, topic, sent_ms)
+            self._sender.send(topic, key.decode(), value, on_delivery=on_delivery)
         elif isinstance(effect, Call):
             self._calls.call(effect)
         elif isinstance(effect, ReadLoad):

@@ -42,7 +42,7 @@ class CommandError(Exception):
         self.next_step = next_step
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """As it is, out of another process."""
+        """Pickle with the keyword arguments: errors cross processes."""
         return partial(type(self), self.what, why=self.why, next_step=self.next_step), ()
 
     def __str__(self) -> str:
@@ -142,7 +142,7 @@ def _write(stream: TextIO, lines: Iterable[str]) -> None:
 def agree(otherwise: str) -> None:
     """Ask the person at the terminal whether to go on; returns if so.
 
-    otherwise: what to do next who does not agree. Raises MisuseError where nobody can be asked,
+    otherwise: next step of a user who does not agree. Raises MisuseError where nobody can be asked,
     CommandError where the answer is not yes.
     """
     if not sys.stdin.isatty():

@@ -36,9 +36,9 @@ class Parser(argparse.ArgumentParser):
             raise SystemExit(Exit.MISUSE) from None
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse one verb's arguments.
+        """Parse one verb's arguments; what is left over is a misuse of this verb.
 
-        The verb knows best what may stand there.
+        Its own parser knows its options, so the message names them.
         """
         found, extras = super().parse_known_args(args, namespace)
         if extras:

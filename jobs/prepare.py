@@ -1,7 +1,7 @@
 """Set-up of all that a run or the tests need; finished steps are skipped.
 
 The virtual environment, its locked packages, the project itself, the jars. `make` calls it with the
-system's Python, so it uses the standard library only. Each step leaves its note last, so an
+system's Python, so it uses the standard library only. Each step writes its stamp last, so an
 interrupted one is done again.
 
 python3 -m jobs.prepare run|dev
@@ -47,7 +47,7 @@ class Place:
         return self.venv / "bin" / "python"
 
     def stamp(self, step: str) -> Path:
-        """Return the note of a finished step, with a digest of what it depends on."""
+        """Return the file that marks a finished step, with a digest of its inputs."""
         return self.venv / "share" / "ballast" / f"{step}.done"
 
 
@@ -87,10 +87,7 @@ def prepare(place: Place, purpose: str) -> None:
 
 
 def make_venv(place: Place) -> bool:
-    """Make the virtual environment; False if a working one exists.
-
-    Also one of the user's.
-    """
+    """Make the virtual environment; False if a working one exists, made by anyone."""
     if _is_working(place.python):
         return False
     note(f"set-up: virtual environment in {place.venv}")

@@ -1,9 +1,9 @@
 """Everything on this machine: Kafka, job, lookup service, simulated brokers.
 
-Decides only the order in which things start, when a broker is killed, and when it all ends. It
-watches what goes on and shows it: a live view in a terminal, one JSON line a second without one,
-and a summary at the end. A process that dies is started again. A second run with the same folder
-goes on with its tables. Seconds count from the first batch of the streaming job.
+Starts them in order, crashes brokers as asked, and shows the run: a live view in a terminal, one
+JSON line a second without one, and a summary at the end. A process that dies is started again. A
+second run with the same folder goes on with its tables. Seconds count from the first batch of the
+streaming job.
 """
 
 import argparse

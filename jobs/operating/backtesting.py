@@ -62,7 +62,7 @@ cost: percent of the most loaded broker above what nobody can avoid, in the mean
 (imb, highest over mean) that whole bundles could have had, over: the imbalance over it; above:
 how long it was above {BAR:g}, nobody: of that, how long nobody could have been below."""
 STEP_MAX_MS = 300_000
-"""A longer step of a recording is played in so much: its load does not change within."""
+"""A longer step of a recording is played in this time; load is constant within a step."""
 COARSE = (
     "pipeline.trigger_ms=10000",
     "ownership.broker_timeout_ms=60000",
@@ -72,7 +72,7 @@ COARSE = (
 )
 """Settings of a run that is played faster than it was: a batch and a report each ten seconds."""
 NOTHING = "none"
-"""What sheds where shedding is off."""
+"""Shown as the shedding strategy where shedding is off."""
 _FLOOR = "floor_adjusted.mean"
 _WIDE = 18
 _WEIGHED = ("cost", "imb mean", "bound", "over", "above", "nobody")

@@ -1,7 +1,7 @@
 """Commands at the command line: arguments, sending, report of the outcome.
 
 Arguments come from the dataclass that declares a command: a required field is a positional
-argument, one with a default an option, one in `_ms` a duration. `lbcore.wire.commands` alone reads
+argument, one with a default an option, one in `_ms` a duration. `lbcore.wire.commands` checks the
 values. Exit codes: 0 done or sent, 1 refused or failed, 3 nobody knows. With --dry-run nothing is
 sent: the balancer's own code carries the command out on what the tables say.
 """

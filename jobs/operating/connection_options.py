@@ -281,7 +281,7 @@ def _context(name: str) -> Mapping[str, str]:
 
 
 def _service(args: argparse.Namespace, place: Mapping[str, str]) -> ServiceAddress:
-    """Return the service; the token of a variable goes to no address of a context."""
+    """Return the service; a context's address never gets the token of a variable."""
     token = place.get("token_file", "")
     if "origin" not in place:
         token = os.environ.get(TOKEN_VARIABLE, "")

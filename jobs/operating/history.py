@@ -171,7 +171,11 @@ def read_timeline(reader: TableReader, question: TimelineQuestion) -> dict[str, 
 
     Loads (1.0 = 100 %) of both brokers before and after are there once a move's effect is known.
     """
-    found = [*_decided(reader, question), *_commands(reader, question), *_set(reader, question)]
+    found = [
+        *_decided(reader, question),
+        *_commands(reader, question),
+        *_settings(reader, question),
+    ]
     about = question.about.lower()
     if about:
         found = [event for event in found if about in json.dumps(event).lower()]
@@ -230,7 +234,7 @@ def _commands(reader: TableReader, question: TimelineQuestion) -> Iterator[dict[
         }
 
 
-def _set(reader: TableReader, question: TimelineQuestion) -> Iterator[dict[str, Any]]:
+def _settings(reader: TableReader, question: TimelineQuestion) -> Iterator[dict[str, Any]]:
     """Each change of settings, by what differs from the one before."""
     if "setting" not in question.kinds:
         return

@@ -315,8 +315,8 @@ def undo_moves(
 ) -> tuple[dict[str, str], list[str]]:
     """Return bundle → broker that undoes a plan, recent balancing, or a drain.
 
-    Of a broker: its last drain. With it goes what stays. Raises CommandError when nothing can be
-    moved back.
+    drain: a broker; its last drain is undone. Also sentences on what stays. Raises CommandError
+    when nothing can be moved back.
     """
     done = _drained(reader, drain) if drain else _balanced(reader, plan, since_ms)
     first: dict[str, str] = {}
@@ -351,7 +351,7 @@ def undo_moves(
 def _why_nothing(reader: TableReader, plan: str) -> str:
     """Return the reason why nothing can be undone.
 
-    plan: the one of which nothing was moved or split; "" = it was another.
+    plan: the named one if it has moved and split nothing; "" otherwise.
     """
     if not plan:
         return "no bundle that was moved is elsewhere than it was"

@@ -59,7 +59,7 @@ class DrawnRun:
 
     @property
     def mean(self) -> float:
-        """Of the imbalances that there are."""
+        """Mean of the known imbalances; infinite without samples."""
         return float(np.nanmean(self.imbalances)) if len(self.imbalances) else math.inf
 
 

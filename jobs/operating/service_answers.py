@@ -1,7 +1,7 @@
-"""Answers of a lookup service over HTTP, as the records that the tables give, too.
+"""Answers of a lookup service over HTTP, as the same records that the tables give.
 
-The other source of `answers`: the same questions, asked below /v1. A field that this version does
-not know is left out; a lacking one is an error that names the other version.
+The other source beside `answers`: the same questions, asked below /v1. A field that this version
+does not know is left out; a lacking one is an error that names the other version.
 """
 
 import time
@@ -263,7 +263,7 @@ class ServiceAnswers(Answers):
     ) -> _Record | None:
         """Ask for one thing; None where the service has no such thing.
 
-        is_awaited: also where a proxy that stands before it says so, for a moment.
+        is_awaited: also where a proxy in front of it answers 404, which may be temporary.
         """
         try:
             return self._ask(path, made, query)

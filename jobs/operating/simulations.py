@@ -1,6 +1,6 @@
 """Scenarios from files, the configuration of a run, and many runs in processes.
 
-Settings of a run lie upon each other: the defaults (or Pulsar's), the scenario's own lines, the
+Settings of a run are layered: the defaults (or Pulsar's), the scenario's own lines, the
 strategy, the command line. Results of many runs come in order, and do not depend on how many run at
 a time; Ctrl-C keeps those that are done.
 """
@@ -156,7 +156,7 @@ def progress_message(
 ) -> str:
     """Return progress, such as 12 of 44 runs, 31%, about 4 min left.
 
-    The rest is taken to be as long as what was done.
+    The rest is estimated from the weights and the time of what is done.
     """
     done = [max(1.0, one) for future, one in zip(futures, weights, strict=True) if future.done()]
     share = sum(done) / sum(max(1.0, one) for one in weights)
@@ -170,7 +170,7 @@ def progress_message(
 
 SUFFIX = ".scenario"
 _BROKERS_OF_A_BATCH, _BUNDLES_OF_A_BROKER = 10, 50
-"""What a batch costs by itself is what ten brokers cost in it, and a broker what 50 bundles do."""
+"""A batch alone costs as much as ten brokers in it, and a broker as much as 50 bundles."""
 PULSAR_PREFIX = "pulsar-"
 _EXTENSIBLE = (
     "shedding.strategy=transfer",
@@ -269,7 +269,7 @@ def config_of(
 
 
 def note_wrong(done: Run) -> Run:
-    """The run itself; says what a strategy of the user's own did wrong in it."""
+    """Return the run, after a note on each kind of fault of a custom strategy in it."""
     wrong = Counter((one.reason, one.wrong) for one in done.recorder.decisions if one.wrong)
     for (reason, words), count in sorted(wrong.items()):
         note(f"the strategy decided nothing in {count} cycles ({reason}): {words}")

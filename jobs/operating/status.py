@@ -120,7 +120,7 @@ def _certificates(own: LookupConfig | None) -> dict[str, int]:
 
 
 def read_rehearsal_rows(reader: TableReader) -> RehearsalRows:
-    """Everything that a rehearsal goes by; of what is only history the newest."""
+    """Read the rows that a rehearsal needs; of load and decisions only recent ones."""
     writer = reader.writer()
     written_ms = writer.now_ms if writer else wall_ms()
     since_ms = {

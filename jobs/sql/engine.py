@@ -46,7 +46,7 @@ class SqlEngine:
         check_present(root, names)
         self._tables = SqlTables()
         wanted = {table.name for table in TABLES} if names is None else set(names)
-        known = {name for name in sorted(wanted) if self._know(root, name)}
+        known = {name for name in sorted(wanted) if self._add_table(root, name)}
         for view in VIEWS:
             if known.issuperset(view.reads):
                 # tables of another version may lack a column: then this view alone is missing
@@ -80,12 +80,13 @@ class SqlEngine:
             raise _wrong(str(rows[-1]["plan"]))
         return json.loads(plan)
 
-    def _know(self, root: TablePlace, name: str) -> bool:
-        """Give a table its name, which means it and its archive where it has one."""
+    def _add_table(self, root: TablePlace, name: str) -> bool:
+        """Register a table under its name, with the rows of its archive; False without one."""
         archive = ARCHIVES.get(name)
         if archive is None or not is_delta(table_path(root, archive.name)):
             return self._register(root, declared(name), name)
-        if not self._register(root, archive.table, archive.live_name):  # before what takes its rows
+        # the live table first: its rows move to the archive
+        if not self._register(root, archive.table, archive.live_name):
             return False
         self._register(root, archive, archive.name)
         text = whole_table(archive, archive.live_name, archive.name)
