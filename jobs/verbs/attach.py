@@ -2,7 +2,7 @@
 
 Observes only: it says what it would do and where to look. --act takes the balancing over, after
 asking; `ballast detach` gives it back. A second start with the same folder goes on where the first
-was. What this machine's Kafka is too small for, settings replace: docs/deploy.md.
+was. With kafka.bootstrap_servers set, that Kafka is used: docs/deploy.md.
 """
 
 import argparse
