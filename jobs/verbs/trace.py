@@ -356,15 +356,19 @@ def _time(cell: Any, scale: float, column: int) -> int:
     if isinstance(cell, datetime):
         aware = cell if cell.tzinfo else cell.replace(tzinfo=timezone.utc)
         return round(aware.timestamp() * 1_000)
-    if cell is None or isinstance(cell, date) or not math.isfinite(float(cell)):
+    try:
+        at = math.nan if cell is None or isinstance(cell, date) else float(cell)
+    except (TypeError, ValueError):  # a time of day, a duration, bytes or a list of Parquet
+        raise CellError(column, f"{str(cell)[:40]!r} is no time") from None
+    if not math.isfinite(at):
         raise CellError(column, "missing time")
-    if abs(float(cell) * (scale or 1.0)) > _TIME_MAX_MS:
+    if abs(at * (scale or 1.0)) > _TIME_MAX_MS:
         what = f"{cell} is no time: it is further away than any clock tells"
         raise CellError(column, what)
     if not scale:
         units = " or ".join(TIME_UNITS)
         raise CellError(column, f"{cell} has an unknown unit: say --time-unit, {units}")
-    return round(float(cell) * scale)
+    return round(at * scale)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ import json
 import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from datetime import time, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,16 @@ def test_flaw_is_told_with_its_line_and_nothing_is_written(
     assert imported(written(tmp_path, content), *words) == 2
     assert told in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
+
+
+@pytest.mark.parametrize("cell", [time(1), timedelta(1), b"a", [1]])
+def test_parquet_column_that_holds_no_times_is_told(
+    tmp_path: Path, capsys: Capsys, cell: object
+) -> None:
+    table = pa.table({"id": ["a"], "time": [cell], "cpu_percent": [1.0]})
+    pyarrow.parquet.write_table(table, tmp_path / "in.parquet")
+    assert imported(tmp_path / "in.parquet", "--time-unit", "s") == 2
+    assert "line 1, column 2: " in capsys.readouterr().err
 
 
 def test_small_loads_keep_their_proportions(tmp_path: Path) -> None:
