@@ -130,7 +130,7 @@ def test_table_of_the_command_line_has_every_verb() -> None:
 
 
 def test_options_table_has_every_option_of_a_run() -> None:
-    parser = argparse.ArgumentParser(add_help=False)
+    parser = argparse.ArgumentParser(prog="ballast run-local", add_help=False)
     run_local.add_arguments(parser)
     options = {word for action in parser._actions for word in action.option_strings}  # noqa: SLF001 argparse shows them nowhere else
     told = re.findall(
