@@ -254,16 +254,17 @@ def _context(name: str) -> Mapping[str, str]:
     base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     path = Path(base) / CONTEXTS
     content = read_toml(path) if name or path.exists() else {}
-    known = content.get("contexts", {})
-    wanted = name or content.get("current", "")
+    contexts = content.get("contexts")
+    known = contexts if isinstance(contexts, Mapping) else {}
+    wanted = name or str(content.get("current") or "")
     if not wanted:
         return {}
-    found = known.get(wanted) if isinstance(known, Mapping) else None
+    found = known.get(wanted)
     if not isinstance(found, Mapping):
         raise MisuseError(
             f"there is no context {wanted!r}",
             why=f"{path} has {', '.join(sorted(known)) or 'none'}",
-            next_step=f"{did_you_mean(str(wanted), known)}write [contexts.{wanted}] with url = ... "
+            next_step=f"{did_you_mean(wanted, known)}write [contexts.{wanted}] with url = ... "
             "into it",
         )
     wrong = [

@@ -385,6 +385,15 @@ def test_context_names_service_token_and_cluster(
     assert "'url' is no entry with a text" in say("status", "--context", "bad")[2]
 
 
+@pytest.mark.usefixtures("service")
+def test_contexts_in_a_wrong_form_are_a_misuse(say: Callable[..., Said], tmp_path: Path) -> None:
+    contexts = tmp_path / "ballast" / "contexts.toml"
+    contexts.parent.mkdir()
+    contexts.write_text('current = ["a"]\n[[contexts]]\nurl = "http://a:1"\n')
+    code, _, err = say("status")
+    assert (code, err.partition("\n")[0]) == (2, "error: there is no context \"['a']\"")
+
+
 def test_cluster_of_a_chosen_context_precedes_the_variable(
     service: Service, say: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
