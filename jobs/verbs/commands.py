@@ -91,8 +91,9 @@ def narrow_topics(answers: Answers, broker: str, limit: int) -> list[Row]:
             next_step="start `ballast bridge pulsar`, and give --conf pulsar here",
         )
     narrow = [one for one in mirror.findings if one["trouble"] == "narrow"]
-    named = [one for one in narrow if broker in one["evidence"]]
-    return sorted(named, key=lambda one: str(one["subject"]))[:limit]
+    if broker:  # the evidence ends with what each has: ...: 5 on broker-1, 3 on broker-2
+        narrow = [one for one in narrow if f" on {broker}, " in f"{one['evidence']}, "]
+    return sorted(narrow, key=lambda one: str(one["subject"]))[:limit]
 
 
 def _lines(rows: Iterable[Row]) -> Iterable[str]:

@@ -108,8 +108,9 @@ def test_topics_on_too_few_brokers_are_told_and_nothing_else_that_is_wrong(
     assert asked(tables) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert (found["subject"], found["evidence"]) == (TOPIC, EVIDENCE)
-    assert asked(tables, "--broker", "b:8080") == 0
-    assert json.loads(capsys.readouterr().out) == []
+    for broker, expected in (("a:8080", [found]), ("b:8080", []), ("a:80", []), (":8080", [])):
+        assert asked(tables, "--broker", broker) == 0
+        assert json.loads(capsys.readouterr().out) == expected
 
 
 def test_without_a_bridge_it_is_an_error_and_no_empty_list(
