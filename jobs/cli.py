@@ -60,8 +60,7 @@ def _without_verb(words: Sequence[str]) -> int:
     if words in ([], [_HELP]):
         words = ["--help"]
     if words[0] in ("--version", "-V"):
-        shown = {"ballast": VERSION}
-        say(json_line(shown) if _JSON in words else f"ballast {VERSION}")
+        say(json_line({"ballast": VERSION}) if _JSON in words else f"ballast {VERSION}")
         return Exit.DONE
     # no verb that is known waits for the declarations of all commands
     if phrases := importlib.import_module("jobs.operating.commanding").phrases_with(words[0]):

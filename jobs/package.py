@@ -146,8 +146,10 @@ def _install(target: Path, *words: str) -> None:
 
 
 def _pip(verb: str, *words: str) -> None:
-    command = [sys.executable, "-m", "pip", verb, "--quiet", "--no-deps"]
-    command += ["--disable-pip-version-check", "--no-input", *words]
+    command = [
+        *(sys.executable, "-m", "pip", verb, "--quiet", "--no-deps"),
+        *("--disable-pip-version-check", "--no-input", *words),
+    ]
     found = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 (our own words)
     if found.returncode:
         raise CommandError(

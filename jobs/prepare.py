@@ -135,8 +135,10 @@ def install_jars(place: Place) -> bool:
 
 def _pip(place: Place, *arguments: str) -> None:
     """Run pip quietly. Raises CommandError with the next step."""
-    command = [str(place.python), "-m", "pip", "install", "--quiet"]
-    command += ["--no-build-isolation", *arguments]
+    command = [
+        *(str(place.python), "-m", "pip", "install", "--quiet"),
+        *("--no-build-isolation", *arguments),
+    ]
     environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
     # it inherits set-up's lock, so it can't race with a later set-up
     ended = subprocess.run(command, check=False, env=environment, close_fds=False)  # noqa: S603 (pip of this environment)

@@ -64,8 +64,8 @@ def _check(args: argparse.Namespace) -> int:
     rows = [
         {**about, "key": item.problem.key, "detail": item.problem.detail} for item, about in found
     ]
-    told = [*(lines or ["all settings suit each other"]), f"configuration {digest(config)}"]
-    answer(args, {"config_version": digest(config), "findings": rows}, told)
+    lines = [*(lines or ["all settings suit each other"]), f"configuration {digest(config)}"]
+    answer(args, {"config_version": digest(config), "findings": rows}, lines)
     return Exit.FAILED if any(item.is_error for item, _ in found) else Exit.DONE
 
 

@@ -91,8 +91,7 @@ def _unknown(found: OwnershipMoment) -> list[str]:
 
 
 def _table(rows: Sequence[Row]) -> Iterable[str]:
-    cells = [("bundle", "state", "owner", "version", "cause", "since")]
-    cells += [
+    cells = [
         (
             row["bundle"],
             row["state"],
@@ -103,7 +102,7 @@ def _table(rows: Sequence[Row]) -> Iterable[str]:
         )
         for row in rows
     ]
-    return text_table(cells)
+    return text_table([("bundle", "state", "owner", "version", "cause", "since"), *cells])
 
 
 def _way(row: Row) -> str:
