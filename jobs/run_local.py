@@ -26,7 +26,7 @@ from jobs.local.layout import CLUSTER, Layout, Size
 from jobs.local.run import LocalRun
 from jobs.local.stack import Kill, RunOptions, Wiring
 from jobs.local.terminal import JsonLines, Show, hints, live_lines, run_lines
-from jobs.operating.connection_options import STATE_DIR, STATE_DIR_HELP
+from jobs.operating.connection_options import STATE_DIR_OPTION
 from jobs.operating.status import StatusView
 from jobs.parser import argument, arguments, by_verb, carry_out, group
 from lbcore.sim.load.load import LoadShape
@@ -152,7 +152,6 @@ def check_kills(kills: Sequence[Kill], size: Size) -> None:
             )
 
 
-_STATE_DIR = argument("--state-dir", type=Path, default=STATE_DIR, help=STATE_DIR_HELP)
 add_arguments = by_verb(
     run_local=arguments(
         group(
@@ -179,7 +178,7 @@ add_arguments = by_verb(
             argument("--for", type=float, dest="for_s", metavar="S", help="end after S seconds"),
             argument("--headless", action="store_true", help="one JSON line a second, no view"),
             argument("--summary", type=Path, metavar="FILE", help="write the run's numbers here"),
-            _STATE_DIR,
+            STATE_DIR_OPTION,
             argument(
                 "--port",
                 type=int,
@@ -195,7 +194,7 @@ add_arguments = by_verb(
     kill_broker=arguments(
         argument("broker", help="its name, such as broker-3"),
         argument("--start", action="store_true", help="start it again instead"),
-        _STATE_DIR,
+        STATE_DIR_OPTION,
         run=_kill_broker,
         about="""Crash a simulated broker of a running `ballast run-local` at once.
 

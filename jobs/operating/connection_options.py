@@ -89,7 +89,6 @@ CONTEXTS = Path("ballast") / "contexts.toml"
 _CONTEXT_KEYS = ("url", "tables", "token_file", "ca_file", "cluster")
 _STATE_DIR = Path("var") / "local"
 STATE_DIR = Path(os.environ.get(STATE_DIR_VARIABLE) or _STATE_DIR)
-STATE_DIR_HELP = f"folder of a local run (${STATE_DIR_VARIABLE}, or {_STATE_DIR})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +186,11 @@ SERVICE_OPTIONS = (
 """A service or the tables, and the cluster's name."""
 
 STATE_DIR_OPTION = argument(
-    "--state-dir", type=Path, default=STATE_DIR, metavar="DIR", help=STATE_DIR_HELP
+    "--state-dir",
+    type=Path,
+    default=STATE_DIR,
+    metavar="DIR",
+    help=f"folder of a local run (${STATE_DIR_VARIABLE}, or {_STATE_DIR})",
 )
 CONF_OPTION = argument(
     "--conf", action="append", metavar="NAME", help="overlay, by name or path; may be repeated"
