@@ -127,7 +127,7 @@ class Answers:
     def undo_moves(
         self, plan: str, since_ms: int, drain: str
     ) -> tuple[Mapping[str, str], Sequence[str]]:
-        """Moves that undo a plan, the balancing since then or a drain, and what stays."""
+        """Moves that undo a plan, balancing for the last since_ms or a drain; what stays."""
         begin_ms = wall_ms() - since_ms if since_ms else 0
         return undo_moves(self._reader, plan=plan, since_ms=begin_ms, drain=drain)
 
