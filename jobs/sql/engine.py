@@ -238,12 +238,13 @@ def _text_of_bytes(scalar: Any) -> str:
 
 
 def _is_binary(kind: pa.DataType) -> bool:
-    return (
-        types.is_binary(kind)
-        or types.is_large_binary(kind)
-        or types.is_fixed_size_binary(kind)
-        or types.is_binary_view(kind)
+    kinds = (
+        types.is_binary,
+        types.is_large_binary,
+        types.is_fixed_size_binary,
+        types.is_binary_view,
     )
+    return any(is_kind(kind) for is_kind in kinds)
 
 
 _PLAIN: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]], ...] = (
