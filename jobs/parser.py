@@ -201,7 +201,7 @@ def actions(*some: Argument, **about: Any) -> Argument:
 
 
 def by_verb(**verbs: Argument) -> Argument:
-    """The arguments of one of several verbs that share a module, by the parser's program name."""
+    """The arguments of verbs that share a module, by the parser's program name."""
     return lambda parser: verbs[parser.prog.split()[-1].replace("-", "_")](parser)
 
 

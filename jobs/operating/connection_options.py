@@ -61,7 +61,8 @@ def started_with(
 
 def names_in(reader: TableReader, column: str) -> list[str]:
     """The names of all brokers ("broker") or namespaces ("namespace")."""
-    return [str(row[column]) for row in reader.rows(f"{column}s", (column,))]
+    table = f"{column}s"
+    return [str(row[column]) for row in reader.rows(table, (column,))]
 
 
 def check_known(cluster: str, column: str, name: str, known: Iterable[str]) -> None:

@@ -81,7 +81,7 @@ class SqlEngine:
         return json.loads(plan)
 
     def _add_table(self, root: TablePlace, name: str) -> bool:
-        """Register a table under its name, with the rows of its archive; False without one."""
+        """Register a table under its name, with its archive; False if it is missing."""
         archive = ARCHIVES.get(name)
         if archive is None or not is_delta(table_path(root, archive.name)):
             return self._register(root, declared(name), name)

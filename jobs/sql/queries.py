@@ -301,6 +301,11 @@ FROM bundle_ownership WHERE state NOT IN ('Deleted', 'Init')""",
 )
 
 
+def one_table(live: str) -> str:
+    """A SELECT of a table that has no archive. live: what the engine calls it."""
+    return f"SELECT * FROM {live}"
+
+
 def whole_table(archive: Archive, live: str, archived: str) -> str:
     """Return a SELECT of a table with its archive.
 

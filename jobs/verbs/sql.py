@@ -18,7 +18,7 @@ from jobs.operating.connection_options import TABLES_OPTIONS, connection_options
 from jobs.operating.service_answers import answers_of
 from jobs.operating.text_format import did_you_mean, text_table
 from jobs.parser import argument, arguments
-from jobs.sql.queries import QUERIES, VIEWS, SqlRunner, whole_table
+from jobs.sql.queries import QUERIES, VIEWS, SqlRunner, one_table, whole_table
 from lbcore.explain.explanation import number
 from lbcore.model.tables import ARCHIVES, TABLES
 
@@ -66,7 +66,7 @@ def spark_statements(tables: TablePlace) -> Iterable[str]:
     yield "SET spark.sql.session.timeZone = UTC"
     for table in TABLES:
         path = spark_uri(table_path(tables, table.name))
-        text = f"SELECT * FROM delta.`{path}`"  # noqa: S608 (a path of ours)
+        text = one_table(f"delta.`{path}`")
         archive = ARCHIVES.get(table.name)
         if archive is not None and is_delta(table_path(tables, archive.name)):
             past = spark_uri(table_path(tables, archive.name))
