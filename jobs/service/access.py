@@ -70,7 +70,10 @@ def read_keys(path: str) -> tuple[TrustedKey, ...]:
     """Return the keys of a file: a JWKS, or one PEM key. Raises OSError, ValueError."""
     text = read_text_file(Path(path))
     if text.lstrip().startswith("-----"):
-        return (_public_key(text),)
+        material = load_pem_public_key(text.encode())
+        _check_strength(material, "the PEM key")
+        algorithm = "RS256" if isinstance(material, rsa.RSAPublicKey) else "ES256"
+        return (TrustedKey(algorithm=algorithm, material=material),)
     entries = _entries(path, text, f"{path} is neither a JWKS nor a PEM public key")
     return tuple(_key_of(path, entry) for entry in entries)
 
@@ -103,15 +106,6 @@ def _key_of(name: str, entry: Mapping[str, Any]) -> TrustedKey:
     return TrustedKey(algorithm=algorithm, material=material, key_id=key_id)
 
 
-def _public_key(text: str) -> TrustedKey:
-    material = load_pem_public_key(text.encode())
-    _check_strength(material, "the PEM key")
-    return TrustedKey(
-        algorithm="RS256" if isinstance(material, rsa.RSAPublicKey) else "ES256",
-        material=material,
-    )
-
-
 def _check_strength(material: Any, name: str) -> None:
     is_strong = (
         (isinstance(material, bytes) and len(material) >= SECRET_MIN_BYTES)
@@ -141,7 +135,7 @@ class KeyAddress:
 
     @property
     def may_know_more(self) -> bool:
-        """True if it is being asked, or may be asked again already."""
+        """True if a request is under way, or the next one is already allowed."""
         return self._renewing is not None or monotonic() - self._asked_s >= BETWEEN_S
 
     def keep_up(self, stop: threading.Event) -> None:
@@ -305,12 +299,9 @@ def parse_grants(lines: Iterable[str]) -> dict[str, tuple[Grant, ...]]:
     return grants
 
 
-ANONYMOUS = "anonymous"
-
-
 def anonymous(address: str) -> Caller:
     """Return the caller of a service without authentication, who may do everything."""
-    return Caller(name=ANONYMOUS, address=address, grants=(Grant(role=Role.ADMIN),))
+    return Caller(name="anonymous", address=address, grants=(Grant(role=Role.ADMIN),))
 
 
 TOKEN_MAX_BYTES = 8_192
@@ -371,12 +362,15 @@ class TokenChecker:
         if len(token) > TOKEN_MAX_BYTES:
             raise TokenError(TokenFault.MALFORMED)
         claims = self._claims(token)
-        _check_times(claims)
-        return Bearer(
-            name=_name(claims),
-            grants=_grants(claims),
-            expires_at_s=claims.get("exp"),
-        )
+        for claim in _TIMES:
+            value = claims.get(claim, 0)  # a text such as "1893456000" is no NumericDate (RFC 7519)
+            if type(value) not in (int, float) or not abs(value) <= _TIME_MAX_S:
+                raise TokenError(TokenFault.BAD_CLAIM)
+        name = claims["sub"]
+        is_name = isinstance(name, str) and 1 <= len(name) <= _NAME_MAX_CHARS
+        if not is_name or not name.isprintable():
+            raise TokenError(TokenFault.BAD_CLAIM)
+        return Bearer(name=name, grants=_grants(claims), expires_at_s=claims.get("exp"))
 
     def _claims(self, token: str) -> Mapping[str, Any]:
         """Return the claims, verified by the first key that has signed the token."""
@@ -437,24 +431,6 @@ _FAULTS: tuple[tuple[type[jwt.PyJWTError], TokenFault], ...] = (
     (jwt.InvalidAlgorithmError, TokenFault.WRONG_ALGORITHM),
     (jwt.exceptions.InvalidSubjectError, TokenFault.BAD_CLAIM),
 )
-
-
-def _check_times(claims: Mapping[str, Any]) -> None:
-    """Raise TokenError where a time is no NumericDate (RFC 7519).
-
-    A text such as "1893456000" is none.
-    """
-    for name in _TIMES:
-        value = claims.get(name, 0)
-        if type(value) not in (int, float) or not abs(value) <= _TIME_MAX_S:
-            raise TokenError(TokenFault.BAD_CLAIM)
-
-
-def _name(claims: Mapping[str, Any]) -> str:
-    name = claims["sub"]
-    if not isinstance(name, str) or not 1 <= len(name) <= _NAME_MAX_CHARS or not name.isprintable():
-        raise TokenError(TokenFault.BAD_CLAIM)
-    return name
 
 
 def _grants(claims: Mapping[str, Any]) -> tuple[Grant, ...]:
