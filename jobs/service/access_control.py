@@ -168,11 +168,10 @@ class Gatekeeper:
     def keep_up(self, stopped: threading.Event) -> None:
         """Poll the keys' address (JWKS) in a thread until `stopped` is set."""
         if self.key_address is not None:
-            keep_up = self.key_address.keep_up
-            threading.Thread(target=keep_up, args=(stopped,), daemon=True).start()
+            threading.Thread(target=self.key_address.keep_up, args=(stopped,), daemon=True).start()
 
     async def renew_keys(self) -> None:
-        """Ask for the keys again; for a while KeysOutdatedError is not raised then."""
+        """Ask for the keys again; then no KeysOutdatedError is raised for ten seconds."""
         if self.key_address is not None:
             await self.key_address.renew()
 
@@ -185,10 +184,9 @@ class Gatekeeper:
     # -- proofs
 
     def _proven(self, scope: Message, address: str) -> tuple[str, tuple[Grant, ...]]:
-        """Name and grants of who has proven to be somebody."""
-        token = _token(scope) if self._checker is not None else None
-        if token is not None:
-            bearer = self._bearer(token, address)
+        """Name and grants by the request's token or certificate; raises HttpError 401."""
+        if self._checker is not None and (token := _token(scope)) is not None:
+            bearer = self._bearer(self._checker, token, address)
             return bearer.name, (*bearer.grants, *self._grants.get(bearer.name, ()))
         peer = scope.get(PEER, "") if self._takes_certificates else ""
         if peer:
@@ -197,9 +195,7 @@ class Gatekeeper:
         self.counts.refused[UNAUTHENTICATED] += 1
         raise HttpError(401, "Authentication required", _CHALLENGE)
 
-    def _bearer(self, token: bytes, address: str) -> Bearer:
-        checker = self._checker
-        assert checker is not None  # noqa: S101 (asked by the only caller)
+    def _bearer(self, checker: TokenChecker, token: bytes, address: str) -> Bearer:
         known = self._bearers.get(token)
         if known is not None and known[0] is checker.keys.value:
             expires_at_s = known[1].expires_at_s
@@ -254,11 +250,10 @@ class OriginGuard:
     """Rejects requests with a foreign Host or Origin.
 
     listen: the address that it listens on. names: more that it is known by, host or host:port.
-    checks_hosts: whether a request must come under one of them. refused: counts, by FOREIGN.
+    refused: counts, by FOREIGN.
     """
 
-    def __init__(self, listen: str, names: Iterable[str] = (), *, checks_hosts: bool) -> None:
-        self.checks_hosts = checks_hosts
+    def __init__(self, listen: str, names: Iterable[str] = ()) -> None:
         self._is_everywhere = listen in ALL_INTERFACES
         lower = {name.lower() for name in names}
         self._named = frozenset(lower | {name.strip("[]") for name in lower if name[-1:] == "]"})
@@ -270,25 +265,19 @@ class OriginGuard:
 
     def check_host(self, scope: Message) -> None:
         """Raise HttpError 421 for a foreign host name; a request without one may pass."""
-        if not self.checks_hosts:
-            return
-        for name, value in scope["headers"]:
-            if name == b"host":
-                self._check_name(value, scope)  # HTTP/1.0 may have none, and no browser speaks it
-
-    def _check_name(self, value: bytes, scope: Message) -> None:
         local = str((scope.get("server") or ("",))[0]) if self._is_everywhere else ""
-        if (value, local) in self._known:
-            return
-        if not self._is_ours(value.decode("latin-1").lower(), local):
-            raise self._refusal(
-                421,
-                FOREIGN_HOST,
-                "The Host header names no known name of this service: add it to "
-                "lookup.allowed_hosts if it is one",
-            )
-        if len(self._known) < _HOSTS_MAX:
-            self._known.add((value, local))
+        for value in _headers(scope, b"host"):  # HTTP/1.0 may have none, and no browser speaks it
+            if (value, local) in self._known:
+                continue
+            if not self._is_ours(value.decode("latin-1").lower(), local):
+                raise self._refusal(
+                    421,
+                    FOREIGN_HOST,
+                    "The Host header names no known name of this service: add it to "
+                    "lookup.allowed_hosts if it is one",
+                )
+            if len(self._known) < _HOSTS_MAX:
+                self._known.add((value, local))
 
     def check_write(self, scope: Message) -> None:
         """Raise HttpError 403 or 415 for a change from a foreign page.
@@ -348,9 +337,7 @@ class OriginGuard:
     def _is_ours(self, authority: str, local: str) -> bool:
         """local: the address of this end of the connection."""
         name = _name_of(authority)
-        if authority in self._named or (name and name in self._named):
-            return True
-        if name in self._own:
+        if authority in self._named or name in self._own or (name and name in self._named):
             return True
         address = _address(name)
         if address is None:

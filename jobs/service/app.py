@@ -266,8 +266,9 @@ class AdminApp:
             self._streams.add(sending)
             self.counts.streams = len(self._streams)
         try:
-            first = asyncio.FIRST_COMPLETED
-            await asyncio.wait({sending, gone}, timeout=seconds, return_when=first)
+            await asyncio.wait(
+                {sending, gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
         finally:
             is_gone = gone.done()
             gone.cancel()
@@ -285,8 +286,7 @@ class AdminApp:
         Called from any thread, or a signal's handler.
         """
         if self._loop is not None:
-            streams = self._streams
-            self._loop.call_soon_threadsafe(lambda: [one.cancel() for one in tuple(streams)])
+            self._loop.call_soon_threadsafe(lambda: [one.cancel() for one in tuple(self._streams)])
 
 
 async def _send_all(parts: AsyncGenerator[bytes, None], send: Send) -> bool:

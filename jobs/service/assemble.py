@@ -98,8 +98,9 @@ def start_service(
     port = None
     if bootstrap or config.kafka.bootstrap_servers:
         address = kafka_address(config, bootstrap)
-        port = KafkaPort(address, tables, cluster, waiting_max=lookup.max_commands)
-        port.counts = gate.counts
+        port = KafkaPort(
+            address, tables, cluster, waiting_max=lookup.max_commands, counts=gate.counts
+        )
     follower, views = DeltaFollower(tables, cluster), TableViews(tables, cluster)
     feed = ChangeFeed(tables, cluster, lookup.watch_history)
     context = AdminContext(
@@ -111,9 +112,7 @@ def start_service(
         changes=feed,
         kafka=port.watch if port else None,
     )
-    origins = OriginGuard(
-        lookup.host, lookup.allowed_hosts, checks_hosts=lookup.authentication == "none"
-    )
+    origins = OriginGuard(lookup.host, lookup.allowed_hosts)
     origins.refused = gate.counts.refused
     admin = AdminApp(
         context, ROUTES, gate=gate, origins=origins, body_max_bytes=lookup.max_body_bytes
@@ -125,7 +124,7 @@ def start_service(
         hooks=Hooks(
             others=admin,
             guard=None if gate.is_open else gate,
-            hosts=origins if origins.checks_hosts else None,
+            hosts=origins if lookup.authentication == "none" else None,
             ask_owner=Assignments(context).ask,
             kafka=context.kafka,
         ),

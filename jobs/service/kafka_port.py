@@ -35,13 +35,20 @@ _END_S = 2.0
 class KafkaPort:
     """Sender of commands that awaits outcomes; it records the audit in the background.
 
-    address: Kafka. tables: folder of the tables. waiting_max: commands that may wait at a time.
+    tables: folder of the tables. waiting_max: commands that may wait at a time. counts: takes the
+    entries of the audit that Kafka did not get.
     """
 
     def __init__(
-        self, address: KafkaAddress, tables: TablePlace, cluster: str, *, waiting_max: int
+        self,
+        address: KafkaAddress,
+        tables: TablePlace,
+        cluster: str,
+        *,
+        waiting_max: int,
+        counts: ServiceCounts,
     ) -> None:
-        self.counts = ServiceCounts()
+        self.counts = counts
         self._has_failed, self._ended = threading.Event(), threading.Event()
         self._address = address
         self._client = CommandClient(address, tables, cluster, client_id="ballast-admin")
@@ -83,8 +90,7 @@ class KafkaPort:
         self._finals.add(final)
         try:
             await asyncio.wait({final}, timeout=wait_ms / 1000 + _GRACE_S * bool(wait_ms))
-            is_ended = final.done() and not final.cancelled()
-            if is_ended:
+            if final.done() and not final.cancelled():
                 return _outcome(final.result())
             return _outcome(ticket.first.result()) if ticket.first.done() else None  # under way
         finally:
@@ -97,8 +103,8 @@ class KafkaPort:
         From any thread. Commands go on.
         """
         if self._loop is not None:
-            finals = self._finals  # cancelled ones leave it later, in their own turn
-            self._loop.call_soon_threadsafe(lambda: [one.cancel() for one in tuple(finals)])
+            # cancelled ones leave the set later, in their own turn
+            self._loop.call_soon_threadsafe(lambda: [one.cancel() for one in tuple(self._finals)])
 
     def record(self, entry: AuditEntry) -> None:
         """Queue an entry; what no longer fits is counted and stands in the log only."""

@@ -166,7 +166,7 @@ def test_other_paths_go_to_the_other_application() -> None:
 
 
 def test_refused_host_is_no_lookup_that_is_counted() -> None:
-    app = application(hooks=Hooks(hosts=OriginGuard("127.0.0.1", [], checks_hosts=True)))
+    app = application(hooks=Hooks(hosts=OriginGuard("127.0.0.1", [])))
     path, counted = (
         b"/lookup/v2/topic/persistent/t/owned/x",
         re.compile(rb"lookup_requests_total.* 1\.0\n"),

@@ -12,6 +12,7 @@ from jobs.adapters.kafka.clients import Delivered, KafkaAddress, NotDelivered
 from jobs.adapters.kafka.command_client import CommandOutcome, OutcomeWatch
 from jobs.console import CommandError
 from jobs.service import kafka_port
+from jobs.service.access_control import ServiceCounts
 from jobs.service.exchange import HttpError
 from jobs.service.kafka_port import KafkaPort
 from lbcore.wire.messages import AuditEntry, Command
@@ -75,7 +76,8 @@ def port(client: FakeClient, monkeypatch: pytest.MonkeyPatch) -> Iterator[KafkaP
     monkeypatch.setattr(kafka_port, "_AGAIN_S", 0.01)
     monkeypatch.setattr(kafka_port, "_GRACE_S", 0.0)
     FakeSender.refusals, FakeSender.taken = 0, ()
-    made = KafkaPort(KafkaAddress(bootstrap="nowhere:1"), Path("nowhere"), "c1", waiting_max=1)
+    address = KafkaAddress(bootstrap="nowhere:1")
+    made = KafkaPort(address, Path("nowhere"), "c1", waiting_max=1, counts=ServiceCounts())
     yield made
     made.close()
 

@@ -86,9 +86,7 @@ HOSTS = [
 
 @pytest.mark.parametrize(("host", "status"), HOSTS)
 def test_service_on_loopback_answers_under_its_own_names_only(host: str, status: int) -> None:
-    origins = OriginGuard(
-        "127.0.0.1", ["ballast.example", "other.example:7", "[fd00::7]"], checks_hosts=True
-    )
+    origins = OriginGuard("127.0.0.1", ["ballast.example", "other.example:7", "[fd00::7]"])
     for _ in range(2):
         assert status_of(origins, scope(host=host)) == status
     assert origins.refused[FOREIGN_HOST] == 2 * (status == 421)
@@ -107,7 +105,7 @@ def test_service_on_loopback_answers_under_its_own_names_only(host: str, status:
 def test_service_on_every_address_answers_under_names_that_nobody_can_own(
     host: str, status: int
 ) -> None:
-    origins = OriginGuard("0.0.0.0", checks_hosts=True)  # noqa: S104 (nothing listens)
+    origins = OriginGuard("0.0.0.0")  # noqa: S104 (nothing listens)
     assert status_of(origins, scope(host=host, local="10.0.0.7")) == status
 
 
@@ -124,11 +122,11 @@ def test_service_on_every_address_answers_under_names_that_nobody_can_own(
     ],
 )
 def test_address_may_be_written_in_every_way(host: str, local: str, status: int) -> None:
-    assert status_of(OriginGuard("::", checks_hosts=True), scope(host=host, local=local)) == status
+    assert status_of(OriginGuard("::"), scope(host=host, local=local)) == status
 
 
 def test_request_without_a_host_is_no_browsers() -> None:
-    assert status_of(OriginGuard("127.0.0.1", checks_hosts=True), scope()) == 200
+    assert status_of(OriginGuard("127.0.0.1"), scope()) == 200
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
@@ -171,11 +169,10 @@ def test_request_without_a_host_is_no_browsers() -> None:
 def test_change_that_a_page_elsewhere_could_ask_for_is_refused(
     method: str, headers: dict[str, str], status: int
 ) -> None:
-    for checks_hosts in (True, False):
-        origins = OriginGuard("127.0.0.1", ["ballast.example"], checks_hosts=checks_hosts)
-        assert status_of(origins, scope(method, **OURS, **headers)) == status
-        assert origins.refused[FOREIGN_TYPE] == (status == 415)
-        assert origins.refused[FOREIGN_ORIGIN] == (status == 403)
+    origins = OriginGuard("127.0.0.1", ["ballast.example"])
+    assert status_of(origins, scope(method, **OURS, **headers)) == status
+    assert origins.refused[FOREIGN_TYPE] == (status == 415)
+    assert origins.refused[FOREIGN_ORIGIN] == (status == 403)
 
 
 @pytest.mark.parametrize("name", [b"origin", b"sec-fetch-site"])
@@ -184,7 +181,7 @@ def test_change_that_names_two_pages_is_refused_when_one_is_elsewhere(name: byte
         b"origin": (b"http://127.0.0.1:8090", b"http://evil.example"),
         b"sec-fetch-site": (b"same-origin", b"cross-site"),
     }[name]
-    origins = OriginGuard("127.0.0.1", [], checks_hosts=True)
+    origins = OriginGuard("127.0.0.1", [])
     for values in ((own, other), (other, own)):
         asked = scope("PUT", **OURS, **JSON)
         asked["headers"] += [(name, value) for value in values]
@@ -192,13 +189,13 @@ def test_change_that_names_two_pages_is_refused_when_one_is_elsewhere(name: byte
 
 
 def test_change_without_a_body_needs_no_type_where_its_method_is_no_forms() -> None:
-    origins = OriginGuard("127.0.0.1", checks_hosts=True)
+    origins = OriginGuard("127.0.0.1")
     found = {m: status_of(origins, scope(m, **OURS)) for m in ("POST", "PUT", "DELETE", "PATCH")}
     assert found == {"POST": 415, "PUT": 200, "DELETE": 200, "PATCH": 200}
 
 
 def test_every_recorded_request_of_pulsars_tools_is_obeyed() -> None:
-    origins = OriginGuard("127.0.0.1", checks_hosts=True)
+    origins = OriginGuard("127.0.0.1")
     changes = [
         (exchange["method"], exchange.get("requestHeaders", {}))
         for path in FOLDER.glob("*.json")
@@ -217,7 +214,7 @@ def context_of(tables: Path) -> AdminContext:
 
 
 def call(tables: Path, balancer: Balancer, path: str, **more: Any) -> Answer:
-    origins = OriginGuard("127.0.0.1", checks_hosts=True)
+    origins = OriginGuard("127.0.0.1")
     app = AdminApp(replace(context_of(tables), commands=balancer), ROUTES, origins=origins)
     return asyncio.run(ask(app, path, **more))
 
