@@ -73,9 +73,11 @@ def changes_of(key: str, value: str, config: Config) -> Mapping[str, Any]:
     if _SHEDDING not in changes:
         return {key: value}
     placement = placement_strategy(config.placement)
-    if shedding is None or shedding.name == placement.name:
-        return {key: value}
-    if not (shedding.is_whole or placement.is_whole):
+    if (
+        shedding is None
+        or shedding.name == placement.name
+        or not (shedding.is_whole or placement.is_whole)
+    ):
         return {key: value}
     return {key: value, _PLACEMENT: shedding.usual_placement}
 

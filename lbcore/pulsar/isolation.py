@@ -13,7 +13,7 @@ from lbcore.plan.filter.policies import (
     IsolationPolicy,
     matches_any,
 )
-from lbcore.pulsar.names import BAD_REQUEST, NOT_FOUND, PulsarError
+from lbcore.pulsar.names import BAD_REQUEST, PulsarError
 from lbcore.wire.kinds.balancing_commands import SetIsolationPolicy
 
 PRIMARY = "primary"
@@ -55,16 +55,6 @@ def _read_policy(name: str, body: Any) -> SetIsolationPolicy:
     )
 
 
-def find_policy(
-    name: str, policies: Mapping[str, IsolationPolicy], cluster: str
-) -> IsolationPolicy:
-    """The policy of that name; raises PulsarError 404."""
-    if name not in policies:
-        reason = f"Cannot find NamespaceIsolationPolicy {name} for cluster {cluster}"
-        raise PulsarError(NOT_FOUND, reason)
-    return policies[name]
-
-
 def broker_data(
     broker: str, names: Sequence[str], policies: Mapping[str, IsolationPolicy]
 ) -> dict[str, Any]:
@@ -97,21 +87,15 @@ def role_of(names: Sequence[str], policy: IsolationPolicy) -> str | None:
 def ownership_status(
     namespace: str, names: Sequence[str], policies: Mapping[str, IsolationPolicy]
 ) -> dict[str, Any]:
-    """NamespaceOwnershipStatus of each bundle of a namespace that a broker owns."""
-    policy = policy_of(namespace, policies)
+    """Return NamespaceOwnershipStatus of each bundle of a namespace that a broker owns.
+
+    names: the broker's. The first policy by name that matches the namespace holds for it.
+    """
+    by_name = (policy for _, policy in sorted(policies.items()))
+    policy = next((one for one in by_name if matches_any(one.namespaces, namespace)), None)
     role = role_of(names, policy) if policy else None
     return {
         "broker_assignment": role or SHARED,
         "is_controlled": policy is not None,
         "is_active": True,
     }
-
-
-def policy_of(namespace: str, policies: Mapping[str, IsolationPolicy]) -> IsolationPolicy | None:
-    """The policy that holds for a namespace: the first in name order that matches."""
-    matching = (
-        policy
-        for _, policy in sorted(policies.items())
-        if matches_any(policy.namespaces, namespace)
-    )
-    return next(matching, None)

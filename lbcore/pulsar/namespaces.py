@@ -1,15 +1,16 @@
-"""Namespaces as Pulsar's admin interface shows them: creation, bundles, policies.
+"""Namespaces in Pulsar's admin interface: creation, bundles, policies, splits.
 
-Source: Pulsar 4.0.8, NamespacesBase, Policies, BundlesData; the exchanges in tests/recordings.
+Refuses in Pulsar's words and order. Source: Pulsar 4.0.8, NamespacesBase with the extensible load
+manager, Policies, BundlesData; the exchanges in tests/recordings.
 """
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
 from typing import Any
 
+from lbcore.config.splitting import SPECIFIED_POSITIONS
 from lbcore.model.bundles import (
     HashFunction,
     InvalidRangeError,
@@ -17,7 +18,13 @@ from lbcore.model.bundles import (
     parse_range_leniently,
 )
 from lbcore.model.names import FULL_LOWER, FULL_UPPER, format_bundle
-from lbcore.pulsar.names import BAD_REQUEST, PRECONDITION_FAILED, PulsarError
+from lbcore.pulsar.names import (
+    BAD_REQUEST,
+    PRECONDITION_FAILED,
+    SERVER_ERROR,
+    PulsarError,
+    unexpected,
+)
 from lbcore.route.bundles import BundleRoute
 from lbcore.wire.kinds.namespace_commands import MAX_BUNDLES, CreateNamespace
 
@@ -25,19 +32,11 @@ _HASH_PROPERTY = "ballast.hash"
 _NO_NUMBER = "Invalid number of bundles. Number of numBundles has to be in the range of (0, 2^32]."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Creation:
-    """A namespace that shall be made, and the clusters its policies name."""
-
-    arguments: CreateNamespace
-    replication_clusters: tuple[str, ...]
-
-
-def read_creation(namespace: str, body: Any) -> Creation:
-    """Return the creation requested by a PUT of a namespace; raises PulsarError.
+def read_creation(namespace: str, body: Any) -> tuple[CreateNamespace, tuple[str, ...]]:
+    """Return the creation requested by a PUT of a namespace, and its clusters.
 
     body: Policies or BundlesData as decoded JSON, None for neither. The hash function is chosen by
-    the property "ballast.hash", which is ours.
+    the property "ballast.hash", which is ours. Raises PulsarError.
     """
     policies = {} if body is None else body
     if not isinstance(policies, Mapping):
@@ -47,15 +46,13 @@ def read_creation(namespace: str, body: Any) -> Creation:
     clusters = policies.get("replication_clusters") or []
     if not isinstance(clusters, list):
         raise PulsarError(BAD_REQUEST, "replication_clusters must be a JSON list")
-    return Creation(
-        arguments=CreateNamespace(
-            namespace=namespace,
-            bundles=count,
-            boundaries=boundaries,
-            hash=_read_hash(policies.get("properties") or {}),
-        ),
-        replication_clusters=tuple(str(cluster) for cluster in clusters),
+    arguments = CreateNamespace(
+        namespace=namespace,
+        bundles=count,
+        boundaries=boundaries,
+        hash=_read_hash(policies.get("properties") or {}),
     )
+    return arguments, tuple(str(cluster) for cluster in clusters)
 
 
 def _read_bundles(bundles: Any) -> tuple[int, tuple[int, ...]]:
@@ -167,3 +164,66 @@ def find_bundle(namespace: str, text: str, live: Sequence[BundleRoute]) -> Bundl
         )
         raise PulsarError(PRECONDITION_FAILED, reason)
     return found
+
+
+MAX_POSITION = (1 << 63) - 1
+
+
+def read_positions(body: Any) -> tuple[int, ...]:
+    """Return the positions of a split. Raises PulsarError 400.
+
+    body: decoded JSON or None.
+    """
+    if body is None:
+        return ()
+    is_list = isinstance(body, list)
+    if not is_list or any(type(item) is not int or abs(item) > MAX_POSITION for item in body):
+        raise PulsarError(BAD_REQUEST, "the body must be a JSON list of whole numbers")
+    return tuple(body)
+
+
+def check_algorithm(name: str, supported: Sequence[str], positions: Sequence[int]) -> None:
+    """Raise PulsarError 412 for an unsupported algorithm, or one without positions."""
+    if not name.strip():
+        return
+    if name not in supported:
+        reason = (
+            "Unsupported namespace bundle split algorithm, supported algorithms are "
+            f"[{', '.join(supported)}]"
+        )
+        raise PulsarError(PRECONDITION_FAILED, reason)
+    if name == SPECIFIED_POSITIONS and not positions:
+        reason = (
+            "With specified_positions_divide split algorithm, splitBoundaries must not be empty"
+        )
+        raise PulsarError(PRECONDITION_FAILED, reason)
+
+
+def check_positions(bundle: BundleRoute, algorithm: str, positions: Sequence[int]) -> int:
+    """Return the position at which the extensible manager splits, 0 = by the algorithm.
+
+    Raises PulsarError 412 and 500.
+    """
+    if algorithm != SPECIFIED_POSITIONS:
+        return 0
+    inside = sorted({at for at in positions if bundle.lower < at < bundle.upper})
+    if len(inside) > 1:
+        raise PulsarError(PRECONDITION_FAILED, "Split bundle failed due to invalid request")
+    if not inside:
+        raise no_boundary(bundle.bundle, "no position lies inside the bundle")
+    return inside[0]
+
+
+def no_boundary(bundle: str, why: str) -> PulsarError:
+    """The bundle can't be divided as asked."""
+    message = f"Bundle {bundle} not found under namespace"
+    reason = unexpected(message, "java.lang.IllegalStateException", why)
+    return PulsarError(SERVER_ERROR, reason)
+
+
+def highest_bundle(
+    live: Sequence[BundleRoute], value_of: Mapping[str, float]
+) -> BundleRoute | None:
+    """Return the bundle with the highest value, the first of equals; None if all are 0."""
+    found = max(live, key=lambda route: value_of.get(route.bundle, 0), default=None)
+    return found if found is not None and value_of.get(found.bundle, 0) > 0 else None

@@ -31,7 +31,7 @@ from lbcore.pulsar.dynamic_config import (
     invalid_value,
     resets_of,
 )
-from lbcore.pulsar.isolation import broker_data, find_policy, ownership_status, read_policy
+from lbcore.pulsar.isolation import broker_data, ownership_status, read_policy
 from lbcore.pulsar.names import (
     NOT_FOUND,
     NOT_IMPLEMENTED,
@@ -251,8 +251,10 @@ async def list_policies(request: Request, context: AdminContext) -> Fields:
 
 async def get_policy(request: Request, context: AdminContext) -> Any:
     """One isolation policy."""
-    policies = await _policies(request, context)
-    return find_policy(request.params["policy"], policies, request.params["cluster"]).to_json()
+    name, cluster = request.params["policy"], request.params["cluster"]
+    found = (await _policies(request, context)).get(name)
+    reason = f"Cannot find NamespaceIsolationPolicy {name} for cluster {cluster}"
+    return found.to_json() if found else PulsarError(NOT_FOUND, reason)
 
 
 async def set_policy(request: Request, context: AdminContext) -> None:

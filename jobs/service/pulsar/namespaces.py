@@ -44,15 +44,12 @@ from lbcore.pulsar.names import (
     unexpected,
 )
 from lbcore.pulsar.namespaces import (
-    find_bundle,
-    read_creation,
-)
-from lbcore.pulsar.split import (
     check_algorithm,
     check_positions,
-    hottest_bundle,
-    largest_bundle,
+    find_bundle,
+    highest_bundle,
     no_boundary,
+    read_creation,
     read_positions,
 )
 from lbcore.pulsar.stats import throughput, topic_counts
@@ -77,15 +74,14 @@ def list_namespaces(request: Request, context: AdminContext) -> Any:
 async def create_namespace(request: Request, context: AdminContext) -> None:
     """Make a namespace with the bundles that its policies ask for."""
     name, tenant = namespace_name(request), request.params["tenant"]
-    asked = read_creation(name, request.json())
+    arguments, clusters = read_creation(name, request.json())
     known = find_tenant(tenant, context)
     if known is None:
         raise PulsarError(NOT_FOUND, "Tenant does not exist")
-    check_replication(tenant, asked.replication_clusters, known[1], cluster_names(context))
+    check_replication(tenant, clusters, known[1], cluster_names(context))
     exists = PulsarError(CONFLICT, "Namespace already exists")
     if find_namespace(name, context) is not None:
         raise exists
-    arguments = asked.arguments
     if not arguments.bundles and not arguments.boundaries:
         arguments = replace(arguments, bundles=context.in_force.splitting.default_bundles)
     await carry_out(request, context, arguments, unless_exists(exists))
@@ -228,21 +224,20 @@ async def split_bundle(request: Request, context: AdminContext) -> None:
 
 
 async def _chosen_bundle(text: str, found: Namespace, context: AdminContext) -> BundleRoute:
+    """The bundle of a range; LARGEST has the most topics.
+
+    HOT has the highest throughput, or the most topics where none has any.
+    """
     if text not in (LARGEST, HOT):
         return find_bundle(found.name, text, found.live)
-    loads = context.views.newest_load
-    rates: Mapping[str, float] = {}
+    chosen = None
     if text == HOT:
-        rates = await _of_namespace(found, throughput(loads.values()), context)
-        if any(rates.get(route.bundle, 0.0) > 0 for route in found.live):
-            return hottest_bundle(found.live, rates, {})
-    topics = await _topic_counts(found, context)
-    is_hottest = text == HOT
-    return (
-        hottest_bundle(found.live, rates, topics)
-        if is_hottest
-        else largest_bundle(found.live, topics)
-    )
+        rates = throughput(context.views.newest_load.values())
+        chosen = highest_bundle(found.live, await _of_namespace(found, rates, context))
+    chosen = chosen or highest_bundle(found.live, await _topic_counts(found, context))
+    if chosen is None:
+        raise PulsarError(NOT_FOUND, f"Bundle range {text} not found")
+    return chosen
 
 
 async def _topic_counts(found: Namespace, context: AdminContext) -> Mapping[str, int]:

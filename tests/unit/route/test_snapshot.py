@@ -7,8 +7,7 @@ import pytest
 from lbcore.model.bundles import HashFunction, hash_topic
 from lbcore.model.names import InvalidNameError, parse_bundle
 from lbcore.ownership.records import State
-from lbcore.pulsar.names import PulsarError
-from lbcore.pulsar.split import hottest_bundle, largest_bundle
+from lbcore.pulsar.namespaces import highest_bundle
 from lbcore.pulsar.stats import throughput
 from lbcore.route.addresses import (
     BrokerAddress,
@@ -271,13 +270,10 @@ LOADS = [
 """The first has the most topics and messages, the second the highest throughput."""
 
 
-def test_hot_is_the_highest_throughput_in_and_out_or_else_the_largest() -> None:
-    assert hottest_bundle(LIVE, dict(throughput(LOADS)), TOPICS_OF_PULSAR_SPLIT).bundle == NAMES[1]
+def test_highest_is_by_throughput_in_and_out_or_by_topics_and_never_zero() -> None:
+    assert highest_bundle(LIVE, dict(throughput(LOADS))) == LIVE[1]
     load = {**LOADS[0], "msg_throughput_out": [100.0, 10.0, 9_000.0]}
-    assert hottest_bundle(LIVE, dict(throughput([load])), TOPICS_OF_PULSAR_SPLIT).bundle == NAMES[2]
-    assert hottest_bundle(LIVE, {}, TOPICS_OF_PULSAR_SPLIT) == largest_bundle(
-        LIVE, TOPICS_OF_PULSAR_SPLIT
-    )
-    assert largest_bundle(LIVE, TOPICS_OF_PULSAR_SPLIT).bundle == NAMES[0]
-    with pytest.raises(PulsarError, match="HOT not found"):
-        hottest_bundle(LIVE, {}, {})
+    assert highest_bundle(LIVE, dict(throughput([load]))) == LIVE[2]
+    assert highest_bundle(LIVE, TOPICS_OF_PULSAR_SPLIT) == LIVE[0]
+    assert highest_bundle(LIVE, dict.fromkeys(NAMES, 1)) == LIVE[0]
+    assert highest_bundle(LIVE, {}) is highest_bundle((), {}) is None
