@@ -390,7 +390,7 @@ class LookupApp:
             "batch_id": snapshot.position.batch_id,
             "age_ms": view.age_ms(boot_ms()),
             "writer_silent_ms": view.writer_silent_ms(wall_ms()),
-            "namespaces": snapshot.namespace_count,
+            "namespaces": len(snapshot.names),
             "bundles": snapshot.bundle_count,
             "brokers": len(snapshot.brokers),
         }

@@ -213,7 +213,7 @@ class LookupMetrics(Collector):
             **(written if silent_ms >= 0 else {}),
             **(version if position.table_version >= 0 else {}),
             ("ballast_snapshot_bundles",): snapshot.bundle_count,
-            ("ballast_snapshot_namespaces",): snapshot.namespace_count,
+            ("ballast_snapshot_namespaces",): len(snapshot.names),
             ("ballast_snapshot_brokers",): len(snapshot.brokers),
         }
 

@@ -8,7 +8,7 @@ one topic: Pulsar 4.0.8's PersistentTopicsBase and NamespaceService.getListOfPer
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
-from itertools import chain
+from itertools import chain, groupby
 
 from lbcore.model.bundles import HashFunction
 from lbcore.model.names import (
@@ -28,7 +28,7 @@ class KnownTopics:
     """One namespace's topics.
 
     partitioned: full name of each partitioned topic → number of partitions. single: full names of
-    all others. in_order: what the names of each begin with, and the topic, sorted.
+    all others. in_order: the common prefix of a topic's names, and the topic, sorted.
     """
 
     partitioned: Mapping[str, int] = field(default_factory=dict)
@@ -50,15 +50,11 @@ class KnownTopics:
         return (topic for _, topic in self.in_order)
 
     def names(self, domain: Domain | None = None) -> Iterator[str]:
-        """Yield every topic that a broker can serve, sorted, each partition by itself.
+        """Return every topic that a broker can serve, sorted, each partition by itself.
 
         A step is O(1), or O(topics whose names begin as another's partitions).
         """
-        before = ""
-        for name in self._all_names(domain):
-            if name != before:
-                yield name
-            before = name
+        return (name for name, _ in groupby(self._all_names(domain)))
 
     def _all_names(self, domain: Domain | None) -> Iterator[str]:
         at, last = 0, len(self.in_order)
@@ -88,15 +84,14 @@ class KnownTopics:
 
     def is_served(self, topic: str) -> bool:
         """True if the name is one of `names`. O(1)."""
-        return topic in self.single or self._is_partition(topic)
+        if topic in self.single:
+            return True
+        parent = strip_partition(topic)
+        return parent != topic and int(topic.rpartition("-")[2]) < self.partitioned.get(parent, 0)
 
     def exists(self, topic: str) -> bool:
         """True if the name is one of `names`, or a partitioned topic's. O(1)."""
         return topic in self.partitioned or self.is_served(topic)
-
-    def _is_partition(self, topic: str) -> bool:
-        parent = strip_partition(topic)
-        return parent != topic and int(topic.rpartition("-")[2]) < self.partitioned.get(parent, 0)
 
 
 def in_text_order(count: int) -> Iterator[int]:

@@ -55,10 +55,8 @@ def write_slices(value: Any) -> Iterator[bytes]:
 def _write(value: Any) -> Iterator[tuple[str, int]]:
     """Yield pieces of text with their weights."""
     weight = _weight(value, WORK_MAX)
-    if weight < WORK_MAX:
+    if weight < WORK_MAX or isinstance(value, str):  # one text can't be divided
         yield dumps(value), weight
-    elif isinstance(value, str):
-        yield dumps(value), weight  # one text is one value
     elif isinstance(value, Fields | Mapping):
         yield from _write_object(value.items() if isinstance(value, Mapping) else value.pairs)
     else:

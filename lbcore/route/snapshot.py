@@ -6,7 +6,7 @@ of Pulsar's extensible load manager (4.0.8).
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias
@@ -126,11 +126,6 @@ class LookupSnapshot:
         """Number of live bundles of existing namespaces."""
         return sum(len(self.namespaces[name].live) for name in self.names)
 
-    @property
-    def namespace_count(self) -> int:
-        """Number of existing namespaces."""
-        return len(self.names)
-
     def at(self, position: TablePosition) -> "LookupSnapshot":
         """Return the same content at another position."""
         return replace(self, position=position)
@@ -144,7 +139,7 @@ class LookupSnapshot:
         empty = {name: NamespaceRoutes(namespace=name) for name in hashes}
         known = {**empty, **self.namespaces}
         changed = [found.with_hash(hashes.get(name)) for name, found in known.items()]
-        return self._with_changed(
+        return self.with_replaced(
             [found for found in changed if found is not self.namespaces.get(found.namespace)]
         )
 
@@ -163,13 +158,10 @@ class LookupSnapshot:
             folded = known.fold(newer)
             if folded is not known:
                 changed.append(folded)
-        return self._with_changed(changed)
+        return self.with_replaced(changed)
 
-    def with_held(self, held: Iterable[NamespaceRoutes]) -> "LookupSnapshot":
-        """Return the snapshot with these namespaces replaced."""
-        return self._with_changed(list(held))
-
-    def _with_changed(self, changed: list[NamespaceRoutes]) -> "LookupSnapshot":
+    def with_replaced(self, changed: Sequence[NamespaceRoutes]) -> "LookupSnapshot":
+        """Return the snapshot with these namespaces added or replaced; self without any."""
         if not changed:
             return self
         namespaces, lanes = dict(self.namespaces), dict(self.lanes)
@@ -190,7 +182,7 @@ class LookupSnapshot:
             names=self._names_after(changed),
         )
 
-    def _names_after(self, changed: list[NamespaceRoutes]) -> tuple[str, ...]:
+    def _names_after(self, changed: Sequence[NamespaceRoutes]) -> tuple[str, ...]:
         exist = {found.namespace: found.hash_function is not None for found in changed}
         kept = [name for name in self.names if exist.pop(name, True)]
         new = [name for name, is_there in exist.items() if is_there]

@@ -128,7 +128,7 @@ def test_readers_hold_what_those_of_a_fresh_cluster_do(
     for world in (old, new):
         world.exist(stay, is_there=True)
     assert old.follower.view is not None
-    assert old.follower.view.snapshot.namespace_count == len(stay)
+    assert len(old.follower.view.snapshot.names) == len(stay)
     lived, fresh = old.held_bytes(), new.held_bytes()
     assert lived <= 1.1 * fresh, f"{lived} bytes after a long life, {fresh} of a fresh one"
     again = World.__new__(World)

@@ -185,7 +185,7 @@ class DeltaFollower(Follower):
             loaded.position,
             boot_ms() - started_ms,
             reason=reason.value,
-            namespaces=loaded.namespace_count,
+            namespaces=len(loaded.names),
             bundles=loaded.bundle_count,
             brokers=len(loaded.brokers),
             events_added=newer,

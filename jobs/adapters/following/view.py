@@ -126,7 +126,7 @@ class UnreadRows:
     def shown(self, candidate: LookupSnapshot) -> LookupSnapshot:
         """Return the candidate, keeping namespaces that a missing row makes unsound."""
         spoilt = {row.namespace for row in self._rows.values()} & candidate.unsound.keys()
-        return candidate.with_held(
+        return candidate.with_replaced(
             self._namespace(name).with_hash(candidate.namespaces[name].hash_function)
             for name in sorted(spoilt)
         )
