@@ -49,19 +49,8 @@ _NICE = 5
 Read: TypeAlias = Callable[[TableReader], Any]
 """Makes a value for JSON, as `write_slices` takes it, of the tables; can be pickled."""
 
-_Key: TypeAlias = tuple[str, str]
-"""Location of a cluster's tables, and its name."""
 _Task: TypeAlias = "asyncio.Task[tuple[int, tuple[bytes, ...]]]"
 """Result: when it was made, by the boot clock, and the answer's parts."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadQuestion:
-    """The read to make of one cluster's tables."""
-
-    read: Read
-    root: TablePlace
-    cluster: str
 
 
 class ReadRefusedError(Exception):
@@ -97,26 +86,26 @@ class Readers:
             self._pool.shutdown()
             self._pool = None
 
-    async def ask(self, question: ReadQuestion) -> tuple[IO[bytes], str]:
-        """Return the answer as JSON in a temporary file, and its digest.
+    async def ask(self, read: Read, root: TablePlace, cluster: str) -> tuple[IO[bytes], str]:
+        """Return what `read` makes of a cluster's tables: JSON in a file, and its digest.
 
-        Repeated once if the pool breaks.
+        Repeated once if the pool breaks. The file is temporary.
 
         Raises ReadRefusedError, BrokenProcessPool, OSError where no file can be made.
         """
         try:
-            return await self._ask(question)
+            return await self._ask(read, root, cluster)
         except BrokenProcessPool:
-            return await self._ask(question)
+            return await self._ask(read, root, cluster)
 
-    async def _ask(self, question: ReadQuestion) -> tuple[IO[bytes], str]:
+    async def _ask(self, read: Read, root: TablePlace, cluster: str) -> tuple[IO[bytes], str]:
         answer: IO[bytes] = NamedTemporaryFile(prefix="ballast-answer-")  # noqa: SIM115 (the caller closes it)
         pool = self._running()
         self._answers += 1
         if self._answers % ANSWERS_MAX == 0:
             self._pool = None  # Python 3.10 has no max_tasks_per_child
         try:
-            made = pool.submit(_answer, question, Path(answer.name))
+            made = pool.submit(_answer, read, root, cluster, Path(answer.name))
             digest = await asyncio.wrap_future(made)
         except BaseException as error:
             answer.close()
@@ -164,13 +153,13 @@ def _end_with_parent() -> None:
         os._exit(0)
 
 
-def _answer(question: ReadQuestion, file: Path) -> str:
+def _answer(read: Read, root: TablePlace, cluster: str, file: Path) -> str:
     """Write an answer into a file and return its digest; runs in the pool."""
     digest = blake2b(digest_size=8)
     try:
-        reader = TableReader(question.root, question.cluster)
+        reader = TableReader(root, cluster)
         with file.open("wb") as answer:
-            for part in write_slices(question.read(reader)):
+            for part in write_slices(read(reader)):
                 digest.update(part)
                 answer.write(part)
     except ReadRefusedError:
@@ -215,10 +204,9 @@ async def in_background(context: AdminContext, read: Read) -> Reply:
 async def _made(context: AdminContext, read: Read) -> _AnswerParts:
     if readers.under_way >= _WAITING_MAX:
         raise HttpError(503, "Too many reads of the tables are under way", RETRY)
-    question = ReadQuestion(read, context.views.root, context.cluster)
     readers.under_way += 1
     try:
-        return _AnswerParts(*await readers.ask(question))
+        return _AnswerParts(*await readers.ask(read, context.views.root, context.cluster))
     except BaseException as error:
         readers.under_way -= 1
         if isinstance(error, ReadRefusedError):
@@ -282,7 +270,7 @@ class Kept:
 
     def __init__(self, keep_s: float) -> None:
         self._keep_ms = round(keep_s * 1_000)
-        self._newest: dict[_Key, _Task] = {}
+        self._newest: dict[tuple[str, str], _Task] = {}
 
     async def reply(
         self,

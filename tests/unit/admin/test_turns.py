@@ -21,7 +21,7 @@ from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.context import AdminContext
 from jobs.service.routes import Route
-from jobs.service.v1.reading import ReadQuestion, readers
+from jobs.service.v1.reading import Read, readers
 from lbcore.route.slices import WORK_MAX
 from tests.support.admin.admin_world import BROKERS, Balancer, make_context
 from tests.support.admin.asgi_calls import ask
@@ -155,9 +155,9 @@ class _Names(dict[str, str]):
         return name
 
 
-async def read_elsewhere(question: ReadQuestion) -> tuple[IO[bytes], str]:
+async def read_elsewhere(read: Read, *place: object) -> tuple[IO[bytes], str]:
     """What is read in another process, large: what it takes there holds nobody up here."""
-    pickle.dumps(question)
+    pickle.dumps((read, *place))
     return BytesIO(b'{"rows":"' + b"x" * ELSEWHERE_BYTES + b'"}'), "1"
 
 

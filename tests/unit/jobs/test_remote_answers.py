@@ -15,6 +15,7 @@ from unittest import mock
 
 import pytest
 
+from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.http.client import Answered, HttpQuestion
 from jobs.cli import main
 from jobs.service.all_routes import ROUTES
@@ -117,10 +118,10 @@ class Service:
         )
 
 
-async def read_here(question: reading.ReadQuestion) -> tuple[IO[bytes], str]:
+async def read_here(read: reading.Read, root: TablePlace, cluster: str) -> tuple[IO[bytes], str]:
     """Read as a process of the service's pool does, in this one."""
     answer: IO[bytes] = NamedTemporaryFile(prefix="ballast-answer-")  # noqa: SIM115 (as there)
-    return answer, reading._answer(question, Path(answer.name))  # noqa: SLF001 (as there)
+    return answer, reading._answer(read, root, cluster, Path(answer.name))  # noqa: SLF001 (as there)
 
 
 @pytest.fixture
