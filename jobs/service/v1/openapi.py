@@ -16,6 +16,7 @@ from jobs.service.context import AdminContext
 from jobs.service.exchange import JSON, Reply, Request, encode, is_pulsar
 from jobs.service.routes import Left, MapOf, Maybe, Route, Schema, TextQuery, reading
 from jobs.service.v1.ownership import LOOKUP_DATA
+from jobs.service.v1.showing import LEFT_OUT_OF_ROWS
 from lbcore.model.tables import Table
 from lbcore.wire.commands import KINDS
 
@@ -63,8 +64,6 @@ _SCALARS: Mapping[Any, Schema] = {
     int: {"type": "integer"},
     float: {"type": "number"},
 }
-LEFT_OUT_OF_ROWS = frozenset({"cluster", "batch_id"})
-"""Columns that no answer shows."""
 
 
 class Schemas:
@@ -146,8 +145,8 @@ def _object(named: Mapping[str, Any], needed: Iterable[str] | None = None) -> Sc
 
 
 def _joined(one: Schema, other: Schema) -> Schema:
-    needed = [*one["required"], *other["required"]]
-    return _object({**one["properties"], **other["properties"]}, needed)
+    named = {**one["properties"], **other["properties"]}
+    return _object(named, [*one["required"], *other["required"]])
 
 
 def _column(column: Any) -> Schema:

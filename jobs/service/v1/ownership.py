@@ -37,7 +37,6 @@ from lbcore.route.snapshot import Answer, LookupOutcome, LookupSnapshot
 TOPICS_MAX = 10_000
 PAGE_MAX = 10_000
 _DIGITS_MAX = 15
-_NOW = "now"
 _MOMENT = "A moment: now, ms since 1970, or vN for version N of ownership_events."
 
 
@@ -208,7 +207,7 @@ def _namespace(request: Request, context: AdminContext) -> str:
 
 def _moment(request: Request, name: str, default: str | None = None) -> str:
     text = request.first(name, default or "")
-    if text == _NOW:
+    if text == "now":
         return ""
     digits = text.removeprefix("v")
     is_number = digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MAX
@@ -309,7 +308,6 @@ OWNERSHIP_ROUTES = (
 )
 
 
-ALIVE_S = 15.0
 _ALIVE = WholeQuery("alive_ms", "How often to say `alive`.", 500, 60_000, 15_000)
 END_OF_PART = b": end\n\n"
 _CATCH_UP_S = 2.0
@@ -350,7 +348,7 @@ class Watcher:
     """Stream of changes for one client. namespace: "" = all."""
 
     def __init__(
-        self, context: AdminContext, feed: ChangeFeed, namespace: str, alive_s: float = ALIVE_S
+        self, context: AdminContext, feed: ChangeFeed, namespace: str, alive_s: float
     ) -> None:
         self._context = context
         self._feed = feed
@@ -433,8 +431,6 @@ class Watcher:
         }
 
 
-_STREAM = "text/event-stream"
-
 WATCH_ROUTES = (
     reading(
         "/v1/watch",
@@ -442,12 +438,12 @@ WATCH_ROUTES = (
         "Each change of ownership, as server-sent events: start, change, alive, reset.",
         str,
         queries=(
-            TextQuery("namespace", "Only this one; without it, all of the cluster."),
+            _NAMESPACE,
             _ALIVE,
             TextQuery("last_event_id", "As the header Last-Event-ID: where to go on."),
         ),
         checks_itself=True,
-        media_type=_STREAM,
+        media_type="text/event-stream",
         example=Example("/v1/watch?last_event_id=never", 400),
     ),
 )

@@ -58,7 +58,9 @@ from lbcore.route.slices import LEFT_OUT
 from lbcore.validation.check import in_force
 
 _SQL_MAX_CHARS, _SQL_ROWS_MAX = 100_000, 100_000
-_LEFT_OUT = frozenset({"cluster", "batch_id"})
+LEFT_OUT_OF_ROWS = frozenset({"cluster", "batch_id"})
+"""Columns that no answer shows."""
+
 _STARTED = ("setting", "started", "origin")
 
 
@@ -183,7 +185,7 @@ def _read_history(asked: TableQuestion, reader: TableReader) -> dict[str, Any]:
 
 
 def _without(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name not in _LEFT_OUT}
+    return {name: value for name, value in row.items() if name not in LEFT_OUT_OF_ROWS}
 
 
 _SERVICE = {

@@ -82,7 +82,7 @@ def test_watcher_that_comes_again_misses_nothing_and_gets_nothing_twice(
     replica = make_context(first.views.root)
     for context, memory in ((first, feed), (replica, replica.changes)):
         assert memory is not None
-        again = Watcher(context, memory, "")
+        again = Watcher(context, memory, "", 10)
         events = asyncio.run(take(again, parse_place("4.0"), 4))
         versions = [json.loads(event["data"])["version_id"] for event in events]
         assert versions == [4, 5, 6, 7]
