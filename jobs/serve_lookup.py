@@ -95,8 +95,14 @@ def run(args: argparse.Namespace) -> int:
         {key: value for key, value in given.items() if value is not None},
     )
     lookup = config.lookup
-    is_open = args.without_authentication or lookup.authentication != "none"
-    check_address(lookup.host, is_open=is_open)
+    is_guarded = lookup.authentication != "none" or _is_loopback(lookup.host)
+    if not is_guarded and not args.without_authentication:
+        raise MisuseError(
+            f"the lookup service does not listen on {lookup.host}",
+            why="others could reach it there, and it has no authentication",
+            next_step="use --host 127.0.0.1, set lookup.authentication, or add "
+            "--without-authentication if that is meant",
+        )
     log_json_lines(is_otel=config.telemetry.otel_logs)
     if lookup.workers > 1 and args.worker is None:
         return _run_workers(args, lookup)
@@ -167,18 +173,6 @@ def _serve(args: argparse.Namespace, config: Config) -> int:
     return Exit.DONE
 
 
-def check_address(host: str, *, is_open: bool) -> None:
-    """Raise MisuseError for an address beyond this machine, unless intended."""
-    if is_open or _is_loopback(host):
-        return
-    raise MisuseError(
-        f"the lookup service does not listen on {host}",
-        why="others could reach it there, and it has no authentication",
-        next_step="use --host 127.0.0.1, set lookup.authentication, or add "
-        "--without-authentication if that is meant",
-    )
-
-
 def _is_loopback(host: str) -> bool:
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
@@ -189,8 +183,8 @@ def _is_loopback(host: str) -> bool:
 class Server(uvicorn.Server):
     """HTTP server.
 
-    At a signal it says that it is going, and goes after lookup.stop_delay_ms. Who watches is told
-    the end; who waits is answered, within 2 s.
+    After a signal /health answers 503, and the server stops lookup.stop_delay_ms later: it ends
+    the streams of watchers and answers waiting lookups, within 2 s.
     """
 
     def __init__(self, service: Service, lookup: LookupConfig, tls: ServerTls | None) -> None:
@@ -225,7 +219,10 @@ class Server(uvicorn.Server):
         self._end_s = 0.0
 
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second: end what is over its time, the service itself at last."""
+        """End overdue connections once a second, and the service after its delay.
+
+        Called ten times a second.
+        """
         now_s = asyncio.get_running_loop().time()
         if not counter % _TICKS_PER_S:
             for connection in tuple(self.server_state.connections):
