@@ -11,9 +11,13 @@ with LookupClient("var/tables", "local") as client:
     client.find("persistent://acme/orders/t1").broker         # 'broker-7', a million a second
 """
 
+import contextlib
+import logging
+import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from time import monotonic, time
 from typing import Any
 
 from numpy.typing import NDArray
@@ -21,18 +25,23 @@ from numpy.typing import NDArray
 from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.view import View
-from jobs.adapters.following.watch_follower import WatchAddress, WatchFollower
+from jobs.adapters.following.watch_follower import WatchAddress, WatchFollower, connect, proof
+from jobs.adapters.http.client import lookup_path, read_at_most
 from jobs.adapters.kafka.clients import KafkaAddress
-from jobs.adapters.kafka.command_client import CommandClient
+from jobs.adapters.kafka.command_client import CommandClient, new_command
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
-from jobs.assignment_requests import AssignmentRequester, by_commands, by_service
-from lbcore.route.addresses import lookup_data
+from lbcore.route.addresses import ASKED_BY, TIMEOUT_MS, OwnerRequests, lookup_data, request_id
 from lbcore.route.batch import BatchIndex
 from lbcore.route.bundles import BundleRoute
 from lbcore.route.snapshot import LookupOutcome, LookupSnapshot
+from lbcore.wire.kinds.bundle_commands import AssignBundle
+
+logger = logging.getLogger(__name__)
 
 _CLIENT_ID = "ballast-lookup"
 _CLOSE_TIMEOUT_S = 10.0
+_ANSWER_MAX_BYTES = 65_536
+_WAITING_MAX = 10_000
 
 
 class NotReadyError(RuntimeError):
@@ -210,3 +219,82 @@ def _freshness(view: View) -> Freshness:
         age_ms=view.age_ms(boot_ms()),
         writer_silent_ms=view.writer_silent_ms(wall_ms()),
     )
+
+
+Ask = Callable[[BundleRoute, str], None]
+"""Ask for an owner of a record that was looked up for this topic; may take seconds, and raise."""
+
+
+class AssignmentRequester:
+    """Requests owners of free bundles in a thread of its own, without waiting for them.
+
+    Any number of threads may report what they found free. The answer comes by the tables, like
+    every change. `lbcore.route.addresses` says when a request is due.
+    """
+
+    def __init__(self, ask: Ask, end: Callable[[], None] = lambda: None) -> None:
+        """end: called when this is closed, in the caller's thread."""
+        self._ask, self._end = ask, end
+        self._requests = OwnerRequests()
+        self._lock = threading.Lock()
+        self._is_ending = threading.Event()
+        self._waiting: queue.Queue[tuple[BundleRoute, str] | None] = queue.Queue(_WAITING_MAX)
+        self._thread = threading.Thread(target=self._work, name="ballast-owner", daemon=True)
+        self._thread.start()
+
+    def found_free(self, route: BundleRoute, topic: str) -> None:
+        """A lookup of this topic found no owner; returns at once."""
+        with self._lock:
+            is_due = self._requests.is_due(route, monotonic())
+        if is_due:
+            with contextlib.suppress(queue.Full):
+                self._waiting.put_nowait((route, topic))
+
+    def close(self) -> None:
+        """Ask for nothing more, also of what waits."""
+        self._is_ending.set()
+        with contextlib.suppress(queue.Full):  # then it need not be woken
+            self._waiting.put_nowait(None)
+        self._thread.join(_CLOSE_TIMEOUT_S)
+        self._end()
+
+    def _work(self) -> None:
+        while (item := self._waiting.get()) is not None and not self._is_ending.is_set():
+            try:
+                self._ask(*item)
+            except Exception as error:  # noqa: BLE001, PERF203 (outermost loop)
+                fields = {"bundle": item[0].bundle, "error": str(error)}
+                logger.warning("owner_not_asked_for", extra={"fields": fields})
+
+
+def by_commands(client: CommandClient, cluster: str) -> AssignmentRequester:
+    """Return a requester that asks the balancer through Kafka; it closes the client."""
+
+    def ask(route: BundleRoute, _: str) -> None:
+        command = new_command(
+            cluster,
+            AssignBundle(bundle=route.bundle),
+            principal=ASKED_BY,
+            command_id=request_id(cluster, route, time()),
+            timeout_ms=TIMEOUT_MS,
+        )
+        client.forget(client.send(command))
+
+    return AssignmentRequester(ask, client.close)
+
+
+def by_service(address: WatchAddress) -> AssignmentRequester:
+    """Return a requester that looks the topic up at a service.
+
+    The service requests an owner where bundles are assigned on demand.
+    """
+
+    def ask(_: BundleRoute, topic: str) -> None:
+        connection = connect(address)
+        try:
+            connection.request("GET", lookup_path(topic), headers=proof(address))
+            read_at_most(connection.getresponse(), _ANSWER_MAX_BYTES)
+        finally:
+            connection.close()
+
+    return AssignmentRequester(ask)

@@ -23,7 +23,7 @@ from jobs.adapters.http.client import (
 )
 from jobs.adapters.http.fair_scheduling import FairScheduler
 from jobs.adapters.http.protocol import Flow
-from jobs.assignment_requests import AssignmentRequester
+from jobs.lookup_client import AssignmentRequester
 from jobs.service.changes import ChangeFeed
 from lbcore.ownership.records import State
 from lbcore.route.bundles import BundleRoute
