@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import jwt
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
@@ -70,7 +71,10 @@ def read_keys(path: str) -> tuple[TrustedKey, ...]:
     """Return the keys of a file: a JWKS, or one PEM key. Raises OSError, ValueError."""
     text = read_text_file(Path(path))
     if text.lstrip().startswith("-----"):
-        material = load_pem_public_key(text.encode())
+        try:
+            material = load_pem_public_key(text.encode())
+        except UnsupportedAlgorithm as error:
+            raise ValueError(f"the PEM key can't be used: {error}") from None
         _check_strength(material, "the PEM key")
         algorithm = "RS256" if isinstance(material, rsa.RSAPublicKey) else "ES256"
         return (TrustedKey(algorithm=algorithm, material=material),)

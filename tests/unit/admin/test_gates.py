@@ -539,6 +539,14 @@ def test_file_that_holds_no_usable_keys_is_refused(tmp_path: Path, text: str) ->
         read_keys(str(path))
 
 
+def test_pem_key_on_a_curve_that_the_library_lacks_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "key.pem"
+    key = "MDIwEAYHKoZIzj0CAQYFK4EEAAYDHgAEaR8FS8yEpOD5r3ZjtBCmrCunHP95E7lry0c0BQ=="  # on secp112r1
+    path.write_text(f"-----BEGIN PUBLIC KEY-----\n{key}\n-----END PUBLIC KEY-----\n")
+    with pytest.raises(ValueError, match="the PEM key can't be used: Curve"):
+        read_keys(str(path))
+
+
 def test_secret_that_is_too_short_is_refused_without_showing_it() -> None:
     with pytest.raises(ValueError, match="32 bytes") as caught:
         secret_key("tiger")
