@@ -1,8 +1,8 @@
 """Metrics of the lookup service: declarations, counts, and all workers' in one.
 
-What happens is counted at once, what is the case is asked when the metrics are read. Each worker
-writes its metrics into a folder once a second; the one that is asked adds what the others wrote
-last. prometheus-client's own multi-process mode adds gauges up that must stay apart.
+Events are counted at once, states are read at each scrape. Each worker writes its metrics into a
+folder once a second; the one that is scraped adds what the others wrote last. prometheus-client's
+own multi-process mode adds gauges up that must stay apart.
 """
 
 import threading
@@ -169,6 +169,8 @@ class LookupMetrics(Collector):
 
     def _of_service(self) -> Values:
         counts, account = self.beside.counts, self.beside.account
+        # copies: the event loop counts on while a worker's thread writes its metrics
+        refused, statuses, cut = dict(counts.refused), dict(counts.statuses), dict(account.cut)
         ends_ms = ends_in_file(self.beside.certificate_file)
         ends_s: Values = {
             ("ballast_lookup_certificate_expiry_timestamp_seconds",): ends_ms // 1_000
@@ -182,9 +184,9 @@ class LookupMetrics(Collector):
             ("ballast_requests_unanswered_bytes",): account.unanswered_bytes,
             ("ballast_answers_unread_bytes",): account.unread_bytes,
             ("ballast_reader_failures_total",): self.beside.readers.failures,
-            **{("ballast_requests_refused_total", why): n for why, n in counts.refused.items()},
-            **{("ballast_admin_requests_total", str(s)): n for s, n in counts.statuses.items()},
-            **{("ballast_connections_closed_total", cut): n for cut, n in account.cut.items()},
+            **{("ballast_requests_refused_total", why): n for why, n in refused.items()},
+            **{("ballast_admin_requests_total", str(s)): n for s, n in statuses.items()},
+            **{("ballast_connections_closed_total", why): n for why, n in cut.items()},
         }
 
     def _of_tables(self) -> Values:

@@ -3,16 +3,19 @@
 import argparse
 import os
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.console import CommandError
-from jobs.service.lookup_metrics import SharedMetrics
+from jobs.service.lookup_metrics import LookupMetrics, SharedMetrics
 from jobs.telemetry.bridge_metrics import BRIDGE_METRICS, BridgeMetrics
 from jobs.telemetry.exposition import MetricsPort, add_arguments
 from jobs.telemetry.job_metrics import JobMetrics, standing_by
@@ -198,6 +201,23 @@ def test_answer_of_one_worker_has_all_workers_metrics_but_of_one_that_is_gone(
     assert first.text().decode().count("# TYPE x_total counter") == 1
     os.utime(tmp_path / "1.prom", (1, 1))
     assert total(samples_of(first.text().decode()), "x_total") == 3
+
+
+class Growing(Counter[Any]):
+    """Counts that get a new reason from the event loop while another thread reads them."""
+
+    def items(self) -> Any:
+        for pair in super().items():
+            self["new"] += 1
+            yield pair
+
+
+@pytest.mark.parametrize("kind", ["refused", "statuses", "cut"])
+def test_service_metrics_are_read_while_a_new_reason_is_counted(tmp_path: Path, kind: str) -> None:
+    metrics = LookupMetrics(DeltaFollower(tmp_path, "c1"))
+    owner = metrics.beside.account if kind == "cut" else metrics.beside.counts
+    setattr(owner, kind, Growing(known=7))
+    assert b'="known"} 7.0' in metrics.text()
 
 
 def test_own_metrics_are_newer_than_those_written(tmp_path: Path) -> None:
