@@ -41,9 +41,9 @@ class ChangeFeed:
     """Remembers the last changes; the follower adds, any number of watchers read.
 
     kept_max: changes in memory. Watchers wait in the event loop, the follower's thread adds.
-    rendered: what watchers have made of the last changes, to be used by the next ones. history:
-    counts the tables that took each other's place; a place of an earlier one is none in this.
-    table: names the present one. end: place of the newest change, or end of the newest commit.
+    rendered: events of the last changes as text, shared by watchers. table: the present table's id.
+    history: number of tables that were replaced; places of an earlier table are invalid in this
+    one. end: place of the newest change, or end of the newest commit.
     """
 
     def __init__(self, tables: TablePlace, cluster: str, kept_max: int) -> None:
@@ -65,11 +65,11 @@ class ChangeFeed:
         """Take over what the follower has published; readers don't wait for it."""
         new = [one for version, routes in changes.commits for one in changes_of(version, routes)]
         with self._lock:
+            self.table = changes.table_id.partition("-")[0]
             if changes.is_whole:
                 self._kept = []
                 self._known_from = (changes.version, END)
-                self.rendered.clear()
-            self.table = changes.table_id.partition("-")[0]
+                self.rendered = {}  # a watcher that renders now fills the old one
             if changes.is_other_table:
                 self._log_from = self._known_from
                 self.history += 1
@@ -91,13 +91,13 @@ class ChangeFeed:
             return self._kept[start : start + limit]
 
     def join(self) -> None:
-        """Somebody begins to watch: from now on the event loop is woken by what is added."""
+        """Register the running event loop, which each added change wakes from now on."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._loop, self._broadcast = loop, Broadcast()
 
     async def wait(self, timeout_s: float) -> None:
-        """Until something was added, or time is up."""
+        """Wait until a change was added, or time is up."""
         mine = self._broadcast.listen()
         try:
             await asyncio.wait({mine}, timeout=timeout_s)
@@ -144,7 +144,7 @@ def format_place(place: Place) -> str:
 
 
 def parse_place(text: str) -> Place | None:
-    """The inverse; None for what is none."""
+    """Parse what `format_place` wrote; None for any other text."""
     version, _, number = text.partition(".")
     if not (_is_number(version) and (number == "end" or _is_number(number))):
         return None
@@ -159,14 +159,14 @@ AT_ONCE = 16
 
 
 class Broadcast:
-    """Those who wait in one event loop."""
+    """Wakes all that wait in one event loop, at most 16 in one turn of it."""
 
     def __init__(self) -> None:
         self._listening: dict[asyncio.Future[None], None] = {}
         self._due: deque[asyncio.Future[None]] = deque()
 
     def listen(self) -> "asyncio.Future[None]":
-        """Done once it rings after now; `leave` ends it in any case."""
+        """Return a future that the next `notify_all` completes; end it with `leave`."""
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._listening[mine] = None
         return mine

@@ -393,16 +393,16 @@ class Watcher:
 
     def _render(self, before: Place, changes: Sequence[RecordChange], after: Place) -> bytes:
         """Return the changes as events, rendered once for all clients at the same place."""
-        key = (before, after, self._namespace)
-        part = self._feed.rendered.get(key)
+        key, rendered = (before, after, self._namespace), self._feed.rendered
+        part = rendered.get(key)
         if part is None:
             meant = [one for one in changes if self._namespace in ("", one.route.namespace)]
             part = b"".join(map(self._change, meant))
             if part and self._feed.after(after, 1) == []:
                 part += END_OF_PART
-            self._feed.rendered[key] = part
-            if len(self._feed.rendered) > _RENDERED_MAX:
-                self._feed.rendered.pop(next(iter(self._feed.rendered)))
+            rendered[key] = part
+            if len(rendered) > _RENDERED_MAX:
+                rendered.pop(next(iter(rendered)))
         return part
 
     async def _next(self, place: Place) -> tuple[Sequence[RecordChange], Place] | None:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from jobs.adapters.following.view import Changes
 from jobs.service.access import Caller, Grant, Role
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
-from jobs.service.changes import END, ChangeFeed, format_place, parse_place
+from jobs.service.changes import END, ChangeFeed, RecordChange, format_place, parse_place
 from jobs.service.context import AdminContext
 from jobs.service.v1.ownership import Watcher
 from tests.support.admin.admin_world import make_context
@@ -67,6 +68,28 @@ def test_watcher_is_told_each_change_with_its_version(
     ]
     assert [change["id"] for change in changes] == ["3.0", "4.0", "5.0"]
     assert [one["table_version"] for one in data] == [3, 4, 5]
+
+
+def test_events_rendered_during_a_reload_are_not_kept_for_watchers_after_it(
+    moving: tuple[TablesWriter, AdminContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, context = moving
+    feed = context.changes
+    assert feed is not None
+    after = feed.after
+
+    def reload(*question: Any) -> Any:
+        reloaded = Changes(version=3, is_whole=True, is_other_table=True, table_id="other-1")
+        feed.add(reloaded)
+        return after(*question)
+
+    monkeypatch.setattr(feed, "after", reload)
+    route = context.snapshot.namespaces["acme/ns1"].live[0]
+    rendered = watcher(context)._render(  # noqa: SLF001 (between two steps of the stream)
+        (2, END), [RecordChange(place=(3, 0), route=route)], (3, 0)
+    )
+    assert rendered
+    assert feed.rendered == {}
 
 
 @pytest.mark.parametrize("kept", [1_000, 1])
