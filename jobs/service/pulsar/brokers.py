@@ -24,14 +24,13 @@ from jobs.service.pulsar.known import (
 )
 from lbcore.config.values import ConfigError
 from lbcore.plan.filter.policies import IsolationPolicy, broker_names
-from lbcore.pulsar.clusters import cluster_data
+from lbcore.pulsar.clusters import broker_data, cluster_data, ownership_status, read_policy
 from lbcore.pulsar.dynamic_config import (
     changes_of,
     check_dynamic,
     invalid_value,
     resets_of,
 )
-from lbcore.pulsar.isolation import broker_data, ownership_status, read_policy
 from lbcore.pulsar.names import (
     NOT_FOUND,
     NOT_IMPLEMENTED,
