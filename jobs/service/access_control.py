@@ -91,9 +91,9 @@ class RateLimiter:
 class ServiceCounts:
     """Requests beside lookups, by what became of them.
 
-    refused: not let in, by reason, a closed set. statuses: of answers. streams: that are open.
-    unrecorded: refusals that were too many for the audit. dropped: entries of the audit that are in
-    the log only, because Kafka was away.
+    refused: by reason, a closed set. statuses: of answers. streams: open ones. unrecorded: refusals
+    that were too many for the audit. dropped: entries of the audit that are in the log only,
+    because Kafka was away.
     """
 
     refused: Counter[str] = field(default_factory=Counter)
@@ -138,10 +138,8 @@ class Gatekeeper:
         if not self._needs_proof:
             self._limit(address)
             return anonymous(address)
-        name, grants = self._proven(scope, address)
+        name, grants, expires_at_s = self._proven(scope, address)
         self._limit(name, principal=name)
-        known = self._bearers.get(_token(scope) or b"")
-        expires_at_s = None if known is None else known[1].expires_at_s
         return Caller(name=name, address=address, grants=grants, expires_at_s=expires_at_s)
 
     def check_lookup(self, scope: Message, tenant: str) -> None:
@@ -150,7 +148,7 @@ class Gatekeeper:
         if self._has_open_lookups:
             self._limit(address)
             return
-        name, grants = self._proven(scope, address)
+        name, grants, _ = self._proven(scope, address)
         self._limit(name)
         if not any(grant.covers(Role.VIEWER, self._cluster, tenant) for grant in grants):
             self.counts.refused[FORBIDDEN] += 1
@@ -183,14 +181,15 @@ class Gatekeeper:
 
     # -- proofs
 
-    def _proven(self, scope: Message, address: str) -> tuple[str, tuple[Grant, ...]]:
-        """Name and grants by the request's token or certificate; raises HttpError 401."""
+    def _proven(self, scope: Message, address: str) -> tuple[str, tuple[Grant, ...], float | None]:
+        """Name, grants and their end by token or certificate; raises HttpError 401."""
         if self._checker is not None and (token := _token(scope)) is not None:
             bearer = self._bearer(self._checker, token, address)
-            return bearer.name, (*bearer.grants, *self._grants.get(bearer.name, ()))
+            grants = (*bearer.grants, *self._grants.get(bearer.name, ()))
+            return bearer.name, grants, bearer.expires_at_s
         peer = scope.get(PEER, "") if self._takes_certificates else ""
         if peer:
-            return peer, self._grants.get(peer, ())
+            return peer, self._grants.get(peer, ()), None
         self._limit(address)
         self.counts.refused[UNAUTHENTICATED] += 1
         raise HttpError(401, "Authentication required", _CHALLENGE)
