@@ -113,9 +113,9 @@ class Request:
         return self.first(name).lower() == "true"
 
     def whole(self, name: str, default: int, *, minimum: int = 0, maximum: int = 1 << 53) -> int:
-        """Return a query parameter as a whole number. Raises HttpError 400.
+        """Return a query parameter as a whole number.
 
-        Beyond [minimum, maximum].
+        Raises HttpError 400 for a value outside [minimum, maximum].
         """
         text = self.first(name, str(default))
         digits = text.removeprefix("-")
@@ -170,19 +170,19 @@ def negotiated(reply: Reply, headers: Iterable[tuple[bytes, bytes]]) -> Reply:
     if reply.status != HTTPStatus.OK or is_short or reply.stream is not None:
         return reply
     asked = dict(headers)
-    told: tuple[Header, ...] = (*reply.headers, (b"vary", b"accept-encoding"))
+    shown: tuple[Header, ...] = (*reply.headers, (b"vary", b"accept-encoding"))
     tag = reply.tag or (blake2b(reply.body, digest_size=8).hexdigest() if reply.body else "")
     if tag:
-        told = (*told, (b"etag", b'W/"%s"' % tag.encode()))
+        shown = (*shown, (b"etag", b'W/"%s"' % tag.encode()))
         known = {one.strip().removeprefix(b"W/") for one in asked.get(_KNOWN, b"").split(b",")}
         if known & {b"*", b'"%s"' % tag.encode()}:
-            return Reply(status=304, headers=told)
+            return Reply(status=304, headers=shown)
     if not _takes_gzip(asked.get(b"accept-encoding", b"")):
-        return replace(reply, headers=told)
-    told = (*told, (b"content-encoding", b"gzip"))
+        return replace(reply, headers=shown)
+    shown = (*shown, (b"content-encoding", b"gzip"))
     if reply.parts is None:
-        return replace(reply, headers=told, body=b"".join(_packed((reply.body,))))
-    return replace(reply, headers=told, parts=_packed(reply.parts))
+        return replace(reply, headers=shown, body=b"".join(_packed((reply.body,))))
+    return replace(reply, headers=shown, parts=_packed(reply.parts))
 
 
 def _takes_gzip(accepted: bytes) -> bool:
@@ -208,18 +208,15 @@ def is_pulsar(raw_path: bytes) -> bool:
 
 
 def error_body(raw_path: bytes, status: int, reason: str, **more: Any) -> tuple[Header, bytes]:
-    """Content type and body of an error: Pulsar's own on its paths, else of RFC 9457."""
+    """Content type and body of an error: Pulsar's own on its paths, else of RFC 9457.
+
+    more: members beside those of RFC 9457.
+    """
     if is_pulsar(raw_path):
         return JSON, encode({"reason": reason})
     title = HTTPStatus(status).phrase
-    told = {"type": "about:blank", "title": title, "status": status, "detail": reason}
-    return PROBLEM, encode({**told, **more})
-
-
-def problem(status: int, detail: str, **more: Any) -> Reply:
-    """An error of our own paths. more: members beside those of RFC 9457."""
-    kind, body = error_body(b"", status, detail, **more)
-    return Reply(status=status, body=body, headers=(kind,))
+    shown = {"type": "about:blank", "title": title, "status": status, "detail": reason}
+    return PROBLEM, encode({**shown, **more})
 
 
 def encode(value: Any) -> bytes:

@@ -5,6 +5,7 @@ Literal parts of a path win over named ones, part by part, wherever both lead to
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from typing import Any, TypeAlias
 from urllib.parse import unquote
@@ -192,7 +193,7 @@ class Router:
                 return Route(
                     method=OPTIONS,
                     path="",
-                    handler=_methods_handler(allow),
+                    handler=partial(_answer_methods, allow),
                     checks_itself=True,
                     is_recorded=False,
                 ), {}
@@ -201,13 +202,8 @@ class Router:
         return route, {name[1:-1]: part for name, part in named if name[:1] == "{"}
 
 
-def _methods_handler(allow: Header) -> Handler:
-    """Answers with the methods alone."""
-
-    async def answer(_request: Request, _context: AdminContext) -> Reply:
-        return Reply(headers=(allow,))
-
-    return answer
+async def _answer_methods(allow: Header, _request: Request, _context: AdminContext) -> Reply:
+    return Reply(headers=(allow,))
 
 
 def _parts(path: str) -> list[str]:

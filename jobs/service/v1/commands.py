@@ -16,7 +16,7 @@ from jobs.operating.connection_options import started_with
 from jobs.operating.plans import RehearsedCommand, rehearse_command
 from jobs.service.access import Role
 from jobs.service.context import COMMAND_TIMEOUT_MS, AdminContext
-from jobs.service.exchange import HttpError, Reply, Request, json_reply, problem
+from jobs.service.exchange import HttpError, Reply, Request, error_body, json_reply
 from jobs.service.routes import (
     OBJECT,
     Example,
@@ -89,7 +89,8 @@ async def post_command(request: Request, context: AdminContext) -> Reply:
     status = _STATUS_OF.get(outcome.status, 409)
     named = {"command_id": outcome.command_id, "result": outcome.result}
     if status > _ACCEPTED:
-        return problem(status, outcome.reason, outcome=outcome.status, **named)
+        kind, body = error_body(b"", status, outcome.reason, outcome=outcome.status, **named)
+        return Reply(status=status, body=body, headers=(kind,))
     return json_reply({**named, "status": outcome.status, "reason": outcome.reason}, status)
 
 

@@ -8,7 +8,7 @@ namespaces and brokers. A comment (": end") follows when there are no more chang
 
 import asyncio
 from bisect import bisect_left, bisect_right
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 from hashlib import blake2b
 from itertools import islice
@@ -32,7 +32,7 @@ from lbcore.ownership.records import State
 from lbcore.route.addresses import lookup_data
 from lbcore.route.bundles import BundleRoute
 from lbcore.route.slices import LEFT_OUT, LeftOut
-from lbcore.route.snapshot import Answer, LookupOutcome, LookupSnapshot
+from lbcore.route.snapshot import LookupOutcome, LookupSnapshot
 
 TOPICS_MAX = 10_000
 PAGE_MAX = 10_000
@@ -54,26 +54,22 @@ async def get_ownership(request: Request, context: AdminContext) -> Reply:
         found = snapshot.namespaces.get(namespace)
         names = (namespace,) if found is not None and found.hash_function else ()
     page = _page(snapshot, names, after, limit + 1)
-    seen = blake2b(snapshot.position.query_id.encode(), digest_size=8)
-    await context.turns.gather(map(_marker(seen), page))
+    digest = blake2b(snapshot.position.query_id.encode(), digest_size=8)
+    await context.turns.gather(map(partial(_add_to_digest, digest), page))
     return json_reply(
         {
             "table_version": snapshot.position.table_version,
             "bundles": map(record, page[:limit]),
             "next": page[limit - 1].bundle if len(page) > limit else "",
         },
-        tag=seen.hexdigest(),
+        tag=digest.hexdigest(),
     )
 
 
-def _marker(seen: "blake2b") -> Callable[[BundleRoute], LeftOut]:
-    """Take a record into the digest of a page: a version of a record never changes."""
-
-    def mark(route: BundleRoute) -> LeftOut:
-        seen.update(b"%s %d\n" % (route.bundle.encode(), route.version_id))
-        return LEFT_OUT
-
-    return mark
+def _add_to_digest(digest: "blake2b", route: BundleRoute) -> LeftOut:
+    """Add a record to the digest of a page: a version of a record never changes."""
+    digest.update(b"%s %d\n" % (route.bundle.encode(), route.version_id))
+    return LEFT_OUT
 
 
 def _page(
@@ -139,18 +135,18 @@ async def post_lookups(request: Request, context: AdminContext) -> Reply:
         raise HttpError(400, f"at most {TOPICS_MAX} topics at once, and listener must be a text")
     snapshot = context.snapshot
     if not request.caller.may(Role.VIEWER, context.cluster):
-        await context.turns.gather(_judged(request, context, topic) for topic in topics)
+        await context.turns.gather(_check_visible(request, context, topic) for topic in topics)
     return json_reply(
         {
             "table_version": snapshot.position.table_version,
             "age_ms": context.age_ms,
             "writer_silent_ms": context.view.writer_silent_ms(wall_ms()),
-            "answers": (_looked_up(snapshot, topic, listener) for topic in topics),
+            "answers": (_lookup_answer(snapshot, topic, listener) for topic in topics),
         }
     )
 
 
-def _judged(request: Request, context: AdminContext, topic: str) -> LeftOut:
+def _check_visible(request: Request, context: AdminContext, topic: str) -> LeftOut:
     """Raises HttpError 403 for a topic of a tenant that the caller may not see."""
     try:
         tenant = tenant_of(locate_topic(topic)[0])
@@ -160,13 +156,20 @@ def _judged(request: Request, context: AdminContext, topic: str) -> LeftOut:
     return LEFT_OUT
 
 
-def _looked_up(snapshot: LookupSnapshot, topic: str, listener: str) -> dict[str, Any]:
+def _lookup_answer(snapshot: LookupSnapshot, topic: str, listener: str) -> dict[str, Any]:
     try:
         locate_topic(topic)  # for a blank local name `answer` would find a bundle
         answer = snapshot.answer(topic, listener)
     except InvalidNameError as error:
         return {"topic": topic, "outcome": "invalid_name", "reason": str(error)}
-    return {"topic": topic, **_found(answer, listener)}
+    shown: dict[str, Any] = {"topic": topic, "outcome": answer.outcome.value}
+    if answer.route is not None:
+        shown |= {"bundle": answer.route.bundle, "version_id": answer.route.version_id}
+        shown["broker"] = answer.route.broker
+    address = answer.address
+    if address is not None and answer.outcome is LookupOutcome.FOUND:
+        shown |= lookup_data(address, address.listeners[listener] if listener else None)
+    return shown
 
 
 def record(route: BundleRoute) -> dict[str, Any]:
@@ -179,17 +182,6 @@ def record(route: BundleRoute) -> dict[str, Any]:
         "destination": route.destination,
         "broker": route.broker,
     }
-
-
-def _found(answer: Answer, listener: str) -> dict[str, Any]:
-    shown: dict[str, Any] = {"outcome": answer.outcome.value}
-    if answer.route is not None:
-        shown |= {"bundle": answer.route.bundle, "version_id": answer.route.version_id}
-        shown["broker"] = answer.route.broker
-    address = answer.address
-    if address is not None and answer.outcome is LookupOutcome.FOUND:
-        shown |= lookup_data(address, address.listeners[listener] if listener else None)
-    return shown
 
 
 def _namespace(request: Request, context: AdminContext) -> str:
@@ -364,7 +356,7 @@ class Watcher:
             kind = "start" if place is None else "reset"
             place = self._feed.end
             yield self._event(kind, place, self._ages(place))
-        said_s, history = monotonic(), self._feed.history
+        alive_at_s, history = monotonic(), self._feed.history
         while True:
             await self._context.turns.next()
             end, part = self._feed.end, b""
@@ -377,9 +369,9 @@ class Watcher:
                 place = found[1]
             else:
                 place = max(place, end)  # a commit may have brought nothing
-                await self._feed.wait(max(0.0, said_s + self._alive_s - monotonic()))
-                if monotonic() - said_s >= self._alive_s:
-                    said_s = monotonic()
+                await self._feed.wait(max(0.0, alive_at_s + self._alive_s - monotonic()))
+                if monotonic() - alive_at_s >= self._alive_s:
+                    alive_at_s = monotonic()
                     await self._context.turns.next()  # clients connected together are due together
                     part = self._event("alive", place, self._ages(place))
             if part:
