@@ -56,8 +56,8 @@ _LENGTH_DIGITS = 18  # Python reads no number of thousands of digits
 class AdminApp:
     """Serves routes over one context.
 
-    gate: who asks. origins: refuses changes from other sites' pages, None = none is refused.
-    body_max_bytes: a longer one is refused.
+    gate: identifies callers. origins: refuses changes from other sites' pages, None = none is
+    refused. body_max_bytes: a longer one is refused.
     """
 
     def __init__(
@@ -308,4 +308,4 @@ def _local_end(scope: Message) -> str:
 
 
 class ClientGoneError(Exception):
-    """The client has closed the connection before it had asked."""
+    """The client has closed the connection before the end of its request."""

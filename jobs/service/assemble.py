@@ -69,7 +69,7 @@ class Service:
         threading.Thread(target=target, args=(self.stopped,), daemon=True).start()
 
     def end_waits(self) -> None:
-        """Answer whoever waits or watches, because the service is about to stop."""
+        """Answer all that wait or watch, because the service is about to stop."""
         self.app.end_waits()
         self.admin.end_streams()
         if self.port is not None:
@@ -134,7 +134,7 @@ def start_service(
     app.metrics.beside = OtherCounts(gate.counts, account, readers, lookup.certificate_file)
     follower.on_change(app.notice_change)
     follower.on_commits(feed.add)
-    follower.on_commits(take_load_out_of_passes)
+    follower.on_commits(freeze_loaded_tables)
     stopped = threading.Event()
     loops = (partial(follower.run, poll_ms=lookup.poll_interval_ms), views.run)
     threads = tuple(threading.Thread(target=one, args=(stopped,), daemon=True) for one in loops)
@@ -145,11 +145,11 @@ def start_service(
     return Service(app, admin, threads, stopped, port, account)
 
 
-def take_load_out_of_passes(changes: Changes) -> None:
-    """Have the garbage collector leave alone what a load of the tables has made.
+def freeze_loaded_tables(changes: Changes) -> None:
+    """Exempt loaded tables from garbage collection.
 
-    What is held of the tables has no cycles and goes by its reference counts. A full pass through
-    100,000 bundles takes 0.1 s, for which lookups would wait.
+    They have no cycles and are freed by their reference counts. A full collection of 100,000
+    bundles takes 0.1 s, for which lookups would wait.
     """
     if changes.is_whole:
         gc.freeze()
@@ -233,7 +233,7 @@ class Assignments:
                 timeout_ms=TIMEOUT_MS,
                 command_id=request_id(self._context.cluster, route, time()),
             )
-            said = outcome.reason or outcome.status
+            end = outcome.reason or outcome.status
         except HttpError as error:
-            said = error.reason
-        logger.info("assignment_asked", extra={"fields": {"bundle": route.bundle, "outcome": said}})
+            end = error.reason
+        logger.info("assignment_asked", extra={"fields": {"bundle": route.bundle, "outcome": end}})

@@ -65,12 +65,12 @@ class CommandPort(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminContext:
-    """One cluster's.
+    """What handlers need, of one cluster.
 
-    config: this service's own, of the cluster. commands: None when the service was started without
-    Kafka's address. catch_up_ms: how long an answer may wait for the tables to show what it says.
-    changes: None where nobody can watch. kafka: asks whether Kafka answers, None without its
-    address. turns: of the event loop, taken by whatever is more than a lookup.
+    config: this service's settings for the cluster. commands, kafka: None when the service was
+    started without Kafka's address. catch_up_ms: how long an answer waits for the tables to show
+    its outcome. changes: None where nobody can watch. turns: of the event loop, taken by all that
+    is more than a lookup.
     """
 
     cluster: str
@@ -98,9 +98,9 @@ class AdminContext:
 
     @property
     def started(self) -> Config:
-        """Configuration the job was started with, as far as it tells.
+        """Configuration that the job reports to have been started with.
 
-        The rest is as this service was started.
+        The rest is this service's own.
         """
         return self.views.started(self.config)
 
@@ -111,7 +111,7 @@ class AdminContext:
 
     @property
     def age_ms(self) -> int:
-        """Milliseconds since all that is served was last known to be the newest there is.
+        """Milliseconds since all tables were last known to be the newest.
 
         Raises HttpError 503 before the first load.
         """
@@ -134,8 +134,8 @@ class AdminContext:
     ) -> CommandEnd:
         """Ask the balancer in the caller's name and wait for the outcome.
 
-        What has been done is shown by this service's tables before it is told, so that the caller's
-        next request sees it; when they can't be read, that is not waited for beyond catch_up_ms.
+        A command that is done is answered once this service's tables show it, so that the caller's
+        next request sees it. If they can't be read, the answer waits for catch_up_ms at most.
         timeout_ms: until when the command may be begun. wait_ms: bound of the wait, None = the
         same; a shorter one can end with the status `sent`. command_id: given again it is the same
         command, which is carried out once. Raises HttpError 503 when it can't be asked, or when

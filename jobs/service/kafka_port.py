@@ -138,12 +138,12 @@ class KafkaPort:
             except ValueError:  # a text that no UTF-8 holds: this entry alone is lost
                 self.counts.dropped += 1
                 continue
-            sender.send(topic, key.decode(), value, on_delivery=partial(self._look_at, entry))
+            sender.send(topic, key.decode(), value, on_delivery=partial(self._send_again, entry))
         if sender is not None:
             sender.close(int(_END_S * 1000))
 
-    def _look_at(self, entry: AuditEntry, delivery: Delivery) -> None:
-        """An entry that Kafka did not take is sent again; called in the producer's thread."""
+    def _send_again(self, entry: AuditEntry, delivery: Delivery) -> None:
+        """Queue an entry again that Kafka did not take; called in the producer's thread."""
         if isinstance(delivery, NotDelivered):
             self._has_failed.set()
             self.record(entry)

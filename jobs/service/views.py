@@ -1,9 +1,8 @@
 """The small tables as rows in memory, kept current in the background.
 
 Decides when a table is read again: when its log has a new version, or does not lead on to it
-(`TableTail`). Feeds the handlers, which see each table at one moment; the big tables are read when
-they are asked for, elsewhere. What is kept is of the size of the cluster, however long the service
-runs.
+(`TableTail`). Handlers see each table at one moment; `v1.reading` reads the big tables on request.
+What is kept is of the size of the cluster, however long the service runs.
 """
 
 import json
@@ -125,11 +124,11 @@ class TableViews:
     def started(self, config: Config) -> Config:
         """Return the configuration the job was started with.
 
-        Where the job tells none, the given settings of this process count.
+        Settings that the job does not report are those given.
         """
-        told = self.rows(SETTINGS_IN_FORCE.name)
-        if self._started is None or self._started[0] is not told or self._started[1] is not config:
-            self._started = told, config, as_started(config, told)
+        rows = self.rows(SETTINGS_IN_FORCE.name)
+        if self._started is None or self._started[0] is not rows or self._started[1] is not config:
+            self._started = rows, config, as_started(config, rows)
         return self._started[2]
 
     def run(self, stop: threading.Event) -> None:

@@ -1,6 +1,6 @@
-"""Plans over HTTP: those that wait, the dry run, the way back, and explanations.
+"""Plans over HTTP: those that wait, the dry run, undo, and explanations.
 
-The tables have the plans, `jobs.operating` foresees and explains, `lbcore.explain` has the words.
+The tables have the plans, `jobs.operating` foresees and explains, `lbcore.explain` has the texts.
 One dry run is made at a time: it takes seconds of a core in a large cluster.
 """
 
@@ -128,7 +128,7 @@ _FORESIGHT_QUERIES = (
 
 
 async def get_foresight(request: Request, context: AdminContext) -> Reply:
-    """One at a time."""
+    """Return a dry run; one is made at a time."""
     asked = question_of(request, context, _FORESIGHT_QUERIES)
     if len(asked["set"]) + len(asked["remove_broker"]) > _ASKED_MAX:
         raise HttpError(400, f"at most {_ASKED_MAX} settings and brokers at once")

@@ -261,7 +261,7 @@ def table_route(
     return reading(path, handle, summary, answer, **more)
 
 
-class Kept:
+class ReadCache:
     """Cache of the last read of each cluster, renewed after `keep_s`.
 
     One read is under way at a time, whatever the number of callers: all get its result or its

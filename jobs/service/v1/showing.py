@@ -34,7 +34,7 @@ from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError, Reply, Request, json_reply
 from jobs.service.routes import TEXT, Example, Handler, MapOf, Route, TextQuery, WholeQuery, reading
 from jobs.service.v1.reading import (
-    Kept,
+    ReadCache,
     ReadRefusedError,
     TableQuestion,
     in_background,
@@ -64,13 +64,13 @@ LEFT_OUT_OF_ROWS = frozenset({"cluster", "batch_id"})
 _STARTED = ("setting", "started", "origin")
 
 
-_status = Kept(1.0)
+_status_cache = ReadCache(1.0)
 
 
 async def get_status(_request: Request, context: AdminContext) -> Reply:
     """Return the state of the cluster and the age of the data."""
     read = partial(partial, _read_status, context.config, context.around)  # of a moment
-    return await _status.reply(context, read, {"service": about_service(context)})
+    return await _status_cache.reply(context, read, {"service": about_service(context)})
 
 
 def _read_status(
@@ -278,14 +278,14 @@ SHOWING_ROUTES = (
 )
 
 
-_kept = Kept(0.5)
+_overview_cache = ReadCache(0.5)
 
 
 async def get_overview(request: Request, context: AdminContext) -> Reply:
     """Return status, balance, last decisions as sentences, age and caller."""
     read = partial(partial, _read, context.config, context.around)  # of a moment
     more = {"service": about_service(context), "caller": about_caller(request, context)}
-    return await _kept.reply(context, read, more)
+    return await _overview_cache.reply(context, read, more)
 
 
 def about_caller(request: Request, context: AdminContext) -> dict[str, str]:

@@ -18,7 +18,7 @@ from jobs.adapters.delta.table_reader import TableReader
 from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError
 from jobs.service.v1 import reading
-from jobs.service.v1.reading import Kept, Read, ReadRefusedError, in_background, readers
+from jobs.service.v1.reading import Read, ReadCache, ReadRefusedError, in_background, readers
 from tests.support.admin.admin_world import make_context, write_tables
 from tests.support.processes.programs import until
 
@@ -60,7 +60,7 @@ def ask_of(context: AdminContext, read: Read) -> dict[str, Any]:
 class Asked:
     """A kept answer and who asks for it; each read gives how many there were before it."""
 
-    kept: Kept
+    kept: ReadCache
     context: AdminContext
     reads: int = 0
 
@@ -78,7 +78,7 @@ class Asked:
 @pytest.fixture
 def asked(tmp_path: Path) -> Asked:
     write_tables(tmp_path)
-    return Asked(Kept(3_600.0), make_context(tmp_path))
+    return Asked(ReadCache(3_600.0), make_context(tmp_path))
 
 
 def test_kept_value_is_given_for_its_time_and_not_after_a_suspension(
@@ -103,7 +103,7 @@ def test_one_read_answers_all_who_ask_meanwhile_also_when_one_leaves(asked: Aske
 
 def test_all_who_wait_for_a_read_hear_that_it_failed(tmp_path: Path) -> None:
     write_tables(tmp_path)
-    kept, context, reads = Kept(1.0), make_context(tmp_path), []
+    kept, context, reads = ReadCache(1.0), make_context(tmp_path), []
 
     def question(now_ms: int) -> Read:
         reads.append(now_ms)
