@@ -8,7 +8,6 @@ on one port (SO_REUSEPORT) and are kept running.
 
 import argparse
 import asyncio
-import ipaddress
 import logging
 import resource
 import signal
@@ -34,6 +33,7 @@ from jobs.adapters.processes.signals import on_signals
 from jobs.atomic_file import atomic_write
 from jobs.console import CommandError, Exit, MisuseError, complain, note
 from jobs.parser import Parser, add_settings_options, argument, arguments
+from jobs.service.access import is_loopback
 from jobs.service.assemble import Service, start_service
 from jobs.service.lookup_metrics import SharedMetrics
 from lbcore.config.lookup import LookupConfig
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         {key: value for key, value in given.items() if value is not None},
     )
     lookup = config.lookup
-    is_guarded = lookup.authentication != "none" or _is_loopback(lookup.host)
+    is_guarded = lookup.authentication != "none" or is_loopback(lookup.host)
     if not is_guarded and not args.without_authentication:
         raise MisuseError(
             f"the lookup service does not listen on {lookup.host}",
@@ -161,7 +161,7 @@ def _serve(args: argparse.Namespace, config: Config) -> int:
     port_file = None if args.worker is not None else args.port_file
     _write_port(port_file, port)
     _log("serving", host=lookup.host, port=port, tables=str(args.tables), cluster=args.cluster)
-    if lookup.authentication != "none" and tls is None and not _is_loopback(lookup.host):
+    if lookup.authentication != "none" and tls is None and not is_loopback(lookup.host):
         _log("tokens_in_the_clear", advice="set lookup.certificate_file, or serve behind TLS")
     try:
         server.run(sockets=[listener])
@@ -171,13 +171,6 @@ def _serve(args: argparse.Namespace, config: Config) -> int:
             port_file.unlink(missing_ok=True)
     _log("stopped", port=port)
     return Exit.DONE
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class Server(uvicorn.Server):

@@ -126,13 +126,25 @@ def _check_strength(material: Any, name: str) -> None:
         )
 
 
+def is_loopback(host: str) -> bool:
+    """True for "localhost" and for addresses of this machine alone."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 class KeyAddress:
     """A JWKS URL and the public keys that it named last."""
 
     def __init__(self, url: str) -> None:
         """Ask at once; raises ValueError with the reason why there are no keys."""
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        schemes = ("http", "https") if is_loopback(host) else ("https",)
+        if not host or parts.scheme not in schemes:
+            raise ValueError(f"{url!r} must be https://..., http only on this machine")
         self._url = url
-        self._check_scheme()
         self._asked_s = monotonic()
         self._renewing: asyncio.Future[None] | None = None
         self._content, self.keys = self._fetch()
@@ -174,16 +186,6 @@ class KeyAddress:
         if content != self._content:  # else TokenKeys.value keeps its identity
             self._content, self.keys = content, keys
             logger.info("token_keys_renewed", extra={"fields": {"keys": len(keys)}})
-
-    def _check_scheme(self) -> None:
-        parts = urlsplit(self._url)
-        host = parts.hostname or ""
-        try:
-            is_here = host == "localhost" or ip_address(host).is_loopback
-        except ValueError:
-            is_here = False
-        if not host or parts.scheme not in (("http", "https") if is_here else ("https",)):
-            raise ValueError(f"{self._url!r} must be https://..., http only on this machine")
 
     def _fetch(self) -> tuple[bytes, tuple[TrustedKey, ...]]:
         parts = urlsplit(self._url)
