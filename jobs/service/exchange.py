@@ -145,12 +145,12 @@ def _short_int(text: str) -> int:
     return int(text)
 
 
-def json_reply(value: Any, status: int = 200, *headers: Header, tag: str = "") -> Reply:
+def json_reply(value: Any, status: int = 200, tag: str = "") -> Reply:
     """A value as JSON without blanks, as Pulsar writes it; in slices when it is large.
 
     value: as `write_slices` takes it; must not change while it is sent.
     """
-    found = Reply(status=status, headers=(JSON, *headers), tag=tag)
+    found = Reply(status=status, headers=(JSON,), tag=tag)
     if is_small(value):
         return replace(found, body=encode(value))
     return replace(found, parts=write_slices(value))

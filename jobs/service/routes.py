@@ -122,7 +122,7 @@ class Route:
     role: what it takes, on the tenant that the path names in {tenant}, or on the whole cluster
     when there is none or is_for_superuser; with checks_itself the handler judges, because it
     depends on the body or the query. A route that isn't read (GET) is written to the audit table,
-    unless is_recorded says otherwise; refusals of any route always are.
+    unless is_recorded is False; refusals of any route always are.
 
     The page in the OpenAPI document: summary "" = the handler's docstring. answer: shape of the
     body of 200, as `openapi.Schemas` reads it; None = no body. body: JSON Schema of the request's.
@@ -135,7 +135,7 @@ class Route:
     role: Role = Role.ADMIN
     is_for_superuser: bool = False
     checks_itself: bool = False
-    is_recorded: bool | None = None
+    is_recorded: bool = True
     is_open: bool = False
     summary: str = ""
     answer: Any = None
@@ -148,9 +148,7 @@ class Route:
     @property
     def recorded(self) -> bool:
         """True if an allowed request is written to the audit table."""
-        if self.is_recorded is not None:
-            return self.is_recorded
-        return self.method not in READING
+        return self.is_recorded and self.method not in READING
 
 
 def reading(path: str, handler: Handler, summary: str, answer: Any, **more: Any) -> Route:
