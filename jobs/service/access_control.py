@@ -1,7 +1,7 @@
 """Access control: a request's caller by token or certificate, rights and rate.
 
 Lookups are judged in one step, because they are many. Nothing that was refused is repeated in an
-answer or a log. Requests that a web page elsewhere has made a browser send (CSRF) are told apart.
+answer or a log. Requests that a browser sends for another site's page (CSRF) are refused.
 
 Three checks, by headers that a page can't forge:
 

@@ -1,7 +1,7 @@
 """The ASGI application for all paths that are not lookups.
 
 Decides the order in which a request is judged: path, caller, right, body, handler; and that admin
-actions are recorded, refusals up to a rate. What an answer says is its handler's. Stands behind
+actions are recorded, refusals up to a rate. Handlers make the answers. Stands behind
 `LookupApp`, which keeps the lookups on its own fast path.
 """
 

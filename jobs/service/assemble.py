@@ -1,7 +1,7 @@
 """Assembly of the service: follower, views, gate, routes, threads.
 
 Tokens, certificates and Kafka are there only when they are configured. Under ownership.assign =
-"on_demand" a bundle that is looked up and has no owner is asked for once, however many wait.
+"on_demand" an owner is requested once for a looked-up bundle without one, however many wait.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ _STOP_TIMEOUT_S = 2
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The application and what runs beside it. account: of what clients make it hold."""
+    """The application and what runs beside it. account: bytes that connections hold."""
 
     app: LookupApp
     admin: AdminApp

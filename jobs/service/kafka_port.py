@@ -1,4 +1,4 @@
-"""Commands and audit entries by Kafka: the admin service's line to the balancer.
+"""Commands and audit entries of the admin service, sent to the balancer by Kafka.
 
 Decides how many may wait at once, and what a caller is told when Kafka doesn't take a command; the
 sending and the following of outcomes are `command_client`'s.

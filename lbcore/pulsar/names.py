@@ -44,7 +44,7 @@ def unexpected(message: str, exception: str, why: str = "") -> str:
 
 
 def namespace_not_found() -> PulsarError:
-    """The namespace does not exist, said where its cluster is looked up first."""
+    """Return the 404 of paths on which Pulsar looks up the namespace's cluster first."""
     return PulsarError(NOT_FOUND, "Namespace not found")
 
 

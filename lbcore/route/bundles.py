@@ -1,7 +1,7 @@
 """Records of a namespace's bundles for lookups: sorted ranges, one answer each.
 
-Says whom a client is sent to in each state, and whether the live bundles divide the hash space
-soundly; the rules of soundness are Ballast's. Source: Pulsar 4.0.8,
+Names the broker that a lookup answers in each state, and checks that the live bundles divide the
+hash space soundly; the rules of soundness are Ballast's. Source: Pulsar 4.0.8,
 ServiceUnitStateChannelImpl.getOwner.
 """
 

@@ -249,7 +249,7 @@ def answering(handle: PulsarHandler) -> Handler:
 
 
 def conflict(reason: str) -> PulsarError:
-    """The balancer's own words: something came between."""
+    """Return 409 with the balancer's reason: the state changed meanwhile."""
     return PulsarError(CONFLICT, reason)
 
 

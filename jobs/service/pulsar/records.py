@@ -110,7 +110,7 @@ async def delete_tenant(request: Request, context: AdminContext) -> None:
 
 
 def _known(request: Request, context: AdminContext) -> tuple[TopicName, KnownTopics]:
-    """The topic of the path, and what its namespace has."""
+    """The topic of the path, and its namespace's topics."""
     topic = topic_name(request)
     existing(request, context, namespace_not_found())
     return topic, topics_of(namespace_name(request), context)

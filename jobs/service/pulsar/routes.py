@@ -61,7 +61,7 @@ def _of_cluster(
     *,
     is_for_superuser: bool = True,
 ) -> Route:
-    """A route for those of the whole cluster; a change takes a superuser.
+    """A route about the whole cluster; a change takes a superuser.
 
     way: method and path; what is only read takes a viewer, anything else an admin.
     """
@@ -79,7 +79,7 @@ def _of_cluster(
 
 
 _of_tenant = partial(_of_cluster, is_for_superuser=False)
-"""A route for those of the tenant; of the whole cluster if the path names none."""
+"""A route about a tenant, or about the whole cluster if the path names none."""
 
 
 _NAMESPACE_ROUTES = (
