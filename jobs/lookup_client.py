@@ -226,7 +226,7 @@ Ask = Callable[[BundleRoute, str], None]
 
 
 class AssignmentRequester:
-    """Requests owners of free bundles in a thread of its own, without waiting for them.
+    """Requester of owners for free bundles, in a thread of its own.
 
     Any number of threads may report what they found free. The answer comes by the tables, like
     every change. `lbcore.route.addresses` says when a request is due.

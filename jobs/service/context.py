@@ -65,7 +65,7 @@ class CommandPort(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminContext:
-    """What handlers need, of one cluster.
+    """Collaborators and settings of all handlers, of one cluster.
 
     config: this service's settings for the cluster. commands, kafka: None when the service was
     started without Kafka's address. catch_up_ms: how long an answer waits for the tables to show

@@ -1,4 +1,4 @@
-"""Clusters, tenants, the leader and isolation policies in Pulsar's admin interface.
+"""Clusters, tenants, the leader and isolation policies under Pulsar's paths.
 
 A service of Ballast knows one cluster, which may have other names too. Source: Pulsar 4.0.8,
 ClusterDataImpl, TenantInfoImpl, TenantsBase, BrokerInfo, ClustersBase, NamespaceIsolationDataImpl,
@@ -173,7 +173,7 @@ def role_of(names: Sequence[str], policy: IsolationPolicy) -> str | None:
 def ownership_status(
     namespace: str, names: Sequence[str], policies: Mapping[str, IsolationPolicy]
 ) -> dict[str, Any]:
-    """Return NamespaceOwnershipStatus of each bundle of a namespace that a broker owns.
+    """Return NamespaceOwnershipStatus of the bundles of a namespace on a broker.
 
     names: the broker's. The first policy by name that matches the namespace holds for it.
     """

@@ -200,7 +200,7 @@ def check_algorithm(name: str, supported: Sequence[str], positions: Sequence[int
 
 
 def check_positions(bundle: BundleRoute, algorithm: str, positions: Sequence[int]) -> int:
-    """Return the position at which the extensible manager splits, 0 = by the algorithm.
+    """Return the position of a split, 0 = the algorithm chooses it.
 
     Raises PulsarError 412 and 500.
     """
@@ -224,6 +224,6 @@ def no_boundary(bundle: str, why: str) -> PulsarError:
 def highest_bundle(
     live: Sequence[BundleRoute], value_of: Mapping[str, float]
 ) -> BundleRoute | None:
-    """Return the bundle with the highest value, the first of equals; None if all are 0."""
+    """Return the first bundle with the highest value; None if all are 0."""
     found = max(live, key=lambda route: value_of.get(route.bundle, 0), default=None)
     return found if found is not None and value_of.get(found.bundle, 0) > 0 else None
