@@ -126,10 +126,11 @@ class UnreadRows:
     def shown(self, candidate: LookupSnapshot) -> LookupSnapshot:
         """Return the candidate, keeping namespaces that a missing row makes unsound."""
         spoilt = {row.namespace for row in self._rows.values()} & candidate.unsound.keys()
-        return candidate.with_replaced(
+        held = [
             self._namespace(name).with_hash(candidate.namespaces[name].hash_function)
             for name in sorted(spoilt)
-        )
+        ]
+        return candidate.with_replaced(held)
 
     def _note(self, table: str, bad: Sequence[BadRow]) -> None:
         self._rows = {key: row for key, row in self._rows.items() if key[0] != table}
