@@ -73,6 +73,17 @@ def test_child_stopped_ends_and_says_143(tmp_path: Path) -> None:
     assert not _runs(child.pid)
 
 
+def test_child_of_a_process_with_very_many_open_files_runs_and_stops(tmp_path: Path) -> None:
+    numbers = [os.open(os.devnull, os.O_RDONLY) for _ in range(1_024)]
+    try:
+        child = Child(_spec(tmp_path, _SLEEPER))
+        until(lambda: _logged(child.spec, "up"))
+        assert child.stop() == 128 + signal.SIGTERM
+    finally:
+        for number in numbers:
+            os.close(number)
+
+
 def test_child_that_ignores_sigterm_is_killed_after_grace(tmp_path: Path) -> None:
     child = Child(_spec(tmp_path, _STUBBORN, grace_ms=300))
     until(lambda: _logged(child.spec, "up"))

@@ -60,17 +60,20 @@ def _spawn(command: Sequence[str]) -> int:
 
 def _watch(pid: int, lifeline_fd: int, wake_fd: int, grace_ms: int) -> int:
     deadline_s: float | None = None
+    poll = select.poll()  # select() takes no descriptor from 1,024 on
+    poll.register(wake_fd, select.POLLIN)
+    poll.register(lifeline_fd, select.POLLIN)
     while True:
         code = _exit_code(pid)
         if code is not None:
             return code
-        timeout_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
-        wake_fds = [wake_fd] if deadline_s is not None else [wake_fd, lifeline_fd]
-        ready, _, _ = select.select(wake_fds, [], [], timeout_s)
+        left_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
+        ready = {fd for fd, _ in poll.poll(left_s and left_s * 1_000)}
         signals = os.read(wake_fd, 64) if wake_fd in ready else b""
         asked = signal.SIGTERM in signals or signal.SIGINT in signals
         if deadline_s is None and (asked or lifeline_fd in ready):
             deadline_s = time.monotonic() + grace_ms / 1000
+            poll.unregister(lifeline_fd)
             _send(pid, signal.SIGTERM)
         elif deadline_s is not None and time.monotonic() >= deadline_s:
             _send(-pid, signal.SIGKILL)
