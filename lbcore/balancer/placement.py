@@ -278,7 +278,7 @@ def make_snapshot(
 
     silent: as in `place`.
     """
-    rows = work.ledger.rows_in(*_LIVE)
+    rows, rest_ms = work.ledger.rows_in(*_LIVE), work.config.shedding.grace_period_ms
     return Snapshot(
         cluster=work.cluster,
         brokers=_broker_table(work, names, silent),
@@ -296,7 +296,7 @@ def make_snapshot(
         rejected=[
             step.bundle
             for proposal in work.rules.proposals.values()
-            if work.now_ms - proposal.rejected_ms < work.config.shedding.grace_period_ms
+            if 0 < proposal.rejected_ms <= work.now_ms < proposal.rejected_ms + rest_ms
             for step in proposal.left
         ],
     ), rows
