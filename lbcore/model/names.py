@@ -273,7 +273,7 @@ def parse_range(text: str) -> tuple[int, int]:
         message = f"bundle range must be written 0xLLLLLLLL_0xUUUUUUUU in lower case, got {text!r}"
         raise InvalidNameError(message)
     lower, upper = int(found[1], 16), int(found[2], 16)
-    if lower >= upper and lower != FULL_UPPER:
+    if lower > upper or lower == upper != FULL_UPPER:
         message = f"bundle range must not be empty or reversed, got {text!r}"
         raise InvalidNameError(message)
     return lower, upper

@@ -136,6 +136,11 @@ def test_bundle_name_without_namespace_is_refused() -> None:
         parse_bundle("0x00000000_0xffffffff")
 
 
+def test_bundle_name_with_a_reversed_range_from_the_last_hash_is_refused() -> None:
+    with pytest.raises(InvalidNameError):
+        parse_bundle("acme/ns/0xffffffff_0x00000000")
+
+
 TOPIC = "persistent://acme/ns/t"
 
 
