@@ -145,7 +145,7 @@ def format_topic(namespace: str, local: str) -> str:
 def namespace_of_topic(full_name: str) -> str:
     """The namespace of a *full* topic name, quickly: its characters are not checked.
 
-    Raises InvalidNameError when the name has no domain or too few parts.
+    Raises InvalidNameError when the name has too few parts.
     """
     parts = full_name.split("/", 5)
     if len(parts) == 5 and not parts[1]:  # noqa: PLR2004 domain: "" tenant namespace topic
@@ -216,8 +216,7 @@ def is_system_topic(topic: str) -> bool:
 def system_topics(namespace: str) -> list[str]:
     """Return the system topics that Pulsar may have made in a namespace.
 
-    Their partitions too. Those that keep a subscription's pending acks go with the topic that they
-    are named after.
+    Their partitions too, but no topics of pending acks: each of these is named after a topic.
     """
     whole = [f"persistent://{namespace}/{name}" for name in sorted(_SYSTEM_TOPICS)]
     numbers = range(_SYSTEM_PARTITIONS)
