@@ -66,8 +66,8 @@ class Freshness:
 class LookupResult:
     """The answer for one topic; URLs are "" where there is none.
 
-    outcome: FOUND with the broker's URLs; NO_OWNER and BROKER_UNKNOWN pass, so ask again a little
-    later; NAMESPACE_NOT_FOUND and LISTENER_UNKNOWN do not.
+    outcome: FOUND with the broker's URLs; NO_OWNER and BROKER_UNKNOWN are transient: ask again
+    soon. NAMESPACE_NOT_FOUND and LISTENER_UNKNOWN are not.
     """
 
     outcome: LookupOutcome

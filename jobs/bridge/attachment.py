@@ -90,7 +90,7 @@ class Attachment:
     """A cluster and what was changed in it.
 
     acts: whether its shedding is ours to give back. shed_before: whether Pulsar shed before we
-    acted; was_dynamic: whether a dynamic setting said so, which stays then.
+    acted; was_dynamic: whether a dynamic setting, kept then, decided it.
     """
 
     url: str
@@ -211,7 +211,7 @@ def give_back(admin: PulsarAdmin, layout: Layout, known: Attachment) -> None:
 
 
 def _noted(admin: PulsarAdmin, known: Attachment, seen: FirstLook) -> Attachment:
-    """Acting, with what is so now; raises CommandError where that is not told."""
+    """Return it as acting, with Pulsar's shedding; CommandError if unknown."""
     try:
         dynamic = admin.dynamic_settings()
     except PulsarAdminError as error:

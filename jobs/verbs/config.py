@@ -3,7 +3,7 @@
 check    says what doesn't suit: errors, and warnings that something can't work as it is meant
 show     writes every setting with its meaning (--base: the defaults, --changed: what differs,
          --markdown: the reference in docs/configuration.md, --tables or --url: those that the job
-         decides by, who set each, and what commands have changed that doesn't suit)
+         decides by, who set each, and which changes by commands are ignored)
 import   reads a Pulsar broker.conf and writes an overlay that behaves as it says; ends with 1 when
          something in it would not be obeyed, and says what
 set      changes settings while the job runs, all of those named or none
