@@ -75,8 +75,8 @@ _CAUSES = {
 def repair_ownership(work: BatchContext) -> None:
     """Repair broken or stuck records. O(bundles).
 
-    Not while the job reads a backlog. Not under another authority: its bridge observes ownership
-    again and records it.
+    Not while the job reads a backlog. Not under an external authority: its bridge records the
+    ownership that it observes.
     """
     if work.is_catching_up or is_external(work):
         return
@@ -190,7 +190,7 @@ def _watch(
 def _destinations(
     work: BatchContext, intents: Sequence[tuple[int, Intent]]
 ) -> tuple[dict[int, str], Places]:
-    """Return row → broker: of the intent, else placed, else `_broker_to_avoid`."""
+    """Return row → broker: the intent's, else placed, at last the avoided one."""
     overdue_brokers = overdue(work)
     avoided_brokers = unsteady(work) | overdue_brokers
     chosen: dict[int, str] = {}
@@ -426,7 +426,7 @@ def take_answers(work: BatchContext, answers: Sequence[BrokerAnswer]) -> None:
 
 
 def take_audit(work: BatchContext, entries: Sequence[AuditEntry]) -> None:
-    """Count the audit entries of services, and have each written down."""
+    """Count and record the audit entries of services."""
     for entry in entries:
         work.counts[f"audit:{'allowed' if entry.is_allowed else 'refused'}"] += 1
         work.add_row(AUDIT.name, {name: getattr(entry, name) for name in _AUDITED})
@@ -481,7 +481,7 @@ def _surroundings(
 
 
 _ROWS_MAX = 1_000
-"""Most records that one batch sends again; the others come after them."""
+"""Most records that one batch resends."""
 
 
 def reconcile(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
@@ -517,6 +517,7 @@ def reconcile(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
     answered_ms = timeout_ms + work.config.signals.longest_silence_ms
     is_due = (resent_ms == 0) | (waited_ms >= timeout_ms)
     is_of_this_record = (resent_ms > 0) & (resent_ms >= ledger.clock_ms[rows])
+    # a recent resend of this record has not helped
     lasts = is_of_this_record & (waited_ms <= 2 * answered_ms) & is_due
     work.counts["disagreement_lasts"] += int(lasts.sum())
     due = rows[is_due][:_ROWS_MAX].tolist()
@@ -567,7 +568,7 @@ def _disagreeing(
 
 
 def _close_unknown(work: BatchContext, unknown: Mapping[str, int]) -> None:
-    """Send tombstones for bundles that are open at a broker and have no record.
+    """Send tombstones for bundles open at a broker without a record.
 
     unknown: name → time of the report. Not for a namespace that has just changed: an agent reports
     children before they have records, and for a while after a split that was cancelled.

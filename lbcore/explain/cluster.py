@@ -154,7 +154,7 @@ def _blocks(rows: ExplainRows) -> Iterable[str]:
 
 
 def _changes(rows: ExplainRows, cycle: list[Row]) -> Iterable[str]:
-    """Yield what the nearest broker lacks, and what blocks the hottest ones."""
+    """Yield what the broker nearest to shedding lacks, and blocks of hot ones."""
     for row in cycle:
         for nearest in json.loads(row["inputs"]).get("nearest", ()):
             yield f"{nearest['broker']}: {trigger_message(nearest)}"
