@@ -67,7 +67,7 @@ class Lease:
     ) -> "Lease":
         """Return the lease after a confirmation taken at now_ms.
 
-        A late one leaves a lease that has run out before: see `until_ms`.
+        One that comes too late starts the waiting time of `until_ms`.
         """
         known = [at_ms for at_ms in (self.reported_ms, self.read_ms) if at_ms != NEVER_MS]
         has_run_out = any(now_ms - at_ms > lease_ms for at_ms in known)
@@ -241,10 +241,10 @@ class AgentContext:
     def _may_run(self, holding: Holding, call: Call) -> bool:
         """Take the range of a holding's call unless it overlaps a call or an open bundle.
 
-        Such an open bundle may be of the namespace's former boundaries: each bundle's records come
-        in order, but not those of all bundles. It is closed when its own record comes. Or the call
-        is of the former ones, and the next record of its bundle takes it back. Bundles that were
-        merged into this one are open until its callback has run.
+        Records are in order within a bundle only. So an open bundle may be of former boundaries of
+        the namespace: its own next record closes it. Or the call is of former ones: the next record
+        of its bundle takes it back. Bundles that were merged into this one are open until its
+        callback has run.
         """
         if self._open is None:
             self._open = OpenRanges(b for b, kept in self.holdings.items() if kept.is_open)

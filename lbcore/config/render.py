@@ -88,7 +88,7 @@ def render_value(entry: Entry, value: Any) -> str:
 
 
 def _text(value: str) -> str:
-    # A JSON string with \u escapes is a TOML basic string, but for characters beyond 0xffff.
+    # TOML refuses JSON's escapes of characters beyond 0xffff (surrogates), and a raw 0x7f.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -129,7 +129,7 @@ def _pulsar(entry: Entry, mark: str = "") -> tuple[str, str]:
 
 
 def _sentence(text: str) -> str:
-    """The text with a capital and a full stop; a name that it explains stays as it is."""
+    """Return the text with a full stop; a capital unless `name:` or `name,` begins."""
     first = text.split(maxsplit=1)[0]
     start = text[0] if first[-1] in ":," else text[0].upper()
     return start + text[1:] + ("" if text[-1] in ".?!" else ".")
