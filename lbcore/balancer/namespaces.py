@@ -386,13 +386,12 @@ def continue_deletions(work: BatchContext, namespaces: Sequence[str]) -> None:
     The smallest first; each has an equal part of what is left of a batch's share. Of very many the
     last wait. What waits for its owners takes nothing of the share.
     """
-    room = work.share
+    room = max(work.share, 2)
     sizes = sorted((len(work.ledger.live_rows(name)), name) for name in namespaces)
     for at, (_, name) in enumerate(sizes):
-        if room <= 0:
+        if room <= 1:  # less than two bundles can't make way for one
             break
-        # less than two bundles can't make way for one
-        part = max(room // (len(sizes) - at), min(_LEAST_SLICE, work.share), 2)
+        part = min(max(room // (len(sizes) - at), _LEAST_SLICE), room)
         before = len(work.transitions)
         _delete_part(work, name, part)
         room -= min(len(work.transitions) - before, part)

@@ -1,6 +1,7 @@
 """Namespaces that are created, placed in slices and deleted."""
 
 import json
+from collections import Counter
 from itertools import pairwise
 
 import pytest
@@ -145,6 +146,25 @@ def test_more_namespaces_than_a_batch_deletes_bundles_are_all_deleted() -> None:
     assert [outcome(world, one)["status"] for one in gone] == ["done"] * len(names)
     assert not any(live_creations(world, name) for name in names)
     assert gapless(world)
+
+
+def test_deletions_of_many_namespaces_keep_within_the_share_of_a_batch() -> None:
+    world = running_creations()
+    names = [f"t/n{number}" for number in range(SLICE + 2)]
+    for name in names:
+        world.command("create_namespace", namespace=name, bundles=3)
+    world.run(60_000)
+    seen = len(world.events)
+    for name in names:
+        world.command("delete_namespace", namespace=name)
+    world.run(60_000)
+    asked = Counter(
+        (event["at_ms"], event["state"])
+        for event in world.events[seen:]
+        if event["cause"] == "delete"
+    )
+    assert max(asked.values()) <= SLICE
+    assert not any(live_creations(world, name) for name in names)
 
 
 def test_rest_of_a_half_made_namespace_is_nobodys_to_have() -> None:
