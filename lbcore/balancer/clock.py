@@ -232,6 +232,9 @@ def _bring_back(work: BatchContext) -> None:
         history_ms=min(times.history_ms, now_ms),
     )
     work.plan = work.plan.brought_back(now_ms)
+    for name, proposal in work.rules.proposals.items():
+        if proposal.rejected_ms > now_ms:
+            work.set_rule("proposals", name, replace(proposal, rejected_ms=now_ms))
     work.unmeasured_moves = {
         bundle: replace(
             one, decided_ms=min(one.decided_ms, now_ms), moved_ms=min(one.moved_ms, now_ms)

@@ -119,6 +119,23 @@ def test_rejected_plan_is_not_proposed_again_after_the_job_came_back(way_back: s
     assert waiting(world) != name
 
 
+def test_rejection_by_a_clock_that_was_ahead_rests_its_plan_from_the_rebuild_on() -> None:
+    world = hot()
+    name = waiting(world)
+    world.command("reject_plan", plan=name)
+    world.run(5_000)
+    was = {step.bundle for step in proposals(world)[name].steps}
+    (row,) = [row for row in world.other_rows["policies"] if row["name"] == name][-1:]
+    value = json.loads(str(row["value"]))
+    row["value"] = json.dumps({**value, "rejected_ms": value["rejected_ms"] + 3_600_000})
+    world.rebuild_job()
+    world.run(1_000)
+    assert proposals(world)[name].rejected_ms <= world.now_ms
+    world.run(89_000)
+    others = [one.steps for other, one in proposals(world).items() if other != name]
+    assert not was & {step.bundle for steps in others for step in steps}
+
+
 def test_rejected_split_is_not_proposed_again_within_the_grace_period() -> None:
     world = hot(
         "splitting.enabled=true", "splitting.max_msg_rate_per_s=1000", "shedding.is_balancing=false"
