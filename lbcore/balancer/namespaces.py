@@ -408,12 +408,12 @@ def _delete_part(work: BatchContext, name: str, part: int) -> None:
     origin = work.origin(Cause.DELETE, command_id=command_id)
     for at in np.flatnonzero(work.ledger.state[rows] == STATE_CODE[State.OWNED])[-part:].tolist():
         work.apply(unload(work.ledger.record_at(rows[at]), origin))
-    records = [work.ledger.record_at(row) for row in rows[-part:]]
-    closed = list(takewhile(partial(_is_closed, work), reversed(records)))
+    records = (work.ledger.record_at(row) for row in reversed(rows[-part:]))
+    closed = list(takewhile(partial(_is_closed, work), records))
     is_last = len(closed) == len(rows)
     if not is_last and (len(rows) <= part or len(closed) <= 1):
         return
-    for record in records if is_last else closed:
+    for record in closed[::-1] if is_last else closed:
         work.apply(delete(record, origin))
     work.topics = work.topics.without(record.bundle for record in closed)
     highest = max([entry.highest_version, *(record.version_id + 1 for record in closed)])
