@@ -410,7 +410,7 @@ INNER_PHASES = (
 
 
 OLDEST_SCHEMA = 8
-STATE_SCHEMA = 8
+STATE_SCHEMA = 9
 """Rises with the layout. States from OLDEST_SCHEMA on are read; others are refused, and rebuilt."""
 
 

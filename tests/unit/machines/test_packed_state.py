@@ -3,7 +3,7 @@
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from typing import Annotated, Any
@@ -13,7 +13,7 @@ import pytest
 
 from lbcore import packing
 from lbcore.balancer.balancer import OLDEST_SCHEMA, STATE_SCHEMA, ClusterBalancer
-from lbcore.balancer.rules import ClusterRules
+from lbcore.balancer.rules import ClusterRules, PlanProposal, PlanStatus
 from lbcore.balancer.topic_book import TopicBook
 from lbcore.config.tree import Config
 from lbcore.machine import UnknownStateSchemaError
@@ -153,6 +153,21 @@ def test_state_of_today_is_read_by_a_version_with_the_next_schema(
     machine = balancer()
     state = machine.unpack(chunks_of(known["balancer"]))
     assert len(machine.unpack(machine.pack(state)).ledger) == len(known["records"])
+
+
+def test_state_of_schema_8_whose_proposals_have_no_time_of_rejection_is_read() -> None:
+    proposal = PlanProposal(station=PlanStatus.REJECTED, since_ms=1, until_ms=2, steps=())
+    machine = balancer()
+    state = machine.unpack(chunks_of(packed()["balancer"]))
+    rules = replace(state.rules, proposals={"a": proposal})
+    chunks = dict(machine.pack(replace(state, rules=rules, packed={})))
+    plain, arrays = packing.unpack(chunks["clock"])
+    assert plain["schema"] > 8  # an older version must refuse the field
+    chunks["clock"] = packing.pack({**plain, "schema": 8}, arrays)
+    plain, arrays = packing.unpack(chunks["rules"])
+    del plain["of"]["proposals"]["a"]["rejected_ms"]
+    chunks["rules"] = packing.pack(plain, arrays)
+    assert machine.unpack(chunks).rules.proposals == {"a": proposal}
 
 
 @pytest.mark.parametrize("chunk", sorted(packed()["balancer"]))
