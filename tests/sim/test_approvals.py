@@ -119,6 +119,18 @@ def test_rejected_plan_is_not_proposed_again_after_the_job_came_back(way_back: s
     assert waiting(world) != name
 
 
+def test_shorter_grace_period_ends_the_rest_of_a_rejected_plan() -> None:
+    world = hot()
+    name = waiting(world)
+    was = {step.bundle for step in proposals(world)[name].steps}
+    world.command("reject_plan", plan=name)
+    shorter = world.command("set_config", values={"shedding.grace_period_ms": 0})
+    world.run(1_000)
+    assert outcome(world, shorter)["status"] == "done"
+    again = waiting(world, 60_000)
+    assert was & {step.bundle for step in proposals(world)[again].steps}
+
+
 def test_rejection_by_a_clock_that_was_ahead_rests_its_plan_from_the_rebuild_on() -> None:
     world = hot()
     name = waiting(world)
