@@ -27,6 +27,7 @@ logging.getLogger("kafka").setLevel(logging.ERROR)  # retries are not worth a li
 
 _NEW_TOPIC_S = 5.0  # until every broker knows a new topic
 _AGAIN_S = 0.2
+_CLOSE_S = 2.0
 _REFUSAL = re.compile(r"Authentication failed[^()]*|certificate verify failed[^()]*")
 _CUT = "socket disconnected"
 _CUT_AT_LOGIN = "Kafka closed the connection at every login: the user or the password may be wrong"
@@ -197,8 +198,19 @@ class Sender:
 
     def close(self, timeout_ms: int = 5_000) -> None:
         """Send the rest within the time, then disconnect; the remainder is lost."""
-        with contextlib.suppress(KafkaTimeoutError):  # it is away
-            self._producer.close(timeout=timeout_ms / 1000.0)
+        close_producer(self._producer, timeout_ms / 1000.0)
+
+
+def close_producer(producer: KafkaProducer, timeout_s: float) -> None:
+    """Send the rest within the time, then disconnect; the remainder is lost.
+
+    When the time is over, `close` of kafka-python 3.0.12 raises, and its thread goes on for ever.
+    """
+    try:
+        producer.close(timeout=timeout_s)
+    except KafkaTimeoutError:  # Kafka is away
+        producer._sender.force_close()  # noqa: SLF001 (nothing public does it)
+        producer._sender.join(_CLOSE_S)  # noqa: SLF001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

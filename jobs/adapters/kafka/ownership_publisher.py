@@ -15,6 +15,7 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError, ProducerFencedError
 
 from jobs.adapters.delta.table_writer import FencedError
+from jobs.adapters.kafka.clients import close_producer
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Tick
 
@@ -109,7 +110,7 @@ class OwnershipPublisher:
     def close(self) -> None:
         """Disconnect."""
         with contextlib.suppress(KafkaError):
-            self._producer.close(timeout=5)
+            close_producer(self._producer, 5)
 
 
 class Ticker:
@@ -141,7 +142,7 @@ class Ticker:
         self._stopped.set()
         self._thread.join(timeout=5)
         with contextlib.suppress(KafkaError):  # ticks that can't be sent hold nobody up
-            self._producer.close(timeout=2)
+            close_producer(self._producer, 2)
 
     def _run(self) -> None:
         number = 0
