@@ -114,7 +114,11 @@ class Agent:
         self._feed = OwnershipFeed(identity.cluster, told=(identity.broker,))
         client_id = f"agent-{identity.cluster}-{identity.broker}"
         self._tail = Tail(address, Topic.OWNERSHIP, client_id)
-        self._sender = Sender(address, client_id)
+        try:
+            self._sender = Sender(address, client_id)
+        except CommandError:
+            self._tail.close()
+            raise
         self._calls = ServiceCalls(
             callbacks,
             self._inbox.put,

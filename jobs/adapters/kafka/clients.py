@@ -5,7 +5,6 @@ beginning, without a group. Used by the fleet, agents, the driver's ticks and `r
 kafka-python 3.
 """
 
-import contextlib
 import logging
 import os
 import re
@@ -17,6 +16,7 @@ from typing import Any, TypeAlias
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError, KafkaTimeoutError
+from kafka.net import KafkaNetClient
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from jobs.adapters.processes.settings import read_secret
@@ -239,7 +239,8 @@ class Tail:
         self._topic = address.topic_name(topic)
         self._consumer = _connected(
             address,
-            lambda: KafkaConsumer(
+            lambda: open_client(
+                KafkaConsumer,
                 group_id=None,
                 enable_auto_commit=False,
                 auto_offset_reset="earliest",
@@ -251,7 +252,11 @@ class Tail:
                 **address.client_options(client_id),
             ),
         )
-        self._partitions: tuple[TopicPartition, ...] = _connected(address, self._assign)
+        try:
+            self._partitions: tuple[TopicPartition, ...] = _connected(address, self._assign)
+        except BaseException:
+            self._consumer.close()
+            raise
 
     def _assign(self) -> tuple[TopicPartition, ...]:
         found = self._consumer.partitions_for_topic(self._topic)
@@ -260,7 +265,6 @@ class Tail:
             sleep(_AGAIN_S)
             found = self._consumer.partitions_for_topic(self._topic)
         if not found:
-            self._consumer.close()
             raise CommandError(
                 f"the topic {self._topic} is not in Kafka",
                 why="it was never made, or the topic prefix is another one",
@@ -316,6 +320,25 @@ class Tail:
     def close(self) -> None:
         """Disconnect."""
         self._consumer.close()
+
+
+def open_client(make: Callable[..., Any], **options: Any) -> Any:
+    """Return a client of kafka-python; one that can't connect is closed.
+
+    Consumers and admin clients of 3.0.12 start a thread before they connect, and would leave it.
+    """
+    made: list[KafkaNetClient] = []
+
+    def connect(**settings: Any) -> KafkaNetClient:
+        made.append(KafkaNetClient(**settings))
+        return made[0]
+
+    try:
+        return make(kafka_client=connect, **options)
+    except BaseException:
+        for client in made:
+            client.close()
+        raise
 
 
 class _Refusals(logging.Handler):

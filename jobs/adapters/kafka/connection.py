@@ -15,7 +15,7 @@ from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient, OffsetSpec
 from kafka.errors import KafkaError, UnknownTopicOrPartitionError
 
-from jobs.adapters.kafka.clients import PASSWORD, KafkaAddress, SecretToken
+from jobs.adapters.kafka.clients import PASSWORD, KafkaAddress, SecretToken, open_client
 from jobs.adapters.processes.settings import read_secret
 from jobs.console import CommandError, MisuseError
 from lbcore.config.pipeline import KafkaConfig
@@ -199,7 +199,8 @@ def find_kafka(address: KafkaAddress, inputs: Sequence[str], others: Sequence[st
     """
     names = [*inputs, *others]
     try:
-        with closing(KafkaAdminClient(**address.client_options("balance_cluster-place"))) as admin:
+        options = address.client_options("balance_cluster-place")
+        with closing(open_client(KafkaAdminClient, **options)) as admin:
             found = {topic["name"]: topic for topic in admin.describe_topics(names)}
             for name in names:
                 if name not in found or found[name]["error_code"]:
@@ -295,7 +296,7 @@ class TopicWatch:
         with self._asking:
             try:
                 options = self._address.client_options("topic-watch")
-                self._admin = self._admin or KafkaAdminClient(**options)
+                self._admin = self._admin or open_client(KafkaAdminClient, **options)
                 found = self._admin.describe_topics(sorted(self._ids))
             except KafkaError:
                 return {}

@@ -13,7 +13,7 @@ from typing import Any
 from kafka import TopicPartition, errors
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, OffsetSpec
 
-from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.kafka.clients import KafkaAddress, open_client
 from jobs.console import CommandError
 from lbcore.config.tree import Config
 from lbcore.wire.messages import Topic
@@ -302,7 +302,7 @@ def _admin(address: KafkaAddress, timeout_ms: int) -> Iterator[KafkaAdminClient]
         "bootstrap_timeout_ms": timeout_ms,
     }
     try:
-        with closing(KafkaAdminClient(**options)) as admin:
+        with closing(open_client(KafkaAdminClient, **options)) as admin:
             yield admin
     except errors.KafkaError as cause:
         raise CommandError(

@@ -2,21 +2,33 @@
 
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
+import pytest
 from kafka import KafkaProducer
 from kafka.structs import TopicPartition
 
-from jobs.adapters.kafka.clients import KafkaAddress, Sender
+from jobs.adapters.kafka.clients import KafkaAddress, Sender, Tail
+from jobs.adapters.kafka.connection import TopicWatch, find_kafka
 from jobs.adapters.kafka.ownership_publisher import Ticker
+from jobs.adapters.kafka.topics import newest_record_ms
 from jobs.adapters.processes.preflight import free_ports
+from jobs.console import CommandError
+from lbcore.wire.messages import Topic
 
 
-def address() -> KafkaAddress:
-    """Where nothing listens."""
+def address(**more: Any) -> KafkaAddress:
+    """Where nothing listens. more: options of the client."""
     (port,) = free_ports(1)
     return KafkaAddress(
-        bootstrap=f"127.0.0.1:{port}", security={"bootstrap_timeout_ms": 100, "api_version": (3, 9)}
+        bootstrap=f"127.0.0.1:{port}", security={"bootstrap_timeout_ms": 100, **more}
     )
+
+
+def address_of_old() -> KafkaAddress:
+    """Address of a Kafka that producers take for one that was there before."""
+    return address(api_version=(3, 9))
 
 
 def threads_of_kafka() -> list[str]:
@@ -39,16 +51,38 @@ def queue_record(producer: KafkaProducer) -> None:
 
 
 def test_sender_that_can_not_flush_ends_with_its_thread() -> None:
-    sender = Sender(address(), "test-away")
+    sender = Sender(address_of_old(), "test-away")
     queue_record(sender._producer)  # noqa: SLF001
     sender.close(100)
     assert threads_of_kafka() == []
 
 
 def test_ticker_that_can_not_flush_ends_with_its_thread() -> None:
-    producer = KafkaProducer(**address().producer_options("test-ticks"))
+    producer = KafkaProducer(**address_of_old().producer_options("test-ticks"))
     ticker = Ticker(producer, "t", ["local"], 3_600_000)
     ticker.start()
     queue_record(producer)
     ticker.stop()
+    assert threads_of_kafka() == []
+
+
+@pytest.mark.parametrize(
+    "connect",
+    [
+        lambda where: Tail(where, Topic.OWNERSHIP, "test-away"),
+        lambda where: find_kafka(where, ["t"], []),
+        lambda where: newest_record_ms(where, 100),
+    ],
+)
+def test_client_that_can_not_connect_ends_with_its_thread(
+    connect: Callable[[KafkaAddress], object],
+) -> None:
+    with pytest.raises(CommandError):
+        connect(address())
+    assert threads_of_kafka() == []
+
+
+def test_watch_of_topics_leaves_no_thread_of_each_attempt_to_connect() -> None:
+    watch = TopicWatch(address(), {"t": "1"})
+    assert watch.look() is None
     assert threads_of_kafka() == []
