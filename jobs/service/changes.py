@@ -25,6 +25,9 @@ from lbcore.route.bundles import BundleRoute
 Place: TypeAlias = tuple[int, int]
 """Version of ownership_events and number within its commit."""
 
+Rendered: TypeAlias = dict[tuple[Place, Place, str], bytes]
+"""Place before, place after, namespace ("" = all) → the events between as text."""
+
 END = 1 << 40
 """The number after all of a commit."""
 
@@ -47,7 +50,7 @@ class ChangeFeed:
     """
 
     def __init__(self, tables: TablePlace, cluster: str, kept_max: int) -> None:
-        self.rendered: dict[tuple[Place, Place, str], bytes] = {}
+        self.rendered: Rendered = {}
         self.history = 0
         self.table = ""
         self._path = table_path(tables, OWNERSHIP_EVENTS.name)

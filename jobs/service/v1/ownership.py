@@ -21,7 +21,14 @@ from jobs.adapters.delta.table_scan import rows_in
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.operating.answers import RECORD, records_at
 from jobs.service.access import Role
-from jobs.service.changes import ChangeFeed, Place, RecordChange, format_place, parse_place
+from jobs.service.changes import (
+    ChangeFeed,
+    Place,
+    RecordChange,
+    Rendered,
+    format_place,
+    parse_place,
+)
 from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError, Reply, Request, encode, json_reply
 from jobs.service.routes import TEXT, TEXTS, Example, Maybe, Route, TextQuery, WholeQuery, reading
@@ -359,13 +366,14 @@ class Watcher:
         alive_at_s, history = monotonic(), self._feed.history
         while True:
             await self._context.turns.next()
-            end, part = self._feed.end, b""
+            # taken before the changes: a reload meanwhile must not get events of the old table
+            end, part, rendered = self._feed.end, b"", self._feed.rendered
             found = await self._next(place) if self._feed.history == history else None
-            if found is None:
+            if found is None or self._feed.history != history:
                 place, history = self._feed.end, self._feed.history
                 part = self._event("reset", place, self._ages(place))
             elif found[0]:
-                part = self._render(place, *found)
+                part = self._render(rendered, place, *found)
                 place = found[1]
             else:
                 place = max(place, end)  # a commit may have brought nothing
@@ -383,9 +391,11 @@ class Watcher:
         while place > self._feed.end and (left_s := until_s - monotonic()) > 0:
             await self._feed.wait(left_s)
 
-    def _render(self, before: Place, changes: Sequence[RecordChange], after: Place) -> bytes:
+    def _render(
+        self, rendered: Rendered, before: Place, changes: Sequence[RecordChange], after: Place
+    ) -> bytes:
         """Return the changes as events, rendered once for all clients at the same place."""
-        key, rendered = (before, after, self._namespace), self._feed.rendered
+        key = (before, after, self._namespace)
         part = rendered.get(key)
         if part is None:
             meant = [one for one in changes if self._namespace in ("", one.route.namespace)]

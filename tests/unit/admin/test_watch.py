@@ -86,9 +86,31 @@ def test_events_rendered_during_a_reload_are_not_kept_for_watchers_after_it(
     monkeypatch.setattr(feed, "after", reload)
     route = context.snapshot.namespaces["acme/ns1"].live[0]
     rendered = watcher(context)._render(  # noqa: SLF001 (between two steps of the stream)
-        (2, END), [RecordChange(place=(3, 0), route=route)], (3, 0)
+        feed.rendered, (2, END), [RecordChange(place=(3, 0), route=route)], (3, 0)
     )
     assert rendered
+    assert feed.rendered == {}
+
+
+def test_changes_read_before_a_reload_are_neither_sent_nor_kept_after_it(
+    moving: tuple[TablesWriter, AdminContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, context = moving
+    feed = context.changes
+    assert feed is not None
+    move(writer, 2)
+    context.follower.poll()
+    route = context.snapshot.namespaces["acme/ns1"].live[0]
+
+    def read_log(*_: object) -> Any:
+        reloaded = Changes(version=3, is_whole=True, is_other_table=True, table_id="otherone-1")
+        feed.add(reloaded)
+        return [RecordChange(place=(3, 0), route=route)], (3, END)
+
+    monkeypatch.setattr(feed, "after", lambda *_: None)
+    monkeypatch.setattr(feed, "read_log", read_log)
+    (event,) = asyncio.run(take(watcher(context), (2, END), 1))
+    assert event["event"] == "reset"
     assert feed.rendered == {}
 
 
