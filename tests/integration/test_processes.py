@@ -1,6 +1,7 @@
 """Real processes: children, signals at the worst moment, processes that are suspended."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -74,6 +75,9 @@ def test_child_stopped_ends_and_says_143(tmp_path: Path) -> None:
 
 
 def test_child_of_a_process_with_very_many_open_files_runs_and_stops(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft < 2_048:  # most shells allow 1,024
+        resource.setrlimit(resource.RLIMIT_NOFILE, (2_048, hard))
     numbers = [os.open(os.devnull, os.O_RDONLY) for _ in range(1_024)]
     try:
         child = Child(_spec(tmp_path, _SLEEPER))
