@@ -209,8 +209,9 @@ def close_producer(producer: KafkaProducer, timeout_s: float) -> None:
     try:
         producer.close(timeout=timeout_s)
     except KafkaTimeoutError:  # Kafka is away
-        producer._sender.force_close()  # noqa: SLF001 (nothing public does it)
-        producer._sender.join(_CLOSE_S)  # noqa: SLF001
+        thread = producer._sender  # noqa: SLF001 (nothing public ends it)
+        thread.force_close()
+        thread.join(_CLOSE_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
