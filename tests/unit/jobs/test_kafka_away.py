@@ -9,6 +9,7 @@ import pytest
 from kafka import KafkaProducer
 from kafka.structs import TopicPartition
 
+from jobs import agent
 from jobs.adapters.kafka.clients import KafkaAddress, Sender, Tail
 from jobs.adapters.kafka.connection import TopicWatch, find_kafka
 from jobs.adapters.kafka.ownership_publisher import Ticker
@@ -87,3 +88,24 @@ def test_watch_of_topics_leaves_no_thread_of_each_attempt_to_connect() -> None:
     watch = TopicWatch(address(), {"t": "1"})
     assert watch.look() is None
     assert threads_of_kafka() == []
+
+
+class FakeTail:
+    """Counts those that are open."""
+
+    open = 0
+
+    def __init__(self, *_: object) -> None:
+        FakeTail.open += 1
+
+    def close(self) -> None:
+        FakeTail.open -= 1
+
+
+def test_agent_that_can_not_connect_to_send_reads_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "Tail", FakeTail)
+    identity = agent.Identity(cluster="c", broker="b", incarnation="1")
+    callbacks: Any = None  # none is called
+    with pytest.raises(CommandError, match="can't be reached"):
+        agent.Agent(identity, address(), callbacks)
+    assert FakeTail.open == 0
