@@ -4,6 +4,7 @@ The owner of the one with more traffic keeps the merged bundle. Where the other 
 it is transferred there first. Part of `balancer`; the state machine is that of `ownership`.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -122,7 +123,7 @@ def _refuse_for_now(work: BatchContext, pair: _Pair, command_id: str) -> None:
                 f"bundle {bundle} is pinned to {pin.broker} and would be gone; unpin it first"
             )
     namespace = pair.merged.rpartition("/")[0]
-    count = _count_after_merges(work, namespace, command_id)
+    count = _count_after_merges(work, namespace, _merges_in_transfer(work, command_id))
     if count <= max(_least_bundles(work, namespace), 1):
         raise RefusedCommandError(
             f"namespace {namespace} has {count} bundles when its merges have ended, as many as it "
@@ -234,11 +235,12 @@ def _cold_pairs(work: BatchContext, most: int) -> Iterator[tuple[_Pair, float]]:
     owners = ledger.destination[rows]
     is_apart = owners[chosen] != owners[chosen + 1]
     rooms: dict[str, int] = {}
+    in_transfer = _merges_in_transfer(work)
     for at in chosen[np.lexsort((load[chosen], is_apart))].tolist():
         low, high = int(rows[at]), int(rows[at + 1])
         namespace = ledger.names[low].rpartition("/")[0]
         if namespace not in rooms:
-            rooms[namespace] = _room(work, namespace)
+            rooms[namespace] = _room(work, namespace, in_transfer)
         if rooms[namespace] > 0 and most > 0:
             rooms[namespace] -= 1
             most -= 1
@@ -281,26 +283,27 @@ def _loads_of_neighbours(work: BatchContext) -> tuple[NDArray[np.int64], NDArray
     return rows, np.where(is_pair, load, np.inf)
 
 
-def _count_after_merges(work: BatchContext, namespace: str, command_id: str = "") -> int:
-    """Return the number of bundles when the merges under way have ended.
-
-    Those that wait for their transfer count too, that of this command does not.
-    """
-    rows = work.ledger.live_rows(namespace)
-    merging = int((work.ledger.state[rows] == STATE_CODE[State.MERGING]).sum()) // 2
-    transferring = sum(
-        str(waiting.result["parents"][0]).rpartition("/")[0] == namespace
+def _merges_in_transfer(work: BatchContext, command_id: str = "") -> Counter[str]:
+    """Return namespace → merges that wait for their transfer, without this command's."""
+    return Counter(
+        str(waiting.result["parents"][0]).rpartition("/")[0]
         for one, waiting in work.waiting.items()
         if one != command_id and waiting.command.kind == MERGE and AFTER in waiting.result
     )
-    return len(rows) - merging - transferring
 
 
-def _room(work: BatchContext, namespace: str) -> int:
+def _count_after_merges(work: BatchContext, namespace: str, in_transfer: Counter[str]) -> int:
+    """Return the number of bundles when the merges under way have ended."""
+    rows = work.ledger.live_rows(namespace)
+    merging = int((work.ledger.state[rows] == STATE_CODE[State.MERGING]).sum()) // 2
+    return len(rows) - merging - in_transfer[namespace]
+
+
+def _room(work: BatchContext, namespace: str, in_transfer: Counter[str]) -> int:
     """Return how many bundles the namespace may lose, beside merges under way."""
     entry, least = work.namespaces.get(namespace), 0
     if entry is not None and not entry.is_deleted and CREATING not in entry.properties:
         least = _least_bundles(work, namespace)
     if not least or is_deleting(work, namespace) or namespace in work.rules.paused:
         return 0
-    return _count_after_merges(work, namespace) - least
+    return _count_after_merges(work, namespace, in_transfer) - least
