@@ -28,6 +28,7 @@ from lbcore.balancer.bundle_commands import find_record
 from lbcore.balancer.ledger import CAUSE_CODE, STATE_CODE
 from lbcore.balancer.moves import reason_not_to_balance, reason_to_stand_still
 from lbcore.balancer.namespaces import CREATING, is_deleting
+from lbcore.balancer.placement import planning_config
 from lbcore.balancer.waiting import MERGE, begin_wait, end_wait, finish_command
 from lbcore.config.cluster import ASK
 from lbcore.model.names import parse_bundle
@@ -236,11 +237,13 @@ def _cold_pairs(work: BatchContext, most: int) -> Iterator[tuple[_Pair, float]]:
     is_apart = owners[chosen] != owners[chosen + 1]
     rooms: dict[str, int] = {}
     in_transfer = _merges_in_transfer(work)
+    excluded = frozenset(planning_config(work).shedding.excluded_namespaces)
     for at in chosen[np.lexsort((load[chosen], is_apart))].tolist():
         low, high = int(rows[at]), int(rows[at + 1])
         namespace = ledger.names[low].rpartition("/")[0]
         if namespace not in rooms:
-            rooms[namespace] = _room(work, namespace, in_transfer)
+            is_left = namespace in excluded
+            rooms[namespace] = 0 if is_left else _room(work, namespace, in_transfer)
         if rooms[namespace] > 0 and most > 0:
             rooms[namespace] -= 1
             most -= 1

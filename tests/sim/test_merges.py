@@ -292,8 +292,9 @@ def test_cold_neighbours_of_two_owners_are_merged_for_one_reason() -> None:
     assert reasons == ["Cold", "Cold"]
 
 
-def test_paused_namespace_is_not_merged() -> None:
+@pytest.mark.parametrize("kind", ["pause", "exclude_namespace"])
+def test_paused_or_excluded_namespace_is_not_merged(kind: str) -> None:
     world = cold()
-    world.command("pause", namespace=NAMESPACE, reason="test")
+    world.command(kind, namespace=NAMESPACE)
     world.run(900_000, step_ms=5_000)
     assert len(live(world)) == 3
