@@ -235,15 +235,13 @@ def _cold_pairs(work: BatchContext, most: int) -> Iterator[tuple[_Pair, float]]:
     chosen = np.flatnonzero(load <= 1 / _HYSTERESIS)
     owners = ledger.destination[rows]
     is_apart = owners[chosen] != owners[chosen + 1]
-    rooms: dict[str, int] = {}
+    rooms = dict.fromkeys(planning_config(work).shedding.excluded_namespaces, 0)
     in_transfer = _merges_in_transfer(work)
-    excluded = frozenset(planning_config(work).shedding.excluded_namespaces)
     for at in chosen[np.lexsort((load[chosen], is_apart))].tolist():
         low, high = int(rows[at]), int(rows[at + 1])
         namespace = ledger.names[low].rpartition("/")[0]
         if namespace not in rooms:
-            is_left = namespace in excluded
-            rooms[namespace] = 0 if is_left else _room(work, namespace, in_transfer)
+            rooms[namespace] = _room(work, namespace, in_transfer)
         if rooms[namespace] > 0 and most > 0:
             rooms[namespace] -= 1
             most -= 1

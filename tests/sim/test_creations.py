@@ -110,6 +110,12 @@ def test_half_made_namespace_is_deleted_and_made_again() -> None:
     assert gapless(world)
 
 
+def _most_at_once(world: World, seen: int) -> int:
+    """Return the most transitions of one kind that deletions made in one batch. seen: events."""
+    deletions = (event for event in world.events[seen:] if event["cause"] == "delete")
+    return max(Counter((event["at_ms"], event["state"]) for event in deletions).values())
+
+
 def test_large_namespace_is_deleted_in_slices_that_leave_no_gap() -> None:
     world = running_creations()
     made = world.command("create_namespace", namespace="t/big", bundles=BUNDLES)
@@ -124,47 +130,26 @@ def test_large_namespace_is_deleted_in_slices_that_leave_no_gap() -> None:
     assert json.loads(outcome(world, gone)["result"])["bundles"] == BUNDLES
     assert live_creations(world, "t/big") == []
     assert gapless(world)
-    asked: dict[tuple[object, object], int] = {}
-    for event in world.events[seen:]:
-        key = (event["at_ms"], event["state"])
-        asked[key] = asked.get(key, 0) + (event["cause"] == "delete")
-    assert max(asked.values()) <= SLICE
+    assert _most_at_once(world, seen) <= SLICE
     again = world.command("create_namespace", namespace="t/big", bundles=4)
     world.run(20_000)
     assert outcome(world, again)["status"] == "done"
     assert gapless(world)
 
 
-def test_more_namespaces_than_a_batch_deletes_bundles_are_all_deleted() -> None:
-    world = running_creations()
-    names = [f"t/n{number}" for number in range(SLICE + 2)]
-    for name in names:
-        world.command("create_namespace", namespace=name, bundles=3)
-    world.run(60_000)
-    gone = [world.command("delete_namespace", namespace=name) for name in names]
-    world.run(60_000)
-    assert [outcome(world, one)["status"] for one in gone] == ["done"] * len(names)
-    assert not any(live_creations(world, name) for name in names)
-    assert gapless(world)
-
-
-def test_deletions_of_many_namespaces_keep_within_the_share_of_a_batch() -> None:
+def test_more_namespaces_than_a_batch_deletes_bundles_are_deleted_within_its_share() -> None:
     world = running_creations()
     names = [f"t/n{number}" for number in range(SLICE + 2)]
     for name in names:
         world.command("create_namespace", namespace=name, bundles=3)
     world.run(60_000)
     seen = len(world.events)
-    for name in names:
-        world.command("delete_namespace", namespace=name)
+    gone = [world.command("delete_namespace", namespace=name) for name in names]
     world.run(60_000)
-    asked = Counter(
-        (event["at_ms"], event["state"])
-        for event in world.events[seen:]
-        if event["cause"] == "delete"
-    )
-    assert max(asked.values()) <= SLICE
+    assert [outcome(world, one)["status"] for one in gone] == ["done"] * len(names)
     assert not any(live_creations(world, name) for name in names)
+    assert gapless(world)
+    assert _most_at_once(world, seen) <= SLICE
 
 
 def test_rest_of_a_half_made_namespace_is_nobodys_to_have() -> None:
