@@ -32,8 +32,8 @@ from jobs.adapters.processes.settings import load_settings
 from jobs.console import CommandError, Exit, first_line, json_line, note
 from jobs.parser import Parser, add_settings_options
 from lbcore.model.tables import ARCHIVES, MONTH, Archive
+from lbcore.model.times import DAY_MS
 
-DAY_MS = 86_400_000
 _FILE_BYTES = 128_000_000
 _PROPERTIES = {
     # none that Spark or delta-rs does not know

@@ -88,7 +88,8 @@ def make_wheel(folder: Path) -> Path:
 def make_package(output: Path) -> None:
     """Fill `output`: python/, python.tar.gz, requirements.lock, submit, bom.cdx.json.
 
-    Raises CommandError when the disk is too full or a package can't be had.
+    Raises CommandError when the disk is too full, the folder has other files, or a package can't be
+    had.
     """
     check_disk(output, _BYTES)
     foreign = sorted({path.name for path in output.glob("*")} - _CONTENT)

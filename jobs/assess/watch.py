@@ -104,10 +104,11 @@ class ClusterWatch:
         brokers = tuple(sorted(self._look.owned))
         settings, failed = brokers_settings(self._admin, self._pulsar_cluster, brokers)
         owners, hot, unread_topics = self._read_topics(brokers)
-        unread = {**self._collector.unread(), **self._policies.unread, **failed}
+        collected = self._collector.unread()
+        unread = {**collected, **self._policies.unread, **failed}
         loads = {
             what.removeprefix(LOAD_OF): str(error)
-            for what, error in self._collector.unread().items()
+            for what, error in collected.items()
             if what.startswith(LOAD_OF)
         }
         topics = {name: f"its topics: {why}" for name, why in unread_topics.items()}

@@ -333,6 +333,7 @@ class Bridge:
         def note(delivery: Delivery) -> None:
             self._is_mode_lost = isinstance(delivery, NotDelivered)
 
+        self._is_mode_lost = False
         self._command(SetConfig(values={OBSERVE_ONLY: observes}), timeout_ms=0, note=note)
 
     def _command(

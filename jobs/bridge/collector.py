@@ -267,7 +267,7 @@ class Collector:
     def partitions(self) -> Mapping[str, Mapping[str, int]]:
         """Bundle → partitioned topic → how many partitions a broker has loaded of it."""
         known = [one.partitions.items() for one in list(self._brokers.values())]
-        return {name: one for each in known for name, one in each if one and self._has(name)}
+        return {name: one for each in known for name, one in each if self._has(name)}
 
     def _answer(self, name: str, future: "Future[Claims] | None") -> Claims | None:
         if future is None or not future.done():
@@ -393,7 +393,9 @@ class Collector:
             messages += topics
             # in place of its last: a bundle whose topics were deleted is in no table
             broker.partitions = {
-                bundle: partitions_in(one.topics) for bundle, one in table.rates.items()
+                bundle: found
+                for bundle, one in table.rates.items()
+                if (found := partitions_in(one.topics))
             }
             with self._lock:
                 self._topics |= {

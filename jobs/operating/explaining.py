@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from jobs.adapters.delta.rows import is_one_of
 from jobs.adapters.delta.table_reader import PastRows, Row, TableReader
-from jobs.adapters.delta.table_upkeep import DAY_MS, KEPT_DAYS, STAYS
+from jobs.adapters.delta.table_upkeep import KEPT_DAYS, STAYS
 from lbcore.config.cluster import EXTERNAL
 from lbcore.config.tree import Config
 from lbcore.explain.broker import explain_broker
@@ -30,6 +30,7 @@ from lbcore.model.tables import (
     POLICIES,
     Table,
 )
+from lbcore.model.times import DAY_MS
 from lbcore.validation.check import in_force
 
 KINDS = ("bundle", "broker", "cluster", "decision")

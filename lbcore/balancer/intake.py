@@ -19,6 +19,7 @@ from lbcore.fault_isolation import Fault
 from lbcore.model.bundles import HashFunction, hash_topics
 from lbcore.model.names import FULL_UPPER, format_partition, parse_bundle
 from lbcore.model.tables import REJECTED_REPORTS
+from lbcore.model.times import DAY_MS
 from lbcore.plan.snapshot import Ints
 from lbcore.scorer.group_update import BrokerReport, BundleReport, GroupUpdate, RejectedMessage
 from lbcore.signals.averages import observe_bundles, with_rows
@@ -137,7 +138,6 @@ _NOWHERE = {
 NOT_KEPT = "not_kept:"
 """Begins the name of a count in a report: "TOPIC:REASON" of refused messages that have no row."""
 
-DAY_MS = 86_400_000
 _ROW_BYTES = 256
 _SESSION_COLUMNS = (5, 6)
 _COUNTED = (4, 5, 6)

@@ -18,9 +18,8 @@ from functools import partial
 
 from lbcore.model.names import parts_word
 from lbcore.model.spread import are_on_too_few
-from lbcore.model.times import CertificateEnd, expiry_message, judge_end
+from lbcore.model.times import MINUTE_MS, CertificateEnd, expiry_message, judge_end
 
-_MINUTE_MS = 60_000
 _OWNERS = 2
 """Least number of owners at once, or of owners that died with a bundle, for a finding."""
 _NAMED = 20
@@ -252,7 +251,7 @@ def judge(
     mended = {
         key: at_ms for key, at_ms in state.mended_ms.items() if now_ms - at_ms < timeouts.again_ms
     }
-    lately = sum(now_ms - at_ms < _MINUTE_MS for at_ms in mended.values())
+    lately = sum(now_ms - at_ms < MINUTE_MS for at_ms in mended.values())
     may_ask = max(0, timeouts.mends_per_minute - lately) if acts else 0
     due = [key for key in sure if sure[key].trouble in _MENDED and key not in mended]
     # first what was never mended: what no repair helps is due again and again

@@ -267,8 +267,8 @@ def new_command(
 ) -> Command:
     """Return a command for Kafka, with a new id, and the user's name unless given.
 
-    timeout_ms: from Kafka's receipt on; the balancer refuses to begin later. Raises MisuseError for
-    arguments that the balancer would refuse in any state.
+    timeout_ms: from Kafka's receipt on; the balancer refuses to begin later; 0 = no limit. Raises
+    MisuseError for arguments that the balancer would refuse in any state.
     """
     kind, given = format_arguments(arguments)
     checked = parse_arguments(kind, given)

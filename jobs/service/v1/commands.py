@@ -1,7 +1,7 @@
 """Commands over HTTP: every kind by its name.
 
 Decides the role that a kind takes and what its outcome is answered with: 200 done, 202 under way
-still, 409 refused, 504 timed out.
+still, 409 refused or failed, 504 timed out.
 """
 
 import json
@@ -57,7 +57,7 @@ _OUTCOME = {"command_id": str, "status": str, "reason": str, "result": dict[str,
 _STATUSES = {
     200: "It has happened.",
     202: "It is under way; ask for its outcome by its id.",
-    409: "The balancer refuses it, with the reason.",
+    409: "It was refused or has failed, with the reason.",
     504: "Its time was over; the reason says whether it goes on.",
 }
 _ACCEPTED = 202

@@ -54,6 +54,7 @@ from lbcore.model.tables import (
     PINS,
     POLICIES,
 )
+from lbcore.model.times import HOUR_MS
 from lbcore.route.slices import LEFT_OUT
 from lbcore.validation.check import in_force
 
@@ -320,7 +321,6 @@ OVERVIEW_ROUTES = (
 )
 
 
-HOUR_MS = 3_600_000
 _UNTIL = WholeQuery("until", "The end of it, ms since 1970; without it, now.", 0, 10**14)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from lbcore.model.times import MINUTE_MS
 from lbcore.sim.engine.engine import Run
 from lbcore.sim.engine.recorder import Sample
 from lbcore.sim.judge.bounds import attainable_results
@@ -143,7 +144,6 @@ COLUMNS: Mapping[str, str] = {
     "hash": "",
 }
 """Title → metric; "" = counted here. *p95* and *end* are imbalances."""
-_MINUTE_MS = 60_000
 _NAME_WIDTH = 22
 _WIDTH = 13
 
@@ -234,4 +234,4 @@ def _possible(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def minutes(value_ms: float) -> str:
     """Return a duration in minutes, to a tenth."""
-    return f"{round(value_ms / _MINUTE_MS, 1):g}"
+    return f"{round(value_ms / MINUTE_MS, 1):g}"

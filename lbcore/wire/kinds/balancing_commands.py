@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from lbcore.model.times import HOUR_MS
 from lbcore.wire import arguments as read
 from lbcore.wire.arguments import CommandAbout, CommandArguments, CommandVerb, argument
 
@@ -224,7 +225,6 @@ BALANCING_COMMANDS: tuple[type[CommandArguments], ...] = (
 
 
 _YEAR_MS = 365 * 86_400_000
-_HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +237,7 @@ class DrainBroker(CommandArguments):
         verb=CommandVerb(
             words="broker drain",
             example="broker-3 --max-in-flight 20 --deadline 30m",
-            timeout_ms=_HOUR_MS,
+            timeout_ms=HOUR_MS,
         ),
         sample={"broker": "broker-7:8080", "max_in_flight": 1, "deadline_ms": 60000},
     )
