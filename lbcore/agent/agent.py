@@ -211,9 +211,12 @@ class AgentMachine:
         most_ms = self._config.shutdown_timeout_ms + self._config.stop_grace_ms
         stopping_ms, reporting = now_ms - work.stopping_at_ms, work.reporting
         # a broker that reported load gets bundles until it reports that it is draining
-        is_awaited = reporting.load is None and reporting.reported_at_ms != NEVER_MS
-        is_told = not is_awaited or stopping_ms >= self._config.shutdown_timeout_ms
-        is_left = is_told and all(holding.is_left for holding in work.holdings.values())
+        is_awaited = (
+            reporting.load is None
+            and reporting.reported_at_ms != NEVER_MS
+            and stopping_ms < self._config.shutdown_timeout_ms
+        )
+        is_left = not is_awaited and all(holding.is_left for holding in work.holdings.values())
         if is_left or stopping_ms >= most_ms:
             work.is_stopped = True
             work.effects.append(Stopped(left=_not_moved(work.holdings)))

@@ -49,7 +49,10 @@ STEPS_MAX = 500
 OBSERVED = "cluster.observe_only is on: decisions are written down and not carried out"
 
 KEPT_MS = 86_400_000
-"""A proposal that has ended is among the rules for so long; its rows stay."""
+"""A proposal that has ended is among the rules for so long; its rows stay.
+
+One that a person rejected or stopped stays at least for the grace period.
+"""
 
 _AGAINST: Mapping[FilterVerdict, str] = {
     FilterVerdict.FLAPPING: "{to} has started too often of late",

@@ -15,6 +15,7 @@ from lbcore.balancer.book import (
     Waiting,
     namespace_row,
     remembered,
+    set_or_drop,
 )
 from lbcore.balancer.effects import TOMBSTONE, Effect, Row, event_row, record_row, to_json
 from lbcore.balancer.ledger import Ledger
@@ -274,11 +275,7 @@ class BatchContext:
             self.opened_rules.add(kind)
             copied: dict[str, Any] = {kind: dict(getattr(self.rules, kind))}
             self.rules = replace(self.rules, **copied)
-        opened: dict[str, Any] = getattr(self.rules, kind)
-        if rule is None:
-            del opened[name]
-        else:
-            opened[name] = rule
+        set_or_drop(getattr(self.rules, kind), name, rule)
         if command is not None:
             self.changed_by[KIND_OF_FIELD[kind], name] = command
 

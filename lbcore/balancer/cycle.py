@@ -153,15 +153,16 @@ _OPERATOR_MOVES_ONLY = Scope(sheds=False, splits=False, is_traced=True)
 
 def place_free(work: BatchContext) -> None:
     """Assign owners to free bundles that don't wait for a lookup."""
-    free, is_eager = work.ledger.rows_in(State.FREE), work.config.ownership.assign == EAGER
+    is_eager = work.config.ownership.assign == EAGER
     if is_external(work):
-        work.counts["free_elsewhere"] += len(free)
+        work.counts["free_elsewhere"] += len(work.ledger.rows_in(State.FREE))
     elif (is_eager or is_cycle_due(work)) and not work.is_catching_up:
-        # those that had an owner once: under `on_demand` only new ones wait for a lookup
-        had_owner = work.ledger.cause[free] != CAUSE_CODE[Cause.CREATE]
+        free = work.ledger.rows_in(State.FREE)
+        if not is_eager:  # new ones wait for a lookup, those that had an owner do not
+            free = free[work.ledger.cause[free] != CAUSE_CODE[Cause.CREATE]]
         work.guard.each(
             "assign_free",
-            (free if is_eager else free[had_owner]).tolist(),
+            free.tolist(),
             lambda rows: assign_free(work, rows),
             lambda row, _: work.ledger.names[row],
         )

@@ -387,11 +387,11 @@ def continue_deletions(work: BatchContext, namespaces: Sequence[str]) -> None:
     last wait. What waits for its owners takes nothing of the share.
     """
     room = max(work.share, 2)
-    sizes = sorted((len(work.ledger.live_rows(name)), name) for name in namespaces)
-    for at, (_, name) in enumerate(sizes):
+    names = sorted(namespaces, key=lambda name: (len(work.ledger.live_rows(name)), name))
+    for at, name in enumerate(names):
         if room <= 1:  # less than two bundles can't make way for one
             break
-        part = min(max(room // (len(sizes) - at), _LEAST_SLICE), room)
+        part = min(max(room // (len(names) - at), _LEAST_SLICE), room)
         before = len(work.transitions)
         _delete_part(work, name, part)
         room -= min(len(work.transitions) - before, part)

@@ -175,17 +175,19 @@ def settle_commands(work: BatchContext, command_ids: Sequence[str]) -> None:
     asked_for = set(command_ids)
     ended = {name: found for name, found in _ended(work).items() if name in asked_for}
     for command_id in [*ended, *(name for name in command_ids if name not in ended)]:
-        waiting, now_at_rest = work.waiting[command_id], ended.get(command_id, {})
-        if now_at_rest:
-            faults = [now_at_rest[bundle] for bundle in sorted(now_at_rest) if now_at_rest[bundle]]
+        waiting, ended_bundles = work.waiting[command_id], ended.get(command_id, {})
+        if ended_bundles:
+            faults = [
+                ended_bundles[bundle] for bundle in sorted(ended_bundles) if ended_bundles[bundle]
+            ]
             waiting = replace(
                 waiting,
-                moving={n: had for n, had in waiting.moving.items() if n not in now_at_rest},
+                moving={n: had for n, had in waiting.moving.items() if n not in ended_bundles},
                 faults=(*waiting.faults, *faults)[:_FAULTS_SHOWN],
                 failed=waiting.failed + len(faults),
             )
             work.waiting[command_id] = waiting
-        if now_at_rest and not waiting.moving and AFTER not in waiting.result:
+        if ended_bundles and not waiting.moving and AFTER not in waiting.result:
             end_wait(work, command_id)
         elif waiting.deadline_ms < work.now_ms:
             finish_command(work, command_id, _timed_out(waiting))
@@ -201,7 +203,7 @@ def timed_out_unread(command: Command) -> Outcome:
 
 
 def _ended(work: BatchContext) -> dict[str, dict[str, str]]:
-    """Return command → its bundles now at rest → their fault, or ""."""
+    """Return command → bundles that it waits for no more → their fault, or ""."""
     ended: dict[str, dict[str, str]] = {}
     for before, after in work.transitions:
         ids = {after.command_id} if before is None else {before.command_id, after.command_id}

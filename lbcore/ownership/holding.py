@@ -176,8 +176,7 @@ def goal_of(record: OwnershipRecord, me: Instance) -> Goal:
     """Return the record's goal for this agent; DROP if it names another instance."""
     if record.state in (State.ASSIGNING, State.OWNED) and destination_of(record) == me:
         return Goal.SERVE
-    goal = _SOURCE_GOALS.get(record.state, Goal.DROP)
-    return goal if goal is Goal.DROP or source_of(record) == me else Goal.DROP
+    return _SOURCE_GOALS.get(record.state, Goal.DROP) if source_of(record) == me else Goal.DROP
 
 
 _SOURCE_GOALS = {
