@@ -86,6 +86,7 @@ def test_child_of_a_process_with_very_many_open_files_runs_and_stops(tmp_path: P
     finally:
         for number in numbers:
             os.close(number)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_child_that_ignores_sigterm_is_killed_after_grace(tmp_path: Path) -> None:

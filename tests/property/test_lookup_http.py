@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import socket
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -106,14 +107,9 @@ def test_any_path_gets_a_listed_status_and_a_reason(
         assert json.loads(body)["reason" if path.startswith(b"/lookup/") else "detail"]
 
 
-@given(
-    st.sampled_from(["persistent://t/n", "topic://t/n", "segment://t/n", "persistent://t/c/n"]),
-    st.text(min_size=1).filter(lambda text: text.strip() and "/" not in text),
-)
-@example("segment://t/n", "orders/0000-7fff-2")
-@example("persistent://t/c/n", "a/b")
-@example("persistent://t/n", "half \ud800 of a pair")
-def test_path_of_a_topic_leads_to_the_bundle_that_has_it(begin: str, local: str) -> None:
+@cache
+def divided() -> LookupSnapshot:
+    """t/n and t/c/n have 256 bundles each."""
     names = [NamespaceBundles(name, even_boundaries(256)) for name in ("t/n", "t/c/n")]
     routes = [
         BundleRoute(
@@ -127,11 +123,20 @@ def test_path_of_a_topic_leads_to_the_bundle_that_has_it(begin: str, local: str)
         for one in names
         for ends in one.ranges()
     ]
-    many = LookupSnapshot(cluster="c").with_namespaces(
-        {one.namespace: HashFunction.CRC32 for one in names}
-    )
+    functions = {one.namespace: HashFunction.CRC32 for one in names}
+    return LookupSnapshot(cluster="c").with_namespaces(functions).with_routes(routes)
+
+
+@given(
+    st.sampled_from(["persistent://t/n", "topic://t/n", "segment://t/n", "persistent://t/c/n"]),
+    st.text(min_size=1).filter(lambda text: text.strip() and "/" not in text),
+)
+@example("segment://t/n", "orders/0000-7fff-2")
+@example("persistent://t/c/n", "a/b")
+@example("persistent://t/n", "half \ud800 of a pair")
+def test_path_of_a_topic_leads_to_the_bundle_that_has_it(begin: str, local: str) -> None:
     app = application()
-    app.follower.view = View(snapshot=many.with_routes(routes), confirmed_ms=boot_ms(), writer=None)
+    app.follower.view = View(snapshot=divided(), confirmed_ms=boot_ms(), writer=None)
     topic = f"{begin}/{local}"
     found = app.follower.view.snapshot.lookup(topic)
     status, body = ask(app, lookup_path(topic).encode() + b"/bundle")

@@ -305,6 +305,30 @@ def test_request_goes_by_settings_that_commands_have_changed(root: Path) -> None
     assert len(balancer.commands) == 1
 
 
+@pytest.mark.parametrize(
+    ("which", "throughput", "chosen"),
+    [("LARGEST", 9.0, 1), ("HOT", 9.0, 2), ("HOT", 0.0, 1)],
+)
+def test_split_without_a_range_is_of_the_bundle_with_most_topics_or_throughput(
+    root: Path, which: str, throughput: float, chosen: int
+) -> None:
+    views = Views(root, CLUSTER)
+    views.refresh()
+    ranges = ("0x00000000_0x40000000", "0x40000000_0x80000000", "0x80000000_0xc0000000")
+    load = {
+        "bundles": [f"acme/ns2/{text}" for text in ranges],
+        "topics": [1, 90, 5],
+        "msg_throughput_in": [0.0, 0.0, throughput],
+        "msg_throughput_out": [0.0, 0.0, 0.0],
+    }
+    views.newest_load = {BROKERS[0]: load}
+    balancer = Balancer()
+    app = make_app(replace(context_of(root), views=views, commands=balancer), PULSAR_ROUTES)
+    asked = ask(app, f"/admin/v2/namespaces/acme/ns2/{which}/split", method="PUT")
+    assert asyncio.run(asked).status == 204
+    assert [one.arguments["bundle"] for one in balancer.commands] == [load["bundles"][chosen]]
+
+
 @pytest.mark.parametrize("field", ["namespaces", "primary", "secondary"])
 def test_policy_with_a_text_in_place_of_a_list_is_refused(root: Path, field: str) -> None:
     balancer = Balancer()

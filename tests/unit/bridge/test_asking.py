@@ -16,6 +16,7 @@ from lbcore.bridge.mirror import Look
 from lbcore.config.tree import Config
 from lbcore.wire.messages import BrokerLoad, BundleLoad, Message
 from tests.support.admin.fake_pulsar import CLUSTER, FakePulsar, fake_pulsar
+from tests.support.processes.programs import until
 
 ANSWERS = Path(__file__).parent / "pulsar_answers"
 REPORTS = Path(__file__).parents[1] / "wire" / "pulsar_reports"
@@ -254,11 +255,7 @@ def test_partitions_of_a_topic_that_is_deleted_are_forgotten(fake: FakePulsar) -
     collector = collector_of(fake, [], look_ms=200)
 
     def expect(partitions: dict[str, dict[str, int]]) -> None:
-        deadline_s = time.monotonic() + 20.0
-        while collector.partitions() != partitions:
-            assert time.monotonic() < deadline_s, collector.partitions()
-            collector.look()
-            time.sleep(0.05)
+        until(lambda: collector.look() and collector.partitions() == partitions, 20.0)
 
     expect({LEFT: {"persistent://acme/ns/t": 3}})
     fake.put(path, {})

@@ -17,6 +17,7 @@ from lbcore.config.tree import Config
 from lbcore.wire.kinds.balancing_commands import SetConfig
 from tests.support import Patch
 from tests.support.admin.fake_pulsar import CLUSTER, fake_pulsar
+from tests.support.processes.programs import until
 
 SOON_S = 20.0
 
@@ -74,18 +75,18 @@ def running_bridge(kafka: LossyKafka, patch: Patch) -> Iterator[None]:
         made = Bridge(admin, Any, Config(), options)  # type: ignore[arg-type]
         thread = threading.Thread(target=made.run)
         thread.start()
-        yield
-        made.stop()
-        thread.join(SOON_S)
+        try:
+            yield
+        finally:
+            made.stop()
+            thread.join(SOON_S)
 
 
 def test_mode_that_kafka_has_lost_is_told_again_and_never_expires(monkeypatch: Patch) -> None:
     kafka = LossyKafka()
     kafka.lost = 2
     with running_bridge(kafka, monkeypatch):
-        deadline_s = time.monotonic() + SOON_S
-        while not kafka.modes and time.monotonic() < deadline_s:
-            time.sleep(0.01)
+        until(lambda: kafka.modes, SOON_S)
     assert kafka.modes == [(True, 0)]
 
 

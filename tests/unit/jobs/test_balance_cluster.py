@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -280,7 +281,7 @@ def test_job_whose_checkpoint_is_damaged_while_it_works_asks_kafka_again_where_i
         job = _Job(
             args=SimpleNamespace(bootstrap="", tables="", state_dir=tmp_path, log=None),  # type: ignore[arg-type]
             config=SimpleNamespace(telemetry=SimpleNamespace(bundle_metrics=False)),  # type: ignore[arg-type]
-            end=Shutdown(limit_s=600),
+            end=SimpleNamespace(asked=Event(), with_work=nullcontext),  # type: ignore[arg-type]
             passed=lambda _: None,
             cleanup=cleanup,
             shown=SimpleNamespace(show=lambda _: None),  # type: ignore[arg-type]

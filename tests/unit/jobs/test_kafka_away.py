@@ -1,7 +1,6 @@
 """Clients of a Kafka that is away: they end, and leave no thread and no socket behind."""
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +16,7 @@ from jobs.adapters.kafka.topics import newest_record_ms
 from jobs.adapters.processes.preflight import free_ports
 from jobs.console import CommandError
 from lbcore.wire.messages import Topic
+from tests.support.processes.programs import until
 
 
 def address(**more: Any) -> KafkaAddress:
@@ -33,17 +33,14 @@ def address_of_old() -> KafkaAddress:
 
 
 def threads_of_kafka() -> list[str]:
-    """Those that kafka-python has now, after a moment in which they may end."""
-    until_s = time.monotonic() + 2.0
-    while (
-        found := [
-            one.name
-            for one in threading.enumerate()
-            if one.name.startswith("kafka-io-") or one.name.endswith("-network-thread")
-        ]
-    ) and time.monotonic() < until_s:
-        time.sleep(0.05)
-    return found
+    """Those that kafka-python has now."""
+    names = [one.name for one in threading.enumerate()]
+    return [one for one in names if one.startswith("kafka-io-") or one.endswith("-network-thread")]
+
+
+def expect_no_threads() -> None:
+    """Kafka's threads may take a moment to end."""
+    until(lambda: not threads_of_kafka(), 20.0, threads_of_kafka)
 
 
 def queue_record(producer: KafkaProducer) -> None:
@@ -56,7 +53,7 @@ def test_sender_that_can_not_flush_ends_with_its_thread() -> None:
     sender = Sender(address_of_old(), "test-away")
     queue_record(sender._producer)  # noqa: SLF001 (`send` would wait for the topic)
     sender.close(100)
-    assert threads_of_kafka() == []
+    expect_no_threads()
 
 
 def test_ticker_that_can_not_flush_ends_with_its_thread() -> None:
@@ -65,7 +62,7 @@ def test_ticker_that_can_not_flush_ends_with_its_thread() -> None:
     ticker.start()
     queue_record(producer)
     ticker.stop()
-    assert threads_of_kafka() == []
+    expect_no_threads()
 
 
 @pytest.mark.parametrize(
@@ -81,13 +78,13 @@ def test_client_that_can_not_connect_ends_with_its_thread(
 ) -> None:
     with pytest.raises(CommandError):
         connect(address())
-    assert threads_of_kafka() == []
+    expect_no_threads()
 
 
 def test_watch_of_topics_leaves_no_thread_of_each_attempt_to_connect() -> None:
     watch = TopicWatch(address(), {"t": "1"})
     assert watch.look() is None
-    assert threads_of_kafka() == []
+    expect_no_threads()
 
 
 class FakeTail:

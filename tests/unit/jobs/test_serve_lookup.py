@@ -31,6 +31,8 @@ def test_worker_is_not_killed_while_it_still_answers(
     supervisor = RecordingSupervisor()
     monkeypatch.setattr(serve_lookup, "Supervisor", lambda: supervisor)
     monkeypatch.setattr(serve_lookup, "on_signals", stop_at_once)
+    monkeypatch.setattr(serve_lookup, "log_json_lines", lambda **_: None)  # it is the process's
+    monkeypatch.setattr(serve_lookup, "private_directory", lambda _: tmp_path)
     settings = ("--set", "lookup.stop_delay_ms=30000", "--workers=2", "--port=0")
     main(["serve", f"--tables={tmp_path}", "--cluster=local", *settings])
     assert len(supervisor.specs) == 2
