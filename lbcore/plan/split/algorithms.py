@@ -209,6 +209,11 @@ def load_boundaries(hashes: Ints, weights: Floats, parts: int) -> Boundaries:
     return tuple((lows + (highs - lows) // 2 + 1).tolist())
 
 
+def inside_of(target: BundleRange, proposed: Boundaries) -> Boundaries:
+    """Return the boundaries strictly inside of the range, ascending, each once."""
+    return tuple(sorted({cut for cut in proposed if target.lower < cut < target.upper}))
+
+
 def boundaries_without_positions(
     algorithm: SplitAlgorithm,
     target: BundleRange,

@@ -12,7 +12,7 @@ import numpy as np
 
 from lbcore.config.splitting import BY_REASON, Splitting
 from lbcore.model.bundles import BundleRange, children_of
-from lbcore.model.names import FULL_UPPER, format_bundle, split_bundle_name
+from lbcore.model.names import format_bundle, range_end, split_bundle_name
 from lbcore.plan.shed.common import TooBig, message_rate, throughput
 from lbcore.plan.snapshot import Bools, Floats, Ints, Snapshot
 from lbcore.plan.split.algorithms import (
@@ -21,6 +21,7 @@ from lbcore.plan.split.algorithms import (
     SplitAlgorithm,
     TopicLoads,
     boundaries_without_positions,
+    inside_of,
     load_boundaries,
     resolve_algorithm,
 )
@@ -86,7 +87,7 @@ def find_cut(request: CutRequest, config: Splitting) -> RangeCut | SplitVerdict:
         return SplitVerdict.WITHIN_TOLERANCE
     if proposed is None:
         return SplitVerdict.NO_BOUNDARY
-    boundaries = _usable(proposed, request.target)
+    boundaries = inside_of(request.target, proposed)
     if is_checked:
         below = np.searchsorted(np.sort(hashes), np.array(boundaries, dtype=np.int64))
         kept: list[int] = []
@@ -98,16 +99,14 @@ def find_cut(request: CutRequest, config: Splitting) -> RangeCut | SplitVerdict:
         boundaries = tuple(kept)
     if len(boundaries) >= request.max_parts or (is_checked and not boundaries):
         parts = request.max_parts if boundaries else parts
-        boundaries = _usable(load_boundaries(hashes, weights, parts), request.target)
+        boundaries = inside_of(request.target, load_boundaries(hashes, weights, parts))
     if not boundaries:
         return SplitVerdict.NO_BOUNDARY
     return RangeCut(algorithm=algorithm, boundaries=boundaries)
 
 
 def _within(topics: TopicLoads, target: BundleRange) -> TopicLoads:
-    inside = (topics.hashes >= target.lower) & (topics.hashes < target.upper)
-    if target.upper == FULL_UPPER:
-        inside |= topics.hashes == FULL_UPPER
+    inside = (topics.hashes >= target.lower) & (topics.hashes < range_end(target.upper))
     return TopicLoads(
         hashes=topics.hashes[inside],
         msg_rate=topics.msg_rate[inside],
@@ -159,10 +158,6 @@ def _wanted_parts(request: CutRequest) -> int:
     wanted = math.ceil(min(request.excess, request.max_parts))
     width = request.target.upper - request.target.lower
     return min(max(wanted, 2), width)
-
-
-def _usable(proposed: Boundaries, target: BundleRange) -> Boundaries:
-    return tuple(sorted({cut for cut in proposed if target.lower < cut < target.upper}))
 
 
 def split_of(

@@ -20,6 +20,7 @@ from lbcore.plan.split.algorithms import (
     TopicLoads,
     boundaries_without_positions,
     forced_boundaries,
+    inside_of,
     specified_boundaries,
 )
 
@@ -160,9 +161,7 @@ def requested_boundaries(request: SplitRequest, config: Splitting) -> Boundaries
     refusal = _contradiction(request)
     if refusal:
         return refusal
-    found = _proposed(request, config) or ()
-    inside = {cut for cut in found if request.target.lower < cut < request.target.upper}
-    return tuple(sorted(inside)) or _why_not(request)
+    return inside_of(request.target, _proposed(request, config) or ()) or _why_not(request)
 
 
 def _contradiction(request: SplitRequest) -> Refusal:

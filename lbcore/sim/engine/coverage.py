@@ -113,7 +113,7 @@ class Coverage:
     def rate_of(self, bundle: str, rates: Floats) -> float:
         """Return the rate of a bundle's topics, msg/s in + out, served or not."""
         first, last = self.rows_of(bundle)
-        return total(rates[first:last]) if first < last else 0.0
+        return total(rates[first:last])
 
     def hottest_bundles(self, brokers: int) -> Floats:
         """Return the rate of each broker's hottest bundle, msg/s; float64[brokers]."""

@@ -242,7 +242,7 @@ class Engine:
                 loads=loads,
                 groups=self._groups(capacity, is_running),
                 bundles=len(self.recorder.owner),
-                rate=total(rates) if len(rates) else 0.0,
+                rate=total(rates),
             )
         )
         if self.when_sampled is not None:

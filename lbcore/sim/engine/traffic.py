@@ -133,7 +133,7 @@ class Traffic:
             spec=spec,
             total=value * unit,
             rows=slice(first, last),
-            shape=weights * (value * unit / (total(weights) if count else 1.0)),
+            shape=weights * (value * unit / (total(weights) or 1.0)),
         )
 
     def _replayed(self, spec: LoadSpec, space: NamespaceSpec, wanted: float) -> _Part:

@@ -334,7 +334,7 @@ class LoadModel:
 
 def total(column: Floats) -> float:
     """Sum from first to last; numpy's `sum` adds in an order that depends on the CPU."""
-    return float(np.cumsum(column)[-1])
+    return float(np.cumsum(column)[-1]) if len(column) else 0.0
 
 
 def _total_rate(profile: LoadProfile) -> float:
