@@ -369,6 +369,7 @@ def _bundle_row(numbers: Floats) -> list[float]:
 
 
 _SCALABLE = ("topic", "segment")
+_V2_PARTS = 3  # tenant, namespace, topic; a v1 name has the cluster, too
 _TRIES_MAX = 200_000
 
 
@@ -390,10 +391,12 @@ def lookup_path(topic: str) -> str:
 
     A segment's local name has a "/" (segment://t/ns/orders/0000-7fff-0), which does not separate
     steps of the path: unquoted, Pulsar answers 404.
+    Topics of v1 names are answered at `destination` (Pulsar's lookup.v1.TopicLookup).
     """
     domain, _, rest = topic.partition("://")
-    parts = rest.split("/", 2) if domain in _SCALABLE else rest.split("/")
-    return "/lookup/v2/topic/" + "/".join(quote(part, safe="") for part in (domain, *parts))
+    parts = rest.split("/", 2 if domain in _SCALABLE else 3)
+    kind = "topic" if len(parts) == _V2_PARTS else "destination"
+    return f"/lookup/v2/{kind}/" + "/".join(quote(part, safe="") for part in (domain, *parts))
 
 
 Readable: TypeAlias = tuple[Mapping[str, Value], Mapping[str, str]]

@@ -257,4 +257,4 @@ def test_segment_is_looked_up_where_pulsar_answers_it() -> None:
     assert answers[path.replace("%2F", "/")]["status"] == 404
     assert looked_up(200, raw(answers[path]["answer"])).named in BROKERS
     assert lookup_path("persistent://a/b/c") == "/lookup/v2/topic/persistent/a/b/c"
-    assert lookup_path("persistent://a/use/b/c") == "/lookup/v2/topic/persistent/a/use/b/c"
+    assert lookup_path("persistent://a/use/b/c") == "/lookup/v2/destination/persistent/a/use/b/c"
