@@ -26,7 +26,7 @@ from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.view import View
 from jobs.adapters.following.watch_follower import WatchAddress, WatchFollower, connect, proof
-from jobs.adapters.http.client import lookup_path, read_at_most
+from jobs.adapters.http.client import HttpQuestion, exchange, lookup_path
 from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.adapters.kafka.command_client import CommandClient, new_command
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
@@ -290,11 +290,7 @@ def by_service(address: WatchAddress) -> AssignmentRequester:
     """
 
     def ask(_: BundleRoute, topic: str) -> None:
-        connection = connect(address)
-        try:
-            connection.request("GET", lookup_path(topic), headers=proof(address))
-            read_at_most(connection.getresponse(), _ANSWER_MAX_BYTES)
-        finally:
-            connection.close()
+        asked = HttpQuestion(target=lookup_path(topic), headers=proof(address))
+        exchange(connect(address), asked, _ANSWER_MAX_BYTES)
 
     return AssignmentRequester(ask)

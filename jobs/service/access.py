@@ -162,7 +162,6 @@ class KeyAddress:
     async def renew(self) -> None:
         """Ask now, once for all who want it."""
         if self._renewing is None:
-            self._asked_s = monotonic()
             self._renewing = asyncio.ensure_future(asyncio.to_thread(self._renew))
             self._renewing.add_done_callback(self._end_renewing)
         await asyncio.shield(self._renewing)

@@ -165,7 +165,8 @@ def _check_visible(request: Request, context: AdminContext, topic: str) -> LeftO
 
 def _lookup_answer(snapshot: LookupSnapshot, topic: str, listener: str) -> dict[str, Any]:
     try:
-        locate_topic(topic)  # for a blank local name `answer` would find a bundle
+        if not topic[topic.rfind("/") + 1 :].strip():
+            locate_topic(topic)  # for a blank local name `answer` would find a bundle
         answer = snapshot.answer(topic, listener)
     except InvalidNameError as error:
         return {"topic": topic, "outcome": "invalid_name", "reason": str(error)}
