@@ -86,7 +86,7 @@ VERDICTS: Mapping[str, str] = {
     "anti_affinity": "holds as many namespaces of the same group",
     "uneven": "has more of the namespace's bundles than others",
     "excluded_namespace": "the namespace is excluded from shedding",
-    "recently_unloaded": "moved a short while ago",
+    "recently_unloaded": "moved a short while ago, or is in a rejected plan",
     "pinned": "is pinned where it is",
     "no_other_broker": "no other broker may take it",
     "in_flight": "was in flight",

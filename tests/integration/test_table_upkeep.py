@@ -390,3 +390,14 @@ def test_commit_from_elsewhere_between_makes_a_turn_give_up(job: Job) -> None:
     write_deltalake(other, pa.Table.from_batches([], pa.schema(other.schema())), mode="append")
     assert table.version() < other.version()
     assert job.upkeep.look_after(EVENTS, NOW_MS)["files"] <= FILES_MAX
+
+
+def test_damage_of_an_older_data_file_ends_no_job_that_only_adds_rows(job: Job) -> None:
+    job.batches(3)
+    files = table_path(job.root, EVENTS).glob("*.parquet")
+    oldest: Path = min(files, key=lambda file: file.stat().st_mtime_ns)
+    oldest.write_bytes(bytes(oldest.stat().st_size))
+    upkeep = TableUpkeep(job.writer, interval_ms=1, files_max=2)
+    assert oldest.name in upkeep.look_after(EVENTS, NOW_MS)["given_up"]
+    job.batches(1)
+    assert job.writer.has_batch(EVENTS, 3)

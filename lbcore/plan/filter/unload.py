@@ -27,8 +27,9 @@ SYSTEM_NAMESPACES = (
 class BundleFacts:
     """Facts about the bundles other than load, m rows.
 
-    is_recently_unloaded: within its grace period. is_in_flight: not Owned. is_paused: its balancing
-    is paused. is_merging: it waits for its merge. pin: index of its pinned broker, -1 = none.
+    is_recently_unloaded: within its grace period or cool-down, or in a rejected plan. is_in_flight:
+    not Owned. is_paused: its balancing is paused. is_merging: it waits for its merge. pin: index of
+    its pinned broker, -1 = none.
     """
 
     is_recently_unloaded: Bools

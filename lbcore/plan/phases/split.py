@@ -2,9 +2,10 @@
 
 A bundle must be over one of four limits in more fresh observations in a row than a threshold,
 owned, at rest, and divisible; the worst go first. Bundles that the strategy wants divided follow. A
-bundle that moves in this plan, is at work or paused, is not split. Placement finds the children's
-owners. Limits, hit counts and caps as in Pulsar 4.0.8's DefaultNamespaceBundleSplitStrategyImpl,
-which tests/conformance/reference follows to the letter.
+bundle is not split if it moves in this plan, is in flight, paused or about to merge, or is of a
+rejected plan. Placement finds the children's owners. Limits, hit counts and caps as in Pulsar
+4.0.8's DefaultNamespaceBundleSplitStrategyImpl, which tests/conformance/reference follows to the
+letter.
 """
 
 from dataclasses import dataclass, field, replace
@@ -64,7 +65,7 @@ def decide_splits(
 ) -> tuple[tuple[SplitDecision, ...], SplitState, SplitTrace]:
     """Decide the splits of this cycle, worst first; return next state and trace.
 
-    blocked: bool[m], not Owned and at rest: such a bundle keeps its hits and is not split, so
+    blocked: bool[m], not to be split now: such a bundle keeps its hits and is not split, so
     children are split again only once they are Owned. A hit counts if the owner `is_fresh`: for
     this phase, newer than the report it judged last. The caller checks `config.enabled`. O(m + k
     log k), m bundles, k of them over a limit.

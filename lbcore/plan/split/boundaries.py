@@ -212,7 +212,7 @@ def divide_too_big(
     """Return the splits, largest bundle first, with the next state and the trace.
 
     state: after the limits' splits, which count against the namespace's bundles. blocked: bool[m],
-    not at rest, or divided already. O(k), k bundles that are too big.
+    not to be split now, or divided already. O(k), k bundles that are too big.
     """
     order = np.argsort(-too_big.excess, kind="stable")
     pending, unsplittable = dict(state.pending), dict(state.unsplittable)

@@ -125,7 +125,7 @@ broker_count = _where(
 positive_share = _where(share, lambda value: value > 0.0, "a part above 0")
 positive_ms = _where(duration_ms, lambda value: value > 0, "a time above 0s")
 capacity = _where(number, lambda value: value > 0.0, "a capacity above 0")
-"""How many brokers of capacity 1 a broker is like."""
+"""Capacity of a broker; 1 = that of a usual one."""
 
 
 def points(word: str) -> float:
