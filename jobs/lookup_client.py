@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.view import View
-from jobs.adapters.following.watch_follower import WatchAddress, WatchFollower, connect, proof
-from jobs.adapters.http.client import HttpQuestion, exchange, lookup_path
+from jobs.adapters.following.watch_follower import WatchAddress, WatchFollower, auth_header, connect
+from jobs.adapters.http.client import HttpRequest, exchange, lookup_path
 from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.adapters.kafka.command_client import CommandClient, new_command
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
@@ -290,7 +290,7 @@ def by_service(address: WatchAddress) -> AssignmentRequester:
     """
 
     def ask(_: BundleRoute, topic: str) -> None:
-        asked = HttpQuestion(target=lookup_path(topic), headers=proof(address))
+        asked = HttpRequest(target=lookup_path(topic), headers=auth_header(address))
         exchange(connect(address), asked, _ANSWER_MAX_BYTES)
 
     return AssignmentRequester(ask)

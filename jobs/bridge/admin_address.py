@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from jobs.adapters.http.tls import WatchedFile, ends_in_file
+from jobs.adapters.http.tls import WatchedFile, certificate_ends_ms
 from jobs.console import MisuseError
 
 
@@ -74,7 +74,7 @@ class ShownCertificates:
         with self._lock:
             shown = dict(self._ends_ms)
         found = {name: shown[place] for name, place in places.items() if place in shown}
-        own_ms = ends_in_file(self._own)
+        own_ms = certificate_ends_ms(self._own)
         return {**found, f"the bridge ({self._own})": own_ms} if own_ms else found
 
 

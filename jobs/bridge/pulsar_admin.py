@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any, TypeVar
 from urllib.parse import quote, urljoin, urlsplit
 
-from jobs.adapters.http.client import Answered, HttpQuestion, connection_to, exchange
+from jobs.adapters.http.client import HttpAnswer, HttpRequest, connection_to, exchange
 from jobs.adapters.http.tls import expired_message
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.atomic_file import read_text_file
@@ -523,7 +523,7 @@ class PulsarAdmin:
         *,
         body: bytes = b"",
         timeout_s: float | None = None,
-    ) -> Answered:
+    ) -> HttpAnswer:
         """The answer with any status, after redirects."""
         url = base.rstrip("/") + path
         for _ in range(_REDIRECTS_MAX):
@@ -535,10 +535,10 @@ class PulsarAdmin:
 
     def _once(
         self, method: str, url: str, body: bytes = b"", timeout_s: float | None = None
-    ) -> Answered:
+    ) -> HttpAnswer:
         """One exchange; a redirect is an answer like another."""
         parts = urlsplit(url)
-        asked = HttpQuestion(
+        asked = HttpRequest(
             method=method,
             target=f"{parts.path}?{parts.query}" if parts.query else parts.path,
             body=body,
@@ -601,7 +601,7 @@ def _place(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _content(asked: str, answer: Answered) -> bytes:
+def _content(asked: str, answer: HttpAnswer) -> bytes:
     """Return the content of a successful answer; raises PulsarAdminError for others."""
     is_page = is_html(answer.kind, answer.content)
     if http.client.OK <= answer.status < http.client.MULTIPLE_CHOICES and not is_page:

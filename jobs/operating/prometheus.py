@@ -18,7 +18,7 @@ from urllib.parse import urlencode, urlsplit
 import pyarrow as pa
 import pyarrow.parquet
 
-from jobs.adapters.http.client import HttpQuestion, connection_to, exchange
+from jobs.adapters.http.client import HttpRequest, connection_to, exchange
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.atomic_file import read_text_file
 from jobs.console import CommandError, MisuseError, note
@@ -178,7 +178,7 @@ def _asked(args: argparse.Namespace, path: str) -> bytes:
             next_step="give the address of its API without /api/v1",
         )
     headers = {"Accept": "application/json", **_authorization(args)}
-    asked = HttpQuestion(target=parts.path + path, headers=headers)
+    asked = HttpRequest(target=parts.path + path, headers=headers)
     try:
         answer = exchange(connection_to(url, _TIMEOUT_S), asked, _ANSWER_BYTES)
     except (OSError, http.client.HTTPException, ValueError) as error:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from jobs.adapters.http.client import Answered, HttpQuestion, connection_to, exchange
+from jobs.adapters.http.client import HttpAnswer, HttpRequest, connection_to, exchange
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.atomic_file import read_text_file
 from jobs.console import CommandError, MisuseError, cause_message, first_line
@@ -73,7 +73,7 @@ class ServiceAddress:
         MisuseError where it does not understand the question.
         """
         proof = {"Authorization": f"Bearer {self._token()}"} if self.token_file else {}
-        asked = HttpQuestion(
+        asked = HttpRequest(
             target=urlsplit(self.url).path.rstrip("/") + path,
             method="GET" if body is None else "POST",
             body=b"" if body is None else json.dumps(body).encode(),
@@ -104,7 +104,7 @@ class ServiceAddress:
             ) from None
         return token
 
-    def _exchange(self, asked: HttpQuestion, timeout_s: float) -> Answered:
+    def _exchange(self, asked: HttpRequest, timeout_s: float) -> HttpAnswer:
         try:
             context = None
             if urlsplit(self.url).scheme == "https" and self.ca_file is not None:
@@ -125,7 +125,7 @@ class ServiceAddress:
                 "the tables instead",
             ) from None
 
-    def _value(self, answered: Answered, path: str) -> Any:
+    def _value(self, answered: HttpAnswer, path: str) -> Any:
         """Return the JSON of an answer; raises CommandError for a page of somebody else."""
         if answered.status not in _REDIRECTS and "json" in answered.kind.lower():
             try:
@@ -144,7 +144,7 @@ class ServiceAddress:
             next_step="give the service's own address with --url, or have the proxy let /v1 pass",
         )
 
-    def _refused(self, answered: Answered, value: Mapping[str, Any], path: str) -> CommandError:
+    def _refused(self, answered: HttpAnswer, value: Mapping[str, Any], path: str) -> CommandError:
         reason = str(value.get("detail") or value.get("reason") or value.get("title") or "")
         reason = reason or f"HTTP {answered.status}"
         what, next_step = f"the service at {self.url} refuses it", "correct it, and ask again"

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.delta.table_reader import Row, TableReader
-from jobs.adapters.http.tls import ends_in_file
+from jobs.adapters.http.tls import certificate_ends_ms
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import CommandError
 from jobs.operating.text_format import format_instant
@@ -115,7 +115,7 @@ def _bundles(reader: TableReader) -> tuple[dict[str, int], list[Row]]:
 
 def _certificates(own: LookupConfig | None) -> dict[str, int]:
     path = own.certificate_file if own is not None else ""
-    ends_ms = ends_in_file(path)
+    ends_ms = certificate_ends_ms(path)
     return {f"the service ({path})": ends_ms} if ends_ms else {}
 
 

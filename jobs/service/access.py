@@ -26,7 +26,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from jobs.adapters.http.client import HttpQuestion, connection_to, exchange
+from jobs.adapters.http.client import HttpRequest, connection_to, exchange
 from jobs.adapters.http.tls import WatchedFile
 from jobs.atomic_file import read_text_file
 from lbcore.config.lookup import LookupConfig
@@ -189,7 +189,7 @@ class KeyAddress:
     def _fetch(self) -> tuple[bytes, tuple[TrustedKey, ...]]:
         parts = urlsplit(self._url)
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        asked = HttpQuestion(target=target, headers={"Accept": "application/json"})
+        asked = HttpRequest(target=target, headers={"Accept": "application/json"})
         try:
             answer = exchange(connection_to(self._url, _TIMEOUT_S), asked, _ANSWER_MAX_BYTES)
         except (OSError, HTTPException) as error:

@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.http.protocol import Account, Cut
-from jobs.adapters.http.tls import ends_in_file
+from jobs.adapters.http.tls import certificate_ends_ms
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.atomic_file import atomic_write
 from jobs.service.access import TokenFault
@@ -171,7 +171,7 @@ class LookupMetrics(Collector):
         counts, account = self.beside.counts, self.beside.account
         # copies: the event loop counts on while a worker's thread writes its metrics
         refused, statuses, cut = dict(counts.refused), dict(counts.statuses), dict(account.cut)
-        ends_ms = ends_in_file(self.beside.certificate_file)
+        ends_ms = certificate_ends_ms(self.beside.certificate_file)
         ends_s: Values = {
             ("ballast_lookup_certificate_expiry_timestamp_seconds",): ends_ms // 1_000
         }

@@ -1,8 +1,8 @@
 """Follower of a lookup service's watch stream, where no tables can be read.
 
-The stream (server-sent events) sends each change of ownership. Its `alive`, every second, tells the
+The stream (server-sent events) sends each change of ownership. Its `alive`, every second, has the
 age, and whether namespaces or brokers have changed. After this process was suspended the buffered
-events are old: the follower closes the stream and asks for it again. It has the surface of
+events are old: the follower closes the stream and opens another. It has the interface of
 `delta_follower`, for the Python client.
 """
 
@@ -30,10 +30,10 @@ _PAGE = 2_000
 _ANSWER_MAX_BYTES = 1 << 28
 _LINE_MAX_BYTES = 1 << 20
 _FIELDS_MAX = 16
-_OK, _NO_PLACE = 200, 400
+_OK, _BAD_PLACE = 200, 400
 _END_OF_PART = "end"
-_AGAIN_S = 1.0
-_AWAY_MS = 3 * _ALIVE_MS
+_RETRY_S = 1.0
+_SUSPENDED_MS = 3 * _ALIVE_MS
 
 
 class WatchError(ValueError):
@@ -58,7 +58,7 @@ def connect(address: WatchAddress) -> http.client.HTTPConnection:
     return connection_to(address.url, _TIMEOUT_S, address.tls)
 
 
-def proof(address: WatchAddress) -> dict[str, str]:
+def auth_header(address: WatchAddress) -> dict[str, str]:
     """Return the header that authenticates; empty without a token."""
     return {} if address.token is None else {"Authorization": f"Bearer {address.token()}"}
 
@@ -79,7 +79,7 @@ class WatchFollower(Follower):
         self._unread = UnreadRows()
         self._published = self._candidate
         self._place = ""
-        self._lists = (-1, -1)
+        self._list_versions = (-1, -1)
         self._confirmed_ms = 0
         self._writer: WriterCommit | None = None
         self._writer_found_ms = 0
@@ -96,7 +96,7 @@ class WatchFollower(Follower):
                     self._place = ""  # what was loaded in part is loaded again
                 text = f"{self._address.url} can't be followed, answers get older: {error!r}"
                 self._note(text)
-                stop.wait(_AGAIN_S)
+                stop.wait(_RETRY_S)
 
     def _follow(self, stop: threading.Event) -> None:
         """Follow by one connection, from where the last one ended."""
@@ -107,7 +107,7 @@ class WatchFollower(Follower):
             for kind, identity, data in _events(response):
                 if stop.is_set():
                     return
-                if boot_ms() - received_ms > _AWAY_MS:
+                if boot_ms() - received_ms > _SUSPENDED_MS:
                     raise WatchError("nothing was heard for too long to know how old it is")
                 self._take(kind, identity, data)
                 received_ms = boot_ms()
@@ -127,14 +127,14 @@ class WatchFollower(Follower):
         if kind in (_END_OF_PART, "alive", "start", "reset"):
             self._publish()
 
-    def _confirm(self, said: Mapping[str, Any], received_ms: int) -> None:
+    def _confirm(self, data: Mapping[str, Any], received_ms: int) -> None:
         """Confirm all up to a version: its age, and whether the lists are current."""
-        self._confirmed_ms = received_ms - int(said["age_ms"])
-        self._writer_found_ms = received_ms - max(0, int(said["writer_silent_ms"]))
-        self._writer = _writer(int(said["writer_silent_ms"]))
-        if (said["namespaces_version"], said["brokers_version"]) != self._lists:
+        self._confirmed_ms = received_ms - int(data["age_ms"])
+        self._writer_found_ms = received_ms - max(0, int(data["writer_silent_ms"]))
+        self._writer = _writer(int(data["writer_silent_ms"]))
+        if (data["namespaces_version"], data["brokers_version"]) != self._list_versions:
             self._candidate = self._with_lists(self._candidate)
-        position = TablePosition(table_version=int(said["table_version"]))
+        position = TablePosition(table_version=int(data["table_version"]))
         if position != self._candidate.position:
             self._candidate = self._candidate.at(position)
 
@@ -154,7 +154,9 @@ class WatchFollower(Follower):
             raise WatchError(f"the records are unsound: {reason.value} at {where}")
         is_changed = self.view is None or self._published is not candidate
         self._published, self._unread.known = candidate, shown
-        self._note(self._unread.text)  # before the view: who sees it finds what is said of it
+        self._note(
+            self._unread.text
+        )  # before the view, so that a reader of the view finds its error
         self.view = View(
             snapshot=shown,
             confirmed_ms=self._confirmed_ms,
@@ -168,17 +170,17 @@ class WatchFollower(Follower):
 
     # -- loading whole
 
-    def _load(self, said: Mapping[str, Any]) -> None:
+    def _load(self, start: Mapping[str, Any]) -> None:
         """Load everything, at least as new as the beginning of the stream."""
         received_ms = boot_ms()
         self._unread = UnreadRows(self.view.snapshot if self.view is not None else None)
         fresh = self._with_lists(LookupSnapshot(cluster=self.cluster))
-        found, bad = self._all_routes(int(said["table_version"]))
+        found, bad = self._all_routes(int(start["table_version"]))
         routes = self._unread.of_bundles(found, bad, is_whole=True)
         self._candidate = fresh.with_routes(routes)
         self._pending.clear()
         self.counts.reloads[ReloadReason.LOG_FILE_MISSING if self.view else ReloadReason.START] += 1
-        self._confirm(said, received_ms)
+        self._confirm(start, received_ms)
 
     def _all_routes(self, version: int) -> tuple[list[BundleRoute], list[BadRow]]:
         routes: list[BundleRoute] = []
@@ -200,7 +202,7 @@ class WatchFollower(Follower):
         with closing(connect(self._address)) as connection:
             namespaces = self._json(connection, "/v1/namespaces")
             brokers = self._json(connection, "/v1/brokers")
-        self._lists = (int(namespaces["version"]), int(brokers["version"]))
+        self._list_versions = (int(namespaces["version"]), int(brokers["version"]))
         present = [row for row in namespaces["namespaces"] if not row["is_deleted"]]
         hashes, bad = readable(present, hash_of, "/v1/namespaces", "namespace")
         addresses = readable(brokers["brokers"], broker_of, "/v1/brokers", "broker")
@@ -216,10 +218,10 @@ class WatchFollower(Follower):
         path: str,
         headers: Mapping[str, str] | None = None,
     ) -> http.client.HTTPResponse:
-        connection.request("GET", path, headers={**(headers or {}), **proof(self._address)})
+        connection.request("GET", path, headers={**(headers or {}), **auth_header(self._address)})
         response = connection.getresponse()
-        if response.status == _NO_PLACE:
-            self._place = ""  # of a service of another version: begin anew
+        if response.status == _BAD_PLACE:
+            self._place = ""  # of a service of another version: start again
         if response.status != _OK:
             body = response.read(1_000).decode("utf-8", "replace")
             raise WatchError(f"{path.partition('?')[0]} is answered {response.status}: {body}")

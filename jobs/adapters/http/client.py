@@ -1,8 +1,8 @@
-"""HTTP client: one question and its whole answer, and one lookup of a prober.
+"""HTTP client: one request with its whole answer, and one lookup of a prober.
 
 An answer's size is bounded, and its time from the first to the last byte (`http.client` bounds only
 the time between two bytes). No redirect is followed, because `urllib` would send credentials along:
-the caller decides whom they may be shown to.
+the caller decides who may see them.
 """
 
 import json
@@ -17,7 +17,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from jobs.adapters.http.tls import ends_as_shown
+from jobs.adapters.http.tls import peer_certificate_ends_ms
 from jobs.adapters.processes.clocks import wall_ms
 from lbcore.model.names import locate_topic
 from lbcore.sim.judge.judge import ProbedAnswer
@@ -30,7 +30,7 @@ class TooLongError(HTTPException):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HttpQuestion:
+class HttpRequest:
     """HTTP request.
 
     target: path and query.
@@ -43,11 +43,11 @@ class HttpQuestion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class HttpAnswer:
     """HTTP response.
 
-    location: where to ask instead, "" = nowhere; kind: its Content-Type. certificate_ends_ms: of
-    the server's certificate, 0 = it has shown none. headers: names in lower case.
+    location: of a redirect, "" = none. kind: its Content-Type. certificate_ends_ms: expiry of the
+    server's certificate, ms since 1970, 0 = none. headers: names in lower case.
     """
 
     status: int
@@ -59,7 +59,7 @@ class Answered:
 
 
 def connection_to(url: str, timeout_s: float, tls: ssl.SSLContext | None = None) -> HTTPConnection:
-    """A connection to the host of a URL, http or https; connects at the first asked."""
+    """Return a connection to a URL's host (http, https); it opens at the first request."""
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port
     if parts.scheme == "https":
@@ -68,20 +68,20 @@ def connection_to(url: str, timeout_s: float, tls: ssl.SSLContext | None = None)
     return HTTPConnection(host, port, timeout=timeout_s)
 
 
-def exchange(connection: HTTPConnection, asked: HttpQuestion, bytes_max: int) -> Answered:
-    """Ask, and read the answer whole, within the connection's timeout altogether.
+def exchange(connection: HTTPConnection, asked: HttpRequest, bytes_max: int) -> HttpAnswer:
+    """Send a request and read the whole answer, within the connection's timeout.
 
-    Raises OSError, HTTPException (TooLongError among them) and, for a host or target that can be
-    none, ValueError. The connection is closed.
+    Raises OSError, HTTPException (TooLongError among them) and, for an invalid host or target,
+    ValueError. The connection is closed.
     """
     assert connection.timeout is not None  # noqa: S101 (as connection_to makes them)
     try:
         with _within(connection, connection.timeout):
-            ends_ms = ends_as_shown(connection.sock)
+            ends_ms = peer_certificate_ends_ms(connection.sock)
             body = asked.body or None
             connection.request(asked.method, asked.target, body=body, headers=dict(asked.headers))
             response = connection.getresponse()
-            return Answered(
+            return HttpAnswer(
                 status=response.status,
                 content=read_at_most(response, bytes_max),
                 location=response.getheader("Location") or "",
@@ -106,9 +106,9 @@ def read_at_most(answer: HTTPResponse, bytes_max: int) -> bytes:
 
 @contextmanager
 def _within(connection: HTTPConnection, seconds: float) -> Iterator[None]:
-    """End what goes on with a connection when time is up; raises TimeoutError then."""
+    """Shut the connection down when time is up, and raise TimeoutError then."""
     connection.connect()
-    wire: socket.socket = connection.sock  # a response that ends the connection takes it away
+    wire: socket.socket = connection.sock  # the connection drops it with a response that ends it
     is_late = threading.Event()
 
     def end() -> None:
@@ -149,14 +149,14 @@ def lookup_path(topic: str) -> str:
 
 
 class LookupConnection:
-    """One kept connection to the lookup service, made anew whenever it breaks."""
+    """One kept connection to the lookup service, made again whenever it breaks."""
 
     def __init__(self, base_url: str, timeout_ms: int) -> None:
         """base_url: http://host:port; connects at the first request."""
         self._connection = connection_to(base_url, timeout_ms / 1000.0)
 
     def look_up(self, topic: str) -> ProbedAnswer:
-        """Ask who owns the topic; never raises for what the network or the service does."""
+        """Ask who owns the topic; errors of network and service are in the answer."""
         path = lookup_path(topic)
         asked = ProbedAnswer(topic=topic, asked_at_ms=wall_ms(), answered_at_ms=0)
         try:
@@ -190,7 +190,7 @@ class LookupConnection:
         self._connection.close()
 
     def _get(self, path: str) -> tuple[int, Message, bytes]:
-        """Status, headers and body; asked once more if a kept connection was closed."""
+        """Return status, headers, body; repeat the request if a kept connection was closed."""
         is_kept = self._connection.sock is not None
         try:
             self._connection.request("GET", path)
@@ -211,9 +211,9 @@ def _number(headers: Message, name: str, default: int) -> int:
 
 
 def _broker(body: bytes) -> str:
-    """Return the broker's name.
+    """Return the name of the broker, "" = none.
 
-    The simulated fleet's brokers are called as the host in their URLs.
+    Brokers of the simulated fleet have the host of their URLs as name.
     """
     try:
         found: Any = json.loads(body)

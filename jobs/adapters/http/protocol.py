@@ -1,13 +1,13 @@
 """HTTP/1.1 of the server: bounds on what a client may send, and its timeouts.
 
-Over uvicorn's httptools protocol, which bounds nothing; RFC 9112 for what is malformed. A
+Extends uvicorn's httptools protocol, which has no bounds; RFC 9112 says what is malformed. A
 connection is in one of four phases, each with bounds. Every byte counts towards its request,
-trailers and framing included; what no handler has asked for is not read.
+trailers and framing included; a body is read only when its handler asks for it.
 
 IDLE  ──first byte──▶ HEAD ──headers──▶ BODY ──last byte──▶ IDLE
-  any ──cut, an upgrade, or the last request of the connection──▶ DEAF: what comes is dropped
+  any ──cut, an upgrade, or the last request of the connection──▶ DEAF: input is dropped
 
-Notes the name in a client's verified certificate for the gate.
+Passes the name in a client's verified certificate on to access control.
 """
 
 import logging
@@ -31,7 +31,7 @@ HEAD_TIMEOUT_S = 15.0
 HEADERS_MAX = 256
 PIPELINED_MAX = 64
 MODEST_BYTES = 8_192
-"""Bytes up to which a connection is served even if all together hold too much."""
+"""Bytes that a connection may hold even if all together hold too much."""
 READ_MIN_BYTES_PER_S = 10_000
 PEER = "ballast.peer"
 """Scope key of the common name of the client's verified certificate."""
@@ -56,9 +56,9 @@ class Cut(str, Enum):
 class Bounds:
     """The bounds of a worker.
 
-    head_bytes: of the first line and headers. request_bytes: of a request as it is on the wire,
-    with the framing of its chunks and its trailers. The times are those of a whole head, of a whole
-    request, and for which nothing of an answer is taken.
+    head_bytes: of the first line and headers. request_bytes: of a request on the wire, with the
+    framing of its chunks and its trailers. head_s, request_s: to receive a whole head or request.
+    answer_s: in which a client may take nothing of an answer.
     """
 
     head_bytes: int = 65_536
@@ -133,7 +133,7 @@ _REFUSALS = {
     Cut.TOO_MANY_OF_A_PEER: (503, "there are too many connections of this address"),
     Cut.TOO_MUCH_UNANSWERED: (503, "too much is waiting for an answer: try again"),
 }
-_AT_THE_DOOR = frozenset({Cut.TOO_MANY_CONNECTIONS, Cut.TOO_MANY_OF_A_PEER})
+_AT_CONNECT = frozenset({Cut.TOO_MANY_CONNECTIONS, Cut.TOO_MANY_OF_A_PEER})
 _HEAD = b"content-type: application/problem+json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
 _FRAMED = (b"content-length", b"transfer-encoding")
 
@@ -169,7 +169,7 @@ class BoundedProtocol(HttpToolsProtocol):
     # -- the connection
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        """Somebody has connected, and has shown a certificate that was asked for."""
+        """Count a new connection, and refuse it if there are too many."""
         super().connection_made(transport)
         self.flow: Flow = Flow(transport, self.account.turns)
         transport.set_write_buffer_limits(UNSENT_MAX_BYTES)
@@ -184,17 +184,17 @@ class BoundedProtocol(HttpToolsProtocol):
             self._cut(Cut.TOO_MANY_OF_A_PEER)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone, and with it what it held."""
+        """Release what the lost connection held."""
         self._phase, self._since_s = _DEAF, None
         self.resume_writing()
-        self._hold(0)
+        self._set_unanswered(0)
         self.account.of_peer[self._network] -= 1
         if not self.account.of_peer[self._network]:
             del self.account.of_peer[self._network]
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse, then hold what has come to the bounds."""
+        """Parse input, then check the bounds."""
         if self._phase == _DEAF:
             return
         self._unset_keepalive_if_required()
@@ -202,15 +202,15 @@ class BoundedProtocol(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._listen_no_more()  # nobody here speaks anything else: this request, and the end
+            self._stop_listening()  # no other protocol: answer this request, then close
         except httptools.HttpParserError:
             self._cut(Cut.MALFORMED)
         self._account_for(len(data))
 
     def look(self, now_s: float) -> None:
-        """End what is over its time."""
+        """Close the connection if a time is over. now_s: by the event loop's clock."""
         if self._unread is not None:
-            self._look_at_reading(now_s, *self._unread)
+            self._check_reading(now_s, *self._unread)
         elif self.transport.is_closing():
             self._closing_s = self._closing_s or now_s
             if now_s - self._closing_s > self.bounds.answer_s:
@@ -223,7 +223,7 @@ class BoundedProtocol(HttpToolsProtocol):
     # -- the parser's callbacks
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Begin a request."""
         if self._phase == _DEAF:
             return
         if len(self.pipeline) >= PIPELINED_MAX:
@@ -235,12 +235,12 @@ class BoundedProtocol(HttpToolsProtocol):
             self.scope[PEER] = self._peer  # type: ignore[literal-required]
 
     def on_url(self, url: bytes) -> None:
-        """Some of the request's target."""
+        """Add a part of the request's target."""
         if self._phase == _HEADS:
             self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header; one after the body, a trailer, is not kept."""
+        """Add a header; trailers, after the body, are not kept."""
         if self._phase != _HEADS:
             return
         if len(self.headers) >= HEADERS_MAX:
@@ -258,7 +258,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """The headers are in: serve the request, if they are within the bounds."""
+        """Serve the request if its headers are within the bounds."""
         if self._phase != _HEADS:
             return
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
@@ -291,28 +291,28 @@ class BoundedProtocol(HttpToolsProtocol):
         return not self._hosts or self._codings not in ([], [b"chunked"])
 
     def on_body(self, body: bytes) -> None:
-        """Some of the body."""
+        """Add a part of the body."""
         if self._phase == _BODY:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is whole."""
+        """End a request that was received whole."""
         if self._phase != _BODY:
             return
         super().on_message_complete()
         self._phase, self._request_bytes, self._since_s = _IDLE, 0, None
         if not self.cycle.keep_alive:
-            self._listen_no_more()
+            self._stop_listening()
 
     def on_response_complete(self) -> None:
-        """An answer has been written; whether it is read is the transport's to say."""
+        """Count an answer as written; the client may not have read it yet."""
         is_last = not self.pipeline
         super().on_response_complete()
         if is_last:
-            self._hold(0)
+            self._set_unanswered(0)
 
     def pause_writing(self) -> None:
-        """The client takes less than is written."""
+        """Count what the client has not taken yet."""
         super().pause_writing()
         size = self.transport.get_write_buffer_size()
         self._unread = (self.loop.time(), size)
@@ -321,7 +321,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._abort(Cut.TOO_MUCH_UNREAD)
 
     def resume_writing(self) -> None:
-        """The client has taken nearly all."""
+        """Stop counting: the client has taken nearly all."""
         if self._unread is not None:
             self.account.unread_bytes -= self._unread[1]
             self._unread = self._closing_s = None
@@ -330,16 +330,16 @@ class BoundedProtocol(HttpToolsProtocol):
     # -- the bounds
 
     def _account_for(self, size: int) -> None:
-        """Hold a connection to the bounds after it has sent so many bytes more."""
+        """Check the bounds after `size` more bytes were received."""
         if self._phase == _DEAF:
             return
         if self._phase == _IDLE and not self._request_bytes:
-            self._hold(0 if self._is_answered() else self._unanswered_bytes + size)
+            self._set_unanswered(0 if self._is_answered() else self._unanswered_bytes + size)
             return  # a request that came whole, or several
         if self._since_s is None and (self._request_bytes or self._phase != _IDLE):
             self._since_s = self.loop.time()  # an empty line before a request is part of it
         is_at_rest = self._phase != _HEADS and self._is_answered()  # an unwanted body is not kept
-        self._hold(0 if is_at_rest else self._unanswered_bytes + size)
+        self._set_unanswered(0 if is_at_rest else self._unanswered_bytes + size)
         bounds = self.bounds
         if self._phase == _BODY and self._request_bytes > bounds.request_bytes:
             self._cut(Cut.REQUEST_TOO_LONG)
@@ -354,11 +354,11 @@ class BoundedProtocol(HttpToolsProtocol):
     def _is_answered(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
-    def _hold(self, size: int) -> None:
+    def _set_unanswered(self, size: int) -> None:
         self.account.unanswered_bytes += size - self._unanswered_bytes
         self._unanswered_bytes = size
 
-    def _look_at_reading(self, now_s: float, since_s: float, had: int) -> None:
+    def _check_reading(self, now_s: float, since_s: float, had: int) -> None:
         """Abort for a client that takes its answer too slowly."""
         if now_s - since_s < self.bounds.answer_s:
             return
@@ -372,22 +372,25 @@ class BoundedProtocol(HttpToolsProtocol):
     # -- the end
 
     def _cut(self, why: Cut) -> None:
-        """Answer what was asked before, say why, if that can be told apart, and close."""
+        """Close early, after answering earlier requests.
+
+        The reason is sent only if the client can't take it for the answer to another request.
+        """
         if self._phase == _DEAF:
             return
         self._count(why)
-        owed = self.pipeline if self._phase == _BODY else not self._is_answered()
+        is_answer_due = self.pipeline if self._phase == _BODY else not self._is_answered()
         is_begun = self._phase == _BODY and self.cycle.response_started
-        if owed or why not in _REFUSALS:
-            self._listen_no_more()
+        if is_answer_due or why not in _REFUSALS:
+            self._stop_listening()
             self.flow.shut()
             return
-        if not is_begun and (self._request_bytes or why in _AT_THE_DOOR):
-            self._say(*_REFUSALS[why])
-        if not self._is_answered():  # the handler shall know that its client is gone
+        if not is_begun and (self._request_bytes or why in _AT_CONNECT):
+            self._refuse(*_REFUSALS[why])
+        if not self._is_answered():  # let the handler know that its client is gone
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-        self._listen_no_more()
+        self._stop_listening()
         self.transport.close()
 
     def _count(self, why: Cut) -> None:
@@ -395,11 +398,11 @@ class BoundedProtocol(HttpToolsProtocol):
         fields = {"why": why.value, "address": self._address}
         logger.warning("connection_cut", extra={"fields": fields})
 
-    def _say(self, status: int, reason: str) -> None:
+    def _refuse(self, status: int, reason: str) -> None:
         # both forms of an error: the path, which decides, may not be known
-        told = b'{"type":"about:blank","title":"%s","status":%d,"detail":"%s","reason":"%s"}'
+        template = b'{"type":"about:blank","title":"%s","status":%d,"detail":"%s","reason":"%s"}'
         title, text = HTTPStatus(status).phrase.encode(), reason.encode()
-        body = told % (title, status, text, text)
+        body = template % (title, status, text, text)
         self.transport.write(STATUS_LINE[status] + _HEAD % len(body) + body)
 
     def _abort(self, why: Cut) -> None:
@@ -407,8 +410,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._phase = _DEAF
         self.transport.abort()
 
-    def _listen_no_more(self) -> None:
-        """Close once what was asked is answered; until then, what comes is dropped."""
+    def _stop_listening(self) -> None:
+        """Drop further input, and close once the present request is answered."""
         self._phase, self._since_s = _DEAF, None
         if self._is_answered():
             self.transport.close()
@@ -433,7 +436,7 @@ class BoundedProtocol(HttpToolsProtocol):
 class Flow(FlowControl):
     """Flow control that stops reading from a client that has sent too much.
 
-    turns: in which answers go on whose clients have taken what there was; many may do so at once.
+    turns: order in which answers continue when many clients have room at once.
     """
 
     def __init__(self, transport: Transport, turns: FairScheduler) -> None:
@@ -442,17 +445,17 @@ class Flow(FlowControl):
         self._turns = turns
 
     async def drain(self) -> None:
-        """Until the client has taken nearly all, and it is this answer's turn."""
+        """Wait until the client has taken nearly all, and it is this answer's turn."""
         await super().drain()
         await self._turns.next()
 
     def shut(self) -> None:
-        """Read nothing more."""
+        """Stop reading for good."""
         self.pause_reading()
         self._is_shut = True
 
     def resume_reading(self) -> None:
-        """Read on, unless it is over."""
+        """Continue reading unless shut."""
         if not self._is_shut:
             super().resume_reading()
 

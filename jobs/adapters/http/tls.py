@@ -27,10 +27,10 @@ _LOOK_S = 1.0
 
 
 class WatchedFile(Generic[Value]):
-    """`value` is what `make` gave for the newest usable content of the files.
+    """A value made from files, and made again when they change.
 
-    make: called once at the start, where its errors are the caller's, and after each change, where
-    OSError and ValueError keep the last value. look_s: seconds between two looks at the files.
+    make: called at the start, where its errors are raised, and after each change, where OSError and
+    ValueError keep the last value. look_s: seconds between two checks of the files.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class WatchedFile(Generic[Value]):
         return self._value
 
     def look(self) -> None:
-        """Look at the files now, and take over what changed."""
+        """Check the files now, and use changed ones."""
         marks = [*map(_mark_of, self._paths)]
         if marks == self._marks:
             return
@@ -69,10 +69,7 @@ class WatchedFile(Generic[Value]):
 
 
 def _mark_of(path: Path) -> tuple[int, int, int]:
-    """Return a stamp that changes with a file's content.
-
-    A link that is turned to another file changes it, too.
-    """
+    """Return a stamp that changes with a file's content, or with the target of a link."""
     try:
         found = path.stat()
     except OSError:
@@ -80,7 +77,7 @@ def _mark_of(path: Path) -> tuple[int, int, int]:
     return (found.st_mtime_ns, found.st_size, found.st_ino)
 
 
-def ends_in_file(path: Path | str | None) -> int:
+def certificate_ends_ms(path: Path | str | None) -> int:
     """Return when a PEM file's first certificate ends, ms since 1970; 0 = none.
 
     0 also if the file can't be read.
@@ -94,7 +91,7 @@ def ends_in_file(path: Path | str | None) -> int:
     return round(ends.timestamp()) * 1_000
 
 
-def ends_as_shown(wire: object) -> int:
+def peer_certificate_ends_ms(wire: object) -> int:
     """Return when the peer's verified certificate ends, ms since 1970.
 
     0 = it has shown none.
@@ -104,8 +101,8 @@ def ends_as_shown(wire: object) -> int:
 
 
 def expired_message(path: Path | None, now_ms: int) -> str:
-    """A sentence about a file's certificate that has ended by now; "" otherwise."""
-    ends_ms = ends_in_file(path)
+    """Return a sentence about a file's expired certificate; "" = it has not expired."""
+    ends_ms = certificate_ends_ms(path)
     if not ends_ms or now_ms < ends_ms:
         return ""
     return f"our certificate {path} expired at {instant(ends_ms)}: put its successor there"
@@ -118,7 +115,7 @@ class ServerTls:
     """A TLS context whose connections use the newest usable files.
 
     A context that serves is never changed: OpenSSL doesn't guard one against a handshake in
-    another thread. Each handshake is handed the newest context instead.
+    another thread. Each handshake gets the newest context instead.
     """
 
     def __init__(self, config: LookupConfig) -> None:

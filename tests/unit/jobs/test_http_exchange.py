@@ -15,7 +15,7 @@ from jobs.adapters.delta.table_location import table_place
 from jobs.adapters.following.view import Changes
 from jobs.adapters.following.watch_follower import WatchAddress, WatchFollower
 from jobs.adapters.http.client import (
-    HttpQuestion,
+    HttpRequest,
     LookupConnection,
     TooLongError,
     connection_to,
@@ -85,7 +85,7 @@ def serving(pieces: Iterable[bytes], pause_s: float = 0.0) -> Iterator[Server]:
 def test_answer_without_end_is_given_up_and_counted_as_one_that_failed(what: str) -> None:
     with serving(ENDLESS[what]) as server:
         with pytest.raises((HTTPException, OSError, ValueError)):
-            exchange(connection_to(server.url, 5.0), HttpQuestion(target="/"), 1_000_000)
+            exchange(connection_to(server.url, 5.0), HttpRequest(target="/"), 1_000_000)
         assert LookupConnection(server.url, 5_000).look_up("persistent://acme/ns1/t").error
 
 
@@ -94,12 +94,12 @@ def test_answer_without_end_is_given_up_and_counted_as_one_that_failed(what: str
 )
 def test_answer_that_comes_byte_by_byte_is_given_up_in_time(dripping: list[bytes]) -> None:
     with serving(dripping, 0.02) as server, pytest.raises(TimeoutError, match="no whole answer"):
-        exchange(connection_to(server.url, 0.3), HttpQuestion(target="/"), 1_000_000)
+        exchange(connection_to(server.url, 0.3), HttpRequest(target="/"), 1_000_000)
 
 
 def test_answer_as_long_as_it_may_be_is_whole() -> None:
     with serving([HEAD + b"Content-Length: 10\r\n\r\n0123456789"]) as server:
-        asked = HttpQuestion(target="/")
+        asked = HttpRequest(target="/")
         assert exchange(connection_to(server.url, 5.0), asked, 10).content == b"0123456789"
         with pytest.raises(TooLongError):
             exchange(connection_to(server.url, 5.0), asked, 9)

@@ -16,7 +16,7 @@ from unittest import mock
 import pytest
 
 from jobs.adapters.delta.table_location import TablePlace
-from jobs.adapters.http.client import Answered, HttpQuestion
+from jobs.adapters.http.client import HttpAnswer, HttpRequest
 from jobs.cli import main
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
@@ -92,10 +92,10 @@ class Service:
 
     def __init__(self, app: AdminApp) -> None:
         self.app = app
-        self.asked: list[HttpQuestion] = []
-        self.instead: Callable[[HttpQuestion], Answered] | None = None
+        self.asked: list[HttpRequest] = []
+        self.instead: Callable[[HttpRequest], HttpAnswer] | None = None
 
-    def exchange(self, connection: Any, asked: HttpQuestion, bytes_max: int) -> Answered:
+    def exchange(self, connection: Any, asked: HttpRequest, bytes_max: int) -> HttpAnswer:
         del connection, bytes_max
         self.asked.append(asked)
         if self.instead is not None:
@@ -110,7 +110,7 @@ class Service:
                 headers=asked.headers,
             )
         )
-        return Answered(
+        return HttpAnswer(
             status=answer.status,
             content=answer.body,
             kind=answer.headers.get("content-type", ""),
@@ -220,9 +220,9 @@ def test_verb_gives_the_same_answer_by_tables_and_by_service(
 
 def answering(
     status: int, content: str, kind: str = "application/json", **more: Any
-) -> Callable[[HttpQuestion], Answered]:
+) -> Callable[[HttpRequest], HttpAnswer]:
     """A server that gives one answer to whatever it is asked."""
-    found = Answered(status=status, content=content.encode(), kind=kind, **more)
+    found = HttpAnswer(status=status, content=content.encode(), kind=kind, **more)
     return lambda _: found
 
 
@@ -233,7 +233,7 @@ def token_that_ended(path: Path) -> Path:
     return path
 
 
-def refused(_: HttpQuestion) -> Answered:
+def refused(_: HttpRequest) -> HttpAnswer:
     raise ConnectionRefusedError(111, "Connection refused")
 
 
@@ -423,7 +423,7 @@ def test_two_places_are_misuse(say: Callable[..., Said], monkeypatch: pytest.Mon
 def test_command_that_may_have_been_sent_is_told_with_its_id(
     service: Service, say: Callable[..., Said]
 ) -> None:
-    def cut(asked: HttpQuestion) -> Answered:
+    def cut(asked: HttpRequest) -> HttpAnswer:
         if asked.method == "GET":
             return answering(200, '{"cluster": "local"}')(asked)
         raise TimeoutError("no whole answer within 25 s")
@@ -448,7 +448,7 @@ def test_command_under_way_is_looked_at_until_it_ends(
     monkeypatch.setattr("jobs.operating.service_answers._LOOK_S", 0.0)
     looks = iter(["accepted", "accepted", "done"])
 
-    def answer(asked: HttpQuestion) -> Answered:
+    def answer(asked: HttpRequest) -> HttpAnswer:
         if "/v1/settings" in asked.target:
             return answering(200, '{"cluster": "local"}')(asked)
         status = "sent" if asked.method == "POST" else next(looks)
@@ -467,7 +467,7 @@ def test_refusal_of_a_later_look_is_no_refusal_of_the_command(
 ) -> None:
     monkeypatch.setattr("jobs.operating.service_answers._LOOK_S", 0.0)
 
-    def answer(asked: HttpQuestion) -> Answered:
+    def answer(asked: HttpRequest) -> HttpAnswer:
         if "/v1/settings" in asked.target:
             return answering(200, '{"cluster": "local"}')(asked)
         if asked.method == "POST":
