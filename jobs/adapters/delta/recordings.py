@@ -1,8 +1,8 @@
 """Recorded load: table `load_history` of a run, or a file that anybody can write.
 
 Decides which columns a file must have, and what is said when it lacks one;
-`lbcore.sim.load.recording` makes load of the rows. A file has a line a bundle and interval, or,
-with a column `bundles`, rows as `load_history` has them (`ballast trace` writes such). Used by
+`lbcore.sim.load.recording` turns rows into load. A file has one line per bundle and interval, or,
+with a column `bundles`, rows as `load_history` has them (`ballast trace` writes these). Used by
 `simulate` and `backtest`.
 """
 
@@ -107,9 +107,9 @@ def _rows(path: TablePlace) -> list[Row]:
 
 
 def _row_of(number: int, row: Row) -> Row:
-    """A line of a file, about one bundle, as a row about a broker with one bundle.
+    """Convert a file's line to a row of `load_history`: a broker with one bundle.
 
-    number: of the row, from 1. Raises ValueError.
+    number: of the line, from 1. Raises ValueError.
     """
 
     def amount(name: str, otherwise: float | None = None) -> float:

@@ -1,6 +1,6 @@
-"""Rows of the tables as the lookup's values.
+"""Conversion of table rows to the lookup's values.
 
-Decides which columns and rows a lookup reads. Stands between `delta_follower` and `lbcore.route`.
+Decides which columns and rows a lookup reads. Connects `delta_follower` with `lbcore.route`.
 `advertised_listeners` is Pulsar 4.0.8's map of AdvertisedListener.
 """
 
@@ -31,7 +31,7 @@ Row: TypeAlias = Mapping[str, Any]
 Value = TypeVar("Value")
 
 _RECORDS = f"{OWNERSHIP_EVENTS.name} or {BUNDLE_OWNERSHIP.name}"
-_AT_ONCE = 1_000
+_CHUNK_ROWS = 1_000
 _STATES = {state.value: state for state in State}
 ROUTE_COLUMNS = ("namespace", "bundle", "version_id", "state", "source", "destination")
 ORDER_COLUMNS = ("writer_epoch", "batch_id", "at_ms")
@@ -53,14 +53,14 @@ PRESENT: Mapping[str, str] = {
     PINS.name: "is_set",
     RECORDS.name: "NOT is_deleted",
 }
-"""The SQL condition of the rows of what is there, in tables that keep a row of what is gone."""
+"""SQL condition for what exists, of the tables that keep rows of what was deleted."""
 
 
 class CorruptRowError(ValueError):
-    """A row that no writer of ours writes."""
+    """A row that no version of Ballast writes."""
 
 
-_NONE_OF_OURS = (ValueError, KeyError, TypeError, AttributeError)
+_PARSE_ERRORS = (ValueError, KeyError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ def routes_of(rows: pa.Table) -> tuple[list[BundleRoute], list[BadRow]]:
     for values in zip(*(_values(rows, name) for name in ROUTE_COLUMNS), strict=True):
         try:
             found.append(_route(ranges, values))
-        except _NONE_OF_OURS as error:  # noqa: PERF203 one row's fault is no other's
+        except _PARSE_ERRORS as error:  # noqa: PERF203 one row's fault is no other's
             namespace, bundle = (str(value) for value in values[:2])
             bad.append(BadRow(table=_RECORDS, name=bundle, namespace=namespace, error=repr(error)))
     return found, bad
@@ -130,7 +130,7 @@ def readable(
     for row in rows:
         try:
             found.append(read(row))
-        except _NONE_OF_OURS as error:  # noqa: PERF203 one row's fault is no other's
+        except _PARSE_ERRORS as error:  # noqa: PERF203 one row's fault is no other's
             name = str(row.get(column))
             namespace = name.rpartition("/")[0] if column == "bundle" else ""
             bad.append(BadRow(table=table, name=name, error=repr(error), namespace=namespace))
@@ -138,7 +138,7 @@ def readable(
 
 
 def hash_of(row: Row) -> tuple[str, HashFunction]:
-    """A namespace and its hash; raises ValueError for what is none."""
+    """Return a row's namespace and hash function. Raises ValueError."""
     return check_namespace(row["namespace"]), HashFunction(row["hash"])
 
 
@@ -147,19 +147,19 @@ def _values(rows: pa.Table, name: str) -> Iterator[Any]:
     column = rows[name].combine_chunks()
     if not pa.types.is_integer(column.type) and name != "bundle":
         encoded = column.dictionary_encode()
-        words = encoded.dictionary.to_pylist()
-        return (words[index] for index in _items(encoded.indices))
+        texts = encoded.dictionary.to_pylist()
+        return (texts[index] for index in _items(encoded.indices))
     return _items(column)
 
 
 def _items(column: pa.Array) -> Iterator[Any]:
     """Yield the values; other threads run in between, as with `rows_in`."""
-    for start in range(0, len(column), _AT_ONCE):
-        yield from column.slice(start, _AT_ONCE).to_pylist()
+    for start in range(0, len(column), _CHUNK_ROWS):
+        yield from column.slice(start, _CHUNK_ROWS).to_pylist()
 
 
 def route_of(row: Row) -> BundleRoute:
-    """The record of a row without its namespace; raises as `readable` expects."""
+    """Return a row's record; the row has no namespace. Raises as `readable` expects."""
     return _route({}, (row["bundle"].rpartition("/")[0], *(row[n] for n in ROUTE_COLUMNS[1:])))
 
 

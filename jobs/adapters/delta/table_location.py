@@ -45,7 +45,7 @@ _OPTIONS: Mapping[str, str] = {
     "retry_timeout": "30s",
 }
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m|↳")
-_OF_A_STORE = re.compile(
+_STORE_ERROR_TEXT = re.compile(
     r"S3|AWS|GCS|google::cloud|Azure|[Hh][Dd][Ff][Ss]|[Oo]bject ?[Ss]tore|http|credential"
 )
 _NEXT_STEPS: Mapping[str, tuple[str, str]] = {
@@ -98,7 +98,7 @@ _VARIABLES: Mapping[str, Mapping[str, str]] = {
 
 
 class StoreError(CommandError, OSError):
-    """An object store that can't be used, as far as is known why."""
+    """An object store that can't be used; its text names the cause if it is known."""
 
     def __init__(self, uri: str, error: Exception) -> None:
         text = " ".join(_COLOUR.sub(" ", str(error)).split())
@@ -198,7 +198,7 @@ class StorePath:
     @property
     def _store(self) -> arrow_fs.FileSystem:
         scheme, _, rest = self.uri.partition("://")
-        addresses = (os.environ.get(name, "") for name in _ADDRESSES)
+        addresses = (os.environ.get(name, "") for name in _ADDRESS_VARIABLES)
         return _file_system(os.getpid(), scheme, rest.partition("/")[0], *addresses)
 
     def _listed(self) -> list[arrow_fs.FileInfo]:
@@ -214,7 +214,7 @@ TablePlace: TypeAlias = Path | StorePath
 def table_place(where: str | Path | StorePath) -> TablePlace:
     """The place that a path or URI names.
 
-    For argparse too: raises ArgumentTypeError for a URI that is neither of a store nor a folder.
+    For argparse too: raises ArgumentTypeError for a URI of neither a store nor a folder.
     """
     if not isinstance(where, str):
         return where
@@ -272,21 +272,26 @@ def delta_options(place: str | TablePlace) -> dict[str, str] | None:
 
 @contextmanager
 def store_errors(place: str | TablePlace) -> Iterator[None]:
-    """Raise StoreError for a store's errors; others, and a disk's, unchanged."""
+    """Raise StoreError for errors of a store; others pass through unchanged."""
     try:
         yield
     except (StoreError, FileNotFoundError):
         raise
     except (OSError, DeltaError, pa.ArrowException) as error:
-        is_theirs = type(error) in (OSError, DeltaError, PermissionError, pa.ArrowInvalid)
-        of_a_disk = getattr(error, "filename", None) is not None
-        if not is_store(place) or not is_theirs or of_a_disk or not _OF_A_STORE.search(str(error)):
+        is_client_error = type(error) in (OSError, DeltaError, PermissionError, pa.ArrowInvalid)
+        is_of_disk = getattr(error, "filename", None) is not None
+        if (
+            not is_store(place)
+            or not is_client_error
+            or is_of_disk
+            or not _STORE_ERROR_TEXT.search(str(error))
+        ):
             raise
         raise StoreError(str(place), error) from error
 
 
 _GOOGLE_EMULATOR = "STORAGE_EMULATOR_HOST"
-_ADDRESSES = ("AWS_ENDPOINT_URL", _GOOGLE_EMULATOR, "AZURITE_BLOB_STORAGE_URL")
+_ADDRESS_VARIABLES = ("AWS_ENDPOINT_URL", _GOOGLE_EMULATOR, "AZURITE_BLOB_STORAGE_URL")
 
 
 @lru_cache(maxsize=16)
@@ -297,30 +302,30 @@ def _file_system(process: int, scheme: str, root: str, *addresses: str) -> arrow
     waits. Arrow's for Azure ends the process where it finds no token, and the one for HDFS needs
     Hadoop's native library.
     """
-    if scheme in _ARROW:
-        return arrow_fs.SubTreeFileSystem(root, _ARROW[scheme](*addresses))
+    if scheme in _ARROW_CLIENTS:
+        return arrow_fs.SubTreeFileSystem(root, _ARROW_CLIENTS[scheme](*addresses))
     uri = f"{scheme}://{root}"
     return arrow_fs.PyFileSystem(DeltaStorageHandler(uri, delta_options(uri)))
 
 
 def _s3(endpoint_url: str, *_: str) -> arrow_fs.FileSystem:
     endpoint = urlsplit(endpoint_url)
-    there = {"endpoint_override": endpoint.netloc, "scheme": endpoint.scheme}
+    override = {"endpoint_override": endpoint.netloc, "scheme": endpoint.scheme}
     return arrow_fs.S3FileSystem(
         region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1",
         connect_timeout=_CONNECT_TIMEOUT_S,
         request_timeout=_REQUEST_TIMEOUT_S,
         retry_strategy=arrow_fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
-        **(there if endpoint.netloc else {}),
+        **(override if endpoint.netloc else {}),
     )
 
 
 def _google(_: str, emulator: str, *__: str) -> arrow_fs.FileSystem:
     endpoint = urlsplit(emulator)
-    there = {"anonymous": True, "endpoint_override": endpoint.netloc, "scheme": endpoint.scheme}
+    override = {"anonymous": True, "endpoint_override": endpoint.netloc, "scheme": endpoint.scheme}
     return arrow_fs.GcsFileSystem(
-        retry_time_limit=timedelta(seconds=_RETRY_S), **(there if endpoint.netloc else {})
+        retry_time_limit=timedelta(seconds=_RETRY_S), **(override if endpoint.netloc else {})
     )
 
 
-_ARROW: Mapping[str, Callable[..., arrow_fs.FileSystem]] = {"s3": _s3, "gs": _google}
+_ARROW_CLIENTS: Mapping[str, Callable[..., arrow_fs.FileSystem]] = {"s3": _s3, "gs": _google}

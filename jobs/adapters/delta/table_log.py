@@ -1,6 +1,6 @@
 """Files of a table's log: commits, the newest version, and damaged files.
 
-`table_scan` opens tables, without the files that this module finds damaged. A power cut can tear
+`table_scan` opens tables without the files that this module finds damaged. A power cut can tear
 the newest commit (empty, cut, without its data) before anybody relies on it: readers get the
 version before it. A damaged checkpoint is left out where the log still has its commits. Any other
 damage raises DamagedTableError, which names the file and the next command. Object stores write
@@ -54,9 +54,9 @@ _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(\.[^/]+)?\.parquet")
 _PARQUET_MAGIC = b"PAR1"
 _FILES_ADDED = ("num_added_files", "numFilesAdded", "num_target_files_added")
 """Metrics of added files, as delta-rs names them: write or delete, OPTIMIZE, MERGE."""
-_AGAIN_S = 0.05
-_COPIES_FROM = 50
-"""Number of earlier commits that a commit is compared with, to find copies."""
+_RECHECK_S = 0.05
+_COPY_CHECK_COMMITS = 50
+"""Number of earlier commits with which a commit is compared, to find copies."""
 _Mark: TypeAlias = tuple[int, int, int]
 Place = TypeVar("Place", bound=TablePlace)
 
@@ -299,7 +299,7 @@ def has_log(table: TablePlace) -> bool:
 
 
 def newest_version(table: TablePlace) -> int:
-    """The newest whole version in the log, 0 also if torn; -1 without any."""
+    """Return the newest version that is not torn (0 even if torn); -1 without any."""
     version = max(commit_versions(table), default=-1)
     return version - 1 if version > 0 and torn_commit(table, version) else version
 
@@ -346,7 +346,7 @@ def inspect_log(table: Path, version: int | None = None) -> LogState:
             return found
     except (DamagedTableError, FileNotFoundError):
         pass
-    time.sleep(_AGAIN_S)
+    time.sleep(_RECHECK_S)
     return _inspect(table, version)
 
 
@@ -441,7 +441,7 @@ def _commit_problem(file: str, mark: _Mark) -> str:
         parse_commit(version, text)
     except CorruptLogError as error:
         return str(error)
-    for other in range(max(0, version - _COPIES_FROM), version):
+    for other in range(max(0, version - _COPY_CHECK_COMMITS), version):
         earlier = commit_path(path.parent.parent, other)
         with suppress(FileNotFoundError):
             if earlier.stat().st_size == mark[2] and earlier.read_bytes() == text:
@@ -488,10 +488,10 @@ def _checkpoint_problem(file: str, mark: _Mark, version: int) -> str:
         return ""
     named = {unquote(one["path"]) for one in rows["add"].to_pylist() if one and one["path"]}
     known = {one["appId"]: one["version"] for one in rows["txn"].to_pylist() if one}
-    is_of_it = all(name in named for name, _ in commit.files) and all(
+    is_matching = all(name in named for name, _ in commit.files) and all(
         known.get(app) == number for app, number in commit.transactions.items()
     )
-    return "" if is_of_it else f"is of another version than {version}"
+    return "" if is_matching else f"is of another version than {version}"
 
 
 # -- down to the disk

@@ -62,7 +62,7 @@ class CombinedTable:
         known = {field.name for field in self.archive.schema().fields}
         live = scan(self.live, read, condition)
         archived = scan(self.archive, [name for name in read if name in known], condition)
-        if key != ARCHIVES[self.name].identity:  # a row that does not meet it may be the newer one
+        if key != ARCHIVES[self.name].identity:  # the newer of two rows may not meet the condition
             there = pc.unique(archived[key[-1]])
             named = scan(self.live, key)
             newer = named.filter(pc.is_in(named[key[-1]], there))
@@ -92,9 +92,9 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastRows:
-    """A table's rows at one moment. unknown: the keys that are only known later.
+    """A table's rows at one moment.
 
-    reach_ms: from when on every row is known.
+    unknown: keys of rows that were written later. reach_ms: time since which every row is known.
     """
 
     rows: Sequence[Row] = ()
@@ -120,9 +120,9 @@ RECORD_COLUMNS = (
 class AsOf:
     """Records at one moment.
 
-    version: of ownership_events; at_ms: of its newest row or asked. version: -1 when the log has
-    none so old any more. table: events in name order, the highest version of each bundle that is
-    not gone. known_from_ms: from when on events tell; nothing is known of before.
+    version: of ownership_events, -1 = the log no longer has it. at_ms: the requested time, or that
+    of the version. table: the newest event of each existing bundle, in name order. known_from_ms:
+    time since which events are kept.
     """
 
     version: int
@@ -132,7 +132,7 @@ class AsOf:
 
     @property
     def rows(self) -> list[Row]:
-        """One a bundle, in name order."""
+        """One row per bundle, in name order."""
         return list(rows_in(self.table))
 
 
@@ -187,7 +187,7 @@ class TableReader:
             handle, rows = read(path)
             reach_ms = max((int(row["at_ms"]) for row in rows), default=0)
             if reach_ms > at_ms:
-                # a commit that took back what a batch had written is none of a batch
+                # the commit of an undo has batch id -1
                 batches = [
                     (one.version, one.writer.now_ms)
                     for one in commits_from(path, handle.version(), step=-1)
@@ -215,7 +215,7 @@ class TableReader:
         return self._read(name, lambda path: oldest_ms(open_delta(path), condition), None)
 
     def newest(self, condition: str = "") -> AsOf:
-        """The records as the newest events make them."""
+        """Return the records of the newest version."""
         return self.at_version(newest_version(self._events), condition)
 
     def at_version(self, version: int, condition: str = "") -> AsOf:
@@ -267,9 +267,10 @@ class TableReader:
             return self._known_from_ms(open_combined(self.root, OWNERSHIP_EVENTS.name))
 
     def _known_from_ms(self, events: CombinedTable) -> int:
-        """The oldest event; where rows went for good, the latest whose predecessor did.
+        """Return the time of the oldest event.
 
-        A table is append-only for Delta until rows go.
+        Where rows were deleted without an archive: of the latest event whose predecessor was. Only
+        then is the table no longer append-only for Delta.
         """
         parts = [events.live] if events.archive is None else [events.live, events.archive]
         oldest = min(filter(None, map(oldest_ms, parts)), default=0)
@@ -280,11 +281,15 @@ class TableReader:
         first = rows.group_by("bundle").aggregate([("version_id", "min")])
         first = first.rename_columns({"version_id_min": "version_id"})
         kept = rows.join(first, keys=["bundle", "version_id"], join_type="inner")
-        bereft = kept.filter(pc.not_equal(kept["state_before"], State.INIT.value))
-        return int(pc.max(bereft["at_ms"]).as_py()) if len(bereft) else oldest
+        without_predecessor = kept.filter(pc.not_equal(kept["state_before"], State.INIT.value))
+        return (
+            int(pc.max(without_predecessor["at_ms"]).as_py())
+            if len(without_predecessor)
+            else oldest
+        )
 
     def _records(self, events: CombinedTable, condition: str) -> pa.Table:
-        """The event with the highest version of each bundle that is not gone. O(events)."""
+        """Return the newest event of each existing bundle, by version. O(events)."""
         rows = self._scan(events, RECORD_COLUMNS, condition)
         order = pc.sort_indices(rows, [("bundle", "ascending"), ("version_id", "ascending")])
         names = rows["bundle"].combine_chunks().take(order)
@@ -307,7 +312,7 @@ class TableReader:
 
     @contextmanager
     def _reading(self, name: str) -> Iterator[None]:
-        """Say what to do about a table that can't be read."""
+        """Raise CommandError, with the next step, for a table that can't be read."""
         try:
             yield
         except CommandError:  # a store's as well

@@ -1,9 +1,10 @@
 """Proof that tables are complete, and repair of commits that a power cut has torn.
 
-A batch's files and its log entries reach the disk before brokers are told of it, so a newest commit
-that is torn was told to nobody: the job moves it aside and repeats the batch. The tables prove
-which it is: each commit of events names the versions that the other tables had reached, and those
-follow its own batch. Where they contradict, nothing is moved and DamagedTableError says what to do.
+A batch's files and its log entries reach the disk before brokers get its records, so no broker
+knows of a torn newest commit: the job moves it aside and repeats the batch. The tables prove that
+no broker knows it: each commit of events names the versions that the other tables had reached, and
+those follow its own batch. If they contradict, nothing is moved and DamagedTableError says what to
+do.
 """
 
 import fcntl
@@ -38,8 +39,8 @@ from lbcore.model.tables import (
     TABLES,
 )
 
-FIRST = (NAMESPACES.name, BROKERS.name)
-"""The tables that a batch writes before its events, on which it becomes true."""
+BEFORE_EVENTS = (NAMESPACES.name, BROKERS.name)
+"""The tables that a batch writes before its events, whose commit makes it effective."""
 _EVENTS = OWNERSHIP_EVENTS.name
 
 
@@ -58,8 +59,8 @@ def check_present(root: TablePlace, names: Iterable[str] | None = None) -> None:
 def check_complete(root: TablePlace, names: Iterable[str] | None = None) -> None:
     """Refuse tables that lack commits which others name, as after half a restore.
 
-    names: of the tables that count, None = all. A newest commit that is torn counts, for whoever
-    opens the table is told; so does one that was moved aside, by which a person lets go of it.
+    names: of the tables to check, None = all. A torn newest commit counts as present, because
+    opening the table reports it; so does one moved aside, because a person has given it up.
     Raises DamagedTableError; looks at folders only, for stores lose no single object.
     """
     if not isinstance(root, Path):
@@ -67,8 +68,8 @@ def check_complete(root: TablePlace, names: Iterable[str] | None = None) -> None
     wanted = set(names or (table.name for table in TABLES))
     events, ahead = root / _EVENTS, _batch_without_events(root, sorted(wanted))
     last = _last_batch(events)
-    is_told = max(commit_versions(events, f"json{ASIDE_SUFFIX}*"), default=-1) > last.version
-    if ahead is not None and not is_told and not inspect_log(events).torn:
+    is_given_up = max(commit_versions(events, f"json{ASIDE_SUFFIX}*"), default=-1) > last.version
+    if ahead is not None and not is_given_up and not inspect_log(events).torn:
         cause = f"has no commit of batch {ahead['batch_id']}, which other tables have"
         raise damaged(events, log_path(events), cause)
     for name, version in sorted(last.about.get(VERSIONS, {}).items()):
@@ -85,9 +86,9 @@ def check_complete(root: TablePlace, names: Iterable[str] | None = None) -> None
 def repair_tables(root: TablePlace) -> bool:
     """Make the tables ready for their one writer: move aside what no reader misses.
 
-    Damaged checkpoints beside whole commits, and newest commits that were told to nobody; whether
-    there were any of these. Called with the state folder's lock held. Raises DamagedTableError
-    where more is lost.
+    These are damaged checkpoints beside whole commits, and torn newest commits that no broker
+    knows; returns True if there was such a commit. Called with the state folder's lock held. Raises
+    DamagedTableError where more is lost.
     """
     if not isinstance(root, Path):
         return False
@@ -116,16 +117,13 @@ def _repair_table(root: Path, table: Path) -> bool:
             why = f"it {cause}, and the log is whole without it"
             _quarantine_file(log_path(table) / name, why)
     if torn:
-        _check_untold(root, table, newest, torn)
+        _check_unpublished(root, table, newest, torn)
         _quarantine_file(commit_path(table, newest), f"{torn}; nobody was told of it")
     return bool(torn)
 
 
-def _check_untold(root: Path, table: Path, version: int, torn: str) -> None:
-    """Raise DamagedTableError if brokers were told of a torn commit.
-
-    The tables prove it.
-    """
+def _check_unpublished(root: Path, table: Path, version: int, torn: str) -> None:
+    """Raise DamagedTableError if the tables prove that brokers know a torn commit."""
     if table.name == _EVENTS:
         is_told = _batch_without_events(root, [one.name for one in TABLES]) is not None
         then = "`ballast state rebuild --restored --state-dir DIR` and start the job"
@@ -145,10 +143,10 @@ def _check_untold(root: Path, table: Path, version: int, torn: str) -> None:
 def _batch_without_events(root: Path, names: Iterable[str]) -> Mapping[str, Any] | None:
     """Return the metadata of a batch that other tables have and its events lack.
 
-    Theirs follow its events. The others are looked at first: a batch that comes meanwhile has its
-    events before them.
+    A batch commits its events before the other tables. Those are read first, so that a batch that
+    commits meanwhile does not seem to lack its events.
     """
-    others = [name for name in names if name not in (_EVENTS, *FIRST)]
+    others = [name for name in names if name not in (_EVENTS, *BEFORE_EVENTS)]
     batches = [about for name in others if (about := _last_batch(root / name).about)]
     known = _last_batch(root / _EVENTS).about
     left = [
@@ -167,7 +165,7 @@ def _batch_without_events(root: Path, names: Iterable[str]) -> Mapping[str, Any]
 
 
 def _last_batch(table: Path) -> Commit:
-    """The newest commit of a batch, of those that are whole; an empty one without any."""
+    """Return the newest whole commit of a batch; an empty one without any."""
     commits = commits_from(table, newest_version(table), step=-1)
     none = Commit(version=-1, added=(), needs_reload=False, writer=None)
     return next((one for one in commits if one.about.get("batch_id", -1) >= 0), none)

@@ -1,7 +1,7 @@
 """Handles of tables: opened past damage, scanned at a version, and followed.
 
-A folder and a store are read alike, and other threads run meanwhile. What rows mean is decided
-elsewhere. Used by every reader of tables in Python, the writer's upkeep included.
+Folders and stores are read alike, and other threads run meanwhile. Callers interpret the rows. Used
+by every reader of tables in Python, the writer's upkeep included.
 """
 
 import logging
@@ -55,12 +55,12 @@ from jobs.console import CommandError, first_line
 
 logger = logging.getLogger(__name__)
 
-_OF_A_FILE = re.compile("arquet|External error|Arrow error|Object at|IO error|[Ee][Oo][Ff]")
-"""In errors of delta-rs about a file; others are about the question, for which no file is read."""
-_AT_ONCE = 1_000
+_FILE_ERROR_TEXT = re.compile("arquet|External error|Arrow error|Object at|IO error|[Ee][Oo][Ff]")
+"""Text of delta-rs errors about a file; others are about the query itself."""
+_CHUNK_ROWS = 1_000
 
 
-_STORE_LOOK_MS = 10_000
+_STORE_CHECK_MS = 10_000
 
 
 # -- opening
@@ -70,7 +70,7 @@ def is_delta(place: TablePlace) -> bool:
     """Return True if there is a Delta table; raises StoreError."""
     if isinstance(place, StorePath) and has_log(place):
         return True
-    with store_errors(place):  # delta-rs tells a bucket that is not there from an empty one
+    with store_errors(place):  # delta-rs distinguishes a missing bucket from an empty one
         return DeltaTable.is_deltatable(str(place), delta_options(place))
 
 
@@ -93,10 +93,10 @@ def open_delta(place: str | TablePlace, version: int | None = None) -> DeltaTabl
             next_step="let a user read it who may, as the job's does, or give this one the right",
         ) from error
     if state.torn:
-        _say(f"{state.torn}; version {state.version} is shown until the job has mended it")
+        _warn_once(f"{state.torn}; version {state.version} is shown until the job has mended it")
         version = state.version
     for name, cause in state.left_out.items():
-        _say(f"{log_path(table) / name} {cause}; the table is read without it")
+        _warn_once(f"{log_path(table) / name} {cause}; the table is read without it")
     with naming_damaged_file(table):
         return _open_without(table, version, state.left_out)
 
@@ -135,7 +135,7 @@ def check_newest(table: TablePlace, *, is_written: bool = False) -> None:
 
 
 @lru_cache(maxsize=1_000)
-def _say(text: str) -> None:
+def _warn_once(text: str) -> None:
     """Log a sentence once in a process."""
     logger.warning(text)
 
@@ -156,7 +156,7 @@ def naming_damaged_file(*tables: DeltaTable | TablePlace) -> Iterator[None]:
         if not is_panic and not isinstance(error, (DeltaError, pa.ArrowException, OSError)):
             raise
         handles = [one for one in tables if isinstance(one, DeltaTable)]
-        is_of_a_file = is_panic or not handles or _OF_A_FILE.search(str(error)) is not None
+        is_of_a_file = is_panic or not handles or _FILE_ERROR_TEXT.search(str(error)) is not None
         found = next(filter(None, map(_damaged_file, handles if is_of_a_file else [])), None)
         if found is None and handles and not is_panic:
             raise
@@ -192,9 +192,9 @@ def scan(
 ) -> pa.Table:
     """Return the rows that meet an SQL condition, None = all.
 
-    Statistics let files be skipped. columns: None = all. delta-rs's own read_all would hold all
-    threads up until the store answers. Raises DamagedTableError, OSError, DeltaError,
-    ArrowException for one that can't be read.
+    columns: None = all. Files are skipped by their statistics. delta-rs's own read_all would block
+    all threads until the store answers. Raises DamagedTableError, OSError, DeltaError,
+    ArrowException.
     """
     wanted = None if columns is None else list(columns)
     with naming_damaged_file(table):
@@ -247,12 +247,12 @@ def rows_in(rows: pa.Table) -> Iterator[dict[str, Any]]:
 
     Other threads run in between, which Arrow itself does not let them.
     """
-    for batch in rows.to_batches(max_chunksize=_AT_ONCE):
+    for batch in rows.to_batches(max_chunksize=_CHUNK_ROWS):
         yield from batch.to_pylist()
 
 
 def rows_not_in(rows: pa.Table, others: pa.Table, identity: Sequence[str]) -> pa.Table:
-    """The rows that `others` has not, by the columns of `identity`. O(rows + others)."""
+    """Return the rows that `others` lacks, by the columns `identity`. O(rows + others)."""
     if not len(rows) or not len(others):
         return rows
     keys = others.select(identity)
@@ -281,9 +281,9 @@ class SqlTables:
 
 
 def _plain(rows: pa.Table) -> pa.Table:
-    """Return the rows with plain texts.
+    """Return the rows with strings instead of string views.
 
-    delta-rs gives and merges views of texts, which pyarrow can't filter or encode yet.
+    delta-rs reads and merges string views, which pyarrow can't filter or encode yet.
     """
     if pa.string_view() not in rows.schema.types:
         return rows
@@ -318,25 +318,23 @@ def block_pandas() -> None:
 class TableTail:
     """Reader of a log after a whole load; for one thread. version: the last one read.
 
-    Decides whether the log can be read on from where a reader stopped. It can't when commits in
-    between were cleaned away (a process that was suspended, a laptop that slept), when a file of
-    the log or a new data file is gone, and when the table was made anew or put back from a backup,
-    also where the new one has the next version already: then LostError tells the reader to load
-    whole, and no commit is handed out that would leave it in between. Compaction, a checkpoint and
-    a log cut behind the reader are no reason: Delta's clean-up removes from the oldest on and never
-    what is past the newest checkpoint.
+    Returns new commits, or raises LostError if the reader must load the table whole: commits that
+    it has not read were cleaned away (the process was suspended), a file of the log is missing, or
+    the table was made again or restored from a backup, even if it has the next version already.
+    Compaction, checkpoints and clean-up behind the reader do no harm: Delta removes the oldest
+    commits first, and none past the newest checkpoint.
 
-    A look costs a few calls of the file system; in a store it is one request, and whether the log
-    was cut or replaced while nothing new turned up is asked every ten seconds.
+    A call costs a few calls of the file system, or one request to a store. Without new commits in a
+    store, a replaced or cleaned log is looked for every ten seconds.
     """
 
     def __init__(self, path: TablePlace, loaded: DeltaTable) -> None:
-        """Stand at the version of a handle that the reader has just loaded whole."""
+        """Start at the version of a handle that the reader has just loaded whole."""
         self.path = path
         self.version = loaded.version()
         self._table_id = str(loaded.metadata().id)
         self._checked_hint = b""
-        self._look_due_ms = 0
+        self._check_due_ms = 0
         last = read_commit(path, self.version)
         self._digest = b"" if last is None else last.digest
 
@@ -348,9 +346,9 @@ class TableTail:
         """
         found = list(commits_from(self.path, self.version + 1))
         if not found and is_store(self.path):
-            if boot_ms() < self._look_due_ms:
+            if boot_ms() < self._check_due_ms:
                 return ()
-            self._look_due_ms = boot_ms() + _STORE_LOOK_MS
+            self._check_due_ms = boot_ms() + _STORE_CHECK_MS
         if not self._is_same_table():
             raise LostError(ReloadReason.REPLACED)
         version = self.version + len(found)
@@ -375,7 +373,7 @@ class TableTail:
         if hint and hint == self._checked_hint:
             return True
         if not hint and not has_commit(self.path, self.version + 1):
-            return True  # nothing is left to go on from, which `new_commits` tells
+            return True  # the log has nothing to continue: `new_commits` raises
         self._checked_hint = hint
         return str(open_delta(self.path).metadata().id) == self._table_id
 
@@ -383,10 +381,10 @@ class TableTail:
 def read_added(
     path: TablePlace, commit: Commit, columns: Iterable[str], cluster: str = ""
 ) -> list[pa.Table]:
-    """The new rows of one cluster in a commit, "" = of all, file by file.
+    """Return a commit's new rows of one cluster ("" = all), file by file.
 
-    Raises LostError when a file is gone, which a later version has joined with others, OSError,
-    DamagedTableError for one that can't be read.
+    Raises LostError when compaction has removed a file, OSError or DamagedTableError for one that
+    can't be read.
     """
     wanted = tuple(columns)
     try:

@@ -1,10 +1,10 @@
 """Upkeep that keeps tables fast for months: one table a turn, between batches.
 
-Decides which table is due and what is old enough to go, never what is true: files are joined, the
-log is cut behind a checkpoint, files that no version within the retention names are removed, and
-rows older than their table keeps are deleted. Runs in the job, because nobody else may write to its
-tables. A turn that another commit crosses, or that meets a damaged data file, is given up: the next
-one comes. Delta's OPTIMIZE, checkpoint, log clean-up and VACUUM.
+Decides which table is due and which rows are old enough to go. It compacts files (OPTIMIZE),
+removes the log before a checkpoint, removes files that no version within the retention names
+(VACUUM), and deletes rows past their retention. Runs in the job, because nobody else may write to
+its tables. A turn ends early if another commit comes between or a data file is damaged; the next
+turn tries again.
 """
 
 import json
@@ -72,13 +72,13 @@ _OPTIONS = commit_options({USER_METADATA: "upkeep"})
 class HistoryUpkeep:
     """Removal of old rows that a table's archive has, once a day and archive version.
 
-    kind: keep, archive or drop. days: of history that stay in any case.
+    kind: keep, archive or drop. days: of history that always stay.
     """
 
     kind: str = KEEP
     days: int = 90
     rows_max: int = ROWS_MAX
-    _times: int = 1
+    _rows_factor: int = 1
     _done: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def __call__(self, table: DeltaTable, name: str, now_ms: int) -> int:
@@ -98,52 +98,57 @@ class HistoryUpkeep:
         if self._done.get(name) == state:
             return 0
         times = scan(table, ("at_ms",), f"at_ms < {limit_ms}")["at_ms"].combine_chunks()
-        looked_at = self.rows_max * self._times  # more, where all of these had to stay
+        looked_at = self.rows_max * self._rows_factor  # more after a turn in which all had to stay
         is_all, until_ms = len(times) <= looked_at, limit_ms
         if not is_all:
             kept = pc.select_k_unstable(times, looked_at, [("at_ms", "ascending")])
             until_ms = int(pc.max(times.take(kept)).as_py()) + 1
-        gone = _take_away(table, name, until_ms, archive)
-        self._times = 1 if gone or is_all else 2 * self._times
+        gone = _remove_superseded(table, name, until_ms, archive)
+        self._rows_factor = 1 if gone or is_all else 2 * self._rows_factor
         if is_all:
             self._done[name] = state
         return gone
 
 
-def _take_away(table: DeltaTable, name: str, until_ms: int, archive: DeltaTable | None) -> int:
-    """Write the rows before a time anew without those that may go; how many went."""
+def _remove_superseded(
+    table: DeltaTable, name: str, until_ms: int, archive: DeltaTable | None
+) -> int:
+    """Rewrite the rows before a time without superseded ones; return their number."""
     condition, identity = f"at_ms < {until_ms}", ARCHIVES[name].identity
     schema = pa.schema(table.schema())
     old = scan(table, schema.names, condition)
     going = _SUPERSEDED[name](old, table, until_ms)
     if archive is not None:
         missing = rows_not_in(old, scan(archive, identity, condition), identity)
-        # all of a bundle then: what took a row's place must be in the archive as well
+        # all rows of a bundle stay then: the successor of a row must be archived as well
         going = rows_not_in(going, missing, ("cluster", ARCHIVES[name].ordered_by))
     if not len(going):
         return 0
     if table.metadata().configuration.get(_APPEND_ONLY) == "true":
         table.alter.set_table_properties({_APPEND_ONLY: "false"})
-    said = {HISTORY_KEY: json.dumps({"before_ms": until_ms}), USER_METADATA: "upkeep: old history"}
+    metadata = {
+        HISTORY_KEY: json.dumps({"before_ms": until_ms}),
+        USER_METADATA: "upkeep: old history",
+    }
     left = rows_not_in(old, going, identity).select(schema.names).cast(schema)
-    write_deltalake(table, left, mode="overwrite", predicate=condition, **commit_options(said))
+    write_deltalake(table, left, mode="overwrite", predicate=condition, **commit_options(metadata))
     return len(going)
 
 
 def _old_events(old: pa.Table, table: DeltaTable, until_ms: int) -> pa.Table:
-    """The events that are not the newest of their bundle before the time.
+    """Return the events that are not the newest of their bundle before the time.
 
-    The newest too where the bundle was gone by then, and no older version of it is dated later
-    (a clock that was ahead), which would seem to live again.
+    Also the newest event of a deleted bundle, unless an older version of the bundle is dated later
+    (a clock was ahead): that one would make the bundle seem to exist again.
     """
     keys = ["cluster", "bundle"]
-    newest = _highest(old, keys, "max")
+    newest = _version_of_each(old, keys, "max")
     later = scan(table, (*keys, "version_id"), f"at_ms >= {until_ms}")
     last = old.join(newest, keys=[*keys, "version_id"], join_type="inner")
     dead = pa.array([state.value for state in DEAD_STATES])
     last = last.filter(pc.is_in(last["state"], dead))
     if len(later):
-        rest = _highest(later, keys, "min").rename_columns([*keys, "later"])
+        rest = _version_of_each(later, keys, "min").rename_columns([*keys, "later"])
         last = last.join(rest, keys=keys, join_type="left outer")
         is_last = pc.less(last["version_id"], pc.fill_null(last["later"], 1 << 62))
         last = last.filter(is_last).drop_columns(["later"])
@@ -151,9 +156,10 @@ def _old_events(old: pa.Table, table: DeltaTable, until_ms: int) -> pa.Table:
     return pa.concat_tables([others, last.select(others.column_names)])
 
 
-def _highest(rows: pa.Table, keys: list[str], which: str) -> pa.Table:
-    found = rows.group_by(keys).aggregate([("version_id", which)])
-    return found.select([*keys, f"version_id_{which}"]).rename_columns([*keys, "version_id"])
+def _version_of_each(rows: pa.Table, keys: list[str], pick: str) -> pa.Table:
+    """Return the lowest or highest version of each key. pick: min or max."""
+    found = rows.group_by(keys).aggregate([("version_id", pick)])
+    return found.select([*keys, f"version_id_{pick}"]).rename_columns([*keys, "version_id"])
 
 
 def _old_commands(old: pa.Table, table: DeltaTable, until_ms: int) -> pa.Table:
@@ -193,12 +199,14 @@ KEPT_DAYS: Mapping[str, int] = {
     CONFIG_VERSIONS.name: 365,
     SETTINGS_IN_FORCE.name: 365,
 }
-"""Rows of these go after so many days, of settings those that others took the place of before then;
-history after `pipeline.history_days`, the rest never, but for rows of what is gone (`Table.gone`).
+"""Table → days after which its rows are deleted; settings only if replaced before then.
+
+History goes after `pipeline.history_days`; other tables lose only rows of deleted things
+(`Table.gone`).
 """
 
 STAYS: Mapping[str, str] = {DECISIONS.name: "kind = 'plan'"}
-"""Rows that stay all the same: who proposed, approved or rejected which plan."""
+"""Condition of rows that stay for ever: who proposed, approved or rejected which plan."""
 
 _REPLACED_BY: Mapping[str, str] = {
     CONFIG_VERSIONS.name: "number",
@@ -208,23 +216,23 @@ _REPLACED_BY: Mapping[str, str] = {
 GONE: Mapping[str, str] = {table.name: table.gone for table in TABLES if table.gone}
 
 JOINED_BYTES = (500_000, 4_000_000, 32_000_000)
-"""Files are joined up to one of these sizes, the first that leaves few enough. Always joining up
-to the last size would rewrite all of a small table each time, and keep the old files for the
-retention. As soon as there is enough for a file of the last size, it is made: half a second's work
-between two batches."""
+"""Target sizes of compaction: the first that leaves few enough files is used. Always using the last
+would rewrite all of a small table each time, and keep the old files for the retention. As soon as
+there is enough for a file of the last size, it is made: half a second's work between two
+batches."""
 _FULL = 0.75
-"""Of the last size: such a file is joined to others only where they are joined anyway."""
+"""Part of the last size from which a file counts as full, and causes no compaction."""
 
-_LOOKS = 6
+_SEARCHES = 6
 """Number of searches for removable files within their retention time."""
 
 
 @dataclass(slots=True)
 class TableUpkeep:
-    """Takes its turn when it is called after a batch and the interval is over.
+    """Upkeep of one table per interval, called after each batch.
 
-    interval_ms: between two turns, 0 = never; each table has one in its turn. files_max: of a table
-    that are not full; more are joined. history: lets go of what is past its days.
+    interval_ms: between two turns, 0 = never; the tables take turns. files_max: files of a table
+    that are not full; more are joined. history: deletes history past its days.
     """
 
     writer: TableWriter
@@ -236,7 +244,7 @@ class TableUpkeep:
     _removed_s: dict[str, float] = field(default_factory=dict)
 
     def __call__(self, now_ms: int) -> Mapping[str, Any] | None:
-        """Look after one table when it is time; what was done, None when it is not.
+        """Look after one table when it is time; return what was done, None = not yet.
 
         now_ms: since 1970, for the age of rows.
         """
@@ -264,7 +272,9 @@ class TableUpkeep:
         self.writer.sync(name, before)
         before = table.version()
         table.create_checkpoint()
-        sync_checkpoint(table_place(table.table_uri))  # what is cleaned now stands there alone
+        sync_checkpoint(
+            table_place(table.table_uri)
+        )  # it is the only source of what is cleaned next
         table.cleanup_metadata()
         done["files_removed"] = self._remove_files(table, name)
         if name == OWNERSHIP_EVENTS.name:
@@ -277,12 +287,11 @@ class TableUpkeep:
     def _remove_files(self, table: DeltaTable, name: str) -> int:
         """Remove files that no version within the retention names; return how many.
 
-        O(files there are). Looked for among all files: those that the log still knows to be removed
-        (what VACUUM asks by itself) are the newest only, for a checkpoint forgets them once their
-        retention is over.
+        O(files there are). A full VACUUM, which lists the folder: by default it takes removed files
+        from the log, and a checkpoint drops those whose retention is over.
         """
         now_s, kept_s = time.monotonic(), interval_s(table.metadata().configuration.get(KEPT, ""))
-        if now_s < self._removed_s.get(name, -math.inf) + kept_s / _LOOKS:
+        if now_s < self._removed_s.get(name, -math.inf) + kept_s / _SEARCHES:
             return 0
         self._removed_s[name] = now_s
         return len(table.vacuum(dry_run=False, full=True, **_OPTIONS))
@@ -292,26 +301,28 @@ class TableUpkeep:
         sizes = [size for size in file_sizes(table) if size < _FULL * last]
         if sum(sizes) < last and len(sizes) <= self.files_max:
             return 0
-        enough = (to for to in JOINED_BYTES if _left(sizes, to) <= self.files_max // 2)
+        enough = (
+            to for to in JOINED_BYTES if _count_after_joining(sizes, to) <= self.files_max // 2
+        )
         to = last if sum(sizes) >= last else next(enough, last)
         return int(table.optimize.compact(target_size=to, **_OPTIONS)["numFilesRemoved"])
 
 
-def _left(sizes: Sequence[int], to: int) -> int:
+def _count_after_joining(sizes: Sequence[int], to: int) -> int:
     """Return the number of files after joining those smaller than `to` bytes."""
     small = [size for size in sizes if size < to]
     return len(sizes) - len(small) + -(-sum(small) // to)
 
 
 def _expire(table: DeltaTable, name: str, now_ms: int) -> int:
-    """Delete rows past their days, and those of what is gone for long; how many."""
+    """Delete rows past their days, and rows of things long deleted; return the number."""
     past_ms, gone_ms = (now_ms - days * DAY_MS for days in (KEPT_DAYS.get(name, 0), GONE_DAYS))
     deleted, gone = 0, GONE.get(name)
     if name in _REPLACED_BY:
         deleted += _delete_older(table, _replaced(table, _REPLACED_BY[name], past_ms), past_ms)
     elif name in KEPT_DAYS:
         deleted += _delete_older(table, f"NOT ({STAYS[name]})" if name in STAYS else "", past_ms)
-    if name == NAMESPACES.name:  # those that the cluster's version floor covers, its row of ''
+    if name == NAMESPACES.name:  # only those below the cluster's version floor, its row of ''
         floors = scan(table, ["cluster", "highest_version"], "namespace = ''").to_pylist()
         below = [
             f"({of_cluster(r['cluster'])} AND highest_version <= {r['highest_version']})"
@@ -322,7 +333,7 @@ def _expire(table: DeltaTable, name: str, now_ms: int) -> int:
 
 
 def _replaced(table: DeltaTable, order: str, limit_ms: int) -> str | None:
-    """Return the condition of old settings that were replaced later; None = none.
+    """Return the SQL condition of settings replaced before the time; None = none.
 
     order: the column by which later ones replace earlier ones.
     """
@@ -337,13 +348,13 @@ def _replaced(table: DeltaTable, order: str, limit_ms: int) -> str | None:
 
 
 def _delete_older(table: DeltaTable, condition: str | None, limit_ms: int) -> int:
-    """Delete old rows that meet a condition, a day's worth at least; how many.
+    """Delete rows before a time that meet a condition; return their number.
 
-    condition: "" = all, None = none.
+    Waits until there is a day's worth. condition: "" = all, None = none.
     """
     if condition is None:
         return 0
-    # without the condition the statistics alone say mostly that there are none
+    # without the condition, statistics mostly show that there are none
     for which in dict.fromkeys(("", condition)):
         first_ms = oldest_ms(table, which)
         if first_ms is None or first_ms >= limit_ms - DAY_MS:

@@ -1,8 +1,8 @@
 """Writer of the job's tables: each batch once, while this job holds the epoch.
 
-A commit happens only in the writer's epoch, and once a batch: Delta's application transactions hold
-both. A table has one writer: each commit is made against the version just checked, and fails if
-another commit came between.
+A commit happens only in the writer's epoch, and once a batch: Delta's application transactions
+record both. A table has one writer: each commit is made against the version just checked, and
+fails if another commit came between.
 """
 
 import zlib
@@ -47,9 +47,9 @@ from lbcore.model.tables import BUNDLE_OWNERSHIP, COMMANDS, OWNERSHIP_EVENTS, TA
 from lbcore.ownership.records import State
 
 PENDING = "rest"
-"""Metadata of a commit of events: the file with the batch's rows for the other tables."""
+"""Metadata key of a commit of events: the file with the batch's rows of other tables."""
 
-FOLDER = "_batches"  # Delta leaves alone what begins so
+FOLDER = "_batches"  # Delta ignores names with an underscore
 _SUFFIX = ".arrow"
 _OF_TABLE = b"table"
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -91,12 +91,12 @@ _MAX_CHUNKS = 8
 
 
 def read_current(table: DeltaTable, schema: pa.Schema) -> pa.Table:
-    """Return the rows at the handle's version. schema: that of all its columns."""
+    """Return all rows at the handle's version, as one chunk. schema: of all its columns."""
     return scan(table, schema.names).cast(schema).combine_chunks()
 
 
 def last_of_each(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """The rows without those whose key comes again further down. O(rows).
+    """Return the last row of each key, in order. O(rows).
 
     A batch may change a key several times; its last row counts. MERGE refuses two rows that match
     one, and inserts both where none is matched.
@@ -144,7 +144,7 @@ _ATTEMPTS = 8
 KEYS: Mapping[str, tuple[str, ...]] = {
     table.name: ("cluster", *table.key) for table in TABLES if table.key
 }
-"""Tables with one row a key; the others only grow."""
+"""Table → key columns, of tables with one row per key; the others only grow."""
 
 
 class FencedError(CommandError):
@@ -191,7 +191,7 @@ class TableWriter:
     """The tables under one root; a job writes to them once it has claimed them.
 
     epoch: the newest that any job has claimed, -1 for none; after `claim` this job's own.
-    is_mended: a power cut had torn newest commits, which were moved aside.
+    is_mended: newest commits torn by a power cut were moved aside.
     """
 
     def __init__(self, root: str | TablePlace) -> None:
@@ -218,8 +218,8 @@ class TableWriter:
         for table in self._tables.values():
             refresh(table)
         self.epoch = 1 + max(self._transaction(name, EPOCH_APP) for name in self._tables)
-        said = {CLAIM_KEY: claim_id, USER_METADATA: f"claim of writer epoch {self.epoch}"}
-        options = commit_options(said, Transaction(EPOCH_APP, self.epoch))
+        metadata = {CLAIM_KEY: claim_id, USER_METADATA: f"claim of writer epoch {self.epoch}"}
+        options = commit_options(metadata, Transaction(EPOCH_APP, self.epoch))
         for name in sorted(self._tables, key=lambda name: name != OWNERSHIP_EVENTS.name):
             self._claim(name, claim_id, options)
         return self.epoch
@@ -259,7 +259,7 @@ class TableWriter:
     def write_ahead(self, owed: Mapping[str, pa.Table]) -> dict[str, Any]:
         """Save the other tables' rows in a file before the next commit of events.
 
-        owed: table, or kind of effect → rows. Returns the metadata for that commit.
+        owed: table, or kind of effect → rows. Returns the metadata for that commit, {} for none.
         """
         if not owed:
             return {}
@@ -290,7 +290,7 @@ class TableWriter:
         return {VERSIONS: {name: one.version() for name, one in sorted(self._tables.items())}}
 
     def write_pending_rows(self) -> None:
-        """Write the last batch's rows that a crash kept from the tables; repeatable."""
+        """Write the last batch's rows that tables lack after a crash; repeatable."""
         last = self.last_commit() or {}
         names = last[PENDING].get("tables", self._tables) if PENDING in last else ()
         lacking = [
@@ -341,9 +341,9 @@ class TableWriter:
         """Restore the table to `version`, undoing the batch that wrote version + 1."""
         table = self.refreshed(name)
         about = {"query_id": "", "batch_id": -1, "now_ms": 0, "writer_epoch": self.epoch}
-        said = {**batch_metadata(about), USER_METADATA: f"undo to version {version}"}
+        metadata = {**batch_metadata(about), USER_METADATA: f"undo to version {version}"}
         with self._committing(name):
-            table.restore(version, **commit_options(said))
+            table.restore(version, **commit_options(metadata))
 
     def version(self, name: str) -> int:
         """The version of a table, as far as this writer has seen it."""
@@ -371,7 +371,7 @@ class TableWriter:
 
     @contextmanager
     def _committing(self, name: str) -> Iterator[None]:
-        """Sync to disk what is committed to a table inside the `with`."""
+        """Name damaged files in errors; sync to disk what the `with` block commits."""
         table = self._tables[name]
         before = table.version()
         with store_errors(table.table_uri), naming_damaged_file(table):
@@ -398,7 +398,7 @@ class TableWriter:
             refresh(table)
             newest = self._transaction(name, EPOCH_APP)
             if newest == self.epoch and claim_id and self.claimed_by(name) == claim_id:
-                return  # a store took the claim, its answer was lost, and the retry was a conflict
+                return  # the store committed the claim, the answer was lost, the retry conflicted
             if newest >= self.epoch:
                 raise FencedError(_taken(name, newest, self.epoch))
             with suppress(CommitFailedError), self._committing(name):

@@ -43,7 +43,7 @@ _SCALARS: Mapping[str, pa.DataType] = {
     "binary": pa.binary(),
 }
 KEPT = "delta.deletedFileRetentionDuration"
-"""For how long replaced files are kept."""
+"""Delta property: retention of files that were replaced."""
 
 _UNITS_S = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}
 _PROPERTIES: Mapping[str, str] = {
@@ -62,7 +62,7 @@ _PROPERTIES_OF: Mapping[str, Mapping[str, str]] = {
 }
 
 PHASE = "sink_row"
-"""Phase under which its faults are counted."""
+"""Phase under which faults of `arrow_rows` are counted."""
 
 _SHOWN_CHARS = 200
 _NAMING = ("bundle", "broker", "namespace", "tenant", "topic", "name", "command_id", "decision_id")
@@ -116,7 +116,7 @@ def table_path(root: str | TablePlace, name: str) -> TablePlace:
 def ensure_table(root: str | TablePlace, table: Table) -> DeltaTable:
     """The table under `root`, made first if it is missing, with its constraints.
 
-    May be repeated, interrupted and called by two at once: what somebody left undone is done now. A
+    May be repeated, interrupted and called by two processes at once: each call does what is left. A
     table of an older version gets the nullable columns that it lacks, in which its rows are null.
     Raises TableSchemaError when a table of that name has other columns, DamagedTableError.
     """
@@ -199,9 +199,9 @@ def _arrow_type(logical: str) -> pa.DataType:
 def check_columns(handle: DeltaTable, table: Table) -> list[Field]:
     """Return the declared columns that the table lacks and may get; none if complete.
 
-    Only nullable columns at the end may differ: those that it lacks come from a newer version than
-    the one that made it, those that it has and are not declared were added by a newer one than
-    this, which leaves them null (`with_all_columns`). Raises TableSchemaError for anything else.
+    Only nullable columns at the end may differ. An older version made a table that lacks some; a
+    newer one added those that are not declared, and `with_all_columns` leaves them null. Raises
+    TableSchemaError for anything else.
     """
     wanted = Schema.from_arrow(arrow_schema(table))
     found = handle.schema()
@@ -213,7 +213,7 @@ def check_columns(handle: DeltaTable, table: Table) -> list[Field]:
 
 
 def with_all_columns(handle: DeltaTable, rows: pa.Table) -> pa.Table:
-    """The rows, with null in the columns that the table has and they don't."""
+    """Add the table's columns that the rows lack, with nulls."""
     schema = pa.schema(handle.schema())
     for lacking in [one for one in schema if one.name not in rows.schema.names]:
         rows = rows.append_column(lacking, pa.nulls(len(rows), lacking.type))
@@ -239,7 +239,7 @@ class UnfitValueError(ValueError):
 class ArrowRows:
     """Rows that fit.
 
-    faults: one a row that does not; bundles: those that such rows name.
+    faults: one for each row left out. bundles: named by those rows.
     """
 
     table: pa.Table
@@ -250,11 +250,10 @@ class ArrowRows:
 def arrow_rows(kind: str, blob: bytes, stamp: Mapping[str, int]) -> ArrowRows:
     """Return the rows of an effect, without those that no table can hold.
 
-    One bad row costs no other: put aside is what Arrow or the table's declaration refuses (a lone
-    surrogate, an integer of more bits, another type, null). That is looked for only when a column
-    is refused as a whole, so good rows cost nothing. Which they are follows from the rows alone, so
-    that a repeated batch puts aside the same. stamp: the columns of integers that are the same in
-    all of them.
+    Left out are rows that Arrow or the table's declaration refuses (a lone surrogate, an integer of
+    more bits, another type, null). They are looked for only when Arrow refuses a whole column, so
+    good rows cost nothing. The choice depends on the rows alone, so a repeated batch leaves out the
+    same. stamp: integer columns with one value for all rows.
     """
     schema = arrow_schema(table_of(kind))
     columns = unpack_columns(kind, blob)
@@ -263,7 +262,7 @@ def arrow_rows(kind: str, blob: bytes, stamp: Mapping[str, int]) -> ArrowRows:
     arrays: list[pa.Array] = []
     unfit: dict[int, Fault] = {}
     for column in schema:
-        array = _whole(column, columns[column.name])
+        array = _array_or_none(column, columns[column.name])
         if array is None:
             values = list(columns[column.name])
             for at, value in enumerate(columns[column.name]):
@@ -294,8 +293,8 @@ def without_bundles(table: pa.Table, bundles: frozenset[str]) -> pa.Table:
     return table.filter(pc.invert(pc.is_in(table["bundle"], left_out)))
 
 
-def _whole(column: pa.Field, values: Any) -> pa.Array | None:
-    """The column; None when a value does not fit."""
+def _array_or_none(column: pa.Field, values: Any) -> pa.Array | None:
+    """Return the values as a column; None when one does not fit."""
     try:
         array = pa.array(values, type=column.type)
     except MemoryError:
@@ -306,7 +305,7 @@ def _whole(column: pa.Field, values: Any) -> pa.Array | None:
 
 
 def _check_fits(kind: str, column: pa.Field, value: Any) -> None:
-    if _whole(column, [value]) is None:
+    if _array_or_none(column, [value]) is None:
         nullable, shown = " or null" if column.nullable else "", ascii(value)[:_SHOWN_CHARS]
         message = f"{kind}.{column.name} must be {column.type}{nullable}, got {shown}"
         raise UnfitValueError(message)

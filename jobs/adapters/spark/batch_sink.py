@@ -24,7 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.adapters.delta.table_repair import FIRST
+from jobs.adapters.delta.table_repair import BEFORE_EVENTS
 from jobs.adapters.delta.table_upkeep import TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.delta.tables import arrow_rows, arrow_schema, without_bundles
@@ -129,7 +129,7 @@ def _rows(seen: WrittenBatch, table: str) -> list[dict[str, Any]]:
 
 EVENTS = OWNERSHIP_EVENTS.name
 ORDER = (
-    *FIRST,
+    *BEFORE_EVENTS,
     EVENTS,
     BUNDLE_OWNERSHIP.name,
     RECORDS.name,
@@ -342,8 +342,8 @@ class BatchSink:
             self.writer.write(name, wanted[name], about["batch_id"], said)
             return self.writer.version(name), _ms(time.monotonic() - started)
 
-        written = {name: write(name) for name in FIRST if name in wanted}
-        rest = [name for name in wanted if name not in (*FIRST, EVENTS)]
+        written = {name: write(name) for name in BEFORE_EVENTS if name in wanted}
+        rest = [name for name in wanted if name not in (*BEFORE_EVENTS, EVENTS)]
         if EVENTS in wanted:
             owed = {name: wanted[name] for name in rest} | ({TOMBSTONE: gone} if len(gone) else {})
             said = {**about, **self.writer.versions(), **self.writer.write_ahead(owed)}

@@ -18,7 +18,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from jobs.adapters.delta.rows import of_cluster
-from jobs.adapters.delta.table_repair import FIRST
+from jobs.adapters.delta.table_repair import BEFORE_EVENTS
 from jobs.adapters.delta.table_scan import scan
 from jobs.adapters.delta.table_upkeep import remembered_since_ms
 from jobs.adapters.delta.table_writer import PENDING, TableWriter, newest_batch
@@ -133,7 +133,7 @@ def claimed_tables(writer: TableWriter) -> ClaimedTables:
         events_version=writer.version(EVENTS),
         knows=knows,
         has_batch=lambda number, query: any(
-            writer.has_batch(name, number, query) for name in (*FIRST, EVENTS)
+            writer.has_batch(name, number, query) for name in (*BEFORE_EVENTS, EVENTS)
         ),
         last_commit=writer.last_commit,
     )
@@ -182,7 +182,7 @@ def _undo_unfinished(writer: TableWriter) -> None:
 
     Nobody else has written since: it is each table's newest batch.
     """
-    for name in FIRST:
+    for name in BEFORE_EVENTS:
         newest = newest_batch(writer.refreshed(name))
         about = newest.about if newest else {}
         if newest and not writer.has_batch(EVENTS, about["batch_id"], about["query_id"]):
