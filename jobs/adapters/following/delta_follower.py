@@ -53,7 +53,10 @@ _RELOAD_DELAY_MAX_MS = 10_000
 
 @dataclass(slots=True, kw_only=True)
 class _Tables:
-    """Tables of one load, and their tails. published: candidate of the present view."""
+    """Tables of one load, and their tails.
+
+    candidate: snapshot up to the last commit read. published: candidate of the present view.
+    """
 
     table_id: str
     candidate: LookupSnapshot
@@ -141,7 +144,7 @@ class DeltaFollower(Follower):
         started_ms = boot_ms()
         names = (BUNDLE_OWNERSHIP.name, OWNERSHIP_EVENTS.name, BROKERS.name, NAMESPACES.name)
         check_complete(self._root, names)
-        if self.view is not None:  # it has what comes before a commit that is torn
+        if self.view is not None:  # the view already has what precedes a torn commit
             for name in names:
                 check_newest(table_path(self._root, name))
         ownership, events, brokers, namespaces = (open_table(self._root, one) for one in names)
@@ -176,7 +179,7 @@ class DeltaFollower(Follower):
                 )
             },
         )
-        self._unpublished.clear()  # a whole load is told as such
+        self._unpublished.clear()  # listeners are notified of a whole load instead
         self.counts.reloads[reason] += 1
         self._reload_reason = None
         loaded = self._tables.candidate
@@ -260,7 +263,9 @@ class DeltaFollower(Follower):
         self._reload_reason = None
         self._reload_delay_ms = _RELOAD_DELAY_MS
         tables.unread.known = shown
-        self._note(tables.unread.text)  # before the view: who sees it finds what is said of it
+        self._note(
+            tables.unread.text
+        )  # before the view, so that a reader of the view finds its error
         self.view = self._view(shown, tables.writer, confirmed_ms, is_live=not is_whole)
         self._notify()
         changes = Changes(
@@ -271,8 +276,8 @@ class DeltaFollower(Follower):
             table_id=tables.table_id,
         )
         self._unpublished.clear()
-        for tell in self._commit_listeners:
-            tell(changes)
+        for listener in self._commit_listeners:
+            listener(changes)
 
     def _view(
         self, new: LookupSnapshot, writer: WriterCommit | None, confirmed_ms: int, *, is_live: bool
@@ -293,8 +298,8 @@ class DeltaFollower(Follower):
     def _find_unsound(self, tables: _Tables, shown: LookupSnapshot) -> dict[str, Unsound]:
         """Return what is wrong, by namespace or bundle.
 
-        Versions never go back within one table; another table has another history. Followed
-        versions can only grow, so they are compared only after a load.
+        Versions never go back within one table; another table has another history. They can't go
+        back while the log is followed, so they are compared only after a load.
         """
         if shown.unsound:
             return dict(shown.unsound)

@@ -51,7 +51,7 @@ def read_records(
 def _not_yet_in(current: pa.Table, events: DeltaTable, cluster: str) -> str:
     """Return the condition for events that the rows of the current table may lack.
 
-    It includes all events after such a one, by epoch and batch: if a wrong clock dated one into the
+    It includes all later events, by epoch and batch: if a wrong clock dated an event into the
     future, its bundle may have been deleted since.
     """
     condition = of_cluster(cluster)
@@ -111,9 +111,9 @@ class UnreadRows:
     def of_bundles(
         self, found: Sequence[BundleRoute], bad: Sequence[BadRow], *, is_whole: bool = False
     ) -> list[BundleRoute]:
-        """Return the records.
+        """Return the readable records, and remember the bad rows.
 
-        is_whole: `found` is all there is; add known records whose row can't be read.
+        is_whole: `found` is all there is, so known records are added where a row is bad.
         """
         for route in found if self._rows else ():
             self._rows.pop(("", route.bundle), None)
@@ -142,8 +142,8 @@ class UnreadRows:
 
 
 NEVER_FOUND = -1
-_APART_MS = 2_000  # larger differences of clocks are errors
-_UNFOUND_MS_MAX = 60_000  # longest time from a batch's start until its commit is found
+_SKEW_MAX_MS = 2_000  # larger differences of clocks are errors
+_FIND_MS_MAX = 60_000  # longest time from a batch's start until its commit is found
 _COMMIT_MS_MAX = 2_000  # longest time of a commit
 
 
@@ -152,9 +152,9 @@ class View:
     """A snapshot and its age.
 
     confirmed_ms, found_ms, absent_ms: by the boot clock. confirmed_ms: when it was last known to be
-    the newest. writer: the job's last commit; found_ms: when it was found, NEVER_FOUND = nobody
-    looked; absent_ms: when it was not there yet. is_found_live: it was found by following, not by a
-    load.
+    the newest. writer: the job's last commit; found_ms: when it was found; absent_ms: when it was
+    last known not to be there yet; NEVER_FOUND = unknown. is_found_live: it was found by following,
+    not by a load.
     """
 
     snapshot: LookupSnapshot
@@ -176,27 +176,27 @@ class View:
         """
         if self.writer is None:
             return -1
-        said_ms = max(0, now_ms - self.writer.now_ms)
+        by_clock_ms = max(0, now_ms - self.writer.now_ms)
         if self.found_ms == NEVER_FOUND:
-            return said_ms
+            return by_clock_ms
         found_ago_ms = max(0, boot_ms() - self.found_ms)
-        is_too_short = said_ms < found_ago_ms - _APART_MS
-        is_too_long = self.is_found_live and said_ms > found_ago_ms + self._unfound_ms()
-        return found_ago_ms if is_too_short or is_too_long else said_ms
+        is_too_short = by_clock_ms < found_ago_ms - _SKEW_MAX_MS
+        is_too_long = self.is_found_live and by_clock_ms > found_ago_ms + self._find_limit_ms()
+        return found_ago_ms if is_too_short or is_too_long else by_clock_ms
 
-    def _unfound_ms(self) -> int:
+    def _find_limit_ms(self) -> int:
         """Return the longest time from the batch's start until the commit was found."""
         if self.writer is None or not self.writer.committed_ms or self.absent_ms == NEVER_FOUND:
-            return _UNFOUND_MS_MAX
-        took_ms = min(max(0, self.writer.committed_ms - self.writer.now_ms), _UNFOUND_MS_MAX)
-        return took_ms + self._found_after_ms()
+            return _FIND_MS_MAX
+        took_ms = min(max(0, self.writer.committed_ms - self.writer.now_ms), _FIND_MS_MAX)
+        return took_ms + self._find_delay_max_ms()
 
-    def _found_after_ms(self) -> int:
+    def _find_delay_max_ms(self) -> int:
         """Return the longest time from the commit until it was found."""
-        return self.found_ms - self.absent_ms + _COMMIT_MS_MAX + _APART_MS
+        return self.found_ms - self.absent_ms + _COMMIT_MS_MAX + _SKEW_MAX_MS
 
     def clock_ahead_ms(self, now_ms: int) -> int:
-        """Return how far now_ms is ahead of the job's clock; 0 = not certain.
+        """Return by how much now_ms is ahead of the job's clock (< 0: behind); 0 = uncertain.
 
         now_ms: this machine's wall clock. The commit was made after absent_ms and before found_ms;
         that is compared with the job's times of the commit and of its batch. Less than 5 s ahead is
@@ -207,11 +207,11 @@ class View:
             return 0
         found_at_ms = now_ms - max(0, boot_ms() - self.found_ms)
         ages_ms = (found_at_ms - writer.committed_ms, found_at_ms - writer.now_ms)
-        if max(ages_ms) < -_APART_MS:
+        if max(ages_ms) < -_SKEW_MAX_MS:
             return max(ages_ms)
         if not self.is_found_live or self.absent_ms == NEVER_FOUND:
             return 0
-        return min(ages_ms) if min(ages_ms) > self._found_after_ms() else 0
+        return min(ages_ms) if min(ages_ms) > self._find_delay_max_ms() else 0
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Thin Kafka clients: a sender that accounts for each message, and a topic's tail.
+"""Thin Kafka clients: a sender that reports each delivery, and a topic's tail.
 
 Sent with acks=all, in order, with a deadline for each message; read with read_committed, from the
 beginning, without a group. Used by the fleet, agents, the driver's ticks and `run_local`. Over
@@ -87,7 +87,7 @@ class KafkaAddress:
         """Return the options of a non-transactional producer.
 
         Delivery is at least once, in order. Not idempotent: after a time-out in flight kafka-python
-        3.0.12 gives its producer id back, never asks for another, and sends nothing more. Readers
+        3.0.12 drops its producer id, never asks for another, and sends nothing more. Readers
         detect duplicates by seq, version or command id.
         """
         return {
@@ -120,7 +120,7 @@ OnDelivery = Callable[[Delivery], None]
 
 
 class Sender:
-    """A producer that reports of each message whether Kafka has it.
+    """A producer that reports for each message whether Kafka has it.
 
     Thread-safe. `on_delivery` is called in the producer's own thread: it must be quick and not
     raise.
@@ -230,7 +230,7 @@ Ends: TypeAlias = Mapping[Any, int]
 
 
 class Tail:
-    """Reads one topic from its beginning, and goes on; committed messages only.
+    """Consumer of all partitions of a topic, from the beginning; committed messages only.
 
     One thread at a time. It waits while Kafka is away.
     """
@@ -324,7 +324,7 @@ class Tail:
 
 
 def open_client(make: Callable[..., Any], **options: Any) -> Any:
-    """Return a client of kafka-python; one that can't connect is closed.
+    """Return a kafka-python client made by `make`; close it if it can't connect.
 
     Consumers and admin clients of 3.0.12 start a thread before they connect, and would leave it.
     """
