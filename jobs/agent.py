@@ -111,7 +111,7 @@ class Agent:
         self._is_leased = chosen.fencing == FENCING_LEASE
         self._holds_lease = not self._is_leased
         self._inbox: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
-        self._feed = OwnershipFeed(identity.cluster, told=(identity.broker,))
+        self._feed = OwnershipFeed(identity.cluster, recipients=(identity.broker,))
         client_id = f"agent-{identity.cluster}-{identity.broker}"
         self._tail = Tail(address, Topic.OWNERSHIP, client_id)
         try:

@@ -182,7 +182,7 @@ class Bridge:
         self._sender = Sender(address, f"bridge-{self._cluster}")
         self._tail = Tail(address, Topic.OWNERSHIP, f"bridge-{self._cluster}")
         self._kafka = KafkaWatch(address, f"bridge of {self._cluster}")
-        self._feed = OwnershipFeed(self._cluster, told=())  # which reads the records alone
+        self._feed = OwnershipFeed(self._cluster, recipients=())  # which reads the records alone
         names = (self._cluster, options.pulsar_cluster)
         self._collector = Collector(admin, names, config, options.rhythm, self._send)
         self.metrics = self._collector.metrics

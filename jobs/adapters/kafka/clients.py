@@ -26,7 +26,7 @@ from lbcore.wire.messages import Topic
 logging.getLogger("kafka").setLevel(logging.ERROR)  # retries are not worth a line
 
 _NEW_TOPIC_S = 5.0  # until every broker knows a new topic
-_AGAIN_S = 0.2
+_RETRY_S = 0.2
 _CLOSE_S = 2.0
 _REFUSAL = re.compile(r"Authentication failed[^()]*|certificate verify failed[^()]*")
 _CUT = "socket disconnected"
@@ -263,7 +263,7 @@ class Tail:
         found = self._consumer.partitions_for_topic(self._topic)
         deadline_s = monotonic() + _NEW_TOPIC_S
         while not found and monotonic() < deadline_s:
-            sleep(_AGAIN_S)
+            sleep(_RETRY_S)
             found = self._consumer.partitions_for_topic(self._topic)
         if not found:
             raise CommandError(

@@ -52,15 +52,15 @@ _COLUMNS = (
     "result",
     "at_ms",
 )
-_AGAIN_S = 1.0
+_RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandOutcome:
     """A row of `commands`.
 
-    status: accepted (not ended yet), done, refused, failed, ... asked: digest of the command that
-    the row belongs to, "" = unknown.
+    status: accepted (not ended yet), done, refused, failed, ... digest: of the command that the row
+    belongs to, "" = unknown.
     """
 
     command_id: str
@@ -69,7 +69,7 @@ class CommandOutcome:
     reason: str
     result: Mapping[str, Any]
     at_ms: int
-    asked: str = ""
+    digest: str = ""
 
     @property
     def is_final(self) -> bool:
@@ -81,19 +81,19 @@ class CommandOutcome:
 class OutcomeWatch:
     """Futures of a command's rows, of one waiter. first: any row; final: its end.
 
-    asked: digest of the command that was sent, "" = only the id is known. If the id belongs to
-    another command, the waiter gets a refusal that says so, and nothing of the other. asyncio waits
-    with `asyncio.wrap_future`.
+    digest: of the command that was sent, "" = only the id is known. If the id belongs to another
+    command, the waiter gets a refusal that says so, and nothing of the other. asyncio waits with
+    `asyncio.wrap_future`.
     """
 
     command_id: str
-    asked: str = ""
+    digest: str = ""
     first: "Future[CommandOutcome]" = field(default_factory=Future)
     final: "Future[CommandOutcome]" = field(default_factory=Future)
 
     def notify(self, outcome: CommandOutcome) -> None:
         """Resolve the futures with a row; a repeated row changes nothing."""
-        if self.asked and outcome.asked != self.asked:
+        if self.digest and outcome.digest != self.digest:
             outcome = _of_another(outcome)
         for future, is_meant in ((self.first, True), (self.final, outcome.is_final)):
             if is_meant and not future.done() and future.set_running_or_notify_cancel():
@@ -120,12 +120,12 @@ class OutcomeFollower:
         self._is_closed = False
         self._thread: threading.Thread | None = None
 
-    def watch(self, command_id: str, asked: str = "") -> OutcomeWatch:
+    def watch(self, command_id: str, digest: str = "") -> OutcomeWatch:
         """Watch a command; rows that the table has already count.
 
         Call `forget` when nobody waits any more.
         """
-        watch = OutcomeWatch(command_id=command_id, asked=asked)
+        watch = OutcomeWatch(command_id=command_id, digest=digest)
         with self._lock:
             self._watches.setdefault(command_id, []).append(watch)
             self._new.add(command_id)
@@ -162,7 +162,7 @@ class OutcomeFollower:
             try:
                 self._poll()
             except Exception:  # noqa: BLE001 the outermost loop: look again
-                self._tail, pause_s = None, _AGAIN_S
+                self._tail, pause_s = None, _RETRY_S
             with self._lock:
                 self._lock.wait_for(lambda: self._is_closed or bool(self._new), pause_s)
 
@@ -188,7 +188,7 @@ class OutcomeFollower:
         table = open_table(self._root, COMMANDS.name)
         named = is_one_of("command_id", wanted)
         rows = scan(table, _COLUMNS, f"{of_cluster(self._cluster)} AND {named}")
-        found = [outcome for row in rows.to_pylist() if (outcome := _readable(row)) is not None]
+        found = [outcome for row in rows.to_pylist() if (outcome := _outcome_of(row)) is not None]
         for outcome in sorted(found, key=lambda one: (one.at_ms, one.status)):
             with self._lock:
                 watches = list(self._watches.get(outcome.command_id, ()))
@@ -197,7 +197,7 @@ class OutcomeFollower:
         self._tail = TableTail(table_path(self._root, COMMANDS.name), table)
 
 
-def _readable(row: Mapping[str, Any]) -> CommandOutcome | None:
+def _outcome_of(row: Mapping[str, Any]) -> CommandOutcome | None:
     """Return the row's outcome; None, with a log line, for an unreadable one."""
     try:
         arguments = json.loads(row["arguments"] or "{}")
@@ -208,7 +208,7 @@ def _readable(row: Mapping[str, Any]) -> CommandOutcome | None:
             reason=row["reason"],
             result=json.loads(row["result"] or "{}"),
             at_ms=row["at_ms"],
-            asked=identity_of(row["kind"], arguments, row["principal"]),
+            digest=identity_of(row["kind"], arguments, row["principal"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         fields = {"command_id": str(row.get("command_id")), "error": f"{type(error).__name__}"}
@@ -383,14 +383,14 @@ class CommandClient:
         )
 
     def wait(self, ticket: Ticket, timeout_ms: int) -> CommandOutcome | NoOutcome:
-        """Wait for the end of the command; the ticket is used up."""
+        """Wait for the end of the command; the ticket can't be used again."""
         try:
             return ticket.final.result(timeout=timeout_ms / 1000)
         except NotYetError:
             silent_ms, unread = NEVER, ""
             try:
                 silent_ms = self.writer_silent_ms()
-            except OSError as error:  # the command is sent all the same
+            except OSError as error:  # the command has been sent anyway
                 unread = in_one_line(error)
             return NoOutcome(
                 command_id=ticket.command_id,
@@ -409,7 +409,7 @@ class CommandClient:
         """
         version, age_ms = self._watch_writer()
         clocks_ms = [wall_ms()]
-        if self._kafka_booted_ms is not None:  # Kafka's, counted on from its last timestamp
+        if self._kafka_booted_ms is not None:  # Kafka's clock, from its last timestamp on
             clocks_ms.append(self._kafka_booted_ms + boot_ms())
         return writer_silent_ms(self._tables, clocks_ms, known_version=version, known_age_ms=age_ms)
 
@@ -418,7 +418,7 @@ class CommandClient:
         return not wait([ticket.final], timeout=timeout_ms / 1_000).not_done
 
     def forget(self, ticket: Ticket) -> None:
-        """Stop following a command, which is carried out all the same."""
+        """Stop following a command; it is still carried out."""
         self._follower.forget(ticket)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Connections to Kafka: settings, the place of a topic, and reachability."""
+"""Connections to Kafka: settings, start offsets, reachability, lost topics."""
 
 import contextlib
 import logging
@@ -85,7 +85,7 @@ def ask_kafka(host: str, port: int, *, is_encrypted: bool = False) -> str:
         with contextlib.ExitStack() as stack:
             connection = stack.enter_context(socket.create_connection((host, port), _TIMEOUT_S))
             if is_encrypted:
-                context = ssl.create_default_context()  # asks if it lives, trusts it with nothing
+                context = ssl.create_default_context()  # trusts nothing: it only asks
                 context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
                 connection = stack.enter_context(context.wrap_socket(connection))
             connection.sendall(_API_VERSIONS_REQUEST)
@@ -174,8 +174,8 @@ class KafkaPlace:
 
         last_commit: its metadata, with `offsets` and the `topics` that they belong to.
         """
-        said = last_commit or {}
-        offsets, ids = said.get("offsets", {}), said.get("topics", {})
+        recorded = last_commit or {}
+        offsets, ids = recorded.get("offsets", {}), recorded.get("topics", {})
         found: Ends = {}
         for topic, partitions in sorted(self.bounds.items()):
             is_same = ids.get(topic, self.topics[topic]) == self.topics[topic]
@@ -187,7 +187,7 @@ class KafkaPlace:
         return found
 
     def ends_beyond(self, skipped: str, last_commit: Mapping[str, Any] | None) -> Ends:
-        """Return the start offsets, after the end of one topic that is skipped."""
+        """Return the start offsets; one topic is skipped to its present end."""
         ends = {str(partition): latest for partition, (_, latest) in self.bounds[skipped].items()}
         return {**self.ends_after(last_commit), skipped: ends}
 
@@ -235,7 +235,7 @@ def find_kafka(address: KafkaAddress, inputs: Sequence[str], others: Sequence[st
     return KafkaPlace(cluster_id=cluster_id, topics=topics, bounds=bounds)
 
 
-_LOOKS = 2
+_CHECKS_TO_CONFIRM = 2
 
 
 class TopicWatch:
@@ -275,10 +275,10 @@ class TopicWatch:
     def loss(self) -> CommandError | None:
         """Return the error of lost topics, which ends the job; None = all exist."""
         suspects, times = self._suspects, self._times
-        return _loss(suspects) if times >= _LOOKS and suspects else None
+        return _loss(suspects) if times >= _CHECKS_TO_CONFIRM and suspects else None
 
     def look(self) -> CommandError | None:
-        """Return that error by a single check; for a query that has ended by itself."""
+        """Return that error after one check; for a query that has ended by itself."""
         lost = self._lost()
         return _loss(lost) if lost else None
 
@@ -310,10 +310,10 @@ class TopicWatch:
 
 
 def _loss(lost: Mapping[str, str]) -> CommandError:
-    said = ", ".join(f"{name} was {what}" for name, what in sorted(lost.items()))
+    causes = ", ".join(f"{name} was {what}" for name, what in sorted(lost.items()))
     return CommandError(
         "the job has ended, because it has lost topics",
-        why=f"{said} in Kafka while the job was at work, so what it has read and told is gone; "
+        why=f"{causes} in Kafka while the job was at work, so what it has read and told is gone; "
         "owners are safe in the tables",
         next_step="run `ballast topics ensure` and start the job again: it rebuilds its state from "
         "the tables and sends every record anew",

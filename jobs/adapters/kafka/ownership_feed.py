@@ -1,7 +1,7 @@
 """Events for agents from the records of the ownership topic.
 
-A record is news by its version, because a compacted topic is compacted late. It concerns the
-brokers that it names, and those that a record of the bundle named before. One feed serves all
+A record counts as new by its version, because old records stay until compaction. It concerns the
+brokers that it names, and those that earlier records of the bundle named. One feed serves all
 agents of a process.
 """
 
@@ -17,35 +17,35 @@ from lbcore.ownership.records import OwnershipRecord, named_brokers, parse_recor
 from lbcore.ownership.resolve import is_newer
 from lbcore.wire.messages import Rejected
 
-News: TypeAlias = RecordRead | RecordForgotten
+RecordEvent: TypeAlias = RecordRead | RecordForgotten
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addressed:
-    """An event, and the brokers that must read it, sorted."""
+    """An event, and the brokers that must get it, sorted."""
 
-    event: News
+    event: RecordEvent
     brokers: tuple[str, ...]
 
 
 class OwnershipFeed:
-    """Folds one cluster's records; remembers the newest of each bundle.
+    """The newest record of each bundle in one cluster.
 
-    told: the brokers whose events are wanted, None = all. A process with one broker names it, so
-    that memory does not grow with every broker that records ever named.
+    recipients: the brokers whose events are wanted, None = all. A process with one broker names it,
+    so that memory does not grow with every broker that records ever named.
     """
 
-    def __init__(self, cluster: str, told: Collection[str] | None = None) -> None:
+    def __init__(self, cluster: str, recipients: Collection[str] | None = None) -> None:
         self.records: dict[str, OwnershipRecord] = {}
         self.rejected = 0
-        self._told = None if told is None else frozenset(told)
+        self._recipients = None if recipients is None else frozenset(recipients)
         self._prefix = f"{cluster}/"
         self._concerned: dict[str, set[str]] = {}
 
     def take(self, messages: Iterable[Received]) -> list[Addressed]:
-        """Return the events in messages, in order, without other clusters or old ones."""
+        """Return the events of new records in messages, in order; skip other clusters."""
         ours = (message for message in messages if message.key.startswith(self._prefix))
-        return [news for news in map(self._news, ours) if news is not None]
+        return [news for news in map(self._event_of, ours) if news is not None]
 
     def current(self, broker: str) -> list[RecordRead]:
         """Return the newest records that name a starting broker, in name order.
@@ -58,7 +58,7 @@ class OwnershipFeed:
             if broker in named_brokers(self.records[bundle])
         ]
 
-    def _news(self, message: Received) -> Addressed | None:
+    def _event_of(self, message: Received) -> Addressed | None:
         parsed = parse_record(message.key.encode(), message.value, orjson.loads)
         if isinstance(parsed, Rejected):
             self.rejected += 1
@@ -72,7 +72,11 @@ class OwnershipFeed:
         if known is not None and not is_newer(parsed.version_id, known.version_id):
             return None
         self.records[parsed.bundle] = parsed
-        named = named_brokers(parsed) if self._told is None else named_brokers(parsed) & self._told
+        named = (
+            named_brokers(parsed)
+            if self._recipients is None
+            else named_brokers(parsed) & self._recipients
+        )
         concerned = self._concerned.get(parsed.bundle, set()) | named
         if concerned:
             self._concerned[parsed.bundle] = concerned

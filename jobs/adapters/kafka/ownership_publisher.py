@@ -1,8 +1,8 @@
 """Producers of the job: a batch's records in one Kafka transaction, and ticks.
 
-The transactional id belongs to the job's role: once another job has initialised it, this one's
-records are refused. The tables say whose role it is. An older job that was slow to start may take
-the id last; the newer one then takes it back. Readers use read_committed.
+All jobs of a topic share one transactional id: once another job has initialised it, this one's
+records are refused. The tables say which job is the newest. An older job that was slow to start may
+take the id last; the newer one then takes it back. Readers use read_committed.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from lbcore.wire.messages import Tick
 
 _SEND_TIMEOUT_S = 60
 _ATTEMPTS = 3
-_LOOK_S = 1.0
+_CHECK_S = 1.0
 _BATCH_BYTES = 131_072
 """45,000 records of 480 bytes take 1.3 s, with the default of 16,384 bytes 2.8."""
 
@@ -32,7 +32,7 @@ Keyed: TypeAlias = "tuple[bytes, bytes | None]"
 class OwnershipPublisher:
     """A transactional producer for one `ownership` topic.
 
-    is_ours: whether the tables are still this job's. is_lost: whether topics are deleted, so that
+    is_ours: True while the tables are this job's. is_lost: True when topics are deleted, so that
     waiting is useless.
     """
 
@@ -47,20 +47,20 @@ class OwnershipPublisher:
         self._is_ours = is_ours
         self._is_lost = is_lost
         self._connection = connection
-        self._producer = self._claimed()
+        self._producer = self._claim_producer()
 
     def publish(self, messages: Sequence[Keyed]) -> None:
         """Send all messages, in order, or none. Raises FencedError, KafkaError."""
         for _ in range(_ATTEMPTS):
-            if self._unless_lost(messages):
+            if self._send_unless_lost(messages):
                 return
             if not self._is_ours():
                 break
             self.close()
-            self._producer = self._claimed()
+            self._producer = self._claim_producer()
         raise FencedError(f"Kafka refused records for {self._topic}")
 
-    def _claimed(self) -> KafkaProducer:
+    def _claim_producer(self) -> KafkaProducer:
         producer = KafkaProducer(
             acks="all",
             transactional_id=f"ballast-{self._topic}",
@@ -71,23 +71,23 @@ class OwnershipPublisher:
         producer.init_transactions()
         return producer
 
-    def _unless_lost(self, messages: Sequence[Keyed]) -> bool:
-        """Call `_is_sent`; give up once topics are lost, else a commit waits for ever."""
+    def _send_unless_lost(self, messages: Sequence[Keyed]) -> bool:
+        """Call `_try_send`; give up once topics are lost, as a commit would wait for ever."""
         sent: Future[bool] = Future()
 
         def send() -> None:
             try:
-                sent.set_result(self._is_sent(messages))
+                sent.set_result(self._try_send(messages))
             except Exception as error:  # noqa: BLE001 whatever it is, it is the caller's
                 sent.set_exception(error)
 
         threading.Thread(target=send, daemon=True).start()
-        while not wait([sent], timeout=_LOOK_S).done:
+        while not wait([sent], timeout=_CHECK_S).done:
             if self._is_lost():
                 raise KafkaError(f"{self._topic} is lost: its records wait no longer")
         return sent.result()
 
-    def _is_sent(self, messages: Sequence[Keyed]) -> bool:
+    def _try_send(self, messages: Sequence[Keyed]) -> bool:
         """Send the messages in one transaction; return True if Kafka took them.
 
         False if another producer has fenced this one.
@@ -100,7 +100,7 @@ class OwnershipPublisher:
             for future in sent:
                 future.get(timeout=_SEND_TIMEOUT_S)
         except KafkaError as error:
-            # kafka-python raises this itself or, once its sender has heard it, reports it as the
+            # kafka-python raises this itself or, once its sender knows it, reports it as the
             # producer's state
             if isinstance(error, ProducerFencedError) or ProducerFencedError.__name__ in str(error):
                 return False

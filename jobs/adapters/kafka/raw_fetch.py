@@ -1,8 +1,8 @@
-"""Fetches of a partition's log as stored on the broker: batches not inflated.
+"""Fetches of a partition's log as stored on the broker: batches stay compressed.
 
 kafka-python's consumer inflates each batch whole, so this speaks Kafka's protocol one layer below,
 by the same connections. Transactions are read uncommitted: nobody on the input topics uses them,
-and anybody could hold up a reader that waits for their end.
+and an open transaction could block a reader of committed messages.
 """
 
 import contextlib
@@ -37,10 +37,10 @@ PARTITION_BYTES = 1024 * 1024
 """Bounds of one answer; a larger first batch still comes whole."""
 
 _FRAME_BYTES = 256 * 1024 * 1024
-_ASK_MS = 10_000
+_REQUEST_MS = 10_000
 _METADATA_AGE_MS = 30_000
 _VERSION_MAX = 12  # the last that names topics, not their ids
-_AGAIN_S = 0.2
+_RETRY_S = 0.2
 _TOKEN = "sasl_oauth_token_provider"  # noqa: S105 an option's name
 _PEM_FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
 
@@ -63,8 +63,8 @@ class OffsetsLostError(CommandError):
 class Part:
     """A part of a partition's log from the requested offset.
 
-    log: whole batches, maybe with a part of one at the end. begin: Kafka's first offset; end: the
-    offset after its last.
+    log: whole batches, maybe with a part of one at the end. begin: first offset of the partition;
+    end: the offset after its last.
     """
 
     log: bytes
@@ -131,7 +131,7 @@ class RawFetcher:
         """
         found: dict[TopicPartition, Part] = {}
         for node, wanted in self._by_leader(offsets).items():
-            for place, answer in self._ask(node, wanted):
+            for place, answer in self._request(node, wanted):
                 error = for_code(answer.error_code)
                 if error is OffsetOutOfRangeError:
                     raise OffsetsLostError(place, offsets[place], "Kafka has no such offset now")
@@ -167,7 +167,7 @@ class RawFetcher:
                     raise OffsetsLostError(place, position, f"its log ends at {part.end} now")
                 if time.monotonic() > until_s:
                     raise KafkaTimeoutError(f"{place.topic}-{place.partition}@{position}")
-                time.sleep(_AGAIN_S)
+                time.sleep(_RETRY_S)
                 continue
             wanted = yield part.log
             if wanted > position:
@@ -177,7 +177,7 @@ class RawFetcher:
 
     def close(self) -> None:
         """Disconnect."""
-        with contextlib.suppress(Exception):  # of a client that never came up
+        with contextlib.suppress(Exception):  # of a client that never connected
             self._manager.close()
         with contextlib.suppress(Exception):
             self._net.close()
@@ -195,7 +195,7 @@ class RawFetcher:
             raise KafkaConnectionError("no leader is known")
         return found
 
-    def _ask(self, node: int, wanted: Offsets) -> Iterator[tuple[TopicPartition, Any]]:
+    def _request(self, node: int, wanted: Offsets) -> Iterator[tuple[TopicPartition, Any]]:
         topics: dict[str, list[Any]] = defaultdict(list)
         for place, offset in wanted.items():
             topics[place.topic].append(
@@ -231,7 +231,7 @@ class RawFetcher:
                 yield TopicPartition(topic.topic, part.partition_index), part
 
     def _wait(self, future: Any) -> Any:
-        return self._net.run(self._manager.wait_for, future, _ASK_MS)
+        return self._net.run(self._manager.wait_for, future, _REQUEST_MS)
 
 
 def _with_context(options: dict[str, Any]) -> dict[str, Any]:

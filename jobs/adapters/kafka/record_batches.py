@@ -19,7 +19,7 @@ from kafka.record.util import decode_varint
 from lbcore.wire.messages import RejectReason
 
 PLAIN_BATCH_BYTES = 32 * 1024 * 1024
-"""Largest inflated part of a batch; one value may have 1 MiB."""
+"""Bytes of a batch that are inflated at most; one value may have 1 MiB."""
 
 RECORDS_PER_BATCH = 50_000
 """Largest number of records read of a batch."""
@@ -28,7 +28,7 @@ ENVELOPE_BYTES = 65_536
 """Largest size of a record besides its value: key, headers, lengths."""
 
 PREFIX_BYTES = 256
-"""Bytes of key and of value that are kept of a record that is too large."""
+"""Bytes of key and of value that are kept when a record is too large."""
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _FRAME = struct.Struct(">qi")
@@ -60,7 +60,7 @@ class UnreadableError(ValueError):
 
 
 class TooLargeError(UnreadableError):
-    """More than is allowed would have to be inflated at once."""
+    """One block would inflate to more than is allowed."""
 
     reason = RejectReason.TOO_LARGE
 
@@ -106,7 +106,7 @@ def split_batches(log: bytes, position: int) -> Iterator[RecordBatch]:
 
 def _framed(content: memoryview, first: int, position: int) -> RecordBatch:
     magic = content[_MAGIC_AT]
-    if magic < _MAGIC:  # a wrapper of old has the offset of its last message
+    if magic < _MAGIC:  # an old wrapper message has the offset of its last message
         problem = f"its format is {magic}, of Kafka before 0.11"
         return RecordBatch(content, min(first, position), max(first, position) + 1, problem)
     if magic > _MAGIC or len(content) < _HEADER.size:
@@ -185,7 +185,9 @@ def _row(batch: RecordBatch, plain: bytes, at: int, record_bytes: int) -> tuple[
     """
     head = _HEADER.unpack_from(batch.content)
     length, begin = decode_varint(plain, at)
-    stamp_delta, at = decode_varint(plain, begin + 1)  # behind attributes, which no version uses
+    stamp_delta, at = decode_varint(
+        plain, begin + 1
+    )  # after the attributes byte, which no version uses
     offset_delta, at = decode_varint(plain, at)
     offset, end = batch.first + offset_delta, begin + length
     stamp_ms = head[8] if head[5] & _LOG_APPEND_TIME else head[7] + stamp_delta
@@ -228,7 +230,7 @@ def _field(plain: bytes, at: int, end: int) -> tuple[bytes | None, int]:
 
 
 def _inflate(batch: RecordBatch) -> tuple[bytes, bool]:
-    """Return the inflated bytes of a batch up to the bound, and whether that is all."""
+    """Return the inflated bytes of a batch up to the bound, and True if that is all."""
     content = batch.content[_HEADER.size :]
     codec = _HEADER.unpack_from(batch.content)[5] & _CODEC
     if codec == 0:
@@ -272,7 +274,7 @@ def _streamed_pieces(codec: str) -> Callable[[memoryview], Iterator[bytes]]:
 
 
 def _snappy_pieces(content: memoryview) -> Iterator[bytes]:
-    """Kafka's Java clients frame blocks as xerial does; others send one block."""
+    """Yield each block: Java clients frame several as xerial does, others send one."""
     if bytes(content[: len(_XERIAL)]) != _XERIAL:
         yield _snappy_block(content)
         return

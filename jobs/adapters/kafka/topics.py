@@ -1,6 +1,6 @@
-"""The topics of the wire: created when missing, compared otherwise.
+"""Ballast's Kafka topics: created when missing, compared otherwise.
 
-Partitions, copies, retention, compaction, LogAppendTime, under Kafka's keys. Never changes the
+Partitions, replicas, retention, compaction, LogAppendTime, under Kafka's keys. Never changes the
 number of partitions of an existing topic: keys would move to other partitions and lose their order.
 """
 
@@ -71,7 +71,7 @@ ROLES = {
 
 
 _OVERHEAD_BYTES = 65_536
-"""Bytes of a batch besides the longest value: its own, keys and headers."""
+"""Bytes of a batch besides its longest value: batch header, keys, record headers."""
 
 _SEGMENTS_PER_RETENTION = 6
 _SEGMENT_MS_MIN = 60_000
@@ -134,7 +134,7 @@ class TopicReport:
 
 
 def wanted_topics(config: Config) -> tuple[TopicSpec, ...]:
-    """Return all topics of the wire as configured."""
+    """Return all topics of Ballast as configured."""
     topics = config.topics
     partitions = dict.fromkeys(_REPORTS, topics.report_partitions)
     partitions[Topic.OWNERSHIP] = topics.ownership_partitions
@@ -147,7 +147,7 @@ def wanted_topics(config: Config) -> tuple[TopicSpec, ...]:
                 "message.timestamp.type": "LogAppendTime",
                 "min.insync.replicas": str(topics.min_insync_replicas),
                 "max.message.bytes": str(config.wire.max_message_bytes + _OVERHEAD_BYTES),
-                **_kept(config, topic),
+                **_retention_configs(config, topic),
             },
         )
         for topic in Topic
@@ -168,10 +168,10 @@ def ensure_topics(
     Raises CommandError when Kafka doesn't answer within timeout_ms.
     """
     with _admin(address, timeout_ms) as admin:
-        there = set(admin.list_topics())
-        missing = [spec for spec in specs if spec.name not in there]
+        existing = set(admin.list_topics())
+        missing = [spec for spec in specs if spec.name not in existing]
         made = {} if dry_run else _make(admin, missing)
-        present = [spec for spec in specs if spec.name in there or made.get(spec.name) == ""]
+        present = [spec for spec in specs if spec.name in existing or made.get(spec.name) == ""]
         found = _differences(admin, present)
         reports = [_report(spec, made, found) for spec in specs]
         if repair:
@@ -179,7 +179,7 @@ def ensure_topics(
     return tuple(reports)
 
 
-def _kept(config: Config, topic: Topic) -> Mapping[str, str]:
+def _retention_configs(config: Config, topic: Topic) -> Mapping[str, str]:
     """Return the configs for retention and cleanup of messages."""
     topics = config.topics
     if topic is Topic.OWNERSHIP:
@@ -230,10 +230,10 @@ def _make(admin: KafkaAdminClient, specs: Sequence[TopicSpec]) -> dict[str, str]
     }
     made = {}
     for topic in admin.create_topics(wanted, raise_errors=False)["topics"]:
-        error, said = errors.for_code(topic["error_code"]), topic.get("error_message") or ""
-        # somebody else may have been quicker
+        error, message = errors.for_code(topic["error_code"]), topic.get("error_message") or ""
+        # another process may have been quicker
         is_there = error in (errors.NoError, errors.TopicAlreadyExistsError)
-        made[topic["name"]] = "" if is_there else ": ".join(filter(None, (error.__name__, said)))
+        made[topic["name"]] = "" if is_there else ": ".join(filter(None, (error.__name__, message)))
     admin.wait_for_topics([name for name, reason in made.items() if not reason])
     return made
 
@@ -271,22 +271,22 @@ def _differences_of(
         "replication_factor": ", ".join(map(str, sorted(copies))),
     }
     for key, value in wanted.items():
-        there = found.get(key, "None")
-        if there != value:
-            yield TopicDifference(key=key, wanted=value, found=there)
+        actual = found.get(key, "None")
+        if actual != value:
+            yield TopicDifference(key=key, wanted=value, found=actual)
 
 
 def _repair(admin: KafkaAdminClient, report: TopicReport, *, dry_run: bool) -> TopicReport:
-    """Set the differing keys; differences in partitions and copies stay."""
+    """Set the differing keys; differences in partitions and replicas stay."""
     keys = {item.key: item.wanted for item in report.differences if "." in item.key}
     if report.status is not TopicStatus.DIFFERS or not keys:
         return report
     left = tuple(item for item in report.differences if item.key not in keys)
     if not dry_run:
         resource = ConfigResource(ConfigResourceType.TOPIC, report.name, configs=keys)
-        said = admin.alter_configs([resource])["topic"][report.name]
-        if said != "OK":
-            return replace(report, status=TopicStatus.FAILED, detail=str(said))
+        answer = admin.alter_configs([resource])["topic"][report.name]
+        if answer != "OK":
+            return replace(report, status=TopicStatus.FAILED, detail=str(answer))
     done = TopicStatus.WOULD_REPAIR if dry_run else TopicStatus.REPAIRED
     return replace(
         report, status=TopicStatus.DIFFERS if left else done, differences=left or report.differences

@@ -133,7 +133,7 @@ def test_feed_gives_a_starting_broker_the_newest_records_that_name_it() -> None:
 
 
 def test_feed_of_one_broker_remembers_no_other_that_ever_was() -> None:
-    feed, all_of_it = OwnershipFeed("c", told=("b7",)), OwnershipFeed("c")
+    feed, all_of_it = OwnershipFeed("c", recipients=("b7",)), OwnershipFeed("c")
     for version in range(1, 1_000):
         news = message(assigning(BUNDLE, f"b{version}", "i", version=version))
         ((mine,), (told,)) = (feed.take([news]), all_of_it.take([news]))
