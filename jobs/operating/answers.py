@@ -15,7 +15,7 @@ from jobs.adapters.delta.table_reader import AsOf, TableReader
 from jobs.adapters.delta.table_scan import rows_in
 from jobs.adapters.kafka.command_client import CommandClient, CommandOutcome, NoOutcome
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.adapters.processes.settings import with_own
+from jobs.adapters.processes.settings import with_custom_strategies
 from jobs.console import CommandError, MisuseError, note
 from jobs.lookup_client import LookupClient, LookupResult
 from jobs.operating.connection_options import (
@@ -114,7 +114,9 @@ class Answers:
 
     def look_ahead(self, strategy: str, what_if: WhatIf) -> Outlook:
         """Forecast of the next cycles, under the assumptions of what_if."""
-        return look_ahead(self._reader, with_own(self._started, [strategy]), strategy, what_if)
+        return look_ahead(
+            self._reader, with_custom_strategies(self._started, [strategy]), strategy, what_if
+        )
 
     def rehearse(self, command: Command) -> RehearsedCommand:
         """Predicted outcome of a command."""

@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 
 from jobs.adapters.delta.recordings import read_recording
 from jobs.adapters.processes.paths import shipped
-from jobs.adapters.processes.settings import require_loaded, with_own
+from jobs.adapters.processes.settings import require_loaded, with_custom_strategies
 from jobs.atomic_file import read_text_file
 from jobs.console import CommandError, MisuseError, cause_message, note
 from jobs.operating.text_format import did_you_mean
@@ -256,9 +256,9 @@ def config_of(
     base = from_pulsar_keys({})[0] if is_pulsar else ours or Config()
     try:
         config = parse_assignments(base, scenario.settings)
-        config = with_own(config, [strategy.removeprefix(PULSAR_PREFIX)])
+        config = with_custom_strategies(config, [strategy.removeprefix(PULSAR_PREFIX)])
         config = parse_assignments(config, _settings_of(strategy, config))
-        config = with_own(parse_assignments(config, assignments))
+        config = with_custom_strategies(parse_assignments(config, assignments))
         return require_suitable(require_loaded(config))
     except ConfigError as error:
         raise MisuseError(

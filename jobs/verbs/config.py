@@ -20,7 +20,7 @@ from jobs.adapters.processes.settings import (
     named_keys,
     read_base,
     read_layers,
-    with_own,
+    with_custom_strategies,
 )
 from jobs.atomic_file import atomic_write
 from jobs.console import (
@@ -47,7 +47,7 @@ from lbcore.validation.pulsar_import import ImportedConfig, import_keys
 
 
 def _check(args: argparse.Namespace) -> int:
-    config = with_own(read_layers(args.conf, args.set))
+    config = with_custom_strategies(read_layers(args.conf, args.set))
     gaps = UsageGaps(
         message_rate_per_s=args.seen_rate,
         throughput_bytes_per_s=args.seen_throughput,

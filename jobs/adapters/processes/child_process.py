@@ -1,8 +1,8 @@
 """Ties one command to the process that started it: no supervisor, no child.
 
-The command ends when its supervisor asks (SIGTERM) or is gone, however it went: a pipe whose other
-end only the supervisor holds says so at once, on every Unix. The command runs in a session of its
-own; at the end, whatever it started is ended with it. Run as a script by
+The command ends when its supervisor asks (SIGTERM) or is gone for any reason: a pipe whose other
+end only the supervisor holds shows that at once, on every Unix. The command runs in a session of
+its own; at the end, whatever it started is ended with it. Run as a script by
 `jobs.adapters.processes.processes`, never imported by it: it must start fast.
 
 child_process.py LIFELINE_FD PID_FD GRACE_MS COMMAND [ARGUMENT ...]
@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
     os.close(pid_fd)
     code = _watch(pid, lifeline_fd, wake_fd, grace_ms)
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)  # what it left behind
+        os.killpg(pid, signal.SIGKILL)  # the processes that it left behind
     return code
 
 
@@ -70,8 +70,8 @@ def _watch(pid: int, lifeline_fd: int, wake_fd: int, grace_ms: int) -> int:
         left_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
         ready = {fd for fd, _ in poll.poll(left_s and left_s * 1_000)}
         signals = os.read(wake_fd, 64) if wake_fd in ready else b""
-        asked = signal.SIGTERM in signals or signal.SIGINT in signals
-        if deadline_s is None and (asked or lifeline_fd in ready):
+        is_stop_requested = signal.SIGTERM in signals or signal.SIGINT in signals
+        if deadline_s is None and (is_stop_requested or lifeline_fd in ready):
             deadline_s = time.monotonic() + grace_ms / 1000
             poll.unregister(lifeline_fd)
             _send(pid, signal.SIGTERM)

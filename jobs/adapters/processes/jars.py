@@ -80,14 +80,14 @@ def absent_jars(folder: Path, lock: Path = LOCK_PATH) -> list[Jar]:
 def ensure_jars(
     folder: Path, lock: Path = LOCK_PATH, site_packages: Path | None = None
 ) -> list[Path]:
-    """Return the jars in lock order, and fetch what is missing before.
+    """Return the jars in lock order; fetch missing ones first.
 
     site_packages: where pyspark is, None = where this Python finds it. What another process fetches
     meanwhile is waited for. Safe to interrupt and to repeat. Raises CommandError when a repository,
     the disk or a checksum fails.
     """
     if absent_jars(folder, lock):
-        with _alone(folder):
+        with _folder_lock(folder):
             absent = absent_jars(folder, lock)  # another process may have fetched them meanwhile
             if absent:
                 check_disk(folder, _DISK_BYTES)
@@ -121,10 +121,10 @@ def fetch(folder: Path, absent: Sequence[Jar], ivy: Sequence[str]) -> None:
     staged, cache, log_path = folder / "fetched", folder / "ivy-cache", folder / "ivy.log"
     _write_ivy_files(folder, cache, absent, os.environ.get("BALLAST_JAR_MIRROR", ""))
     # No -sync: it empties the whole retrieve root. No -types: it drops jars packaged as bundles.
-    words = ["-settings", str(folder / "ivysettings.xml"), "-ivy", str(folder / "ivy.xml")]
-    words += ["-confs", "default", "-retrieve", f"{staged}/[artifact]-[revision].[ext]"]
+    arguments = ["-settings", str(folder / "ivysettings.xml"), "-ivy", str(folder / "ivy.xml")]
+    arguments += ["-confs", "default", "-retrieve", f"{staged}/[artifact]-[revision].[ext]"]
     with log_path.open("w") as log:
-        ended = subprocess.run([*ivy, *words], stdout=log, stderr=log, check=False)  # noqa: S603 (our own Ivy)
+        ended = subprocess.run([*ivy, *arguments], stdout=log, stderr=log, check=False)  # noqa: S603 (our own Ivy)
     missing = 0
     for jar in absent:
         path = staged / jar.file_name
@@ -170,7 +170,7 @@ def _write_ivy_files(folder: Path, cache: Path, jars: Sequence[Jar], mirror: str
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _folder_lock(folder: Path) -> Iterator[None]:
     """Hold the lock of the folder; other processes wait."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

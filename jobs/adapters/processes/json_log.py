@@ -1,7 +1,7 @@
 """Log lines as JSON objects: `ts_ms`, `level`, `event`, and the event's fields.
 
-Equal warnings are limited, so that nobody can fill the log from outside (CWE-779): a burst of each
-kind and logger, then a steady few, and a count of the rest. A line with fields is logged as
+Equal warnings are limited, so that no client can fill the log (CWE-779): a burst of each kind and
+logger, then a steady few, and a count of the rest. A line with fields is logged as
 `logger.info("event", extra={"fields": {...}})`.
 """
 
@@ -19,45 +19,47 @@ LEFT_OUT = "left_out"
 """The attribute of a record, and the field of its line: how many like it were not written."""
 
 _KINDS_MAX = 1_000
-_TELL_AFTER_S = 10.0
+_REPORT_AFTER_S = 10.0
 
 Kind: TypeAlias = tuple[str, int, str]
 """Logger, level, and the message before its arguments are put in; "" for all of a logger."""
 
 
 class RateLimitedHandler(logging.StreamHandler):  # type: ignore[type-arg]
-    """Writer of records to a stream, with few of equal warnings: token buckets.
+    """Writer of records to a stream; token buckets limit equal warnings.
 
     One lock, the handler's own.
     """
 
     def __init__(self, stream: object = None) -> None:
         super().__init__(stream)
-        self._buckets: dict[Kind, tuple[float, float]] = {}  # permits, and when they were so many
+        self._buckets: dict[
+            Kind, tuple[float, float]
+        ] = {}  # permits, and the time of that number, s
         self._left_out: dict[Kind, int] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the record, unless there were too many like it; called with the lock held."""
         kind: Kind = (record.name, record.levelno, str(record.msg))
-        whole: Kind = (record.name, record.levelno, "")
+        any_message: Kind = (record.name, record.levelno, "")
         now_s = record.created
         if record.levelno >= logging.WARNING:
             if not (
                 self._take(kind, now_s, KIND_BURST, KIND_PER_S)
-                and self._take(whole, now_s, LOGGER_BURST, LOGGER_PER_S)
+                and self._take(any_message, now_s, LOGGER_BURST, LOGGER_PER_S)
             ):
-                told = kind if len(self._left_out) < _KINDS_MAX else whole
-                self._left_out[told] = self._left_out.get(told, 0) + 1
+                counted = kind if len(self._left_out) < _KINDS_MAX else any_message
+                self._left_out[counted] = self._left_out.get(counted, 0) + 1
                 return
             if count := self._left_out.pop(kind, 0):
                 record.left_out = count
         super().emit(record)
         for one in list(self._left_out):
-            if now_s - self._buckets.get(one, (0, 0))[1] > _TELL_AFTER_S:
+            if now_s - self._buckets.get(one, (0, 0))[1] > _REPORT_AFTER_S:
                 self._write_count(one)
 
     def close(self) -> None:
-        """Say what was left out, and end."""
+        """Write the counts of what was left out, and close."""
         self.acquire()
         try:
             for kind in list(self._left_out):
@@ -67,7 +69,7 @@ class RateLimitedHandler(logging.StreamHandler):  # type: ignore[type-arg]
         super().close()
 
     def _take(self, kind: Kind, now_s: float, burst: int, per_s: float) -> bool:
-        """Take one permit, if there is one; the kind unused for longest is forgotten."""
+        """Take one permit; False without one. The kind unused for longest is dropped."""
         permits, filled_s = self._buckets.pop(kind, (burst, now_s))
         permits = min(burst, permits + max(0.0, now_s - filled_s) * per_s)
         self._buckets[kind] = (permits - (permits >= 1), now_s)
@@ -101,12 +103,12 @@ class JsonFormatter(logging.Formatter):
     """Formats a record as one line of JSON; an exception's stack is one field."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, without its end."""
-        line = self._named(record)
+        """Return the line, without a line end."""
+        line = self._fields_of(record)
         text = json.dumps(line, ensure_ascii=False, default=str)
         return text if text.isprintable() else json_line(line, sort_keys=False, default=str)
 
-    def _named(self, record: logging.LogRecord) -> dict[str, Any]:
+    def _fields_of(self, record: logging.LogRecord) -> dict[str, Any]:
         line: dict[str, Any] = {
             "ts_ms": int(record.created * 1000),
             "level": record.levelname.lower(),
@@ -126,8 +128,8 @@ class JsonFormatter(logging.Formatter):
 class OtelFormatter(JsonFormatter):
     """The same fields under the names of OpenTelemetry's log data model."""
 
-    def _named(self, record: logging.LogRecord) -> dict[str, Any]:
-        line = super()._named(record)
+    def _fields_of(self, record: logging.LogRecord) -> dict[str, Any]:
+        line = super()._fields_of(record)
         ts_ms, level, event = (line.pop(name) for name in ("ts_ms", "level", "event"))
         if "stack" in line:
             line["exception.stacktrace"] = line.pop("stack")
@@ -144,8 +146,8 @@ class OtelFormatter(JsonFormatter):
 def log_json_lines(*, is_otel: bool = False) -> None:
     """Log to standard error as JSON: ours from INFO, warnings of others.
 
-    Of warnings that are alike only some are written, the others counted. is_otel: with
-    OpenTelemetry's names of fields.
+    Some equal warnings are written, the rest are counted. is_otel: with OpenTelemetry's field
+    names.
     """
     handler = RateLimitedHandler(sys.stderr)
     handler.setFormatter(OtelFormatter() if is_otel else JsonFormatter())

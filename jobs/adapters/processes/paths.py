@@ -19,10 +19,10 @@ CONF = (Path(__file__).parents[2] / "conf").resolve()
 
 
 def shipped(path: Path) -> Path:
-    """Return the path itself, or, where nothing is there, the shipped file."""
-    came = CONF.parent / path
-    is_ours = path.parts[:1] == (CONF.name,) and not path.exists() and came.exists()
-    return came if is_ours else path
+    """Return the path itself; for a missing `conf/...` the shipped file."""
+    shipped_path = CONF.parent / path
+    is_ours = path.parts[:1] == (CONF.name,) and not path.exists() and shipped_path.exists()
+    return shipped_path if is_ours else path
 
 
 _LOCK = ".lock"
@@ -53,7 +53,7 @@ def private_directory(kind: str, parent: Path | None = None) -> Path:
         descriptor, name = tempfile.mkstemp(prefix=f"{kind}-", suffix=_LOCK, dir=above)
         lock = os.fdopen(descriptor, "w", encoding="utf-8")  # for as long as we live
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if Path(name).exists():  # or a sibling was quicker, and took it for a dead one's
+        if Path(name).exists():  # else a sibling has removed it as a dead process's
             folder = Path(name).with_suffix("")
             folder.mkdir(mode=0o700)
             atexit.register(_remove, lock, Path(name))

@@ -1,4 +1,4 @@
-"""Checks before set-up or a start: disk space, free ports, a new Python.
+"""Checks before set-up or a start: disk, ports, folder names, Python, Java.
 
 Each check passes silently or raises CommandError with the next step. Standard library only.
 """
@@ -49,7 +49,7 @@ def check_disk(folder: Path, needed_bytes: int) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise MisuseError for a folder's name that only Python can use.
+    """Raise MisuseError for a folder's name that delta-rs or Kafka misreads.
 
     delta-rs reads a percent sign with two digits and a backslash as another folder, and ends the
     process at [ ] | ^ or a control character; Kafka takes a comma for the end of a folder's name.
@@ -94,7 +94,7 @@ def check_port(port: int, user: str, otherwise: str = "choose another port") -> 
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports that nobody listens on at this moment, on whatever address.
+    """Return different ports on which no process listens now, on any address.
 
     They lie below the range from which the system takes the ports of outgoing connections: there,
     a client that keeps trying to reach a stopped server may connect to itself and hold the port.
@@ -136,20 +136,20 @@ def find_java(environment: Mapping[str, str] | None = None) -> Java:
     named = (os.environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
     if "utf" not in (next(filter(None, named), None) or "").lower():
         os.environ["LC_ALL"] = "C.UTF-8"  # with C alone Java would write é as another folder
-    command = _candidate(os.environ if environment is None else environment)
+    command = _java_command(os.environ if environment is None else environment)
     try:
-        said = subprocess.run(  # noqa: S603 (the user's own Java)
+        answer = subprocess.run(  # noqa: S603 (the user's own Java)
             [command, "-version"], capture_output=True, text=True, check=False, timeout=60
         )
     except (OSError, subprocess.TimeoutExpired) as cause:
         raise CommandError(
             f"{command} does not start", why=str(cause), next_step=_HOW_TO_INSTALL
         ) from None
-    major = parse_major(said.stdout + said.stderr)
+    major = parse_major(answer.stdout + answer.stderr)
     if major is None:
         raise CommandError(
             f"{command} does not say its version",
-            why=(said.stdout + said.stderr).strip()[:200] or f"exit code {said.returncode}",
+            why=(answer.stdout + answer.stderr).strip()[:200] or f"exit code {answer.returncode}",
             next_step=_HOW_TO_INSTALL,
         )
     if major < OLDEST_JAVA:
@@ -162,7 +162,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Java:
 
 
 def use_java_home() -> None:
-    """Have Spark start the Java that all else uses, unless JAVA_HOME is set."""
+    """Let Spark start the same Java as everything else, unless JAVA_HOME is set."""
     os.environ.setdefault("JAVA_HOME", str(Path(find_java().command).resolve().parents[1]))
 
 
@@ -178,7 +178,7 @@ def parse_major(text: str) -> int | None:
     return int(second) if first == "1" and second else int(first)
 
 
-def _candidate(environment: Mapping[str, str]) -> str:
+def _java_command(environment: Mapping[str, str]) -> str:
     named = environment.get("BALLAST_JAVA", "")
     if named:
         return named

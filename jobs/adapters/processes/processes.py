@@ -18,7 +18,7 @@ from jobs.console import CommandError
 
 
 def last_lines(path: Path, count: int = 3) -> str:
-    """Return the last telling lines of a log as `last_output`; '' without a log."""
+    """Return the last lines of a log as `last_output`; "" without a log."""
     return last_output(path.read_text(errors="replace"), count) if path.exists() else ""
 
 
@@ -33,8 +33,8 @@ _POLL_S = 0.05
 _LOG_BYTES_MAX = 20_000_000
 _BACKOFF_MS_MAX = 30_000
 _STEADY_MS = 60_000
-_BY_SIGNAL = 128
-"""A code above it is a shell's word for a signal."""
+_SIGNAL_CODE_BASE = 128
+"""Exit codes above it stand for a signal, as in a shell."""
 _SHOWN_MAX = 200
 
 
@@ -88,11 +88,11 @@ class Child:
         """None while it runs, then its code; 128 + n when signal n ended it."""
         code = self._process.poll()
         if code is not None:
-            self._cut()
+            self._close_lifeline()
         return code
 
     def ask_to_stop(self) -> None:
-        """Send SIGTERM; the force follows by itself after the spec's grace_ms."""
+        """Send SIGTERM; SIGKILL follows by itself after the spec's grace_ms."""
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGTERM)
 
@@ -109,7 +109,7 @@ class Child:
             code = self._process.wait(timeout_ms / 1000)
         except subprocess.TimeoutExpired:
             raise TimeoutError(f"{self.spec.name} still runs after {timeout_ms} ms") from None
-        self._cut()
+        self._close_lifeline()
         return code
 
     def stop(self) -> int:
@@ -138,7 +138,7 @@ class Child:
                 )
             time.sleep(_POLL_S)
 
-    def _cut(self) -> None:
+    def _close_lifeline(self) -> None:
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._lifeline = -1
@@ -156,11 +156,11 @@ class ProcessEvent:
 def exit_message(event: ProcessEvent, log_path: Path) -> str:
     """Describe how a process ended: its signal, or its code and last output."""
     code = event.exit_code or 0
-    number = -code if code < 0 else code - _BY_SIGNAL
+    number = -code if code < 0 else code - _SIGNAL_CODE_BASE
     if number in {one.value for one in signal.Signals}:
         return f"{event.name} was ended by {signal.Signals(number).name}"
-    said = last_lines(log_path, count=1)
-    return f"{event.name} died (code {code}): {said[:_SHOWN_MAX]}"
+    output = last_lines(log_path, count=1)
+    return f"{event.name} died (code {code}): {output[:_SHOWN_MAX]}"
 
 
 @dataclass(slots=True)
@@ -184,7 +184,7 @@ class Supervisor:
         self._children: dict[str, _Supervised] = {}
 
     def start(self, spec: ProcessSpec) -> None:
-        """Start a child and wait until it is ready; raises CommandError when it never is."""
+        """Start a child and wait until it is ready; raises CommandError if it is not."""
         if spec.name in self._children:
             raise ValueError(f"name must be new, got {spec.name!r}")
         child = Child(spec)
@@ -200,7 +200,7 @@ class Supervisor:
         return {name: supervised.restarts for name, supervised in sorted(self._children.items())}
 
     def watch(self) -> list[ProcessEvent]:
-        """Notice the ones that died, start again those whose time has come; never blocks."""
+        """Restart children that are due; return deaths and restarts. Never blocks."""
         events = []
         for name, one in sorted(self._children.items()):
             now_ms, code = self._now_ms(), None

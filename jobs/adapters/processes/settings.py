@@ -26,28 +26,30 @@ from lbcore.config.values import ConfigError
 from lbcore.plan.registry import SHEDDING_STRATEGIES, shedding_name
 from lbcore.validation.check import require_suitable
 
-GROUP = "ballast.strategies"
+ENTRY_POINT_GROUP = "ballast.strategies"
 
 
-def with_own(config: Config, names: Collection[str] = (), known: Collection[str] = ()) -> Config:
-    """The configuration with every strategy that is installed, set or named.
+def with_custom_strategies(
+    config: Config, names: Collection[str] = (), known: Collection[str] = ()
+) -> Config:
+    """Load every custom strategy that is installed, set or named.
 
-    names: besides those that the configuration sets. known: names that were there once; one that is
-    not there any more is handed on as missing, where another unknown name is left to be refused.
+    names: besides those that the configuration sets. known: names that once existed; one that no
+    longer does is kept with its problem, while other unknown names are refused later.
     """
-    installed = {point.name: point for point in entry_points(group=GROUP)}
-    wanted = {*_set_names(config), *names, *installed} - SHEDDING_STRATEGIES.keys()
+    installed = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+    wanted = {*_strategies_in_force(config), *names, *installed} - SHEDDING_STRATEGIES.keys()
     own = dict(config.own)
     for name in sorted(wanted):
         if name in installed:
-            own[name] = _loaded(name, installed[name].value)
+            own[name] = _load_strategy(name, installed[name].value)
         elif ":" in name:
-            own[name] = _loaded(name, name)
+            own[name] = _load_strategy(name, name)
         elif name in known:
             there = ", ".join(sorted(installed)) or "none"
             problem = (
-                f"{name} is no entry point of {GROUP} any more (there are: {there}): install the"
-                " package that has it and start again, or set another shedding.strategy"
+                f"{name} is no entry point of {ENTRY_POINT_GROUP} any more (there are: {there}):"
+                " install the package that has it and start again, or set another shedding.strategy"
             )
             own[name] = CustomStrategy(name=name, problem=problem)
     return replace(config, own=own) if own else config
@@ -55,7 +57,7 @@ def with_own(config: Config, names: Collection[str] = (), known: Collection[str]
 
 def require_loaded(config: Config) -> Config:
     """Return the configuration. Raises MisuseError if its strategy is missing."""
-    for name in _set_names(config):
+    for name in _strategies_in_force(config):
         if name in config.own and config.own[name].problem:
             raise MisuseError(
                 f"the strategy {name} can't be used",
@@ -65,15 +67,15 @@ def require_loaded(config: Config) -> Config:
     return config
 
 
-def _set_names(config: Config) -> Iterator[str]:
+def _strategies_in_force(config: Config) -> Iterator[str]:
     for cluster in ("", *sorted(config.per_cluster)):
         yield shedding_name(config.for_cluster(cluster).shedding.strategy)
 
 
-def _loaded(name: str, origin: str) -> CustomStrategy:
-    """The strategy, or why it isn't there."""
+def _load_strategy(name: str, origin: str) -> CustomStrategy:
+    """Return the strategy; `problem` says why it can't be used."""
     try:
-        point = EntryPoint(name=name, value=origin, group=GROUP)
+        point = EntryPoint(name=name, value=origin, group=ENTRY_POINT_GROUP)
         _use_working_directory(point.module)
         decide, digest = point.load(), _digest(point.module)
     except Exception as error:  # noqa: BLE001 importing somebody's code may raise anything: told
@@ -89,7 +91,7 @@ def _loaded(name: str, origin: str) -> CustomStrategy:
 
 
 def _use_working_directory(module: str) -> None:
-    """Look here, too, as `python -m` does; also in the workers that Spark starts."""
+    """Import from the working directory too, also in the workers that Spark starts."""
     here = str(Path.cwd())
     if here in sys.path or (
         not (Path(here) / module.split(".", maxsplit=1)[0]).exists()
@@ -104,7 +106,7 @@ def _use_working_directory(module: str) -> None:
 
 
 def _digest(module: str) -> str:
-    """Of all Python files of the module's outermost package, or of the module's own."""
+    """Return the digest of the outermost package's Python files, or of the module's."""
     top = find_spec(module.split(".", maxsplit=1)[0])
     folders = list(top.submodule_search_locations or ()) if top else []
     files = [file for folder in folders for file in python_files(Path(folder))]
@@ -136,11 +138,11 @@ def load_settings(
     """Return the configuration in force, checked key by key and as a whole.
 
     overlays: names or paths; None takes those of BALLAST_CONF. assignments: "section.name=value".
-    known: see `with_own`.
+    known: see `with_custom_strategies`.
     Raises MisuseError, which names the file, the key and what to do.
     """
     config = read_layers(overlays, assignments, conf=conf, environment=environment)
-    config = with_own(config, known=known)
+    config = with_custom_strategies(config, known=known)
     try:
         return require_suitable(config)
     except ConfigError as error:
@@ -170,7 +172,7 @@ def read_base(conf: Path = CONF) -> Config:
     path = conf / f"{BASE}.toml"
     if not path.exists():
         return Config()
-    config = _apply(path, Config())  # it names every setting: only what it changes is its own
+    config = _apply(path, Config())  # it names every setting: only changed ones have it as origin
     return replace(config, origins={item.place: path.name for item in differences(config)})
 
 

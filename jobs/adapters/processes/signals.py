@@ -1,7 +1,7 @@
-"""Acts on signals in a thread of its own, where it may take locks.
+"""Action on signals in a thread of its own, which may take locks.
 
 Python runs a handler in the main thread, between two steps of its work. A handler that takes a lock
-that the main thread holds (`Event.set` beside `Event.wait`) waits for itself for ever. See
+that the main thread holds (`Event.set` during `Event.wait`) deadlocks. See
 signal.set_wakeup_fd in Python's library reference.
 """
 
@@ -26,10 +26,10 @@ def on_signals(
     *,
     handler: Callable[..., object] = lambda *_: None,
 ) -> Callable[[], None]:
-    """Call `act` at each of these signals; return what ends that.
+    """Call `act` at each of these signals; return the function that stops it.
 
-    Main thread only. handler: what the main thread does besides; it may raise, and takes no lock. A
-    process hears by one of these at a time; one that is forked from it hears nothing.
+    Main thread only. handler: also runs in the main thread; may raise, must take no lock. One call
+    is in force at a time; a forked process gets no signals this way.
     """
     read_fd, write_fd = os.pipe()
     os.set_blocking(write_fd, False)
@@ -37,14 +37,14 @@ def on_signals(
     before = {number: signal.signal(number, handler) for number in numbers}
 
     def listen() -> None:
-        while told := os.read(read_fd, 1):
-            if told[0] in before:
+        while received := os.read(read_fd, 1):
+            if received[0] in before:
                 act()
         os.close(read_fd)
 
     def end() -> None:
-        for number, its in before.items():
-            signal.signal(number, its)
+        for number, previous in before.items():
+            signal.signal(number, previous)
         signal.set_wakeup_fd(before_fd)
         os.close(write_fd)
 
@@ -76,14 +76,14 @@ class Shutdown:
     _failure: str = ""
 
     def listen(self) -> "Shutdown":
-        """Take SIGTERM and SIGINT for the request. Main thread only."""
+        """Let SIGTERM and SIGINT request the end. Main thread only."""
         on_signals(self.ask)
         return self
 
     def ask(self) -> None:
         """Ask the process to end, from any thread but in no signal handler.
 
-        What follows the first time changes nothing.
+        Later calls change nothing.
         """
         if not self.asked.is_set():
             self.asked.set()
@@ -91,10 +91,10 @@ class Shutdown:
 
     @contextlib.contextmanager
     def with_work(self) -> Iterator[None]:
-        """The work itself: when it is over, or raises, what remains is the way out.
+        """Run the work itself; when it ends or raises, the shutdown begins.
 
-        Enter it last, so that whatever cleans up does so in bounded time. An error that was to be
-        told after a clean-up that hangs is told by force, too.
+        Enter it last, so that all clean-up has the time limit. If the clean-up hangs, the error
+        is shown before the forced end.
         """
         try:
             yield

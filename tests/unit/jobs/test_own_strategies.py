@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobs.adapters.kafka.connection import KafkaPlace
-from jobs.adapters.processes.settings import load_settings, require_loaded, with_own
+from jobs.adapters.processes.settings import load_settings, require_loaded, with_custom_strategies
 from jobs.adapters.spark.checkpoint import Resumption, read_manifest, write_manifest
 from jobs.adapters.spark.recovery import present_manifest
 from jobs.cli import main
@@ -62,7 +62,7 @@ def of(name: str) -> Config:
 
 def test_strategy_of_the_working_directory_is_found_by_module_and_name(folder: Path) -> None:
     (folder / "mine_a.py").write_text(EXAMPLE.read_text())
-    config = with_own(of("mine_a:decide"))
+    config = with_custom_strategies(of("mine_a:decide"))
     own = config.own["mine_a:decide"]
     assert own.problem == ""
     assert own.decide is not None
@@ -74,15 +74,15 @@ def test_strategy_of_the_working_directory_is_found_by_module_and_name(folder: P
 def test_installed_strategy_is_found_by_its_name(folder: Path) -> None:
     (folder / "mine_b.py").write_text(EXAMPLE.read_text())
     installed(folder, "pairs", "mine_b:decide")
-    assert with_own(Config()).own["pairs"].origin == "mine_b:decide"
+    assert with_custom_strategies(Config()).own["pairs"].origin == "mine_b:decide"
     assert load_settings([], ["shedding.strategy=pairs", LEAST]).own["pairs"].decide is not None
 
 
 def test_version_of_the_configuration_follows_the_code(folder: Path) -> None:
     (folder / "mine_c.py").write_text(EXAMPLE.read_text())
-    before = digest(with_own(of("mine_c:decide")))
+    before = digest(with_custom_strategies(of("mine_c:decide")))
     (folder / "mine_c.py").write_text(EXAMPLE.read_text() + "\n# changed\n")
-    assert digest(with_own(of("mine_c:decide"))) != before
+    assert digest(with_custom_strategies(of("mine_c:decide"))) != before
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_strategy_that_cannot_be_loaded_is_handed_on_with_the_reason(
 ) -> None:
     if "nowhere" not in name:
         (folder / f"{name.partition(':')[0]}.py").write_text(text)
-    config = with_own(of(name))
+    config = with_custom_strategies(of(name))
     assert words in config.own[name].problem
     with pytest.raises(MisuseError) as caught:
         require_loaded(config)
@@ -129,7 +129,7 @@ def test_example_is_simulated_as_a_user_would(tmp_path: Path) -> None:
 
 def test_manifest_has_the_code_so_that_a_later_start_knows_the_name(folder: Path) -> None:
     (folder / "mine_h.py").write_text(EXAMPLE.read_text())
-    config = with_own(of("mine_h:decide"))
+    config = with_custom_strategies(of("mine_h:decide"))
     present = present_manifest(config, KafkaPlace(cluster_id="k", topics={}, bounds={}), 1)
     write_manifest(folder, present, Resumption(checkpoint=folder / "one", reason=""))
     found = read_manifest(folder)
