@@ -59,11 +59,11 @@ from jobs.adapters.spark.fatal_errors import (
     WORKER_LATE,
     WorkerStartupError,
     error_messages,
-    in_time,
     java_failure,
     java_stack,
     java_text,
     own_error_message,
+    retry_late_workers,
     root_cause,
 )
 from jobs.adapters.spark.partitioning import PARTITIONS, ExecutorWatch, progress_line, read_progress
@@ -331,7 +331,7 @@ class _Start:
             return self._wait(query, each, executors)
 
         self.job.end.has_begun = True
-        return in_time(attempt)
+        return retry_late_workers(attempt)
 
     def _log_resumption(self, resumption: Resumption) -> None:
         """Log where the query goes on from, and remove checkpoints that nothing needs."""

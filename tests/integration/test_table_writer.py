@@ -22,7 +22,7 @@ from jobs.adapters.delta.table_writer import (
 )
 from jobs.adapters.delta.tables import arrow_schema
 from jobs.adapters.spark import recovery
-from jobs.adapters.spark.batch_sink import ForkedError, LeftError
+from jobs.adapters.spark.batch_sink import ForkedError, JobEndingError
 from jobs.adapters.spark.checkpoint import (
     LAYOUT,
     CheckpointMismatchError,
@@ -118,7 +118,7 @@ def test_job_that_ends_writes_what_it_is_at_and_nothing_of_what_follows(tmp_path
     sink(batch(record("t/n/a", 1)), 0)
     assert sink.last.end_with(1) == 1
     sink(batch(record("t/n/a", 2)), 1)
-    with pytest.raises(LeftError, match="leaves 2 to the next one"):
+    with pytest.raises(JobEndingError, match="leaves 2 to the next one"):
         sink(batch(record("t/n/a", 3)), 2)
     knows = claimed_tables(claimed(tmp_path)).has_batch
     assert [knows(number, QUERY) for number in range(3)] == [True, True, False]

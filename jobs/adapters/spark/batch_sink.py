@@ -67,8 +67,8 @@ _UNLOGGED = frozenset({"ends", FAULTS, GAUGES})
 _IDS_MAX = 20
 _BROKERS_MAX = 200
 _SPARSE = 10
-"""With more than _BROKERS_MAX brokers, one log line in so many lists them: for 1,000 brokers a line
-has 0.14 MB, which would be 12 GB a day."""
+"""With more than _BROKERS_MAX brokers, every tenth batch logs them: for 1,000 brokers a line has
+0.14 MB, which would be 12 GB a day."""
 
 _DEBUGGED = {
     OWNERSHIP_EVENTS.name: "transition",
@@ -80,39 +80,39 @@ _UNSHOWN = frozenset({"raw", "writer_epoch", "at_ms"})
 _COMMAND = ("command_id", "kind", "status", "reason", "principal", "address")
 
 
-def lines_of(seen: WrittenBatch, about: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def lines_of(batch: WrittenBatch, about: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the log lines of a batch. about: further fields of each cluster's line."""
-    duration_ms = sum(seen.parts_ms.values())
-    for report in seen.reports:
+    duration_ms = sum(batch.parts_ms.values())
+    for report in batch.reports:
         shown = {key: value for key, value in report.items() if key not in _UNLOGGED}
-        if seen.batch_id % _SPARSE and len(shown.get("brokers", ())) > _BROKERS_MAX:
+        if batch.batch_id % _SPARSE and len(shown.get("brokers", ())) > _BROKERS_MAX:
             del shown["brokers"]
-        common = {"batch_id": seen.batch_id, "duration_ms": duration_ms}
-        yield {"event": "batch", **common, "parts": dict(seen.parts_ms), **about, **shown}
+        common = {"batch_id": batch.batch_id, "duration_ms": duration_ms}
+        yield {"event": "batch", **common, "parts": dict(batch.parts_ms), **about, **shown}
         for fault in report.get(FAULTS, ()):
-            named = {"batch_id": seen.batch_id, "cluster": report["cluster"]}
+            named = {"batch_id": batch.batch_id, "cluster": report["cluster"]}
             yield {"event": "fault", **named, **fault}
-    yield from _plans(seen)
-    for row in _rows(seen, COMMANDS.name):
+    yield from _plans(batch)
+    for row in _rows(batch, COMMANDS.name):
         shown = {name: row[name] for name in _COMMAND}
-        yield {"event": "command", "batch_id": seen.batch_id, "cluster": row["cluster"], **shown}
-    debugged = {report["cluster"] for report in seen.reports if report["is_debugging"]}
+        yield {"event": "command", "batch_id": batch.batch_id, "cluster": row["cluster"], **shown}
+    debugged = {report["cluster"] for report in batch.reports if report["is_debugging"]}
     for table, event in _DEBUGGED.items() if debugged else ():
-        for row in _rows(seen, table):
+        for row in _rows(batch, table):
             if row["cluster"] in debugged:
                 yield {"event": event, **{k: v for k, v in row.items() if k not in _UNSHOWN}}
 
 
-def _plans(seen: WrittenBatch) -> Iterator[dict[str, Any]]:
+def _plans(batch: WrittenBatch) -> Iterator[dict[str, Any]]:
     """Yield a line for each cluster's decisions, one per cycle."""
     found: dict[tuple[str, int], list[Mapping[str, Any]]] = defaultdict(list)
-    for row in _rows(seen, DECISIONS.name):
+    for row in _rows(batch, DECISIONS.name):
         found[row["cluster"], row["cycle"]].append(row)
     for (cluster, cycle), rows in sorted(found.items()):
         counts = Counter(f"{row['kind']}:{row['reason']}" for row in rows)
         yield {
             "event": "plan",
-            "batch_id": seen.batch_id,
+            "batch_id": batch.batch_id,
             "cluster": cluster,
             "cycle": cycle,
             "config_version": rows[-1]["config_version"],
@@ -122,8 +122,8 @@ def _plans(seen: WrittenBatch) -> Iterator[dict[str, Any]]:
         }
 
 
-def _rows(seen: WrittenBatch, table: str) -> list[dict[str, Any]]:
-    found = seen.tables.get(table)
+def _rows(batch: WrittenBatch, table: str) -> list[dict[str, Any]]:
+    found = batch.tables.get(table)
     return [] if found is None else found.to_pylist()
 
 
@@ -148,11 +148,8 @@ ORDER = (
 )
 
 
-class LeftError(RuntimeError):
-    """A batch that begins while the job ends; nothing of it is written.
-
-    The next job computes it.
-    """
+class JobEndingError(RuntimeError):
+    """A batch begins while the job ends: the next job computes and writes it."""
 
 
 class LastBatch:
@@ -162,12 +159,12 @@ class LastBatch:
         self._begun, self._last = -1, math.inf
 
     def begin(self, batch_id: int) -> None:
-        """Begin to write a batch; raises LeftError if it is after the last one."""
-        # set before `_last` is read: `end_with` sees this batch, or this batch sees the end
+        """Begin to write a batch; raises JobEndingError if it is after the last one."""
+        # set before `_last` is read: either `end_with` sees this batch, or this batch sees `_last`
         self._begun = batch_id
         if batch_id > self._last:
             message = f"the job ends after batch {self._last} and leaves {batch_id} to the next one"
-            raise LeftError(message)
+            raise JobEndingError(message)
 
     def end_with(self, batch_id: int) -> int:
         """Allow no batch after this one; return the last that is written.
@@ -201,7 +198,7 @@ class BatchSink:
 
     ends: topic → partition → the offset after the last row read. heartbeat_ms: interval of empty
     commits to ownership_events when there is nothing to write. passed: called with the name of each
-    step that is done. log: takes the batch's lines. watch: called with each written batch. last:
+    finished step. log: takes the batch's lines. watch: called with each written batch. last:
     the last batch that may be written.
     """
 
@@ -244,16 +241,16 @@ class BatchSink:
             "committed_at_ms": wall_ms(),
         }
         self._check_repeated(batch_id, about)
-        tables, faults, aside = self._tables_of(effects, batch_id)
-        gone = tables.pop(TOMBSTONE)
+        tables, faults, left_out = self._tables_of(effects, batch_id)
+        tombstones = tables.pop(TOMBSTONE)
 
         def send() -> tuple[int, list[Fault]]:
-            messages, unsent = _messages(effects, self.writer.epoch, aside)
+            messages, unsent = _messages(effects, self.writer.epoch, left_out)
             if messages:
                 self.publisher.publish(messages)
             return len(messages), unsent
 
-        done, committed, (records, unsent) = self._write(tables, gone, about, send)
+        done, committed, (records, unsent) = self._write(tables, tombstones, about, send)
         self.passed("kafka_sent")
         sent = time.monotonic()
         parts = {
@@ -262,7 +259,7 @@ class BatchSink:
             "kafka_ms": _ms(sent - committed),
         }
         versions = {name: version for name, (version, _) in done.items()}
-        seen = WrittenBatch(
+        batch = WrittenBatch(
             batch_id=batch_id, reports=reports, tables=tables, versions=versions, parts_ms=parts
         )
         written = {
@@ -270,27 +267,29 @@ class BatchSink:
             "rows": {name: len(tables[name]) for name in done},
             "tables_ms": {name: took_ms for name, (_, took_ms) in done.items()},
         }
-        self._report_faults(seen, [*faults, *unsent])
-        self._show("sink_log", seen, lambda: list(map(self.log, lines_of(seen, written))))
-        self._show("sink_metrics", seen, lambda: self.watch(seen))
+        self._report_faults(batch, [*faults, *unsent])
+        self._report_safely(
+            "sink_log", batch, lambda: list(map(self.log, lines_of(batch, written)))
+        )
+        self._report_safely("sink_metrics", batch, lambda: self.watch(batch))
         self.passed("batch_ended")
 
-    def _show(self, phase: str, seen: WrittenBatch, show: Callable[[], object]) -> None:
+    def _report_safely(self, phase: str, batch: WrittenBatch, show: Callable[[], object]) -> None:
         """Log or count a written batch; an exception there does not end the job."""
         try:
             show()
         except (MemoryError, OSError):
             raise  # a fault of the machine, not of the batch
         except Exception as error:  # noqa: BLE001 the batch is durable already
-            self._report_faults(seen, [fault_of(error, phase)])
+            self._report_faults(batch, [fault_of(error, phase)])
 
-    def _report_faults(self, seen: WrittenBatch, faults: Sequence[Fault]) -> None:
-        report = seen.reports[0]
+    def _report_faults(self, batch: WrittenBatch, faults: Sequence[Fault]) -> None:
+        report = batch.reports[0]
         for fault in summarize_faults(faults):
             name = f"fault:{fault['phase']}"
             report["counts"][name] = report["counts"].get(name, 0) + fault["count"]
             report["alarms"][:] = sorted({*report["alarms"], ALARM})
-            self.log({"event": "fault", "batch_id": seen.batch_id, **fault})
+            self.log({"event": "fault", "batch_id": batch.batch_id, **fault})
 
     def use_query(self, query_id: str) -> None:
         """Set the id of the checkpoint that batch ids belong to."""
@@ -315,7 +314,7 @@ class BatchSink:
     def _write(
         self,
         tables: Mapping[str, pa.Table],
-        gone: pa.Table,
+        tombstones: pa.Table,
         about: Mapping[str, Any],
         send: Callable[[], tuple[int, list[Fault]]],
     ) -> tuple[Mapping[str, tuple[int, int]], float, tuple[int, list[Fault]]]:
@@ -324,9 +323,9 @@ class BatchSink:
         Returns the version of each written table with the time it took, ms, the end of the last
         commit by `time.monotonic`, and what `send` returned.
 
-        `commands` is written last: a command that is reported done is visible in every table. gone:
-        the tombstones, which a rebuild sends if the job ends right after the events. send: called
-        in a thread of its own; returns the number of messages, and faults of records that can't be
+        `commands` is written last: a command that is reported done is visible in every table.
+        tombstones: a rebuild sends them if the job ends right after the events. send: called in a
+        thread of its own; returns the number of messages, and faults of records that can't be
         formatted.
         """
         is_due = about["now_ms"] - self._committed_ms >= self.heartbeat_ms
@@ -337,17 +336,19 @@ class BatchSink:
             if len(table) or (name == EVENTS and (is_due or is_any))
         }
 
-        def write(name: str, said: Mapping[str, Any] = about) -> tuple[int, int]:
+        def write(name: str, metadata: Mapping[str, Any] = about) -> tuple[int, int]:
             started = time.monotonic()
-            self.writer.write(name, wanted[name], about["batch_id"], said)
+            self.writer.write(name, wanted[name], about["batch_id"], metadata)
             return self.writer.version(name), _ms(time.monotonic() - started)
 
         written = {name: write(name) for name in BEFORE_EVENTS if name in wanted}
         rest = [name for name in wanted if name not in (*BEFORE_EVENTS, EVENTS)]
         if EVENTS in wanted:
-            owed = {name: wanted[name] for name in rest} | ({TOMBSTONE: gone} if len(gone) else {})
-            said = {**about, **self.writer.versions(), **self.writer.write_ahead(owed)}
-            written[EVENTS] = write(EVENTS, said)
+            pending_rows = {name: wanted[name] for name in rest} | (
+                {TOMBSTONE: tombstones} if len(tombstones) else {}
+            )
+            metadata = {**about, **self.writer.versions(), **self.writer.write_ahead(pending_rows)}
+            written[EVENTS] = write(EVENTS, metadata)
             self._committed_ms = about["now_ms"]
             self.passed("events_committed")
         others = [name for name in rest if name != COMMANDS.name]
@@ -371,21 +372,21 @@ class BatchSink:
         stamp = {"batch_id": batch_id, "writer_epoch": self.writer.epoch}
         found: dict[str, pa.Table] = {}
         faults: list[Fault] = []
-        aside: frozenset[str] = frozenset()
+        left_out: frozenset[str] = frozenset()
         for name in (EVENTS, *(one for one in ORDER if one != EVENTS), TOMBSTONE):
             parts = [arrow_rows(name, blob, stamp) for _, blob in effects.get(name, [])]
             faults += [fault for part in parts for fault in part.faults]
             if name == EVENTS:
-                aside = frozenset().union(*(part.bundles for part in parts))
+                left_out = frozenset().union(*(part.bundles for part in parts))
             tables = [part.table for part in parts]
             rows = pa.concat_tables(tables or [arrow_schema(table_of(name)).empty_table()])
             is_of_events = name in (EVENTS, BUNDLE_OWNERSHIP.name)
-            found[name] = without_bundles(rows, aside) if is_of_events else rows
-        return found, faults, aside
+            found[name] = without_bundles(rows, left_out) if is_of_events else rows
+        return found, faults, left_out
 
 
 def read_effects(table: pa.Table) -> dict[str, list[tuple[str, bytes]]]:
-    """Effect kind → (cluster, blob), by cluster."""
+    """Return effect kind → (cluster, blob), sorted by cluster."""
     found: dict[str, list[tuple[str, bytes]]] = {}
     rows = zip(*(table[name].to_pylist() for name in ("kind", "cluster", "blob")), strict=True)
     for kind, cluster, blob in sorted(rows):
@@ -404,13 +405,13 @@ def effects_digest(effects: Mapping[str, list[tuple[str, bytes]]]) -> str:
 
 
 def _messages(
-    effects: Mapping[str, list[tuple[str, bytes]]], epoch: int, aside: frozenset[str]
+    effects: Mapping[str, list[tuple[str, bytes]]], epoch: int, left_out: frozenset[str]
 ) -> tuple[list[Keyed], list[Fault]]:
     """Return the messages to brokers in sending order, and the faults.
 
     Tombstones first, then the records of events, then those sent again: so the tombstone of a
     deleted bundle precedes the record of a new one of its name. A record that can't be formatted is
-    left out; the tables have it. aside: bundles whose events the tables don't have, which get no
+    left out; the tables have it. left_out: bundles whose events the tables don't have, which get no
     message.
     """
     found: list[Keyed] = [
@@ -418,7 +419,7 @@ def _messages(
         for row in _effect_rows(effects, TOMBSTONE)
     ]
     faults: list[Fault] = []
-    events = (row for row in _effect_rows(effects, EVENTS) if row["bundle"] not in aside)
+    events = (row for row in _effect_rows(effects, EVENTS) if row["bundle"] not in left_out)
     for row in itertools.chain(events, _effect_rows(effects, RESEND)):
         try:
             found.append(format_record(record_from_row(row, epoch)))
@@ -444,8 +445,8 @@ def _ms(seconds: float) -> int:
 class EachBatch:
     """The callable of `foreachBatch`: the sink, then a step of upkeep.
 
-    ended: the last batch that is done. The sink gets the query's id with its first
-    batch, because the checkpoint has it only then.
+    ended: the last finished batch, -1 = none. The sink gets the query's id with its first batch,
+    because the checkpoint has it only then.
     """
 
     sink: BatchSink

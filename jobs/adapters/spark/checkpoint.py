@@ -1,18 +1,17 @@
 """Choice of where the query resumes: its checkpoint, the tables, or nowhere.
 
-Spark repeats an unfinished batch. Other code or settings may decide it otherwise, so a checkpoint
-with a half-written batch of theirs is not used. One that is missing, or whose topics were
-recreated, can't be used. In both cases the state is rebuilt from the tables. A batch that has
-reached no table may be decided otherwise.
+Spark repeats an unfinished batch. New code or settings may decide it differently, so a checkpoint
+is not used if old ones left a batch half written. A batch that has reached no table may be decided
+differently. A checkpoint that is missing, or whose topics were recreated, can't be used. The state
+is then rebuilt from the tables.
 
 The state is also rebuilt when a cluster comes back that the job served before: the checkpoint's
 state of it is old. A cluster that is new, or is served no more, needs nothing.
 
-A checkpoint that belongs to something else is refused: a person must say which of the two is right.
-That is: other clusters altogether, another Kafka, tables that another job has taken over or that
-were restored. A damaged manifest is refused too, unless the tables prove that they are this
-folder's. After damage the state is rebuilt from the tables. The damaged checkpoint is kept until
-two others have followed it.
+A checkpoint that belongs to something else is refused, and a person must decide: it is of other
+clusters, of another Kafka, or its tables were restored or taken over by another job. A damaged
+manifest is refused too, unless the tables prove that they belong to this folder. After damage the
+state is rebuilt from the tables. The damaged checkpoint is kept until two others have followed it.
 """
 
 import fcntl
@@ -37,7 +36,7 @@ _MANIFEST = "job.json"
 _FOLDER = "checkpoints"
 _SET_ASIDE = "set-aside"
 _RESTORED = "restored"
-_SEEN = "events-version"
+_VERSION_FILE = "events-version"
 _UNUSED_MAX = 2
 """Checkpoints that are kept beside the one in use: a damaged one can be looked at."""
 
@@ -156,9 +155,9 @@ def code_version() -> str:
 class ClaimedTables:
     """Writers and contents of the tables, for the choice of a checkpoint.
 
-    epoch: the newest that any job has claimed, -1 = none; claimed_by: gives the id of that claim.
-    events_version: of `ownership_events`, None = not known. knows: whether they have anything of a
-    cluster. has_batch: whether they have anything of a batch, by its number and its query's id.
+    epoch: the newest that any job has claimed, -1 = none; claimed_by: returns the id of that claim.
+    events_version: of `ownership_events`, None = not known. knows: True if they have rows of a
+    cluster. has_batch: True if one has a batch, by its number and its query's id.
     last_commit: metadata of the newest commit of events.
     """
 
@@ -171,14 +170,14 @@ class ClaimedTables:
 
 
 def choose_checkpoint(state_dir: Path, present: Manifest, tables: ClaimedTables) -> Resumption:
-    """Go on from the last checkpoint if it may be trusted, else from a new one.
+    """Choose the last checkpoint if it may be used, else a new one.
 
-    present: as things are now; its `epoch` is the one that this job is about to claim, its
-    `checkpoint` is not looked at. Writes nothing; raises CheckpointMismatchError, and
+    present: the present conditions; its `epoch` is the one that this job is about to claim, its
+    `checkpoint` is ignored. Writes nothing; raises CheckpointMismatchError, and
     DamagedStateError where the tables don't prove that they are those of this folder.
     """
     try:
-        last, seen = _own_files(state_dir)
+        last, noted_version = _own_files(state_dir)
     except DamagedStateError as damaged:
         _check_proven(state_dir, present, tables, damaged)
         return new_checkpoint(state_dir, present.epoch, damaged.reason, is_damaged=True)
@@ -191,7 +190,7 @@ def choose_checkpoint(state_dir: Path, present: Manifest, tables: ClaimedTables)
         added = sorted(set(present.clusters) - set(last.clusters))
         back = ", ".join(name for name in added if tables.knows(name))
         reason = back and f"clusters are back that were served before: {back}"
-    _check_version(state_dir, seen, tables)
+    _check_version(state_dir, noted_version, tables)
     if reason:
         return new_checkpoint(state_dir, present.epoch, reason)
     if last.claim and tables.epoch == last.epoch and tables.claimed_by() != last.claim:
@@ -208,7 +207,7 @@ def choose_checkpoint(state_dir: Path, present: Manifest, tables: ClaimedTables)
 def new_checkpoint(
     state_dir: Path, epoch: int, reason: str, *, is_damaged: bool = False
 ) -> Resumption:
-    """A checkpoint that is not there yet, for a state that comes from the tables."""
+    """Return a new checkpoint's path, for a state that is rebuilt from the tables."""
     name = f"epoch-{epoch}"
     while (state_dir / _FOLDER / name).exists():
         name += "-again"
@@ -241,13 +240,13 @@ def note_version(state_dir: Path, version: int) -> None:
 
     Done before Spark notes the batch's end, so no checkpoint is ahead of the noted version.
     """
-    path = state_dir / _SEEN
+    path = state_dir / _VERSION_FILE
     if not path.exists() or path.read_bytes() != str(version).encode():
         atomic_write(path, str(version))
 
 
 def write_manifest(state_dir: Path, present: Manifest, resumption: Resumption) -> None:
-    """Say whose checkpoint this is from now on; done before the epoch is claimed."""
+    """Write the manifest of the checkpoint in use, before the epoch is claimed."""
     written = asdict(replace(present, checkpoint=resumption.checkpoint.name))
     atomic_write(state_dir / _MANIFEST, json.dumps(written, indent=1))
 
@@ -276,11 +275,11 @@ def read_manifest(state_dir: Path) -> Manifest | None:
 
 
 def archive_state(state_dir: Path, *, dry_run: bool = False) -> list[Path]:
-    """Move manifest and checkpoints aside; return the new place.
+    """Move manifest and checkpoints to a new folder; return their new paths.
 
     Nothing is deleted.
     """
-    names = [name for name in (_MANIFEST, _FOLDER, _SEEN) if (state_dir / name).exists()]
+    names = [name for name in (_MANIFEST, _FOLDER, _VERSION_FILE) if (state_dir / name).exists()]
     target = state_dir / _SET_ASIDE / time.strftime("%Y%m%dT%H%M%S")
     while target.exists():
         target = target.with_name(f"{target.name}-again")
@@ -335,8 +334,8 @@ def _distrust(
             f"checkpoint ends at {last.epoch}), so what it says of owners is out of date",
         )
     if not numbered(checkpoint / "commits"):
-        return "the checkpoint has no finished batch"  # so it lacks the state it was begun with
-    unclaimed = 1 if last.claim else 0  # by a job that died between its manifest and its claim
+        return "the checkpoint has no finished batch"  # so it lacks the state that it began with
+    unclaimed = 1 if last.claim else 0  # if a job died between its manifest and its claim
     if tables.epoch < last.epoch - unclaimed:
         raise CheckpointMismatchError(
             state_dir,
@@ -352,10 +351,9 @@ def _distrust(
 
 
 def _damage(checkpoint: Path, tables: ClaimedTables) -> str:
-    """Damage of a checkpoint that fits otherwise, "" when there is none.
+    """Return the damage of a checkpoint, "" = none.
 
-    One that ends before the tables do is an old copy: Spark would decide later batches a second
-    time.
+    One that ends before the tables is an old copy: Spark would decide later batches a second time.
     """
     found = find_damage(checkpoint)
     if found:
@@ -377,7 +375,7 @@ def _own_files(state_dir: Path) -> tuple[Manifest | None, int]:
     manifest = read_manifest(state_dir)
     if manifest is None and any((state_dir / _FOLDER).glob("*/metadata")):
         raise DamagedStateError(state_dir / _MANIFEST, "it is missing, and checkpoints are not")
-    path = state_dir / _SEEN
+    path = state_dir / _VERSION_FILE
     try:
         return manifest, int(path.read_text()) if path.exists() else -1
     except (OSError, ValueError) as error:
@@ -395,16 +393,17 @@ def _check_proven(
     if last.get("query_id") not in queries or last.get("topics") != dict(present.topics):
         raise damaged
     with suppress(OSError, ValueError):
-        _check_version(state_dir, int((state_dir / _SEEN).read_text()), tables)
+        _check_version(state_dir, int((state_dir / _VERSION_FILE).read_text()), tables)
 
 
-def _check_version(state_dir: Path, seen: int, tables: ClaimedTables) -> None:
+def _check_version(state_dir: Path, noted_version: int, tables: ClaimedTables) -> None:
     """Refuse tables that lack commits which this checkpoint has seen."""
-    if tables.events_version is not None and tables.events_version < seen:
+    if tables.events_version is not None and tables.events_version < noted_version:
         raise CheckpointMismatchError(
             state_dir,
             f"the table ownership_events is at version {tables.events_version}, this checkpoint "
-            f"has seen {seen}: these are other tables, or they were restored from a backup",
+            f"has seen {noted_version}: these are other tables, or they were restored from a "
+            "backup",
             _GO_ON_FROM_BACKUP,
         )
 
@@ -442,9 +441,9 @@ def _out_of_date(
     last: Manifest, present: Manifest, made_with: int, *, is_half_written: bool
 ) -> str:
     """Return why to rebuild. made_with: the checkpoint's partitions, 0 = not known."""
-    anew = sorted(name for name, known in last.topics.items() if present.topics[name] != known)
-    if anew:
-        return f"topics were made anew: {', '.join(anew)}"
+    recreated = sorted(name for name, known in last.topics.items() if present.topics[name] != known)
+    if recreated:
+        return f"topics were made anew: {', '.join(recreated)}"
     if last.layout != LAYOUT:
         return "this version reads Kafka or lays the state out otherwise"
     if last.scorer_groups != present.scorer_groups:
@@ -460,14 +459,14 @@ def _out_of_date(
     return ""
 
 
-_AGAIN_S = 0.02
+_RETRY_S = 0.02
 
 
 @contextmanager
 def hold_folder(state_dir: Path, *, until: threading.Event | None = None) -> Iterator[bool]:
     """Hold the folder's lock. Raises CommandError when another process has it.
 
-    until: wait for the lock instead, and give up when this is set: then the answer is False.
+    until: wait for the lock, and give up when this is set; yields False then.
     """
     try:
         state_dir.mkdir(parents=True, exist_ok=True)
@@ -480,7 +479,7 @@ def hold_folder(state_dir: Path, *, until: threading.Event | None = None) -> Ite
             " the lock file holds does not matter",
         ) from error
     with file as lock:
-        while not (is_held := _try(lock)) and until is not None and not until.wait(_AGAIN_S):
+        while not (is_held := _try_lock(lock)) and until is not None and not until.wait(_RETRY_S):
             pass
         if until is None and not is_held:
             raise CommandError(
@@ -491,7 +490,7 @@ def hold_folder(state_dir: Path, *, until: threading.Event | None = None) -> Ite
         yield is_held
 
 
-def _try(lock: IO[str]) -> bool:
+def _try_lock(lock: IO[str]) -> bool:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,8 +1,8 @@
 """Damage of Spark's checkpoint: files missing, empty, cut, overwritten or old.
 
-`find_damage` looks before a query begins, at those files alone that its start reads. Hadoop's local
-file system keeps the sums of a file NAME in .NAME.crc: CRC-32 of each 512 bytes. `is_damage`
-recognises what Spark says of the rest, and of damage that comes later.
+`find_damage` checks, before a query begins, only the files that its start reads. Hadoop's local
+file system keeps checksums of a file NAME in .NAME.crc: CRC-32 of each 512 bytes. `is_damage`
+recognises Spark's errors about other files, and about later damage.
 """
 
 import json
@@ -19,7 +19,7 @@ OPERATORS = 2
 _SUMS_HEAD = struct.Struct(">4sI")
 _SAME_BYTES_MIN = 200  # the change log of a batch that changed nothing is shorter
 _BATCH_TIME, _PARTITIONS = "batchTimestampMs", "spark.sql.shuffle.partitions"
-_OF_A_CHECKPOINT = re.compile(
+_CHECKPOINT_ERROR = re.compile(
     r"CANNOT_LOAD_STATE_STORE|CANNOT_READ_(STATE|CHECKPOINT)\w*|STATE_STORE_\w*(CORRUPT|INVALID)\w*"
     r"|org\.apache\.hadoop\.fs\.ChecksumException|RocksDBException: Corruption"
     r"|Incomplete log file|Log file was malformed|MALFORMED_LOG\w*|batch \d+ doesn't exist"
@@ -27,17 +27,17 @@ _OF_A_CHECKPOINT = re.compile(
     r"|com\.fasterxml\.jackson\.[\w.]+Exception"
     r"|MISSING_OPERATOR_METADATA|Error reading (streaming )?state|INVALID_CHANGE_LOG\w*"
 )
-_OF_A_FILE = re.compile(
+_FILE_ERROR = re.compile(
     r"java\.io\.(EOFException|FileNotFoundException|UTFDataFormatException|IOException)"
     r"|java\.util\.zip\.ZipException|AvroRuntimeException|Json\w*Exception|MappingException"
     r"|NoSuchElementException|NumberFormatException|NoSuchFileException|MatchError"
     r"|AssertionError|IllegalStateException|LZ4Exception"
 )
-_OF_THE_MACHINE = re.compile(
+_MACHINE_ERROR = re.compile(
     r"No space left on device|Disk quota exceeded|OutOfMemoryError|Too many open files"
     r"|Permission denied|Read-only file system"
 )
-_READING = re.compile(
+_READER = re.compile(
     r"execution\.streaming\.(state|checkpointing)\.\w+|StreamMetadata|OffsetSeqLog|CommitLog"
     r"|HDFSMetadataLog"
 )
@@ -62,14 +62,14 @@ def is_damage(text: str, stack: str = "") -> bool:
     """Test whether an error of Spark's is about its checkpoint.
 
     text, stack: as `java_text` and `java_stack` have them. A schema of the state that was cut is a
-    bare EOFException, which a killed Python worker is as well: the stack tells them apart.
+    bare EOFException, as after a killed Python worker: the stack distinguishes them.
     """
-    if _OF_THE_MACHINE.search(text):
-        return False  # a rebuild would meet the same
-    if _OF_A_CHECKPOINT.search(text) or "SchemaHelper$SchemaReader" in stack:
+    if _MACHINE_ERROR.search(text):
+        return False  # a rebuild would fail the same way
+    if _CHECKPOINT_ERROR.search(text) or "SchemaHelper$SchemaReader" in stack:
         return True
-    is_ours = "Traceback (most recent call last)" in text
-    return bool(not is_ours and _OF_A_FILE.search(text) and _READING.search(text))
+    is_python = "Traceback (most recent call last)" in text
+    return bool(not is_python and _FILE_ERROR.search(text) and _READER.search(text))
 
 
 def numbered(folder: Path) -> list[int]:
@@ -97,7 +97,7 @@ def _check(checkpoint: Path) -> None:
         raise _DamageError("metadata names no query")
     begun, ended = numbered(checkpoint / "offsets"), numbered(checkpoint / "commits")
     if not ended:
-        return  # a start takes it for one that never worked
+        return  # a start treats it as one that was never used
     newest = begun[-1] if ended[-1] in begun else ended[-1]
     last = _offsets(checkpoint, newest)
     # of the two batches that Spark reads, the later one has a later time
@@ -113,7 +113,7 @@ def _check(checkpoint: Path) -> None:
 
 
 def _check_folder(checkpoint: Path, name: str) -> None:
-    """Check all files of a folder, which has one at least."""
+    """Check all files of a folder; it must have one at least."""
     files = sorted(file.name for file in (checkpoint / name).glob("[!.]*"))
     if not files:
         raise _DamageError(f"{name} has no file")
@@ -137,7 +137,7 @@ def _check_state(checkpoint: Path, name: str, version: int) -> None:
             raise _DamageError(f"{base}.zip is no snapshot: {error}") from error
         for file in names:
             _read(checkpoint, f"{name}/SSTs/{file}")
-    first = folder / f"{base}.changelog"  # a snapshot has it in it
+    first = folder / f"{base}.changelog"  # the snapshot includes it
     before = first.read_bytes() if first.is_file() else b""
     for number in range(base + 1, version + 1):
         now = _read(checkpoint, f"{name}/{number}.changelog")
@@ -169,9 +169,9 @@ def _lines(checkpoint: Path, name: str) -> list[dict[str, Any]]:
 
 
 def _read(checkpoint: Path, name: str) -> bytes:
-    """A file's bytes, which its sums prove where they are there; raises _DamageError.
+    """Return a file's bytes, checked against its checksums if there are any.
 
-    Hadoop passes over sums without their head.
+    Hadoop ignores checksums without their header. Raises _DamageError.
     """
     path = checkpoint / name
     if not path.is_file():
@@ -181,10 +181,10 @@ def _read(checkpoint: Path, name: str) -> bytes:
         raise _DamageError(f"{name} is empty")
     sums = path.with_name(f".{path.name}.crc")
     known = sums.read_bytes() if sums.is_file() else b""
-    head, proof = known[: _SUMS_HEAD.size], known[_SUMS_HEAD.size :]
+    head, sums_stored = known[: _SUMS_HEAD.size], known[_SUMS_HEAD.size :]
     magic, size = _SUMS_HEAD.unpack(head) if len(head) == _SUMS_HEAD.size else (b"", 0)
     if magic == b"crc\0" and size:
         parts = (data[at : at + size] for at in range(0, len(data), size))
-        if proof != b"".join(struct.pack(">I", zlib.crc32(part)) for part in parts):
+        if sums_stored != b"".join(struct.pack(">I", zlib.crc32(part)) for part in parts):
             raise _DamageError(f"{name} is not what Spark wrote: its check sums differ")
     return data

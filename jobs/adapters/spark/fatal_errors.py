@@ -88,12 +88,12 @@ _KNOWN: Sequence[tuple[re.Pattern[str], str, str]] = tuple(
         (r"JAVA_GATEWAY_EXITED", "Java has ended before Spark began", _LOOK_AT_JAVA),
     )
 )
-"""Causes that starting again does not mend: pattern, what happened, what to do."""
+"""Causes that a new start does not mend: pattern, what happened, what to do."""
 
 
 @contextmanager
 def error_messages() -> Iterator[None]:
-    """Raise a CommandError in place of what the clients of the JVM and of Kafka raise."""
+    """Raise a CommandError in place of errors of py4j, Spark and Kafka."""
     killed_before = _oom_kills()
     try:
         yield
@@ -161,7 +161,7 @@ def _causes(error: object) -> Iterator[object]:
 def root_cause(text: str) -> str:
     """The first line of the innermost exception in a stack trace of Java or Python.
 
-    One that has no message is followed by the nearest around it that has one.
+    If it has no message, the nearest outer exception with one follows it.
     """
     lines = [line.strip("\r") for line in text.splitlines() if line.strip()]
     python = _python_cause(lines)
@@ -178,7 +178,7 @@ def root_cause(text: str) -> str:
 
 
 def own_error_message(error: str) -> str:
-    """Return the message of our error kept by Spark; "" when it is none."""
+    """Return the message of a Ballast error inside Spark's text; "" = none."""
     lines = error.splitlines()
     for number, line in enumerate(lines):
         for name in _OUR_ERRORS:
@@ -193,7 +193,7 @@ def own_error_message(error: str) -> str:
 
 def _text_of(error: object) -> str:
     if isinstance(error, Py4JJavaError):
-        # its text is asked of the JVM, which may have ended by this very error
+        # `str` asks the JVM for its text, and this error may have ended the JVM
         with suppress(Exception):
             return str(error)
         return str(error.args[0]) if error.args else type(error).__name__
@@ -260,15 +260,15 @@ def _oom_kills() -> int:
 
 STARTS_MAX = 6
 WORKER_LATE = "Python worker failed to connect back"
-"""What Spark says of a worker that took longer than ten seconds to start."""
+"""Spark's error for a worker that took longer than ten seconds to start."""
 
 
 class WorkerStartupError(Exception):
-    """A query has ended for it before anything was worked on."""
+    """A Python worker started too late, and the query ended before its first batch."""
 
 
-def in_time(attempt: Callable[[], int]) -> int:
-    """Return an attempt's result; try again when it raises WorkerStartupError.
+def retry_late_workers(attempt: Callable[[], int]) -> int:
+    """Return an attempt's result; repeat it when it raises WorkerStartupError.
 
     STARTS_MAX attempts in all. Raises CommandError when the last one was late, too.
     """

@@ -77,7 +77,7 @@ class SourceOptions:
     checkpoint: str
 
     def as_text(self) -> Mapping[str, str]:
-        """Spark's options: one, whose name its plans redact, for it holds the password."""
+        """Return Spark's options: one, which plans redact, because it holds the password."""
         return {"secret": json.dumps({name: getattr(self, name) for name in self.__slots__})}
 
     @classmethod
@@ -96,7 +96,7 @@ class KafkaSource(DataSource):
         return NAME
 
     def schema(self) -> str:
-        """A row is a record or a refusal."""
+        """Return the schema; a row is a record or a refusal."""
         return SCHEMA
 
     def streamReader(self, schema: Any) -> "KafkaReader":  # noqa: N802 Spark's name
@@ -117,7 +117,7 @@ class Ranges(InputPartition):
 
 
 _FETCHERS: dict[tuple[str, tuple[str, ...]], RawFetcher] = {}
-"""Of this process, which reads one batch after another."""
+"""Fetchers of this process, which reads one batch after another."""
 
 
 def _fetcher(options: SourceOptions) -> RawFetcher:
@@ -151,8 +151,8 @@ class KafkaReader(DataSourceStreamReader):
     ) -> Ends:
         """Return the end of the next micro-batch.
 
-        Its start where Kafka doesn't answer or has nothing. start: None in Spark 4.0 and 4.1, where
-        the reader keeps it. limit: Spark's, which is none; the options have ours.
+        That is its start if Kafka doesn't answer or has nothing. start: None in Spark 4.0 and 4.1,
+        where the reader keeps it. limit: Spark's, unused; the options have ours.
         """
         del limit
         if start is None:
@@ -173,7 +173,7 @@ class KafkaReader(DataSourceStreamReader):
         return _as_ends(found) | ({FULL: {}} if plan.is_full() else {})
 
     def partitions(self, start: Ends, end: Ends) -> list[InputPartition]:
-        """Spread the ranges over the tasks, each partition's in one."""
+        """Spread the ranges over the tasks; a partition is read by one task."""
         self._planned = end
         begins = _positions(start)
         ranges = [
@@ -223,10 +223,10 @@ class KafkaReader(DataSourceStreamReader):
 
 
 class _BatchPlan:
-    """The end of one micro-batch, found by looking at what each partition has next.
+    """The end of one micro-batch, found by reading ahead in each partition.
 
-    The partition of which least has been taken comes next, so that one that is full of large
-    batches does not keep the others waiting. Each is read up to its end or the bound.
+    The partition of which least was taken comes next, so that one with large batches does not
+    delay the others. Each is read up to its end or the bound.
     """
 
     def __init__(
@@ -261,7 +261,7 @@ class _BatchPlan:
                 for place in wanted
                 if place in parts and self._positions[place] < parts[place].end
             ]
-            # an answer is filled in the order of its question: what it left out comes first
+            # Kafka fills an answer in the order of the request: partitions left out come first
             wanted = sorted(left, key=lambda place: before[place] != self._positions[place])
         return self._positions
 

@@ -31,7 +31,7 @@ EFFECT_SCHEMA = "cluster string, kind string, blob binary"
 
 
 def scorer_operator(config: Config) -> Operator:
-    """BrokerScorer, keyed by (cluster, group)."""
+    """Return the operator of BrokerScorer, keyed by (cluster, group)."""
 
     def make(key: Key) -> BrokerScorer:
         group = int(key[1]) % config.pipeline.scorer_groups
@@ -48,7 +48,7 @@ def scorer_operator(config: Config) -> Operator:
 
 
 def balancer_operator(config: Config) -> Operator:
-    """ClusterBalancer, keyed by (cluster)."""
+    """Return the operator of ClusterBalancer, keyed by (cluster)."""
 
     def make(key: Key) -> ClusterBalancer:
         cluster = plain_cluster(key[0])

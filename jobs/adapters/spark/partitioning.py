@@ -1,9 +1,9 @@
 """The number of state partitions, and keys that spread over them by construction.
 
-Spark gives a key to the partition `pmod(hash(columns), partitions)`, so a few keys may all come to
-one, and its executor alone works. Here a cluster's name is followed by as many blanks, and a
-group's number raised by as many times the number of groups, as bring them to partitions in turn.
-With one partition the keys are the plain ones.
+Spark gives a key to the partition `pmod(hash(columns), partitions)`, so a few keys may all fall on
+one, and only its executor works. So blanks are appended to a cluster's name, and multiples of the
+number of groups added to a group's number, until the keys fall on partitions in turn. With one
+partition the keys stay plain.
 """
 
 import json
@@ -21,7 +21,7 @@ from lbcore.config.tree import Config
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 PARTITIONS_MAX = 64
-"""By default: each costs both operators a task in every batch."""
+"""Default bound: each partition costs both operators a task in every batch."""
 
 _SMALL_CORES = 2
 _SEED = 42  # of Spark's hash expression
@@ -37,15 +37,15 @@ class ClusterKeys:
     groups: Sequence[int]
 
     def is_plain(self, name: str) -> bool:
-        """Test for keys that are the cluster's name and its groups' numbers."""
+        """Return True if the keys are the cluster's name and its groups' numbers."""
         return self.cluster == name and list(self.groups) == list(range(len(self.groups)))
 
 
 def default_partitions(config: Config, master: str) -> int:
-    """As many as there are scorer groups or clusters, whichever are more, 64 at most.
+    """Return the number of scorer groups or of clusters, the greater one, 64 at most.
 
-    In one process no more than it has cores, and 1 on two or fewer: there Kafka and the operators'
-    fixed costs take what a second partition would gain.
+    In one process at most its cores, and 1 on two or fewer: there Kafka and the operators' fixed
+    costs take what a second partition would gain.
     """
     pipeline = config.pipeline
     wanted = min(PARTITIONS_MAX, max(pipeline.scorer_groups, len(pipeline.clusters)))
@@ -57,10 +57,10 @@ def default_partitions(config: Config, master: str) -> int:
 
 def local_cores(master: str) -> int | None:
     """Return a local master's cores; None for a cluster's, a large number for all."""
-    kind, _, words = master.partition("[")
+    kind, _, threads = master.partition("[")
     if kind != "local":
         return None
-    cores = words.rstrip("]").partition(",")[0] or "1"
+    cores = threads.rstrip("]").partition(",")[0] or "1"
     return int(cores) if cores.isdigit() else PARTITIONS_MAX
 
 
@@ -70,10 +70,10 @@ def spread_keys(clusters: Sequence[str], groups: int, partitions: int) -> Mappin
         return {name: ClusterKeys(cluster=name, groups=range(groups)) for name in clusters}
     found: dict[str, ClusterKeys] = {}
     for number, name in enumerate(clusters):
-        whole = name + " " * (-len(name.encode()) % _WORD_BYTES)
+        aligned = name + " " * (-len(name.encode()) % _WORD_BYTES)
         padded = next(
             key
-            for key in (whole + " " * blanks for blanks in count(0, _WORD_BYTES))
+            for key in (aligned + " " * blanks for blanks in count(0, _WORD_BYTES))
             if hash_of_key(key) % partitions == number % partitions
         )
         found[name] = ClusterKeys(
@@ -92,14 +92,14 @@ def spread_keys(clusters: Sequence[str], groups: int, partitions: int) -> Mappin
 
 
 def plain_cluster(key: str) -> str:
-    """The cluster's name in its key."""
+    """Return the cluster's name from its key."""
     return key.rstrip(" ")
 
 
 def hash_of_key(cluster: str, group: int | None = None) -> int:
-    """Spark's hash of a key's columns. cluster: of whole words of four bytes.
+    """Return Spark's hash of a key's columns.
 
-    Spark mixes the bytes of the rest in otherwise than Murmur3 does
+    cluster: a multiple of four bytes, because Spark hashes remaining bytes differently from Murmur3
     (`Murmur3_x86_32.hashUnsafeBytes`).
     """
     found = mmh3.hash(cluster.encode(), _SEED)
@@ -108,8 +108,8 @@ def hash_of_key(cluster: str, group: int | None = None) -> int:
     return mmh3.hash(group.to_bytes(_WORD_BYTES, "little"), found & _MASK)
 
 
-_LOOK_S = 10.0
-_IDLE_LOOKS = 3
+_CHECK_S = 10.0
+_IDLE_CHECKS = 3
 _DRIVER = "driver"
 
 
@@ -120,7 +120,7 @@ def read_progress(query: Any) -> dict[str, Any] | None:
 
 
 def progress_line(progress: Mapping[str, Any]) -> dict[str, Any]:
-    """For the log: where a batch's time went, in ms."""
+    """Return a log line with the times of a batch, in ms."""
     return {
         "event": "progress",
         "spark_batch": progress["batchId"],
@@ -134,11 +134,11 @@ def progress_line(progress: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class ExecutorWatch:
-    """Tasks that each executor has ended; a note when executors are idle."""
+    """Count of the tasks that each executor has ended; notes idle executors once."""
 
     def __init__(self, session: Any, config: Config) -> None:
         self._session = session
-        self._looked_s, self._is_noted = time.monotonic() - _LOOK_S, False
+        self._checked_s, self._is_noted = time.monotonic() - _CHECK_S, False
         self._counts: dict[str, int] = {}
         self._idle: dict[str, int] = {}
         partitions = int(session.conf.get(PARTITIONS) or 1)
@@ -154,24 +154,24 @@ class ExecutorWatch:
     def look(self) -> Mapping[str, int]:
         """Return executor → tasks ended since Spark began.
 
-        Nothing until 10 s after the last look.
+        Empty within 10 s of the last check.
         """
-        if time.monotonic() - self._looked_s < _LOOK_S:
+        if time.monotonic() - self._checked_s < _CHECK_S:
             return {}
-        self._looked_s = time.monotonic()
+        self._checked_s = time.monotonic()
         try:
             counts = tasks_by_executor(self._session)
-        except Py4JError:  # a figure that can't be had ends no job; a lost JVM shows elsewhere
+        except Py4JError:  # a missing count ends no job; a lost JVM shows elsewhere
             return {}
-        for name, passes in counts.items():
-            is_idle = name != _DRIVER and passes == self._counts.get(name, 0)
+        for name, tasks in counts.items():
+            is_idle = name != _DRIVER and tasks == self._counts.get(name, 0)
             self._idle[name] = self._idle.get(name, 0) + 1 if is_idle else 0
         self._counts = counts
-        idle = sorted(name for name in counts if self._idle[name] >= _IDLE_LOOKS)
+        idle = sorted(name for name in counts if self._idle[name] >= _IDLE_CHECKS)
         if idle and self._is_cluster and not self._is_noted:
             self._is_noted = True
             note(
-                f"executors with nothing to do for {_IDLE_LOOKS * _LOOK_S:.0f} s: "
+                f"executors with nothing to do for {_IDLE_CHECKS * _CHECK_S:.0f} s: "
                 f"{', '.join(idle[:20])} of {len(counts) - (_DRIVER in counts)}. There are more"
                 " executors than keys to spread: raise pipeline.scorer_groups, or start fewer"
             )
@@ -179,7 +179,7 @@ class ExecutorWatch:
 
 
 def tasks_by_executor(session: Any) -> dict[str, int]:
-    """Executor that lives → tasks that it has ended, failed ones too."""
+    """Return live executor → tasks that it has ended, failed ones too."""
     found = session.sparkContext._jsc.sc().statusStore().executorList(True)  # noqa: SLF001, FBT003 (Spark has no other way)
     executors = [found.apply(number) for number in range(found.size())]
     return {str(one.id()): int(one.completedTasks()) + int(one.failedTasks()) for one in executors}

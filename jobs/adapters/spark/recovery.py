@@ -1,10 +1,9 @@
 """Rows for a rebuild: each cluster's, as of the last complete batch.
 
-Decides which version of a table belongs to the newest commit of ownership_events, which is where a
-batch takes effect. Rows written before it, for a batch that never got there, do not count. Rows
-that were to follow it are written first. Records restored from a backup get new versions first
-(`raise_versions`). Agents and stores have seen newer versions than the backup has, and would take
-nothing older.
+A batch takes effect with its commit of ownership_events. Rows of a batch without that commit are
+undone; pending rows of the last batch with it are written first. Records restored from a backup
+get new versions first (`raise_versions`): agents and stores have seen newer versions than the
+backup has, and would ignore older ones.
 """
 
 import hashlib
@@ -58,8 +57,8 @@ _SENT_AT_ONCE = 5_000
 def complete_last_batch(writer: TableWriter) -> None:
     """Complete or undo the last batch in the tables; repeatable.
 
-    What the last batch owes is written; what was written before the events of a batch that never
-    were committed is taken back.
+    Pending rows of the last batch are written. Rows of a batch whose events were never committed
+    are removed.
     """
     _undo_unfinished(writer)
     writer.write_pending_rows()
@@ -68,25 +67,27 @@ def complete_last_batch(writer: TableWriter) -> None:
 def raise_versions(writer: TableWriter, now_ms: int, read: Mapping[str, Any]) -> int:
     """Rewrite every bundle's record at an unseen version; return how many.
 
-    As one batch of a query of its own, see `lbcore.balancer.rebuild`; what it owes the current
-    table, `complete_last_batch` writes. now_ms: the time, in ms since 1970. read: `offsets` and
-    `topics` that it says it was read up to. Nothing is lifted while the tables know no batch.
+    Written as one batch of a query of its own, see `lbcore.balancer.rebuild`. now_ms: ms since
+    1970. read: `offsets` and `topics` for the metadata of that batch. 0 if the tables have no
+    batch.
     """
     last = writer.last_commit()
     if last is None:
         return 0
-    said = {name: value for name, value in last.items() if name != PENDING}
+    metadata = {name: value for name, value in last.items() if name != PENDING}
     query = f"restored-{writer.epoch}"
-    about = {**said, "query_id": query, "batch_id": 0, "now_ms": now_ms}
+    about = {**metadata, "query_id": query, "batch_id": 0, "now_ms": now_ms}
     about |= {"writer_epoch": writer.epoch, "effects_sha256": "", **read}
-    spaces = _rows(writer, NAMESPACES.name)
-    clusters = (row["cluster"] for row in [*spaces, *_rows(writer, BROKERS.name)])
-    namespaces = raised_namespaces(spaces, clusters, now_ms)
-    lifted = raised_events(_rows(writer, BUNDLE_OWNERSHIP.name), now_ms, writer.epoch)
-    events = pa.Table.from_pylist(lifted, arrow_schema(OWNERSHIP_EVENTS))
-    owed = {BUNDLE_OWNERSHIP.name: events.select(arrow_schema(BUNDLE_OWNERSHIP).names)}
-    gone = writer.pending_of(last).get(TOMBSTONE)
-    rest = writer.write_ahead(owed if gone is None else {**owed, TOMBSTONE: gone})
+    namespace_rows = _rows(writer, NAMESPACES.name)
+    clusters = (row["cluster"] for row in [*namespace_rows, *_rows(writer, BROKERS.name)])
+    namespaces = raised_namespaces(namespace_rows, clusters, now_ms)
+    raised = raised_events(_rows(writer, BUNDLE_OWNERSHIP.name), now_ms, writer.epoch)
+    events = pa.Table.from_pylist(raised, arrow_schema(OWNERSHIP_EVENTS))
+    pending_rows = {BUNDLE_OWNERSHIP.name: events.select(arrow_schema(BUNDLE_OWNERSHIP).names)}
+    tombstones = writer.pending_of(last).get(TOMBSTONE)
+    rest = writer.write_ahead(
+        pending_rows if tombstones is None else {**pending_rows, TOMBSTONE: tombstones}
+    )
     writer.use_query(query)
     named = pa.Table.from_pylist(namespaces, arrow_schema(NAMESPACES))
     writer.write(NAMESPACES.name, named, 0, about)
@@ -140,14 +141,17 @@ def claimed_tables(writer: TableWriter) -> ClaimedTables:
 
 
 def send_all_records(writer: TableWriter, publisher: OwnershipPublisher) -> int:
-    """Tell brokers every current record once more; how many. Readers fold by version.
+    """Send brokers every current record again; return the number.
 
-    Before them the tombstones of the last batch, which may have ended before it sent them.
+    Readers ignore versions that they have. The tombstones of the last batch come first, because it
+    may have ended before it sent them.
     """
     last = writer.last_commit()
-    gone = writer.pending_of(last).get(TOMBSTONE) if last else None
-    if gone is not None:
-        publisher.publish([(record_key(r["cluster"], r["bundle"]), None) for r in gone.to_pylist()])
+    tombstones = writer.pending_of(last).get(TOMBSTONE) if last else None
+    if tombstones is not None:
+        publisher.publish(
+            [(record_key(r["cluster"], r["bundle"]), None) for r in tombstones.to_pylist()]
+        )
     rows = _rows(writer, BUNDLE_OWNERSHIP.name)
     messages = [format_record(record) for record in RowReading().records(rows, writer.epoch)]
     for start in range(0, len(messages), _SENT_AT_ONCE):
@@ -167,8 +171,7 @@ def _rows(writer: TableWriter, name: str, wanted: str | None = None) -> list[dic
 def needed_commands(table: DeltaTable) -> str:
     """Return the condition for the commands that a rebuild needs.
 
-    Those that have not ended, and of each cluster as many as a balancer remembers. O(rows), of
-    which two columns are read.
+    These have not ended, or are the newest that a balancer remembers. O(rows); reads two columns.
     """
     remembered = (
         f"({of_cluster(cluster)} AND at_ms >= {since_ms})"
@@ -178,9 +181,9 @@ def needed_commands(table: DeltaTable) -> str:
 
 
 def _undo_unfinished(writer: TableWriter) -> None:
-    """Take back what a batch wrote whose events were not committed.
+    """Undo what a batch wrote whose events were not committed.
 
-    Nobody else has written since: it is each table's newest batch.
+    That batch is the newest of each table, as there is one writer.
     """
     for name in BEFORE_EVENTS:
         newest = newest_batch(writer.refreshed(name))
@@ -190,7 +193,7 @@ def _undo_unfinished(writer: TableWriter) -> None:
 
 
 STATE_SCHEMA = balancer.STATE_SCHEMA + tracks.STATE_SCHEMA
-"""The newest schema of the state that this version reads, and the one that it writes."""
+"""Schema of the state that this version writes, and the newest that it reads."""
 
 
 def present_manifest(

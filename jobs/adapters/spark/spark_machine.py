@@ -37,8 +37,8 @@ NOW_MS = "now_ms"
 _INDEX = "digests"
 _DIGEST_SIZE = 16
 _SMALL_BYTES = 2_048
-_HERE = "="
-"""Begins what the index says of a chunk that is not kept elsewhere; no digest begins with it."""
+_INLINE = "="
+"""Prefix of an index entry that has the chunk itself; no digest begins with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,29 +57,29 @@ class Operator:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Held:
-    """State as this worker last left it, with its chunks and their index."""
+class _CachedState:
+    """State as this worker last wrote it, with its chunks and their index."""
 
     index: Mapping[str, str]
     state: Any
     chunks: Chunks
 
-    def line_of(self, name: str, chunk: bytes) -> str:
+    def entry_of(self, name: str, chunk: bytes) -> str:
         """Return the index entry of a chunk; known already if the object is the same."""
-        return self.index[name] if self.chunks.get(name) is chunk else _line(chunk)
+        return self.index[name] if self.chunks.get(name) is chunk else _entry(chunk)
 
 
 def raise_gc_thresholds() -> None:
     """Run full garbage collections a hundred times less often in this process.
 
-    A batch that repairs tens of thousands of bundles makes a million objects, and by itself Python
-    looks through all there are again and again: up to a third of its time.
+    A batch that repairs tens of thousands of bundles makes a million objects, and by default Python
+    scans all of them again and again: up to a third of its time.
     """
     gc.set_threshold(*gc.get_threshold()[:2], 1_000)
 
 
-_NOTHING = _Held(index={}, state=None, chunks={})
-_HELD: dict[tuple[str, Key], _Held] = {}
+_NOTHING = _CachedState(index={}, state=None, chunks={})
+_CACHE: dict[tuple[str, Key], _CachedState] = {}
 
 
 class MachineProcessor(StatefulProcessor):
@@ -87,19 +87,19 @@ class MachineProcessor(StatefulProcessor):
 
     def __init__(self, operator: Operator) -> None:
         # unpacked by the first step: at a query's start Spark starts a process for each operator
-        # that only declares its state, and loading all that a Machine needs takes it a second
+        # only to declare its state, and loading all that a Machine needs takes a second
         self._packed: bytes = cloudpickle.dumps(operator)  # type: ignore[no-untyped-call]
 
     @cached_property
     def _operator(self) -> Operator:
         raise_gc_thresholds()
-        operator: Operator = pickle.loads(self._packed)  # noqa: S301 (the driver's own words)
+        operator: Operator = pickle.loads(self._packed)  # noqa: S301 (the driver made it)
         return operator
 
     def init(self, handle: Any) -> None:
-        """Declare the state: its large chunks, and as one more of them the index of all.
+        """Declare the state: one map of its large chunks and the index of all chunks.
 
-        One variable, as each costs some 10 ms a batch to declare.
+        One variable, because each costs some 10 ms a batch to declare.
         """
         self._chunks = handle.getMapState("chunks", "name string", "blob binary")
 
@@ -109,7 +109,7 @@ class MachineProcessor(StatefulProcessor):
         initialState: Any,  # noqa: N803 Spark's name
         timerValues: Any,  # noqa: ARG002, N803 Spark's name
     ) -> None:
-        """Take over a state that was rebuilt elsewhere: rows of (name, blob)."""
+        """Write a state that was rebuilt from the tables: rows of (name, blob)."""
         chunks = {
             name: bytes(blob)
             for name, blob in zip(initialState["name"], initialState["blob"], strict=True)
@@ -123,12 +123,12 @@ class MachineProcessor(StatefulProcessor):
         rows: Iterator[pd.DataFrame],
         timerValues: Any,  # noqa: ARG002, N803 Spark's name
     ) -> Iterator[pd.DataFrame]:
-        """One step of the key's Machine with this batch's rows."""
+        """Step the key's Machine with this batch's rows; yield its effects as rows."""
         events, now_ms = self._decode(rows)
         yield self._step(tuple(key), events, now_ms)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no resource is open."""
 
     def _decode(self, rows: Iterator[pd.DataFrame]) -> tuple[list[Any], int]:
         events: list[Any] = []
@@ -149,7 +149,7 @@ class MachineProcessor(StatefulProcessor):
         step, (chunks, rows) = step_safely(machine, state, events, now_ms, encoded)
         if chunks is None:
             self._chunks.clear()
-            _HELD.pop((self._operator.name, key), None)
+            _CACHE.pop((self._operator.name, key), None)
         else:
             self._write(key, index, step.state, chunks)
         return rows
@@ -159,37 +159,37 @@ class MachineProcessor(StatefulProcessor):
         if found is None:
             return {}, None
         index = json.loads(bytes(found[0]))
-        held = _HELD.get((self._operator.name, key))
-        if held is not None and held.index == index:
-            return index, held.state
-        chunks = {name: self._chunk(name, line) for name, line in index.items()}
+        cached = _CACHE.get((self._operator.name, key))
+        if cached is not None and cached.index == index:
+            return index, cached.state
+        chunks = {name: self._chunk(name, entry) for name, entry in index.items()}
         return index, machine.unpack(chunks)
 
-    def _chunk(self, name: str, line: str) -> bytes:
-        if _is_here(line):
-            return base64.b64decode(line.removeprefix(_HERE))
+    def _chunk(self, name: str, entry: str) -> bytes:
+        if _is_inline(entry):
+            return base64.b64decode(entry.removeprefix(_INLINE))
         return bytes(self._chunks.getValue((name,))[0])
 
     def _write(self, key: Key, before: Mapping[str, str], state: Any, chunks: Chunks) -> None:
-        held = _HELD.get((self._operator.name, key), _NOTHING)
-        index = {name: held.line_of(name, chunks[name]) for name in sorted(chunks)}
-        apart = {name for name, line in index.items() if not _is_here(line)}
-        for name in sorted(apart):
+        cached = _CACHE.get((self._operator.name, key), _NOTHING)
+        index = {name: cached.entry_of(name, chunks[name]) for name in sorted(chunks)}
+        separate = {name for name, entry in index.items() if not _is_inline(entry)}
+        for name in sorted(separate):
             if before.get(name) != index[name]:
                 self._chunks.updateValue((name,), (chunks[name],))
-        for name, line in before.items():
-            if name not in apart and not _is_here(line):
+        for name, entry in before.items():
+            if name not in separate and not _is_inline(entry):
                 self._chunks.removeKey((name,))
         if index != before:
             self._chunks.updateValue((_INDEX,), (json.dumps(index).encode(),))
-        _HELD[self._operator.name, key] = _Held(index=index, state=state, chunks=chunks)
+        _CACHE[self._operator.name, key] = _CachedState(index=index, state=state, chunks=chunks)
 
 
-def _line(chunk: bytes) -> str:
+def _entry(chunk: bytes) -> str:
     if len(chunk) <= _SMALL_BYTES:
-        return _HERE + base64.b64encode(chunk).decode("ascii")
+        return _INLINE + base64.b64encode(chunk).decode("ascii")
     return hashlib.blake2b(chunk, digest_size=_DIGEST_SIZE).hexdigest()
 
 
-def _is_here(line: str) -> bool:
-    return line.startswith(_HERE)
+def _is_inline(entry: str) -> bool:
+    return entry.startswith(_INLINE)

@@ -12,9 +12,9 @@ import pytest
 
 from jobs.adapters.processes.clocks import ClockSteps
 from jobs.adapters.processes.signals import Shutdown
-from jobs.adapters.spark.batch_sink import EachBatch, LastBatch, LeftError
+from jobs.adapters.spark.batch_sink import EachBatch, JobEndingError, LastBatch
 from jobs.adapters.spark.checkpoint import DamagedCheckpointError, Manifest, Resumption
-from jobs.adapters.spark.fatal_errors import STARTS_MAX, WorkerStartupError, in_time
+from jobs.adapters.spark.fatal_errors import STARTS_MAX, WorkerStartupError, retry_late_workers
 from jobs.balance_cluster import _Job, _let_batch_end, _Start
 from jobs.console import CommandError, Exit
 
@@ -182,7 +182,7 @@ def test_query_whose_worker_came_too_late_is_begun_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     errors = [LATE, LATE, "another"]
-    assert in_time(lambda: waited(tmp_path, errors.pop(0))) == Exit.FAILED
+    assert retry_late_workers(lambda: waited(tmp_path, errors.pop(0))) == Exit.FAILED
     said = capsys.readouterr().err
     assert "did not start within 10 s (2 of" in said
     assert "another" in said
@@ -200,7 +200,7 @@ def test_machine_that_is_always_too_busy_is_told_of_with_what_to_do(tmp_path: Pa
         return waited(tmp_path, LATE)
 
     with pytest.raises(CommandError, match="could not begin") as raised:
-        in_time(attempt)
+        retry_late_workers(attempt)
     assert len(attempts) == STARTS_MAX
     assert "less busy" in raised.value.next_step
     with pytest.raises(WorkerStartupError):
@@ -227,7 +227,7 @@ def test_job_that_ends_waits_for_the_batch_it_is_at_and_not_for_those_that_follo
     _let_batch_end(Query(), tmp_path, sink)  # type: ignore[arg-type]
     assert next(looks, None) is None
     sink.last.begin(5)
-    with pytest.raises(LeftError, match="leaves 6 to the next one"):
+    with pytest.raises(JobEndingError, match="leaves 6 to the next one"):
         sink.last.begin(6)
 
 
@@ -237,7 +237,7 @@ def test_job_that_ends_before_its_first_batch_waits_for_nothing(
     monkeypatch.setattr("jobs.balance_cluster.time.sleep", lambda _seconds: pytest.fail("it waits"))
     _, sink = each_batch(tmp_path, lambda _: None)
     _let_batch_end(Query(), tmp_path, sink)  # type: ignore[arg-type]
-    with pytest.raises(LeftError):
+    with pytest.raises(JobEndingError):
         sink.last.begin(0)
 
 

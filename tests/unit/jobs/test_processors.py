@@ -17,7 +17,13 @@ from jobs.adapters.spark.operators import (
     raw_messages,
     scorer_operator,
 )
-from jobs.adapters.spark.spark_machine import NOW_MS, MachineProcessor, _Held, _is_here, _line
+from jobs.adapters.spark.spark_machine import (
+    NOW_MS,
+    MachineProcessor,
+    _CachedState,
+    _entry,
+    _is_inline,
+)
 from lbcore.balancer.batch_context import BalancerState
 from lbcore.balancer.effects import REPORT, Effect, pack_effect
 from lbcore.config.tree import Config
@@ -32,7 +38,7 @@ from tests.support.worlds.world import CLUSTER, World
 def held(monkeypatch: pytest.MonkeyPatch) -> dict[Any, Any]:
     """Return the states that the worker holds between two batches: none at first."""
     found: dict[Any, Any] = {}
-    monkeypatch.setattr(spark_machine, "_HELD", found)
+    monkeypatch.setattr(spark_machine, "_CACHE", found)
     return found
 
 
@@ -161,10 +167,10 @@ _LARGE = 3_000
 def test_digest_of_the_same_bytes_is_not_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Megabytes that no batch touched are not read for it."""
     chunk = bytes(_LARGE)
-    held = _Held(index={"a": _line(chunk)}, state=None, chunks={"a": chunk})
+    held = _CachedState(index={"a": _entry(chunk)}, state=None, chunks={"a": chunk})
     taken: list[bytes] = []
-    monkeypatch.setattr(spark_machine, "_line", lambda blob: taken.append(blob) or "new")
-    assert held.line_of("a", chunk) == held.index["a"]
+    monkeypatch.setattr(spark_machine, "_entry", lambda blob: taken.append(blob) or "new")
+    assert held.entry_of("a", chunk) == held.index["a"]
     assert taken == []
 
 
@@ -172,14 +178,14 @@ def test_digest_of_the_same_bytes_is_not_taken_again(monkeypatch: pytest.MonkeyP
 def test_line_of_other_or_new_bytes_is_their_own(size: int) -> None:
     """Also where the name is known, or the bytes under another name."""
     one, other = b"1" * size, b"2" * size
-    held = _Held(index={"a": _line(one)}, state=None, chunks={"a": one})
-    assert held.line_of("a", other) == _line(other) != _line(one)
-    assert held.line_of("b", one) == _line(one)
+    held = _CachedState(index={"a": _entry(one)}, state=None, chunks={"a": one})
+    assert held.entry_of("a", other) == _entry(other) != _entry(one)
+    assert held.entry_of("b", one) == _entry(one)
 
 
 def test_small_chunk_stands_in_the_index_and_a_large_one_does_not() -> None:
-    assert _is_here(_line(b"")) is True
-    assert _is_here(_line(bytes(_LARGE))) is False
+    assert _is_inline(_entry(b"")) is True
+    assert _is_inline(_entry(bytes(_LARGE))) is False
 
 
 PLACE = KafkaPlace(
