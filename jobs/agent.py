@@ -52,8 +52,8 @@ _RECORDS_READ = "pulsar_sunit_state_chn_subscribe_ops_total"
 _POLL_MS = 200
 _IDLE_WAIT_S = 0.5
 _FINAL_FLUSH_MS = 5_000
-_ENDS_MS = 1_000
-_S = 1_000.0
+_ENDS_TIMEOUT_MS = 1_000
+_MS_PER_S = 1_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +73,8 @@ class Options:
 class Agent:
     """One start of one broker.
 
-    permits: to serve; the same object that the callback attach gets. left: bundles not handed on
-    when the time to stop was up.
+    permits: permits to serve; the callback attach gets the same object. left: bundles not moved
+    away when the time to stop was over.
 
     `start` it, then `stop` it in order, or end the process. The identity's incarnation must be new
     with each start. It uses a thread of its own, one that reads ownership, one that checks Kafka,
@@ -143,7 +143,9 @@ class Agent:
         """
         timeout_ms = self._config.callback_timeout_ms
         text = "attach of %s hangs: it has not returned after %d ms, and nothing is reported before"
-        warning = threading.Timer(timeout_ms / _S, logger.error, (text, self._broker, timeout_ms))
+        warning = threading.Timer(
+            timeout_ms / _MS_PER_S, logger.error, (text, self._broker, timeout_ms)
+        )
         warning.daemon = True
         warning.start()
         try:
@@ -175,7 +177,7 @@ class Agent:
         return ended
 
     def stop(self, timeout_ms: int | None = None) -> bool:
-        """Stop in order, then disconnect; False = not all was handed on in time.
+        """Stop in order, then disconnect; False = not all bundles were moved in time.
 
         Default timeout_ms: the settings' shutdown_timeout_ms + stop_grace_ms, plus a few seconds to
         disconnect.
@@ -195,7 +197,7 @@ class Agent:
         for thread in self._threads:
             if thread.is_alive() and thread is not threading.current_thread():
                 thread.join(_FINAL_FLUSH_MS / 1000.0)
-        self.permits.withdraw()  # by now nobody gives any
+        self.permits.withdraw()  # the threads have ended: none are given any more
         self._calls.close()
         self._sender.close(_FINAL_FLUSH_MS if self._is_kafka_there else 0)
         self._tail.close()
@@ -223,7 +225,7 @@ class Agent:
             now_ms = self._clock.now_ms()
             is_due = now_ms - asked_ms >= self._config.heartbeat_interval_ms
             if self._is_leased and ends is None and is_due:
-                asked_ms, ends = now_ms, self._tail.ends(_ENDS_MS)
+                asked_ms, ends = now_ms, self._tail.ends(_ENDS_TIMEOUT_MS)
             if ends is not None and self._tail.has_read(ends):
                 self._inbox.put(EndConfirmed(asked_ms=asked_ms))
                 ends = None
@@ -235,18 +237,18 @@ class Agent:
             logger.warning("ownership can't be read now: %s", error)
             self._is_ending.wait(_IDLE_WAIT_S)
             return
-        for news in self._feed.take(messages):
-            if self._broker in news.brokers:
-                self._inbox.put(news.event)
-                if isinstance(news.event, RecordRead):
-                    state = news.event.record.state.value
+        for addressed in self._feed.take(messages):
+            if self._broker in addressed.brokers:
+                self._inbox.put(addressed.event)
+                if isinstance(addressed.event, RecordRead):
+                    state = addressed.event.record.state.value
                     self.metrics.add(_RECORDS_READ, state, CHANNEL, "Total")
 
     def _work(self) -> None:
         events: Sequence[Event] = ()
         while not self._is_ending.is_set():
             effects = self._agent.step(events, self._clock.now_ms())
-            # permits first: a message must not announce the end of what is still permitted
+            # permits first: no message may announce an end while the permit still holds
             until_ms, usable = self._agent.until_ms, self._agent.usable()
             self.permits.give(usable, until_ms)
             left_ms = until_ms - self._clock.now_ms() if self._is_leased else None
@@ -271,10 +273,10 @@ class Agent:
 
     def _next_events(self) -> Sequence[Event]:
         """Return new events; wait for them until the Machine's wake-up time."""
-        self._calls.look()
+        self._calls.check_overdue()
         wait_s = _IDLE_WAIT_S
         if self._agent.wake_at_ms is not None:
-            due_s = (self._agent.wake_at_ms - self._clock.now_ms()) / _S
+            due_s = (self._agent.wake_at_ms - self._clock.now_ms()) / _MS_PER_S
             wait_s = min(wait_s, max(0.0, due_s))
         found: list[Event] = []
         try:

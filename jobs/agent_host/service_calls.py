@@ -1,7 +1,7 @@
 """Callbacks of a service, run in threads that no callback can end or hold up.
 
-Whatever a callback raises is its answer, SystemExit included. One that does not return keeps its
-thread, and another thread takes its place. `agent` decides what follows.
+An exception is a callback's answer, SystemExit included. One that does not return keeps its thread,
+and another thread takes its place. `agent` decides what follows.
 """
 
 import logging
@@ -48,11 +48,11 @@ class Permits:
         return {} if is_over else tokens
 
     def give(self, tokens: Mapping[str, int], until_ms: int) -> None:
-        """Allow these bundles, and nothing else, until then; for the agent."""
+        """Allow only these bundles, until then by the agent's clock; for the agent."""
         self._given = (tokens, until_ms)
 
     def withdraw(self) -> None:
-        """Allow nothing any more, whatever is given later; for the agent."""
+        """Allow nothing any more, and ignore later `give`; for the agent."""
         self._is_withdrawn = True
 
 
@@ -68,14 +68,14 @@ class Callbacks:
     open(bundle, token): serve the range as one bundle, whatever of it was open before. token is the
     fencing token: it grows with each owner, so a store can refuse an older one. close(bundle,
     token): serve nothing of the range. split(bundle, children, token): serve the range as these
-    bundles. merge(bundle, merged, token): serve on as before, and be ready to open the bundle and
-    its upper neighbour as the merged one; a service that leaves it out refuses. Each may be called
-    again for what is done already.
+    bundles. merge(bundle, merged, token): keep serving as before, and be ready to open the bundle
+    and its upper neighbour as the merged one; a service without it refuses. Each may be called
+    again after it succeeded.
 
     These four run in threads, one at a time for a bundle, `Options.threads` at once. One that has
-    not returned after a minute has failed. load(): what the service carries now;
-    topics(): of the bundles whose topics have changed, the topics. Both must be quick.
-    attach(permits): called once, before anything else; permits tells at each use whether a bundle
+    not returned after a minute has failed. load(): return the present load; topics():
+    return the topics of bundles whose topics have changed. Both must be quick.
+    attach(permits): called once, before anything else; permits says at each use whether a bundle
     may be served.
     """
 
@@ -96,17 +96,17 @@ _FAILURE_CHARS_MAX = 4_096
 def failure_of(error: BaseException) -> str:
     """Return an exception as a sentence, even if its text can't be read."""
     try:
-        words = str(error)[:_FAILURE_CHARS_MAX]
+        text = str(error)[:_FAILURE_CHARS_MAX]
     except BaseException:  # noqa: BLE001 its __str__ raises, whatever that is
-        words = "what it says can't be had"
-    return f"{type(error).__name__}: {words}"
+        text = "what it says can't be had"
+    return f"{type(error).__name__}: {text}"
 
 
 def log_failure(error: BaseException, what: str) -> None:
     """Log an exception with its stack, in characters that every log can hold."""
     try:
         stack = "".join(format_exception(error))
-    except BaseException:  # noqa: BLE001 of a foreign class, whose words may raise again
+    except BaseException:  # noqa: BLE001 of a foreign class, whose text may raise again
         stack = ""
     fields = {"error": _printable(failure_of(error)), "stack": _printable(stack)}
     logger.error(what, extra={"fields": fields})
@@ -116,7 +116,7 @@ def _printable(text: str) -> str:
     return text[-_FAILURE_CHARS_MAX:].encode("utf-8", "backslashreplace").decode()
 
 
-def _answers(callbacks: Callbacks) -> Iterator[Checked[LoadRead] | Checked[TopicsRead]]:
+def _read_answers(callbacks: Callbacks) -> Iterator[Checked[LoadRead] | Checked[TopicsRead]]:
     yield check_load(callbacks.load())
     answer: object = callbacks.topics()
     try:
@@ -131,12 +131,12 @@ def _answers(callbacks: Callbacks) -> Iterator[Checked[LoadRead] | Checked[Topic
 
 LOAD = "load"
 _CALLBACKS = "ballast_agent_callbacks_total"
-_LOOK_MS_MAX = 2_000  # a longer gap between two looks was the process's own absence
+_GAP_MS_MAX = 2_000  # a longer gap between two checks was a pause of the process
 
 
 @dataclass
 class _CallbackTask:
-    """A bundle's waiting or running callback. began_ms: by the clock of `look`."""
+    """A bundle's waiting or running callback. began_ms: by the clock of `check_overdue`."""
 
     name: str
     run: Callable[["_CallbackTask"], None]
@@ -150,7 +150,7 @@ class _CallbackTask:
 class CallBounds:
     """Bounds of callbacks. threads: at once; timeout_ms: a longer one has failed.
 
-    clock_s: for `ServiceCalls.look`; never goes back.
+    clock_s: for `ServiceCalls.check_overdue`; never goes back.
     """
 
     threads: int
@@ -159,38 +159,38 @@ class CallBounds:
 
 
 class ServiceCalls:
-    """The callbacks of one service; `tell` gets their outcomes, in any thread."""
+    """The callbacks of one service; `put` gets their outcomes, in any thread."""
 
     def __init__(
         self,
         callbacks: Callbacks,
-        tell: Callable[[Event], None],
+        put: Callable[[Event], None],
         metrics: AgentMetrics,
         bounds: CallBounds,
     ) -> None:
         """Start the threads."""
         self._callbacks = callbacks
-        self._tell = tell
+        self._put = put
         self._metrics = metrics
         self._timeout_ms = bounds.timeout_ms
         self._lock = threading.Lock()
         self._running: list[_CallbackTask] = []
         self._clock_s = bounds.clock_s
-        self._looked_s = bounds.clock_s()
-        self._seen_ms = 0
+        self._checked_s = bounds.clock_s()
+        self._counted_ms = 0
         self._is_reading_load = False
         self._last_fault = ""
         self._is_closed = False
-        self._of_bundles: queue.SimpleQueue[_CallbackTask | None] = queue.SimpleQueue()
-        self._of_load: queue.SimpleQueue[_CallbackTask | None] = queue.SimpleQueue()
+        self._bundle_tasks: queue.SimpleQueue[_CallbackTask | None] = queue.SimpleQueue()
+        self._load_tasks: queue.SimpleQueue[_CallbackTask | None] = queue.SimpleQueue()
         self._threads = bounds.threads
         for _ in range(bounds.threads):
-            self._start_thread(self._of_bundles, "callback")
-        self._start_thread(self._of_load, LOAD)
+            self._start_thread(self._bundle_tasks, "callback")
+        self._start_thread(self._load_tasks, LOAD)
 
     def call(self, call: Call) -> None:
         """Run a callback when a thread is free."""
-        self._of_bundles.put(_CallbackTask(name=call.callback.value, run=self._call, call=call))
+        self._bundle_tasks.put(_CallbackTask(name=call.callback.value, run=self._call, call=call))
 
     def read_load(self) -> None:
         """Start reading load and topics, unless that is under way."""
@@ -198,21 +198,21 @@ class ServiceCalls:
             if self._is_reading_load:
                 return
             self._is_reading_load = True
-        self._of_load.put(_CallbackTask(name=LOAD, run=self._read_load))
+        self._load_tasks.put(_CallbackTask(name=LOAD, run=self._read_load))
 
-    def look(self) -> None:
-        """Give up overdue callbacks; called at least once a second. O(running).
+    def check_overdue(self) -> None:
+        """Report overdue callbacks as failed; call it at least once a second. O(running).
 
-        Between two calls at most 2 s count: after a pause of the process callbacks keep their time.
+        Of the time between two calls at most 2 s count, so a paused process fails no callback.
         """
         with self._lock:
             now_s = self._clock_s()
-            self._seen_ms += min(int((now_s - self._looked_s) * 1_000.0), _LOOK_MS_MAX)
-            self._looked_s = now_s
+            self._counted_ms += min(int((now_s - self._checked_s) * 1_000.0), _GAP_MS_MAX)
+            self._checked_s = now_s
             late = [
                 task
                 for task in self._running
-                if not task.is_overdue and self._seen_ms - task.began_ms >= self._timeout_ms
+                if not task.is_overdue and self._counted_ms - task.began_ms >= self._timeout_ms
             ]
             for task in late:
                 task.is_overdue = True
@@ -223,8 +223,8 @@ class ServiceCalls:
         """Run nothing more; running callbacks go on and keep no process from ending."""
         self._is_closed = True
         for _ in range(self._threads):
-            self._of_bundles.put(None)
-        self._of_load.put(None)
+            self._bundle_tasks.put(None)
+        self._load_tasks.put(None)
 
     def _start_thread(self, tasks: "queue.SimpleQueue[_CallbackTask | None]", name: str) -> None:
         threading.Thread(target=self._work, args=(tasks,), daemon=True, name=name).start()
@@ -232,7 +232,7 @@ class ServiceCalls:
     def _work(self, tasks: "queue.SimpleQueue[_CallbackTask | None]") -> None:
         while (task := tasks.get()) is not None and not self._is_closed:
             with self._lock:
-                task.began_ms, task.began_s = self._seen_ms, time.monotonic()
+                task.began_ms, task.began_s = self._counted_ms, time.monotonic()
                 self._running.append(task)
             task.run(task)
             with self._lock:
@@ -240,7 +240,7 @@ class ServiceCalls:
                 if task.is_overdue:
                     self._show_overdue(task.name)
                     if task.call is not None:
-                        return  # another thread has stepped in
+                        return  # `_give_up` has started another thread
 
     def _give_up(self, task: _CallbackTask) -> None:
         call = task.call
@@ -256,8 +256,8 @@ class ServiceCalls:
             self._metrics.add("ballast_agent_load_errors_total")
             return
         self._metrics.add(_CALLBACKS, call.callback.value, "overdue")
-        self._start_thread(self._of_bundles, "callback")
-        self._tell(
+        self._start_thread(self._bundle_tasks, "callback")
+        self._put(
             CallOverdue(
                 callback=call.callback,
                 bundle=call.bundle,
@@ -284,7 +284,7 @@ class ServiceCalls:
             logger.warning("%s of %s has returned after %.0f s", task.name, call.bundle, took_s)
         else:
             self._metrics.add(_CALLBACKS, task.name, "failed" if failure else "done")
-        self._tell(
+        self._put(
             CallDone(
                 callback=call.callback,
                 bundle=call.bundle,
@@ -306,11 +306,11 @@ class ServiceCalls:
     def _read_load(self, task: _CallbackTask) -> None:
         faults = []
         try:
-            for checked in _answers(self._callbacks):
+            for checked in _read_answers(self._callbacks):
                 if task.is_overdue:
                     break  # further topics may never end
                 if checked.read is not None:
-                    self._tell(checked.read)
+                    self._put(checked.read)
                 faults.append(checked.fault)
         except BaseException as error:  # noqa: BLE001 SystemExit, too: it is not this thread's
             log_failure(error, "load can't be read")

@@ -169,7 +169,7 @@ class Beside:
         deadline_s = time.monotonic() + PATIENCE_S
         while not is_so():
             assert time.monotonic() < deadline_s, (self.said, self.service.ran)
-            self.calls.look()
+            self.calls.check_overdue()
             try:
                 self.give(self.inbox.get(timeout=0.01))
             except queue.Empty:
@@ -182,7 +182,7 @@ class Beside:
         )
         for _ in range(TIMEOUT_MS // 1_000 // LOOK_S):
             self.clock_s += LOOK_S
-            self.calls.look()
+            self.calls.check_overdue()
 
     def outcomes(self, bundle: str) -> list[Ack]:
         acks = [ack for said in self.said if isinstance(said, Acks) for ack in said.acks]

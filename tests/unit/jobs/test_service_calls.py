@@ -102,7 +102,7 @@ def test_pause_of_the_whole_process_is_no_callbacks_fault(made: list[Beside]) ->
     asked(agent, "close")
     agent.until(lambda: ("close", BAD, 3) in agent.service.ran)
     agent.clock_s += 3_600
-    agent.calls.look()
+    agent.calls.check_overdue()
     assert agent.callbacks("close", "overdue") == 0
 
 
