@@ -1,10 +1,9 @@
 """Copy of old history from the job's tables to archive tables, beside the job.
 
-Decides when a copy is due for each row, never what leaves the job's tables: that is the streaming
-job's upkeep, which lets a row go once it finds it here (`table_upkeep`). So there is one writer a
-table, and this may be started by hand or by cron while the job runs, killed at any point and
-started again. Steps of a table, each repeatable: make the archive, MERGE what it has not, month by
-month, join the files of a month in Z-order, VACUUM.
+Decides when a row is copied. The streaming job's upkeep deletes it from its table once the archive
+has it (`table_upkeep`). So each table has one writer, and this may be started by hand or by cron
+while the job runs, killed at any point and started again. Steps of a table, each repeatable: make
+the archive, MERGE missing rows month by month, join the files of a month in Z-order, VACUUM.
 """
 
 import sys
@@ -36,7 +35,7 @@ from lbcore.model.times import DAY_MS
 
 _FILE_BYTES = 128_000_000
 _PROPERTIES = {
-    # none that Spark or delta-rs does not know
+    # only properties that both Spark and delta-rs know
     "delta.enableDeletionVectors": "false",
     "delta.deletedFileRetentionDuration": "interval 1 days",
 }
@@ -47,7 +46,7 @@ _NO_RETRY = CommitProperties(max_commit_retries=0)
 def main(
     argv: Sequence[str] | None = None, *, passed: Callable[[str], None] = lambda _: None
 ) -> int:
-    """Copy what is due, a line of JSON a table. passed: is told of each step (tests)."""
+    """Copy due rows; print one JSON line per table. passed: gets each step (tests)."""
     parser = Parser(prog="archive_history", description=__doc__)
     parser.add_argument(
         "--tables", type=table_place, required=True, help="folder of the Delta tables of a job"
@@ -70,7 +69,7 @@ def main(
 def _archive(
     root: TablePlace, archive: Archive, until_ms: int, passed: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Bring one archive up to a time; what was done. Raises CommandError."""
+    """Bring one archive up to a time; return what was done. Raises CommandError."""
     source, place = table_path(root, archive.table.name), table_path(root, archive.name)
     if not is_delta(source):
         raise CommandError(
@@ -111,7 +110,7 @@ def _archive(
 
 
 def _make(place: TablePlace, archive: Archive) -> bool:
-    """The archive, with all columns of its table; whether it is there."""
+    """Make the archive, or add the columns that it lacks; return True."""
     wanted = pa.schema(
         [
             *(pa.field(one.name, one.type) for one in arrow_schema(archive.table)),
@@ -136,7 +135,7 @@ def _make(place: TablePlace, archive: Archive) -> bool:
 
 
 def _copy(source: TablePlace, place: TablePlace, archive: Archive, until_ms: int) -> int:
-    """Copy rows that are old enough, a commit a month; return how many."""
+    """Copy rows that are old enough, one commit per month; return how many."""
     table, archived = open_delta(source), open_delta(place)
     due = f"at_ms < {until_ms} AND ({archive.ended or 'true'})"
     before, copied = archived.version(), 0

@@ -103,7 +103,7 @@ _STEP_BACK_MAX_MS = 10_000  # of the clock; a restart takes about as long
 def main(
     argv: Sequence[str] | None = None, *, passed: Callable[[str], None] = lambda _: None
 ) -> int:
-    """Run the verb `run-job`. passed: called at each point of a batch (tests)."""
+    """Run the verb `run-job`. passed: called after each step of a batch (tests)."""
     parser = Parser(prog="balance_cluster", description=__doc__)
     add_arguments(parser)
     args = parser.parse_args(argv)
@@ -150,15 +150,15 @@ def run(args: argparse.Namespace, *, passed: Callable[[str], None] = lambda _: N
     end = Shutdown(limit_s=_END_S).listen()
     try:
         with error_messages(), ExitStack() as cleanup, end.with_work():
-            shown = exposition.MetricsPort(config.telemetry.host, args)
-            cleanup.callback(shown.stop)
+            metrics_port = exposition.MetricsPort(config.telemetry.host, args)
+            cleanup.callback(metrics_port.stop)
             job = _Job(
                 args=args,
                 config=config,
                 end=end,
                 passed=passed,
                 cleanup=cleanup,
-                shown=shown,
+                metrics_port=metrics_port,
                 partitions=chosen_partitions(config, args.master, dict(args.spark)),
             )
             if args.standby:
@@ -182,7 +182,7 @@ class _Job:
     end: Shutdown
     passed: Callable[[str], None]
     cleanup: ExitStack
-    shown: exposition.MetricsPort
+    metrics_port: exposition.MetricsPort
     partitions: int
     session: SparkSession | None = None
 
@@ -217,7 +217,7 @@ class _Job:
         check_standby(self.args.state_dir, tuple(self.config.pipeline.clusters), STATE_SCHEMA)
         self.warm_up()
         with suppress(CommandError):  # on one machine the job that it waits for may have the port
-            self.shown.show(standing_by())
+            self.metrics_port.show(standing_by())
         _logger(self.args.log)({"event": "standby"})
 
     def run(self) -> int:
@@ -241,7 +241,7 @@ class _Job:
         is_by_bundle = self.config.telemetry.bundle_metrics
         metrics = JobMetrics(bundle_metrics=is_by_bundle, epoch=writer.epoch, topics=inputs)
         metrics.see_start(is_rebuilt=resumption.is_rebuilt, is_damaged=resumption.is_damaged)
-        self.shown.show(metrics.store.registry)
+        self.metrics_port.show(metrics.store.registry)
         with ExitStack() as query_end:  # the query stops before the folder's lock is released
             watch = self.cleanup.enter_context(TopicWatch(address, place.topics))
             publisher = OwnershipPublisher(
@@ -268,7 +268,7 @@ class _Job:
                     metrics.see_start(is_rebuilt=True, is_damaged=True)
                     new = new_checkpoint(state_dir, writer.epoch, damage.why, is_damaged=True)
                     write_manifest(state_dir, claimed, new)
-                    # the job may have read for days: by its first ends it would read all again
+                    # the job may have run for days: with its first offsets it would read all again
                     return replace(start, place=find()).work(new, session, query_end)
 
 
@@ -334,7 +334,7 @@ class _Start:
         return retry_late_workers(attempt)
 
     def _log_resumption(self, resumption: Resumption) -> None:
-        """Log where the query goes on from, and remove checkpoints that nothing needs."""
+        """Log where the query resumes, and remove checkpoints that nothing needs."""
         line = {"event": "start", "writer_epoch": self.writer.epoch}
         self.log({**line, "rebuilt_because": resumption.reason})
         if resumption.is_damaged:
@@ -348,7 +348,7 @@ class _Start:
                 self.log({"event": "checkpoints_removed", "names": gone})
 
     def _beginning(self, resumption: Resumption) -> QueryStart:
-        """Complete what the tables lack, and return where the query starts."""
+        """Complete the tables, and return where the query starts."""
         args, writer, place = self.job.args, self.writer, self.place
         if resumption.is_rebuilt:
             complete_last_batch(writer)
@@ -356,7 +356,7 @@ class _Start:
             writer.write_pending_rows()
         address = kafka_address(self.job.config, args.bootstrap)
         if resumption.is_rebuilt and restored_mark(args.state_dir).exists():
-            # what was commanded since the backup is not done again
+            # commands since the backup are not carried out again
             ends = place.ends_beyond(address.topic_name(Topic.COMMANDS), writer.last_commit())
             read = {"offsets": ends, "topics": dict(place.topics)}
             count = raise_versions(writer, wall_ms(), read)
@@ -387,7 +387,7 @@ class _Start:
                 raise
             if not query.isActive:
                 return self._ended(query, each)
-            # asked for only when there is news: Spark writes it all as JSON, some 10 ms each time
+            # read only after a new batch: Spark writes it all as JSON, some 10 ms each time
             progress = read_progress(query) if each.ended > last else None
             if progress is not None and progress["batchId"] > last:
                 last = progress["batchId"]
@@ -401,24 +401,24 @@ class _Start:
         return Exit.DONE
 
     def _ended(self, query: Any, each: EachBatch) -> int:
-        """Tell why the query has ended, or raise what lets the job try again."""
+        """Show why the query has ended, or raise if the job can start it again."""
         exception = query.exception()
         error = java_text(exception)
         if each.ended < 0 and WORKER_LATE in error:
             raise WorkerStartupError(error)
         if is_damage(error, java_stack(exception)):
             raise DamagedCheckpointError(each.resumption.checkpoint, root_cause(error))
-        said = own_error_message(error)
+        own_message = own_error_message(error)
         # a recreated topic also loses offsets; ask the topic which of the two it was
-        lost = self.watch.look() if not said or OffsetsLostError.__name__ in error else None
-        note(*str(lost or said or java_failure(error, _ENDED)).split("\n"))
+        lost = self.watch.look() if not own_message or OffsetsLostError.__name__ in error else None
+        note(*str(lost or own_message or java_failure(error, _ENDED)).split("\n"))
         return Exit.FAILED
 
 
 def _let_batch_end(query: Any, checkpoint: Path, sink: BatchSink) -> None:
-    """Wait until Spark has committed the batch in hand, and let no later one write.
+    """Wait until Spark has committed the current batch, and let no later one write.
 
-    So the next start finds no batch that is half written.
+    So the next start finds no half-written batch.
     """
     deadline_s = time.monotonic() + _LAST_BATCH_S
     last = sink.last.end_with(newest_begun(checkpoint))

@@ -1,7 +1,7 @@
 """A report for the terminal, and as one HTML page that loads nothing from outside.
 
-Pictures are inline SVG, readable on a phone; each says in words what it shows, and a table stands
-beside it. Every text from a cluster is escaped.
+Pictures are inline SVG, readable on a phone; each has a caption and a table with its data. Every
+text from a cluster is escaped.
 """
 
 import html
@@ -21,7 +21,7 @@ from lbcore.sim.reports.report import format_value
 SHADES = " .:-=+*#%@"
 _WIDTH = 60
 _ROWS_LISTED = 10
-SHOWN = (
+STRATEGY_COLUMNS = (
     ("imbalance.mean", "imbalance"),
     ("imbalance.p95", "at worst"),
     ("bound.mean", "bound"),
@@ -31,12 +31,12 @@ SHOWN = (
     ("thrash", "thrash"),
     ("splits", "splits"),
 )
-"""Of the strategies: metric and heading."""
+"""Columns of the table of strategies: metric and heading."""
 
 NO_RISK = "none found"
 NO_RISK_KNOWN = "none found in what could be read, which is not all: see Not known"
 
-OF_USAGE = (
+USAGE_NOTE = (
     "imbalance here is of usage, with what brokers use without load, so it is lower than that of"
     " msg/s above; bound: the least that whole bundles allow, in the mean as it; at worst: p95;"
     " above 1.2: how long, and for how long of it nobody could have been below"
@@ -45,11 +45,11 @@ OF_USAGE = (
 
 
 Cells = Sequence[Sequence[str]]
-"""A table: its heading and its rows."""
+"""A table: its heading row, then its rows."""
 
 
 def lines(report: Report) -> Iterator[str]:
-    """The whole report."""
+    """Yield the lines of the report for a terminal."""
     looked = duration(report.to_ms - report.from_ms)
     yield (
         f"{report.cluster} at {report.url}: {len(report.loads.brokers)} brokers, "
@@ -66,7 +66,9 @@ def lines(report: Report) -> Iterator[str]:
         "Settings that hurt": _finding_lines(_harms(report), NO_RISK),
         "Risks": _finding_lines(_risks(report), none_known),
         "What Ballast would do": _foresight(report),
-        _TRIED: [*text_table(tried_rows(report)), OF_USAGE] if report.strategies else (),
+        _STRATEGIES_TITLE: [*text_table(tried_rows(report)), USAGE_NOTE]
+        if report.strategies
+        else (),
         "Not known": [f"- {one}" for one in report.notes],
     }
     for title, body in parts.items():
@@ -74,11 +76,11 @@ def lines(report: Report) -> Iterator[str]:
         yield from ("", title, *found) if found else ()
 
 
-_TRIED = "What each strategy would have made of this time"
+_STRATEGIES_TITLE = "What each strategy would have made of this time"
 
 
 def imbalance_line(report: Report) -> str:
-    """Imbalance, what of it no move can undo, in a sentence."""
+    """Return a sentence on the imbalance, and on the least that moves can reach."""
     values = [value for value in report.loads.imbalance if value is not None]
     floors = [value for value in report.loads.floor if value is not None]
     if not report.loads.times_ms:
@@ -93,7 +95,7 @@ def imbalance_line(report: Report) -> str:
 
 
 def _found_tables(report: Report) -> dict[str, Cells]:
-    """Title → what was hottest, and what moved."""
+    """Return title → table of the hottest bundles and topics, and of moves."""
     moved: Cells = [
         ("when", "bundle", "from", "to", "by"),
         *(
@@ -140,11 +142,11 @@ def _risks(report: Report) -> list[tuple[str, str, str]]:
 
 
 def tried_rows(report: Report) -> Cells:
-    """Heading and a row a strategy."""
+    """Return a heading row, and one row per strategy."""
     return [
-        ("strategy", *(title for _, title in SHOWN)),
+        ("strategy", *(title for _, title in STRATEGY_COLUMNS)),
         *(
-            (str(one["strategy"]), *(_value(one, metric) for metric, _ in SHOWN))
+            (str(one["strategy"]), *(_value(one, metric) for metric, _ in STRATEGY_COLUMNS))
             for one in report.strategies
         ),
     ]
@@ -203,7 +205,7 @@ def escape(text: str) -> str:
 
 
 def heat_map(loads: Loads) -> str:
-    """Brokers by time, coloured by usage; a gap where a broker said nothing."""
+    """Return brokers by time, coloured by usage; a gap where no report came."""
     if not loads.times_ms:
         return "<p>No load is known yet.</p>"
     shown = loads.brokers[:_BROKERS_MAX]
@@ -229,7 +231,7 @@ def heat_map(loads: Loads) -> str:
 
 
 def imbalance_chart(loads: Loads) -> str:
-    """Imbalance and its floor over time."""
+    """Return a chart of imbalance and its floor over time; "" without load."""
     values = [value for value in loads.imbalance if value is not None]
     if not values:
         return ""
@@ -266,7 +268,7 @@ def _height(value: float, most: float) -> float:
 
 
 def _colour(percent: float) -> str:
-    """From blue by yellow to red; readable on white and on black."""
+    """Return a colour from blue over yellow to red; readable on white and on black."""
     part = min(1.0, max(0.0, percent / _FULL))
     stops = ((58, 110, 190), (240, 200, 60), (190, 30, 30))
     low, high, share = (
@@ -309,7 +311,7 @@ code{overflow-wrap:anywhere}li{margin:.5rem 0}details{margin:.5rem 0}
 
 
 def page(report: Report) -> str:
-    """The whole page."""
+    """Return the report as one HTML page."""
     title = escape(f"{report.cluster}: an assessment")
     body = "\n".join(_sections(report))
     return (
@@ -341,7 +343,7 @@ def _sections(report: Report) -> Iterable[str]:
     yield "<h2>What Ballast would do</h2>"
     yield _foreseen(report.foresight) if report.foresight else "<p>It can't be said yet.</p>"
     if report.strategies:
-        yield f"<h2>{_TRIED}</h2>{_table(tried_rows(report))}<p>{escape(OF_USAGE)}</p>"
+        yield f"<h2>{_STRATEGIES_TITLE}</h2>{_table(tried_rows(report))}<p>{escape(USAGE_NOTE)}</p>"
     if report.notes:
         yield f"<h2>Not known</h2>{_list(escape(one) for one in report.notes)}"
 
@@ -401,7 +403,7 @@ def _foreseen(found: Foresight) -> str:
         ("cycle", "what", "bundle", "from", "to", "why"),
         *((str(one["cycle"]), *(str(one[name]) for name in names)) for one in found.decisions),
     ]
-    said = (
+    summary = (
         f"<p>Under <code>{escape(found.strategy)}</code>, in {found.cycles} cycles at least "
         f"{duration(found.cycle_ms)} apart, with load as it is now: "
         f"{len(found.decisions)} decisions; imbalance {_last([found.before.imbalance])} → "
@@ -424,7 +426,7 @@ def _foreseen(found: Foresight) -> str:
             for one, then in both
         ),
     ]
-    return said + _table(balance) + decided + unknown
+    return summary + _table(balance) + decided + unknown
 
 
 def _table(rows: Cells) -> str:

@@ -1,4 +1,4 @@
-"""Repeated reads of a Pulsar cluster, handed to the Machines; it only reads."""
+"""Repeated reads of a Pulsar cluster as input of the Machines; changes nothing."""
 
 import argparse
 import logging
@@ -39,11 +39,11 @@ CLUSTER = "pulsar"
 _COLLECTOR_LOG = logging.getLogger("jobs.bridge")
 _HISTORY_MIN_MS, _LARGE_HISTORY_MS = 1_000, 60_000
 _LARGE = 5_000
-"""From so many bundles on loads are kept once a minute: ten minutes must fit into the memory."""
+"""Number of bundles above which loads are kept once a minute, to limit memory."""
 
 
 class ClusterWatch:
-    """One cluster. `step` is called by one thread; nothing is written anywhere."""
+    """Watch of one cluster. One thread calls `step`; nothing is written anywhere."""
 
     def __init__(self, admin: PulsarAdmin, cluster: str, config: Config, rhythm: Rhythm) -> None:
         """cluster: its name in Pulsar. Raises CommandError when it has no broker."""
@@ -52,32 +52,34 @@ class ClusterWatch:
         self._look = Look(owned=dict.fromkeys(brokers), incarnations={}, namespaces={})
         self._lock = threading.Lock()
         self._messages: list[Message] = []
-        self._told: list[ObservePolicies] = []
+        self._observed_policies: list[ObservePolicies] = []
         self._versions: dict[str, str] = {}
         self._collector = Collector(admin, (CLUSTER, cluster), config, rhythm, self._send)
-        self._policies = PolicyFollower(admin, cluster, rhythm.namespaces_ms, self._told.append)
+        self._policies = PolicyFollower(
+            admin, cluster, rhythm.namespaces_ms, self._observed_policies.append
+        )
         self._owner_changes = OwnerChanges()
         self._observer: Observer | None = None
         self._config = config
-        _COLLECTOR_LOG.setLevel(logging.CRITICAL)  # what it warns of stands in the report
+        _COLLECTOR_LOG.setLevel(logging.CRITICAL)  # the report has its warnings
         self._began_ms = wall_ms()
         self._sheds = self._read_sheds(brokers)
 
     def close(self) -> None:
-        """Ask nobody any more."""
+        """Send no more requests."""
         self._collector.close()
         self._policies.close()
         _COLLECTOR_LOG.setLevel(logging.NOTSET)
 
     @property
     def has_picture(self) -> bool:
-        """True if loads are known, of bundles where brokers have any."""
-        rows = self._of_size().rows[LOAD_HISTORY.name]
+        """True if loads are known; of bundles too, if brokers own any."""
+        rows = self._observer_of_size().rows[LOAD_HISTORY.name]
         is_empty = not any(self._look.owned.values())
         return any(is_empty or row["bundles"] for row in rows)
 
     def step(self) -> str:
-        """One look and one batch; why there was no look, "" = there was one."""
+        """Run one look and one batch; return why the look failed, "" = it did not."""
         look, why = None, ""
         try:
             look = self._collector.look()
@@ -91,9 +93,9 @@ class ClusterWatch:
             self._collector.domains = self._policies.domains
         with self._lock:
             messages, self._messages = self._messages, []
-        told = self._told[:]
-        self._told.clear()
-        self._of_size().take(wall_ms(), messages, look, told)
+        observed = self._observed_policies[:]
+        self._observed_policies.clear()
+        self._observer_of_size().take(wall_ms(), messages, look, observed)
         return why
 
     def report(self) -> Report:
@@ -130,14 +132,17 @@ class ClusterWatch:
             hot_topics=hot,
         )
         where = (self._pulsar_cluster, self._admin.url)
-        return make_report(self._of_size(), seen, where, (self._began_ms, wall_ms()))
+        return make_report(self._observer_of_size(), seen, where, (self._began_ms, wall_ms()))
 
     def history(self) -> list[dict[str, object]]:
         """The rows of load_history."""
-        return list(self._of_size().rows[LOAD_HISTORY.name])
+        return list(self._observer_of_size().rows[LOAD_HISTORY.name])
 
-    def _of_size(self) -> Observer:
-        """The Machines; how often loads are kept depends on how many bundles there are."""
+    def _observer_of_size(self) -> Observer:
+        """Return the observer, made at the first call.
+
+        The number of bundles then decides how often loads are kept.
+        """
         if self._observer is None:
             bundles = sum(len(edges) - 1 for edges in self._look.namespaces.values())
             shortest_ms = _LARGE_HISTORY_MS if bundles > _LARGE else _HISTORY_MIN_MS

@@ -45,7 +45,7 @@ _LOGGING = CONF / "logging" / "spark-log4j2.properties"
 STACK_SIZE = "-Xss16m"
 # C1 only: C2 took a core for the first minutes of a job. Without it 19 s of CPU to the first batch
 # instead of 30, and 564 ms a batch instead of 891
-_QUICK = "-XX:TieredStopAtLevel=1"
+_C1_ONLY = "-XX:TieredStopAtLevel=1"
 # By default the heap begins with a 64th of the machine's memory, and may grow to three times its
 # content: 240 MB instead of 100
 _SMALL_HEAP = ("-Xms64m", "-XX:MinHeapFreeRatio=20", "-XX:MaxHeapFreeRatio=40")
@@ -53,7 +53,7 @@ _DRIVER_OPTIONS = (
     STACK_SIZE,
     "-XX:+UseSerialGC",
     *_SMALL_HEAP,
-    _QUICK,
+    _C1_ONLY,
     f"-Dlog4j2.configurationFile=file:{_LOGGING}",
 )
 _LOCAL_DIR = "spark.local.dir"
@@ -109,7 +109,7 @@ def spark_session(*, master: str, local_dir: Path, settings: Mapping[str, str]) 
 
     local_dir: parent of a folder for Spark's temporary files, removed with this process, unless
     `spark.local.dir` names another. Under spark-submit, its settings override the defaults here,
-    and master, jars, memory and the workers' Python are its alone.
+    and it alone sets master, jars, memory and the workers' Python.
     """
     local = settings.get(_LOCAL_DIR, str(local_dir))
     settings = {name: value for name, value in settings.items() if name != _LOCAL_DIR}
@@ -151,16 +151,16 @@ def chosen_partitions(config: Config, master: str, settings: Mapping[str, str]) 
     Raises CommandError.
     """
     submitted = _submitted()
-    told = {**submitted, **settings}.get(PARTITIONS)
-    if told is None:
+    chosen = {**submitted, **settings}.get(PARTITIONS)
+    if chosen is None:
         return default_partitions(config, submitted.get("spark.master", master))
-    if not told.isdigit() or not int(told):
+    if not chosen.isdigit() or not int(chosen):
         raise CommandError(
-            f"{PARTITIONS} can't be {told}",
+            f"{PARTITIONS} can't be {chosen}",
             why="it is the number of tasks of each operator",
             next_step="give a whole number from 1, or leave it out",
         )
-    return int(told)
+    return int(chosen)
 
 
 def _submitted() -> dict[str, str]:
@@ -173,9 +173,10 @@ def _submitted() -> dict[str, str]:
 
 
 def _local_dir(local: str) -> str:
-    """A folder of this process in the named one, or in the temporary folder.
+    """Return a folder of this process in the named one, or in the temporary folder.
 
-    The latter for names with characters above U+FFFF, which RocksDB changes.
+    The latter for names with characters above U+FFFF, which RocksDB changes. A list of folders
+    stays as it is.
     """
     if "," in local:
         return local
@@ -185,21 +186,21 @@ def _local_dir(local: str) -> str:
 
 
 def driver_options(more: Sequence[str] = ()) -> str:
-    """Return the Java options of the driver, and more of them, as Spark takes them."""
+    """Return the driver's Java options followed by `more`, as one text for Spark."""
     return shlex.join([*_DRIVER_OPTIONS, *more])
 
 
 def worker_python(folder: Path) -> str:
-    """Return the command by which local Spark starts this Python, with this path.
+    """Write a script by which local Spark starts this Python; return its path.
 
-    Spark puts its pyspark.zip first, and modules in a zip are compiled by each process: half a
-    second each for the three that a query begins with.
+    Spark puts its pyspark.zip first in PYTHONPATH, and each process compiles the modules of a zip:
+    half a second for each of the three that a query begins with. The script restores the path.
     """
     folder.mkdir(parents=True, exist_ok=True)
     script = folder / "worker-python"
     path = shlex.quote(os.environ.get("PYTHONPATH", ""))
-    words = f'#!/bin/sh\nPYTHONPATH={path} exec {shlex.quote(sys.executable)} "$@"\n'
-    atomic_write(script, words, mode=0o700, is_durable=False)  # a standby writes it, too
+    text = f'#!/bin/sh\nPYTHONPATH={path} exec {shlex.quote(sys.executable)} "$@"\n'
+    atomic_write(script, text, mode=0o700, is_durable=False)  # a standby writes it, too
     return str(script)
 
 
@@ -229,7 +230,7 @@ def start_query(
     beginning: QueryStart,
     sink: Callable[[DataFrame, int], None],
 ) -> StreamingQuery:
-    """Start the query."""
+    """Start the query. sink: gets each batch's effects and its id."""
     keys = spread_keys(
         config.pipeline.clusters,
         config.pipeline.scorer_groups,

@@ -284,7 +284,7 @@ def test_job_whose_checkpoint_is_damaged_while_it_works_asks_kafka_again_where_i
             end=SimpleNamespace(asked=Event(), with_work=nullcontext),  # type: ignore[arg-type]
             passed=lambda _: None,
             cleanup=cleanup,
-            shown=SimpleNamespace(show=lambda _: None),  # type: ignore[arg-type]
+            metrics_port=SimpleNamespace(show=lambda _: None),  # type: ignore[arg-type]
             partitions=1,
         )
         assert job.run() == Exit.DONE
