@@ -1,7 +1,7 @@
 """The actuator: carries out decisions through Pulsar's admin interface.
 
-Decides nothing of its own: `lbcore.bridge.acting` says what a record needs next. Here are the
-threads, the limits of how much at once and how often, and the answers to Kafka.
+`lbcore.bridge.acting` decides what a record needs next. Here are the threads, the limits of
+requests in flight and per minute, and the acknowledgements to Kafka.
 """
 
 import logging
@@ -39,17 +39,17 @@ from lbcore.wire.messages import Ack, Acks, Envelope
 logger = logging.getLogger(__name__)
 
 QUARANTINED = "it is quarantined: `ballast status` says why"
-_AGAIN_S = 0.5
+_RETRY_S = 0.5
 _REPEAT_S = 10.0
 _REMEMBERED_MAX = 1_000
 _MINUTE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskingLimits:
+class RequestLimits:
     """Limits of the requests to Pulsar: in flight, and per minute.
 
-    old_ms: age from which a record that was not begun counts as old.
+    old_ms: age from which a record on which work has not begun counts as old.
     """
 
     in_flight: int = 4
@@ -58,14 +58,14 @@ class AskingLimits:
 
 
 class Actuator:
-    """Works on records in flight; `consider` is called by one thread, again and again."""
+    """Work on records in flight; one thread calls `consider` again and again."""
 
     def __init__(
         self,
         admin: PulsarAdmin,
         collector: Collector,
         cluster: str,
-        limits: AskingLimits,
+        limits: RequestLimits,
         send: Send,
     ) -> None:
         self._admin, self._collector, self._send = admin, collector, send
@@ -74,7 +74,7 @@ class Actuator:
         self._pool = ThreadPoolExecutor(limits.in_flight, thread_name_prefix="act")
         self._lock = threading.Lock()
         self._working: dict[str, str] = {}
-        self._rested: dict[str, tuple[int, float]] = {}
+        self._resting: dict[str, tuple[int, float]] = {}
         self._asked_s: deque[float] = deque()
         self._seqs: dict[str, int] = {}
         self._is_closed = threading.Event()
@@ -88,14 +88,15 @@ class Actuator:
             return frozenset(self._working)
 
     def close(self) -> None:
-        """Begin nothing more; what Pulsar was asked for goes on there."""
+        """Begin nothing more; requests that Pulsar has accepted go on there."""
         self._is_closed.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def consider(self, records: Mapping[str, OwnershipRecord], newest: "Newest") -> None:
-        """Begin work on the records in flight that nobody works on, in name order.
+        """Begin work on records in flight that have none yet, in name order.
 
-        One bundle at a time goes to a broker with the modular manager: see `Rhythm.quiet_ms`.
+        With the modular manager only one bundle at a time goes to a broker: see `Rhythm.quiet_ms`.
+        newest: bundle → the newest version.
         """
         in_flight = [record for record in records.values() if record.state in IN_FLIGHT]
         for record in sorted(in_flight, key=lambda one: one.bundle):
@@ -111,7 +112,7 @@ class Actuator:
             is_taking = bool(record.destination) and record.destination in self._working.values()
             if is_taking and not self._collector.is_extensible():
                 return False
-            version, until_s = self._rested.get(record.bundle, (0, 0.0))
+            version, until_s = self._resting.get(record.bundle, (0, 0.0))
         return version != record.version_id or time.monotonic() >= until_s
 
     def _work(self, record: OwnershipRecord, newest: "Newest") -> None:
@@ -123,20 +124,20 @@ class Actuator:
             with self._lock:
                 now_s = time.monotonic()
                 self._working.pop(record.bundle, None)
-                self._rested[record.bundle] = (record.version_id, now_s + _REPEAT_S)
-                if len(self._rested) > _REMEMBERED_MAX:  # who has rested long enough
-                    rested = self._rested.items()
-                    self._rested = {name: one for name, one in rested if one[1] > now_s}
+                self._resting[record.bundle] = (record.version_id, now_s + _REPEAT_S)
+                if len(self._resting) > _REMEMBERED_MAX:  # drop those whose rest is over
+                    rested = self._resting.items()
+                    self._resting = {name: one for name, one in rested if one[1] > now_s}
 
     def _follow(self, record: OwnershipRecord, newest: "Newest") -> None:
-        """Do what the record needs until it is answered, left, or superseded."""
+        """Do what the record needs until it is acknowledged, left, or superseded."""
         began_s = time.monotonic()
         attempts = Attempts(is_old=self._clock.now_ms() - record.timestamp_ms > self._limits.old_ms)
         while self._is_current(record, newest):
             waited_ms = round((time.monotonic() - began_s) * 1_000)
             attempts = replace(attempts, waited_ms=waited_ms)
             bounds = replace(self.bounds, forbidden=self._forbidden(record))
-            action = next_action(record, self._see(record), attempts, bounds)
+            action = next_action(record, self._read_state(record), attempts, bounds)
             if isinstance(action, RecordAnswer):
                 self._answer(record, action, attempts)
                 return
@@ -159,7 +160,7 @@ class Actuator:
     def mend(self, finding: Finding) -> None:
         """Ask Pulsar once, in a thread, for what may end a finding.
 
-        A new look shows whether it did.
+        The guardian's next look shows the result.
         """
         self._pool.submit(self._mend, finding)
 
@@ -200,9 +201,9 @@ class Actuator:
             self._count_not_done(error)
             self._log("refused", record, why=str(error))
             attempts = replace(attempts, refused=str(error))
-            self._is_closed.wait(_AGAIN_S)
+            self._is_closed.wait(_RETRY_S)
         if isinstance(action, LookAgain | Lookup):
-            self._is_closed.wait(_AGAIN_S)
+            self._is_closed.wait(_RETRY_S)
         return attempts
 
     def _count_not_done(self, error: PulsarAdminError) -> None:
@@ -214,8 +215,8 @@ class Actuator:
         if looked.refused:
             raise PulsarAdminError(looked.refused)
 
-    def _see(self, record: OwnershipRecord) -> PulsarState:
-        """Ask now; a broker that doesn't answer makes it unclear."""
+    def _read_state(self, record: OwnershipRecord) -> PulsarState:
+        """Read Pulsar's present state; owner None = unknown, a broker did not answer."""
         try:
             if record.state is State.SPLITTING:
                 namespace = record.bundle.rpartition("/")[0]
@@ -250,7 +251,7 @@ class Actuator:
             reason=answer.reason,
         )
         now_ms = self._clock.now_ms()
-        with self._lock:  # till it is sent: a seq that comes after a higher one counts as late
+        with self._lock:  # until it is sent: a seq that arrives after a higher one counts as late
             seq = max(self._seqs.get(answer.broker, 0), now_ms - 1) + 1
             self._seqs[answer.broker] = seq
             if len(self._seqs) > _REMEMBERED_MAX:  # those of earlier times are below the clock
@@ -267,7 +268,7 @@ class Actuator:
         self._log(answer.outcome.value, record, why=answer.reason, waited_ms=attempts.waited_ms)
 
     def _wait_for_turn(self) -> None:
-        """Until fewer than per_minute requests are a minute young."""
+        """Wait until fewer than per_minute requests were sent within a minute."""
         while not self._is_closed.is_set():
             with self._lock:
                 now_s = time.monotonic()
@@ -276,7 +277,7 @@ class Actuator:
                 if len(self._asked_s) < self._limits.per_minute:
                     self._asked_s.append(now_s)
                     return
-            self._is_closed.wait(_AGAIN_S)
+            self._is_closed.wait(_RETRY_S)
 
     def _log(self, event: str, record: OwnershipRecord, **more: object) -> None:
         fields = {

@@ -1,6 +1,6 @@
-"""Address of Pulsar's admin interface, its credentials and error texts.
+"""Address of Pulsar's admin interface, credentials, certificates and errors.
 
-`pulsar_admin` asks by it.
+Used by `pulsar_admin`.
 """
 
 import http.client
@@ -19,8 +19,8 @@ def redirect_leads_to_broker(url: str, target: str, listed: Collection[str]) -> 
     """Return True if a token for `url` may be sent to the redirect's target.
 
     listed: the brokers as Pulsar names them, host:port of their web services. Over http the target
-    must be one of them. Over https the host's certificate proves it, and its port may differ from
-    the listed one. That is the port of http where a broker speaks both. Never from https to http.
+    must be one of them. Over https the host's certificate proves it, and the port may differ from
+    the listed one, which is the http port of a broker that has both. Never from https to http.
     """
     try:
         parts = urlsplit(target)
@@ -30,14 +30,14 @@ def redirect_leads_to_broker(url: str, target: str, listed: Collection[str]) -> 
     host = (parts.hostname or "").lower()
     if not host or parts.username is not None or parts.scheme not in ("http", "https"):
         return False
-    known = {_place_of(broker) for broker in listed}
+    known = {_host_and_port(broker) for broker in listed}
     if parts.scheme == "https":
         return host in {name for name, _ in known}
     return urlsplit(url).scheme == "http" and (host, port or http.client.HTTP_PORT) in known
 
 
-def _place_of(broker: str) -> tuple[str, int]:
-    """Host and port of a broker's name; ("", 0) of what is none."""
+def _host_and_port(broker: str) -> tuple[str, int]:
+    """Return host and port of a broker's name; ("", 0) if it is not one."""
     try:
         parts = urlsplit(f"//{broker}")
         return (parts.hostname or "").lower(), parts.port or http.client.HTTP_PORT
@@ -46,9 +46,9 @@ def _place_of(broker: str) -> tuple[str, int]:
 
 
 class ShownCertificates:
-    """Expiry of each certificate that was shown last.
+    """Expiry of each server's certificate that was shown last.
 
-    own: our file, read at each look.
+    own: the bridge's own certificate, read at each call of `ends`.
     """
 
     def __init__(self, own: Path | None) -> None:
@@ -63,9 +63,9 @@ class ShownCertificates:
                 self._ends_ms[urlsplit(url).netloc] = ends_ms
 
     def ends(self, entry: str, brokers: Mapping[str, str]) -> dict[str, int]:
-        """Return the owners of certificates → their end, ms since 1970.
+        """Return the owner of each certificate → its end, ms since 1970.
 
-        entry: where we begin to ask. brokers: broker → where it answers itself.
+        entry: URL of the first request. brokers: broker → its own URL.
         """
         places = {name: urlsplit(url).netloc for name, url in brokers.items()}
         first = urlsplit(entry).netloc

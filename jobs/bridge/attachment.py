@@ -1,8 +1,7 @@
 """Attachment of `ballast attach` to a Pulsar cluster, kept in the run's folder.
 
-Decides what is checked before anything starts, and what is given back: Pulsar's own shedding as it
-was. The earlier setting is on disk before it is changed, so that `ballast detach` works after a
-crash, too.
+Decides what is checked before anything starts, and restores Pulsar's own shedding at the end. The
+earlier setting is on disk before it is changed, so that `ballast detach` works after a crash, too.
 """
 
 import argparse
@@ -89,8 +88,8 @@ def admin_at(url: str, args: argparse.Namespace) -> PulsarAdmin:
 class Attachment:
     """A cluster and what was changed in it.
 
-    acts: whether its shedding is ours to give back. shed_before: whether Pulsar shed before we
-    acted; was_dynamic: whether a dynamic setting, kept then, decided it.
+    acts: Ballast acts, and has switched Pulsar's shedding off. shed_before: Pulsar shed before
+    that. was_dynamic: a dynamic setting decided it, and stays when shedding is restored.
     """
 
     url: str
@@ -104,8 +103,8 @@ class Attachment:
 class FirstLook:
     """Result of a first look at a cluster.
 
-    sheds: whether Pulsar balances itself; None = no broker says. versions: broker → its version, of
-    those that say it.
+    sheds: Pulsar balances itself; None = no broker says. versions: broker → its version, of those
+    that answer.
     """
 
     name: str
@@ -118,10 +117,10 @@ class FirstLook:
         if len(self.brokers) == 1:
             yield f"{self.name} has one broker: nothing can be moved until there is another"
         if len(set(self.versions.values())) > 1:
-            told = ", ".join(f"{name} {one}" for name, one in sorted(self.versions.items()))
+            versions = ", ".join(f"{name} {one}" for name, one in sorted(self.versions.items()))
             yield (
-                f"brokers of {self.name} run different versions ({told}): finish the upgrade before"
-                " --act; until then it is best observed"
+                f"brokers of {self.name} run different versions ({versions}): finish the upgrade"
+                " before --act; until then it is best observed"
             )
         if self.sheds is None:
             yield "no broker tells its configuration: the role should be a super user's"
@@ -134,11 +133,11 @@ def look_at(admin: PulsarAdmin, name: str) -> FirstLook:
     """
     brokers = active_brokers(admin, name)
     settings, _ = brokers_settings(admin, name, brokers)
-    told = [one.get(SHEDDING, "true") for one in settings.values() if one is not None]
+    sheds = [one.get(SHEDDING, "true") for one in settings.values() if one is not None]
     return FirstLook(
         name=name,
         brokers=brokers,
-        sheds="true" in told if told else None,
+        sheds="true" in sheds if sheds else None,
         versions=ask_each(brokers, lambda broker: admin.version(name, broker))[0],
     )
 
@@ -173,26 +172,26 @@ def settle(layout: Layout, url: str, seen: FirstLook) -> Attachment:
             next_step="give --state-dir another folder for the other cluster",
         )
     known = replace(known, url=url)
-    _keep(layout, known)
+    _save(layout, known)
     return known
 
 
 def take_over(admin: PulsarAdmin, layout: Layout, known: Attachment, seen: FirstLook) -> None:
-    """Switch Pulsar's own shedding off, once it is on disk what it was.
+    """Switch Pulsar's own shedding off, after saving its present state to disk.
 
-    Raises CommandError where that is not known: it could not be given back.
+    Raises CommandError if the state is unknown: it could not be restored.
     """
     if not known.acts:
-        known = _noted(admin, known, seen)
-        _keep(layout, known)
+        known = _with_present_shedding(admin, known, seen)
+        _save(layout, known)
     switch_shedding(admin, is_on=False)
 
 
 def give_back(admin: PulsarAdmin, layout: Layout, known: Attachment) -> None:
-    """Let Pulsar's shedding be what it was, and forget that we acted.
+    """Restore Pulsar's shedding, and note that Ballast no longer acts.
 
-    The value first, at once and everywhere; then, if there was none before, the dynamic setting is
-    removed, so that the brokers' files decide again.
+    First the value is set, at once and everywhere. If there was no dynamic setting before, it is
+    then removed, so that the brokers' files decide again.
     """
     if known.acts:
         switch_shedding(admin, is_on=known.shed_before)
@@ -207,11 +206,14 @@ def give_back(admin: PulsarAdmin, layout: Layout, known: Attachment) -> None:
                 next_step="run `ballast detach` again, or `pulsar-admin brokers"
                 f" delete-dynamic-config --config {SHEDDING}`",
             ) from None
-    _keep(layout, replace(known, acts=False))
+    _save(layout, replace(known, acts=False))
 
 
-def _noted(admin: PulsarAdmin, known: Attachment, seen: FirstLook) -> Attachment:
-    """Return it as acting, with Pulsar's shedding; CommandError if unknown."""
+def _with_present_shedding(admin: PulsarAdmin, known: Attachment, seen: FirstLook) -> Attachment:
+    """Return the attachment as acting, with Pulsar's present shedding.
+
+    Raises CommandError if that is unknown.
+    """
     try:
         dynamic = admin.dynamic_settings()
     except PulsarAdminError as error:
@@ -228,6 +230,6 @@ def _noted(admin: PulsarAdmin, known: Attachment, seen: FirstLook) -> Attachment
     )
 
 
-def _keep(layout: Layout, attachment: Attachment) -> None:
-    """Write it whole, and down to the disk: it is what a crash leaves to `detach`."""
+def _save(layout: Layout, attachment: Attachment) -> None:
+    """Write the attachment durably, so that `detach` has it after a crash."""
     atomic_write(layout.root / ATTACHMENT_FILE, json.dumps(asdict(attachment)))

@@ -1,8 +1,8 @@
 """The bridge: one process between a Pulsar cluster and Kafka.
 
-Decides the order of one round: look, compare, tell, let the actuator begin; and that it only
-observes until it was told to act and the guard agrees. No Spark in it, no state of its own: after a
-start it knows from Kafka's `ownership` and from Pulsar all that it needs.
+Decides the order of one round: look, compare, report, let the actuator begin. It only observes
+unless started with --act and while Pulsar's own shedding is off. It has no Spark and no state:
+after a start it reads all that it needs from Kafka's `ownership` and from Pulsar.
 """
 
 import logging
@@ -26,7 +26,7 @@ from jobs.adapters.kafka.command_client import new_command
 from jobs.adapters.kafka.connection import KafkaWatch
 from jobs.adapters.kafka.ownership_feed import OwnershipFeed
 from jobs.adapters.processes.clocks import ForwardClock
-from jobs.bridge.actuator import Actuator, AskingLimits
+from jobs.bridge.actuator import Actuator, RequestLimits
 from jobs.bridge.admin_address import PulsarAdminError, UnverifiedBrokerError
 from jobs.bridge.collector import Collector, Rhythm, TooSoonError
 from jobs.bridge.policies import PolicyFollower
@@ -54,25 +54,25 @@ from lbcore.wire.format import format_message
 from lbcore.wire.kinds.balancing_commands import SetConfig
 from lbcore.wire.messages import Message, Topic
 
-_AT_ONCE, _SETTINGS_AT_ONCE = 8, 32
+_LOOKUPS_MAX, _SETTINGS_READS_MAX = 8, 32
 _LOOKED_UP = (Trouble.UNSERVED, Trouble.CIRCLING, Trouble.DOUBLED)
 
 
 class GuardianProbe:
-    """The guardian's rounds and lookups; used by one thread, once a look."""
+    """The guardian's rounds and lookups; used by one thread, once per look."""
 
     def __init__(self, collector: Collector, timeouts: GuardianTimeouts | None = None) -> None:
         self._timeouts = timeouts or GuardianTimeouts()
         self._collector = collector
         self._clock = ForwardClock()
         self._state = GuardState()
-        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="lookup")
-        self._asked: dict[str, Future[Looked]] = {}
-        self._known: dict[str, Looked] = {}
+        self._pool = ThreadPoolExecutor(_LOOKUPS_MAX, thread_name_prefix="lookup")
+        self._pending: dict[str, Future[Looked]] = {}
+        self._lookups: dict[str, Looked] = {}
         self._turn = ""
 
     def close(self) -> None:
-        """Look nothing up any more."""
+        """Start no more lookups."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def watch(
@@ -88,7 +88,7 @@ class GuardianProbe:
         unread: what could not be read of the cluster → why.
         """
         asked_for = self._collector.asked_for()
-        self._take_lookups()
+        self._take_answers()
         seen = ProbeRound(
             listed=frozenset(look.owned),
             owned={**self._collector.unlisted(), **look.owned},
@@ -99,7 +99,7 @@ class GuardianProbe:
                 if record.state in IN_FLIGHT
             },
             asked_for=asked_for,
-            lookups=self._known,
+            lookups=self._lookups,
             partitions=self._collector.partitions(),
             certificates=self._collector.certificates(),
             unread=unread or {},
@@ -112,22 +112,24 @@ class GuardianProbe:
         self._state = judged.state
         lasting = self._state.lasting.values()
         in_doubt = [one.subject for one in lasting if one.trouble in _LOOKED_UP]
-        for bundle in dict.fromkeys((*in_doubt[:_AT_ONCE], *self._next(sorted(asked_for)))):
-            if bundle not in self._asked:
-                self._asked[bundle] = self._pool.submit(self._looked, bundle)
+        for bundle in dict.fromkeys(
+            (*in_doubt[:_LOOKUPS_MAX], *self._next_bundles(sorted(asked_for)))
+        ):
+            if bundle not in self._pending:
+                self._pending[bundle] = self._pool.submit(self._looked, bundle)
         return judged
 
-    def _take_lookups(self) -> None:
-        """The answers that have come; of what is looked up no more nothing is known."""
-        done = {name: one for name, one in self._asked.items() if one.done()}
-        self._asked = {name: one for name, one in self._asked.items() if name not in done}
-        waited_for = {name: self._known[name] for name in self._asked if name in self._known}
-        self._known = {**waited_for, **{name: one.result() for name, one in done.items()}}
+    def _take_answers(self) -> None:
+        """Take the answers that have come; drop those of bundles no longer looked up."""
+        done = {name: one for name, one in self._pending.items() if one.done()}
+        self._pending = {name: one for name, one in self._pending.items() if name not in done}
+        waited_for = {name: self._lookups[name] for name in self._pending if name in self._lookups}
+        self._lookups = {**waited_for, **{name: one.result() for name, one in done.items()}}
 
-    def _next(self, bundles: list[str]) -> Iterable[str]:
-        """Some, and the next time those that follow."""
+    def _next_bundles(self, bundles: list[str]) -> Iterable[str]:
+        """Return some bundles, in the next call those that follow them."""
         after = [name for name in bundles if name > self._turn]
-        chosen = (after + bundles)[: min(_AT_ONCE, len(bundles))]
+        chosen = (after + bundles)[: min(_LOOKUPS_MAX, len(bundles))]
         self._turn = chosen[-1] if chosen else ""
         return chosen
 
@@ -145,7 +147,7 @@ OBSERVING = "the bridge only observes: it was started without --act"
 _POLL_MS = 200
 _IDLE_S = 0.5
 _TICK_S = 0.5
-_TOLD_AGAIN_S = 30.0
+_REPEAT_S = 30.0
 _ALIVE_S = 60.0
 _GUARD_S = 15.0
 _COMMAND_MS = 60_000
@@ -165,7 +167,7 @@ class BridgeOptions:
     pulsar_cluster: str
     acts: bool = False
     rhythm: Rhythm = field(default_factory=Rhythm)
-    limits: AskingLimits = field(default_factory=AskingLimits)
+    limits: RequestLimits = field(default_factory=RequestLimits)
 
 
 class Bridge:
@@ -182,7 +184,7 @@ class Bridge:
         self._sender = Sender(address, f"bridge-{self._cluster}")
         self._tail = Tail(address, Topic.OWNERSHIP, f"bridge-{self._cluster}")
         self._kafka = KafkaWatch(address, f"bridge of {self._cluster}")
-        self._feed = OwnershipFeed(self._cluster, recipients=())  # which reads the records alone
+        self._feed = OwnershipFeed(self._cluster, recipients=())  # only its `records` are used
         names = (self._cluster, options.pulsar_cluster)
         self._collector = Collector(admin, names, config, options.rhythm, self._send)
         self.metrics = self._collector.metrics
@@ -193,10 +195,10 @@ class Bridge:
         )
         self._probe = GuardianProbe(self._collector)
         self._look_in_s = 0.0
-        self._found: dict[tuple[str, str], str] = {}
+        self._logged_findings: dict[tuple[str, str], str] = {}
         self._before: Look | None = None
         self._unread_settings: Mapping[str, PulsarAdminError] = {}
-        self._told: tuple[Difference, float] = (Difference(), 0.0)
+        self._last_sent: tuple[Difference, float] = (Difference(), 0.0)
         self._brokers: tuple[str, ...] = ()
         self._alive_s = self._guarded_s = -_ALIVE_S
         self._observes: bool | None = None
@@ -208,7 +210,7 @@ class Bridge:
         self._end.set()
 
     def run(self) -> None:
-        """Rounds until `stop`; failures of Pulsar and Kafka are logged and waited for."""
+        """Run rounds until `stop`; log failures of Pulsar and Kafka, and try again."""
         reader = threading.Thread(target=self._read, daemon=True, name="ownership")
         reader.start()
         self._kafka.start()
@@ -221,7 +223,7 @@ class Bridge:
                 self._look_in_s = self._options.rhythm.look_ms / 1_000
                 self._round()
             self._end.wait(_TICK_S)
-        if self._observes is False:  # nobody is left to carry decisions out
+        if self._observes is False:  # no bridge is left to carry decisions out
             self._set_mode(observes=True)
         self._actuator.close()
         self._collector.close()
@@ -241,7 +243,7 @@ class Bridge:
             logger.info("not asked", extra={"fields": {"why": str(error)}})
             return
         except PulsarAdminError as error:
-            self._before = None  # what was seen before is too old to be compared with
+            self._before = None  # the last look is too old to compare with
             self.metrics.add("ballast_bridge_polls_total", FAILED)
             logger.warning("Pulsar can't be asked", extra={"fields": {"why": str(error)}})
             return
@@ -249,18 +251,18 @@ class Bridge:
         self._policies.follow(tuple(look.namespaces))
         self._collector.domains = self._policies.domains
         self._guard(look)
-        # work that began or ended meanwhile makes the look older than what is recorded
+        # work that began or ended meanwhile makes the look older than the records
         busy |= self._actuator.busy()
         found = compare(dict(self._feed.records), self._before, look, self._brokers, busy)
-        difference = replace(found, findings=self._watch(look))
+        difference = replace(found, findings=self._judge_look(look))
         self._send_difference(difference)
         self._before = look
         self._log(look, difference)
 
-    def _watch(self, look: Look) -> tuple[Finding, ...]:
+    def _judge_look(self, look: Look) -> tuple[Finding, ...]:
         """Return the findings, and ask for the repairs that are possible.
 
-        A doubt brings the next look near.
+        A suspicion makes the next look earlier.
         """
         acts = not self._actuator.bounds.forbidden
         unread = {**self._collector.unread(), **self._policies.unread, **self._unread_settings}
@@ -269,28 +271,28 @@ class Bridge:
         reasons = {what: str(error) for what, error in unread.items()}
         judged = self._probe.watch(look, records, reasons, acts=acts)
         ungrouped = self._policies.ungrouped
-        held = {one for one in records if ungrouped and one.rpartition("/")[0] in ungrouped}
-        self._actuator.quarantined = judged.quarantined | held
+        unmovable = {one for one in records if ungrouped and one.rpartition("/")[0] in ungrouped}
+        self._actuator.quarantined = judged.quarantined | unmovable
         for finding in judged.mends:
             self._actuator.mend(finding)
         if judged.look_in_ms is not None:
             self._look_in_s = min(self._look_in_s, max(_TICK_S, judged.look_in_ms / 1_000))
         self.metrics.show_findings(judged.findings)
         found = {(one.trouble.value, one.subject): one.stage.value for one in judged.findings}
-        if found != self._found:
+        if found != self._logged_findings:
             for one in judged.findings:
                 logger.warning("found", extra={"fields": written_finding(one)})
-            self._found = found
+            self._logged_findings = found
         return judged.findings
 
     def _send_difference(self, difference: Difference) -> None:
-        """Send what differs, repeated at intervals, and a sign of life every minute."""
+        """Send differences, repeated at intervals, and a sign of life every minute."""
         now_s = time.monotonic()
         is_alive_due = now_s - self._alive_s >= _ALIVE_S and self._before is not None
-        told, told_s = self._told
+        sent, sent_s = self._last_sent
         is_wrong = bool(difference.count or difference.brokers or difference.findings)
-        is_news = difference.findings != told.findings or (
-            is_wrong and (difference != told or now_s - told_s >= _TOLD_AGAIN_S)
+        is_news = difference.findings != sent.findings or (
+            is_wrong and (difference != sent or now_s - sent_s >= _REPEAT_S)
         )
         if not is_news and not is_alive_due:
             return
@@ -298,11 +300,11 @@ class Bridge:
             difference = replace(difference, brokers=self._brokers)
         for command in commands_of(difference):
             self._command(command)
-        self._told, self._alive_s = (difference, now_s), now_s
+        self._last_sent, self._alive_s = (difference, now_s), now_s
         self._brokers = difference.brokers or self._brokers
 
     def _guard(self, look: Look) -> None:
-        """Look now and then whether Pulsar's own shedding is off, and act accordingly."""
+        """Check every 15 s whether Pulsar's own shedding is off, and act only then."""
         if time.monotonic() - self._guarded_s < _GUARD_S:
             return
         self._guarded_s = time.monotonic()
@@ -322,12 +324,12 @@ class Bridge:
         if self._observes is not bool(forbidden) or self._is_mode_lost:
             self._observes = bool(forbidden)
             self._set_mode(observes=self._observes)
-            self._alive_s = -_ALIVE_S  # whether it acts is told with the next look
+            self._alive_s = -_ALIVE_S  # the next look reports the new mode
 
     def _set_mode(self, *, observes: bool) -> None:
         """Set whether the job only observes; sent again if Kafka does not take it.
 
-        It never expires: a job that comes back after hours must not keep the mode of before.
+        The command never expires: a job that is back after hours must not keep its old mode.
         """
 
         def note(delivery: Delivery) -> None:
@@ -360,7 +362,7 @@ class Bridge:
                 self._end.wait(_IDLE_S)
 
     def _wait_for_records(self) -> None:
-        """Before anything is compared, all that is recorded must have been read."""
+        """Wait until all present records are read, which comparisons need."""
         ends = None
         while not self._end.is_set() and ends is None:
             ends = self._tail.ends(_ENDS_MS)
@@ -392,23 +394,23 @@ class Bridge:
         logger.info("round", extra={"fields": fields})
 
 
-_ASKS_FOR_OURS = (
+_CERTIFICATE_ALERTS = (
     "ALERT_CERTIFICATE_REQUIRED",
     "ALERT_BAD_CERTIFICATE",
     "ALERT_UNKNOWN_CA",
     "ALERT_HANDSHAKE_FAILURE",
 )
-"""OpenSSL's names for the peer's refusal of our certificate, or of none.
+"""OpenSSL's names for the peer's refusal of our certificate, or of having none.
 
-Where the connection is closed before that is read, only its end is seen."""
+If the connection closes before the alert is read, only its end is seen."""
 
 
-def cannot_ask(url: str, error: PulsarAdminError) -> CommandError:
+def access_error(url: str, error: PulsarAdminError) -> CommandError:
     """Return the error of a cluster that can't be assessed, with the next step."""
     if error.status in (401, 403):
         what = f"{url} does not let us in"
         next_step = "give a super user's token with --auth-token-file, or --tls-cert and --tls-key"
-    elif any(alert in str(error) for alert in _ASKS_FOR_OURS):
+    elif any(alert in str(error) for alert in _CERTIFICATE_ALERTS):
         what = f"{url} asks for a certificate that it knows"
         next_step = "give ours with --tls-cert and --tls-key"
     elif ("CERTIFICATE" in str(error) or "SSL" in str(error)) and "EOF" not in str(error):
@@ -427,14 +429,14 @@ def cannot_ask(url: str, error: PulsarAdminError) -> CommandError:
 
 
 def only_cluster(admin: PulsarAdmin, named: str = "") -> str:
-    """Return the cluster that is meant; "" = the instance's only one.
+    """Return the named cluster; the only one of the instance for "".
 
-    Raises CommandError where that is open, or it can't be asked.
+    Raises CommandError if there are several or none, or Pulsar can't be asked.
     """
     try:
         found = admin.clusters()
     except PulsarAdminError as error:
-        raise cannot_ask(admin.url, error) from None
+        raise access_error(admin.url, error) from None
     if named in found:
         return named
     if named or len(found) != 1:
@@ -447,11 +449,11 @@ def only_cluster(admin: PulsarAdmin, named: str = "") -> str:
 
 
 def active_brokers(admin: PulsarAdmin, cluster: str) -> tuple[str, ...]:
-    """Return the active brokers, which can be told apart; CommandError without one."""
+    """Return the active brokers; CommandError if none, or if the address mixes them up."""
     try:
         brokers = admin.brokers(cluster)
     except PulsarAdminError as error:
-        raise cannot_ask(admin.url, error) from None
+        raise access_error(admin.url, error) from None
     if not brokers:
         raise CommandError(
             f"the cluster {cluster} has no active broker",
@@ -465,8 +467,8 @@ def active_brokers(admin: PulsarAdmin, cluster: str) -> tuple[str, ...]:
 def brokers_settings(
     admin: PulsarAdmin, cluster: str, brokers: tuple[str, ...]
 ) -> tuple[dict[str, Settings | None], dict[str, PulsarAdminError]]:
-    """Return each broker's running configuration, and why one can't be had (None)."""
-    with ThreadPoolExecutor(_SETTINGS_AT_ONCE) as pool:  # a silent one takes its whole timeout
+    """Return broker → its running settings (None = unread), and what failed → why."""
+    with ThreadPoolExecutor(_SETTINGS_READS_MAX) as pool:  # a silent one takes its whole timeout
         asked = {broker: pool.submit(admin.settings, cluster, broker) for broker in brokers}
         found, errors = ask_each(brokers, lambda broker: asked[broker].result())
     failed = {f"settings of {broker}": error for broker, error in errors.items()}
@@ -474,7 +476,7 @@ def brokers_settings(
 
 
 def require_brokers_apart(admin: PulsarAdmin, cluster: str, brokers: Sequence[str]) -> None:
-    """Raise CommandError where the given address can't tell brokers apart."""
+    """Raise CommandError if brokers can't be distinguished at the given address."""
     refused = None
     for broker in brokers[:_TRIED_MAX]:
         try:
@@ -482,7 +484,7 @@ def require_brokers_apart(admin: PulsarAdmin, cluster: str, brokers: Sequence[st
         except UnverifiedBrokerError as error:  # noqa: PERF203 another one may answer
             refused = error
         except PulsarAdminError:
-            return  # it is away, and may come
+            return  # it is away, and may return
         else:
             return
     if refused is not None:

@@ -43,13 +43,13 @@ from lbcore.wire.messages import BUNDLE_COLUMNS, Envelope, Message
 logger = logging.getLogger(__name__)
 
 LOAD_OF = "load of "
-"""What stands before a broker whose load can't be read."""
+"""Prefix of a broker's name in `unread`."""
 _JITTER = 0.2
 _REFUSALS = 3
 _SERVER_ERROR = 500
 _LOGGED_MAX = 20
 _TABLE_S = 60.0
-_LOST_S, _LOST_ANSWER_S = 600.0, 1.0
+_UNLISTED_S, _UNLISTED_ANSWER_S = 600.0, 1.0
 _CLIENTS = [BUNDLE_COLUMNS.index(name) for name in ("consumerCount", "producerCount")]
 
 Send = Callable[[Message], None]
@@ -61,7 +61,7 @@ class Rhythm:
 
     network_bytes_per_s: of a broker's network, 0 = as Pulsar says. quiet_ms: pause after a broker
     came or went, in which no broker of the modular manager is asked what it owns. Other brokers
-    acquire bundles then, and the question can deadlock a broker: it waits for acquisitions on the
+    acquire bundles then, and the request can deadlock a broker: it waits for acquisitions on the
     thread that completes them (Pulsar 4.0.8, NamespaceService.getOwnedNameSpacesStatusAsync).
     """
 
@@ -78,9 +78,12 @@ class TooSoonError(PulsarAdminError):
 
 @dataclass(slots=True)
 class _Broker:
-    """State of one broker, and its pending requests. partitions: by bundle and topic."""
+    """State of one broker, and its pending requests.
 
-    told: SentReports = field(default_factory=SentReports)
+    partitions: bundle → partitioned topic → number of its loaded partitions.
+    """
+
+    sent: SentReports = field(default_factory=SentReports)
     incarnation: str = ""
     load_error: PulsarAdminError | None = None
     unreported: Mapping[str, str] = field(default_factory=dict)
@@ -94,20 +97,20 @@ class _Broker:
 
 
 @dataclass(slots=True)
-class _Lost:
-    """A broker that Pulsar lists no more, asked until the monotonic time until_s."""
+class _Unlisted:
+    """A broker that Pulsar no longer lists, asked until the monotonic time until_s."""
 
     until_s: float
     owning: "Future[Claims] | None" = None
 
 
 class Collector:
-    """Asks the brokers of one Pulsar cluster; `look` is called by one thread."""
+    """Reader of the brokers of one Pulsar cluster; one thread calls `look`."""
 
     def __init__(
         self, admin: PulsarAdmin, names: tuple[str, str], config: Config, rhythm: Rhythm, send: Send
     ) -> None:
-        """Take the cluster's names, here and in Pulsar.
+        """names: the cluster's name here, and in Pulsar.
 
         send: takes each message, from any thread.
         """
@@ -120,8 +123,8 @@ class Collector:
         self._namespaces: dict[str, tuple[int, ...]] = {}
         self._namespaces_due_s = 0.0
         self._topics: dict[str, str] = {}
-        self._clients: set[str] = set()
-        self._lost: dict[str, _Lost] = {}
+        self._used_bundles: set[str] = set()
+        self._unlisted: dict[str, _Unlisted] = {}
         self._active: tuple[str, ...] | None = None
         self._quiet_until_s = 0.0
         self.closing: frozenset[str] = frozenset()
@@ -132,7 +135,7 @@ class Collector:
         self._unread_namespaces: frozenset[str] = frozenset()
 
     def close(self) -> None:
-        """Ask nobody any more."""
+        """Send no more requests."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def look(self) -> Look:
@@ -144,12 +147,12 @@ class Collector:
         """
         active = self.active()
         for gone in sorted(self._brokers.keys() - set(active)):
-            # for a while it is asked whether it serves all the same
-            self._lost[gone] = _Lost(until_s=time.monotonic() + _LOST_S)
+            # for a while it is asked whether it still serves
+            self._unlisted[gone] = _Unlisted(until_s=time.monotonic() + _UNLISTED_S)
             del self._brokers[gone]
             self.failures.pop(gone, None)
         self.metrics.keep_brokers(self._cluster, active)
-        self._require_calm()
+        self._require_no_change()
         for name in active:
             self._ask(name, self._brokers.setdefault(name, _Broker()))
         asked = {name: self._brokers[name].owning for name in active}
@@ -196,10 +199,10 @@ class Collector:
 
         Raises PulsarAdminError; TooSoonError when it is too soon to ask.
         """
-        self._require_calm()
+        self._require_no_change()
         return self._admin.owned(self.pulsar_cluster, broker)
 
-    def _require_calm(self) -> None:
+    def _require_no_change(self) -> None:
         with self._lock:
             rest_s = self._quiet_until_s - time.monotonic()
         if rest_s > 0.0 and not self.is_extensible():
@@ -209,8 +212,8 @@ class Collector:
             )
 
     def incarnations(self) -> Mapping[str, str]:
-        """Of the active brokers, "" of one that has not been measured yet."""
-        known = list(self._brokers.items())  # others than the asking thread look, too
+        """Return active broker → incarnation, "" = not measured yet."""
+        known = list(self._brokers.items())  # other threads change it
         return {name: one.incarnation for name, one in known}
 
     def is_extensible(self) -> bool:
@@ -234,38 +237,40 @@ class Collector:
             broker.loading = self._pool.submit(self._report, name, broker)
 
     def certificates(self) -> Mapping[str, int]:
-        """Until when each is good, as `PulsarAdmin` has it."""
+        """Return certificates → their end, as `PulsarAdmin.certificates`."""
         return self._admin.certificates()
 
     def unlisted(self) -> Mapping[str, frozenset[str] | None]:
-        """Return the bundles claimed by brokers that Pulsar lists no more.
+        """Return the bundles claimed by brokers that Pulsar no longer lists.
 
-        Only brokers that it has listed of late. None = no answer.
+        Only brokers that it has listed within ten minutes. None = no answer.
         """
         now_s = time.monotonic()
-        for name in [one for one, lost in self._lost.items() if lost.until_s < now_s]:
-            del self._lost[name]
+        for name in [one for one, unlisted in self._unlisted.items() if unlisted.until_s < now_s]:
+            del self._unlisted[name]
             self._admin.forget_address(name)
-        self._lost = {name: one for name, one in self._lost.items() if name not in self._brokers}
+        self._unlisted = {
+            name: one for name, one in self._unlisted.items() if name not in self._brokers
+        }
         if not self._admin.may_ask_unlisted():
             return {}
-        for name, lost in self._lost.items():
-            if lost.owning is None or lost.owning.done():
-                lost.owning = self._pool.submit(self._admin.claims, self.pulsar_cluster, name)
-        asked = {name: one.owning for name, one in sorted(self._lost.items()) if one.owning}
-        wait_for(asked.values(), timeout=_LOST_ANSWER_S)
+        for name, unlisted in self._unlisted.items():
+            if unlisted.owning is None or unlisted.owning.done():
+                unlisted.owning = self._pool.submit(self._admin.claims, self.pulsar_cluster, name)
+        asked = {name: one.owning for name, one in sorted(self._unlisted.items()) if one.owning}
+        wait_for(asked.values(), timeout=_UNLISTED_ANSWER_S)
         return {
             name: one.result().owned if one.done() and one.exception() is None else None
             for name, one in asked.items()
         }
 
     def asked_for(self) -> frozenset[str]:
-        """The bundles that exist and had clients when their owner last reported."""
+        """Return existing bundles that had clients when their owner last reported."""
         with self._lock:
-            return frozenset(name for name in self._clients if self._has(name))
+            return frozenset(name for name in self._used_bundles if self._has(name))
 
     def partitions(self) -> Mapping[str, Mapping[str, int]]:
-        """Bundle → partitioned topic → how many partitions a broker has loaded of it."""
+        """Return bundle → partitioned topic → number of its loaded partitions."""
         known = [one.partitions.items() for one in list(self._brokers.values())]
         return {name: one for each in known for name, one in each if self._has(name)}
 
@@ -284,14 +289,14 @@ class Collector:
     def _refresh_namespaces(self, seen: Iterable[str]) -> None:
         """Read the bundles of every namespace when due, or when one is unknown.
 
-        One that can't be read keeps the bundles that were known, and hides no other.
+        An unreadable one keeps its known bundles, and does not affect others.
         """
         unknown = {bundle.rpartition("/")[0] for bundle in seen if not self._has(bundle)}
         is_due = time.monotonic() >= self._namespaces_due_s
         failed: dict[str, PulsarAdminError] = {}
         if is_due:
             self._namespaces_due_s = time.monotonic() + self._rhythm.namespaces_ms / 1_000
-        unknown -= set() if is_due else self._unread_namespaces  # they are asked when it is due
+        unknown -= set() if is_due else self._unread_namespaces  # those are read when due
         names, unread = self._names(failed) if is_due else ([], set[str]())
         found, errors = self.boundaries([*names, *unknown])
         unread |= errors.keys()
@@ -308,20 +313,20 @@ class Collector:
                 fields = {"what": what, "why": str(error), "all": len(failed)}
                 logger.warning("a namespace can't be read", extra={"fields": fields})
         self._unread = failed
-        at_hand = Look(owned={}, incarnations={}, namespaces={}, unread=frozenset(unread))
-        known = {name: one for name, one in self._namespaces.items() if at_hand.is_unread(name)}
+        failed_look = Look(owned={}, incarnations={}, namespaces={}, unread=frozenset(unread))
+        known = {name: one for name, one in self._namespaces.items() if failed_look.is_unread(name)}
         with self._lock:
-            self._unread_namespaces = at_hand.unread
+            self._unread_namespaces = failed_look.unread
             self._namespaces = {**known, **found}
             self._topics = {
                 bundle: topic
                 for bundle, topic in self._topics.items()
                 if bundle.rpartition("/")[0] in self._namespaces
             }
-            self._clients = {one for one in self._clients if self._has(one)}
+            self._used_bundles = {one for one in self._used_bundles if self._has(one)}
 
     def _names(self, failed: dict[str, PulsarAdminError]) -> tuple[list[str], set[str]]:
-        """All namespaces; and the tenants whose namespaces can't be read now."""
+        """Return all namespaces, and the tenants whose namespaces can't be read now."""
         try:
             tenants = self._admin.tenants()
         except PulsarAdminError as error:
@@ -334,9 +339,9 @@ class Collector:
     def boundaries(
         self, names: Iterable[str]
     ) -> tuple[dict[str, tuple[int, ...]], dict[str, PulsarAdminError]]:
-        """Namespace → its boundaries, asked now, and namespace → why they can't be had.
+        """Return namespace → boundaries, read now, and namespace → error.
 
-        Those that are gone are left out.
+        Deleted namespaces are left out.
         """
         asked = {
             name: self._pool.submit(self._admin.boundaries, name)
@@ -346,9 +351,9 @@ class Collector:
         return {name: edges for name, edges in found.items() if edges}, failed
 
     def note_boundaries(self, namespace: str, boundaries: tuple[int, ...]) -> None:
-        """Store boundaries that another module has read.
+        """Store boundaries that another module has read, so that no look has older ones.
 
-        So the next look is not older than they are. From any thread.
+        From any thread.
         """
         with self._lock:  # a new mapping, as a look may be iterating over the old one
             self._namespaces = {**self._namespaces, namespace: boundaries}
@@ -361,7 +366,7 @@ class Collector:
         return boundaries[at : at + 2] == (int(lower, 16), int(upper, 16))
 
     def _report(self, name: str, broker: _Broker) -> None:
-        """In a thread of the pool: measure one broker and send what is new."""
+        """Measure one broker and send what is new; runs in a thread of the pool."""
         try:
             measured, table = self._measured(name, broker)
         except PulsarAdminError as error:
@@ -380,18 +385,18 @@ class Collector:
         broker.incarnation = measured.load.envelope.incarnation
         has_clients = measured.stats[:, _CLIENTS].sum(axis=1) > 0.0
         used = {name for name, has in zip(measured.names, has_clients.tolist(), strict=True) if has}
-        with self._lock:  # they are forgotten with their namespace
-            self._clients.difference_update(measured.names)
-            self._clients |= used
+        with self._lock:  # removed again with their namespace
+            self._used_bundles.difference_update(measured.names)
+            self._used_bundles |= used
         now_ms = self._clock.now_ms()
         signals, agent = self._config.signals, self._config.agent
-        broker.told, messages = report(
-            broker.told, measured, now_ms, signals, agent.bundles_per_part
+        broker.sent, messages = report(
+            broker.sent, measured, now_ms, signals, agent.bundles_per_part
         )
         if table is not None:
-            broker.told, topics = report_topics(broker.told, measured, table, self._config, now_ms)
+            broker.sent, topics = report_topics(broker.sent, measured, table, self._config, now_ms)
             messages += topics
-            # in place of its last: a bundle whose topics were deleted is in no table
+            # replaced whole: a bundle whose topics were deleted is in no table
             broker.partitions = {
                 bundle: found
                 for bundle, one in table.rates.items()
@@ -412,7 +417,7 @@ class Collector:
                 if error.status < _SERVER_ERROR:
                     raise
                 broker.refusals += 1
-                # it has told what its modular manager knows: one error makes it no other broker
+                # it has answered as a modular broker: one error does not make it an extensible one
                 if broker.incarnation and broker.refusals < _REFUSALS:
                     raise
             else:

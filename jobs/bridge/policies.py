@@ -1,7 +1,7 @@
 """Pulsar's policies: read at intervals, changes sent to the balancer.
 
-Sends them again every `_TOLD_S`, as a command may be lost. Until they were read once, the bridge
-does not act.
+Sends them again every `_REPEAT_S`, as a command may be lost. The bridge acts only once they have
+been read.
 """
 
 import http.client
@@ -20,18 +20,18 @@ Value = TypeVar("Value")
 
 logger = logging.getLogger(__name__)
 
-_TOLD_S = 600.0
-_AT_ONCE = 8
+_REPEAT_S = 600.0
+_REQUESTS_MAX = 8
 _ISOLATION, _DOMAINS = "isolation policies", "failure domains"
-_ONE = {_ISOLATION: "isolation policy", _DOMAINS: "failure domain"}
+_SINGULAR = {_ISOLATION: "isolation policy", _DOMAINS: "failure domain"}
 
 
 class PolicyFollower:
     """Follower of Pulsar's policies, called by one thread.
 
-    What can't be read stays as it was known and hides nothing else. unread: what could not be read
-    last → why. domains: broker → failure domain. ungrouped: namespaces whose anti-affinity group
-    was never read; nothing of them may move.
+    An unreadable policy keeps its last known value, and does not affect others. unread: what could
+    not be read last → why. domains: broker → failure domain. ungrouped: namespaces whose
+    anti-affinity group was never read; their bundles must not move.
     """
 
     def __init__(
@@ -39,16 +39,16 @@ class PolicyFollower:
         admin: PulsarAdmin,
         cluster: str,
         interval_ms: int,
-        tell: Callable[[ObservePolicies], None],
+        send: Callable[[ObservePolicies], None],
     ) -> None:
         """cluster: its name in Pulsar. interval_ms: between two readings."""
-        self._admin, self._cluster, self._tell = admin, cluster, tell
+        self._admin, self._cluster, self._send = admin, cluster, send
         self._interval_s = interval_ms / 1_000
-        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="policies")
+        self._pool = ThreadPoolExecutor(_REQUESTS_MAX, thread_name_prefix="policies")
         self._known = ObservePolicies(isolation={}, anti_affinity={})
-        self._told: ObservePolicies | None = None
+        self._sent: ObservePolicies | None = None
         self._grouped: set[str] = set()
-        self._read_due_s = self._tell_due_s = 0.0
+        self._read_due_s = self._send_due_s = 0.0
         self._unknown: dict[str, str] = {"they": "have not been read yet"}
         self._has_read: set[str] = set()
         self.domains: Mapping[str, str] = {}
@@ -57,18 +57,18 @@ class PolicyFollower:
 
     @property
     def reason_not_to_act(self) -> str:
-        """Empty once they are known: without, a bundle might go to where it must not be."""
+        """Reason until all are known: a bundle might move where it must not be; "" then."""
         if not self._unknown:
             return ""
         what, why = next(iter(self._unknown.items()))
         return f"Pulsar's policies are not known: {what} {why}"
 
     def close(self) -> None:
-        """Ask nobody any more."""
+        """Send no more requests."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def follow(self, namespaces: Sequence[str]) -> None:
-        """Read when it is time; failures are logged, and what was read before stands."""
+        """Read when due; log failures, and keep earlier values for what failed."""
         now_s = time.monotonic()
         if now_s < self._read_due_s:
             return
@@ -84,10 +84,10 @@ class PolicyFollower:
                 logger.warning("a policy can't be read", extra={"fields": fields})
         self.unread = failed
         if _ISOLATION in self._has_read and (
-            self._known != self._told or now_s >= self._tell_due_s
+            self._known != self._sent or now_s >= self._send_due_s
         ):
-            self._tell_due_s, self._told = now_s + _TOLD_S, self._known
-            self._tell(self._known)
+            self._send_due_s, self._sent = now_s + _REPEAT_S, self._known
+            self._send(self._known)
 
     def _read(
         self,
@@ -95,7 +95,7 @@ class PolicyFollower:
         ask: Callable[[str], Readable[Value]],
         failed: dict[str, PulsarAdminError],
     ) -> Readable[Value] | None:
-        """Return what can be used of it, and what can't; None where it can't be read."""
+        """Return the usable and the unusable parts; None if it can't be read."""
         try:
             found, unreadable = ask(self._cluster)
         except PulsarAdminError as error:
@@ -104,7 +104,7 @@ class PolicyFollower:
                 self._unknown[what] = f"can't be read: {error}"
             return None
         self._has_read.add(what)
-        one = _ONE[what]
+        one = _SINGULAR[what]
         for name, why in unreadable.items():
             failed[f"{one} {name}"] = PulsarAdminError(why, http.client.OK)
         return found, unreadable
@@ -117,7 +117,7 @@ class PolicyFollower:
         found, unreadable = read
         for name, why in unreadable.items():
             if name not in known:
-                self._unknown[f"{_ONE[_ISOLATION]} {name}"] = f"can't be used: {why}"
+                self._unknown[f"{_SINGULAR[_ISOLATION]} {name}"] = f"can't be used: {why}"
         return {**{name: known[name] for name in unreadable if name in known}, **found}
 
     def _domains(self, failed: dict[str, PulsarAdminError]) -> Mapping[str, str]:

@@ -1,9 +1,9 @@
-"""Asks a Pulsar cluster's admin interface, each broker at its own address.
+"""Client of a Pulsar cluster's admin interface, each broker at its own address.
 
 Decides how long to wait, which redirects are followed (Pulsar answers 307 where another broker must
 act, for PUT too; our token goes to brokers that the cluster lists, never from https to http) and
-what of a failure is worth saying. What answers mean is `lbcore.bridge`'s to say. Safe to use from
-many threads. The paths are Pulsar 4.0.8's, and the same in 4.2.4 and 5.0.0-M1.
+what an error says. `lbcore.bridge` interprets the answers. Safe to use from many threads. The paths
+are Pulsar 4.0.8's, and the same in 4.2.4 and 5.0.0-M1.
 """
 
 import http.client
@@ -64,29 +64,29 @@ Value = TypeVar("Value")
 _REDIRECTS_MAX = 5
 _HOPS_MAX = 16
 _REDIRECTED = frozenset({301, 302, 307, 308})
-_SHOWN = 200
+_SHOWN_CHARS = 200
 _GLOBAL = "global"
 _UNLOAD_S = 75.0
-"""Pulsar itself gives an unload 60 s."""
-_WHAT_TO_GIVE = (
+"""Timeout of an unload or split; Pulsar itself gives an unload 60 s."""
+_GIVE_ADDRESSES = (
     "give the web service of one broker as the URL, from where all brokers are reached under the"
     " names that Pulsar lists, or each broker's address: --broker-url BROKER=URL"
 )
-_NO_PULSAR = "with an HTML page, as gateways and login pages send it and Pulsar does not"
+_HTML_PAGE = "with an HTML page, as gateways and login pages send it and Pulsar does not"
 _NOTHING_SET: Readable[Any] = ({}, {})
 _REFUSED_S = 30.0
-"""So long a broker that can't be told from others is not looked for again."""
+"""Pause before the address of an unverified broker is looked for again."""
 
 
 class PulsarAdmin:
-    """The questions that the bridge asks. Every one raises PulsarAdminError.
+    """Requests of the bridge. Each raises PulsarAdminError.
 
     A proxy, a Kubernetes Service or a load balancer answers 200 for every broker. So a broker is
-    asked at an address of its own only, and what its answers say of themselves is compared.
+    asked only at an address of its own, and the broker named in its answers is compared.
     """
 
     def __init__(self, address: AdminAddress) -> None:
-        """Connects to nothing yet; raises MisuseError for an address that can't be one."""
+        """Connects to nothing yet; raises MisuseError for an invalid address."""
         parts = urlsplit(address.url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise MisuseError(
@@ -104,14 +104,14 @@ class PulsarAdmin:
         self._entry = address.url.rstrip("/")
 
     def clusters(self) -> tuple[str, ...]:
-        """The clusters that this instance knows, without the name that stands for all."""
+        """Return the clusters of this instance, without Pulsar's `global`."""
         found = self._ask("/admin/v2/clusters", parse_names)
         return tuple(name for name in found if name != _GLOBAL)
 
     def brokers(self, cluster: str) -> tuple[str, ...]:
         """The active brokers, host:port of their web services."""
         try:
-            found = self._ask(f"/admin/v2/brokers/{_part(cluster)}", parse_names)
+            found = self._ask(f"/admin/v2/brokers/{_quoted(cluster)}", parse_names)
         except PulsarAdminError as error:
             self._require_name(cluster, error)
             raise
@@ -122,7 +122,10 @@ class PulsarAdmin:
         return found
 
     def _require_name(self, cluster: str, refused: PulsarAdminError | None = None) -> None:
-        """Raises PulsarAdminError where the instance has no cluster of this name any more."""
+        """Raise PulsarAdminError if the instance no longer has a cluster of this name.
+
+        refused: the error that led to the question; only a refusal does.
+        """
         if refused is not None and not refused.is_refusal:
             return
         try:
@@ -141,12 +144,12 @@ class PulsarAdmin:
         return self._ask("/admin/v2/tenants", parse_names)
 
     def namespaces(self, tenant: str) -> tuple[str, ...]:
-        """The namespaces of a tenant; () when there is no such tenant any more."""
-        path = f"/admin/v2/namespaces/{_part(tenant)}"
+        """Return the namespaces of a tenant; () if it no longer exists."""
+        path = f"/admin/v2/namespaces/{_quoted(tenant)}"
         return self._ask(path, parse_names, none=())
 
     def boundaries(self, namespace: str) -> tuple[int, ...]:
-        """Of a namespace's bundles; () when there is no such namespace."""
+        """Return the boundaries of a namespace's bundles; () if it does not exist."""
         path = f"/admin/v2/namespaces/{quote(namespace)}/bundles"
         return self._ask(path, parse_boundaries, none=())
 
@@ -168,21 +171,21 @@ class PulsarAdmin:
 
         For answers that do not say whose they are: pages of metrics and topics.
         """
-        self._raw_of(_owned_path(cluster, broker), cluster, broker)
+        self._own_answer(_owned_path(cluster, broker), cluster, broker)
 
     def may_ask_unlisted(self) -> bool:
-        """Return True if a broker that Pulsar lists no more may be asked.
+        """Return True if a broker that Pulsar no longer lists may be asked.
 
         Its address may be another's by now.
         """
         return self._tls is not None or self._address.token_file is None
 
     def load_report(self, cluster: str, broker: str, here: str = "") -> PulsarReport:
-        """The broker's load report, of the cluster that is called so here.
+        """Return the broker's load report. here: name of the cluster in the report.
 
         Raises UnverifiedBrokerError for the report of another broker.
         """
-        raw = self._raw_of("/admin/v2/broker-stats/load-report", cluster, broker)
+        raw = self._own_answer("/admin/v2/broker-stats/load-report", cluster, broker)
         found = parse_pulsar_report(raw, here)
         if isinstance(found, Rejected):
             raise PulsarAdminError(f"its load report can't be used: {found.detail}", http.client.OK)
@@ -199,8 +202,8 @@ class PulsarAdmin:
         return found.named(broker)
 
     def topics(self, cluster: str, broker: str) -> bytes:
-        """The broker's topics with their rates, as they are."""
-        return self._raw_of("/admin/v2/broker-stats/topics", cluster, broker)
+        """Return the broker's topics with their rates, as raw JSON."""
+        return self._own_answer("/admin/v2/broker-stats/topics", cluster, broker)
 
     def topic_table(self, cluster: str, broker: str) -> TopicTable:
         """The same, as a table."""
@@ -208,10 +211,10 @@ class PulsarAdmin:
 
     def metrics(self, cluster: str, broker: str) -> bytes:
         """The broker's Prometheus page."""
-        return self._raw_of("/metrics/", cluster, broker)
+        return self._own_answer("/metrics/", cluster, broker)
 
     def gauges(self, cluster: str, broker: str) -> Gauges:
-        """Values of that page, if it says of no other broker that it is that one's."""
+        """Return values of that page; UnverifiedBrokerError if it is another broker's."""
         found = _parsed("its metrics can't be used", parse_metrics(self.metrics(cluster, broker)))
         hosts = {one.rpartition(":")[0].lower() for one in self._others(broker)}
         if found.host.lower() in hosts - {broker.rpartition(":")[0].lower()}:
@@ -238,7 +241,7 @@ class PulsarAdmin:
     def version(self, cluster: str, broker: str) -> str:
         """The broker's version."""
         path = "/admin/v2/brokers/version"
-        return _parsed(path, parse_version(self._raw_of(path, cluster, broker)))
+        return _parsed(path, parse_version(self._own_answer(path, cluster, broker)))
 
     def settings(self, cluster: str, broker: str) -> Settings:
         """Return the broker's running configuration.
@@ -246,41 +249,43 @@ class PulsarAdmin:
         Raises UnverifiedBrokerError for another broker's.
         """
         path = "/admin/v2/brokers/configuration/runtime"
-        found = _parsed(path, parse_settings(self._raw_of(path, cluster, broker)))
-        told = runtime_addresses(found)
-        if is_same_broker(told, self._others(broker)) and not is_same_broker(told, (broker,)):
+        found = _parsed(path, parse_settings(self._own_answer(path, cluster, broker)))
+        addresses = runtime_addresses(found)
+        if is_same_broker(addresses, self._others(broker)) and not is_same_broker(
+            addresses, (broker,)
+        ):
             raise self._other_broker(
-                broker, self.web_service_url(cluster, broker), ", ".join(sorted(told))
+                broker, self.web_service_url(cluster, broker), ", ".join(sorted(addresses))
             )
         return found
 
     def isolation_policies(self, cluster: str) -> Readable[Mapping[str, Any]]:
         """Return the isolation policies by name, and the unusable ones."""
-        path = f"/admin/v2/clusters/{_part(cluster)}/namespaceIsolationPolicies"
+        path = f"/admin/v2/clusters/{_quoted(cluster)}/namespaceIsolationPolicies"
         return self._ask(path, parse_isolation, none=_NOTHING_SET)
 
     def failure_domains(self, cluster: str) -> Readable[str]:
         """Broker → its failure domain, and the domains that can't be used."""
-        path = f"/admin/v2/clusters/{_part(cluster)}/failureDomains"
+        path = f"/admin/v2/clusters/{_quoted(cluster)}/failureDomains"
         return self._ask(path, parse_domains, none=_NOTHING_SET)
 
     def anti_affinity_group(self, namespace: str) -> str:
-        """The group of a namespace, "" without one, and for one that is gone."""
+        """Return a namespace's group; "" without one, and for a deleted namespace."""
         path = f"/admin/v2/namespaces/{quote(namespace)}/antiAffinity"
         return self._ask(path, parse_group, none="")
 
     def dynamic_settings(self) -> Settings:
-        """The dynamic settings of the cluster, those that somebody has set."""
+        """Return the dynamic settings of the cluster that are set."""
         return self._ask("/admin/v2/brokers/configuration/values", parse_settings)
 
     def forget_dynamic(self, key: str) -> None:
         """Remove a dynamic setting of the cluster."""
-        path = f"/admin/v2/brokers/configuration/{_part(key)}"
+        path = f"/admin/v2/brokers/configuration/{_quoted(key)}"
         self._request("DELETE", path, self._entry)
 
     def set_dynamic(self, key: str, value: str) -> None:
         """Change a dynamic setting of the cluster."""
-        path = f"/admin/v2/brokers/configuration/{_part(key)}/{quote(value)}"
+        path = f"/admin/v2/brokers/configuration/{_quoted(key)}/{quote(value)}"
         self._request("POST", path, self._entry)
 
     def unload(self, bundle: str, destination: str = "") -> None:
@@ -301,7 +306,7 @@ class PulsarAdmin:
     def look_up(self, topic: str) -> Looked:
         """Look a topic up as a client does, which makes its bundle owned.
 
-        A broker may be passed twice, when it learns at the second time that it is to answer.
+        Redirects may lead to a broker twice: the second URL can tell it to answer itself.
         """
         url = self._entry + lookup_path(topic)
         hops: list[str] = []
@@ -310,25 +315,25 @@ class PulsarAdmin:
             answer = self._once("GET", url)
             if answer.status not in _REDIRECTED or not answer.location:
                 return looked_up(answer.status, answer.content)
-            url = self._checked(url, answer.location)
+            url = self._check_redirect(url, answer.location)
         return Looked(hops=tuple(urlsplit(one).netloc for one in (*hops, url)))
 
     def certificates(self) -> Mapping[str, int]:
-        """Return the owners of certificates → their end, ms since 1970.
+        """Return the owner of each certificate → its end, ms since 1970.
 
-        Owners: each listed broker, the address where we begin, and ours.
+        Owners: each listed broker, the address of the first request, and the bridge.
         """
         with self._lock:
             listed = {name: url for name, url in self._bases.items() if name in self._listed}
         return self._shown.ends(self._entry, listed)
 
     def forget_address(self, broker: str) -> None:
-        """Ask anew where a broker answers."""
+        """Drop a broker's known address; the next request looks for it again."""
         with self._lock:
             self._bases.pop(broker, None)
 
     def web_service_url(self, cluster: str, broker: str) -> str:
-        """The scheme, host and port at which a broker, and no other one, answers."""
+        """Return scheme, host and port at which only this broker answers."""
         with self._lock:
             known = self._bases.get(broker)
             until_s, refused = self._unverified.get(broker, (0.0, None))
@@ -359,9 +364,9 @@ class PulsarAdmin:
         entry = self._entry
         answer = self._once("GET", entry + path)
         if answer.status in _REDIRECTED and answer.location:
-            target = self._checked(entry + path, answer.location)
-            if _place(entry) != _place(target):
-                return _place(target)
+            target = self._check_redirect(entry + path, answer.location)
+            if _origin(entry) != _origin(target):
+                return _origin(target)
         else:
             _content(f"{broker} can't be found: GET {path}", answer)
         with self._lock:
@@ -369,7 +374,7 @@ class PulsarAdmin:
         return entry if is_only else self._named_base(cluster, broker, entry)
 
     def _named_base(self, cluster: str, broker: str, entry: str) -> str:
-        """Return the URL of a broker's name, or its address as told at `entry`."""
+        """Return the URL of a broker's name, or of the address in the settings at `entry`."""
         scheme = urlsplit(entry).scheme
         failures = []
         for base in chain([f"{scheme}://{broker}"], self._advertised_base(broker, entry)):
@@ -379,7 +384,7 @@ class PulsarAdmin:
             try:
                 answer = self._once("GET", url)
                 if answer.status in _REDIRECTED and answer.location:
-                    return _place(self._checked(url, answer.location))
+                    return _origin(self._check_redirect(url, answer.location))
                 if answer.status == http.client.OK and not is_html(answer.kind, answer.content):
                     return base
                 failures.append(f"{base}: HTTP {answer.status}")
@@ -388,24 +393,24 @@ class PulsarAdmin:
         raise UnverifiedBrokerError(
             f"it is not known who answers for {broker} at {entry}: it answers for every broker, as"
             " a Pulsar proxy, a Kubernetes Service or a load balancer does, and the broker can't be"
-            f" reached under its own name ({failures[0]}); {_WHAT_TO_GIVE}"
+            f" reached under its own name ({failures[0]}); {_GIVE_ADDRESSES}"
         )
 
     def _advertised_base(self, broker: str, entry: str) -> Iterable[str]:
-        """The address of a broker that answers at `entry` itself, as its settings tell it."""
+        """Yield a broker's advertised address, if the broker itself answers at `entry`."""
         try:
             raw = self._request("GET", "/admin/v2/brokers/configuration/runtime", entry)
         except PulsarAdminError:
             return
         found = parse_settings(raw)
         host = urlsplit(entry).hostname or ""  # of a broker that is configured without an address
-        told = {} if isinstance(found, Unreadable) else runtime_addresses(found, host)
-        if is_same_broker(told, (broker,)):
+        addresses = {} if isinstance(found, Unreadable) else runtime_addresses(found, host)
+        if is_same_broker(addresses, (broker,)):
             scheme = urlsplit(entry).scheme
-            yield from (f"{scheme}://{name}" for name, one in told.items() if one == scheme)
+            yield from (f"{scheme}://{name}" for name, one in addresses.items() if one == scheme)
 
     def _require_unshared(self, broker: str, base: str) -> None:
-        """Raises UnverifiedBrokerError where another listed broker has the same address."""
+        """Raise UnverifiedBrokerError if another listed broker has the same address."""
         with self._lock:
             others = {one for one, url in self._bases.items() if url == base and one != broker}
             others &= self._listed
@@ -417,7 +422,7 @@ class PulsarAdmin:
             return
         shared = UnverifiedBrokerError(
             f"{broker} and {', '.join(sorted(others))} have the same address {base}: it is not"
-            f" known who answers there; {_WHAT_TO_GIVE}"
+            f" known who answers there; {_GIVE_ADDRESSES}"
         )
         with self._lock:
             for one in others - {name}:
@@ -429,30 +434,30 @@ class PulsarAdmin:
             return self._listed - {broker}
 
     def _other_broker(self, broker: str, base: str, who: str) -> UnverifiedBrokerError:
-        """The error for another broker's answer; where the broker is gets asked anew."""
+        """Return the error for another broker's answer; drop the known address."""
         self.forget_address(broker)
         return UnverifiedBrokerError(
             f"{broker} was asked at {base}, and {who} answered: nothing of it is taken for"
-            f" {broker}'s; {_WHAT_TO_GIVE}"
+            f" {broker}'s; {_GIVE_ADDRESSES}"
         )
 
-    def _raw_of(self, path: str, cluster: str, broker: str) -> bytes:
-        """A broker's own answer; a redirect to elsewhere would be somebody else's."""
+    def _own_answer(self, path: str, cluster: str, broker: str) -> bytes:
+        """Return a broker's own answer; raise if it redirects to another broker."""
         base = self.web_service_url(cluster, broker)
         answer = self._once("GET", base + path)
         if answer.status in _REDIRECTED and answer.location:
-            target = _place(urljoin(base + path, answer.location))
+            target = _origin(urljoin(base + path, answer.location))
             raise self._other_broker(broker, base, f"a redirect to {target}")
         return _content(f"GET {path}", answer)
 
-    def _checked(self, url: str, location: str) -> str:
+    def _check_redirect(self, url: str, location: str) -> str:
         """Return the target of a redirect of `url`.
 
         Raises PulsarAdminError for a target that must not get our token. A target that Pulsar did
         not list a moment ago is looked for once in its current list.
         """
         target = urljoin(url, location)
-        if _place(url) == _place(target):
+        if _origin(url) == _origin(target):
             return target
         with self._lock:
             listed = self._listed
@@ -460,26 +465,26 @@ class PulsarAdmin:
             listed = self._list_brokers()
         if not redirect_leads_to_broker(url, target, listed):
             raise PulsarAdminError(
-                f"redirected to {location[:_SHOWN]!r}, which is no broker that the cluster lists, "
-                f"or less protected than {urlsplit(url).scheme}: not followed, for it would get "
+                f"redirected to {location[:_SHOWN_CHARS]!r}, which is no broker that the cluster "
+                f"lists, or less protected than {urlsplit(url).scheme}: not followed, for it would get "
                 "the token"
             )
         return target
 
     def _list_brokers(self) -> frozenset[str]:
-        """The brokers of every cluster, as the one at which we begin lists them itself."""
+        """Return the brokers of every cluster, as the broker at the entry lists them."""
         found = frozenset(
             broker
-            for cluster in self._listing("/admin/v2/clusters")
+            for cluster in self._listed_names("/admin/v2/clusters")
             if cluster != _GLOBAL
-            for broker in self._listing(f"/admin/v2/brokers/{_part(cluster)}")
+            for broker in self._listed_names(f"/admin/v2/brokers/{_quoted(cluster)}")
         )
         with self._lock:
             self._listed = found
         return found
 
-    def _listing(self, path: str) -> tuple[str, ...]:
-        """Names, if they are told without a redirect; () otherwise."""
+    def _listed_names(self, path: str) -> tuple[str, ...]:
+        """Return the names of a list that is answered without a redirect; else ()."""
         answer = self._once("GET", self._entry + path)
         names = parse_names(answer.content) if answer.status == http.client.OK else ()
         return () if isinstance(names, Unreadable) else names
@@ -494,7 +499,7 @@ class PulsarAdmin:
     ) -> Value:
         """Ask one broker.
 
-        none: the answer where Pulsar itself says 404: it is gone, or was never set.
+        none: returned if Pulsar itself answers 404: it is gone, or was never set.
         """
         try:
             return _parsed(path, parse(self._request("GET", path, base or self._entry)))
@@ -524,19 +529,19 @@ class PulsarAdmin:
         body: bytes = b"",
         timeout_s: float | None = None,
     ) -> HttpAnswer:
-        """The answer with any status, after redirects."""
+        """Return the answer after redirects, whatever its status."""
         url = base.rstrip("/") + path
         for _ in range(_REDIRECTS_MAX):
             answer = self._once(method, url, body, timeout_s)
             if answer.status not in _REDIRECTED or not answer.location:
                 return answer
-            url = self._checked(url, answer.location)
+            url = self._check_redirect(url, answer.location)
         raise PulsarAdminError(f"{method} {path}: redirected more than {_REDIRECTS_MAX} times")
 
     def _once(
         self, method: str, url: str, body: bytes = b"", timeout_s: float | None = None
     ) -> HttpAnswer:
-        """One exchange; a redirect is an answer like another."""
+        """Send one request; redirects are not followed."""
         parts = urlsplit(url)
         asked = HttpRequest(
             method=method,
@@ -549,9 +554,9 @@ class PulsarAdmin:
             connection = connection_to(url, timeout_s or self._address.timeout_s, context)
             answer = exchange(connection, asked, MAX_BYTES)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            with self._lock:  # begin at another broker next time
-                others = sorted({self._address.url, *self._bases.values()} - {_place(url)})
-                if self._entry == _place(url) and others:
+            with self._lock:  # enter at another broker next time
+                others = sorted({self._address.url, *self._bases.values()} - {_origin(url)})
+                if self._entry == _origin(url) and others:
                     self._entry = others[0].rstrip("/")
             why = str(error) or type(error).__name__
             if parts.scheme == "https":
@@ -575,7 +580,7 @@ class PulsarAdmin:
 def ask_each(
     names: Iterable[str], ask: Callable[[str], Value]
 ) -> tuple[dict[str, Value], dict[str, PulsarAdminError]]:
-    """Return name → answer, and name → error: one that fails hides no other."""
+    """Return name → answer, and name → error of those that failed."""
     found: dict[str, Value] = {}
     failed: dict[str, PulsarAdminError] = {}
     for name in names:
@@ -586,29 +591,29 @@ def ask_each(
     return found, failed
 
 
-def _part(text: str) -> str:
-    """Text as one part of a path."""
+def _quoted(text: str) -> str:
+    """Return the text as one part of a URL's path."""
     return quote(text, safe="")
 
 
 def _owned_path(cluster: str, broker: str) -> str:
-    return f"/admin/v2/brokers/{_part(cluster)}/{_part(broker)}/ownedNamespaces"
+    return f"/admin/v2/brokers/{_quoted(cluster)}/{_quoted(broker)}/ownedNamespaces"
 
 
-def _place(url: str) -> str:
+def _origin(url: str) -> str:
     """The scheme, host and port of a URL."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _content(asked: str, answer: HttpAnswer) -> bytes:
+def _content(request: str, answer: HttpAnswer) -> bytes:
     """Return the content of a successful answer; raises PulsarAdminError for others."""
     is_page = is_html(answer.kind, answer.content)
     if http.client.OK <= answer.status < http.client.MULTIPLE_CHOICES and not is_page:
         return answer.content
-    reason = _NO_PULSAR if is_page else _reason(answer.content)
+    reason = _HTML_PAGE if is_page else _reason(answer.content)
     raise PulsarAdminError(
-        f"{asked}: HTTP {answer.status} {reason}", answer.status, is_page=is_page
+        f"{request}: HTTP {answer.status} {reason}", answer.status, is_page=is_page
     )
 
 
@@ -620,8 +625,8 @@ def _parsed(path: str, found: Value | Unreadable) -> Value:
 
 
 def _reason(content: bytes) -> str:
-    """Pulsar's sentence of a refusal."""
+    """Return the reason in Pulsar's refusal, or the start of its content."""
     try:
-        return str(json.loads(content)["reason"]).strip()[:_SHOWN]
+        return str(json.loads(content)["reason"]).strip()[:_SHOWN_CHARS]
     except (ValueError, KeyError, TypeError, RecursionError):
-        return content[:_SHOWN].decode("utf-8", "replace")
+        return content[:_SHOWN_CHARS].decode("utf-8", "replace")

@@ -17,7 +17,7 @@ from jobs.adapters.kafka.command_client import new_command
 from jobs.adapters.processes.json_log import log_json_lines
 from jobs.adapters.processes.signals import on_signals
 from jobs.bridge import rolling_restart, verify
-from jobs.bridge.actuator import AskingLimits
+from jobs.bridge.actuator import RequestLimits
 from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.attachment import add_access_options, add_network_option, admin_at
 from jobs.bridge.bridge import (
@@ -81,7 +81,7 @@ def _run(args: argparse.Namespace) -> int:
             network_bytes_per_s=args.network_mbytes * 1e6,
             quiet_ms=args.quiet_ms,
         ),
-        limits=AskingLimits(in_flight=args.max_in_flight, per_minute=args.max_per_minute),
+        limits=RequestLimits(in_flight=args.max_in_flight, per_minute=args.max_per_minute),
     )
     bridge = Bridge(admin, where.address(), config, options)
     on_signals(bridge.stop)

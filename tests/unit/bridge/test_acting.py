@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobs.bridge.actuator import Actuator, AskingLimits
+from jobs.bridge.actuator import Actuator, RequestLimits
 from jobs.bridge.admin_address import AdminAddress
 from jobs.bridge.collector import Collector, Rhythm
 from jobs.bridge.pulsar_admin import PulsarAdmin
@@ -208,7 +208,7 @@ class Hands:
         self.collector = Collector(admin, ("local", CLUSTER), Config(), Rhythm(), self.sent.append)
         self.starts = {fake.broker(0): "1", fake.broker(1): "1"}
         self.collector.incarnations = lambda: self.starts  # type: ignore[method-assign]
-        self.actuator = Actuator(admin, self.collector, "local", AskingLimits(), self.sent.append)
+        self.actuator = Actuator(admin, self.collector, "local", RequestLimits(), self.sent.append)
         self.actuator.bounds = RetryPolicy()
         self.newest = 7
         self.record = OwnershipRecord(
@@ -343,7 +343,7 @@ def test_no_more_is_asked_in_a_minute_than_is_allowed(fake: FakePulsar) -> None:
         PulsarAdmin(AdminAddress(url=fake.url, timeout_s=0.5)),
         made.collector,
         "local",
-        AskingLimits(per_minute=2),
+        RequestLimits(per_minute=2),
         made.sent.append,
     )
     made.actuator.bounds = RetryPolicy()

@@ -10,7 +10,7 @@ import pytest
 
 from jobs.bridge.admin_address import AdminAddress, PulsarAdminError
 from jobs.bridge.attachment import give_back, known_attachment, look_at, settle, take_over
-from jobs.bridge.bridge import cannot_ask
+from jobs.bridge.bridge import access_error
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.cli import main
 from jobs.console import CommandError, MisuseError
@@ -191,7 +191,7 @@ def test_refusal_of_a_protected_connection_says_which_certificate_is_missing(
     said: str, next_step: str
 ) -> None:
     """Which of them comes is a race between the brokers' alert and the end of the connection."""
-    told = cannot_ask("https://broker:8443", PulsarAdminError(said))
+    told = access_error("https://broker:8443", PulsarAdminError(said))
     assert next_step in told.next_step
 
 
