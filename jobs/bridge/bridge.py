@@ -1,7 +1,7 @@
 """The bridge: one process between a Pulsar cluster and Kafka.
 
-Decides the order of one round: look, compare, report, let the actuator begin. It only observes
-unless started with --act and while Pulsar's own shedding is off. It has no Spark and no state:
+Decides the order of one round: look, compare, report, let the actuator begin. It acts
+only if started with --act, and while Pulsar's own shedding is off. It has no Spark and no state:
 after a start it reads all that it needs from Kafka's `ownership` and from Pulsar.
 """
 

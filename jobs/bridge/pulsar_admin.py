@@ -466,8 +466,8 @@ class PulsarAdmin:
         if not redirect_leads_to_broker(url, target, listed):
             raise PulsarAdminError(
                 f"redirected to {location[:_SHOWN_CHARS]!r}, which is no broker that the cluster "
-                f"lists, or less protected than {urlsplit(url).scheme}: not followed, for it would get "
-                "the token"
+                f"lists, or less protected than {urlsplit(url).scheme}: not followed, for it would "
+                "get the token"
             )
         return target
 

@@ -1,7 +1,7 @@
 """The cluster that is restarted: observations, commands to balancer and shell.
 
-What a modular manager owns is asked only of a broker that is drained, and only now and then: the
-question itself may stop a broker (docs/pulsar.md).
+A broker with the modular manager is asked what it owns only when drained, and only now and then:
+the request itself may stop a broker (docs/pulsar.md).
 """
 
 import json
@@ -39,12 +39,12 @@ from lbcore.packing import from_plain
 from lbcore.wire.arguments import VERB_TIMEOUT_MS, CommandArguments
 
 _ANSWER_S = 60.0
-_HELD_S, _LATENCY_S = 5.0, 10.0
-"""Intervals of what is asked of brokers only now and then."""
+_OWNED_S, _LATENCY_S = 5.0, 10.0
+"""Intervals of two costly requests to brokers."""
 _UNREAD_MS, _OBSERVES_MS, _FOUND_MS, _JOB_MS = 30_000, 120_000, 30_000, 60_000
-"""Patience with complaints."""
+"""Times for which a complaint may last before it stops the restart."""
 _BRIDGE_SILENT_MS = 120_000
-"""The bridge sends something once a minute, if only that it looks."""
+"""Two intervals of the bridge's sign of life."""
 _IN_FLIGHT = frozenset(state.value for state in IN_FLIGHT)
 _NO_FAULT = [one.value for one in ADVISORY]
 
@@ -67,9 +67,9 @@ class Observation:
     """The cluster at one moment; None = not known.
 
     owners: bundle → broker, of bundles at rest. drains: broker → bundles left, 0 = done. plans: our
-    open ones, True = it waits for approval. incarnation: of the broker in hand, "" = it does not
-    answer. held: its bundles with topics once it is drained. others_usage: usage that the others
-    would have without it. publish_ms, load_ms: time to publish and to load a topic at the slowest.
+    open ones, True = waits for approval. incarnation: of the current broker, "" = it does not
+    answer. still_owned: bundles with topics that it says it owns once drained. others_usage: usage
+    of the others without it. publish_ms, load_ms: time to publish and to load a topic, the worst.
     """
 
     now_ms: int
@@ -79,7 +79,7 @@ class Observation:
     drains: Mapping[str, int] = field(default_factory=dict)
     plans: Mapping[str, bool] = field(default_factory=dict)
     incarnation: str = ""
-    held: frozenset[str] | None = None
+    still_owned: frozenset[str] | None = None
     complaints: tuple[Complaint, ...] = ()
     others_usage: float | None = None
     publish_ms: float | None = None
@@ -111,11 +111,11 @@ class PulsarCluster:
         self._reported: set[str] = set()
         self._due_s: dict[str, float] = {}
         self._pages: dict[str, LatencySums] = {}
-        self._asked: dict[str, Any] = {}
+        self._readings: dict[str, Any] = {}
         self._listed: frozenset[str] = frozenset()
 
     def look(self, p: Progress) -> Observation:
-        """Return all that is seen now; what can't be asked is among the complaints."""
+        """Return the present observation; failed requests are among its complaints."""
         wrong: list[Complaint] = []
         found: dict[str, Any] = {"drains": {}}
         try:
@@ -131,11 +131,11 @@ class PulsarCluster:
             wrong.append(Complaint("tables", why, error.next_step, _UNREAD_MS))
         listed = self._listed or frozenset(p.brokers)
         if p.stage is not RestartStage.DRAINING or found["drains"].get(p.broker) != 0:
-            self._asked.pop("held", None)
-        elif self._is_due("held", _HELD_S):
-            self._asked["held"] = self._held(p.broker)
+            self._readings.pop("still_owned", None)
+        elif self._is_due("still_owned", _OWNED_S):
+            self._readings["still_owned"] = self._still_owned(p.broker)
         if p.stage in (RestartStage.RESTARTING, RestartStage.RETURNING):
-            self._asked |= {"publish_ms": None, "load_ms": None}
+            self._readings |= {"publish_ms": None, "load_ms": None}
         elif self._is_due("latency", _LATENCY_S):
             self._read_latency(listed)
         return Observation(
@@ -144,11 +144,11 @@ class PulsarCluster:
             incarnation=self.incarnation(p.broker),
             complaints=tuple(wrong),
             **found,
-            **self._asked,
+            **self._readings,
         )
 
     def incarnation(self, broker: str) -> str:
-        """Return the start of the process that answers for a broker; "" when none does."""
+        """Return the incarnation of a broker's process; "" when none answers."""
         try:
             found = self._admin.load_report(self._name, broker).load.envelope.incarnation
             self._reported.add(broker)
@@ -156,7 +156,7 @@ class PulsarCluster:
             found = ""
             if not error.status:  # no answer, or another broker's
                 self._admin.forget_address(broker)
-            # what has told its start in reports tells another number elsewhere
+            # a broker with load reports has another start number in its metrics
             if not error.status or broker in self._reported:
                 return ""
         with suppress(PulsarAdminError):  # an extensible manager has no load report
@@ -181,22 +181,22 @@ class PulsarCluster:
             "others_usage": usage_without(p.broker, status),
         }
 
-    def _held(self, broker: str) -> frozenset[str] | None:
-        """The bundles with topics that a broker says it owns."""
+    def _still_owned(self, broker: str) -> frozenset[str] | None:
+        """Return the bundles with topics that a broker says it owns; None = no answer."""
         with suppress(PulsarAdminError):
             owned = self._admin.owned(self._name, broker)
             return owned.intersection(self._admin.topic_table(self._name, broker).bundles)
         return None
 
     def _read_latency(self, brokers: Iterable[str]) -> None:
-        """The clients' recent publish and load latency over all brokers that tell it."""
+        """Read the recent publish and topic load latency over all brokers that have it."""
         pages, _ = ask_each(
             sorted(brokers), lambda one: parse_client_latency(self._admin.metrics(self._name, one))
         )
         known = [one for one in pages if one in self._pages]
         published = worst_ms(publish_ms(self._pages[one], pages[one]) for one in known)
         loaded = worst_ms(load_ms(one) for one in pages.values())
-        self._asked |= {"publish_ms": published, "load_ms": loaded}
+        self._readings |= {"publish_ms": published, "load_ms": loaded}
         self._pages = pages
 
     def _is_due(self, what: str, every_s: float) -> bool:
@@ -208,7 +208,7 @@ class PulsarCluster:
     def send(self, name: str, arguments: CommandArguments) -> str | None:
         """Send a command once, by its id; return why the balancer refused it.
 
-        "" = it was taken. None = it is not answered yet: call again with the same arguments.
+        "" = accepted. None = not answered yet: call again with the same arguments.
         """
         self.kafka_error = ""
         if name not in self._answered:
@@ -228,7 +228,7 @@ class PulsarCluster:
             try:
                 found = ticket.first.result(timeout=_ANSWER_S)
             except NotYetError:
-                return None  # asked for again: it has its id
+                return None  # sent again under its id
             finally:
                 self._client.forget(ticket)
             if found.status == TIMED_OUT:  # read too late, not begun: it needs another id
@@ -239,7 +239,7 @@ class PulsarCluster:
         return self._answered[name]
 
     def restart(self, p: Progress) -> None:
-        """Begin the command for the broker in hand."""
+        """Start the command for the current broker."""
         line = command_line(p.command, p.broker)
         note(f"{p.broker}: {line}")
         with self._log.open("ab") as log:
@@ -253,7 +253,7 @@ class PulsarCluster:
             )
 
     def command_end(self) -> tuple[int, str] | None:
-        """The exit code and last words of the command that was begun; None while it runs."""
+        """Return exit code and last output of the command; None while it runs."""
         code = self._child.poll() if self._child is not None else None
         return None if code is None else (code, last_lines(self._log, count=2))
 
@@ -265,7 +265,7 @@ def command_line(command: str, broker: str) -> str:
 
 
 def open_plans(policies: Iterable[Row], prefix: str) -> dict[str, bool]:
-    """Return the plans named so that may still move something, True where one waits."""
+    """Return open plans whose names begin with `prefix`; True = waits for approval."""
     found = {
         str(one["name"]): from_plain(PlanProposal, json.loads(one["value"])).station
         for one in policies
@@ -283,7 +283,7 @@ def usage_without(broker: str, status: ClusterStatus) -> float | None:
 
 
 def status_complaints(status: ClusterStatus) -> Iterator[Complaint]:
-    """Yield what in a status speaks against a restart."""
+    """Yield what in a status forbids a restart."""
     job, mirror = status.job, status.mirror
     is_away = job.word in (JobWord.AWAY, JobWord.NEVER_STARTED)
     if is_away or job.is_stalled:

@@ -1,6 +1,6 @@
 """Progress of a rolling restart in its file.
 
-The file is written, down to the disk, before anything is done: a cut at any moment loses nothing.
+The file is on disk before each step begins: an interruption at any moment loses nothing.
 """
 
 import json
@@ -17,7 +17,7 @@ STATE_FILE = "rolling-restart.json"
 
 
 class RestartStage(str, Enum):
-    """Stage of the broker in hand: its name is in the file, its text in a status."""
+    """Stage of the current broker: its name is in the file, its text in a status."""
 
     WAITING = "waiting until all is well"
     DRAINING = "being drained"
@@ -32,9 +32,9 @@ class Progress:
     """Progress of a rolling restart, as its file has it. Times in ms since 1970.
 
     run: part of the ids of its commands. command: "" = a person restarts. order: the brokers to
-    restart; at: the current one; brokers: all that there were. turn: counts drains and plans, so
-    that each has ids of its own. incarnation: of the process to be restarted. former_bundles:
-    those that the broker had. is_running: the command has begun, and its end is not known.
+    restart; at: the current one; brokers: all that there were. turn: number of the drain or plan,
+    so that each has its own ids. incarnation: of the process to be restarted. former_bundles:
+    bundles of the broker before its drain. is_running: the command was started, its end is unknown.
     """
 
     run: str
@@ -57,16 +57,16 @@ class Progress:
 
     @property
     def broker(self) -> str:
-        """The one in hand; the last when all are done."""
+        """The current broker; the last when all are done."""
         return self.order[min(self.at, len(self.order) - 1)]
 
     @property
     def plan(self) -> str:
-        """The name of the plan of this turn, which the ids of its commands begin with."""
+        """Name of this turn's plan, and prefix of its commands' ids."""
         return f"rolling-{self.run}-{self.at}-{self.turn}"
 
     def message(self, now_ms: int) -> str:
-        """In one line, for a status."""
+        """Return the progress in one line, for a status."""
         since, ago = (duration(max(0, now_ms - at)) for at in (self.since_ms, self.began_ms))
         how = f"stopped: {self.stopped}" if self.stopped else f"{self.stage.value} for {since}"
         place = f"broker {self.at + 1} of {len(self.order)}, {self.broker}"
@@ -91,8 +91,8 @@ def read_progress(path: Path) -> Progress | None:
         ) from None
 
 
-def keep_progress(path: Path, progress: Progress) -> None:
-    """Write it whole; when it is done nothing is left of it."""
+def save_progress(path: Path, progress: Progress) -> None:
+    """Write the progress durably; remove the file when the restart is done."""
     if progress.stage is RestartStage.DONE:
         path.unlink(missing_ok=True)
     else:

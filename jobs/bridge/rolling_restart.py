@@ -2,9 +2,9 @@
 
 Runs beside a job and a bridge that acts (or `ballast attach --act`). Each broker, the least loaded
 first: its bundles are moved off at the bridge's pace, Pulsar itself shows it empty, --command
-restarts it (without: you do), it is seen to be back as another process, and is filled with what it
-had. Stops by itself when something is wrong; the same command resumes it, also after Ctrl-C or a
-crash. --abort ends it for good.
+restarts it (without: you do), it is back as another process, and gets its former bundles again.
+Stops by itself when something is wrong; the same command resumes it, also after Ctrl-C or a crash.
+--abort ends it for good.
 """
 
 import argparse
@@ -30,10 +30,10 @@ from jobs.bridge.rolling_progress import (
     STATE_FILE,
     Progress,
     RestartStage,
-    keep_progress,
     read_progress,
+    save_progress,
 )
-from jobs.console import CommandError, Exit, MisuseError, agree, answer, note
+from jobs.console import CommandError, Exit, MisuseError, answer, note, require_consent
 from jobs.operating.connection_options import (
     STACK_OPTIONS,
     ConnectionOptions,
@@ -53,19 +53,19 @@ from lbcore.wire.kinds.balancing_commands import (
 _PERSON = "-"
 _MOVE_MS, _RESTART_MS = 4_000, 90_000
 """Time of a move, and of a restart with all its waits, in the lab: for an estimate."""
-_BUNDLES_PER_MOVE, _AT_ONCE_MOST = 20, 16
+_BUNDLES_PER_MOVE, _IN_FLIGHT_MAX = 20, 16
 """With one bundle in twenty in transit, 99 of 100 messages wait less than half a second."""
-_SAY_MS, _SHOWN = 20_000, 3
+_NOTE_MS, _SHOWN = 20_000, 3
 _SAME_MS, _SETTLE_MS = 120_000, 10_000
-"""How long the old process may answer after the command, and the new one must have answered."""
+"""Time in which the old process may answer after the command, and the new one must answer."""
 _CONFIRM_MS = 5_000
 """Longest time that a broker may be gone, or drained by somebody else."""
 _STILL_MS, _OPEN_MS = 60_000, 180_000
 """Longest waits for other moves before a drain, and for the end of a drain."""
 _CALM_MS, _EASE_MS = 15_000, 600_000
 """After a high latency: how long it must be low again, and the longest wait for that."""
-_AGAIN_MS = 5_000
-"""Least time between two plans."""
+_PLAN_PAUSE_MS = 5_000
+"""Shortest time between two plans."""
 _TRIES = 4
 """Plans that may fail to move a bundle before it is left where it is."""
 _ALLOW_MORE = "see what hurts them, or allow more with --publish-latency-ms"
@@ -141,15 +141,15 @@ add_options = arguments(
 
 
 class CutOffError(Exception):
-    """The process was interrupted by a signal."""
+    """A signal interrupted the process."""
 
 
 class StoppedError(CommandError):
-    """The restart goes no further."""
+    """The restart has stopped because of a problem."""
 
 
 def complaints(p: Progress, seen: Observation, bounds: argparse.Namespace) -> Iterator[Complaint]:
-    """All that is wrong now, in a fixed order."""
+    """Yield all present problems, in a fixed order."""
     is_away = p.stage in (RestartStage.RESTARTING, RestartStage.RETURNING)
     for broker in p.brokers:
         if broker not in seen.listed and not (is_away and broker == p.broker):
@@ -199,16 +199,16 @@ class RollingRestart:
         progress: Progress,
         end: threading.Event,
     ) -> None:
-        """bounds: of `BOUNDS`. end: set to cut it off."""
+        """bounds: of `BOUNDS`. end: set to interrupt it."""
         self._cluster, self._path, self._bounds, self._p = cluster, path, bounds, progress
         self._end = end
         self._wrong_since_ms: dict[str, int] = {}
-        self._said_ms = 0
-        self._closed = ""
-        """The broker that was last seen closed by a drain."""
+        self._noted_ms = 0
+        self._drained_broker = ""
+        """The broker that was last seen drained."""
 
     def run(self) -> None:
-        """Run until all is done. Raises StoppedError, or CutOffError where it is cut."""
+        """Run until all is done. Raises StoppedError, or CutOffError when interrupted."""
         p = self._p
         p.turn, p.since_ms, p.stopped = p.turn + 1, 0, ""
         steps = {
@@ -236,16 +236,16 @@ class RollingRestart:
     def halt(self, *, for_good: bool = False) -> None:
         """Cancel the broker's drain unless it may be restarting; save the progress.
 
-        for_good: nobody will resume.
+        for_good: it will not be resumed.
         """
         p, seen = self._p, self._cluster.look(self._p)
-        keep_progress(self._path, p)
+        save_progress(self._path, p)
         is_new = bool(seen.incarnation) and seen.incarnation != p.incarnation
         is_up = bool(seen.incarnation) and p.broker in seen.listed and not p.is_running
         may_open = is_up and (for_good or not p.command or is_new)
         if p.stage in (RestartStage.WAITING, RestartStage.DRAINING):
             may_open = p.stage is RestartStage.DRAINING
-        was_closed = p.broker in (self._closed, *seen.drains)
+        was_closed = p.broker in (self._drained_broker, *seen.drains)
         was_drained = p.stage is RestartStage.DRAINING or p.broker in seen.drains
         answer = self._withdraw(seen, may_open=may_open)
         if may_open:
@@ -269,7 +269,7 @@ class RollingRestart:
         if for_good and missing_of(p, seen):
             undo = f"`ballast plan undo --drain {p.broker}`"
             note(f"what has left {p.broker} stays where it is: {undo} moves it back")
-        keep_progress(self._path, p)
+        save_progress(self._path, p)
 
     def _withdraw(self, seen: Observation, *, may_open: bool = True) -> str | None:
         """Reject our open plans and cancel our drain; return as `PulsarCluster.send`."""
@@ -283,9 +283,9 @@ class RollingRestart:
         return self._cluster.send(f"{self._p.plan}-open", CancelDrain(broker=self._p.broker))
 
     def _look(self) -> Observation:
-        """Look, tick by tick, until the tables are readable.
+        """Observe the cluster, tick by tick, until the tables are readable.
 
-        Without them nothing can be judged. Raises StoppedError for what is wrong for too long.
+        Raises StoppedError for a problem that lasts too long.
         """
         while (seen := self._look_once()).status is None:
             pass
@@ -295,7 +295,7 @@ class RollingRestart:
         self._end.wait(self.tick_s)
         p, seen = self._p, self._cluster.look(self._p)
         p.since_ms = p.since_ms or seen.now_ms
-        self._closed = p.broker if p.broker in seen.drains else self._closed
+        self._drained_broker = p.broker if p.broker in seen.drains else self._drained_broker
         if self._end.is_set():
             raise CutOffError
         wrong = list(complaints(p, seen, self._bounds))
@@ -306,9 +306,9 @@ class RollingRestart:
         for one in wrong:
             if seen.now_ms - self._wrong_since_ms[one.key] >= max(one.patience_ms, least_ms):
                 self._stop(one.why, one.next_step)
-        if seen.now_ms - self._said_ms >= _SAY_MS:
+        if seen.now_ms - self._noted_ms >= _NOTE_MS:
             note("; ".join([p.message(seen.now_ms), *(one.why for one in wrong)]))
-            self._said_ms = seen.now_ms
+            self._noted_ms = seen.now_ms
         return seen
 
     def _wait_until(
@@ -325,11 +325,11 @@ class RollingRestart:
         otherwise: why it stops, and what to do. act: called after each look that does not end the
         wait, returns as `PulsarCluster.send`.
         """
-        held, since_ms = None, 0
+        last, since_ms = None, 0
         while True:
             seen = self._look()
             value = condition(seen)
-            held, since_ms = value, since_ms if value == held else seen.now_ms
+            last, since_ms = value, since_ms if value == last else seen.now_ms
             if value and seen.now_ms - since_ms >= lasts_ms:
                 return seen
             answer = act(seen)
@@ -337,10 +337,10 @@ class RollingRestart:
                 self._stop(self._with_cause(otherwise[0], answer), otherwise[1])
 
     def _look_while_moving(self) -> Observation:
-        """Look; when clients feel the moves, hold them back until that is over.
+        """Observe; if moves raise clients' latency, hold them back until it is low again.
 
-        They go on at half the pace. The time to load a topic counts only while several bundles move
-        at once: one alone can't load faster.
+        They then go on at half the pace. The time to load a topic counts only while several bundles
+        move at once: one alone can't load faster.
         """
         p, seen, most_ms = self._p, self._look(), self._bounds.publish_latency_ms
         publish_ms, load_ms = seen.publish_ms or 0.0, seen.load_ms or 0.0
@@ -349,8 +349,8 @@ class RollingRestart:
             return seen
         p.at_once = max(1, p.at_once // 2)
         waits = f"{publish_ms:.0f} ms to publish, topics take {load_ms:.0f} ms to load"
-        words = f": clients wait {waits}: nothing is moved until that is over"
-        self._enter(p.stage, seen, words)
+        text = f": clients wait {waits}: nothing is moved until that is over"
+        self._enter(p.stage, seen, text)
         why = f"clients wait more than {most_ms:.0f} ms though nothing is moved for"
         seen = self._wait_until(
             lambda now: (now.publish_ms or 0.0) <= most_ms and p.broker not in now.drains,
@@ -362,14 +362,14 @@ class RollingRestart:
         self._enter(p.stage, seen, f": clients feel nothing now; on, {p.at_once} at once")
         return seen
 
-    def _enter(self, stage: RestartStage, seen: Observation, words: str = "") -> None:
-        """Begin to wait for something else, with time limits and ids of its own."""
+    def _enter(self, stage: RestartStage, seen: Observation, text: str = "") -> None:
+        """Enter a stage, or begin it again, with its own time limits and command ids."""
         p = self._p
-        if words:
-            note(f"{p.broker}{words}")
-        p.stage, p.since_ms, self._said_ms = stage, seen.now_ms, seen.now_ms
+        if text:
+            note(f"{p.broker}{text}")
+        p.stage, p.since_ms, self._noted_ms = stage, seen.now_ms, seen.now_ms
         p.turn += 1
-        keep_progress(self._path, p)
+        save_progress(self._path, p)
 
     def _is_late(self, seen: Observation, limit_ms: int) -> bool:
         return seen.now_ms - self._p.since_ms >= limit_ms
@@ -395,17 +395,17 @@ class RollingRestart:
             seen = self._look()
         homes = {one for one, at in seen.owners.items() if at == p.broker}
         p.former_bundles, p.incarnation = sorted({*p.former_bundles, *homes}), seen.incarnation
-        words = f": {len(homes)} bundles are moved away, {p.at_once} at once"
-        self._enter(RestartStage.DRAINING, seen, words)
+        text = f": {len(homes)} bundles are moved away, {p.at_once} at once"
+        self._enter(RestartStage.DRAINING, seen, text)
 
     def _drain(self) -> None:
-        """Drain it, until Pulsar itself shows nothing on it."""
+        """Drain the broker until Pulsar itself shows nothing on it."""
         p, drained_turn, limit_ms = self._p, -1, self._bounds.drain_within
         answer: str | None = ""
         while True:
             seen = self._look_while_moving()
             left = seen.drains.get(p.broker)
-            if left == 0 and seen.held == frozenset() and seen.incarnation:
+            if left == 0 and seen.still_owned == frozenset() and seen.incarnation:
                 break
             if left is not None:
                 drained_turn = p.turn
@@ -416,7 +416,9 @@ class RollingRestart:
                 if answer := self._cluster.send(f"{p.plan}-drain", drain):
                     self._stop(answer, "see `ballast status`")
             if self._is_late(seen, limit_ms):
-                some = ", ".join(sorted(seen.held or ())[:_SHOWN]) or "what it owns is not told"
+                some = (
+                    ", ".join(sorted(seen.still_owned or ())[:_SHOWN]) or "what it owns is not told"
+                )
                 how = f"{left} bundles are still there" if left else "Pulsar shows it not empty"
                 fix = "`ballast explain broker` says what holds them"
                 if left is None:
@@ -429,7 +431,7 @@ class RollingRestart:
     def _restart(self) -> None:
         """Run the command once and wait for its end, unless it was begun before."""
         p, limit_ms = self._p, self._bounds.command_within
-        seen = self._wait_until(  # one look without an answer says nothing of the process
+        seen = self._wait_until(  # a single look without an answer proves nothing
             lambda now: (
                 p.is_running or not p.command or now.incarnation or p.broker not in now.listed
             ),
@@ -440,16 +442,16 @@ class RollingRestart:
             note(f"restart {p.broker} now; this goes on when it is back")
         elif not p.is_running and seen.incarnation == p.incarnation:
             p.is_running, p.since_ms = True, seen.now_ms
-            keep_progress(self._path, p)
+            save_progress(self._path, p)
             self._cluster.restart(p)
             fix = f"mend it (--command), see that {p.broker} runs"
             why = f"the command still runs after {duration(limit_ms)}"
             seen = self._wait_until(lambda _: self._cluster.command_end(), limit_ms, (why, fix))
-            code, words = self._cluster.command_end() or (0, "")
+            code, last_output = self._cluster.command_end() or (0, "")
             p.is_running = False
             if code:
-                said = f": {words}" if words else " and said nothing"
-                self._stop(f"the command ended with {code}{said}", fix)
+                output = f": {last_output}" if last_output else " and said nothing"
+                self._stop(f"the command ended with {code}{output}", fix)
         self._enter(RestartStage.RETURNING, seen)
 
     def _wait_until_back(self) -> None:
@@ -471,13 +473,13 @@ class RollingRestart:
 
         why = f"{p.broker} has not come back within {duration(limit_ms)}"
         otherwise = (why, "read its log and start it")
-        # a broker that came back in time may settle after the limit
+        # a broker that is back in time may settle after the limit
         seen = self._wait_until(process, limit_ms + _SETTLE_MS, otherwise, lasts_ms=_SETTLE_MS)
         p.is_running = False
         self._enter(RestartStage.FILLING, seen, " is back as another process")
 
     def _fill(self) -> None:
-        """Open it, and move back what it had, a part at a time."""
+        """Cancel the drain, and move the former bundles back, some at a time."""
         p = self._p
         seen = self._wait_until(
             lambda now: p.broker not in now.drains,
@@ -499,15 +501,15 @@ class RollingRestart:
                 self._stop(why, "`ballast explain bundle` says what holds one")
             is_still = not seen.plans and not seen.moving.intersection(missing)
             if is_still and seen.now_ms >= due_ms:
-                if answer is not None:  # otherwise the same plan again, under its id
+                if answer is not None:  # else the same plan is sent again, under its id
                     part = sorted(missing, key=tried.__getitem__)[: p.at_once]
                     p.turn += 1
                 if tried[part[0]] >= _TRIES:
-                    words = f": {len(missing)} bundles stay elsewhere, such as {part[0]}: they"
-                    note(f"{p.broker}{words} are pinned, kept from it by a policy, or moved on")
+                    text = f": {len(missing)} bundles stay elsewhere, such as {part[0]}: they"
+                    note(f"{p.broker}{text} are pinned, kept from it by a policy, or moved on")
                     break
-                due_ms = seen.now_ms + _AGAIN_MS
-                keep_progress(self._path, p)
+                due_ms = seen.now_ms + _PLAN_PAUSE_MS
+                save_progress(self._path, p)
                 answer = self._propose(part)
                 tried.update(part if answer == "" else ())
             seen = self._look_while_moving()
@@ -576,14 +578,14 @@ def _run(args: argparse.Namespace, where: ConnectionOptions, path: Path) -> int:
         if args.dry_run:
             return Exit.DONE
         if not args.yes:
-            agree("--dry-run shows it again")
-        forget = on_signals(end.set, (*STOPPING, signal.SIGHUP))
+            require_consent("--dry-run shows it again")
+        stop_listening = on_signals(end.set, (*STOPPING, signal.SIGHUP))
         try:
             restart.run()
         except CutOffError:
             return Exit.CUT
         finally:
-            forget()
+            stop_listening()
     took_ms = wall_ms() - p.began_ms
     text = f"done: {len(p.order)} brokers restarted in {duration(took_ms)}"
     answer(args, {"brokers": p.order, "took_ms": took_ms}, text)
@@ -603,7 +605,9 @@ def _pulsar(
         )
     args.admin_url = url
     admin = admin_at(url, args)
-    if known is not None and url.startswith("http://"):  # the named broker may be restarting
+    if known is not None and url.startswith(
+        "http://"
+    ):  # the broker of --admin-url may be restarting
         for one in (admin, *(admin_at(f"http://{broker}", args) for broker in known.brokers)):
             with suppress(PulsarAdminError):
                 one.clusters()
@@ -659,9 +663,9 @@ def _new(
         set(args.brokers) or seen.listed, key=lambda one: (one == asked, rates.get(one, 0.0), one)
     )
     p.brokers = sorted(seen.listed)
-    share = min(max(1, len(seen.owners) // _BUNDLES_PER_MOVE), _AT_ONCE_MOST)
+    share = min(max(1, len(seen.owners) // _BUNDLES_PER_MOVE), _IN_FLIGHT_MAX)
     p.at_once = args.max_in_flight or share
-    seen = cluster.look(p)  # of the first broker, which is known only now
+    seen = cluster.look(p)  # now of the first broker, which was not known before
     note(*_plan_lines(p, seen, rates))
     note(*(f"  not well now: {one.why}" for one in complaints(p, seen, args)))
     return p

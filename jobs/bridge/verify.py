@@ -1,7 +1,7 @@
 """Follow Pulsar's bundle channel and name the first record against its protocol.
 
 Reads each entry of the topic loadbalancer-service-unit-state through the admin interface, from the
-oldest that is kept. Needs Pulsar 4.0 or newer with the extensible load manager, and a super user's
+oldest kept. Needs Pulsar 4.0 or newer with the extensible load manager, and a super user's
 rights. Reads only. Ends with 1 at a violation, else at Ctrl-C, or at the topic's end with --once.
 """
 
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     """Follow the topic until a violation, its end, or a signal."""
     admin = admin_at(args.admin_url, args)
     checker, end = ChannelChecker(), threading.Event()
-    hear_no_more = on_signals(end.set)
+    stop_listening = on_signals(end.set)
     try:
         violation = _follow(admin, checker, end, is_once=args.once)
     except PulsarAdminError as error:
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
             next_step="look at it with `pulsar-admin topics get-message-by-id`",
         ) from None
     finally:
-        hear_no_more()
+        stop_listening()
     counts = (
         f"{checker.records} records, {checker.bundles} bundles, {checker.outdated} with an old"
         " version, which brokers skip"
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 def _follow(
     admin: PulsarAdmin, checker: ChannelChecker, end: threading.Event, *, is_once: bool
 ) -> ChannelViolation | None:
-    last, told_s = (-1, -1), time.monotonic()
+    last, noted_s = (-1, -1), time.monotonic()
     while not end.is_set():
         for position in _entries(admin.topic_internals(TOPIC), last):
             answered = admin.topic_entry(TOPIC, *position)
@@ -85,8 +85,8 @@ def _follow(
                 violation = checker.take(record)
                 if violation is not None:
                     return violation
-            if time.monotonic() - told_s >= _PROGRESS_S:
-                told_s = time.monotonic()
+            if time.monotonic() - noted_s >= _PROGRESS_S:
+                noted_s = time.monotonic()
                 note(f"{checker.records} records, at {name}; Ctrl-C ends it")
             if end.is_set():
                 return None
@@ -97,7 +97,7 @@ def _follow(
 
 
 def _entries(raw: bytes, after: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    """Positions of the topic's entries after one, in order."""
+    """Yield the positions (ledger, entry) of entries after one, in order."""
     try:
         internals = json.loads(raw)
         newest, count = (int(part) for part in internals["lastConfirmedEntry"].split(":"))

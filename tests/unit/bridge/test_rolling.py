@@ -181,7 +181,11 @@ FAULTS: Mapping[str, tuple[RestartStage, dict[str, Any], str]] = {
     "no room": (RestartStage.WAITING, {"others_usage": 0.95}, "95%"),
     "felt already": (RestartStage.WAITING, {"publish_ms": 900.0}, "clients wait 900 ms"),
     "silent": (RestartStage.WAITING, {"incarnation": ""}, "does not answer"),
-    "not empty": (RestartStage.DRAINING, {"held": frozenset({"public/load/0"})}, "not empty"),
+    "not empty": (
+        RestartStage.DRAINING,
+        {"still_owned": frozenset({"public/load/0"})},
+        "not empty",
+    ),
 }
 
 
@@ -543,7 +547,7 @@ def test_look_has_what_the_steps_ask_for(tmp_path: Path) -> None:
         assert sorted(seen.owners) == [row["bundle"] for row in others]
         assert seen.moving == {first["bundle"]}
         assert seen.plans == {}
-        assert seen.held is None
+        assert seen.still_owned is None
         report = f"{front.fake.ports[0]}{REPORT_PATH}"
         front.fake.put(report, {"reason": "an unexpected error"}, 500)
         assert cluster.look(draft).incarnation == ""  # and not another number of the same process

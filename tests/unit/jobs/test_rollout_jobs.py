@@ -12,9 +12,9 @@ from jobs.bridge.restarted_cluster import command_line
 from jobs.bridge.rolling_progress import (
     STATE_FILE,
     RestartStage,
-    keep_progress,
     read_progress,
     rollout_message,
+    save_progress,
 )
 from jobs.cli import main
 from jobs.console import CommandError
@@ -26,9 +26,9 @@ PROGRESS = replace(new_progress(), stage=RestartStage.FILLING, since_ms=60_000)
 def test_file_goes_on_where_it_was_and_is_gone_when_all_is_done(tmp_path: Path) -> None:
     path = tmp_path / STATE_FILE
     assert read_progress(path) is None
-    keep_progress(path, PROGRESS)
+    save_progress(path, PROGRESS)
     assert read_progress(path) == PROGRESS
-    keep_progress(path, replace(PROGRESS, stage=RestartStage.DONE))
+    save_progress(path, replace(PROGRESS, stage=RestartStage.DONE))
     assert not path.exists()
 
 
@@ -43,10 +43,10 @@ def test_file_that_is_none_is_told_and_no_status_ends_by_it(tmp_path: Path, text
 
 def test_status_says_which_broker_since_when_and_by_whom(tmp_path: Path) -> None:
     path = tmp_path / STATE_FILE
-    keep_progress(path, PROGRESS)
+    save_progress(path, PROGRESS)
     words = rollout_message(path, 90_000)
     assert words == "broker 1 of 3, a:1: being filled again for 30 s (by ada, begun 1 min 30 s ago)"
-    keep_progress(path, replace(PROGRESS, stopped="the job is away"))
+    save_progress(path, replace(PROGRESS, stopped="the job is away"))
     assert "stopped: the job is away" in rollout_message(path, 90_000)
 
 
