@@ -1,6 +1,6 @@
 """The command `ballast`: finds and runs the verb, turns errors into exit codes.
 
-The verbs stand in `jobs.verbs.VERBS`. Exit codes: 0 done, 1 failed, 2 misuse, 3 unknown (no answer
+The verbs are in `jobs.verbs.VERBS`. Exit codes: 0 done, 1 failed, 2 misuse, 3 unknown (no answer
 in time).
 """
 
@@ -29,47 +29,47 @@ from jobs.parser import Parser
 from jobs.verbs import VERBS, Verb
 
 _JSON, _HELP = "--json", "help"
-_OF_TABLES = ("_internal", "deltalake", "pyarrow", "pyo3_runtime")
+_TABLE_MODULES = ("_internal", "deltalake", "pyarrow", "pyo3_runtime")
 """Modules of errors that delta-rs and Arrow raise; importing them takes longer than many verbs."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Carry out one command line; returns the exit code."""
     sys.excepthook = _write_traceback
-    words = list(sys.argv[1:] if argv is None else argv)
-    before = next((at for at, word in enumerate(words) if word != _JSON), 0)
-    words = [*words[before:], *words[:before]]  # --json, which every verb has, behind the verb
-    if words[:1] in ([_HELP], ["-h"]) and len(words) > 1:
-        words = [*words[1:], "--help"]
-    verb = VERBS.get(words[0]) if words else None
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    before = next((at for at, one in enumerate(arguments) if one != _JSON), 0)
+    arguments = [*arguments[before:], *arguments[:before]]  # --json may precede the verb
+    if arguments[:1] in ([_HELP], ["-h"]) and len(arguments) > 1:
+        arguments = [*arguments[1:], "--help"]
+    verb = VERBS.get(arguments[0]) if arguments else None
     if verb is None:
-        return _without_verb(words)
-    name, words = words[0], words[1:]
+        return _without_verb(arguments)
+    name, arguments = arguments[0], arguments[1:]
     try:
-        args = verb_parser(name, verb).parse_args(words)
+        args = verb_parser(name, verb).parse_args(arguments)
     except SystemExit as end:
         return int(end.code or Exit.DONE)
     except CommandError as error:
-        complain(error, as_json=_JSON in words)
+        complain(error, as_json=_JSON in arguments)
         return error.exit_code
-    args.words = words
+    args.words = arguments
     return _carry_out(verb, args)
 
 
-def _without_verb(words: Sequence[str]) -> int:
-    if words in ([], [_HELP]):
-        words = ["--help"]
-    if words[0] in ("--version", "-V"):
-        say(json_line({"ballast": VERSION}) if _JSON in words else f"ballast {VERSION}")
+def _without_verb(arguments: Sequence[str]) -> int:
+    if arguments in ([], [_HELP]):
+        arguments = ["--help"]
+    if arguments[0] in ("--version", "-V"):
+        say(json_line({"ballast": VERSION}) if _JSON in arguments else f"ballast {VERSION}")
         return Exit.DONE
-    # no verb that is known waits for the declarations of all commands
-    if phrases := importlib.import_module("jobs.operating.commanding").phrases_with(words[0]):
+    # imported only here, so that no valid verb waits for it
+    if phrases := importlib.import_module("jobs.operating.commanding").phrases_with(arguments[0]):
         error = MisuseError(
-            f"there is no verb {words[0]!r}",
+            f"there is no verb {arguments[0]!r}",
             why="it stands behind what it is done to",
             next_step=f"did you mean {' or '.join(f'`ballast {phrase}`' for phrase in phrases)}?",
         )
-        complain(error, as_json=_JSON in words)
+        complain(error, as_json=_JSON in arguments)
         return error.exit_code
     parser = Parser(
         prog="ballast",
@@ -80,14 +80,14 @@ def _without_verb(words: Sequence[str]) -> int:
     for name, verb in sorted(VERBS.items()):
         verbs.add_parser(name, help=verb.summary, add_help=False)
     try:
-        parser.parse_args(words)
+        parser.parse_args(arguments)
     except SystemExit as end:  # --help ends with 0 and everything else with 2
         return int(end.code or Exit.DONE)
     return Exit.MISUSE
 
 
 def _write_traceback(*error: Any) -> None:
-    """Write a traceback whose message a terminal does not obey."""
+    """Write a traceback with terminal control characters escaped."""
     note(*"".join(traceback.format_exception(*error)).rstrip().split("\n"))
 
 
@@ -116,9 +116,9 @@ def _carry_out(verb: Verb, args: argparse.Namespace) -> int:
         sys.stderr.close()
         return Exit.DONE
     except BaseException as error:
-        if not type(error).__module__.startswith(_OF_TABLES):
+        if not type(error).__module__.startswith(_TABLE_MODULES):
             raise
-        unreadable = CommandError(  # errors and panics of delta-rs that no file was found for
+        unreadable = CommandError(  # delta-rs errors and panics without a damaged file
             "the tables can't be read",
             why=f"{type(error).__name__}: {first_line(error)}",
             next_step="`ballast doctor` looks at each table; put them back from a backup if one is "

@@ -1,7 +1,7 @@
 """Output of every command: lines for people, JSON for programs, three-part errors.
 
-Every verb writes through this module, so `--json` means the same everywhere. Here alone text from
-outside is made harmless: what a terminal would obey is written as an escape.
+Every verb writes through this module, so `--json` means the same everywhere. Only here are terminal
+control characters of foreign text escaped.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, TextIO
 
 CAUSE_BREAK = "\n      "
-"""What may stand between several causes of one error: each gets a line of its own below "why"."""
+"""Separator of several causes of one error: each gets a line of its own below "why"."""
 
 
 class Exit(IntEnum):
@@ -61,18 +61,18 @@ class MisuseError(CommandError):
 
 
 class UnknownError(CommandError):
-    """Nobody knows whether it was done: an answer did not come in time."""
+    """The outcome is unknown: no answer came in time."""
 
     exit_code = Exit.UNKNOWN
 
 
 def cause_message(cause: Exception) -> str:
-    """Return the cause of a failure in words: an OSError without its number."""
+    """Return the cause of a failure as text: an OSError without its number."""
     return str((isinstance(cause, OSError) and cause.strerror) or cause)
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says, or its name where it says nothing."""
+    """Return the first line of an error's text; its class without a text."""
     return str(error).partition("\n")[0] or type(error).__name__
 
 
@@ -84,14 +84,14 @@ def three_parts(what: str, why: str, next_step: str) -> list[str]:
 
 
 def in_one_line(error: BaseException) -> str:
-    """All that an error says, for a log or a page: of a CommandError its three parts."""
+    """Return an error as one line, for a log or page; a CommandError with all parts."""
     if isinstance(error, CommandError):
         return " ".join(f"{error.what}: {error.why}; next: {error.next_step}".split())
     return f"{type(error).__name__}: {first_line(error)}"
 
 
 def printable(text: str) -> str:
-    r"""Return the text with all that a terminal obeys or hides as escapes.
+    r"""Return the text with all that a terminal would execute or hide as escapes.
 
     Control characters (\x1b), line breaks (\n), marks of direction (\u202e), characters without
     width and lone surrogates. A text that is printable stays the same, so it may be called again.
@@ -139,11 +139,11 @@ def _write(stream: TextIO, lines: Iterable[str]) -> None:
     stream.flush()
 
 
-def agree(otherwise: str) -> None:
-    """Ask the person at the terminal whether to go on; returns if so.
+def require_consent(otherwise: str) -> None:
+    """Ask the person at the terminal whether to go on; return if so.
 
-    otherwise: next step of a user who does not agree. Raises MisuseError where nobody can be asked,
-    CommandError where the answer is not yes.
+    otherwise: next step of a user who does not agree. Raises MisuseError without a terminal,
+    CommandError if the answer is not yes.
     """
     if not sys.stdin.isatty():
         raise MisuseError(
@@ -155,7 +155,7 @@ def agree(otherwise: str) -> None:
 
 
 def add_json_option(parser: argparse.ArgumentParser, *, default: Any = False) -> None:
-    """The option that every verb has, and every verb within a verb."""
+    """Add the option --json of every verb and action."""
     parser.add_argument(
         "--json", action="store_true", default=default, help="answer with one line of JSON"
     )

@@ -39,7 +39,7 @@ def _run(args: argparse.Namespace) -> int:
     require("run-local", "pyspark", "uvicorn")
     options = options_from(args)
     layout = Layout(root=args.state_dir.absolute())
-    with layout.alone():
+    with layout.exclusive():
         size = layout.settle_size(
             {name: getattr(args, name) for name in ("brokers", "namespaces", "bundles")}
         )

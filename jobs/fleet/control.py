@@ -5,7 +5,7 @@ The fleet's own thread carries out each request.
 GET  /health                   counts, for the supervisor
 GET  /brokers[?bundles=1]      life, true load (msg/s in + out), bundles with their tokens
 GET  /truth                    bundle → [[broker, token], ...] that serve it right now
-POST /kill/BROKER              at once, without a goodbye; answers what a `Crash` is made of
+POST /kill/BROKER              at once, without notice; answers the fields of a `Crash`
 POST /start/BROKER             a new incarnation; a new name joins (also /restart/BROKER)
 POST /pause/BROKER, /hang/BROKER, /resume/BROKER, /drain/BROKER
 """

@@ -1,7 +1,7 @@
 """The simulated brokers, each a hosted agent and a service in miniature.
 
 A broker carries out its agent's effects at once (messages, reading load) or after a while
-(callbacks); `lbcore.agent.host` steps the agent. Of a start only the name and the labels survive.
+(callbacks); `lbcore.agent.host` steps the agent. Only name and labels survive a restart.
 The fleet keeps the brokers' records, due times and true state. One thread, the loop's, calls every
 method.
 """
@@ -67,7 +67,7 @@ _FIRST_READS = 2
 
 
 class ProcessLife(str, Enum):
-    """State of a simulated broker; the value is the control server's word."""
+    """State of a simulated broker; the control server answers the value."""
 
     ALIVE = "alive"
     DRAINING = "draining"
@@ -103,7 +103,7 @@ class FleetSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
-    """Item due for a start of a broker. call: the callback that ends, None = wake-up."""
+    """Item due for one start of a broker. call: callback that ends, None = wake-up."""
 
     broker: str
     start: int
@@ -112,7 +112,7 @@ class Due:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetSurroundings:
-    """State of all brokers. note: logs an event. origin_ms: the virtual time 0."""
+    """Context shared by all brokers. note: logs an event. origin_ms: virtual time 0."""
 
     settings: FleetSettings
     model: LoadModel
@@ -130,7 +130,7 @@ class SimulatedBroker:
     """A broker that may be started, killed, paused, hung, drained; for one thread."""
 
     def __init__(self, name: str, surroundings: FleetSurroundings) -> None:
-        """name: a host name, because it stands in the URLs."""
+        """name: a valid host name, because URLs contain it."""
         self.name = name
         self.life = ProcessLife.KILLED
         self.start_number = 0
@@ -149,7 +149,7 @@ class SimulatedBroker:
         return self.life in _RUNNING or self.life is ProcessLife.PAUSED
 
     def serves(self, now_ms: int) -> Mapping[str, int]:
-        """Return bundle → token of what is open and permitted by the lease."""
+        """Return bundle → token of open bundles, with a lease only of permitted ones."""
         if not self.is_serving or self._host is None:
             return {}
         if self._around.settings.fencing == FENCING_TOKEN:
@@ -171,7 +171,7 @@ class SimulatedBroker:
         self.service = ServedBundles()
         self._topics_due.clear()
         self._reads = 0
-        # a first interval of random length spreads the fleet's reports over the interval
+        # a random first interval spreads the fleet's reports over the usual one
         settings = self._around.settings
         phase = uniform(settings.seed, f"phase {self.name} {self.start_number}")
         first_ms = 1 + int(phase * settings.signals.report_max_interval_ms)
@@ -181,7 +181,7 @@ class SimulatedBroker:
         self.take(records, now_ms)
 
     def kill(self, now_ms: int) -> tuple[str, ...]:
-        """End it at once, without a goodbye; return what it served."""
+        """End it at once, without notice; return the bundles that it served."""
         served = tuple(sorted(self.service.tokens)) if self.is_serving else ()
         if self._host is not None:
             self._host.end()
@@ -293,7 +293,7 @@ class SimulatedBroker:
         self._around.timetable.add(at_ms, due)
 
     def finish(self, call: Call, now_ms: int) -> CallDone:
-        """Open, close or split."""
+        """Open, close, split or merge in the simulated service."""
         change = self.service.carry_out(call)
         for bundle in change.closed:
             self._note("closed", now_ms, bundle=bundle, version=call.version_id)
@@ -371,9 +371,9 @@ class Fleet:
     def take_records(self, messages: Iterable[Received], now_ms: int) -> None:
         """Pass records of the ownership topic to the brokers they concern."""
         events: dict[str, list[Event]] = {}
-        for news in self.feed.take(messages):
-            for name in news.brokers:
-                events.setdefault(name, []).append(news.event)
+        for addressed in self.feed.take(messages):
+            for name in addressed.brokers:
+                events.setdefault(name, []).append(addressed.event)
         for name in sorted(events):
             if name in self._brokers:
                 self._brokers[name].take(events[name], now_ms)

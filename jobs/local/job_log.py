@@ -55,9 +55,9 @@ class JobLog:
 
     durations_ms: of every batch, from its rows to its records in Kafka; cycle_durations_ms: of
     those with a decision cycle. decisions: "kind:reason" → count. reports: verdict → number of
-    messages. brokers: of the newest batch. silence: newest row of that kind by broker, "" = of
-    many. news: sentences on brokers, until taken. now_ms, cycled_ms: of the newest batch, and of
-    the newest with a cycle; 0 = none.
+    messages. brokers: of the newest batch. silence: broker → its newest row on silence, "" = many
+    brokers. news: sentences on brokers; the reader removes them. now_ms, cycled_ms: of the newest
+    batch, and of the newest with a cycle; 0 = none.
     """
 
     batches: int = 0
@@ -97,7 +97,7 @@ class JobLog:
 
     def _fold_batch(self, line: Mapping[str, Any]) -> None:
         duration_ms = int(line["duration_ms"])
-        if line["batch_id"] != self._batch_id:  # one line a cluster, one duration a batch
+        if line["batch_id"] != self._batch_id:  # one line per cluster, one duration per batch
             self.batches += 1
             self.durations_ms.append(duration_ms)
         self._batch_id = line["batch_id"]
@@ -131,10 +131,10 @@ class JobLog:
 
     def _add_silence(self, line: Mapping[str, Any]) -> None:
         for row in line.get(SILENCE, ()):
-            told = {**row, "at_ms": line["now_ms"]}
-            self.silence[row["source"]] = told
+            timed = {**row, "at_ms": line["now_ms"]}
+            self.silence[row["source"]] = timed
             if row["source"]:
-                self.news.append(silence_message(told, line["now_ms"]))
+                self.news.append(silence_message(timed, line["now_ms"]))
         moved: dict[str, Counter[str]] = {}
         for move in line["moves"]:
             if move["cause"] == "failover":

@@ -17,7 +17,7 @@ from jobs.console import CommandError, MisuseError, note
 LOOKUP_PORT = 8080
 CLUSTER = "local"
 SIZE_FILE, ATTACHMENT_FILE = "size.json", "attachment.json"
-"""The one that a folder has shows what its run balances: simulated brokers, or a cluster."""
+"""A folder has one of them: of simulated brokers, or of an attached cluster."""
 _OTHER_PORT = "choose another port: --port N, make run ARGS='--port N'"
 _LOOKUP_PORT_FILE, _SETTINGS_FILE = "lookup-port.json", "settings.json"
 
@@ -59,8 +59,8 @@ class Layout:
         self.fleet_port = self.fleet / "control-port"
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Lock the folder; raises CommandError when another run has it."""
+    def exclusive(self) -> Iterator[None]:
+        """Hold the folder's lock; raises CommandError when another run has it."""
         self.root.mkdir(parents=True, exist_ok=True)
         refusal = CommandError(
             f"another run is using {self.root}",
@@ -99,7 +99,7 @@ class Layout:
         """Return the lookup service's port that a run has chosen."""
         return int(json.loads((self.root / _LOOKUP_PORT_FILE).read_text()))
 
-    def keep_settings(self, overlays: Sequence[str], assignments: Sequence[str]) -> None:
+    def save_settings(self, overlays: Sequence[str], assignments: Sequence[str]) -> None:
         """Store the run's configuration for verbs that need it."""
         named = [str(Path(one).absolute()) if one.endswith(".toml") else one for one in overlays]
         (self.root / _SETTINGS_FILE).write_text(json.dumps([named, list(assignments)]))
@@ -116,7 +116,7 @@ class Layout:
         """Return the size of the folder's first run, or the wanted one if this is it.
 
         wanted: field of Size → number, None = any. Raises MisuseError for a number that the
-        folder's state contradicts. The number of brokers may change at each start.
+        folder's state contradicts; brokers may change at each start.
         """
         if (self.root / ATTACHMENT_FILE).exists():
             raise MisuseError(

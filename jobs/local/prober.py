@@ -39,13 +39,13 @@ _COLUMNS = ("bundle", "version_id", "state", "source", "destination", "at_ms")
 class EventsHistory:
     """The transitions in the table, by commit, and within one by version.
 
-    An independent reader on purpose: it interprets rows by itself and shares only the reading of
-    log and files. The time of a commit is that of its log file, in an object store to the second.
-    Commits while the log could not be followed became readable at some time since the last poll.
+    Independent of the follower on purpose: it interprets rows itself and shares only the reading of
+    log and files. The time of a commit is that of its log file, in an object store to the second. A
+    commit found by a reload counts as made at any time since the last poll.
     """
 
     def __init__(self, table_path: TablePlace) -> None:
-        """Read what is there; its commits count as long ago."""
+        """Read the table; its present commits count as long ago."""
         self._path = table_path
         self._known: dict[str, int] = {}
         self._table_id = ""
@@ -120,11 +120,11 @@ def _transitions(rows: pa.Table, *, version: int, from_ms: int, to_ms: int) -> l
     ]
 
 
-_MOST_EXAMPLES = 20
+_EXAMPLES_MAX = 20
 _TOPICS_PER_NAMESPACE = 1_000_000
 _JUDGE_EVERY_S = 0.1
 _SAMPLE_EVERY_S = 0.05
-_MOST_LATE_S = 1.0
+_LATE_MAX_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +168,7 @@ class _Tally:
         self.verdicts[verdict] += 1
         if verdict is LookupVerdict.FAILED:
             self.failures[answer.error or "later, though the bundle has an owner"] += 1
-        if verdict is LookupVerdict.WRONG and len(self.wrong) < _MOST_EXAMPLES:
+        if verdict is LookupVerdict.WRONG and len(self.wrong) < _EXAMPLES_MAX:
             self.wrong.append(answer)
 
     def counts(self) -> ProbeCounts:
@@ -258,7 +258,7 @@ class Prober:
             }
 
     def owned(self) -> list[BundleOpened]:
-        """Return each time a bundle became Owned, in record order: for `summary.moves`."""
+        """Return each change of a bundle to Owned, in record order: for `summary.moves`."""
         with self._lock:
             return [
                 BundleOpened(bundle=step.bundle, broker=step.destination, at_ms=step.decided_at_ms)
@@ -269,10 +269,10 @@ class Prober:
     def _keep_asking(self) -> None:
         connection = LookupConnection(self._settings.base_url, self._settings.timeout_ms)
         while not self._stopping.is_set():
-            with self._lock:  # moments that were missed by more than a second are left out
+            with self._lock:  # lookups late by more than a second are skipped
                 now_s, self._ticket = monotonic(), self._ticket + 1
                 self._due_s = max(
-                    self._due_s + 1.0 / self._settings.lookups_per_s, now_s - _MOST_LATE_S
+                    self._due_s + 1.0 / self._settings.lookups_per_s, now_s - _LATE_MAX_S
                 )
                 ticket, wait_s = self._ticket, max(0.0, self._due_s - now_s)
             if self._stopping.wait(wait_s):
@@ -286,11 +286,11 @@ class Prober:
             with self._lock:
                 self._answers.append(answer)
                 self._tally.latencies_ms.append(answer.answered_at_ms - answer.asked_at_ms)
-                self._see(answer.table_version, answer.answered_at_ms)
+                self._note_version(answer.table_version, answer.answered_at_ms)
         connection.close()
 
     def _topic(self, ticket: int) -> str | None:
-        """Return any name: every hash has a bundle."""
+        """Return a topic for a ticket, None without namespaces; any name has a bundle."""
         if not self._functions:
             return None
         space, number = uniforms(self._settings.seed, f"probe {ticket}", 2)
@@ -298,19 +298,19 @@ class Prober:
         namespace = names[int(space * len(names))]
         return format_topic(namespace, f"topic-{int(number * _TOPICS_PER_NAMESPACE)}")
 
-    def _see(self, table_version: int, at_ms: int) -> None:
+    def _note_version(self, table_version: int, at_ms: int) -> None:
         if table_version >= 0:
             self._visibility.see(table_version, at_ms)
             self._sampled_at_s = monotonic()
 
     def _keep_sampling(self) -> None:
-        """Note the lookups' table versions; ask /health when there was none lately."""
+        """Note table versions; ask /health when no lookup has shown one lately."""
         connection = LookupConnection(self._settings.base_url, self._settings.timeout_ms)
         while not self._stopping.wait(_SAMPLE_EVERY_S):
             if monotonic() - self._sampled_at_s >= _SAMPLE_EVERY_S:
                 version, at_ms = connection.table_version(), wall_ms()
                 with self._lock:
-                    self._see(version, at_ms)
+                    self._note_version(version, at_ms)
         connection.close()
 
     def _keep_judging(self) -> None:
@@ -318,7 +318,7 @@ class Prober:
             self._judge_round()
 
     def _judge_round(self) -> None:
-        """Judge the answers up to which the history is complete."""
+        """Judge the answers from the time for which the history is complete."""
         transitions, complete_to_ms = self._events.poll()
         allowance_ms = self._settings.clock_allowance_ms
         with self._lock:

@@ -25,8 +25,8 @@ from jobs.local.job_log import JobLog, LineTail
 from jobs.local.layout import Layout, Size
 from jobs.local.prober import Prober, ProberSettings
 from jobs.local.stack import (
-    OwnProcesses,
     RunOptions,
+    RunProcesses,
     Wiring,
     create_commands,
     namespaces_of,
@@ -72,12 +72,12 @@ class LocalRun:
         self._layout, self._size, self._options = layout, size, options
         self._namespaces = namespaces_of(size)
         self.is_started = False
-        self._processes = OwnProcesses(
+        self._processes = RunProcesses(
             layout, options.overlays, options.assignments, options.lookup_port
         )
         self._wiring = self._processes.wiring
         # Kafka is asked for in its own thread: the view must not wait for one that hangs
-        self._watch_kafka = KafkaWatch(self._address(), "the run", tell=self._say)
+        self._watch_kafka = KafkaWatch(self._address(), "the run", tell=self._add_event)
         self._job = JobLog()
         self._job_lines = LineTail(layout.batches, from_end=True)
         self._fleet = FleetWatch(layout)
@@ -85,7 +85,7 @@ class LocalRun:
         self._events: list[str] = []
         self._kills = list(options.kills)
         self._started_ms = 0
-        self._zero_ms: int | None = None
+        self._first_batch_ms: int | None = None
 
     def run(self, stop: threading.Event, display: Display) -> dict[str, Any]:
         """Start, watch, stop; return the summary. Raises CommandError if the start fails.
@@ -108,7 +108,7 @@ class LocalRun:
         return summarise(
             RunFacts(
                 arguments={**asdict(self._size), **asdict(self._options)},
-                started_ms=self._zero_ms or self._started_ms,
+                started_ms=self._first_batch_ms or self._started_ms,
                 ended_ms=ended_ms,
                 bundles=self._size.bundles,
                 job=self._job,
@@ -129,11 +129,11 @@ class LocalRun:
     def _watch(self, stop: threading.Event, show: Show) -> None:
         due_ms = wall_ms()
         for_ms = math.inf if self._options.for_ms is None else self._options.for_ms
-        while not stop.is_set() and (self._zero_ms is None or self._elapsed_ms() < for_ms):
+        while not stop.is_set() and (self._first_batch_ms is None or self._elapsed_ms() < for_ms):
             for news in self._processes.news():
-                self._say(news)
+                self._add_event(news)
             while self._job.news:
-                self._say(self._job.news.pop(0))
+                self._add_event(self._job.news.pop(0))
             self._carry_out_kills()
             if wall_ms() >= due_ms:
                 due_ms = max(due_ms + _SECOND_MS, wall_ms())
@@ -143,18 +143,18 @@ class LocalRun:
     def _look(self) -> RunStatus:
         """Sample everything for this second."""
         self._job.fold(self._job_lines.read())
-        if self._zero_ms is None and self._job.batches:
-            self._zero_ms = wall_ms()
-            # its first batch is slow: until then commands would wait for it
+        if self._first_batch_ms is None and self._job.batches:
+            self._first_batch_ms = wall_ms()
+            # not earlier: commands would wait for the slow first batch
             send_commands(self._address(), create_commands(self._namespaces))
         sample = self._fleet.look()
-        if self._prober is None and self._zero_ms is not None:
+        if self._prober is None and self._first_batch_ms is not None:
             self._prober = self._start_prober()
         job = self._job
         return RunStatus(
             elapsed_ms=self._elapsed_ms(),
             phase=self._phase(sample),
-            job=self._judged().message() if job.now_ms else "",
+            job=self._job_state().message() if job.now_ms else "",
             troubles=tuple(self._troubles()),
             brokers=broker_rows(self._fleet.brokers, job),
             imbalance=imbalance_of(sample, job.groups()),
@@ -184,8 +184,8 @@ class LocalRun:
         if not (is_delta(events) and is_delta(tables / NAMESPACES.name)):
             return None
         table = open_table(tables, NAMESPACES.name)
-        there = scan(table, ("namespace",), PRESENT[NAMESPACES.name])["namespace"].to_pylist()
-        if not {namespace.name for namespace in self._namespaces} <= set(there):
+        existing = scan(table, ("namespace",), PRESENT[NAMESPACES.name])["namespace"].to_pylist()
+        if not {namespace.name for namespace in self._namespaces} <= set(existing):
             return None
         prober = Prober(
             ProberSettings(
@@ -202,7 +202,7 @@ class LocalRun:
 
     def _troubles(self) -> Iterator[str]:
         """Yield the current problems, the likely root cause first."""
-        judged = self._judged()
+        judged = self._job_state()
         if judged.around.kafka or not judged.is_present:
             yield from job_alarms(judged)
             return
@@ -217,10 +217,10 @@ class LocalRun:
     def _phase(self, sample: LoadSample | None) -> str:
         if self._watch_kafka.trouble:
             return self._watch_kafka.trouble
-        if self._zero_ms is None:
+        if self._first_batch_ms is None:
             since = duration((wall_ms() - self._started_ms) // _SECOND_MS * _SECOND_MS)
             return f"waiting for the job's first batch, {since} since the start"
-        judged = self._judged()
+        judged = self._job_state()
         if judged.word is not JobWord.AT_WORK:
             return f"the job is {judged.word.value}, and is started again by itself if it has ended"
         if self._job.silent_now(wall_ms()).many:
@@ -234,7 +234,7 @@ class LocalRun:
     def _bundles(self) -> int:
         return self._job.live_bundles() or self._size.bundles
 
-    def _judged(self) -> JobState:
+    def _job_state(self) -> JobState:
         """Judge the job by the lines of its batches, at least one per commit."""
         times_ms = (self._job.now_ms, self._job.cycled_ms)
         wrote, cycled = (wall_ms() - at_ms if at_ms else NEVER_MS for at_ms in times_ms)
@@ -246,20 +246,20 @@ class LocalRun:
         return judge_job(wrote, cycled, self._wiring.config.pipeline, around=around)
 
     def _elapsed_ms(self) -> int:
-        return 0 if self._zero_ms is None else wall_ms() - self._zero_ms
+        return 0 if self._first_batch_ms is None else wall_ms() - self._first_batch_ms
 
     def _carry_out_kills(self) -> None:
-        if self._zero_ms is None or not self._kills:
+        if self._first_batch_ms is None or not self._kills:
             return
         if self._elapsed_ms() >= self._kills[0].after_ms:
             broker = self._kills.pop(0).broker
             try:
                 crash = crash_broker(self._layout, broker)
             except CommandError as error:
-                self._say(f"{broker} was not killed: {error.why}")
+                self._add_event(f"{broker} was not killed: {error.why}")
             else:
-                self._say(f"killed {broker}, which served {len(crash.bundles)} bundles")
+                self._add_event(f"killed {broker}, which served {len(crash.bundles)} bundles")
 
-    def _say(self, text: str) -> None:
+    def _add_event(self, text: str) -> None:
         stamp = time.strftime("%H:%M:%S")
         self._events = [*self._events, f"{stamp} {text}"][-_EVENTS_KEPT:]

@@ -1,7 +1,6 @@
 """The processes of a local run: how each is started, and when it is ready.
 
-Also the order in which they end: what uses Kafka before Kafka. `jobs.adapters.processes.processes`
-keeps them alive.
+Users of Kafka end before Kafka. `jobs.adapters.processes.processes` keeps them alive.
 """
 
 import dataclasses
@@ -148,9 +147,9 @@ class Wiring:
 
 
 def job_spec(wiring: Wiring) -> ProcessSpec:
-    """The streaming job."""
+    """Return the streaming job's process."""
     layout = wiring.layout
-    words = [
+    arguments = [
         *("--bootstrap", wiring.bootstrap),
         *("--state-dir", str(layout.job)),
         *("--tables", str(layout.tables)),
@@ -159,38 +158,46 @@ def job_spec(wiring: Wiring) -> ProcessSpec:
         *("--metrics-port-file", str(layout.metrics_port)),
         *wiring.config_arguments(),
     ]
-    return _python(JOB, layout, words)
+    return _python(JOB, layout, arguments)
 
 
 def lookup_spec(wiring: Wiring) -> ProcessSpec:
     """Return the lookup service, ready once it answers, even without tables."""
-    words = ["--tables", str(wiring.layout.tables), "--cluster", CLUSTER]
-    words += ["--port", str(wiring.lookup_port), "--bootstrap", wiring.bootstrap]
-    words += wiring.config_arguments()
+    arguments = ["--tables", str(wiring.layout.tables), "--cluster", CLUSTER]
+    arguments += ["--port", str(wiring.lookup_port), "--bootstrap", wiring.bootstrap]
+    arguments += wiring.config_arguments()
     return _python(
         LOOKUP,
         wiring.layout,
-        words,
+        arguments,
         is_ready=lambda: answers_http(wiring.lookup_port, "/health"),
     )
 
 
-def bridge_spec(wiring: Wiring, words: Sequence[str]) -> ProcessSpec:
-    """Return the bridge to a Pulsar cluster. words: its arguments."""
+def bridge_spec(wiring: Wiring, arguments: Sequence[str]) -> ProcessSpec:
+    """Return the bridge to a Pulsar cluster. arguments: of the connection."""
     layout = wiring.layout
-    # the folder says what the run is configured with, as it does to every verb
-    words = ["bridge", "pulsar", *words, "--state-dir", str(layout.root), "--cluster", CLUSTER]
+    # it reads the run's configuration from the folder, as every verb does
+    arguments = [
+        "bridge",
+        "pulsar",
+        *arguments,
+        "--state-dir",
+        str(layout.root),
+        "--cluster",
+        CLUSTER,
+    ]
     return dataclasses.replace(
-        _python("cli", layout, words), name=BRIDGE, log_path=layout.logs / f"{BRIDGE}.log"
+        _python("cli", layout, arguments), name=BRIDGE, log_path=layout.logs / f"{BRIDGE}.log"
     )
 
 
 def fleet_spec(
     wiring: Wiring, size: Size, options: RunOptions, is_ready: Callable[[], bool]
 ) -> ProcessSpec:
-    """The simulated brokers, all in one process."""
+    """Return the process of all simulated brokers."""
     layout, config = wiring.layout, wiring.config
-    words = [
+    arguments = [
         *("--bootstrap", wiring.bootstrap),
         *("--topic-prefix", config.pipeline.topic_prefix),
         *("--cluster", CLUSTER),
@@ -205,12 +212,12 @@ def fleet_spec(
     ]
     for namespace in namespaces_of(size):
         hashed = f"{namespace.hash_function.value}:{namespace.bundles}"
-        words += ["--namespace", f"{namespace.name}:{hashed}"]
-    return _python(FLEET, layout, words, is_ready)
+        arguments += ["--namespace", f"{namespace.name}:{hashed}"]
+    return _python(FLEET, layout, arguments, is_ready)
 
 
 def ensure_topics(wiring: Wiring) -> None:
-    """Make or check the wire's topics; raises CommandError with the verb's message."""
+    """Make or check Ballast's topics; raises CommandError with the verb's message."""
     command = [sys.executable, "-m", "jobs.cli", "topics", "ensure"]
     ended = subprocess.run(  # noqa: S603 (our own verb)
         [*command, "--bootstrap", wiring.bootstrap, *wiring.config_arguments()],
@@ -240,11 +247,11 @@ def answers_http(port: int, path: str) -> bool:
 
 
 def _python(
-    name: str, layout: Layout, words: Sequence[str], is_ready: Callable[[], bool] | None = None
+    name: str, layout: Layout, arguments: Sequence[str], is_ready: Callable[[], bool] | None = None
 ) -> ProcessSpec:
     return ProcessSpec(
         name=name,
-        command=(sys.executable, "-m", f"jobs.{name}", *words),
+        command=(sys.executable, "-m", f"jobs.{name}", *arguments),
         log_path=layout.logs / f"{name}.log",
         environment=_ENVIRONMENT,
         is_ready=is_ready,
@@ -255,8 +262,8 @@ def _python(
 _JOB_STARTS = "starting beside all else; its first batch comes after half a minute to two minutes"
 
 
-class OwnProcesses(AbstractContextManager["OwnProcesses"]):
-    """Processes that end with the context. overlays, assignments: their configuration."""
+class RunProcesses(AbstractContextManager["RunProcesses"]):
+    """All processes of a run; they end with the context."""
 
     def __init__(
         self,
@@ -283,9 +290,12 @@ class OwnProcesses(AbstractContextManager["OwnProcesses"]):
         self.supervisor.stop_all()
 
     def start(self, last: str, last_spec: Callable[[], ProcessSpec]) -> None:
-        """Start them in order, each with a notice. last_spec: called once all else runs."""
+        """Start them in order, each with a notice.
+
+        last: name of the last process. last_spec: called once the others run.
+        """
         wiring, start = self.wiring, self.supervisor.start
-        wiring.layout.keep_settings(wiring.overlays, wiring.assignments)
+        wiring.layout.save_settings(wiring.overlays, wiring.assignments)
         steps = (
             ("Kafka", f"starting, it has to answer at {wiring.bootstrap}", self._start_kafka),
             ("topics", "making those that are missing", lambda: ensure_topics(wiring)),
@@ -307,7 +317,7 @@ class OwnProcesses(AbstractContextManager["OwnProcesses"]):
     def _start_kafka(self) -> None:
         if self._kafka is not None:  # else the configuration names another Kafka
             self._kafka.prepare()
-            # ended last and within 3 s: what it had not written it recovers
+            # ends last and within 3 s: it recovers what it has not written
             spec = dataclasses.replace(self._kafka.spec(), grace_ms=_KAFKA_GRACE_MS)
             self.supervisor.start(spec)
 
@@ -326,14 +336,14 @@ _POLL_S = 0.2
 
 
 def run_attached(
-    processes: OwnProcesses,
+    processes: RunProcesses,
     bridge_arguments: Callable[[], Sequence[str]],
     stop: threading.Event,
     show: Callable[[], None],
 ) -> None:
     """Start, watch until stopped, and end all.
 
-    bridge_arguments: called once all else runs; it does what must not be done by half. show: called
+    bridge_arguments: called once all else runs, because it may take Pulsar over. show: called
     repeatedly. Raises CommandError when the start fails.
     """
     with processes:

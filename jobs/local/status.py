@@ -37,7 +37,7 @@ class RunStatus:
     brokers: name, state, msg_rate (true load, msg/s in + out), bundles and score (of the job) of
     each. job: its state by `lbcore.explain.job_state`, "" = no batch yet. troubles: present
     problems. imbalance: of the live brokers' true message rates, as in `signals.shown_load`.
-    bundles_open: served bundles; of brokers outside of the fleet by the job's view.
+    bundles_open: served bundles; for brokers outside the fleet as the job has them.
     """
 
     elapsed_ms: int
@@ -62,8 +62,8 @@ class RunStatus:
 def broker_rows(fleet: Sequence[Mapping[str, Any]], job: JobLog) -> list[dict[str, Any]]:
     """Return the fleet's brokers by number, then other brokers of the job.
 
-    The state is the fleet's if its broker does not run; load is true load, of other brokers as
-    reported. fleet: rows of the control server.
+    The state is the fleet's for its brokers that do not run, else the job's. Load is true load, for
+    other brokers the reported one. fleet: rows of the control server.
     """
     rows = []
     for row in fleet:
@@ -82,7 +82,7 @@ def broker_rows(fleet: Sequence[Mapping[str, Any]], job: JobLog) -> list[dict[st
             "bundles": one["bundles"],
             "score": one["score"],
         }
-        for name, one in beside(fleet, job).items()
+        for name, one in other_brokers(fleet, job).items()
     ]
     return [
         row
@@ -91,7 +91,7 @@ def broker_rows(fleet: Sequence[Mapping[str, Any]], job: JobLog) -> list[dict[st
     ]
 
 
-def beside(fleet: Sequence[Mapping[str, Any]], job: JobLog) -> dict[str, Mapping[str, Any]]:
+def other_brokers(fleet: Sequence[Mapping[str, Any]], job: JobLog) -> dict[str, Mapping[str, Any]]:
     """Return the brokers outside of the fleet, by the job's newest batch."""
     own = {row["broker"] for row in fleet}
     return {name: one for name, one in job.brokers.items() if name not in own}
@@ -108,9 +108,9 @@ def bundles_served(
 ) -> int:
     """Return the number of served bundles.
 
-    The fleet's true ones, and those of other brokers by the job's newest batch.
+    True ones of the fleet, and those of other brokers in the job's newest batch.
     """
-    others = sum(int(one["bundles"]) for one in beside(fleet, job).values())
+    others = sum(int(one["bundles"]) for one in other_brokers(fleet, job).values())
     return (sample.bundles_open if sample else 0) + others
 
 
@@ -123,7 +123,7 @@ def imbalance_of(sample: LoadSample | None, groups: Mapping[str, str]) -> float 
 
 
 def recent_percentile(durations_ms: Sequence[int], percent: float) -> float | None:
-    """The percentile over the newest 60."""
+    """Return the percentile of the newest 60."""
     return percentile(durations_ms[-_RECENT_BATCHES:], percent)
 
 
@@ -199,18 +199,22 @@ def _spread(durations_ms: Sequence[int]) -> dict[str, float | None]:
 
 
 def _imbalance(facts: RunFacts) -> dict[str, Any]:
-    """Return it over 30 s after all bundles were open, and over the last 30 s."""
+    """Return the imbalance over 30 s from all bundles open on, and over the last 30 s."""
     opened_ms = first_all_open_ms(facts.samples, facts.bundles)
     groups = facts.job.groups()
     last = balance(facts.samples, facts.ended_ms - WINDOW_MS, facts.ended_ms, groups)
     if opened_ms is None:
-        return {"all_open_after_ms": None, "first_30_s": None, "last_30_s": _of(last)}
+        return {"all_open_after_ms": None, "first_30_s": None, "last_30_s": _balance_fields(last)}
     first = balance(facts.samples, opened_ms, opened_ms + WINDOW_MS, groups)
     after_ms = opened_ms - facts.started_ms
-    return {"all_open_after_ms": after_ms, "first_30_s": _of(first), "last_30_s": _of(last)}
+    return {
+        "all_open_after_ms": after_ms,
+        "first_30_s": _balance_fields(first),
+        "last_30_s": _balance_fields(last),
+    }
 
 
-def _of(window: Balance) -> dict[str, float | int | None]:
+def _balance_fields(window: Balance) -> dict[str, float | int | None]:
     return {
         "max_over_mean": window.imbalance,
         "floor_adjusted": window.floor_adjusted,

@@ -24,7 +24,7 @@ Show = Callable[[RunStatus], None]
 
 @contextmanager
 def live_lines() -> Iterator[Callable[[Iterable[str]], None]]:
-    """Draw lines on a screen of its own; the terminal is restored at the end.
+    """Draw lines on an alternate screen; the terminal is restored at the end.
 
     Lines beyond the screen's height are cut.
     """
@@ -43,21 +43,21 @@ def escaped_text(lines: Iterable[str]) -> Text:
 
 
 class JsonLines:
-    """A line of JSON per status on standard output, with each event once."""
+    """Writer of one JSON line per status, with each event once."""
 
     def __init__(self) -> None:
-        self._told: tuple[str, ...] = ()
+        self._written_events: tuple[str, ...] = ()
 
     def show(self, status: RunStatus) -> None:
         """Write the line."""
         line = asdict(status)
-        line["events"] = [event for event in status.events if event not in self._told]
-        self._told = status.events
+        line["events"] = [event for event in status.events if event not in self._written_events]
+        self._written_events = status.events
         say(json_line(line))
 
 
 def run_lines(status: RunStatus) -> Iterator[str]:
-    """Yield a run's lines beside the status: troubles, lookups, restarts, events."""
+    """Yield a run's own lines: phase, troubles, lookups, restarts, events."""
     minutes, seconds = divmod(status.elapsed_ms // 1_000, 60)
     opened = f"bundles open {status.bundles_open}/{status.bundles}"
     yield f"ballast  {minutes:02d}:{seconds:02d}  {status.phase}   {opened}"

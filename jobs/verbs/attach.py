@@ -25,10 +25,10 @@ from jobs.bridge.attachment import (
     take_over,
 )
 from jobs.bridge.bridge import only_cluster
-from jobs.console import CommandError, Exit, agree, answer, note, say
+from jobs.console import CommandError, Exit, answer, note, require_consent, say
 from jobs.extras import require
 from jobs.local.layout import CLUSTER, Layout
-from jobs.local.stack import OwnProcesses, Wiring, run_attached
+from jobs.local.stack import RunProcesses, Wiring, run_attached
 from jobs.operating.connection_options import STATE_DIR_OPTION
 from jobs.operating.plans import look_ahead
 from jobs.operating.status import read_status_rows, status_lines
@@ -49,11 +49,11 @@ def _attach(args: argparse.Namespace) -> int:
     admin = admin_at(args.url, args)
     seen = look_at(admin, only_cluster(admin, args.pulsar_cluster))
     layout = Layout(root=args.state_dir.absolute())
-    with layout.alone():
+    with layout.exclusive():
         attachment = settle(layout, args.url, seen)
         for oddity in seen.oddities():
             note(oddity)
-        processes = OwnProcesses(layout, (OVERLAY, *args.conf), args.set, args.port)
+        processes = RunProcesses(layout, (OVERLAY, *args.conf), args.set, args.port)
         if args.act:
             _ask(args, seen)
         elif attachment.acts:
@@ -124,7 +124,7 @@ def _ask(args: argparse.Namespace, seen: FirstLook) -> None:
         f"  `ballast detach --state-dir {args.state_dir}` gives it back as it was",
     )
     if not args.yes:
-        agree("leave --act out to observe only")
+        require_consent("leave --act out to observe only")
 
 
 def _bridge_arguments(args: argparse.Namespace, seen: FirstLook) -> list[str]:

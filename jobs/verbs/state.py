@@ -12,7 +12,7 @@ import argparse
 from pathlib import Path
 
 from jobs.adapters.spark.checkpoint import archive_state, hold_folder, restored_mark
-from jobs.console import Exit, MisuseError, agree, answer, note
+from jobs.console import Exit, MisuseError, answer, note, require_consent
 from jobs.local.layout import Layout
 from jobs.operating.connection_options import STATE_DIR
 from jobs.parser import argument, arguments
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
             if not args.yes:
                 note(f"The checkpoint in {args.state_dir} is set aside (not deleted).")
                 note("The next start rebuilds the state from the tables; averages begin anew.")
-                agree("start the job as it is, or run this again")
+                require_consent("start the job as it is, or run this again")
             if args.restored:
                 restored_mark(args.state_dir).touch()
             moves = archive_state(args.state_dir)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from jobs.bridge.restarted_cluster import Complaint, Observation, PulsarCluster
-from jobs.bridge.rolling_progress import Progress, RestartStage, keep_progress, read_progress
+from jobs.bridge.rolling_progress import Progress, RestartStage, read_progress, save_progress
 from jobs.bridge.rolling_restart import BOUNDS, RollingRestart
 from jobs.console import CommandError
 from lbcore.config.tree import Config
@@ -176,7 +176,7 @@ class RestartRun:
     end: threading.Event = field(default_factory=threading.Event)
 
     def begin(self, progress: Progress | None = None) -> None:
-        keep_progress(self.path, progress or new_progress())
+        save_progress(self.path, progress or new_progress())
 
     def progress(self) -> Progress:
         found = read_progress(self.path)
@@ -195,7 +195,7 @@ class RestartRun:
         if not is_new:
             self.cluster.command = None
             known = self.progress()
-            keep_progress(self.path, replace(known, command=command or known.command))
+            save_progress(self.path, replace(known, command=command or known.command))
         restart = self.restart()
         try:
             restart.run()

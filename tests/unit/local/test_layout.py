@@ -35,11 +35,11 @@ def test_size_that_can_not_be_or_is_another_than_before_is_misuse(layout: Layout
 
 
 def test_layout_second_run_in_the_folder_is_refused(layout: Layout) -> None:
-    with layout.alone():
-        with pytest.raises(CommandError) as caught, layout.alone():
+    with layout.exclusive():
+        with pytest.raises(CommandError) as caught, layout.exclusive():
             pass
         assert "another run" in caught.value.what
-    with layout.alone():
+    with layout.exclusive():
         pass
 
 
@@ -95,7 +95,7 @@ def test_settings_of_the_last_run_are_those_of_verbs_that_name_none(
     layout.root.mkdir()
     assert layout.settings() is None
     assert shed_interval_ms() == 10_000
-    layout.keep_settings(("demo",), ("shedding.avg_low_hits=3",))
+    layout.save_settings(("demo",), ("shedding.avg_low_hits=3",))
     assert layout.settings() == (["demo"], ["shedding.avg_low_hits=3"])
     assert shed_interval_ms() == 5_000
     assert shed_interval_ms("--conf", "test") == 2_000
