@@ -66,9 +66,7 @@ def lines(report: Report) -> Iterator[str]:
         "Settings that hurt": _finding_lines(_harms(report), NO_RISK),
         "Risks": _finding_lines(_risks(report), none_known),
         "What Ballast would do": _foresight(report),
-        _STRATEGIES_TITLE: [*text_table(tried_rows(report)), USAGE_NOTE]
-        if report.strategies
-        else (),
+        _TRIALS: [*text_table(tried_rows(report)), USAGE_NOTE] if report.strategies else (),
         "Not known": [f"- {one}" for one in report.notes],
     }
     for title, body in parts.items():
@@ -76,7 +74,7 @@ def lines(report: Report) -> Iterator[str]:
         yield from ("", title, *found) if found else ()
 
 
-_STRATEGIES_TITLE = "What each strategy would have made of this time"
+_TRIALS = "What each strategy would have made of this time"
 
 
 def imbalance_line(report: Report) -> str:
@@ -343,7 +341,7 @@ def _sections(report: Report) -> Iterable[str]:
     yield "<h2>What Ballast would do</h2>"
     yield _foreseen(report.foresight) if report.foresight else "<p>It can't be said yet.</p>"
     if report.strategies:
-        yield f"<h2>{_STRATEGIES_TITLE}</h2>{_table(tried_rows(report))}<p>{escape(USAGE_NOTE)}</p>"
+        yield f"<h2>{_TRIALS}</h2>{_table(tried_rows(report))}<p>{escape(USAGE_NOTE)}</p>"
     if report.notes:
         yield f"<h2>Not known</h2>{_list(escape(one) for one in report.notes)}"
 

@@ -52,12 +52,10 @@ class ClusterWatch:
         self._look = Look(owned=dict.fromkeys(brokers), incarnations={}, namespaces={})
         self._lock = threading.Lock()
         self._messages: list[Message] = []
-        self._observed_policies: list[ObservePolicies] = []
+        self._observed: list[ObservePolicies] = []
         self._versions: dict[str, str] = {}
         self._collector = Collector(admin, (CLUSTER, cluster), config, rhythm, self._send)
-        self._policies = PolicyFollower(
-            admin, cluster, rhythm.namespaces_ms, self._observed_policies.append
-        )
+        self._policies = PolicyFollower(admin, cluster, rhythm.namespaces_ms, self._observed.append)
         self._owner_changes = OwnerChanges()
         self._observer: Observer | None = None
         self._config = config
@@ -93,8 +91,8 @@ class ClusterWatch:
             self._collector.domains = self._policies.domains
         with self._lock:
             messages, self._messages = self._messages, []
-        observed = self._observed_policies[:]
-        self._observed_policies.clear()
+        observed = self._observed[:]
+        self._observed.clear()
         self._observer_of_size().take(wall_ms(), messages, look, observed)
         return why
 

@@ -1,8 +1,8 @@
 """The bridge: one process between a Pulsar cluster and Kafka.
 
-Decides the order of one round: look, compare, report, let the actuator begin. It acts
-only if started with --act, and while Pulsar's own shedding is off. It has no Spark and no state:
-after a start it reads all that it needs from Kafka's `ownership` and from Pulsar.
+Decides the order of one round: look, compare, report, let the actuator begin. It acts only if
+started with --act, and while Pulsar's own shedding is off. It has no Spark and no state: after a
+start it reads all that it needs from Kafka's `ownership` and from Pulsar.
 """
 
 import logging
@@ -112,9 +112,7 @@ class GuardianProbe:
         self._state = judged.state
         lasting = self._state.lasting.values()
         in_doubt = [one.subject for one in lasting if one.trouble in _LOOKED_UP]
-        for bundle in dict.fromkeys(
-            (*in_doubt[:_LOOKUPS_MAX], *self._next_bundles(sorted(asked_for)))
-        ):
+        for bundle in dict.fromkeys((*in_doubt[:_LOOKUPS_MAX], *self._in_turn(sorted(asked_for)))):
             if bundle not in self._pending:
                 self._pending[bundle] = self._pool.submit(self._looked, bundle)
         return judged
@@ -126,7 +124,7 @@ class GuardianProbe:
         waited_for = {name: self._lookups[name] for name in self._pending if name in self._lookups}
         self._lookups = {**waited_for, **{name: one.result() for name, one in done.items()}}
 
-    def _next_bundles(self, bundles: list[str]) -> Iterable[str]:
+    def _in_turn(self, bundles: list[str]) -> Iterable[str]:
         """Return some bundles, in the next call those that follow them."""
         after = [name for name in bundles if name > self._turn]
         chosen = (after + bundles)[: min(_LOOKUPS_MAX, len(bundles))]

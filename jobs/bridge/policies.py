@@ -57,7 +57,7 @@ class PolicyFollower:
 
     @property
     def reason_not_to_act(self) -> str:
-        """Reason until all are known: a bundle might move where it must not be; "" then."""
+        """Reason not to act until all policies are known, which moves must obey; "" then."""
         if not self._unknown:
             return ""
         what, why = next(iter(self._unknown.items()))

@@ -605,9 +605,7 @@ def _pulsar(
         )
     args.admin_url = url
     admin = admin_at(url, args)
-    if known is not None and url.startswith(
-        "http://"
-    ):  # the broker of --admin-url may be restarting
+    if known is not None and url.startswith("http://"):  # that broker may be restarting
         for one in (admin, *(admin_at(f"http://{broker}", args) for broker in known.brokers)):
             with suppress(PulsarAdminError):
                 one.clusters()

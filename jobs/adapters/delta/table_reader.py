@@ -281,12 +281,8 @@ class TableReader:
         first = rows.group_by("bundle").aggregate([("version_id", "min")])
         first = first.rename_columns({"version_id_min": "version_id"})
         kept = rows.join(first, keys=["bundle", "version_id"], join_type="inner")
-        without_predecessor = kept.filter(pc.not_equal(kept["state_before"], State.INIT.value))
-        return (
-            int(pc.max(without_predecessor["at_ms"]).as_py())
-            if len(without_predecessor)
-            else oldest
-        )
+        orphans = kept.filter(pc.not_equal(kept["state_before"], State.INIT.value))
+        return int(pc.max(orphans["at_ms"]).as_py()) if len(orphans) else oldest
 
     def _records(self, events: CombinedTable, condition: str) -> pa.Table:
         """Return the newest event of each existing bundle, by version. O(events)."""

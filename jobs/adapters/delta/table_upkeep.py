@@ -3,8 +3,8 @@
 Decides which table is due and which rows are old enough to go. It compacts files (OPTIMIZE),
 removes the log before a checkpoint, removes files that no version within the retention names
 (VACUUM), and deletes rows past their retention. Runs in the job, because nobody else may write to
-its tables. A turn ends early if another commit comes between or a data file is damaged; the next
-turn tries again.
+its tables. Deletion and compaction are given up if another commit comes between or a data file is
+damaged; the next turn tries again.
 """
 
 import json

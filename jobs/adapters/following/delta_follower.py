@@ -263,9 +263,7 @@ class DeltaFollower(Follower):
         self._reload_reason = None
         self._reload_delay_ms = _RELOAD_DELAY_MS
         tables.unread.known = shown
-        self._note(
-            tables.unread.text
-        )  # before the view, so that a reader of the view finds its error
+        self._note(tables.unread.text)  # before the view, whose readers look for its error
         self.view = self._view(shown, tables.writer, confirmed_ms, is_live=not is_whole)
         self._notify()
         changes = Changes(

@@ -154,9 +154,7 @@ class WatchFollower(Follower):
             raise WatchError(f"the records are unsound: {reason.value} at {where}")
         is_changed = self.view is None or self._published is not candidate
         self._published, self._unread.known = candidate, shown
-        self._note(
-            self._unread.text
-        )  # before the view, so that a reader of the view finds its error
+        self._note(self._unread.text)  # before the view, whose readers look for its error
         self.view = View(
             snapshot=shown,
             confirmed_ms=self._confirmed_ms,

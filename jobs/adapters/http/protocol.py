@@ -305,7 +305,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._stop_listening()
 
     def on_response_complete(self) -> None:
-        """Count an answer as written; the client may not have read it yet."""
+        """Release held bytes once the last answer is written; it may not be read yet."""
         is_last = not self.pipeline
         super().on_response_complete()
         if is_last:

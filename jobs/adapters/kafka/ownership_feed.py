@@ -38,7 +38,7 @@ class OwnershipFeed:
     def __init__(self, cluster: str, recipients: Collection[str] | None = None) -> None:
         self.records: dict[str, OwnershipRecord] = {}
         self.rejected = 0
-        self._recipients = None if recipients is None else frozenset(recipients)
+        self._only = None if recipients is None else frozenset(recipients)
         self._prefix = f"{cluster}/"
         self._concerned: dict[str, set[str]] = {}
 
@@ -72,11 +72,7 @@ class OwnershipFeed:
         if known is not None and not is_newer(parsed.version_id, known.version_id):
             return None
         self.records[parsed.bundle] = parsed
-        named = (
-            named_brokers(parsed)
-            if self._recipients is None
-            else named_brokers(parsed) & self._recipients
-        )
+        named = named_brokers(parsed) if self._only is None else named_brokers(parsed) & self._only
         concerned = self._concerned.get(parsed.bundle, set()) | named
         if concerned:
             self._concerned[parsed.bundle] = concerned

@@ -185,9 +185,7 @@ def _row(batch: RecordBatch, plain: bytes, at: int, record_bytes: int) -> tuple[
     """
     head = _HEADER.unpack_from(batch.content)
     length, begin = decode_varint(plain, at)
-    stamp_delta, at = decode_varint(
-        plain, begin + 1
-    )  # after the attributes byte, which no version uses
+    stamp_delta, at = decode_varint(plain, begin + 1)  # after the attributes, which are unused
     offset_delta, at = decode_varint(plain, at)
     offset, end = batch.first + offset_delta, begin + length
     stamp_ms = head[8] if head[5] & _LOG_APPEND_TIME else head[7] + stamp_delta

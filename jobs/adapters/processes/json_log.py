@@ -33,9 +33,7 @@ class RateLimitedHandler(logging.StreamHandler):  # type: ignore[type-arg]
 
     def __init__(self, stream: object = None) -> None:
         super().__init__(stream)
-        self._buckets: dict[
-            Kind, tuple[float, float]
-        ] = {}  # permits, and the time of that number, s
+        self._buckets: dict[Kind, tuple[float, float]] = {}  # permits, and their time in s
         self._left_out: dict[Kind, int] = {}
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -268,13 +268,11 @@ class BatchSink:
             "tables_ms": {name: took_ms for name, (_, took_ms) in done.items()},
         }
         self._report_faults(batch, [*faults, *unsent])
-        self._report_safely(
-            "sink_log", batch, lambda: list(map(self.log, lines_of(batch, written)))
-        )
-        self._report_safely("sink_metrics", batch, lambda: self.watch(batch))
+        self._report("sink_log", batch, lambda: list(map(self.log, lines_of(batch, written))))
+        self._report("sink_metrics", batch, lambda: self.watch(batch))
         self.passed("batch_ended")
 
-    def _report_safely(self, phase: str, batch: WrittenBatch, show: Callable[[], object]) -> None:
+    def _report(self, phase: str, batch: WrittenBatch, show: Callable[[], object]) -> None:
         """Log or count a written batch; an exception there does not end the job."""
         try:
             show()

@@ -14,7 +14,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from jobs.adapters.delta import table_writer
-from jobs.adapters.delta.table_repair import FIRST
+from jobs.adapters.delta.table_repair import BEFORE_EVENTS
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.kafka.ownership_publisher import Keyed
 from jobs.adapters.spark.batch_sink import EVENTS, ORDER, BatchSink, CommitIdentity
@@ -148,9 +148,9 @@ class Place:
 def steps_of(effects: Sequence[Effect]) -> list[str]:
     """Each commit that a batch makes, in order, and what else it leaves behind."""
     kinds = {one.kind for one in effects if one.rows}
-    after = [name for name in ORDER if name in kinds and name not in (*FIRST, EVENTS)]
+    after = [name for name in ORDER if name in kinds and name not in (*BEFORE_EVENTS, EVENTS)]
     aside = [ASIDE_SUFFIX] if after or TOMBSTONE in kinds else []
-    return [*(name for name in FIRST if name in kinds), *aside, EVENTS, *after, SENT]
+    return [*(name for name in BEFORE_EVENTS if name in kinds), *aside, EVENTS, *after, SENT]
 
 
 def crashes_of(effects: Sequence[Effect]) -> list[list[str]]:
