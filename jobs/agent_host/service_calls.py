@@ -136,7 +136,7 @@ _GAP_MS_MAX = 2_000  # a longer gap between two checks was a pause of the proces
 
 @dataclass
 class _CallbackTask:
-    """A bundle's waiting or running callback. began_ms: by the clock of `check_overdue`."""
+    """A waiting or running callback. began_ms: by the clock of `check_overdue`."""
 
     name: str
     run: Callable[["_CallbackTask"], None]

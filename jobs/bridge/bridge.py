@@ -447,7 +447,7 @@ def only_cluster(admin: PulsarAdmin, named: str = "") -> str:
 
 
 def active_brokers(admin: PulsarAdmin, cluster: str) -> tuple[str, ...]:
-    """Return the active brokers; CommandError if none, or if the address mixes them up."""
+    """Return the active brokers; CommandError if none, or the address mixes them up."""
     try:
         brokers = admin.brokers(cluster)
     except PulsarAdminError as error:

@@ -252,7 +252,7 @@ def rows_in(rows: pa.Table) -> Iterator[dict[str, Any]]:
 
 
 def rows_not_in(rows: pa.Table, others: pa.Table, identity: Sequence[str]) -> pa.Table:
-    """Return the rows that `others` lacks, by the columns `identity`. O(rows + others)."""
+    """Return the rows that `others` lacks, by the columns `identity`. O(both)."""
     if not len(rows) or not len(others):
         return rows
     keys = others.select(identity)

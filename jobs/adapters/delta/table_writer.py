@@ -91,7 +91,7 @@ _MAX_CHUNKS = 8
 
 
 def read_current(table: DeltaTable, schema: pa.Schema) -> pa.Table:
-    """Return all rows at the handle's version, as one chunk. schema: of all its columns."""
+    """Return all rows at the handle's version, as one chunk. schema: of all columns."""
     return scan(table, schema.names).cast(schema).combine_chunks()
 
 

@@ -196,7 +196,7 @@ class View:
         return self.found_ms - self.absent_ms + _COMMIT_MS_MAX + _SKEW_MAX_MS
 
     def clock_ahead_ms(self, now_ms: int) -> int:
-        """Return by how much now_ms is ahead of the job's clock (< 0: behind); 0 = uncertain.
+        """Return by how much now_ms is ahead of the job's clock, < 0: behind; 0 = unknown.
 
         now_ms: this machine's wall clock. The commit was made after absent_ms and before found_ms;
         that is compared with the job's times of the commit and of its batch. Less than 5 s ahead is

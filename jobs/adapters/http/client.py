@@ -59,7 +59,7 @@ class HttpAnswer:
 
 
 def connection_to(url: str, timeout_s: float, tls: ssl.SSLContext | None = None) -> HTTPConnection:
-    """Return a connection to a URL's host (http, https); it opens at the first request."""
+    """Return a connection to a URL's host (http, https); opens at its first request."""
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port
     if parts.scheme == "https":
@@ -190,7 +190,7 @@ class LookupConnection:
         self._connection.close()
 
     def _get(self, path: str) -> tuple[int, Message, bytes]:
-        """Return status, headers, body; repeat the request if a kept connection was closed."""
+        """Return status, headers, body; retry once if a kept connection was closed."""
         is_kept = self._connection.sock is not None
         try:
             self._connection.request("GET", path)

@@ -230,7 +230,7 @@ Ends: TypeAlias = Mapping[Any, int]
 
 
 class Tail:
-    """Consumer of all partitions of a topic, from the beginning; committed messages only.
+    """Consumer of a whole topic, from the beginning; committed messages only.
 
     One thread at a time. It waits while Kafka is away.
     """
