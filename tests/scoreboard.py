@@ -106,7 +106,7 @@ SECTIONS: Mapping[str, tuple[str, str]] = {
     ),
     "conf/scenarios": (
         "Known pathologies",
-        "The golden scenarios, each with what must come of it.",
+        "The golden scenarios, each with its expectations.",
     ),
 }
 
