@@ -17,10 +17,10 @@ from typing import Any, NoReturn, TypeVar
 Item = TypeVar("Item")
 
 Part = tuple[int, ...]
-"""The number of a call of the guard, of an item in it, and of a way to set that item aside."""
+"""Number of a call of the guard, of an item in it, and of a fault handler of that item."""
 
 ALARM = "faults"
-"""The alarm that is on while something is put aside."""
+"""The alarm that is on while an item or a phase is left out."""
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _ERROR_CHARS = 500
@@ -30,7 +30,7 @@ _ATTEMPTS_MAX = 64
 """After so many attempts nothing of the batch is tried any more."""
 
 _TOGETHER = -1
-"""In place of an item's number: several of a call raised, and each alone may not."""
+"""Item number for several items of a call: they raised together, each alone may not."""
 
 _FEW = 8
 """More items that raise in one phase are left out at once, though some may have raised only because
@@ -66,7 +66,7 @@ class Fault:
 
 
 def fault_of(error: Exception, phase: str, item: str = "") -> Fault:
-    """Description of an error."""
+    """Return the description of an error; its place is the innermost one in lbcore."""
     frames = traceback.extract_tb(error.__traceback__)
     files = [re.split(r"[/\\]", frame.filename) for frame in frames]
     ours = [at for at, parts in enumerate(files) if "lbcore" in parts] or [*range(len(frames))]
@@ -96,8 +96,8 @@ class Guard:
     """One attempt at a step: runs its parts, without those that raised before.
 
     left_out: part → what it raised. searched: the call whose items are worked on one by one, to
-    find those that raise; 0 = none. is_checked: `check` follows each part; the step sets it, to
-    raise when what was done can't stay. refused: nothing is tried, and everything is set aside for
+    find those that raise; 0 = none. is_checked: `check` follows each part. check: set by the step;
+    raises when its result can't be kept. refused: nothing is tried, and everything is left out for
     this reason. faults: what was left out of this attempt.
     """
 
@@ -136,19 +136,19 @@ class Guard:
         """
         self._calls += 1
         call = self._calls
-        out = [at for at in range(len(items)) if self.refused or (call, at) in self.left_out]
-        left = sorted(set(range(len(items))).difference(out))
+        omitted = [at for at in range(len(items)) if self.refused or (call, at) in self.left_out]
+        tried = sorted(set(range(len(items))).difference(omitted))
         together = self.left_out.get((call, _TOGETHER))
         if together is not None and self.searched == call:
-            self._search(phase, {(call, at): items[at] for at in left}, do, together)
+            self._search(phase, {(call, at): items[at] for at in tried}, do, together)
         elif together is not None:
             self.faults.append(together)
-            for at in left:
+            for at in tried:
                 self._attempt(phase, (call, at), partial(do, [items[at]]))
-        elif left:
-            at = left[0] if len(left) == 1 else _TOGETHER
-            self._attempt(phase, (call, at), partial(do, [items[at] for at in left]))
-        for at in out:
+        elif tried:
+            at = tried[0] if len(tried) == 1 else _TOGETHER
+            self._attempt(phase, (call, at), partial(do, [items[at] for at in tried]))
+        for at in omitted:
             self._isolate(phase, (call, at), items[at], fault_handlers)
 
     def next_attempt(self, error: Exception) -> "Guard":
@@ -156,7 +156,7 @@ class Guard:
 
         Raises the error when nothing is left to try.
         """
-        # without a part: met when the step was packed, or by the last check of it
+        # no part raised: the error is from packing the step, or from its last check
         is_refused = self.refused is not None
         if self.attempts == 2 * _ATTEMPTS_MAX or (is_refused and not self._raised):
             raise error
@@ -216,6 +216,7 @@ class Guard:
         item: Item,
         fault_handlers: Sequence[Callable[[Item, Fault], str]],
     ) -> None:
+        """Let the first handler that works record an item that is left out."""
         fault = fault_of(self.refused, phase) if self.refused else self.left_out[part]
         names: list[str] = []
         untried = [n for n in range(len(fault_handlers)) if (*part, n) not in self.left_out]

@@ -21,7 +21,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 import numpy as np
 from numpy.typing import NDArray
 
-Way = Callable[[Any], Any]
+Convert = Callable[[Any], Any]
 Value = TypeVar("Value")
 
 
@@ -29,8 +29,8 @@ Value = TypeVar("Value")
 class Plain:
     """Conversion of a type to plain values and back. None: no conversion is needed."""
 
-    to: Way | None = None
-    back: Way | None = None
+    to: Convert | None = None
+    back: Convert | None = None
 
 
 LEFT_OUT = "left out"
@@ -56,7 +56,7 @@ def from_plain(kind: type[Value], plain: Any) -> Value:
 
 @cache
 def plain_of(hint: Any) -> Plain:
-    """The way of a type. Raises TypeError for one that JSON has nothing for."""
+    """Return the conversion of a type. Raises TypeError for one that JSON can't hold."""
     if hint is Any or hint in _SCALARS:
         return _AS_IT_IS
     if hint is bytes:
@@ -88,59 +88,61 @@ def _composed(hint: Any, origin: Any, arguments: tuple[Any, ...]) -> Plain:
 def _record(kind: type[Any]) -> Plain:
     hints = get_type_hints(kind, include_extras=True)
     kept = [one.name for one in fields(kind) if not is_left_out(hints[one.name])]
-    ways = {name: plain_of(hints[name]) for name in kept}
+    conversions = {name: plain_of(hints[name]) for name in kept}
 
     def to(record: Any) -> dict[str, Any]:
-        return {name: applied(way.to, getattr(record, name)) for name, way in ways.items()}
+        return {name: applied(one.to, getattr(record, name)) for name, one in conversions.items()}
 
     def back(plain: Mapping[str, Any]) -> Any:
-        return kind(**{name: applied(ways[name].back, value) for name, value in plain.items()})
+        return kind(
+            **{name: applied(conversions[name].back, value) for name, value in plain.items()}
+        )
 
     return Plain(to, back)
 
 
-def _optional(way: Plain) -> Plain:
-    if way == _AS_IT_IS:
+def _optional(conversion: Plain) -> Plain:
+    if conversion == _AS_IT_IS:
         return _AS_IT_IS
 
     def to(value: Any) -> Any:
-        return None if value is None else applied(way.to, value)
+        return None if value is None else applied(conversion.to, value)
 
     def back(plain: Any) -> Any:
-        return None if plain is None else applied(way.back, plain)
+        return None if plain is None else applied(conversion.back, plain)
 
     return Plain(to, back)
 
 
-def _items(kind: type[Any], way: Plain) -> Plain:
+def _items(kind: type[Any], conversion: Plain) -> Plain:
     def to(values: Any) -> list[Any]:
         ordered = sorted(values) if kind is frozenset else values
-        return list(ordered) if way.to is None else list(map(way.to, ordered))
+        return list(ordered) if conversion.to is None else list(map(conversion.to, ordered))
 
     def back(plain: list[Any]) -> Any:
-        return kind(plain) if way.back is None else kind(map(way.back, plain))
+        return kind(plain) if conversion.back is None else kind(map(conversion.back, plain))
 
     return Plain(to, back)
 
 
-def _mapping(key: Any, way: Plain) -> Plain:
-    if key is str and way == _AS_IT_IS:
+def _mapping(key: Any, conversion: Plain) -> Plain:
+    if key is str and conversion == _AS_IT_IS:
         return Plain(dict)
     if key not in {str, int}:
         raise TypeError(f"a key of a packed mapping must be str or int, got {key}")
 
     def to(values: Mapping[Any, Any]) -> dict[str, Any]:
-        return {str(name): applied(way.to, value) for name, value in values.items()}
+        return {str(name): applied(conversion.to, value) for name, value in values.items()}
 
     def back(plain: Mapping[str, Any]) -> dict[Any, Any]:
-        return {key(name): applied(way.back, value) for name, value in plain.items()}
+        return {key(name): applied(conversion.back, value) for name, value in plain.items()}
 
     return Plain(to, back)
 
 
-def applied(way: Way | None, value: Any) -> Any:
-    """Return the value after a conversion."""
-    return value if way is None else way(value)
+def applied(convert: Convert | None, value: Any) -> Any:
+    """Return the converted value; None leaves it as it is."""
+    return value if convert is None else convert(value)
 
 
 _MAGIC = b"BLS1"

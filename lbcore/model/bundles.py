@@ -41,7 +41,7 @@ class HashFunction(Enum):
 def crc32(text: str) -> int:
     """CRC-32 (ISO-HDLC, as in zip) of the text's UTF-8 bytes, 0 .. 0xffffffff.
 
-    "123456789" gives 0xcbf43926. Half of a surrogate pair is hashed as "?", as Java encodes it.
+    "123456789" gives 0xcbf43926. A lone surrogate is hashed as "?", as Java encodes it.
     """
     return _zlib_crc32(text.encode("utf-8", "replace"))
 
@@ -49,7 +49,7 @@ def crc32(text: str) -> int:
 def murmur3_32(text: str) -> int:
     """Return MurmurHash3 x86 32-bit, seed 0, of the UTF-8 bytes: 0 .. 0xffffffff.
 
-    "123456789" gives 0xb4fef382. Half of a surrogate pair is hashed as "?".
+    "123456789" gives 0xb4fef382. A lone surrogate is hashed as "?".
     """
     return mmh3.hash(text.encode("utf-8", "replace"), 0, signed=False)
 
@@ -152,7 +152,7 @@ class Bundle:
         )
 
     def compare(self, other: "Bundle") -> int:
-        """-1, 0 or 1: by namespace, then by range.
+        """Return -1, 0 or 1, by namespace, then by range.
 
         Raises InvalidRangeError for two different ranges that overlap: they have no order.
         """
@@ -216,7 +216,7 @@ def even_boundaries(count: int) -> tuple[int, ...]:
 
 
 def explicit_boundaries(texts: Iterable[str]) -> tuple[int, ...]:
-    """The boundaries of a list written by an operator: decoded, sorted, each once.
+    """Return the boundaries that an operator listed: decoded, sorted, each once.
 
     Raises InvalidRangeError when one is no number of the hash space, or when they do not begin
     with 0x00000000 and end with 0xffffffff.
@@ -279,9 +279,9 @@ def check_can_split(target: BundleRange, at: Sequence[int] = ()) -> None:
 
 
 def children_of(target: BundleRange, at: Sequence[int]) -> tuple[BundleRange, ...]:
-    """The ranges that the boundaries `at` (any order) cut the target into, ascending.
+    """Return the ranges into which the boundaries `at` cut the target, ascending.
 
-    Raises InvalidRangeError as `check_can_split`, and when a boundary is double.
+    at: in any order. Raises InvalidRangeError as `check_can_split`, and for a repeated boundary.
     """
     check_can_split(target, at)
     return tuple(BundleRange(*ends) for ends in pairwise((target.lower, *sorted(at), target.upper)))

@@ -179,7 +179,7 @@ def strip_partition(topic: str) -> str:
 def whole_topic(topic: str) -> str:
     """Return the partitioned topic of a partition, or the scalable one of a segment.
 
-    Itself when it is a whole one. "segment://t/ns/a/0000-7fff-2" is of "topic://t/ns/a".
+    Other topics are returned unchanged. "segment://t/ns/a/0000-7fff-2" is of "topic://t/ns/a".
     """
     segment = _SEGMENT.match(topic)
     return strip_partition(topic) if segment is None else f"topic://{segment[1]}"
@@ -199,7 +199,7 @@ _SYSTEM_TOPICS = frozenset(
     }
 )
 _SYSTEM_PARTITIONS = 64
-"""More than anybody gives them: they get `defaultNumPartitions`."""
+"""Assumed most partitions of a system topic; Pulsar makes `defaultNumPartitions`."""
 
 _PENDING_ACKS = "__transaction_pending_ack"
 
@@ -229,14 +229,14 @@ def is_namespace(text: str) -> bool:
 
 
 def check_cluster(text: str) -> str:
-    """The text itself when it is a cluster's name; else raises InvalidNameError."""
+    """Return the text if it is a cluster's name; else raise InvalidNameError."""
     if not _CLUSTER.fullmatch(text):
         raise InvalidNameError("a cluster's name is of letters, digits and -=:._ only")
     return text
 
 
 def check_namespace(text: str) -> str:
-    """The text itself when it is a namespace's name; else raises InvalidNameError."""
+    """Return the text if it is a namespace's name; else raise InvalidNameError."""
     if not is_namespace(text):
         message = (
             "namespace must be tenant/namespace, of letters, digits and -=:._ only, "
@@ -324,7 +324,7 @@ def bundle_order(name: str) -> str:
 def index_namespaces(names: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
     """Return the namespaces, each once, and each bundle's index into them. O(m).
 
-    names: in the order of `bundle_order`; the namespaces are in it too.
+    names: of bundles, in the order of `bundle_order`, which the namespaces keep.
     """
     found: list[str] = []
     index = np.empty(len(names), dtype=np.int64)
@@ -336,7 +336,7 @@ def index_namespaces(names: Sequence[str]) -> tuple[list[str], NDArray[np.int64]
     return found, index
 
 
-_OWN_BROKER = re.compile(r"(?:pulsar|pulsar/[^/]+|sla-monitor/[^/]+)/[^:/]+:[0-9]+")
+_MONITORING = re.compile(r"(?:pulsar|pulsar/[^/]+|sla-monitor/[^/]+)/[^:/]+:[0-9]+")
 
 
 def is_monitoring_namespace(namespace: str) -> bool:
@@ -346,18 +346,18 @@ def is_monitoring_namespace(namespace: str) -> bool:
     is not. Such a namespace has one fixed owner and is never balanced. Source: Pulsar 4.0.8,
     NamespaceService (HEARTBEAT_NAMESPACE_PATTERN, _V2, SLA_NAMESPACE_PATTERN).
     """
-    return _OWN_BROKER.fullmatch(namespace) is not None
+    return _MONITORING.fullmatch(namespace) is not None
 
 
 _LONGEST = 64
-_LIKE_ENOUGH = 0.5
+_SIMILAR_FROM = 0.5
 
 
 def nearest(word: str, known: tuple[str, ...]) -> str:
-    """Return the known word most like this one; "" when none is.
+    """Return the most similar known word, the first of equals; "" when none is.
 
-    The first of equals. Twice the pairs of letters in common, over all pairs: "bundel" and "bundle"
-    have 4 of 7 each. O(pairs × known words that have them).
+    Similarity is the Dice coefficient of letter pairs, at least 0.5: "bundel" and "bundle" share 4
+    of 7 pairs each. O(pairs × known words that have them).
     """
     if len(word) > _LONGEST:
         return ""
@@ -366,7 +366,7 @@ def nearest(word: str, known: tuple[str, ...]) -> str:
     common = Counter(at for pair in pairs for at in having.get(pair, ()))
     shares = {at: 2 * count / (len(pairs) + sizes[at]) for at, count in common.items()}
     best = max(shares.values(), default=0.0)
-    if best < _LIKE_ENOUGH:
+    if best < _SIMILAR_FROM:
         return ""
     return known[min(at for at, share in shares.items() if share == best)]
 

@@ -67,7 +67,7 @@ class WeeklyWindow:
 
     @staticmethod
     def parse(text: str) -> "WeeklyWindow":
-        """Raises ValueError that says how a window is written."""
+        """Parse a window's text; ValueError says how one is written."""
         found = _WINDOW.fullmatch(text.strip().lower())
         if found is None:
             raise ValueError("a window is written as 22:00-06:00, or mon-fri 08:00-18:00")
@@ -81,7 +81,7 @@ class WeeklyWindow:
         )
 
     def ends_in(self, minute: int) -> int:
-        """Minutes until it ends, for a minute of the week in it; 0 for one that is not."""
+        """Return the minutes from a minute of the week until it ends; 0 = outside."""
         lasted = [(minute - day * _DAY_MIN - self.start) % _WEEK_MIN for day in self.days]
         return max(self.length - min(lasted), 0)
 
@@ -89,17 +89,17 @@ class WeeklyWindow:
 def quiet_until_ms(windows: Sequence[WeeklyWindow], now_ms: int) -> int:
     """Return the end of the adjoining windows that contain now; 0 = in none.
 
-    No later than a week from now, as of windows that leave no gap. O(windows²).
+    At most a week from now, if windows cover the whole week. O(windows²).
     """
     now_min = now_ms // MINUTE_MS
-    left, reached = _WEEK_MIN, 0
-    while reached < left:
-        minute = (now_min + reached + _EPOCH_DAY * _DAY_MIN) % _WEEK_MIN
+    covered_min = 0
+    while covered_min < _WEEK_MIN:
+        minute = (now_min + covered_min + _EPOCH_DAY * _DAY_MIN) % _WEEK_MIN
         longest = max((one.ends_in(minute) for one in windows), default=0)
         if not longest:
             break
-        reached += longest
-    return (now_min + min(reached, left)) * MINUTE_MS if reached else 0
+        covered_min += longest
+    return (now_min + min(covered_min, _WEEK_MIN)) * MINUTE_MS if covered_min else 0
 
 
 def _minute(text: str) -> int:
