@@ -75,8 +75,8 @@ class Columns:
 class PlacementRows:
     """Reasons for the placement of k bundles.
 
-    subject: int64[k], index into `subjects`; others: the same of the other placed bundles, of which
-    nothing else is kept. chosen, runner_up: int64[k], broker index, -1 = none; number,
+    subject: int64[k], index into `subjects`; others: such indices of placed bundles that are only
+    counted. chosen, runner_up: int64[k], broker index, -1 = none; number,
     runner_up_number: float64[k], the deciding number. verdicts: int8[k, n], each broker's, index
     into `labels`; 0 = it was a candidate.
     """
@@ -283,10 +283,10 @@ class PlanState:
     the report judged last, time of that judgement), for shedding and for splits. moves: bundle →
     its move in flight, in name order, in which loads are added up. unseen: broker → load decided
     and not reported yet. unloaded_ms: bundle → time it was last shed, within the grace period.
-    gave_ms, took_ms: broker → time of its last role. hot: broker → time since which it is beyond a
-    threshold and gives nothing. own: state of a custom strategy, plain JSON. hourly: moves shed
-    within an hour. groups: of `plan.groups`, broker → the first broker of its group; empty: all are
-    one.
+    gave_ms, took_ms: broker → time at which it last gave, or took, a shed bundle. hot: broker →
+    since when it is beyond a threshold and gives nothing. own: state of a custom strategy, plain
+    JSON. hourly: moves shed within an hour. groups: of `plan.groups`, broker → the first broker of
+    its group; empty: all are one.
     """
 
     strategy: str = ""
@@ -342,22 +342,22 @@ class PlanState:
             groups=of_brokers(self.groups),
         )
 
-    def brought_back(self, now_ms: int) -> "PlanState":
+    def without_future_times(self, now_ms: int) -> "PlanState":
         """Return the state with times after now set to now: a wrong clock made them."""
 
-        def all_of(times: Mapping[str, int]) -> dict[str, int]:
+        def limited(times: Mapping[str, int]) -> dict[str, int]:
             return {name: min(at_ms, now_ms) for name, at_ms in times.items()}
 
-        def both_of(pairs: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+        def limited_pairs(pairs: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
             return {name: (min(a, now_ms), min(b, now_ms)) for name, (a, b) in pairs.items()}
 
         return replace(
             self,
             transfer=replace(
-                self.transfer, unloaded_brokers=all_of(self.transfer.unloaded_brokers)
+                self.transfer, unloaded_brokers=limited(self.transfer.unloaded_brokers)
             ),
-            judged=both_of(self.judged),
-            split_judged=both_of(self.split_judged),
+            judged=limited_pairs(self.judged),
+            split_judged=limited_pairs(self.split_judged),
             moves={
                 bundle: replace(move, decided_ms=min(move.decided_ms, now_ms))
                 for bundle, move in self.moves.items()
@@ -368,9 +368,9 @@ class PlanState:
                 )
                 for name, load in self.unseen.items()
             },
-            unloaded_ms=all_of(self.unloaded_ms),
-            gave_ms=all_of(self.gave_ms),
-            took_ms=all_of(self.took_ms),
+            unloaded_ms=limited(self.unloaded_ms),
+            gave_ms=limited(self.gave_ms),
+            took_ms=limited(self.took_ms),
             hot={
                 name: replace(
                     hot, since_ms=min(hot.since_ms, now_ms), told_ms=min(hot.told_ms, now_ms)

@@ -12,7 +12,7 @@ from lbcore.balancer import cycle
 from lbcore.balancer.batch_context import BalancerState, BatchContext
 from lbcore.balancer.brokers import suspected, suspicion_ms
 from lbcore.balancer.effects import Effect
-from lbcore.balancer.placement import make_snapshot, next_on_grid_ms, turn_of
+from lbcore.balancer.placement import cycle_offset_ms, make_snapshot, next_on_grid_ms
 from lbcore.config.load import parse_assignments, parse_config
 from lbcore.config.tree import Config
 from lbcore.explain.cluster import explain_cluster
@@ -575,8 +575,8 @@ def test_clusters_of_one_job_plan_in_turn() -> None:
     config = parse_assignments(
         Config(), ["pipeline.clusters=a,b,c,d,e", "pipeline.decision_interval_ms=10000"]
     )
-    assert [turn_of(name, config) for name in "abcde"] == [0, 2_000, 4_000, 6_000, 8_000]
-    assert turn_of("else", config) == 0
+    assert [cycle_offset_ms(name, config) for name in "abcde"] == [0, 2_000, 4_000, 6_000, 8_000]
+    assert cycle_offset_ms("else", config) == 0
 
 
 RARE = parse_assignments(

@@ -44,7 +44,7 @@ def bundle_verdicts(
 ) -> Verdicts:
     """Return the reason each bundle must stay, int8[m]; OK = it may be shed.
 
-    PINNED only at its pin: elsewhere it may be moved there.
+    Of several reasons the last below wins. PINNED only at its pin: elsewhere it may be moved there.
     """
     bundles = snapshot.bundles
     is_excluded = np.array([name in excluded_namespaces for name in bundles.namespaces] or [False])
@@ -80,8 +80,8 @@ def unload_verdicts(snapshot: Snapshot, index: CandidateIndex, rows: Ints) -> Ve
     brokers = len(snapshot.brokers.names)
     counts = GroupCounts.of(snapshot.bundles, index.group, index.groups, brokers).counts
     least, is_even = _group_spread(is_admitted, counts, policy_row[grouped], group[grouped])
-    own = np.where(is_admitted[policy_row[grouped], owner[grouped]], 1, 0)
-    own = own * counts[group[grouped], owner[grouped]]
+    is_own_admitted = is_admitted[policy_row[grouped], owner[grouped]]
+    own = np.where(is_own_admitted, counts[group[grouped], owner[grouped]], 0)
     verdicts[grouped[is_even & (least > 0) & (own <= least)]] = FilterVerdict.ANTI_AFFINITY
     return verdicts
 

@@ -23,10 +23,14 @@ TAKEN = CODE[CandidateVerdict.TAKEN]
 
 @dataclass(slots=True, kw_only=True)
 class _Room:
-    """Remaining allowance while the moves are checked in order; inf = no cap."""
+    """Remaining allowance while the moves are checked in order; inf = no cap.
+
+    cycle: moves left. limited_by: verdict once none is left. broker, tenant: caps, for the counts
+    `brokers` and `tenants`. givers, takers: brokers whose last role is within its cool-down.
+    """
 
     cycle: float
-    full: CandidateVerdict
+    limited_by: CandidateVerdict
     broker: float
     tenant: float
     namespace_names: Sequence[str]
@@ -37,11 +41,11 @@ class _Room:
 
     @staticmethod
     def of(draft: Draft) -> "_Room":
-        """Return the room at the start. cycle: moves; full: verdict without room."""
+        """Return the room at the start of a cycle."""
         config = draft.config.shedding
         in_flight = max(len(draft.state.moves), draft.snapshot.in_flight) + len(draft.forced.bundle)
         tenants = moves_within_hour(draft.state.hourly, draft.now_ms)
-        cycle, full = min(
+        cycle, limited_by = min(
             (_cap(config.max_moves_per_cycle), CandidateVerdict.CYCLE_LIMIT),
             (_cap(config.max_moves_in_flight) - in_flight, CandidateVerdict.IN_FLIGHT_LIMIT),
             (_cap(config.max_moves_per_hour) - tenants.total(), CandidateVerdict.HOUR_LIMIT),
@@ -49,17 +53,17 @@ class _Room:
         )
         return _Room(
             cycle=cycle,
-            full=full,
+            limited_by=limited_by,
             broker=_cap(config.max_moves_per_broker),
             tenant=_cap(config.max_moves_per_hour_of_tenant),
             namespace_names=draft.snapshot.bundles.namespaces,
-            givers=_indices(draft, draft.state.gave_ms),
-            takers=_indices(draft, draft.state.took_ms),
+            givers=_in_role(draft, draft.state.gave_ms),
+            takers=_in_role(draft, draft.state.took_ms),
             tenants=tenants,
         )
 
-    def verdict(self, source: int, destination: int, namespace: int) -> int:
-        """Take the move if there is room for it, and return the verdict."""
+    def take(self, source: int, destination: int, namespace: int) -> int:
+        """Count the move if there is room for it, and return its verdict."""
         brokers = self.brokers
         if source in self.takers or destination in self.givers:
             return CODE[CandidateVerdict.ROLE_COOL_DOWN]
@@ -77,7 +81,7 @@ class _Room:
 
 
 def limit(draft: Draft) -> Draft:
-    """The draft with the moves that fit, in the strategy's order."""
+    """Return the draft with the moves that fit, in the strategy's order."""
     moves = draft.sheddings
     if not len(moves.bundle):
         return draft
@@ -95,23 +99,23 @@ def limit_verdicts(draft: Draft, moves: Moves) -> Ints:
     room = _Room.of(draft)
     namespace = draft.snapshot.bundles.namespace[moves.bundle]
     columns = (moves.source.tolist(), moves.destination.tolist(), namespace.tolist())
-    found = np.full(len(namespace), CODE[room.full], dtype=np.int64)
+    found = np.full(len(namespace), CODE[room.limited_by], dtype=np.int64)
     for at, move in enumerate(zip(*columns, strict=True)):
         if room.cycle <= 0:
             break
-        found[at] = room.verdict(*move)
+        found[at] = room.take(*move)
     return found
 
 
-def _indices(draft: Draft, since: Mapping[str, int]) -> frozenset[int]:
-    """Return the brokers that have had a role within the cool-down."""
+def _in_role(draft: Draft, since: Mapping[str, int]) -> frozenset[int]:
+    """Return the indices of brokers that gave, or took, within `role_cool_down_ms`."""
     after_ms = draft.now_ms - draft.config.shedding.role_cool_down_ms
     names = enumerate(draft.snapshot.brokers.names)
     return frozenset(at for at, name in names if since.get(name, after_ms) > after_ms)
 
 
 def show_limits(draft: Draft, moves: Moves, verdicts: Ints) -> Draft:
-    """Return the draft with the limits' verdicts on moves in its trace."""
+    """Return the draft with the limits' verdicts on moves, in order, in its trace."""
     return draft.show(
         Columns(
             phase=PHASE,

@@ -38,7 +38,7 @@ def forced_moves(draft: Draft) -> Moves:
     pin = pins(draft)[: len(bundles.names)]
     at_rest = bundles.can_move & (bundles.owner >= 0) & ~paused(bundles)
     is_strayed = at_rest & (pin >= 0) & (pin != bundles.owner)
-    is_strayed &= ~np.append(brokers.is_draining, True)[pin]
+    is_strayed &= ~np.append(brokers.is_draining, True)[pin]  # pin -1 reads the last
     on_draining = at_rest & ~is_strayed & brokers.is_draining[bundles.owner]
     rows = np.concatenate([np.flatnonzero(is_strayed), np.flatnonzero(on_draining)])
     rows = rows[_fits(bundles.owner[rows], _room(draft))]
@@ -131,6 +131,7 @@ def shed(draft: Draft) -> Draft:
 
 
 def _refusal(draft: Draft) -> str:
+    """Return the reason why this cycle asks no strategy; "" = it asks one."""
     config = draft.config.shedding
     if not draft.scope.sheds and observer(draft.config, draft.scope) is None:
         return NOT_YET
@@ -162,26 +163,27 @@ def _moves(selections: tuple[Selection, ...]) -> Moves:
 
 
 def _able_to_leave(draft: Draft, moves: Moves) -> tuple[Ints, Ints]:
-    """Return moves that another broker may take, and each move's verdict."""
+    """Return positions of moves that another broker may take, and all verdicts."""
     verdicts = unload_verdicts(draft.snapshot, draft.candidates, moves.bundle)
     verdicts[np.isin(moves.bundle, draft.forced.bundle)] = FilterVerdict.IN_FLIGHT
     return np.flatnonzero(verdicts == FilterVerdict.OK), verdicts.astype(np.int64)
 
 
 def _show(draft: Draft, answer: Shed, subset: Subset, moves: Moves, verdicts: Ints) -> Draft:
+    """Return the draft with the answer's numbers and, if traced, its candidates."""
     draft = draft.note(PHASE, answer.numbers)
     if not draft.scope.is_traced:
         return draft
     taken = [_selection_columns(draft, selection) for selection in draft.selections]
-    stuck = np.flatnonzero(verdicts)
+    unable = np.flatnonzero(verdicts)
     left_out = Columns(
         phase=PHASE,
         subjects=draft.snapshot.bundles.names,
         verdicts=LABELS,
-        subject=moves.bundle[stuck],
-        broker=moves.source[stuck],
-        verdict=verdicts[stuck],
-        number=np.full(len(stuck), np.nan),
+        subject=moves.bundle[unable],
+        broker=moves.source[unable],
+        verdict=verdicts[unable],
+        number=np.full(len(unable), np.nan),
     )
     texts = sorted(set(answer.verdicts.values()))
     chosen = sorted(answer.verdicts)

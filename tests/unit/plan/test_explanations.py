@@ -303,7 +303,7 @@ def numbers(plain: Any) -> Iterator[float]:
 def test_what_a_wrong_clock_told_of_the_future_is_of_now_in_every_field() -> None:
     named = {one.name for one in fields(PlanState) if one.name.endswith(("_ms", "judged"))}
     assert all(getattr(IN_FUTURE, name) for name in (*named, "moves", "unseen", "hot", "hourly"))
-    row = to_plain(IN_FUTURE.brought_back(NOW_MS))
+    row = to_plain(IN_FUTURE.without_future_times(NOW_MS))
     assert max(numbers(row)) == NOW_MS
     assert row["unloaded_ms"]["n/1"] == 7
-    assert row == to_plain(IN_FUTURE.brought_back(NOW_MS).brought_back(FUTURE_MS))
+    assert row == to_plain(IN_FUTURE.without_future_times(NOW_MS).without_future_times(FUTURE_MS))
