@@ -231,7 +231,7 @@ def _bring_back(work: BatchContext) -> None:
         split_ms=min(times.split_ms, now_ms),
         history_ms=min(times.history_ms, now_ms),
     )
-    work.plan = work.plan.brought_back(now_ms)
+    work.plan = work.plan.without_future_times(now_ms)
     for name, proposal in work.rules.proposals.items():
         if proposal.rejected_ms > now_ms:
             work.set_rule("proposals", name, replace(proposal, rejected_ms=now_ms))

@@ -1,6 +1,6 @@
 """Commands of people and services to the balancer, each executed or refused once.
 
-Decides that a command is new and well formed; whether it is possible now is its handler's to say.
+Checks that a command is new and well formed; its handler decides whether it is possible now.
 Each has an outcome in the `commands` table; one whose effect takes time is `accepted` there, and
 `waiting` writes its end. First phase of `balancer`. The names of the commands follow Pulsar's admin
 interface. Commands on namespaces, tenants and topics have their handlers here.
@@ -100,7 +100,7 @@ from lbcore.wire.kinds.namespace_commands import (
 from lbcore.wire.messages import Command
 
 EXISTS, NOT_EMPTY = "exists already", "is not empty"
-"""In refusals: to create what is there, and to delete a namespace that has topics."""
+"""Parts of refusals: to create what exists, and to delete a namespace that has topics."""
 
 
 def _create_namespace(work: BatchContext, command: Command, arguments: CreateNamespace) -> Outcome:
@@ -185,7 +185,7 @@ def topics_in(work: BatchContext, namespace: str) -> int:
 
 
 def _delete_namespace(work: BatchContext, command: Command, arguments: DeleteNamespace) -> Outcome:
-    """Mark it; `namespaces` does the rest, from this batch on."""
+    """Mark the namespace; the phase of `namespaces` deletes it from this batch on."""
     name = arguments.namespace
     refuse_if(reason_not_to_change(work, name))
     if arguments.only_empty:
@@ -305,10 +305,9 @@ HANDLERS: Mapping[str, Callable[[BatchContext, Command, Any], Outcome]] = {
 
 
 def take_command(work: BatchContext, command: Command, sent_ms: int) -> None:
-    """Carry out a command, or refuse it; one whose id was seen before changes nothing.
+    """Carry out a command, or refuse it; one with a known id changes nothing.
 
-    sent_ms: when Kafka got it. One that names a bundle in the middle of a split or merge waits for
-    its end.
+    sent_ms: when Kafka got it. A command on a busy bundle (`_is_busy`) waits.
     """
     if any(command.command_id in ids for ids in (work.commands, work.waiting, work.unplaced)):
         is_repeated = _is_repeated(work, command)
@@ -334,7 +333,7 @@ def _is_repeated(work: BatchContext, command: Command) -> bool:
 
 
 def take_queued_of(work: BatchContext, command_ids: Sequence[str]) -> None:
-    """Begin those of these commands whose bundle is no longer busy, in their order."""
+    """Begin the commands, of these, whose bundle is no longer busy, in order."""
     for command_id in command_ids:
         waiting = work.waiting[command_id]
         arguments = parse_arguments(waiting.command.kind, waiting.command.arguments)
@@ -403,7 +402,7 @@ def _carry_out(
 ) -> None:
     outcome = _outcome(work, command, arguments)
     if outcome.status == ACCEPTED:
-        # only WAIT_MAX_MS limits these
+        # only WAIT_MAX_MS limits the wait of these
         ignores_timeout = command.kind == "create_namespace" or AFTER in outcome.result
         begin_wait(work, command, outcome, 0 if ignores_timeout else deadline_ms)
     else:

@@ -69,8 +69,8 @@ def watch_hot(
 ) -> None:
     """Record hot brokers that shed nothing: at once, each minute, and at the end.
 
-    before: the hot brokers at the plan's begin. The row has the verdicts that the plan's trace has
-    on their bundles. O(bundles) a minute.
+    before: the hot brokers before the plan. The row has the verdicts on their bundles from the
+    plan's trace. O(bundles) a minute.
     """
     known = {name: hot for name, hot in before.items() if name != CLUSTER}
     beyond = beyond_threshold(result) - givers(result)
@@ -122,7 +122,7 @@ def watch_full(work: BatchContext, snapshot: Snapshot) -> None:
 
 
 def _fullest(work: BatchContext, snapshot: Snapshot, usage: Floats) -> dict[str, Any]:
-    """Return the inputs of the group that lacks the most brokers.
+    """Return decision inputs on the isolation group that lacks the most brokers.
 
     A cluster without policies is one group.
     """
@@ -131,12 +131,12 @@ def _fullest(work: BatchContext, snapshot: Snapshot, usage: Floats) -> dict[str,
     for group, members in members_by_group(names, work.plan.groups).items():
         missing, mean = missing_brokers(snapshot.brokers, usage, members)
         if missing > found["missing"]:
-            of = [names[at] for at in members.tolist() if not snapshot.brokers.is_draining[at]]
+            stays = [names[at] for at in members.tolist() if not snapshot.brokers.is_draining[at]]
             found = {
                 "mean": mean,
                 "missing": missing,
-                "brokers": len(of),
-                "of": of[:_NAMED],
+                "brokers": len(stays),
+                "of": stays[:_NAMED],
                 **({"group": group} if group else {}),
             }
     return {**found, "target": TARGET_POINTS}
@@ -146,7 +146,7 @@ ALARM = "strategy"
 """Alarm: a strategy of the user's own failed, and nothing is shed."""
 
 _SETTLE_PERIODS = 5
-"""After so many times `settle_ms` a free bundle gets an owner though brokers still join."""
+"""Multiple of `settle_ms` after which free bundles get owners though brokers still join."""
 _OPERATOR_MOVES_ONLY = Scope(sheds=False, splits=False, is_traced=True)
 """Scope of a plan with operators' moves only: off draining brokers, and to pins."""
 
@@ -169,7 +169,7 @@ def place_free(work: BatchContext) -> None:
 
 
 def run_cycle(work: BatchContext) -> None:
-    """Plan when a plan is due."""
+    """Plan if a cycle is due; between cycles only drains and pins, while a broker empties."""
     if CLUSTER in work.plan.hot:
         work.alarms.add(FULL)
     is_cycle = is_cycle_due(work)
@@ -214,7 +214,7 @@ def assign_free(work: BatchContext, rows: Sequence[int]) -> None:
 
 
 def _may_be_placed(work: BatchContext, row: int) -> bool:
-    """True if a free bundle gets an owner now: brokers settled, bundle permanent."""
+    """True if a free bundle gets an owner now: it stays, and brokers have settled."""
     name = work.ledger.names[row]
     if is_deleting(work, name.rpartition("/")[0]) or is_rest(work, name):
         return False
@@ -229,9 +229,9 @@ def _scope(work: BatchContext) -> Scope:
 
     A due interval begins anew, also if a reason then forbids balancing.
     """
-    rhythm, times = work.config.pipeline, work.times
-    is_shedding = is_due(work, times.shed_ms, rhythm.shed_interval_ms) or _is_early_shed_due(work)
-    is_splitting = is_due(work, times.split_ms, rhythm.split_interval_ms)
+    config, times = work.config.pipeline, work.times
+    is_shedding = is_due(work, times.shed_ms, config.shed_interval_ms) or _is_early_shed_due(work)
+    is_splitting = is_due(work, times.split_ms, config.split_interval_ms)
     work.set_times(
         shed_ms=work.now_ms if is_shedding else times.shed_ms,
         split_ms=work.now_ms if is_splitting else times.split_ms,
@@ -255,12 +255,12 @@ def _is_early_shed_due(work: BatchContext) -> bool:
     moved_ms = max(
         (at_ms for at_ms in work.plan.unloaded_ms.values() if at_ms <= now_ms), default=0
     )
-    is_full = any(abs(hits) >= needed for hits in state.hits_high.values())
-    return is_full and now_ms - moved_ms >= config.pipeline.shed_interval_ms
+    has_all_hits = any(abs(hits) >= needed for hits in state.hits_high.values())
+    return has_all_hits and now_ms - moved_ms >= config.pipeline.shed_interval_ms
 
 
 def _plan(work: BatchContext, scope: Scope) -> None:
-    """Plan and carry it out."""
+    """Plan within this scope; carry the plan out, or record why it decided nothing."""
     snapshot, _ = make_snapshot(work, usable_brokers(work))
     config = planning_config(work)
     before = work.plan

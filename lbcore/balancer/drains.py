@@ -58,9 +58,9 @@ def _write(work: BatchContext, bundle: str, pin: Pin, reason: str, **inputs: obj
 def held_by(work: BatchContext, broker: str) -> int:
     """Return the number of bundles a broker has or is to open. O(bundles)."""
     ids = [i for i, one in enumerate(work.ledger.instances.rows) if one.broker == broker]
-    # those that another broker is still closing are on their way to it
-    is_its = np.isin(work.ledger.holders(), ids) | np.isin(work.ledger.prospects(), ids)
-    return int(is_its.sum())
+    # prospects: also bundles that another broker still closes for it
+    is_held = np.isin(work.ledger.holders(), ids) | np.isin(work.ledger.prospects(), ids)
+    return int(is_held.sum())
 
 
 def is_named(work: BatchContext, broker: str) -> bool:
@@ -72,9 +72,9 @@ def is_named(work: BatchContext, broker: str) -> bool:
 
 
 def pins_of_drain(work: BatchContext, broker: str) -> dict[str, list[str]]:
-    """The bundles pinned to a broker that is drained, if there are any.
+    """Return the result field with bundles pinned to a drained broker; {} without any.
 
-    A drain breaks pins, for the broker is to be stopped; they stay set, and the bundles come back
+    A drain breaks pins, because the broker will stop; they stay set, and the bundles come back
     when it takes bundles again.
     """
     pinned = sorted(name for name, pin in work.rules.pins.items() if pin.broker == broker)
@@ -95,7 +95,7 @@ def is_emptying(work: BatchContext) -> bool:
 
 
 def continue_drains(work: BatchContext, brokers: Sequence[str]) -> None:
-    """End the drains that are done or whose time is over; note how the others stand."""
+    """End the drains that are done or past their deadline; record the others' progress."""
     for broker in brokers:
         drain = work.rules.drains[broker]
         if drain.is_done:

@@ -26,8 +26,8 @@ from lbcore.signals.averages import observe_bundles, with_rows
 from lbcore.wire.messages import Position, Rejected, RejectReason, Topic, TopicLoad
 
 WARM = 0.5
-"""The part of a limit on rates from which each report of the same topics counts; below it, what is
-known of their rates is near enough, and the state stays as it is."""
+"""Share of a split limit above which each report of unchanged topics counts; below it, the known
+rates are near enough, and the state stays as it is."""
 
 TAKEN_OR_NOT = ("taken", "unchanged", "late", "foreign_bundle", "unknown_bundle", "full")
 """Result of a report: it counts, or the reason why it does not."""
@@ -73,10 +73,9 @@ def _has_no_news(known: BundleTopics, topics: BundleTopics, config: Splitting) -
 
 
 def created_topics(work: BatchContext, namespace: str) -> CreatedTopics:
-    """Return the topics created here, each partition.
+    """Return the hashes of created topics, each partition, as of the batch's first call.
 
-    As of the first question in this batch. O(topics of the namespace) once a batch, whatever the
-    number of their partitions.
+    O(topics of the namespace) once a batch, whatever the number of their partitions.
     """
     if namespace in work.created:
         return work.created[namespace]
@@ -131,12 +130,12 @@ def _topics(work: BatchContext, message: TopicLoad) -> BundleTopics:
 
 
 _RAW_CHARS = 4_096
-_NOWHERE = {
+_NO_POSITION = {
     topic: Position(topic=topic.value, partition=-1, offset=-1, timestamp_ms=0)
     for topic in (Topic.BROKER_LOAD, Topic.BUNDLE_LOAD)
 }
 NOT_KEPT = "not_kept:"
-"""Begins the name of a count in a report: "TOPIC:REASON" of refused messages that have no row."""
+"""Prefix of a batch's counts by "TOPIC:REASON" of refused messages that have no row."""
 
 _ROW_BYTES = 256
 _SESSION_COLUMNS = (5, 6)
@@ -144,7 +143,7 @@ _COUNTED = (4, 5, 6)
 
 
 def count_updates(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
-    """Note how far the batch has read, whatever becomes of what it has read."""
+    """Add the scorers' counts, and note the offsets up to which the batch has read."""
     for update in updates:
         work.counts.update(update.counts)
         for topic, ends in update.ends.items():
@@ -153,9 +152,9 @@ def count_updates(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
 
 
 def follow_starts(work: BatchContext, starts: Sequence[tuple[str, str]]) -> None:
-    """Notice brokers that are new, and new starts of those that are known.
+    """Note new brokers, and new incarnations of known ones.
 
-    Which incarnation is the latest is the scorer's to say: it sees the log's order.
+    The scorer decides which incarnation is the latest: it sees the log's order.
     """
     for broker, incarnation in starts:
         known = work.brokers.get(broker)
@@ -179,18 +178,18 @@ def take_loads(work: BatchContext, loads: Sequence[BrokerReport]) -> None:
 def take_bundles(work: BatchContext, reports: Sequence[BundleReport]) -> None:
     """Advance bundle averages by brokers' reports, in the order of the groups."""
     rounds: list[list[BundleReport]] = []  # with one report a broker each
-    seen: Counter[str] = Counter()
+    counted: Counter[str] = Counter()
     for report in reports:
-        if seen[report.broker] == len(rounds):
+        if counted[report.broker] == len(rounds):
             rounds.append([])
-        rounds[seen[report.broker]].append(report)
-        seen[report.broker] += 1
+        rounds[counted[report.broker]].append(report)
+        counted[report.broker] += 1
     for found in rounds:
         _observe(work, found)
 
 
 def write_refused(work: BatchContext, messages: Sequence[RejectedMessage]) -> None:
-    """Write down what the scorers refused, as much as a day's budget allows.
+    """Record what the scorers refused, within a daily budget of bytes (leaky bucket).
 
     An hour's worth may come at once. What is not kept is counted.
     """
@@ -232,14 +231,14 @@ def count_not_kept(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
 
 
 def isolate_load(work: BatchContext, report: BrokerReport, fault: Fault) -> str:
-    """The broker's load stays what it was."""
-    reject(work, _NOWHERE[Topic.BROKER_LOAD], repr(report), fault)
+    """Record the failed report; the broker's load stays what it was. Return its name."""
+    reject(work, _NO_POSITION[Topic.BROKER_LOAD], repr(report), fault)
     return report.load.envelope.broker
 
 
 def isolate_bundles(work: BatchContext, report: BundleReport, fault: Fault) -> str:
-    """The broker's bundles keep their averages."""
-    reject(work, _NOWHERE[Topic.BUNDLE_LOAD], repr(report), fault)
+    """Record the failed report; its bundles keep their averages. Return the broker."""
+    reject(work, _NO_POSITION[Topic.BUNDLE_LOAD], repr(report), fault)
     return report.broker
 
 
@@ -278,7 +277,7 @@ def _observe(work: BatchContext, reports: Sequence[BundleReport]) -> None:
     """Advance the averages of bundles whose reporter owns them by the records.
 
     A bundle that a broker reports and does not own (any more) is counted, not averaged: during a
-    move two brokers may report the same bundle, and one sample a bundle and report is the rule.
+    move two brokers may report the same bundle, and each report counts one sample per bundle.
     """
     ledger = work.ledger
     sizes = [len(report.names) for report in reports]

@@ -130,8 +130,8 @@ class Ledger:
     closing_clock_ms: and when its source last said that it is closing the bundle;
     resent_clock_ms: and when the record was last sent again.
     short, long: float64[m, 4] averages; topics, sessions: as last reported, at most COUNT_MAX.
-    Extra of a record that few have stands in dicts by name: children (of a split or merge), origins
-    (decision and command behind a transition in flight; at rest they stand in the tables only).
+    Rare parts of a record are in dicts by name: children (of a split or merge), origins (decision
+    and command behind a transition in flight; at rest only the tables have them).
     """
 
     names: list[str]
@@ -216,7 +216,7 @@ class Ledger:
         for start, place, name in zip([0, *places[:-1]], places, fresh, strict=True):
             known += self.names[start:place]
             known.append(name)
-        self._name([*known, *self.names[places[-1] :]])
+        self._set_names([*known, *self.names[places[-1] :]])
 
     def remove(self, names: Iterable[str]) -> None:
         """Forget bundles whole. O(m)."""
@@ -227,9 +227,10 @@ class Ledger:
         for name in self.ARRAYS:
             setattr(self, name, np.delete(getattr(self, name), gone, axis=0))
         self._is_shared = False
-        self._name(np.delete(np.array(self.names, dtype=object), gone))
+        self._set_names(np.delete(np.array(self.names, dtype=object), gone))
 
-    def _name(self, names: Iterable[str]) -> None:
+    def _set_names(self, names: Iterable[str]) -> None:
+        """Replace the names, and drop all that depends on row numbers."""
         self.names = list(names)
         self.index = {name: row for row, name in enumerate(self.names)}
         self._namespaces = None
@@ -353,12 +354,12 @@ class Ledger:
         return live
 
     def holders(self) -> NDArray[np.int64]:
-        """Per row, the instance that has the bundle open or shall open it; NOBODY if free."""
+        """Return the instance that has each bundle open or will open it; NOBODY if free."""
         holder = np.where(self._is_in(*LEAVING), self.source, self.destination)
         return np.where(self._is_active(), holder, NOBODY)
 
     def prospects(self) -> NDArray[np.int64]:
-        """Per row, the instance that has the bundle once what is in flight has ended."""
+        """Return the instance that has each bundle after the transition in flight."""
         is_leaving = self._is_in(*LEAVING) & (self.destination == NOBODY)
         return np.where(self._is_active(), np.where(is_leaving, self.source, self.destination), -1)
 
@@ -375,15 +376,15 @@ class Ledger:
         return self._indices(names)[self.prospects()]
 
     def brokers_left(self, names: Sequence[str], since_ms: int) -> NDArray[np.int64]:
-        """Return each bundle's owner before since_ms as an index; -1 = none.
+        """Return the broker that each bundle has left since since_ms; -1 = none.
 
-        The index is into `names`.
+        As an index into `names`; only of bundles that are Owned.
         """
         has_left = self._is_in(State.OWNED) & (self.moved_ms > since_ms)
         return np.where(has_left, self._indices(names)[self.source], NOBODY)
 
     def _indices(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Each instance's broker as an index into `names`; the last place is nobody's."""
+        """Return each instance's broker as an index into `names`; the last is for NOBODY."""
         index = {name: i for i, name in enumerate(names)}
         brokers = [index.get(instance.broker, NOBODY) for instance in self.instances.rows]
         return np.array([*brokers, NOBODY], dtype=np.int64)
@@ -442,7 +443,7 @@ class Ledger:
         for broker, incarnation in plain["instances"]:
             ledger.instances.id_of(broker, incarnation)
         count, names = packing.unpack(chunks[_NAMES])
-        ledger._name(packing.split_names(names["names"], count["count"]))
+        ledger._set_names(packing.split_names(names["names"], count["count"]))
         ownership, ledger._owned = read(_OWNERSHIP, chunks)
         load, ledger._load = read(_LOAD, chunks)
         for name, (dtype, _) in {**_COLUMNS, **_LOAD_COLUMNS}.items():

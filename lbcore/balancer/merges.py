@@ -41,7 +41,7 @@ from lbcore.wire.messages import Command
 
 ADMIN, COLD = "Admin", "Cold"
 PRINCIPAL = "balancer"
-"""In the rows of `commands` that automatic merges write."""
+"""Principal of automatic merges in rows of `commands`."""
 _LOOKED_AT = 10
 """Pairs that are looked at for each merge that a cycle may begin."""
 
@@ -191,10 +191,7 @@ def continue_merges(work: BatchContext, command_ids: Sequence[str]) -> None:
 
 
 def merge_cold(work: BatchContext) -> None:
-    """Begin the merges of a cycle that decides splits, those with least load first.
-
-    O(bundles).
-    """
+    """Begin merges in a cycle that decides splits, those with least load first. O(bundles)."""
     config = work.config.splitting
     if not config.merge_enabled or work.times.split_ms != work.now_ms:
         return
@@ -226,9 +223,9 @@ def merge_cold(work: BatchContext) -> None:
 
 
 def _cold_pairs(work: BatchContext, most: int) -> Iterator[tuple[_Pair, float]]:
-    """Yield the pairs at rest and cold for long, with their load.
+    """Yield pairs that have long been at rest and cold, with their share of a limit.
 
-    The load is a part of a limit. Those of one owner come first, then those with the least load.
+    Pairs of one owner come first, then those with the least load. most: pairs at most.
     """
     ledger = work.ledger
     rows, load = _loads_of_neighbours(work)
@@ -250,13 +247,13 @@ def _cold_pairs(work: BatchContext, most: int) -> Iterator[tuple[_Pair, float]]:
 
 
 _HYSTERESIS = 2.0
-"""A merged bundle has at most this part of any limit that would split it."""
+"""Any split limit over the most load that a bundle may have right after a merge."""
 
 
 def _loads_of_neighbours(work: BatchContext) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return live rows, and for each the load of it and the next one.
 
-    The load is a part of the nearest split limit, and infinite where the two can't be merged. Both
+    The load is a share of the nearest split limit, and infinite where the two can't be merged. Both
     averages of traffic count, the short one too: a bundle that has just become hot is not cold.
     """
     ledger, config = work.ledger, work.config.splitting
@@ -266,7 +263,7 @@ def _loads_of_neighbours(work: BatchContext) -> tuple[NDArray[np.int64], NDArray
         return rows, np.zeros(0)
     is_calm = (
         (ledger.state[rows] == STATE_CODE[State.OWNED])
-        & (ledger.cause[rows] != CAUSE_CODE[Cause.MERGE])  # its service has refused
+        & (ledger.cause[rows] != CAUSE_CODE[Cause.MERGE])  # its service refused the merge
         & (ledger.at_ms[rows] <= work.now_ms - config.merge_after_ms)
         & (ledger.long_count[rows] >= SHORT_SAMPLES)
     )

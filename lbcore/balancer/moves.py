@@ -21,7 +21,7 @@ from lbcore.plan.decision import Decision, Kind
 from lbcore.signals.usage import weighted_usage
 
 HELPED, NO_BETTER = "helped", "ineffective"
-NOT_SEEN, MOVED_ELSEWHERE = "unobserved", "moved_elsewhere"
+UNOBSERVED, MOVED_ELSEWHERE = "unobserved", "moved_elsewhere"
 NOTICEABLE = 0.005
 """Smallest fall of usage that counts as one, 1.0 = 100 %."""
 UNMEASURED_MAX = 5_000
@@ -88,7 +88,7 @@ def _round_and_pair(one: UnmeasuredMove) -> tuple[int, str, str]:
 
 
 def _followed(work: BatchContext, bundle: str, one: UnmeasuredMove) -> UnmeasuredMove:
-    """The move, noted as landed once its bundle is owned by another broker."""
+    """Return the move, with its landing once another broker owns the bundle."""
     record = work.ledger.record(bundle)
     if one.moved_ms or record is None or record.state is not State.OWNED:
         return one
@@ -123,7 +123,7 @@ def _outcome(
         is_better = max(source, destination) < before - NOTICEABLE
         return HELPED if is_better else NO_BETTER, source, destination
     is_late = work.now_ms - one.decided_ms > work.config.shedding.adjust_max_ms
-    return NOT_SEEN if is_late else "", math.nan, math.nan
+    return UNOBSERVED if is_late else "", math.nan, math.nan
 
 
 PLAN_WAITS = "PlanWaits"
@@ -175,11 +175,11 @@ def reason_not_to_balance(work: BatchContext) -> Reason:
     if 100 * restarted > rhythm.unsettled_max_percent * len(live):
         return "JustRestarted", inputs
     for name, proposal in sorted(work.rules.proposals.items()):
-        # what a person proposes holds no cycle up while it waits
+        # a waiting plan of a person holds up no cycle
         is_waiting = proposal.station is PlanStatus.WAITS and not proposal.by
         if is_waiting or proposal.station is PlanStatus.APPROVED:
-            told = {"plan": name, "station": proposal.station.value, "until_ms": proposal.until_ms}
-            return PLAN_WAITS, told
+            plan = {"plan": name, "station": proposal.station.value, "until_ms": proposal.until_ms}
+            return PLAN_WAITS, plan
     quiet_until_ms = work.config.cluster.quiet_until_ms(work.now_ms)
     if quiet_until_ms:
         return "QuietHours", {"until_ms": quiet_until_ms}

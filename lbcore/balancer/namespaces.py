@@ -1,7 +1,8 @@
 """Namespaces from creation to expiry: slices of work, its pace, tenants' limits.
 
-Large namespaces are created and deleted over several batches, some bundles in each. Brokers and
-bundles that are gone expire with them.
+Large namespaces are created and deleted over several batches, some bundles in each. While one is
+created, one bundle, the *rest*, covers all ranges that are still to be made. Brokers and bundles
+that are gone expire with namespaces.
 """
 
 from bisect import bisect_left
@@ -102,13 +103,12 @@ def drop_unrecorded(work: BatchContext) -> None:
         work.ledger.remove(work.ledger.names[row] for row in rows)
 
 
-_LATE = 0.5  # of the planned time between two batches, by so much later than usual one is late
-_IN_TIME = 0.35  # and up to so much it is in time; between the two nothing changes
+_LATE = 0.5  # a batch is late from this share of the planned interval beyond the usual time
+_IN_TIME = 0.35  # and in time up to this share; in between nothing changes
 _LEAST_SHARE = 32
-"""The share is at most so many times smaller than what the settings allow; one that is as small as
-that shows how long a batch takes anyway."""
+"""Divisor of the configured share for the least one, which shows how long a batch takes anyway."""
 _ENOUGH_PART = 4
-"""Divisor of the maximum share; a late batch at or below it drops to the least."""
+"""Divisor of the configured share; from there a late batch drops to the least."""
 _NEW_MS = 600_000
 """A cluster is new while none of its bundles has been open for longer."""
 _NEW_PATIENCE = 4
@@ -138,8 +138,8 @@ def adapt_creation_rate(work: BatchContext) -> None:
     usual_ms = min(usual_ms, passed_ms)
     beyond_ms = passed_ms - max(usual_ms, planned_ms)
     if beyond_ms > _LATE * planned_ms:
-        has_helped = usual_ms or share > limits.bundles_made_max // _ENOUGH_PART
-        share = max(share // 2, least) if has_helped else least
+        is_halved = usual_ms or share > limits.bundles_made_max // _ENOUGH_PART
+        share = max(share // 2, least) if is_halved else least
     elif beyond_ms <= _IN_TIME * planned_ms:
         share = min(2 * share, most)
     work.set_times(share=share, usual_ms=usual_ms)
@@ -158,8 +158,8 @@ _even = lru_cache(maxsize=8)(even_boundaries)
 class _Making:
     """Progress of a namespace's creation.
 
-    `made` of its bundles exist, followed by the rest, which begins there. left: bundles to be made
-    before the rest is the last of them.
+    made: bundles that exist, below the rest. left: bundles still to be made, apart from the last
+    one, which is what the rest becomes.
     """
 
     name: str
@@ -219,20 +219,20 @@ def end_creation(work: BatchContext, name: str, outcome: Outcome) -> None:
 
 
 _CHANGES = 2.25
-"""Of a share so many: what was made in the last batch and is found opened in this one, and twice
-what this one makes, which it also places."""
+"""Most transitions of a batch, in shares: bundles of the last batch that are now open, and two for
+each that this batch makes and places."""
 _LEAST_PART = 8
-"""Of the share, whatever else the batch has done."""
+"""Divisor of the share that is made at least, whatever else the batch has done."""
 _LEAST_SLICE = 64
-"""Bundles of a namespace: each slice replaces a rest besides, which is two changes more."""
+"""Least bundles of a namespace in a batch: replacing the rest costs two changes besides."""
 
 
 def continue_creations(work: BatchContext, names: Sequence[str]) -> None:
     """Share the batch's work among namespaces in creation, smallest rest first.
 
-    Each gets an equal part of what is left, so that a small one is done in few batches beside any
-    large one; no part is so small that replacing rests would be most of the work, so of very many
-    the last wait. O(namespaces + bundles made + bundles of the namespaces in the making).
+    Each gets an equal part of what is left, so that a small one needs few batches beside any large
+    one. A part has at least _LEAST_SLICE bundles, so the last of very many namespaces wait.
+    O(namespaces + bundles made + bundles of namespaces in creation).
     """
     if is_external(work):
         return
@@ -253,9 +253,9 @@ def continue_creations(work: BatchContext, names: Sequence[str]) -> None:
 
 
 def _make(work: BatchContext, making: _Making, part: int) -> None:
-    """Replace the rest by so many bundles and a smaller rest.
+    """Replace the rest by `part` bundles and a smaller rest, which ends as the last bundle.
 
-    The last rest is the last bundle.
+    part: bundles to make now.
     """
     creation = work.namespaces[making.name].properties[CREATING]
     if part:
@@ -313,7 +313,7 @@ def reason_not_to_add(work: BatchContext, tenant: str, more: Mapping[str, int]) 
 
 
 def note_gone(work: BatchContext, kind: str, tenant: str, count: int = 1) -> None:
-    """A tenant has so many less of a kind."""
+    """Subtract from a tenant's number of a kind, if that was counted in this batch."""
     if kind in work.usage:
         work.usage[kind][tenant] -= count
 
@@ -333,7 +333,7 @@ def _counted(work: BatchContext, kind: str) -> Counter[str]:
 
 
 def _bundle_counts(work: BatchContext) -> Iterable[tuple[str, int]]:
-    """Live ones, and those still to be made."""
+    """Return namespaces with their live bundles, and with those still to be made."""
     ledger = work.ledger
     names, index = ledger.namespaces()
     is_live = (ledger.version > 0) & (ledger.state != STATE_CODE[State.DELETED])
@@ -359,7 +359,7 @@ _COUNTS: Mapping[str, Callable[[BatchContext], Iterable[tuple[str, int]]]] = {
     ),
     RULES: _rules,
 }
-"""Kind → namespaces with numbers of it."""
+"""Kind → function that returns namespaces, each with its number of the kind."""
 
 _MOST: Mapping[str, Callable[[LimitsConfig], int]] = {
     NAMESPACES: lambda limits: limits.tenant_namespaces_max,
@@ -383,8 +383,8 @@ def version_floor(work: BatchContext, namespace: str) -> int:
 def continue_deletions(work: BatchContext, namespaces: Sequence[str]) -> None:
     """Release bundles of namespaces in deletion; delete namespaces without owners.
 
-    The smallest first; each has an equal part of what is left of a batch's share. Of very many the
-    last wait. What waits for its owners takes nothing of the share.
+    The smallest first; each gets an equal part of what is left of a batch's share, so the last of
+    very many wait. Namespaces that wait for owners to close take nothing of it.
     """
     room = max(work.share, 2)
     names = sorted(namespaces, key=lambda name: (len(work.ledger.live_rows(name)), name))
@@ -398,7 +398,7 @@ def continue_deletions(work: BatchContext, namespaces: Sequence[str]) -> None:
 
 
 def _delete_part(work: BatchContext, name: str, part: int) -> None:
-    """Release, and delete, at most so many bundles, from the last one on.
+    """Release, and delete, at most `part` bundles, from the last one on.
 
     Those that are closed make way for one bundle without an owner, so that the rest covers the hash
     space until all of it is deleted in one batch.
@@ -463,7 +463,7 @@ def drop_topic(work: BatchContext, name: str) -> None:
 def expire_deleted(work: BatchContext) -> None:
     """Expire deleted bundles after the tombstone delay. O(bundles).
 
-    Versions go on above theirs. Of very many, after an absence, some a batch.
+    Later versions continue above theirs. At most a share of a batch at once.
     """
     ledger = work.ledger
     deleted = ledger.rows_in(State.DELETED)

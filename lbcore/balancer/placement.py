@@ -1,9 +1,9 @@
 """Placement: the planner's snapshot, and owners for bundles without one.
 
-Brokers may take bundles if they are alive and have reported; the plan decides the rest. All who
-need a place between cycles come here: free bundles, failover, restarts, commands. The snapshot has
+Brokers may take bundles if they are alive and have reported; the plan decides the rest. Every
+placement between cycles comes here: free bundles, failover, restarts, commands. The snapshot has
 what operators have set and what protects brokers and bundles: pins, pauses, policies, drains,
-flapping, suspicion, recent moves. Bundles that no broker may take are written down with the rule.
+flapping, suspicion, recent moves. Bundles that no broker may take are recorded with the rule.
 """
 
 from collections import Counter
@@ -43,11 +43,11 @@ from lbcore.plan.split.decision import SplitDecision
 from lbcore.wire.fields import flushed
 
 
-def turn_of(cluster: str, config: Config) -> int:
-    """Return the offset of a cluster's cycles in an interval, ms.
+def cycle_offset_ms(cluster: str, config: Config) -> int:
+    """Return the offset of a cluster's cycles within the cycle interval, ms.
 
-    0 for a cluster that has a job of its own. Example with two clusters and 10 s: one plans when
-    the clock shows 0, 10, 20 s, the other at 5, 15, 25 s.
+    It spreads the clusters of one job; 0 for a cluster alone. Example with two clusters and 10 s:
+    one plans when the clock shows 0, 10, 20 s, the other at 5, 15, 25 s.
     """
     clusters = config.pipeline.clusters
     names = clusters if cluster in clusters else (cluster,)
@@ -61,18 +61,18 @@ def is_cycle_due(work: BatchContext) -> bool:
 
 def is_due(work: BatchContext, last_ms: int, interval_ms: int) -> bool:
     """True if an interval has passed since last_ms (0 = never), on the grid."""
-    turn_ms = turn_of(work.cluster, work.config)
-    return not last_ms or work.now_ms >= next_on_grid_ms(last_ms, interval_ms, turn_ms)
+    offset_ms = cycle_offset_ms(work.cluster, work.config)
+    return not last_ms or work.now_ms >= next_on_grid_ms(last_ms, interval_ms, offset_ms)
 
 
-def next_on_grid_ms(last_ms: int, interval_ms: int, turn_ms: int = 0) -> int:
+def next_on_grid_ms(last_ms: int, interval_ms: int, offset_ms: int = 0) -> int:
     """Return the time on a grid that is nearest to one interval after the last.
 
-    Two in a row are 0.5 to 1.5 intervals apart. turn_ms: offset of the grid. Worked, with an
+    Two in a row are 0.5 to 1.5 intervals apart. offset_ms: offset of the grid. Worked, with an
     interval of 10 s: after 20.9 s comes 30 s, after 26 s comes 40 s.
     """
-    passed = (last_ms - turn_ms + interval_ms // 2) // interval_ms
-    return (passed + 1) * interval_ms + turn_ms
+    passed = (last_ms - offset_ms + interval_ms // 2) // interval_ms
+    return (passed + 1) * interval_ms + offset_ms
 
 
 def partitions_of(topics: TopicBook, ledger: Ledger, rows: Ints) -> Partitions:
@@ -99,7 +99,7 @@ ALARM = "no_candidate"
 """The alarm, and the kind of its rows in `decisions`; the reason there is the setting."""
 
 SILENT_BROKERS = "silent brokers"
-"""Stands for a setting's name where bundles wait for brokers to be heard."""
+"""Stands for a setting's name where bundles wait until silent brokers report."""
 
 ISOLATION_POLICIES = "isolation policies"
 SETTING_OF = {
@@ -128,24 +128,24 @@ def report_unplaced(
     *,
     is_due: bool,
 ) -> None:
-    """Raise the alarm for bundles that no broker may take; is_due: write it down, too.
+    """Raise the alarm for bundles that no broker may take; is_due: also write decisions.
 
     rows: of the snapshot's bundles; its column `avoid` says where each may not go. If
     some broker is refused only for its silence, the reason is SILENT_BROKERS.
     """
-    pipeline, groups = _refusals_of(config, snapshot, rows)
-    heard = None
+    pipeline, groups = _filters_by_policy(config, snapshot, rows)
+    if_heard = None
     if snapshot.brokers.is_suspected is not None:
-        all_heard = replace(snapshot, brokers=replace(snapshot.brokers, is_suspected=None))
-        heard = _refusals_of(config, all_heard, rows)[0]
+        unsuspected = replace(snapshot, brokers=replace(snapshot.brokers, is_suspected=None))
+        if_heard = _filters_by_policy(config, unsuspected, rows)[0]
     for at, group in sorted(groups.items()):
-        refused, _ = _refused(pipeline, snapshot, group[0])
-        named = Counter(SETTING_OF[one] for one in refused.elements() if one in SETTING_OF)
-        if heard is not None and _refused(heard, snapshot, group[0])[1]:
-            named = Counter([SILENT_BROKERS])
-        if not named:
+        refused, _ = _count_verdicts(pipeline, snapshot, group[0])
+        settings = Counter(SETTING_OF[one] for one in refused.elements() if one in SETTING_OF)
+        if if_heard is not None and _count_verdicts(if_heard, snapshot, group[0])[1]:
+            settings = Counter([SILENT_BROKERS])
+        if not settings:
             continue
-        setting = max(sorted(named), key=named.__getitem__)
+        setting = max(sorted(settings), key=settings.__getitem__)
         work.alarms.add(f"{ALARM}:{setting}")
         work.without_candidate[setting] += len(group)
         if is_due:
@@ -173,10 +173,10 @@ def report_stranded(work: BatchContext, snapshot: Snapshot) -> None:
         report_unplaced(work, work.config, snapshot, rows, is_due=True)
 
 
-def _refusals_of(
+def _filters_by_policy(
     config: Config, snapshot: Snapshot, rows: Sequence[int]
 ) -> tuple[FilterPipeline, dict[int, list[int]]]:
-    """Return filters for the first bundle of each policy row, and each row's bundles."""
+    """Return filters for one bundle of each policy row, and each row's bundles."""
     index = candidate_index(snapshot)
     groups: dict[int, list[int]] = {}
     for row in rows:
@@ -185,10 +185,10 @@ def _refusals_of(
     return FilterPipeline.of(snapshot, index, config.filters, firsts), groups
 
 
-def _refused(
+def _count_verdicts(
     pipeline: FilterPipeline, snapshot: Snapshot, bundle: int
 ) -> tuple[Counter[FilterVerdict], int]:
-    """Return the number of brokers each filter refuses for a bundle, and those left."""
+    """Return the number of brokers per verdict on a bundle, and of those left."""
     avoid, verdicts = snapshot.bundles.avoid, empty_verdicts(snapshot)
     excluded = -1 if avoid is None else int(avoid[bundle])
     found = pipeline.candidates(FilterQuestion(bundle=bundle, excluded=excluded), verdicts)
@@ -231,7 +231,7 @@ def place(
     avoid[at] = [index.get(avoided.get(row, ""), NOBODY) for row in rows]
     bundles = replace(snapshot.bundles, needs_owner=needs, avoid=avoid)
     snapshot = replace(snapshot, bundles=bundles)
-    places = _asked(work, snapshot, ())
+    places = _plan_places(work, snapshot, ())
     left = [row for row in at.tolist() if bundles.names[row] not in places.found]
     if left:
         config = planning_config(work)
@@ -240,9 +240,9 @@ def place(
 
 
 def place_children(work: BatchContext, splits: Sequence[SplitDecision]) -> Places:
-    """Brokers for the children of splits, for all of them at once. O(bundles).
+    """Return brokers for the children of all these splits at once. O(bundles).
 
-    As the plan places the children of its own splits. split.bundle: the ledger's row.
+    Works as for a cycle's own splits. splits: `bundle` is a row of the ledger.
     """
     names = usable_brokers(work)
     if not names or not splits:
@@ -252,7 +252,7 @@ def place_children(work: BatchContext, splits: Sequence[SplitDecision]) -> Place
     snapshot = replace(snapshot, bundles=replace(snapshot.bundles, needs_owner=nobody))
     at = np.searchsorted(kept, [split.bundle for split in splits]).tolist()
     asked = [replace(one, bundle=row) for one, row in zip(splits, at, strict=True)]
-    return _asked(work, snapshot, asked)
+    return _plan_places(work, snapshot, asked)
 
 
 def write_places(work: BatchContext, places: Places) -> None:
@@ -264,8 +264,8 @@ def write_places(work: BatchContext, places: Places) -> None:
     write_candidates(work, places.trace, ids)
 
 
-def _asked(work: BatchContext, snapshot: Snapshot, splits: Sequence[SplitDecision]) -> Places:
-    """Ask the planner for places; all placing between cycles goes through here."""
+def _plan_places(work: BatchContext, snapshot: Snapshot, splits: Sequence[SplitDecision]) -> Places:
+    """Ask the planner for places between cycles, and keep its new state."""
     config = planning_config(work)
     places, work.plan = planner.place(snapshot, work.plan, config, work.now_ms, splits)
     return places
@@ -303,7 +303,7 @@ def make_snapshot(
 
 
 def planning_config(work: BatchContext) -> Config:
-    """The configuration with the namespaces that commands have excluded from shedding."""
+    """Return the configuration, with namespaces that commands excluded from shedding."""
     if not work.rules.excluded:
         return work.config
     excluded = sorted({*work.config.shedding.excluded_namespaces, *work.rules.excluded})

@@ -283,7 +283,7 @@ _REPORTED_MAX = 20
 
 
 def _blocked_summary(name: str, reasons: Mapping[str, str]) -> dict[str, Any]:
-    """Return how many steps rules prevent, and why the first; {} where there are none."""
+    """Return how many steps rules prevent, and the first reasons; {} without any."""
     if not reasons:
         return {}
     shown = dict(sorted(reasons.items())[:_REPORTED_MAX])
@@ -396,7 +396,7 @@ def _forget(work: BatchContext, command: Command, arguments: ForgetBroker) -> Ou
     return Outcome(status=DONE, result={"pins_to_it": pins})
 
 
-_OURS = (
+_NOT_EXTERNAL = (
     "Ballast is this cluster's authority, so nothing is taken over; set cluster.authority to"
     " external and start the job again, if a bridge is meant to tell of it"
 )
@@ -405,7 +405,7 @@ _OURS = (
 def _observe_ownership(
     work: BatchContext, command: Command, arguments: ObserveOwnership
 ) -> Outcome:
-    refuse_if("" if is_external(work) else _OURS)
+    refuse_if("" if is_external(work) else _NOT_EXTERNAL)
     active = arguments.brokers
     changed = note_silent(work, work.brokers.keys() - active) if active else 0
     origin = work.origin(Cause.EXTERNAL, command_id=command.command_id)
@@ -426,9 +426,9 @@ def _observe_ownership(
         taken["owners"] += not work.apply(answer)
     work.counts["taken_over"] += taken["owners"]
     is_observe_only = work.config.cluster.observe_only
-    told = {"late": late, "differences": arguments.differences, "observe_only": is_observe_only}
+    state = {"late": late, "differences": arguments.differences, "observe_only": is_observe_only}
     findings = {"findings": list(arguments.findings)} if arguments.findings else {}
-    return Outcome(status=DONE, result={**taken, **told, **findings})
+    return Outcome(status=DONE, result={**taken, **state, **findings})
 
 
 def _take_namespace(
@@ -465,23 +465,23 @@ def _take_namespace(
 
 
 def _observe_policies(work: BatchContext, command: Command, arguments: ObservePolicies) -> Outcome:
-    """All policies are replaced; those that can't be used as they are, are named.
+    """Replace all policies, and name those that can't be used as they are.
 
     One with patterns that can't be matched is kept: these match nobody, so that nothing moves to a
-    broker that the policy may keep out.
+    broker that the policy may exclude.
     """
-    refuse_if("" if is_external(work) else _OURS)
+    refuse_if("" if is_external(work) else _NOT_EXTERNAL)
     isolation: dict[str, IsolationPolicy] = {}
     unusable: dict[str, str] = {}
-    for name, told in arguments.isolation.items():
+    for name, policy in arguments.isolation.items():
         try:
             isolation[name] = IsolationPolicy(
                 name=name,
-                namespaces=tuple(told["namespaces"]),
-                primary=tuple(told["primary"]),
-                secondary=tuple(told["secondary"]),
-                min_limit=told["min_limit"],
-                usage_threshold_percent=int(told["usage_threshold_percent"]),
+                namespaces=tuple(policy["namespaces"]),
+                primary=tuple(policy["primary"]),
+                secondary=tuple(policy["secondary"]),
+                min_limit=policy["min_limit"],
+                usage_threshold_percent=int(policy["usage_threshold_percent"]),
             )
         except InvalidPolicyError as error:  # noqa: PERF203 (of this policy)
             unusable[name] = str(error)

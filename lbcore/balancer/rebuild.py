@@ -54,10 +54,11 @@ Row = Mapping[str, Any]
 
 
 def raised_events(current: Iterable[Row], now_ms: int, epoch: int) -> list[dict[str, Any]]:
-    """An event for each current record, as batch 0 of a query of its own.
+    """Return an event for each record of restored tables, with a higher version.
 
-    now_ms, in ms since 1970, is the version: no bundle changes a thousand times a second, so it is
-    above every earlier version, also after an earlier restore. epoch: the writer's.
+    They are batch 0 of a query of their own. now_ms, in ms since 1970, is the version: no bundle
+    changes a thousand times a second, so it is above every earlier version, also after an earlier
+    restore. epoch: the writer's.
     """
     why = {"cause": Cause.REPAIR.value, "writer_epoch": epoch, "at_ms": now_ms, "batch_id": 0}
     return [
@@ -76,9 +77,9 @@ def raised_events(current: Iterable[Row], now_ms: int, epoch: int) -> list[dict[
 def raised_namespaces(
     namespaces: Iterable[Row], clusters: Iterable[str], now_ms: int
 ) -> list[dict[str, Any]]:
-    """Return the rows of `namespaces` and version floors, from now_ms on.
+    """Return rows of `namespaces` for restored tables, with versions from now_ms on.
 
-    One floor a cluster. clusters: all that the tables know.
+    One more row a cluster has its version floor. clusters: all that the tables know.
     """
     floor = namespace_row(FLOOR, NamespaceEntry(hash="", is_deleted=True))
     known: dict[tuple[str, str], dict[str, Any]] = {
@@ -248,7 +249,7 @@ def rebuild_state(cluster: str, rows: TableRows) -> BalancerState:
                 COMMANDS,
                 commands[-REMEMBERED_COMMANDS:],
                 lambda row: _remembered(row, json.loads(row["arguments"]), row["principal"]),
-                # it is not known what was asked, so that nothing else may come under its id
+                # its arguments are unknown, but its id counts as used
                 lambda row: _remembered(row, {}, "unread"),
             )
         ),
@@ -296,7 +297,7 @@ def _waiting(reading: RowReading, commands: Iterable[Row], ledger: Ledger) -> Ma
     def read(row: Row) -> Waiting:
         command_id, result = row["command_id"], json.loads(row["result"])
         under_way = {} if row["kind"] in _ENDED_BY_PHASE else moving.get(command_id, {})
-        had = result.pop(FROM, {})
+        former = result.pop(FROM, {})
         return Waiting(
             command=Command(
                 cluster=row["cluster"],
@@ -308,7 +309,7 @@ def _waiting(reading: RowReading, commands: Iterable[Row], ledger: Ledger) -> Ma
             ),
             deadline_ms=result.pop(DEADLINE),
             is_queued=result.pop(QUEUED),
-            moving={bundle: had.get(bundle, source) for bundle, source in under_way.items()},
+            moving={bundle: former.get(bundle, source) for bundle, source in under_way.items()},
             result=result,
         )
 

@@ -34,15 +34,15 @@ from lbcore.signals.usage import max_usage_reported
 
 
 def write_settings(work: BatchContext) -> None:
-    """Write a row for each changed setting. O(settings), once for each change."""
+    """Write the rows of settings in force if they have changed. O(settings) a change."""
     started, present = work.base_config, work.config
 
-    def made() -> tuple[list[dict[str, str]], str]:
+    def compute() -> tuple[list[dict[str, str]], str]:
         rows = reported_rows(started, present, work.config_version)
         return rows, reported_digest(rows)
 
-    of = (started, present, started.origins, present.origins)
-    rows, digest = remembered(work.packed, "told", of, made)
+    inputs = (started, present, started.origins, present.origins)
+    rows, digest = remembered(work.packed, "told", inputs, compute)
     if digest != work.told:
         work.told = digest
         for row in rows:
@@ -63,7 +63,7 @@ _HINTS = get_type_hints(PlanState)
 
 
 def write_memory(work: BatchContext, before: PlanState) -> None:
-    """A row for each part that this batch has changed. O(brokers), where it has."""
+    """Write a row of `planning_memory` for each part that this batch changed. O(brokers)."""
     if work.plan is before:
         return
     for part, names in _MEMORY_PARTS.items():
@@ -88,18 +88,18 @@ def remembered_plan(rows: Iterable[Mapping[str, Any]]) -> PlanState:
 
 
 _WHOLE_MAX = 100_000
-"""Bundles of which a batch writes all."""
+"""Most bundles of a cluster whose load history one batch writes as a whole."""
 _PARTS = 8
-"""Of more, as large a part."""
+"""Batches over which the load history of more bundles is spread."""
 
 
 def write_history(work: BatchContext) -> None:
-    """A row of `load_history` a broker and interval, of the newest load and averages.
+    """Write a row of `load_history` per broker and interval: newest load and averages.
 
-    None of a silent broker: its load is not known. A batch with a cycle leaves them to the next
-    one, so that the decisions need not wait for them, unless they are late: by a whole cycle those
-    that come first, by half an interval the others. Once the interval is over, all that are left
-    come at once, and none after another. O(bundles), in numpy; O(bundles written).
+    None of a silent broker: its load is not known. A batch with a cycle leaves rows to the next
+    batch, so that decisions don't wait for them, unless the first rows are late by a cycle, or
+    later ones by half an interval. After the interval all remaining rows are written at once; after
+    another interval they are dropped. O(bundles), in numpy; O(bundles written).
     """
     pipeline, times = work.config.pipeline, work.times
     interval_ms, late_ms = pipeline.load_history_interval_ms, pipeline.decision_interval_ms
@@ -169,12 +169,12 @@ _STATES_SHOWN = sorted({*IN_FLIGHT, State.FREE}, key=lambda state: state.value)
 
 
 def make_gauges(work: BatchContext) -> dict[str, Any]:
-    """Numbers for the metrics, by subject: brokers, states, balance, hits. O(bundles).
+    """Return numbers for the metrics: brokers, states, balance, hits. O(bundles).
 
     brokers: columns of equal length, in name order; percent: a number a
     resource; max_usage: Pulsar's, unweighted; ages in ms, None = never. states:
-    state → how many, the oldest's age, how many are stuck. topics: of how many bundles, and how
-    many of them, are known.
+    state → how many, the oldest's age, how many are stuck. topics: numbers of known topics, and of
+    bundles that they are in.
     """
     low, high = shedding_strategy(work.config).hits_needed(work.config)
     return {
@@ -279,7 +279,7 @@ def _hottest(work: BatchContext) -> dict[str, float]:
 
 
 FAULTS = "faults"
-"""In a report: what was put aside and why; there only when something was."""
+"""Key in a report: items that were left out, and why; absent without any."""
 
 GAUGES = "gauges"
 """In a report: what is for the metrics and not for the log."""
@@ -333,12 +333,14 @@ def make_report(work: BatchContext) -> dict[str, Any]:
         STATES[code].value: int(n) for code, n in zip(codes.tolist(), counts.tolist(), strict=True)
     }
     owned, groups = _owned_counts(work), work.plan.groups
-    heard = {
+    reporting = {
         name: entry.percent
         for name, entry in work.brokers.items()
         if not entry.is_dead and entry.reported_ms
     }
-    usages = dict(zip(heard, usages_of([*heard.values()], work.config.signals), strict=True))
+    usages = dict(
+        zip(reporting, usages_of([*reporting.values()], work.config.signals), strict=True)
+    )
     silence = [row for row in work.rows.get("decisions", ()) if row["kind"] == SILENCE]
     names = ("decision_id", "kind", "reason", "source", "inputs")
     return {

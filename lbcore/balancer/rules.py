@@ -95,11 +95,11 @@ class ProposedStep:
 class PlanProposal:
     """A plan that a person is asked about. Times in ms since 1970.
 
-    until_ms: when it lapses, or when it may be forgotten once it has ended. why: what led to it,
-    and at the end what ended it. by: who proposed it, "" = a cycle; answered_by: who approved or
-    rejected it. rejected_ms: when a person rejected or stopped it, 0 = nobody has; what is left of
-    it rests for the grace period. before, after: broker → usage (1.0 = 100 %) of those that it
-    touches, and under "max" and "mean" of all.
+    station: its status. until_ms: when it lapses, or when an ended one may be forgotten. why: what
+    led to it, and at the end what ended it. by: who proposed it, "" = a cycle; answered_by: who
+    approved or rejected it. rejected_ms: when a person rejected or stopped it, 0 = nobody has; what
+    is left of it rests for the grace period. before, after: broker → usage (1.0 = 100 %) of those
+    that it touches, and under "max" and "mean" of all.
     """
 
     station: PlanStatus
@@ -115,7 +115,7 @@ class PlanProposal:
 
     @property
     def left(self) -> tuple[ProposedStep, ...]:
-        """The steps of which nothing has become yet."""
+        """Return the steps that have not begun or ended."""
         return tuple(step for step in self.steps if not step.became)
 
     @property
@@ -129,7 +129,7 @@ class PlanProposal:
         return sum(step.is_skipped for step in self.steps)
 
     def with_steps(self, became: Mapping[str, str]) -> "PlanProposal":
-        """The same with what became of steps, by bundle."""
+        """Return the plan with new values of `became`, by bundle."""
         steps = tuple(
             replace(step, became=became[step.bundle]) if step.bundle in became else step
             for step in self.steps
@@ -236,34 +236,36 @@ class ClusterRules:
 
 
 def differing(before: ClusterRules, after: ClusterRules) -> list[tuple[Key, dict[str, Any], bool]]:
-    """Return differing rules in key order: the current or last value, and is it set.
+    """Return (key, value, is set) of each changed rule, in key order.
 
-    O(rules of the kinds that were changed).
+    value: as JSON; the last one of a rule that is gone. O(rules of the changed kinds).
     """
     found: dict[Key, tuple[dict[str, Any], bool]] = {}
     for kind in fields(ClusterRules):
         old, new = getattr(before, kind.name), getattr(after, kind.name)
-        if old is new or kind.name not in _FACTS:
+        if old is new or kind.name not in _RULE_TYPES:
             continue
-        label, of = _FACTS[kind.name]
+        label, rule_type = _RULE_TYPES[kind.name]
         was, now = _by_name(old), _by_name(new)
         for name in was.keys() | now.keys():
             if was.get(name) != now.get(name):
                 rule = now[name] if name in now else was[name]
-                fact: dict[str, Any] = to_plain(rule) if isinstance(of, type) else of[0](rule)
-                found[label, name] = fact, name in now
+                value: dict[str, Any] = (
+                    to_plain(rule) if isinstance(rule_type, type) else rule_type[0](rule)
+                )
+                found[label, name] = value, name in now
     return [(key, *found[key]) for key in sorted(found)]
 
 
 def _by_name(rules: Any) -> Mapping[str, Any]:
-    """The rules of one kind by name, whatever they are kept in."""
+    """Return the rules of one kind by name; a single one has the name WHOLE_CLUSTER."""
     if isinstance(rules, Mapping):
         return rules
     return {} if rules is None else {WHOLE_CLUSTER: rules}
 
 
-_Ways = tuple[Callable[[Any], dict[str, Any]], Callable[[str, Mapping[str, Any]], Any]]
-_FACTS: Mapping[str, tuple[str, type | _Ways]] = {
+_Converters = tuple[Callable[[Any], dict[str, Any]], Callable[[str, Mapping[str, Any]], Any]]
+_RULE_TYPES: Mapping[str, tuple[str, type | _Converters]] = {
     "pins": (PIN, Pin),
     "drains": ("drain", Drain),
     "paused": ("paused", Paused),
@@ -274,9 +276,9 @@ _FACTS: Mapping[str, tuple[str, type | _Ways]] = {
     "set_aside": (SET_ASIDE, (lambda why: {"why": why}, lambda _, of: of["why"])),
     "brake": ("brake", Brake),
 }
-"""Field of `ClusterRules` → the kind of its rules, and their type, or ways to JSON and back."""
+"""Field of `ClusterRules` → kind of its rules, and their type or conversions to JSON and back."""
 
-KIND_OF_FIELD = {name: kind for name, (kind, _) in _FACTS.items()}
+KIND_OF_FIELD = {name: kind for name, (kind, _) in _RULE_TYPES.items()}
 
 
 def rules_from_rows(
@@ -284,7 +286,7 @@ def rules_from_rows(
     pins: Iterable[Mapping[str, Any]],
     config_changes: int,
 ) -> ClusterRules:
-    """The rules that the newest rows of `policies` and `pins` hold, in name order."""
+    """Return the rules of the newest rows of `policies` and `pins`, in name order."""
     facts = {
         (row["kind"], row["name"]): json.loads(row["value"]) for row in policies if row["is_set"]
     }
@@ -299,7 +301,7 @@ def rules_from_rows(
     for kind, name in sorted(facts):
         of.setdefault(kind, {})[name] = facts[kind, name]
     found: dict[str, Any] = {"config_changes": config_changes}
-    for field_name, (kind, rule) in _FACTS.items():
+    for field_name, (kind, rule) in _RULE_TYPES.items():
         values = of.get(kind, {})
         if isinstance(rule, type):
             found[field_name] = {name: from_plain(rule, one) for name, one in values.items()}

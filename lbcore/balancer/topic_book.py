@@ -52,7 +52,7 @@ class Catalog:
 class CreatedTopics:
     """Topics that were created and may not be reported yet.
 
-    hashes: ascending, of some of them; stands_for: of how many topics each is one.
+    hashes: ascending, a sample; stands_for: number of topics that each hash represents.
     """
 
     hashes: NDArray[np.int64]
@@ -75,7 +75,7 @@ class OpenCatalog:
         return self._by_type[record_type]
 
     def set(self, record_type: str, name: str, value: Any) -> dict[str, Any]:
-        """Keep a record, or (None) remove it; the row of table `records` that tells it."""
+        """Set a record, or (None) remove it; return the row of table `records`."""
         if self._by_type[record_type] is self._before.by_type[record_type]:
             self._by_type[record_type] = dict(self._by_type[record_type])
         set_or_drop(self._by_type[record_type], name, value)
@@ -187,7 +187,7 @@ class _Chunk:
     _partitions: list["KnownPartitions"] = field(default_factory=list, compare=False, repr=False)
 
     def partitions(self) -> "KnownPartitions":
-        """Of all bundles in it, made once."""
+        """Return the partitions of all its bundles, computed once."""
         if not self._partitions:
             names: list[str] = []
             marks, counts = [_NONE], [_NONE]
@@ -232,10 +232,9 @@ class _Chunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicBook:
-    """The topics of all bundles that anything is known of, as reported.
+    """The reported topics of all bundles.
 
-    In chunks, of which only those are packed again that have changed: reports of some bundles must
-    not cost as much as all.
+    Only changed chunks are packed again, so that reports of some bundles don't cost as much as all.
     """
 
     chunks: Mapping[int, _Chunk] = field(default_factory=dict)
@@ -247,7 +246,7 @@ class TopicBook:
 
     @property
     def bundles(self) -> int:
-        """The number of bundles of which topics are known, none of them included."""
+        """Return the number of bundles with a report, also one of no topics."""
         return sum(len(chunk.entries) for chunk in self.chunks.values())
 
     def topics_of(self, bundle: str) -> BundleTopics | None:

@@ -60,9 +60,9 @@ from lbcore.signals.averages import (
 from lbcore.wire.messages import Ack, AckOutcome, Acks, AuditEntry, Position
 
 _REPAIRED_MAX = 32_768
-"""Most bundles that a batch repairs; with 500,000 bundles they take 8 s on two slow cores."""
+"""Most bundles that a batch repairs: in a cluster of 500,000 this takes 8 s on two slow cores."""
 _DESTINATIONS_NAMED = 10
-"""Destinations that a decision names at most, each with its number of bundles."""
+"""Most destinations that a decision lists, each with its number of bundles."""
 _CAUSES = {
     IntentReason.OWNER_DEAD: Cause.FAILOVER,
     IntentReason.DESTINATION_DEAD: Cause.FAILOVER,
@@ -75,8 +75,8 @@ _CAUSES = {
 def repair_ownership(work: BatchContext) -> None:
     """Repair broken or stuck records. O(bundles).
 
-    Not while the job reads a backlog. Not under an external authority: its bridge records the
-    ownership that it observes.
+    Does nothing while the job reads a backlog, or under an external authority: its bridge records
+    the ownership that it observes.
     """
     if work.is_catching_up or is_external(work):
         return
@@ -157,7 +157,7 @@ def carry_out_all(work: BatchContext, intents: Sequence[tuple[int, Intent]]) -> 
 
 
 def _rows_to_check(work: BatchContext, presence: list[Presence]) -> Ints:
-    """Rows in flight, and rows whose owner is not alive."""
+    """Return the rows in flight, and those whose owner is dead or has restarted."""
     ledger = work.ledger
     is_gone = np.array([p is not Presence.ALIVE for p in presence], dtype=np.bool_)
     owned = ledger.rows_in(State.OWNED)
@@ -167,13 +167,14 @@ def _rows_to_check(work: BatchContext, presence: list[Presence]) -> Ints:
 
 
 def _partner(work: BatchContext, record: OwnershipRecord) -> OwnershipRecord | None:
-    """The record of the bundle that this one is to be merged with."""
+    """Return the record of the bundle that this one is to be merged with, if it has one."""
     return work.ledger.record(partner_of(record.bundle, *record.children))
 
 
 def _watch(
     work: BatchContext, record: OwnershipRecord, row: int, presence: list[Presence]
 ) -> FlightWatch:
+    """Return what a repair must know beside the record itself. presence: by instance id."""
     ledger = work.ledger
     source, destination = int(ledger.source[row]), int(ledger.destination[row])
     partner = _partner(work, record) if record.state is State.MERGING else record
@@ -190,7 +191,11 @@ def _watch(
 def _destinations(
     work: BatchContext, intents: Sequence[tuple[int, Intent]]
 ) -> tuple[dict[int, str], Places]:
-    """Return row → broker: the intent's, else placed, at last the avoided one."""
+    """Return row → broker, and the placements made for it.
+
+    The intent's broker if it is open and steady; else one that placement finds; else the avoided
+    broker. Rows for which none of these can be used are missing.
+    """
     overdue_brokers = overdue(work)
     avoided_brokers = unsteady(work) | overdue_brokers
     chosen: dict[int, str] = {}
@@ -226,6 +231,7 @@ def _broker_to_avoid(work: BatchContext, row: int) -> str:
 
 
 def _write_decisions(work: BatchContext, by_cause: dict[tuple[str, str], str]) -> None:
+    """Write one decision for each (reason, lost broker), with the bundles it moved."""
     moved: dict[str, list[str]] = defaultdict(list)
     taken: dict[str, Counter[str]] = defaultdict(Counter)
     for _, after in work.transitions:
@@ -247,12 +253,12 @@ def _write_decisions(work: BatchContext, by_cause: dict[tuple[str, str], str]) -
 
 
 def cuts_of(children: Sequence[str]) -> tuple[int, ...]:
-    """The boundaries between children, ascending."""
+    """Return the boundaries between children, ascending."""
     return tuple(parse_bundle(child)[1] for child in sorted(children))[1:]
 
 
 def without_topics(topics: TopicLoads | None, children: Sequence[str]) -> tuple[str, ...]:
-    """The children in whose range no topic is known, in name order."""
+    """Return the children in whose range no topic is known, in name order."""
     counts = _counts(topics, children)
     return tuple(name for name, n in zip(sorted(children), counts, strict=True) if not n)
 
@@ -289,8 +295,9 @@ def finish_merge(work: BatchContext, before: OwnershipRecord) -> None:
 def known_topics(work: BatchContext, bundle: str) -> TopicLoads | None:
     """Return the known topics of a bundle; None = nothing known.
 
-    Reported by its owner, or created here. Created topics that nobody has reported have no load.
-    Of more than `HASHED_MAX` created in a namespace, only a sample is known.
+    They are known from its owner's reports, or because they were created here. Created topics that
+    no broker has reported have no load. Of more than `HASHED_MAX` topics created in a namespace,
+    only a sample is known.
     """
     reported = work.topics.loads_of(bundle)
     namespace, lower, upper = parse_bundle(bundle)
@@ -310,7 +317,7 @@ def known_topics(work: BatchContext, bundle: str) -> TopicLoads | None:
 
 
 def _counts(topics: TopicLoads | None, children: Sequence[str]) -> list[int]:
-    """The number of known topics of each child, in name order."""
+    """Return the number of known topics of each child, in name order."""
     if topics is None:
         return [0] * len(children)
     child = np.searchsorted(np.array(cuts_of(children)), topics.hashes, side="right")
@@ -351,8 +358,8 @@ def _inherit(
 def _transfer_children(work: BatchContext, before: OwnershipRecord) -> None:
     """Transfer children to their chosen brokers, if these can take them.
 
-    While balancing stands still or the namespace is paused, only the children of a commanded split
-    move. The command's result names the children that stayed.
+    While balancing stands still or the namespace is paused, only children of a split that a command
+    asked for move. That command's result names the children that stayed.
     """
     is_gone = is_deleting(work, before.bundle.rpartition("/")[0])
     if is_gone or before.bundle in work.rules.pins:
@@ -394,7 +401,7 @@ class BrokerAnswer:
 
 
 def answers_of(placed: Sequence[PositionedMessage]) -> list[BrokerAnswer]:
-    """The rows of messages of acks, in their order."""
+    """Return the rows of all messages of acks, in the order of the messages."""
     found = []
     for item in placed:
         if isinstance(item.message, Acks):
@@ -435,6 +442,10 @@ def take_audit(work: BatchContext, entries: Sequence[AuditEntry]) -> None:
 def _take(
     work: BatchContext, ack: Ack, sender: Instance, incarnations: dict[str, str]
 ) -> Intent | None:
+    """Apply one acknowledgement; return the intent that it calls for, if any.
+
+    incarnations: of the brokers that are not dead.
+    """
     record = work.ledger.record(ack.bundle)
     is_merge = record is not None and record.state is State.MERGING
     is_refused_merge = is_merge and ack.outcome is AckOutcome.FAILED
@@ -454,7 +465,8 @@ def _take(
         work.ledger.stamp("closing_clock_ms", [work.ledger.index[ack.bundle]], work.times.clock_ms)
         work.counts[f"ack:{ack.outcome.value}"] += 1
     elif record is not None and (record.state, record.cause) == (State.ASSIGNING, Cause.REPAIR):
-        # wait for the timeout, or what no broker can open would be reassigned each batch
+        # wait for the timeout: otherwise a bundle that no broker can open would be given to
+        # another one in each batch
         work.counts["failed_again"] += 1
     else:
         return answer
@@ -462,12 +474,13 @@ def _take(
 
 
 _FINISHERS = {AckOutcome.SPLIT: finish_split, AckOutcome.MERGED: finish_merge}
-"""By outcome of an acknowledgement: gives the parents' load and topics to the children."""
+"""Outcome of an acknowledgement → what gives the parents' load and topics to the children."""
 
 
 def _surroundings(
     work: BatchContext, record: OwnershipRecord | None, incarnations: dict[str, str]
 ) -> Surroundings:
+    """Return what `acknowledge` must know beside the record: children, partner, versions."""
     if record is None or not record.children:
         return Surroundings(incarnations=incarnations)
     children = {name: work.ledger.record(name) for name in record.children}
@@ -485,11 +498,11 @@ _ROWS_MAX = 1_000
 
 
 def reconcile(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
-    """Resend records that contradict a broker's newest report of this batch.
+    """Resend records that a broker's newest report of this batch contradicts.
 
     A report counts if it is newer than the record by `agent.ack_repeat_ms`: by then the broker has
-    read and obeyed the record. Nothing is sent while the job reads a backlog. O(bundles) in a
-    batch with reports.
+    read and obeyed the record. Nothing is sent while the job reads a backlog, or under an external
+    authority. O(bundles) in a batch with reports.
     """
     newest: dict[str, BundleReport] = {}
     for update in updates:
@@ -510,14 +523,14 @@ def reconcile(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
     work.counts["owned_not_reported"] += len(missing)
     rows = np.union1d(foreign, missing)
     _close_unknown(work, unknown)
-    # a record is resent once in in_flight_timeout_ms; a report soon after may predate it
+    # a record is resent at most once in in_flight_timeout_ms: the next reports may be older than it
     ledger, timeout_ms = work.ledger, work.config.ownership.in_flight_timeout_ms
     resent_ms = ledger.resent_clock_ms[rows]
     waited_ms = work.times.clock_ms - resent_ms
     answered_ms = timeout_ms + work.config.signals.longest_silence_ms
     is_due = (resent_ms == 0) | (waited_ms >= timeout_ms)
     is_of_this_record = (resent_ms > 0) & (resent_ms >= ledger.clock_ms[rows])
-    # a recent resend of this record has not helped
+    # this record was resent of late, and the broker still contradicts it
     lasts = is_of_this_record & (waited_ms <= 2 * answered_ms) & is_due
     work.counts["disagreement_lasts"] += int(lasts.sum())
     due = rows[is_due][:_ROWS_MAX].tolist()
@@ -534,43 +547,43 @@ def _disagreeing(
 ) -> tuple[Ints, Ints, dict[str, int]]:
     """Return rows reported but not owned, owned but not reported, and unknown bundles.
 
-    unknown: bundle that is reported but has no record → time of the report, ms.
+    The last: reported bundle without a record → time of the report, ms.
     """
     ledger = work.ledger
     holders = ledger.holders()
     contradicted_from_ms = ledger.at_ms + work.config.agent.ack_repeat_ms
-    # an agent serves the children of a split before their records come: an old Deleted record of
-    # the same name must not close such a child
+    # an agent serves the children of a split before it reads their records: an old Deleted record
+    # of the same name must not close such a child
     names = {after.bundle for _, after in work.transitions}
     names.update(child for children in ledger.children.values() for child in children)
     changing = sorted(ledger.index[name] for name in names if name in ledger.index)
     contradicted_from_ms[changing] = np.iinfo(np.int64).max
     reported_ms = np.zeros(len(ledger.instances.rows) + 1, dtype=np.int64)
-    is_seen = np.zeros(len(ledger), dtype=np.bool_)
+    is_reported = np.zeros(len(ledger), dtype=np.bool_)
     foreign: list[Ints] = [np.empty(0, dtype=np.int64)]
     unknown: dict[str, int] = {}
     for sender, report in reports:
-        heard_ms = work.bounded_arrival_ms(report.reported_ms)  # the clock of the records
+        arrived_ms = work.bounded_arrival_ms(report.reported_ms)  # by the clock of the records
         found = np.array([ledger.index.get(name, NOBODY) for name in report.names], dtype=np.int64)
-        unknown.update((report.names[at], heard_ms) for at in np.where(found == NOBODY)[0])
+        unknown.update((report.names[at], arrived_ms) for at in np.where(found == NOBODY)[0])
         found = found[found != NOBODY]
         is_own = holders[found] == sender if sender != NOBODY else np.zeros(len(found), np.bool_)
-        is_seen[found[is_own]] = True
+        is_reported[found[is_own]] = True
         others = found[~is_own]
-        foreign.append(others[contradicted_from_ms[others] < heard_ms])
+        foreign.append(others[contradicted_from_ms[others] < arrived_ms])
         if sender != NOBODY:
-            reported_ms[sender] = heard_ms
+            reported_ms[sender] = arrived_ms
     owned = ledger.rows_in(State.OWNED)
-    is_missing = (contradicted_from_ms[owned] < reported_ms[ledger.destination[owned]]) & ~is_seen[
-        owned
-    ]
+    is_missing = ~is_reported[owned] & (
+        contradicted_from_ms[owned] < reported_ms[ledger.destination[owned]]
+    )
     return np.unique(np.concatenate(foreign)), owned[is_missing], unknown
 
 
 def _close_unknown(work: BatchContext, unknown: Mapping[str, int]) -> None:
-    """Send tombstones for bundles open at a broker without a record.
+    """Send tombstones for bundles that a broker serves and that have no record.
 
-    unknown: name → time of the report. Not for a namespace that has just changed: an agent reports
+    unknown: name → time of the report. None for a namespace that has just changed: an agent reports
     children before they have records, and for a while after a split that was cancelled.
     """
     changed_ms: dict[str, int] = {}

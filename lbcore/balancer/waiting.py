@@ -35,13 +35,13 @@ def identity_of(kind: str, arguments: Mapping[str, Any], principal: str) -> str:
 
 
 def identity(command: Command) -> str:
-    """Of a command as it was sent."""
+    """Return the identity of a command as it was sent."""
     return identity_of(command.kind, command.arguments, command.principal)
 
 
-def remember(status: str, asked: str) -> str:
-    """Return the state's entry for a finished command. asked: its identity."""
-    return f"{status} {asked}"
+def remember(status: str, command_identity: str) -> str:
+    """Return the state's entry for a finished command: its status and its identity."""
+    return f"{status} {command_identity}"
 
 
 def status_of(remembered: str) -> str:
@@ -50,7 +50,7 @@ def status_of(remembered: str) -> str:
 
 
 MAX_WAITING = 1_000
-"""Commands that may be under way at once; more are refused, but for those that set rules."""
+"""Commands that may be under way at once; more are refused, except those that set rules."""
 
 WAIT_MAX_MS = 86_400_000
 """Maximum wait for a command without a timeout, ms; no command may wait for ever."""
@@ -60,7 +60,7 @@ _FAULTS_SHOWN = 3
 
 
 def write_outcome(work: BatchContext, command: Command, outcome: Outcome) -> None:
-    """Write a command's outcome down; the last of a batch is the one that stays."""
+    """Write a command's outcome; of several in a batch, only the last is kept."""
     work.commands[command.command_id] = remember(outcome.status, identity(command))
     kind = command.kind if command.kind in KINDS else "unknown"
     work.counts[f"command:{kind}:{outcome.status}"] += 1
@@ -87,9 +87,10 @@ def begin_wait(
     *,
     is_queued: bool = False,
 ) -> None:
-    """Wait for the end of an accepted command, and write down that it is accepted.
+    """Begin to wait for the end of an accepted command, and write that it is accepted.
 
-    deadline_ms: 0 = it has no timeout of its own.
+    deadline_ms: 0 = it has no timeout of its own. is_queued: it is not begun until its bundle is
+    at rest.
     """
     deadline_ms = deadline_ms or work.now_ms + WAIT_MAX_MS
     work.waiting[command.command_id] = Waiting(
@@ -122,7 +123,7 @@ def finish_command(work: BatchContext, command_id: str, outcome: Outcome) -> Non
 
 
 def end_wait(work: BatchContext, command_id: str) -> None:
-    """End an accepted command whose bundles have all come to rest, as they did."""
+    """End an accepted command whose bundles are all at rest: done, or failed if one failed."""
     waiting = work.waiting[command_id]
     if waiting.failed:
         reason, result = _listed(waiting.faults, waiting.failed), {"failed": waiting.failed}
@@ -142,7 +143,7 @@ def fail_waiting(work: BatchContext, command_id: str, fault: Fault) -> str:
 
 
 def resting(work: BatchContext, kind: str) -> list[str]:
-    """Return the commands of a kind that have more to do and nothing in flight."""
+    """Return the commands of a kind that have more to do, and no bundle in flight."""
     return [
         command_id
         for command_id, waiting in work.waiting.items()
@@ -164,7 +165,10 @@ def bundles_to_merge(work: BatchContext) -> list[str]:
 
 
 def wait_also(work: BatchContext, command_id: str, moving: Mapping[str, str]) -> None:
-    """Let a command end only when these bundles, too, have come to rest under its id."""
+    """Make a command wait for these bundles too, until they are at rest under its id.
+
+    moving: bundle → its former owner.
+    """
     waiting = work.waiting.get(command_id)
     if waiting is not None and moving:
         work.waiting[command_id] = replace(waiting, moving={**waiting.moving, **moving})
@@ -182,7 +186,9 @@ def settle_commands(work: BatchContext, command_ids: Sequence[str]) -> None:
             ]
             waiting = replace(
                 waiting,
-                moving={n: had for n, had in waiting.moving.items() if n not in ended_bundles},
+                moving={
+                    n: former for n, former in waiting.moving.items() if n not in ended_bundles
+                },
                 faults=(*waiting.faults, *faults)[:_FAULTS_SHOWN],
                 failed=waiting.failed + len(faults),
             )
@@ -194,7 +200,7 @@ def settle_commands(work: BatchContext, command_ids: Sequence[str]) -> None:
 
 
 def timed_out_unread(command: Command) -> Outcome:
-    """The outcome of a command that was read only after its time."""
+    """Return the outcome of a command that was read only after its timeout."""
     reason = (
         f"it was read later than its timeout of {command.timeout_ms} ms and not begun: the "
         "balancer was away or behind; send it again"
@@ -203,7 +209,7 @@ def timed_out_unread(command: Command) -> Outcome:
 
 
 def _ended(work: BatchContext) -> dict[str, dict[str, str]]:
-    """Return command → bundles that it waits for no more → their fault, or ""."""
+    """Return command → bundle that it no longer waits for → what went wrong, or ""."""
     ended: dict[str, dict[str, str]] = {}
     for before, after in work.transitions:
         ids = {after.command_id} if before is None else {before.command_id, after.command_id}
@@ -221,8 +227,8 @@ def _ended(work: BatchContext) -> dict[str, dict[str, str]]:
                 )
                 found.setdefault(after.bundle, overtaken)
             elif after.state in _SETTLED:
-                said = work.failures.get(after.bundle, "")
-                found.setdefault(after.bundle, _fault(waiting, after, said))
+                broker_reason = work.failures.get(after.bundle, "")
+                found.setdefault(after.bundle, _fault(waiting, after, broker_reason))
             else:
                 found.pop(after.bundle, None)
                 lost = _lost_destination(waiting, before, after)
@@ -235,37 +241,38 @@ def _ended(work: BatchContext) -> dict[str, dict[str, str]]:
 def _lost_destination(
     waiting: Waiting, before: OwnershipRecord | None, after: OwnershipRecord
 ) -> str:
-    """Return the broker of the command that the bundle has just left; "" = none."""
+    """Return the command's destination if the bundle has just left it; "" = it has not."""
     lost = before.destination if before is not None else ""
     is_named = lost == waiting.command.arguments.get("destination")
     return lost if is_named and lost != after.destination else ""
 
 
-def _fault(waiting: Waiting, record: OwnershipRecord, said: str) -> str:
+def _fault(waiting: Waiting, record: OwnershipRecord, broker_reason: str) -> str:
     """Return the reason why a bundle's final place is wrong; "" if it is as asked.
 
-    said: why its broker could not do it, in its own words, if it gave any.
+    broker_reason: why its broker could not do it, in that broker's words; "" = it gave none.
     """
     command, bundle, owner = waiting.command, record.bundle, record.destination
     if command.kind == "split_bundle":
         is_child = bundle in waiting.result.get("children", ())
-        why = said or "read that broker's log, then split it again"
+        why = broker_reason or "read that broker's log, then split it again"
         is_done = is_child or record.state is State.DELETED
         return "" if is_done else f"{bundle} was not split and is with {owner}: {why}"
     if command.kind == MERGE and AFTER not in waiting.result:
-        why = said or "read that broker's log, then merge it again"
+        why = broker_reason or "read that broker's log, then merge it again"
         is_done = record.state is State.DELETED
         return "" if is_done else f"{bundle} was not merged and is with {owner}: {why}"
-    wanted, had = str(command.arguments.get("destination", "")), waiting.moving[bundle]
-    if record.state is not State.OWNED or owner == wanted or (not wanted and owner != had):
+    wanted, former = str(command.arguments.get("destination", "")), waiting.moving[bundle]
+    if record.state is not State.OWNED or owner == wanted or (not wanted and owner != former):
         return ""
-    if owner == had:
-        why = said or "read its log, then ask again"
-        return f"{bundle} stayed with {had}, which did not close it: {why}"
+    if owner == former:
+        why = broker_reason or "read its log, then ask again"
+        return f"{bundle} stayed with {former}, which did not close it: {why}"
     return f"{bundle} is with {owner} and not with {wanted}: is that broker alive?"
 
 
 def _timed_out(waiting: Waiting) -> Outcome:
+    """Return the outcome of a command whose deadline has passed."""
     after = "its time was over before it ended"
     if waiting.is_queued:
         reason = f"{after}: it was not begun, because its bundle is still busy; send it again"
@@ -277,5 +284,6 @@ def _timed_out(waiting: Waiting) -> Outcome:
 
 
 def _listed(shown: Sequence[str], count: int) -> str:
+    """Return the shown items as text, and how many more of `count` there are."""
     more = f" and {count - len(shown)} more" if count > len(shown) else ""
     return ", ".join(shown) + more
