@@ -2,9 +2,9 @@
 
 Moves cost nothing here and take no time. `least_moves` and `least_imbalance` are proven lower
 bounds for a balancer that knows the future; `moves_by_report` is a plan for one that knows what was
-reported. Source: the bounds of bin packing and of parallel machines by counting large items
-(Martello and Toth, Knapsack Problems, chapter 8), here for brokers of any capacity and with foreign
-load.
+reported. Loads are percent of a broker, weights are points: percent of a broker of capacity 1.
+Source: the bounds of bin packing and of parallel machines by counting large items (Martello and
+Toth, Knapsack Problems, chapter 8), here for brokers of any capacity and with foreign load.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Floats: TypeAlias = NDArray[np.float64]
 _ROUNDS = 4
 _RANKS = 48
 _SAFE = 1.0 - 1e-12
-"""Bounds are a hair lower than computed, so that rounding can't make them wrong."""
+"""Factor that makes bounds slightly lower than computed: rounding must not make them wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Brokers:
         return bool((self.capacity == self.capacity[0]).all())
 
     def most_mean(self, total: float) -> float:
-        """At most so much is the mean load, in percent. total: of all bundles, in points."""
+        """Return an upper bound of the mean load, percent. total: of all bundles, points."""
         own = total / float(self.capacity.min()) + float(np.cumsum(self.foreign)[-1])
         return own / len(self.capacity)
 
@@ -58,7 +58,7 @@ def least_highest(weights: Floats, brokers: Brokers) -> float:
     3. for each j: the load of the j + 1 lightest of the j × n + 1 heaviest bundles, as some of the
        n brokers has j + 1 of these.
 
-    weights: float64[bundles], points: percent of a broker of capacity 1. O(bundles log bundles).
+    weights: float64[bundles], points. O(bundles log bundles).
     """
     ordered = np.sort(weights[weights > 0.0])[::-1]
     found = max(
@@ -76,15 +76,15 @@ def least_highest(weights: Floats, brokers: Brokers) -> float:
 def least_imbalance(weights: Floats, brokers: Brokers) -> float:
     """Return a lower bound of the highest over the mean load, from 1.
 
-    1 without load. The mean load is that of the assignment, too: with equal capacities it is the
-    same for all of them, otherwise at most what it is with every bundle on the smallest broker.
+    1 without load. With equal capacities every assignment has the same mean load; otherwise none
+    has a higher one than all bundles on the smallest broker.
     """
     mean = brokers.most_mean(float(np.cumsum(weights)[-1]) if len(weights) else 0.0)
     return max(1.0, least_highest(weights, brokers) / mean) if mean > 0.0 else 1.0
 
 
 def _level(total: float, brokers: Brokers) -> float:
-    """Return the level of freely divisible load, on top of the foreign load."""
+    """Return the highest load, percent, if bundles could be divided freely (bound 1)."""
     order = np.argsort(brokers.foreign, kind="stable")
     foreign, room = brokers.foreign[order], np.cumsum(brokers.capacity[order])
     filled = np.cumsum(brokers.capacity[order] * foreign)
@@ -93,13 +93,14 @@ def _level(total: float, brokers: Brokers) -> float:
 
 
 def _ranks(bundles: int, brokers: int) -> list[int]:
-    """Some of the k that there are: the best of many bounds is near that of all."""
+    """Return some k for bound 2: the best of these bounds is near the best of all."""
     last = min(bundles, _ROUNDS * brokers)
     even = np.linspace(1, last, min(last, _RANKS)).astype(int).tolist() if last else []
     return sorted({*even, *(r for r in (1, brokers, brokers + 1) if r <= bundles)})
 
 
 def _by_count(ordered: Floats, rank: int, brokers: Brokers) -> float:
+    """Return bound 2 of `least_highest` for k = rank. ordered: heaviest first."""
     weight = ordered[rank - 1]
     fits = (
         -(-rank // len(brokers.capacity))
@@ -112,6 +113,7 @@ def _by_count(ordered: Floats, rank: int, brokers: Brokers) -> float:
 
 
 def _by_pigeonhole(ordered: Floats, rounds: int, brokers: Brokers) -> float:
+    """Return bound 3 of `least_highest` for j = rounds. ordered: heaviest first."""
     last = rounds * len(brokers.capacity) + 1
     if last > len(ordered):
         return 0.0
@@ -124,11 +126,11 @@ NOBODY = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """Load over time, and who had it first.
+    """Load over time, and the first owners of the bundles.
 
     weights: float64[times, bundles], points. first: int64[bundles], the broker's number, NOBODY =
-    none. capacity, foreign: float64[brokers]. is_there: bool[times, brokers]. bar: highest over
-    mean, above 1.
+    none. capacity, foreign: float64[brokers]. is_there: bool[times, brokers], True while a broker
+    is live. bar: limit of the highest over the mean load, above 1.
     """
 
     weights: Floats
@@ -139,12 +141,15 @@ class Course:
     bar: float
 
     def brokers_at(self, at: int) -> Brokers:
-        """Those that are there at a time."""
+        """Return the brokers that are live at a time."""
         there = self.is_there[at]
         return Brokers(capacity=self.capacity[there], foreign=self.foreign[there])
 
     def limits(self) -> Floats:
-        """float64[times]: percent that no broker may be above; inf where nobody is there."""
+        """Return the load, percent, that no broker may exceed: float64[times].
+
+        inf while no broker is live.
+        """
         found = np.full(len(self.weights), np.inf)
         for at in range(len(found)):
             if self.is_there[at].any():
@@ -154,21 +159,25 @@ class Course:
 
 
 def least_moves(course: Course, counts: NDArray[np.bool_]) -> int:
-    """Return a lower bound of the moves that keep loads under the bar when it counts.
+    """Return a lower bound of the moves that keep loads under the bar at the counted times.
 
     Let B be the bundles that broker b had at first. If at some moment the heaviest k - 1 of them
     weigh less than what B is above b's limit, at least k bundles of B are elsewhere then, so each
-    has moved at least once. No bundle was two brokers' at first, so the sum over brokers of their
+    has moved at least once. No bundle had two owners at first, so the sum over brokers of their
     worst moments is a bound. It counts a bundle's first move only.
 
-    counts: bool[times]; leave out those at which nobody can be. O(times × bundles log bundles).
+    counts: bool[times]; False for times at which the bar can't be kept. O(times × bundles log
+    bundles).
     """
     needed = leaving(course, counts)
     return int(needed.max(axis=0).sum()) if len(needed) else 0
 
 
 def leaving(course: Course, counts: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """int64[times, brokers]: how many of its first bundles must be elsewhere."""
+    """Return the number of each broker's first bundles that must be elsewhere.
+
+    int64[times, brokers].
+    """
     limits = course.limits()
     found = np.zeros(course.is_there.shape, dtype=np.int64)
     for broker, (capacity, foreign) in enumerate(
@@ -189,7 +198,7 @@ def leaving(course: Course, counts: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """Best result of a balancer that knows only the report before.
+    """Result of the plan of `moves_by_report`.
 
     moves: number of moves. imbalance: float64[times].
     """
@@ -199,14 +208,14 @@ class Reported:
 
 
 def moves_by_report(course: Course, lag: int) -> Reported:
-    """Move when the last report is above the bar, and return what comes of it.
+    """Return the result of moving bundles when the last report is above the bar.
 
     While a broker is above its limit, the lightest bundle that is enough moves from the fullest to
-    the emptiest broker, else the heaviest that fits. This is a plan, not a bound: others who know
-    no more may need fewer moves.
+    the emptiest broker, else the heaviest that fits. This is a plan, not a bound: another balancer
+    with the same reports may need fewer moves.
 
-    lag: age of the load that it sees, in times, from 1; before that it knows nothing and moves
-    nothing. O(times × moves × bundles).
+    lag: age of the load that the plan sees, in times, from 1. At earlier times it sees no load and
+    only replaces brokers that are gone. O(times × moves × bundles).
     """
     owners = course.first.copy()
     moves = 0
@@ -224,7 +233,7 @@ def moves_by_report(course: Course, lag: int) -> Reported:
 
 
 def _loads(course: Course, owners: NDArray[np.int64], weights: Floats) -> Floats:
-    """float64[brokers], percent."""
+    """Return the brokers' loads with these owners: float64[brokers], percent."""
     is_owned = owners != NOBODY
     count = len(course.capacity)
     points = np.bincount(owners[is_owned], weights=weights[is_owned], minlength=count)
@@ -233,7 +242,10 @@ def _loads(course: Course, owners: NDArray[np.int64], weights: Floats) -> Floats
 
 
 def _replace_gone(course: Course, owners: NDArray[np.int64], at: int) -> int:
-    """Give the bundles of brokers that are gone, and of nobody, to the least loaded."""
+    """Give bundles without a live owner to the least loaded; return how many moved.
+
+    A bundle that nobody owned does not count as moved.
+    """
     there = np.flatnonzero(course.is_there[at])
     free = np.flatnonzero(~np.isin(owners, there))
     if not len(free):
@@ -250,7 +262,7 @@ def _replace_gone(course: Course, owners: NDArray[np.int64], at: int) -> int:
 
 
 def _even_out(course: Course, owners: NDArray[np.int64], weights: Floats, at: int) -> int:
-    """Move until the report is under the bar, or nothing helps; how many moves."""
+    """Move until the load is under the bar, or no move helps; return the number of moves."""
     there = np.flatnonzero(course.is_there[at])
     loads = _loads(course, owners, weights)
     limit = course.bar * float(np.cumsum(loads[there])[-1]) / len(there)

@@ -1,9 +1,9 @@
 """Actions: requests to Pulsar for records in flight, and the brokers' answers.
 
 Decides, from what Pulsar says at this moment, the next step of an unload or a split: ask Pulsar for
-it, look again, or acknowledge. Nothing is believed because it was asked for: an outcome is what a
-new look shows. What has gone another way is left to the mirror. Pulsar 4.0.8 unloads within
-namespaceBundleUnloadingTimeoutMs, 60 s.
+it, look again, or acknowledge. A request that Pulsar accepted proves nothing: an outcome is only
+what a new look shows. When Pulsar has done something else, the mirror records it. Pulsar 4.0.8
+unloads within namespaceBundleUnloadingTimeoutMs, 60 s.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,8 +23,8 @@ _NOT_MEASURED = ""
 class PulsarState:
     """State of a bundle in Pulsar now.
 
-    owner: NOBODY, or None when it is not clear. incarnations: of the active brokers, "" of one that
-    has not been measured yet. boundaries: of the bundle's namespace, () = not known.
+    owner: a broker, NOBODY, or None when it is not clear. incarnations: of the active brokers, ""
+    for one that has not been measured yet. boundaries: of the bundle's namespace, () = not known.
     """
 
     owner: str | None
@@ -37,8 +37,7 @@ class Attempts:
     """Attempts for the record so far.
 
     asked: number of unloads or splits sent. refused: Pulsar's last refusal, "" = none. waited_ms:
-    time since the work on this record began. is_old: it was written before we could have carried it
-    out.
+    time since the work on this record began. is_old: the record is too old to begin its work now.
     """
 
     asked: int = 0
@@ -51,7 +50,8 @@ class Attempts:
 class RetryPolicy:
     """Limits of the attempts.
 
-    forbidden: why nothing may be asked of Pulsar now, "" = it may.
+    attempts: most requests for one record. patience_ms: longest work on one record. forbidden: why
+    Pulsar may not be asked for anything now, "" = it may.
     """
 
     attempts: int = 3
@@ -76,17 +76,17 @@ class Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lookup:
-    """Look a topic of the bundle up, which makes Pulsar's modular manager assign it."""
+    """Look up a topic of the bundle, which makes Pulsar's modular manager assign it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookAgain:
-    """Wait a moment, and look."""
+    """Wait a moment, and ask Pulsar for its state again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordAnswer:
-    """Acknowledge the record for a broker of it."""
+    """Acknowledge the record in the name of one of its brokers."""
 
     broker: str
     incarnation: str
@@ -96,7 +96,7 @@ class RecordAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
-    """Nothing more from here: it went another way, and the mirror takes that over."""
+    """Do no more for the record: Pulsar did something else, which the mirror records."""
 
     reason: str
 
@@ -105,42 +105,44 @@ Action: TypeAlias = Unload | Split | Lookup | LookAgain | RecordAnswer | Leave
 
 
 def next_action(
-    record: OwnershipRecord, seen: PulsarState, attempts: Attempts, bounds: RetryPolicy
+    record: OwnershipRecord, now: PulsarState, attempts: Attempts, policy: RetryPolicy
 ) -> Action:
     """Return the next action for a record; `Leave` for one that is not in flight."""
-    doer = record.destination if record.state is State.ASSIGNING else record.source
-    if seen.incarnations.get(doer) == _NOT_MEASURED:
-        return _patiently(record, attempts, bounds, f"{doer} has not been measured yet")
+    actor = record.destination if record.state is State.ASSIGNING else record.source
+    if now.incarnations.get(actor) == _NOT_MEASURED:
+        return _look_or_leave(record, attempts, policy, f"{actor} has not been measured yet")
     if record.state is State.RELEASING:
-        return _releasing(record, seen, attempts, bounds)
+        return _next_of_unload(record, now, attempts, policy)
     if record.state is State.ASSIGNING:
-        return _assigning(record, seen)
+        return _next_of_assignment(record, now)
     if record.state is State.SPLITTING:
-        return _splitting(record, seen, attempts, bounds)
+        return _next_of_split(record, now, attempts, policy)
     return Leave(reason="it is not in flight")
 
 
-def _releasing(
-    record: OwnershipRecord, seen: PulsarState, attempts: Attempts, bounds: RetryPolicy
+def _next_of_unload(
+    record: OwnershipRecord, now: PulsarState, attempts: Attempts, policy: RetryPolicy
 ) -> Action:
+    """Return the next action for a Releasing record."""
     source, destination = record.source, record.destination
-    if seen.incarnations.get(source) != record.source_incarnation:
+    if now.incarnations.get(source) != record.source_incarnation:
         return Leave(reason=f"{source} is gone or has restarted")
-    if seen.owner is None:
-        return _patiently(record, attempts, bounds, "it is not clear who owns it")
-    if seen.owner == source:
-        return _ask(record, attempts, bounds, Unload(destination=destination))
-    if not destination or seen.owner == destination:
-        return _of_source(record, AckOutcome.CLOSED)
-    if seen.owner == NOBODY and attempts.waited_ms <= bounds.patience_ms:
+    if now.owner is None:
+        return _look_or_leave(record, attempts, policy, "it is not clear who owns it")
+    if now.owner == source:
+        return _ask(record, attempts, policy, Unload(destination=destination))
+    if not destination or now.owner == destination:
+        return _answer_of_source(record, AckOutcome.CLOSED)
+    if now.owner == NOBODY and attempts.waited_ms <= policy.patience_ms:
         return Lookup()
-    return Leave(reason=f"Pulsar gave it to {seen.owner or 'nobody'}")
+    return Leave(reason=f"Pulsar gave it to {now.owner or 'nobody'}")
 
 
-def _assigning(record: OwnershipRecord, seen: PulsarState) -> Action:
-    if seen.owner != record.destination:
-        return LookAgain() if seen.owner is None else Leave(reason="it is somewhere else")
-    if seen.incarnations.get(record.destination) != record.destination_incarnation:
+def _next_of_assignment(record: OwnershipRecord, now: PulsarState) -> Action:
+    """Return the next action for an Assigning record."""
+    if now.owner != record.destination:
+        return LookAgain() if now.owner is None else Leave(reason="it is somewhere else")
+    if now.incarnations.get(record.destination) != record.destination_incarnation:
         return Leave(reason=f"{record.destination} has restarted")
     return RecordAnswer(
         broker=record.destination,
@@ -149,60 +151,64 @@ def _assigning(record: OwnershipRecord, seen: PulsarState) -> Action:
     )
 
 
-def _splitting(
-    record: OwnershipRecord, seen: PulsarState, attempts: Attempts, bounds: RetryPolicy
+def _next_of_split(
+    record: OwnershipRecord, now: PulsarState, attempts: Attempts, policy: RetryPolicy
 ) -> Action:
-    if seen.incarnations.get(record.source) != record.source_incarnation:
+    """Return the next action for a Splitting record: the cuts that Pulsar has not made yet."""
+    if now.incarnations.get(record.source) != record.source_incarnation:
         return Leave(reason=f"{record.source} is gone or has restarted")
-    if not seen.boundaries:
-        return _patiently(record, attempts, bounds, "the namespace's bundles are not known")
+    if not now.boundaries:
+        return _look_or_leave(record, attempts, policy, "the namespace's bundles are not known")
     _, lower, upper = parse_bundle(record.bundle)
     wanted = {parse_bundle(child)[1] for child in record.children}
-    within = {at for at in seen.boundaries if lower <= at < upper}
+    within = {at for at in now.boundaries if lower <= at < upper}
     if within == wanted:
-        return _of_source(record, AckOutcome.SPLIT)
+        return _answer_of_source(record, AckOutcome.SPLIT)
     if within - wanted or lower not in within:
-        return _of_source(record, AckOutcome.FAILED, "Pulsar has cut it otherwise")
+        return _answer_of_source(record, AckOutcome.FAILED, "Pulsar has cut it otherwise")
     missing = tuple(sorted(wanted - within))
     rest = max(at for at in within if at < missing[0])
     end = min([at for at in within if at > missing[0]], default=upper)
     namespace = record.bundle.rpartition("/")[0]
     bundle = format_bundle(namespace, rest, end)
-    return _ask(record, attempts, bounds, Split(bundle=bundle, positions=missing))
+    return _ask(record, attempts, policy, Split(bundle=bundle, positions=missing))
 
 
 def _ask(
-    record: OwnershipRecord, attempts: Attempts, bounds: RetryPolicy, action: Action
+    record: OwnershipRecord, attempts: Attempts, policy: RetryPolicy, action: Action
 ) -> Action:
-    """The action, or, where it may not or need not be tried again, that it failed."""
-    if bounds.forbidden:
-        return _of_source(record, AckOutcome.FAILED, bounds.forbidden)
+    """Return the action; if it may not be asked for again, the answer that it failed."""
+    if policy.forbidden:
+        return _answer_of_source(record, AckOutcome.FAILED, policy.forbidden)
     if attempts.is_old and not attempts.asked:
-        return _of_source(record, AckOutcome.FAILED, "it waited too long to be begun")
-    asked_max = bounds.attempts + len(record.children)  # a chain of splits needs one for each
-    if attempts.asked >= asked_max or attempts.waited_ms > bounds.patience_ms:
+        return _answer_of_source(record, AckOutcome.FAILED, "it waited too long to be begun")
+    asked_max = policy.attempts + len(record.children)  # a chain of splits needs one for each
+    if attempts.asked >= asked_max or attempts.waited_ms > policy.patience_ms:
         reason = attempts.refused or "Pulsar said yes and did nothing"
-        return _of_source(record, AckOutcome.FAILED, reason)
+        return _answer_of_source(record, AckOutcome.FAILED, reason)
     return action
 
 
-def _patiently(
-    record: OwnershipRecord, attempts: Attempts, bounds: RetryPolicy, why: str
+def _look_or_leave(
+    record: OwnershipRecord, attempts: Attempts, policy: RetryPolicy, why: str
 ) -> Action:
-    is_over = attempts.waited_ms > bounds.patience_ms
+    """Return `LookAgain`, or `Leave` once the policy's patience is over."""
+    is_over = attempts.waited_ms > policy.patience_ms
     return Leave(reason=f"{record.bundle}: {why}") if is_over else LookAgain()
 
 
-def _of_source(record: OwnershipRecord, outcome: AckOutcome, reason: str = "") -> RecordAnswer:
+def _answer_of_source(
+    record: OwnershipRecord, outcome: AckOutcome, reason: str = ""
+) -> RecordAnswer:
     return RecordAnswer(
         broker=record.source, incarnation=record.source_incarnation, outcome=outcome, reason=reason
     )
 
 
 def positions_for(split: Split, *, at_once: bool) -> Sequence[int]:
-    """Return the positions of the next request.
+    """Return the positions of the next request: all, or only the first.
 
-    All, or the first where the manager takes one only.
+    at_once: the load manager takes several in one request.
     """
     return split.positions if at_once else split.positions[:1]
 
@@ -214,9 +220,9 @@ _TRUE = "true"
 
 
 def reason_not_to_act(settings: Mapping[str, Settings | None]) -> str:
-    """Return why nothing may be moved; "" = it may.
+    """Return why no bundle may be moved; "" = they may.
 
-    settings: by broker, None = no answer. One broker that sheds or does not answer is enough.
+    settings: by broker, None = no answer. One broker that sheds or does not answer forbids it.
     Source: Pulsar 4.0.8, ServiceConfiguration.
     """
     if not settings:
@@ -232,6 +238,6 @@ def reason_not_to_act(settings: Mapping[str, Settings | None]) -> str:
 def splits_by_itself(settings: Mapping[str, Settings | None]) -> bool:
     """True if some broker splits bundles by itself.
 
-    This is harmless, and taken over like all it does.
+    This is harmless: the mirror records it like any change that Pulsar makes.
     """
     return any(found is not None and found.get(SPLITTING) == _TRUE for found in settings.values())

@@ -1,20 +1,20 @@
 """Answers of Pulsar's admin interface, as values.
 
 Decides which bundles are mirrored, and the required form of an answer. Not mirrored are bundles
-that brokers keep for themselves, and those of the tenant `pulsar`. The load manager itself needs
-the topics of that tenant. A proxy's error page or half an answer is Unreadable, never an exception.
+that brokers keep for themselves, and those of the tenant `pulsar`, as Pulsar's load manager itself
+needs that tenant's topics. A proxy's error page or half an answer is Unreadable, no exception.
 Source: Pulsar 4.0.8, BrokersBase, NamespacesBase, BrokerStatsBase and its Prometheus page; the
 exchanges in tests/recordings.
 
-Looking a bundle's owner up: by which topic, and where that is asked. Decides, for a bundle of which
-no topic is known, a name that nobody uses and whose hash lies in the bundle's range: looking it up
-makes Pulsar's modular manager give the bundle an owner, and makes no topic. The path is Pulsar
-4.0.8's and 5.0.0-M1's, TopicLookup.
+Lookups of a bundle's owner: the topic and the path. For a bundle of which no topic is known, the
+topic is a name that nobody uses and whose hash lies in the bundle's range: looking it up makes
+Pulsar's modular manager give the bundle an owner, and makes no topic. The path is Pulsar 4.0.8's
+and 5.0.0-M1's, TopicLookup.
 
-Policies for placing namespaces: decides how Pulsar's three kinds become rules of ours. Isolation
+Policies for placing namespaces: how Pulsar's three kinds become rules of Ballast. Isolation
 policies and anti-affinity groups stay as they are; a failure domain becomes the domain of each of
-its brokers. The balancer decides whether a regular expression can be used, and names the policies
-that it left out. Source: Pulsar 4.0.8, ClustersBase; NamespaceIsolationData,
+its brokers. The balancer decides which regular expressions can be used, and names the policies that
+it left out. Source: Pulsar 4.0.8, ClustersBase; NamespaceIsolationData,
 AutoFailoverPolicyData, FailureDomain.
 """
 
@@ -74,7 +74,7 @@ class Gauges:
 
     percent: float64[resources] in their order, NaN where it is not reported. started_ms: start of
     the process, in ms since 1970. host: the broker's own, "" = not reported. unreported: field →
-    reason.
+    why it has no value.
     """
 
     percent: Floats
@@ -96,8 +96,8 @@ class TopicRates:
 class TopicTable:
     """A broker's loaded topics, by bundle.
 
-    stats: float64[bundles, 8] in the order of BUNDLE_COLUMNS; cacheSize is not told and 0.
-    unreported: field → why it can't be used; it counts as 0 where it can't.
+    stats: float64[bundles, 8] in the order of BUNDLE_COLUMNS; cacheSize is not reported and is 0.
+    unreported: field → why it can't be used; it counts as 0 then.
     """
 
     bundles: tuple[str, ...]
@@ -132,19 +132,19 @@ def is_mirrored(namespace: str) -> bool:
 
 
 def parse_names(raw: bytes) -> tuple[str, ...] | Unreadable:
-    """A JSON array of names (brokers, clusters, tenants, namespaces), sorted."""
+    """Parse a JSON array of names (brokers, clusters, tenants, namespaces), and sort it."""
     return _read(raw, lambda value: tuple(sorted(_texts(value))))
 
 
 def parse_version(raw: bytes) -> str | Unreadable:
-    """A broker's version, which it writes as plain text."""
+    """Parse a broker's version, which is plain text."""
     text = raw.decode("utf-8", "replace").strip()
     is_one = _PLAIN_VERSION.fullmatch(text)
     return text if is_one else Unreadable(detail=f"it is no version: {shown(text)}")
 
 
 def parse_claims(raw: bytes) -> Claims | Unreadable:
-    """The mirrored bundles of an answer to ownedNamespaces."""
+    """Parse an answer to ownedNamespaces; keep its mirrored bundles."""
 
     def read(value: Any) -> Claims:
         found = as_object(value)
@@ -159,7 +159,7 @@ def parse_claims(raw: bytes) -> Claims | Unreadable:
 
 
 def looked_up(status: int, raw: bytes) -> Looked:
-    """An answer to a lookup over HTTP that is no redirect."""
+    """Parse an answer to a lookup over HTTP that is no redirect."""
     found = parse_object(raw)
     if status != _OK:
         reason = "" if isinstance(found, Unreadable) else shown(found.get("reason", ""))
@@ -172,7 +172,7 @@ def looked_up(status: int, raw: bytes) -> Looked:
 
 
 def parse_boundaries(raw: bytes) -> tuple[int, ...] | Unreadable:
-    """The boundaries of a namespace's bundles, ascending, both ends included."""
+    """Parse the boundaries of a namespace's bundles: ascending, both ends included."""
 
     def read(value: Any) -> tuple[int, ...]:
         texts = fields.column(as_object(value), "boundaries", _MAX_ITEMS)
@@ -190,7 +190,7 @@ def parse_boundaries(raw: bytes) -> tuple[int, ...] | Unreadable:
 
 
 def parse_settings(raw: bytes) -> Settings | Unreadable:
-    """Key → value of a broker's runtime configuration."""
+    """Parse a broker's runtime configuration; keep the values that are texts."""
     return _read(
         raw,
         lambda value: {k: text for k, text in as_object(value).items() if isinstance(text, str)},
@@ -198,20 +198,19 @@ def parse_settings(raw: bytes) -> Settings | Unreadable:
 
 
 def parse_object(raw: bytes) -> Mapping[str, Any] | Unreadable:
-    """Any JSON object."""
+    """Parse any JSON object."""
     return _read(raw, as_object)
 
 
 def parse_topics(raw: bytes) -> TopicTable | Unreadable:
-    """An answer to broker-stats/topics; O(topics + consumers)."""
+    """Parse an answer to broker-stats/topics. O(topics + consumers)."""
     return _read(raw, lambda value: _topic_table(as_object(value)))
 
 
 def samples(page: str, names: Collection[str]) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Yield name, labels and value of the samples of some names.
+    """Yield name, labels and value of a page's samples that have one of the names.
 
-    NaN for what is no number. O(characters), whatever the page is made of: no sample reaches beyond
-    its line.
+    A value that is no number is NaN. O(characters) for any page: no sample is longer than its line.
     """
     for found in _SAMPLE.finditer(page):
         if found[1] in names:
@@ -223,7 +222,7 @@ def samples(page: str, names: Collection[str]) -> Iterator[tuple[str, dict[str, 
 
 
 def parse_metrics(raw: bytes) -> Gauges | Unreadable:
-    """A broker's Prometheus page. A usage that it doesn't have is NaN. O(bytes)."""
+    """Parse a broker's Prometheus page; a usage that it doesn't have is NaN. O(bytes)."""
     if len(raw) > MAX_BYTES:
         return Unreadable(detail=f"the page has {len(raw)} bytes and the limit is {MAX_BYTES}")
     wanted = {f"pulsar_lb_{one.metric}_usage": at for at, one in enumerate(RESOURCES)}
@@ -267,7 +266,7 @@ def _read(raw: bytes, read: Callable[[Any], Value]) -> Value | Unreadable:
 
 
 def as_object(value: Any) -> Mapping[str, Any]:
-    """A JSON object; FieldRefusal for anything else."""
+    """Return the value if it is a JSON object. Raises FieldRefusal for anything else."""
     if not isinstance(value, Mapping):
         raise FieldRefusal(
             RejectReason.NOT_AN_OBJECT, f"an object was expected, got {shown(value)}"
@@ -284,7 +283,7 @@ def _texts(value: Any) -> tuple[str, ...]:
 def _is_mirrored_bundle(name: str) -> bool:
     try:
         namespace, _, _ = parse_bundle(name)
-    except InvalidNameError:  # of the brokers' own, in forms that we don't keep
+    except InvalidNameError:  # one of a broker's own bundles, whose names have other forms
         return False
     return is_mirrored(namespace)
 
@@ -300,7 +299,7 @@ def _topic_table(answer: Mapping[str, Any]) -> TopicTable:
             name = f"{namespace}/{key}"
             if _is_mirrored_bundle(name):
                 domains = _object_in(ranges, key, "bundle", unreported)
-                topics, numbers = _of_bundle(domains, unreported)
+                topics, numbers = _topics_of_bundle(domains, unreported)
                 bundles.append(name)
                 rows.append(_bundle_row(numbers))
                 rates[name] = TopicRates(topics=topics, traffic=numbers[:, : len(TRAFFIC)])
@@ -315,10 +314,13 @@ def _is_namespace(name: str) -> bool:
         return False
 
 
-def _of_bundle(
+def _topics_of_bundle(
     domains: Mapping[str, Any], unreported: dict[str, str]
 ) -> tuple[tuple[str, ...], Floats]:
-    """Its topics in name order, and float64[topics, 6]: traffic, consumers, producers."""
+    """Return a bundle's topics in name order, and float64[topics, 6].
+
+    The six columns: traffic, consumers, producers.
+    """
     found: dict[str, list[float]] = {}
     for domain in sorted(domains):
         topics = _object_in(domains, domain, "domain", unreported)
@@ -332,15 +334,15 @@ def _topic_row(stats: Mapping[str, Any], unreported: dict[str, str]) -> list[flo
     subscriptions = _object_in(stats, "subscriptions", "subscriptions", unreported)
     consumers = 0
     for name in subscriptions:
-        of_one = subscriptions[name]
-        listed = of_one.get("consumers") if isinstance(of_one, Mapping) else None
+        subscription = subscriptions[name]
+        listed = subscription.get("consumers") if isinstance(subscription, Mapping) else None
         consumers += len(listed) if isinstance(listed, list) else 0
     traffic = [_number_in(stats, name, unreported) for name in TRAFFIC]
     return [*traffic, float(consumers), _number_in(stats, "producerCount", unreported)]
 
 
 def _number_in(stats: Mapping[str, Any], name: str, unreported: dict[str, str]) -> float:
-    """A number of a topic, 0 without one that can be used."""
+    """Return a number of a topic; 0 if it has none that can be used."""
     try:
         return fields.number(stats, name, default=0.0)
     except FieldRefusal as refusal:
@@ -351,7 +353,7 @@ def _number_in(stats: Mapping[str, Any], name: str, unreported: dict[str, str]) 
 def _object_in(
     parent: Mapping[str, Any], name: str, what: str, unreported: dict[str, str]
 ) -> Mapping[str, Any]:
-    """An object within another one, empty without one that can be used."""
+    """Return an object within another one; an empty one if none can be used."""
     found = parent.get(name, {})
     if isinstance(found, Mapping):
         return found
@@ -374,9 +376,9 @@ _TRIES_MAX = 200_000
 
 
 def topic_within(bundle: str) -> str:
-    """Return the name of a topic in the range. O(full range / its width).
+    """Return an unused topic name whose hash is in the bundle's range.
 
-    "" when the range is so narrow that none was found.
+    "" if the range is so narrow that none was found. O(full range / the bundle's width).
     """
     namespace, lower, upper = parse_bundle(bundle)
     for number in range(_TRIES_MAX):
@@ -389,9 +391,9 @@ def topic_within(bundle: str) -> str:
 def lookup_path(topic: str) -> str:
     """Return the path at which a broker answers a lookup of a topic's full name.
 
-    A segment's local name has a "/" (segment://t/ns/orders/0000-7fff-0), which does not separate
-    steps of the path: unquoted, Pulsar answers 404.
-    Topics of v1 names are answered at `destination` (Pulsar's lookup.v1.TopicLookup).
+    A segment's local name contains a "/" (segment://t/ns/orders/0000-7fff-0) that must be quoted:
+    unquoted, Pulsar answers 404. Topics with v1 names are looked up at `destination` (Pulsar's
+    lookup.v1.TopicLookup).
     """
     domain, _, rest = topic.partition("://")
     parts = rest.split("/", 2 if domain in _SCALABLE else 3)
@@ -407,12 +409,12 @@ _DIGITS_MAX = 10
 
 
 def parse_isolation(raw: bytes) -> Readable[Mapping[str, Any]] | Unreadable:
-    """A cluster's isolation policies by name, as `ObservePolicies` has them."""
+    """Parse a cluster's isolation policies, by name, in the form of `ObservePolicies`."""
     return _each(raw, _policy)
 
 
 def parse_domains(raw: bytes) -> Readable[str] | Unreadable:
-    """Broker → its failure domain; the first by name, where there are two."""
+    """Parse failure domains to broker → its domain; of several, the first by name."""
     found = _each(raw, lambda domain: _listed(domain, "brokers"))
     if isinstance(found, Unreadable):
         return found
@@ -423,7 +425,7 @@ def parse_domains(raw: bytes) -> Readable[str] | Unreadable:
 
 
 def _each(raw: bytes, read: Callable[[Mapping[str, Any]], Value]) -> Readable[Value] | Unreadable:
-    """Each member of an object by itself: one that can't be read hides no other."""
+    """Read each member of an object by itself: one that can't be read hides no other."""
     found = parse_object(raw)
     if isinstance(found, Unreadable):
         return found
@@ -438,7 +440,7 @@ def _each(raw: bytes, read: Callable[[Mapping[str, Any]], Value]) -> Readable[Va
 
 
 def parse_group(raw: bytes) -> str | Unreadable:
-    """A namespace's anti-affinity group, which Pulsar writes bare; "" for none."""
+    """Parse a namespace's anti-affinity group, which Pulsar writes as plain text; "" = none."""
     if len(raw) > MAX_CHARS:
         return Unreadable(detail=f"a group's name has at most {MAX_CHARS} bytes, got {len(raw)}")
     text = raw.decode("utf-8", "replace").strip().strip('"')
@@ -449,15 +451,15 @@ def parse_group(raw: bytes) -> str | Unreadable:
 
 def _policy(found: Mapping[str, Any]) -> dict[str, Any]:
     failover = fields.mapping(found, "auto_failover_policy")
-    given = fields.mapping(failover, "parameters")
+    parameters = fields.mapping(failover, "parameters")
     read = {
         "namespaces": _listed(found, "namespaces"),
         "primary": _listed(found, "primary"),
         "secondary": _listed(found, "secondary"),
-        "min_limit": _whole(given, "min_limit"),
-        "usage_threshold_percent": float(_whole(given, "usage_threshold")),
+        "min_limit": _whole(parameters, "min_limit"),
+        "usage_threshold_percent": float(_whole(parameters, "usage_threshold")),
     }
-    return read_isolation(read)  # as the balancer reads the command, which refuses it as a whole
+    return read_isolation(read)  # checked as the balancer does: one fault makes it refuse them all
 
 
 def _listed(found: Mapping[str, Any], name: str) -> list[str]:
@@ -465,8 +467,8 @@ def _listed(found: Mapping[str, Any], name: str) -> list[str]:
     return list(fields.names(listed, name, MAX_CHARS))
 
 
-def _whole(given: Mapping[str, Any], name: str) -> int:
-    text = str(given.get(name, ""))
+def _whole(parameters: Mapping[str, Any], name: str) -> int:
+    text = str(parameters.get(name, ""))
     if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX):
         raise FieldRefusal(
             RejectReason.WRONG_TYPE, f"{name} must be a whole number, got {text[:40]!r}"

@@ -1,8 +1,9 @@
 """Records of Pulsar's loadbalancer-service-unit-state, checked by its protocol.
 
-An entry holds one message or a batch. A record is judged by the resolver against the record before
-it that brokers kept. A version gap is refused, as the whole log is read and nothing is compacted
-away. A record with an old version has lost a race: every broker skips it, so it is only counted.
+An entry holds one message or a batch. The resolver judges each record against the bundle's record
+that brokers keep at that point. A version gap is refused, as the whole log is read and nothing is
+compacted away. A record with an old version has lost a race: every broker skips it, so it is only
+counted.
 Source: Pulsar 4.0.8, ServiceUnitStateTableViewImpl, PersistentTopicsBase (headers of an entry),
 PulsarApi.proto (SingleMessageMetadata).
 """
@@ -31,9 +32,9 @@ class UnreadableEntryError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelRecord:
-    """One message. data: None = tombstone.
+    """One message.
 
-    position: ledger:entry, and :number in a batch.
+    position: ledger:entry, and :number in a batch. data: None = tombstone.
     """
 
     position: str
@@ -50,7 +51,7 @@ class ChannelViolation:
     reason: str
 
     def text(self) -> str:
-        """One sentence with both records, their brokers and versions."""
+        """Return one sentence with both records, their brokers and versions."""
         after, before = _shown(self.record.data), _shown(self.before)
         where = f"{self.record.position} {self.record.bundle}"
         return f"{where}: {self.reason.replace('_', ' ')}: {before} -> {after}"
@@ -72,7 +73,7 @@ class ChannelChecker:
     def take(self, record: ChannelRecord) -> ChannelViolation | None:
         """Take the next record; return the violation if it is one.
 
-        Brokers keep the record before then.
+        Brokers ignore a record that the protocol forbids, and keep the one before.
         """
         self.records += 1
         before = self._kept.get(record.bundle)
@@ -97,7 +98,7 @@ def parse_entry(
 ) -> Iterator[ChannelRecord]:
     """Yield the records of an entry as the admin interface gives it.
 
-    headers: names in lower case. Raises UnreadableEntryError.
+    headers: of the admin interface's answer, names in lower case. Raises UnreadableEntryError.
     """
     if _BATCH not in headers:
         is_null = headers.get(_NULL, "").lower() == "true"

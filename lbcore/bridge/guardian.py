@@ -1,13 +1,14 @@
-"""The guardian: lost and doubled ownership of a Pulsar cluster, seen from outside.
+"""The guardian: lost and doubled ownership of a Pulsar cluster, found from outside.
 
-Decides, by the brokers' own words and the lookups of one round, what is wrong; what of it lasts too
-long to be a move; and what the admin interface may be asked to mend. It is a finding once it was
+Decides, by the brokers' answers and the lookups of one round, what is wrong; what of it lasts too
+long to be a move; and what repair to ask of the admin interface. Trouble is a finding once it was
 the same in every round for `GuardianTimeouts.of`; while one of its brokers does not answer, it
-stays as it is. Pulsar is asked to mend a finding every `again_ms`, and a finding that this has not
-ended is quarantined until it is over. A broker that does not answer is UNRESPONSIVE, may count as
-dead (POISON), and what it had last is UNSERVED; nothing else is concluded about it. Apache/pulsar
-24057 (a broker lost by the registry), 24478 (two owners), 25379 and 25394 (no owner after a
-restart). The holding back of a bundle that kills its owners: Databricks Dicer, KeyOfDeathDetector.
+stays as it is. A repair is asked for at most every `again_ms`; a finding that outlasts it is
+quarantined until it ends. A broker that does not answer is UNRESPONSIVE, may count as dead
+(POISON), and what it had last is UNSERVED; nothing else is concluded about it. Seen in
+apache/pulsar 24057 (a broker lost by the registry), 24478 (two owners), 25379 and 25394 (no owner
+after a restart). Quarantine of a bundle that kills its owners: Databricks Dicer,
+KeyOfDeathDetector.
 """
 
 from collections import Counter, defaultdict
@@ -23,7 +24,7 @@ from lbcore.model.times import MINUTE_MS, CertificateEnd, expiry_message, judge_
 _OWNERS = 2
 """Least number of owners at once, or of owners that died with a bundle, for a finding."""
 _NAMED = 20
-"""So many of one kind are named; the rest is counted."""
+"""Most findings of one kind with a subject of their own; the rest is counted."""
 
 FAILURES = (
     "html_page",
@@ -54,10 +55,10 @@ class Trouble(Enum):
     UNSERVED = "unserved"
 
 
-_MENDED = (Trouble.CIRCLING, Trouble.DOUBLED, Trouble.STUCK, Trouble.UNSERVED)
+_REPAIRABLE = (Trouble.CIRCLING, Trouble.DOUBLED, Trouble.STUCK, Trouble.UNSERVED)
 ADVISORY = (Trouble.EXPIRING, Trouble.EXPIRING_SOON, Trouble.NARROW)
 """Kinds that are no fault of ownership."""
-_PATIENT = (
+_NOT_URGENT = (
     Trouble.NARROW,
     Trouble.STUCK,
     Trouble.UNREAD,
@@ -67,7 +68,7 @@ _PATIENT = (
 
 
 class FindingStage(Enum):
-    """Stage of a finding."""
+    """Stage of a finding. TOLD: reported only. MENDING: a repair was asked for."""
 
     TOLD = "told"
     MENDING = "mending"
@@ -117,8 +118,8 @@ class Finding:
 
     subject: a bundle, a topic (NARROW), or a broker (UNLISTED, MISREPORTING, UNRESPONSIVE); the
     holder of a certificate that expires (EXPIRING, EXPIRING_SOON); or what can't be read (UNREAD).
-    since_ms: of the first round that showed it. witnesses: what must stay the same for it to be the
-    same. rounds: that have shown it.
+    since_ms: of the first round that showed it. witnesses: brokers, or a step; if they change, it
+    begins again. rounds: that have shown it.
     """
 
     trouble: Trouble
@@ -130,7 +131,7 @@ class Finding:
     rounds: int = field(default=1, compare=False)
 
     def is_sure(self, now_ms: int, needed_ms: int) -> bool:
-        """True if it has lasted for long enough."""
+        """True if it has lasted needed_ms, over two rounds unless that is 0."""
         return now_ms - self.since_ms >= needed_ms and (self.rounds > 1 or not needed_ms)
 
 
@@ -138,8 +139,8 @@ class Finding:
 class Looked:
     """Answer to a lookup of a topic.
 
-    named: the broker, "" = none. refused: in Pulsar's words. hops: the places that it went through,
-    when it came to the same question twice.
+    named: the broker, "" = none. refused: in Pulsar's words. hops: addresses of a redirect loop,
+    () = none.
     """
 
     named: str = ""
@@ -177,7 +178,7 @@ class ProbeRound:
         return frozenset(one for one in self.listed if self.owned.get(one) is None)
 
     def claims(self) -> Mapping[str, tuple[str, ...]]:
-        """Bundle → who says that it owns it, in name order. O(bundles)."""
+        """Return bundle → brokers that say they own it, in name order. O(bundles)."""
         found: dict[str, tuple[str, ...]] = defaultdict(tuple)
         for broker in sorted(self.owned):
             for bundle in self.owned[broker] or ():
@@ -222,7 +223,8 @@ class GuardState:
 class Judged:
     """One round's outcome, in order of trouble and subject.
 
-    mends: what to ask of Pulsar now. look_in_ms: a look by then makes sure of one; None = no hurry.
+    mends: findings whose repair to ask of Pulsar now. look_in_ms: time until the next round can
+    confirm a trouble; None = no hurry.
     """
 
     state: GuardState
@@ -238,14 +240,14 @@ class Judged:
 
 
 def judge(
-    state: GuardState, seen: ProbeRound, now_ms: int, timeouts: GuardianTimeouts, *, acts: bool
+    state: GuardState, probed: ProbeRound, now_ms: int, timeouts: GuardianTimeouts, *, acts: bool
 ) -> Judged:
     """Run the guardian's step. O(bundles).
 
-    now_ms: never runs back. acts: Pulsar may be asked.
+    now_ms: monotonic. acts: Pulsar may be asked for repairs.
     """
-    memory = remember(state.memory, seen, now_ms, timeouts.confirm_ms, timeouts.poison_ms)
-    lasting = _lasting(state.lasting, anomalies(memory, seen, timeouts.crowd, now_ms), seen)
+    memory = remember(state.memory, probed, now_ms, timeouts.confirm_ms, timeouts.poison_ms)
+    lasting = _lasting(state.lasting, anomalies(memory, probed, timeouts.crowd, now_ms), probed)
     needed_ms = {key: timeouts.of(one.trouble) for key, one in lasting.items()}
     sure = {key: one for key, one in lasting.items() if one.is_sure(now_ms, needed_ms[key])}
     mended = {
@@ -253,8 +255,8 @@ def judge(
     }
     lately = sum(now_ms - at_ms < MINUTE_MS for at_ms in mended.values())
     may_ask = max(0, timeouts.mends_per_minute - lately) if acts else 0
-    due = [key for key in sure if sure[key].trouble in _MENDED and key not in mended]
-    # first what was never mended: what no repair helps is due again and again
+    due = [key for key in sure if sure[key].trouble in _REPAIRABLE and key not in mended]
+    # first those never repaired: others come due again and again without effect
     due = sorted(due, key=lambda key: sure[key].stage is not FindingStage.TOLD)[:may_ask]
     mended |= dict.fromkeys(due, now_ms)
     for key, one in sure.items() if acts else ():
@@ -264,10 +266,10 @@ def judge(
         elif key in mended and one.stage is FindingStage.TOLD:
             sure[key] = replace(one, stage=FindingStage.MENDING)
     lasting |= sure
-    left_ms = [  # those that are certain, or far from it, can wait
+    left_ms = [  # findings, and troubles that must last long, can wait
         one.since_ms + needed_ms[key] - now_ms
         for key, one in lasting.items()
-        if one.trouble not in _PATIENT and key not in sure
+        if one.trouble not in _NOT_URGENT and key not in sure
     ]
     return Judged(
         state=GuardState(memory=memory, lasting=lasting, mended_ms=mended),
@@ -278,16 +280,16 @@ def judge(
 
 
 def _lasting(
-    before: Mapping[Key, Finding], found: Iterable[Finding], seen: ProbeRound
+    before: Mapping[Key, Finding], found: Iterable[Finding], probed: ProbeRound
 ) -> dict[Key, Finding]:
-    """Update what is wrong.
+    """Return the troubles after a round, by key.
 
-    The known goes on while it is the same, or while nothing can be said; the new begins.
+    A known one goes on while its witnesses are the same or one does not answer.
     """
     lasting = {
         key: one
         for key, one in before.items()
-        if any(who in seen.owned and seen.owned[who] is None for who in one.witnesses)
+        if any(who in probed.owned and probed.owned[who] is None for who in one.witnesses)
     }
     for one in found:
         key = one.trouble.value, one.subject
@@ -301,17 +303,19 @@ def _lasting(
 
 
 def remember(
-    memory: Memory, seen: ProbeRound, now_ms: int, confirm_ms: int, poison_ms: int
+    memory: Memory, probed: ProbeRound, now_ms: int, confirm_ms: int, poison_ms: int
 ) -> Memory:
-    """The memory after a round; a broker dies once, when it was silent for confirm_ms.
+    """Return the memory after a round; a broker silent for confirm_ms dies once.
 
     One that leaves the list before it falls silent was stopped, and has not died.
     """
     homes = dict(memory.homes)
-    for bundle, brokers in seen.claims().items():
+    for bundle, brokers in probed.claims().items():
         homes[bundle] = brokers[0] if len(brokers) == 1 else homes.get(bundle, brokers[0])
-    homes = {name: one for name, one in homes.items() if one in seen.listed or one in seen.owned}
-    silent_ms = {one: memory.silent_ms.get(one, now_ms) for one in sorted(seen.silent())}
+    homes = {
+        name: one for name, one in homes.items() if one in probed.listed or one in probed.owned
+    }
+    silent_ms = {one: memory.silent_ms.get(one, now_ms) for one in sorted(probed.silent())}
     over = {one for one, since_ms in silent_ms.items() if now_ms - since_ms >= confirm_ms}
     deaths = {
         bundle: kept
@@ -324,98 +328,105 @@ def remember(
     return Memory(homes=homes, silent_ms=silent_ms, dead=frozenset(over), deaths=deaths)
 
 
-def anomalies(memory: Memory, seen: ProbeRound, crowd: int, now_ms: int) -> Iterable[Finding]:
-    """All that is wrong in this round, as if it began now. O(bundles + partitions)."""
-    claims, find = seen.claims(), partial(Finding, since_ms=now_ms)
-    yield from _of_bundles(memory, seen, claims, find)
-    yield from _of_brokers(memory, seen, crowd, find)
-    yield from _narrow(seen, claims, find)
-    for whose, ends_ms in seen.certificates.items():
+def anomalies(memory: Memory, probed: ProbeRound, crowd: int, now_ms: int) -> Iterable[Finding]:
+    """Yield all troubles of this round, as if they began now. O(bundles + partitions)."""
+    claims, find = probed.claims(), partial(Finding, since_ms=now_ms)
+    yield from _of_bundles(memory, probed, claims, find)
+    yield from _of_brokers(memory, probed, crowd, find)
+    yield from _narrow(probed, claims, find)
+    for whose, ends_ms in probed.certificates.items():
         near = judge_end(ends_ms, now_ms)
         if near is not CertificateEnd.FAR:
-            words = expiry_message(ends_ms)
-            yield find(trouble=Trouble(near.value), subject=whose, evidence=words)
-    yield from _named(Trouble.UNREAD, seen.unread, find)
-    yield from _named(Trouble.MISREPORTING, seen.unreported, find)
+            evidence = expiry_message(ends_ms)
+            yield find(trouble=Trouble(near.value), subject=whose, evidence=evidence)
+    yield from _named(Trouble.UNREAD, probed.unread, find)
+    yield from _named(Trouble.MISREPORTING, probed.unreported, find)
 
 
 def _of_brokers(
-    memory: Memory, seen: ProbeRound, crowd: int, find: Callable[..., Finding]
+    memory: Memory, probed: ProbeRound, crowd: int, find: Callable[..., Finding]
 ) -> Iterable[Finding]:
     """Yield brokers that don't do their part, and bundles that kill them."""
-    for broker, owned in seen.owned.items():
-        if owned and broker not in seen.listed:
-            words = f"Pulsar lists it no more, and it serves {len(owned)} bundles"
+    for broker, owned in probed.owned.items():
+        if owned and broker not in probed.listed:
+            evidence = f"Pulsar lists it no more, and it serves {len(owned)} bundles"
             yield find(
-                trouble=Trouble.UNLISTED, subject=broker, evidence=words, witnesses=(broker,)
+                trouble=Trouble.UNLISTED, subject=broker, evidence=evidence, witnesses=(broker,)
             )
-    for broker in sorted(seen.silent()):
-        words = "Pulsar lists it, and it answers no question about what it owns"
-        yield find(trouble=Trouble.UNRESPONSIVE, subject=broker, evidence=words)
+    for broker in sorted(probed.silent()):
+        evidence = "Pulsar lists it, and it answers no question about what it owns"
+        yield find(trouble=Trouble.UNRESPONSIVE, subject=broker, evidence=evidence)
     deaths = {name: sorted({who for who, _ in died}) for name, died in memory.deaths.items()}
     victims = {name: brokers for name, brokers in deaths.items() if len(brokers) >= _OWNERS}
     for bundle, brokers in victims.items() if len(victims) <= crowd else ():
-        words = f"{' and '.join(brokers)} died while they owned it"
-        yield find(trouble=Trouble.POISON, subject=bundle, evidence=words)
+        evidence = f"{' and '.join(brokers)} died while they owned it"
+        yield find(trouble=Trouble.POISON, subject=bundle, evidence=evidence)
 
 
 def _narrow(
-    seen: ProbeRound, claims: Mapping[str, tuple[str, ...]], find: Callable[..., Finding]
+    probed: ProbeRound, claims: Mapping[str, tuple[str, ...]], find: Callable[..., Finding]
 ) -> Iterable[Finding]:
     """Yield topics whose partitions are on too few of the brokers. O(partitions)."""
     held: dict[str, Counter[str]] = defaultdict(Counter)
-    for bundle, topics in seen.partitions.items():
+    for bundle, topics in probed.partitions.items():
         for broker in claims.get(bundle, ())[:1]:
             for topic, count in topics.items():
                 held[topic][broker] += count
     for topic, parts in held.items():
-        if are_on_too_few(len(parts), parts.total(), len(seen.listed)):
+        if are_on_too_few(len(parts), parts.total(), len(probed.listed)):
             where = ", ".join(f"{count} on {one}" for one, count in sorted(parts.items()))
-            words = f"{parts.total()} {parts_word(topic)} are on {len(parts)}"
-            words += f" of {len(seen.listed)} brokers: {where}"
-            yield find(trouble=Trouble.NARROW, subject=topic, evidence=words)
+            evidence = f"{parts.total()} {parts_word(topic)} are on {len(parts)}"
+            evidence += f" of {len(probed.listed)} brokers: {where}"
+            yield find(trouble=Trouble.NARROW, subject=topic, evidence=evidence)
 
 
 def _named(
     trouble: Trouble, reasons: Mapping[str, str], find: Callable[..., Finding]
 ) -> Iterable[Finding]:
-    """Yield the first by name, and how many more: there may be thousands."""
+    """Yield the first _NAMED by name, and one for all others: they may be thousands."""
     named = sorted(reasons)
     for subject in named[:_NAMED]:
         yield find(trouble=trouble, subject=subject, evidence=reasons[subject])
     if len(named) > _NAMED:
-        words = f"{len(named) - _NAMED} more, {named[_NAMED]} first"
-        yield find(trouble=trouble, subject="others", evidence=words)
+        evidence = f"{len(named) - _NAMED} more, {named[_NAMED]} first"
+        yield find(trouble=trouble, subject="others", evidence=evidence)
 
 
 def _of_bundles(
     memory: Memory,
-    seen: ProbeRound,
+    probed: ProbeRound,
     claims: Mapping[str, tuple[str, ...]],
     find: Callable[..., Finding],
 ) -> Iterable[Finding]:
-    silent = seen.silent()
+    """Yield bundles that are owned twice, unowned, stuck, or in a redirect loop."""
+    silent = probed.silent()
     for bundle, brokers in claims.items():
         if len(brokers) >= _OWNERS:
-            words = f"{' and '.join(brokers)} say that they own it"
-            yield find(trouble=Trouble.DOUBLED, subject=bundle, evidence=words, witnesses=brokers)
-    for bundle in seen.asked_for - claims.keys():
+            evidence = f"{' and '.join(brokers)} say that they own it"
+            yield find(
+                trouble=Trouble.DOUBLED, subject=bundle, evidence=evidence, witnesses=brokers
+            )
+    for bundle in probed.asked_for - claims.keys():
         home = memory.homes.get(bundle, "")
         if silent and home not in silent:
             continue  # one of those that have not answered may have taken it
-        words = f"{home}, which had it, does not answer" if home in silent else "no broker owns it"
-        looked = seen.lookups.get(bundle, Looked())
+        evidence = (
+            f"{home}, which had it, does not answer" if home in silent else "no broker owns it"
+        )
+        looked = probed.lookups.get(bundle, Looked())
         if looked.named:
-            words += f", and the lookup names {looked.named}"
+            evidence += f", and the lookup names {looked.named}"
         elif looked.refused:
-            words += f", and the lookup says: {looked.refused}"
-        yield find(trouble=Trouble.UNSERVED, subject=bundle, evidence=words)
+            evidence += f", and the lookup says: {looked.refused}"
+        yield find(trouble=Trouble.UNSERVED, subject=bundle, evidence=evidence)
     closed = "its owner has closed it and not let it go"
-    steps = {bundle: (f"our records have it {step}", step) for bundle, step in seen.moving.items()}
-    steps |= dict.fromkeys(seen.closing, (closed, "closing"))
-    for bundle, (words, step) in steps.items():
-        yield find(trouble=Trouble.STUCK, subject=bundle, evidence=words, witnesses=(step,))
-    for bundle, looked in seen.lookups.items():
+    steps = {
+        bundle: (f"our records have it {step}", step) for bundle, step in probed.moving.items()
+    }
+    steps |= dict.fromkeys(probed.closing, (closed, "closing"))
+    for bundle, (evidence, step) in steps.items():
+        yield find(trouble=Trouble.STUCK, subject=bundle, evidence=evidence, witnesses=(step,))
+    for bundle, looked in probed.lookups.items():
         if looked.hops:
-            words = f"lookups go in circles: {' → '.join(looked.hops)}"
-            yield find(trouble=Trouble.CIRCLING, subject=bundle, evidence=words)
+            evidence = f"lookups go in circles: {' → '.join(looked.hops)}"
+            yield find(trouble=Trouble.CIRCLING, subject=bundle, evidence=evidence)

@@ -1,9 +1,9 @@
 """The mirror: differences between Pulsar's ownership and our records.
 
-Decides which differences are real. Brokers are asked one after the other, so a bundle on its way
-may be seen at two of them or at none: only what two looks in a row agree on is taken over, nothing
-of a broker that did not answer, and nothing of a bundle whose unload or split is under way. Pulsar
-is right in every case.
+Decides which differences are real. Brokers are asked one after the other, so a bundle that moves
+meanwhile may be seen at two of them or at none. So only what two looks in a row agree on is
+recorded, nothing about a broker that did not answer, and nothing about a bundle whose unload or
+split is under way. Where Pulsar and a record differ, Pulsar is right.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,18 +20,18 @@ NOBODY = ""
 ALL = "*"
 """Stands for every namespace of every tenant."""
 _EVIDENCE_MAX = 500
-_ASKED_AT_ONCE = 1_000
+_COMMAND_MAX = 1_000
 """Most bundles, and most namespaces, of one command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """One round of questions to the brokers.
+    """Answers of one round of questions to the brokers.
 
     owned: active broker → the bundles that it says it owns, None without an answer.
     incarnations: of active brokers, "" = not measured. namespaces: namespace → boundaries.
-    unread: namespaces whose boundaries could not be read, and tenants whose namespaces could not,
-    ALL when no tenant could: what is known of them is of before, or nothing.
+    unread: namespaces whose boundaries could not be read, and tenants whose namespaces could not be
+    read, ALL for all tenants; `namespaces` has them from an earlier round or not at all.
     """
 
     owned: Mapping[str, frozenset[str] | None]
@@ -40,11 +40,11 @@ class Look:
     unread: frozenset[str] = frozenset()
 
     def is_unread(self, namespace: str) -> bool:
-        """Return True where a namespace's bundles or existence are unknown."""
+        """Return True if this round could not read the namespace's bundles or its existence."""
         return not self.unread.isdisjoint((ALL, namespace, tenant_of(namespace)))
 
     def unclaimed(self) -> str | None:
-        """The owner of what no broker claims: NOBODY if all have answered, else None."""
+        """Return the owner of bundles that no broker claims: NOBODY if all answered, or None."""
         is_whole = all(owned is not None for owned in self.owned.values())
         return NOBODY if is_whole and self.owned else None
 
@@ -59,11 +59,11 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Differences of Pulsar from our records.
+    """Differences of Pulsar from Ballast's records.
 
-    brokers: all active ones, () = those that were reported last. namespaces: namespace → its
+    brokers: all active ones, () = unchanged since the last report. namespaces: namespace → its
     boundaries, () for one that is gone. owners: bundle → (the record's version, the owner, its
-    incarnation). findings: what is wrong in Pulsar, whatever we have recorded.
+    incarnation). findings: faults in Pulsar itself, which the records have no part in.
     """
 
     brokers: tuple[str, ...] = ()
@@ -81,13 +81,13 @@ def compare(
     records: Mapping[str, OwnershipRecord],
     before: Look | None,
     now: Look,
-    told_brokers: Sequence[str],
+    reported_brokers: Sequence[str],
     busy: frozenset[str],
 ) -> Difference:
-    """Return the differences that the look before showed, too. O(bundles).
+    """Return the differences on which both looks agree. O(bundles).
 
-    records: the newest of every bundle. busy: bundles that the actuator is working on, or was when
-    the look `now` began.
+    records: the newest of every bundle. reported_brokers: the active brokers reported last, sorted.
+    busy: bundles that the actuator is working on, or was when the look `now` began.
     """
     brokers = tuple(sorted(now.owned))
     if before is None or not brokers:
@@ -95,7 +95,7 @@ def compare(
     namespaces = dict(_namespaces(records, before, now, busy))
     owners = dict(_owners(records, before, now, busy))
     return Difference(
-        brokers=() if brokers == tuple(told_brokers) else brokers,
+        brokers=() if brokers == tuple(reported_brokers) else brokers,
         namespaces=namespaces,
         owners={
             bundle: found
@@ -108,7 +108,8 @@ def compare(
 def commands_of(difference: Difference) -> list[ObserveOwnership]:
     """Return the difference as commands of bounded size.
 
-    One at least, which says that we look. Beyond FINDINGS_MAX advisory findings are cut first.
+    At least one, which shows that the bridge is alive. Of more than FINDINGS_MAX findings the
+    advisory ones are left out first.
     """
     namespaces = sorted(difference.namespaces.items())
     owners = [(name, *found) for name, found in sorted(difference.owners.items())]
@@ -120,21 +121,21 @@ def commands_of(difference: Difference) -> list[ObserveOwnership]:
             brokers=difference.brokers if start == 0 else (),
             namespaces={
                 name: list(boundaries)
-                for name, boundaries in namespaces[start : start + _ASKED_AT_ONCE]
+                for name, boundaries in namespaces[start : start + _COMMAND_MAX]
             },
             owners={
                 name: [version, broker, incarnation]
-                for name, version, broker, incarnation in owners[start : start + _ASKED_AT_ONCE]
+                for name, version, broker, incarnation in owners[start : start + _COMMAND_MAX]
             },
             differences=difference.count,
             findings=findings,
         )
-        for start in range(0, count, _ASKED_AT_ONCE)
+        for start in range(0, count, _COMMAND_MAX)
     ]
 
 
 def written_finding(finding: Finding) -> dict[str, Any]:
-    """A finding as JSON values."""
+    """Return a finding as JSON values."""
     return {
         "trouble": finding.trouble.value,
         "subject": finding.subject,
@@ -169,13 +170,13 @@ def _namespaces(
 def _owners(
     records: Mapping[str, OwnershipRecord], before: Look, now: Look, busy: frozenset[str]
 ) -> Iterable[tuple[str, tuple[int, str, str]]]:
-    seen_before, seen = before.owners(), now.owners()
-    default_before, default = before.unclaimed(), now.unclaimed()
+    owners_before, owners_now = before.owners(), now.owners()
+    default_before, default_now = before.unclaimed(), now.unclaimed()
     for name, record in sorted(records.items()):
         if record.state in (State.DELETED, State.INIT) or name in busy:
             continue
-        owner = seen.get(name, default)
-        if owner is None or owner != seen_before.get(name, default_before):
+        owner = owners_now.get(name, default_now)
+        if owner is None or owner != owners_before.get(name, default_before):
             continue
         incarnation = now.incarnations.get(owner, "")
         if (owner and not incarnation) or _agrees(record, owner, incarnation):
@@ -184,9 +185,10 @@ def _owners(
 
 
 def _agrees(record: OwnershipRecord, owner: str, incarnation: str) -> bool:
-    """True if a record says what was seen, or is about to.
+    """Return True if a record names the owner that was seen, or may soon.
 
-    One in flight is left to the actuator as long as one of its two brokers has the bundle.
+    A record in flight agrees while either of its two brokers has the bundle: the actuator finishes
+    it.
     """
     if record.state is State.FREE:
         return owner == NOBODY

@@ -1,16 +1,16 @@
-"""A broker's load as messages of ours, one fresh observation a report.
+"""A broker's load as wire messages, one fresh observation a report.
 
-Decides what is worth a report: what Pulsar has measured anew, or, when nothing changes, one in
-report_max_interval_ms; between them the broker's load alone when its usage has changed by more than
-report_change_percent; a heartbeat otherwise. Loads that say nothing new must not count as hits.
-`jobs.bridge.collector` reads the answers and sends what comes out.
+Decides what each reading of a broker sends: load and bundles if Pulsar has measured anew, and at
+least once in report_max_interval_ms; the broker's load alone if only its usage has changed, by more
+than report_change_percent; otherwise a heartbeat. A load that repeats a measurement would count as
+another hit. `jobs.bridge.collector` reads the answers and sends these messages.
 
-Latency for a broker's clients: time to publish, and to load a topic. It is known only as far as
-Pulsar reports it. Decides the first from the growth of the sums on a broker's Prometheus page
-between two looks. The quantiles beside them are of the past minutes, which would hold a pace back
-long after. The second is a page's own mean, because Pulsar begins its sums anew. The time that
-clients wait while they look for a topic's new broker is not included. Source: Pulsar 4.0.8,
-AbstractTopic (pulsar_broker_publish_latency) and BrokerOperabilityMetrics
+Also computes the latency for a broker's clients, as far as Pulsar reports it: the time to publish,
+and the time to load a topic. The first is from the growth of the sums on a broker's Prometheus page
+between two looks: the quantiles beside them cover the past minutes, and would slow moves long after
+the latency has fallen. The second is the mean of one page, because Pulsar begins those sums anew.
+The time that clients wait while they look for a topic's new broker is not included. Source: Pulsar
+4.0.8, AbstractTopic (pulsar_broker_publish_latency) and BrokerOperabilityMetrics
 (pulsar_topic_load_times), both in ms.
 """
 
@@ -46,7 +46,7 @@ Report = BrokerLoad | BundleLoad | Heartbeat | TopicLoad
 _FULL, _UNKNOWN = 100.0, -1.0
 _NEVER_MS = -(1 << 62)
 _NEAR = 0.5
-"""A bundle at half of a split limit may be split soon: its topics are reported."""
+"""Part of a split limit from which a bundle may be split soon, so its topics are reported."""
 
 _TOPICS, _CONSUMERS, _PRODUCERS = (
     BUNDLE_COLUMNS.index(name) for name in ("topics", "consumerCount", "producerCount")
@@ -66,20 +66,20 @@ class Measured:
 
     @property
     def fingerprint(self) -> bytes:
-        """Equal for readings of the same measurement.
+        """Bytes that are equal for two readings of the same measurement.
 
-        Pulsar computes the rates anew every statsUpdateFrequencyInSecs, and says nowhere when;
-        lastUpdate and the usages are those of the moment of asking.
+        Pulsar computes the rates anew every statsUpdateFrequencyInSecs, and does not say when;
+        lastUpdate and the usages are of the moment of asking.
         """
         return "\n".join(self.names).encode() + self.stats.tobytes()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentReports:
-    """Last messages sent about one broker.
+    """The last messages sent about one broker.
 
-    incarnation: of the start that they were about. seq: of the last message of any kind.
-    fingerprint, reported_ms: of the last report with bundles. load: the last of the broker's own.
+    incarnation: the broker's then. seq: of the last message of any kind. fingerprint, reported_ms:
+    of the last report with bundles. load: the broker's load as reported last.
     topics: bundle → fingerprint and time (ms) of the last report of its topics.
     """
 
@@ -92,7 +92,7 @@ class SentReports:
 
 
 def measured_modular(report: PulsarReport) -> Measured:
-    """Of a load report of the modular manager."""
+    """Return the measurement in a load report of the modular manager."""
     load, bundles = report.load, report.bundles
     kept = [at for at, name in enumerate(bundles.names) if is_mirrored(name.rpartition("/")[0])]
     names = tuple(bundles.names[at] for at in kept)
@@ -102,7 +102,10 @@ def measured_modular(report: PulsarReport) -> Measured:
 def measured_extensible(
     envelope: Envelope, gauges: Gauges, table: TopicTable, web_service_url: str
 ) -> Measured:
-    """Of the Prometheus page and the topics of a broker with the extensible manager."""
+    """Return the measurement of a broker with the extensible manager.
+
+    It is from the broker's Prometheus page and its topics.
+    """
     totals = table.stats.sum(axis=0) if len(table.bundles) else np.zeros(len(BUNDLE_COLUMNS))
     load = BrokerLoad(
         envelope=envelope,
@@ -126,10 +129,10 @@ def partitions_in(topics: Iterable[str]) -> Mapping[str, int]:
 
 
 def with_network(measured: Measured, bytes_per_s: float) -> Measured:
-    """Return the measurement with bandwidth as throughput over the network's capacity.
+    """Return the measurement with its bandwidth usage computed from the broker's throughput.
 
-    For brokers whose own figures say nothing: several on one machine, or a network of unknown
-    speed. bytes_per_s: each way, > 0.
+    For brokers whose own figures are of no use: several on one machine, or a network of unknown
+    speed. bytes_per_s: the network's capacity each way, > 0.
     """
     load = measured.load
     usage, limit = load.usage.copy(), load.limit.copy()
@@ -144,19 +147,20 @@ def with_network(measured: Measured, bytes_per_s: float) -> Measured:
 
 
 def report(
-    told: SentReports,
+    sent: SentReports,
     measured: Measured,
     now_ms: int,
     signals: SignalsConfig,
     bundles_per_part: int,
 ) -> tuple[SentReports, list[Report]]:
-    """The messages of one reading: load and bundles, or load alone, when it is news.
+    """Return the messages of one reading, and `sent` with them added.
 
-    Envelopes count by the collector's clock, so a collector that starts again goes on above.
+    Sequence numbers are times of the collector's clock, so they go on rising after a restart of the
+    collector.
     """
     incarnation = measured.load.envelope.incarnation
-    before = told if told.incarnation == incarnation else SentReports(incarnation=incarnation)
-    seq = max(before.seq, told.seq, now_ms - 1) + 1
+    before = sent if sent.incarnation == incarnation else SentReports(incarnation=incarnation)
+    seq = max(before.seq, sent.seq, now_ms - 1) + 1
     envelope = replace(measured.load.envelope, seq=seq, reported_at_ms=now_ms)
     is_same = before.fingerprint == measured.fingerprint
     load = measured.load
@@ -173,14 +177,15 @@ def report(
 
 
 def report_topics(
-    told: SentReports, measured: Measured, table: TopicTable, config: Config, now_ms: int
+    sent: SentReports, measured: Measured, table: TopicTable, config: Config, now_ms: int
 ) -> tuple[SentReports, list[TopicLoad]]:
-    """Topics of some bundles, when they change and at the longest interval.
+    """Return the reports of bundles' topics that are due, and `sent` with them added.
 
-    Of those that may be split soon names and rates, of others that have partitions of a partitioned
-    topic the names: those are to be on more than a few brokers. O(topics).
+    A bundle is reported if it may be split soon, or has partitions of a partitioned topic, which
+    are to be spread over brokers. It is due when its topics change (of one that may be split soon
+    also their rates), and at the longest interval. O(topics).
     """
-    known, sent, seq = dict(told.topics), [], told.seq
+    known, due, seq = dict(sent.topics), [], sent.seq
     near = set(near_a_split(measured.names, measured.stats, config.splitting))
     for name in measured.names:
         rates = table.rates.get(name)
@@ -194,17 +199,14 @@ def report_topics(
         seq = max(seq, now_ms - 1) + 1
         known[name] = fingerprint, now_ms
         envelope = replace(measured.load.envelope, seq=seq, reported_at_ms=now_ms)
-        sent.append(
+        due.append(
             TopicLoad(envelope=envelope, bundle=name, topics=rates.topics, traffic=rates.traffic)
         )
-    return replace(told, topics=known, seq=seq), sent
+    return replace(sent, topics=known, seq=seq), due
 
 
 def near_a_split(names: Sequence[str], stats: Floats, config: Splitting) -> list[str]:
-    """Return the bundles at half of one of the four split limits or more. O(bundles).
-
-    In order.
-    """
+    """Return the bundles that have reached half of a split limit, in order. O(bundles)."""
     if not len(names):
         return []
     column = {name: stats[:, at] for at, name in enumerate(BUNDLE_COLUMNS)}
@@ -226,17 +228,14 @@ _LOADED = ("pulsar_topic_load_times_sum", "pulsar_topic_load_times_count")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencySums:
-    """Of one page: ms in all, and how often; None where it has no such."""
+    """Sums of one Prometheus page: (total ms, count), or None if the page lacks them."""
 
     published: tuple[float, float] | None = None
     loaded: tuple[float, float] | None = None
 
 
 def parse_client_latency(raw: bytes) -> LatencySums:
-    """Return the sums of a broker's Prometheus page. O(bytes).
-
-    What can't be read is left out.
-    """
+    """Return the sums of a broker's Prometheus page; unreadable ones are None. O(bytes)."""
     page = raw.decode("utf-8", "replace")
     found = {
         name: value
@@ -247,7 +246,7 @@ def parse_client_latency(raw: bytes) -> LatencySums:
 
 
 def publish_ms(before: LatencySums, now: LatencySums) -> float | None:
-    """Return the mean between two pages; None if unknown or after a restart."""
+    """Return the mean time to publish between two pages; None if unknown or after a restart."""
     if before.published is None or now.published is None:
         return None
     total_ms, count = (now.published[at] - before.published[at] for at in (0, 1))
@@ -257,7 +256,7 @@ def publish_ms(before: LatencySums, now: LatencySums) -> float | None:
 
 
 def load_ms(now: LatencySums) -> float | None:
-    """The mean time that a topic has taken to load of late; None when it is not told."""
+    """Return the mean time in which topics were loaded of late; None if not reported."""
     if now.loaded is None:
         return None
     total_ms, count = now.loaded
@@ -265,7 +264,7 @@ def load_ms(now: LatencySums) -> float | None:
 
 
 def worst_ms(found: Iterable[float | None]) -> float | None:
-    """Of several brokers; None when none of them tells."""
+    """Return the highest of several brokers' latencies; None if none of them reports one."""
     return max((one for one in found if one is not None), default=None)
 
 

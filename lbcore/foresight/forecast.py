@@ -23,12 +23,12 @@ from lbcore.balancer.commands import take_command
 from lbcore.balancer.cycle import place_free, run_cycle
 from lbcore.balancer.effects import Row
 from lbcore.balancer.ledger import NOBODY
-from lbcore.balancer.placement import make_snapshot, turn_of, usable_brokers
+from lbcore.balancer.placement import cycle_offset_ms, make_snapshot, usable_brokers
 from lbcore.balancer.transitions import BrokerAnswer, repair_ownership, take_answers
 from lbcore.config.load import digest, parse_assignments
 from lbcore.config.tree import Config
 from lbcore.foresight.planning_memory import (
-    count_moves,
+    add_unreported_moves,
     moved_load,
     next_cycle_ms,
     recalled_plan,
@@ -160,9 +160,9 @@ def foresee(
         return changed
     plan = recalled_plan(state.plan, rows.decisions, config, now_ms)
     work = BatchContext.on(replace(changed, plan=plan), config, digest(config), now_ms)
-    unseen = count_moves(work, rows.load, rows.decisions)
-    turn_ms = turn_of(cluster, config)
-    first_ms = next_cycle_ms(rows.decisions, now_ms, _cycle_ms(config), turn_ms)
+    unseen = add_unreported_moves(work, rows.load, rows.decisions)
+    offset_ms = cycle_offset_ms(cluster, config)
+    first_ms = next_cycle_ms(rows.decisions, now_ms, _cycle_ms(config), offset_ms)
     found = _run(work.close(), config, now_ms, first_ms, before)
     known = {str(row["broker"]) for row in rows.load}
     newest_ms = max((int(row["at_ms"]) for row in rows.load), default=now_ms + 1)

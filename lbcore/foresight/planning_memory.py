@@ -1,6 +1,7 @@
 """Planning state that the tables can restore, for rebuilds and dry runs.
 
-Rows of `decisions` become graces and roles; the table `planning_memory` has hits and averages.
+Rows of `decisions` become grace periods of bundles and roles of brokers (when each last gave or
+took a shed bundle); the table `planning_memory` has hits and averages.
 """
 
 import json
@@ -33,7 +34,7 @@ from lbcore.validation.check import in_force
 
 Row = Mapping[str, Any]
 REMEMBERED_MS = 7_200_000
-"""Period of the decisions that are read for what planning remembers."""
+"""Age limit of the decisions from which planning state is restored."""
 _BY_LONG_TERM = frozenset({LEAST_LONG_TERM_MESSAGE_RATE})
 _MADE = frozenset({"transfer", "unload", "split"})
 _NO_CYCLE = frozenset({"NotThisCycle", "unsplittable"})
@@ -43,10 +44,10 @@ _REQUESTED = frozenset({"Draining", "Pinned"})
 def with_recalled_plan(
     state: BalancerState, decisions: Iterable[Row], config: Config, now_ms: int
 ) -> BalancerState:
-    """Return a rebuilt state with graces and roles at now_ms.
+    """Return a rebuilt state with grace periods and roles at now_ms.
 
-    By the settings in force. decisions: rows of its cluster since `REMEMBERED_MS` before, in any
-    order. O(rows log rows).
+    They follow the settings in force. decisions: rows of its cluster since `REMEMBERED_MS` before,
+    in any order. O(rows log rows).
     """
     present, _ = in_force(config, state.settings, state.rules.set_aside)
     return replace(state, plan=recalled_plan(state.plan, decisions, present, now_ms))
@@ -55,9 +56,9 @@ def with_recalled_plan(
 def recalled_plan(
     plan: PlanState, decisions: Iterable[Row], config: Config, now_ms: int
 ) -> PlanState:
-    """The plan's memory with graces and roles as rows of decisions tell, in any order.
+    """Return the plan with grace periods and roles of rows of decisions, in any order.
 
-    plan: as a rebuild brings it back. O(rows log rows).
+    plan: as a rebuild restores it. O(rows log rows).
     """
     moved = [row for row in sorted(decisions, key=lambda row: int(row["at_ms"])) if is_planned(row)]
     shedding = config.shedding
@@ -75,13 +76,13 @@ def recalled_plan(
     )
 
 
-def next_cycle_ms(decisions: Iterable[Row], now_ms: int, interval_ms: int, turn_ms: int) -> int:
-    """Return the time of the next cycle that sheds, by the last one.
+def next_cycle_ms(decisions: Iterable[Row], now_ms: int, interval_ms: int, offset_ms: int) -> int:
+    """Return the time of the next cycle that sheds, by the last one known; else now.
 
-    This is now if none is known. turn_ms: as in `placement.turn_of`.
+    offset_ms: as in `placement.cycle_offset_ms`.
     """
     last_ms = max((int(row["at_ms"]) for row in decisions if _is_of_cycle(row)), default=0)
-    return max(now_ms, next_on_grid_ms(min(last_ms, now_ms), interval_ms, turn_ms))
+    return max(now_ms, next_on_grid_ms(min(last_ms, now_ms), interval_ms, offset_ms))
 
 
 def unknowns(config: Config, plan: PlanState, load_age_ms: int) -> tuple[str, ...]:
@@ -132,46 +133,48 @@ def is_planned(row: Row) -> bool:
 
 
 def _by_name(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """The last of each name, in name order."""
+    """Return the last value of each name, in name order."""
     return dict(sorted(dict(pairs).items()))
 
 
 _MOVES = frozenset({"transfer", "unload", "drain"})
 _REPORTS = 2
-"""Moves are looked at that are no older than so many of the longest intervals between reports."""
+"""Age limit of moves that reports may not show yet, in longest report intervals."""
 
 
-def count_moves(
+def add_unreported_moves(
     work: BatchContext, load: Iterable[Mapping[str, Any]], decisions: Iterable[Mapping[str, Any]]
 ) -> int:
-    """Give live brokers their bundles' load; return the number of unseen moves.
+    """Add moves that reports don't show to live brokers' loads; return their number.
 
     A report is older than a move when what the broker's bundles carry has changed by more than it
     shows. Worked: a broker reported 100 msg/s and owns bundles of 60 now; one of 40 has just left.
     60 is 40 below 100, so the report is from before the move, and the broker is taken to carry 60.
 
-    What planning remembers as unseen (`plan.pending`) is counted in full where the broker has not
-    reported since its last move, else as planning itself doubts it, report by report. Only where
-    planning counts its moves (not under `shedding.is_pulsar_exact`). O(bundles). load: the newest
-    row of each broker; decisions: rows in any order.
+    Remembered unreported load (`plan.pending`) counts in full until the broker reports after its
+    last move; planning itself then discounts it, report by report. Does nothing where planning
+    counts no moves (under `shedding.is_pulsar_exact`). O(bundles). load: the newest row of each
+    broker; decisions: rows in any order.
     """
     if not work.config.shedding.adjust_load:
         return 0
     snapshot, _ = make_snapshot(work, usable_brokers(work))
-    doubted = _doubted(work)
-    decided, is_decided = _decided(work, snapshot, load, doubted)
-    moved = _moved(work, snapshot, decisions)
-    left = _Left(snapshot=replace(snapshot, brokers=decided), moved=moved, is_decided=is_decided)
-    is_late = left.is_late()
+    discounted = _discounted(work)
+    decided, is_decided = _with_remembered_load(work, snapshot, load, discounted)
+    moved = _recent_moves(work, snapshot, decisions)
+    uncounted = _UncountedMoves(
+        snapshot=replace(snapshot, brokers=decided), moved=moved, is_decided=is_decided
+    )
+    is_late = uncounted.is_late()
     moves = (
         (
             (one.row, one.source, one.destination),
-            left.counts(one, one.source) and bool(is_late[one.source]),
-            left.counts(one, one.destination) and bool(is_late[one.destination]),
+            uncounted.counts(one, one.source) and bool(is_late[one.source]),
+            uncounted.counts(one, one.destination) and bool(is_late[one.destination]),
         )
         for one in moved
     )
-    shown = with_load(decided, moved_load(work, left.snapshot, moves))
+    shown = with_load(decided, moved_load(work, uncounted.snapshot, moves))
     for at in np.flatnonzero(is_late | is_decided).tolist():
         name = snapshot.brokers.names[at]
         work.brokers[name] = replace(
@@ -181,31 +184,31 @@ def count_moves(
             weighted_max_ema=float(shown.weighted_max_ema[at]),
             throughput_ema=float(shown.throughput_ema[at]),
         )
-    work.plan = replace(work.plan, unseen=doubted)
+    work.plan = replace(work.plan, unseen=discounted)
     is_late |= is_decided & (decided.traffic != snapshot.brokers.traffic).any(axis=1)
     return sum(bool(is_late[one.destination]) for one in moved)
 
 
-def _doubted(work: BatchContext) -> dict[str, UnreportedLoad]:
-    """Return broker → load that planning discounts.
+def _discounted(work: BatchContext) -> dict[str, UnreportedLoad]:
+    """Return broker → unreported load that planning discounts.
 
-    Planning takes less and less of it: it reported after its last move had arrived. What usages
-    show only later (`signals.usage_lag_ms`) is not doubted before.
+    The broker has reported since its last move arrived and the lag of usages
+    (`signals.usage_lag_ms`) passed, so its reports should show the move.
     """
     lag_ms = work.config.signals.usage_lag_ms
     unseen = work.plan.unseen.items()
     return {name: one for name, one in unseen if one.report_ms > one.busy_ms + lag_ms}
 
 
-def _decided(
+def _with_remembered_load(
     work: BatchContext,
     snapshot: Snapshot,
     load: Iterable[Mapping[str, Any]],
-    doubted: Mapping[str, UnreportedLoad],
+    discounted: Mapping[str, UnreportedLoad],
 ) -> tuple[BrokerTable, Bools]:
-    """Return brokers with remembered unreported load, and which they are, bool[n].
+    """Return brokers with remembered unreported load added, and which they are, bool[n].
 
-    Where planning has seen a newer report than the table has, it is taken: it is remembered too.
+    Where planning remembers a newer report than the table has, that report counts.
     """
     brokers, unseen = snapshot.brokers, work.plan.unseen
     reported_ms = {str(row["broker"]): int(row["reported_ms"] or row["at_ms"]) for row in load}
@@ -217,14 +220,14 @@ def _decided(
             change[at] = np.array(unseen[name].shown) - lines[at]
     newest = replace(with_load(brokers, change), updated_at_ms=updated_ms)
     everyone: Bools = np.ones(len(brokers.names), dtype=np.bool_)
-    counted = {name: one for name, one in unseen.items() if name not in doubted}
+    counted = {name: one for name, one in unseen.items() if name not in discounted}
     added = unreported_arrays(counted, newest, everyone, work.config.shedding.adjust_keep)
     return with_load(newest, added), np.array([name in unseen for name in brokers.names], np.bool_)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Moved:
-    """A bundle that changed hands of late. row: of it; source: NOBODY = is not live.
+class _RecentMove:
+    """A recent change of a bundle's owner. source: NOBODY = not live.
 
     is_planned: by a cycle, so that planning remembers what reports don't show of it.
     """
@@ -235,9 +238,9 @@ class _Moved:
     is_planned: bool
 
 
-def _moved(
+def _recent_moves(
     work: BatchContext, snapshot: Snapshot, decisions: Iterable[Mapping[str, Any]]
-) -> list[_Moved]:
+) -> list[_RecentMove]:
     since_ms = work.now_ms - _REPORTS * work.config.signals.report_max_interval_ms
     last = {
         str(row["bundle"]): row
@@ -253,22 +256,22 @@ def _moved(
         source = index.get(str(last[bundle]["source"]), NOBODY)
         if source != owner:
             planned = is_planned(last[bundle])
-            found.append(_Moved(row=at, source=source, destination=owner, is_planned=planned))
+            found.append(_RecentMove(row=at, source=source, destination=owner, is_planned=planned))
     return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Left:
-    """Moves that are left to count after planning's memory is applied.
+class _UncountedMoves:
+    """Recent moves that remembered unreported load doesn't include.
 
-    is_decided: bool[n], True for the brokers of that memory.
+    is_decided: bool[n], brokers with such remembered load.
     """
 
     snapshot: Snapshot
-    moved: list[_Moved]
+    moved: list[_RecentMove]
     is_decided: Bools
 
-    def counts(self, move: _Moved, broker: int) -> bool:
+    def counts(self, move: _RecentMove, broker: int) -> bool:
         """True if a move may be missing in a broker's load."""
         return broker != NOBODY and not (move.is_planned and bool(self.is_decided[broker]))
 
