@@ -27,16 +27,16 @@ class ClusterConfig:
     observe_only: bool = setting(
         default=False,
         dynamic=True,
-        doc="Plans are made, explained and written down, and nothing of them is carried out; what"
-        " people ask for by command still is. The bridge sets it, and clears it under --act.",
+        doc="Dry run: plans are made, explained and recorded, and not executed. Commands still are,"
+        " except under external authority. The bridge sets it, and clears it under --act.",
     )
     approval: str = setting(
         AUTO,
         choices=(AUTO, ASK, ASK_ABOVE),
         dynamic=True,
         doc="auto: a cycle's moves and splits are carried out at once. ask: they wait as a plan"
-        " until somebody approves it (`ballast plan`). ask_above: those of a cycle wait that moves"
-        " more than approval_bundles or approval_percent. Failover, drains and pins never wait.",
+        " until somebody approves it (`ballast plan`). ask_above: they wait if the cycle moves more"
+        " than approval_bundles or approval_percent. Failover, drains and pins never wait.",
     )
     approval_bundles: int = setting(
         10,
@@ -105,7 +105,7 @@ class TelemetryConfig:
 
     host: str = setting(
         "127.0.0.1",
-        doc="Address at which the job and agents give out metrics; who reaches it may read them.",
+        doc="Address of the metrics of the job and agents; reading them needs no authentication.",
     )
     bundle_metrics: bool = setting(
         False,  # noqa: FBT003 (the default)

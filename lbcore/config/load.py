@@ -1,6 +1,6 @@
-"""Mappings to a Config or all their problems; a Config's version and differences.
+"""Makes a Config of mappings, or lists all their problems; version and differences.
 
-Overlays lie on each other in order, each changing only what it names: defaults, base, overlays;
+Mappings apply in order, each changing only the settings it names: defaults, base, overlays;
 `[clusters.NAME.SECTION]` changes one cluster. `jobs.adapters.processes.settings` reads the files.
 """
 
@@ -32,7 +32,7 @@ _PULSAR_KEYS = {alias: key for key, entry in SETTINGS.items() for alias in entry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingDifference:
-    """A setting that has another value than in the base. cluster: "" = all of them."""
+    """A setting whose value is not that of the base. cluster: "" = all clusters."""
 
     key: str
     base: Any
@@ -41,17 +41,17 @@ class SettingDifference:
 
     @property
     def place(self) -> str:
-        """The key as a whole: what a cluster has of its own is told apart."""
+        """The full key; that of one cluster's own value begins with "clusters.NAME."."""
         return f"{CLUSTERS}.{self.cluster}.{self.key}" if self.cluster else self.key
 
 
 def parse_config(
     mapping: Mapping[str, Any], base: Config | None = None, origin: str = ""
 ) -> Config:
-    """The base (the defaults when None) changed by the sections of a mapping.
+    """Return the base (None = the defaults) changed by the sections of a mapping.
 
-    origin: who set what it names, see `Config.origins`; "" = nobody. Raises ConfigError with every
-    unknown key, wrong type and value out of range.
+    origin: who set the mapping's values, see `Config.origins`; "" = do not record it. Raises
+    ConfigError with every unknown key, wrong type and value out of range.
     """
     problems: list[Problem] = []
     before = base or Config()
@@ -99,7 +99,7 @@ def parse_assignments(config: Config, assignments: Iterable[str]) -> Config:
 def checked_dynamic(values: Mapping[str, Any]) -> tuple[Mapping[str, Any], Sequence[Problem]]:
     """Return the valid values in their settings' types, and the others' problems.
 
-    Whether they suit each other and the files is not looked at. A problem names its key.
+    Does not check whether the values suit each other and the files. A problem names its key.
     """
     problems = [_unknown(key) for key in values if key not in SETTINGS]
     known = {key: value for key, value in values.items() if key in SETTINGS}
@@ -113,7 +113,7 @@ def checked_dynamic(values: Mapping[str, Any]) -> tuple[Mapping[str, Any], Seque
 
 
 def canonical(config: Config) -> Mapping[str, Any]:
-    """The tree as plain values that JSON and TOML have, per_cluster included."""
+    """Return the tree as values that JSON and TOML can hold, per_cluster included."""
     sections = {
         section: {
             entry.name: plain_value(entry, value_of(config, entry))
@@ -127,9 +127,9 @@ def canonical(config: Config) -> Mapping[str, Any]:
 
 
 def digest(config: Config) -> str:
-    """The configuration's version: sha256, in hexadecimal, of what decides anything.
+    """Return the configuration's version: sha256, in hexadecimal, of all that affects decisions.
 
-    That are its sections, and the code of the strategies that are not Ballast's.
+    Those are its sections, except UNDECIDING_SECTIONS, and the code of custom strategies.
     """
     tree = _deciding(canonical(config))
     if config.own:
@@ -158,13 +158,14 @@ def _differing(config: Config, base: Config, cluster: str) -> Iterator[SettingDi
 
 
 def _deciding(tree: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the tree without UNDECIDING_SECTIONS, in each cluster's own tree as well."""
     kept = {name: section for name, section in tree.items() if name not in UNDECIDING_SECTIONS}
     own = kept.pop(CLUSTERS, {})
     return {**kept, CLUSTERS: {name: _deciding(section) for name, section in own.items()}}
 
 
 def plain_value(entry: Entry, value: Any) -> Any:
-    """The value as JSON and TOML have it."""
+    """Return the value in a type that JSON and TOML can hold."""
     if isinstance(value, tuple):
         return list(value)
     return float(value) if entry.type is float else value
@@ -173,7 +174,7 @@ def plain_value(entry: Entry, value: Any) -> Any:
 def _checked(
     values: Mapping[str, Any], problems: list[Problem], prefix: str = ""
 ) -> dict[str, Any]:
-    """The values in their settings' types; those that can't be used become problems."""
+    """Return the values in their settings' types; add a problem for each unusable one."""
     checked = {}
     for key, value in values.items():
         try:
@@ -184,7 +185,7 @@ def _checked(
 
 
 def _values(sections: Mapping[str, Any], prefix: str, problems: list[Problem]) -> dict[str, Any]:
-    """The value of every known key, by "section.name"; the others become problems."""
+    """Return the value of every known key, by "section.name"; add a problem for the others."""
     values: dict[str, Any] = {}
     for section, table in _tables(sections, problems, prefix):
         if section not in SECTIONS:
@@ -205,6 +206,7 @@ def _values(sections: Mapping[str, Any], prefix: str, problems: list[Problem]) -
 def _tables(
     mapping: Mapping[str, Any], problems: list[Problem], prefix: str = ""
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the names and values that are tables; add a problem for the others."""
     for name, table in mapping.items():
         if isinstance(table, Mapping):
             yield name, table
@@ -214,6 +216,7 @@ def _tables(
 
 
 def _unknown(key: str, prefix: str = "") -> Problem:
+    """Return the problem of a key that is no setting, with the key that was probably meant."""
     section, _, name = key.rpartition(".")
     follows = _constant(section, name)
     if follows:
@@ -229,7 +232,7 @@ def _unknown(key: str, prefix: str = "") -> Problem:
 
 
 def _constant(section: str, name: str) -> str:
-    """Return what a value that is no setting follows; "" = there is none."""
+    """Return what decides the value of a constant that is no setting; "" = no such constant."""
     of_section = fields(SECTIONS[section]) if section in SECTIONS else ()
     for one in of_section:
         if one.name == name and "derived" in one.metadata:
@@ -250,11 +253,12 @@ _COMPARED = ("setting", "value", "origin", "started", "config_version")
 
 
 def reported_rows(started: Config, present: Config, config_version: str) -> list[dict[str, Any]]:
-    """Return a row for each setting that decisions depend on, as the job tells it.
+    """Return a row of `settings_in_force` for each setting that decisions depend on.
 
     Access to Kafka, permissions and agents' behaviour belong to each process and are left out, so
-    no path of a secret and no user's name gets into a table. started: as files and command line
-    say; present: with what commands changed. Both of one cluster. config_version: of `present`.
+    no path of a secret and no user's name gets into a table. started: the settings from files and
+    command line; present: those with the changes by commands. Both of one cluster.
+    config_version: of `present`.
     """
     return [
         {
@@ -284,9 +288,9 @@ def newest_reported(rows: Iterable[Row]) -> list[Row]:
 def as_started(config: Config, rows: Iterable[Row], kept: Collection[str] = ()) -> Config:
     """Return the configuration that the job was started with; itself if unknown.
 
-    config: of the cluster, by the files of the asking process. rows: all of its cluster; the newest
-    count. kept: keys whose values stay. A value that this version doesn't take, of a job of another
-    version, stays as it is.
+    config: the cluster's, from the files of the calling process. rows: all that the cluster has;
+    only the newest count. kept: keys that keep their value in `config`, as do those whose reported
+    value, of a job of another version, can't be used here.
     """
     newest = newest_reported(rows)
     if not newest:
@@ -304,7 +308,7 @@ def as_started(config: Config, rows: Iterable[Row], kept: Collection[str] = ()) 
 
 
 def _readable(key: str, text: str) -> Any:
-    """The value, or UNSET for one that can't be used here."""
+    """Return the value in a row's text; UNSET for one that can't be used here."""
     try:
         return check_value(SETTINGS[key], json.loads(text))
     except (ConfigError, KeyError, ValueError, RecursionError):

@@ -21,14 +21,14 @@ class LookupConfig:
     )
     allowed_hosts: tuple[str, ...] = setting(
         (),
-        doc="More names that this service may be asked under, host or host:port, beside its address"
-        " and those of loopback: without authentication a request under any other is refused, and"
-        " with it a change that a page of another origin asks for.",
+        doc="More names of this service, host or host:port, beside its address and those of"
+        " loopback. Without authentication, requests under other names are refused. Changes that"
+        " pages of other origins send always are.",
     )
     advertised_address: str = setting(
         "",
-        doc="host:port that Pulsar's tools are told to find this service at; none = the address at"
-        " which it was reached.",
+        doc="Address (host:port) that Pulsar's tools are given for this service; none = that at which"
+        " it was reached.",
     )
     port: int = setting(
         8_090,
@@ -49,8 +49,8 @@ class LookupConfig:
         unit="ms",
         minimum=0,
         maximum=600_000,
-        doc="How long /health says 503 before a service that was told to stop stops answering: as"
-        " long as a load balancer needs to notice.",
+        doc="How long a stopping service still answers, with 503 at /health: as long as a load"
+        " balancer needs to notice.",
     )
     poll_interval_ms: int = setting(
         200,
@@ -85,7 +85,7 @@ class LookupConfig:
     )
     token_keys_url: str = setting(
         "",
-        doc="https:// address of a JWKS with the public keys of tokens. Asked every five minutes,"
+        doc="Address (https://) of a JWKS with the public keys of tokens. Asked every five minutes,"
         " and at once for an unknown key, 10 s after the last time at the earliest.",
     )
     token_audience: str = setting(

@@ -69,9 +69,9 @@ class OwnershipConfig:
     )
     # a silent broker that no record names is deregistered after a week, as forget_broker does
     forget_broker_after_ms: int = 604_800_000
-    # the brake needs at least so many brokers to vanish at once; 0 = no brake
+    # the brake is put on when at least this many brokers vanish at once; 0 = no brake
     brake_brokers: int = correction(3, pulsar=0)
-    # the least part of all brokers, beside brake_brokers, whose loss stops shedding
+    # and when they are at least this part of all brokers
     brake_percent: int = 30
     # brokers that are taken for dead within this time have vanished at once
     brake_window_ms: int = derived(
@@ -85,7 +85,7 @@ class OwnershipConfig:
         sources=_TIMEOUT,
         by=lambda config: min(10_000, round(config.ownership.broker_timeout_ms * 2 / 3)),
     )
-    # most that one message advances a partition's clock, two ticks: what is longer was our own gap
+    # most that one message advances a partition's clock, two ticks: a longer gap is the job's own
     clock_step_max_ms: int = derived(
         2_000,
         sources=_TRIGGER,
@@ -100,7 +100,7 @@ class OwnershipConfig:
     fencing: str = setting(
         FENCING_TOKEN,
         choices=(FENCING_TOKEN, FENCING_LEASE),
-        doc="token: a broker cut off serves on under an old token; lease: it stops by itself.",
+        doc="token: a broker that is cut off still serves, under an old token; lease: it stops.",
     )
 
 
@@ -115,9 +115,9 @@ class AgentConfig:
         maximum=60_000,
         doc="Time between two heartbeats; a third of broker_timeout_ms or less.",
     )
-    # at most max_bundles_per_message, which leaves room for other agents
+    # at most max_bundles_per_message, which is higher for other programs' agents
     bundles_per_part: int = 2_000
-    # an acknowledgement that nothing has followed yet is sent again after this time
+    # an acknowledgement that no new record has followed is sent again after this time
     ack_repeat_ms: int = derived(
         3_000,
         sources=("agent.heartbeat_interval_ms",),
@@ -143,8 +143,9 @@ class AgentConfig:
         sources=("agent.shutdown_timeout_ms",),
         by=lambda config: min(10_000, round(config.agent.shutdown_timeout_ms / 6)),
     )
-    # with fencing = lease an agent serves only this long after its last confirmed report: less than
-    # broker_timeout_ms without a clock step and a batch, or two brokers serve a bundle at once
+    # with fencing = lease an agent serves only this long after its last confirmed report. It must
+    # be shorter than broker_timeout_ms minus a clock step and a batch: otherwise two brokers could
+    # serve one bundle at once
     agent_lease_ms: int = derived(
         10_000,
         sources=(*_TIMEOUT, *_TRIGGER),

@@ -20,7 +20,7 @@ class KafkaConfig:
 
     bootstrap_servers: tuple[str, ...] = setting(
         (),
-        doc="host:port of Kafka brokers; without any, `run-local` starts one of its own.",
+        doc="Addresses (host:port) of Kafka brokers; without any, `run-local` starts one.",
     )
     security_protocol: str = setting(
         "PLAINTEXT",
@@ -65,7 +65,7 @@ class TopicsConfig:
         maximum=10,
         doc="Copies of each partition; 3 in production.",
     )
-    # copies that must have a message before it counts as sent: one may be away
+    # copies that must have a message before it counts as sent: one copy may be missing
     min_insync_replicas: int = derived(
         1,
         sources=("topics.replication_factor",),
@@ -107,9 +107,9 @@ class Pipeline:
         minimum=1,
         maximum=4_096,
         doc="Groups into which a cluster's brokers are hashed; each costs some ms a batch."
-        " As many as executors' cores, for many small clusters 1. On a Spark cluster the state has"
-        " as many partitions as groups or clusters, whichever are more. A change rebuilds the"
-        " state from the tables.",
+        " Take as many as executors have cores; with many small clusters 1. On a Spark cluster the"
+        " state has as many partitions as groups or clusters, whichever are more. A change rebuilds"
+        " the state from the tables.",
     )
     trigger_ms: int = setting(
         1_000,
@@ -121,9 +121,10 @@ class Pipeline:
     )
     # messages of a micro-batch: bounds the time of a batch that catches up
     max_offsets_per_trigger: int = 20_000
-    # bytes of a micro-batch, not compressed: bounds its memory whatever a record's size
+    # bytes of a micro-batch, not compressed: bounds its memory, however large its records are
     max_bytes_per_trigger: int = 67_108_864
-    # of a cluster, a 24th of it at once: 6,400 messages of 16 kB; others are counted
+    # rejected messages of a cluster that are kept, 6,400 of 16 kB, at most a 24th at once; the
+    # others are only counted
     rejected_bytes_per_day: int = 104_857_600
     decision_interval_ms: int = setting(
         10_000,
@@ -131,8 +132,8 @@ class Pipeline:
         minimum=100,
         maximum=3_600_000,
         dynamic=True,
-        doc="Time between decision cycles (unowned bundles are placed in each). They stand on a"
-        " grid of it, and the clusters of a job come in turn.",
+        doc="Time between decision cycles (unowned bundles are placed in each). Cycles begin at"
+        " multiples of it, shifted from cluster to cluster.",
     )
     shed_interval_ms: int = setting(
         10_000,
@@ -156,8 +157,8 @@ class Pipeline:
         dynamic=True,
         doc="Time between cycles that split; a multiple of decision_interval_ms.",
     )
-    # hit counters and averages of each cycle advance once in it, in whole cycles; in Pulsar always.
-    # Not once a round: a hot broker does not wait for rare ones, only for usages that are new
+    # hit counters and averages advance once in this time, in whole cycles (0: in each, as Pulsar's
+    # do). It is no longer than usages need to be new: a hot broker does not wait for rare rounds
     hit_period_ms: int = derived(
         10_000,
         sources=(
@@ -171,21 +172,21 @@ class Pipeline:
             else max(min(10_000, config.pipeline.shed_interval_ms), config.signals.usage_window_ms)
         ),
     )
-    # between two rows of a broker in load_history: six cycles, a minute at most
+    # time between two rows of a broker in load_history: six cycles, a minute at most
     load_history_interval_ms: int = derived(
         60_000,
         sources=("pipeline.decision_interval_ms",),
         by=lambda config: max(1_000, min(60_000, 6 * config.pipeline.decision_interval_ms)),
     )
-    # a table's small files are joined before they slow its commits
+    # time after which a table is checked for small files, which slow its commits
     upkeep_interval_ms: int = 30_000
-    # a table with more data files below 32 MB has them joined in its turn
+    # a table with more data files below 32 MB than this has them joined
     upkeep_files_max: int = 40
     history: str = setting(
         ARCHIVED,
         choices=(KEPT, ARCHIVED, DROPPED),
-        doc="What becomes of rows of ownership_events and commands past history_days: archive lets"
-        " them go once jobs/archive_history.py has copied them, drop lets them go, keep doesn't.",
+        doc="Treatment of rows of ownership_events and commands past history_days: archive deletes"
+        " them once jobs/archive_history.py has copied them, drop deletes them, keep doesn't.",
     )
     history_days: int = setting(
         90,
@@ -194,7 +195,7 @@ class Pipeline:
         maximum=36_500,
         doc="Days of ownership_events and commands that stay in the job's tables.",
     )
-    # with nothing to write, a commit this often says that the writer lives
+    # with nothing to write, a commit this often shows that the writer is alive
     heartbeat_commit_ms: int = derived(
         10_000, sources=_TRIGGER, by=lambda config: min(10_000, 10 * config.pipeline.trigger_ms)
     )
@@ -204,14 +205,14 @@ class Pipeline:
         sources=_TRIGGER,
         by=lambda config: max(200, min(1_000, config.pipeline.trigger_ms)),
     )
-    # free bundles wait this long for more brokers to join, five times as long at most
+    # free bundles wait until no broker has joined for this long, at most five times as long
     settle_ms: int = 3_000
-    # older load of a broker counts as unknown
+    # a broker's load counts as unknown when its report is older
     report_age_max_ms: int = correction(180_000, pulsar=2_700_000)
     # a broker that restarted, or came back from silence, is unsettled for this long
     restart_settle_ms: int = correction(30_000, pulsar=0)
-    # no plan while more brokers than this are silent or new
+    # no plan while a larger part of the brokers is silent or new
     unsettled_max_percent: int = correction(50, pulsar=100)
-    # 16 bytes each; bundles of other topics are cut as if nothing were known of them
+    # topics that are remembered, 16 bytes each; splits take no account of the others
     topics_kept_max: int = 500_000
     plan_lag_max_ms: int = 10_000  # no plan while the newest tick is older: reports are old, too

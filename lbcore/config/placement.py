@@ -47,7 +47,7 @@ class FilterConfig:
     )
     prefer_later_versions: bool = setting(
         default=False,
-        doc="Only brokers of the latest version take bundles; off when one's can't be read.",
+        doc="Only brokers of the latest version take bundles; off while any version is unreadable.",
         pulsar="preferLaterVersions",
         dynamic=True,
     )
@@ -100,7 +100,7 @@ LOAD_MANAGERS: Mapping[str, str] = {
     MODULAR: "ModularLoadManagerImpl",
     EXTENSIBLE: "ExtensibleLoadManagerImpl",
 }
-"""Whose order of filters → Pulsar's class of load manager."""
+"""Filter pipeline → Pulsar's class of load manager."""
 
 
 _PACKAGE = "org.apache.pulsar.broker.loadbalance"
@@ -126,7 +126,7 @@ def java_class(simple: str) -> str:
 
 
 def needs_extensions(simple: str) -> bool:
-    """Tell the classes that only Pulsar's extensible load manager can load."""
+    """Return True for classes that only Pulsar's extensible load manager can load."""
     return simple in _OF_EXTENSIONS and simple not in _OF_BOTH
 
 
@@ -167,7 +167,7 @@ class PlacementConfig:
     )
     usage_difference_percent: float = setting(
         10.0,
-        doc="least_resource_usage_with_weight takes brokers at least this far below the average; "
+        doc="For least_resource_usage_with_weight: takes brokers at least this far below the average; "
         "small or negative values admit hot brokers, large ones leave nobody and all are equal.",
         unit="percentage points",
         minimum=-100,

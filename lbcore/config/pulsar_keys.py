@@ -1,11 +1,11 @@
 """Pulsar's keys as a configuration: from mappings and from a broker.conf.
 
-A setting's declaration has its Pulsar keys, factor and Pulsar's default; all settings that mirror a
+A setting's declaration has its Pulsar keys, factor and Pulsar's default; all settings that name a
 key take its value. Texts are read as Java does: broker.conf by java.util.Properties in ISO-8859-1,
 each value by Pulsar's FieldParser, which trims it and calls Integer.valueOf or its siblings. A test
-holds this against a JVM's output (tests/broker_conf/java_parsing.json). `PRESETS` are the releases
-as overlays, conf/pulsar-*.toml. Source: Pulsar 4.0.8 (defaults equal in 4.2.4 and 5.0.0-M1) and
-4.2.4, ServiceConfiguration, PulsarConfigurationLoader and FieldParser; OpenJDK 17.
+compares this with a JVM's output (tests/broker_conf/java_parsing.json). `PRESETS` are Pulsar's
+releases as overlays, conf/pulsar-*.toml. Source: Pulsar 4.0.8 (defaults equal in 4.2.4, 5.0.0-M1)
+and 4.2.4, ServiceConfiguration, PulsarConfigurationLoader and FieldParser; OpenJDK 17.
 """
 
 import re
@@ -57,17 +57,17 @@ _KEY = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL
 
 
 def trim(text: str) -> str:
-    """String.trim: without what is no greater than a blank at both ends."""
+    """Trim as String.trim does: remove characters up to U+0020 at both ends."""
     return text.strip(_TRIMMED)
 
 
 def is_blank(text: str) -> bool:
-    """StringUtils.isBlank: FieldParser leaves such a key at its default."""
+    """Return StringUtils.isBlank of the text: FieldParser leaves such a key at its default."""
     return not text.strip(_BLANK)
 
 
 def parse_integer(text: str, kind: str = INT) -> int | None:
-    """Parse as Integer.valueOf or (LONG) Long.valueOf, trimmed; None where it refuses."""
+    """Parse a trimmed text as Integer.valueOf (LONG: Long.valueOf); None if that refuses it."""
     found = _INTEGER.fullmatch(trim(text))
     if found is None or max(found[2]) > _BMP_MAX:
         return None
@@ -80,7 +80,7 @@ def parse_integer(text: str, kind: str = INT) -> int | None:
 
 
 def parse_double(text: str) -> float | None:
-    """Double.valueOf of the trimmed text; None where it refuses."""
+    """Parse a trimmed text as Double.valueOf does; None if that refuses it."""
     trimmed = trim(text)
     if _DECIMAL.fullmatch(trimmed):
         is_number = trimmed[-1] not in "Ny"
@@ -95,12 +95,12 @@ def parse_double(text: str) -> float | None:
 
 
 def parse_boolean(text: str) -> bool:
-    """Boolean.valueOf of the trimmed text: all but true, in any case, is false."""
+    """Parse a trimmed text as Boolean.valueOf does: all but "true", in any case, is false."""
     return trim(text).lower() == "true"
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Parse a Java properties text, such as broker.conf; the last of equals wins.
+    """Parse a Java properties text, such as broker.conf; the last of equal keys wins.
 
     Comments (#, !), continued lines, =, : and blanks as separators, and escapes are read as
     java.util.Properties reads them. Raises ValueError for a u-escape without its four digits.
@@ -116,7 +116,7 @@ def _logical_lines(text: str) -> Iterator[str]:
         line = natural.lstrip(" \t\f")
         if not any(pending) and (not line or line[0] in "#!"):
             continue
-        # an even number of backslashes may end what is pending: it changes no parity
+        # earlier lines don't matter: what is pending ends in an even number of backslashes
         is_continued = (len(line) - len(line.rstrip("\\"))) % 2 == 1
         pending.append(line[:-1] if is_continued else line)
         if not is_continued:
@@ -135,7 +135,7 @@ def _unescaped(found: re.Match[str]) -> str:
 
 
 class WithoutEffect(NamedTuple):
-    """Key of Pulsar's without meaning here: the reason, and Pulsar's default as text."""
+    """Entry for a Pulsar key without effect: the reason, and Pulsar's default as text."""
 
     why: str
     default: str
@@ -186,13 +186,13 @@ WITHOUT_EFFECT: Mapping[str, WithoutEffect] = {
 WITHOUT_EFFECT_IN_MODULAR: Mapping[str, WithoutEffect] = {
     "statsUpdateFrequencyInSecs": WithoutEffect("brokers decide how often they measure", "60")
 }
-"""Pulsar keys that mean something here under the extensible manager alone."""
+"""Pulsar keys that have an effect here only under the extensible manager."""
 
 AT_START: Mapping[str, str] = {
     "loadManagerClassName": "chooses filters, shedding and placement together, which is done at the"
     " start: take overlay pulsar-4.0-modular or pulsar-4.0-extensible, or import the broker.conf",
 }
-"""Pulsar keys that a file may set and a command may not, and why."""
+"""Pulsar keys that a file may set and a command may not → why."""
 
 _BALANCING = re.compile(r"loadBalance|loadManager|minUnload|maxUnload|[bB]undle|lowerBoundary")
 _NO_LIMIT = 2**31 - 1
@@ -237,8 +237,8 @@ _LONGS = frozenset(
 def from_pulsar_keys(keys: Mapping[str, Any]) -> tuple[Config, tuple[str, ...]]:
     """Return Pulsar 4.0.8's defaults changed by these values, and the unknown names.
 
-    Values are typed or text. Of several spellings the first present wins, unless it has the neutral
-    value (1.0 of a bandwidth weight) and another one says otherwise. Raises ConfigError.
+    Values are typed or text. Of several spellings of a key the first present wins; one that has the
+    neutral value (1.0 of a bandwidth weight) gives way to another. Raises ConfigError.
     """
     problems: list[Problem] = []
     values = {
@@ -248,17 +248,17 @@ def from_pulsar_keys(keys: Mapping[str, Any]) -> tuple[Config, tuple[str, ...]]:
     }
     if problems:
         raise ConfigError(tuple(problems))
-    values |= _of_the_manager(values)
+    values |= _implied_by_manager(values)
     known = {alias for entry in SETTINGS.values() for alias in entry.about.pulsar}
     return changed(Config(), values), tuple(sorted(set(keys) - known))
 
 
-def _of_the_manager(values: Mapping[str, Any]) -> Mapping[str, Any]:
+def _implied_by_manager(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the settings implied by the load manager that the keys name.
 
-    They hold whatever else the keys say. The extensible one falls back on TransferShedder, which
-    alone it can load, and knows one placement. It reports a broker's bundles apart from its
-    load. The modular one reports both together, and splits at the first hit, however many. Source:
+    They override the other keys. The extensible one can load only TransferShedder, and has one
+    placement. It reports a broker's bundles apart from its load. The modular one reports both
+    together, and splits each bundle at its first hit, any number in a cycle. Source:
     UnloadScheduler, ExtensibleLoadManagerImpl, BundleSplitterTask (4.0.8, 4.2.4).
     """
     manager = values.get("filters.pipeline")
@@ -296,9 +296,9 @@ def settings_of(pulsar_key: str, value: Any) -> Mapping[str, Any]:
 def resolve_changes(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the settings that a command asks to change, by "section.name".
 
-    values: by our keys or Pulsar's, typed or as text. Of a Pulsar key's settings those that may
-    change at runtime are taken, all when none may. A key that nobody knows stays as it is;
-    `config.load.with_dynamic` refuses it. Raises ConfigError, for a key of AT_START as well.
+    values: by Ballast's keys or Pulsar's, typed or as text. Of a Pulsar key's settings those that
+    may change at runtime are taken, all if none may. An unknown key is returned unchanged;
+    `validation.check.with_dynamic` refuses it. Raises ConfigError, for a key of AT_START as well.
     """
     changes: dict[str, Any] = {}
     wrong = [Problem(key=key, detail=AT_START[key]) for key in values if key in AT_START]
@@ -319,14 +319,14 @@ def resolve_changes(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def named_by(key: str) -> tuple[str, ...]:
-    """Return the settings of our or Pulsar's key, as "section.name"; none = unknown."""
+    """Return the settings that Ballast's or Pulsar's key names; () = it is unknown."""
     if key in SETTINGS:
         return (key,)
     return tuple(name for name, entry in SETTINGS.items() if key in entry.about.pulsar)
 
 
 def is_about_balancing(pulsar_key: str) -> bool:
-    """True if an unknown key looks as if it should have had an effect."""
+    """Return True if an unknown key's name suggests that it should have an effect."""
     return _BALANCING.search(pulsar_key) is not None and pulsar_key not in WITHOUT_EFFECT
 
 
@@ -362,7 +362,7 @@ def _value(entry: Entry, keys: Mapping[str, Any], problems: list[Problem]) -> An
 
 
 def _from_pulsar(entry: Entry, key: str, value: Any) -> Any:
-    """The value in our type, in Pulsar's unit still; a text as Java reads it."""
+    """Return the value in the setting's type, still in Pulsar's unit; a text as Java reads it."""
     if not isinstance(value, str):
         return value
     if entry.key in CLASSES:
@@ -414,4 +414,4 @@ PRESETS: Mapping[str, Preset] = {
         for pipeline, manager in LOAD_MANAGERS.items()
     },
 }
-"""The name of an overlay in conf/ → what is in it."""
+"""The name of an overlay in conf/ → its content."""

@@ -33,10 +33,7 @@ others are read at its start.
 
 
 def render_config(config: Config, head: str = _BASE_HEAD) -> str:
-    """Return all sections and settings as TOML.
-
-    With meaning, unit, range and Pulsar's key.
-    """
+    """Return all settings as TOML, with meaning, unit, range and Pulsar's key."""
     blocks = [head]
     for section, declaring in _WITH_SETTINGS.items():
         about = _comment((getdoc(declaring) or "").splitlines()[0])
@@ -50,7 +47,7 @@ def render_config(config: Config, head: str = _BASE_HEAD) -> str:
 
 
 def render_page() -> str:
-    """The reference of all settings as Markdown, a list a section."""
+    """Return the reference of all settings as Markdown, one list for each section."""
     blocks = [_PAGE_HEAD]
     for section, declaring in _WITH_SETTINGS.items():
         about = (getdoc(declaring) or "").splitlines()[0]
@@ -60,10 +57,7 @@ def render_page() -> str:
 
 
 def render_differences(found: Iterable[SettingDifference], head: str) -> str:
-    """Render differences as an overlay that makes them.
-
-    head: comment lines before it.
-    """
+    """Render differences as an overlay. head: the comment at its start."""
     tables: dict[str, list[str]] = {}
     for item in found:
         entry = SETTINGS[item.key]
@@ -75,7 +69,7 @@ def render_differences(found: Iterable[SettingDifference], head: str) -> str:
 
 
 def render_value(entry: Entry, value: Any) -> str:
-    """One value as TOML writes it: 10_000, 0.5, true, "word", ["a", "b"]."""
+    """Return one value in TOML: 10_000, 0.5, true, "word", ["a", "b"]."""
     if isinstance(value, tuple):
         return "[" + ", ".join(_text(item) for item in value) + "]"
     if isinstance(value, bool):
@@ -113,12 +107,12 @@ def _item(entry: Entry) -> str:
     value, is_live = f"`{render_value(entry, entry.default)}`", "live" if about.dynamic else ""
     facts = "; ".join(fact for fact in (value, about.unit, entry.range, is_live) if fact)
     pulsar = "; ".join(filter(None, (keys, pulsar_value and f"4.0.8: {pulsar_value}")))
-    told = f" Pulsar: {pulsar}." if pulsar else ""
-    return f"- **`{entry.name}`** ({facts}): {_sentence(about.doc)}{told}"
+    suffix = f" Pulsar: {pulsar}." if pulsar else ""
+    return f"- **`{entry.name}`** ({facts}): {_sentence(about.doc)}{suffix}"
 
 
 def _pulsar(entry: Entry, mark: str = "") -> tuple[str, str]:
-    """Pulsar's keys with their factor, and Pulsar's value; "" = none."""
+    """Return Pulsar's keys with their factor, and Pulsar's value; "" = none."""
     about, factor = entry.about, entry.about.pulsar_factor
     keys = " or ".join(f"{mark}{key}{mark}" for key in about.pulsar)
     if keys and factor is not None:
@@ -129,7 +123,7 @@ def _pulsar(entry: Entry, mark: str = "") -> tuple[str, str]:
 
 
 def _sentence(text: str) -> str:
-    """Return the text with a full stop; a capital unless `name:` or `name,` begins."""
+    """Return the text with a full stop, and a capital unless it begins with `name:` or `name,`."""
     first = text.split(maxsplit=1)[0]
     start = text[0] if first[-1] in ":," else text[0].upper()
     return start + text[1:] + ("" if text[-1] in ".?!" else ".")

@@ -29,30 +29,30 @@ class Setting:
 
 
 def setting(default: Any, *, pulsar: str | tuple[str, ...] = (), **declared: Any) -> Any:
-    """A dataclass field for one setting.
+    """Return a dataclass field that declares one setting.
 
-    pulsar: the Pulsar key(s) it mirrors, the preferred spelling first; pulsar_default: Pulsar
-    4.0.8's default where ours differs, in our unit; pulsar_factor: ours = factor × Pulsar's value;
-    pulsar_neutral: a value under one spelling that gives way to the next spelling (Pulsar's
-    bandwidth weights); dynamic: may be changed while running; reads: what
-    a text, or each of a list, must be read by; it raises ValueError with how it is written.
+    pulsar: its Pulsar key(s), the preferred spelling first; pulsar_default: Pulsar 4.0.8's default
+    if it differs, in the setting's unit; pulsar_factor: setting = factor × Pulsar's value;
+    pulsar_neutral: a value of one spelling that gives way to the next spelling (Pulsar's bandwidth
+    weights); dynamic: may be changed while running; reads: a function that checks a text, or each
+    text of a list, and raises ValueError with the right form.
     """
     aliases = (pulsar,) if isinstance(pulsar, str) else pulsar
     return field(default=default, metadata={"setting": Setting(pulsar=aliases, **declared)})
 
 
 def correction(default: Any, *, pulsar: Any) -> Any:
-    """Constant that corrects one of Pulsar's algorithms.
+    """Return a field for a constant that corrects one of Pulsar's algorithms.
 
-    pulsar: 4.0.8's value, which it has under shedding.is_pulsar_exact.
+    pulsar: Pulsar 4.0.8's value, which replaces it under shedding.is_pulsar_exact.
     """
     return field(default=default, metadata={"correction": pulsar})
 
 
 def derived(default: Any, *, sources: tuple[str, ...], by: Callable[[Any], Any]) -> Any:
-    """Value that follows settings.
+    """Return a field for a value that is computed from settings.
 
-    by: of the whole configuration, computed again when one of the sources is set.
+    by: computes it from the whole configuration, again whenever one of the sources is set.
     """
     return field(default=default, metadata={"derived": (sources, by)})
 
@@ -60,8 +60,8 @@ def derived(default: Any, *, sources: tuple[str, ...], by: Callable[[Any], Any])
 def pulsar_value(about: Setting, keys: Mapping[str, Any]) -> Any:
     """Return the value under Pulsar 4.0.8 in our unit; UNSET if Pulsar has none.
 
-    Of several spellings of a key the first present wins, unless it has the neutral value and
-    another one says otherwise. A value that is no number is left as it is by the factor.
+    Of several spellings of a key the first present wins; one that has the neutral value gives way
+    to another. The factor applies to numbers only.
     """
     given = [keys[key] for key in about.pulsar if key in keys]
     decided = [value for value in given if value != about.pulsar_neutral] or given
@@ -104,7 +104,7 @@ class Entry:
 
     @property
     def range(self) -> str:
-        """The allowed values as text, "" when all of the type are."""
+        """The allowed values as text; "" = all of the type."""
         if self.about.choices:
             return ", ".join(self.about.choices)
         least, most = self.about.minimum, self.about.maximum

@@ -28,14 +28,14 @@ class SheddingConfig:
         BALLAST,
         pulsar="loadBalancerLoadSheddingStrategy",
         pulsar_default=THRESHOLD,
-        doc="which rule sheds, by short name or Pulsar's class name; see `ballast strategies`",
+        doc="strategy that sheds, by short name or Pulsar's class name; see `ballast strategies`",
         dynamic=True,
     )
     rules: str = setting(
         RULES_4_0,
         choices=(RULES_4_0, RULES_4_2),
-        doc="uniform: which Pulsar's rules. 4.0 lets a bundle go that is up to 1000 (msg/s or "
-        "bytes/s) above what is left of the budget, 4.2 only one that fits",
+        doc="uniform: rules of this Pulsar release. 4.0 sheds a bundle that is up to 1000 (msg/s "
+        "or bytes/s) above the rest of the budget, 4.2 only one that fits",
         dynamic=True,
     )
     # avg, threshold, overload, uniform judge a broker against those that may share its bundles
@@ -43,7 +43,7 @@ class SheddingConfig:
     is_pulsar_exact: bool = setting(
         default=False,
         pulsar_default=True,
-        doc="as Pulsar does it, without Ballast's corrections of its algorithms"
+        doc="balance exactly as Pulsar, without Ballast's corrections of its algorithms"
         " (docs/differences.md lists them)",
         dynamic=True,
     )
@@ -52,7 +52,7 @@ class SheddingConfig:
         pulsar="loadBalancerSheddingGracePeriodMinutes",
         pulsar_factor=MINUTE_MS,
         doc="a bundle that was shed is not shed again for this long; under ballast for two report "
-        "intervals, then at a price that falls to the usual within this time",
+        "intervals, then at a price that falls to the usual one by the end of this time",
         unit="ms",
         minimum=0,
         dynamic=True,
@@ -170,7 +170,7 @@ class SheddingConfig:
     )
     multi_hit: bool = setting(
         default=False,
-        doc="threshold, overload, uniform: a broker sheds only after hits in a row, two thresholds",
+        doc="threshold, overload, uniform: a broker sheds only after several hits in a row",
         dynamic=True,
     )
     # multi_hit: points above the average that count as a low hit
@@ -181,11 +181,11 @@ class SheddingConfig:
     multi_hit_low_hits: int = 5
     # high hits in a row until a broker sheds
     multi_hit_high_hits: int = 1
-    # one report is judged once, however often cycles come
+    # one report counts as one hit at most, however many cycles read it
     fresh_hits: bool = correction(default=True, pulsar=False)
-    # what is decided and not reported yet counts as done
+    # moves that are decided and not reported yet count as done
     adjust_load: bool = correction(default=True, pulsar=False)
-    # what is left of a change that reports never showed, after each report at rest
+    # part of a change that reports have not shown that is kept after each report without moves
     adjust_keep: float = 0.5
     # a decided move is forgotten after this time, whatever became of it
     adjust_max_ms: int = 300_000
@@ -201,7 +201,7 @@ class SheddingConfig:
     max_moves_per_broker: int = correction(200, pulsar=-1)
     max_moves_per_hour: int = setting(
         -1,
-        doc="bundles that cycles may move within any hour, drains and pins apart; -1 = no cap",
+        doc="bundles that cycles may move within any hour, without drains and pins; -1 = no cap",
         unit="bundles",
         minimum=-1,
         dynamic=True,
@@ -223,16 +223,16 @@ class SheddingConfig:
         minimum=0,
         dynamic=True,
     )
-    # a broker that shed bundles takes no shed ones for this long, and the other way round
+    # a broker that shed bundles takes no shed ones for this long; one that took them sheds none
     role_cool_down_ms: int = derived(
         60_000,
         sources=("shedding.cool_down_ms",),
         by=lambda config: config.shedding.cool_down_ms,
     )
-    # bundles that leave one broker at once because it drains or they are pinned elsewhere; a drain
-    # may name another number
+    # most bundles that leave one broker at once because it drains or they are pinned elsewhere; a
+    # drain may name another number
     max_drains_in_flight: int = 100
-    # even distribution does not undo what avg has planned
+    # even distribution does not change the destinations that avg has planned
     keep_destination: bool = correction(default=True, pulsar=False)
 
 
@@ -240,17 +240,17 @@ class SheddingConfig:
 class IdealLoadConfig:
     """Tolerances around the ideal load, and the moves beyond them."""
 
-    tolerance_percent: float = 8.0  # of the level: a smaller difference counts no low hit
-    tolerance_points: float = 1.0  # no smaller difference counts, however low the level is
-    high_points: float = 8.0  # a broker that is this far from the level counts a high hit, too
+    tolerance_percent: float = 8.0  # of the level: a smaller difference is no low hit
+    tolerance_points: float = 1.0  # a smaller difference is no hit, however low the level is
+    high_points: float = 8.0  # a broker that is this far from the level has a high hit, too
     # low hits in a row, each on a fresh report, until bundles move: noise rarely lasts so long
     low_hits: int = 3
     # high hits in a row until bundles move: one report may err
     high_hits: int = 2
     churn_budget: float = setting(
         0.15,
-        doc="Part of all load that one round may move; what one broker is too hot by, and one "
-        "bundle, always may.",
+        doc="Part of all load that one round may move; one broker's excess, and one bundle, always "
+        "may.",
         unit="part",
         minimum=0.001,
         maximum=1,
@@ -259,7 +259,7 @@ class IdealLoadConfig:
     # a bundle above this part of a level is divided on a hot broker that can't give
     split_share: float = 0.5
     max_ineffective_rounds: int = (
-        3  # after so many rounds without relief a broker is left alone, and told
+        3  # after so many rounds without relief a broker is left alone, which is reported
     )
 
 
@@ -277,7 +277,7 @@ class TransferConfig:
     )
     hit_count_threshold: int = setting(
         3,
-        doc="Act in the cycle after this many consecutive ones that wanted to.",
+        doc="Shed in the next cycle after this many in a row that wanted to.",
         unit="cycles",
         minimum=0,
         pulsar="loadBalancerSheddingConditionHitCountThreshold",
@@ -297,7 +297,7 @@ class TransferConfig:
         pulsar="loadBalancerTransferEnabled",
         dynamic=True,
     )
-    # above it, and above average + target_std, a broker sheds although std is on target
+    # a broker above this, and above average + target_std, sheds even if the deviation is on target
     overloaded_threshold_percent: float = derived(
         85.0,
         sources=("shedding.overloaded_threshold_percent",),
@@ -305,7 +305,8 @@ class TransferConfig:
     )
     shedding_delay_ms: int = setting(
         180_000,
-        doc="No cycle while a broker's load data is younger than this after it gave bundles away.",
+        doc="No shedding until each broker that gave bundles away reports load from this "
+        "long after it.",
         unit="ms",
         minimum=0,
         pulsar="loadBalanceSheddingDelayInSeconds",

@@ -32,7 +32,7 @@ class SignalsConfig:
     memory_weight: float = setting(
         0.0,
         pulsar="loadBalancerMemoryResourceWeight",
-        doc="factor of the heap's percentage; only the extensible score knows it",
+        doc="factor of the heap's percentage; only the extensible score uses it",
         minimum=0,
         dynamic=True,
     )
@@ -75,7 +75,7 @@ class SignalsConfig:
     report_check_ms: int = setting(
         5_000,
         pulsar="loadBalancerReportUpdateMinIntervalMillis",
-        doc="how often a broker looks whether its load has changed enough to report",
+        doc="time after which a broker checks whether its load has changed enough to report",
         unit="ms",
         minimum=100,
     )
@@ -84,12 +84,12 @@ class SignalsConfig:
         pulsar="loadBalancerReportUpdateMaxIntervalMinutes",
         pulsar_factor=MINUTE_MS,
         pulsar_default=15 * MINUTE_MS,
-        doc="a broker reports at least this often",
+        doc="longest time between two reports of a broker",
         unit="ms",
         minimum=1_000,
     )
-    # a change is one of the weighted usage, as the modular manager has it; otherwise of the usage
-    # of the fullest resource
+    # True: report_change_percent is about the weighted usage, as in the modular manager; False:
+    # about the usage of the fullest resource
     report_by_weight: bool = derived(
         default=False,
         sources=("shedding.is_pulsar_exact", "filters.pipeline"),
@@ -100,15 +100,15 @@ class SignalsConfig:
         pulsar="statsUpdateFrequencyInSecs",
         pulsar_factor=SECOND_MS,
         pulsar_default=MINUTE_MS,
-        doc="a broker reports its bundles this often, whether or not its own load has changed, as"
-        " the extensible manager's do; 0 = with each report of its load, and only then",
+        doc="time between two reports of a broker's bundles, even if its own load has not changed,"
+        " as with the extensible manager; 0 = with each report of its load, and only then",
         unit="ms",
         minimum=0,
     )
     usage_window_ms: int = setting(
         0,
-        doc="a broker's usages are means over this time, taken as often and repeated in the reports"
-        " between; 0 = they are of the moment",
+        doc="a broker's usages are means over this time, computed at its end and repeated until the"
+        " next; 0 = they are of the moment",
         unit="ms",
         minimum=0,
         dynamic=True,
@@ -116,7 +116,7 @@ class SignalsConfig:
 
     @property
     def longest_silence_ms(self) -> int:
-        """Longest silence, ms, about a broker's load or its bundles."""
+        """Longest time, ms, between two reports of a broker's load, or of its bundles."""
         return max(self.report_max_interval_ms, self.bundle_report_interval_ms)
 
     @property

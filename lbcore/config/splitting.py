@@ -53,12 +53,12 @@ class Splitting:
         pulsar="supportedNamespaceBundleSplitAlgorithms",
         dynamic=True,
     )
-    # where the reason of a split says, instead of the default algorithm
+    # automatic splits: by_reason = the reason of the split decides where; default = `algorithm`
     automatic_algorithm: str = correction(BY_REASON, pulsar="default")
     flow_or_qps_tolerance_percent: float = setting(
         10.0,
-        doc="flow_or_qps_equally_divide leaves a bundle alone while both its rates are less than "
-        "this above their limits.",
+        doc="Split no bundle by flow_or_qps_equally_divide while both its rates are less than this "
+        "above their limits.",
         unit="percent",
         minimum=0,
         pulsar="flowOrQpsDifferenceThresholdPercentage",
@@ -72,8 +72,8 @@ class Splitting:
     )
     auto_unload_split_bundles: bool = setting(
         default=True,
-        doc="Place the children of an automatic split anew at once, instead of leaving them with "
-        "the broker that was too busy.",
+        doc="Place the children of an automatic split at once, instead of leaving them with the "
+        "broker that was too busy.",
         pulsar="loadBalancerAutoUnloadSplitBundlesEnabled",
         dynamic=True,
     )
@@ -110,7 +110,7 @@ class Splitting:
         pulsar_factor=MEBIBYTE,
         dynamic=True,
     )
-    # held against the rate limits: short follow a hotspot in minutes, long in hours
+    # averages that the rate limits are for: short ones follow a hotspot in minutes, long in hours
     averages: str = derived(
         SHORT_TERM,
         sources=("shedding.is_pulsar_exact", "filters.pipeline"),
@@ -134,7 +134,7 @@ class Splitting:
     )
     max_namespace_bundles: int = setting(
         128,
-        doc="No automatic split makes a namespace have more bundles than this.",
+        doc="Most bundles that automatic splits give a namespace.",
         unit="bundles",
         minimum=1,
         pulsar="loadBalancerNamespaceMaximumBundles",
@@ -154,13 +154,13 @@ class Splitting:
         "bundles than it was created with; a merge command works regardless.",
         dynamic=True,
     )
-    # neither of the two has moved for this long: averages reach back over hours
+    # two bundles are merged if neither has moved for this long: averages reach back over hours
     merge_after_ms: int = 7_200_000
-    # that begin in one cycle, the coldest bundles first: each closes and opens topics
+    # merges that begin in one cycle, the coldest bundles first: each closes and opens topics
     max_merges_per_cycle: int = 1
-    # of one split
+    # children of one split
     max_children: int = correction(8, pulsar=2)
-    # a split command with more children without a known topic is mostly a slip, and needs force
+    # a split command with more children without a known topic is probably a mistake: needs force
     max_empty_children: int = 2
     # no split that leaves all load in one child
     require_division: bool = correction(default=True, pulsar=False)

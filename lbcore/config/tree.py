@@ -1,7 +1,7 @@
 """The whole configuration: one frozen tree, its sections as attributes.
 
-`config.load` makes it from mappings; `for_cluster` gives the tree of one cluster, so readers of a
-section know nothing of clusters.
+`config.load` makes it from mappings; `for_cluster` gives the tree of one cluster, so code that
+reads a section need not know about clusters.
 """
 
 from collections.abc import Callable, Mapping
@@ -42,7 +42,7 @@ class CustomStrategy:
 
 
 CLUSTERS = "clusters"
-"""The section of files, and the first word of keys, for what a cluster has of its own."""
+"""The section of files, and the first word of keys, for settings of single clusters."""
 
 DEFAULT, ON_COMMAND_LINE, BY_COMMAND = "default", "--set", "command"
 """Where a value comes from, if not from a file."""
@@ -53,7 +53,7 @@ class Config:
     """Every setting.
 
     per_cluster: cluster → "section.name" → its own, checked value. own: name → a strategy that is
-    not Ballast's, as the process has loaded it; no setting, and part of the version by its digest.
+    not Ballast's, as the process has loaded it; it is no setting, but its digest is in the version.
     origins: "section.name", or "clusters.NAME.section.name" → who set it: an overlay's file,
     ON_COMMAND_LINE or BY_COMMAND; defaults have no entry. Comparisons ignore it.
     """
@@ -80,7 +80,7 @@ class Config:
     origins: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def for_cluster(self, cluster: str) -> "Config":
-        """The settings that hold for a cluster: the shared ones, changed by its own."""
+        """Return the settings of one cluster: the shared ones, changed by its own."""
         prefix = f"{CLUSTERS}.{cluster}."
         shared = {key: by for key, by in self.origins.items() if key in SETTINGS}
         own = {
@@ -100,11 +100,11 @@ SECTIONS: Mapping[str, type] = {
 SETTINGS: Mapping[str, Entry] = {entry.key: entry for entry in entries(SECTIONS)}
 
 SHARED_SECTIONS = frozenset({"wire", "kafka", "topics", "lookup"})
-"""Sections that are one for all clusters; of `pipeline` and `telemetry` only dynamic settings
-are per cluster."""
+"""Sections that are the same for all clusters; of `pipeline` and `telemetry` only dynamic settings
+may differ."""
 
 UNDECIDING_SECTIONS = frozenset({"agent", "kafka", "topics", "lookup", "telemetry"})
-"""Sections that no decision depends on: they are not in the configuration's version."""
+"""Sections that don't affect decisions: they are not in the configuration's version."""
 
 
 PULSAR_EXACT = "shedding.is_pulsar_exact"
@@ -148,7 +148,7 @@ def changed(config: Config, values: Mapping[str, Any], origin: str = "") -> Conf
 
 
 def value_of(config: Config, entry: Entry) -> Any:
-    """The value of one setting."""
+    """Return the value of one setting."""
     return getattr(getattr(config, entry.section), entry.name)
 
 

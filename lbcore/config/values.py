@@ -39,7 +39,7 @@ class ConfigError(ValueError):
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         self.problems = tuple(
             dict.fromkeys(problems)
-        )  # one key of Pulsar's may mean three settings
+        )  # one key of Pulsar's may be that of three settings: each has the same problem
         super().__init__("; ".join(map(str, self.problems)))
 
 
@@ -88,9 +88,9 @@ def as_written(type_: Any, text: str) -> Any:
 
 
 def from_text(type_: Any, text: str) -> Any:
-    """The value that a text stands for (true, 10, 0.5, a word, a list with commas).
+    """Return the value of a text (true, 10, 0.5, a word, a list with commas).
 
-    A text that doesn't read as the type comes back as it is; `check_value` refuses it then.
+    A text that is no value of the type is returned unchanged; `check_value` refuses it then.
     """
     if type_ is bool:
         return _FLAGS.get(text.lower(), text)
@@ -131,7 +131,7 @@ def _refusal(key: str, value: Any, advice: str) -> ConfigError:
 
 
 def shown_value(value: Any) -> str:
-    """Return any value as a sentence shows it: cut, in characters that UTF-8 has."""
+    """Return any value as text for a message: shortened, in characters that UTF-8 has."""
     if isinstance(value, int) and not -_MAX_INT64 <= value <= _MAX_INT64:
         return f"a whole number of {value.bit_length()} bits"
     try:
@@ -157,7 +157,7 @@ class ConfigFinding:
 class UsageGaps:
     """Largest known differences between two brokers of the real cluster.
 
-    message_rate_per_s: in + out. throughput_bytes_per_s: in + out. usage_points: 100 = 100 %.
+    message_rate_per_s: in + out. throughput_bytes_per_s: in + out. usage_points: percentage points.
     """
 
     message_rate_per_s: float | None = None
@@ -170,10 +170,10 @@ StrategyCheck = Callable[[Config, UsageGaps], Iterator[ConfigFinding]]
 
 
 def error(key: str, detail: str) -> ConfigFinding:
-    """A finding with which nothing starts."""
+    """Return a finding that prevents a start."""
     return ConfigFinding(problem=Problem(key=key, detail=detail), is_error=True)
 
 
 def warning(key: str, detail: str) -> ConfigFinding:
-    """A finding that names what can't work, and does not prevent a start."""
+    """Return a finding that names what can't work, but does not prevent a start."""
     return ConfigFinding(problem=Problem(key=key, detail=detail), is_error=False)
