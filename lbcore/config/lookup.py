@@ -27,8 +27,8 @@ class LookupConfig:
     )
     advertised_address: str = setting(
         "",
-        doc="Address (host:port) that Pulsar's tools are given for this service; none = that at which"
-        " it was reached.",
+        doc="Address (host:port) that Pulsar's tools are given for this service; none = that at"
+        " which it was reached.",
     )
     port: int = setting(
         8_090,
