@@ -58,7 +58,7 @@ _MOVING = frozenset({"assign", "drain", "failover", "repair", "transfer", "unloa
 
 
 def explain_broker(rows: ExplainRows, broker: str) -> Explanation | None:
-    """The broker at `rows.at_ms`; None when there was none of this name. O(rows)."""
+    """Explain the broker as of `rows.at_ms`; None if no broker had this name. O(rows)."""
     row = next((row for row in rows.brokers if row["broker"] == broker), None)
     if row is None:
         return None
@@ -89,7 +89,7 @@ def newest_cycle(rows: ExplainRows) -> list[Row]:
 def _newest_shedding(rows: ExplainRows) -> list[Row]:
     """Return the decisions of the newest cycle that judged brokers.
 
-    Not all cycles do, where rounds are rare: between two, one may drain or split.
+    Not every cycle does: between two shedding rounds, cycles only drain, place or split.
     """
     cycles = [row for row in rows.decisions if row["cycle"] and row["kind"] in CYCLE_KINDS]
     deciding = [row for row in cycles if (row["kind"], row["reason"]) != ("skip", "NotThisCycle")]
@@ -104,6 +104,7 @@ def _newest_shedding(rows: ExplainRows) -> list[Row]:
 
 
 def _newest(rows: ExplainRows, cycles: list[Row]) -> list[Row]:
+    """Return the rows of the newest of these cycles."""
     if not cycles:
         return []
     newest = max(cycles, key=lambda row: int(row["at_ms"]))
@@ -114,7 +115,10 @@ def _newest(rows: ExplainRows, cycles: list[Row]) -> list[Row]:
 
 
 def newest_trigger(rows: ExplainRows, broker: str) -> dict[str, Any] | None:
-    """Return the broker's last judged distance from shedding; None = not near."""
+    """Return how far from shedding the newest judging cycle found the broker.
+
+    None = it was not near.
+    """
     cycle = _newest_shedding(rows)
     if not cycle:
         return None
@@ -134,7 +138,7 @@ def _nearest(cycle: Iterable[Row]) -> Iterable[Mapping[str, Any]]:
 
 
 def unload_advice(rows: ExplainRows, broker: str) -> Iterable[str]:
-    """Yield what would have to change for bundles to leave the broker."""
+    """Yield the changes that would make bundles leave the broker."""
     cycle = _newest_shedding(rows)
     if not cycle:
         yield "no cycle is known: is the job running? `ballast status`"
@@ -174,7 +178,7 @@ def blocked_rows(rows: ExplainRows, brokers: Iterable[str] | None = None) -> lis
 
 
 def constraint_messages(rows: ExplainRows, blocked: Iterable[Row]) -> Iterable[str]:
-    """Yield what blocks bundles on these brokers, until when, and how to allow moves."""
+    """Yield the constraints that keep bundles on these brokers, their end, and the remedy."""
     rest_ms = max(resting_ms(rows.config), rows.config.shedding.cool_down_ms)
     for row in () if rows.is_past else blocked:
         owned = (record for record in rows.records if serving_broker(record) == row["source"])
@@ -185,7 +189,7 @@ def constraint_messages(rows: ExplainRows, blocked: Iterable[Row]) -> Iterable[s
 
 
 def _largest(rows: ExplainRows, broker: str) -> Iterable[str]:
-    """The broker's largest bundle, and what the split phase says of it."""
+    """Yield the broker's largest bundle, with the split phase's verdict on it."""
     shown = rows.loads().get(broker)
     if shown is None or not shown.row["bundles"]:
         return
@@ -219,7 +223,7 @@ def _headline(rows: ExplainRows, row: Row, owned: int) -> str:
 
 
 def _move_history(rows: ExplainRows, broker: str) -> Iterable[str]:
-    """Yield what the broker gave and took within the window, and whether that helped."""
+    """Yield the moves from and to the broker within the window, and their outcomes."""
     span = f"in the last {duration(rows.window_ms)}"
     since_ms = rows.at_ms - rows.window_ms
     moves = [
@@ -227,9 +231,9 @@ def _move_history(rows: ExplainRows, broker: str) -> Iterable[str]:
         for row in rows.decisions
         if row["kind"] in _MOVING and row["at_ms"] >= since_ms and not is_refused(row)
     ]
-    for column, way in (("source", "from it"), ("destination", "to it")):
+    for column, direction in (("source", "from it"), ("destination", "to it")):
         count, listed = _by_kind((row, count) for row, count in moves if row[column] == broker)
-        words = f"decisions moved {count_of(count, 'bundle')} {way} {span}"
+        words = f"decisions moved {count_of(count, 'bundle')} {direction} {span}"
         yield words + (f": {listed}" if listed else "")
     placed = {row["decision_id"]: row for row, _ in moves if not row["destination"]}
     here = Counter(
@@ -247,9 +251,9 @@ def _move_history(rows: ExplainRows, broker: str) -> Iterable[str]:
 
 
 def is_refused(decision: Row) -> bool:
-    """True if the decision was not carried out.
+    """Return True if the decision was not carried out.
 
-    The reason is `observe_only` or the bundle's record.
+    Either `observe_only` was on, or the bundle's record did not allow it.
     """
     return bool(json.loads(decision["inputs"]).get("refused"))
 

@@ -1,7 +1,7 @@
-"""Explanation of a bundle's place, its alternatives, and the changes it needs.
+"""Explanation of a bundle: its owner, the alternatives, and what would move it.
 
-Takes rows of the tables; returns sentences and numbers. It answers what Pulsar's users ask in
-apache/pulsar issue 17860.
+Takes rows of the tables; returns sentences and numbers. It answers the questions of Pulsar's users
+in apache/pulsar issue 17860.
 """
 
 import json
@@ -32,7 +32,7 @@ _TOO_LARGE_SHARE = 0.5
 
 
 def explain_bundle(rows: ExplainRows, bundle: str) -> Explanation | None:
-    """The bundle at `rows.at_ms`; None when there was none of this name. O(rows)."""
+    """Explain the bundle as of `rows.at_ms`; None if no bundle had this name. O(rows)."""
     record = next((row for row in rows.records if row["bundle"] == bundle), None)
     if record is None:
         return None
@@ -63,7 +63,7 @@ def _headline(rows: ExplainRows, record: Row) -> str:
 def _origin(rows: ExplainRows, record: Row) -> Row:
     """Return the event that began the bundle's last transition.
 
-    Not an acknowledgement, which ends one.
+    An acknowledgement ends a transition, so it does not count.
     """
     ordered = sorted(rows.events, key=lambda row: int(row["version_id"]), reverse=True)
     for event in ordered:
@@ -99,9 +99,9 @@ def _candidate_messages(rows: ExplainRows, bundle: str, owner: str) -> Iterable[
 
 
 def _placed_unnamed(rows: ExplainRows, record: Row) -> Iterable[str]:
-    """Yield a note if the decision placed the bundle without naming it.
+    """Yield a note if the decision that placed the bundle does not list it by name.
 
-    Such a decision placed more bundles than are listed by name.
+    Such a decision placed more bundles than it lists.
     """
     decision_id = _origin(rows, record)["decision_id"]
     of_it = [row for row in rows.candidates if decision_id and row["decision_id"] == decision_id]
@@ -117,7 +117,7 @@ def _placed_unnamed(rows: ExplainRows, record: Row) -> Iterable[str]:
 
 
 def _last_number(row: Row) -> str:
-    """Return the number in words, with its unit as far as it is known."""
+    """Return a candidate's number as text, with what it is compared with if that is known."""
     if row["hits_needed"]:
         limit = json.loads(row["detail"]).get("limit", "")
         return (
@@ -129,7 +129,7 @@ def _last_number(row: Row) -> str:
 
 
 def _blocks(rows: ExplainRows, record: Row) -> Iterable[str]:
-    """Yield what keeps balancing from moving the bundle now."""
+    """Yield the reasons why balancing may not move the bundle now."""
     bundle, namespace = record["bundle"], record["bundle"].rpartition("/")[0]
     if record["state"] != "Owned":
         yield f"it is changing hands: {record['state']} ({bundles_of(record) or 'nobody'})"
@@ -181,9 +181,9 @@ def _strayed(rows: ExplainRows, record: Row, broker: str) -> str:
 
 
 def _policies(rows: ExplainRows, namespace: str) -> Iterable[str]:
-    """Yield which brokers the policies leave to the namespace.
+    """Yield the policies that limit which brokers may own the namespace's bundles.
 
-    The first isolation policy by name that matches it applies.
+    Of isolation policies, only the first by name that matches the namespace applies.
     """
     for name, value in sorted(rows.rules("isolation").items()):
         policy = IsolationPolicy.from_json(name, value)
@@ -200,7 +200,7 @@ def _policies(rows: ExplainRows, namespace: str) -> Iterable[str]:
 
 
 def _cool_downs(rows: ExplainRows) -> Iterable[str]:
-    """Yield the cool-downs of the bundle's last moves that still hold."""
+    """Yield the cool-downs after the bundle's last moves that have not ended."""
     cool_down_ms, rest_ms = rows.config.shedding.cool_down_ms, resting_ms(rows.config)
     moved = [row["at_ms"] for row in rows.events if has_moved(row)]
     shed = [row["at_ms"] for row in rows.events if row["cause"] == "shed"]
@@ -215,7 +215,7 @@ def _cool_downs(rows: ExplainRows) -> Iterable[str]:
 
 
 def _changes(rows: ExplainRows, record: Row, owner: str, *, is_free: bool) -> Iterable[str]:
-    """Yield what would make balancing move the bundle."""
+    """Yield the changes that would make balancing move the bundle."""
     bundle = record["bundle"]
     if not is_free:
         yield "first, what prevents a move must end"
@@ -237,9 +237,9 @@ def _changes(rows: ExplainRows, record: Row, owner: str, *, is_free: bool) -> It
 
 
 def _awaited(rows: ExplainRows, record: Row) -> str:
-    """Return who has to act, and what happens if nobody does.
+    """Return which broker has to act, and what happens if it does not.
 
-    Source: `lbcore.ownership.repair`.
+    The deadlines are those of `lbcore.ownership.repair`.
     """
     config, source = rows.config.ownership, record["source"]
     if record["state"] == "Assigning":
@@ -263,7 +263,7 @@ def _split_message(rows: ExplainRows, bundle: str) -> str:
 
 
 def _share(rows: ExplainRows, bundle: str, owner: str) -> float | None:
-    """The bundle's part of its broker's message rate, as last written down."""
+    """Return the bundle's part of its broker's message rate in the last row of load_history."""
     shown = rows.loads().get(owner)
     if shown is None or bundle not in shown.row["bundles"]:
         return None

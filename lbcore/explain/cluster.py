@@ -27,7 +27,7 @@ _BLOCKED_SHOWN = 3
 
 
 def explain_cluster(rows: ExplainRows) -> Explanation:
-    """The cluster at `rows.at_ms`. O(rows)."""
+    """Explain the cluster as of `rows.at_ms`. O(rows)."""
     cycle = newest_cycle(rows)
     states = Counter(row["state"] for row in rows.records)
     groups = groups_line(group_loads(rows.loads()))
@@ -49,7 +49,7 @@ def explain_cluster(rows: ExplainRows) -> Explanation:
 
 
 def explain_decision(rows: ExplainRows, decision_id: str) -> Explanation | None:
-    """Explain a decision with its losers and effect; None when it was not read."""
+    """Explain a decision with its other candidates and its effect; None if it was not read."""
     decision = rows.decision(decision_id)
     if decision is None:
         return None
@@ -109,7 +109,7 @@ def _label(row: Row) -> tuple[str, str, str]:
 
 
 def _code_messages(row: Row) -> Iterable[str]:
-    """Yield which code decided, if it is not Ballast's, and what it did wrong."""
+    """Yield the name of a custom strategy that decided, or the fault in it."""
     inputs = json.loads(row["inputs"])
     if "strategy" in inputs.get("skipped", {}):
         yield str(inputs["skipped"]["strategy"])
@@ -154,7 +154,7 @@ def _blocks(rows: ExplainRows) -> Iterable[str]:
 
 
 def _changes(rows: ExplainRows, cycle: list[Row]) -> Iterable[str]:
-    """Yield what the broker nearest to shedding lacks, and blocks of hot ones."""
+    """Yield how far brokers are from shedding, and what keeps bundles on hot ones."""
     for row in cycle:
         for nearest in json.loads(row["inputs"]).get("nearest", ()):
             yield f"{nearest['broker']}: {trigger_message(nearest)}"

@@ -1,7 +1,7 @@
 """An explanation: facts, reasons, candidates, constraints, and what would change.
 
-It says how far the tables reach back. Made by the modules beside it from rows of the tables, shown
-by the verb `explain` and the service.
+It also says for which time the tables have no rows. The modules beside this one make explanations
+from rows of the tables; the command `ballast explain` and the service show them.
 """
 
 import json
@@ -33,10 +33,10 @@ _WHOLE_FROM = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableGap:
-    """Gap in what a table tells of a moment.
+    """Gap in a table: what it no longer has about a past moment.
 
-    reach_ms: its rows reach back to this time. names: the keys of which it has only newer rows;
-    empty: nothing from before `reach_ms` is kept.
+    reach_ms: time of its oldest rows. names: the keys whose rows were written again since that
+    moment; () = rows of all keys before `reach_ms` are gone.
     """
 
     table: str
@@ -46,13 +46,13 @@ class TableGap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainRows:
-    """One cluster's rows as they were at `at_ms`, each table's as its name says.
+    """One cluster's rows as they were at `at_ms`.
 
-    records: the newest of each bundle that is not gone. events: of the bundle that is asked for;
-    decisions, candidates, effects: of the last `window_ms`, and those that the question names.
+    records: of bundle_ownership, the bundles that are not gone. events: of the bundle that is asked
+    for. decisions, candidates, effects: of the last `window_ms`, and those that the question names.
     load: of load_history, of the last ten minutes. config: the cluster's, in force at `at_ms`.
-    gaps: what the tables don't tell of that moment. is_past: True if `at_ms` is not now. Rows may
-    be given in any order; they are sorted here, because tables keep none.
+    gaps: what the tables no longer have about that moment. is_past: True if `at_ms` is not now.
+    Rows may be given in any order; they are sorted here.
     """
 
     cluster: str
@@ -84,11 +84,11 @@ class ExplainRows:
         }
 
     def loads(self) -> dict[str, ShownLoad]:
-        """Live broker → its load, as status shows it."""
+        """Return live broker → its load, as `ballast status` shows it."""
         return shown_loads(self.brokers, self.load, self.config.signals, self.at_ms)
 
     def decision(self, decision_id: str) -> Row | None:
-        """The row of a decision, if it is among those that were read."""
+        """Return the row of a decision; None if it is not among those that were read."""
         return next((row for row in self.decisions if row["decision_id"] == decision_id), None)
 
     def cycles(self) -> int:
@@ -103,13 +103,13 @@ class ExplainRows:
 
 
 def by_decision(row: Row) -> tuple[int, int, str]:
-    """Sort decisions by time, then by the number at the end of their ids."""
+    """Return a key that sorts decisions by time, then by the number at the end of their ids."""
     tail = str(row["decision_id"]).rpartition("-")[2]
     return int(row["at_ms"]), int(tail) if tail.isdigit() else 0, str(row["decision_id"])
 
 
 def _by_number(row: Row) -> tuple[object, ...]:
-    """Sort by time and phase, then the highest number first, those without one last."""
+    """Return a key that sorts by time, phase and number: the highest first, none last."""
     number = float(row["number"])
     names = (row["subject"], row["broker"], row["verdict"], row["decision_id"])
     return (row["at_ms"], row["phase"], -number if math.isfinite(number) else math.inf, *names)
@@ -145,12 +145,12 @@ class Explanation:
     numbers: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-able values; a number that is none is null."""
+        """Return values that JSON can hold; NaN and infinity become null."""
         plain: dict[str, Any] = finite(asdict(self))
         return plain
 
     def lines(self) -> Iterable[str]:
-        """The text, most important first."""
+        """Yield the lines of the text, the most important first."""
         yield self.headline
         for name, title in SECTIONS:
             sentences = getattr(self, name)
@@ -167,7 +167,7 @@ class Explanation:
 
 
 def _value(value: Any) -> str:
-    if value is None:  # not finite, as JSON has it
+    if value is None:  # NaN or infinity, as `to_json` writes them
         return "-"
     if isinstance(value, float):
         return number(value)
@@ -179,7 +179,7 @@ def _value(value: Any) -> str:
 
 
 def number(value: float) -> str:
-    """A number as people read it: 1,234 and 12.3 and 0.05, "-" for none."""
+    """Return a number as people read it: 1,234 or 12.3 or 0.05; "-" if not finite."""
     if not math.isfinite(value):
         return "-"
     if value == int(value) or abs(value) >= _WHOLE_FROM:
@@ -188,7 +188,7 @@ def number(value: float) -> str:
 
 
 def percent(usage: float) -> str:
-    """A usage, 1.0 = 100 %."""
+    """Return a usage (1.0 = 100 %) as text."""
     return f"{100 * usage:.0f} %" if math.isfinite(usage) else "unknown"
 
 
@@ -198,15 +198,15 @@ def bundles_of(record: Row) -> str:
 
 
 def has_moved(record: Row) -> bool:
-    """True if the record says that the bundle came from another owner.
+    """Return True if the record's owner got the bundle from another one.
 
-    The balancer counts it in the same way.
+    The balancer counts moves in the same way.
     """
     return bool(record["state"] == "Owned" and record["source"])
 
 
 def count_of(count: int, noun: str) -> str:
-    """`1 bundle`, `2 bundles`."""
+    """Return the count with its noun: `1 bundle`, `2 bundles`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
@@ -216,7 +216,7 @@ _TABLE_OF = {
     "broker": BROKERS.name,
     "decision": DECISIONS.name,
 }
-"""Tables that show whether an entity exists."""
+"""Kind of subject → the table that shows whether it existed."""
 
 
 def with_unknown(rows: ExplainRows, found: Explanation) -> Explanation:
@@ -225,7 +225,10 @@ def with_unknown(rows: ExplainRows, found: Explanation) -> Explanation:
 
 
 def unknown(rows: ExplainRows, kind: str, name: str) -> Explanation | None:
-    """Return that the tables can't tell whether it existed; None = it did not."""
+    """Return an explanation that it is unknown whether the subject existed.
+
+    None = the tables reach back far enough: it did not exist.
+    """
     gaps = [gap for gap in rows.gaps if gap.table == _TABLE_OF.get(kind)]
     if not any(name in gap.names if gap.names else rows.at_ms < gap.reach_ms for gap in gaps):
         return None

@@ -1,6 +1,7 @@
-"""The job's state: writes, cycles and ticks, judged once for every reader.
+"""The job's state, judged by its writes, cycles and ticks.
 
-Status, page, `top`, the run's display and doctor show its word and the gaps between cycles.
+`ballast status`, `top`, `doctor`, the web page and the display of a local run all show this state
+and the gaps between cycles.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,20 +15,20 @@ from lbcore.model.times import duration, instant, time_ago
 
 NEVER_MS = -1
 SLACK_MS = 5_000
-"""Time that a batch may take before what it writes is overdue."""
+"""Time after the due time before a commit or a cycle is overdue: a batch may take so long."""
 _HEARTBEATS_MISSED, _CYCLES_MISSED = 3, 3
 _CYCLES_WRITTEN_PAST = 2
-"""It writes without cycles if it commits more than so many intervals after the last one."""
+"""A job has no cycles if it commits more than so many intervals after its last cycle."""
 _STANDS = "nothing is decided, lookups go on"
 CYCLE_KINDS = frozenset({"skip", "transfer", "unload", "split", "drain"})
 
 
 class JobWord(str, Enum):
-    """State of the job in a word, the first that holds; the value is shown everywhere.
+    """State of the job, the first that applies; the value is shown everywhere.
 
     *Never started*; *away* (no commit for three heartbeats); *late* (none for a heartbeat and the
-    slack); *without cycles* (it writes, but a cycle is overdue three times); *at work*. The tables
-    can't tell a frozen job from a dead one: both are away.
+    slack); *without cycles* (it writes, but has missed three cycles); *at work*. By the tables, a
+    frozen job looks like a dead one: both are away.
     """
 
     NEVER_STARTED = "never started"
@@ -39,11 +40,11 @@ class JobWord(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSurroundings:
-    """Facts about the job that a reader finds beside the tables.
+    """Facts about the job that are not in the tables.
 
-    kafka: why Kafka does not answer the reader, with its address; "" = it does, or nobody asked.
-    log: where the job's log is, "" = not known. is_supervised: a local run runs, which starts the
-    job again by itself.
+    kafka: why Kafka does not answer this process, with Kafka's address; "" = it does, or was not
+    asked. log: path of the job's log, "" = not known. is_supervised: a local run is running, which
+    restarts the job by itself.
     """
 
     kafka: str = ""
@@ -52,7 +53,7 @@ class JobSurroundings:
 
     @property
     def read_log(self) -> str:
-        """`read PATH`, or where such a file is when this reader does not know."""
+        """Advice to read the job's log: its path, or where logs usually are."""
         return f"read {self.log}" if self.log else "read the log of its process (journal, pod)"
 
 
@@ -61,8 +62,8 @@ class JobState:
     """State of the job. Ages in ms, -1 = never.
 
     wrote_ago_ms: age of its newest commit; cycle_ago_ms: age of its newest cycle. heartbeat_ms:
-    interval at which a commit is due; cycle_ms: interval of cycles. hears_ticks: whether ticks come
-    back on broker-load.
+    interval at which a commit is due; cycle_ms: interval of cycles. hears_ticks: whether the job
+    reads the ticks that it sends to broker-load.
     """
 
     word: JobWord
@@ -75,16 +76,16 @@ class JobState:
 
     @property
     def is_present(self) -> bool:
-        """True if its newest rows are at most a batch old, so that they are current."""
+        """True if the job commits on time, so that its rows are current."""
         return self.word in (JobWord.AT_WORK, JobWord.WITHOUT_CYCLES)
 
     @property
     def is_stalled(self) -> bool:
-        """True if nothing is decided now, though the job was started once."""
+        """True if the job was started once, but decides nothing now."""
         return self.word in (JobWord.AWAY, JobWord.WITHOUT_CYCLES)
 
     def why(self) -> str:
-        """Return what is wrong, in a sentence; "" = nothing."""
+        """Return a sentence on what is wrong; "" = nothing."""
         if self.word is JobWord.NEVER_STARTED:
             never = "the streaming job has never written anything"
             return f"{self.around.kafka}: {never}" if self.around.kafka else never
@@ -105,7 +106,7 @@ class JobState:
         return ""
 
     def message(self) -> str:
-        """One line: `at work: last commit 2 s ago, last cycle 3 s ago, ticks arrive`."""
+        """Return `at work: last commit 2 s ago, last cycle 3 s ago, ticks arrive`."""
         ticks = "ticks arrive" if self.hears_ticks else "no ticks on broker-load"
         if self.word in (JobWord.NEVER_STARTED, JobWord.AWAY):
             ticks = "ticks not known"
@@ -119,14 +120,14 @@ class JobState:
 class CycleGap:
     """A time without cycles, ms since 1970.
 
-    from_ms: the cycle before it; until_ms: the cycle after it, 0 = it lasts.
+    from_ms: the cycle before it; until_ms: the cycle after it, 0 = it has not ended.
     """
 
     from_ms: int
     until_ms: int
 
     def message(self) -> str:
-        """`no cycles from ... to ... (28 min 52 s)`."""
+        """Return `no cycles from ... to ... (28 min 52 s)`."""
         if not self.until_ms:
             return f"no cycles since {instant(self.from_ms)}: nothing was decided"
         lasted = duration(self.until_ms - self.from_ms)
@@ -142,7 +143,7 @@ def judge_job(
     hears_ticks: bool = True,
     around: JobSurroundings | None = None,
 ) -> JobState:
-    """The job by the ages of its newest commit and cycle, ms, -1 = there was none."""
+    """Judge the job by the ages of its newest commit and cycle, ms, -1 = there was none."""
     return JobState(
         word=_word(wrote_ago_ms, cycle_ago_ms, rhythm),
         wrote_ago_ms=wrote_ago_ms,
@@ -155,7 +156,7 @@ def judge_job(
 
 
 def misses_ticks(decisions: Iterable[Mapping[str, Any]]) -> bool:
-    """True if the newest row about ticks says that none come back.
+    """Return True if the newest decision about ticks says that none arrive.
 
     decisions: in any order.
     """
@@ -185,9 +186,8 @@ def gaps(
 ) -> tuple[CycleGap, ...]:
     """Return the times without cycles, oldest first. O(n log n).
 
-    By rows of `decisions` in any order. Every cycle writes a row at least. The last may still be
-    going on. A first row whose cycle is not the first one has no gap before it: nobody knows how
-    far back was read.
+    decisions: in any order; every cycle writes at least one. The last gap may not have ended. No
+    gap is reported before the first row, as older cycles may not have been read.
     """
     rows = (row for row in decisions if row["cycle"] and row["kind"] in CYCLE_KINDS)
     made_ms = sorted({int(row["at_ms"]) for row in rows})
@@ -199,9 +199,9 @@ def gaps(
 
 
 def job_alarms(job: JobState) -> Iterable[str]:
-    """Yield what is wrong with the job, then what to do.
+    """Yield alarms about the job: what is wrong, then what to do.
 
-    An unreachable Kafka comes first.
+    While Kafka is unreachable, only that is reported.
     """
     around = job.around
     if around.kafka:

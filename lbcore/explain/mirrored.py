@@ -1,7 +1,7 @@
-"""State of the mirror of another authority, as part of the status.
+"""State of a mirrored Pulsar cluster, as part of the status.
 
-Last report, remaining differences, when a bridge counts as away, and which certificates that expire
-soon are an alarm.
+The bridge's last report, the differences that remain, when the bridge counts as away, and which
+expiring certificates are an alarm.
 """
 
 import json
@@ -16,7 +16,7 @@ from lbcore.model.times import CertificateEnd, expiry_message, instant, judge_en
 
 NEVER_MS = -1
 _AWAY_MS = 180_000
-"""A bridge tells something once a minute, if only that it looks."""
+"""Silence after which a bridge counts as away: it reports at least once a minute."""
 _SHOWN = 10
 _CERTIFICATES = (CertificateEnd.EXPIRING.value, CertificateEnd.EXPIRING_SOON.value)
 _STAGES = {
@@ -55,12 +55,12 @@ ADVICE: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorStatus:
-    """Recent reports on the mirror.
+    """Summary of the bridge's recent reports.
 
-    heard_ago_ms: age of the last one, NEVER_MS = there was none. differences: bundles and
-    namespaces that differ, as last reported. taken_over: owners taken over then; taken_over_lately:
-    in the last ten minutes. findings: those of the guardian as last reported: trouble, subject,
-    since_ms, evidence, stage.
+    heard_ago_ms: age of the last report, NEVER_MS = there was none. differences: bundles and
+    namespaces that differ, in the last report. taken_over: owners that the last report changed in
+    the records; taken_over_lately: all reports of the last ten minutes. findings: the guardian's in
+    the last report: trouble, subject, since_ms, evidence, stage.
     """
 
     heard_ago_ms: int
@@ -72,7 +72,7 @@ class MirrorStatus:
 
     @property
     def troubles(self) -> tuple[Row, ...]:
-        """Findings about ownership; `certificates_ending` has those about certificates."""
+        """Findings without those about certificates, which `certificates_ending` has."""
         return tuple(one for one in self.findings if one["trouble"] not in _CERTIFICATES)
 
 
@@ -97,11 +97,11 @@ def mirror_status(rows: Sequence[Row], config: Config, now_ms: int) -> MirrorSta
 
 
 def mirror_alarms(mirror: MirrorStatus | None, wrote_ago_ms: int = 0) -> Iterable[str]:
-    """Yield what is wrong with the mirror, then what to do.
+    """Yield alarms about the mirror: what is wrong, then what to do.
 
     `certificates_ending` covers certificates. wrote_ago_ms: time since the job's last commit,
-    NEVER_MS = there was none. Only the job knows what a bridge reports. While the job is away,
-    nothing is said of the bridge's silence.
+    NEVER_MS = there was none. A bridge's reports are seen only through the job's commits, so the
+    bridge's silence is not reported while the job is away.
     """
     if mirror is None or wrote_ago_ms == NEVER_MS:
         return
@@ -117,14 +117,14 @@ def mirror_alarms(mirror: MirrorStatus | None, wrote_ago_ms: int = 0) -> Iterabl
 
 
 def troubles_found(mirror: MirrorStatus | None) -> str:
-    """The guardian's troubles, counted, "" = none. Worked: "7 unserved, 1 stuck"."""
+    """Return the guardian's troubles with their numbers, "7 unserved, 1 stuck"; "" = none."""
     counts = Counter(str(one["trouble"]) for one in (mirror.troubles if mirror else ()))
     most = sorted(counts, key=lambda trouble: (-counts[trouble], trouble))
     return ", ".join(f"{counts[trouble]} {trouble}" for trouble in most)
 
 
 def finding_message(finding: Row) -> str:
-    """Return what the guardian found, its start, and what to do."""
+    """Return a sentence on a finding of the guardian, its start, and the remedy."""
     trouble, since = str(finding["trouble"]), instant(int(finding["since_ms"]))
     if trouble in _CERTIFICATES:
         return certificate_message(str(finding["subject"]), str(finding["evidence"]), trouble)
@@ -134,9 +134,9 @@ def finding_message(finding: Row) -> str:
 
 
 def certificate_message(whose: str, until: str, trouble: str) -> str:
-    """Return whose certificate expires, and what to do.
+    """Return a sentence on a certificate that expires, and the remedy.
 
-    trouble: how near it is.
+    trouble: `expiring` or `expiring_soon`.
     """
     return f"{whose} {until}: {_advice(trouble)}"
 
@@ -147,9 +147,9 @@ def _advice(trouble: str) -> str:
 
 
 def with_findings(found: Explanation, commands: Sequence[Row], config: Config) -> Explanation:
-    """Return the explanation, led by the guardian's findings on its subject.
+    """Return the explanation with the guardian's findings on its subject put first.
 
-    Of a cluster: all findings. commands: of `observe_ownership`, up to the moment that is asked
+    A cluster has all findings. commands: of `observe_ownership`, up to the moment that is asked
     about.
     """
     mirror = mirror_status(commands, config, found.at_ms)
@@ -165,9 +165,9 @@ def with_findings(found: Explanation, commands: Sequence[Row], config: Config) -
 def certificates_ending(
     ends: Mapping[str, int], mirror: MirrorStatus | None, near: CertificateEnd, now_ms: int
 ) -> Iterable[str]:
-    """Yield certificates that are so near their end, and what to do.
+    """Yield a sentence for each certificate that is `near` its end, with the remedy.
 
-    ends: whose → good until, ms since 1970.
+    ends: holder → end of validity, ms since 1970.
     """
     for whose, ends_ms in sorted(ends.items()):
         if judge_end(ends_ms, now_ms) is near:

@@ -1,7 +1,7 @@
 """Sentences for labels and decisions: skips, verdicts, distances, causes.
 
-Every label that the planner and the balancer write has its sentence here; one that is not known is
-shown as it is.
+Every label that the planner and the balancer write has its sentence here; an unknown label is shown
+as it is.
 """
 
 import json
@@ -137,7 +137,7 @@ _MOVES: Mapping[str, str] = {
 
 
 def reason_message(reason: str) -> str:
-    """Return the reason of a decision in words; the label itself where there are none."""
+    """Return the sentence for a decision's reason; the label itself if there is none."""
     words = (_MOVES, REPAIRS, SKIPS, VERDICTS)
     return next((found[reason] for found in words if reason in found), reason)
 
@@ -155,12 +155,12 @@ def skip_message(reason: str) -> str:
 
 
 def verdict_message(verdict: str) -> str:
-    """Return the verdict of a filter, limit or phase on a candidate, in words."""
+    """Return the sentence for the verdict of a filter, limit or phase on a candidate."""
     return VERDICTS.get(verdict, verdict)
 
 
 def trigger_of(candidate: Row) -> dict[str, Any]:
-    """A broker's row of decision_candidates in the form that a skip's `nearest` has."""
+    """Return a broker's row of decision_candidates in the form of a skip's `nearest`."""
     detail = json.loads(candidate["detail"])
     return {
         "broker": candidate["subject"],
@@ -174,25 +174,25 @@ def trigger_of(candidate: Row) -> dict[str, Any]:
 
 
 def trigger_message(trigger: Mapping[str, Any], *, when: str = "now") -> str:
-    """Return how far a broker is from shedding.
+    """Return a sentence on how far a broker is from shedding.
 
     Example: `120 ... now; needs 7 more hits at or above 15`. when: "then" for the past.
     """
     now, levels = float(trigger["number"]), trigger["levels"]
     partner = f" ({trigger['partner']})" if trigger.get("partner") else ""
-    ways = [_way(now, level) for level in levels]
+    conditions = [_condition(now, level) for level in levels]
     measured = f"{_beside(now, levels)} {trigger['measure']}{partner}"
     verdict = trigger.get("verdict", "")
     if verdict == "taken":  # its hits count from 0 again
         return f"{measured} then"
-    if verdict not in ("", "too_few_hits", "below_threshold"):  # and here, for it had enough
+    if verdict not in ("", "too_few_hits", "below_threshold"):  # it had enough hits
         return f"{measured} {when}, beyond its threshold for long enough"
     verb = "needs" if when == "now" else "needed"
-    return f"{measured} {when}; {verb} {', or '.join(ways)}{_destination_message(trigger)}"
+    return f"{measured} {when}; {verb} {', or '.join(conditions)}{_destination_message(trigger)}"
 
 
 def _destination_message(trigger: Mapping[str, Any]) -> str:
-    """Return what the hits lead to if the compared broker can't take the bundles."""
+    """Return why enough hits may still not move bundles to the compared broker; "" = they do."""
     if "movable" not in trigger:  # a verdict of the strategy, not a trigger
         return ""
     if not trigger["movable"]:
@@ -209,7 +209,7 @@ def _destination_message(trigger: Mapping[str, Any]) -> str:
 
 
 def _beside(now: float, levels: Iterable[Mapping[str, Any]]) -> str:
-    """Return the number with as many digits as tell it from each threshold."""
+    """Return the number with enough digits to differ from each threshold as shown."""
     thresholds = [float(level["threshold"]) for level in levels]
     shown = (number(now), *(f"{now:,.{digits}f}" for digits in range(2, 7)))
     return next(
@@ -219,11 +219,12 @@ def _beside(now: float, levels: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _read(text: str) -> float:
-    """Return the value that a shown number reads as; NaN where none is shown."""
+    """Return the value of a shown number; NaN for "-"."""
     return math.nan if text == "-" else float(text.replace(",", ""))
 
 
-def _way(now: float, level: Mapping[str, Any]) -> str:
+def _condition(now: float, level: Mapping[str, Any]) -> str:
+    """Return the hits that are missing at one level, as text."""
     missing = max(0, int(level["needed"]) - int(level["hits"]))
     threshold = number(float(level["threshold"]))
     if now < float(level["threshold"]):
@@ -238,7 +239,7 @@ def _way(now: float, level: Mapping[str, Any]) -> str:
 
 
 def since_message(at_ms: int, now_ms: int) -> str:
-    """An instant, and how long ago that is."""
+    """Return an instant, and how long ago it is."""
     return f"{instant(at_ms)}, {duration(max(0, now_ms - at_ms))} ago"
 
 
@@ -270,7 +271,7 @@ def cause_messages(rows: ExplainRows, record: Row) -> Iterable[str]:
     decision = rows.decision(record["decision_id"])
     cause = record["cause"]
     if cause == "ack" and decision is not None and decision["kind"] == "split":
-        cause = "split"  # a child begins with its parent's broker's acknowledgement
+        cause = "split"  # a child's first record is made by the ack of its parent's broker
     if cause == "ack" and decision is not None and decision["kind"] == "merge":
         cause = "merged"
     if cause == "merge" and record["state"] == "Owned":
@@ -285,7 +286,7 @@ def cause_messages(rows: ExplainRows, record: Row) -> Iterable[str]:
 
 
 def decision_messages(rows: ExplainRows, decision: Row) -> Iterable[str]:
-    """A decision: what, on which numbers, what was expected and what came of it."""
+    """Yield what was decided, the numbers behind it, the expectation and the outcome."""
     inputs = json.loads(decision["inputs"])
     if decision["kind"] == BLOCKED:
         yield f"decision {decision['decision_id']}: {_what(decision)}"
@@ -310,7 +311,7 @@ def refusal_message(refused: str) -> str:
 
 
 def _what(decision: Row) -> str:
-    """`transfer by avg (Overloaded) of BUNDLE from A to B`."""
+    """Return `transfer by avg (Overloaded) of BUNDLE from A to B`."""
     words = [decision["kind"]]
     words += [f"by {decision['strategy']}"] if decision["strategy"] else []
     words += [f"({decision['reason']})"]
@@ -320,7 +321,7 @@ def _what(decision: Row) -> str:
 
 
 def _grounds(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
-    """The numbers that decided, as far as there are words for them."""
+    """Yield sentences on the inputs that decided; some inputs have none."""
     if "level" in inputs:
         partner, score = _partner(inputs)
         yield (
@@ -372,16 +373,16 @@ def _grounds(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _group(inputs: Mapping[str, Any]) -> str:
-    """Return the size of a level's isolation group; "" where the cluster is one."""
+    """Return the size of the isolation group as text; "" if all brokers are one group."""
     size = inputs.get("group_brokers")
     return f" of its isolation group of {count_of(int(size), 'broker')}" if size else ""
 
 
 def _partner(inputs: Mapping[str, Any]) -> tuple[str, float]:
-    """The broker that the strategy compared the source with, and that broker's number."""
+    """Return the broker that the strategy compared the source with, and its number."""
     if "partner" in inputs:
         return inputs["partner"], inputs["score_of_partner"]
-    # of a version that did not name it: it may be another one than the destination
+    # a row of an older version does not name it: it need not be the destination
     return "the broker that it was paired with", inputs["score_of_destination"]
 
 

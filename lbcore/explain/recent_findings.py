@@ -1,6 +1,6 @@
-"""Recent findings and their alarms, as part of the status.
+"""Alarms from recent rows, as part of the status.
 
-Decisions, rejected reports, versions, waiting plans.
+They are about decisions, silent brokers, rejected reports, policies, versions and waiting plans.
 """
 
 import json
@@ -25,7 +25,7 @@ from lbcore.plan.shed.custom import FAULTS
 RECENT_MS = 600_000
 """Period in which alarms look for decisions and rejected reports."""
 _LATELY_MS = 60_000
-"""Period in which a setting without candidates is told: one row per cycle."""
+"""Period of the last cycles: each writes a row for each setting that leaves no candidate."""
 
 
 _ADVICE = {
@@ -45,8 +45,9 @@ _ADVICE_OF_SETTINGS = (
 class Silence:
     """Sentences on silent brokers.
 
-    many: where half of them are or more, "" = not so many. suspected: of each that may be dead,
-    where not many are. dead: broker → when it was found dead, and who got its bundles.
+    many: set if half of the brokers or more are silent, "" = fewer. suspected: one for each broker
+    that may be dead, if not many are silent. dead: broker → when it was found dead, and which
+    brokers got its bundles.
     """
 
     many: str = ""
@@ -55,7 +56,7 @@ class Silence:
 
 
 def silence_of(rows: Iterable[Row], now_ms: int) -> Silence:
-    """Return the newest sentence on each broker. O(n log n).
+    """Return the sentences of the newest row about each broker. O(n log n).
 
     rows: as StatusRows.silence, in any order.
     """
@@ -73,10 +74,7 @@ def silence_of(rows: Iterable[Row], now_ms: int) -> Silence:
 
 
 def silence_message(row: Row, now_ms: int) -> str:
-    """Return a row of kind `silence` as `broker-3 suspected: silent for 6 s, ...`.
-
-    As of now_ms.
-    """
+    """Return a row of kind `silence`, as of now_ms: `broker-3 suspected: silent for 6 s, ...`."""
     inputs = json.loads(row["inputs"])
     silent = duration(
         (int(inputs["silent_ms"]) + max(0, now_ms - int(row["at_ms"]))) // 1_000 * 1_000
@@ -112,7 +110,7 @@ def _failover_message(row: Row, rows: Iterable[Row]) -> str:
 
 
 def moves_message(failovers: Iterable[Mapping[str, Any]]) -> str:
-    """`10 bundles moved to broker-1 (4), ...`. failovers: inputs of such decisions."""
+    """Return `10 bundles moved to broker-1 (4), ...`. failovers: inputs of such decisions."""
     moved, to = 0, Counter[str]()
     for inputs in failovers:
         moved += int(inputs["bundles"])
@@ -124,10 +122,10 @@ def moves_message(failovers: Iterable[Mapping[str, Any]]) -> str:
 def decided_alarms(
     decisions: Iterable[Row], whole: Iterable[Row], written_ms: int
 ) -> Iterable[str]:
-    """Yield what is wrong, then what to do. O(decisions).
+    """Yield alarms about decisions: what is wrong, then what to do. O(decisions).
 
-    whole: rows that include those of kinds NO_CANDIDATE and FULL, with their inputs. written_ms:
-    time of the job's last commit.
+    whole: decisions with their inputs, at least those of the kinds NO_CANDIDATE and FULL.
+    written_ms: time of the job's last commit.
     """
     recent = [row for row in decisions if row["at_ms"] >= written_ms - RECENT_MS]
     if any(row["kind"] == FAULT for row in recent):
@@ -158,7 +156,7 @@ def decided_alarms(
 
 
 def capacity_message(row: Row) -> str:
-    """A row of the kind `full`: how full the cluster is, and what would help."""
+    """Return a sentence on a row of kind `full`: how full the cluster is, and the remedy."""
     inputs = json.loads(row["inputs"])
     missing, target = inputs["missing"], inputs["target"]
     needed, full = count_of(missing, "broker"), count_of(inputs["brokers"], "broker")
@@ -198,7 +196,7 @@ def _no_candidate(row: Row) -> str:
 def policy_alarms(policies: Iterable[Row]) -> Iterable[str]:
     """Yield a sentence for each unusable pattern of isolation policies. O(patterns).
 
-    policies: rows of the table, the newest of each name. Older versions and Pulsar take patterns
+    policies: rows of the table, the newest of each name. Older versions and Pulsar accept patterns
     that can't be matched in linear time.
     """
     for row in sorted(policies, key=lambda row: str(row["name"])):
@@ -223,18 +221,18 @@ ADVICE = "end the upgrade; filters.prefer_later_versions keeps bundles off the o
 
 
 def broker_versions(brokers: Iterable[Row]) -> dict[str, int]:
-    """Return version → number of active brokers that report it, by version."""
+    """Return version → number of active brokers that report it, in order of versions."""
     there = Counter(str(row.get("version") or "") for row in brokers if row["state"] == "active")
     return {version: count for version, count in sorted(there.items()) if version}
 
 
 def counted_versions(versions: Mapping[str, int]) -> str:
-    """Return each version with its number of brokers."""
+    """Return the versions as text, each with its number of brokers."""
     return ", ".join(f"{version} ({count})" for version, count in versions.items())
 
 
 def several_versions(versions: Mapping[str, int]) -> str:
-    """Return that brokers run several versions; "" = they don't."""
+    """Return a sentence that brokers run several versions; "" = they don't."""
     if len(versions) < 2:  # noqa: PLR2004 (several)
         return ""
     return f"the active brokers are of several versions: {counted_versions(versions)}"
@@ -259,5 +257,5 @@ def plan_alarms(policies: Iterable[Row]) -> Iterator[str]:
 
 
 def _meanwhile(plan: PlanProposal) -> str:
-    """Return the proposer of the plan; one that a cycle made holds up all others."""
+    """Return the plan's proposer; if a cycle made it, that cycles move nothing until then."""
     return f", by {plan.by}" if plan.by else ", and no cycle moves anything meanwhile"

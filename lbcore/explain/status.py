@@ -1,9 +1,10 @@
 """Status of a cluster from the tables alone: its phase, its figures, its alarms.
 
-Phases, the first that holds: *stalled* (the job is away or makes no cycles, no broker or few are
-heard, or bundles are in flight for longer than any timeout), *off* (never started, paused as a
-whole, or braked), *late* (the job's next commit is overdue), *in progress* (bundles are moving, a
-broker is drained, or a silent one has bundles still), *ready*. `job_state` judges the job.
+The phase is the first that applies: *off* (the job was never started), *stalled* (the job is away
+or makes no cycles, half of the brokers or more are silent, or bundles are in flight for longer than
+any timeout), *off* (the whole cluster is paused, or the brake is on), *late* (the job's next commit
+is overdue), *in progress* (bundles are moving, a broker is being drained or suspected dead, or a
+silent one still has bundles), *ready*. `job_state` judges the job.
 """
 
 import json
@@ -122,11 +123,11 @@ class StatusRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerStatus:
-    """A broker. bundles: that it owns.
+    """State and load of one broker.
 
-    usage: the weighted maximum over its resources, score: the same smoothed, 1.0 = 100 %; msg_rate:
-    msg/s in and out; load_age_ms: age of that report. None, and -1: it is silent, or no row is
-    recent. group: as in `ShownLoad`.
+    bundles: number that it owns. usage: the weighted maximum over its resources, score: the same
+    smoothed, 1.0 = 100 %; msg_rate: msg/s in and out; load_age_ms: age of that report. None, and
+    load_age_ms -1, if the broker is silent or has no recent row. group: as in `ShownLoad`.
     """
 
     broker: str
@@ -141,7 +142,7 @@ class BrokerStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainStatus:
-    """Broker that is drained.
+    """Drain of one broker. total, left: bundles at its start, and now.
 
     Times in ms since 1970, 0 = none, or not known yet.
     """
@@ -160,14 +161,14 @@ class ClusterStatus:
     """State of a cluster. Silences and ages in ms, -1 = never; lists in name order.
 
     in_flight: the oldest first. pauses: namespace ("" = the whole cluster) → who, why, since when.
-    set_aside: changed settings that don't suit the files, by "section.name" → reason. versions:
-    number of active brokers that run each, of those that report it. job_message: job, as a
-    sentence. gaps: times without cycles within HISTORY_MS, oldest first. imbalance: of the message
-    rates of the live brokers, of the worst group; None without load. groups: by isolation policies,
-    empty where all brokers are one. blocked: hot brokers that shed nothing, and why.
-    alarms: what somebody should do now; alarm_sections: of each its section in docs/runbook.md, ""
-    = none. warnings: what can wait for days. hot_points: from how far above the mean of its group a
-    broker is shown as hot, in points of usage.
+    set_aside: settings changed by command that don't suit the files, "section.name" → reason.
+    versions: version → number of active brokers that report it. job_message: job, as a sentence.
+    gaps: times without cycles within HISTORY_MS, oldest first. imbalance: of the message rates of
+    the live brokers, in the worst group; None without load. groups: by isolation policies, empty
+    if all brokers are one group. blocked: hot brokers that shed nothing, and why. alarms: what
+    needs action now; alarm_sections: the section of each in docs/runbook.md, "" = none. warnings:
+    what can wait for days. hot_points: points of usage above the mean of its group from which a
+    broker is shown as hot.
     """
 
     cluster: str
@@ -204,14 +205,14 @@ class ClusterStatus:
 
     @property
     def headline(self) -> str:
-        """The phase; alarms stand beside it, and in place of "ready"."""
+        """The phase, followed by the number of alarms; with alarms, "ready" is left out."""
         if not self.alarms:
             return self.phase.value
         count = count_of(len(self.alarms), "alarm")
         return count if self.phase is ClusterPhase.READY else f"{self.phase.value}, {count}"
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-able values."""
+        """Return values that JSON can hold."""
         plain = asdict(self)
         plain["job"]["word"] = self.job.word.value
         plain["group_words"] = groups_line(self.groups)
@@ -327,7 +328,7 @@ def _load(load: ShownLoad | None, now_ms: int) -> dict[str, Any]:
 def _last_cycle(decisions: Iterable[Row]) -> list[Row]:
     """Return the decisions of the newest cycle.
 
-    Commands that came after it have its number, too.
+    Decisions of commands after it have its number too, and are left out.
     """
     # by time: numbers begin at 1 again when the job's state is rebuilt
     cycles = [row for row in decisions if row["cycle"] > 0 and row["kind"] not in (FULL, BLOCKED)]
@@ -406,10 +407,7 @@ def _bundles(count: int) -> str:
 
 
 def _in_section(section: str, alarms: Iterable[str]) -> Iterable[tuple[str, str]]:
-    """Yield each alarm with its section of the runbook.
-
-    The one that it names, else this one.
-    """
+    """Yield each alarm with its section of the runbook: one that it names, else `section`."""
     for words in alarms:
         named = _SECTION.search(words)
         yield words, named[1] if named else section
@@ -430,7 +428,7 @@ def _alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable
 def _table_alarms(
     status: ClusterStatus, rows: StatusRows, config: Config
 ) -> Iterable[tuple[str, str]]:
-    """Yield alarms from rows of the tables, as old as the job's last commit."""
+    """Yield the alarms that depend on rows of the job, with their sections."""
     groups: tuple[tuple[str, Iterable[str]], ...] = (
         ("BallastBrokerDown", _broker_alarms(status)),
         ("BallastBrake", _brake_alarms(status)),
@@ -513,7 +511,7 @@ def _ignored_settings(status: ClusterStatus) -> Iterable[str]:
 
 
 def _warnings(status: ClusterStatus, rows: StatusRows) -> Iterable[str]:
-    """Yield what can wait for days: what it is, then what to do."""
+    """Yield warnings, which can wait for days: what is wrong, then what to do."""
     several = several_versions(status.versions)
     if several:
         yield f"{several}: {ADVICE}"
@@ -553,23 +551,20 @@ class Moment:
 
     @property
     def imbalance(self) -> float | None:
-        """Imbalance of the brokers that had reported, as in `signals.shown_load`.
-
-        None = no load.
-        """
+        """Highest over mean rate of the brokers that had reported; None = no load."""
         return self.most / self.mean if self.mean > 0.0 else None
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-able values."""
+        """Return values that JSON can hold."""
         return {**asdict(self), "imbalance": self.imbalance}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainedDecision:
-    """A decision and what `explain` says of it; outcome: "" = not known (yet).
+    """A decision with its explanation.
 
-    why: the reason in words. more: how many others of the same kind, reason and source this one
-    stands for.
+    why: the sentence for its reason. outcome: "" = not known (yet). messages: as `ballast explain`
+    shows them. more: number of further decisions of the same kind, reason and source.
     """
 
     decision_id: str
@@ -588,14 +583,14 @@ class ExplainedDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """A cluster at one glance. balance: oldest first; decisions: newest first."""
+    """Summary of a cluster. balance: oldest first; decisions: newest first."""
 
     status: ClusterStatus
     balance: tuple[Moment, ...]
     decisions: tuple[ExplainedDecision, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-able values; of bundles in flight only the oldest, and the count of all."""
+        """Return values that JSON can hold; only the oldest bundles in flight are listed."""
         status = self.status.to_json()
         count = len(status["in_flight"])
         status["in_flight"] = status["in_flight"][:IN_FLIGHT_SHOWN]

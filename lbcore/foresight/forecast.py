@@ -1,9 +1,9 @@
 """Forecast: the next cycles by the balancer's own code, without acting.
 
-A state is rebuilt from the tables, and cycle after cycle is run on it under the same load. Each
-cycle has fresh reports, and each move has landed before the next: what a bundle takes with it is
-what the balancer itself expects (`plan.pending`). Graces, cool-downs, roles, hits and averages are
-as the tables say (`planning_memory`); the answer names what can't be known.
+A state is rebuilt from the tables, and several cycles are run on it under the same load. Each cycle
+has fresh reports, and each move is complete before the next: a bundle takes with it the load that
+the balancer itself expects (`plan.pending`). Grace periods, cool-downs, roles, hits and averages
+are from the tables (`planning_memory`); the answer lists what can't be known.
 """
 
 import json
@@ -71,8 +71,8 @@ class WhatIf:
 class ForeseenBroker:
     """A live broker.
 
-    msg/s in and out, weighted usage (1.0 = 100 %), bundles it has or opens. group: the first broker
-    of its isolation group; "" where all brokers are one, or it drains.
+    msg_rate: msg/s in and out. usage: weighted, 1.0 = 100 %. bundles: those it has or is opening.
+    group: the first broker of its isolation group; "" if all brokers are one group, or it drains.
     """
 
     broker: str
@@ -87,9 +87,8 @@ class ForeseenBroker:
 class LoadMoment:
     """Load at one moment.
 
-    imbalance, floor_adjusted: of the message rates of live brokers, of the worst isolation group;
-    of `after` without those that are empty because they are drained: they are to be stopped.
-    None = no load.
+    imbalance, floor_adjusted: of the message rates of live brokers, in the worst isolation group,
+    without drained brokers that are empty, as they are to be stopped. None = no load.
     """
 
     brokers: tuple[ForeseenBroker, ...]
@@ -102,15 +101,15 @@ class Foresight:
     """Forecast of `cycles` cycles, `cycle_ms` apart, the first one when it is due.
 
     decisions: in order, each with its cycle and `more_hits`, the fresh observations before it.
-    after_ms of a decision: its time if brokers report that often; latest_ms: if they report only as
-    often as they must. skips: of cycles that would decide nothing. waiting: what the first cycle
-    finds near. It has the number against each threshold, hits, and how many more are needed (None:
-    the number is below it).
+    after_ms of a decision: its time if brokers report in every cycle; latest_ms: its time if they
+    report at the longest interval. skips: of cycles that would decide nothing. waiting: candidates
+    of the first cycle that lack hits: number, thresholds, hits, and how many more are needed (None:
+    the number is below each threshold).
 
-    idle: brokers without known load, taken for idle. blocked: why hot brokers would shed nothing,
-    once they have the hits. broken_pins: bundles that a drain takes from their pins. hot: brokers
-    that end above the threshold of overload and did not begin there. unreported_moves: recent moves
-    that `before` does not show yet and the cycles count. unknown: what cannot be known here.
+    idle: brokers without known load, which count as idle. blocked: why hot brokers would shed
+    nothing, even with enough hits. broken_pins: pinned bundles that a drain moves. hot: brokers
+    that begin below the overload threshold and end above it. unreported_moves: recent moves that
+    `before` does not show yet, but the cycles count. unknown: what cannot be known here.
     """
 
     strategy: str
@@ -130,7 +129,7 @@ class Foresight:
     unknown: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-able values."""
+        """Return values that JSON can hold."""
         return asdict(self)
 
 
@@ -144,9 +143,10 @@ class Impossible:
 def foresee(
     config: Config, cluster: str, rows: RehearsalRows, now_ms: int, what_if: WhatIf
 ) -> Foresight | Impossible:
-    """The next CYCLES cycles. O(cycles × bundles).
+    """Forecast the next CYCLES cycles. O(cycles × bundles).
 
-    config: of the cluster, as the job was started. Raises ConfigError for settings that don't suit.
+    config: of the cluster, as the job was started. Raises ConfigError for settings that don't suit
+    each other.
     """
     state = _with_groups(state_of(cluster, rows, now_ms), rows)
     config, _ = in_force(config, state.settings, state.rules.set_aside)
@@ -248,7 +248,7 @@ def _run(
 
 
 def _cycle_ms(config: Config) -> int:
-    """Return the distance of cycles that lets each shed, split and count."""
+    """Return an interval of cycles at which each one sheds, splits and counts hits."""
     rhythm = config.pipeline
     return max(
         rhythm.decision_interval_ms,
@@ -280,7 +280,7 @@ def _cycle(
 def _changed(
     state: BalancerState, config: Config, now_ms: int, what_if: WhatIf
 ) -> BalancerState | Impossible:
-    """The state with brokers added, and others being drained."""
+    """Return the state with the assumed brokers added, and the others being drained."""
     if not 0 <= what_if.add_brokers <= ADDED_MAX:
         return Impossible(
             reason=f"0 to {ADDED_MAX} brokers can be added, not {what_if.add_brokers}"
@@ -308,7 +308,7 @@ def _changed(
 
 
 def _near(row: Row) -> dict[str, Any]:
-    """A candidate that hits are counted for; a level below its threshold counts none."""
+    """Return a candidate that hits are counted for, with the hits that it still needs."""
     detail = json.loads(row["detail"])
     one = {name: row[name] for name in ("threshold", "hits")}
     levels = detail.get("levels") or [{**one, "needed": row["hits_needed"]}]
@@ -361,7 +361,7 @@ def _balance(work: BatchContext) -> LoadMoment:
 
 _NOWHERE = Position(topic="", partition=0, offset=0, timestamp_ms=0)
 _ROUNDS = 4
-"""A split, its children closed and opened elsewhere, and one to see that nothing is left."""
+"""Rounds of acks: a split, its children closed, and opened elsewhere; one more finds none."""
 
 
 def owners_of(work: BatchContext) -> dict[str, str]:
@@ -375,7 +375,7 @@ def owners_of(work: BatchContext) -> dict[str, str]:
 
 
 def land(work: BatchContext) -> None:
-    """Let live brokers acknowledge their transitions until none is in flight."""
+    """Acknowledge, as live brokers would, all transitions until none is in flight."""
     for _ in range(_ROUNDS):
         found: dict[str, list[Ack]] = defaultdict(list)
         for row in work.ledger.rows_in(*IN_FLIGHT).tolist():

@@ -1,7 +1,7 @@
 """Rehearsal: a command's effects by the balancer's own handlers, without acting.
 
-A state is rebuilt from the tables, the command is carried out on it, and what would be written is
-the answer. Load is that of `load_history`, so a placement by load may differ from the one that the
+A state is rebuilt from the tables, and the command is carried out on it; the answer is what would
+be written. Load is from `load_history`, so a placement by load may differ from the one that the
 balancer makes a moment later.
 """
 
@@ -52,7 +52,7 @@ class RehearsalRows:
 
     @staticmethod
     def read(rows_of: Callable[[str], Sequence[Row]]) -> "RehearsalRows":
-        """By asking for each table that is needed."""
+        """Read the rows of each table that is needed."""
         tables = {of.name: rows_of(of.name) for of in fields(TableRows)}
         return RehearsalRows(
             tables=TableRows(**tables),
@@ -77,14 +77,14 @@ class Rehearsal:
 
     @property
     def is_possible(self) -> bool:
-        """True if the command would be begun."""
+        """True if the command would be accepted."""
         return self.status in (ACCEPTED, DONE)
 
 
 def rehearse(config: Config, rows: RehearsalRows, command: Command, now_ms: int) -> Rehearsal:
     """Carry a command out on the state that the tables hold. O(rows log rows).
 
-    config: of the command's cluster. A command whose id was carried out before shows its outcome.
+    config: of the command's cluster. For an id that was carried out before, that outcome is shown.
     """
     state = state_of(command.cluster, rows, now_ms)
     work = BatchContext.on(state, config, digest(config), now_ms)
@@ -110,7 +110,7 @@ def rehearse(config: Config, rows: RehearsalRows, command: Command, now_ms: int)
 
 
 def state_of(cluster: str, rows: RehearsalRows, now_ms: int) -> BalancerState:
-    """Return the tables' state, with brokers as alive and loaded as they show."""
+    """Return the state in the tables, with each broker's life and load as in its last rows."""
     state = rebuild_state(cluster, rows.tables)
     states = {row["broker"]: row["state"] for row in rows.tables.brokers}
     load = {str(row["broker"]): row for row in sorted(rows.load, key=lambda row: row["minute_ms"])}
@@ -125,7 +125,7 @@ def state_of(cluster: str, rows: RehearsalRows, now_ms: int) -> BalancerState:
 
 
 def _shown(record: OwnershipRecord) -> str:
-    """The state and who has part in it, such as `Releasing broker-1 → broker-2`."""
+    """Return the state and its brokers, such as `Releasing broker-1 → broker-2`."""
     names = [name for name in (record.source, record.destination) if name]
     return f"{record.state.value} {' → '.join(names)}".rstrip()
 
