@@ -1,6 +1,6 @@
 """The tables and their archives: name, type and meaning of each column.
 
-Delta's, Arrow's and Spark's types and docs follow from it. Types: string, long, int, double,
+The types and docs in Delta, Arrow and Spark follow from it. Types: string, long, int, double,
 boolean, binary, and list<...> of these; map<string,string>.
 """
 
@@ -24,9 +24,9 @@ class Column:
 class Table:
     """One table: name, columns, and the row conditions that the engines enforce.
 
-    key: the columns that, with the cluster, name its one newest row; () = it only grows. gone: the
-    SQL condition of a row that only says that there is none any more; such rows go after
-    GONE_DAYS.
+    key: the columns of which, with the cluster, there is one row, the newest; () = rows are only
+    added. gone: SQL condition of a row that only says that its subject no longer exists; such rows
+    are deleted after GONE_DAYS.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Table:
 
 
 def column(name: str, type_: str, doc: str, *, is_nullable: bool = False) -> Column:
-    """A column, in one line."""
+    """Return a column; shorter to write than Column."""
     return Column(name=name, type=type_, doc=doc, is_nullable=is_nullable)
 
 
@@ -76,7 +76,7 @@ SETTINGS_IN_FORCE = Table(
 
 
 GONE_DAYS = 7
-"""How long a table of current rows says what is no more."""
+"""Days that rows of subjects that no longer exist are kept in a table with a key."""
 
 _RECORD = (
     column("cluster", "string", "cluster of the bundle"),
@@ -421,7 +421,7 @@ TABLES = (
 
 
 def declared(name: str) -> Table:
-    """The table of this name; raises KeyError for another."""
+    """Return the table of this name. Raises KeyError for an unknown name."""
     return _BY_NAME[name]
 
 
@@ -436,10 +436,10 @@ class Archive:
     """One table's archive: old rows that may leave the table.
 
     A row is in the table, in its archive, or for a while in both. identity: rows that are equal in
-    these columns are the same row; without it the job lets none go. key: of which there is one row;
-    readers take the table's before the archive's, so a command that was carried out again under its
-    id has one row. ordered_by: what most questions ask for. ended: the SQL condition of rows that
-    nothing changes any more, "" = every one.
+    these columns are the same row; the job deletes a row only if the archive has it. key: columns
+    of which readers see one row, the table's before the archive's: so a command that was carried
+    out again under its id has one row. ordered_by: the column that most queries select by. ended:
+    SQL condition of rows that no longer change, "" = all.
     """
 
     table: Table
@@ -450,12 +450,12 @@ class Archive:
 
     @property
     def name(self) -> str:
-        """Of the archive's table, beside its source."""
+        """Name of the archive's table, which is beside its source."""
         return f"{self.table.name}_archive"
 
     @property
     def live_name(self) -> str:
-        """Name of the source alone in SQL, where its own name means both."""
+        """Name of the source alone in SQL, where the source's name means both tables."""
         return f"{self.table.name}_live"
 
     @property
@@ -465,7 +465,7 @@ class Archive:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Those of the source, and the month."""
+        """The columns of the source, and the month."""
         return (*self.table.columns, MONTH)
 
 
@@ -486,4 +486,4 @@ COMMANDS_ARCHIVE = Archive(
 ARCHIVES: Mapping[str, Archive] = {
     archive.table.name: archive for archive in (EVENTS_ARCHIVE, COMMANDS_ARCHIVE)
 }
-"""By the name of the table whose rows they take."""
+"""Name of a table → its archive."""

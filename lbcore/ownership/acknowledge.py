@@ -1,8 +1,8 @@
 """Transitions that follow from a broker's acknowledgement of a record.
 
-Late, repeated, forged and out-of-order answers change nothing and give the reason. Called by the
-balancer for each ack. Source: the follow-up events of Pulsar 4.0.8's ServiceUnitStateChannelImpl,
-which each broker publishes by itself there.
+Late, repeated, forged and out-of-order answers change nothing: the reason is returned. Called by
+the balancer for each ack. Source: the follow-up events of Pulsar 4.0.8's
+ServiceUnitStateChannelImpl, which in Pulsar each broker publishes itself.
 """
 
 from collections.abc import Sequence
@@ -42,13 +42,13 @@ def acknowledge(
 ) -> Consequence:
     """Return the consequence of a broker's answer for the record that it names.
 
-    It counts only from the broker whose turn it is, in the incarnation and at the version of the
+    It counts only from the broker that must act, in the incarnation and at the version of the
     record. opened: Assigning → Owned. closed: Releasing → Assigning(destination, in its present
     incarnation) or Free. split: the children Owned, the parent Deleted; children start above the
     parent's version (Pulsar: at 1), so that fencing tokens only grow for each hash. merged: the one
     child Owned, both parents Deleted, if the sender is still merging both. closing: the intent
-    WAIT, whose time the caller keeps for `repair`. failed: a live source keeps the bundle; a broker
-    that could not open it, or no longer serves it, loses it (the intent REASSIGN).
+    WAIT; the caller notes the time for `repair`. failed: a source keeps the bundle; a broker that
+    could not open it, or no longer serves it, loses it (the intent REASSIGN).
     """
     refusal = _refuse(record, ack, sender)
     if refusal is not None or record is None:
@@ -152,7 +152,7 @@ def _merge_done(record: OwnershipRecord, origin: Origin, surroundings: Surroundi
 
 
 def are_partners(record: OwnershipRecord, other: OwnershipRecord) -> bool:
-    """True if one broker is merging both into the same bundle."""
+    """Return True if one broker is merging both into the same bundle."""
     return (
         record.state is other.state is State.MERGING
         and dict(record.children) == dict(other.children)
@@ -166,7 +166,7 @@ def _reshaped(
     origin: Origin,
     surroundings: Surroundings,
 ) -> Transition:
-    """The children Owned and the parents Deleted, in one commit."""
+    """Return the transition of the children to Owned and the parents to Deleted, in one commit."""
     owner, changes = source_of(parents[-1]), []
     floor = max(*(parent.version_id for parent in parents), surroundings.version_floor)
     for name in sorted(parents[-1].children):

@@ -149,12 +149,12 @@ Consequence: TypeAlias = Transition | Intent | Refused
 
 
 def source_of(record: OwnershipRecord) -> Instance:
-    """The source that the record names; broker "" = none."""
+    """Return the source that the record names; broker "" = none."""
     return Instance(broker=record.source, incarnation=record.source_incarnation)
 
 
 def destination_of(record: OwnershipRecord) -> Instance:
-    """The destination that the record names; broker "" = none."""
+    """Return the destination that the record names; broker "" = none."""
     return Instance(broker=record.destination, incarnation=record.destination_incarnation)
 
 
@@ -182,7 +182,7 @@ _LEAVING = frozenset(state.value for state in LEAVING)
 
 
 def tiles(parent: str, children: Sequence[str]) -> bool:
-    """True if two or more bundles divide the parent's range without gap and overlap."""
+    """Return True if two or more bundles fill the parent's range, without gap or overlap."""
     try:
         namespace, lower, upper = parse_bundle(parent)
         parsed = sorted(parse_bundle(child) for child in children)
@@ -207,7 +207,7 @@ def joined(one: str, other: str) -> str:
 
 
 def partner_of(bundle: str, merged: str) -> str:
-    """Return the other bundle of a merge; "" if the bundle is not at an end of it."""
+    """Return the other bundle of a merge; "" if the bundle is not at an end of `merged`."""
     try:
         (namespace, lower, upper), (within, first, last) = map(parse_bundle, (bundle, merged))
     except InvalidNameError:
@@ -224,7 +224,7 @@ def record_fault(record: OwnershipRecord) -> str | None:
 
     Owned and Assigning have a destination; Releasing, Splitting and Merging a source; Splitting two
     or more children; Merging one, the bundle that it becomes with its neighbour. Versions start at
-    1. Most of it the ownership tables have as constraints. Pulsar requires a broker in Deleted;
+    1. The ownership tables have most of this as constraints. Pulsar requires a broker in Deleted;
     here a bundle may be deleted before it ever had one.
     """
     if record.version_id < FIRST_VERSION:
@@ -296,10 +296,10 @@ def next_record(
 
 
 def transition(*pairs: tuple[OwnershipRecord | None, OwnershipRecord]) -> Transition:
-    """The transition of (before, after) pairs, the bundle itself last.
+    """Return the transition of (before, after) pairs, the bundle itself last.
 
-    A record after Deleted is judged as a first one, with a higher version. Raises ProtocolError (a
-    bug) when a record is not complete or the resolver refuses it.
+    A record after Deleted is checked like a bundle's first one, and must have a higher version.
+    Raises ProtocolError (a bug) when a record is not complete or the resolver refuses it.
     """
     return Transition(changes=tuple(_checked(before, after) for before, after in pairs))
 
