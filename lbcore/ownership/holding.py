@@ -1,8 +1,8 @@
 """One bundle in an agent: its newest record's goal, and the service's progress.
 
 Chooses the next callback and the ack for the balancer. One callback a bundle runs at a time; a
-record that arrives meanwhile changes the goal, and so the next callback. The states' meaning for
-brokers is Pulsar 4.0.8's ServiceUnitStateChannelImpl.
+record that arrives meanwhile changes the goal, and so the next callback. The states mean for
+brokers what they mean in Pulsar 4.0.8's ServiceUnitStateChannelImpl.
 """
 
 from bisect import bisect_left, insort
@@ -22,12 +22,13 @@ NO_TOKEN = 0
 class Callback(str, Enum):
     """Action of a service on a bundle, requested by its agent.
 
-    Each is for a hash range and a fencing token, and may be repeated. After a success / a failure:
+    Each is for a hash range and a fencing token, and may be repeated. The state after a success /
+    after a failure:
 
     open: the range is served as one bundle under this token / nothing of it is open.
-    close: nothing of the range is served / as before.
-    split: the range is served as the named children / as before.
-    merge: all is served as before, and open of the named bundle may come / as before.
+    close: nothing of the range is served / unchanged.
+    split: the range is served as the named children / unchanged.
+    merge: unchanged, but the service is ready to open the named bundle / unchanged.
     """
 
     OPEN = "open"
@@ -37,7 +38,7 @@ class Callback(str, Enum):
 
 
 class Goal(str, Enum):
-    """Goal that the newest record sets; GIVE_UP is the agent's own, when it stops."""
+    """Goal that the newest record sets; GIVE_UP is set by the agent itself, when it stops."""
 
     SERVE = "serve"
     RELEASE = "release"
@@ -62,15 +63,15 @@ class Call:
 
     @property
     def range(self) -> str:
-        """The bundle in whose range no other callback may run meanwhile."""
+        """The bundle in whose range no other callback may run at the same time."""
         return self.children[0] if self.callback is Callback.MERGE else self.bundle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallDone:
-    """Outcome of a call; failure: its reason, "" = succeeded.
+    """Outcome of a call. failure: its reason, "" = succeeded.
 
-    After a CallOverdue of the same call, it is how the call ended in the end.
+    It may also come after a CallOverdue of the same call.
     """
 
     callback: Callback
@@ -94,12 +95,12 @@ class Holding:
     """One bundle as its agent sees it.
 
     version_id: of the newest record; 0 for a child of a split whose record is not read yet.
-    is_owned: that record is Owned. token: the version it is open under; NO_TOKEN = not open.
-    split_into: the children that it is served as, if any. is_settled: the goal is reached or has
-    failed. stuck: an overdue call that has not returned; until it does, nothing of the range may be
-    used, and no other callback runs on it. outcome: the ack for this version, repeated until a
-    newer record comes; said: how often it was sent. since_ms: time of the last ack, or when the
-    wait began.
+    is_owned: that record is Owned. token: the version under which the bundle is open; NO_TOKEN =
+    not open. split_into: the children that it is served as, if any. is_settled: the goal is reached
+    or has failed. stuck: an overdue call that has not returned; until it does, nothing of the range
+    may be used, and no other callback runs on it. outcome: the ack for this version, repeated until
+    a newer record comes; said: how often it was sent. since_ms: time of the last ack, or start of
+    the wait for the next one.
     """
 
     bundle: str
@@ -119,7 +120,7 @@ class Holding:
 
     @property
     def is_closed(self) -> bool:
-        """True if nothing of the bundle is served here, nor about to be."""
+        """True if nothing of the bundle is served here, and no callback is under way."""
         return self.running is None and self.stuck is None and self.token == NO_TOKEN
 
     @property
@@ -134,7 +135,7 @@ class Holding:
 
     @property
     def is_confirmed(self) -> bool:
-        """True if by the newest record it belongs, or still belongs, to this agent alone.
+        """True if by the newest record no other broker may serve the bundle.
 
         False in Assigning: another broker may get it if opening takes too long.
         """
@@ -142,7 +143,7 @@ class Holding:
 
     @property
     def is_usable(self) -> bool:
-        """True if the service may use it: open as one bundle, wanted, not given back."""
+        """True if the service may use it: open as one bundle, not lost, and not stuck."""
         is_given_back = self.goal is Goal.SERVE and self.outcome is AckOutcome.FAILED
         is_unclear = self.stuck is not None or is_given_back
         return self.is_open and self.goal is not Goal.DROP and not is_unclear
@@ -154,12 +155,12 @@ class Holding:
 
     @property
     def is_pending(self) -> bool:
-        """True if something is due later without a further event: a message or a retry."""
+        """True if an ack or a retry is due later, without a further event."""
         return _due_outcome(self) is not None or self.has_failed_to_drop
 
     @property
     def has_failed_to_drop(self) -> bool:
-        """True if the service could not close a bundle of another broker."""
+        """True if the service could not close a bundle that another broker owns."""
         return self.goal is Goal.DROP and self.is_settled and not self.is_closed
 
     @property
@@ -189,11 +190,11 @@ _SOURCE_GOALS = {
 def apply_record(
     holding: Holding | None, record: OwnershipRecord, me: Instance, now_ms: int
 ) -> Holding:
-    """The holding under a newer record. holding: None = new to the agent.
+    """Return the holding under a newer record. holding: None = new to the agent.
 
-    A parent that was split here needs no close callback when that split deletes its record
-    (unforced, from here): its children have records of their own. A merged one stays in use until
-    the record of the merged bundle is read.
+    A parent that this agent has split needs no close callback when the end of that split deletes
+    its record: its children have records of their own. A merged one stays in use until the record
+    of the merged bundle is read.
     """
     before = holding or Holding(bundle=record.bundle, version_id=0, goal=Goal.DROP)
     is_end = record.state is State.DELETED and not record.is_forced and source_of(record) == me
@@ -218,9 +219,9 @@ def apply_record(
 
 
 def forget(holding: Holding, now_ms: int, *, is_split_over: bool) -> Holding:
-    """The holding once its bundle's key is deleted (after the tombstone delay).
+    """Return the holding once its bundle's key is deleted (after the tombstone delay).
 
-    is_split_over: it was split here and its children have had records; nothing is left to close.
+    is_split_over: it was split here and its children have had records, so nothing is left to close.
     """
     return replace(
         holding,
@@ -234,7 +235,7 @@ def forget(holding: Holding, now_ms: int, *, is_split_over: bool) -> Holding:
 
 
 def next_call(holding: Holding) -> tuple[Holding, Call | None]:
-    """The holding with the callback that must run now, if any."""
+    """Return the holding, and the callback that must run now, if any."""
     if holding.running is not None or holding.is_settled:
         return holding, None
     if holding.goal in (Goal.SPLIT, Goal.MERGE) and holding.token == NO_TOKEN:
@@ -334,9 +335,9 @@ _CALLBACKS = {
 
 
 def _is_served(holding: Holding) -> bool:
-    """True if it is open under this record, or the Assigning that this Owned confirms.
+    """Return True if it is open under this record, or the Assigning that this Owned confirms.
 
-    After any other record another broker may have had the bundle in between: the token is stale.
+    Otherwise another broker may have had the bundle in between: its token is too old.
     """
     if holding.split_into or holding.token == NO_TOKEN:
         return False
@@ -345,7 +346,7 @@ def _is_served(holding: Holding) -> bool:
 
 
 def settle(holding: Holding, outcome: AckOutcome, reason: str = "") -> Holding:
-    """The holding with its goal reached or failed, and the ack for that."""
+    """Return the holding with its goal reached or failed, and the ack for that."""
     return replace(holding, is_settled=True, outcome=outcome, reason=reason, said=0)
 
 
@@ -387,7 +388,7 @@ def _split(holding: Holding, call: Call, failure: str, *, is_current: bool) -> H
 
 
 def _leads_merge(holding: Holding) -> bool:
-    """True for the lower of two merged bundles, whose callback is for both."""
+    """Return True for the lower of two merged bundles, whose callback is for both."""
     return parse_bundle(holding.bundle)[1] == parse_bundle(holding.children[0])[1]
 
 
@@ -398,11 +399,11 @@ def _merged(holding: Holding, failure: str, *, is_current: bool) -> Holding:
 
 
 def overdue(holding: Holding, event: CallOverdue) -> Holding:
-    """The holding after an overdue callback: it has failed, and is stuck.
+    """Return the holding after an overdue callback: it has failed, and is stuck.
 
-    Until it returns nobody knows what of its hash range is served. So nothing of it may be used,
-    and no other callback runs on it: a late one would undo the other. An unexpected event changes
-    nothing.
+    Until the callback returns, it is unknown which part of its hash range is served. So nothing of
+    the range may be used, and no other callback runs on it: the late one would undo it. An
+    unexpected event changes nothing.
     """
     call = holding.running
     failed = finish(holding, event)
@@ -410,24 +411,24 @@ def overdue(holding: Holding, event: CallOverdue) -> Holding:
 
 
 def fail(holding: Holding, reason: str) -> Holding:
-    """The holding with a failed goal; acknowledged if a record set the goal."""
+    """Return the holding with a failed goal, which is acknowledged if a record set it."""
     if holding.goal is Goal.DROP or holding.version_id == 0:
         return replace(holding, is_settled=True)
     return settle(holding, AckOutcome.FAILED, reason)
 
 
 def is_return_of_stuck(holding: Holding, done: CallDone) -> bool:
-    """True if the result belongs to the holding's stuck call."""
+    """Return True if the result is that of the holding's stuck call."""
     call = holding.stuck
     return call is not None and (call.callback, call.version_id) == (done.callback, done.version_id)
 
 
 def finish_stuck(holding: Holding, done: CallDone) -> Holding:
-    """The holding after its stuck call has returned, with what is true since then.
+    """Return the holding after its stuck call has returned, with what is served since then.
 
-    The balancer was told of a failure and has gone on, so the result is not used. A bundle that
-    opened late is closed if another broker has it or this one stops; if this agent shall have it,
-    it is opened again, under another version.
+    The balancer has been sent a failure, so the result is not acknowledged. A bundle that opened
+    late is closed if another broker has it or this agent stops; if this agent shall have it, it is
+    opened again, under another version.
     """
     free = replace(holding, stuck=None)
     if holding.goal in (Goal.DROP, Goal.GIVE_UP):
@@ -452,8 +453,9 @@ Busy: TypeAlias = Mapping[str, tuple[Range, ...]]
 class BusyRanges:
     """Hash ranges with a running callback, within one step; no two overlap.
 
-    A bundle overlaps others only around splits, and where a namespace was made again. A parent that
-    is still closing must not close what a child has just opened. A changed namespace is copied.
+    Bundles overlap only around splits and merges, and if a namespace was created again. A parent
+    that is still closing must not close what a child has just opened. The ranges passed in are not
+    changed: a namespace's are copied at its first change.
     """
 
     def __init__(self, busy: Busy) -> None:
@@ -461,14 +463,14 @@ class BusyRanges:
         self._changed: dict[str, list[Range]] = {}
 
     def freeze(self) -> Busy:
-        """The ranges as they are now; the same object when nothing has changed."""
+        """Return the ranges as they are now; the same object if nothing has changed."""
         if not self._changed:
             return self._before
         merged = {**self._before, **{n: tuple(ranges) for n, ranges in self._changed.items()}}
         return {namespace: ranges for namespace, ranges in merged.items() if ranges}
 
     def take(self, bundle: str) -> bool:
-        """Make a bundle's range busy; False if it overlaps a busy one. O(log n)."""
+        """Make a bundle's range busy; return False if it overlaps a busy one. O(log n)."""
         if not self.is_free(bundle):
             return False
         namespace, taken = _parse(bundle)
@@ -476,7 +478,7 @@ class BusyRanges:
         return True
 
     def is_free(self, bundle: str) -> bool:
-        """True if a bundle's range overlaps no busy one. O(log n)."""
+        """Return True if a bundle's range overlaps no busy one. O(log n)."""
         namespace, wanted = _parse(bundle)
         ranges = self._changed.get(namespace, self._before.get(namespace, ()))
         at = bisect_left(ranges, wanted)
@@ -521,5 +523,5 @@ class OpenRanges:
             self._ranges.release(bundle)
 
     def overlaps(self, bundle: str) -> bool:
-        """True if an open bundle, perhaps this one, shares a hash with this one. O(log n)."""
+        """Return True if an open bundle shares a hash with this one, or is it. O(log n)."""
         return not self._ranges.is_free(bundle)

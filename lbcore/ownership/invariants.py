@@ -1,7 +1,8 @@
 """Invariants of a cluster's ownership records, checked by one function.
 
-The job checks what a batch changed before it writes, the lookup service after each read, the tests
-after each step. Nothing is repaired. The shape of a set of bundles is Pulsar's NamespaceBundles.
+The job checks a batch's changes before it writes them; the lookup service checks after each read,
+the tests after each step. Nothing is repaired. Bundles must divide the hash space as in Pulsar's
+NamespaceBundles.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -60,9 +61,9 @@ def violations_of_changes(
 
 
 def of_bundles(namespace: str, names: Iterable[str]) -> list[Violation]:
-    """Return violations where a namespace's live bundles do not tile the hash space.
+    """Return gaps and overlaps of a namespace's live bundles in the hash space.
 
-    A namespace without bundles has none.
+    A namespace without bundles has no violation.
     """
     parsed: list[_Parsed] = []
     malformed: list[Violation] = []
@@ -138,7 +139,7 @@ def _broker_fault(record: OwnershipRecord) -> str | None:
 
 
 def of_pair(before: OwnershipRecord, after: OwnershipRecord | None) -> Iterable[Violation]:
-    """Return violations between a bundle's record and its later one, None = gone."""
+    """Return violations between a bundle's record and a later one; after: None = no record."""
     if after is None:
         if before.state is not State.DELETED:
             sentence = f"{before.bundle} was live at version {before.version_id} and has no record"
@@ -154,7 +155,7 @@ def of_pair(before: OwnershipRecord, after: OwnershipRecord | None) -> Iterable[
 
 
 def _is_same(before: OwnershipRecord, after: OwnershipRecord) -> bool:
-    """True if two readings of a version agree, whatever the epoch of the write."""
+    """Return True if two records of a version are equal, apart from the writer's epoch."""
     return before == after or replace(before, writer_epoch=0) == replace(after, writer_epoch=0)
 
 

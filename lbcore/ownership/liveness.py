@@ -1,10 +1,10 @@
 """Liveness: which brokers are silent, judged in Kafka's time alone.
 
 Each partition of broker-load has a clock that advances with its rows, by at most clock_step_max_ms
-a row: while nobody wrote, not even the driver's ticks, the job or Kafka was down, and that time
-counts for no broker. A broker's silence is its partition's clock at the newest tick minus the clock
-at its last arrival. The scorer has dropped rows of superseded incarnations before. Called by the
-balancer in each batch.
+a row. The driver's ticks are such rows: a longer gap means that the job or Kafka was down, and does
+not count as any broker's silence. A broker's silence is its partition's clock at the newest tick
+minus the clock at its last arrival. The scorer has already dropped rows of superseded incarnations.
+Called by the balancer in each batch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,15 +20,15 @@ TICK = -1
 ANYWHERE = -1
 """Partition of a broker that is known from the tables and has not reported yet."""
 NEVER = -(10**12)
-"""Last time of a broker that was dead at a rebuild: longer ago than any wait."""
+"""Last time of a broker that was already dead at a rebuild: longer ago than any timeout."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionClock:
     """A partition's clock.
 
-    clock_ms: time that has counted. timestamp_ms: of its last row. tick_ms: the clock at its last
-    tick; ticked_at_ms: the cluster's clock after the batch of that tick (or of its first row).
+    clock_ms: its time. timestamp_ms: of its last row. tick_ms: the clock at its last tick;
+    ticked_at_ms: the cluster's clock after the batch of that tick (or of its first row).
     """
 
     clock_ms: int
@@ -39,7 +39,7 @@ class PartitionClock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRecord:
-    """Partition and time at which a broker was last seen, by the partition's clock."""
+    """Partition of a broker's last report, and its time by the partition's clock."""
 
     partition: int
     clock_ms: int
@@ -63,8 +63,8 @@ class Rows:
 class Liveness:
     """Known liveness of brokers.
 
-    dead: brokers judged dead that have not reported since. all_silent_ms: the cluster's clock when
-    all brokers were last silent.
+    clocks: by partition. seen: by broker. dead: brokers judged dead that have not reported since.
+    all_silent_ms: the cluster's clock when all brokers were last silent.
     """
 
     clocks: Mapping[int, PartitionClock] = field(default_factory=dict)
@@ -74,18 +74,18 @@ class Liveness:
 
     @property
     def elapsed_ms(self) -> int:
-        """Return the cluster's clock: the running time of the job, ms.
+        """The cluster's clock: the running time of the job, ms.
 
-        For waits that concern no single partition. It is the clock of the partition that is
-        furthest: a sum of each batch's longest advance would run too fast, because a second's rows
-        are spread over batches.
+        For waits that concern no single partition. It is the clock of the partition that has
+        advanced furthest. A sum of each batch's longest advance would run too fast, because the
+        partitions' rows of one second may come in several batches.
         """
         return max((clock.clock_ms for clock in self.clocks.values()), default=0)
 
     def observe(self, rows: Rows, clock_step_max_ms: int) -> "Liveness":
-        """Apply a batch's rows. O(rows log rows).
+        """Return the liveness after a batch's rows. O(rows log rows).
 
-        The division of rows into batches makes no difference to silences.
+        Silences do not depend on how rows are divided into batches.
         """
         if not len(rows.partition):
             return self
@@ -116,9 +116,9 @@ class Liveness:
         return heard
 
     def missing_ticks(self, tick_alarm_ms: int) -> list[int]:
-        """Return partitions without ticks for longer, in which no broker is judged.
+        """Return the partitions without a tick for longer than this; none judges a broker.
 
-        Empty also when no row comes at all; `elapsed_ms` stands still then.
+        Also empty if no partition gets any rows: `elapsed_ms` stands still then.
         """
         elapsed_ms = self.elapsed_ms
         return sorted(
@@ -128,7 +128,7 @@ class Liveness:
         )
 
     def expect(self, brokers: Sequence[str], dead: Sequence[str] = ()) -> "Liveness":
-        """Add known brokers: silent from now on, until they report.
+        """Return the liveness with known brokers, whose silence begins now.
 
         dead: those that were dead already, and stay so until they report.
         """
@@ -139,7 +139,7 @@ class Liveness:
         return replace(self, seen=seen, dead=self.dead | {*dead})
 
     def forget(self, broker: str) -> "Liveness":
-        """Watch a broker no longer."""
+        """Return the liveness without a broker."""
         seen = {name: last for name, last in self.seen.items() if name != broker}
         return replace(self, seen=seen, dead=self.dead - {broker})
 
@@ -152,9 +152,9 @@ class Liveness:
         return max(0, self.clocks[last.partition].tick_ms - last.clock_ms)
 
     def unheard_ms(self, broker: str) -> int:
-        """Time since a watched broker reported, ms; at least `silence_ms`.
+        """Return the time since a watched broker reported, ms; at least `silence_ms`.
 
-        It goes on while the broker's partition gets no ticks.
+        Unlike `silence_ms`, it grows while the broker's partition gets no ticks.
         """
         last = self.seen[broker]
         if last.partition == ANYWHERE:
@@ -164,11 +164,11 @@ class Liveness:
         return max(self.silence_ms(broker), since_tick_ms + clock.tick_ms - last.clock_ms)
 
     def judge(self, broker_timeout_ms: int, heard_ms: int = 0) -> "Liveness":
-        """Return the dead brokers: silent beyond the timeout, while another one reports.
+        """Return the liveness with the dead brokers: silent for longer than the timeout.
 
-        heard_ms: longest time since the other's report, 0 = the timeout. While no broker reports,
-        none is judged: more likely the job or Kafka is at fault. After the first one reports again,
-        the others have heard_ms for it as well. A dead broker stays dead until it reports.
+        heard_ms: if the latest report of any broker is older (0 = than the timeout), no broker is
+        judged: more likely the job or Kafka is at fault. Once one reports again, the others have
+        heard_ms to report as well. A dead broker stays dead until it reports.
         """
         silence_ms = {name: self.silence_ms(name) for name in self.seen}
         silent = {name for name, ms in silence_ms.items() if ms > broker_timeout_ms}
@@ -183,8 +183,8 @@ class Liveness:
 def _clock_times(before: PartitionClock | None, timestamps: Ints, step_max_ms: int) -> Ints:
     """Return the partition's clock at each row, from the steps of its timestamps.
 
-    Each step is limited to 0 .. the largest. After a step back (another Kafka broker leads the
-    partition) the clock goes on at once.
+    Each step is limited to 0 .. step_max_ms. After a step back (another Kafka broker leads the
+    partition) the clock advances with the next row.
     """
     first = int(timestamps[0]) if before is None else before.timestamp_ms
     steps = np.clip(np.diff(timestamps, prepend=first), 0, step_max_ms)

@@ -1,7 +1,7 @@
 """The balancer's side of ownership: effects of requests and failures on a record.
 
-Pure functions from one record to its next version; the caller brings the destination. `acknowledge`
-takes brokers' answers, `repair` finds what is stuck in flight. Source: the roles and events of
+Pure functions from one record to its next version; the caller gives the destination. `acknowledge`
+handles brokers' answers, `repair` finds what is stuck in flight. Source: the roles and events of
 Pulsar 4.0.8's ServiceUnitStateChannelImpl. Different here: one writer, incarnations, and forced
 reassignment to Assigning. Pulsar forces Owned, and nobody notices an owner that never opens.
 """
@@ -39,7 +39,7 @@ def create(
     previous: OwnershipRecord | None = None,
     version_floor: int = 0,
 ) -> Transition | Refused:
-    """A new bundle, Free.
+    """Create a bundle, Free.
 
     previous: the kept record of an earlier bundle of this name, which must be Deleted, else EXISTS.
     version_floor: the highest version that any bundle of the namespace ever had. Versions continue
@@ -52,7 +52,7 @@ def create(
 
 
 def assign(record: OwnershipRecord, destination: Instance, origin: Origin) -> Transition | Refused:
-    """Free → Assigning(destination)."""
+    """Make Free → Assigning(destination)."""
     if not may_start(TransitionKind.ASSIGN, record.state):
         return Refused(reason=RefusalReason.NOT_FREE)
     if not destination.broker:
@@ -65,7 +65,7 @@ def assign(record: OwnershipRecord, destination: Instance, origin: Origin) -> Tr
 def unload(
     record: OwnershipRecord, origin: Origin, destination: Instance = NOBODY
 ) -> Transition | Refused:
-    """Owned → Releasing(owner → destination, or Free without one)."""
+    """Make Owned → Releasing(owner → destination); without a destination it becomes Free."""
     if not may_start(TransitionKind.UNLOAD, record.state):
         return Refused(reason=RefusalReason.NOT_OWNED)
     if destination.broker == record.destination:
@@ -78,7 +78,7 @@ def unload(
 def transfer(
     record: OwnershipRecord, destination: Instance, origin: Origin
 ) -> Transition | Refused:
-    """Owned → Releasing(owner → destination), with a destination."""
+    """Make Owned → Releasing(owner → destination); a destination is required."""
     if not destination.broker:
         return Refused(reason=RefusalReason.NO_DESTINATION)
     return unload(record, origin, destination)
@@ -87,7 +87,7 @@ def transfer(
 def split(
     record: OwnershipRecord, children: Mapping[str, str], origin: Origin
 ) -> Transition | Refused:
-    """Owned → Splitting(owner, children).
+    """Make Owned → Splitting(owner, children).
 
     children: two or more bundle names that tile the bundle's range exactly, else BAD_CHILDREN; each
     with the broker that shall get it afterwards ("" = stay).
@@ -101,7 +101,7 @@ def split(
 
 
 def merge(one: OwnershipRecord, other: OwnershipRecord, origin: Origin) -> Transition | Refused:
-    """Owned → Merging(owner, merged bundle), of two neighbours in one commit."""
+    """Make Owned → Merging(owner, merged bundle), for two neighbours in one commit."""
     if not all(may_start(TransitionKind.MERGE, record.state) for record in (one, other)):
         return Refused(reason=RefusalReason.NOT_OWNED)
     merged = joined(one.bundle, other.bundle)
@@ -118,10 +118,10 @@ def merge(one: OwnershipRecord, other: OwnershipRecord, origin: Origin) -> Trans
 
 
 def delete(record: OwnershipRecord, origin: Origin) -> Transition | Refused:
-    """Any state → Deleted, by force; a broker that still holds the bundle closes it.
+    """Make any state → Deleted, by force; a broker that still holds the bundle closes it.
 
-    Where no other broker may open the range until this one has closed it (a namespace made again),
-    unload the bundle first and delete it when it is Free.
+    If the range may be opened elsewhere afterwards (a namespace that is created again), unload the
+    bundle first and delete it when it is Free.
     """
     if not may_start(TransitionKind.DELETE, record.state):
         return Refused(reason=RefusalReason.DELETED)
@@ -132,7 +132,7 @@ def delete(record: OwnershipRecord, origin: Origin) -> Transition | Refused:
 def reassign(
     record: OwnershipRecord, destination: Instance, origin: Origin
 ) -> Transition | Refused:
-    """Owned or in flight → Assigning(destination), by force.
+    """Make Owned or in flight → Assigning(destination), by force.
 
     For a holder that is dead, has restarted, or can't serve; never for a live source. The
     destination may be the same broker, in a new incarnation or to try again.
@@ -150,9 +150,9 @@ def reassign(
 def redirect(
     record: OwnershipRecord, destination: Instance, origin: Origin
 ) -> Transition | Refused:
-    """Releasing(source → old) → Releasing(source → destination), forced.
+    """Make Releasing(source → old) → Releasing(source → destination), by force.
 
-    destination NOBODY: Free once the source has closed it.
+    destination NOBODY: the bundle becomes Free once the source has closed it.
     """
     if not may_start(TransitionKind.REDIRECT, record.state):
         return Refused(reason=RefusalReason.NOT_IN_FLIGHT)
@@ -163,7 +163,7 @@ def redirect(
 
 
 def cancel(record: OwnershipRecord, origin: Origin) -> Transition | Refused:
-    """In flight from a source → Owned(source), forced: it keeps or reopens the bundle."""
+    """Make in flight from a source → Owned(source), by force: it keeps or reopens the bundle."""
     if not may_start(TransitionKind.CANCEL, record.state):
         return Refused(reason=RefusalReason.NOT_IN_FLIGHT)
     made = next_record(record, TransitionKind.CANCEL, origin, destination=source_of(record))
@@ -184,10 +184,10 @@ def apply_intent(
 
 
 def observe(record: OwnershipRecord, owner: Instance, origin: Origin) -> Transition | Refused:
-    """Any live state → Owned(owner), or Free when the owner is NOBODY; by force.
+    """Make any live state → Owned(owner), or Free if the owner is NOBODY; by force.
 
-    REPEATED if the record says so already, DELETED if the bundle is gone. Only where
-    cluster.authority is external: the observed owner has the bundle open, no broker is asked.
+    Refused as REPEATED if the record says so already, as DELETED if the bundle is gone. Only under
+    an external authority: the observed owner already serves the bundle, no broker has to act.
     """
     kind = TransitionKind.OBSERVE_OWNER if owner.broker else TransitionKind.OBSERVE_FREE
     if record.state in (State.DELETED, State.INIT):

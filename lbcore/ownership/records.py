@@ -29,7 +29,7 @@ from lbcore.wire.messages import Rejected, RejectReason
 class State(str, Enum):
     """States of Pulsar's ServiceUnitState, and Merging, by their names on the wire.
 
-    Stored states are numbered in this order: a new one comes last.
+    States are stored as numbers in this order, so a new state must come last.
     """
 
     INIT = "Init"
@@ -43,7 +43,7 @@ class State(str, Enum):
 
 
 class Cause(str, Enum):
-    """Cause of a transition, and label of its metric; a new one comes last."""
+    """Cause of a transition, and label of its metric; stored by number: a new one comes last."""
 
     CREATE = "create"
     ASSIGN = "assign"
@@ -93,7 +93,7 @@ _CAUSES = {cause.value: cause for cause in Cause}
 
 
 def format_record(record: OwnershipRecord) -> tuple[bytes, bytes]:
-    """Key and value of the Kafka record; equal records give equal bytes."""
+    """Return key and value of the Kafka record; equal records give equal bytes."""
     value = {
         "schema": OLDEST_SCHEMA,
         "cluster": record.cluster,
@@ -121,16 +121,16 @@ def named_brokers(record: OwnershipRecord) -> set[str]:
 
 
 def record_key(cluster: str, bundle: str) -> bytes:
-    """The key of a bundle's records; with a null value it is the bundle's tombstone."""
+    """Return the key of a bundle's records; with a null value it is the bundle's tombstone."""
     return f"{cluster}/{bundle}".encode()
 
 
 def parse_record(
     key: bytes | None, value: bytes | None, loads: Callable[[str], Any] = json.loads
 ) -> OwnershipRecord | Rejected | None:
-    """Return the record, None for a tombstone, or why it is neither.
+    """Return the record, None for a tombstone, or `Rejected` for anything else.
 
-    Never raises on any bytes. loads: turns text into JSON values; its errors are ValueError
+    Raises nothing, whatever the bytes. loads: parses JSON, and raises ValueError if it can't
     (json.loads, orjson.loads).
     """
     if value is None:

@@ -1,9 +1,10 @@
 """Repair of records whose broker is gone or does not respond.
 
-Says what must happen to a record, not where the bundle goes: `protocol.apply_intent` does it with a
-destination of the plan. Asked for each record in flight, and for each record of a broker that died
-or restarted. Compare monitorOwnerships and overrideOwnership of Pulsar 4.0.8's
-ServiceUnitStateChannelImpl, which give the bundle away after one time limit, alive source or not.
+Decides what must happen to a record, not where the bundle goes: `protocol.apply_intent` executes
+it, with a destination that placement chooses. Called for each record in flight, and for each record
+of a broker that died or restarted. Compare monitorOwnerships and overrideOwnership of Pulsar
+4.0.8's ServiceUnitStateChannelImpl: after one time limit they take the bundle away even from a live
+source.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from lbcore.ownership.states import LEAVING
 
 
 def stuck_after_ms(config: OwnershipConfig) -> int:
-    """Ms in flight from which a bundle is stuck: a closing and two repairs."""
+    """Return the time in flight after which a bundle is stuck: a closing and two repairs."""
     return config.unload_timeout_ms + 2 * config.in_flight_timeout_ms
 
 
@@ -30,12 +31,12 @@ class Presence(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlightWatch:
-    """Observations of a record in flight.
+    """Observations about a record in flight.
 
-    source, destination: ALIVE also where the record names none. waiting_ms: since the
-    record was written. silent_ms: since the later of that and the last ack *closing*. By the
-    waiting clock (`brokers.watch_clocks`). is_partner_gone: the other bundle of its
-    merge is not being merged with it.
+    source, destination: ALIVE also if the record names none. waiting_ms: time since the record was
+    written. silent_ms: time since the last ack *closing*, or since the record was written. Both are
+    by the clock of `brokers.watch_clocks`. is_partner_gone: the other bundle of its merge is not
+    being merged with it.
     """
 
     source: Presence = Presence.ALIVE
@@ -54,7 +55,8 @@ def repair(record: OwnershipRecord, watch: FlightWatch, config: OwnershipConfig)
     never loses it: after in_flight_timeout_ms of silence or unload_timeout_ms of closing, the
     operation is cancelled and the source keeps the bundle.
 
-    A restarted broker is suggested, but not for what it released; the caller may choose another.
+    The intent suggests a restarted broker as the destination, except for a bundle that it was
+    releasing; the caller may choose another.
     """
     if record.state in (State.OWNED, State.ASSIGNING):
         return _repair_destination(record, watch, config)

@@ -1,7 +1,7 @@
 """The conflict resolver: whether a record may replace the one before it.
 
-Interprets the tables of `states` and the checks of brokers below. `protocol` and every reader of
-others' records ask it. Source: Pulsar 4.0.8, ServiceUnitStateDataConflictResolver and
+Applies the tables of `states` and the checks of brokers below. `protocol`, and all code that reads
+records of another writer, calls it. Source: Pulsar 4.0.8, ServiceUnitStateDataConflictResolver and
 ServiceUnitStateData.
 """
 
@@ -19,7 +19,7 @@ FIRST_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class StateData:
-    """Fields that the resolver compares. None and "" (no broker) are not equal."""
+    """Fields that the resolver compares. For a broker, None and "" (none) are not equal."""
 
     state: State
     version_id: int
@@ -100,7 +100,7 @@ def next_version(version_id: int | None) -> int:
 
 
 def is_newer(version_id: int, than: int) -> bool:
-    """True if a version follows another: greater, or the first one after the wrap."""
+    """Return True if a version is greater than another, or the first one after the wrap."""
     return version_id > than or (version_id == VERSION_MIN and than == VERSION_MAX)
 
 
@@ -113,10 +113,10 @@ def resolve(
 ) -> ResolverVerdict:
     """Return the verdict on replacing `before` by `after`.
 
-    None: no record (before), a tombstone (after). In this order: a tombstone is accepted; the
-    version decides (first versions by the rules, old ones and gaps by themselves); force is
-    accepted; the table decides; the brokers decide. Force never skips the version. Raises
-    MissingOwnerError where a missing owner matters.
+    before: None = no record. after: None = a tombstone. The checks, in order: a tombstone is
+    accepted; the version may refuse or accept it; force is accepted; the table of transitions; the
+    brokers. Force does not override the version. Raises MissingOwnerError if a check needs an owner
+    that is missing.
     """
     if after is None:
         return ResolverVerdict.ACCEPTED

@@ -1,8 +1,8 @@
 """The bundle channel as TLA+ and as a Mermaid diagram, from the transition table.
 
-One bundle, its record and the brokers that serve it. Each of TRANSITIONS is an action: states and
-force come from the table, its effects on brokers from here. Brokers act on the newest record; one
-that lags behind is fenced by the version and is not modelled.
+The model has one bundle, its record and the brokers that serve it. Each of TRANSITIONS is an
+action: its states and force are from the table, its effects on brokers from here. Brokers act on
+the newest record; one that lags behind is fenced by the version and is not modelled.
 """
 
 from collections.abc import Iterator, Mapping
@@ -49,7 +49,7 @@ EFFECTS: Mapping[TransitionKind, tuple[str, tuple[str, str]]] = {
 """Kind → its guard ("" = none), and the source and destination of the next record; b: a broker."""
 
 _MAY_HAVE_NO_BROKER = frozenset({TransitionKind.UNLOAD, TransitionKind.REDIRECT})
-"""Those whose b may be Nobody: the bundle becomes Free when it is closed."""
+"""Kinds whose b may be Nobody: the bundle becomes Free when it is closed."""
 
 _CHECKS: Mapping[BrokerCheck, str] = {
     BrokerCheck.DESTINATION_BLANK: "destination' = Nobody",
@@ -124,7 +124,7 @@ def tla_text(rules: ReplacementRules = BALLAST) -> str:
 
 
 def mermaid_text() -> str:
-    """The moves as a Mermaid state diagram; forced moves are marked with a !."""
+    """Return the transitions as a Mermaid state diagram; forced ones are marked with a !."""
     lines = [
         f"    {_box(source)} --> {_box(rule.target)}: {kind.value}{' !' * rule.is_forced}"
         for kind, rule in TRANSITIONS.items()
@@ -166,9 +166,9 @@ def _quantified(kind: TransitionKind) -> str:
 
 
 def _accepted(rules: ReplacementRules) -> str:
-    """Return what may follow a record without force.
+    """Return the predicate of the records that may follow another without force.
 
-    By the conflict resolver; a new life follows Deleted.
+    As the conflict resolver decides; after Deleted, the next version may have any state.
     """
     return "\n".join(
         [

@@ -1,9 +1,9 @@
 """The ownership state machine as data: allowed transitions.
 
-`ReplacementRules` say which record may replace which: one set for each of Pulsar's two stores, and
-Ballast's; `resolve` asks them. `TRANSITIONS` are those that Ballast makes: `changes.next_record`
-takes the target state and `is_forced` from them. Source: Pulsar 4.0.8, ServiceUnitState (tables,
-in-flight and active sets); Ballast's are SYSTEM_TOPIC's plus merges, and refuse version gaps.
+`ReplacementRules` define which record may replace which; `resolve` applies them. There is one set
+for each of Pulsar's two stores, and Ballast's: SYSTEM_TOPIC's with merges and without version gaps.
+`TRANSITIONS` are those that Ballast makes: `changes.next_record` takes the target state and
+`is_forced` from them. Source: Pulsar 4.0.8, ServiceUnitState (tables, in-flight and active sets).
 """
 
 from collections.abc import Mapping
@@ -13,16 +13,16 @@ from enum import Enum
 from lbcore.ownership.records import State
 
 RESHAPING = frozenset({State.SPLITTING, State.MERGING})
-"""The owner shall serve the range as other bundles."""
+"""States in which the owner shall serve the range as other bundles."""
 
 LEAVING = RESHAPING | {State.RELEASING}
-"""The source holds the bundle, and shall change that."""
+"""States in which the source still holds the bundle, and shall give it up or reshape it."""
 
 IN_FLIGHT = LEAVING | {State.ASSIGNING}
-"""A transition is under way."""
+"""States in which a transition is under way."""
 
 ACTIVE = IN_FLIGHT | {State.OWNED}
-"""A broker serves the bundle or is about to."""
+"""States in which a broker serves the bundle or is about to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +30,9 @@ class ReplacementRules:
     """Rules for replacing one record by another.
 
     targets: state → states that may follow. accepts_gaps: a version more than one above the present
-    one is accepted without further checks (a compacted log loses predecessors). accepts_any_first:
-    a bundle without a record is in Init, whose targets hold for any first version; otherwise the
-    first version must be 1, and nothing else is checked.
+    one is accepted without further checks (a compacted log loses records in between).
+    accepts_any_first: the first record of a bundle may have any version, and a state that may
+    follow Init; otherwise its version must be 1, and nothing else is checked.
     """
 
     name: str
@@ -41,7 +41,7 @@ class ReplacementRules:
     accepts_any_first: bool
 
     def allows(self, before: State, after: State) -> bool:
-        """True if the table has the transition."""
+        """Return True if the table has the transition."""
         return after in self.targets[before]
 
 
@@ -146,5 +146,5 @@ TRANSITIONS: Mapping[TransitionKind, TransitionRule] = {
 
 
 def may_start(kind: TransitionKind, state: State) -> bool:
-    """True if a transition of this kind may start from the state."""
+    """Return True if a transition of this kind may start from the state."""
     return state in TRANSITIONS[kind].sources
