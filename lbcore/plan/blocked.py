@@ -1,6 +1,6 @@
-"""Hot brokers that shed nothing, with the trace's verdicts on their bundles.
+"""Hot brokers that shed nothing, with the verdicts on their bundles in the plan's trace.
 
-A bundle counts once, by the last verdict of a phase on it: a broker's counts add up to its bundles.
+A bundle counts once, by its verdict of the last phase: a broker's counts add up to its bundles.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ FREE = frozenset({"ok", TAKEN, CandidateVerdict.NOT_NEEDED.value})
 NO_DESTINATION = "no_destination"
 
 NO_GAIN = "no_gain"
-"""Verdict on a broker that is as near to the ideal load as bundles and prices allow."""
+"""Verdict on a broker that no move would bring nearer to the ideal load at its price."""
 
 _NEVER_STUCK = frozenset({"", "below_threshold"})
 _CURRENT_OWNER = "current_owner"
@@ -37,7 +37,7 @@ _CURRENT_OWNER = "current_owner"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockedBroker:
-    """A hot broker that gives nothing.
+    """A hot broker that sheds nothing.
 
     verdict: the strategy's, on the broker. usage, mean: its own and its group's, 1.0 = 100 %.
     counts: verdict → number of its bundles.
@@ -52,7 +52,7 @@ class BlockedBroker:
 
     @property
     def reason(self) -> str:
-        """Return the commonest verdict, or the strategy's if most bundles are free."""
+        """The commonest verdict, or the strategy's if most bundles are free to move."""
         stopped = {name: count for name, count in self.counts.items() if name not in FREE}
         if not stopped:
             return self.verdict
@@ -74,7 +74,7 @@ def givers(result: Plan | Skip) -> frozenset[str]:
 def stuck(result: Plan | Skip) -> dict[str, str]:
     """Return broker → verdict, of brokers that should shed and shed nothing.
 
-    They are beyond a threshold with all hits. Needs a traced plan.
+    They are beyond a threshold, and have the hits for it. Needs a traced plan.
     """
     found: dict[str, str] = {}
     giving = givers(result)
@@ -90,7 +90,7 @@ def stuck(result: Plan | Skip) -> dict[str, str]:
 
 
 def beyond_threshold(result: Plan | Skip) -> frozenset[str]:
-    """Return the brokers beyond a threshold now, with any hits. Needs a traced plan."""
+    """Return the brokers beyond a threshold now, however few hits. Needs a traced plan."""
     return frozenset(
         name
         for part in result.trace.parts
@@ -115,8 +115,8 @@ def blocked_brokers(
     """Return the hottest of these brokers above their mean, BROKERS_MAX. O(bundles).
 
     verdicts: of `stuck`. usage, mean: float64[n], of the trace's brokers and of their groups. A
-    broker that no rule stops and no move improves counts only beyond the highest threshold: below
-    it, the cluster is balanced as far as whole bundles allow.
+    broker with the reason NO_GAIN counts only beyond the highest threshold: below it, the cluster
+    is balanced as far as whole bundles allow.
     """
     index = {name: at for at, name in enumerate(trace.brokers)}
     rows = [index[name] for name in verdicts if usage[index[name]] >= mean[index[name]]]
@@ -177,7 +177,7 @@ def _counts(trace: Trace, brokers: Iterable[int]) -> dict[int, dict[str, int]]:
 
 
 def _take_refusals(part: PlacementRows, owner: Ints, last: Ints, labels: list[str]) -> None:
-    """Set the verdict of bundles without a destination: that of most other brokers."""
+    """Set the last verdict of bundles without a destination: the commonest of other brokers."""
     own = len(owner)
     for at in np.flatnonzero((part.chosen == NOBODY) & (part.subject < own)).tolist():
         codes, counts = np.unique(part.verdicts[at], return_counts=True)

@@ -1,6 +1,6 @@
 """The plan in the making: what each phase reads, and what it adds.
 
-`planner` opens one a cycle and passes it from phase to phase.
+`planner` makes one draft in each cycle and passes it from phase to phase.
 """
 
 from collections.abc import Mapping
@@ -49,14 +49,15 @@ def no_moves() -> Moves:
 class Draft:
     """The plan of a cycle so far.
 
-    reported: the snapshot as it came in. snapshot: with moves counted that reports don't show yet.
+    reported: the snapshot as it came in. snapshot: the same with moves that reports don't show yet.
     strategy: the shedding strategy's short name. usage: float64[n], weighted usage by `snapshot`.
     has_new_report: bool[n], brokers whose hits and averages may advance. index: verdicts of filters
     on brokers and policies. groups: int64[open], isolation group of each broker that shedding
     includes. selections: bundles to shed, by source; sheddings: their moves; too_big: bundles to
-    divide. forced: moves that operators want (drains, pins). assignments: bundles without an owner.
-    children: child → broker, of splits whose children are placed at once. skipped: phase → reason
-    that it decided nothing.
+    divide. forced: moves that operators want (drains, pins). assignments: destinations of bundles
+    without an owner. children: child → broker, of splits whose children are placed at once.
+    skipped: phase → reason that it decided nothing. numbers: "phase.name" → value for the whole
+    cycle. parts: the trace.
     """
 
     reported: Snapshot
@@ -83,29 +84,29 @@ class Draft:
 
     @property
     def candidates(self) -> CandidateIndex:
-        """Return the filters' index, which the eligible phase has made."""
+        """The filters' index, which the eligible phase has made."""
         if self.index is None:
             raise ValueError("index must be made by the eligible phase first, got None")
         return self.index
 
     @property
     def group(self) -> Ints:
-        """Return the group of each included broker, int64[open], of the eligible phase."""
+        """The group of each included broker, int64[open], which the eligible phase has made."""
         if self.groups is None:
             raise ValueError("groups must be made by the eligible phase first, got None")
         return self.groups
 
     def skip(self, phase: str, reason: str) -> "Draft":
-        """The draft after a phase that decided nothing."""
+        """Return the draft after a phase that decided nothing."""
         return replace(self, skipped={**self.skipped, phase: reason})
 
     def note(self, phase: str, numbers: Mapping[str, float]) -> "Draft":
-        """The draft with numbers of the whole cycle."""
+        """Return the draft with more numbers about the whole cycle."""
         named = {f"{phase}.{name}": value for name, value in numbers.items()}
         return replace(self, numbers={**self.numbers, **named})
 
     def show(self, *parts: Part) -> "Draft":
-        """Return the draft with more of the trace, if it is traced."""
+        """Return the draft with more parts of the trace, if the plan is traced."""
         if not self.scope.is_traced:
             return self
         return replace(self, parts=(*self.parts, *parts))

@@ -42,8 +42,8 @@ from lbcore.signals.shown_load import floor_adjusted_imbalance, imbalance, worst
 def isolation_groups(row: Ints, admits: Bools) -> Ints:
     """Return each broker's group, int64[n], numbered by their first brokers.
 
-    row: int64[m], each bundle's row of admits. admits: bool[rows, n], brokers that policies admit.
-    A broker that no bundle's row admits is a group of its own. O(bundles + rows x brokers).
+    row: int64[m], each bundle's row in `admits`. admits: bool[rows, n], brokers that policies
+    admit. A broker that no bundle's row admits is a group of its own. O(bundles + rows x brokers).
     """
     group = np.arange(admits.shape[1], dtype=np.int64)
     in_use = np.flatnonzero(np.bincount(row, minlength=len(admits)))
@@ -102,9 +102,9 @@ def worst_imbalance(
 
 
 def with_strays(group: Ints, bundles: BundleTable, row: Ints, admits: Bools) -> Ints:
-    """Return the groups, joined so that strayed bundles may go back.
+    """Return the groups, joined so that stray bundles may move to brokers of their policy.
 
-    A strayed bundle is movable and on a broker that its policy does not admit.
+    A stray bundle is movable, and on a broker that its policy does not admit.
     """
     rows = np.flatnonzero((bundles.owner >= 0) & bundles.can_move)
     rows = rows[~admits[row[rows], bundles.owner[rows]]]
@@ -119,7 +119,7 @@ def with_strays(group: Ints, bundles: BundleTable, row: Ints, admits: Bools) -> 
 
 
 def _join(group: Ints, members: Bools) -> None:
-    """Join these brokers' groups in place; the smallest number stays."""
+    """Join these brokers' groups in place, under the smallest number."""
     if members.any():
         joined = np.isin(group, group[members])
         group[joined] = group[members].min()
@@ -151,7 +151,7 @@ class Subset:
     is_whole: bool = False
 
     def back(self, brokers: Ints) -> Ints:
-        """Return indices of the larger snapshot; -1 stays -1."""
+        """Return brokers as indices of the larger snapshot; -1 stays -1."""
         padded: Ints = np.append(self.original, NOBODY)
         found: Ints = padded[brokers]
         return found
@@ -179,8 +179,8 @@ class Subset:
 def excluded_from_shedding(snapshot: Snapshot) -> Bools:
     """Return the brokers that shedding leaves out, bool[n]. O(brokers + bundles).
 
-    Draining ones, and flapping ones without bundles: they can't take load, and would lower the
-    mean, so that all others seem hot.
+    They are draining ones, and flapping ones without bundles: they can't take load, but would lower
+    the mean, so that all others seem hot.
     """
     brokers = snapshot.brokers
     if brokers.is_flapping is None or not brokers.is_flapping.any():
@@ -254,8 +254,8 @@ def _bundles(bundles: BundleTable, rows: Ints, broker: Ints) -> BundleTable:
 
 
 def _chosen_names(names: tuple[Any, ...], rows: Ints) -> tuple[Any, ...]:
-    """Return the names at these rows. `itemgetter` takes a fifth of a loop's time."""
-    if len(rows) < _PAIR:  # it answers one name with no tuple
+    """Return the names at these rows. `itemgetter` is five times as fast as a loop."""
+    if len(rows) < _PAIR:  # it returns a single name, not a tuple
         return tuple(names[row] for row in rows.tolist())
     found: tuple[Any, ...] = itemgetter(*rows.tolist())(names)
     return found
@@ -274,7 +274,7 @@ def _taken(table: Table, rows: Ints, whole: Sequence[str] = ()) -> Table:
 
 
 _QUIET = ("NoOverloadedBroker", "NoLoadData")
-"""Reasons of a group with nothing to do."""
+"""Reasons of a group that has nothing to shed."""
 _BY_BROKER = ("ema", "hits_low", "hits_high", "reliefs")
 _JOINED = (*_BY_BROKER, "destinations", "crowded")
 
@@ -290,7 +290,7 @@ class GroupAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupedShed:
-    """Answer in the indices of the whole view. groups: each answer, if several."""
+    """Answer in the indices of the whole view. groups: the answer of each, if several."""
 
     answer: Shed
     state: PlanState
@@ -324,11 +324,11 @@ class GroupedShed:
 
 
 def shed_by_group(strategy: Shedding, cycle: ShedCycle, group: Ints) -> GroupedShed:
-    """The strategy's answer for each group, run as a cluster of its own.
+    """Run the strategy on each group as a cluster of its own; return the joined answer.
 
-    With one group the strategy sees the view as it is. With several, moves take turns between
-    groups, state is joined by broker and bundle, and each group has a trigger status. group:
-    int64[n], of `isolation_groups`.
+    With one group the strategy sees the view as it is. With several, the order of moves alternates
+    between groups, state is joined by broker and bundle, and each group has a trigger status.
+    group: int64[n], of `isolation_groups`.
     """
     if not group.any():
         answer, state = strategy.run(cycle)
@@ -344,7 +344,7 @@ def shed_by_group(strategy: Shedding, cycle: ShedCycle, group: Ints) -> GroupedS
 
 
 def observe_by_group(strategy: Shedding, cycle: ShedCycle, group: Ints) -> PlanState:
-    """Return the state after a cycle in which the strategy may only observe."""
+    """Return the state after a cycle in which the strategy observes, and sheds nothing."""
     observe = strategy.observe
     if observe is None:
         return cycle.state
@@ -355,12 +355,12 @@ def observe_by_group(strategy: Shedding, cycle: ShedCycle, group: Ints) -> PlanS
 
 
 def _learned(strategy: Shedding, cycle: ShedCycle) -> ShedCycle:
-    """Return the cycle with evidence of all brokers, before each group is asked."""
+    """Return the cycle with what the strategy learns from all brokers, before it is divided."""
     return cycle if strategy.learn is None else replace(cycle, state=strategy.learn(cycle))
 
 
 def _cycles_by_group(cycle: ShedCycle, group: Ints) -> Iterable[tuple[Subset, ShedCycle]]:
-    """Return each group's snapshot and cycle, with the state of its brokers."""
+    """Yield each group's snapshot and cycle, with the state of its brokers."""
     view, shed = cycle.view, cycle.state.shed
     of_bundle = np.append(group, -1)[view.snapshot.bundles.owner]
     for number in range(int(group.max()) + 1):
@@ -387,7 +387,7 @@ def _cycles_by_group(cycle: ShedCycle, group: Ints) -> Iterable[tuple[Subset, Sh
 
 
 def _joined(before: PlanState, states: Sequence[ShedState]) -> PlanState:
-    """Return the groups' states as one; if several have an entry, the changed one."""
+    """Return the groups' states as one; of several entries with a key, the changed one."""
     joined: dict[str, Any] = {}
     for name in _JOINED:
         old, found = getattr(before.shed, name), joined.setdefault(name, {})
@@ -423,7 +423,7 @@ def _merged(groups: Sequence[GroupAnswer], brokers: int, state: ShedState) -> Sh
 
 
 def _too_big(groups: Sequence[GroupAnswer]) -> TooBig | None:
-    """Return the bundles to divide of all groups, in the order of their rows."""
+    """Return all groups' bundles that are to be divided, in the order of their rows."""
     found = [
         replace(one.shed.too_big, rows=one.subset.rows[one.shed.too_big.rows])
         for one in groups

@@ -1,14 +1,15 @@
 """Load that was decided to move and that reports don't show yet.
 
-A broker's unreported load is what decided moves will add to its report (negative: take from it).
-Each newer report takes out of it what the report has changed in that direction. The rest shrinks
-with each report that came after the broker's last move had arrived: a wrong guess is forgotten.
-Usages may be older than their report (`signals.usage_lag_ms`); until they can show a move, the rest
-does not shrink. The adjust phase adds unreported load to what brokers report; `finish` adds this
-cycle's.
+A broker's unreported load is what decided moves will add to its reports (negative: take from them).
+With each newer report it is reduced by the report's change in that direction. The rest shrinks with
+each report that comes after the broker's last move has arrived, so that a wrong estimate is
+forgotten. Usages may be older than their report (`signals.usage_lag_ms`); until they can show a
+move, the rest does not shrink. The adjust phase adds unreported load to what brokers report;
+`finish` adds this cycle's.
 
-Worked: 90 points, 40 decided to leave: unreported −40, adjusted 50. A report still of 90
-(measured too early): 50. A report of 60: unreported −10, adjusted 50. A report of 50: unreported 0.
+Worked: the load is 90 points, of which 40 are to leave: unreported −40, adjusted 50. The next
+report is still 90 (measured too early): unchanged. A report of 60: unreported −10, adjusted 50. A
+report of 50: unreported 0.
 """
 
 from collections.abc import Mapping
@@ -46,8 +47,8 @@ FORGOTTEN = 1e-6
 class PendingMove:
     """One move under way.
 
-    load: its line, on the source's scale. destination_scale: factor of the scaled part for the
-    destination. ema_points: points that it took from the source's average usage (1.0 = 100 %).
+    load: its line, in points of the source. destination_scale: factor that turns these points into
+    the destination's. ema_points: part that it took from the source's average usage (1.0 = 100 %).
     """
 
     source: str
@@ -58,7 +59,7 @@ class PendingMove:
     ema_points: float = 0.0
 
     def at_destination(self) -> Line:
-        """The load on the destination's scale."""
+        """Return the load in points of the destination."""
         scaled = (value * self.destination_scale for value in self.load[:SCALED])
         return (*scaled, *self.load[SCALED:])
 
@@ -67,8 +68,8 @@ class PendingMove:
 class UnreportedLoad:
     """One broker's unreported load.
 
-    report_ms, shown: the newest report counted, and its load. busy_ms: last time at which a move of
-    the broker was decided, under way, or seen to have arrived.
+    report_ms, shown: time and load of the newest report that was counted. load: the unreported
+    load. busy_ms: last time at which a move of the broker was decided, under way, or arrived.
     """
 
     report_ms: int
@@ -93,7 +94,7 @@ class MoveOutcome(Enum):
 
 
 def move_outcome(snapshot: Snapshot, row: int | None, move: PendingMove) -> MoveOutcome:
-    """Return the outcome of a move by the owner of its bundle.
+    """Return the outcome of a move, judged by its bundle's present owner.
 
     row: the bundle's row in the snapshot, None = it is gone.
     """
@@ -109,7 +110,7 @@ def move_outcome(snapshot: Snapshot, row: int | None, move: PendingMove) -> Move
 
 
 def reported_load(brokers: BrokerTable) -> Floats:
-    """The line of each broker, float64[n, COLUMNS]."""
+    """Return the line of each broker's reported load, float64[n, COLUMNS]."""
     score, volume = brokers.weighted_max_ema[:, np.newaxis], brokers.throughput_ema[:, np.newaxis]
     return np.concatenate([brokers.percent, score, brokers.traffic, volume], axis=1)
 
@@ -136,8 +137,9 @@ def unreported_arrays(
     """Return unreported loads after the newest reports, float64[n, COLUMNS].
 
     is_busy: bool[n], a move of the broker is under way or has just arrived. keep: share of the rest
-    that is kept after a report of a broker that was not busy; smoothed columns, which change step
-    by step, are kept whole. usage_lag_ms: age from which on such a report counts for resources.
+    that is kept after a report of a broker that was not busy; smoothed columns are kept whole, as
+    they change slowly. usage_lag_ms: for resources, a report counts as such only this long after
+    the broker was busy.
     """
     result = np.zeros((len(brokers.names), COLUMNS))
     rows = [index for index, name in enumerate(brokers.names) if name in unseen]
@@ -194,8 +196,8 @@ def move_of(
 ) -> PendingMove:
     """Return a decided move.
 
-    step: bundle row, source and destination index; usage: of each broker. Its load is the source's,
-    by the bundle's share of bytes, or of messages where no bytes flow.
+    step: bundle row, source and destination index. usage: of each broker. The move's load is the
+    bundle's share of the source's load, by bytes, or by messages if no bytes flow.
     """
     bundle, source, destination = step
     brokers = snapshot.brokers
@@ -227,7 +229,7 @@ def load_share(bundle: Floats, broker: Floats) -> float:
 def placed_load(snapshot: Snapshot, bundles: Ints, destination: Ints) -> Floats:
     """Return the load that placed bundles add to their brokers, float64[n, COLUMNS].
 
-    Points follow from bytes by the cluster's ratio, because no broker reports their cost yet.
+    Points are computed from bytes by the cluster's ratio, because no report shows the bundles yet.
     """
     brokers = snapshot.brokers
     count = len(brokers.names)

@@ -1,6 +1,6 @@
 """Verdicts of filters that don't depend on a bundle: open brokers, policies.
 
-One row per isolation policy, so 100,000 bundles share a handful of rows. Made once per plan;
+There is one row per isolation policy, so 100,000 bundles share a few rows. Made once per plan;
 `pipeline` continues from it. Of several policies that match, the first in name order wins (Pulsar:
 in hash-map order). Source: Pulsar 4.0.8 LoadManagerShared.applyNamespacePolicies,
 SimpleResourceAllocationPolicies, NamespaceIsolationPolicies, MinAvailablePolicy, and
@@ -23,7 +23,7 @@ Verdicts: TypeAlias = NDArray[np.int8]
 
 
 class FilterVerdict(IntEnum):
-    """A filter's answer; small numbers, so that rows of brokers are arrays of bytes."""
+    """Verdict of a filter; the numbers are small, so that a row of brokers is an array of bytes."""
 
     OK = 0
     # of a broker, for one bundle
@@ -55,16 +55,16 @@ class FilterVerdict(IntEnum):
 
     @property
     def label(self) -> str:
-        """The text of metrics and tables."""
+        """The verdict's name in metrics and tables."""
         return self.name.lower()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceCounts:
-    """Brokers of the bundles of each namespace that has bundles to place.
+    """Owners of the bundles of each namespace that has bundles to place.
 
-    holders: flat brokers, one stretch a namespace with room for what will be placed. start, fill:
-    int64[namespaces], where each stretch begins and ends so far.
+    holders: broker indices, one stretch a namespace, with room for the bundles that will be placed.
+    start, fill: int64[namespaces], where each stretch begins, and where it ends so far.
     """
 
     brokers: int
@@ -101,7 +101,7 @@ class NamespaceCounts:
         return np.bincount(self.holders[start:end], minlength=self.brokers)
 
     def add(self, namespace: int, broker: int) -> None:
-        """Count one more bundle."""
+        """Count one more bundle of the namespace on the broker."""
         self.holders[self.fill[namespace]] = broker
         self.fill[namespace] += 1
 
@@ -110,8 +110,8 @@ class NamespaceCounts:
 class GroupCounts:
     """Namespaces of each anti-affinity group that a broker holds a bundle of.
 
-    counts: int64[groups, brokers]. held: int64[], ascending, a number a (namespace, broker) pair
-    counted at the start; added: those counted since.
+    counts: int64[groups, brokers]. held: int64[], ascending, a number for each (namespace, broker)
+    pair that was counted at the start; added: the pairs counted since.
     """
 
     counts: Ints
@@ -120,7 +120,10 @@ class GroupCounts:
 
     @staticmethod
     def of(bundles: BundleTable, group: Ints, groups: int, brokers: int) -> "GroupCounts":
-        """group: int64[namespaces], -1 = in none. O(bundles of grouped namespaces x log)."""
+        """Count the bundles' owners. O(bundles of grouped namespaces x log).
+
+        group: int64[namespaces], the namespace's group, -1 = none.
+        """
         counts = np.zeros((groups, brokers), dtype=np.int64)
         if not groups:
             return GroupCounts(counts=counts, held=np.zeros(0, dtype=np.int64), added=set())
@@ -147,8 +150,8 @@ def isolation_verdicts(
 
     The last row is for bundles without a policy, which take shared brokers: those that are no
     policy's primary (a secondary is shared). As in Pulsar, a policy's usage threshold is ignored.
-    names: of each broker, by which a pattern may mean it (`broker_names`). is_available: bool[n],
-    alive and open for new bundles; only such count as primaries.
+    names: the names of each broker that patterns may match (`broker_names`). is_available: bool[n],
+    alive and open for new bundles; only such count for `min_limit`.
     """
     is_primary, is_secondary = _matched_brokers(policies, names)
     rows = [
@@ -171,7 +174,7 @@ def policy_rows(policies: tuple[IsolationPolicy, ...], namespaces: tuple[str, ..
 def _matched_brokers(
     policies: tuple[IsolationPolicy, ...], brokers: tuple[tuple[str, ...], ...]
 ) -> tuple[Bools, Bools]:
-    """The primaries and the secondaries of each policy, bool[policies, n], read-only.
+    """Return the primaries and the secondaries of each policy, bool[policies, n], read-only.
 
     A broker is matched by any of its names; one that is both is a primary.
     """
@@ -188,7 +191,7 @@ def _matched_brokers(
 def _policy_row(
     policy: IsolationPolicy, is_primary: Bools, is_secondary: Bools, is_available: Bools
 ) -> Verdicts:
-    """One policy's verdicts on the brokers."""
+    """Return one policy's verdicts on the brokers."""
     is_failing_over = int((is_primary & is_available).sum()) < policy.min_limit
     row = np.full(len(is_primary), FilterVerdict.NOT_IN_POLICY, dtype=np.int8)
     row[is_secondary] = FilterVerdict.OK if is_failing_over else FilterVerdict.SECONDARY_NOT_NEEDED
@@ -214,13 +217,14 @@ def _matched_policies(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateIndex:
-    """The verdicts that all bundles of a row share.
+    """Verdicts that all bundles with the same isolation policy (a row) share.
 
     open_verdicts: int8[n], draining, flapping and suspected. verdicts: int8[rows, n], these and the
     policies. policy_admits: bool[rows, n], the policies alone. open: int64[], brokers open for new
-    bundles. admitted: those of each row. row: int64[m], of each bundle. group: int64[namespaces],
-    anti-affinity group, -1 = none. domain: int64[n], failure domain by number; empty without any.
-    has_policy: bool[namespaces], isolation or group.
+    bundles. admitted: the open brokers that each row admits. row: int64[m], each bundle's row.
+    group: int64[namespaces], anti-affinity group, -1 = none; groups: their number. domain:
+    int64[n], failure domain by number; empty without any. has_policy: bool[namespaces], it has an
+    isolation policy or a group.
     """
 
     open_verdicts: Verdicts
@@ -236,10 +240,7 @@ class CandidateIndex:
 
 
 def candidate_index(snapshot: Snapshot) -> CandidateIndex:
-    """Return the verdicts that hold for all bundles of a row.
-
-    O(policies x (brokers + namespaces) + bundles).
-    """
+    """Return the index for a snapshot. O(policies x (brokers + namespaces) + bundles)."""
     isolation = snapshot.policies.isolation
     open_verdicts = _open_verdicts(snapshot.brokers)
     by_policy = isolation_verdicts(
@@ -272,7 +273,7 @@ def flapping_brokers(
 ) -> Bools:
     """Return the brokers that started `flap_starts` times in the window; bool[n].
 
-    starts_ms: of each broker, first sightings of its recent incarnations, any order.
+    starts_ms: of each broker, when its recent incarnations were first seen, in any order.
     """
     if not config.flap_starts:
         return np.zeros(len(starts_ms), dtype=np.bool_)
@@ -284,7 +285,7 @@ def flapping_brokers(
 def _open_verdicts(brokers: BrokerTable) -> Verdicts:
     """Return the verdicts on draining, suspected and flapping brokers.
 
-    A flapping broker is open if no other is; a suspected one never, as it may be dead.
+    A flapping broker is open if no other broker is. A suspected one never is, as it may be dead.
     """
     row = np.full(len(brokers.names), FilterVerdict.OK, dtype=np.int8)
     for is_closed, verdict in (

@@ -1,7 +1,7 @@
 """Filters in Pulsar's order with its fallbacks: brokers that may take a bundle.
 
-Asked bundle by bundle, counting those placed before. Each filter takes the brokers that are left,
-int64 and ascending, and returns those that stay. Source: Pulsar 4.0.8
+Called for one bundle after the other; bundles placed before count. Each filter takes the brokers
+that are left, int64 and ascending, and returns those that it keeps. Source: Pulsar 4.0.8
 ModularLoadManagerImpl.selectBroker, ExtensibleLoadManagerImpl.selectAsync, LoadManagerShared;
 BrokerVersionFilter with java-semver's order.
 """
@@ -38,7 +38,7 @@ _VERSION = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SemanticVersion:
-    """major.minor.patch, then pre-release identifiers, () without any."""
+    """A version: major.minor.patch, then pre-release identifiers, () without any."""
 
     core: tuple[int, int, int]
     pre_release: tuple[str, ...]
@@ -87,7 +87,7 @@ def version_levels(texts: Sequence[str]) -> Ints:
 
 
 def _compare_identifiers(left: Sequence[str], right: Sequence[str]) -> int:
-    """Compare identifiers in order; of equal beginnings the longer one is later."""
+    """Compare identifiers in order; if all are equal, the longer list is later."""
     for mine, other in zip(left, right, strict=False):
         if mine == other:
             continue
@@ -99,7 +99,7 @@ def _compare_identifiers(left: Sequence[str], right: Sequence[str]) -> int:
 
 
 def within_topic_limit(candidates: Ints, topics: Ints, limit: int) -> Ints:
-    """Brokers with at most `limit` topics, planned ones included; all if none has.
+    """Keep brokers with at most `limit` topics, planned ones included; all if there is none.
 
     topics: int64[n]. Modular manager: LoadManagerShared.filterBrokersWithLargeTopicCount.
     """
@@ -108,7 +108,7 @@ def within_topic_limit(candidates: Ints, topics: Ints, limit: int) -> Ints:
 
 
 def below_topic_limit(candidates: Ints, topics: Ints, limit: int) -> Ints:
-    """Brokers with fewer than `limit` topics; maybe none.
+    """Keep brokers with fewer than `limit` topics, perhaps none.
 
     Extensible manager: BrokerMaxTopicCountFilter.
     """
@@ -116,17 +116,17 @@ def below_topic_limit(candidates: Ints, topics: Ints, limit: int) -> Ints:
 
 
 def of_class(candidates: Ints, has_class: Bools) -> Ints:
-    """Brokers that advertise the wanted load manager class. has_class: bool[n].
+    """Keep brokers that report the wanted load manager class. has_class: bool[n].
 
-    BrokerLoadManagerClassFilter; a missing class is a different one.
+    BrokerLoadManagerClassFilter. A broker that reports no class is left out.
     """
     return candidates[has_class[candidates]]
 
 
 def of_latest_version(candidates: Ints, levels: Ints) -> Ints | None:
-    """Return the brokers of the latest version among the candidates.
+    """Keep the brokers of the latest version among the candidates.
 
-    None where one is unreadable: BrokerVersionFilter throws then. levels: int64[n], of
+    None if a version is unreadable: BrokerVersionFilter throws then. levels: int64[n], of
     `version_levels`.
     """
     if not len(candidates):
@@ -139,7 +139,7 @@ def of_latest_version(candidates: Ints, levels: Ints) -> Ints | None:
 
 
 def at_minimum(candidates: Ints, counts: Ints) -> Ints:
-    """Brokers with the least count among the candidates. counts: int64[n].
+    """Keep the brokers with the least count among the candidates. counts: int64[n].
 
     Even distribution (bundles of the namespace) and anti-affinity (namespaces of the group):
     LoadManagerShared.removeMostServicingBrokersForNamespace, filterAntiAffinityGroupOwnedBrokers.
@@ -152,7 +152,7 @@ def at_minimum(candidates: Ints, counts: Ints) -> Ints:
 
 
 def in_emptiest_domains(candidates: Ints, counts: Ints, domain: Ints) -> Ints:
-    """Brokers of the failure domains with the least sum of counts over the candidates.
+    """Keep the brokers of the failure domains with the least sum of counts over candidates.
 
     domain: int64[n], a number per domain; brokers without one share a number.
     """
@@ -171,8 +171,8 @@ SYSTEM_NAMESPACE = "pulsar/system"
 class Narrowed(NamedTuple):
     """The brokers that may take a bundle, as ascending indices.
 
-    left: after all filters; `admitted` again where they left nobody or failed (modular). admitted:
-    by its policies alone. is_failed: a filter failed.
+    left: after all filters; in the modular pipeline, `admitted` if they left none or one failed.
+    admitted: before the filters that compare or count. is_failed: the version filter failed.
     """
 
     left: Ints
@@ -184,8 +184,8 @@ class FilterQuestion(NamedTuple):
     """One bundle to find brokers for.
 
     bundle: its row. excluded: a broker that may not take it (its source), -1 = none. pin: the
-    broker it is pinned to, -1 = none; ignored if that is closed or not admitted, so that the bundle
-    is served.
+    broker that it is pinned to, -1 = none; ignored if that broker is closed or not admitted, as the
+    bundle must be served.
     """
 
     bundle: int
@@ -198,8 +198,8 @@ class FilterPipeline:
     """Filters with counts that grow as bundles are placed.
 
     topics: int64[n], reported plus planned. spaces, groups: see `index`. has_class: bool[n],
-    advertises the wanted load manager class. levels: int64[n], of `version_levels`.
-    is_topic_limit_far: no broker can reach it in this plan.
+    reports the wanted load manager class. levels: int64[n], of `version_levels`.
+    is_topic_limit_far: no broker can reach the topic limit in this plan.
     """
 
     snapshot: Snapshot
@@ -216,7 +216,7 @@ class FilterPipeline:
     def of(
         snapshot: Snapshot, index: CandidateIndex, config: FilterConfig, placing: Ints
     ) -> "FilterPipeline":
-        """A pipeline for the bundles `placing` (rows of the snapshot's bundles)."""
+        """Return a pipeline for the bundles `placing` (rows of the snapshot's bundles)."""
         bundles, brokers = snapshot.bundles, len(snapshot.brokers.names)
         topics = snapshot.brokers.topic_count.copy()
         topics_max = int(topics.max(initial=0)) + int(bundles.topics[placing].sum())
@@ -272,7 +272,10 @@ class FilterPipeline:
         return Narrowed(left=admitted, admitted=admitted, is_failed=latest is None)
 
     def _extensible(self, question: FilterQuestion, verdicts: Verdicts | None) -> Narrowed:
-        """Ignores a version filter that fails; may leave no broker at all."""
+        """Apply the extensible manager's filters; ignore a version filter that fails.
+
+        May leave no broker.
+        """
         _start(verdicts, self.index.open_verdicts)
         admitted = self._chosen(self.index.open, question, verdicts)
         left = self._same_class(admitted, verdicts)
@@ -288,7 +291,7 @@ class FilterPipeline:
         return Narrowed(left=isolated, admitted=admitted, is_failed=latest is None)
 
     def _chosen(self, brokers: Ints, question: FilterQuestion, verdicts: Verdicts | None) -> Ints:
-        """Leave out the excluded broker; keep only the pinned one if it may take it."""
+        """Leave out the excluded broker; keep only the pinned one if it may take the bundle."""
         if question.excluded >= 0:
             kept = brokers[brokers != question.excluded]
             _note(verdicts, brokers, kept, FilterVerdict.CURRENT_OWNER)
@@ -362,12 +365,12 @@ def _start(verdicts: Verdicts | None, row: Verdicts) -> None:
 
 
 def _note(verdicts: Verdicts | None, before: Ints, after: Ints, verdict: FilterVerdict) -> None:
-    """Write the verdict for the brokers that a filter removed."""
+    """Write the verdict for the brokers in `before` that are not in `after`."""
     if verdicts is not None and (len(after) < len(before) or verdict == FilterVerdict.OK):
         verdicts[before] = verdict
         verdicts[after] = FilterVerdict.OK
 
 
 def empty_verdicts(snapshot: Snapshot) -> Verdicts:
-    """A row to pass to `FilterPipeline.candidates`."""
+    """Return a row to pass to `FilterPipeline.candidates`."""
     return np.zeros(len(snapshot.brokers.names), dtype=np.int8)

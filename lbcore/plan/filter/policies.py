@@ -1,7 +1,7 @@
 """Operators' policies on where namespaces may live, and the matching of patterns.
 
-Commands make these values, the balancer keeps them, `index` and `pipeline` apply them. Patterns
-come from outside, so RE2 matches them in linear time. Source: Pulsar 4.0.8 NamespaceIsolationData,
+Commands create these values, the balancer keeps them, `index` and `pipeline` apply them. Patterns
+come from users, so RE2 matches them, in linear time. Source: Pulsar 4.0.8 NamespaceIsolationData,
 AutoFailoverPolicyData (type min_available), NamespaceIsolationPolicyImpl (String.matches),
 LocalPolicies.namespaceAntiAffinityGroup.
 """
@@ -19,7 +19,7 @@ MIN_AVAILABLE = "min_available"
 MAX_USAGE_PERCENT = 100
 MAX_POLICIES = 1_000
 MAX_PATTERNS = 1_000
-"""Patterns of each of a policy's three lists."""
+"""Most patterns in each of a policy's three lists."""
 MAX_PATTERN_CHARS = 1_000
 _MAX_PROGRAM = 2_000
 """Instructions of a compiled pattern: the most steps per character of a text."""
@@ -35,20 +35,17 @@ _BEYOND = (
 
 
 class InvalidPolicyError(ValueError):
-    """Policy that can't be used.
-
-    The text says what is wrong and what would be right.
-    """
+    """Policy that can't be used; the text says why, and what is valid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsolationPolicy:
-    """Namespaces that live on brokers of their own.
+    """Isolation policy: brokers that are reserved for some namespaces.
 
     namespaces, primary, secondary: regular expressions that match the whole name of a namespace, or
     one of a broker's `broker_names`; an unusable one (`problems`) matches nothing. min_limit: with
-    fewer primaries the secondaries are candidates too. usage_threshold_percent: a primary at or
-    above it counts as not available; 100 = never.
+    fewer available primaries, secondaries are candidates too. usage_threshold_percent: kept for
+    Pulsar's tools, and ignored, as in Pulsar.
     """
 
     name: str
@@ -90,7 +87,7 @@ class IsolationPolicy:
         return self
 
     def to_json(self) -> dict[str, Any]:
-        """Pulsar's own form, as `pulsar-admin ns-isolation-policy` reads and writes it."""
+        """Return Pulsar's form, which `pulsar-admin ns-isolation-policy` reads and writes."""
         return {
             "namespaces": list(self.namespaces),
             "primary": list(self.primary),
@@ -106,7 +103,7 @@ class IsolationPolicy:
 
     @staticmethod
     def from_json(name: str, plain: Mapping[str, Any]) -> "IsolationPolicy":
-        """The inverse of `to_json`; raises InvalidPolicyError, as Pulsar's validate does."""
+        """Return the policy in Pulsar's form. Raises InvalidPolicyError, as Pulsar's validate."""
         failover = plain.get("auto_failover_policy") or {}
         if failover.get("policy_type") != MIN_AVAILABLE:
             message = (
@@ -128,8 +125,8 @@ class IsolationPolicy:
 class Policies:
     """All policies of a cluster.
 
-    isolation: in name order, in which the first match wins. anti_affinity: namespace → group,
-    compared without case.
+    isolation: in name order; the first that matches a namespace applies. anti_affinity: namespace →
+    group, compared without case.
     """
 
     isolation: tuple[IsolationPolicy, ...] = ()
@@ -137,13 +134,13 @@ class Policies:
 
 
 def group_of(policies: Policies, namespace: str) -> str:
-    """Return a namespace's anti-affinity group in lower case; "" without or blank."""
+    """Return a namespace's anti-affinity group in lower case; "" if it has none, or a blank."""
     group = policies.anti_affinity.get(namespace, "")
     return group.lower() if group.strip() else ""
 
 
 def matches_any(patterns: Sequence[str], *texts: str) -> bool:
-    """True if a pattern matches all of one of the texts, as Java's String.matches.
+    """Return True if a pattern matches the whole of a text, as Java's String.matches does.
 
     An unusable pattern matches nothing. O(patterns x texts), each in linear time.
     """
@@ -152,9 +149,9 @@ def matches_any(patterns: Sequence[str], *texts: str) -> bool:
 
 @lru_cache(maxsize=MAX_POLICIES)
 def matcher(patterns: tuple[str, ...]) -> Callable[[str], bool]:
-    """Return a test whether one of the patterns matches a text.
+    """Return a function that is True for texts that one of the patterns matches.
 
-    Plain names are looked up, beginnings compared, all others joined to one RE2 pattern.
+    Plain names are looked up, beginnings are compared, all others are joined to one RE2 pattern.
     """
     usable = [one for one in patterns if not _compiled(one)[1]]
     names = frozenset(filter(_is_plain, usable))
@@ -175,7 +172,7 @@ def matcher(patterns: tuple[str, ...]) -> Callable[[str], bool]:
 
 def _joined(patterns: Sequence[str]) -> tuple[Any, ...]:
     """Return the usable patterns compiled as one, or each if they can't be joined."""
-    if not any("\\Q" in one for one in patterns):  # such a quote ends with its pattern
+    if not any("\\Q" in one for one in patterns):  # an open quote would reach into the next one
         joined = "|".join(f"(?:{one})" for one in patterns)
         with suppress(re2.error):  # too large for one
             return (re2.compile(joined.encode(), _options(_MAX_JOINED_BYTES)),)
@@ -183,20 +180,20 @@ def _joined(patterns: Sequence[str]) -> tuple[Any, ...]:
 
 
 def _is_plain(pattern: str) -> bool:
-    """True if a pattern is a plain name."""
+    """Return True if a pattern is a plain name."""
     return not _NOT_LITERAL.search(pattern)
 
 
 def _is_beginning(pattern: str) -> bool:
-    """True for a plain name followed by `.*`."""
+    """Return True if a pattern is a plain name followed by `.*`."""
     return pattern.endswith(".*") and _is_plain(pattern[:-2])
 
 
 def broker_names(broker: str, *web_urls: str) -> tuple[str, ...]:
-    """Return the names by which a pattern may mean a broker, each once.
+    """Return the names of a broker that patterns may match, each once.
 
-    Its name and the host:port of its web services, and both without port, as Pulsar takes the host
-    of a broker's id: "b1" at "http://10.0.0.1:8080" → b1, 10.0.0.1:8080, 10.0.0.1.
+    Its name and the host:port of its web services, and both without port, as Pulsar matches the
+    host of a broker's id: "b1" at "http://10.0.0.1:8080" → b1, 10.0.0.1:8080, 10.0.0.1.
     """
     known = (broker, *(url.rpartition("//")[2].rstrip("/") for url in web_urls if url))
     return tuple(dict.fromkeys(name for one in known for name in (one, host_of(one))))
@@ -212,7 +209,8 @@ def host_of(broker: str) -> str:
 def _compiled(pattern: str) -> tuple[Any, str]:
     """Return the compiled pattern, and why it is unusable, "" = usable.
 
-    None for an unusable one, and for plain names and beginnings, which `matcher` compares itself.
+    The pattern is None if it is unusable, and for plain names and beginnings, which `matcher`
+    compares itself.
     """
     reason = _unlike_java(pattern)
     if reason or _is_plain(pattern) or _is_beginning(pattern):
@@ -239,9 +237,9 @@ def _options(max_bytes: int) -> re2.Options:
 
 
 def _unlike_java(pattern: str) -> str:
-    """Return the reason to refuse a pattern, "" = none. O(chars).
+    """Return why to refuse a pattern before it is compiled, "" = don't. O(chars).
 
-    Java would read it differently from RE2, or it is too long.
+    It is too long, or Java reads it differently from RE2.
     """
     if len(pattern) > MAX_PATTERN_CHARS:
         return f"it must have at most {MAX_PATTERN_CHARS} characters, got {len(pattern)}"

@@ -1,8 +1,9 @@
 """Phase 1: from reported to adjusted load, and the brokers that may be judged.
 
-Adds to each broker's load the decided moves that reports don't show yet (`pending`), and leaves the
-averages of bundles alone. Without it smoothed scores unload too much (true 90/10 goes on after
-50/50 is reached), and so does a plan that is made before the last one's effect is reported.
+Adds to each broker's load the decided moves that reports don't show yet (`pending`), and does not
+change the averages of bundles. Without it, strategies with smoothed scores would shed too much
+(from a true 90/10 they go on after 50/50 is reached), and so would a plan that is made before the
+last one's effect is reported.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,9 +37,9 @@ def adjust(draft: Draft) -> Draft:
 
 
 def shift_averages(state: PlanState, moves: Iterable[PendingMove], sign: float) -> PlanState:
-    """Shift the strategy's smoothed usages with moves.
+    """Return the state with the strategy's smoothed usages shifted by moves.
 
-    sign: of what their sources get, -1.0 = decided, 1.0 = given up.
+    sign: of the sources' change, -1.0 = decided moves, 1.0 = moves that were given up.
     """
     known, shifts = state.shed.ema, dict[str, float]()
     for move in moves:
@@ -151,8 +152,9 @@ def _adjusted(draft: Draft, load: Floats, at: dict[str, int]) -> Snapshot:
 def _fresh(draft: Draft) -> tuple[Bools, PlanState]:
     """Return the brokers whose observations count for shedding, and the new state.
 
-    The state notes what is judged now. Where usages lag, a strategy that observes has updated them
-    by traffic. A broker that reports only changes confirms its load by silence.
+    The state notes the reports that are judged now. If usages lag, a strategy that observes has
+    updated them by traffic, so each recent report counts. A broker that reports only changes
+    confirms its load by silence.
     """
     brokers, config = draft.reported.brokers, draft.config
     if not config.shedding.fresh_hits:
@@ -169,9 +171,9 @@ def _fresh(draft: Draft) -> tuple[Bools, PlanState]:
 def newly_reported(
     draft: Draft, judged: Mapping[str, tuple[int, int]]
 ) -> tuple[Bools, dict[str, tuple[int, int]]]:
-    """Return the brokers with reports not judged yet, and what is judged now.
+    """Return the brokers with a report to judge now, and `judged` with these.
 
-    At most once per hit period. judged: broker → (time of the report judged last, time of that
+    At most one per hit period. judged: broker → (time of the report judged last, time of that
     judgement).
     """
     brokers, now_ms = draft.reported.brokers, draft.now_ms

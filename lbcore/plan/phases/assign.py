@@ -1,8 +1,8 @@
 """Phase 5: a destination for each bundle that has no owner or no destination yet.
 
-The placement strategy chooses among the brokers that the filters admit, and counts what the same
-plan has placed. The order: bundles that the shed phase takes, operators' moves, then bundles
-without an owner and children of splits. Between cycles `planner.place` places the last two alone.
+The placement strategy chooses among the brokers that the filters admit, and counts bundles that the
+same plan has placed. The order: bundles that the shed phase takes, operators' moves, then bundles
+without an owner and children of splits. Between cycles `planner.place` places only the last two.
 Source: Pulsar 4.0.8 ModularLoadManagerImpl.selectBroker, which does not count planned placements.
 """
 
@@ -37,8 +37,8 @@ from lbcore.plan.strategy import Destinations
 class Family:
     """Snapshot with the children to place as its last rows, and its index.
 
-    The parents have no owner in it, and don't count in their brokers' usage: their load is the
-    children's. usage: float64[n]. rows: int64[children].
+    The parents have no owner in it, and don't count in their brokers' usage: the children have
+    their load. usage: float64[n]. rows: int64[children], the children's.
     """
 
     snapshot: Snapshot
@@ -86,9 +86,9 @@ def _without_parents(snapshot: Snapshot, usage: Floats, splits: Sequence[SplitDe
 
 
 def topic_shares(topics: TopicLoads | None, boundaries: Sequence[int]) -> Floats:
-    """Return the shares of a bundle's traffic between boundaries, summing to 1.
+    """Return the shares of a bundle's traffic between boundaries; their sum is 1.
 
-    boundaries: ascending, strictly inside of the range; one share more than they are.
+    boundaries: ascending, strictly inside the range; k of them give k + 1 shares.
     """
     count = len(boundaries) + 1
     equal = np.full(count, 1.0 / count)
@@ -136,7 +136,7 @@ def _with_rows(
 def placed_children(
     family: Family, splits: Sequence[SplitDecision], found: Ints, brokers: Sequence[str]
 ) -> Mapping[str, str]:
-    """Return child → broker of placed children; "" = it stays with its parent's owner."""
+    """Return placed child → broker; "" = it stays with its parent's owner."""
     names = [family.snapshot.bundles.names[row] for row in family.rows.tolist()]
     chosen = [brokers[at] if at >= 0 else "" for at in found.tolist()]
     owner = {child: split.broker for split in splits for child in split.children}
@@ -159,9 +159,9 @@ def assign(draft: Draft) -> Draft:
 
 
 def _place_shed(draft: Draft) -> Draft:
-    """Give shed bundles a destination other than their source, or let them stay.
+    """Return the draft with destinations of shed bundles; without one, a bundle stays.
 
-    Within the limits, and only if the strategy has not settled the destination.
+    Only within the limits, and only if the strategy has not settled the destinations.
     """
     destinations = shedding_strategy(draft.config).destinations(draft.config)
     if not len(draft.sheddings.bundle) or destinations == Destinations.SETTLED:
@@ -175,14 +175,14 @@ def _place_shed(draft: Draft) -> Draft:
     open_rows = np.flatnonzero(is_open)
     destination = moves.destination.copy()
     if len(open_rows):
-        asked = moves.at(open_rows)
-        if keeps_plan:  # filters must not find an open bundle where it was planned to go
+        unsettled = moves.at(open_rows)
+        if keeps_plan:  # filters must not count such a bundle at its planned destination
             at_source = np.where(is_open, NOBODY, destination)
             draft = replace(draft, sheddings=replace(moves, destination=at_source))
         request = replace(
-            _request(draft, asked.bundle),
-            excluded=asked.source,
-            planned=asked.destination,
+            _request(draft, unsettled.bundle),
+            excluded=unsettled.source,
+            planned=unsettled.destination,
             is_unload=np.ones(len(open_rows), dtype=np.bool_),
         )
         draft, destination[open_rows] = _placed(draft, request, by_load=keeps_plan)
@@ -192,7 +192,7 @@ def _place_shed(draft: Draft) -> Draft:
 
 
 def _within_limits(draft: Draft) -> Draft:
-    """Return the draft without moves that the limits stop for any destination."""
+    """Return the draft without moves that the limits stop whatever their destination."""
     moves = draft.sheddings
     open_ended = replace(moves, destination=np.full(len(moves.bundle), NOBODY, dtype=np.int64))
     verdicts = limit_verdicts(draft, open_ended)
@@ -207,8 +207,8 @@ def _within_limits(draft: Draft) -> Draft:
 def _may_keep(draft: Draft, moves: Moves) -> Bools:
     """Return the planned destinations that need no filter check, bool[k].
 
-    Policies and closed brokers are in the index; filters that count (topics, anti-affinity) or
-    compare brokers (class, version) must not apply.
+    The index has policies and closed brokers; filters that count (topics, anti-affinity) or compare
+    brokers (class, version) must not apply.
     """
     index, filters, snapshot = draft.candidates, draft.config.filters, draft.snapshot
     brokers, bundles = snapshot.brokers, snapshot.bundles
@@ -222,7 +222,7 @@ def _may_keep(draft: Draft, moves: Moves) -> Bools:
 
 
 def _place_forced(draft: Draft) -> Draft:
-    """Choose destinations for bundles of draining brokers; pins are given."""
+    """Choose destinations for bundles of draining brokers; pinned ones have theirs."""
     moves = draft.forced
     open_rows = np.flatnonzero(moves.destination < 0)
     if not len(open_rows):
@@ -302,7 +302,7 @@ def _request(draft: Draft, rows: Ints, family: Family | None = None) -> PlaceReq
 
 
 def _planned(draft: Draft) -> Snapshot:
-    """Return the snapshot after the moves with a destination, fresh where due."""
+    """Return the snapshot after the moves with a destination, with is_fresh for this cycle."""
     bundles, brokers = draft.snapshot.bundles, draft.snapshot.brokers
     owner = bundles.owner.copy()
     for moves in (draft.sheddings, draft.forced):
@@ -341,8 +341,8 @@ def _show(draft: Draft, request: PlaceRequest, answer: Placement) -> Draft:
 def place_settings(config: Config, *, by_load: bool) -> PlaceSettings:
     """Return the settings that placement reads.
 
-    `distribute_evenly` is off for a strategy that evens out load instead of counts. by_load: the
-    bundles' known load decides, so it is off, too: it would give an empty broker all of them.
+    `distribute_evenly` is off for a strategy that evens out load instead of counts. by_load: it is
+    off because the bundles' known load decides; it would give an empty broker all of them.
     """
     filters = config.filters
     if by_load or not placement_strategy(config.placement).evens_counts:

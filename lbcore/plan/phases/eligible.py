@@ -1,8 +1,8 @@
 """Phase 2: bundles that may be shed, and brokers that may take bundles.
 
-The assign phase decides whether one bundle may go to one broker. Source: Pulsar 4.0.8 LoadData's
-shedding view and the grace period of ModularLoadManagerImpl; draining, flapping, pins, pauses,
-cool-downs and moves in flight are Ballast's.
+The assign phase decides whether a bundle may go to a certain broker. Source: Pulsar 4.0.8
+LoadData's shedding view and the grace period of ModularLoadManagerImpl; draining, flapping, pins,
+pauses, cool-downs and moves in flight are Ballast's.
 """
 
 from dataclasses import replace
@@ -27,12 +27,12 @@ from lbcore.plan.strategy import Grouping
 
 PHASE = "eligible"
 STRANDED = "stranded"
-"""Number of owned bundles that policies admit on no broker; left out when 0."""
+"""Name of the number of owned bundles that policies admit on no broker; left out if it is 0."""
 LABELS = tuple(verdict.label for verdict in FilterVerdict)
 
 
 def eligible(draft: Draft) -> Draft:
-    """Return the draft with the bundles that may be shed; drop ended grace periods."""
+    """Return the draft with the bundles that may be shed, without ended grace periods."""
     bundles = draft.snapshot.bundles
     draft = filter_brokers(_without_old_graces(draft))
     verdicts = bundle_verdicts(
@@ -67,14 +67,14 @@ def _grouped(draft: Draft) -> Draft:
         group = isolation_groups(row, admits)
         strategy = find_shedding(draft.config)
         if strategy is not None and strategy.grouping == Grouping.ALWAYS:
-            # it moves bundles back from brokers that their policy forbids
+            # it moves bundles away from brokers that their policy does not admit
             group = with_strays(group, subset.snapshot.bundles, row, admits)
     named = named_groups([brokers.names[at] for at in subset.original.tolist()], group)
     return replace(draft, groups=group, state=replace(draft.state, groups=named))
 
 
 def filter_brokers(draft: Draft) -> Draft:
-    """Find the brokers that may take bundles, by filters and policies."""
+    """Return the draft with the index of brokers that may take bundles."""
     return replace(draft, index=candidate_index(draft.snapshot))
 
 
@@ -87,7 +87,7 @@ def pins(draft: Draft) -> Ints:
 
 
 def paused(bundles: BundleTable) -> Bools:
-    """Return the bundles that balancing must leave in place, bool[m]."""
+    """Return the bundles whose balancing is paused, bool[m]."""
     if bundles.is_paused is not None:
         return bundles.is_paused
     return np.zeros(len(bundles.names), dtype=np.bool_)
