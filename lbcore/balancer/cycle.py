@@ -169,7 +169,7 @@ def place_free(work: BatchContext) -> None:
 
 
 def run_cycle(work: BatchContext) -> None:
-    """Plan if a cycle is due; between cycles only drains and pins, while a broker empties."""
+    """Plan if a cycle is due; between cycles, drains and pins while a broker empties."""
     if CLUSTER in work.plan.hot:
         work.alarms.add(FULL)
     is_cycle = is_cycle_due(work)

@@ -95,7 +95,7 @@ def is_emptying(work: BatchContext) -> bool:
 
 
 def continue_drains(work: BatchContext, brokers: Sequence[str]) -> None:
-    """End the drains that are done or past their deadline; record the others' progress."""
+    """End drains that are done or past their deadline; record the others' progress."""
     for broker in brokers:
         drain = work.rules.drains[broker]
         if drain.is_done:

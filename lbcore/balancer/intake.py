@@ -73,7 +73,7 @@ def _has_no_news(known: BundleTopics, topics: BundleTopics, config: Splitting) -
 
 
 def created_topics(work: BatchContext, namespace: str) -> CreatedTopics:
-    """Return the hashes of created topics, each partition, as of the batch's first call.
+    """Return the hashes of created topics' partitions, as of the batch's first call.
 
     O(topics of the namespace) once a batch, whatever the number of their partitions.
     """

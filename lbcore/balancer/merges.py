@@ -191,7 +191,7 @@ def continue_merges(work: BatchContext, command_ids: Sequence[str]) -> None:
 
 
 def merge_cold(work: BatchContext) -> None:
-    """Begin merges in a cycle that decides splits, those with least load first. O(bundles)."""
+    """Begin merges in a cycle that decides splits, the least loaded first. O(bundles)."""
     config = work.config.splitting
     if not config.merge_enabled or work.times.split_ms != work.now_ms:
         return

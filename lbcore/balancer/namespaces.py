@@ -253,7 +253,7 @@ def continue_creations(work: BatchContext, names: Sequence[str]) -> None:
 
 
 def _make(work: BatchContext, making: _Making, part: int) -> None:
-    """Replace the rest by `part` bundles and a smaller rest, which ends as the last bundle.
+    """Replace the rest by `part` bundles and a smaller rest, at last by the last one.
 
     part: bundles to make now.
     """

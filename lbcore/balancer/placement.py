@@ -128,7 +128,7 @@ def report_unplaced(
     *,
     is_due: bool,
 ) -> None:
-    """Raise the alarm for bundles that no broker may take; is_due: also write decisions.
+    """Raise the alarm for bundles that no broker may take. is_due: write decisions.
 
     rows: of the snapshot's bundles; its column `avoid` says where each may not go. If
     some broker is refused only for its silence, the reason is SILENT_BROKERS.

@@ -63,7 +63,7 @@ _HINTS = get_type_hints(PlanState)
 
 
 def write_memory(work: BatchContext, before: PlanState) -> None:
-    """Write a row of `planning_memory` for each part that this batch changed. O(brokers)."""
+    """Write a row of `planning_memory` for each part that has changed. O(brokers)."""
     if work.plan is before:
         return
     for part, names in _MEMORY_PARTS.items():

@@ -167,14 +167,14 @@ def _rows_to_check(work: BatchContext, presence: list[Presence]) -> Ints:
 
 
 def _partner(work: BatchContext, record: OwnershipRecord) -> OwnershipRecord | None:
-    """Return the record of the bundle that this one is to be merged with, if it has one."""
+    """Return the record of the bundle that this one is to be merged with, if any."""
     return work.ledger.record(partner_of(record.bundle, *record.children))
 
 
 def _watch(
     work: BatchContext, record: OwnershipRecord, row: int, presence: list[Presence]
 ) -> FlightWatch:
-    """Return what a repair must know beside the record itself. presence: by instance id."""
+    """Return the observations for `repair`. presence: by instance id."""
     ledger = work.ledger
     source, destination = int(ledger.source[row]), int(ledger.destination[row])
     partner = _partner(work, record) if record.state is State.MERGING else record
@@ -480,7 +480,7 @@ _FINISHERS = {AckOutcome.SPLIT: finish_split, AckOutcome.MERGED: finish_merge}
 def _surroundings(
     work: BatchContext, record: OwnershipRecord | None, incarnations: dict[str, str]
 ) -> Surroundings:
-    """Return what `acknowledge` must know beside the record: children, partner, versions."""
+    """Return what `acknowledge` must know beside the record."""
     if record is None or not record.children:
         return Surroundings(incarnations=incarnations)
     children = {name: work.ledger.record(name) for name in record.children}

@@ -123,7 +123,7 @@ def finish_command(work: BatchContext, command_id: str, outcome: Outcome) -> Non
 
 
 def end_wait(work: BatchContext, command_id: str) -> None:
-    """End an accepted command whose bundles are all at rest: done, or failed if one failed."""
+    """End an accepted command whose bundles are all at rest, as done or as failed."""
     waiting = work.waiting[command_id]
     if waiting.failed:
         reason, result = _listed(waiting.faults, waiting.failed), {"failed": waiting.failed}
@@ -241,7 +241,7 @@ def _ended(work: BatchContext) -> dict[str, dict[str, str]]:
 def _lost_destination(
     waiting: Waiting, before: OwnershipRecord | None, after: OwnershipRecord
 ) -> str:
-    """Return the command's destination if the bundle has just left it; "" = it has not."""
+    """Return the command's destination if the bundle has just left it; "" = it hasn't."""
     lost = before.destination if before is not None else ""
     is_named = lost == waiting.command.arguments.get("destination")
     return lost if is_named and lost != after.destination else ""

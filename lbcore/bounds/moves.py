@@ -159,7 +159,7 @@ class Course:
 
 
 def least_moves(course: Course, counts: NDArray[np.bool_]) -> int:
-    """Return a lower bound of the moves that keep loads under the bar at the counted times.
+    """Return a lower bound of the moves that keep loads under the bar when it counts.
 
     Let B be the bundles that broker b had at first. If at some moment the heaviest k - 1 of them
     weigh less than what B is above b's limit, at least k bundles of B are elsewhere then, so each
@@ -262,7 +262,7 @@ def _replace_gone(course: Course, owners: NDArray[np.int64], at: int) -> int:
 
 
 def _even_out(course: Course, owners: NDArray[np.int64], weights: Floats, at: int) -> int:
-    """Move until the load is under the bar, or no move helps; return the number of moves."""
+    """Move until loads are under the bar or no move helps; return the number of moves."""
     there = np.flatnonzero(course.is_there[at])
     loads = _loads(course, owners, weights)
     limit = course.bar * float(np.cumsum(loads[there])[-1]) / len(there)

@@ -154,7 +154,7 @@ def _next_of_assignment(record: OwnershipRecord, now: PulsarState) -> Action:
 def _next_of_split(
     record: OwnershipRecord, now: PulsarState, attempts: Attempts, policy: RetryPolicy
 ) -> Action:
-    """Return the next action for a Splitting record: the cuts that Pulsar has not made yet."""
+    """Return the next action for a Splitting record: the cuts that are missing."""
     if now.incarnations.get(record.source) != record.source_incarnation:
         return Leave(reason=f"{record.source} is gone or has restarted")
     if not now.boundaries:

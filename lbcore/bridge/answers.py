@@ -132,7 +132,7 @@ def is_mirrored(namespace: str) -> bool:
 
 
 def parse_names(raw: bytes) -> tuple[str, ...] | Unreadable:
-    """Parse a JSON array of names (brokers, clusters, tenants, namespaces), and sort it."""
+    """Parse and sort a JSON array of names (brokers, clusters, tenants, namespaces)."""
     return _read(raw, lambda value: tuple(sorted(_texts(value))))
 
 
@@ -440,7 +440,7 @@ def _each(raw: bytes, read: Callable[[Mapping[str, Any]], Value]) -> Readable[Va
 
 
 def parse_group(raw: bytes) -> str | Unreadable:
-    """Parse a namespace's anti-affinity group, which Pulsar writes as plain text; "" = none."""
+    """Parse a namespace's anti-affinity group, which is plain text; "" = none."""
     if len(raw) > MAX_CHARS:
         return Unreadable(detail=f"a group's name has at most {MAX_CHARS} bytes, got {len(raw)}")
     text = raw.decode("utf-8", "replace").strip().strip('"')

@@ -1,4 +1,4 @@
-"""The guardian: lost and doubled ownership of a Pulsar cluster, found from outside.
+"""The guardian: faults of ownership in a Pulsar cluster, found from outside.
 
 Decides, by the brokers' answers and the lookups of one round, what is wrong; what of it lasts too
 long to be a move; and what repair to ask of the admin interface. Trouble is a finding once it was

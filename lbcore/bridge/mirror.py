@@ -40,11 +40,11 @@ class Look:
     unread: frozenset[str] = frozenset()
 
     def is_unread(self, namespace: str) -> bool:
-        """Return True if this round could not read the namespace's bundles or its existence."""
+        """Return True if a namespace's bundles or existence could not be read."""
         return not self.unread.isdisjoint((ALL, namespace, tenant_of(namespace)))
 
     def unclaimed(self) -> str | None:
-        """Return the owner of bundles that no broker claims: NOBODY if all answered, or None."""
+        """Return the owner of unclaimed bundles: NOBODY if all brokers answered, or None."""
         is_whole = all(owned is not None for owned in self.owned.values())
         return NOBODY if is_whole and self.owned else None
 

@@ -129,7 +129,7 @@ def partitions_in(topics: Iterable[str]) -> Mapping[str, int]:
 
 
 def with_network(measured: Measured, bytes_per_s: float) -> Measured:
-    """Return the measurement with its bandwidth usage computed from the broker's throughput.
+    """Return the measurement with bandwidth usage computed from throughput.
 
     For brokers whose own figures are of no use: several on one machine, or a network of unknown
     speed. bytes_per_s: the network's capacity each way, > 0.
@@ -206,7 +206,7 @@ def report_topics(
 
 
 def near_a_split(names: Sequence[str], stats: Floats, config: Splitting) -> list[str]:
-    """Return the bundles that have reached half of a split limit, in order. O(bundles)."""
+    """Return the bundles that have reached half of a split limit. O(bundles)."""
     if not len(names):
         return []
     column = {name: stats[:, at] for at, name in enumerate(BUNDLE_COLUMNS)}
@@ -235,7 +235,7 @@ class LatencySums:
 
 
 def parse_client_latency(raw: bytes) -> LatencySums:
-    """Return the sums of a broker's Prometheus page; unreadable ones are None. O(bytes)."""
+    """Return the sums of a Prometheus page; unreadable ones are None. O(bytes)."""
     page = raw.decode("utf-8", "replace")
     found = {
         name: value
@@ -246,7 +246,7 @@ def parse_client_latency(raw: bytes) -> LatencySums:
 
 
 def publish_ms(before: LatencySums, now: LatencySums) -> float | None:
-    """Return the mean time to publish between two pages; None if unknown or after a restart."""
+    """Return the mean time to publish between two pages; None = unknown, or restarted."""
     if before.published is None or now.published is None:
         return None
     total_ms, count = (now.published[at] - before.published[at] for at in (0, 1))
@@ -264,7 +264,7 @@ def load_ms(now: LatencySums) -> float | None:
 
 
 def worst_ms(found: Iterable[float | None]) -> float | None:
-    """Return the highest of several brokers' latencies; None if none of them reports one."""
+    """Return the highest of several brokers' latencies; None if none is reported."""
     return max((one for one in found if one is not None), default=None)
 
 

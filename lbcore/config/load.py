@@ -1,4 +1,4 @@
-"""Makes a Config of mappings, or lists all their problems; version and differences.
+"""A Config made of mappings, or all their problems; its version and differences.
 
 Mappings apply in order, each changing only the settings it names: defaults, base, overlays;
 `[clusters.NAME.SECTION]` changes one cluster. `jobs.adapters.processes.settings` reads the files.
@@ -127,7 +127,7 @@ def canonical(config: Config) -> Mapping[str, Any]:
 
 
 def digest(config: Config) -> str:
-    """Return the configuration's version: sha256, in hexadecimal, of all that affects decisions.
+    """Return the configuration's version: sha256 (hex) of all that affects decisions.
 
     Those are its sections, except UNDECIDING_SECTIONS, and the code of custom strategies.
     """
@@ -185,7 +185,7 @@ def _checked(
 
 
 def _values(sections: Mapping[str, Any], prefix: str, problems: list[Problem]) -> dict[str, Any]:
-    """Return the value of every known key, by "section.name"; add a problem for the others."""
+    """Return the values of known keys, by "section.name"; add problems for the others."""
     values: dict[str, Any] = {}
     for section, table in _tables(sections, problems, prefix):
         if section not in SECTIONS:
@@ -216,7 +216,7 @@ def _tables(
 
 
 def _unknown(key: str, prefix: str = "") -> Problem:
-    """Return the problem of a key that is no setting, with the key that was probably meant."""
+    """Return the problem of a key that is no setting, with the key probably meant."""
     section, _, name = key.rpartition(".")
     follows = _constant(section, name)
     if follows:
@@ -232,7 +232,7 @@ def _unknown(key: str, prefix: str = "") -> Problem:
 
 
 def _constant(section: str, name: str) -> str:
-    """Return what decides the value of a constant that is no setting; "" = no such constant."""
+    """Return what decides a constant that is no setting; "" = no such constant."""
     of_section = fields(SECTIONS[section]) if section in SECTIONS else ()
     for one in of_section:
         if one.name == name and "derived" in one.metadata:

@@ -167,9 +167,9 @@ class PlacementConfig:
     )
     usage_difference_percent: float = setting(
         10.0,
-        doc="For least_resource_usage_with_weight: takes brokers at least this far below the "
-        "average; small or negative values admit hot brokers, large ones leave "
-        "nobody and all are equal.",
+        doc="With least_resource_usage_with_weight, brokers at least this far below the average "
+        "take bundles; small or negative values admit hot brokers, large ones leave nobody and "
+        "all are equal.",
         unit="percentage points",
         minimum=-100,
         maximum=100,

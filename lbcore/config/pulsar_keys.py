@@ -62,12 +62,12 @@ def trim(text: str) -> str:
 
 
 def is_blank(text: str) -> bool:
-    """Return StringUtils.isBlank of the text: FieldParser leaves such a key at its default."""
+    """Return StringUtils.isBlank of a text: FieldParser keeps the default then."""
     return not text.strip(_BLANK)
 
 
 def parse_integer(text: str, kind: str = INT) -> int | None:
-    """Parse a trimmed text as Integer.valueOf (LONG: Long.valueOf); None if that refuses it."""
+    """Parse a trimmed text as Integer.valueOf (LONG: Long.valueOf); None if refused."""
     found = _INTEGER.fullmatch(trim(text))
     if found is None or max(found[2]) > _BMP_MAX:
         return None
@@ -95,7 +95,7 @@ def parse_double(text: str) -> float | None:
 
 
 def parse_boolean(text: str) -> bool:
-    """Parse a trimmed text as Boolean.valueOf does: all but "true", in any case, is false."""
+    """Parse a trimmed text as Boolean.valueOf: all but "true", in any case, is false."""
     return trim(text).lower() == "true"
 
 
@@ -362,7 +362,7 @@ def _value(entry: Entry, keys: Mapping[str, Any], problems: list[Problem]) -> An
 
 
 def _from_pulsar(entry: Entry, key: str, value: Any) -> Any:
-    """Return the value in the setting's type, still in Pulsar's unit; a text as Java reads it."""
+    """Return a value in the setting's type and Pulsar's unit; a text as Java reads it."""
     if not isinstance(value, str):
         return value
     if entry.key in CLASSES:

@@ -123,7 +123,7 @@ def _pulsar(entry: Entry, mark: str = "") -> tuple[str, str]:
 
 
 def _sentence(text: str) -> str:
-    """Return the text with a full stop, and a capital unless it begins with `name:` or `name,`."""
+    """Return the text with a full stop; a capital unless it begins `name:` or `name,`."""
     first = text.split(maxsplit=1)[0]
     start = text[0] if first[-1] in ":," else text[0].upper()
     return start + text[1:] + ("" if text[-1] in ".?!" else ".")

@@ -178,7 +178,7 @@ def blocked_rows(rows: ExplainRows, brokers: Iterable[str] | None = None) -> lis
 
 
 def constraint_messages(rows: ExplainRows, blocked: Iterable[Row]) -> Iterable[str]:
-    """Yield the constraints that keep bundles on these brokers, their end, and the remedy."""
+    """Yield constraints that keep bundles on these brokers, their end, and the remedy."""
     rest_ms = max(resting_ms(rows.config), rows.config.shedding.cool_down_ms)
     for row in () if rows.is_past else blocked:
         owned = (record for record in rows.records if serving_broker(record) == row["source"])

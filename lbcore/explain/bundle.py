@@ -117,7 +117,7 @@ def _placed_unnamed(rows: ExplainRows, record: Row) -> Iterable[str]:
 
 
 def _last_number(row: Row) -> str:
-    """Return a candidate's number as text, with what it is compared with if that is known."""
+    """Return a candidate's number as text, with its limit or broker if known."""
     if row["hits_needed"]:
         limit = json.loads(row["detail"]).get("limit", "")
         return (
@@ -263,7 +263,7 @@ def _split_message(rows: ExplainRows, bundle: str) -> str:
 
 
 def _share(rows: ExplainRows, bundle: str, owner: str) -> float | None:
-    """Return the bundle's part of its broker's message rate in the last row of load_history."""
+    """Return the bundle's part of its broker's message rate, by load_history."""
     shown = rows.loads().get(owner)
     if shown is None or bundle not in shown.row["bundles"]:
         return None

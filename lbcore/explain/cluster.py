@@ -49,7 +49,7 @@ def explain_cluster(rows: ExplainRows) -> Explanation:
 
 
 def explain_decision(rows: ExplainRows, decision_id: str) -> Explanation | None:
-    """Explain a decision with its other candidates and its effect; None if it was not read."""
+    """Explain a decision, its other candidates and its effect; None if it isn't read."""
     decision = rows.decision(decision_id)
     if decision is None:
         return None

@@ -103,7 +103,7 @@ class ExplainRows:
 
 
 def by_decision(row: Row) -> tuple[int, int, str]:
-    """Return a key that sorts decisions by time, then by the number at the end of their ids."""
+    """Return a key that sorts decisions by time, then by the number in their ids."""
     tail = str(row["decision_id"]).rpartition("-")[2]
     return int(row["at_ms"]), int(tail) if tail.isdigit() else 0, str(row["decision_id"])
 

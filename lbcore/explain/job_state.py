@@ -143,7 +143,7 @@ def judge_job(
     hears_ticks: bool = True,
     around: JobSurroundings | None = None,
 ) -> JobState:
-    """Judge the job by the ages of its newest commit and cycle, ms, -1 = there was none."""
+    """Judge the job by the ages of its newest commit and cycle, ms, -1 = none."""
     return JobState(
         word=_word(wrote_ago_ms, cycle_ago_ms, rhythm),
         wrote_ago_ms=wrote_ago_ms,

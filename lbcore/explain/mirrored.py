@@ -117,7 +117,7 @@ def mirror_alarms(mirror: MirrorStatus | None, wrote_ago_ms: int = 0) -> Iterabl
 
 
 def troubles_found(mirror: MirrorStatus | None) -> str:
-    """Return the guardian's troubles with their numbers, "7 unserved, 1 stuck"; "" = none."""
+    """Return the guardian's troubles with counts, "7 unserved, 1 stuck"; "" = none."""
     counts = Counter(str(one["trouble"]) for one in (mirror.troubles if mirror else ()))
     most = sorted(counts, key=lambda trouble: (-counts[trouble], trouble))
     return ", ".join(f"{counts[trouble]} {trouble}" for trouble in most)

@@ -192,7 +192,7 @@ def trigger_message(trigger: Mapping[str, Any], *, when: str = "now") -> str:
 
 
 def _destination_message(trigger: Mapping[str, Any]) -> str:
-    """Return why enough hits may still not move bundles to the compared broker; "" = they do."""
+    """Return why hits may not move bundles to the compared broker; "" = they do."""
     if "movable" not in trigger:  # a verdict of the strategy, not a trigger
         return ""
     if not trigger["movable"]:

@@ -74,7 +74,7 @@ def silence_of(rows: Iterable[Row], now_ms: int) -> Silence:
 
 
 def silence_message(row: Row, now_ms: int) -> str:
-    """Return a row of kind `silence`, as of now_ms: `broker-3 suspected: silent for 6 s, ...`."""
+    """Return a `silence` row as of now_ms: `broker-3 suspected: silent for 6 s, ...`."""
     inputs = json.loads(row["inputs"])
     silent = duration(
         (int(inputs["silent_ms"]) + max(0, now_ms - int(row["at_ms"]))) // 1_000 * 1_000
@@ -110,7 +110,7 @@ def _failover_message(row: Row, rows: Iterable[Row]) -> str:
 
 
 def moves_message(failovers: Iterable[Mapping[str, Any]]) -> str:
-    """Return `10 bundles moved to broker-1 (4), ...`. failovers: inputs of such decisions."""
+    """Return `10 bundles moved to broker-1 (4), ...`. failovers: decisions' inputs."""
     moved, to = 0, Counter[str]()
     for inputs in failovers:
         moved += int(inputs["bundles"])
@@ -156,7 +156,7 @@ def decided_alarms(
 
 
 def capacity_message(row: Row) -> str:
-    """Return a sentence on a row of kind `full`: how full the cluster is, and the remedy."""
+    """Return a sentence on a `full` row: how full the cluster is, and the remedy."""
     inputs = json.loads(row["inputs"])
     missing, target = inputs["missing"], inputs["target"]
     needed, full = count_of(missing, "broker"), count_of(inputs["brokers"], "broker")
@@ -257,5 +257,5 @@ def plan_alarms(policies: Iterable[Row]) -> Iterator[str]:
 
 
 def _meanwhile(plan: PlanProposal) -> str:
-    """Return the plan's proposer; if a cycle made it, that cycles move nothing until then."""
+    """Return the plan's proposer; if it was a cycle, that cycles move nothing for now."""
     return f", by {plan.by}" if plan.by else ", and no cycle moves anything meanwhile"

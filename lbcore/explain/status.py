@@ -407,7 +407,7 @@ def _bundles(count: int) -> str:
 
 
 def _in_section(section: str, alarms: Iterable[str]) -> Iterable[tuple[str, str]]:
-    """Yield each alarm with its section of the runbook: one that it names, else `section`."""
+    """Yield each alarm with its section of the runbook: one it names, else `section`."""
     for words in alarms:
         named = _SECTION.search(words)
         yield words, named[1] if named else section

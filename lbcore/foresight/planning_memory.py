@@ -206,7 +206,7 @@ def _with_remembered_load(
     load: Iterable[Mapping[str, Any]],
     discounted: Mapping[str, UnreportedLoad],
 ) -> tuple[BrokerTable, Bools]:
-    """Return brokers with remembered unreported load added, and which they are, bool[n].
+    """Return brokers with remembered unreported load added, and which, bool[n].
 
     Where planning remembers a newer report than the table has, that report counts.
     """

@@ -110,7 +110,7 @@ def rehearse(config: Config, rows: RehearsalRows, command: Command, now_ms: int)
 
 
 def state_of(cluster: str, rows: RehearsalRows, now_ms: int) -> BalancerState:
-    """Return the state in the tables, with each broker's life and load as in its last rows."""
+    """Return the state in the tables, with brokers alive and loaded as in their rows."""
     state = rebuild_state(cluster, rows.tables)
     states = {row["broker"]: row["state"] for row in rows.tables.brokers}
     load = {str(row["broker"]): row for row in sorted(rows.load, key=lambda row: row["minute_ms"])}

@@ -166,7 +166,7 @@ def _reshaped(
     origin: Origin,
     surroundings: Surroundings,
 ) -> Transition:
-    """Return the transition of the children to Owned and the parents to Deleted, in one commit."""
+    """Make the children Owned and the parents Deleted, in one commit."""
     owner, changes = source_of(parents[-1]), []
     floor = max(*(parent.version_id for parent in parents), surroundings.version_floor)
     for name in sorted(parents[-1].children):

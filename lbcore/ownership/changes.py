@@ -182,7 +182,7 @@ _LEAVING = frozenset(state.value for state in LEAVING)
 
 
 def tiles(parent: str, children: Sequence[str]) -> bool:
-    """Return True if two or more bundles fill the parent's range, without gap or overlap."""
+    """Return True if two or more bundles fill the parent's range without overlap."""
     try:
         namespace, lower, upper = parse_bundle(parent)
         parsed = sorted(parse_bundle(child) for child in children)
@@ -207,7 +207,7 @@ def joined(one: str, other: str) -> str:
 
 
 def partner_of(bundle: str, merged: str) -> str:
-    """Return the other bundle of a merge; "" if the bundle is not at an end of `merged`."""
+    """Return the other bundle of a merge; "" if this one is not at an end of `merged`."""
     try:
         (namespace, lower, upper), (within, first, last) = map(parse_bundle, (bundle, merged))
     except InvalidNameError:

@@ -38,7 +38,7 @@ class Callback(str, Enum):
 
 
 class Goal(str, Enum):
-    """Goal that the newest record sets; GIVE_UP is set by the agent itself, when it stops."""
+    """Goal that the newest record sets; a stopping agent itself sets GIVE_UP."""
 
     SERVE = "serve"
     RELEASE = "release"
@@ -335,7 +335,7 @@ _CALLBACKS = {
 
 
 def _is_served(holding: Holding) -> bool:
-    """Return True if it is open under this record, or the Assigning that this Owned confirms.
+    """Return True if open under this record, or the Assigning that an Owned confirms.
 
     Otherwise another broker may have had the bundle in between: its token is too old.
     """
@@ -424,7 +424,7 @@ def is_return_of_stuck(holding: Holding, done: CallDone) -> bool:
 
 
 def finish_stuck(holding: Holding, done: CallDone) -> Holding:
-    """Return the holding after its stuck call has returned, with what is served since then.
+    """Return the holding after its stuck call has returned.
 
     The balancer has been sent a failure, so the result is not acknowledged. A bundle that opened
     late is closed if another broker has it or this agent stops; if this agent shall have it, it is

@@ -139,7 +139,7 @@ def _broker_fault(record: OwnershipRecord) -> str | None:
 
 
 def of_pair(before: OwnershipRecord, after: OwnershipRecord | None) -> Iterable[Violation]:
-    """Return violations between a bundle's record and a later one; after: None = no record."""
+    """Return violations between a bundle's record and a later one, None = no record."""
     if after is None:
         if before.state is not State.DELETED:
             sentence = f"{before.bundle} was live at version {before.version_id} and has no record"
@@ -155,7 +155,7 @@ def of_pair(before: OwnershipRecord, after: OwnershipRecord | None) -> Iterable[
 
 
 def _is_same(before: OwnershipRecord, after: OwnershipRecord) -> bool:
-    """Return True if two records of a version are equal, apart from the writer's epoch."""
+    """Return True if two records of a version are equal apart from the writer's epoch."""
     return before == after or replace(before, writer_epoch=0) == replace(after, writer_epoch=0)
 
 

@@ -65,7 +65,7 @@ def assign(record: OwnershipRecord, destination: Instance, origin: Origin) -> Tr
 def unload(
     record: OwnershipRecord, origin: Origin, destination: Instance = NOBODY
 ) -> Transition | Refused:
-    """Make Owned → Releasing(owner → destination); without a destination it becomes Free."""
+    """Make Owned → Releasing(owner → destination, or Free without one)."""
     if not may_start(TransitionKind.UNLOAD, record.state):
         return Refused(reason=RefusalReason.NOT_OWNED)
     if destination.broker == record.destination:
@@ -118,7 +118,7 @@ def merge(one: OwnershipRecord, other: OwnershipRecord, origin: Origin) -> Trans
 
 
 def delete(record: OwnershipRecord, origin: Origin) -> Transition | Refused:
-    """Make any state → Deleted, by force; a broker that still holds the bundle closes it.
+    """Make any state → Deleted, by force; a broker that holds the bundle closes it.
 
     If the range may be opened elsewhere afterwards (a namespace that is created again), unload the
     bundle first and delete it when it is Free.
@@ -163,7 +163,7 @@ def redirect(
 
 
 def cancel(record: OwnershipRecord, origin: Origin) -> Transition | Refused:
-    """Make in flight from a source → Owned(source), by force: it keeps or reopens the bundle."""
+    """Make in flight from a source → Owned(source), by force; the source keeps it."""
     if not may_start(TransitionKind.CANCEL, record.state):
         return Refused(reason=RefusalReason.NOT_IN_FLIGHT)
     made = next_record(record, TransitionKind.CANCEL, origin, destination=source_of(record))

@@ -43,7 +43,7 @@ class State(str, Enum):
 
 
 class Cause(str, Enum):
-    """Cause of a transition, and label of its metric; stored by number: a new one comes last."""
+    """Cause of a transition, and label of its metric; numbered, so add new ones last."""
 
     CREATE = "create"
     ASSIGN = "assign"
@@ -121,7 +121,7 @@ def named_brokers(record: OwnershipRecord) -> set[str]:
 
 
 def record_key(cluster: str, bundle: str) -> bytes:
-    """Return the key of a bundle's records; with a null value it is the bundle's tombstone."""
+    """Return the key of a bundle's records; with a null value it is its tombstone."""
     return f"{cluster}/{bundle}".encode()
 
 

@@ -17,7 +17,7 @@ from lbcore.ownership.states import LEAVING
 
 
 def stuck_after_ms(config: OwnershipConfig) -> int:
-    """Return the time in flight after which a bundle is stuck: a closing and two repairs."""
+    """Return the time in flight after which a bundle is stuck: one close, two repairs."""
     return config.unload_timeout_ms + 2 * config.in_flight_timeout_ms
 
 

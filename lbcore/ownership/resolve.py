@@ -19,7 +19,7 @@ FIRST_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class StateData:
-    """Fields that the resolver compares. For a broker, None and "" (none) are not equal."""
+    """Fields that the resolver compares. Brokers None and "" (none) are not equal."""
 
     state: State
     version_id: int
@@ -100,7 +100,7 @@ def next_version(version_id: int | None) -> int:
 
 
 def is_newer(version_id: int, than: int) -> bool:
-    """Return True if a version is greater than another, or the first one after the wrap."""
+    """Return True if a version is greater than another, or the first after the wrap."""
     return version_id > than or (version_id == VERSION_MIN and than == VERSION_MAX)
 
 

@@ -124,7 +124,7 @@ def tla_text(rules: ReplacementRules = BALLAST) -> str:
 
 
 def mermaid_text() -> str:
-    """Return the transitions as a Mermaid state diagram; forced ones are marked with a !."""
+    """Return the transitions as a Mermaid state diagram; forced ones have a !."""
     lines = [
         f"    {_box(source)} --> {_box(rule.target)}: {kind.value}{' !' * rule.is_forced}"
         for kind, rule in TRANSITIONS.items()

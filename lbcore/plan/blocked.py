@@ -1,4 +1,4 @@
-"""Hot brokers that shed nothing, with the verdicts on their bundles in the plan's trace.
+"""Hot brokers that shed nothing, with the verdicts on their bundles in the trace.
 
 A bundle counts once, by its verdict of the last phase: a broker's counts add up to its bundles.
 """
@@ -90,7 +90,7 @@ def stuck(result: Plan | Skip) -> dict[str, str]:
 
 
 def beyond_threshold(result: Plan | Skip) -> frozenset[str]:
-    """Return the brokers beyond a threshold now, however few hits. Needs a traced plan."""
+    """Return the brokers beyond a threshold now, even without hits. Needs a trace."""
     return frozenset(
         name
         for part in result.trace.parts
@@ -177,7 +177,7 @@ def _counts(trace: Trace, brokers: Iterable[int]) -> dict[int, dict[str, int]]:
 
 
 def _take_refusals(part: PlacementRows, owner: Ints, last: Ints, labels: list[str]) -> None:
-    """Set the last verdict of bundles without a destination: the commonest of other brokers."""
+    """Set the verdict of bundles without a destination: other brokers' commonest."""
     own = len(owner)
     for at in np.flatnonzero((part.chosen == NOBODY) & (part.subject < own)).tolist():
         codes, counts = np.unique(part.verdicts[at], return_counts=True)

@@ -91,7 +91,7 @@ class Draft:
 
     @property
     def group(self) -> Ints:
-        """The group of each included broker, int64[open], which the eligible phase has made."""
+        """The group of each included broker, int64[open], made by the eligible phase."""
         if self.groups is None:
             raise ValueError("groups must be made by the eligible phase first, got None")
         return self.groups

@@ -102,7 +102,7 @@ def worst_imbalance(
 
 
 def with_strays(group: Ints, bundles: BundleTable, row: Ints, admits: Bools) -> Ints:
-    """Return the groups, joined so that stray bundles may move to brokers of their policy.
+    """Return the groups, joined so that stray bundles may return to admitted brokers.
 
     A stray bundle is movable, and on a broker that its policy does not admit.
     """
@@ -324,7 +324,7 @@ class GroupedShed:
 
 
 def shed_by_group(strategy: Shedding, cycle: ShedCycle, group: Ints) -> GroupedShed:
-    """Run the strategy on each group as a cluster of its own; return the joined answer.
+    """Run the strategy on each group as a cluster of its own; return the whole answer.
 
     With one group the strategy sees the view as it is. With several, the order of moves alternates
     between groups, state is joined by broker and bundle, and each group has a trigger status.
@@ -344,7 +344,7 @@ def shed_by_group(strategy: Shedding, cycle: ShedCycle, group: Ints) -> GroupedS
 
 
 def observe_by_group(strategy: Shedding, cycle: ShedCycle, group: Ints) -> PlanState:
-    """Return the state after a cycle in which the strategy observes, and sheds nothing."""
+    """Return the state after a cycle in which the strategy only observes."""
     observe = strategy.observe
     if observe is None:
         return cycle.state
@@ -355,7 +355,7 @@ def observe_by_group(strategy: Shedding, cycle: ShedCycle, group: Ints) -> PlanS
 
 
 def _learned(strategy: Shedding, cycle: ShedCycle) -> ShedCycle:
-    """Return the cycle with what the strategy learns from all brokers, before it is divided."""
+    """Return the cycle with what the strategy learns from all brokers together."""
     return cycle if strategy.learn is None else replace(cycle, state=strategy.learn(cycle))
 
 
@@ -387,7 +387,7 @@ def _cycles_by_group(cycle: ShedCycle, group: Ints) -> Iterable[tuple[Subset, Sh
 
 
 def _joined(before: PlanState, states: Sequence[ShedState]) -> PlanState:
-    """Return the groups' states as one; of several entries with a key, the changed one."""
+    """Return the groups' states as one; of entries with one key, the changed one."""
     joined: dict[str, Any] = {}
     for name in _JOINED:
         old, found = getattr(before.shed, name), joined.setdefault(name, {})

@@ -23,7 +23,7 @@ Verdicts: TypeAlias = NDArray[np.int8]
 
 
 class FilterVerdict(IntEnum):
-    """Verdict of a filter; the numbers are small, so that a row of brokers is an array of bytes."""
+    """Verdict of a filter; a small number, so that a row of brokers is an int8 array."""
 
     OK = 0
     # of a broker, for one bundle
@@ -174,7 +174,7 @@ def policy_rows(policies: tuple[IsolationPolicy, ...], namespaces: tuple[str, ..
 def _matched_brokers(
     policies: tuple[IsolationPolicy, ...], brokers: tuple[tuple[str, ...], ...]
 ) -> tuple[Bools, Bools]:
-    """Return the primaries and the secondaries of each policy, bool[policies, n], read-only.
+    """Return primaries and secondaries of each policy, bool[policies, n], read-only.
 
     A broker is matched by any of its names; one that is both is a primary.
     """

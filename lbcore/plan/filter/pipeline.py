@@ -99,7 +99,7 @@ def _compare_identifiers(left: Sequence[str], right: Sequence[str]) -> int:
 
 
 def within_topic_limit(candidates: Ints, topics: Ints, limit: int) -> Ints:
-    """Keep brokers with at most `limit` topics, planned ones included; all if there is none.
+    """Keep brokers with at most `limit` topics, planned ones included; if none, all.
 
     topics: int64[n]. Modular manager: LoadManagerShared.filterBrokersWithLargeTopicCount.
     """
@@ -152,7 +152,7 @@ def at_minimum(candidates: Ints, counts: Ints) -> Ints:
 
 
 def in_emptiest_domains(candidates: Ints, counts: Ints, domain: Ints) -> Ints:
-    """Keep the brokers of the failure domains with the least sum of counts over candidates.
+    """Keep brokers of the failure domains with the least sum of candidates' counts.
 
     domain: int64[n], a number per domain; brokers without one share a number.
     """
@@ -291,7 +291,7 @@ class FilterPipeline:
         return Narrowed(left=isolated, admitted=admitted, is_failed=latest is None)
 
     def _chosen(self, brokers: Ints, question: FilterQuestion, verdicts: Verdicts | None) -> Ints:
-        """Leave out the excluded broker; keep only the pinned one if it may take the bundle."""
+        """Leave out the excluded broker; keep only the pinned one if that is admitted."""
         if question.excluded >= 0:
             kept = brokers[brokers != question.excluded]
             _note(verdicts, brokers, kept, FilterVerdict.CURRENT_OWNER)

@@ -103,7 +103,7 @@ class IsolationPolicy:
 
     @staticmethod
     def from_json(name: str, plain: Mapping[str, Any]) -> "IsolationPolicy":
-        """Return the policy in Pulsar's form. Raises InvalidPolicyError, as Pulsar's validate."""
+        """Return a policy from Pulsar's form; raises InvalidPolicyError, as Pulsar's does."""
         failover = plain.get("auto_failover_policy") or {}
         if failover.get("policy_type") != MIN_AVAILABLE:
             message = (
@@ -134,13 +134,13 @@ class Policies:
 
 
 def group_of(policies: Policies, namespace: str) -> str:
-    """Return a namespace's anti-affinity group in lower case; "" if it has none, or a blank."""
+    """Return a namespace's anti-affinity group in lower case; "" = none, or blank."""
     group = policies.anti_affinity.get(namespace, "")
     return group.lower() if group.strip() else ""
 
 
 def matches_any(patterns: Sequence[str], *texts: str) -> bool:
-    """Return True if a pattern matches the whole of a text, as Java's String.matches does.
+    """Return True if a pattern matches a whole text, as Java's String.matches does.
 
     An unusable pattern matches nothing. O(patterns x texts), each in linear time.
     """

@@ -302,7 +302,7 @@ def _request(draft: Draft, rows: Ints, family: Family | None = None) -> PlaceReq
 
 
 def _planned(draft: Draft) -> Snapshot:
-    """Return the snapshot after the moves with a destination, with is_fresh for this cycle."""
+    """Return the snapshot after the moves with a destination, with current is_fresh."""
     bundles, brokers = draft.snapshot.bundles, draft.snapshot.brokers
     owner = bundles.owner.copy()
     for moves in (draft.sheddings, draft.forced):
