@@ -168,8 +168,8 @@ class PlacementConfig:
     usage_difference_percent: float = setting(
         10.0,
         doc="With least_resource_usage_with_weight, brokers at least this far below the average "
-        "take bundles; small or negative values admit hot brokers, large ones leave nobody and "
-        "all are equal.",
+        "take bundles; small or negative values admit hot brokers, large ones admit none, and "
+        "then all count as equal.",
         unit="percentage points",
         minimum=-100,
         maximum=100,
