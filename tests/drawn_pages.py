@@ -117,7 +117,7 @@ def _draw_table(table: Table) -> str:
     blocks = [f"## {table.name}\n\n{table.doc}", _draw_columns(table.columns)]
     if table.constraints:
         rules = [f"- `{name}`: `{condition}`" for name, condition in table.constraints]
-        blocks.append("Both engines refuse a row that breaks one of these:\n\n" + "\n".join(rules))
+        blocks.append("Spark and delta-rs refuse rows that break these:\n\n" + "\n".join(rules))
     return "\n\n".join(blocks)
 
 

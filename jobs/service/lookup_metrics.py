@@ -54,7 +54,7 @@ _REFUSALS = (*OTHER_REFUSALS, *FOREIGN, *(one.value for one in TokenFault))
 
 LOOKUP_METRICS: tuple[DeclaredMetric, ...] = (
     counter(
-        "ballast_lookup_requests_total", "Lookups by what they came to.", "result",
+        "ballast_lookup_requests_total", "Lookups, by result.", "result",
         result=(*(one.value for one in LookupOutcome), *OTHER_RESULTS),
     ),
     counter(
@@ -70,7 +70,7 @@ LOOKUP_METRICS: tuple[DeclaredMetric, ...] = (
           "When the service's certificate ends, in seconds since 1970; without TLS there is none."),
     gauge("ballast_lookup_waiting", "Lookups that wait for their bundle's owner."),
     gauge("ballast_snapshot_ready", "1 when lookups are answered."),
-    gauge("ballast_snapshot_age_seconds", "Since the answers were last known to be the newest."),
+    gauge("ballast_snapshot_age_seconds", "Time since the answers were last known to be current."),
     gauge("ballast_snapshot_table_version", "Version of ownership_events that answers come from."),
     gauge("ballast_snapshot_batch_id", "Batch of the job's last commit seen."),
     gauge("ballast_snapshot_bundles", "Bundles that can be looked up."),
@@ -78,12 +78,12 @@ LOOKUP_METRICS: tuple[DeclaredMetric, ...] = (
     gauge("ballast_snapshot_brokers", "Brokers whose addresses are known."),
     counter(
         "ballast_snapshot_refused_total",
-        "Unsound snapshots that were not served, by what was wrong.", "reason",
+        "Invalid snapshots that were not served, by fault.", "reason",
         reason=tuple(one.value for one in Unsound),
     ),
-    gauge("ballast_writer_silent_seconds", "Since the job's last commit; absent before the first."),
+    gauge("ballast_writer_silent_seconds", "Time since the job's last commit; absent before it."),
     gauge("ballast_service_clock_ahead_seconds",
-          "How far the clock of the service's machine is ahead of the job's; 0 = not certainly;"
+          "How far the service's clock is certainly ahead of the job's;"
           " absent while no commit is known."),
     gauge("ballast_tables_unreadable",
           "1 while the newest tables are refused or unreadable: answers age."),
@@ -96,13 +96,13 @@ LOOKUP_METRICS: tuple[DeclaredMetric, ...] = (
         "ballast_connections_closed_total", "Connections ended before their time, by reason.",
         "reason", reason=tuple(one.value for one in Cut),
     ),
-    gauge("ballast_requests_unanswered_bytes", "Received of requests that are not answered yet."),
-    gauge("ballast_answers_unread_bytes", "Of answers that clients are slow to take."),
+    gauge("ballast_requests_unanswered_bytes", "Bytes received of requests not answered yet."),
+    gauge("ballast_answers_unread_bytes", "Bytes of answers that clients have not taken."),
     counter("ballast_admin_requests_total",
             "Requests beside lookups, by the status they were answered with.", "status"),
-    gauge("ballast_admin_streams", "Answers that go on: clients that watch."),
+    gauge("ballast_admin_streams", "Streaming answers: clients that watch."),
     counter("ballast_reader_failures_total",
-            "Processes that read tables for the service and ended while they were wanted."),
+            "Table reader processes of the service that ended unexpectedly."),
     counter("ballast_audit_dropped_total",
             "Audit entries that did not get to Kafka; the service's log has them."),
     counter("ballast_audit_unrecorded_total",

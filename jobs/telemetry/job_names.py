@@ -63,7 +63,7 @@ _LB: tuple[DeclaredMetric, ...] = (
     ),
     gauge(
         "pulsar_lb_resource_usage",
-        "Pulsar's two, 1.0 = 100 %: highest resource, unweighted (max), and the score (max_ema).",
+        "1.0 = 100 %: the highest resource, unweighted (max), or the score (max_ema).",
         *("cluster", "broker", "feature", "metric"),
         feature=("max", "max_ema"),
     ),
@@ -95,7 +95,7 @@ _LB: tuple[DeclaredMetric, ...] = (
         *("cluster", "broker", "metric", "result"),
         result=("Success", "Failure"),
     ),
-    counter("pulsar_lb_ignored_ack_total", "Acks that changed nothing: old ones.", *_BROKER),
+    counter("pulsar_lb_ignored_ack_total", "Acks that changed nothing, being outdated.", *_BROKER),
     histogram(
         "brk_lb_release_latency_ms", "From telling a broker to close a bundle to its ack.",
         MS_BUCKETS, *_BROKER,
@@ -128,7 +128,7 @@ _BUNDLES = tuple(
 _CHANNEL: tuple[DeclaredMetric, ...] = (
     counter(
         "pulsar_sunit_state_chn_event_publish_ops_total",
-        "Records that the job wrote, by what they begin.",
+        "Records that the job wrote, by the transition begun.",
         *("cluster", "broker", "event", "metric", "result"),
         event=("Assign", "Split", "Unload", "Override"),
         result=("Total",),
@@ -172,14 +172,14 @@ _RHYTHM: tuple[DeclaredMetric, ...] = (
         "ballast_batch_duration_seconds", "A batch's time, by part.", S_BUCKETS, "part",
     ),
     histogram(
-        "ballast_cycle_duration_seconds", "A batch's time when it has a cycle.", S_BUCKETS,
+        "ballast_cycle_duration_seconds", "Duration of batches with a cycle.", S_BUCKETS,
         "cluster",
     ),
     gauge("ballast_cycle", "Number of the last decision cycle.", "cluster"),
-    gauge("ballast_catching_up", "1 while what is read is too old to decide on.", "cluster"),
+    gauge("ballast_catching_up", "1 while the messages read are too old for decisions.", "cluster"),
     gauge("ballast_spark_phase_seconds", "Spark's last trigger, by its own phases.", "phase"),
     counter("ballast_spark_tasks_total", "Tasks that an executor has ended; driver: the job itself."
-            " Of more than 50 executors in a job's life the rest are one: later.", "executor"),
+            " Executors after the first 50 count together as later.", "executor"),
     gauge("ballast_state_bytes", "Memory of an operator's state store.", "operator"),
     gauge("ballast_state_rows", "Rows in an operator's state store.", "operator"),
     counter("ballast_kafka_read_total", "Offset up to which a topic was read, all partitions.",
@@ -192,11 +192,11 @@ _RHYTHM: tuple[DeclaredMetric, ...] = (
 
 _INPUT: tuple[DeclaredMetric, ...] = (
     counter(
-        "ballast_reports_total", "Reports by what they came to.", "cluster", "result",
+        "ballast_reports_total", "Load reports, by result.", "cluster", "result",
         result=("accepted", "late", "duplicate", "rejected", "early"),
     ),
     counter(
-        "ballast_topic_reports_total", "Reports on a bundle's topics by what they came to.",
+        "ballast_topic_reports_total", "Reports on a bundle's topics, by result.",
         "cluster", "result", result=TAKEN_OR_NOT,
     ),
     counter("ballast_faults_total", "Items left out because of an exception, by phase.",
@@ -221,7 +221,7 @@ _BROKERS: tuple[DeclaredMetric, ...] = (
     ),
     gauge("ballast_broker_bytes_per_second", "Bytes/s in and out.", "cluster", "broker"),
     gauge("ballast_broker_topics", "Topics, as reported.", "cluster", "broker"),
-    gauge("ballast_report_age_seconds", "Since a broker's last load report; absent before one.",
+    gauge("ballast_report_age_seconds", "Time since a broker's last load report; absent before it.",
           "cluster", "broker"),
     gauge("ballast_broker_hits", "Reports in a row beyond the strategy's thresholds.",
           "cluster", "broker", "level", level=(LOW, HIGH)),
@@ -233,7 +233,7 @@ _BROKERS: tuple[DeclaredMetric, ...] = (
 
 _OWNERSHIP: tuple[DeclaredMetric, ...] = (
     gauge("ballast_bundles", "Bundles by state.", "cluster", "state", state=_STATES),
-    gauge("ballast_oldest_record_seconds", "How long the oldest bundle of a state is in it.",
+    gauge("ballast_oldest_record_seconds", "Longest time that a bundle is in a state.",
           "cluster", "state", state=("Assigning", "Free", "Merging", "Releasing", "Splitting")),
     gauge("ballast_stuck_bundles", "Bundles in flight for longer than any timeout.", "cluster"),
     counter("ballast_transitions_total", "Records written.", "cluster", "cause", "state",
@@ -259,9 +259,9 @@ _DECISIONS: tuple[DeclaredMetric, ...] = (
     gauge("ballast_broker_blocked_seconds", "For how long a broker has been hot while it gives"
           " nothing, by the commonest verdict.", "cluster", "broker", "reason"),
     counter("ballast_decisions_total", "Decisions, and skips.", "cluster", "kind", "reason"),
-    counter("ballast_decision_effects_total", "What became of moves.", "cluster", "outcome",
+    counter("ballast_decision_effects_total", "Balancing moves, by outcome.", "cluster", "outcome",
             outcome=("helped", "ineffective", "unobserved", "moved_elsewhere")),
-    counter("ballast_candidates_total", "What was considered, by the verdict.", "cluster", "phase",
+    counter("ballast_candidates_total", "Candidates of cycles, by verdict.", "cluster", "phase",
             "verdict"),
     gauge("ballast_split_hits", "Bundles over a split limit that collect hits.", "cluster"),
     gauge("ballast_bundles_with_topics", "Bundles whose topics are known, so that splits can weigh"
@@ -272,13 +272,13 @@ _DECISIONS: tuple[DeclaredMetric, ...] = (
           alarm=ALARMS),
     gauge("ballast_clock_ahead_seconds",
           "How far a wrong clock (driver, kafka, a partition's broker, decisions, agent NAME,"
-          " producer) was ahead when it was last seen to be; 0 = for a minute by no more than"
-          " 2 s.",
+          " producer) was last seen ahead; 0 = by at most 2 s for a minute.",
           "cluster", "clock"),
     gauge("ballast_bundles_without_candidate",
           "Bundles that no broker may take, by the setting that keeps most brokers out.",
           "cluster", "setting"),
-    gauge("ballast_ignored_settings", "Changed settings that don't suit the files.", "cluster"),
+    gauge("ballast_ignored_settings", "Changed settings in conflict with the configuration files.",
+          "cluster"),
     gauge("ballast_paused", "1 while balancing is paused for the whole cluster.", "cluster"),
     gauge("ballast_quiet",
           "1 during quiet hours (cluster.quiet_hours): no cycle sheds or splits.", "cluster"),

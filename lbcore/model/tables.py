@@ -59,7 +59,7 @@ PLANNING_MEMORY = Table(
 
 SETTINGS_IN_FORCE = Table(
     name="settings_in_force",
-    doc="Settings in use: every change of one writes all again, and the newest rows count.",
+    doc="Settings in use: each change writes all again; the newest rows count.",
     columns=(
         column("cluster", "string", "cluster"),
         column("setting", "string", "section.name"),
@@ -146,7 +146,7 @@ BROKERS = Table(
         column("load_manager_class", "string", "loadManagerClassName"),
         column("failure_domain", "string", "failure domain, or ''"),
         column("capacity", "double", "relative capacity, 1.0 = like the others"),
-        column("starts", "string", "JSON array: when it was first seen, started or came back"),
+        column("starts", "string", "JSON array: ms when first seen, started or back"),
         column("at_ms", "long", "time of the batch that wrote it"),
         column("batch_id", "long", "micro-batch that wrote it"),
     ),
@@ -154,7 +154,7 @@ BROKERS = Table(
 
 NAMESPACES = Table(
     name="namespaces",
-    doc="Each namespace, and how its topics are hashed; '' stands for all that are long gone.",
+    doc="Each namespace, with its hash function; row '' stands for all long gone.",
     key=("namespace",),
     gone="is_deleted AND namespace <> ''",
     columns=(
@@ -165,7 +165,7 @@ NAMESPACES = Table(
         column(
             "highest_version",
             "long",
-            "highest version id any of its bundles ever had; of '':"
+            "highest version id any of its bundles ever had; row '':"
             " of all long gone namespaces; new versions start above it",
         ),
         column("properties", "string", "JSON object: split algorithm, policies and the like"),
@@ -184,7 +184,8 @@ POLICIES = Table(
         column(
             "kind",
             "string",
-            "isolation, anti_affinity, excluded, paused, drain, brake, set_aside, proposal",
+            "isolation, anti_affinity, excluded, paused, drain, brake, proposal,"
+            " set_aside (ignored setting)",
         ),
         column("name", "string", "policy, namespace or broker; '' = the whole cluster"),
         column("value", "string", "JSON object; of a drain: total, left, estimated_end_ms, ..."),
@@ -221,9 +222,9 @@ CONFIG_VERSIONS = Table(
     doc="Each change of the configuration while running.",
     columns=(
         column("cluster", "string", "cluster that it is for"),
-        column("number", "long", "1 for the cluster's first change, then one more each"),
+        column("number", "long", "the change's number in its cluster, from 1"),
         column("config_version", "string", "configuration in force from then on"),
-        column("settings", "string", "JSON object: all that is changed, by section.name"),
+        column("settings", "string", "JSON object: all changed settings, by section.name"),
         column("principal", "string", "who changed it"),
         column("command_id", "string", "command behind it"),
         column("at_ms", "long", "time of the batch that wrote it"),
@@ -321,9 +322,11 @@ DECISION_EFFECTS = Table(
         column("decided_ms", "long", "when it was decided, ms since 1970"),
         column("moved_ms", "long", "when its new owner had opened it; 0 = it never did"),
         column("source_before", "double", "usage of the source when decided, 1.0 = 100 %"),
-        column("source_after", "double", "and in its first reports after the move; NaN = none"),
+        column(
+            "source_after", "double", "the same in its first reports after the move; NaN = none"
+        ),
         column("destination_before", "double", "usage of the destination when decided"),
-        column("destination_after", "double", "and in its first reports after the move"),
+        column("destination_after", "double", "the same in its first reports after it"),
         column("at_ms", "long", "time of the batch that wrote it"),
         column("batch_id", "long", "micro-batch that wrote it"),
     ),
@@ -337,7 +340,7 @@ LOAD_HISTORY = Table(
         column("broker", "string", "broker"),
         column("minute_ms", "long", "start of the minute, ms since 1970"),
         column("score", "double", "smoothed broker score, 1.0 = 100 %"),
-        column("percent", "list<double>", ", ".join(WIRE_NAMES)),
+        column("percent", "list<double>", f"usage in %: {', '.join(WIRE_NAMES)}"),
         column("traffic", "list<double>", "msgRateIn, msgRateOut, msgThroughputIn, ...Out"),
         column("bundles", "list<string>", "names of its bundles"),
         column("msg_rate_in", "list<double>", "msg/s a bundle"),
@@ -348,17 +351,19 @@ LOAD_HISTORY = Table(
         column("sessions", "list<double>", "producers and consumers a bundle"),
         column("at_ms", "long", "time of the batch that wrote it"),
         column("batch_id", "long", "micro-batch that wrote it"),
-        column("reported_ms", "long", "when the broker sent it; null: older row", is_nullable=True),
+        column(
+            "reported_ms", "long", "when the broker sent it; null: older Ballast", is_nullable=True
+        ),
         column(
             "usage",
             "double",
-            "weighted maximum of its resources, 1.0 = 100 %; null: older row",
+            "weighted maximum of its resources, 1.0 = 100 %; null: older Ballast",
             is_nullable=True,
         ),
         column(
             "broker_group",
             "string",
-            "first broker of its group by isolation policies; '': all are one, or it is in none",
+            "first broker of its isolation group; '': a single group, or in none",
             is_nullable=True,
         ),
     ),
