@@ -302,7 +302,7 @@ class GroupedShed:
             return strategy.trigger(cycle, self.answer)
         brokers = len(cycle.view.usage)
         triggers = [
-            strategy.trigger(one.cycle, one.shed).spread(one.subset.original, brokers)
+            strategy.trigger(one.cycle, one.shed).for_all_brokers(one.subset.original, brokers)
             for one in self.groups
         ]
         number = np.fmax.reduce([one.number for one in triggers])
@@ -380,7 +380,7 @@ def _cycles_by_group(cycle: ShedCycle, group: Ints) -> Iterable[tuple[Subset, Sh
             keys=subset.snapshot.bundles.names,
             weighted=view.weighted[kept] if view.weighted is not None else None,
             admitted=(view.admitted[0][rows], view.admitted[1][:, kept]) if view.admitted else None,
-            part=len(kept) / len(view.usage),
+            broker_share=len(kept) / len(view.usage),
         )
         state = replace(cycle.state, shed=replace(shed, **own))
         yield subset, replace(cycle, view=part, state=state)

@@ -105,21 +105,23 @@ def _remember(draft: Draft) -> tuple[PlanState, Floats]:
     """
     moves, bundles, now_ms = draft.sheddings, draft.snapshot.bundles, draft.now_ms
     unloaded, planned = dict(draft.state.unloaded_ms), dict(draft.state.moves)
-    left = dict(draft.state.transfer.unloaded_brokers)
-    given = draft.assignments
-    load = _unreported_before(draft) + placed_load(draft.snapshot, given.bundle, given.destination)
+    unloaded_brokers = dict(draft.state.transfer.unloaded_brokers)
+    assigned = draft.assignments
+    load = _unreported_before(draft) + placed_load(
+        draft.snapshot, assigned.bundle, assigned.destination
+    )
     made: list[PendingMove] = []
     for step in _steps(draft.forced) + _steps(moves):
         bundle, source, destination = step
         move = move_of(draft.snapshot, draft.usage, step, now_ms)
         name = bundles.names[bundle]
-        planned[name], unloaded[name], left[move.source] = move, now_ms, now_ms
+        planned[name], unloaded[name], unloaded_brokers[move.source] = move, now_ms, now_ms
         load[source] -= move.load
         load[destination] += move.at_destination()
         made.append(move)
     namespaces = bundles.namespace[moves.bundle].tolist()
     tenants = [tenant_of(bundles.namespaces[at]) for at in namespaces]
-    touched = {*given.destination.tolist()}
+    touched = {*assigned.destination.tolist()}
     for some in (draft.forced, moves):
         touched.update(some.source.tolist(), some.destination.tolist())
     state = replace(
@@ -132,13 +134,13 @@ def _remember(draft: Draft) -> tuple[PlanState, Floats]:
         gave_ms=_last_times(draft, draft.state.gave_ms, moves.source),
         took_ms=_last_times(draft, draft.state.took_ms, moves.destination),
         hourly=with_moves(draft.state.hourly, tenants, now_ms),
-        transfer=replace(draft.state.transfer, unloaded_brokers=left),
+        transfer=replace(draft.state.transfer, unloaded_brokers=unloaded_brokers),
     )
     return shift_averages(state, made, -1.0) if draft.config.shedding.adjust_load else state, load
 
 
 def _last_times(draft: Draft, before: Mapping[str, int], brokers: Ints) -> dict[str, int]:
-    """Broker → when it last gave (or took) a bundle. brokers: those of this plan."""
+    """Return when each broker last gave (or took), ms, within the role cool-down."""
     after_ms, table = draft.now_ms - draft.config.shedding.role_cool_down_ms, draft.snapshot.brokers
     kept = {name: at_ms for name, at_ms in before.items() if at_ms > after_ms}
     return kept | {table.names[at]: draft.now_ms for at in brokers.tolist() if at >= 0}
@@ -194,7 +196,7 @@ def _sheddings(draft: Draft, usage: Floats) -> list[Decision]:
     code = {"code": chosen.code} if chosen.code else {}
     inputs = [{**shared, **code, **selection.numbers} for selection in draft.selections]
     columns = (moves.bundle, moves.source, moves.destination, moves.origin)
-    has_no_destination = chosen.destinations(draft.config) == Destinations.UNSAID
+    has_no_destination = chosen.destinations(draft.config) == Destinations.UNPLANNED
     return [
         Decision(
             kind=Kind.UNLOAD if has_no_destination else Kind.TRANSFER,

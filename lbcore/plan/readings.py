@@ -67,7 +67,7 @@ class Readings:
 
     @property
     def hot(self) -> Floats:
-        """Return the load as hot as all readings agree, float64[n]."""
+        """Return the lowest reading: load that all readings confirm, float64[n]."""
         lower: Floats = np.minimum(np.minimum(self.usage, self.traffic), self.shown)
         return lower
 
@@ -78,7 +78,7 @@ class Readings:
 
     @property
     def cold(self) -> Floats:
-        """Return the load as cold as both readings agree, float64[n]."""
+        """Return the higher of usage and traffic, float64[n]."""
         higher: Floats = np.maximum(self.usage, self.traffic)
         return higher
 
@@ -87,8 +87,8 @@ def readings_of(snapshot: Snapshot, usage: Floats, *, lags: bool = False) -> Rea
     """Return the readings of a snapshot. usage: float64[n], weighted, 1.0 = 100 %.
 
     lags: usages are averages of the past (`SignalsConfig.usage_lag_ms`), about as old as the
-    averages of ten reports. They are corrected by the change of traffic since; if that has jumped
-    up, by at least its present cost.
+    averages of ten reports. They are corrected by the change of traffic since; after a jump up they
+    are at least the present traffic's cost.
 
     Worked: brokers of 10, 50 and 2 points of traffic that use 10, 50 and 70 % (the last one's is
     another process's): hot 10, 50, 2, cold 10, 50, 70. Traffic that has trebled on a broker that

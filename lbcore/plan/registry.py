@@ -54,10 +54,10 @@ from lbcore.plan.strategy import (
     ShedCycle,
     Shedding,
     Strategy,
+    default_hot_points,
     keys,
     modular,
     multi_hits,
-    ten_points,
 )
 
 USAGE_DIFFERENCE_USUAL_MAX = 50.0
@@ -337,7 +337,9 @@ SHEDDERS = (
         ),
         hits_needed=lambda config: (config.transfer.hit_count_threshold + 1,) * 2,
         destinations=lambda config: (
-            Destinations.SETTLED if config.transfer.is_destination_planned else Destinations.UNSAID
+            Destinations.SETTLED
+            if config.transfer.is_destination_planned
+            else Destinations.UNPLANNED
         ),
         usual_placement=LEAST_RESOURCE_USAGE_WITH_WEIGHT,
     ),
@@ -402,7 +404,7 @@ def find_shedding(config: Config) -> Shedding | None:
 def hot_points(config: Config) -> float:
     """Return the points above its group's mean from which a broker is shown as hot."""
     strategy = find_shedding(config)
-    return ten_points(config) if strategy is None else strategy.hot_points(config)
+    return default_hot_points(config) if strategy is None else strategy.hot_points(config)
 
 
 def resting_ms(config: Config) -> int:
@@ -437,7 +439,7 @@ def shedding_strategy(config: Config) -> Shedding:
 
 
 def shedding_names(config: Config) -> list[str]:
-    """Return all shedding strategies, Ballast's first, then custom ones."""
+    """Return the names of all shedding strategies, built-in ones first, then custom."""
     return [*SHEDDING_STRATEGIES, *sorted(config.own)]
 
 

@@ -86,7 +86,7 @@ class Names(tuple[str, ...]):  # noqa: SLOT001 they keep what was worked out
 
 
 def names_at(names: Sequence[str], index: Mapping[str, int], rows: Ints) -> Names:
-    """Return the names at these rows, with a shared index. O(names), none is read.
+    """Return the names at these rows, with a shared index. O(names), none is hashed.
 
     index: name → its place in names, not changed while the result is used. rows: int64[k],
     ascending.

@@ -75,14 +75,14 @@ class Destinations(Enum):
     """Treatment of the destinations that a strategy names.
 
     OPEN: placement decides. KEPT: kept unless a filter forbids it. SETTLED: the strategy has asked
-    the filters. UNSAID: bundles are unloaded without a destination, and the first broker asked gets
+    the filters. UNPLANNED: bundles are unloaded without a destination; the first broker asked gets
     them.
     """
 
     OPEN = "open"
     KEPT = "kept"
     SETTLED = "settled"
-    UNSAID = "unsaid"
+    UNPLANNED = "unplanned"
 
 
 class Grouping(Enum):
@@ -100,7 +100,7 @@ Run: TypeAlias = Callable[[ShedCycle], tuple[Shed, PlanState]]
 Rule: TypeAlias = Callable[[ShedView, ShedState, Config], Shed]
 
 
-def acts_at_once(_config: Config) -> tuple[int, int]:
+def one_hit(_config: Config) -> tuple[int, int]:
     """Return one hit: the strategy needs no second observation."""
     return 1, 1
 
@@ -109,12 +109,12 @@ def multi_hits(config: Config) -> tuple[int, int]:
     """Return the hits that two-threshold counters need; one without `multi_hit`."""
     shedding = config.shedding
     if not shedding.multi_hit:
-        return acts_at_once(config)
+        return one_hit(config)
     return shedding.multi_hit_low_hits, shedding.multi_hit_high_hits
 
 
-def ten_points(_config: Config) -> float:
-    """Return the distance of strategies that have none of their own."""
+def default_hot_points(_config: Config) -> float:
+    """Return the `hot_points` of strategies that have none of their own."""
     return 10.0
 
 
@@ -134,8 +134,8 @@ class Shedding(Strategy):
     run: Run
     trigger: Callable[[ShedCycle, Shed], TriggerStatus]
     observe: Callable[[ShedCycle], PlanState] | None = None
-    hits_needed: Callable[[Config], tuple[int, int]] = acts_at_once
-    hot_points: Callable[[Config], float] = ten_points
+    hits_needed: Callable[[Config], tuple[int, int]] = one_hit
+    hot_points: Callable[[Config], float] = default_hot_points
     destinations: Callable[[Config], Destinations] = field(
         default=lambda _config: Destinations.OPEN
     )

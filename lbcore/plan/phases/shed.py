@@ -205,7 +205,7 @@ def _trigger_rows(draft: Draft, judged: TriggerStatus, answer: Shed, subset: Sub
 
     judged: of the brokers that take part.
     """
-    trigger = judged.spread(subset.original, len(draft.snapshot.brokers.names))
+    trigger = judged.for_all_brokers(subset.original, len(draft.snapshot.brokers.names))
     verdicts = [
         "" if np.isnan(number) else CandidateVerdict.BELOW_THRESHOLD.value
         for number in trigger.number.tolist()

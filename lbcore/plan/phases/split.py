@@ -2,7 +2,7 @@
 
 A bundle must be over one of four limits in more fresh observations in a row than a threshold,
 owned, at rest, and divisible; the worst go first. Bundles that the strategy wants divided follow. A
-bundle is not split if it moves in this plan, is in flight, paused or about to merge, or is of a
+bundle is not split if it moves in this plan, is in flight, paused, about to merge, or in a
 rejected plan. Placement finds the children's owners. Limits, hit counts and caps as in Pulsar
 4.0.8's DefaultNamespaceBundleSplitStrategyImpl, which tests/conformance/reference follows to the
 letter.
@@ -61,11 +61,11 @@ def decide_splits(
     snapshot: Snapshot,
     state: SplitState,
     config: Splitting,
-    blocked: Bools,
+    deferred: Bools,
 ) -> tuple[tuple[SplitDecision, ...], SplitState, SplitTrace]:
     """Decide the splits of this cycle, worst first; return next state and trace.
 
-    blocked: bool[m], not to be split now: such a bundle keeps its hits and is not split, so
+    deferred: bool[m]: such a bundle keeps its hits and is not split now, so
     children are split again only once they are Owned. A hit counts if the owner `is_fresh`: for
     this phase, newer than the report it judged last. The caller checks `config.enabled`. O(m + k
     log k), m bundles, k of them over a limit.
@@ -77,8 +77,8 @@ def decide_splits(
         config=config,
         over=over,
         hits=hits,
-        verdict=_first_verdicts(snapshot, over, hits, config, blocked),
-        pending=_still_pending(snapshot.bundles, state, blocked),
+        verdict=_first_verdicts(snapshot, over, hits, config, deferred),
+        pending=_still_pending(snapshot.bundles, state, deferred),
     )
     _decide_in_order(cycle, state)
     trace = SplitTrace(
@@ -129,7 +129,7 @@ def _count_hits(snapshot: Snapshot, over: Overloaded, state: SplitState) -> Ints
 
 
 def _first_verdicts(
-    snapshot: Snapshot, over: Overloaded, hits: Ints, config: Splitting, blocked: Bools
+    snapshot: Snapshot, over: Overloaded, hits: Ints, config: Splitting, deferred: Bools
 ) -> Ints:
     """Return verdicts before topics are read; CYCLE_LIMIT = ready to be split."""
     bundles, at = snapshot.bundles, over.bundle
@@ -138,7 +138,7 @@ def _first_verdicts(
     for holds, reached in (
         (in_namespace[bundles.namespace[at]] >= config.max_namespace_bundles, "NAMESPACE_FULL"),
         (bundles.topics[at] <= 1, "SINGLE_TOPIC"),
-        (blocked[at], "DEFERRED"),
+        (deferred[at], "DEFERRED"),
         (bundles.owner[at] < 0, "UNOWNED"),
         (hits <= config.hit_count_threshold, "HIT_COUNT"),
     ):
@@ -146,12 +146,12 @@ def _first_verdicts(
     return verdict
 
 
-def _still_pending(bundles: BundleTable, state: SplitState, blocked: Bools) -> dict[str, int]:
-    """Return earlier splits under way: their bundles exist and are blocked."""
+def _still_pending(bundles: BundleTable, state: SplitState, deferred: Bools) -> dict[str, int]:
+    """Return the splits under way: bundle → bundles that it adds to its namespace."""
     if not state.pending:
         return {}
-    moving = {bundles.names[bundle] for bundle in np.flatnonzero(blocked).tolist()}
-    return {name: more for name, more in sorted(state.pending.items()) if name in moving}
+    under_way = {bundles.names[bundle] for bundle in np.flatnonzero(deferred).tolist()}
+    return {name: more for name, more in sorted(state.pending.items()) if name in under_way}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -201,7 +201,7 @@ def _record(cycle: _Cycle, row: int, found: SplitDecision | SplitVerdict) -> Non
 def _ready_rows(cycle: _Cycle, state: SplitState) -> Ints:
     """Return the ready rows, by excess, then by name, known unsplittable ones last.
 
-    Those keep that verdict until they are judged again.
+    Records the latter as unsplittable, until they are judged again.
     """
     bundles = cycle.snapshot.bundles
     ready = np.flatnonzero(cycle.verdict == _CODE[SplitVerdict.CYCLE_LIMIT])
@@ -255,20 +255,20 @@ def split(draft: Draft) -> Draft:
     if not draft.config.splitting.enabled:
         return draft.skip(PHASE, "Disabled")
     draft, snapshot = _with_new_reports(draft)
-    blocked = ~draft.reported.bundles.can_move | paused(draft.reported.bundles)
+    deferred = ~draft.reported.bundles.can_move | paused(draft.reported.bundles)
     kept = [*draft.reported.rejected, *draft.reported.merging]
-    blocked |= draft.reported.bundles.are_named(kept)
-    blocked[draft.sheddings.bundle] = True
-    blocked[draft.forced.bundle] = True
+    deferred |= draft.reported.bundles.are_named(kept)
+    deferred[draft.sheddings.bundle] = True
+    deferred[draft.forced.bundle] = True
     decisions, state, seen = decide_splits(
         snapshot,
         draft.state.split,
         draft.config.splitting,
-        blocked,
+        deferred,
     )
     state = replace(state, unsplittable={**_still_too_big(draft, seen), **state.unsplittable})
     draft = replace(draft, splits=decisions, state=replace(draft.state, split=state))
-    draft = _divided(draft.show(_columns(draft, seen)), snapshot, blocked)
+    draft = _divided(draft.show(_columns(draft, seen)), snapshot, deferred)
     if draft.splits:
         return draft
     return draft.skip(PHASE, "HitCount" if np.any(seen.hits) else "NoBundles")
@@ -291,14 +291,14 @@ def _still_too_big(draft: Draft, seen: SplitTrace) -> dict[str, int]:
     }
 
 
-def _divided(draft: Draft, snapshot: Snapshot, blocked: Bools) -> Draft:
+def _divided(draft: Draft, snapshot: Snapshot, deferred: Bools) -> Draft:
     """Return the draft with the splits that the strategy asks for."""
     if draft.too_big is None or not len(draft.too_big.rows):
         return draft
-    blocked = blocked.copy()
-    blocked[[one.bundle for one in draft.splits]] = True
+    deferred = deferred.copy()
+    deferred[[one.bundle for one in draft.splits]] = True
     decisions, state, seen = divide_too_big(
-        snapshot, draft.too_big, draft.state.split, draft.config.splitting, blocked
+        snapshot, draft.too_big, draft.state.split, draft.config.splitting, deferred
     )
     splits = (*draft.splits, *decisions)
     draft = replace(draft, splits=splits, state=replace(draft.state, split=state))

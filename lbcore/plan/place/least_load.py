@@ -24,31 +24,31 @@ class PlacedCrowding:
     """Topics of which a broker may get too many partitions; others cost nothing.
 
     members: position in the request → (topic, number of its partitions). held: by topic, broker →
-    its partitions so far, without zeros. part: by topic, int64[n], most that each should have.
+    its partitions so far, without zeros. limit: by topic, int64[n], most that each should have.
     """
 
     members: Mapping[int, Sequence[tuple[int, int]]]
     held: Sequence[dict[int, int]]
-    part: Sequence[Ints]
+    limit: Sequence[Ints]
 
     def fits(self, broker: int, position: int) -> bool:
-        """True if the broker has at most its part, this bundle included."""
+        """True if the broker stays within its limit, this bundle included."""
         for group, count in self.members.get(position, ()):
-            if self.held[group].get(broker, 0) + count > self.part[group].item(broker):
+            if self.held[group].get(broker, 0) + count > self.limit[group].item(broker):
                 return False
         return True
 
     def beyond(self, candidates: Ints, position: int) -> Ints:
-        """Return the partitions beyond each candidate's part with this bundle. O(brokers)."""
+        """Return the partitions beyond each candidate's limit with this bundle. O(brokers)."""
         found = np.zeros(len(candidates), dtype=np.int64)
         for group, count in self.members.get(position, ()):
-            beyond, held = -self.part[group], self.held[group]
+            beyond, held = -self.limit[group], self.held[group]
             beyond[np.fromiter(held, np.int64)] += np.fromiter(held.values(), np.int64)
             more = beyond[candidates]
             found += np.maximum(more + count, 0) - np.maximum(more, 0)
         return found
 
-    def placed(self, broker: int, position: int) -> None:
+    def count_placed(self, broker: int, position: int) -> None:
         """Count the bundle at its broker."""
         for group, count in self.members.get(position, ()):
             held = self.held[group]
@@ -63,7 +63,7 @@ def placed_crowding(request: PlaceRequest) -> PlacedCrowding:
     bundles, capacity = request.snapshot.bundles, request.snapshot.brokers.capacity
     brokers, topics = len(capacity), request.snapshot.partitions()
     if not len(topics.rows) or not brokers:
-        return PlacedCrowding(members={}, held=(), part=())
+        return PlacedCrowding(members={}, held=(), limit=())
     position = np.full(len(bundles.names), NOBODY, dtype=np.int64)
     position[request.bundles] = np.arange(len(request.bundles))
     group, count, groups = topics.topic, topics.count, len(topics.keys)
@@ -84,7 +84,7 @@ def placed_crowding(request: PlaceRequest) -> PlacedCrowding:
     return PlacedCrowding(
         members=_members(at[kept], number[group[kept]], count[kept]),
         held=_held(number[pairs // brokers], pairs % brokers, held, len(full)),
-        part=_parts(total[full].tolist(), size),
+        limit=_limits(total[full].tolist(), size),
     )
 
 
@@ -103,8 +103,8 @@ def _held(group: Ints, broker: Ints, held: Ints, groups: int) -> list[dict[int, 
     return found
 
 
-def _parts(totals: Sequence[float], size: Floats) -> list[Ints]:
-    """Return the part of each topic, computed once for topics of one size."""
+def _limits(totals: Sequence[float], size: Floats) -> list[Ints]:
+    """Return the limits of each topic, computed once for topics of one size."""
     known = {total: np.ceil(total * size).astype(np.int64) for total in dict.fromkeys(totals)}
     return [known[total] for total in totals]
 
@@ -119,11 +119,11 @@ NEAR_POINTS = 5.0
 class LeastLoadRule:
     """The placement rule of `ballast`.
 
-    cold: float64[n], points, growing with each placement; weight: float64[k], points of capacity 1.
+    load: float64[n], points, growing with each placement; weight: float64[k], points of capacity 1.
     """
 
     request: PlaceRequest
-    cold: Floats
+    load: Floats
     weight: Floats
     draw: Draw
     crowding: PlacedCrowding
@@ -132,15 +132,15 @@ class LeastLoadRule:
     def of(request: PlaceRequest, config: PlacementConfig, draw: Draw) -> "LeastLoadRule":
         """Return the rule at the start of a plan; each bundle counts at least the floor."""
         readings = readings_of(request.snapshot, request.usage, lags=request.usage_lags)
-        cold = np.maximum(readings.traffic, readings.usage - IDLE_POINTS)
+        load = np.maximum(readings.traffic, readings.usage - IDLE_POINTS)
         least: Floats | float = 0.0
         if readings.by_rate:
             least = least_rates(request, config) * readings.cost
             awaited = awaited_rates(request.snapshot, config) * readings.cost
-            cold = cold + awaited / request.snapshot.brokers.capacity
+            load = load + awaited / request.snapshot.brokers.capacity
         return LeastLoadRule(
             request=request,
-            cold=cold,
+            load=load,
             weight=np.maximum(readings.bundle[request.bundles], least),
             draw=draw,
             crowding=placed_crowding(request),
@@ -157,7 +157,7 @@ class LeastLoadRule:
         if len(kept) or not len(candidates):
             return kept
         size = self.request.snapshot.brokers.capacity
-        after = self.cold[candidates] + self.weight[position] / size[candidates]
+        after = self.load[candidates] + self.weight[position] / size[candidates]
         left = self.request.snapshot.bundles.left
         if left is not None and planned == NOBODY:
             after = after + NEAR_POINTS * (candidates == left[self.request.bundles[position]])
@@ -183,18 +183,18 @@ class LeastLoadRule:
 
     def numbers(self, candidates: Ints) -> Floats:
         """Load in points."""
-        return self.cold[candidates]
+        return self.load[candidates]
 
-    def placed(self, broker: int, position: int) -> None:
+    def count_placed(self, broker: int, position: int) -> None:
         """See `Rule`."""
         size = self.request.snapshot.brokers.capacity
-        self.cold[broker] += self.weight[position] / size[broker]
+        self.load[broker] += self.weight[position] / size[broker]
         if self.request.planned[position] != NOBODY:
             source = self.request.excluded[position]
-            self.cold[source] -= self.weight[position] / size[source]
-        self.crowding.placed(broker, position)
+            self.load[source] -= self.weight[position] / size[source]
+        self.crowding.count_placed(broker, position)
 
-    def remembered(self, state: PlacementState) -> PlacementState:
+    def updated_state(self, state: PlacementState) -> PlacementState:
         """Nothing is remembered."""
         return state
 
@@ -202,4 +202,4 @@ class LeastLoadRule:
         """Return the load that the bundle's source is left with."""
         source = int(self.request.excluded[position])
         size = float(self.request.snapshot.brokers.capacity[source])
-        return float(self.cold[source]) - float(self.weight[position]) / size
+        return float(self.load[source]) - float(self.weight[position]) / size

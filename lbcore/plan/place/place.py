@@ -40,7 +40,7 @@ def place_bundles(
     for position in order.tolist():
         brokers[position] = plan.place(position)
     for rule in (plan.rule, plan.excluded_rule):
-        state = rule.remembered(state)
+        state = rule.updated_state(state)
     return Placement(brokers=brokers, state=state, trace=plan.trace)
 
 
@@ -116,7 +116,7 @@ class _Plan:
             trace.number[slot] = rule.numbers(np.array([broker], dtype=np.int64))[0]
             trace.verdicts[slot, broker] = FilterVerdict.OK
         if not self.request.is_unload[position] or self.settings.placement.count_planned:
-            self.rule.placed(broker, position)
+            self.rule.count_placed(broker, position)
             self.pipeline.placed(bundle, broker)
         return broker
 

@@ -19,8 +19,8 @@ COUNT_MAX = 2_147_483_647
 class RoundRobinState:
     """Position of the rotation: one candidate after the other, in a remembered order.
 
-    The order is replaced only when the number of candidates changes, or when the entry whose turn
-    it is is no candidate any more. A reordered set of equal size keeps the old order; a new broker
+    The order is replaced only when the number of candidates changes, or when the next entry is no
+    longer a candidate. A reordered set of equal size keeps the old order; a new broker
     waits until the turn of one that has left. Source: Pulsar 4.0.8 RoundRobinBrokerSelector.
 
     count: 0..COUNT_MAX, then 0 again. order: the remembered candidates.

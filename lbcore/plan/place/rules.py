@@ -287,11 +287,11 @@ class Rule(Protocol):
         """Return the number compared of each candidate, less is better; NaN = none."""
         ...
 
-    def placed(self, broker: int, position: int) -> None:
+    def count_placed(self, broker: int, position: int) -> None:
         """Count the bundle on its broker."""
         ...
 
-    def remembered(self, state: PlacementState) -> PlacementState:
+    def updated_state(self, state: PlacementState) -> PlacementState:
         """Return the state with what this rule keeps between plans."""
         ...
 
@@ -365,14 +365,14 @@ class MessageRateRule:
         return self.rates.best(candidates, spread_overloaded=self.spread_overloaded)
 
     def numbers(self, candidates: Ints) -> Floats:
-        """Long-term message rates, msg/s; infinite for an overloaded broker."""
+        """Message rates with this plan's bundles, msg/s; infinite if overloaded."""
         return self.rates.counted[candidates]
 
-    def placed(self, broker: int, position: int) -> None:
+    def count_placed(self, broker: int, position: int) -> None:
         """See `Rule`."""
         self.rates.add(broker, float(self.weights[position]))
 
-    def remembered(self, state: PlacementState) -> PlacementState:
+    def updated_state(self, state: PlacementState) -> PlacementState:
         """Nothing is remembered."""
         return state
 
@@ -459,7 +459,7 @@ class UsageRule:
         """Smoothed plus planned usage, 1.0 = 100 %."""
         return self.usage[candidates]
 
-    def placed(self, broker: int, position: int) -> None:
+    def count_placed(self, broker: int, position: int) -> None:
         """Count the usage that the bundle's throughput adds, by the cluster's mean cost."""
         if not self.config.count_planned:
             return
@@ -469,7 +469,7 @@ class UsageRule:
         self.planned[broker] += throughput * self.unit_usage / float(brokers.capacity[broker])
         self.usage[broker] = self.smoothed[broker] + self.planned[broker]
 
-    def remembered(self, state: PlacementState) -> PlacementState:
+    def updated_state(self, state: PlacementState) -> PlacementState:
         """Return the state with the averages of the brokers looked at."""
         if not self.is_remembered:
             return state
@@ -493,7 +493,7 @@ class UsageRule:
 class RoundRobinRule:
     """Round robin. is_for_excluded: of namespaces excluded from shedding."""
 
-    numbers_of: NumberedBrokers
+    numbering: NumberedBrokers
     turn: Turn
     is_for_excluded: bool
 
@@ -502,10 +502,10 @@ class RoundRobinRule:
         request: PlaceRequest, state: RoundRobinState, *, is_for_excluded: bool
     ) -> "RoundRobinRule":
         """The rule at the start of a plan."""
-        numbers_of = NumberedBrokers.of(request.snapshot.brokers.names, state)
+        numbering = NumberedBrokers.of(request.snapshot.brokers.names, state)
         return RoundRobinRule(
-            numbers_of=numbers_of,
-            turn=numbers_of.turn(state),
+            numbering=numbering,
+            turn=numbering.turn(state),
             is_for_excluded=is_for_excluded,
         )
 
@@ -523,12 +523,12 @@ class RoundRobinRule:
         """Nothing is compared."""
         return np.full(len(candidates), np.nan)
 
-    def placed(self, broker: int, position: int) -> None:
+    def count_placed(self, broker: int, position: int) -> None:
         """Nothing is counted."""
 
-    def remembered(self, state: PlacementState) -> PlacementState:
+    def updated_state(self, state: PlacementState) -> PlacementState:
         """Return the state with the position of the rotation."""
-        turn = self.numbers_of.state(self.turn)
+        turn = self.numbering.state(self.turn)
         if self.is_for_excluded:
             return replace(state, excluded_round_robin=turn)
         return replace(state, round_robin=turn)
@@ -564,11 +564,11 @@ class AvgRule:
             return np.full(len(candidates), np.nan)
         return self.otherwise.numbers(candidates)
 
-    def placed(self, broker: int, position: int) -> None:
+    def count_placed(self, broker: int, position: int) -> None:
         """See `Rule`."""
         if self.otherwise is not None:
-            self.otherwise.placed(broker, position)
+            self.otherwise.count_placed(broker, position)
 
-    def remembered(self, state: PlacementState) -> PlacementState:
+    def updated_state(self, state: PlacementState) -> PlacementState:
         """Nothing is remembered here; the shedder keeps its plan."""
         return state

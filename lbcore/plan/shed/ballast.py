@@ -74,7 +74,7 @@ def shed_ballast(
     if is_triggered.any() or crowded:
         is_suspended = are_suspended(view, state, config.max_ineffective_rounds)
         problem = round_.problem(is_triggered, is_suspended, partitions, crowded)
-        found = search(problem, math.ceil(STEPS * view.part), _budget(round_, config))
+        found = search(problem, math.ceil(STEPS * view.broker_share), _budget(round_, config))
         outcome = _TriggeredRound(
             round_=round_, config=config, is_triggered=is_triggered, hits=(low, high), found=found
         )
@@ -149,7 +149,7 @@ _BEYOND = ("partitions_beyond_before", "partitions_beyond_after")
 def _crowded(
     view: ShedView, partitions: Partitions, state: ShedState, config: IdealLoadConfig
 ) -> tuple[ShedState, tuple[int, ...]]:
-    """Return the state with crowded topics; those crowded for `low_hits` rounds."""
+    """Return the state with counts of crowded topics, and those crowded long enough."""
     bundles, brokers = view.snapshot.bundles, len(view.snapshot.brokers.names)
     found = crowded_topics(partitions, bundles.owner, brokers)
     names = {at: partitions.name(at, bundles.namespaces) for at in found}
@@ -281,26 +281,26 @@ class _TriggeredRound:
         reason = {"done": "no_gain", "steps": "search_steps"}.get(
             self.found.stopped, "churn_budget"
         )
-        return dict.fromkeys(self._stuck().tolist(), reason)
+        return dict.fromkeys(self._still_hot().tolist(), reason)
 
-    def _stuck(self) -> Ints:
+    def _still_hot(self) -> Ints:
         hot = self.found.load.max(axis=1) - self.round_.level
-        stuck: Ints = np.flatnonzero(
+        still_hot: Ints = np.flatnonzero(
             self.is_triggered & (self.round_.deviation > 0) & (hot >= self.round_.tolerance)
         )
-        return stuck
+        return still_hot
 
     def too_big(self) -> Ints:
         """Return bundles to divide: too large, unplaceable, or too crowded."""
-        rows = [*self.round_.whole_rows(self._has_low_hits()).tolist(), *self.found.too_crowded]
+        rows = [*self.round_.oversized_rows(self._has_low_hits()).tolist(), *self.found.too_crowded]
         rows += self.unplaceable_bundles()
         load = self.round_.readings.bundle
         limit = self.round_.split_share * self.round_.level
         if self.found.stopped == "done":
             after = self.found.load.max(axis=1)
-            stuck = self._stuck()
-            is_hot = self._has_low_hits()[stuck] & (after[stuck] > self.round_.hot_limit)
-            for broker in stuck[is_hot].tolist():
+            still_hot = self._still_hot()
+            is_hot = self._has_low_hits()[still_hot] & (after[still_hot] > self.round_.hot_limit)
+            for broker in still_hot[is_hot].tolist():
                 most = limit * self.round_.readings.capacity[broker]
                 rows += [row for row in self._movable(broker)[:1].tolist() if load[row] > most]
         return np.array(sorted(set(rows)), dtype=np.int64)
@@ -311,8 +311,8 @@ class _TriggeredRound:
         if room is None or self.found.stopped != "done":
             return []
         most = float(room.max())
-        stuck = self._stuck()[self._has_low_hits()[self._stuck()]]
-        rows = [row for broker in stuck.tolist() for row in self._movable(broker)[:1].tolist()]
+        still_hot = self._still_hot()[self._has_low_hits()[self._still_hot()]]
+        rows = [row for broker in still_hot.tolist() for row in self._movable(broker)[:1].tolist()]
         weight = self.round_.weight.max(axis=1)
         return [row for row in rows if 0.0 < most < weight[row] * demand_factor[row]]
 

@@ -350,32 +350,37 @@ class BallastRound:
     can_divide: Bools
     hot_limit: float
 
-    def whole_rows(self, is_triggered: Bools) -> Ints:
+    def oversized_rows(self, is_triggered: Bools) -> Ints:
         """Return the triggered brokers' bundles that must be divided, int64[k].
 
         No broker could carry one whole, and a split can divide it.
         """
         bundles = self.view.snapshot.bundles
         share = self.hot_limit * float(self.readings.capacity.max())
-        is_whole = bundles.can_move & (self.readings.bundle > share) & self.can_divide
-        rows: Ints = np.flatnonzero(is_whole & (bundles.owner >= 0))
+        is_oversized = bundles.can_move & (self.readings.bundle > share) & self.can_divide
+        rows: Ints = np.flatnonzero(is_oversized & (bundles.owner >= 0))
         return rows[is_triggered[bundles.owner[rows]]]
 
     def problem(
-        self, is_triggered: Bools, is_left: Bools, partitions: Partitions, acting: tuple[int, ...]
+        self,
+        is_triggered: Bools,
+        is_suspended: Bools,
+        partitions: Partitions,
+        acting: tuple[int, ...],
     ) -> SearchProblem:
         """Return the input of the search.
 
-        is_triggered: bool[n], brokers whose counters let them act. is_left: bool[n], brokers that
-        are left alone. acting: numbers of crowded topics, in `partitions`, for which bundles move.
+        is_triggered: bool[n], brokers whose counters let them act. is_suspended: bool[n], brokers
+        that are left alone. acting: numbers of crowded topics, in `partitions`, for which bundles
+        move.
         """
         bundles, brokers = self.view.snapshot.bundles, len(self.size)
         is_cold = bool((is_triggered & (self.deviation < 0)).any())
         may_give = is_triggered & (self.deviation > 0)
         may_give |= is_cold & (self.load[:, 0] >= self.level * (1.0 - _SLACK))
         can_move = bundles.can_move.copy()
-        can_move[self.whole_rows(np.ones(brokers, dtype=np.bool_))] = False
-        is_free = ~is_left & ~self._resting(self.view.took)
+        can_move[self.oversized_rows(np.ones(brokers, dtype=np.bool_))] = False
+        is_free = ~is_suspended & ~self._resting(self.view.took)
         can_move &= np.append(is_free, False)[bundles.owner]  # nor may they leave by an exchange
         price = self._prices()
         row, admits = self.view.admitted or (
@@ -497,7 +502,7 @@ def measure_round(
     """
     readings = readings_of(view.snapshot, view.usage, lags=view.usage_lags)
     evidence = state.evidence
-    if view.part == 1.0:
+    if view.broker_share == 1.0:
         evidence = with_observations(view, readings, evidence)
     costs = usable_costs(evidence) if readings.by_rate else None
     readings = with_costs(readings, view, costs) if costs else readings

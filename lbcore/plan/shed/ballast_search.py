@@ -39,7 +39,7 @@ class Crowding:
     a move's fixed price, so by itself it never causes a move.
 
     g groups, n brokers. Bundle row r's memberships are start[r] : start[r + 1] of group (int64[k])
-    and count (int64[k], partitions in it, or 1). part: int64[g, n], the limits. beyond: int64[g,
+    and count (int64[k], partitions in it, or 1). limit: int64[g, n], the limits. beyond: int64[g,
     n], items above the limit, negative = room. price: float64[g], cost of each item above it.
     acting: groups (crowded topics) that justify a move by themselves. may_give: bool[n], brokers
     that may give bundles away to spread these.
@@ -48,7 +48,7 @@ class Crowding:
     start: Ints
     group: Ints
     count: Ints
-    part: Ints
+    limit: Ints
     beyond: Ints
     price: Floats
     acting: tuple[int, ...]
@@ -153,7 +153,9 @@ def crowding_of(
     keys, inverse = np.unique(pairs, return_inverse=True)
     held = np.bincount(inverse, weights=count[is_owned], minlength=len(keys))
     of, at = keys // brokers, keys % brokers
-    full = np.unique(of[(held >= _part(total[of], share[at], least[of])) & (total[of] > least[of])])
+    full = np.unique(
+        of[(held >= _limit(total[of], share[at], least[of])) & (total[of] > least[of])]
+    )
     full = full[np.argsort(-total[full], kind="stable")][: _CELLS_MAX // brokers]
     if not len(full):
         return None
@@ -165,23 +167,23 @@ def crowding_of(
     kept = np.flatnonzero(number[group] >= 0)
     kept = kept[np.argsort(rows[kept], kind="stable")]
     column = full[:, np.newaxis]
-    part = _part(total[column], share, least[column]).astype(np.int64)
+    limit = _limit(total[column], share, least[column]).astype(np.int64)
     return Crowding(
         start=np.searchsorted(rows[kept], np.arange(len(bundles.names) + 1)),
         group=number[group[kept]],
         count=count[kept],
-        part=part,
-        beyond=matrix - part,
+        limit=limit,
+        beyond=matrix - limit,
         price=np.where(full < spaces, BUNDLE_PRICE * brokers / len(bundles.names), TOPIC_PRICE),
         acting=tuple(int(number[spaces + one]) for one in acting if number[spaces + one] >= 0),
         may_give=may_give,
     )
 
 
-def _part(total: Floats, share: Floats, least: Ints) -> Floats:
+def _limit(total: Floats, share: Floats, least: Ints) -> Floats:
     """Return the limit of a broker for a group of that total."""
-    part: Floats = np.maximum(np.ceil(_SHARES * total * share), least)
-    return part
+    limit: Floats = np.maximum(np.ceil(_SHARES * total * share), least)
+    return limit
 
 
 OVER, UNDER = 4.0, 1.0
@@ -433,7 +435,7 @@ class _Search:
                 may_give[giver] = row >= 0
                 if row >= 0:
                     self.crowded.add(row)
-                is_too_many = (groups == group) & (counts > crowding.part[group, giver])
+                is_too_many = (groups == group) & (counts > crowding.limit[group, giver])
                 self.too_crowded.update(rows[at[is_too_many]].tolist())
         if self.budget_left <= 0:
             return "budget"
@@ -459,12 +461,12 @@ class _Search:
             return _NO_ROW
         problem, weight = self.problem, self.problem.weight[rows]
         load, cost = self.loads.load, self.loads.cost
-        away = self._cost(giver, load[giver] - weight / problem.size[giver])
-        here = load[takers][:, np.newaxis] + (
+        giver_cost = self._cost(giver, load[giver] - weight / problem.size[giver])
+        taker_load = load[takers][:, np.newaxis] + (
             weight[np.newaxis] / problem.size[takers][:, np.newaxis, np.newaxis]
         )
-        there = broker_costs(here, problem.size[takers][:, np.newaxis], problem.level)
-        gain = (cost[giver] - away)[np.newaxis] + (cost[takers][:, np.newaxis] - there)
+        taker_cost = broker_costs(taker_load, problem.size[takers][:, np.newaxis], problem.level)
+        gain = (cost[giver] - giver_cost)[np.newaxis] + (cost[takers][:, np.newaxis] - taker_cost)
         gain -= self._prices(giver, rows, takers)
         best = int(gain.argmax())
         taker, at = divmod(best, len(rows))
@@ -491,9 +493,9 @@ class _Search:
             if not len(others):
                 continue
             net = problem.weight[rows][:, np.newaxis] - problem.weight[others][np.newaxis]
-            away = self._cost(giver, load[giver] - net / problem.size[giver])
-            here = self._cost(taker, load[taker] + net / problem.size[taker])
-            gain = (cost[giver] + cost[taker]) - away - here
+            giver_cost = self._cost(giver, load[giver] - net / problem.size[giver])
+            taker_cost = self._cost(taker, load[taker] + net / problem.size[taker])
+            gain = (cost[giver] + cost[taker]) - giver_cost - taker_cost
             gain = gain - self._prices(giver, rows, np.array([taker]))[0][:, np.newaxis]
             gain = gain - self._prices(taker, others, np.array([giver]))[0][np.newaxis]
             smaller = np.minimum.outer(heaviest, problem.weight[others].max(axis=1))
@@ -586,7 +588,7 @@ def search(problem: SearchProblem, steps: int, budget: float) -> Found:
     order = np.argsort(home, kind="stable")
     start = np.searchsorted(home[order], np.arange(len(problem.size) + 1))
     ordered = moving[order]
-    found = _Search(
+    layout = _Search(
         problem=problem,
         loads=_Loads.of(problem),
         beyond=_NOTHING if crowding is None else crowding.beyond.copy(),
@@ -601,27 +603,27 @@ def search(problem: SearchProblem, steps: int, budget: float) -> Found:
             )
         },
     )
-    stopped = found.run()
-    moves = tuple((row, to) for row, to in found.owner.items() if to != int(problem.home[row]))
+    stopped = layout.run()
+    moves = tuple((row, to) for row, to in layout.owner.items() if to != int(problem.home[row]))
     return Found(
         moves=moves,
-        load=found.loads.load,
+        load=layout.loads.load,
         before=objective(problem, problem.load, _NOTHING),
         after=objective(
             problem,
-            found.loads.load,
+            layout.loads.load,
             np.array([row for row, _ in moves], dtype=np.int64),
-            found.beyond,
+            layout.beyond,
         ),
         bound=lower_bound(problem),
-        steps=steps - found.steps_left,
+        steps=steps - layout.steps_left,
         stopped=stopped,
-        crowded=frozenset(found.crowded),
-        too_crowded=tuple(sorted(found.too_crowded)),
-        room=found.room,
+        crowded=frozenset(layout.crowded),
+        too_crowded=tuple(sorted(layout.too_crowded)),
+        room=layout.room,
         beyond=(
             crowding.partitions_beyond(crowding.beyond),
-            crowding.partitions_beyond(found.beyond),
+            crowding.partitions_beyond(layout.beyond),
         )
         if crowding is not None and crowding.acting
         else None,

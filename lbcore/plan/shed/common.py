@@ -106,7 +106,7 @@ class ShedView:
     usages are not current. grace_ms: time after a move until the price of the next one is back to
     normal.
 
-    part: share of the cluster's brokers. Below 1 it is one isolation group, which gets that share
+    broker_share: of the cluster's. Below 1 it is one isolation group, which gets that share
     of all search steps; costs learnt from all brokers are already in the state.
     """
 
@@ -122,7 +122,7 @@ class ShedView:
     admitted: tuple[Ints, Bools] | None = None
     usage_lags: bool = False
     grace_ms: int = 0
-    part: float = 1.0
+    broker_share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,8 +364,8 @@ class TriggerLevel:
     needed: int
     hits: Ints
 
-    def spread(self, original: Ints, brokers: int) -> "TriggerLevel":
-        """The level of all brokers; see `TriggerStatus.spread`."""
+    def for_all_brokers(self, original: Ints, brokers: int) -> "TriggerLevel":
+        """The level of all brokers; see `TriggerStatus.for_all_brokers`."""
         hits, threshold = np.zeros(brokers, dtype=np.int64), np.full(brokers, np.inf)
         hits[original], threshold[original] = self.hits, self.threshold
         return TriggerLevel(threshold=threshold, needed=self.needed, hits=hits)
@@ -398,7 +398,7 @@ class TriggerStatus:
             found = np.fmax(found, share + level.hits / max(level.needed, 1))
         return np.where(np.isnan(self.number), np.nan, found)
 
-    def spread(self, original: Ints, brokers: int) -> "TriggerStatus":
+    def for_all_brokers(self, original: Ints, brokers: int) -> "TriggerStatus":
         """Return the status of all brokers, of which these n are judged.
 
         original: int64[n], ascending, each broker's index among all.
@@ -411,7 +411,7 @@ class TriggerStatus:
             measure=self.measure,
             number=number,
             partner=partner,
-            levels=tuple(level.spread(original, brokers) for level in self.levels),
+            levels=tuple(level.for_all_brokers(original, brokers) for level in self.levels),
         )
 
     def of(self, broker: int) -> Iterator[Mapping[str, float]]:

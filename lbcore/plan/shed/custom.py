@@ -129,7 +129,7 @@ def _place_of(error: Exception) -> str:
 
 
 def _checked(answer: Any, view: ShedView) -> _Checked:
-    """The answer itself; raises _WrongAnswerError."""
+    """Return the answer if it is valid; raises _WrongAnswerError."""
     if not (isinstance(answer, tuple) and len(answer) == 2):  # noqa: PLR2004 a pair
         raise _WrongAnswerError(f"must return (Proposal, state), got {type(answer).__name__}")
     proposal, state = answer

@@ -43,7 +43,7 @@ NO_CAP = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Extremes:
-    """Busiest broker by one kind of traffic, -1 = none, both ends, and the least move."""
+    """Busiest broker (-1 = none), highest and lowest traffic, least budget (`floor`)."""
 
     broker: int
     highest: float

@@ -135,9 +135,9 @@ def _algorithm_for(
 ) -> SplitAlgorithm:
     """Return the namespace's algorithm or the configured one, if it is supported.
 
-    If the algorithm for the reason is not supported, `algorithm` replaces it, which always is
-    (`validation.check`). If halves are not, a bundle waits until its topics are known. Pulsar's own
-    check is for commands alone.
+    The setting `algorithm`, always supported (`validation.check`), replaces an unsupported one.
+    Where halves are unsupported, a bundle waits until its topics are known. Pulsar checks commands
+    only.
     """
     supported = config.supported_algorithms
     own = resolve_algorithm(request.algorithm, "")
@@ -207,11 +207,11 @@ _REASON = SplitReason.FAIR_SHARE
 
 
 def divide_too_big(
-    snapshot: Snapshot, too_big: TooBig, state: SplitState, config: Splitting, blocked: Bools
+    snapshot: Snapshot, too_big: TooBig, state: SplitState, config: Splitting, deferred: Bools
 ) -> tuple[tuple[SplitDecision, ...], SplitState, SplitTrace]:
     """Return the splits, largest bundle first, with the next state and the trace.
 
-    state: after the limits' splits, which count against the namespace's bundles. blocked: bool[m],
+    state: after the limits' splits, which count against the namespace's bundles. deferred: bool[m],
     not to be split now, or divided already. O(k), k bundles that are too big.
     """
     order = np.argsort(-too_big.excess, kind="stable")
@@ -222,7 +222,7 @@ def divide_too_big(
         row = int(too_big.rows[at])
         name = snapshot.bundles.names[row]
         found: SplitDecision | SplitVerdict = SplitVerdict.DEFERRED
-        if not blocked[row]:
+        if not deferred[row]:
             room = _room(snapshot, row, pending, config)
             found = _divide(snapshot, too_big, at, room, config)
         if isinstance(found, SplitDecision):

@@ -153,7 +153,7 @@ class SplitRequest:
 
 
 def requested_boundaries(request: SplitRequest, config: Splitting) -> Boundaries | Refusal:
-    """Return the boundaries, ascending and strictly inside of the range, at least one.
+    """Return the boundaries, ascending, strictly inside of the range, or the refusal.
 
     In [0x00000000, 0x40000000), specified_positions_divide at 0x33000000 and 0x90000000 gives
     0x33000000. O(k log k), k topics.

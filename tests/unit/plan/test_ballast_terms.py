@@ -222,7 +222,7 @@ def beyond_after(problem: SearchProblem, owner: Ints) -> Ints:
     held = np.zeros_like(problem.crowding.beyond)
     at, group, count = problem.crowding.members(np.arange(len(owner)))
     np.add.at(held, (group, owner[at]), count)
-    return held - problem.crowding.part
+    return held - problem.crowding.limit
 
 
 @given(st.integers(0, 10_000))
