@@ -84,8 +84,8 @@ def check_replication(
 ) -> None:
     """Raises PulsarError 403 for clusters that a new namespace's tenant may not be in.
 
-    wanted: of the namespace, none for this service's. allowed: the tenant's. known: the names that
-    this service's cluster goes by, which are one.
+    wanted: the namespace's, empty = this service's. allowed: the tenant's. known: all names of this
+    service's one cluster.
     """
     for cluster in wanted or known[:1]:
         names = set(known) if cluster in known else {cluster}

@@ -108,7 +108,7 @@ def overrides(settings: Mapping[str, Any]) -> dict[str, str]:
             name = next(iter(_pulsar_keys(entry)), entry.key)
             value = settings[entry.key]
             found.setdefault(name, as_pulsar(entry, value) if name != entry.key else _text(value))
-    for key in sorted(settings.keys() - SETTINGS.keys()):  # set by a version that knew more
+    for key in sorted(settings.keys() - SETTINGS.keys()):  # set by a newer version
         found[key] = _text(settings[key])
     return found
 

@@ -35,8 +35,8 @@ class PulsarError(Exception):
 def unexpected(message: str, exception: str, why: str = "") -> str:
     """Return the reason of a 500 as Pulsar writes it.
 
-    It includes what stands for the stack's first frame. message: "null" for an exception without
-    one. exception: the Java class. why: a sentence of ours in place of Pulsar's frames.
+    message: "null" for an exception without one. exception: the Java class. why: a sentence of ours
+    in place of the stack's first frame.
     """
     line = exception if message == "null" else f"{exception}: {message}"
     frame = f"\tat {why}\n" if why else ""

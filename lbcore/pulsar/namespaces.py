@@ -93,7 +93,7 @@ def _read_hash(properties: Any) -> HashFunction:
 def bundles_data(live: Sequence[BundleRoute]) -> dict[str, Any]:
     """BundlesData of a namespace's bundles, ascending and covering the hash space.
 
-    Its boundaries are made while they are read.
+    Its boundaries are a lazy iterator.
     """
     lowers = chain((route.lower for route in live) if live else (FULL_LOWER,), (FULL_UPPER,))
     boundaries = (f"0x{value:08x}" for value in lowers)
@@ -215,7 +215,7 @@ def check_positions(bundle: BundleRoute, algorithm: str, positions: Sequence[int
 
 
 def no_boundary(bundle: str, why: str) -> PulsarError:
-    """The bundle can't be divided as asked."""
+    """Return the 500 for a bundle that can't be divided as asked."""
     message = f"Bundle {bundle} not found under namespace"
     reason = unexpected(message, "java.lang.IllegalStateException", why)
     return PulsarError(SERVER_ERROR, reason)

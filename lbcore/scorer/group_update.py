@@ -90,11 +90,11 @@ class PositionedMessage:
 class GroupUpdate:
     """One group's part of a micro-batch.
 
-    incarnations[i] is the newest start of brokers[i]. counts: `accepted`, `late`, `duplicate` and
-    `rejected` messages. ends: topic → partition → the offset after the last row seen. not_kept:
-    "TOPIC:REASON" → messages that were refused and are not in `rejected`. is_full: the source's
-    bound cut the batch off, and more may wait in the log. faults: isolated ones, of
-    `fault_isolation.summarize_faults`.
+    incarnations[i] is the newest start of brokers[i]. counts: messages that were `accepted`,
+    `late`, `duplicate`, `early` or `rejected`. ends: topic → partition → the offset after the last
+    row seen. not_kept: "TOPIC:REASON" → messages that were refused and are not in `rejected`.
+    is_full: the source's bound cut the batch off, and more may wait in the log. faults: isolated
+    ones, of `fault_isolation.summarize_faults`.
     """
 
     group: int

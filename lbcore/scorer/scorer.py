@@ -209,9 +209,9 @@ class BrokerScorer:
         at_ms: the earlier of Kafka's and this machine's clock, so that one wrong clock forgets
         nobody.
         """
-        heard_ms = at_ms - TRACK_KEPT_MS
+        limit_ms = at_ms - TRACK_KEPT_MS
         tracks: Mapping[str, BrokerTrack] = {**batch.before, **batch.tracks}
-        batch.silent = {name for name, track in tracks.items() if track.heard_ms < heard_ms}
+        batch.silent = {name for name, track in tracks.items() if track.heard_ms < limit_ms}
         for name in sorted(batch.silent):
             pending = tracks[name].pending
             if pending is not None:

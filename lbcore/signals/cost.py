@@ -13,7 +13,7 @@ from lbcore.signals.averages import Floats
 
 RIDGE = 1e-9
 MESSAGES, BYTES = 1e4, 1e7
-"""A second: units in which the two columns have numbers of about the same size."""
+"""Per second: units that give both columns numbers of about the same size."""
 _TINY = 1e-9
 
 

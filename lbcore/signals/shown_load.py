@@ -150,7 +150,7 @@ def imbalance_of(loads: Mapping[str, ShownLoad]) -> float | None:
 
 
 def groups_line(groups: Sequence[GroupLoad]) -> str:
-    """Return a sentence on the isolation groups and their usages; "" of one."""
+    """Return a sentence on the isolation groups and their usages; "" for one group."""
     if len(groups) <= 1:
         return ""
     words = [

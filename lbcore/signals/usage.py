@@ -97,7 +97,7 @@ def observe_reports(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedLoad:
-    """Load values that the rule compares.
+    """Load values that `should_report` compares.
 
     usage: 1.0 = 100 %; the weighted one (`weighted_usage`) for the modular manager, the unweighted
     one for the extensible. rate: msg/s in plus out. throughput: bytes/s in plus out.
@@ -112,7 +112,7 @@ class ReportedLoad:
 def reported_load(
     percent: Floats, traffic: Floats, bundles: int, config: SignalsConfig
 ) -> ReportedLoad:
-    """A broker's load as the rule compares it.
+    """Return a broker's load as `should_report` compares it.
 
     percent: float64[resources]; traffic: float64[4].
     """

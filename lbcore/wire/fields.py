@@ -40,7 +40,7 @@ MIN_POSITIVE_LIMIT = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParseRules:
-    """Rules that `parse` interprets.
+    """Rules of `parse`: served clusters, limits, JSON decoder.
 
     loads: turns text into JSON values; its errors are ValueError (json.loads, orjson.loads).
     """

@@ -3,7 +3,8 @@
 Runs in the streaming job for every input row, in agents and in tests; never raises on any bytes.
 What needs state (late, repeated, of a superseded incarnation) is the scorer's to judge. Field names
 are Pulsar's LocalBrokerData and NamespaceBundleStats (4.0.8); those of commands and audit are the
-columns of the tables. A command that can be read is refused to its sender, not to a table.
+columns of the tables. A readable command with wrong arguments is refused later, in the table
+`commands`.
 """
 
 import json
@@ -214,7 +215,7 @@ READERS: Mapping[Topic, Reader] = {
 def parse(
     topic: Topic, key: bytes | None, value: bytes | None, rules: ParseRules
 ) -> Message | Rejected:
-    """The message in one Kafka record of an input topic, or why it is none.
+    """Return the message in one Kafka record of an input topic, or its refusal.
 
     topic: any but OWNERSHIP, which has a reader of its own. Rejected.cluster is the key's when it
     is one of rules.clusters. O(bytes); about 60 µs for 100 bundles, JSON decoding not counted.

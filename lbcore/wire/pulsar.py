@@ -1,9 +1,9 @@
 """A Pulsar broker's load report as the two messages of an agent.
 
 A field that can't be used counts as not reported and is named: Java writes NaN as text, rates a
-little below 0, a limit of 1.8e308, or null. Bundles that a broker keeps for watching itself are
-left out. Source: Pulsar 4.0.8, LocalBrokerData as /admin/v2/broker-stats/load-report answers it
-(modular manager; the extensible one answers 500, which is Rejected here).
+little below 0, a limit of 1.8e308, or null. Bundles of the namespaces in which brokers monitor
+themselves are left out. Source: Pulsar 4.0.8, LocalBrokerData as /admin/v2/broker-stats/load-report
+answers it (modular manager; the extensible one answers 500, which is Rejected here).
 """
 
 import json
@@ -159,7 +159,7 @@ def _without_nulls(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _drop_unusable(report: dict[str, Any], unreported: dict[str, str]) -> None:
-    """Leave out what can't be used, and name it, and what a report always has."""
+    """Remove unusable fields; record them and missing required ones in `unreported`."""
     listeners = report.get("advertisedListeners")
     if isinstance(listeners, Mapping):
         report["advertisedListeners"] = {
@@ -184,7 +184,7 @@ def _drop_unusable(report: dict[str, Any], unreported: dict[str, str]) -> None:
 
 
 def _read_start(report: Mapping[str, Any], unreported: dict[str, str]) -> str:
-    """startTimestamp; "" for one that is no time, Refusal without one."""
+    """startTimestamp; "" for one that is no time; FieldRefusal without one."""
     if "startTimestamp" not in report:
         raise FieldRefusal(RejectReason.MISSING_FIELD, _TOO_OLD)
     try:
