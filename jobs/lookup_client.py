@@ -245,7 +245,7 @@ class AssignmentRequester:
     def found_free(self, route: BundleRoute, topic: str) -> None:
         """A lookup of this topic found no owner; returns at once."""
         with self._lock:
-            is_due = self._requests.is_due(route, monotonic())
+            is_due = self._requests.record_if_due(route, monotonic())
         if is_due:
             with contextlib.suppress(queue.Full):
                 self._waiting.put_nowait((route, topic))

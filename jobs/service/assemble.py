@@ -218,7 +218,7 @@ class Assignments:
         context = self._context
         assign = context.views.settings.get("ownership.assign", context.started.ownership.assign)
         is_on_demand = context.commands is not None and assign == ON_DEMAND
-        if not is_on_demand or not self._requests.is_due(route, monotonic()):
+        if not is_on_demand or not self._requests.record_if_due(route, monotonic()):
             return
         self.asked += 1
         task = asyncio.ensure_future(self._send(route))

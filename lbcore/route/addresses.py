@@ -92,8 +92,8 @@ class OwnerRequests:
     def __init__(self) -> None:
         self._asked_s: OrderedDict[tuple[str, int], float] = OrderedDict()
 
-    def is_due(self, route: BundleRoute, now_s: float) -> bool:
-        """True if an owner is to be requested now; the record then counts as asked. O(1).
+    def record_if_due(self, route: BundleRoute, now_s: float) -> bool:
+        """Record a request for an owner if one is due; return True if it is. O(1).
 
         now_s: seconds of a monotonic clock.
         """

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lbcore.model.bundles import HashFunction
 from lbcore.model.names import Domain, InvalidNameError, locate_topic
-from lbcore.route.bundles import BundleRoute, unborn
+from lbcore.route.bundles import BundleRoute, placeholder_route
 from lbcore.route.snapshot import DIGESTS, Digest, LookupSnapshot
 
 _HASH_BITS = 32
@@ -30,7 +30,7 @@ class BatchIndex:
         existing = [
             found for _, found in sorted(snapshot.namespaces.items()) if found.hash_function
         ]
-        bundles = [found.live or (unborn(found.namespace),) for found in existing]
+        bundles = [found.live or (placeholder_route(found.namespace),) for found in existing]
         self.routes: tuple[BundleRoute, ...] = tuple(route for part in bundles for route in part)
         self._numbers = {
             f"{domain.value}://{found.namespace}": number

@@ -73,7 +73,7 @@ def lookup_broker(route: BundleRoute) -> str:
     return route.source if state in RESHAPING else ""
 
 
-def unborn(namespace: str) -> BundleRoute:
+def placeholder_route(namespace: str) -> BundleRoute:
     """Return the answer for a namespace of unknown bundles: Init, version 0."""
     return BundleRoute(
         bundle=format_bundle(namespace, FULL_LOWER, FULL_UPPER),

@@ -61,7 +61,7 @@ class KnownTopics:
         while at < last:
             begin, topic = self.in_order[at]
             at += 1
-            if not is_of(topic, domain):
+            if not is_in_domain(topic, domain):
                 continue
             within = []
             while (
@@ -109,28 +109,28 @@ def in_text_order(count: int) -> Iterator[int]:
         number += 1
 
 
-def is_of(topic: str, domain: Domain | None) -> bool:
+def is_in_domain(topic: str, domain: Domain | None) -> bool:
     """True if a full name is in the domain; None = any domain."""
     return domain is None or topic.startswith(f"{domain.value}://")
 
 
-def position(topic: str, function: HashFunction) -> int:
+def topic_hash(topic: str, function: HashFunction) -> int:
     """A topic's hash."""
     return DIGESTS[function](topic.encode("utf-8", "replace"))
 
 
-def is_in(at: int, route: BundleRoute) -> bool:
+def is_in_range(at: int, route: BundleRoute) -> bool:
     """True if the hash is in the bundle's range."""
     last = route.upper if route.upper == FULL_UPPER else route.upper - 1
     return route.lower <= at <= last
 
 
-def is_meant(topic: str, wanted: frozenset[str]) -> bool:
-    """True if a topic or its partitioned topic is among those given by `asked_for`."""
+def is_requested(topic: str, wanted: frozenset[str]) -> bool:
+    """True if a topic or its partitioned topic is among those given by `requested_names`."""
     return topic in wanted or strip_partition(topic) in wanted
 
 
-def asked_for(names: Iterable[str]) -> frozenset[str]:
+def requested_names(names: Iterable[str]) -> frozenset[str]:
     """Return the full names of the requested topics; none for an invalid name."""
     return frozenset(full for name in names if (full := _full(name)))
 

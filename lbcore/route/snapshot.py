@@ -17,10 +17,10 @@ import mmh3
 from lbcore.model.bundles import HashFunction
 from lbcore.model.names import Domain, locate_topic
 from lbcore.route.addresses import BrokerAddress
-from lbcore.route.bundles import BundleRoute, NamespaceRoutes, Unsound, unborn
+from lbcore.route.bundles import BundleRoute, NamespaceRoutes, Unsound, placeholder_route
 
 Digest: TypeAlias = Callable[[bytes], int]
-Lane: TypeAlias = tuple[Digest, tuple[int, ...], tuple[BundleRoute, ...]]
+HashIndex: TypeAlias = tuple[Digest, tuple[int, ...], tuple[BundleRoute, ...]]
 
 DIGESTS: Mapping[HashFunction, Digest] = {
     HashFunction.CRC32: crc32,
@@ -69,7 +69,7 @@ class TablePosition:
 class LookupSnapshot:
     """Bundles, namespaces and brokers of one cluster at one moment.
 
-    namespaces: all that exist or have a live bundle. lanes: input of `lookup`, by the text before
+    namespaces: all that exist or have a live bundle. hash_indexes: for `lookup`, by the text before
     the last "/" of a topic's name ("persistent://tenant/ns"); existing namespaces only. names: of
     those, sorted. unsound: by namespace, existing ones only.
     """
@@ -78,7 +78,7 @@ class LookupSnapshot:
     position: TablePosition = field(default_factory=TablePosition)
     namespaces: Mapping[str, NamespaceRoutes] = field(default_factory=dict)
     brokers: Mapping[str, BrokerAddress] = field(default_factory=dict)
-    lanes: Mapping[str, Lane] = field(default_factory=dict, repr=False)
+    hash_indexes: Mapping[str, HashIndex] = field(default_factory=dict, repr=False)
     names: tuple[str, ...] = field(default=(), repr=False)
     unsound: Mapping[str, Unsound] = field(default_factory=dict)
 
@@ -89,17 +89,17 @@ class LookupSnapshot:
         ("t", "tenant/ns/t"). Raises InvalidNameError.
         """
         try:
-            digest, lowers, routes = self.lanes[topic[: topic.rfind("/")]]
+            digest, lowers, routes = self.hash_indexes[topic[: topic.rfind("/")]]
             return routes[bisect_right(lowers, digest(topic.encode())) - 1]
         except (KeyError, UnicodeEncodeError):
             return self._lookup_slowly(topic)
 
     def _lookup_slowly(self, topic: str) -> BundleRoute | None:
         namespace, full = locate_topic(topic)
-        lane = self.lanes.get(f"{Domain.PERSISTENT.value}://{namespace}")  # of all domains the same
-        if lane is None:
+        index = self.hash_indexes.get(f"{Domain.PERSISTENT.value}://{namespace}")  # same in all
+        if index is None:
             return None
-        digest, lowers, routes = lane
+        digest, lowers, routes = index
         # Half of a surrogate pair is hashed as "?", as Java does it.
         return routes[bisect_right(lowers, digest(full.encode("utf-8", "replace"))) - 1]
 
@@ -164,7 +164,7 @@ class LookupSnapshot:
         """Return the snapshot with these namespaces added or replaced; self without any."""
         if not changed:
             return self
-        namespaces, lanes = dict(self.namespaces), dict(self.lanes)
+        namespaces, hash_indexes = dict(self.namespaces), dict(self.hash_indexes)
         unsound = dict(self.unsound)
         for found in changed:
             namespaces[found.namespace] = found
@@ -173,11 +173,11 @@ class LookupSnapshot:
             unsound.pop(found.namespace, None)
             if found.hash_function is not None and found.unsound is not None:
                 unsound[found.namespace] = found.unsound
-            _set_lanes(lanes, found)
+            _set_hash_indexes(hash_indexes, found)
         return replace(
             self,
             namespaces=namespaces,
-            lanes=lanes,
+            hash_indexes=hash_indexes,
             unsound=unsound,
             names=self._names_after(changed),
         )
@@ -191,15 +191,15 @@ class LookupSnapshot:
         return tuple(sorted([*kept, *new]))
 
 
-def _set_lanes(lanes: dict[str, Lane], found: NamespaceRoutes) -> None:
+def _set_hash_indexes(hash_indexes: dict[str, HashIndex], found: NamespaceRoutes) -> None:
     prefixes = [f"{domain.value}://{found.namespace}" for domain in Domain]
     if found.hash_function is None:
         for prefix in prefixes:
-            lanes.pop(prefix, None)
+            hash_indexes.pop(prefix, None)
         return
-    routes = found.live or (unborn(found.namespace),)
-    lane = (DIGESTS[found.hash_function], tuple(route.lower for route in routes), routes)
-    lanes.update(dict.fromkeys(prefixes, lane))
+    routes = found.live or (placeholder_route(found.namespace),)
+    index = (DIGESTS[found.hash_function], tuple(route.lower for route in routes), routes)
+    hash_indexes.update(dict.fromkeys(prefixes, index))
 
 
 def find_regressions(old: LookupSnapshot, new: LookupSnapshot) -> list[str]:

@@ -46,7 +46,11 @@ class Owners:
     def shown(self) -> Any:
         view = self.follower.view
         assert view is not None
-        return content(self.follower), sorted(view.snapshot.brokers), sorted(view.snapshot.lanes)
+        return (
+            content(self.follower),
+            sorted(view.snapshot.brokers),
+            sorted(view.snapshot.hash_indexes),
+        )
 
     def is_stale(self, since_ms: int) -> bool:
         view = self.follower.view

@@ -124,7 +124,7 @@ def test_events_in_any_order_and_doubled_equal_a_load_from_scratch(
     for route in shuffled:
         piecemeal = piecemeal.with_routes([route])
     assert piecemeal.namespaces == whole.namespaces
-    assert dict(piecemeal.lanes) == dict(whole.lanes)
+    assert dict(piecemeal.hash_indexes) == dict(whole.hash_indexes)
     assert piecemeal.unsound == whole.unsound == {}
 
 

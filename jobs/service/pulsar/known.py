@@ -36,7 +36,7 @@ from lbcore.pulsar.names import (
     check_topic,
     domain_of,
 )
-from lbcore.route.bundles import BundleRoute, unborn
+from lbcore.route.bundles import BundleRoute, placeholder_route
 from lbcore.route.known_topics import KnownTopics
 from lbcore.route.slices import LEFT_OUT, Maybe
 from lbcore.wire.arguments import CommandArguments
@@ -95,7 +95,7 @@ def find_namespace(name: str, context: AdminContext) -> Namespace | None:
     routes = context.snapshot.namespaces.get(name)
     if routes is None or routes.hash_function is None:
         return None
-    live = routes.live or (unborn(name),)
+    live = routes.live or (placeholder_route(name),)
     return Namespace(name=name, live=live, hash_function=routes.hash_function)
 
 

@@ -54,7 +54,7 @@ from lbcore.pulsar.namespaces import (
 )
 from lbcore.pulsar.stats import throughput, topic_counts
 from lbcore.route.bundles import BundleRoute
-from lbcore.route.known_topics import asked_for, is_in, is_meant, position
+from lbcore.route.known_topics import is_in_range, is_requested, requested_names, topic_hash
 from lbcore.route.slices import LEFT_OUT, Fields, LeftOut, Maybe
 from lbcore.wire.kinds.balancing_commands import DeleteAntiAffinityGroup, SetAntiAffinityGroup
 from lbcore.wire.kinds.bundle_commands import HOT, LARGEST, SplitBundle, UnloadBundle
@@ -250,7 +250,7 @@ async def _topic_counts(found: Namespace, context: AdminContext) -> Mapping[str,
 
     def count() -> Iterator[LeftOut]:
         for name in names:
-            known[found.bundle_at(position(name, found.hash_function)).bundle] += 1
+            known[found.bundle_at(topic_hash(name, found.hash_function)).bundle] += 1
             yield LEFT_OUT
 
     await context.turns.gather(count())
@@ -272,12 +272,12 @@ def get_positions(request: Request, context: AdminContext) -> Mapping[str, Any]:
     text = request.params["bundle"]
     route = find_bundle(found.name, text, found.live)
     asked = [one for value in request.query.get("topics", []) for one in value.split(",") if one]
-    wanted = asked_for(asked)
+    wanted = requested_names(asked)
 
     def here() -> Iterator[Maybe[tuple[str, int]]]:
         for name in topics_of(found.name, context).names():
-            at = position(name, found.hash_function)
-            is_here = is_in(at, route) and (not asked or is_meant(name, wanted))
+            at = topic_hash(name, found.hash_function)
+            is_here = is_in_range(at, route) and (not asked or is_requested(name, wanted))
             yield (name, at) if is_here else LEFT_OUT
 
     return {"namespace": found.name, "bundle": text, "topicHashPositions": Fields(here())}

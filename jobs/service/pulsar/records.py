@@ -39,7 +39,7 @@ from lbcore.pulsar.names import (
 )
 from lbcore.pulsar.namespaces import find_bundle
 from lbcore.pulsar.stats import topic_stats
-from lbcore.route.known_topics import KnownTopics, is_in, is_of, position
+from lbcore.route.known_topics import KnownTopics, is_in_domain, is_in_range, topic_hash
 from lbcore.route.slices import LEFT_OUT
 from lbcore.wire.kinds.namespace_commands import (
     ADMIN_ROLES,
@@ -126,7 +126,8 @@ def list_topics(request: Request, context: AdminContext) -> Iterable[Any]:
         return names
     route = find_bundle(found.name, text, found.live)
     return (
-        name if is_in(position(name, found.hash_function), route) else LEFT_OUT for name in names
+        name if is_in_range(topic_hash(name, found.hash_function), route) else LEFT_OUT
+        for name in names
     )
 
 
@@ -136,7 +137,7 @@ def list_partitioned(request: Request, context: AdminContext) -> Iterable[Any]:
     found = existing(request, context, namespace_not_found())
     topics = topics_of(found.name, context)
     names = (name for name in topics.created if name in topics.partitioned)
-    return (name if is_of(name, domain) else LEFT_OUT for name in names)
+    return (name if is_in_domain(name, domain) else LEFT_OUT for name in names)
 
 
 def get_partitions(request: Request, context: AdminContext) -> Any:

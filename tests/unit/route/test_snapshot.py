@@ -245,9 +245,11 @@ def route_owner_requests(
 
 def test_record_is_asked_for_once_in_five_seconds_and_the_next_version_at_once() -> None:
     requests = OwnerRequests()
-    due = [requests.is_due(route_owner_requests(), now_s) for now_s in (0.0, 0.1, 4.9, 5.0, 5.1)]
+    due = [
+        requests.record_if_due(route_owner_requests(), now_s) for now_s in (0.0, 0.1, 4.9, 5.0, 5.1)
+    ]
     assert due == [True, False, False, True, False]
-    assert requests.is_due(route_owner_requests(version=2), 5.1)
+    assert requests.record_if_due(route_owner_requests(version=2), 5.1)
 
 
 NAMES = ("t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000", "t/n/0x80000000_0xffffffff")
