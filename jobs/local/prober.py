@@ -213,7 +213,7 @@ class Prober:
         """Look up topics of this namespace too, from now on."""
         with self._lock:
             self._functions[namespace] = function
-            self._history.know(namespace, function)
+            self._history.add_namespace(namespace, function)
 
     def stop(self) -> dict[str, Any]:
         """End, judge the remaining answers, and report."""

@@ -43,8 +43,8 @@ from lbcore.sim.reports.backtest import (
     backtest_scenario,
     beside_least,
     make_history,
+    recorded_metrics,
     run_cost,
-    what_happened,
 )
 from lbcore.sim.reports.report import format_value
 from lbcore.sim.scenario.model import Scenario
@@ -208,7 +208,7 @@ def try_strategy(past: Past, upon: tuple[Sequence[str], Config], strategy: str) 
 
 def recorded_row(past: Past) -> dict[str, Any]:
     """Return the run's own figures beside the lower bound; None where unknown."""
-    found = what_happened(past.history)
+    found = recorded_metrics(past.history)
     return {
         "strategy": RECORDED,
         **{metric: found.get(metric) for metric, _ in COLUMNS.values()},

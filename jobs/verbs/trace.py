@@ -43,9 +43,9 @@ from lbcore.sim.load.recording import (
     Series,
     SpanError,
     TraceColumn,
-    dealt,
     flaws_of,
     fold,
+    history_rows,
     on_grid,
     step_of,
 )
@@ -426,7 +426,7 @@ def _fold(args: argparse.Namespace) -> tuple[Folded, list[str]]:
         f"{len(series.entities)} entities, {len(grid.values)} intervals of "
         f"{duration(step_ms)}, folded into {args.bundles} bundles"
         + (f", {empty} of them without an entity" if empty else ""),
-        *folded.said,
+        *folded.notes,
         *(f"{name} is left out: nobody said what it is" for name in found.left),
     ]
     if grid.partly:
@@ -531,7 +531,7 @@ def _import(args: argparse.Namespace) -> int:
     folded, said = _fold(args)
     length_ms = len(folded.rates) * folded.step_ms
     text = scenario_text(said[0], length_ms, args) if args.scenario else ""
-    write_recording(args.out, dealt(folded, args.brokers, args.load))
+    write_recording(args.out, history_rows(folded, args.brokers, args.load))
     if args.scenario:
         write_text(args.scenario, text)
     written = [str(path) for path in (args.out, args.scenario) if path]

@@ -82,10 +82,10 @@ _NOTHING = ("", "[]", "None", "Optional.empty")
 class ImportedConfig:
     """A broker.conf as a configuration.
 
-    refused: with one of them there is no such configuration. disobeyed: keys that the file sets
-    and that have no effect here. told: keys that are as Pulsar has them and mean nothing here, and
-    what the manager makes of a strategy. unrelated: how many keys are not about balancing.
-    ruled_by: the key that tells whose rules the file means, "" = it has none of a later release.
+    refused: errors; with one there is no such configuration. disobeyed: changed keys without effect
+    here. told: notes, on keys at Pulsar's defaults without effect here and on replaced strategies.
+    unrelated: how many keys are not about balancing. ruled_by: the key that shows a release after
+    4.0, whose rules apply; "" = none.
     """
 
     config: Config
@@ -120,13 +120,13 @@ def import_keys(keys: Mapping[str, str], rules: str = "") -> ImportedConfig:
     named = [key for key in unknown if is_about_balancing(key)]
     is_extensible = config.filters.pipeline == EXTENSIBLE
     without = {**WITHOUT_EFFECT, **({} if is_extensible else WITHOUT_EFFECT_IN_MODULAR)}
-    vain = {
+    ineffective = {
         key: Problem(key=key, detail=f"{keys[key]} has no effect: {without[key].why}")
         for key in sorted(without.keys() & keys.keys())
     }
     differing = {
         key
-        for key in vain
+        for key in ineffective
         if trim(keys[key]) not in _NOTHING
         and trim(keys[key]).lower() != without[key].default.lower()
     }
@@ -135,15 +135,15 @@ def import_keys(keys: Mapping[str, str], rules: str = "") -> ImportedConfig:
         refused=tuple(refused),
         disobeyed=(
             *(Problem(key=key, detail=f"{keys[key]} is unknown here") for key in named),
-            *(problem for key, problem in vain.items() if key in differing),
+            *(problem for key, problem in ineffective.items() if key in differing),
             *_of_either_5_0(keys, config),
         ),
         told=(
-            *(problem for key, problem in vain.items() if key not in differing),
+            *(problem for key, problem in ineffective.items() if key not in differing),
             *_replaced(keys, config),
             *_loose_flags(keys),
         ),
-        unrelated=len(set(unknown) - set(named) - set(vain)),
+        unrelated=len(set(unknown) - set(named) - set(ineffective)),
         ruled_by=ruled_by,
     )
 

@@ -37,14 +37,15 @@ class Coverage:
     """Broker that serves each topic.
 
     server: of each topic, or NOBODY. rates: of the topics at the last sample, msg/s. version:
-    number of opens and closes so far.
+    number of opens and closes so far. unserved: number of topics. doubles: (ms, bundle) served
+    twice. changes: (ms, unserved topics).
     """
 
     def __init__(self, layout: TopicLayout, topics: int, clock: Clock) -> None:
         self._layout = layout
         self._clock = clock
         self.server: NDArray[np.int32] = np.full(topics, NOBODY, dtype=np.int32)
-        self._since: Ints = np.full(topics, _NEVER, dtype=np.int64)
+        self._lost_from_ms: Ints = np.full(topics, _NEVER, dtype=np.int64)
         self._lost_ms: Ints = np.zeros(topics, dtype=np.int64)
         self._places: dict[str, tuple[int, int]] = {}
         self._served: dict[str, int] = {}
@@ -55,7 +56,7 @@ class Coverage:
         self.outages: list[Outage] = []
         self.doubles: list[tuple[int, str]] = []
         self.changes: list[tuple[int, int]] = [(0, topics)]
-        self._shadows: list[tuple[int, set[int]]] = []
+        self._other_servers: list[tuple[int, set[int]]] = []
         self.when_double: Callable[[str, int, Iterable[int]], None] | None = None
 
     def open(self, bundle: str, broker: int) -> None:
@@ -65,15 +66,15 @@ class Coverage:
         part = self.server[first:last]
         if np.any((part != NOBODY) & (part != broker)):
             self.doubles.append((self._clock.scenario_ms, bundle))
-            self._shadow(bundle, broker, first)
+            self._note_other_servers(bundle, broker, first)
         is_new = part == NOBODY
         self._served[bundle] = self._served.get(bundle, 0) + 1
         self._edges = None
         if is_new.any():
             rows = first + np.flatnonzero(is_new)
-            began = self._since[rows]
+            began = self._lost_from_ms[rows]
             rows = rows[(began != _NEVER) & (began < self._clock.scenario_ms)]
-            self._lost_ms[rows] += self._clock.scenario_ms - self._since[rows]
+            self._lost_ms[rows] += self._clock.scenario_ms - self._lost_from_ms[rows]
             self.outages += self._outages(rows, broker)
             self._count(-int(np.count_nonzero(is_new)))
         part[:] = broker
@@ -89,14 +90,14 @@ class Coverage:
             del self._served[bundle]
         self._edges = None
         part[is_own] = NOBODY
-        if self._shadows:
-            for other, rows in self._shadows:
+        if self._other_servers:
+            for other, rows in self._other_servers:
                 if other == broker:
                     rows.difference_update(range(first, last))
-            self._shadows = [shadow for shadow in self._shadows if shadow[1]]
-            self._step_out(first + np.flatnonzero(is_own))
+            self._other_servers = [entry for entry in self._other_servers if entry[1]]
+            self._return_to_others(first + np.flatnonzero(is_own))
             is_own &= part == NOBODY
-        self._since[first:last][is_own] = self._clock.scenario_ms
+        self._lost_from_ms[first:last][is_own] = self._clock.scenario_ms
         self._count(int(np.count_nonzero(is_own)))
 
     def close_all(self, bundles: Iterable[str], broker: int) -> None:
@@ -130,8 +131,8 @@ class Coverage:
 
     def lost_ms(self) -> Ints:
         """Return the time without service of each topic since it was first served; int64."""
-        is_open = (self.server == NOBODY) & (self._since != _NEVER)
-        return self._lost_ms + np.where(is_open, self._clock.scenario_ms - self._since, 0)
+        is_open = (self.server == NOBODY) & (self._lost_from_ms != _NEVER)
+        return self._lost_ms + np.where(is_open, self._clock.scenario_ms - self._lost_from_ms, 0)
 
     def bundle_rates(self) -> dict[str, float]:
         """Return the rate of each served bundle, msg/s in + out."""
@@ -141,29 +142,31 @@ class Coverage:
 
     def open_outages(self) -> list[Outage]:
         """The outages that have not ended, of topics that were served once."""
-        is_open = (self.server == NOBODY) & (self._since != _NEVER)
+        is_open = (self.server == NOBODY) & (self._lost_from_ms != _NEVER)
         return self._outages(np.flatnonzero(is_open))
 
-    def _shadow(self, bundle: str, broker: int, first: int) -> None:
+    def _note_other_servers(self, bundle: str, broker: int, first: int) -> None:
         """Remember the other brokers that serve the bundle, for when this one closes it."""
         part = self.server[first : self.rows_of(bundle)[1]]
         others = sorted(set(part.tolist()) - {NOBODY, broker})
         for other in others:
-            self._shadows.append((other, set((first + np.flatnonzero(part == other)).tolist())))
+            self._other_servers.append(
+                (other, set((first + np.flatnonzero(part == other)).tolist()))
+            )
         if self.when_double is not None:
             self.when_double(bundle, broker, others)
 
-    def _step_out(self, closed: Ints) -> None:
+    def _return_to_others(self, closed: Ints) -> None:
         """Give closed rows to the newest broker that still serves them."""
         for row in closed.tolist():
-            for other, rows in reversed(self._shadows):
+            for other, rows in reversed(self._other_servers):
                 if row in rows:
                     rows.remove(row)
                     self.server[row] = other
                     break
 
     def _outages(self, rows: Ints, broker: int = NOBODY) -> list[Outage]:
-        began, index = np.unique(self._since[rows], return_inverse=True)
+        began, index = np.unique(self._lost_from_ms[rows], return_inverse=True)
         if not len(began):
             return []
         rates = np.bincount(index, weights=self.rates[rows], minlength=len(began))

@@ -124,19 +124,20 @@ def _cut(node: Node, engine: Engine, _: Mapping[str, Any]) -> None:
 def _impair(
     field: str,
     option: str,
-    nothing: object,
+    healthy: object,
     of: Callable[[Node, Engine], object] = lambda node, _: node.impairment,
 ) -> Verb:
     """Return a verb for a fault that is one field of a broker's impairment.
 
-    option: whose value the field takes, "" = True. of: the object that has the field.
+    option: whose value the field takes, "" = True. healthy: its value without the fault. of: the
+    object that has the field.
     """
 
     def begin(node: Node, engine: Engine, options: Mapping[str, Any]) -> None:
         setattr(of(node, engine), field, options[option] if option else True)
 
     def end(node: Node, engine: Engine) -> None:
-        setattr(of(node, engine), field, nothing)
+        setattr(of(node, engine), field, healthy)
 
     return _lasting(begin, end)
 
@@ -176,9 +177,9 @@ _VERBS: Mapping[str, Verb] = {
     "stale": _impair("stale_ms", "by", 0),
     "gauge": _impair("gauge_ms", "keep", 0),
     "acks-lost": _impair(
-        "are_acks_lost", "", nothing=False, of=lambda node, engine: engine.log.paths[node.name]
+        "are_acks_lost", "", healthy=False, of=lambda node, engine: engine.log.paths[node.name]
     ),
-    "records-lost": _impair("loses_records", "", nothing=False),
+    "records-lost": _impair("loses_records", "", healthy=False),
     "callbacks-fail": _impair("failing", "part", 0.0),
     "conflict": _job_fault("is_refused"),
     "ticks-lost": _job_fault("are_ticks_away"),

@@ -99,7 +99,7 @@ class Committed:
 class Job:
     """The job of one cluster.
 
-    took_effects: called with the effects of each committed batch. is_refused: commits fail.
+    on_commit: called with the effects of each committed batch. is_refused: commits fail.
     are_ticks_away: the driver's ticks are lost.
     refused: the batch to repeat, None = none.
     """
@@ -110,7 +110,7 @@ class Job:
         cluster: str,
         source: RowSource,
         committed: Committed,
-        took_effects: Callable[[Sequence[Effect]], None],
+        on_commit: Callable[[Sequence[Effect]], None],
     ) -> None:
         self.committed = committed
         self.balancer = ClusterBalancer(cluster=cluster, config=config)
@@ -128,7 +128,7 @@ class Job:
         self.until_ms: dict[str, int] = {}
         self._cluster = cluster
         self._source = source
-        self._took_effects = took_effects
+        self._on_commit = on_commit
         self._again: Sequence[RawMessage] = ()
 
     def begin(self, records: Sequence[OwnershipRecord], namespaces: Sequence[Row]) -> None:
@@ -217,7 +217,7 @@ class Job:
         for effect in batch.effects:
             self.committed.keep(effect)
         if batch.effects:
-            self._took_effects(batch.effects)
+            self._on_commit(batch.effects)
 
 
 def packed_effects(effects: Sequence[Effect]) -> list[tuple[str, bytes]]:

@@ -156,7 +156,11 @@ _PERCENT = 100.0
 
 @dataclass(slots=True)
 class Impairment:
-    """Faults of a broker's measurements and callbacks."""
+    """Faults of a broker's measurements and callbacks.
+
+    stale_ms: age of reported load. gauge_ms: time in which the CPU gauge falls to 0. failing: share
+    of callbacks that fail.
+    """
 
     stale_ms: int = 0
     gauge_ms: int = 0

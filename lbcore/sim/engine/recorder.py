@@ -72,7 +72,7 @@ class CausedMove:
 
 @dataclass(slots=True)
 class Recorder:
-    """A run's record, in the order of time."""
+    """A run's record, in the order of time. splits: ms; commands: (ms, id, status)."""
 
     clock: Clock
     samples: list[Sample] = field(default_factory=list)

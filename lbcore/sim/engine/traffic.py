@@ -224,9 +224,9 @@ class TrafficField(LoadField):
         late = np.where(self.rates > 0.0, 0.0, 0.5 * rates)
         traffic = rows[:, :4] * part[:, np.newaxis] + late[:, np.newaxis] * _PLAIN
         traffic = np.hstack((grained(traffic[:, :2]), np.rint(traffic[:, 2:])))
-        is_less = rates != self.rates
-        rows[is_less, :4] = traffic[is_less]
-        rows[is_less, -1] = traffic[is_less, 2]
+        is_changed = rates != self.rates
+        rows[is_changed, :4] = traffic[is_changed]
+        rows[is_changed, -1] = traffic[is_changed, 2]
         found = TrafficField.__new__(TrafficField)
         LoadField.__init__(found, self._layout, rows)
         found.rates = rows[:, 0] + rows[:, 1]

@@ -71,7 +71,7 @@ class BesideBound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Course:
+class _GroupCourse:
     """The course of one isolation group. topics: int64[n], the rows of its topics."""
 
     course: Course
@@ -86,10 +86,10 @@ def beside_bound(run: Run) -> BesideBound:
     samples = _samples(run)
     pairs = _pairs(samples, _bounds(run, _parts(run, samples), samples))
     step_ms = run.scenario.sample_ms
-    return beside([(value, bound, step_ms) for value, bound, _ in pairs])
+    return compare_with_bound([(value, bound, step_ms) for value, bound, _ in pairs])
 
 
-def beside(moments: Sequence[tuple[float, float, int]]) -> BesideBound:
+def compare_with_bound(moments: Sequence[tuple[float, float, int]]) -> BesideBound:
     """Return the means of moments: (imbalance, least possible one, duration in ms)."""
     return BesideBound(
         imbalance=statistic([value for value, _, _ in moments], MEAN),
@@ -129,7 +129,7 @@ def attainable_results(run: Run) -> Possible:
     )
 
 
-def _parts(run: Run, samples: Sequence[Sample]) -> list[_Course]:
+def _parts(run: Run, samples: Sequence[Sample]) -> list[_GroupCourse]:
     """Return the run's load over time, one part per isolation group of its end."""
     traffic = Traffic(run.scenario)
     names, places = _bundles(run.scenario, traffic)
@@ -138,7 +138,7 @@ def _parts(run: Run, samples: Sequence[Sample]) -> list[_Course]:
     groups = run.job.state.plan.groups if run.job.state is not None else {}
     members = members_by_group(brokers, groups)
     if len(members) == 1:
-        return [_Course(course=course, topics=np.arange(traffic.topics))]
+        return [_GroupCourse(course=course, topics=np.arange(traffic.topics))]
     counts: dict[str, Counter[str]] = {}  # policies are of whole namespaces: most bundles decide
     for bundle, broker in sorted(run.recorder.owner.items()):
         if broker in groups:
@@ -160,7 +160,7 @@ def _parts(run: Run, samples: Sequence[Sample]) -> list[_Course]:
             is_there=course.is_there[:, own],
         )
         topics = np.concatenate([np.zeros(0, dtype=np.int64), *ranges])
-        found.append(_Course(course=part, topics=topics))
+        found.append(_GroupCourse(course=part, topics=topics))
     return found
 
 
@@ -182,7 +182,7 @@ def _course(
     owners = first_owners(run)
     is_there = np.zeros((len(samples), len(specs)), dtype=np.bool_)
     for at, sample in enumerate(samples):
-        is_there[at, : len(sample.loads)] = _is_there(sample)
+        is_there[at, : len(sample.loads)] = _is_running(sample)
     return Course(
         weights=rates * (_PERCENT / run.scenario.full_rate),
         first=np.array([numbers.get(owners.get(name, ""), NOBODY) for name in names], np.int64),
@@ -204,7 +204,7 @@ def first_owners(run: Run) -> dict[str, str]:
 
 def _samples(run: Run) -> list[Sample]:
     """Return the samples with a running broker."""
-    return [sample for sample in run.recorder.samples if _is_there(sample).any()]
+    return [sample for sample in run.recorder.samples if _is_running(sample).any()]
 
 
 def _pairs(
@@ -219,7 +219,9 @@ def _pairs(
     ]
 
 
-def _bounds(run: Run, parts: Sequence[_Course], samples: Sequence[Sample]) -> list[list[float]]:
+def _bounds(
+    run: Run, parts: Sequence[_GroupCourse], samples: Sequence[Sample]
+) -> list[list[float]]:
     """Return each part's least imbalance per sample, of bundles or, if split, topics."""
     traffic = Traffic(run.scenario) if run.recorder.splits else None
     found: list[list[float]] = [[] for _ in parts]
@@ -246,6 +248,6 @@ def _bundles(scenario: Scenario, traffic: Traffic) -> tuple[list[str], NDArray[n
     return names, np.concatenate(places)
 
 
-def _is_there(sample: Sample) -> NDArray[np.bool_]:
+def _is_running(sample: Sample) -> NDArray[np.bool_]:
     found: NDArray[np.bool_] = ~np.isnan(sample.loads)
     return found

@@ -90,7 +90,7 @@ class OwnershipHistory:
         self._hash_functions = dict(hash_functions)
         self._chains: dict[str, list[JudgedEvent]] = {}
 
-    def know(self, namespace: str, function: HashFunction) -> None:
+    def add_namespace(self, namespace: str, function: HashFunction) -> None:
         """Judge topics of this namespace from now on."""
         self._hash_functions[namespace] = function
 

@@ -98,7 +98,7 @@ _PERCENTS = {"p50": 50.0, "p95": 95.0, "p99": 99.0, "p9999": 99.99}
 class Window:
     """A stretch of a run.
 
-    from_ms <= t <= to_ms, times of the scenario. stat: "" = the first.
+    from_ms <= t <= to_ms, times of the scenario. stat: "" = the metric's first.
     """
 
     run: Run

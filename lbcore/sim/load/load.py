@@ -88,7 +88,7 @@ _GRAIN = 1024.0  # rates are multiples of 1/1024 msg/s, so that sums in float64 
 
 
 def grained(rates: Floats) -> Floats:
-    """Round rates to multiples of the grain."""
+    """Round rates to multiples of 1/1024 msg/s."""
     rounded: Floats = np.rint(rates * _GRAIN) / _GRAIN
     return rounded
 

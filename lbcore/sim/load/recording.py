@@ -109,7 +109,7 @@ def by_entity(series: Series) -> Series:
 
 
 def step_of(series: Series) -> int:
-    """Return the commonest, shortest time between an entity's samples; 0 = none."""
+    """Return the commonest time between samples of an entity, ms; 0 = none."""
     ordered = by_entity(series)
     between = np.diff(ordered.at_ms)[np.diff(ordered.of) == 0]
     steps, counts = np.unique(between[between > 0], return_counts=True)
@@ -301,7 +301,7 @@ class TraceColumn:
 class Folded:
     """Loads of bundles. rates: float64[intervals, bundles, 4], columns COLUMNS.
 
-    topics: int64[bundles], number of entities. said: a sentence per resource on its conversion.
+    topics: int64[bundles], number of entities. notes: a sentence per resource on its conversion.
     """
 
     start_ms: int
@@ -309,7 +309,7 @@ class Folded:
     bundles: tuple[str, ...]
     topics: Ints
     rates: Floats
-    said: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 class FoldingError(ValueError):
@@ -326,10 +326,9 @@ def fold(
     sum of its entities. Resources that the simulator's brokers don't report by bundle weigh
     nothing.
 
-    space: its name, how many bundles. Messages are what was told as such; where nothing was, CPU: 1
-    percent of a core = 400 msg/s, of which 100 % of a broker are 40,000; where neither was, a
-    message a KiB. Half of what has no direction goes in, half out. Bytes that nobody told: 1 KiB a
-    message.
+    space: its name, how many bundles. Messages are the columns of messages; without any, CPU: 1
+    percent of a core = 400 msg/s, and 100 % of a broker is 40,000; without CPU, a message a KiB.
+    Half of what has no direction goes in, half out. Without columns of bytes: 1 KiB a message.
     """
     edges = np.array(even_boundaries(space[1]), dtype=np.int64)
     places = hash_topics(HashFunction.MURMUR3_32, entities)
@@ -339,9 +338,9 @@ def fold(
         for kind in UNITS
         if any(one.kind == kind for one in resources)
     }
-    rates, said = _rates(amounts)
+    rates, notes = _rates(amounts)
     if not rates.any():
-        raise FoldingError("; ".join(said) or "it has no resource")
+        raise FoldingError("; ".join(notes) or "it has no resource")
     folded = np.zeros((len(rates), space[1], rates.shape[2]))
     for entity, bundle in enumerate(numbers.tolist()):
         folded[:, bundle] += rates[:, entity]
@@ -356,11 +355,11 @@ def fold(
         bundles=tuple(f"{space[0]}/{each.text}" for each in ranges),
         topics=np.bincount(numbers, minlength=space[1]).astype(np.int64),
         rates=np.round(folded, digits),
-        said=tuple(said),
+        notes=tuple(notes),
     )
 
 
-def dealt(folded: Folded, brokers: int, mean_percent: float) -> Iterator[dict[str, object]]:
+def history_rows(folded: Folded, brokers: int, mean_percent: float) -> Iterator[dict[str, object]]:
     """Yield rows as in `load_history`, a broker and interval each.
 
     Bundles are assigned in turn to b1..bN. mean_percent: CPU of a broker at the mean of all rates,
@@ -395,13 +394,13 @@ def _sum_of(grid: Grid, resources: Sequence[TraceColumn], kind: str) -> Floats:
 
 def _rates(amounts: Mapping[str, Floats]) -> tuple[Floats, list[str]]:
     """Return float64[intervals, entities, 4] of all resources, and sentences on each."""
-    said = [
+    notes = [
         f"{kind} weighs nothing: it is 0 throughout"
         for kind, found in amounts.items()
         if not found.any()
     ]
     left = {kind: found for kind, found in amounts.items() if found.any()}
-    said += [
+    notes += [
         f"{kind} weighs nothing: no broker of the simulator reports it by bundle"
         for kind in left
         if kind in _WEIGHTLESS
@@ -409,25 +408,25 @@ def _rates(amounts: Mapping[str, Floats]) -> tuple[Floats, list[str]]:
     nothing = np.zeros(next(iter(amounts.values())).shape) if amounts else np.zeros((0, 0))
     messages = _directed(left, "msg", nothing)
     volumes = _directed(left, "bytes", nothing)
-    told = [kind for kind in ("msg", "msg_in", "msg_out") if kind in left]
+    message = [kind for kind in ("msg", "msg_in", "msg_out") if kind in left]
     volume = [kind for kind in ("bytes", "bytes_in", "bytes_out") if kind in left]
-    if told:
-        said += [f"{kind} is the bundles' messages" for kind in told]
+    if message:
+        notes += [f"{kind} is the bundles' messages" for kind in message]
         if "cpu" in left:
-            said.append("cpu weighs nothing: messages are told, and brokers' CPU follows them")
+            notes.append("cpu weighs nothing: messages are told, and brokers' CPU follows them")
     elif "cpu" in left:
         half = left["cpu"] * (0.5 * _PER_PERCENT)
         messages = [half, half]
-        said.append("cpu became messages: 1 percent of a core = 400 msg/s, half in, half out")
+        notes.append("cpu became messages: 1 percent of a core = 400 msg/s, half in, half out")
     elif volume:
         messages = [found / MESSAGE_BYTES for found in volumes]
-        said.append("messages are not told: one a KiB")
-    said += [f"{kind} is the bundles' bytes" for kind in volume]
+        notes.append("messages are not told: one a KiB")
+    notes += [f"{kind} is the bundles' bytes" for kind in volume]
     if not volume:
         volumes = [found * MESSAGE_BYTES for found in messages]
         if any(found.any() for found in messages):
-            said.append("bytes are not told: 1 KiB a message")
-    return np.stack((*messages, *volumes), axis=2), said
+            notes.append("bytes are not told: 1 KiB a message")
+    return np.stack((*messages, *volumes), axis=2), notes
 
 
 def _directed(left: Mapping[str, Floats], kind: str, nothing: Floats) -> list[Floats]:

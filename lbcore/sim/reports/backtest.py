@@ -20,7 +20,7 @@ from lbcore.model.names import FULL_UPPER, namespace_of_bundle, parse_bundle
 from lbcore.model.resources import local_max
 from lbcore.plan.groups import members_by_group
 from lbcore.signals.shown_load import floor_adjusted_imbalance, imbalance, worst_of
-from lbcore.sim.judge.bounds import BesideBound, beside
+from lbcore.sim.judge.bounds import BesideBound, compare_with_bound
 from lbcore.sim.judge.measures import statistic
 from lbcore.sim.load.load import FULL_RATE_MSG_PER_S, total
 from lbcore.sim.load.recording import RecordedNamespace, Recording, positions_of
@@ -40,9 +40,9 @@ from lbcore.sim.summary import BundleOpened, ObservedMove, moves, thrash
 Row = Mapping[str, Any]
 
 MINUTE_MS = 60_000
-"""An interval's length where there is no other to tell it."""
+"""Assumed length of a single interval."""
 AWAY_INTERVALS = 3
-"""So many rows in a row without anything new, and the broker was away."""
+"""Consecutive rows without anything new after which a broker counts as away."""
 _PERCENT = 100.0
 _FITTED_MIN = 3
 
@@ -63,7 +63,7 @@ class Fit:
 class Interval:
     """One interval.
 
-    owners: bundle → broker; rates: bundle → msg/s in + out; there: brokers. groups: of
+    owners: bundle → broker; rates: bundle → msg/s in + out; there: brokers that run. groups: of
     `plan.groups`, broker → the first broker of its isolation group; empty: all are one.
     """
 
@@ -166,7 +166,7 @@ def _is_begun(intervals: Sequence[Sequence[Row]]) -> bool:
     return len(last) < len(before) and last == before[: len(last)]
 
 
-def what_happened(history: History) -> dict[str, float | None]:
+def recorded_metrics(history: History) -> dict[str, float | None]:
     """Return the run's own numbers, by the simulator's metric names.
 
     Once an interval. Moves and splits that were undone within an interval are not seen.
@@ -203,7 +203,7 @@ def beside_least(history: History) -> BesideBound:
         value = worst_of(imbalance(history.loads(part).values()) for part in parts)
         if value is not None:
             moments.append((value, max(map(history.least, parts)), lasted_ms))
-    return beside(moments)
+    return compare_with_bound(moments)
 
 
 def _statistics(name: str, values: Iterable[float | None]) -> dict[str, float | None]:

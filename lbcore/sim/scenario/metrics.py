@@ -37,14 +37,14 @@ OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
 class Metric:
     """One metric. argument: what stands behind its colon, "" = nothing does.
 
-    is_open: the argument may be left out. stats: words that may stand behind its dot; the first is
-    meant where none does.
+    is_optional: the argument may be left out. stats: allowed after its dot; the first is the
+    default.
     """
 
     doc: str
     unit: str
     argument: str = ""
-    is_open: bool = False
+    is_optional: bool = False
     stats: tuple[str, ...] = ()
 
 
@@ -71,7 +71,7 @@ METRICS: Mapping[str, Metric] = {
         doc="time until floor_adjusted stays at or below so much", unit=TIME, argument="ratio"
     ),
     "moves": Metric(
-        doc="bundles that got another owner", unit=COUNT, argument="cause", is_open=True
+        doc="bundles that got another owner", unit=COUNT, argument="cause", is_optional=True
     ),
     "moves_of_a_bundle": Metric(doc="most moves of one bundle", unit=COUNT),
     "returns": Metric(doc="moves back to an owner left less than an hour ago", unit=COUNT),
@@ -82,7 +82,7 @@ METRICS: Mapping[str, Metric] = {
     ),
     "splits": Metric(doc="bundles that were split", unit=COUNT),
     "bundles": Metric(doc="bundles at the end, all or of one broker", unit=COUNT,
-                      argument="broker", is_open=True),
+                      argument="broker", is_optional=True),
     "unsettled": Metric(doc="bundles at the end that are not open at their owner", unit=COUNT),
     "unserved": Metric(doc="time without service, summed over topics", unit=TIME),
     "outage": Metric(
@@ -191,7 +191,7 @@ def _metric(word: str) -> tuple[str, str]:
         raise ScenarioTokenError(
             word, f"{name} with one of {', '.join(metric.stats) or 'no stat at all'}"
         )
-    if bool(argument) != bool(metric.argument) and not (metric.is_open and not argument):
+    if bool(argument) != bool(metric.argument) and not (metric.is_optional and not argument):
         raise ScenarioTokenError(
             word, f"{name}:{metric.argument}" if metric.argument else f"{name} alone"
         )

@@ -69,10 +69,11 @@ class LoadSpec:
     """One part of the load; parts add up.
 
     spread: how it lies over topics (`parse.SPREADS`). first, last: only these of the bundles that
-    the namespace began with. from_ms, to_ms: when; length_ms and every_ms: only so long, and again.
-    grow_ms: it comes up from nothing in this time. wave_ms, depth: it swings around its amount.
-    file: a recording to replay, as it is written; of, cluster: whose load in it, "" = the same
-    namespace, the only cluster.
+    the namespace began with. from_ms, to_ms: when; length_ms: duration; every_ms: period of its
+    repetition, 0 = once. grow_ms: time to grow from 0. wave_ms, depth: period and amplitude of a
+    wave around its amount. width, jump_ms: share of the hash range and interval of a hotspot.
+    alpha: of pareto. file: a recording to replay, as it is written; of, cluster: whose load in it,
+    "" = the same namespace, the only cluster.
     """
 
     namespace: str

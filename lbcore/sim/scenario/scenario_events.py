@@ -43,7 +43,7 @@ def require_form(line: Line, spread: str, given: Iterable[str]) -> None:
 
 
 def require_setting(line: Line, word: str) -> None:
-    """The word section.name=value sets a setting that there is. Raises ScenarioError."""
+    """Raise ScenarioError unless the word is section.name=value of a known setting."""
     if "=" not in word:
         raise line.error(f"{word!r} sets nothing", "section.name=value")
     if word == "ownership.fencing=lease":
@@ -56,7 +56,7 @@ def require_setting(line: Line, word: str) -> None:
 
 
 def require_agreement(scenario: Scenario) -> None:
-    """Brokers and times are those of the scenario. Raises ScenarioError."""
+    """Raise ScenarioError for brokers or times that the scenario does not have."""
     known = _brokers_of(scenario)
     for event in scenario.scenario_events:
         unknown = [name for name in event.brokers if name not in known]

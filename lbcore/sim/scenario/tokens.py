@@ -259,7 +259,7 @@ class Line:
         return found
 
     def require_order(self, window: Mapping[str, object]) -> None:
-        """A stretch of time ends after it begins."""
+        """Raise ScenarioError if `to` is not after `from`."""
         begin, end = window.get("from", 0), window.get("to")
         if isinstance(begin, int) and isinstance(end, int) and end <= begin:
             what = f"the time from {format_ms(begin)} to {format_ms(end)} is empty"

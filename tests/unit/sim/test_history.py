@@ -16,8 +16,8 @@ from lbcore.sim.reports.backtest import (
     backtest_scenario,
     beside_least,
     make_history,
+    recorded_metrics,
     run_cost,
-    what_happened,
 )
 from lbcore.sim.scenario.parse import parse_scenario
 
@@ -47,7 +47,7 @@ def test_run_is_held_against_what_its_bundles_could_have_been() -> None:
     assert found.bound == pytest.approx(1.0)
     assert found.over == pytest.approx((1.5 + 3 * 1.0) / 4)
     assert (found.above_ms, found.nobody_ms) == (60_000, 0)
-    happened = what_happened(history)
+    happened = recorded_metrics(history)
     assert happened["imbalance.mean"] == pytest.approx(found.imbalance)
     assert happened["moves"] == 1.0
 
@@ -94,7 +94,7 @@ def test_recorded_imbalance_is_that_of_the_worst_isolation_group() -> None:
     found = beside_least(history)
     assert found.imbalance == pytest.approx(4 / 3)
     assert found.bound == pytest.approx(4 / 3)
-    assert what_happened(history)["floor_adjusted.mean"] == pytest.approx(1.0)
+    assert recorded_metrics(history)["floor_adjusted.mean"] == pytest.approx(1.0)
     whole = beside_least(make_history([{**one, "broker_group": ""} for one in rows], {}))
     assert whole.imbalance == pytest.approx(20 / 11.5)
 

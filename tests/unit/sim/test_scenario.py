@@ -16,9 +16,9 @@ from lbcore.sim.load.recording import (
     RecordingError,
     Series,
     TraceColumn,
-    dealt,
     flaws_of,
     fold,
+    history_rows,
     make_recording,
     on_grid,
     positions_of,
@@ -65,7 +65,7 @@ def test_metric_without_what_it_needs_is_refused_and_with_it_taken(name: str) ->
     value = "1m" if metric.unit == "time" else "1"
     text = f"{HEAD}{END}expect {name}{argument} <= {value}"
     assert parse_scenario(text).expectations[0].metric == name
-    if metric.argument and not metric.is_open:
+    if metric.argument and not metric.is_optional:
         with pytest.raises(ScenarioError, match=f"{name}:"):
             parse_scenario(f"{HEAD}{END}expect {name} <= {value}")
 
@@ -269,7 +269,7 @@ def test_units_become_messages_and_bytes(kinds: dict[str, float], expected: list
 
 
 def test_bundles_are_dealt_in_turn_and_brokers_tell_their_part_of_the_mean() -> None:
-    rows = list(dealt(folded({"msg:msg/s": 1.0}), 2, 45.0))
+    rows = list(history_rows(folded({"msg:msg/s": 1.0}), 2, 45.0))
     assert [row["broker"] for row in rows] == ["b1", "b2"]
     assert [len(row["bundles"]) for row in rows] == [2, 2]
     assert sum(row["percent"][0] for row in rows) == pytest.approx(90.0, abs=0.01)
