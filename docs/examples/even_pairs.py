@@ -14,7 +14,7 @@ GAP = 1.3  # times the idlest broker's traffic
 def decide(
     snapshot: Snapshot, state: dict[str, Any], _config: Config, _now_ms: int
 ) -> tuple[Proposal, dict[str, Any]]:
-    """One bundle at most, after three cycles in which the same two brokers differed."""
+    """Move one bundle at most, after three cycles with the same two brokers."""
     brokers, bundles = snapshot.brokers, snapshot.bundles
     rate = brokers.traffic[:, 0] + brokers.traffic[:, 1]
     hot, cold = int(rate.argmax()), int(rate.argmin())

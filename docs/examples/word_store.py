@@ -24,7 +24,7 @@ class StaleTokenError(NotServedError):
 class Store:
     """Lines of all topics, shared by all brokers.
 
-    A file here, a database in earnest. It remembers the newest token that each range was claimed
+    A file here, a database in production. It remembers the newest token that each range was claimed
     with, and refuses older ones. Look and change are one transaction: a broker may be frozen
     between any two lines of its code.
     """
@@ -36,7 +36,7 @@ class Store:
             database.execute("create table if not exists lines (namespace, hash, topic, line)")
 
     def claim(self, bundle: Bundle, token: int) -> None:
-        """From now on nobody with an older token reads or writes a part of the range."""
+        """Refuse older tokens for any part of the range from now on."""
         with self._fenced(bundle, token) as database:
             inside = "namespace = ? and lower >= ? and ends <= ?"
             database.execute(f"delete from claims where {inside}", _span(bundle))
@@ -117,7 +117,7 @@ class WordStore:
     def open(self, name: str, token: int) -> None:
         bundle = Bundle.parse(name)
         with self.lock:
-            self._drop(bundle)  # of a split that is called off, the children are open until now
+            self._drop(bundle)  # children of a cancelled split may still be open
             self.store.claim(bundle, token)
             self.bundles[name] = bundle
 
@@ -134,7 +134,7 @@ class WordStore:
         busy_percent = self._measure()
         with self.lock:
             bundles = dict(sorted(self.bundles.items()))
-        stats = np.zeros((len(bundles), 8))  # columns: see "Reports"
+        stats = np.zeros((len(bundles), 8))  # columns: docs/agent.md
         for row, bundle in zip(stats, bundles.values(), strict=True):
             topics = self.store.topics(bundle)
             row[:4] = sum(
@@ -150,7 +150,7 @@ class WordStore:
         )
 
     def topics(self) -> list[TopicsRead]:
-        """Of each bundle all topics; the agent sends those that have changed."""
+        """Return all topics of each bundle; the agent sends changes."""
         with self.lock:
             bundles = dict(self.bundles)
         found = {name: self.store.topics(bundle) for name, bundle in bundles.items()}
@@ -172,7 +172,7 @@ class WordStore:
         raise NotServedError(f"{topic} is not served here now: look it up again")
 
     def _drop(self, bundle: Bundle) -> None:
-        """Nothing of the range is open any more, under whatever name it was."""
+        """Close every open bundle that overlaps the range."""
         self.bundles = {
             name: other
             for name, other in self.bundles.items()
@@ -241,7 +241,7 @@ def callbacks_of(service: WordStore) -> Callbacks:
 
 
 def make() -> Callbacks:
-    """What `--service word_store:make` names: starts the service, with nothing open."""
+    """Start the service with nothing open, as `--service word_store:make` asks."""
     service = WordStore(Store(os.environ["WORD_STORE"]))
     Handler.service = service
     server = ThreadingHTTPServer(("127.0.0.1", int(os.environ["WORD_PORT"])), Handler)

@@ -184,7 +184,7 @@ bundle comes or goes; an average over reports, minutes apart, would be far slowe
 
 def settings_with(shedder: Shedding) -> tuple[str, ...]:
     """Return the settings of a shedding strategy: it, and a suitable placement."""
-    placement = shedder.name if shedder.is_whole else LEAST_LONG_TERM_MESSAGE_RATE
+    placement = shedder.name if shedder.plans_destinations else LEAST_LONG_TERM_MESSAGE_RATE
     return f"shedding.strategy={shedder.name}", f"placement.strategy={placement}"
 
 

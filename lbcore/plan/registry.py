@@ -118,7 +118,7 @@ PLACERS = (
         caveats="a bundle that avg has not planned goes to the lowest message rate; Pulsar "
         "places it by hash",
         settings=keys("shedding", "is_pulsar_exact"),
-        is_whole=True,
+        plans_destinations=True,
         rule_of=_avg_rule,
     ),
     PlacementStrategy(
@@ -160,7 +160,7 @@ PLACERS = (
         use_when="Always and only with shedding by ballast.",
         caveats="evens out load, not the number of bundles",
         settings=keys("shedding", "is_pulsar_exact"),
-        is_whole=True,
+        plans_destinations=True,
         rule_of=lambda request, _state, settings, draw: LeastLoadRule.of(
             request, settings.placement, draw
         ),
@@ -217,7 +217,7 @@ SHEDDERS = (
             ),
             *WEIGHTS,
         ),
-        is_whole=True,
+        plans_destinations=True,
         checks=(check_avg,),
         seen_in="[G3](golden/pathologies/G3_avg.txt) fills a new broker, "
         "[G7](golden/pathologies/G7_AvgShedder.txt) is blinded by another process's load",
@@ -352,7 +352,7 @@ SHEDDERS = (
         caveats="usage that traffic doesn't explain stays where it is; "
         "[the scoreboard](scoreboard.md) names what it is worse in",
         settings=(*keys("ideal_load", *_settings(IdealLoadConfig)), *WEIGHTS),
-        is_whole=True,
+        plans_destinations=True,
         seen_in="[G2](golden/pathologies/G2_ballast.txt), [G4](golden/pathologies/G4_ballast.txt), "
         "[G7](golden/pathologies/G7_ballast.txt) evens out the others when another "
         "process loads one",

@@ -23,8 +23,8 @@ from lbcore.plan.shed.common import Shed, ShedState, ShedView, TriggerStatus
 class Strategy:
     """Description of one strategy.
 
-    pulsar_class: "" = Ballast's. caveats: weaknesses. settings: keys, "section.name". is_whole: it
-    plans destinations while it sheds, so it is set for both halves or for neither. checks: of
+    pulsar_class: "" = Ballast's. caveats: weaknesses. settings: keys, "section.name".
+    plans_destinations: while it sheds, so it is set for both halves or for neither. checks: of
     settings, when it is in force. seen_in: examples, links into tests/. code: of a custom one, its
     place and digest.
     """
@@ -35,7 +35,7 @@ class Strategy:
     use_when: str
     caveats: str
     settings: tuple[str, ...] = ()
-    is_whole: bool = False
+    plans_destinations: bool = False
     checks: tuple[StrategyCheck, ...] = ()
     seen_in: str = ""
     code: str = ""

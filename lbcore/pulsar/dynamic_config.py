@@ -76,7 +76,7 @@ def changes_of(key: str, value: str, config: Config) -> Mapping[str, Any]:
     if (
         shedding is None
         or shedding.name == placement.name
-        or not (shedding.is_whole or placement.is_whole)
+        or not (shedding.plans_destinations or placement.plans_destinations)
     ):
         return {key: value}
     return {key: value, _PLACEMENT: shedding.usual_placement}

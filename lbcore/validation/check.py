@@ -88,7 +88,7 @@ def _check_strategies(config: Config) -> Iterator[ConfigFinding]:
         yield warning("shedding.strategy", config.own[shedding].problem)
     # Pulsar: ModularLoadManagerImpl shares one AvgShedder and refuses to start with half of it.
     for half, key in ((sheds, "placement.strategy"), (places, "shedding.strategy")):
-        if half is not None and half.is_whole:
+        if half is not None and half.plans_destinations:
             detail = (
                 f"{half.name} plans where bundles go while it sheds, so both strategies must be"
                 f" {half.name} or neither; now shedding is {shedding} and placement {placement}:"

@@ -63,11 +63,11 @@ class PulsarReport:
     addresses: frozenset[str]
     unreported: Mapping[str, str]
 
-    def named(self, broker: str) -> "PulsarReport":
+    def with_broker(self, broker: str) -> "PulsarReport":
         """The report under the name that Pulsar lists the broker by."""
         return self._under(replace(self.load.envelope, broker=broker))
 
-    def started(self, incarnation: str) -> "PulsarReport":
+    def with_incarnation(self, incarnation: str) -> "PulsarReport":
         """The report of a broker whose start is known from elsewhere."""
         return self._under(replace(self.load.envelope, incarnation=incarnation))
 

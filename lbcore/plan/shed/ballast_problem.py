@@ -356,8 +356,8 @@ class BallastRound:
         No broker could carry one whole, and a split can divide it.
         """
         bundles = self.view.snapshot.bundles
-        share = self.hot_limit * float(self.readings.capacity.max())
-        is_oversized = bundles.can_move & (self.readings.bundle > share) & self.can_divide
+        limit = self.hot_limit * float(self.readings.capacity.max())
+        is_oversized = bundles.can_move & (self.readings.bundle > limit) & self.can_divide
         rows: Ints = np.flatnonzero(is_oversized & (bundles.owner >= 0))
         return rows[is_triggered[bundles.owner[rows]]]
 
