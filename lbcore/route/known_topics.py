@@ -126,7 +126,7 @@ def is_in_range(at: int, route: BundleRoute) -> bool:
 
 
 def is_requested(topic: str, wanted: frozenset[str]) -> bool:
-    """True if a topic or its partitioned topic is among those given by `requested_names`."""
+    """True if a topic or its partitioned topic is among the `requested_names`."""
     return topic in wanted or strip_partition(topic) in wanted
 
 

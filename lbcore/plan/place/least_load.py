@@ -39,7 +39,7 @@ class PlacedCrowding:
         return True
 
     def beyond(self, candidates: Ints, position: int) -> Ints:
-        """Return the partitions beyond each candidate's limit with this bundle. O(brokers)."""
+        """Return partitions beyond each candidate's limit with this bundle. O(brokers)."""
         found = np.zeros(len(candidates), dtype=np.int64)
         for group, count in self.members.get(position, ()):
             beyond, held = -self.limit[group], self.held[group]
