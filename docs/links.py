@@ -1,4 +1,4 @@
-"""Links of the documentation site: what leads out of docs/ becomes its name.
+"""Links of the documentation site: those out of docs/ become text with the path.
 
 Called by mkdocs (`make docs`) for each page; the pages themselves stay as they are, so that their
 links work where the repository is read.

@@ -20,7 +20,7 @@ _MISSING = "the following arguments are required: "
 _OPTION = re.compile(r"--[a-z][a-z-]*")
 _EXAMPLE = "example: "
 _LIKE_ENOUGH = 0.7
-_FEW = 8  # so many are read faster than a help is
+_FEW = 8  # as many choices are listed even where one was probably meant
 
 
 class Parser(argparse.ArgumentParser):
@@ -75,9 +75,7 @@ class Parser(argparse.ArgumentParser):
             what = f"there is no {place.lower()} {word!r}"
             if place.startswith("-"):
                 what = f"{word!r} is no value of {place}"
-            return MisuseError(
-                what, why=_which_there_are(word, known), next_step=self._meant(word, known)
-            )
+            return MisuseError(what, why=_choices(word, known), next_step=self._meant(word, known))
         if rest:
             return MisuseError(
                 f"{place} can't be taken like this",
@@ -93,7 +91,7 @@ class Parser(argparse.ArgumentParser):
             word = unknown[0].partition("=")[0]
             return MisuseError(
                 f"`{self.prog}` has no option {word}",
-                why=_which_there_are(word, options),
+                why=_choices(word, options),
                 next_step=self._meant(word, options),
             )
         return MisuseError(
@@ -118,8 +116,8 @@ class Parser(argparse.ArgumentParser):
         return f"; for {first}" if first.startswith(_EXAMPLE) else ""
 
 
-def _which_there_are(word: str, known: Sequence[str]) -> str:
-    """All of them, unless they are many and one of them was probably meant."""
+def _choices(word: str, known: Sequence[str]) -> str:
+    """Return the known words, or only their number if many and one is similar."""
     if not known:
         return "there are none"
     if len(known) > _FEW and _near(word, known):
@@ -128,7 +126,7 @@ def _which_there_are(word: str, known: Sequence[str]) -> str:
 
 
 def _near(word: str, known: Iterable[str]) -> str:
-    """The one that was probably meant, or ""."""
+    """Return the most similar known word, or ""."""
     return next(iter(difflib.get_close_matches(word, list(known), 1, _LIKE_ENOUGH)), "")
 
 
@@ -201,7 +199,7 @@ def actions(*some: Argument, **about: Any) -> Argument:
 
 
 def by_verb(**verbs: Argument) -> Argument:
-    """The arguments of verbs that share a module, by the parser's program name."""
+    """Add the arguments of the verb that the parser's program name ends with."""
     return lambda parser: verbs[parser.prog.split()[-1].replace("-", "_")](parser)
 
 

@@ -3,7 +3,7 @@
 Precedence: the options --url, --tables, --state-dir and --context, then the variables $BALLAST_URL,
 $BALLAST_TABLES, $BALLAST_CONTEXT and $BALLAST_STATE_DIR, then the context that contexts.toml calls
 current, then the state folder of `make run`. The state folder names the configuration of its run.
-The job's settings are what it has told the tables, except those that --conf names.
+The job's settings are those in its tables, except those that --conf names.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from lbcore.model.tables import SETTINGS_IN_FORCE
 from lbcore.plan.registry import SHEDDING_STRATEGIES, shedding_name
 
 FROM_FILES = "the tables have no settings of the job yet: the files here are used"
-"""Said where a job of an older version wrote the tables."""
+"""Note for tables that a job of an older version wrote."""
 
 
 def started_with(
@@ -44,8 +44,8 @@ def started_with(
 ) -> Config:
     """Return the settings that the job was started with; the given ones if unknown.
 
-    config: of the reader's cluster, as the asker has it. at_ms: as of then, 0 = now. kept: keys
-    that the asker names explicitly.
+    config: of the reader's cluster, as this process has it. at_ms: as of then, 0 = now. kept: keys
+    that keep the value of `config`.
     """
     condition = f"at_ms <= {at_ms}" if at_ms else ""
     found = as_started(config, reader.rows(SETTINGS_IN_FORCE.name, condition=condition), kept)
@@ -60,7 +60,7 @@ def started_with(
 
 
 def names_in(reader: TableReader, column: str) -> list[str]:
-    """The names of all brokers ("broker") or namespaces ("namespace")."""
+    """Return the names of all brokers (column "broker") or namespaces ("namespace")."""
     table = f"{column}s"
     return [str(row[column]) for row in reader.rows(table, (column,))]
 
@@ -98,7 +98,7 @@ class ConnectionOptions:
 
     bootstrap: "" = as the state folder says. config: as files and the state folder say. named: the
     settings of those that --conf names, which take precedence over those the job was started with.
-    service: that answers and takes commands, None = the tables and Kafka do. is_cluster_named:
+    service: answers and takes commands; None = the tables and Kafka do. is_cluster_named:
     False where the name is the default.
     """
 
@@ -144,9 +144,9 @@ class ConnectionOptions:
         return asked
 
     def around(self, *, asks_kafka: bool = True) -> JobSurroundings:
-        """Return the job's state from outside the tables: Kafka, its log, its supervisor.
+        """Return what the tables don't say of the job: Kafka, its log, its supervisor.
 
-        Takes a second where Kafka hangs; Kafka is not asked where its address is not known.
+        Takes a second where Kafka hangs. kafka is "" when it is not asked, or not known where.
         """
         log = self.layout.logs / "balance_cluster.log"
         try:
@@ -199,7 +199,7 @@ CONF_OPTION = argument(
 KAFKA_OPTION = argument("--bootstrap", default="", metavar="HOST:PORT", help="Kafka's address")
 _WHERE = "where (without options: the run of `make run`)"
 TABLES_OPTIONS = group(_WHERE, *SERVICE_OPTIONS, STATE_DIR_OPTION, CONF_OPTION)
-"""Where the cluster is, for what asks no Kafka."""
+"""Where the cluster is, for verbs that need no Kafka."""
 STACK_OPTIONS = group(_WHERE, *SERVICE_OPTIONS, STATE_DIR_OPTION, KAFKA_OPTION, CONF_OPTION)
 """Where the cluster is, and its Kafka."""
 
@@ -210,11 +210,12 @@ def connection_options(args: argparse.Namespace) -> ConnectionOptions:
     layout = Layout(root=getattr(args, "state_dir", STATE_DIR).absolute())
     tables = table_place(place["tables"]) if "tables" in place else None
     of_context, of_variable = place.get("cluster", ""), os.environ.get(CLUSTER_VARIABLE)
+    # a context that is named beats the variable, the current one does not
     cluster = args.cluster or (args.context and of_context) or of_variable or of_context
     conf = getattr(args, "conf", None)
     is_named = conf is not None or place or overlay_names()
-    kept = None if is_named else layout.settings()
-    config = load_settings(conf) if kept is None else load_settings(*kept)
+    of_run = None if is_named else layout.settings()
+    config = load_settings(conf) if of_run is None else load_settings(*of_run)
     return ConnectionOptions(
         layout=layout,
         tables=tables or layout.tables,
@@ -230,7 +231,7 @@ def connection_options(args: argparse.Namespace) -> ConnectionOptions:
 
 
 def _place(args: argparse.Namespace) -> Mapping[str, str]:
-    """Return the place of the cluster as entries of a context; {} = the state folder."""
+    """Return the cluster's place in the form of a context; {} = the state folder."""
     options = {f"--{name}": getattr(args, name) for name in ("url", "tables", "context")}
     names = (URL_VARIABLE, TABLES_VARIABLE, CONTEXT_VARIABLE)
     variables = {f"${name}": os.environ.get(name) for name in names}

@@ -61,7 +61,7 @@ from lbcore.signals.shown_load import SHOWN_MS
 
 
 class FindingVerdict(str, Enum):
-    """Verdict of a finding: fine, to be looked at some day, or an obstacle to work."""
+    """Verdict of a finding: fine, not urgent, or an obstacle to work."""
 
     OK = "ok"
     WARN = "warn"
@@ -70,7 +70,7 @@ class FindingVerdict(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class DoctorFinding:
-    """One line. next_step: "" where nothing is to be done."""
+    """One line of the output. next_step: "" where nothing is to be done."""
 
     verdict: FindingVerdict
     subject: str
@@ -96,27 +96,27 @@ PACKAGES: Mapping[str, tuple[str, str]] = {
     "pyarrow": ("19", ""),
     "pyspark": ("4.0.2", "4.4"),
 }
-"""Package → the first version that works, and the first that does not any more ("" = none)."""
+"""Package → the first version that works, and the first later one that does not ("" = none)."""
 EXCLUDED: Mapping[str, str] = {"pyspark": "4.2.0"}
 """Package → a version between them that does not work."""
 
 
 def examine(where: ConnectionOptions, now_ms: int, *, with_kafka: bool) -> list[DoctorFinding]:
-    """All findings, in the order in which one thing needs the other.
+    """Return all findings, each after those that it depends on.
 
     A check that can't be made is a finding, too. with_kafka: ask Kafka, too.
     """
     found: list[DoctorFinding] = []
-    looks: dict[str, Callable[[], Iterable[DoctorFinding]]] = {"python": lambda: [_python()]}
+    checks: dict[str, Callable[[], Iterable[DoctorFinding]]] = {"python": lambda: [_python()]}
     if where.service is not None:
-        looks["service"] = lambda: _service(where)
+        checks["service"] = lambda: _service(where)
     else:
         around = where.around(asks_kafka=with_kafka)
         if around.kafka:  # first: most of what else is wrong follows from it
             text = f"{around.kafka}, asked from this machine"
             step = "start it, or mend the way to it; brokers can't report and nothing is decided "
             found.append(fail("kafka", text, step + "without it"))
-        looks |= {
+        checks |= {
             "packages": _packages,
             "java": lambda: [_java()],
             "jars": lambda: [_jars()],
@@ -126,14 +126,14 @@ def examine(where: ConnectionOptions, now_ms: int, *, with_kafka: bool) -> list[
             "job": lambda: _job(where, now_ms, around),
         }
         if with_kafka and not around.kafka:
-            looks |= {
+            checks |= {
                 "topics": lambda: _topics(where),
                 "kafka clock": lambda: _kafka_clock(where),
             }
-    for subject, look in looks.items():
+    for subject, check in checks.items():
         try:
-            found.extend(look())
-        except CommandError as error:  # noqa: PERF203 (ten looks)
+            found.extend(check())
+        except CommandError as error:  # noqa: PERF203 (ten checks)
             found.append(fail(subject, f"{error.what}: {error.why}", error.next_step))
     return found
 
@@ -243,9 +243,9 @@ def _table(root: TablePlace, table: Table) -> Iterator[DoctorFinding]:
 
 
 def _optional_columns(handle: DeltaTable, table: Table) -> Iterator[DoctorFinding]:
-    """Yield nullable columns of other versions. Raises TableSchemaError.
+    """Yield warnings on missing nullable columns, and on those of a newer version.
 
-    Columns that another version added, or this one would.
+    Raises TableSchemaError.
     """
     lacking = ", ".join(field.name for field in check_columns(handle, table))
     if lacking:
@@ -299,7 +299,7 @@ def _job(where: ConnectionOptions, now_ms: int, around: JobSurroundings) -> Iter
     config = where.started()
     rows = read_status_rows(where.reader(), now_ms, config.lookup, around)
     status = make_status(where.cluster, rows, config, now_ms)
-    yield from _judged(status, around)
+    yield from _job_findings(status, around)
     near = CertificateEnd.EXPIRING
     for words in certificates_ending(rows.certificates, status.mirror, near, now_ms):
         what, _, step = words.partition(": ")
@@ -311,10 +311,10 @@ def _service(where: ConnectionOptions) -> Iterator[DoctorFinding]:
     answers = answers_of(where)
     yield ok("service", f"it answers for cluster {answers.cluster}")
     status = answers.status()
-    yield from _judged(status, status.job.around)
+    yield from _job_findings(status, status.job.around)
 
 
-def _judged(status: ClusterStatus, around: JobSurroundings) -> Iterator[DoctorFinding]:
+def _job_findings(status: ClusterStatus, around: JobSurroundings) -> Iterator[DoctorFinding]:
     text = f"{status.phase.value}: {status.why}"
     if status.phase is ClusterPhase.STALLED or status.writer_silent_ms < 0:
         step = "mend Kafka first" if around.kafka else around.read_log
@@ -325,8 +325,8 @@ def _judged(status: ClusterStatus, around: JobSurroundings) -> Iterator[DoctorFi
         )
     else:
         yield ok("job", f"{text}; last heartbeat {duration(status.writer_silent_ms)} ago")
-    told = [words for words in status.alarms if not (around.kafka and around.kafka in words)]
-    for alarm in told:
+    alarms = [words for words in status.alarms if not (around.kafka and around.kafka in words)]
+    for alarm in alarms:
         what, _, step = alarm.partition(": ")
         yield warn("alarm", what, step or "`ballast status` says more")
     yield _load(status, around)

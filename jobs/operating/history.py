@@ -32,9 +32,9 @@ OF_BROKERS = {
     **_TRAFFIC,
     "bundles": "bundles",
 }
-"""What a broker's row can show → its unit."""
+"""Measures of a broker's row → unit."""
 OF_BUNDLES = {**_TRAFFIC, "topics": "topics", "sessions": "sessions"}
-"""What a bundle's row can show → its unit."""
+"""Measures of a bundle's row → unit."""
 
 MOMENTS_MAX = 120
 BROKERS_MAX = 1_000
@@ -63,9 +63,9 @@ class HeatQuestion:
 
 
 def read_heat(reader: TableReader, question: HeatQuestion) -> dict[str, Any]:
-    """The grid: names by moments, None where nothing was reported.
+    """Return the heat map: "values" is names × moments, None = nothing reported.
 
-    Rows in name order. left_out: how many rows with lower peaks are not among them.
+    Rows in name order. left_out: number of rows with lower peaks that are not among them.
     """
     step_ms = question.step_ms
     since_ms = (question.until_ms - question.window_ms) // step_ms * step_ms
@@ -129,7 +129,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "command": (),
     "setting": (),
 }
-"""What can be asked for → the kinds of its decisions; () = from a table of its own."""
+"""Kind of event → its kinds of decisions; () = from a table of its own."""
 
 EVENTS_MAX = 500
 _OF_DECISIONS = (
@@ -221,7 +221,7 @@ def _commands(reader: TableReader, question: TimelineQuestion) -> Iterator[dict[
         return
     rows = reader.rows("commands", condition=question.within)
     rows.sort(key=lambda row: (row["status"] != "accepted", row["at_ms"]))
-    for row in {row["command_id"]: row for row in rows}.values():  # one that has ended, by its end
+    for row in {row["command_id"]: row for row in rows}.values():  # a command's last row
         given = json.loads(row["arguments"] or "{}")
         yield {
             **_event(row, "command", row["command_id"], row["kind"]),
@@ -235,7 +235,7 @@ def _commands(reader: TableReader, question: TimelineQuestion) -> Iterator[dict[
 
 
 def _settings(reader: TableReader, question: TimelineQuestion) -> Iterator[dict[str, Any]]:
-    """Each change of settings, by what differs from the one before."""
+    """Yield each change of settings, with what differs from the version before."""
     if "setting" not in question.kinds:
         return
     before: Mapping[str, Any] = {}

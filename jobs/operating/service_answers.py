@@ -50,7 +50,7 @@ _FIRST_WAIT_MS = 20_000
 _LOOK_S, _NOTE_EVERY_S = 2.0, 10.0
 _SQL_TIMEOUT_S = 600.0
 NO_QUERY: Mapping[str, Any] = MappingProxyType({})
-_ENDED = (_ACCEPTED, _CONFLICT, _LATE)
+_OUTCOME_STATUSES = (_ACCEPTED, _CONFLICT, _LATE)
 INVALID_NAME = "invalid_name"
 
 
@@ -62,7 +62,7 @@ def answers_of(where: ConnectionOptions) -> Answers:
 
 
 class ServiceAnswers(Answers):
-    """Answers of a service. named: the cluster that is meant, "" = the service's."""
+    """Answers of a service. named: the cluster asked for, "" = the service's own."""
 
     def __init__(self, address: ServiceAddress, named: str = "") -> None:
         self._address = address
@@ -83,7 +83,7 @@ class ServiceAnswers(Answers):
 
     @cached_property
     def _settings(self) -> Mapping[str, Any]:
-        return self._made(dict, self._address.ask("/v1/settings"))
+        return self._parsed(dict, self._address.ask("/v1/settings"))
 
     def status(self) -> ClusterStatus:
         """Status of the cluster, as the service sees it."""
@@ -93,7 +93,7 @@ class ServiceAnswers(Answers):
         """Explanation of a thing."""
         path = path_of("v1/explain", question.kind, *filter(None, [question.name]))
         query = {"at": question.at_ms or None, "window_ms": question.window_ms}
-        return self._found(path, _record_of(Explanation), query)
+        return self._ask_if_known(path, _record_of(Explanation), query)
 
     def look_ahead(self, strategy: str, what_if: WhatIf) -> Outlook:
         """The next cycles."""
@@ -128,7 +128,7 @@ class ServiceAnswers(Answers):
         rows: list[Row] = []
         while True:
             page = self._ask("/v1/ownership", dict, query)
-            found, after = self._made(_moment, page), page.get("next")
+            found, after = self._parsed(_moment, page), page.get("next")
             rows += page.get("bundles", ())
             if not after:
                 return found, rows
@@ -152,16 +152,16 @@ class ServiceAnswers(Answers):
         )
 
     def bundles(self, by: str, broker: str, limit: int) -> Sequence[Row]:
-        """The largest first."""
+        """Return the bundles with most of a measure, the largest first."""
         query = {"by": by, "broker": broker, "limit": limit}
         return self._ask("/v1/bundles", itemgetter("bundles"), query)
 
     def policies(self) -> Sequence[Row]:
-        """Rows that are set."""
+        """Return the rows of the policies that are set."""
         return self._ask("/v1/policies", itemgetter("policies"))
 
     def names(self, column: str) -> Sequence[str]:
-        """By name."""
+        """Return the names of brokers or namespaces."""
         kind = f"{column}s"
         return self._ask(f"/v1/{kind}", lambda value: [row[column] for row in value[kind]])
 
@@ -169,18 +169,18 @@ class ServiceAnswers(Answers):
         self, config: Config, kept: Iterable[str] = ()
     ) -> tuple[Config, Mapping[str, str]]:
         """The job's settings over a configuration."""
-        return self._made(lambda value: _in_force(config, value, frozenset(kept)), self._settings)
+        return self._parsed(lambda value: _in_force(config, value, frozenset(kept)), self._settings)
 
     def lookup(
         self, topics: Sequence[str], listener: str, timeout_ms: int
     ) -> Mapping[str, LookupResult]:
-        """From the service's snapshot."""
+        """Return each topic's lookup, from the service's snapshot."""
         body = {"topics": list(topics), "listener": listener}
         timeout_s = max(1.0, timeout_ms / 1_000)
         return self._ask("/v1/lookups", _lookups, body=body, timeout_s=timeout_s)
 
     def query(self, text: str) -> tuple[Sequence[str], Sequence[Mapping[str, Any]]]:
-        """By the service's engine."""
+        """Return columns and rows of a query that the service runs."""
         return self._ask(
             "/v1/sql",
             lambda found: (found["columns"], found["rows"]),
@@ -191,7 +191,7 @@ class ServiceAnswers(Answers):
     def carry_out(
         self, command: Command, *, wait: bool, progress: Progress
     ) -> CommandOutcome | NoOutcome | None:
-        """Send it in the name of the token's owner, and look until it has ended.
+        """Send it in the name of the token's owner, and poll until it has ended.
 
         Raises UnknownError where the service can't be asked any more and the command may be sent.
         """
@@ -222,7 +222,7 @@ class ServiceAnswers(Answers):
         path = path_of("v1/commands", command.command_id)
         while not (found and found.is_final) and time.monotonic() < end_s:
             time.sleep(_LOOK_S)
-            found = self._found(path, outcome, is_awaited=True) or found
+            found = self._ask_if_known(path, outcome, is_awaited=True) or found
             if time.monotonic() - noted_s >= _NOTE_EVERY_S:
                 noted_s = time.monotonic()
                 progress(noted_s - began_s, found is not None)
@@ -239,34 +239,34 @@ class ServiceAnswers(Answers):
         self,
         path: str,
         command: Command,
-        made: Callable[[Any], _Record],
+        parse: Callable[[Any], _Record],
         wait_ms: int | None = None,
     ) -> _Record:
         """Send a command. wait_ms: None where nothing is carried out."""
         query = {"timeout_ms": command.timeout_ms, "command_id": command.command_id}
         return self._ask(
             path_of(path, command.kind),
-            made,
+            parse,
             query if wait_ms is None else {**query, "wait_ms": wait_ms},
             body=dict(command.arguments),
             timeout_s=((wait_ms or 0) + GRACE_MS) / 1_000 + TIMEOUT_S,
-            taken=_ENDED,
+            taken=_OUTCOME_STATUSES,
         )
 
-    def _found(
+    def _ask_if_known(
         self,
         path: str,
-        made: Callable[[Any], _Record],
+        parse: Callable[[Any], _Record],
         query: Mapping[str, Any] = NO_QUERY,
         *,
         is_awaited: bool = False,
     ) -> _Record | None:
-        """Ask for one thing; None where the service has no such thing.
+        """Ask for one thing; None if the service answers 404.
 
-        is_awaited: also where a proxy in front of it answers 404, which may be temporary.
+        is_awaited: also if a proxy in front of it answers 404, which may be temporary.
         """
         try:
-            return self._ask(path, made, query)
+            return self._ask(path, parse, query)
         except RefusedByServiceError as error:
             if error.status == _NOT_FOUND and (is_awaited or error.value):
                 return None
@@ -275,7 +275,7 @@ class ServiceAnswers(Answers):
     def _ask(
         self,
         path: str,
-        made: Callable[[Any], _Record],
+        parse: Callable[[Any], _Record],
         query: Mapping[str, Any] = NO_QUERY,
         **more: Any,
     ) -> _Record:
@@ -284,15 +284,15 @@ class ServiceAnswers(Answers):
         more: as `ServiceAddress.ask` takes it.
         """
         self._check_cluster()
-        return self._made(made, self._address.ask(with_query(path, query), **more))
+        return self._parsed(parse, self._address.ask(with_query(path, query), **more))
 
     def _check_cluster(self) -> None:
         if self._named:
             self.cluster  # noqa: B018 (nothing is asked of another cluster)
 
-    def _made(self, made: Callable[[Any], _Record], value: Any) -> _Record:
+    def _parsed(self, parse: Callable[[Any], _Record], value: Any) -> _Record:
         try:
-            return made(value)
+            return parse(value)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as cause:
             raise CommandError(
                 f"the answer of the service at {self._address.url} can't be used",
@@ -302,7 +302,7 @@ class ServiceAnswers(Answers):
 
 
 def _record_of(kind: type[_Record]) -> Callable[[Any], _Record]:
-    """Return what makes a record from JSON."""
+    """Return the parser of a record from JSON, which ignores unknown fields."""
     known = {one.name for one in fields(kind)}  # type: ignore[arg-type]
     return lambda value: from_plain(kind, {k: one for k, one in value.items() if k in known})
 

@@ -33,17 +33,17 @@ PROBLEM: Header = (b"content-type", b"application/problem+json")
 RETRY: Header = (b"retry-after", b"1")
 
 VALUES_MAX = 25_000
-"""Of a body of JSON, which is parsed in one call: so many keys with values take 13 ms."""
+"""Most values of a JSON body, which is parsed in one call: as many as take 13 ms."""
 
 _DIGITS_MAX = 20
 _LONG = re.compile(rb"\d{21}")
-_KNOWN = b"if-none-match"
+_IF_NONE_MATCH = b"if-none-match"
 
 
 class HttpError(Exception):
     """The request ends with this status and this reason; headers are added.
 
-    principal: who has proven to be somebody before being refused, for the audit.
+    principal: the refused caller's name, if authenticated, for the audit.
     """
 
     def __init__(self, status: int, reason: str, *headers: Header, principal: str = "") -> None:
@@ -67,7 +67,7 @@ class Reply:
 
     parts: of a large answer, made while it is sent. stream: of an answer that goes on; closed when
     the client leaves or the service stops, and at `ends_at_s` (seconds since 1970; None = never).
-    tag: what names the content, for the entity tag; "" = its body, if that is whole and large.
+    tag: identifies the content, for the ETag; "" = a hash of the body, if that is whole and large.
     """
 
     status: int = 200
@@ -88,9 +88,9 @@ class Reply:
 class Request:
     """One request, read whole.
 
-    path: as decoded text, for people; raw_path: as it came. params: the path's named parts,
+    path: decoded, for people; raw_path: as received. params: the path's named parts,
     decoded. query: each name's values in order. headers: by lower-case name, the last of equal
-    ones. reached_at: host:port of this service, never by what the caller says.
+    ones. reached_at: host:port of this service, never from the caller's headers.
     """
 
     method: str
@@ -162,7 +162,7 @@ _LEVEL = 1
 
 
 def negotiated(reply: Reply, headers: Iterable[tuple[bytes, bytes]]) -> Reply:
-    """Return a large answer as the client takes it: known already (304), or packed.
+    """Return a large answer as the client accepts it: 304 if known, or in gzip.
 
     Sources: RFC 9110, 8.8.3 and 12.5.3.
     """
@@ -174,7 +174,9 @@ def negotiated(reply: Reply, headers: Iterable[tuple[bytes, bytes]]) -> Reply:
     tag = reply.tag or (blake2b(reply.body, digest_size=8).hexdigest() if reply.body else "")
     if tag:
         shown = (*shown, (b"etag", b'W/"%s"' % tag.encode()))
-        known = {one.strip().removeprefix(b"W/") for one in asked.get(_KNOWN, b"").split(b",")}
+        known = {
+            one.strip().removeprefix(b"W/") for one in asked.get(_IF_NONE_MATCH, b"").split(b",")
+        }
         if known & {b"*", b'"%s"' % tag.encode()}:
             return Reply(status=304, headers=shown)
     if not _takes_gzip(asked.get(b"accept-encoding", b"")):
@@ -230,9 +232,6 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
 
 async def until_gone(receive: Receive) -> None:
-    """Return when the client has closed the connection.
-
-    Whatever it sends besides is dropped.
-    """
+    """Wait until the client has closed the connection; drop what else it sends."""
     while (await receive())["type"] != "http.disconnect":
         pass

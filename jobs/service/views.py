@@ -1,8 +1,8 @@
 """The small tables as rows in memory, kept current in the background.
 
-Decides when a table is read again: when its log has a new version, or does not lead on to it
-(`TableTail`). Handlers see each table at one moment; `v1.reading` reads the big tables on request.
-What is kept is of the size of the cluster, however long the service runs.
+A table is read again when its log has a new version, or the log does not continue the version that
+was read (`TableTail`). Handlers see each table at one moment; `v1.reading` reads the big tables on
+request. What is kept is of the size of the cluster, however long the service runs.
 """
 
 import json
@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 Row: TypeAlias = Mapping[str, Any]
 Rows: TypeAlias = tuple[Row, ...]
 
-_BIG = frozenset(
+_BIG_TABLES = frozenset(
     table.name
     for table in (
         OWNERSHIP_EVENTS,
@@ -66,7 +66,7 @@ _BIG = frozenset(
         PLANNING_MEMORY,
     )
 )
-SMALL_TABLES = tuple(table for table in TABLES if table.name not in _BIG)
+SMALL_TABLES = tuple(table for table in TABLES if table.name not in _BIG_TABLES)
 """Tables that are held whole: with one row for each thing that exists, not for each event."""
 
 _HELD = frozenset(table.name for table in SMALL_TABLES)
@@ -76,7 +76,7 @@ _JSON: Mapping[str, Mapping[str, type]] = {
     POLICIES.name: {"value": dict},
     CONFIG_VERSIONS.name: {"settings": dict},
 }
-"""Columns of JSON, which handlers parse without checking."""
+"""JSON columns and the type that handlers expect unchecked."""
 
 _HISTORY_MS = 600_000
 _POLL_MS = 200
@@ -206,10 +206,7 @@ class TableViews:
         check_newest(tail.path)
 
     def _readable(self, table: Table, found: Sequence[Row]) -> list[Row]:
-        """Return the readable rows.
-
-        One that can't be read is as it was before, or left out: it costs no other.
-        """
+        """Return the rows; for an unreadable one its earlier row, if there is one."""
         faults = {at: fault for at, row in enumerate(found) if (fault := _fault(table, row))}
         known = {_key(table, row): row for row in self._rows.get(table.name, ())} if faults else {}
         before = {at: known.get(_key(table, found[at])) for at in faults}
@@ -253,7 +250,7 @@ class TableViews:
 
 
 def _fault(table: Table, row: Row) -> str:
-    """The first column whose text is no JSON of its kind, and what it is; "" for none."""
+    """Return what is wrong with a row's first bad JSON column, "" = nothing."""
     for column, kind in _JSON.get(table.name, {}).items():
         try:
             value = json.loads(row[column])
@@ -274,16 +271,16 @@ def _key(table: Table, row: Row) -> tuple[str, ...]:
 
 
 def _in_force(found: Rows) -> Rows:
-    """Return the policies that are set, and one of each kind that was.
+    """Return the policies that are set, and a removed one of each kind.
 
-    The latter says whether there ever were any.
+    The removed one tells "none any more" from "never any".
     """
     taken_back = {row["kind"]: row for row in found if not row["is_set"]}
     return (*(row for row in found if row["is_set"]), *taken_back.values())
 
 
 def _newest(found: Rows) -> Rows:
-    """The change of the configuration that is in force."""
+    """Return the newest row: the settings in force."""
     return (max(found, key=lambda row: int(row["number"])),) if found else ()
 
 
@@ -292,7 +289,7 @@ _KEPT: Mapping[str, Callable[[Rows], Rows]] = {
     CONFIG_VERSIONS.name: _newest,
     SETTINGS_IN_FORCE.name: lambda found: tuple(newest_reported(found)),
 }
-"""What is held of tables whose rows would grow in number for ever."""
+"""Selection of the rows to hold, of tables whose rows grow in number for ever."""
 
 
 def _newest_minute(handle: Any, condition: str) -> int:

@@ -59,7 +59,7 @@ class SqlEngine:
 
         A second column of one name gets "_2" behind it.
         """
-        for step in _steps(self._planned(text)):
+        for step in _steps(self._plan_of(text)):
             kind = step["Node Type"]
             if _WRITES_ROWS in step or not (kind in _READING_STEPS or kind.endswith(_JOIN)):
                 raise MisuseError(
@@ -72,12 +72,12 @@ class SqlEngine:
         found = self._run(text)
         return found.rename_columns(list(_unique(found.column_names)))
 
-    def _planned(self, text: str) -> Any:
+    def _plan_of(self, text: str) -> Any:
         """Return the engine's plan of a statement. Raises MisuseError without one."""
         rows = self._run(_EXPLAIN + text).to_pylist()
         plan = next((row["plan"] for row in rows if row["plan_type"] == "logical_plan"), None)
         if plan is None:  # the last row says why the optimizer gave up
-            raise _wrong(str(rows[-1]["plan"]))
+            raise _sql_error(str(rows[-1]["plan"]))
         return json.loads(plan)
 
     def _add_table(self, root: TablePlace, name: str) -> bool:
@@ -111,7 +111,7 @@ class SqlEngine:
         try:
             return self._tables.run(statement)
         except Exception as error:  # noqa: BLE001 (delta-rs raises it for a division by zero)
-            raise _wrong(str(error)) from None
+            raise _sql_error(str(error)) from None
 
 
 def plain_rows(rows: pa.Table) -> list[dict[str, Any]]:
@@ -126,7 +126,7 @@ def plain_rows(rows: pa.Table) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _wrong(why: str) -> MisuseError:
+def _sql_error(why: str) -> MisuseError:
     return MisuseError(
         "this SQL can't be carried out",
         why=": ".join(why.partition("\nbacktrace")[0].split("\ncaused by\n")),

@@ -468,7 +468,7 @@ ORDER BY m.cluster, m.day, moves DESC, m.cause, strategy, reason""",
     Query(
         name="skips",
         question="Why did cycles do nothing?",
-        reading="`NoOverloadedBroker` is peace; `HitCount` waits for more reports; `NoBundles` "
+        reading="`NoOverloadedBroker` is normal; `HitCount` waits for more reports; `NoBundles` "
         "for hours means that what is hot can't be moved: `ballast explain broker` says why.",
         text=f"""
 SELECT cluster, {day("at_ms")} AS day, strategy, reason, COUNT(*) AS cycles,

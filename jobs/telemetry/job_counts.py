@@ -58,59 +58,59 @@ class Latency:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Landed:
-    """A bundle that another broker has opened. cause: of its first transition."""
+class FinishedMove:
+    """A move whose new owner has opened the bundle. cause: of its first transition."""
 
     cause: str
     is_return: bool
 
 
 @dataclass(slots=True)
-class _Way:
+class _OpenMove:
     owner: str
     cause: str
     began_ms: int
     step_ms: int
-    closing: str = ""
+    closing: str = ""  # the broker that has yet to close
 
 
 class MoveTracker:
     """Follows the moves of all clusters, event by event in the table's order.
 
-    Remembers moves under way, and the owner of each moved bundle within the last hour; both expire,
-    so memory is bounded by the moves of an hour. The latencies are Pulsar 4.0.8's (UnloadManager);
-    thrash is defined in `lbcore.sim.summary`.
+    Remembers moves under way, and the owner of each moved bundle within the last hour; both
+    expire, so memory is bounded by the moves of an hour. The latencies are Pulsar 4.0.8's
+    (UnloadManager); thrash is defined in `lbcore.sim.summary`.
     """
 
     def __init__(self) -> None:
-        self._under_way: dict[tuple[str, str], _Way] = {}
+        self._under_way: dict[tuple[str, str], _OpenMove] = {}
         self._left_ms: dict[tuple[str, str], dict[str, int]] = {}
 
-    def take(self, event: Event) -> Iterator[Latency | Landed]:
+    def take(self, event: Event) -> Iterator[Latency | FinishedMove]:
         """Process an event; yield the latencies and the move that it ends."""
         key = (event.cluster, event.bundle)
-        way = self._under_way.get(key)
+        move = self._under_way.get(key)
         if event.state == State.RELEASING.value:
-            self._under_way[key] = _Way(
+            self._under_way[key] = _OpenMove(
                 event.source, event.cause, event.at_ms, event.at_ms, event.source
             )
             return
-        if way is not None and way.closing and event.state != State.OWNED.value:
-            yield Latency(part="release", broker=way.closing, ms=event.at_ms - way.step_ms)
-            way.closing = ""
+        if move is not None and move.closing and event.state != State.OWNED.value:
+            yield Latency(part="release", broker=move.closing, ms=event.at_ms - move.step_ms)
+            move.closing = ""
         if event.state not in (State.ASSIGNING.value, State.FREE.value):
             self._under_way.pop(key, None)
-            if way is not None and event.state == State.OWNED.value:
-                yield from self._end(key, way, event)
-        elif way is not None:
-            way.step_ms = event.at_ms
+            if move is not None and event.state == State.OWNED.value:
+                yield from self._end(key, move, event)
+        elif move is not None:
+            move.step_ms = event.at_ms
         else:
             owner = event.destination_before if event.state_before == State.OWNED.value else ""
-            self._under_way[key] = _Way(owner, event.cause, event.at_ms, event.at_ms)
+            self._under_way[key] = _OpenMove(owner, event.cause, event.at_ms, event.at_ms)
 
     def forget(self, now_ms: int) -> None:
         """Drop what is older than an hour."""
-        for key in [key for key, way in self._under_way.items() if _is_old(way.step_ms, now_ms)]:
+        for key in [key for key, move in self._under_way.items() if _is_old(move.step_ms, now_ms)]:
             del self._under_way[key]
         for key, left in list(self._left_ms.items()):
             kept = {broker: at for broker, at in left.items() if not _is_old(at, now_ms)}
@@ -119,16 +119,18 @@ class MoveTracker:
             else:
                 del self._left_ms[key]
 
-    def _end(self, key: tuple[str, str], way: _Way, event: Event) -> Iterator[Latency | Landed]:
+    def _end(
+        self, key: tuple[str, str], move: _OpenMove, event: Event
+    ) -> Iterator[Latency | FinishedMove]:
         if event.state_before == State.ASSIGNING.value:
-            yield Latency(part="assign", broker=event.destination, ms=event.at_ms - way.step_ms)
-        if not way.owner or way.owner == event.destination:
+            yield Latency(part="assign", broker=event.destination, ms=event.at_ms - move.step_ms)
+        if not move.owner or move.owner == event.destination:
             return
-        yield Latency(part="unload", broker=way.owner, ms=event.at_ms - way.began_ms)
+        yield Latency(part="unload", broker=move.owner, ms=event.at_ms - move.began_ms)
         left = self._left_ms.setdefault(key, {})
         is_return = not _is_old(left.get(event.destination, -HOUR_MS), event.at_ms)
-        left[way.owner] = event.at_ms
-        yield Landed(cause=way.cause, is_return=is_return)
+        left[move.owner] = event.at_ms
+        yield FinishedMove(cause=move.cause, is_return=is_return)
 
 
 def _is_old(at_ms: int, now_ms: int) -> bool:
@@ -190,7 +192,7 @@ UNKNOWN_KIND = "unknown"
 
 
 _COUNTED_REASONS = [reason.value for reason in RejectReason if reason is not RejectReason.NOT_KEPT]
-_OF_BALANCER = (
+_BALANCER_COUNTERS = (
     *((_SHED, UNLOADING, why, "Success") for why in ("Overloaded", "Underloaded", "Crowded")),
     (_SHED, UNLOADING, _ADMIN, "Success"),
     (_SHED, UNLOADING, "Unknown", "Failure"),
@@ -200,23 +202,23 @@ _OF_BALANCER = (
     *((_PUBLISHED, begun, CHANNEL, "Total") for begun in (*_BEGINS.values(), _OVERRIDE)),
     (_ORPHANS, CHANNEL),
 )
-"""Counters, with their labels, of work that in Pulsar the leader does."""
-_OF_BROKER = (
+"""Counters, with their labels, of work that Pulsar's leader does; they begin at 0."""
+_BROKER_COUNTERS = (
     ("pulsar_lb_unload_broker_total", UNLOADING),
     ("pulsar_lb_unload_bundle_total", UNLOADING),
     ("pulsar_lb_bundles_split_total", SPLITTING),
     (_PLACED, ASSIGNING, "Success"),
 )
-_DECISIONS = (
+_USUAL_DECISIONS = (
     *itertools.product(["skip"], SKIPS),
     *itertools.product(sorted(_SHEDS), ["Overloaded", "Underloaded", "Crowded", _ADMIN]),
     *itertools.product(["split"], [*(reason.value for reason in LIMIT_REASONS), _ADMIN]),
     *[("assign", "Unowned"), ("drain", "Draining"), ("transfer", "Pinned")],
     *(("failover" if one.value.endswith("dead") else "repair", one.value) for one in IntentReason),
 )
-"""Kind and reason of usual ones."""
-_BEGUN = (
-    *(("ballast_decisions_total", *one) for one in _DECISIONS),
+"""Kind and reason of usual decisions, whose counters begin at 0."""
+_BEGIN_AT_ZERO = (
+    *(("ballast_decisions_total", *one) for one in _USUAL_DECISIONS),
     *(
         ("ballast_commands_total", *one)
         for one in itertools.product((*sorted(HANDLERS), UNKNOWN_KIND), _STATUSES)
@@ -231,35 +233,35 @@ def begin_counts(store: MetricStore, cluster: str, topics: Sequence[str]) -> Non
     """
     store.begin(cluster)
     for name, *labels in (
-        *_BEGUN,
+        *_BEGIN_AT_ZERO,
         *(("ballast_rejected_total", *one) for one in itertools.product(topics, _COUNTED_REASONS)),
-        *((name, BALANCER, *labels) for name, *labels in _OF_BALANCER),
+        *((name, BALANCER, *labels) for name, *labels in _BALANCER_COUNTERS),
     ):
         store.add(name, cluster, *labels, by=0)
 
 
 def begin_broker(store: MetricStore, cluster: str, broker: str) -> None:
     """Begin the counters of a broker at 0."""
-    for name, *labels in _OF_BROKER:
+    for name, *labels in _BROKER_COUNTERS:
         store.add(name, cluster, broker, *labels, by=0)
 
 
-def count_rows(store: MetricStore, seen: WrittenBatch, moves: MoveTracker) -> None:
+def count_rows(store: MetricStore, written: WrittenBatch, moves: MoveTracker) -> None:
     """Count what a batch wrote."""
-    _count_events(store, seen, moves)
-    _count_decisions(store, seen)
-    for cluster, outcome in seen.rows(DECISION_EFFECTS.name, "cluster", "outcome"):
+    _count_events(store, written, moves)
+    _count_decisions(store, written)
+    for cluster, outcome in written.rows(DECISION_EFFECTS.name, "cluster", "outcome"):
         store.add("ballast_decision_effects_total", cluster, outcome)
-    candidates = seen.rows(DECISION_CANDIDATES.name, "cluster", "phase", "verdict", "count")
+    candidates = written.rows(DECISION_CANDIDATES.name, "cluster", "phase", "verdict", "count")
     for cluster, phase, verdict, count in candidates:
         store.add("ballast_candidates_total", cluster, phase, verdict, by=count)
-    for cluster, topic, reason in seen.rows(REJECTED_REPORTS.name, "cluster", "topic", "reason"):
+    for cluster, topic, reason in written.rows(REJECTED_REPORTS.name, "cluster", "topic", "reason"):
         if reason != RejectReason.NOT_KEPT.value:
             store.add("ballast_rejected_total", cluster, topic, reason)
-    for cluster, kind, status in seen.rows(COMMANDS.name, "cluster", "kind", "status"):
+    for cluster, kind, status in written.rows(COMMANDS.name, "cluster", "kind", "status"):
         known = kind if kind in HANDLERS else UNKNOWN_KIND  # anybody may send any word
         store.add("ballast_commands_total", cluster, known, status)
-    for report in seen.reports:
+    for report in written.reports:
         _count_report(store, report["cluster"], report["counts"])
 
 
@@ -301,8 +303,8 @@ def _count_report(store: MetricStore, cluster: str, counts: Mapping[str, int]) -
         store.add(*labels, by=count)
 
 
-def _count_events(store: MetricStore, seen: WrittenBatch, moves: MoveTracker) -> None:
-    events = [Event(*row) for row in seen.rows(OWNERSHIP_EVENTS.name, *Event._fields)]
+def _count_events(store: MetricStore, written: WrittenBatch, moves: MoveTracker) -> None:
+    events = [Event(*row) for row in written.rows(OWNERSHIP_EVENTS.name, *Event._fields)]
     transitions = Counter((e.cluster, e.cause, e.state, e.is_forced) for e in events)
     for (cluster, cause, state, is_forced), count in sorted(transitions.items()):
         store.add("ballast_transitions_total", cluster, cause, state, by=count)
@@ -336,10 +338,10 @@ def _count_event(store: MetricStore, event: Event, moves: MoveTracker) -> None:
         store.add("ballast_returns_total", cluster, by=int(found.is_return))
 
 
-def _count_decisions(store: MetricStore, seen: WrittenBatch) -> None:
+def _count_decisions(store: MetricStore, written: WrittenBatch) -> None:
     names = ("cluster", "kind", "reason", "source", "inputs")
-    given: set[tuple[str, str]] = set()
-    for cluster, kind, reason, source, inputs in seen.rows(DECISIONS.name, *names):
+    sources: set[tuple[str, str]] = set()
+    for cluster, kind, reason, source, inputs in written.rows(DECISIONS.name, *names):
         store.add("ballast_decisions_total", cluster, kind, reason)
         # refused: the protocol did not take the transition
         is_refused = kind in (*_SHEDS, "split") and "refused" in json.loads(inputs)
@@ -347,11 +349,11 @@ def _count_decisions(store: MetricStore, seen: WrittenBatch) -> None:
         if kind in _SHEDS:
             store.add(_SHED, cluster, BALANCER, UNLOADING, *outcome)
             store.add("pulsar_lb_unload_bundle_total", cluster, source, UNLOADING)
-            given.add((cluster, source))
+            sources.add((cluster, source))
         elif kind == "skip":
             why = _SKIPS.get(reason, "Unknown")
             store.add(_SHED, cluster, BALANCER, UNLOADING, why, "Skip")
         elif kind == "split":
             store.add(_SPLIT, cluster, BALANCER, SPLITTING, *outcome)
-    for cluster, source in sorted(given):
+    for cluster, source in sorted(sources):
         store.add("pulsar_lb_unload_broker_total", cluster, source, UNLOADING)

@@ -1,8 +1,8 @@
 """Forecast the next cycles (--dry-run), and manage plans that await approval.
 
 A dry run is the balancer's own code on what the tables say, before and after; nothing is sent. Each
-decision says after how many more hits it comes. The forecast ends at data that the tables don't
-have (hits and averages of most strategies, load of the last moments). Under cluster.approval=ask a
+decision says after how many more hits it comes. The forecast lacks what the tables don't have: hits
+and averages of most strategies, load of the last moments. Under cluster.approval=ask a
 cycle's moves wait as a plan: list, show, approve or reject it, propose one, undo what was done.
 """
 
@@ -43,7 +43,7 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _undo(args: argparse.Namespace) -> int:
-    """Propose the way back; what can't go back is said first."""
+    """Propose moves that undo; note first which ones can't be undone."""
     if sum(map(bool, (args.plan, args.since_ms, args.drain))) != 1:
         raise MisuseError(
             "it is not clear what to undo",

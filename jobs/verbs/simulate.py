@@ -85,7 +85,7 @@ def _side_by_side(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcome:
-    """Result of a task. at: the task's number."""
+    """Result of a task. at: index of the task."""
 
     at: int
     row: dict[str, Any]
@@ -141,21 +141,21 @@ def run(args: argparse.Namespace) -> int:
     tasks = [task for one in loaded for task in _tasks_of(args, one)]
     if args.plot is not None:
         _check_pictures(tasks)
-    runs = ManyRuns(partial(_played, args.plot), args.workers)
+    runs = ManyRuns(partial(_run_task, args.plot), args.workers)
     weights = [weight_of(task.scenario, task.config()) for task in tasks]
-    came = list[_Outcome]()
+    outcomes = list[_Outcome]()
     for one in runs.results(list(enumerate(tasks)), weights):
         if not tasks[one.at].is_compared:
             _report_run(args, tasks[one.at], one)
-        came.append(one)
-    done = [(tasks[one.at], one.row) for one in came]
+        outcomes.append(one)
+    done = [(tasks[one.at], one.row) for one in outcomes]
     _report_comparison(
         args, [(task.loaded, row) for task, row in done if task.is_compared], is_cut=runs.is_cut
     )
     rows = [row for _, row in done]
     single = [row for task, row in done if not task.is_compared]
     if args.plot is not None and len(tasks) > len(loaded):
-        _draw_side_by_side(args.plot, [(tasks[one.at], one.drawn) for one in came])
+        _draw_side_by_side(args.plot, [(tasks[one.at], one.drawn) for one in outcomes])
     if args.json:
         answer(args, rows, "")
     elif len(single) > 1 or not rows:
@@ -197,11 +197,11 @@ def _check_pictures(tasks: Sequence[_Task]) -> None:
 
 
 def _report_comparison(
-    args: argparse.Namespace, came: Sequence[tuple[Loaded, dict[str, Any]]], *, is_cut: bool
+    args: argparse.Namespace, compared: Sequence[tuple[Loaded, dict[str, Any]]], *, is_cut: bool
 ) -> None:
-    """Write each scenario's table; record it when asked to, unless incomplete."""
+    """Write each scenario's table; --rewrite records it, unless the run was cut."""
     by_path: dict[Path, list[dict[str, Any]]] = {}
-    for one, row in came:
+    for one, row in compared:
         by_path.setdefault(one.path, []).append(row["compared"])
     for path, rows in by_path.items():
         text = render_comparison(rows)
@@ -211,7 +211,7 @@ def _report_comparison(
             answer(args, rows, [str(path), *text.split("\n")])
 
 
-def _played(plot: Path | None, item: tuple[int, _Task]) -> _Outcome:
+def _run_task(plot: Path | None, item: tuple[int, _Task]) -> _Outcome:
     """Run a task and return its result."""
     at, task = item
     drawn = None
@@ -227,16 +227,16 @@ def _played(plot: Path | None, item: tuple[int, _Task]) -> _Outcome:
     return _Outcome(at=at, row=row, text=render(done, judged), drawn=drawn)
 
 
-def _report_run(args: argparse.Namespace, task: _Task, came: _Outcome) -> None:
+def _report_run(args: argparse.Namespace, task: _Task, outcome: _Outcome) -> None:
     """Print a run's output, then record it or compare it with the recorded one."""
     one, strategy = task.loaded, task.strategy
     if not args.json:
         head = f"{task.head}{f' [{strategy}]' if strategy else ''}"
-        answer(args, came.row, [head, *came.text.split("\n")])
+        answer(args, outcome.row, [head, *outcome.text.split("\n")])
     if args.rewrite:
-        write_text(one.path, with_recorded(one.content, came.text))
+        write_text(one.path, with_recorded(one.content, outcome.text))
     elif not (strategy or args.set or args.seed is not None) and task.scenario.recorded:
-        came.row["is_met"] &= _is_recorded(one, came.text)
+        outcome.row["is_met"] &= _is_recorded(one, outcome.text)
 
 
 def _run_drawn(plot: Path, task: _Task) -> "tuple[Run, DrawnRun]":
@@ -250,10 +250,10 @@ def _run_drawn(plot: Path, task: _Task) -> "tuple[Run, DrawnRun]":
     return done, drawn
 
 
-def _draw_side_by_side(plot: Path, came: "Sequence[tuple[_Task, DrawnRun | None]]") -> None:
+def _draw_side_by_side(plot: Path, runs: "Sequence[tuple[_Task, DrawnRun | None]]") -> None:
     """A picture for each scenario that was run under several strategies."""
     by_path: dict[Path, list[DrawnRun]] = {}
-    for task, drawn in came:
+    for task, drawn in runs:
         if drawn is not None:
             by_path.setdefault(task.loaded.path, []).append(drawn)
     for path, drawn_runs in by_path.items():

@@ -2,7 +2,7 @@
 
 ensure   makes missing topics, and reports each difference of the others from what they must be
          (--repair sets the configuration keys that differ; partitions are never changed)
-acls     prints the commands of Kafka's own tool that let a role in, and into nothing else
+acls     prints kafka-acls commands that give a role the rights it needs, and no others
          (--role job|agent|service|operator --principal User:NAME)
 """
 
@@ -43,10 +43,7 @@ add_arguments = arguments(
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ensure the topics, failing when one differs; or print the ACLs.
-
-    It fails also when one could not be made.
-    """
+    """Ensure the topics, or print the ACLs; 1 if a topic is missing or differs."""
     config = load_settings(args.conf, args.set)
     if args.action == "acls":
         servers = args.bootstrap or ",".join(config.kafka.bootstrap_servers) or "HOST:PORT"

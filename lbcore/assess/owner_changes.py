@@ -25,7 +25,7 @@ from lbcore.wire.fields import MAX_NUMBER
 from lbcore.wire.messages import Command, Message
 
 STUCK_LOOKS = 3
-"""So many looks in a row with two owners, or with none after it had one, and it is stuck."""
+"""Looks in a row with two owners, or none after it had one, that make a bundle stuck."""
 GONE, SHEDDER, PERSON, EITHER = "broker ended", "Pulsar's shedder", "a person or a tool", "unclear"
 _COUNTER = "pulsar_lb_unload_bundle_total"
 _BY_REASON = "pulsar_lb_unload_broker_breakdown_total"
@@ -47,7 +47,7 @@ class OwnerChange:
 
 @dataclass(slots=True)
 class OwnerChanges:
-    """Look after look. moves: in their order; doubled, lost: bundle → looks in a row."""
+    """Changes over many looks. doubled, lost: bundle → looks in a row."""
 
     moves: list[OwnerChange] = field(default_factory=list)
     doubled: dict[str, int] = field(default_factory=dict)
@@ -56,14 +56,14 @@ class OwnerChanges:
     _incarnations: dict[str, str] = field(default_factory=dict)
 
     def take(self, now_ms: int, look: Look) -> None:
-        """One look. O(bundles)."""
+        """Add one look. O(bundles)."""
         owners = look.owners()
         for bundle, owner in sorted(owners.items()):
             if owner is not None:
                 self._note_owner(now_ms, bundle, owner, look)
         self.doubled = _counted(self.doubled, [name for name, one in owners.items() if one is None])
-        nobody = look.unclaimed() == ""
-        gone = [name for name in self._owners if nobody and name not in owners]
+        all_answered = look.unclaimed() == ""
+        gone = [name for name in self._owners if all_answered and name not in owners]
         self.lost = _counted(self.lost, [name for name in gone if _exists(name, look)])
         self._incarnations |= {name: one for name, one in look.incarnations.items() if one}
 
@@ -128,7 +128,7 @@ def _counted(before: Mapping[str, int], names: list[str]) -> dict[str, int]:
 def _exists(bundle: str, look: Look) -> bool:
     """True if the bundle's range still exists.
 
-    A split bundle has no owner by right.
+    A bundle that was split has no owner, and is not lost.
     """
     namespace, _, key = bundle.rpartition("/")
     edges = look.namespaces.get(namespace, ())
@@ -145,8 +145,8 @@ _KEPT = REBUILT_FROM | {LOAD_HISTORY.name, DECISIONS.name}
 class Observer:
     """The job's Machines in one process, fed with what the bridge reads.
 
-    The scorers and the balancer of the streaming job, in the caller's time, so the same decisions;
-    nothing is sent. rows: by table, in their order.
+    The streaming job's scorers and balancer in the caller's time, so they decide the same; nothing
+    is sent. rows: table → its rows, in order.
     """
 
     def __init__(self, config: Config, cluster: str) -> None:
@@ -165,9 +165,9 @@ class Observer:
         now_ms: int,
         messages: Iterable[Message],
         look: Look | None,
-        told: Sequence[CommandArguments] = (),
+        policies: Sequence[CommandArguments] = (),
     ) -> list[Command]:
-        """Take one batch: the commands made of the look and of `told`, as they were read.
+        """Run one batch; return its commands: the look's differences and `policies`.
 
         now_ms: wall time of the batch, never before the last one's. look: None = nobody answered.
         """
@@ -175,7 +175,7 @@ class Observer:
         for message in messages:
             envelope = getattr(message, "envelope", None)
             self._log.append(message, envelope.broker if envelope else "")
-        commands = [self._command(one) for one in (*self._differences(look), *told)]
+        commands = [self._command(one) for one in (*self._differences(look), *policies)]
         for command in commands:
             self._log.append(command)
         self._job.run_batch(self._clock.now_ms)

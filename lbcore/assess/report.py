@@ -51,7 +51,7 @@ class ClusterObservation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """Bundle that went from one broker to another meanwhile. who: whose doing it was."""
+    """Bundle that moved meanwhile. who: moved it, GONE or as `who_moved` says."""
 
     at_ms: int
     bundle: str
@@ -90,7 +90,7 @@ class Report:
 
     @property
     def is_whole(self) -> bool:
-        """True when all could be read that was asked for, and some load is known."""
+        """True if nothing is unread, and some load is known."""
         return not self.unread and bool(self.loads.times_ms)
 
 
@@ -128,7 +128,7 @@ def make_report(
         foresight=None if isinstance(found, Impossible) else found,
         versions=seen.versions,
         bundle_count=sum(len(owned or ()) for owned in seen.look.owned.values()),
-        notes=(*notes, *_untold(seen)),
+        notes=(*notes, *_unread_notes(seen)),
         unread=dict(sorted(seen.parts.items())),
         unreported=seen.unreported,
     )
@@ -159,7 +159,7 @@ def _risks(
 def _room_of_namespaces(seen: ClusterObservation, room: Mapping[str, int]) -> dict[str, int]:
     """Return namespace → how many brokers may take its bundles.
 
-    The largest isolation group of its owners; all brokers where none owns some.
+    The size of its owners' largest isolation group; of the cluster where nobody owns a bundle.
     """
     found: dict[str, int] = {}
     for broker, owned in seen.look.owned.items():
@@ -170,8 +170,8 @@ def _room_of_namespaces(seen: ClusterObservation, room: Mapping[str, int]) -> di
 
 
 def _moves(seen: ClusterObservation) -> tuple[Moved, ...]:
-    between = [move for move in seen.owner_changes.moves if not move.is_gone]
-    who = who_moved(len(between), *seen.sheds, is_shedding=is_shedding(seen.settings))
+    of_living = [move for move in seen.owner_changes.moves if not move.is_gone]
+    who = who_moved(len(of_living), *seen.sheds, is_shedding=is_shedding(seen.settings))
     return tuple(
         Moved(
             at_ms=move.at_ms,
@@ -184,7 +184,7 @@ def _moves(seen: ClusterObservation) -> tuple[Moved, ...]:
     )
 
 
-def _untold(seen: ClusterObservation) -> list[str]:
+def _unread_notes(seen: ClusterObservation) -> list[str]:
     """Return what could not be read, and which load fields count as not reported."""
     silent = [name for name, found in sorted(seen.settings.items()) if found is None]
     notes = [f"settings of {', '.join(silent)} were not told (a super user may read them)"]

@@ -78,11 +78,11 @@ class Times:
     first seen. brake_clock_ms: clock_ms when the brake was engaged. faults_ms: number of a fault's
     cause → when it was last written down. version_floor: not a time, but the highest version of
     forgotten namespaces. apart: clock → how far ahead it was when last seen to be wrong, when that
-    was, and when it was written down. share: not a time either, but `share_made`, 0 = not known
-    yet. usual_ms: usual interval between a batch that makes few bundles and the one before it, 0 =
-    not known yet. silent_brokers: number of silent brokers when last reported as many, 0 = not so
-    many. refused_bytes: bytes kept of refused messages at refused_ms, less what time has allowed
-    since.
+    was, and when it was written down. share: not a time either, but `BatchContext.share_made`, 0 =
+    not known yet. usual_ms: usual interval between a batch that makes few bundles and the one
+    before it, 0 = not known yet. silent_brokers: number of silent brokers when last reported as
+    many, 0 = not so many. refused_bytes: bytes kept of refused messages at refused_ms, less what
+    time has allowed since.
     """
 
     clock_ms: int = 0
@@ -113,12 +113,12 @@ class Times:
 class BalancerState:
     """Everything that the balancer remembers of one cluster.
 
-    commands: id → what `identity` remembers of it, the latest. settings: those that commands have
-    changed, by "section.name". waiting: id → command that was accepted and has not ended.
-    unmeasured_moves: bundle → its last move by balancing, until its effect is seen. unread: rows
-    that a rebuild could not read, by cause, until the first batch has reported them. told: digest
-    of the settings that the tables have last. packed: no part of the state, but chunks that `pack`
-    need not make again.
+    commands: id → status and identity (`waiting.remember`), the latest. settings: those that
+    commands have changed, by "section.name". waiting: id → command that was accepted and has not
+    ended. unmeasured_moves: bundle → its last move by balancing, until its effect is seen. unread:
+    rows that a rebuild could not read, by cause, until the first batch has reported them. told:
+    digest of the settings last written to the tables. packed: no part of the state, but chunks that
+    `pack` need not make again.
     """
 
     ledger: Ledger
@@ -146,7 +146,8 @@ class BatchContext:
     unplaced: id → commands that let placement choose the broker of a bundle or its children, with
     deadlines; unplaced_bundles: those bundles; unplaced_splits: namespaces of such splits; places:
     what placement says of bundles and children. usage: kind → tenant → how many it has. made:
-    bundles made for new namespaces; unloaded: looked at to unload namespaces.
+    bundles made for new namespaces; unloaded: looked at to unload namespaces. transitions: record
+    before (None = new) and after; failures: bundle → its broker's reason, of failed acks.
     is_catching_up: what the batch has read is old, and newer reports wait; see `brokers`.
     guard: leaves out what raises. wall_ms: the driver's clock; now_ms: the time by which the
     batch decides, see `clock`. read_ms: when all before this batch's messages had been read.
@@ -233,7 +234,7 @@ class BatchContext:
     def follow_files(self, settings: Mapping[str, Any]) -> None:
         """Use the files' configuration, with those of the changed settings that suit it.
 
-        The others are set aside until the files suit them or somebody resets them, and told.
+        The others are set aside, and reported, until the files suit them or somebody resets them.
         """
         of = (self.base_config, settings, sorted(self.rules.set_aside))
         config, aside = remembered(self.packed, "settings", of, lambda: in_force(*of))
@@ -264,7 +265,7 @@ class BatchContext:
             self.changed_by |= {key: command for key, _, _ in differing(before, self.rules)}
 
     def set_rule(self, kind: str, name: str, rule: Any, command: Command | None = None) -> None:
-        """Let one rule stand until it is taken back, or (None) take it back.
+        """Set one rule, or remove it (None).
 
         kind: a field of `ClusterRules` that holds rules by name. command: who asked for it. O(1),
         but for the first change of a kind in a batch, which copies its rules.
@@ -280,7 +281,7 @@ class BatchContext:
             self.changed_by[KIND_OF_FIELD[kind], name] = command
 
     def write_rules(self, before: ClusterRules) -> None:
-        """A row of `policies` or `pins` for each rule that is not as before the batch."""
+        """Write a row of `policies` or `pins` for each rule that the batch changed."""
         for (kind, name), value, is_set in differing(before, self.rules):
             command = self.changed_by.get((kind, name))
             by = {
@@ -316,7 +317,7 @@ class BatchContext:
         )
 
     def set_times(self, **times: Any) -> None:
-        """Keep when something was done; see `Times`."""
+        """Replace some of the times; see `Times`."""
         self.times = replace(self.times, **times)
 
     def bounded_arrival_ms(self, stamp_ms: int) -> int:

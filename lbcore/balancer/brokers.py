@@ -81,7 +81,8 @@ def many_silent(work: BatchContext) -> tuple[str, ...]:
     """Return the overdue brokers if, with recent deaths, they are half or more.
 
     Failover waits then: each of them is heard again or found dead within `broker_timeout_ms`, and
-    when all are silent, more likely it is us. A single dead broker delays nothing. O(brokers).
+    when all are silent, the job itself is the likelier cause. A single dead broker delays nothing.
+    O(brokers).
     """
     silent = overdue(work)
     since_ms = work.times.clock_ms - work.config.ownership.brake_window_ms
@@ -96,7 +97,7 @@ def _silent(work: BatchContext, limit_ms: int) -> frozenset[str]:
 
 
 def _watched(work: BatchContext) -> list[str]:
-    """The brokers that are not dead."""
+    """Return the brokers that liveness knows and that are not dead."""
     seen = work.liveness.seen
     return [name for name, entry in work.brokers.items() if not entry.is_dead and name in seen]
 
@@ -132,8 +133,8 @@ def reason_not_to_take(work: BatchContext, broker: str) -> str:
     return ""
 
 
-def note_flapping(work: BatchContext) -> None:
-    """Write down who is held off from now on because of a start in this batch."""
+def record_flapping(work: BatchContext) -> None:
+    """Raise the alarm for flapping brokers; record those that flap since this batch."""
     for name in sorted(flapping(work)):
         work.alarms.add(f"flapping:{name}")
         entry = work.brokers[name]
@@ -188,7 +189,7 @@ def release(
 
 
 def _still_dead(work: BatchContext, lost: Iterable[str]) -> tuple[str, ...]:
-    """Return which lost brokers have neither returned nor been forgotten."""
+    """Return the lost brokers that have neither returned nor been deregistered."""
     known = work.brokers
     return tuple(sorted(name for name in lost if name in known and known[name].is_dead))
 
@@ -216,7 +217,7 @@ def _is_many(work: BatchContext, lost: int, brokers: int) -> bool:
 
 
 def _counts(work: BatchContext, broker: str) -> bool:
-    """True if the lost broker counts; one that was drained to empty does not."""
+    """True if the loss counts for the brake; that of an emptied broker does not."""
     if not is_draining(work, broker):
         return True
     return broker in work.ledger.count_by_broker(work.ledger.holders())
@@ -237,7 +238,7 @@ FULL_BATCHES_PER_WAIT = 30
 """A batch adds at most `in_flight_timeout_ms` / this number to the waiting clock."""
 SILENCE = "silence"
 """The kind of rows in `decisions` that say who is suspected or dead, and an alarm's name."""
-_TOLD_EVERY_MS = 300_000
+_REPEAT_MS = 300_000
 _NAMED = 10
 """Silent brokers that a row names."""
 
@@ -245,18 +246,18 @@ _NAMED = 10
 def watch_clocks(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
     """Advance the clocks by the batch's arrivals; watch ticks and the lag.
 
-    The batch catches up when its newest tick is too old, and that lag is not steady or no earlier
-    one is known. The start and the end of missing ticks are recorded.
+    The batch catches up when its newest tick is too old, unless that lag is about the last batch's.
+    The start and the end of missing ticks are recorded.
     """
-    rows = _rows(updates)
+    rows = _all_arrivals(updates)
     before = work.liveness
     work.liveness = work.liveness.observe(rows, work.config.ownership.clock_step_max_ms)
     log_ms = work.liveness.elapsed_ms - before.elapsed_ms
     batch_ms = work.wall_ms - work.times.stepped_ms
     is_full = any(update.is_full for update in updates)
     batches = FULL_BATCHES_PER_WAIT if is_full else BATCHES_PER_WAIT
-    most_ms = work.config.ownership.in_flight_timeout_ms // batches
-    waited_ms = max(0, min(log_ms, batch_ms, most_ms))
+    limit_ms = work.config.ownership.in_flight_timeout_ms // batches
+    waited_ms = max(0, min(log_ms, batch_ms, limit_ms))
     advance_clock(work, before, updates, is_full=is_full)
     alarm_ms = work.config.ownership.tick_alarm_ms
     missing, known = work.liveness.missing_ticks(alarm_ms), before.missing_ticks(alarm_ms)
@@ -271,15 +272,15 @@ def watch_clocks(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
     tick_ms = max(
         work.times.tick_ms, work.bounded_arrival_ms(int(ticks.max(initial=0))) if len(ticks) else 0
     )
-    change_ms = work.now_ms - tick_ms - (work.times.decided_ms - work.times.tick_ms)
+    lag_change_ms = work.now_ms - tick_ms - (work.times.decided_ms - work.times.tick_ms)
     is_old = tick_ms > 0 and work.now_ms - tick_ms > work.config.pipeline.plan_lag_max_ms
-    is_changed = abs(change_ms) > work.config.ownership.clock_step_max_ms
+    is_changed = abs(lag_change_ms) > work.config.ownership.clock_step_max_ms
     work.is_catching_up = is_old and (is_changed or not work.times.tick_ms)
     work.set_times(clock_ms=work.times.clock_ms + waited_ms, tick_ms=tick_ms)
 
 
 def judge_brokers(work: BatchContext) -> None:
-    """Judge which brokers are dead or silent, and whether too many are."""
+    """Judge which brokers are dead or silent, unless the batch catches up."""
     if work.is_catching_up:
         work.counts["judged_later"] += 1
         return
@@ -308,8 +309,8 @@ def _record_silence(work: BatchContext, died: Sequence[str]) -> None:
     many = many_silent(work)
     if many:
         work.alarms.add(SILENCE)
-    # told again while it lasts: readers look back a few minutes only
-    is_due = many and work.now_ms // _TOLD_EVERY_MS != work.times.decided_ms // _TOLD_EVERY_MS
+    # recorded again while it lasts: readers look back a few minutes only
+    is_due = many and work.now_ms // _REPEAT_MS != work.times.decided_ms // _REPEAT_MS
     if is_due or len(many) != work.times.silent_brokers:
         work.set_times(silent_brokers=len(many))
         silent_ms = max((work.liveness.unheard_ms(name) for name in many), default=0)
@@ -343,11 +344,11 @@ def note_silent(work: BatchContext, dead: Collection[str]) -> int:
     work.counts["died"] += len(died)
     work.counts["returned"] += len(returned)
     watch_brake(work, died)
-    note_flapping(work)
+    record_flapping(work)
     return len(died) + len(returned)
 
 
-def _rows(updates: Sequence[GroupUpdate]) -> Rows:
+def _all_arrivals(updates: Sequence[GroupUpdate]) -> Rows:
     names: list[str] = []
     brokers: list[NDArray[np.int64]] = []
     for update in updates:

@@ -1,7 +1,7 @@
 """Messages of broker-load, bundle-load and topic-load.
 
-Of broker-load: ticks (by their key), heartbeats (no field of load), and a broker's own load. Tables
-of a broker's bundles, and of a bundle's topics, by columns; a report may come in several parts.
+broker-load has ticks (recognized by key), heartbeats (without any field of load) and brokers' own
+load. bundle-load and topic-load have tables by columns; a bundle report may come in several parts.
 Source: Pulsar's LocalBrokerData and NamespaceBundleStats (4.0.8).
 """
 
@@ -129,10 +129,7 @@ def read_broker_load(message: Mapping[str, Any], context: Context) -> Tick | Hea
 
 
 def read_load(message: Mapping[str, Any], envelope: Envelope, max_chars: int) -> BrokerLoad:
-    """Read a broker's load under Pulsar's field names; absent resources are unknown.
-
-    Their limit is -1.
-    """
+    """Read a broker's load by Pulsar's field names; absent resources get limit -1."""
     pairs = np.array([_resource(message, field) for field in WIRE_NAMES])
     labels = fields.mapping(message, "labels", {})
     return BrokerLoad(

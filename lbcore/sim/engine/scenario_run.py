@@ -19,7 +19,7 @@ ROWS_MAX = 300
 FRAMES_MAX = 300
 _PERCENT = 100.0
 
-_Start: TypeAlias = tuple[int, int, float]
+_RangeLoad: TypeAlias = tuple[int, int, float]  # lower and upper end of a bundle, msg/s
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class LoadMapRow:
 class LoadMap:
     """Load over the hash space and time, for pictures.
 
-    A namespace has as many rows as it began with bundles, fewer where there are too many, so that
-    split bundles stay comparable in time. A row shows the bundle in its middle.
+    A namespace has as many rows as it began with bundles, fewer beyond ROWS_MAX in all. A row shows
+    the bundle at its position, so that the load of split bundles can be compared over time.
 
-    loads: float64[rows] each, percent of a broker of capacity 1.
+    loads: a frame each, float64[rows], percent of a broker of capacity 1.
     """
 
     engine: Engine
@@ -48,7 +48,7 @@ class LoadMap:
     _seen: int = 0
 
     def begin(self) -> None:
-        """Take a frame every few samples from now on."""
+        """Lay out the rows, and take a frame every few samples from now on."""
         scenario = self.engine.scenario
         total = sum(space.bundles for space in scenario.namespaces)
         part = min(1.0, ROWS_MAX / max(1, total))
@@ -66,11 +66,11 @@ class LoadMap:
         if self._seen % self._every:
             return
         loads = self.engine.coverage.bundle_rates()
-        starts: dict[str, list[_Start]] = {}
+        ranges: dict[str, list[_RangeLoad]] = {}
         for bundle in sorted(loads):
             namespace, lower, upper = parse_bundle(bundle)
-            starts.setdefault(namespace, []).append((lower, upper, loads[bundle]))
-        shown = [_load_at(starts.get(row.namespace, []), row.position) for row in self.rows]
+            ranges.setdefault(namespace, []).append((lower, upper, loads[bundle]))
+        shown = [_load_at(ranges.get(row.namespace, []), row.position) for row in self.rows]
         self.times_ms.append(self.engine.clock.scenario_ms)
         self.loads.append(np.array(shown) * (_PERCENT / self.engine.scenario.full_rate))
 
@@ -85,11 +85,11 @@ class LoadMap:
         return int(np.argmin(distances))
 
 
-def _load_at(starts: Sequence[_Start], position: int) -> float:
+def _load_at(ranges: Sequence[_RangeLoad], position: int) -> float:
     """Return the load of the bundle at a position; nan if none is served there."""
-    at = bisect_right(starts, (position, HASH_SPACE, np.inf)) - 1
-    has_it = at >= 0 and position <= starts[at][1]
-    return starts[at][2] if has_it else np.nan
+    at = bisect_right(ranges, (position, HASH_SPACE, np.inf)) - 1
+    has_it = at >= 0 and position <= ranges[at][1]
+    return ranges[at][2] if has_it else np.nan
 
 
 def run_scenario(scenario: Scenario, config: Config) -> Run:

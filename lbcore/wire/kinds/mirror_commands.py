@@ -1,6 +1,6 @@
-"""Commands with which a bridge says what another authority has decided.
+"""Commands by which a bridge reports the decisions of another authority.
 
-Nobody sends them by hand. `balancer.policy_commands` carries them out.
+Operators don't send them. `balancer.policy_commands` carries them out.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from lbcore.wire.arguments import MAX_ITEMS, CommandAbout, CommandArguments, arg
 from lbcore.wire.fields import FieldRefusal, check_bundle, shown
 from lbcore.wire.messages import RejectReason
 
-_PARTS = 3
+_OWNER_FIELDS = 3
 _LIMIT_MAX = 1_000_000
 FINDINGS_MAX = 100
 
@@ -40,7 +40,7 @@ def _owners_by_bundle(given: Mapping[str, Any], name: str) -> Mapping[str, list[
     found = fields.mapping(given, name)
     for bundle in sorted(found):
         check_bundle(bundle)
-        parts = fields.column(found, bundle, _PARTS)
+        parts = fields.column(found, bundle, _OWNER_FIELDS)
         if list(map(type, parts)) != [int, str, str]:
             detail = f"{bundle} must have [version, broker, incarnation], got {shown(parts)}"
             raise FieldRefusal(RejectReason.WRONG_TYPE, detail)

@@ -94,7 +94,7 @@ class RollingCluster(PulsarCluster):
             drains=left,
             plans={name: name in self.waiting for name in self.plans},
             incarnation=str(self.processes[broker]) if broker in self.listed else "",
-            held=frozenset(one for one, at in self.owners.items() if at == broker)
+            still_owned=frozenset(one for one, at in self.owners.items() if at == broker)
             if p.stage is RestartStage.DRAINING
             else None,
             complaints=self.complaints,

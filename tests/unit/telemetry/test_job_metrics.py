@@ -12,7 +12,7 @@ import pytest
 from jobs.adapters.delta import tables as delta_tables
 from jobs.adapters.spark import batch_sink
 from jobs.adapters.spark.batch_sink import lines_of
-from jobs.telemetry.job_counts import Event, Landed, Latency, MoveTracker, WrittenBatch
+from jobs.telemetry.job_counts import Event, FinishedMove, Latency, MoveTracker, WrittenBatch
 from jobs.telemetry.job_metrics import JobMetrics
 from jobs.telemetry.job_names import JOB_METRICS
 from jobs.telemetry.store import Type
@@ -284,7 +284,9 @@ def event(
     )
 
 
-def moved(moves: MoveTracker, source: str, destination: str, at_ms: int) -> list[Latency | Landed]:
+def moved(
+    moves: MoveTracker, source: str, destination: str, at_ms: int
+) -> list[Latency | FinishedMove]:
     """A transfer: released after 100 ms, opened after 30 more."""
     steps = [
         event("Releasing", "Owned", source, destination, at_ms),
@@ -299,18 +301,22 @@ def test_transfer_has_three_latencies_and_lands_once() -> None:
         Latency(part="release", broker="a", ms=100),
         Latency(part="assign", broker="b", ms=30),
         Latency(part="unload", broker="a", ms=130),
-        Landed(cause="shed", is_return=False),
+        FinishedMove(cause="shed", is_return=False),
     ]
 
 
 def test_move_back_within_an_hour_is_a_return() -> None:
     moves = MoveTracker()
     moved(moves, "a", "b", 0)
-    assert moved(moves, "b", "a", 60_000)[-1] == Landed(cause="shed", is_return=True)
-    assert moved(moves, "a", "c", 90_000)[-1] == Landed(cause="shed", is_return=False)
-    assert moved(moves, "c", "b", HOUR_MS + 60_130)[-1] == Landed(cause="shed", is_return=False)
+    assert moved(moves, "b", "a", 60_000)[-1] == FinishedMove(cause="shed", is_return=True)
+    assert moved(moves, "a", "c", 90_000)[-1] == FinishedMove(cause="shed", is_return=False)
+    assert moved(moves, "c", "b", HOUR_MS + 60_130)[-1] == FinishedMove(
+        cause="shed", is_return=False
+    )
     moves.forget(3 * HOUR_MS)
-    assert moved(moves, "b", "c", HOUR_MS + 60_140)[-1] == Landed(cause="shed", is_return=False)
+    assert moved(moves, "b", "c", HOUR_MS + 60_140)[-1] == FinishedMove(
+        cause="shed", is_return=False
+    )
 
 
 def test_failover_lands_with_its_own_cause() -> None:
@@ -323,7 +329,7 @@ def test_failover_lands_with_its_own_cause() -> None:
     assert found == [
         Latency(part="assign", broker="b", ms=400),
         Latency(part="unload", broker="a", ms=400),
-        Landed(cause="failover", is_return=False),
+        FinishedMove(cause="failover", is_return=False),
     ]
 
 
