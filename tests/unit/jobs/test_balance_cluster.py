@@ -12,11 +12,19 @@ import pytest
 
 from jobs.adapters.processes.clocks import ClockSteps
 from jobs.adapters.processes.signals import Shutdown
-from jobs.adapters.spark.batch_sink import EachBatch, JobEndingError, LastBatch
+from jobs.adapters.spark.batch_sink import (
+    BatchSink,
+    CommitIdentity,
+    EachBatch,
+    JobEndingError,
+    LastBatch,
+)
 from jobs.adapters.spark.checkpoint import DamagedCheckpointError, Manifest, Resumption
 from jobs.adapters.spark.fatal_errors import STARTS_MAX, WorkerStartupError, retry_late_workers
 from jobs.balance_cluster import _Job, _let_batch_end, _Start
 from jobs.console import CommandError, Exit
+from tests.support.tables.small_batches import BUNDLE_A, batch, record
+from tests.support.worlds.measured_world import Kafka, Tables
 
 
 class Sink:
@@ -26,6 +34,7 @@ class Sink:
         self.identity = SimpleNamespace(query_id="q")
         self.writer = SimpleNamespace(version=lambda _table: 7)
         self.written: list[int] = []
+        self.now_ms = 1_800_000_000_000
         self.last = LastBatch()
         self.lines: list[Mapping[str, Any]] = []
 
@@ -104,7 +113,7 @@ def test_upkeep_has_its_turn_after_the_batch_and_is_logged_when_it_did_something
     seen: list[list[int]] = []
 
     def upkeep(now_ms: int) -> Mapping[str, Any] | None:
-        assert now_ms > 1_700_000_000_000
+        assert now_ms == sink.now_ms
         seen.append(list(sink.written))
         return {"event": "upkeep"} if len(seen) == 2 else None
 
@@ -114,6 +123,23 @@ def test_upkeep_has_its_turn_after_the_batch_and_is_logged_when_it_did_something
     assert seen == [[7], [7, 8]]
     assert sink.lines == [{"event": "upkeep"}]
     assert each.ended == 8
+
+
+def test_age_of_rows_is_told_by_the_time_of_the_batch_and_not_by_the_machines_clock(
+    tmp_path: Path,
+) -> None:
+    sink = BatchSink(
+        writer=Tables(),  # type: ignore[arg-type]
+        publisher=Kafka(),
+        identity=CommitIdentity(query_id="q", code_version="c", config_version="v"),
+        heartbeat_ms=10_000,
+        log=lambda _: None,
+    )
+    seen: list[int] = []
+    each = EachBatch(sink, Resumption(checkpoint=tmp_path, reason=""), seen.append, tmp_path)  # type: ignore[arg-type]
+    each(batch(record(BUNDLE_A, 1), now_ms=20_000), 0)
+    each(batch(record(BUNDLE_A, 2), now_ms=30_000), 1)
+    assert seen == [20_000, 30_000]
 
 
 def test_progress_is_asked_for_when_a_batch_has_ended_until_it_is_told(tmp_path: Path) -> None:
