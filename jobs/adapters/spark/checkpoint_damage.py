@@ -18,7 +18,7 @@ OPERATORS = 2
 
 _SUMS_HEAD = struct.Struct(">4sI")
 _SAME_BYTES_MIN = 200  # the change log of a batch that changed nothing is shorter
-_BATCH_TIME, _PARTITIONS = "batchTimestampMs", "spark.sql.shuffle.partitions"
+_PARTITIONS = "spark.sql.shuffle.partitions"
 _CHECKPOINT_ERROR = re.compile(
     r"CANNOT_LOAD_STATE_STORE|CANNOT_READ_(STATE|CHECKPOINT)\w*|STATE_STORE_\w*(CORRUPT|INVALID)\w*"
     r"|org\.apache\.hadoop\.fs\.ChecksumException|RocksDBException: Corruption"
@@ -100,8 +100,11 @@ def _check(checkpoint: Path) -> None:
         return  # a start treats it as one that was never used
     newest = begun[-1] if ended[-1] in begun else ended[-1]
     last = _offsets(checkpoint, newest)
-    # of the two batches that Spark reads, the later one has a later time
-    if newest and last[_BATCH_TIME] <= _offsets(checkpoint, newest - 1)[_BATCH_TIME]:
+    if newest:
+        _offsets(checkpoint, newest - 1)  # Spark reads both
+    # their times prove nothing, as the machine's clock may be set back between two batches
+    older = ((checkpoint / f"offsets/{one}").read_bytes() for one in begun if one < newest)
+    if _read(checkpoint, f"offsets/{newest}") in older:
         raise _DamageError(f"offsets/{newest} is a copy of an older one")
     _lines(checkpoint, f"commits/{ended[-1]}")
     for operator in range(OPERATORS):
@@ -147,13 +150,13 @@ def _check_state(checkpoint: Path, name: str, version: int) -> None:
 
 
 def _offsets(checkpoint: Path, batch: int) -> dict[str, Any]:
-    """Return the time and the settings of a batch that Spark has begun."""
+    """Return the settings of a batch that Spark has begun."""
     name = f"offsets/{batch}"
     first, *offsets = _lines(checkpoint, name)
     conf = first.get("conf")
     if not offsets or not isinstance(conf, dict) or not str(conf.get(_PARTITIONS)).isdigit():
         raise _DamageError(f"{name} is cut short")
-    return {**conf, _BATCH_TIME: first.get(_BATCH_TIME, 0)}
+    return conf
 
 
 def _lines(checkpoint: Path, name: str) -> list[dict[str, Any]]:

@@ -112,6 +112,16 @@ def test_whole_checkpoint_goes_on(folder: Path) -> None:
     assert choose(folder).reason == ""
 
 
+def test_checkpoint_is_whole_when_the_machines_clock_was_set_back_between_two_batches(
+    folder: Path,
+) -> None:
+    path = folder / "checkpoints" / "epoch-0" / "offsets" / str(NEWEST)
+    version, first, *offsets = path.read_bytes().splitlines()
+    back = {**json.loads(first), "batchTimestampMs": 10}
+    write_file(path, b"\n".join([version, json.dumps(back).encode(), *offsets]))
+    assert choose(folder).reason == ""
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("file", FILES)
 def test_damaged_file_of_a_checkpoint_is_told_and_rebuilt_from_the_tables(
