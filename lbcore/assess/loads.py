@@ -4,6 +4,7 @@ The floor is a proven lower bound of the imbalance of whole bundles (`lbcore.bou
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,13 +82,14 @@ def loads_of(rows: Sequence[Row]) -> Loads:
         values.append(max((value for value in uneven if value is not None), default=None))
         floors.append(max((least_imbalance(*_packing(part)) for part in known), default=None))
     last = _newest(rows)
+    counts = Counter(hot.broker for hot in _as_last_reported(rows).values())
     groups = {name: group for name in brokers if (group := last[name].get("broker_group"))}
     return Loads(
         times_ms=tuple(times),
         brokers=tuple(brokers),
         percent=_series(brokers, times, at, lambda row: local_max(row["percent"])),
         msg_rates=_series(brokers, times, at, _rate),
-        bundles={name: len(last[name]["bundles"]) for name in brokers},
+        bundles={name: counts[name] for name in brokers},
         imbalance=tuple(values),
         floor=tuple(floors),
         groups=groups,
@@ -110,8 +112,14 @@ def _by_group(rows: Sequence[Row]) -> list[list[Row]]:
 
 def hottest_bundles(rows: Sequence[Row]) -> list[HotBundle]:
     """The bundles with the most msg/s in each broker's newest row, hottest first."""
-    found = [hot for row in _newest(rows).values() for hot in _hot_of(row)]
+    found = _as_last_reported(rows).values()
     return sorted(found, key=lambda hot: (-hot.msg_rate, hot.bundle))[:HOTTEST]
+
+
+def _as_last_reported(rows: Sequence[Row]) -> dict[str, HotBundle]:
+    """Return each bundle as in the newest row that has it: brokers may be gone."""
+    newest = sorted(_newest(rows).values(), key=lambda row: int(row["minute_ms"]))
+    return {hot.bundle: hot for row in newest for hot in _hot_of(row)}
 
 
 def last_known(series: Sequence[float | None]) -> float | None:

@@ -51,7 +51,8 @@ def unrelievable(
     Even alone on a broker, they make it the hottest. The mean is that of the isolation group of the
     bundle's broker.
     """
-    rates = {name: series[-1] or 0.0 for name, series in loads.msg_rates.items() if series}
+    newest = {name: series[-1] for name, series in loads.msg_rates.items() if series}
+    rates = {name: rate for name, rate in newest.items() if rate is not None}  # not of who is gone
     found = []
     for hot in bundles:
         members = [name for name in loads.group_of(hot.broker) if name in rates]

@@ -240,6 +240,22 @@ def test_imbalance_floor_and_hot_bundles_are_judged_by_isolation_group() -> None
     assert (risk.subject, risk.text[:35]) == ("acme/ns/a0", "70 msg/s is 1.3 times the mean brok")
 
 
+def test_brokers_that_are_gone_count_no_bundles_and_lower_no_mean() -> None:
+    """Of a recording of weeks most are: each start of a pod has an address of its own."""
+    taken_over = {"bundles": ["acme/ns/x0", "acme/ns/x1"]}
+    gone = [row_of(f"gone-{number}", [5.0, 4.0]) | taken_over for number in range(8)]
+    there = [row_of("a", [5.0]), row_of("b", [4.0])]
+    now = [
+        row | {"minute_ms": 60_000, "bundles": [f"acme/ns/x{at}"]} for at, row in enumerate(there)
+    ]
+    found, hot = loads_of([*gone, *now]), hottest_bundles([*gone, *now])
+    assert {name: count for name, count in found.bundles.items() if count} == {"a": 1, "b": 1}
+    assert [(one.bundle, one.broker) for one in hot] == [("acme/ns/x0", "a"), ("acme/ns/x1", "b")]
+    assert [risk.text[:33] for risk in unrelievable(found, hot, ())] == [
+        "5 msg/s is 1.1 times the mean bro"
+    ]
+
+
 @pytest.mark.parametrize("rates", [[0.0, 0.0], []], ids=["idle", "empty"])
 def test_group_without_load_divides_by_no_zero(rates: list[float]) -> None:
     rows = [row_of("a", [9.0], "a"), row_of("b", [3.0], "a"), row_of("c", rates, "c")]
