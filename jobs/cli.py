@@ -17,7 +17,9 @@ from jobs.console import (
     CommandError,
     Exit,
     MisuseError,
+    OutputError,
     add_json_option,
+    cause_message,
     complain,
     first_line,
     json_line,
@@ -112,9 +114,17 @@ def _carry_out(verb: Verb, args: argparse.Namespace) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    except BrokenPipeError:  # the reader (head, less) has seen enough
-        sys.stderr.close()
-        return Exit.DONE
+    except OutputError as error:
+        if isinstance(error.__cause__, BrokenPipeError):  # the reader (head, less) has seen enough
+            sys.stderr.close()
+            return Exit.DONE
+        unwritten = CommandError(
+            "the output can't be written",
+            why=cause_message(error),
+            next_step="make room where it goes, or send it elsewhere",
+        )
+        complain(unwritten, as_json=args.json)
+        return Exit.FAILED
     except BaseException as error:
         if not type(error).__module__.startswith(_TABLE_MODULES):
             raise

@@ -66,6 +66,10 @@ class UnknownError(CommandError):
     exit_code = Exit.UNKNOWN
 
 
+class OutputError(OSError):
+    """Standard output takes no more: its reader is gone, or its disk is full."""
+
+
 def cause_message(cause: Exception) -> str:
     """Return the cause of a failure as text: an OSError without its number."""
     return str((isinstance(cause, OSError) and cause.strerror) or cause)
@@ -121,8 +125,14 @@ def _finite(value: Any) -> Any:
 
 
 def say(*lines: str) -> None:
-    """Write lines to standard output at once, line breaks within them escaped."""
-    _write(sys.stdout, lines)
+    """Write lines to standard output at once, line breaks within them escaped.
+
+    Raises OutputError.
+    """
+    try:
+        _write(sys.stdout, lines)
+    except OSError as error:
+        raise OutputError(*error.args) from error
 
 
 def note(*lines: str) -> None:
@@ -130,7 +140,9 @@ def note(*lines: str) -> None:
     _write(sys.stderr, lines)
 
 
-def _write(stream: TextIO, lines: Iterable[str]) -> None:
+def _write(stream: TextIO | None, lines: Iterable[str]) -> None:
+    if stream is None:  # it was closed before the start; `print` writes nothing then, either
+        return
     text = "".join(f"{printable(line)}\n" for line in lines)
     try:
         stream.write(text)

@@ -1,7 +1,10 @@
 """The command line: verbs, exit codes, errors in three parts."""
 
 import argparse
+import errno
+import io
 import json
+import os
 import re
 import sys
 import types
@@ -141,3 +144,39 @@ def test_cli_interrupted_verb_ends_with_130(verb: Install) -> None:
 
     verb(interrupt)
     assert cli.main(["probe"]) == 130
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "said"),
+    [(errno.EPIPE, 0, ""), (errno.ENOSPC, 1, "  why: No space left on device")],
+)
+def test_cli_is_done_when_its_reader_has_seen_enough_and_fails_when_it_can_not_write(
+    verb: Install, monkeypatch: pytest.MonkeyPatch, number: int, code: int, said: str
+) -> None:
+    def write(_text: str) -> None:
+        raise OSError(number, os.strerror(number))
+
+    told = io.StringIO()
+    monkeypatch.setattr(told, "close", told.flush)  # stays readable
+    monkeypatch.setattr(sys, "stderr", told)
+    monkeypatch.setattr(sys, "stdout", types.SimpleNamespace(write=write))
+    verb(_answer_size)
+    assert cli.main(["probe"]) == code
+    assert said in told.getvalue().splitlines() or not said
+
+
+def test_cli_without_standard_output_is_done(
+    verb: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verb(_answer_size)
+    monkeypatch.setattr(sys, "stdout", None)  # as Python has it that was started with >&-
+    assert cli.main(["probe"]) == 0
+
+
+def test_cli_verb_that_loses_a_connection_is_not_done(verb: Install) -> None:
+    def lose(_args: argparse.Namespace) -> int:
+        raise BrokenPipeError
+
+    verb(lose)
+    with pytest.raises(BrokenPipeError):
+        cli.main(["probe"])
