@@ -182,7 +182,7 @@ class Sender:
 
         try:
             future = self._producer.send(name, value, key.encode(), partition=partition)
-        except KafkaError as error:
+        except (KafkaError, ValueError) as error:  # ValueError: the topic has just been deleted
             fail(error)
             return
         future.add_callback(succeed)

@@ -298,7 +298,7 @@ class TopicWatch:
                 options = self._address.client_options("topic-watch")
                 self._admin = self._admin or open_client(KafkaAdminClient, **options)
                 found = self._admin.describe_topics(sorted(self._ids))
-            except KafkaError:
+            except Exception:  # noqa: BLE001 whatever the client raises, the next look comes
                 return {}
         lost = {}
         for topic in found:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +10,15 @@ from kafka import KafkaProducer
 from kafka.structs import TopicPartition
 
 from jobs import agent
-from jobs.adapters.kafka.clients import KafkaAddress, Sender, Tail
+from jobs.adapters.kafka import connection
+from jobs.adapters.kafka.clients import (
+    Delivery,
+    KafkaAddress,
+    NotDelivered,
+    Sender,
+    Tail,
+    close_producer,
+)
 from jobs.adapters.kafka.connection import TopicWatch, find_kafka
 from jobs.adapters.kafka.ownership_publisher import Ticker
 from jobs.adapters.kafka.topics import newest_record_ms
@@ -65,6 +74,40 @@ def test_ticker_that_can_not_flush_ends_with_its_thread() -> None:
     expect_no_threads()
 
 
+class TornProducer:
+    """Knows no partition of its topic while that is deleted and made anew, as kafka-python."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+
+    def partitions_for(self, _topic: str) -> set[int]:
+        return {0}
+
+    def send(self, *_: object, **__: object) -> None:
+        self.sent += 1
+        raise ValueError("Unrecognized partition 0 for topic t")
+
+    def close(self, **_: object) -> None:
+        """Nothing is left."""
+
+
+def test_ticker_goes_on_after_a_tick_that_its_client_refuses() -> None:
+    producer = TornProducer()
+    ticker = Ticker(producer, "t", ["local"], 1)
+    ticker.start()
+    until(lambda: producer.sent > 2, 20.0)
+    ticker.stop()
+
+
+def test_message_that_the_client_refuses_counts_as_not_delivered() -> None:
+    sender = Sender(address_of_old(), "test-away")
+    producer, sender._producer = sender._producer, TornProducer()  # noqa: SLF001 (its own, torn)
+    told: list[Delivery] = []
+    sender.send(Topic.ACKS, "key", b"value", on_delivery=told.append)
+    close_producer(producer, 1)
+    assert [type(one) for one in told] == [NotDelivered]
+
+
 @pytest.mark.parametrize(
     "connect",
     [
@@ -85,6 +128,18 @@ def test_watch_of_topics_leaves_no_thread_of_each_attempt_to_connect() -> None:
     watch = TopicWatch(address(), {"t": "1"})
     assert watch.look() is None
     expect_no_threads()
+
+
+def test_watch_of_topics_outlives_whatever_its_client_raises(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(_names: object) -> None:
+        raise RuntimeError("the loop is closed")
+
+    monkeypatch.setattr(
+        connection, "open_client", lambda *_, **__: SimpleNamespace(describe_topics=fail)
+    )
+    assert TopicWatch(address(), {"t": "1"}).look() is None
 
 
 class FakeTail:
