@@ -305,7 +305,7 @@ def _nobody_knows(command: Command, outcome: NoOutcome, pipeline: Pipeline) -> U
     silent_ms = outcome.writer_silent_ms
     job = judge_job(silent_ms, silent_ms, pipeline)
     if outcome.unread:
-        why = f"the tables can't be read, and it is not known how the job is: {outcome.unread}"
+        why = f"the tables can't be read: {outcome.unread}"
         next_step = "make the tables readable"
     elif outcome.is_job_away(pipeline.heartbeat_commit_ms):
         why = f"the streaming job is away: its last heartbeat was {time_ago(silent_ms)}"

@@ -106,7 +106,8 @@ class OutcomeFollower:
     One thread serves all waiters, and rests without any. At each new commit (`TableTail`) it scans
     the table for all of them.
 
-    tables: the folder of the tables, which may not exist yet.
+    tables: the folder of the tables, which may not exist yet. unread: why the table could not be
+    read at the last look, "" = it was.
     """
 
     def __init__(self, tables: str | TablePlace, cluster: str, *, poll_ms: int = 100) -> None:
@@ -117,6 +118,7 @@ class OutcomeFollower:
         self._watches: dict[str, list[OutcomeWatch]] = {}
         self._new: set[str] = set()
         self._tail: TableTail | None = None
+        self.unread = ""
         self._is_closed = False
         self._thread: threading.Thread | None = None
 
@@ -161,8 +163,9 @@ class OutcomeFollower:
             pause_s = self._poll_s
             try:
                 self._poll()
-            except Exception:  # noqa: BLE001 the outermost loop: look again
-                self._tail, pause_s = None, _RETRY_S
+                self.unread = ""
+            except Exception as error:  # noqa: BLE001 the outermost loop: look again
+                self._tail, self.unread, pause_s = None, in_one_line(error), _RETRY_S
             with self._lock:
                 self._lock.wait_for(lambda: self._is_closed or bool(self._new), pause_s)
 
@@ -241,8 +244,8 @@ class NoOutcome:
     """The command has not ended in time; it may still be carried out.
 
     accepted: the balancer's first answer, None without any. writer_silent_ms: since the job's last
-    heartbeat, NEVER without one. unread: why the tables can't be read, so that no heartbeat is
-    known; "" = they can.
+    heartbeat, NEVER without one. unread: why a table can't be read, so that no outcome or no
+    heartbeat is known; "" = they can.
     """
 
     command_id: str
@@ -390,6 +393,7 @@ class CommandClient:
             silent_ms, unread = NEVER, ""
             try:
                 silent_ms = self.writer_silent_ms()
+                unread = "" if silent_ms == NEVER else self._follower.unread
             except OSError as error:  # the command has been sent anyway
                 unread = in_one_line(error)
             return NoOutcome(
