@@ -31,7 +31,7 @@ class LookupConfig:
         " which it was reached.",
     )
     port: int = setting(
-        8_090,
+        8_080,
         unit="port",
         minimum=0,
         maximum=65_535,

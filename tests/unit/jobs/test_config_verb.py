@@ -41,7 +41,7 @@ def test_check_of_settings_that_do_not_suit_fails(capsys: pytest.CaptureFixture[
         ("check", 0, "all settings suit each other"),
         (f"check --seen-rate 100 {AVG}", 0, "warning: shedding.min_unload_rate_msg_per_s"),
         ("check --set shedding.stratgy=avg", 2, "did you mean shedding.strategy?"),
-        ("show --set lookup.port=9 --changed", 0, "lookup.port = 9 (base: 8090, from --set)\n"),
+        ("show --set lookup.port=9 --changed", 0, "lookup.port = 9 (base: 8080, from --set)\n"),
         ("import", 2, "there is no file to import"),
         ("import /nowhere/broker.conf", 2, "can't be read"),
     ],
