@@ -8,7 +8,7 @@ split is under way. Where Pulsar and a record differ, Pulsar is right.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from lbcore.bridge.guardian import ADVISORY, Finding
@@ -20,8 +20,10 @@ NOBODY = ""
 ALL = "*"
 """Stands for every namespace of every tenant."""
 _EVIDENCE_MAX = 500
-_COMMAND_MAX = 1_000
-"""Most bundles, and most namespaces, of one command."""
+_OWNERS_MAX = 1_000
+"""Most owners of one command."""
+_BOUNDARY_CHARS, _PART_CHARS = 11, 500_000
+"""Characters of a boundary, and of a command's namespaces: half of wire.max_message_bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,27 +113,36 @@ def commands_of(difference: Difference) -> list[ObserveOwnership]:
     At least one, which shows that the bridge is alive. Of more than FINDINGS_MAX findings the
     advisory ones are left out first.
     """
-    namespaces = sorted(difference.namespaces.items())
+    parts = _namespace_parts(difference.namespaces)
     owners = [(name, *found) for name, found in sorted(difference.owners.items())]
-    count = max(len(namespaces), len(owners), 1)
+    count = max(len(parts), -(-len(owners) // _OWNERS_MAX), 1)
     urgent_first = sorted(difference.findings, key=lambda one: one.trouble in ADVISORY)
     findings = tuple(written_finding(one) for one in urgent_first[:FINDINGS_MAX])
     return [
         ObserveOwnership(
-            brokers=difference.brokers if start == 0 else (),
-            namespaces={
-                name: list(boundaries)
-                for name, boundaries in namespaces[start : start + _COMMAND_MAX]
-            },
+            brokers=difference.brokers if number == 0 else (),
+            namespaces=parts[number] if number < len(parts) else {},
             owners={
                 name: [version, broker, incarnation]
-                for name, version, broker, incarnation in owners[start : start + _COMMAND_MAX]
+                for name, version, broker, incarnation in owners[
+                    number * _OWNERS_MAX : (number + 1) * _OWNERS_MAX
+                ]
             },
             differences=difference.count,
             findings=findings,
         )
-        for start in range(0, count, _COMMAND_MAX)
+        for number in range(count)
     ]
+
+
+def _namespace_parts(namespaces: Mapping[str, tuple[int, ...]]) -> list[dict[str, list[int]]]:
+    """Divide the namespaces by the length of their text. O(boundaries)."""
+    found = sorted(namespaces.items())
+    ends = accumulate(len(name) + _BOUNDARY_CHARS * (len(edges) + 1) for name, edges in found)
+    parts: dict[int, dict[str, list[int]]] = {}
+    for (name, edges), end in zip(found, ends, strict=True):
+        parts.setdefault(end // _PART_CHARS, {})[name] = list(edges)
+    return list(parts.values())
 
 
 def written_finding(finding: Finding) -> dict[str, Any]:

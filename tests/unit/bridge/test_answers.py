@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.adapters.kafka.command_client import new_command
 from jobs.bridge.admin_address import AdminAddress
 from jobs.bridge.policies import PolicyFollower
 from jobs.bridge.pulsar_admin import PulsarAdmin
@@ -46,6 +47,7 @@ from lbcore.bridge.reports import (
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting
 from lbcore.config.tree import Config
+from lbcore.model.names import Wire
 from lbcore.model.resources import COUNT
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.commands import format_arguments, parse_arguments
@@ -358,6 +360,17 @@ def test_difference_of_any_size_is_commands_that_can_be_read() -> None:
     for one in commands:
         assert parse_arguments(*format_arguments(one)) == one
     assert len(commands_of(Difference())) == 1
+
+
+def test_all_bundles_of_a_large_cluster_are_told_in_messages_that_the_job_takes() -> None:
+    cuts = (*range(0, 1 << 32, (1 << 32) // 128), 0xFFFFFFFF)
+    names = [f"tenant-{n}/namespace-{n}" for n in range(1_000)]
+    brokers = tuple(f"broker-{n}.brokers.svc.cluster.local:8080" for n in range(1_000))
+    told = commands_of(Difference(brokers=brokers, namespaces=dict.fromkeys(names, cuts)))
+    written = [format_message(new_command("c", one, principal="bridge")) for one in told]
+    assert max(len(value) for _, _, value in written) <= Wire().max_message_bytes
+    assert [name for one in told for name in one.namespaces] == sorted(names)
+    assert {tuple(one.namespaces[name]) for one in told for name in one.namespaces} == {cuts}
 
 
 def test_guard_asks_every_broker_and_believes_none_that_is_silent() -> None:
