@@ -108,6 +108,11 @@ class PulsarAdminError(Exception):
         """True if Pulsar itself refused the request; False for a failure on the way."""
         return http.client.BAD_REQUEST <= self.status < http.client.INTERNAL_SERVER_ERROR
 
+    @property
+    def is_unsupported(self) -> bool:
+        """True for the extensible manager's answer to a question for a load report."""
+        return "java.lang.Unsupported" in str(self)
+
 
 class UnverifiedBrokerError(PulsarAdminError):
     """The answer may be another broker's than the one that was asked."""

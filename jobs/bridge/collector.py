@@ -46,7 +46,6 @@ LOAD_OF = "load of "
 """Prefix of a broker's name in `unread`."""
 _JITTER = 0.2
 _REFUSALS = 3
-_SERVER_ERROR = 500
 _LOGGED_MAX = 20
 _TABLE_S = 60.0
 _UNLISTED_S, _UNLISTED_ANSWER_S = 600.0, 1.0
@@ -414,7 +413,7 @@ class Collector:
             try:
                 found = self._modular(name, broker)
             except PulsarAdminError as error:
-                if error.status < _SERVER_ERROR:
+                if not error.is_unsupported:
                     raise
                 broker.refusals += 1
                 # it has answered as a modular broker: one error does not make it an extensible one

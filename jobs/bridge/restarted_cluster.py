@@ -108,7 +108,6 @@ class PulsarCluster:
         self._answered: dict[str, str] = {}
         self.kafka_error = ""
         self._expired: Counter[str] = Counter()
-        self._reported: set[str] = set()
         self._due_s: dict[str, float] = {}
         self._pages: dict[str, LatencySums] = {}
         self._readings: dict[str, Any] = {}
@@ -151,13 +150,11 @@ class PulsarCluster:
         """Return the incarnation of a broker's process; "" when none answers."""
         try:
             found = self._admin.load_report(self._name, broker).load.envelope.incarnation
-            self._reported.add(broker)
         except PulsarAdminError as error:
             found = ""
             if not error.status:  # no answer, or another broker's
                 self._admin.forget_address(broker)
-            # a broker with load reports has another start number in its metrics
-            if not error.status or broker in self._reported:
+            if not error.is_unsupported:  # a modular manager's page has another number
                 return ""
         with suppress(PulsarAdminError):  # an extensible manager has no load report
             if not found:

@@ -147,8 +147,12 @@ def test_look_has_owners_and_namespaces_without_pulsars_own(fake: FakePulsar) ->
     collector.close()
 
 
+def count_of(fake: FakePulsar, end: str) -> int:
+    return sum(path.endswith(end) for _, path in list(fake.requests))
+
+
 def asked_what_they_own(fake: FakePulsar) -> int:
-    return sum(path.endswith("/ownedNamespaces") for _, path in list(fake.requests))
+    return count_of(fake, "/ownedNamespaces")
 
 
 @pytest.mark.parametrize("who", ["look", "actuator"])
@@ -280,6 +284,26 @@ def test_one_error_does_not_make_a_modular_broker_an_extensible_one(fake: FakePu
     collector.close()
     assert asked > 1  # three, but for one that was on its way
     assert collector.incarnations() != known
+
+
+@pytest.mark.parametrize("status", [500, 503])
+def test_errors_of_a_modular_broker_that_starts_make_it_no_extensible_one(
+    fake: FakePulsar, status: int
+) -> None:
+    fake.own({0: [LEFT]})
+    fake.put(REPORT_PATH, {"reason": "java.lang.NullPointerException"}, status)
+    fake.put("/metrics/", (ANSWERS / "metrics-broker-1.txt").read_bytes())
+    fake.put("/admin/v2/broker-stats/topics", (ANSWERS / "topics-with-traffic.json").read_bytes())
+    sent: list[Message] = []
+    collector = collector_of(fake, sent, look_ms=200)
+    until(lambda: collector.look() and count_of(fake, REPORT_PATH) > 3, 20.0)
+    assert not collector.is_extensible()
+    assert sent == []
+    report = json.loads((REPORTS / "busy-broker-1.json").read_text())
+    fake.put(REPORT_PATH, {**report, "webServiceUrl": fake.url})
+    until(lambda: collector.look() and sent, 20.0)
+    collector.close()
+    assert collector.incarnations() == {fake.broker(0): str(report["startTimestamp"])}
 
 
 def test_load_that_is_garbage_is_not_sent(fake: FakePulsar) -> None:

@@ -188,7 +188,6 @@ def test_rolling_restart_takes_no_other_brokers_start_for_that_of_the_broker() -
         admin.brokers(CLUSTER)
         watch = PulsarCluster.__new__(PulsarCluster)
         watch._admin, watch._name = admin, CLUSTER  # noqa: SLF001 no tables are needed for this
-        watch._reported = set()  # noqa: SLF001 nor a client
         starts = [watch.incarnation(name) for name in front.names]
         assert starts == ["1700000000000", "1700000000001"]
         ports = front.fake.ports

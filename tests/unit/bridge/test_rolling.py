@@ -551,6 +551,8 @@ def test_look_has_what_the_steps_ask_for(tmp_path: Path) -> None:
         report = f"{front.fake.ports[0]}{REPORT_PATH}"
         front.fake.put(report, {"reason": "an unexpected error"}, 500)
         assert cluster.look(draft).incarnation == ""  # and not another number of the same process
+        first_look = PulsarCluster(where, admin, CLUSTER, client, tmp_path / "log")
+        assert first_look.incarnation(front.names[0]) == ""
         front.fake.answers.clear()
         keys = [one.key for one in cluster.look(draft).complaints]
         assert "pulsar" in keys
