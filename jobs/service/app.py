@@ -109,12 +109,15 @@ class AdminApp:
                 self._record_refusal(scope, nobody, error)
             raise
         await self._context.turns.next()
+        fault: HttpError | None = HttpError(500, "It ended without an answer")
         try:
             reply = await route.handler(request, self._context)
+            fault = None
         except HttpError as error:
-            self._record(route, request, error)
+            fault = error
             raise
-        self._record(route, request, None)
+        finally:  # also what ends with the service: its command may have been carried out
+            self._record(route, request, fault)
         if reply.stream is not None:
             return replace(reply, ends_at_s=caller.expires_at_s)
         reply = await self._begun(reply)

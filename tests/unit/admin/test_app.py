@@ -36,8 +36,20 @@ async def unload(request: Request, context: AdminContext) -> Reply:
     return Reply(status=204)
 
 
+async def fail(request: Request, context: AdminContext) -> Reply:
+    await context.command(Pause(), request)
+    raise RuntimeError("nobody foresaw this")
+
+
+async def hang(request: Request, context: AdminContext) -> Reply:
+    await context.command(Pause(), request)
+    return await asyncio.Future()
+
+
 TEST_ROUTES = (
     *ROUTES,
+    Route(method="POST", path="/x/fail", handler=fail),
+    Route(method="POST", path="/x/hang", handler=hang),
     Route(method="GET", path="/x/{tenant}/{name}", handler=echo, role=Role.VIEWER),
     Route(method="POST", path="/x/{tenant}/{name}", handler=echo, role=Role.OPERATOR),
     Route(method="GET", path="/x/{tenant}/literal", handler=other, role=Role.VIEWER),
@@ -115,6 +127,21 @@ def test_command_is_sent_in_the_callers_name_and_recorded(
     assert entry.is_allowed
     assert entry.action == "PUT /x/acme/ns1/unload"
     assert entry.command_id == command.command_id
+
+
+@pytest.mark.parametrize("how", ["fail", "hang"])
+def test_command_of_an_action_without_an_answer_is_recorded(
+    app: AdminApp, balancer: Balancer, how: str
+) -> None:
+    async def act() -> None:
+        await asyncio.wait_for(ask(app, f"/x/{how}", method="POST"), 1.0)  # the service stops
+
+    with pytest.raises((RuntimeError, asyncio.TimeoutError)):
+        asyncio.run(act())
+    (entry,) = balancer.entries
+    assert entry.command_id == balancer.commands[0].command_id
+    assert entry.is_allowed
+    assert entry.reason
 
 
 @pytest.mark.parametrize(
