@@ -8,6 +8,7 @@ own multi-process mode adds gauges up that must stay apart.
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -243,8 +244,9 @@ class SharedMetrics(Collector):
             self.write()
 
     def write(self) -> None:
-        """Write this worker's metrics, whole or not at all."""
-        atomic_write(self._folder / f"{self._worker}.prom", self._own(), is_durable=False)
+        """Write this worker's metrics, whole or not at all; nothing on a full disk."""
+        with suppress(OSError):
+            atomic_write(self._folder / f"{self._worker}.prom", self._own(), is_durable=False)
 
     def text(self) -> bytes:
         """The metrics of all workers, this one's of this moment."""

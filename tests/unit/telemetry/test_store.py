@@ -2,6 +2,8 @@
 
 import argparse
 import os
+import threading
+import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
@@ -21,6 +23,7 @@ from jobs.telemetry.exposition import MetricsPort, add_arguments
 from jobs.telemetry.job_metrics import JobMetrics, standing_by
 from jobs.telemetry.store import MetricStore, counter, gauge, histogram
 from lbcore.bridge.mirror import Look
+from tests.support.processes.programs import until
 from tests.support.worlds.measured_world import samples_of, total
 
 
@@ -201,6 +204,17 @@ def test_answer_of_one_worker_has_all_workers_metrics_but_of_one_that_is_gone(
     assert first.text().decode().count("# TYPE x_total counter") == 1
     os.utime(tmp_path / "1.prom", (1, 1))
     assert total(samples_of(first.text().decode()), "x_total") == 3
+
+
+def test_worker_that_could_not_write_its_metrics_writes_them_when_it_can(tmp_path: Path) -> None:
+    first, stopped = worker(tmp_path / "later", 0, 3), threading.Event()
+    writing = threading.Thread(target=first.keep_up, args=(stopped,))
+    writing.start()
+    time.sleep(0.2)
+    (tmp_path / "later").mkdir()
+    until((tmp_path / "later" / "0.prom").exists, 20.0)
+    stopped.set()
+    writing.join()
 
 
 class Growing(Counter[Any]):
