@@ -233,7 +233,7 @@ class Collector:
         if is_free and time.monotonic() >= broker.load_due_s:
             spread = 1.0 + _JITTER * (random.random() - 0.5)  # noqa: S311 (no secret: jitter)
             broker.load_due_s = time.monotonic() + spread * self._rhythm.load_ms / 1_000
-            broker.loading = self._pool.submit(self._report, name, broker)
+            broker.loading = self._pool.submit(self._try_report, name, broker)
 
     def certificates(self) -> Mapping[str, int]:
         """Return certificates → their end, as `PulsarAdmin.certificates`."""
@@ -364,8 +364,15 @@ class Collector:
         at = bisect_left(boundaries, int(lower, 16))
         return boundaries[at : at + 2] == (int(lower, 16), int(upper, 16))
 
+    def _try_report(self, name: str, broker: _Broker) -> None:
+        """Report, and log any error: the result of the future is never asked for."""
+        try:
+            self._report(name, broker)
+        except Exception:
+            logger.exception("the load of %s was not reported", name)
+
     def _report(self, name: str, broker: _Broker) -> None:
-        """Measure one broker and send what is new; runs in a thread of the pool."""
+        """Measure one broker and send what is new."""
         try:
             measured, table = self._measured(name, broker)
         except PulsarAdminError as error:

@@ -553,6 +553,7 @@ class PulsarAdmin:
             context = None if self._tls is None else self._tls.value
             connection = connection_to(url, timeout_s or self._address.timeout_s, context)
             answer = exchange(connection, asked, MAX_BYTES)
+            urljoin(url, answer.location)  # raises ValueError for what is no address
         except (OSError, http.client.HTTPException, ValueError) as error:
             with self._lock:  # enter at another broker next time
                 others = sorted({self._address.url, *self._bases.values()} - {_origin(url)})

@@ -72,6 +72,15 @@ def test_redirects_in_a_circle_end(fake: FakePulsar) -> None:
         admin_of(fake).clusters()
 
 
+def test_redirect_to_what_is_no_address_is_an_error_of_that_broker(fake: FakePulsar) -> None:
+    path = f"/admin/v2/brokers/{CLUSTER}/{fake.broker(1)}/ownedNamespaces"
+    fake.redirects[f"{fake.ports[0]}{path}"] = "http://[a-gateway/login"
+    collector = collector_of(fake, [])
+    assert collector.look().owned == {fake.broker(0): {LEFT}, fake.broker(1): None}
+    assert "GET" in collector.failures[fake.broker(1)]
+    collector.close()
+
+
 def test_refusal_is_told_in_pulsars_words(fake: FakePulsar) -> None:
     path = f"/admin/v2/namespaces/{LEFT}/unload"
     fake.put(path, {"reason": "Not allowed unload namespace bundle"}, 409)
@@ -234,6 +243,25 @@ def test_load_of_a_modular_broker_is_its_report(fake: FakePulsar) -> None:
     found = reports(fake, sent, BrokerLoad)
     assert {load.envelope.incarnation for load in found} == {str(report["startTimestamp"])}  # type: ignore[union-attr]
     assert any(isinstance(one, BundleLoad) for one in sent)
+
+
+def test_load_that_can_not_be_sent_is_logged_and_read_again(
+    fake: FakePulsar, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake.own({0: [LEFT]})
+    report = json.loads((REPORTS / "busy-broker-1.json").read_text())
+    fake.put(REPORT_PATH, {**report, "webServiceUrl": fake.url})
+    collector = collector_of(fake, [])
+    sent: list[Message] = []
+
+    def send(message: Message) -> None:
+        sent.append(message)
+        raise ValueError("it is no text")
+
+    collector._send = send  # noqa: SLF001 (Kafka's)
+    until(lambda: collector.look() and len(sent) > 1, 20.0)
+    collector.close()
+    assert "it is no text" in caplog.text
 
 
 def test_load_of_an_extensible_broker_is_its_metrics_and_topics(fake: FakePulsar) -> None:
