@@ -211,6 +211,9 @@ def test_find_leads_from_a_topic_to_who_owned_its_bundle(page: Browser) -> None:
     page.value("location.hash = '#/find/t/n/a-topic'")
     page.wait("document.querySelectorAll('#view-find tbody tr').length > 1")
     assert "t/n/a-topic is in t/n/0x" in text(page, "#view-find article")
+    page.value("location.hash = '#/find/non-persistent://t/n/a-topic'")
+    page.wait("document.querySelector('#view-find article').textContent"
+              ".startsWith('non-persistent://t/n/a-topic is in t/n/0x')")  # fmt: skip
     assert page.complaints == []
 
 

@@ -14,6 +14,14 @@ export const percent = (share) => share === null ? "–" : `${(100 * share).toFi
 export const way = (row) => [row.source, row.destination].filter(Boolean).join(" → ");
 export const inPath = (name) => name.split("/").map(encodeURIComponent).join("/");
 
+export function lookupPath(name) { // where a topic is looked up; null for what is no topic's name
+  const found = /^(?:(persistent|non-persistent|topic|segment):\/\/)?([^/]+)\/([^/]+)\/(.+)$/
+    .exec(name);
+  if (!found) return null;
+  const [, domain = "persistent", ...names] = found;
+  return `/lookup/v2/topic/${[domain, ...names].map(encodeURIComponent).join("/")}`;
+}
+
 export function amount(value, unit) { // a value of load with its unit
   if (value === null || value === undefined) return "not reported";
   return unit === "%" ? `${value.toFixed(0)} %` : `${short.format(value)} ${unit}`;

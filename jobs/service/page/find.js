@@ -1,7 +1,7 @@
 // The view Find: a topic, a bundle or a broker; where it is now, and who owned a bundle when.
 
-import { ask, clock, day, explainButton, field, inPath, make, row, tableHead, way, whole }
-  from "./core.js";
+import { ask, clock, day, explainButton, field, inPath, lookupPath, make, row, tableHead, way,
+  whole } from "./core.js";
 
 const SHOWN = 200;
 
@@ -14,8 +14,7 @@ export async function show(box, names) {
   form.append(label, make("button", "Find"));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    const name = input.value.trim().replace(/^persistent:\/\//, "");
-    location.hash = `#/find/${inPath(name)}`;
+    location.hash = `#/find/${inPath(input.value.trim())}`;
   });
   const answer = make("article");
   answer.setAttribute("aria-live", "polite");
@@ -33,14 +32,15 @@ async function found(name) {
   const parts = name.split("/");
   if (parts.length < 2) return broker(name);
   if (parts.length === 3 && /^0x[0-9a-f]{8}_0x[0-9a-f]{8}$/.test(parts[2])) return bundle(name);
-  if (parts.length < 3) {
+  const path = lookupPath(name);
+  if (!path) {
     return [make("p", "A topic is tenant/namespace/topic, a bundle tenant/namespace/range.", "dim")];
   }
-  return topic(name);
+  return topic(name, path);
 }
 
-async function topic(name) {
-  const { status, headers, value } = await ask(`/lookup/v2/topic/persistent/${inPath(name)}`);
+async function topic(name, path) {
+  const { status, headers, value } = await ask(path);
   if (status !== 200) return [make("p", value?.reason || `answered ${status}`, "silent")];
   const of = headers.get("x-ballast-bundle");
   const told = make("p");

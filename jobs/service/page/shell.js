@@ -9,7 +9,7 @@ import * as plans from "./plans.js";
 import * as timeline from "./timeline.js";
 import * as whatif from "./whatif.js";
 import * as why from "./why.js";
-import { ask, at, clock, day, duration, explainButton, make } from "./core.js";
+import { ask, at, clock, day, duration, explainButton, lookupPath, make } from "./core.js";
 
 const EVERY_MS = 1500;
 const VIEWS = { now, heat, why, plans, timeline, find, whatif };
@@ -121,17 +121,14 @@ function closeExplanation() {
 async function lookUp(event) {
   event.preventDefault();
   const output = at("owner");
-  const found = /^(?:(persistent|non-persistent):\/\/)?([^/]+)\/([^/]+)\/(.+)$/
-    .exec(at("topic").value.trim());
-  if (!found) {
+  const path = lookupPath(at("topic").value.trim());
+  if (!path) {
     output.textContent = "write it as tenant/namespace/topic";
     return;
   }
-  const [, domain = "persistent", ...names] = found;
   output.textContent = "asking …";
   try {
-    const path = [domain, ...names].map(encodeURIComponent).join("/");
-    const { status, headers, value } = await ask(`/lookup/v2/topic/${path}`);
+    const { status, headers, value } = await ask(path);
     drawOwner(output, status, headers, value);
   } catch {
     output.textContent = "the service can't be reached";
