@@ -12,7 +12,7 @@ from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.bridge import active_brokers, brokers_settings
 from jobs.bridge.collector import LOAD_OF, Collector, Rhythm
 from jobs.bridge.policies import PolicyFollower
-from jobs.bridge.pulsar_admin import PulsarAdmin, ask_each
+from jobs.bridge.pulsar_admin import PulsarAdmin, ask_at_once, ask_each
 from jobs.console import note
 from jobs.operating.backtesting import (
     Past,
@@ -160,7 +160,7 @@ class ClusterWatch:
             page = self._admin.metrics(self._pulsar_cluster, broker)
             return sheds_of(page.decode("utf-8", "replace"))
 
-        return ask_each(brokers, ask)[0]
+        return ask_at_once(brokers, ask)[0]
 
     def _read_topics(
         self, brokers: tuple[str, ...]

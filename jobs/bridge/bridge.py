@@ -30,7 +30,7 @@ from jobs.bridge.actuator import Actuator, RequestLimits
 from jobs.bridge.admin_address import PulsarAdminError, UnverifiedBrokerError
 from jobs.bridge.collector import Collector, Rhythm, TooSoonError
 from jobs.bridge.policies import PolicyFollower
-from jobs.bridge.pulsar_admin import PulsarAdmin, ask_each
+from jobs.bridge.pulsar_admin import PulsarAdmin, ask_at_once
 from jobs.console import CommandError
 from jobs.telemetry.bridge_metrics import DELIVERED, FAILED, NOT_DELIVERED
 from lbcore.bridge.acting import SHEDDING, RetryPolicy, reason_not_to_act, splits_by_itself
@@ -54,7 +54,7 @@ from lbcore.wire.format import format_message
 from lbcore.wire.kinds.balancing_commands import SetConfig
 from lbcore.wire.messages import Message, Topic
 
-_LOOKUPS_MAX, _SETTINGS_READS_MAX = 8, 32
+_LOOKUPS_MAX = 8
 _LOOKED_UP = (Trouble.UNSERVED, Trouble.CIRCLING, Trouble.DOUBLED)
 
 
@@ -466,9 +466,7 @@ def brokers_settings(
     admin: PulsarAdmin, cluster: str, brokers: tuple[str, ...]
 ) -> tuple[dict[str, Settings | None], dict[str, PulsarAdminError]]:
     """Return broker → its running settings (None = unread), and what failed → why."""
-    with ThreadPoolExecutor(_SETTINGS_READS_MAX) as pool:  # a silent one takes its whole timeout
-        asked = {broker: pool.submit(admin.settings, cluster, broker) for broker in brokers}
-        found, errors = ask_each(brokers, lambda broker: asked[broker].result())
+    found, errors = ask_at_once(brokers, lambda broker: admin.settings(cluster, broker))
     failed = {f"settings of {broker}": error for broker, error in errors.items()}
     return {broker: found.get(broker) for broker in brokers}, failed
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from jobs.adapters.processes.clocks import ForwardClock
 from jobs.bridge.admin_address import PulsarAdminError
-from jobs.bridge.pulsar_admin import PulsarAdmin, ask_each
+from jobs.bridge.pulsar_admin import PulsarAdmin, ask_at_once, ask_each
 from jobs.telemetry.bridge_metrics import BridgeMetrics
 from lbcore.bridge.answers import (
     Claims,
@@ -331,7 +331,7 @@ class Collector:
         except PulsarAdminError as error:
             failed["tenants"] = error
             return [], {ALL}
-        found, errors = ask_each(tenants, self._admin.namespaces)
+        found, errors = ask_at_once(tenants, self._admin.namespaces)
         failed |= {f"tenant {tenant}": error for tenant, error in errors.items()}
         return [name for names in found.values() for name in names], set(errors)
 

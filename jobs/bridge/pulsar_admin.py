@@ -11,6 +11,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import Any, TypeVar
 from urllib.parse import quote, urljoin, urlsplit
@@ -63,6 +64,7 @@ Value = TypeVar("Value")
 
 _REDIRECTS_MAX = 5
 _HOPS_MAX = 16
+_ASKED_AT_ONCE = 32
 _REDIRECTED = frozenset({301, 302, 307, 308})
 _SHOWN_CHARS = 200
 _GLOBAL = "global"
@@ -590,6 +592,15 @@ def ask_each(
         except PulsarAdminError as error:  # noqa: PERF203 one that fails hides no other
             failed[name] = error
     return found, failed
+
+
+def ask_at_once(
+    names: Iterable[str], ask: Callable[[str], Value]
+) -> tuple[dict[str, Value], dict[str, PulsarAdminError]]:
+    """Return what `ask_each` does, by many threads: a silent one takes its whole timeout."""
+    with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
+        asked = {name: pool.submit(ask, name) for name in names}
+        return ask_each(asked, lambda name: asked[name].result())
 
 
 def _quoted(text: str) -> str:

@@ -1,6 +1,7 @@
 """The bridge's questions to brokers that are slow, that refuse, or that answer nonsense."""
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -192,6 +193,24 @@ def test_extensible_brokers_are_asked_at_once(fake: FakePulsar) -> None:
     collector.look()
     fake.own({0: [LEFT, RIGHT]})
     assert collector.look().owned == {fake.broker(0): {LEFT, RIGHT}}
+    collector.close()
+
+
+def test_tenants_are_asked_for_their_namespaces_at_once(
+    fake: FakePulsar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.put("/admin/v2/tenants", ["acme", "umbra"])
+    fake.put("/admin/v2/namespaces/umbra", ["umbra/ns"])
+    fake.put("/admin/v2/namespaces/umbra/ns/bundles", {"boundaries": ["0x00000000", "0xffffffff"]})
+    collector, both = collector_of(fake, []), threading.Barrier(2, timeout=5.0)
+    ask = collector._admin.namespaces  # noqa: SLF001 (as Pulsar answers)
+
+    def namespaces(tenant: str) -> tuple[str, ...]:
+        both.wait()  # neither is answered before both were asked
+        return ask(tenant)
+
+    monkeypatch.setattr(collector._admin, "namespaces", namespaces)  # noqa: SLF001 (as above)
+    assert collector.look().namespaces.keys() == {"acme/ns", "umbra/ns"}
     collector.close()
 
 
