@@ -64,7 +64,7 @@ Value = TypeVar("Value")
 
 _REDIRECTS_MAX = 5
 _HOPS_MAX = 16
-_ASKED_AT_ONCE = 32
+_THREADS_MAX = 32
 _REDIRECTED = frozenset({301, 302, 307, 308})
 _SHOWN_CHARS = 200
 _GLOBAL = "global"
@@ -598,7 +598,7 @@ def ask_at_once(
     names: Iterable[str], ask: Callable[[str], Value]
 ) -> tuple[dict[str, Value], dict[str, PulsarAdminError]]:
     """Return what `ask_each` does, by many threads: a silent one takes its whole timeout."""
-    with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_THREADS_MAX) as pool:
         asked = {name: pool.submit(ask, name) for name in names}
         return ask_each(asked, lambda name: asked[name].result())
 
