@@ -333,11 +333,14 @@ def _is_repeated(work: BatchContext, command: Command) -> bool:
 
 
 def take_queued_of(work: BatchContext, command_ids: Sequence[str]) -> None:
-    """Begin the commands, of these, whose bundle is no longer busy, in order."""
+    """Begin those of these commands whose bundle is no longer busy, in their order.
+
+    Those whose time is over are left to `settle_commands`.
+    """
     for command_id in command_ids:
         waiting = work.waiting[command_id]
         arguments = parse_arguments(waiting.command.kind, waiting.command.arguments)
-        if not _is_busy(work, arguments):
+        if waiting.deadline_ms >= work.now_ms and not _is_busy(work, arguments):
             del work.waiting[command_id]
             _queue_or_carry_out(work, waiting.command, waiting.deadline_ms)
     carry_out_assignments(work)

@@ -110,6 +110,25 @@ def test_command_read_after_its_timeout_is_not_begun() -> None:
     assert len(world.events) == before
 
 
+def test_queued_command_whose_bundle_is_at_rest_only_after_its_timeout_is_not_begun() -> None:
+    world = running()
+    had = owner(world, FIRST)
+    world.pause(had, is_paused=True)
+    split = world.command("split_bundle", bundle=FIRST, force=True)
+    late = send(world, "unload_namespace", timeout_ms=5_000, namespace="t/n")
+    world.run(2_000)
+    assert told(world, late) == ["accepted"]
+    world.job.is_away = True
+    world.pause(had, is_paused=False)
+    world.run(10_000)
+    world.job.is_away = False
+    world.run(20_000)
+    assert told(world, split) == ["accepted", "done"]
+    assert told(world, late) == ["accepted", "timed_out"]
+    assert "it was not begun" in rows(world, late)[-1]["reason"]
+    assert not [event for event in world.events if event["command_id"] == late]
+
+
 def test_command_sent_twice_is_carried_out_once() -> None:
     world = running()
     command = Command(
