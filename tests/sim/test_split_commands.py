@@ -96,6 +96,20 @@ def test_split_of_the_largest_and_of_the_hottest_take_others_one_after_the_other
     assert _holds(names[1], hot)
 
 
+@pytest.mark.parametrize("which", ["LARGEST", "HOT"])
+def test_split_of_a_chosen_bundle_waits_for_its_move(which: str) -> None:
+    world = running()
+    weight = {t: 1.0 if which == "LARGEST" else rate for t, rate in world.topics.items()}
+    chosen = max(live(world), key=lambda b: sum(w for t, w in weight.items() if _holds(b, t)))
+    target = next(name for name in sorted(world.brokers) if name != owner(world, chosen))
+    move = world.command("unload_bundle", bundle=chosen, destination=target)
+    command_id = world.command("split_bundle", namespace=NAMESPACE, which=which)
+    world.run(20_000)
+    assert told(world, move)[-1] == "done"
+    assert told(world, command_id)[-1] == "done"
+    assert rows(world, command_id)[-1]["result"]["bundle"] == chosen
+
+
 def test_children_inherit_load_by_their_topics_and_the_rest_of_a_move() -> None:
     world = running()
     target = next(name for name in sorted(world.brokers) if name != owner(world, LOWER))
