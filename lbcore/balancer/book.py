@@ -164,9 +164,11 @@ FAILED = "failed"
 TIMED_OUT = "timed_out"
 
 DEADLINE, QUEUED, FROM = "deadline_ms", "queued", "from"
+FAULTS, FAILURES = "faults", "failed"
 """Keys of an accepted command's result, from which the waiting is rebuilt.
 
 from: bundle → its previous broker, of `moving`; a repair may since have taken it from another.
+faults, failed: as in `Waiting`; left out while nothing has failed.
 """
 
 

@@ -212,9 +212,6 @@ def continue_unloads(work: BatchContext, command_ids: Sequence[str]) -> None:
             continue
         begun, _ = _release_slice(work, waiting.command, waiting.result, part)
         begin_wait(work, waiting.command, begun, 0)
-        work.waiting[command_id] = replace(
-            work.waiting[command_id], faults=waiting.faults, failed=waiting.failed
-        )
         if not begun.moving and AFTER not in begun.result:
             end_wait(work, command_id)
 

@@ -12,6 +12,8 @@ from lbcore.balancer.book import (
     ACCEPTED,
     DEADLINE,
     DRAINING,
+    FAILURES,
+    FAULTS,
     FORGOTTEN,
     FROM,
     QUEUED,
@@ -310,6 +312,8 @@ def _waiting(reading: RowReading, commands: Iterable[Row], ledger: Ledger) -> Ma
             deadline_ms=result.pop(DEADLINE),
             is_queued=result.pop(QUEUED),
             moving={bundle: former.get(bundle, source) for bundle, source in under_way.items()},
+            faults=tuple(result.pop(FAULTS, ())),
+            failed=result.pop(FAILURES, 0),
             result=result,
         )
 

@@ -12,6 +12,8 @@ from lbcore.balancer.book import (
     DEADLINE,
     DONE,
     FAILED,
+    FAILURES,
+    FAULTS,
     FROM,
     QUEUED,
     TIMED_OUT,
@@ -90,20 +92,28 @@ def begin_wait(
     """Begin to wait for the end of an accepted command, and write that it is accepted.
 
     deadline_ms: 0 = it has no timeout of its own. is_queued: it is not begun until its bundle is
-    at rest.
+    at rest. The faults of earlier slices stay.
     """
-    deadline_ms = deadline_ms or work.now_ms + WAIT_MAX_MS
+    before = work.waiting.get(command.command_id)
     work.waiting[command.command_id] = Waiting(
         command=command,
-        deadline_ms=deadline_ms,
+        deadline_ms=deadline_ms or work.now_ms + WAIT_MAX_MS,
         is_queued=is_queued,
         moving=outcome.moving,
         result=outcome.result,
+        faults=before.faults if before else (),
+        failed=before.failed if before else 0,
     )
-    shown = {**outcome.result, DEADLINE: deadline_ms, QUEUED: is_queued}
-    if outcome.moving:
-        shown[FROM] = dict(outcome.moving)
-    write_outcome(work, command, replace(outcome, result=shown))
+    _write_accepted(work, work.waiting[command.command_id])
+
+
+def _write_accepted(work: BatchContext, waiting: Waiting) -> None:
+    shown = {**waiting.result, DEADLINE: waiting.deadline_ms, QUEUED: waiting.is_queued}
+    if waiting.moving:
+        shown[FROM] = dict(waiting.moving)
+    if waiting.failed:
+        shown |= {FAULTS: list(waiting.faults), FAILURES: waiting.failed}
+    write_outcome(work, waiting.command, Outcome(status=ACCEPTED, result=shown))
 
 
 def record_progress(work: BatchContext, command_id: str, result: Mapping[str, Any]) -> None:
@@ -126,7 +136,7 @@ def end_wait(work: BatchContext, command_id: str) -> None:
     """End an accepted command whose bundles are all at rest, as done or as failed."""
     waiting = work.waiting[command_id]
     if waiting.failed:
-        reason, result = _listed(waiting.faults, waiting.failed), {"failed": waiting.failed}
+        reason, result = _listed(waiting.faults, waiting.failed), {FAILURES: waiting.failed}
         finish_command(work, command_id, Outcome(status=FAILED, reason=reason, result=result))
         return
     command, owner = waiting.command, {}
@@ -180,10 +190,10 @@ def settle_commands(work: BatchContext, command_ids: Sequence[str]) -> None:
     ended = {name: found for name, found in _ended(work).items() if name in asked_for}
     for command_id in [*ended, *(name for name in command_ids if name not in ended)]:
         waiting, ended_bundles = work.waiting[command_id], ended.get(command_id, {})
+        faults = [
+            ended_bundles[bundle] for bundle in sorted(ended_bundles) if ended_bundles[bundle]
+        ]
         if ended_bundles:
-            faults = [
-                ended_bundles[bundle] for bundle in sorted(ended_bundles) if ended_bundles[bundle]
-            ]
             waiting = replace(
                 waiting,
                 moving={
@@ -197,6 +207,8 @@ def settle_commands(work: BatchContext, command_ids: Sequence[str]) -> None:
             end_wait(work, command_id)
         elif waiting.deadline_ms < work.now_ms:
             finish_command(work, command_id, _timed_out(waiting))
+        elif faults:  # for a rebuild
+            _write_accepted(work, waiting)
 
 
 def timed_out_unread(command: Command) -> Outcome:
@@ -275,7 +287,7 @@ def _timed_out(waiting: Waiting) -> Outcome:
     """Return the outcome of a command whose deadline has passed."""
     after = "its time was over before it ended"
     if waiting.is_queued:
-        reason = f"{after}: it was not begun, because its bundle is still busy; send it again"
+        reason = f"{after}: it was not begun, because its bundle was busy; send it again"
         return Outcome(status=TIMED_OUT, reason=reason)
     names = sorted(waiting.moving)
     still = f": {_listed(names[:_FAULTS_SHOWN], len(names))} still under way" if names else ""

@@ -90,6 +90,23 @@ def test_half_unloaded_namespace_goes_on_after_the_job_came_back(way_back: str) 
     assert json.loads(outcome(world, asked)["result"])["bundles"] >= BUNDLES
 
 
+@pytest.mark.parametrize("way_back", ["restart_job", "rebuild_job"])
+def test_half_unloaded_namespace_keeps_its_faults_after_the_job_came_back(way_back: str) -> None:
+    world = running()
+    asked = world.command("unload_namespace", namespace=NS)
+    while not released(world, asked):
+        world.run(500)
+    first = min(str(e["bundle"]) for e in world.events if e["command_id"] == asked)
+    world.command("override_bundle", bundle=first, destination=min(world.brokers))
+    world.run(4_000)
+    getattr(world, way_back)()
+    assert outcome(world, asked)["status"] == "accepted"
+    world.run(90_000)
+    assert outcome(world, asked)["status"] == "failed"
+    assert f"{first} was overtaken by admin" in outcome(world, asked)["reason"]
+    assert json.loads(outcome(world, asked)["result"])["failed"] == 1
+
+
 def test_half_unloaded_namespace_that_is_deleted_ends_the_command_with_the_reason() -> None:
     world = running()
     asked = world.command("unload_namespace", namespace=NS)

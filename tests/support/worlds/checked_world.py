@@ -389,8 +389,8 @@ def promised(state: BalancerState) -> Mapping[str, object]:
         "created": state.catalog,
         "commands": state.commands,
         "waiting": {
-            command_id: (waiting.deadline_ms, waiting.is_queued, waiting.moving)
-            for command_id, waiting in state.waiting.items()
+            command_id: (one.deadline_ms, one.is_queued, one.moving, one.faults, one.failed)
+            for command_id, one in state.waiting.items()
         },
     }
 
