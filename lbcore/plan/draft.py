@@ -53,11 +53,11 @@ class Draft:
     strategy: the shedding strategy's short name. usage: float64[n], weighted usage by `snapshot`.
     has_new_report: bool[n], brokers whose hits and averages may advance. index: verdicts of filters
     on brokers and policies. groups: int64[open], isolation group of each broker that shedding
-    includes. selections: bundles to shed, by source; sheddings: their moves; too_big: bundles to
-    divide. forced: moves that operators want (drains, pins). assignments: destinations of bundles
-    without an owner. children: child → broker, of splits whose children are placed at once.
-    skipped: phase → reason that it decided nothing. numbers: "phase.name" → value for the whole
-    cycle. parts: the trace.
+    includes. selections: bundles to shed, by source; sheddings: their moves; exchanges: bundle row
+    → row of the bundle that comes back for it; too_big: bundles to divide. forced: moves that
+    operators want (drains, pins). assignments: destinations of bundles without an owner. children:
+    child → broker, of splits whose children are placed at once. skipped: phase → reason that it
+    decided nothing. numbers: "phase.name" → value for the whole cycle. parts: the trace.
     """
 
     reported: Snapshot
@@ -73,6 +73,7 @@ class Draft:
     groups: Ints | None = None
     selections: tuple[Selection, ...] = ()
     sheddings: Moves = field(default_factory=no_moves)
+    exchanges: Mapping[int, int] = field(default_factory=dict)
     too_big: TooBig | None = None
     forced: Moves = field(default_factory=no_moves)
     assignments: Moves = field(default_factory=no_moves)
@@ -95,6 +96,13 @@ class Draft:
         if self.groups is None:
             raise ValueError("groups must be made by the eligible phase first, got None")
         return self.groups
+
+    def partners(self, moves: Moves) -> Ints:
+        """Return the position of the move that each is exchanged for; its own = none."""
+        rows = moves.bundle.tolist()
+        at = {row: position for position, row in enumerate(rows)}
+        found = [at.get(self.exchanges.get(row, row), at[row]) for row in rows]
+        return np.array(found, dtype=np.int64)
 
     def skip(self, phase: str, reason: str) -> "Draft":
         """Return the draft after a phase that decided nothing."""

@@ -186,7 +186,8 @@ def _place_shed(draft: Draft) -> Draft:
             is_unload=np.ones(len(open_rows), dtype=np.bool_),
         )
         draft, destination[open_rows] = _placed(draft, request, by_load=keeps_plan)
-    kept = replace(moves, destination=destination).at(np.flatnonzero(destination >= 0))
+    is_whole = (destination >= 0) & (destination[draft.partners(moves)] >= 0)
+    kept = replace(moves, destination=destination).at(np.flatnonzero(is_whole))
     draft = replace(draft, sheddings=kept)
     return draft if len(kept.bundle) else draft.skip("shed", "NoDestination")
 

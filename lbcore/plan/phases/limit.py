@@ -1,7 +1,8 @@
 """Phase 6: moves of the shed phase that wait for another cycle.
 
 Caps on a cycle, on an hour, on a broker (as source or destination), on a tenant's hour, and on what
-is in flight; and a broker keeps the role of giver or taker for a while. Bundles without an owner
+is in flight; and a broker keeps the role of giver or taker for a while. Two bundles that are
+exchanged move together or not at all. Bundles without an owner
 are never held back; drains have a bound of their own. Pulsar's own caps are part of its strategies.
 """
 
@@ -62,21 +63,24 @@ class _Room:
             tenants=tenants,
         )
 
-    def take(self, source: int, destination: int, namespace: int) -> int:
-        """Count the move if there is room for it, and return its verdict."""
-        brokers = self.brokers
-        if source in self.takers or destination in self.givers:
+    def take(self, moves: Sequence[tuple[int, int, int]]) -> int:
+        """Count a move, or an exchange, if there is room for all of it; return the verdict.
+
+        moves: source, destination and namespace of each.
+        """
+        if len(moves) > self.cycle:
+            return CODE[self.limited_by]
+        if any(one in self.takers or other in self.givers for one, other, _ in moves):
             return CODE[CandidateVerdict.ROLE_COOL_DOWN]
-        if brokers[source] >= self.broker or brokers[destination] >= self.broker:
+        brokers = Counter(at for move in moves for at in move[:2] if at != NOBODY)
+        if any(self.brokers[at] + count > self.broker for at, count in brokers.items()):
             return CODE[CandidateVerdict.BROKER_LIMIT]
-        tenant = tenant_of(self.namespace_names[namespace])
-        if self.tenants[tenant] >= self.tenant:
+        tenants = Counter(tenant_of(self.namespace_names[namespace]) for _, _, namespace in moves)
+        if any(self.tenants[name] + count > self.tenant for name, count in tenants.items()):
             return CODE[CandidateVerdict.TENANT_LIMIT]
-        self.cycle -= 1
-        brokers[source] += 1
-        if destination != NOBODY:
-            brokers[destination] += 1
-        self.tenants[tenant] += 1
+        self.cycle -= len(moves)
+        self.brokers.update(brokers)
+        self.tenants.update(tenants)
         return TAKEN
 
 
@@ -99,11 +103,14 @@ def limit_verdicts(draft: Draft, moves: Moves) -> Ints:
     room = _Room.of(draft)
     namespace = draft.snapshot.bundles.namespace[moves.bundle]
     columns = (moves.source.tolist(), moves.destination.tolist(), namespace.tolist())
+    each = list(zip(*columns, strict=True))
     found = np.full(len(namespace), CODE[room.limited_by], dtype=np.int64)
-    for at, move in enumerate(zip(*columns, strict=True)):
+    for at, partner in enumerate(draft.partners(moves).tolist()):
         if room.cycle <= 0:
             break
-        found[at] = room.take(*move)
+        if at <= partner:
+            pair = sorted({at, partner})
+            found[pair] = room.take([each[one] for one in pair])
     return found
 
 

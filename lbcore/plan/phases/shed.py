@@ -117,6 +117,7 @@ def shed(draft: Draft) -> Draft:
     draft, answer = replace(draft, state=found.state), found.answer
     selections = subset.selections(answer.selections, {})
     moves = _moves(selections)
+    draft = replace(draft, exchanges=_exchanges(moves))
     kept, verdicts = _able_to_leave(draft, moves)
     draft = replace(draft, selections=selections, sheddings=moves.at(kept), too_big=answer.too_big)
     if draft.scope.is_traced:
@@ -162,10 +163,26 @@ def _moves(selections: tuple[Selection, ...]) -> Moves:
     )
 
 
+def _exchanges(moves: Moves) -> dict[int, int]:
+    """Return row → row that comes back, where two brokers give to each other, in order.
+
+    Half an exchange would move the hot spot, or make the hot broker hotter.
+    """
+    by_pair: dict[tuple[int, int], list[int]] = {}
+    columns = (moves.bundle.tolist(), moves.source.tolist(), moves.destination.tolist())
+    for row, source, destination in zip(*columns, strict=True):
+        by_pair.setdefault((source, destination), []).append(row)
+    found: dict[int, int] = {}
+    for (source, destination), rows in by_pair.items():
+        found |= zip(rows, by_pair.get((destination, source), ()), strict=False)
+    return found
+
+
 def _able_to_leave(draft: Draft, moves: Moves) -> tuple[Ints, Ints]:
     """Return positions of moves that another broker may take, and all verdicts."""
     verdicts = unload_verdicts(draft.snapshot, draft.candidates, moves.bundle)
     verdicts[np.isin(moves.bundle, draft.forced.bundle)] = FilterVerdict.IN_FLIGHT
+    verdicts = np.where(verdicts == FilterVerdict.OK, verdicts[draft.partners(moves)], verdicts)
     return np.flatnonzero(verdicts == FilterVerdict.OK), verdicts.astype(np.int64)
 
 

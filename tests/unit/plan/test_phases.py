@@ -78,6 +78,47 @@ def test_limit_holds_back_what_is_above_it(limits: dict[str, int], expected: int
         assert isinstance(answer, Skip)
 
 
+BALLAST = Sections(
+    shedding=SheddingConfig(strategy="ballast"),
+    placement=PlacementConfig(strategy="ballast"),
+    ideal_load=IdealLoadConfig(low_hits=1, high_hits=1),
+)
+EXCHANGE = {"hot": [33_500.0, 33_500.0], "cold": [16_500.0, 16_500.0]}
+"""No move helps, for the other broker would be as hot; of two bundles exchanged both do."""
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({}, 2),
+        ({"max_moves_per_cycle": 2}, 2),
+        ({"max_moves_per_cycle": 1}, 0),
+        ({"max_moves_per_broker": 1}, 0),
+        ({"max_moves_in_flight": 1}, 0),
+        ({"max_moves_per_hour": 1}, 0),
+        ({"max_moves_per_hour_of_tenant": 1}, 0),
+    ],
+)
+def test_limit_lets_both_bundles_of_an_exchange_move_or_none(
+    limits: dict[str, int], expected: int
+) -> None:
+    config = replace(BALLAST, shedding=replace(BALLAST.shedding, **limits))
+    answer, _ = plan(cluster_of(EXCHANGE), PlanState(), config, NOW_MS)
+    found = sorted((one.source, one.destination) for one in decisions(answer))
+    assert found == [("cold", "hot"), ("hot", "cold")][:expected]
+
+
+def test_bundle_whose_partner_in_an_exchange_finds_no_destination_stays() -> None:
+    cluster = cluster_of({**EXCHANGE, "other": [50_000.0]})
+    of = np.array([0, 0, 1, 2, 1])
+    cluster = with_bundles(cluster, namespaces=("t/x", "t/y", "t/z"), namespace=of)
+    answer, _ = plan(cluster, PlanState(), BALLAST, NOW_MS)
+    assert len(decisions(answer)) == 2
+    apart = replace(cluster, policies=Policies(anti_affinity={"t/x": "g", "t/y": "g", "t/z": "g"}))
+    answer, _ = plan(apart, PlanState(), BALLAST, NOW_MS)
+    assert decisions(answer) == ()
+
+
 def test_limit_in_flight_counts_moves_under_way() -> None:
     config = replace(AT_ONCE, shedding=replace(AT_ONCE.shedding, max_moves_in_flight=4))
     cluster = cluster_of(HOT_AND_COLD)
