@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 
+from lbcore.balancer.rules import PROPOSAL, PlanProposal
 from lbcore.config.cluster import EXTERNAL
 from lbcore.explain.broker import newest_cycle, newest_trigger, unload_advice
 from lbcore.explain.explanation import (
@@ -25,6 +26,7 @@ from lbcore.model.times import duration, instant
 from lbcore.ownership.changes import serving_broker
 from lbcore.ownership.records import State
 from lbcore.ownership.states import IN_FLIGHT
+from lbcore.packing import from_plain
 from lbcore.plan.filter.policies import IsolationPolicy, matches_any
 from lbcore.plan.registry import resting_ms
 
@@ -159,6 +161,7 @@ def _blocks(rows: ExplainRows, record: Row) -> Iterable[str]:
         for row in rows.candidates
     ):
         yield f"it {verdict_message('merging')}"
+    yield from _rejected(rows, bundle)
     yield from _cool_downs(rows)
     yield from _policies(rows, namespace)
 
@@ -197,6 +200,20 @@ def _policies(rows: ExplainRows, namespace: str) -> Iterable[str]:
     group = rows.rules("anti_affinity").get(namespace, {}).get("group", "")
     if group:
         yield f"anti-affinity group {group}: kept apart from its other namespaces"
+
+
+def _rejected(rows: ExplainRows, bundle: str) -> Iterable[str]:
+    """Yield the rejected plans of which the bundle is a rest that cycles leave alone."""
+    for name, value in rows.rules(PROPOSAL).items():
+        plan = from_plain(PlanProposal, value)
+        until_ms = plan.rejected_ms + rows.config.shedding.grace_period_ms
+        if 0 < plan.rejected_ms <= rows.at_ms < until_ms and bundle in (
+            s.bundle for s in plan.left
+        ):
+            yield (
+                f"{plan.answered_by} rejected plan {name}, which would move or split it: it rests "
+                f"until {instant(until_ms)} (shedding.grace_period_ms)"
+            )
 
 
 def _cool_downs(rows: ExplainRows) -> Iterable[str]:

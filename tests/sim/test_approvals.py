@@ -8,8 +8,10 @@ import pytest
 
 from lbcore.balancer.rebuild import newest_rows
 from lbcore.balancer.rules import PlanProposal, PlanStatus
+from lbcore.explain.bundle import explain_bundle
 from lbcore.explain.recent_findings import plan_alarms
 from tests.support.worlds.checked_world import COLD, HOT, hot_world, outcome, owners
+from tests.support.worlds.explained_world import about
 from tests.support.worlds.world import World, gapless, is_settled, states
 
 
@@ -117,6 +119,22 @@ def test_rejected_plan_is_not_proposed_again_after_the_job_came_back(way_back: s
     others = [one.steps for other, one in proposals(world).items() if other != name]
     assert not was & {step.bundle for steps in others for step in steps}
     assert waiting(world) != name
+
+
+def test_bundle_of_a_rejected_plan_is_explained_by_it_while_it_rests() -> None:
+    world = hot()
+    name = waiting(world)
+    world.command("reject_plan", plan=name)
+    world.run(5_000)
+    rest = {step.bundle for step in proposals(world)[name].steps}
+    found = {bundle: explain_bundle(about(world, bundle), bundle) for bundle in owners(world)}
+    named = {b for b, one in found.items() if one and f"plan {name}" in " ".join(one.blocks)}
+    assert named == rest
+    world.run(world.config.shedding.grace_period_ms)
+    bundle = min(rest)
+    later = explain_bundle(about(world, bundle), bundle)
+    assert later is not None
+    assert name not in " ".join(later.blocks)
 
 
 def test_shorter_grace_period_ends_the_rest_of_a_rejected_plan() -> None:
