@@ -233,8 +233,15 @@ def _bring_back(work: BatchContext) -> None:
     )
     work.plan = work.plan.without_future_times(now_ms)
     for name, proposal in work.rules.proposals.items():
-        if proposal.rejected_ms > now_ms:
-            work.set_rule("proposals", name, replace(proposal, rejected_ms=now_ms))
+        early_ms = max(proposal.since_ms - now_ms, 0)
+        if early_ms or proposal.rejected_ms > now_ms:
+            brought = replace(
+                proposal,
+                since_ms=proposal.since_ms - early_ms,
+                until_ms=proposal.until_ms - early_ms,
+                rejected_ms=min(proposal.rejected_ms, now_ms),
+            )
+            work.set_rule("proposals", name, brought)
     work.unmeasured_moves = {
         bundle: replace(
             one, decided_ms=min(one.decided_ms, now_ms), moved_ms=min(one.moved_ms, now_ms)

@@ -166,6 +166,18 @@ def test_rejection_by_a_clock_that_was_ahead_rests_its_plan_from_the_rebuild_on(
     assert not was & {step.bundle for steps in others for step in steps}
 
 
+def test_plan_of_a_clock_that_was_ahead_lapses_in_time_after_the_rebuild() -> None:
+    world = hot(approval_wait_ms=60_000)
+    name = waiting(world)
+    (row,) = [row for row in world.other_rows["policies"] if row["name"] == name][-1:]
+    value = json.loads(str(row["value"]))
+    ahead = {key: value[key] + 86_400_000 for key in ("since_ms", "until_ms")}
+    row["value"] = json.dumps({**value, **ahead})
+    world.rebuild_job()
+    world.run(70_000)
+    assert proposals(world)[name].station is PlanStatus.LAPSED
+
+
 def test_rejected_split_is_not_proposed_again_within_the_grace_period() -> None:
     world = hot(
         "splitting.enabled=true", "splitting.max_msg_rate_per_s=1000", "shedding.is_balancing=false"
