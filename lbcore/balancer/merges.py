@@ -31,10 +31,11 @@ from lbcore.balancer.namespaces import CREATING, is_deleting
 from lbcore.balancer.placement import planning_config
 from lbcore.balancer.waiting import MERGE, begin_wait, end_wait, finish_command
 from lbcore.config.cluster import ASK
-from lbcore.model.names import parse_bundle
+from lbcore.model.names import parse_bundle, tenant_of
 from lbcore.ownership.changes import destination_of, joined
 from lbcore.ownership.protocol import merge, transfer
 from lbcore.ownership.records import Cause, OwnershipRecord, State
+from lbcore.plan.decision import moves_within_hour, with_moves
 from lbcore.signals.averages import SHORT_SAMPLES
 from lbcore.wire.kinds.bundle_commands import MergeBundle
 from lbcore.wire.messages import Command
@@ -204,7 +205,9 @@ def merge_cold(work: BatchContext) -> None:
     taken: set[str] = set()
     for pair, load in _cold_pairs(work, most * _LOOKED_AT):
         names = {pair.kept.bundle, pair.other.bundle}
-        if names & taken or begun >= most:
+        tenant = tenant_of(pair.kept.bundle)
+        is_apart = pair.kept.destination != pair.other.destination
+        if names & taken or begun >= most or (is_apart and _is_hour_full(work, tenant)):
             continue
         bundle, neighbour = sorted(names)
         command = Command(
@@ -220,6 +223,17 @@ def merge_cold(work: BatchContext) -> None:
             taken |= names
             begun += 1
             begin_wait(work, command, outcome, 0)
+            moved = with_moves(work.plan.hourly, [tenant] * is_apart, work.now_ms)
+            work.plan = replace(work.plan, hourly=moved)
+
+
+def _is_hour_full(work: BatchContext, tenant: str) -> bool:
+    """True if cycles have moved as many bundles within an hour as they may."""
+    shedding, moved = work.config.shedding, moves_within_hour(work.plan.hourly, work.now_ms)
+    return (
+        0 <= shedding.max_moves_per_hour <= moved.total()
+        or 0 <= shedding.max_moves_per_hour_of_tenant <= moved[tenant]
+    )
 
 
 def _cold_pairs(work: BatchContext, most: int) -> Iterator[tuple[_Pair, float]]:

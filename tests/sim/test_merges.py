@@ -292,6 +292,26 @@ def test_cold_neighbours_of_two_owners_are_merged_for_one_reason() -> None:
     assert reasons == ["Cold", "Cold"]
 
 
+@pytest.mark.parametrize(
+    "limit", ["shedding.max_moves_per_hour", "shedding.max_moves_per_hour_of_tenant"]
+)
+def test_transfers_before_automatic_merges_count_as_moves_of_cycles(limit: str) -> None:
+    world = cold(**{limit: 0})
+    low = owner(world, LOW)
+    apart = next(name for name in world.brokers if name not in (low, owner(world, UPPER)))
+    for bundle in (HIGH, UPPER):
+        target = apart if bundle == HIGH else low
+        if owner(world, bundle) != target:
+            world.command("unload_bundle", bundle=bundle, destination=target)
+    world.run(900_000, step_ms=5_000)
+    assert len(live(world)) == 3
+    world.command("set_config", values={limit: 1})
+    world.run(900_000, step_ms=5_000)
+    assert len(live(world)) == 2
+    assert world.state is not None
+    assert sum(count for _, count in world.state.plan.hourly["t"]) == 1
+
+
 @pytest.mark.parametrize("kind", ["pause", "exclude_namespace"])
 def test_paused_or_excluded_namespace_is_not_merged(kind: str) -> None:
     world = cold()
