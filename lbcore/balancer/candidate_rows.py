@@ -40,7 +40,7 @@ VALID_MS = 600_000
 """Validity of such a row, ms: hits may take so long to be complete again."""
 
 _BUNDLES: Mapping[str, str] = {
-    "recently_unloaded": "moved a short while ago",
+    "recently_unloaded": "moved a short while ago, or are in a rejected plan",
     "pinned": "are pinned to it",
     "excluded_namespace": "are in namespaces excluded from shedding",
     "paused": "are in namespaces for which balancing is paused",
@@ -72,6 +72,7 @@ _STRATEGY: Mapping[str, str] = {
 
 
 _LIMIT = "another value of the limit: `ballast config set`"
+_PLACES = "one more broker, or other policies: `ballast policy list`"
 _REMEDIES: Mapping[str, str] = {
     "recently_unloaded": "`ballast config set shedding.grace_period_ms=0`, and the same of"
     " shedding.cool_down_ms",
@@ -81,8 +82,11 @@ _REMEDIES: Mapping[str, str] = {
     "in_flight": "the end of these moves",
     "merging": "the end of these merges",
     "no_other_broker": "one more broker that its policies admit",
-    "no_destination": "one more broker, or other policies: `ballast policy list`",
+    "no_destination": _PLACES,
     "anti_affinity": "another group: `ballast policy list`",
+    "over_budget": "the next round",
+    "broker_limit": "the next round",
+    "in_flight_limit": "the end of these moves",
     "role_cool_down": "time, or `ballast config set shedding.cool_down_ms=0`",
     "no_fitting_bundle": "a split of the largest, or a higher shedding.max_unload_fraction",
     "suspended": "find what else uses it",
@@ -165,10 +169,12 @@ def remedy_messages(row: Mapping[str, Any], until: str) -> Iterator[str]:
     inputs = json.loads(row["inputs"])
     counts: Mapping[str, int] = inputs["counts"]
     for name in sorted(set(counts) - FREE, key=lambda name: (-counts[name], name)):
-        words = f"{counts[name]} of its {inputs['bundles']} bundles {_BUNDLES.get(name, name)}"
+        remedy = _REMEDIES.get(name, _LIMIT if name in _BUNDLES else _PLACES)
+        stopped = _BUNDLES.get(name, f"stay ({name})")
+        words = f"{counts[name]} of its {inputs['bundles']} bundles {stopped}"
         if name == "recently_unloaded" and until:
             words += f"; the first may move again at {until}"
-        yield f"{words}. To allow it now: {_REMEDIES.get(name, _LIMIT)}"
+        yield f"{words}. To allow it now: {remedy}"
     if set(counts) <= FREE and inputs["verdict"] in _REMEDIES:
         yield f"{_STRATEGY[inputs['verdict']]}. To allow it now: {_REMEDIES[inputs['verdict']]}"
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lbcore.balancer.candidate_rows import count_messages
+from lbcore.balancer.candidate_rows import count_messages, remedy_messages
 from lbcore.balancer.effects import to_json
 from lbcore.config.placement import PLACEMENT, SHEDDING, PlacementConfig, java_class
 from lbcore.config.shedding import SheddingConfig, TransferConfig
@@ -165,6 +165,13 @@ def test_counts_add_up_to_the_bundles_and_the_words_have_each() -> None:
             assert sum(counted) == owned, (seed, words)
             reasons[one.reason] += 1
     assert {"recently_unloaded", "excluded_namespace", "in_flight"} <= set(reasons), reasons
+
+
+@pytest.mark.parametrize("name", ["in_flight_limit", "broker_limit", "draining", "not_in_policy"])
+def test_remedy_of_what_no_setting_bounds_names_none(name: str) -> None:
+    inputs = {"bundles": 3, "counts": {name: 3}, "verdict": "taken"}
+    (words,) = remedy_messages({"inputs": to_json(inputs)}, "")
+    assert "ballast config set" not in words
 
 
 CLASSES = {SHED: SHEDDING, PLACE: PLACEMENT}
