@@ -151,7 +151,8 @@ def _crowded(
 ) -> tuple[ShedState, tuple[int, ...]]:
     """Return the state with counts of crowded topics, and those crowded long enough."""
     bundles, brokers = view.snapshot.bundles, len(view.snapshot.brokers.names)
-    found = crowded_topics(partitions, bundles.owner, brokers)
+    admitted = view.admitted[1].sum(axis=1)[view.admitted[0]] if view.admitted else None
+    found = crowded_topics(partitions, bundles.owner, brokers, admitted)
     names = {at: partitions.name(at, bundles.namespaces) for at in found}
     news = int(view.has_new_report.any())  # some broker has a report not judged yet
     counts = {name: state.crowded.get(name, 0) + news for name in names.values()}

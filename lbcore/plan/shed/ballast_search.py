@@ -110,10 +110,13 @@ class Crowding:
             beyond[self.group[of], taker] += self.count[of]
 
 
-def crowded_topics(partitions: Partitions, owner: Ints, brokers: int) -> tuple[int, ...]:
+def crowded_topics(
+    partitions: Partitions, owner: Ints, brokers: int, admitted: Ints | None = None
+) -> tuple[int, ...]:
     """Topics whose partitions are on too few brokers. O(partitions log partitions).
 
-    owner: int64[m], -1 = none; a topic with an unowned partition is not judged.
+    owner: int64[m], -1 = none; a topic with an unowned partition is not judged. admitted: int64[m],
+    number of brokers that may take each bundle; None = all.
     """
     if not len(partitions.rows):
         return ()
@@ -123,7 +126,10 @@ def crowded_topics(partitions: Partitions, owner: Ints, brokers: int) -> tuple[i
     is_whole = np.bincount(partitions.topic[on < 0], minlength=topics) == 0
     pairs = np.unique(partitions.topic * brokers + np.maximum(on, 0))
     used = np.bincount(pairs // brokers, minlength=topics)
-    found = np.flatnonzero(is_whole & are_on_too_few(used, total, brokers))
+    most = np.full(topics, brokers)
+    if admitted is not None:
+        most[partitions.topic] = admitted[partitions.rows]
+    found = np.flatnonzero(is_whole & are_on_too_few(used, total, most))
     return tuple(found[:_KEPT_MAX].tolist())
 
 

@@ -195,6 +195,23 @@ def test_bundle_with_more_partitions_than_a_broker_should_have_is_divided() -> N
     assert answer.too_big.excess.tolist() == [2.0]
 
 
+def test_topic_on_all_brokers_that_its_policy_admits_is_not_crowded() -> None:
+    cluster = cluster_of({f"b{at}": [1_000.0] * 8 + [4_000.0] * 10 for at in range(6)})
+    on_two = [0] * 4 + [18] * 4
+    cluster = with_partitions(cluster, partitions_in(on_two, [7] * 8))
+    assert rounds(cluster, 1)[0].state.crowded
+    row = np.isin(np.arange(len(cluster.bundles.names)), on_two).astype(np.int64)
+    admits = np.array([[True] * 6, [True] * 2 + [False] * 4])
+    view = replace(view_of(cluster), admitted=(row, admits))
+    state = ShedState()
+    for _ in range(LOW_HITS):
+        answer = shed_ballast(view, state, CONFIG)
+        state = answer.state
+    assert state.crowded == {}
+    assert answer.too_big is not None
+    assert not len(answer.too_big.rows)
+
+
 def test_where_nobody_knows_of_partitions_nothing_is_different() -> None:
     plain = cluster_of({"b0": [3_000.0] * 9, "b1": [1_000.0] * 9, "b2": [1_000.0] * 9})
     given_none = with_partitions(plain, NO_PARTITIONS)
