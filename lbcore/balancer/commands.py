@@ -427,8 +427,10 @@ def _is_busy(work: BatchContext, arguments: CommandArguments | RefusedArguments)
         rows = ledger.live_rows(arguments.namespace)
         if np.isin(ledger.state[rows], reshaping).any():
             return True
-    is_split = isinstance(arguments, SplitBundle)
-    bundle = split_target(work, arguments) if is_split else getattr(arguments, "bundle", "")
+    if isinstance(arguments, SplitBundle):
+        bundle = split_target(work, arguments)
+    else:
+        bundle = getattr(arguments, "bundle", "")
     is_unplaced = isinstance(arguments, AssignBundle) and not arguments.destination
     if bundle and bundle in work.unplaced_bundles and not is_unplaced:
         return True
@@ -436,7 +438,7 @@ def _is_busy(work: BatchContext, arguments: CommandArguments | RefusedArguments)
     if record is None or isinstance(arguments, OverrideBundle):
         return False
     is_freed = record.state is State.RELEASING and not record.destination
-    wants_it_split = is_split and record.state in IN_FLIGHT
+    wants_it_split = isinstance(arguments, SplitBundle) and record.state in IN_FLIGHT
     wants_it_free = isinstance(arguments, AssignBundle) and is_freed
     return record.state in RESHAPING or wants_it_free or wants_it_split
 

@@ -6,7 +6,7 @@ Used by the planner, the bridge's guardian and the assessment. Source: apache/pu
 from typing import Any
 
 
-def are_on_too_few(used: Any, partitions: Any, brokers: int) -> Any:
+def are_on_too_few(used: Any, partitions: Any, brokers: Any) -> Any:
     """True if partitions are on less than half of the brokers they could be on.
 
     used: brokers that have some of them. All arguments: an int, or an array with an element per
