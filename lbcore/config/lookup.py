@@ -22,8 +22,8 @@ class LookupConfig:
     allowed_hosts: tuple[str, ...] = setting(
         (),
         doc="More names of this service, host or host:port, beside its address and those of"
-        " loopback. Without authentication, requests under other names are refused. Changes that"
-        " pages of other origins send always are.",
+        " loopback. Without authentication, requests under other names are refused. Changes sent"
+        " by pages of other origins are always refused.",
     )
     advertised_address: str = setting(
         "",

@@ -158,7 +158,8 @@ class Pipeline:
         doc="Time between cycles that split; a multiple of decision_interval_ms.",
     )
     # hit counters and averages advance once in this time, in whole cycles (0: in each, as Pulsar's
-    # do). It is no longer than usages need to be new: a hot broker does not wait for rare rounds
+    # do). At most 10 s, so that a hot broker does not wait for rare rounds, unless usages are new
+    # more rarely
     hit_period_ms: int = derived(
         10_000,
         sources=(

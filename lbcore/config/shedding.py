@@ -305,8 +305,8 @@ class TransferConfig:
     )
     shedding_delay_ms: int = setting(
         180_000,
-        doc="No shedding until each broker that gave bundles away reports load from this "
-        "long after it.",
+        doc="No shedding until each broker that gave bundles away reports load this long "
+        "afterwards.",
         unit="ms",
         minimum=0,
         pulsar="loadBalanceSheddingDelayInSeconds",
