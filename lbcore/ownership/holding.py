@@ -143,7 +143,7 @@ class Holding:
 
     @property
     def is_usable(self) -> bool:
-        """True if the service may use it: open as one bundle, not lost, and not stuck."""
+        """True if the service may use it: open as one bundle, not lost, failed or stuck."""
         is_given_back = self.goal is Goal.SERVE and self.outcome is AckOutcome.FAILED
         is_unclear = self.stuck is not None or is_given_back
         return self.is_open and self.goal is not Goal.DROP and not is_unclear

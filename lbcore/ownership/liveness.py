@@ -116,7 +116,7 @@ class Liveness:
         return heard
 
     def missing_ticks(self, tick_alarm_ms: int) -> list[int]:
-        """Return the partitions without a tick for longer than this; none judges a broker.
+        """Return the partitions without ticks for longer: no broker in them is judged.
 
         Also empty if no partition gets any rows: `elapsed_ms` stands still then.
         """

@@ -163,7 +163,10 @@ def redirect(
 
 
 def cancel(record: OwnershipRecord, origin: Origin) -> Transition | Refused:
-    """Make in flight from a source → Owned(source), by force; the source keeps it."""
+    """Make in flight from a source → Owned(source), by force.
+
+    The source keeps the bundle, or opens it again.
+    """
     if not may_start(TransitionKind.CANCEL, record.state):
         return Refused(reason=RefusalReason.NOT_IN_FLIGHT)
     made = next_record(record, TransitionKind.CANCEL, origin, destination=source_of(record))
