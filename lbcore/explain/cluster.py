@@ -49,7 +49,7 @@ def explain_cluster(rows: ExplainRows) -> Explanation:
 
 
 def explain_decision(rows: ExplainRows, decision_id: str) -> Explanation | None:
-    """Explain a decision, its other candidates and its effect; None if it isn't read."""
+    """Explain a decision, its other candidates and its effect; None if not read."""
     decision = rows.decision(decision_id)
     if decision is None:
         return None

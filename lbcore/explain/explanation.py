@@ -35,8 +35,8 @@ _WHOLE_FROM = 1_000
 class TableGap:
     """Gap in a table: what it no longer has about a past moment.
 
-    reach_ms: time of its oldest rows. names: the keys whose rows were written again since that
-    moment; () = rows of all keys before `reach_ms` are gone.
+    reach_ms: time from which it has all rows. names: the keys whose rows were written again since
+    that moment; () = rows of all keys before `reach_ms` are gone.
     """
 
     table: str

@@ -149,8 +149,8 @@ def _advice(trouble: str) -> str:
 def with_findings(found: Explanation, commands: Sequence[Row], config: Config) -> Explanation:
     """Return the explanation with the guardian's findings on its subject put first.
 
-    A cluster has all findings. commands: of `observe_ownership`, up to the moment that is asked
-    about.
+    That of a cluster gets all findings. commands: of `observe_ownership`, up to the moment that is
+    asked about.
     """
     mirror = mirror_status(commands, config, found.at_ms)
     findings = mirror.findings if mirror is not None else ()

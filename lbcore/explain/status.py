@@ -1,10 +1,10 @@
 """Status of a cluster from the tables alone: its phase, its figures, its alarms.
 
 The phase is the first that applies: *off* (the job was never started), *stalled* (the job is away
-or makes no cycles, half of the brokers or more are silent, or bundles are in flight for longer than
-any timeout), *off* (the whole cluster is paused, or the brake is on), *late* (the job's next commit
-is overdue), *in progress* (bundles are moving, a broker is being drained or suspected dead, or a
-silent one still has bundles), *ready*. `job_state` judges the job.
+or makes no cycles, no broker is heard, half of them or more are silent, or bundles are in flight
+for longer than any timeout), *off* (the whole cluster is paused, or the brake is on), *late* (the
+job's next commit is overdue), *in progress* (bundles are moving, a broker is being drained or
+suspected dead, or a silent one still has bundles), *ready*. `job_state` judges the job.
 """
 
 import json
