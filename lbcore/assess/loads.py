@@ -111,7 +111,7 @@ def _by_group(rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def hottest_bundles(rows: Sequence[Row]) -> list[HotBundle]:
-    """The bundles with the most msg/s in each broker's newest row, hottest first."""
+    """Return the bundles with the most msg/s as last reported, hottest first."""
     found = _as_last_reported(rows).values()
     return sorted(found, key=lambda hot: (-hot.msg_rate, hot.bundle))[:HOTTEST]
 

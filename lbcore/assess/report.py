@@ -51,7 +51,7 @@ class ClusterObservation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """Bundle that moved meanwhile. who: moved it, GONE or as `who_moved` says."""
+    """Bundle that moved meanwhile. who: the mover, GONE or a result of `who_moved`."""
 
     at_ms: int
     bundle: str

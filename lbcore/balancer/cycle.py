@@ -131,12 +131,12 @@ def _fullest(work: BatchContext, snapshot: Snapshot, usage: Floats) -> dict[str,
     for group, members in members_by_group(names, work.plan.groups).items():
         missing, mean = missing_brokers(snapshot.brokers, usage, members)
         if missing > found["missing"]:
-            stays = [names[at] for at in members.tolist() if not snapshot.brokers.is_draining[at]]
+            staying = [names[at] for at in members.tolist() if not snapshot.brokers.is_draining[at]]
             found = {
                 "mean": mean,
                 "missing": missing,
-                "brokers": len(stays),
-                "of": stays[:_NAMED],
+                "brokers": len(staying),
+                "of": staying[:_NAMED],
                 **({"group": group} if group else {}),
             }
     return {**found, "target": TARGET_POINTS}

@@ -261,7 +261,7 @@ def _cold_pairs(work: BatchContext, most: int) -> Iterator[tuple[_Pair, float]]:
 
 
 _HYSTERESIS = 2.0
-"""Any split limit over the most load that a bundle may have right after a merge."""
+"""Ratio of each split limit to the most load that a bundle may have right after a merge."""
 
 
 def _loads_of_neighbours(work: BatchContext) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

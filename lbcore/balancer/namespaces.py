@@ -108,7 +108,7 @@ _IN_TIME = 0.35  # and in time up to this share; in between nothing changes
 _LEAST_SHARE = 32
 """Divisor of the configured share for the least one, which shows how long a batch takes anyway."""
 _ENOUGH_PART = 4
-"""Divisor of the configured share; from there a late batch drops to the least."""
+"""Divisor of the configured share: a late batch with at most this part drops to the least."""
 _NEW_MS = 600_000
 """A cluster is new while none of its bundles has been open for longer."""
 _NEW_PATIENCE = 4

@@ -474,7 +474,7 @@ def _take(
 
 
 _FINISHERS = {AckOutcome.SPLIT: finish_split, AckOutcome.MERGED: finish_merge}
-"""Outcome of an acknowledgement → what gives the parents' load and topics to the children."""
+"""Outcome of an acknowledgement → function that passes load and topics on to the children."""
 
 
 def _surroundings(

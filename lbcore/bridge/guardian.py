@@ -223,7 +223,7 @@ class GuardState:
 class Judged:
     """One round's outcome, in order of trouble and subject.
 
-    mends: findings whose repair to ask of Pulsar now. look_in_ms: time until the next round can
+    mends: findings that Pulsar is asked to repair now. look_in_ms: time until the next round can
     confirm a trouble; None = no hurry.
     """
 
