@@ -25,7 +25,7 @@ BRIDGE_METRICS: tuple[DeclaredMetric, ...] = (
           "Bundles and namespaces that differ between Pulsar and our records.", _OF),
     gauge("ballast_bridge_pending_actions", "Bundles whose unload or split is being followed.",
           _OF),
-    gauge("ballast_bridge_findings", "Ownership faults found in the cluster, by trouble.", _OF,
+    gauge("ballast_bridge_findings", "Faults found in the cluster, by trouble.", _OF,
           "trouble", trouble=tuple(trouble.value for trouble in Trouble)),
     gauge("ballast_bridge_quarantined", "Findings that could not be mended, left alone.", _OF),
     counter("ballast_bridge_polls_total", "Polls of bundle owners.", _OF, "result",
