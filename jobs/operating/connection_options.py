@@ -210,7 +210,7 @@ def connection_options(args: argparse.Namespace) -> ConnectionOptions:
     layout = Layout(root=getattr(args, "state_dir", STATE_DIR).absolute())
     tables = table_place(place["tables"]) if "tables" in place else None
     of_context, of_variable = place.get("cluster", ""), os.environ.get(CLUSTER_VARIABLE)
-    # a context that is named beats the variable, the current one does not
+    # --context beats the variable, a context chosen otherwise does not
     cluster = args.cluster or (args.context and of_context) or of_variable or of_context
     conf = getattr(args, "conf", None)
     is_named = conf is not None or place or overlay_names()

@@ -103,7 +103,10 @@ class IsolationPolicy:
 
     @staticmethod
     def from_json(name: str, plain: Mapping[str, Any]) -> "IsolationPolicy":
-        """Return a policy from Pulsar's form; raises InvalidPolicyError, as Pulsar's does."""
+        """Return a policy from Pulsar's form, the inverse of `to_json`.
+
+        Raises InvalidPolicyError, as Pulsar's validate does.
+        """
         failover = plain.get("auto_failover_policy") or {}
         if failover.get("policy_type") != MIN_AVAILABLE:
             message = (

@@ -106,8 +106,8 @@ class ShedView:
     usages are not current. grace_ms: time after a move until the price of the next one is back to
     normal.
 
-    broker_share: of the cluster's. Below 1 it is one isolation group, which gets that share
-    of all search steps; costs learnt from all brokers are already in the state.
+    broker_share: share of the cluster's brokers. Below 1 it is one isolation group, which gets that
+    share of all search steps; costs learnt from all brokers are already in the state.
     """
 
     snapshot: Snapshot
