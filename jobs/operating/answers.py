@@ -245,7 +245,7 @@ def read_bundles(reader: TableReader, by: str, broker: str, limit: int) -> list[
     """Read the largest bundles first.
 
     share: of the broker that reported them, None without load. Load is that of the newest minute
-    of load_history of each broker.
+    of load_history; bundles of brokers without a row in it are left out.
     """
     cluster = literal(reader.cluster)
     of_broker = f"AND o.broker = {literal(broker)}" if broker else ""

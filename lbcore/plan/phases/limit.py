@@ -2,8 +2,8 @@
 
 Caps on a cycle, on an hour, on a broker (as source or destination), on a tenant's hour, and on what
 is in flight; and a broker keeps the role of giver or taker for a while. Two bundles that are
-exchanged move together or not at all. Bundles without an owner
-are never held back; drains have a bound of their own. Pulsar's own caps are part of its strategies.
+exchanged move together or not at all. Bundles without an owner are never held back; drains have a
+bound of their own. Pulsar's own caps are part of its strategies.
 """
 
 from collections import Counter
@@ -64,7 +64,7 @@ class _Room:
         )
 
     def take(self, moves: Sequence[tuple[int, int, int]]) -> int:
-        """Count a move, or an exchange, if there is room for all of it; return the verdict.
+        """Count a move or an exchange if there is room for all of it; return the verdict.
 
         moves: source, destination and namespace of each.
         """

@@ -164,7 +164,7 @@ def _moves(selections: tuple[Selection, ...]) -> Moves:
 
 
 def _exchanges(moves: Moves) -> dict[int, int]:
-    """Return row → row that comes back, where two brokers give to each other, in order.
+    """Return row → row that comes back, if two brokers give to each other, in order.
 
     Half an exchange would move the hot spot, or make the hot broker hotter.
     """
