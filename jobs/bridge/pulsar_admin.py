@@ -597,7 +597,7 @@ def ask_each(
 def ask_at_once(
     names: Iterable[str], ask: Callable[[str], Value]
 ) -> tuple[dict[str, Value], dict[str, PulsarAdminError]]:
-    """Return what `ask_each` does, by many threads: a silent one takes its whole timeout."""
+    """Ask as `ask_each`, many at a time: a silent one takes its whole timeout."""
     with ThreadPoolExecutor(_THREADS_MAX) as pool:
         asked = {name: pool.submit(ask, name) for name in names}
         return ask_each(asked, lambda name: asked[name].result())
