@@ -82,7 +82,7 @@ LOOKUP_METRICS: tuple[DeclaredMetric, ...] = (
         "Invalid snapshots that were not served, by fault.", "reason",
         reason=tuple(one.value for one in Unsound),
     ),
-    gauge("ballast_writer_silent_seconds", "Time since the job's last commit; absent before it."),
+    gauge("ballast_writer_silent_seconds", "Time since the job's last commit; absent without one."),
     gauge("ballast_service_clock_ahead_seconds",
           "How far the service's clock is certainly ahead of the job's;"
           " absent while no commit is known."),
