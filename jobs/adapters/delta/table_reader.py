@@ -269,8 +269,8 @@ class TableReader:
     def _known_from_ms(self, events: CombinedTable) -> int:
         """Return the time of the oldest event.
 
-        Where rows were deleted without an archive: of the latest event whose predecessor was. Only
-        then is the table no longer append-only for Delta.
+        Where rows were deleted without an archive: of the latest event whose predecessor was. A
+        table is append-only for Delta until rows are deleted.
         """
         parts = [events.live] if events.archive is None else [events.live, events.archive]
         oldest = min(filter(None, map(oldest_ms, parts)), default=0)

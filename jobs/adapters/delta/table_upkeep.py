@@ -206,7 +206,7 @@ History goes after `pipeline.history_days`; other tables lose only rows of delet
 """
 
 STAYS: Mapping[str, str] = {DECISIONS.name: "kind = 'plan'"}
-"""Condition of rows that stay for ever: who proposed, approved or rejected which plan."""
+"""Table → condition of rows that stay for ever: who proposed, approved or rejected which plan."""
 
 _REPLACED_BY: Mapping[str, str] = {
     CONFIG_VERSIONS.name: "number",
@@ -272,9 +272,8 @@ class TableUpkeep:
         self.writer.sync(name, before)
         before = table.version()
         table.create_checkpoint()
-        sync_checkpoint(
-            table_place(table.table_uri)
-        )  # it is the only source of what is cleaned next
+        # on disk first: it is then the only source of what is cleaned
+        sync_checkpoint(table_place(table.table_uri))
         table.cleanup_metadata()
         done["files_removed"] = self._remove_files(table, name)
         if name == OWNERSHIP_EVENTS.name:

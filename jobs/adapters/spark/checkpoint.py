@@ -2,16 +2,17 @@
 
 Spark repeats an unfinished batch. New code or settings may decide it differently, so a checkpoint
 is not used if old ones left a batch half written. A batch that has reached no table may be decided
-differently. A checkpoint that is missing, or whose topics were recreated, can't be used. The state
-is then rebuilt from the tables.
+differently. A checkpoint that is missing, or whose topics were recreated, can't be used. In both
+cases the state is rebuilt from the tables.
 
 The state is also rebuilt when a cluster comes back that the job served before: the checkpoint's
 state of it is old. A cluster that is new, or is served no more, needs nothing.
 
-A checkpoint that belongs to something else is refused, and a person must decide: it is of other
-clusters, of another Kafka, or its tables were restored or taken over by another job. A damaged
-manifest is refused too, unless the tables prove that they belong to this folder. After damage the
-state is rebuilt from the tables. The damaged checkpoint is kept until two others have followed it.
+A checkpoint that belongs to something else is refused, and a person must decide: it has none of
+the job's clusters or another Kafka, or its tables were restored or taken over by another job. A
+damaged manifest is refused too, unless the tables prove that they belong to this folder. After
+damage the state is rebuilt from the tables. The damaged checkpoint is kept until two others have
+followed it.
 """
 
 import fcntl
@@ -207,7 +208,7 @@ def choose_checkpoint(state_dir: Path, present: Manifest, tables: ClaimedTables)
 def new_checkpoint(
     state_dir: Path, epoch: int, reason: str, *, is_damaged: bool = False
 ) -> Resumption:
-    """Return a new checkpoint's path, for a state that is rebuilt from the tables."""
+    """Return the start with a new checkpoint, whose state the tables give."""
     name = f"epoch-{epoch}"
     while (state_dir / _FOLDER / name).exists():
         name += "-again"

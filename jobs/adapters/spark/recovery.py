@@ -57,8 +57,8 @@ _SENT_AT_ONCE = 5_000
 def complete_last_batch(writer: TableWriter) -> None:
     """Complete or undo the last batch in the tables; repeatable.
 
-    Pending rows of the last batch are written. Rows of a batch whose events were never committed
-    are removed.
+    Pending rows of the last batch are written. Changes by a batch whose events were never committed
+    are undone.
     """
     _undo_unfinished(writer)
     writer.write_pending_rows()
@@ -171,7 +171,8 @@ def _rows(writer: TableWriter, name: str, wanted: str | None = None) -> list[dic
 def needed_commands(table: DeltaTable) -> str:
     """Return the condition for the commands that a rebuild needs.
 
-    These have not ended, or are the newest that a balancer remembers. O(rows); reads two columns.
+    These have not ended, or are the newest, which each cluster's balancer remembers. O(rows); reads
+    two columns.
     """
     remembered = (
         f"({of_cluster(cluster)} AND at_ms >= {since_ms})"
