@@ -96,7 +96,7 @@ class Actuator:
         """Begin work on records in flight that have none yet, in name order.
 
         With the modular manager only one bundle at a time goes to a broker: see `Rhythm.quiet_ms`.
-        newest: bundle → the newest version.
+        newest: returns a bundle's newest version.
         """
         in_flight = [record for record in records.values() if record.state in IN_FLIGHT]
         for record in sorted(in_flight, key=lambda one: one.bundle):
@@ -216,7 +216,7 @@ class Actuator:
             raise PulsarAdminError(looked.refused)
 
     def _read_state(self, record: OwnershipRecord) -> PulsarState:
-        """Read Pulsar's present state; owner None = unknown, a broker did not answer."""
+        """Read Pulsar's present state; owner None, boundaries () = unknown."""
         try:
             if record.state is State.SPLITTING:
                 namespace = record.bundle.rpartition("/")[0]

@@ -88,8 +88,8 @@ def admin_at(url: str, args: argparse.Namespace) -> PulsarAdmin:
 class Attachment:
     """A cluster and what was changed in it.
 
-    acts: Ballast acts, and has switched Pulsar's shedding off. shed_before: Pulsar shed before
-    that. was_dynamic: a dynamic setting decided it, and stays when shedding is restored.
+    acts: Ballast acts, and must restore Pulsar's shedding at the end. shed_before: Pulsar shed
+    before. was_dynamic: a dynamic setting decided it, and stays when shedding is restored.
     """
 
     url: str

@@ -429,7 +429,8 @@ def access_error(url: str, error: PulsarAdminError) -> CommandError:
 def only_cluster(admin: PulsarAdmin, named: str = "") -> str:
     """Return the named cluster; the only one of the instance for "".
 
-    Raises CommandError if there are several or none, or Pulsar can't be asked.
+    Raises CommandError if there is no such cluster, or several or none for "", or Pulsar can't be
+    asked.
     """
     try:
         found = admin.clusters()

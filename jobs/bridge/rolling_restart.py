@@ -205,7 +205,7 @@ class RollingRestart:
         self._wrong_since_ms: dict[str, int] = {}
         self._noted_ms = 0
         self._drained_broker = ""
-        """The broker that was last seen drained."""
+        """The broker of which a drain was last seen."""
 
     def run(self) -> None:
         """Run until all is done. Raises StoppedError, or CutOffError when interrupted."""

@@ -149,7 +149,7 @@ class SimulatedBroker:
         return self.life in _RUNNING or self.life is ProcessLife.PAUSED
 
     def serves(self, now_ms: int) -> Mapping[str, int]:
-        """Return bundle → token of open bundles, with a lease only of permitted ones."""
+        """Return bundle → token of open bundles; with leases, of permitted ones only."""
         if not self.is_serving or self._host is None:
             return {}
         if self._around.settings.fencing == FENCING_TOKEN:
