@@ -199,7 +199,7 @@ def _spread(durations_ms: Sequence[int]) -> dict[str, float | None]:
 
 
 def _imbalance(facts: RunFacts) -> dict[str, Any]:
-    """Return the imbalance over 30 s once all bundles are open, and over the last 30 s."""
+    """Return the imbalance of 30 s once all bundles are open, and of the last 30 s."""
     opened_ms = first_all_open_ms(facts.samples, facts.bundles)
     groups = facts.job.groups()
     last = balance(facts.samples, facts.ended_ms - WINDOW_MS, facts.ended_ms, groups)

@@ -206,7 +206,7 @@ History goes after `pipeline.history_days`; other tables lose only rows of delet
 """
 
 STAYS: Mapping[str, str] = {DECISIONS.name: "kind = 'plan'"}
-"""Table → condition of rows that stay for ever: who proposed, approved or rejected which plan."""
+"""Table → condition of rows that stay for ever: who proposed or decided which plan."""
 
 _REPLACED_BY: Mapping[str, str] = {
     CONFIG_VERSIONS.name: "number",
