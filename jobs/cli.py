@@ -44,9 +44,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[:1] in ([_HELP], ["-h"]) and len(arguments) > 1:
         arguments = [*arguments[1:], "--help"]
     verb = VERBS.get(arguments[0]) if arguments else None
-    if verb is None:
-        return _without_verb(arguments)
-    name, arguments = arguments[0], arguments[1:]
+    try:
+        if verb is None:
+            return _without_verb(arguments)
+        return _run_verb(arguments[0], verb, arguments[1:])
+    except OutputError as error:
+        if isinstance(error.__cause__, BrokenPipeError):  # the reader (head, less) has seen enough
+            sys.stderr.close()
+            return Exit.DONE
+        unwritten = CommandError(
+            "the output can't be written",
+            why=cause_message(error),
+            next_step="make room where it goes, or send it elsewhere",
+        )
+        complain(unwritten, as_json=_JSON in arguments)
+        return Exit.FAILED
+
+
+def _run_verb(name: str, verb: Verb, arguments: Sequence[str]) -> int:
     try:
         args = verb_parser(name, verb).parse_args(arguments)
     except SystemExit as end:
@@ -68,7 +83,7 @@ def _without_verb(arguments: Sequence[str]) -> int:
     if phrases := importlib.import_module("jobs.operating.commanding").phrases_with(arguments[0]):
         error = MisuseError(
             f"there is no verb {arguments[0]!r}",
-            why="it stands behind what it is done to",
+            why="an action follows its subject",
             next_step=f"did you mean {' or '.join(f'`ballast {phrase}`' for phrase in phrases)}?",
         )
         complain(error, as_json=_JSON in arguments)
@@ -114,17 +129,6 @@ def _carry_out(verb: Verb, args: argparse.Namespace) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    except OutputError as error:
-        if isinstance(error.__cause__, BrokenPipeError):  # the reader (head, less) has seen enough
-            sys.stderr.close()
-            return Exit.DONE
-        unwritten = CommandError(
-            "the output can't be written",
-            why=cause_message(error),
-            next_step="make room where it goes, or send it elsewhere",
-        )
-        complain(unwritten, as_json=args.json)
-        return Exit.FAILED
     except BaseException as error:
         if not type(error).__module__.startswith(_TABLE_MODULES):
             raise

@@ -161,8 +161,10 @@ def test_cli_is_done_when_its_reader_has_seen_enough_and_fails_when_it_can_not_w
     monkeypatch.setattr(sys, "stderr", told)
     monkeypatch.setattr(sys, "stdout", types.SimpleNamespace(write=write))
     verb(_answer_size)
-    assert cli.main(["probe"]) == code
-    assert said in told.getvalue().splitlines() or not said
+    for words in (["probe"], ["--version"]):
+        assert cli.main(words) == code
+        assert said in told.getvalue().splitlines() or not said
+        told.seek(told.truncate(0))
 
 
 def test_cli_without_standard_output_is_done(
