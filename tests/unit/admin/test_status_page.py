@@ -75,7 +75,7 @@ def test_page_asks_for_nothing_that_its_policy_forbids(app: AdminApp) -> None:
     elsewhere = re.findall(r"https?://[^\s\"']+", page + script)
     assert set(elsewhere) <= {"http://www.w3.org/2000/svg"}
     assert not re.findall(r"innerHTML|insertAdjacentHTML|document\.write|eval\(", script)
-    asked = set(re.findall(r"ask\([`\"](/v1/\w+|/lookup/v2/topic)", script))
+    asked = set(re.findall(r"(?:ask\(|return )[`\"](/v1/\w+|/lookup/v2/topic)", script))
     known = {route.path for route in ROUTES}
     assert asked >= {"/v1/overview", "/v1/explain", "/v1/heat", "/lookup/v2/topic"}
     assert all(any(path.startswith(one) for path in known) for one in asked - {"/lookup/v2/topic"})
