@@ -135,6 +135,11 @@ def say(*lines: str) -> None:
         raise OutputError(*error.args) from error
 
 
+def is_terminal() -> bool:
+    """Return True if standard output is a terminal; it may have been closed before the start."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
 def note(*lines: str) -> None:
     """Write lines to standard error, at once: progress and warnings, never results."""
     _write(sys.stderr, lines)

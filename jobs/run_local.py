@@ -10,7 +10,6 @@ import argparse
 import json
 import math
 import signal
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from pathlib import Path
 
 from jobs.adapters.processes.signals import STOPPING, on_signals
 from jobs.atomic_file import atomic_write
-from jobs.console import Exit, MisuseError, answer, note
+from jobs.console import Exit, MisuseError, answer, is_terminal, note
 from jobs.extras import require
 from jobs.local.fleet_watch import crash_broker, fleet_client
 from jobs.local.layout import CLUSTER, Layout, Size
@@ -110,7 +109,7 @@ def options_from(args: argparse.Namespace) -> RunOptions:
                 why="it is a finite number",
                 next_step="correct it",
             )
-    is_headless = args.headless or args.json or not sys.stdout.isatty()
+    is_headless = args.headless or args.json or not is_terminal()
     return RunOptions(
         load=LoadShape(args.load),
         speed=args.speed,

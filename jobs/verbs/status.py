@@ -7,12 +7,11 @@ is redrawn until Ctrl-C; read errors are shown, and the read is repeated.
 """
 
 import argparse
-import sys
 import time
 
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.bridge.rolling_progress import STATE_FILE, rollout_message
-from jobs.console import CommandError, Exit, MisuseError, answer
+from jobs.console import CommandError, Exit, MisuseError, answer, is_terminal
 from jobs.local.terminal import live_lines
 from jobs.operating.answers import Answers
 from jobs.operating.connection_options import (
@@ -65,7 +64,7 @@ def _look(where: ConnectionOptions, answers: Answers) -> tuple[ClusterStatus, st
 
 def _watch(args: argparse.Namespace, where: ConnectionOptions) -> int:
     """Draw the status until Ctrl-C. Raises MisuseError without a terminal."""
-    if args.json or not sys.stdout.isatty():
+    if args.json or not is_terminal():
         raise MisuseError(
             "`status --watch` needs a terminal",
             why="--json was given" if args.json else "standard output is none",

@@ -9,6 +9,7 @@ import re
 import sys
 import types
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -173,6 +174,14 @@ def test_cli_without_standard_output_is_done(
     verb(_answer_size)
     monkeypatch.setattr(sys, "stdout", None)  # as Python has it that was started with >&-
     assert cli.main(["probe"]) == 0
+
+
+def test_cli_without_standard_output_has_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    assert cli.main(["status", "--watch", "--tables", str(tmp_path)]) == 2
+    assert "standard output is none" in capsys.readouterr().err
 
 
 def test_cli_verb_that_loses_a_connection_is_not_done(verb: Install) -> None:
