@@ -81,7 +81,7 @@ _REMEDIES: Mapping[str, str] = {
     "paused": "`ballast resume`",
     "in_flight": "the end of these moves",
     "merging": "the end of these merges",
-    "system_namespace": "not possible, they belong to this broker",
+    "system_namespace": "nothing, each broker keeps its own",
     "no_other_broker": "one more broker that its policies admit",
     "no_destination": _PLACES,
     "anti_affinity": "another group: `ballast policy list`",

@@ -167,7 +167,10 @@ def test_counts_add_up_to_the_bundles_and_the_words_have_each() -> None:
     assert {"recently_unloaded", "excluded_namespace", "in_flight"} <= set(reasons), reasons
 
 
-@pytest.mark.parametrize("name", ["in_flight_limit", "broker_limit", "draining", "not_in_policy"])
+@pytest.mark.parametrize(
+    "name",
+    ["in_flight_limit", "broker_limit", "system_namespace", "draining", "not_in_policy"],
+)
 def test_remedy_of_what_no_setting_bounds_names_none(name: str) -> None:
     inputs = {"bundles": 3, "counts": {name: 3}, "verdict": "taken"}
     (words,) = remedy_messages({"inputs": to_json(inputs)}, "")
