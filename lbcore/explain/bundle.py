@@ -203,7 +203,7 @@ def _policies(rows: ExplainRows, namespace: str) -> Iterable[str]:
 
 
 def _rejected(rows: ExplainRows, bundle: str) -> Iterable[str]:
-    """Yield the rejected plans of which the bundle is a rest that cycles leave alone."""
+    """Yield the plans, rejected or stopped, whose remaining steps have the bundle."""
     for name, value in rows.rules(PROPOSAL).items():
         plan = from_plain(PlanProposal, value)
         until_ms = plan.rejected_ms + rows.config.shedding.grace_period_ms
@@ -211,8 +211,8 @@ def _rejected(rows: ExplainRows, bundle: str) -> Iterable[str]:
             s.bundle for s in plan.left
         ):
             yield (
-                f"{plan.answered_by} rejected plan {name}, which would move or split it: it rests "
-                f"until {instant(until_ms)} (shedding.grace_period_ms)"
+                f"{plan.answered_by} {plan.station.value} plan {name}, which would move or split "
+                f"it: it rests until {instant(until_ms)} (shedding.grace_period_ms)"
             )
 
 

@@ -288,7 +288,10 @@ def test_person_stops_a_plan_that_is_being_carried_out() -> None:
     world.run(60_000)
     ended = proposals(world)[name]
     assert (ended.station, ended.why) == (PlanStatus.STOPPED, "enough")
-    assert ended.left
+    bundle = ended.left[0].bundle
+    found = explain_bundle(about(world, bundle), bundle)
+    assert found is not None
+    assert f" stopped plan {name}, which would move or split it" in " ".join(found.blocks)
     assert is_settled(world)
 
 
