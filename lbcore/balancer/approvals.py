@@ -33,7 +33,7 @@ from lbcore.balancer.rules import (
 from lbcore.config.cluster import ASK, ASK_ABOVE, AUTO
 from lbcore.ownership.records import State
 from lbcore.ownership.states import IN_FLIGHT
-from lbcore.plan.decision import Decision, Kind, Plan, PlanState, Skip
+from lbcore.plan.decision import Decision, Kind, Plan, PlanState, Skip, exchanges
 from lbcore.plan.draft import Moves
 from lbcore.plan.filter.index import CandidateIndex, FilterVerdict, candidate_index
 from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, empty_verdicts
@@ -70,30 +70,45 @@ _HELPS = 1e-6  # of usage, 1.0 = 100 %
 class _Load:
     """The present, and what the steps taken so far make of it.
 
-    usage: float64[n], 1.0 = 100 %. index: whom policies admit where. rows: bundle → row of the
-    snapshot. taken: (row, source, destination) of each move.
+    measured, usage: float64[n], 1.0 = 100 %, without and with the steps taken. index: whom policies
+    admit where. rows: bundle → row of the snapshot. taken: (row, source, destination) of each move.
+    partners: bundle → the step that brings another back for it.
     """
 
     snapshot: Snapshot
+    measured: Floats
     usage: Floats
     index: CandidateIndex
     brokers: Mapping[str, int]
     rows: Mapping[str, int]
     taken: list[tuple[int, int, int]]
+    partners: Mapping[str, ProposedStep]
 
     @staticmethod
     def of(work: BatchContext, steps: Sequence[ProposedStep]) -> "_Load":
         """O(bundles)."""
         snapshot, _ = make_snapshot(work, usable_brokers(work))
         usage, _, _ = _followed(work, snapshot, ())
+        by_bundle = {step.bundle: step for step in steps if step.strategy}  # of a cycle
+        moves = ((step.bundle, step.source, step.destination) for step in by_bundle.values())
+        pairs = exchanges(moves)
         return _Load(
             snapshot=snapshot,
+            measured=usage,
             usage=usage,
             index=candidate_index(snapshot),
             brokers={name: at for at, name in enumerate(snapshot.brokers.names)},
             rows=snapshot.bundles.rows_of(step.bundle for step in steps),
             taken=[],
+            partners={one: by_bundle[other] for one, other in pairs.items()},
         )
+
+    def partner(self, step: ProposedStep) -> ProposedStep | None:
+        """Return the step that is still to bring a bundle back for this one."""
+        other = self.partners.get(step.bundle)
+        if other is None or any(self.rows[other.bundle] == row for row, _, _ in self.taken):
+            return None
+        return other
 
     def reason_not_admitted(self, work: BatchContext, step: ProposedStep) -> str:
         """Return the reason why filters refuse the step's destination; "" if they don't."""
@@ -114,22 +129,36 @@ class _Load:
         """Count a move, unless it must help and does not; True for what is no move.
 
         It helps when the more loaded of the two brokers is less loaded then, as
-        `moves` judges it afterwards.
+        `moves` judges it afterwards. The halves of an exchange help together.
         """
+        move = self._move(step)
+        if move is None:
+            return True
+        after = self._after(self.usage, move)
+        other = self.partner(step)
+        back = self._move(other) if other else None
+        both, pair = after if back is None else self._after(after, back), list(move[1:])
+        if only_if_it_helps and both[pair].max() > self.usage[pair].max() - _HELPS:
+            return False
+        self.usage = after
+        self.taken.append(move)
+        return True
+
+    def _move(self, step: ProposedStep) -> tuple[int, int, int] | None:
         row = self.rows.get(step.bundle)
         source, destination = (self.brokers.get(name) for name in (step.source, step.destination))
         if row is None or source is None or destination is None:
-            return True
-        move = move_of(self.snapshot, self.usage, (row, source, destination), 0)
-        gives, gets = move.ema_points, move.ema_points * move.destination_scale
-        now = max(self.usage[source], self.usage[destination])
-        then = max(self.usage[source] - gives, self.usage[destination] + gets)
-        if only_if_it_helps and then > now - _HELPS:
-            return False
-        self.usage[source] -= gives
-        self.usage[destination] += gets
-        self.taken.append((row, source, destination))
-        return True
+            return None
+        return row, source, destination
+
+    def _after(self, usage: Floats, move: tuple[int, int, int]) -> Floats:
+        """Return each broker's usage after a move of the present. O(brokers)."""
+        _, source, destination = move
+        moved = move_of(self.snapshot, self.measured, move, 0)
+        found: Floats = usage.copy()
+        found[source] -= moved.ema_points
+        found[destination] += moved.ema_points * moved.destination_scale
+        return found
 
 
 def propose(work: BatchContext, snapshot: Snapshot, result: Plan | Skip) -> bool:
@@ -156,7 +185,7 @@ def offer(
     It is of a cycle or (command) of a person. name: "" = chosen.
     """
     load = _Load.of(work, steps)
-    before = load.usage.copy()
+    before = load.measured
     for step in steps:
         load.take(step, only_if_it_helps=False)
     touched = sorted({load.snapshot.brokers.names[at] for one in load.taken for at in one[1:]})
@@ -188,7 +217,7 @@ def blocked_steps(work: BatchContext, steps: Sequence[ProposedStep]) -> dict[str
     if not _is_load_known(work):
         return {}
     load = _Load.of(work, steps)
-    found = {step.bundle: _reason_to_skip(work, load, step) for step in steps}
+    found = {step.bundle: _reason_not_to_begin(work, load, step) for step in steps}
     return {bundle: reason for bundle, reason in found.items() if reason}
 
 
@@ -249,7 +278,7 @@ def _look_again(work: BatchContext, name: str, proposal: PlanProposal) -> None:
     elif work.times.cycle_ms == work.now_ms and _is_load_known(work):
         load = _Load.of(work, proposal.steps)
         if not any(
-            not _reason_to_skip(work, load, step) and load.take(step, only_if_it_helps=True)
+            not _reason_not_to_begin(work, load, step) and load.take(step, only_if_it_helps=True)
             for step in proposal.steps
         ):
             _end(
@@ -303,7 +332,7 @@ def _advance(work: BatchContext, name: str, proposal: PlanProposal) -> None:
     skipped: dict[str, str] = {}
     for step in proposal.left[:room]:
         taken = len(load.taken)
-        problem = _reason_to_skip(work, load, step)
+        problem = _reason_not_to_begin(work, load, step)
         if not problem and not load.take(step, only_if_it_helps=not proposal.by):
             stopped = _with_skipped(work, name, proposal.with_steps(became), skipped)
             why = f"moving {step.bundle} would not help any more"
@@ -348,6 +377,14 @@ def _is_load_known(work: BatchContext) -> bool:
     stands_still, _ = reason_to_stand_still(work)
     reason, _ = reason_not_to_balance(work)
     return not stands_still and reason in ("", PLAN_WAITS)
+
+
+def _reason_not_to_begin(work: BatchContext, load: _Load, step: ProposedStep) -> str:
+    """Return why a step, or the other half of its exchange, may not be carried out now."""
+    problem, other = _reason_to_skip(work, load, step), load.partner(step)
+    if not problem and other and (missing := _reason_to_skip(work, load, other)):
+        problem = f"{other.bundle} can't come back for it: {missing}"
+    return problem
 
 
 def _reason_to_skip(work: BatchContext, load: _Load, step: ProposedStep) -> str:

@@ -22,6 +22,9 @@ from lbcore.plan.shed.common import ShedState, TransferState, TriggerStatus
 from lbcore.plan.snapshot import Floats, Ints
 from lbcore.plan.split.decision import EMPTY_STATE, SplitDecision, SplitState
 
+Value = TypeVar("Value")
+_Key = TypeVar("_Key", int, str)
+
 
 class CandidateVerdict(str, Enum):
     """Reason that a candidate was taken or not, beside those of filters and splits.
@@ -141,6 +144,21 @@ Hourly: TypeAlias = Mapping[str, tuple[tuple[int, int], ...]]
 """Tenant → (time, number of moves decided then), oldest first."""
 
 
+def exchanges(moves: Iterable[tuple[_Key, _Key, _Key]]) -> dict[_Key, _Key]:
+    """Return bundle → bundle that comes back, if two brokers give to each other, in order.
+
+    Half an exchange would move the hot spot, or make the hot broker hotter. moves: bundle, source
+    and destination of each.
+    """
+    by_pair: dict[tuple[_Key, _Key], list[_Key]] = {}
+    for bundle, source, destination in moves:
+        by_pair.setdefault((source, destination), []).append(bundle)
+    found: dict[_Key, _Key] = {}
+    for (source, destination), bundles in by_pair.items():
+        found |= zip(bundles, by_pair.get((destination, source), ()), strict=False)
+    return found
+
+
 def moves_within_hour(hourly: Hourly, now_ms: int) -> Counter[str]:
     """Return tenant → moves in the hour before now. O(entries)."""
     found: Counter[str] = Counter()
@@ -162,9 +180,6 @@ def with_moves(hourly: Hourly, tenants: Iterable[str], now_ms: int) -> Hourly:
         if kept:
             found[tenant] = tuple(kept)
     return found
-
-
-Value = TypeVar("Value")
 
 
 class Kind(str, Enum):

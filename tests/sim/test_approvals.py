@@ -8,11 +8,20 @@ import pytest
 
 from lbcore.balancer.rebuild import newest_rows
 from lbcore.balancer.rules import PlanProposal, PlanStatus
+from lbcore.config.load import parse_assignments
+from lbcore.config.tree import Config
 from lbcore.explain.bundle import explain_bundle
 from lbcore.explain.recent_findings import plan_alarms
-from tests.support.worlds.checked_world import COLD, HOT, hot_world, outcome, owners
+from tests.support.worlds.checked_world import (
+    COLD,
+    HOT,
+    CheckedWorld,
+    hot_world,
+    outcome,
+    owners,
+)
 from tests.support.worlds.explained_world import about
-from tests.support.worlds.world import World, gapless, is_settled, states
+from tests.support.worlds.world import World, copied, gapless, is_settled, states
 
 
 def hot(*more: str, **constants: int) -> World:
@@ -276,6 +285,52 @@ def test_plan_stops_where_a_step_would_not_help_any_more() -> None:
     assert ended.station is PlanStatus.STOPPED
     assert "would not help any more" in ended.why
     assert 0 < sum(step.became == "done" for step in ended.steps) < len(steps)
+
+
+@copied
+def exchanging() -> World:
+    """Four brokers, of which HOT and COLD are balanced by an exchange alone; its plan waits."""
+    settings = ("shedding.strategy=ballast", "splitting.enabled=false", "cluster.approval=ask")
+    world = CheckedWorld(parse_assignments(Config(), [*settings, "shedding.is_shedding=false"]), 4)
+    world.topics_else = 0
+    world.command("create_namespace", namespace="acme/a", bundles=8)
+    world.run(60_000)
+    left = {HOT: [4_500.0, 4_500.0], COLD: [3_500.0, 500.0]}
+    for bundle, owner in sorted(owners(world).items()):
+        if owner not in left:
+            left[owner] = [3_000.0, 3_500.0]
+        world.rates[bundle] = left[owner].pop()
+    world.run(600_000, step_ms=10_000)
+    world.command("set_config", values={"shedding.is_shedding": True})
+    waiting(world)
+    return world
+
+
+def test_exchange_stays_proposed_and_is_carried_out_whole() -> None:
+    world = exchanging()
+    world.run(300_000, step_ms=5_000)
+    (name,) = proposals(world)
+    steps = proposals(world)[name].steps
+    assert {(step.source, step.destination) for step in steps} == {(HOT, COLD), (COLD, HOT)}
+    assert proposals(world)[name].after["max"] == pytest.approx(0.8, abs=0.05)  # 40 + 45 - 5 %
+    world.command("approve_plan", plan=name)
+    world.run(60_000)
+    assert proposals(world)[name].station is PlanStatus.DONE
+    after = owners(world)
+    assert all(after[step.bundle] == step.destination for step in steps)
+
+
+@pytest.mark.parametrize("half", [HOT, COLD])
+def test_exchange_is_not_carried_out_by_half(half: str) -> None:
+    world = exchanging()
+    before = owners(world)
+    (name,) = proposals(world)
+    (stays,) = (one.bundle for one in proposals(world)[name].steps if one.source == half)
+    world.command("pin_bundle", bundle=stays, broker=half)
+    world.command("approve_plan", plan=name)
+    world.run(60_000)
+    assert owners(world) == before
+    assert proposals(world)[name].station is PlanStatus.STOPPED
 
 
 def test_person_stops_a_plan_that_is_being_carried_out() -> None:

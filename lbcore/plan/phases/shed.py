@@ -10,7 +10,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from lbcore.plan.decision import CODE, VERDICTS, CandidateVerdict, Columns, TriggerRows
+from lbcore.plan.decision import (
+    CODE,
+    VERDICTS,
+    CandidateVerdict,
+    Columns,
+    TriggerRows,
+    exchanges,
+)
 from lbcore.plan.draft import Draft, Moves
 from lbcore.plan.filter.index import FilterVerdict
 from lbcore.plan.filter.unload import unload_verdicts
@@ -117,7 +124,8 @@ def shed(draft: Draft) -> Draft:
     draft, answer = replace(draft, state=found.state), found.answer
     selections = subset.selections(answer.selections, {})
     moves = _moves(selections)
-    draft = replace(draft, exchanges=_exchanges(moves))
+    columns = (moves.bundle.tolist(), moves.source.tolist(), moves.destination.tolist())
+    draft = replace(draft, exchanges=exchanges(zip(*columns, strict=True)))
     kept, verdicts = _able_to_leave(draft, moves)
     draft = replace(draft, selections=selections, sheddings=moves.at(kept), too_big=answer.too_big)
     if draft.scope.is_traced:
@@ -161,21 +169,6 @@ def _moves(selections: tuple[Selection, ...]) -> Moves:
         destination=destination[origin],
         origin=origin,
     )
-
-
-def _exchanges(moves: Moves) -> dict[int, int]:
-    """Return row → row that comes back, if two brokers give to each other, in order.
-
-    Half an exchange would move the hot spot, or make the hot broker hotter.
-    """
-    by_pair: dict[tuple[int, int], list[int]] = {}
-    columns = (moves.bundle.tolist(), moves.source.tolist(), moves.destination.tolist())
-    for row, source, destination in zip(*columns, strict=True):
-        by_pair.setdefault((source, destination), []).append(row)
-    found: dict[int, int] = {}
-    for (source, destination), rows in by_pair.items():
-        found |= zip(rows, by_pair.get((destination, source), ()), strict=False)
-    return found
 
 
 def _able_to_leave(draft: Draft, moves: Moves) -> tuple[Ints, Ints]:
