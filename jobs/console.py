@@ -136,7 +136,7 @@ def say(*lines: str) -> None:
 
 
 def is_terminal() -> bool:
-    """Return True if standard output is a terminal; it may have been closed before the start."""
+    """Return True if standard output is open and a terminal."""
     return sys.stdout is not None and sys.stdout.isatty()
 
 

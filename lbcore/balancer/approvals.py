@@ -380,7 +380,7 @@ def _is_load_known(work: BatchContext) -> bool:
 
 
 def _reason_not_to_begin(work: BatchContext, load: _Load, step: ProposedStep) -> str:
-    """Return why a step, or the other half of its exchange, may not be carried out now."""
+    """Return why a step, or the other half of its exchange, may not begin."""
     problem, other = _reason_to_skip(work, load, step), load.partner(step)
     if not problem and other and (missing := _reason_to_skip(work, load, other)):
         problem = f"{other.bundle} can't come back for it: {missing}"

@@ -145,7 +145,7 @@ Hourly: TypeAlias = Mapping[str, tuple[tuple[int, int], ...]]
 
 
 def exchanges(moves: Iterable[tuple[_Key, _Key, _Key]]) -> dict[_Key, _Key]:
-    """Return bundle → bundle that comes back, if two brokers give to each other, in order.
+    """Return bundle → bundle that comes back, where two brokers give to each other.
 
     Half an exchange would move the hot spot, or make the hot broker hotter. moves: bundle, source
     and destination of each.
