@@ -1,6 +1,6 @@
 """A report for the terminal, and as one HTML page that loads nothing from outside.
 
-Pictures are inline SVG, readable on a phone; each has a caption and a table with its data. Every
+Pictures are inline SVG, readable on a phone; each has a caption. Every
 text from a cluster is escaped.
 """
 
@@ -38,7 +38,7 @@ NO_RISK_KNOWN = "none found in what could be read, which is not all: see Not kno
 
 USAGE_NOTE = (
     "imbalance here is of usage, with what brokers use without load, so it is lower than that of"
-    " msg/s above; bound: the least that whole bundles allow, in the mean as it; at worst: p95;"
+    " msg/s above; bound: the least mean that whole bundles allow; at worst: p95;"
     " above 1.2: how long, and for how long of it nobody could have been below"
 )
 """Note for readers on the strategies' numbers."""

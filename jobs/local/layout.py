@@ -1,6 +1,6 @@
 """State folder of a local run, and the state kept from one run to the next.
 
-Brokers, namespaces and bundles stay as the first run with this state made them.
+Namespaces and bundles stay as the first run with this state made them.
 """
 
 import fcntl
@@ -113,7 +113,7 @@ class Layout:
         return overlays, assignments
 
     def settle_size(self, wanted: Mapping[str, int | None]) -> Size:
-        """Return the size of the folder's first run, or the wanted one if this is it.
+        """Return the size: namespaces and bundles as the first run made them.
 
         wanted: field of Size → number, None = any. Raises MisuseError for a number that the
         folder's state contradicts; brokers may change at each start.

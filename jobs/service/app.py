@@ -1,7 +1,7 @@
 """The ASGI application for all paths that are not lookups.
 
 Decides the order in which a request is judged: path, caller, right, body, handler; and that admin
-actions are recorded, refusals up to a rate. Handlers make the answers. Stands behind
+actions are recorded, early refusals up to a rate. Handlers make the answers. Stands behind
 `LookupApp`, which keeps the lookups on its own fast path.
 """
 
@@ -116,7 +116,7 @@ class AdminApp:
         except HttpError as error:
             fault = error
             raise
-        finally:  # also what ends with the service: its command may have been carried out
+        finally:  # also when the service's end cancels it: its command may have run
             self._record(route, request, fault)
         if reply.stream is not None:
             return replace(reply, ends_at_s=caller.expires_at_s)

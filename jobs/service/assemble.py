@@ -205,7 +205,7 @@ _LOOKUP = Caller(name=ASKED_BY, address="")
 
 
 class Assignments:
-    """Commands for lookups of unowned bundles, one a record within five seconds."""
+    """Assigns looked-up free bundles: one command per record every five seconds."""
 
     def __init__(self, context: AdminContext) -> None:
         self.asked = 0

@@ -69,7 +69,7 @@ _LB: tuple[DeclaredMetric, ...] = (
     ),
     gauge(
         "pulsar_lb_resource_usage_stats",
-        "Mean and standard deviation of the live brokers' smoothed scores; each of the isolation"
+        "Mean and standard deviation of the live brokers' smoothed scores; each from the isolation"
         " group where it is highest.",
         *("cluster", "feature", "metric", "stat"),
         stat=("avg", "std"),
@@ -272,7 +272,7 @@ _DECISIONS: tuple[DeclaredMetric, ...] = (
           alarm=ALARMS),
     gauge("ballast_clock_ahead_seconds",
           "How far a wrong clock (driver, kafka, a partition's broker, decisions, agent NAME,"
-          " producer) was last seen ahead; 0 = by at most 2 s for a minute.",
+          " producer) was last seen ahead; 0 = within 2 s for a minute.",
           "cluster", "clock"),
     gauge("ballast_bundles_without_candidate",
           "Bundles that no broker may take, by the setting that keeps most brokers out.",

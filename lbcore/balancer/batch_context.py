@@ -49,10 +49,10 @@ from lbcore.wire.messages import Command
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnmeasuredMove:
-    """Bundle that was decided to move.
+    """Decided move whose effect on usage is not measured yet.
 
-    moved_tick_ms: Kafka's time when it was opened, 0 = not. destination: "" = placement's to
-    choose; then whoever gets it.
+    source_before, destination_before: usages when it was decided. moved_tick_ms: Kafka's time when
+    it was opened, 0 = not. destination: "" = placement's to choose; then whoever gets it.
     """
 
     decision_id: str
@@ -69,7 +69,7 @@ class UnmeasuredMove:
 class Times:
     """Times of the balancer's actions.
 
-    clock_ms: the waiting clock, see `brokers`. decided_ms: time of the last batch by `clock`.
+    clock_ms: the clock of timeouts, see `brokers`. decided_ms: time of the last batch by `clock`.
     stepped_ms: the same by the driver's clock alone. read_ms: of the last batch that left nothing
     unread, 0 = none yet. tick_ms: the newest tick's. cycle: number of the last cycle, begun at
     cycle_ms. shed_ms, split_ms: of the last cycle that shed, and split. history_ms: of the last
@@ -145,9 +145,9 @@ class BatchContext:
 
     unplaced: id → commands that let placement choose the broker of a bundle or its children, with
     deadlines; unplaced_bundles: those bundles; unplaced_splits: namespaces of such splits; places:
-    what placement says of bundles and children. usage: kind → tenant → how many it has. made:
-    bundles made for new namespaces; unloaded: looked at to unload namespaces. transitions: record
-    before (None = new) and after; failures: bundle → its broker's reason, of failed acks.
+    what placement says of bundles and children. usage: limited kind → tenant → its number. made:
+    bundles made for new namespaces; unloaded: those handled to unload namespaces. transitions:
+    record before (None = new) and after; failures: bundle → its broker's reason, of failed acks.
     is_catching_up: what the batch has read is old, and newer reports wait; see `brokers`.
     guard: leaves out what raises. wall_ms: the driver's clock; now_ms: the time by which the
     batch decides, see `clock`. read_ms: when all before this batch's messages had been read.

@@ -32,7 +32,7 @@ NOBODY = -1
 
 @dataclass(slots=True)
 class Instances:
-    """All starts of brokers that a record may name; an id stays valid for ever."""
+    """All starts of brokers that a record may name; ids hold until `prune_instances`."""
 
     rows: list[Instance] = field(default_factory=list)
     ids: dict[Instance, int] = field(default_factory=dict)
@@ -86,7 +86,7 @@ CAUSE_CODE = {cause: code for code, cause in enumerate(CAUSES)}
 _NAMES, _OWNERSHIP, _LOAD = "ledger.names", "ledger.ownership", "ledger.load"
 _OWNERSHIP_SLICES = 32
 _LOAD_SLICES = 8
-"""Of ownership a batch changes a few rows, of load a tenth: it keeps as many chunks of changes."""
+"""Also how many chunks of changes are kept: a batch changes few owners, a tenth of the load."""
 
 Array = NDArray[Any]
 
@@ -126,7 +126,7 @@ class Ledger:
 
     state, cause: codes of STATES and CAUSES. version: of the record, 0 = none yet. source,
     destination: instance ids. at_ms: when the record was written; moved_ms: when the bundle last
-    got another owner. clock_ms: the cluster's clock (`liveness`) when the record was written;
+    got another owner. clock_ms: `Times.clock_ms` when the record was written;
     closing_clock_ms: and when its source last said that it is closing the bundle;
     resent_clock_ms: and when the record was last sent again.
     short, long: float64[m, 4] averages; topics, sessions: as last reported, at most COUNT_MAX.
@@ -326,7 +326,7 @@ class Ledger:
     def keep_load(
         self, averages: BundleAverages, sessions: NDArray[np.int64], rows: NDArray[np.int64]
     ) -> None:
-        """Take over averages and sessions of the same rows, changed in `rows` alone."""
+        """Take over averages and sessions of all rows, changed in `rows` alone."""
         if self._load is not None:  # else all rows are packed, whichever have changed
             self._reported_rows.append(rows)
         self.sessions = sessions
@@ -359,7 +359,7 @@ class Ledger:
         return np.where(self._is_active(), holder, NOBODY)
 
     def prospects(self) -> NDArray[np.int64]:
-        """Return the instance that has each bundle after the transition in flight."""
+        """Return the instance that has each bundle next, or still without a destination."""
         is_leaving = self._is_in(*LEAVING) & (self.destination == NOBODY)
         return np.where(self._is_active(), np.where(is_leaving, self.source, self.destination), -1)
 

@@ -1,8 +1,8 @@
 """The rules: what operators have set, until they take it back.
 
-Handlers of commands change them, drains, brake and pins update them, placing and the cycle read
-them. Kept by the balancer, and in the tables `policies` and `pins`, from which they are rebuilt
-exactly. Policies are Pulsar 4.0.8's.
+Command handlers change them; drains, brake and pins update them; placing and the cycle read them.
+Kept by the balancer, and in the tables `policies` and `pins`, from which they are rebuilt exactly.
+Policies are Pulsar 4.0.8's.
 """
 
 import json

@@ -106,8 +106,8 @@ class TransitionKind(str, Enum):
     CANCEL = "cancel"
     DELETE = "delete"
     FORGET = "forget"
-    OBSERVE_OWNER = "observed with an owner"
-    OBSERVE_FREE = "observed without one"
+    OBSERVE_OWNER = "bridge saw an owner"
+    OBSERVE_FREE = "bridge saw no owner"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

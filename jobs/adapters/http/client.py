@@ -69,7 +69,7 @@ def connection_to(url: str, timeout_s: float, tls: ssl.SSLContext | None = None)
 
 
 def exchange(connection: HTTPConnection, asked: HttpRequest, bytes_max: int) -> HttpAnswer:
-    """Send a request and read the whole answer, within the connection's timeout.
+    """Connect, send a request and read the whole answer, each within the timeout.
 
     Raises OSError, HTTPException (TooLongError among them) and, for an invalid host or target,
     ValueError. The connection is closed.
@@ -108,7 +108,7 @@ def read_at_most(answer: HTTPResponse, bytes_max: int) -> bytes:
 def _within(connection: HTTPConnection, seconds: float) -> Iterator[None]:
     """Shut the connection down when time is up, and raise TimeoutError then."""
     connection.connect()
-    wire: socket.socket = connection.sock  # the connection drops it with a response that ends it
+    wire: socket.socket = connection.sock  # `Connection: close` sets connection.sock to None
     is_late = threading.Event()
 
     def end() -> None:

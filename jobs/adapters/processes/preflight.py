@@ -51,8 +51,8 @@ def check_disk(folder: Path, needed_bytes: int) -> None:
 def check_folder(folder: Path) -> None:
     """Raise MisuseError for a folder's name that delta-rs or Kafka can't use.
 
-    delta-rs reads a percent sign with two digits and a backslash as another folder, and ends the
-    process at [ ] | ^ or a control character; Kafka takes a comma for the end of a folder's name.
+    delta-rs takes `%41` or a backslash for another folder, and ends the process at [ ] | ^ or a
+    control character; Kafka takes a comma for the end of a folder's name.
     """
     place = os.path.abspath(folder)  # noqa: PTH100 (Path has nothing that leaves links as they are)
     odd = _ODD.search(place)

@@ -53,8 +53,8 @@ FULL = "is_full/"
 """Key in a batch's end offsets, beside the topics, if the bound cut the batch off.
 
 Its value is {}, as it has no partitions. No topic has the name: Kafka allows no "/". `latestOffset`
-sets it, and reads it in the next start: an end without it would make an empty batch. `partitions`
-reads it for the rows' `is_full`; Spark's offset log gives a repeated batch the same.
+sets it. With nothing new it repeats a start that has it, or Spark would run an empty batch.
+`partitions` reads it for the rows' `is_full`; Spark's offset log gives a repeated batch the same.
 """
 
 

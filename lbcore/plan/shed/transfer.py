@@ -117,8 +117,8 @@ class TransferOutcome:
 class _Offload:
     """Bundles under selection for one pair of brokers; all rates bytes/s.
 
-    target: to move. returnable: the destination's report, read once for all bundles; None without a
-    report or when swaps are off. marked: to leave. gained: swapped back.
+    target: to move. returnable: the destination's report, consumed across all bundles; None without
+    a report or when swaps are off. marked: to leave. gained: swapped back.
     """
 
     view: TransferView
@@ -485,7 +485,7 @@ def transfer_view(
 def run_transfer(cycle: ShedCycle) -> tuple[Shed, PlanState]:
     """Return the strategy's answer for the brokers that take part, and the next state.
 
-    The spread counts as fresh when the hottest or the coldest broker reported.
+    Without a new report of the hottest or the coldest broker, nothing is hit.
     """
     view, config = cycle.view, cycle.config.transfer
     state = without_departed(cycle.state.transfer, cycle.everyone)

@@ -125,7 +125,7 @@ class Job:
         self.are_ticks_away = False
         self.batches = 0
         self.refused: UncommittedBatch | None = None
-        self.until_ms: dict[str, int] = {}
+        self.until_ms: dict[str, int] = {}  # ends of its faults
         self._cluster = cluster
         self._source = source
         self._on_commit = on_commit
@@ -155,7 +155,7 @@ class Job:
             self._commit(batch)
 
     def restart(self) -> None:
-        """Restart from the checkpoint; a batch that was not committed is repeated."""
+        """Restart from the checkpoint, also with what has no bytes; repeat an open batch."""
         if self.state is not None:
             self.state = self.balancer.unpack(self.balancer.pack(self.state))
         for group, state in self.scored.items():

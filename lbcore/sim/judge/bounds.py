@@ -1,4 +1,4 @@
-"""Limits of a run: least imbalance, fewest moves, and the knowledge they need.
+"""Limits of a run: least imbalance, fewest moves, also moves known from reports.
 
 `lbcore.bounds` has the rules. Each isolation group of the run's end is a cluster of its own:
 imbalances are those of the worst group, moves those of all. A namespace belongs to the group of its
