@@ -106,9 +106,7 @@ class _Load:
     def partner(self, step: ProposedStep) -> ProposedStep | None:
         """Return the step that is still to bring a bundle back for this one."""
         other = self.partners.get(step.bundle)
-        if other is None or any(self.rows[other.bundle] == row for row, _, _ in self.taken):
-            return None
-        return other
+        return None if other is None or self._move(other) in self.taken else other
 
     def reason_not_admitted(self, work: BatchContext, step: ProposedStep) -> str:
         """Return the reason why filters refuse the step's destination; "" if they don't."""

@@ -288,17 +288,22 @@ def test_plan_stops_where_a_step_would_not_help_any_more() -> None:
 
 
 @copied
-def exchanging() -> World:
-    """Four brokers, of which HOT and COLD are balanced by an exchange alone; its plan waits."""
-    settings = ("shedding.strategy=ballast", "splitting.enabled=false", "cluster.approval=ask")
+def exchanging(pairs: int = 1) -> World:
+    """Four brokers that exchanges alone balance, from HOT to COLD first; their plan waits."""
+    settings = [
+        "shedding.strategy=ballast",
+        "ideal_load.churn_budget=1",
+        "splitting.enabled=false",
+        "cluster.approval=ask",
+    ]
     world = CheckedWorld(parse_assignments(Config(), [*settings, "shedding.is_shedding=false"]), 4)
     world.topics_else = 0
     world.command("create_namespace", namespace="acme/a", bundles=8)
     world.run(60_000)
-    left = {HOT: [4_500.0, 4_500.0], COLD: [3_500.0, 500.0]}
+    hot, cold, mean = (4_500.0, 4_500.0), (3_500.0, 500.0), (3_000.0, 3_500.0)
+    loads = [hot, cold, *([hot, cold] if pairs == 2 else [mean, mean])]
+    left = {name: list(load) for name, load in zip(sorted(world.brokers), loads, strict=True)}
     for bundle, owner in sorted(owners(world).items()):
-        if owner not in left:
-            left[owner] = [3_000.0, 3_500.0]
         world.rates[bundle] = left[owner].pop()
     world.run(600_000, step_ms=10_000)
     world.command("set_config", values={"shedding.is_shedding": True})
@@ -331,6 +336,29 @@ def test_exchange_is_not_carried_out_by_half(half: str) -> None:
     world.run(60_000)
     assert owners(world) == before
     assert proposals(world)[name].station is PlanStatus.STOPPED
+
+
+def test_exchange_whose_other_bundle_was_split_is_left_out_alone() -> None:
+    world = exchanging(pairs=2)
+    (name,) = proposals(world)
+    steps = proposals(world)[name].steps
+    light = [step.bundle for step in steps if world.rates[step.bundle] < 1_000.0]
+    assert len(steps) == 2 * len(light) == 4
+    gone = next(step for step in reversed(steps) if step.bundle in light)
+    world.command("pause")
+    world.command("approve_plan", plan=name)
+    split = world.command("split_bundle", bundle=gone.bundle)
+    world.run(10_000)
+    assert outcome(world, split)["status"] == "done"
+    world.command("resume")
+    world.run(60_000)
+    ended = proposals(world)[name]
+    assert ended.station is PlanStatus.DONE
+    stayed = {step.bundle for step in ended.steps if step.is_skipped}
+    (left,) = (
+        one for one in steps if (one.source, one.destination) == (gone.destination, gone.source)
+    )
+    assert stayed == {gone.bundle, left.bundle}
 
 
 def test_person_stops_a_plan_that_is_being_carried_out() -> None:
