@@ -1,7 +1,7 @@
 """A report for the terminal, and as one HTML page that loads nothing from outside.
 
-Pictures are inline SVG, readable on a phone; each has a caption. Every
-text from a cluster is escaped.
+Pictures are inline SVG, readable on a phone; each has a caption. Every text from a cluster is
+escaped.
 """
 
 import html

@@ -294,10 +294,9 @@ def make_snapshot(
         },
         merging=bundles_to_merge(work),
         rejected=[
-            step.bundle
+            bundle
             for proposal in work.rules.proposals.values()
-            if 0 < proposal.rejected_ms <= work.now_ms < proposal.rejected_ms + rest_ms
-            for step in proposal.left
+            for bundle in proposal.resting(work.now_ms, rest_ms)
         ],
     ), rows
 

@@ -128,6 +128,11 @@ class PlanProposal:
         """Number of steps that were skipped or have failed."""
         return sum(step.is_skipped for step in self.steps)
 
+    def resting(self, now_ms: int, grace_ms: int) -> tuple[str, ...]:
+        """Return the bundles left of a rejected or stopped plan, in its grace period."""
+        is_resting = 0 < self.rejected_ms <= now_ms < self.rejected_ms + grace_ms
+        return tuple(step.bundle for step in self.left) if is_resting else ()
+
     def with_steps(self, became: Mapping[str, str]) -> "PlanProposal":
         """Return the plan with new values of `became`, by bundle."""
         steps = tuple(

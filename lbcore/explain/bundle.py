@@ -205,14 +205,12 @@ def _policies(rows: ExplainRows, namespace: str) -> Iterable[str]:
 def _rejected(rows: ExplainRows, bundle: str) -> Iterable[str]:
     """Yield the plans, rejected or stopped, whose remaining steps have the bundle."""
     for name, value in rows.rules(PROPOSAL).items():
-        plan = from_plain(PlanProposal, value)
-        until_ms = plan.rejected_ms + rows.config.shedding.grace_period_ms
-        if 0 < plan.rejected_ms <= rows.at_ms < until_ms and bundle in (
-            s.bundle for s in plan.left
-        ):
+        plan, grace_ms = from_plain(PlanProposal, value), rows.config.shedding.grace_period_ms
+        if bundle in plan.resting(rows.at_ms, grace_ms):
+            until = instant(plan.rejected_ms + grace_ms)
             yield (
                 f"{plan.answered_by} {plan.station.value} plan {name}, which would move or split "
-                f"it: it rests until {instant(until_ms)} (shedding.grace_period_ms)"
+                f"it: it rests until {until} (shedding.grace_period_ms)"
             )
 
 

@@ -3,8 +3,8 @@
 A broker serves no more messages than its capacity, less what other processes take of its CPU. The
 rest waits, topic by topic, and moves with the topic; beyond `BACKLOG_S` seconds of the topic's own
 rate it is rejected. Opening or closing a bundle costs a broker `MOVE_S` seconds of its messages,
-worked off with at most `MOVE_SHARE` of the capacity. While no broker is full, nothing here
-changes a number. Topics without service gain no backlog: their clients are away.
+worked off with at most `MOVE_SHARE` of the capacity. While no broker is full, nothing here changes
+a number. Topics without service gain no backlog: their clients are away.
 """
 
 import numpy as np
