@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from jobs.adapters.processes.clocks import ForwardClock
 from jobs.bridge.admin_address import PulsarAdminError
-from jobs.bridge.pulsar_admin import PulsarAdmin, ask_at_once, ask_each
+from jobs.bridge.pulsar_admin import PulsarAdmin, ask_at_once, ask_in_pool
 from jobs.telemetry.bridge_metrics import BridgeMetrics
 from lbcore.bridge.answers import (
     Claims,
@@ -342,11 +342,8 @@ class Collector:
 
         Deleted namespaces are left out.
         """
-        asked = {
-            name: self._pool.submit(self._admin.boundaries, name)
-            for name in sorted(set(filter(is_mirrored, names)))
-        }
-        found, failed = ask_each(asked, lambda name: asked[name].result())
+        mirrored = sorted(set(filter(is_mirrored, names)))
+        found, failed = ask_in_pool(self._pool, mirrored, self._admin.boundaries)
         return {name: edges for name, edges in found.items() if edges}, failed
 
     def note_boundaries(self, namespace: str, boundaries: tuple[int, ...]) -> None:

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from jobs.bridge.admin_address import PulsarAdminError
-from jobs.bridge.pulsar_admin import PulsarAdmin, ask_each
+from jobs.bridge.pulsar_admin import PulsarAdmin, ask_in_pool
 from lbcore.bridge.answers import Readable
 from lbcore.wire.kinds.mirror_commands import ObservePolicies
 
@@ -131,8 +131,7 @@ class PolicyFollower:
     def _groups(
         self, namespaces: Sequence[str], failed: dict[str, PulsarAdminError]
     ) -> Mapping[str, str]:
-        asked = {one: self._pool.submit(self._admin.anti_affinity_group, one) for one in namespaces}
-        found, errors = ask_each(asked, lambda name: asked[name].result())
+        found, errors = ask_in_pool(self._pool, namespaces, self._admin.anti_affinity_group)
         failed |= {f"anti-affinity group of {name}": error for name, error in errors.items()}
         self._grouped = (self._grouped & set(namespaces)) | found.keys()
         self.ungrouped = frozenset(errors.keys() - self._grouped)

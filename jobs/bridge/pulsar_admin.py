@@ -594,13 +594,20 @@ def ask_each(
     return found, failed
 
 
+def ask_in_pool(
+    pool: ThreadPoolExecutor, names: Iterable[str], ask: Callable[[str], Value]
+) -> tuple[dict[str, Value], dict[str, PulsarAdminError]]:
+    """Ask as `ask_each`, in the threads of a pool."""
+    asked = {name: pool.submit(ask, name) for name in names}
+    return ask_each(asked, lambda name: asked[name].result())
+
+
 def ask_at_once(
     names: Iterable[str], ask: Callable[[str], Value]
 ) -> tuple[dict[str, Value], dict[str, PulsarAdminError]]:
     """Ask as `ask_each`, many at a time: a silent one takes its whole timeout."""
     with ThreadPoolExecutor(_THREADS_MAX) as pool:
-        asked = {name: pool.submit(ask, name) for name in names}
-        return ask_each(asked, lambda name: asked[name].result())
+        return ask_in_pool(pool, names, ask)
 
 
 def _quoted(text: str) -> str:
