@@ -26,10 +26,11 @@ from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.view import View
 from jobs.adapters.following.watch_follower import WatchAddress, WatchFollower, auth_header, connect
-from jobs.adapters.http.client import HttpRequest, exchange, lookup_path
+from jobs.adapters.http.client import HttpRequest, exchange
 from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.adapters.kafka.command_client import CommandClient, new_command
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
+from lbcore.model.names import locate_topic, lookup_path
 from lbcore.route.addresses import ASKED_BY, TIMEOUT_MS, OwnerRequests, lookup_data, request_id
 from lbcore.route.batch import BatchIndex
 from lbcore.route.bundles import BundleRoute
@@ -290,7 +291,9 @@ def by_service(address: WatchAddress) -> AssignmentRequester:
     """
 
     def ask(_: BundleRoute, topic: str) -> None:
-        asked = HttpRequest(target=lookup_path(topic), headers=auth_header(address))
+        asked = HttpRequest(
+            target=lookup_path(locate_topic(topic)[1]), headers=auth_header(address)
+        )
         exchange(connect(address), asked, _ANSWER_MAX_BYTES)
 
     return AssignmentRequester(ask)

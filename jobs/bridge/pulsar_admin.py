@@ -38,7 +38,6 @@ from lbcore.bridge.answers import (
     Unreadable,
     is_html,
     looked_up,
-    lookup_path,
     parse_boundaries,
     parse_claims,
     parse_domains,
@@ -51,6 +50,7 @@ from lbcore.bridge.answers import (
     parse_version,
 )
 from lbcore.bridge.guardian import Looked
+from lbcore.model.names import lookup_path
 from lbcore.wire.messages import Rejected
 from lbcore.wire.pulsar import (
     PulsarReport,

@@ -23,7 +23,6 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
-from urllib.parse import quote
 
 import numpy as np
 
@@ -370,8 +369,6 @@ def _bundle_row(numbers: Floats) -> list[float]:
     return row
 
 
-_SCALABLE = ("topic", "segment")
-_V2_PARTS = 3  # tenant, namespace, topic; a v1 name has the cluster, too
 _TRIES_MAX = 200_000
 
 
@@ -386,19 +383,6 @@ def topic_within(bundle: str) -> str:
         if lower <= crc32(topic) < upper:
             return topic
     return ""
-
-
-def lookup_path(topic: str) -> str:
-    """Return the path at which a broker answers a lookup of a topic's full name.
-
-    A segment's local name contains a "/" (segment://t/ns/orders/0000-7fff-0) that must be quoted:
-    unquoted, Pulsar answers 404. Topics with v1 names are looked up at `destination` (Pulsar's
-    lookup.v1.TopicLookup).
-    """
-    domain, _, rest = topic.partition("://")
-    parts = rest.split("/", 2 if domain in _SCALABLE else 3)
-    kind = "topic" if len(parts) == _V2_PARTS else "destination"
-    return f"/lookup/v2/{kind}/" + "/".join(quote(part, safe="") for part in (domain, *parts))
 
 
 Readable: TypeAlias = tuple[Mapping[str, Value], Mapping[str, str]]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,8 @@ _PARTITION = re.compile(r"-partition-(0|[1-9][0-9]{0,9})\Z")
 _SEGMENT = re.compile(r"segment://(.+)/[0-9a-f]{4}-[0-9a-f]{4}-(?:0|[1-9][0-9]*)\Z")
 _SCALABLE = re.compile(rf"(?:topic|segment)://({_ENTITY}/{_ENTITY})/(?=.*\S)")
 _RANGE = re.compile(r"0x([0-9a-f]{8})_0x([0-9a-f]{8})")
+_SCALABLE_DOMAINS = ("topic", "segment")
+_V2_PARTS = 3  # tenant, namespace, topic; a v1 name has the cluster, too
 _PARTITION_MAX = (1 << 31) - 1
 
 
@@ -123,6 +126,20 @@ def locate_topic(name: str) -> tuple[str, str]:
         return scalable[1], name
     topic = parse_topic(name)
     return topic.namespace, topic.full
+
+
+def lookup_path(topic: str) -> str:
+    """Return the path at which a broker answers a lookup of a topic's full name.
+
+    A segment's local name contains a "/" (segment://t/ns/orders/0000-7fff-0) that must be quoted:
+    unquoted, Pulsar answers 404. Topics with v1 names are looked up at `destination` (Pulsar's
+    lookup.v1.TopicLookup).
+    """
+    domain, _, rest = topic.partition("://")
+    parts = rest.split("/", 2 if domain in _SCALABLE_DOMAINS else 3)
+    kind = "topic" if len(parts) == _V2_PARTS else "destination"
+    quoted = (quote(part, safe="", errors="replace") for part in (domain, *parts))
+    return f"/lookup/v2/{kind}/" + "/".join(quoted)
 
 
 def _complete(name: str) -> str:

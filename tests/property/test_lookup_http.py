@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.view import View
-from jobs.adapters.http.client import lookup_path
 from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.adapters.kafka.connection import KafkaWatch
 from jobs.adapters.processes.clocks import boot_ms
 from jobs.service.access_control import OriginGuard
 from jobs.service.lookup_http import Hooks, LookupApp
 from lbcore.model.bundles import HashFunction, NamespaceBundles, even_boundaries
-from lbcore.model.names import FULL_LOWER, FULL_UPPER, format_bundle
+from lbcore.model.names import FULL_LOWER, FULL_UPPER, format_bundle, locate_topic, lookup_path
 from lbcore.ownership.records import State
 from lbcore.route.addresses import BrokerAddress
 from lbcore.route.bundles import BundleRoute
@@ -139,7 +138,7 @@ def test_path_of_a_topic_leads_to_the_bundle_that_has_it(begin: str, local: str)
     app.follower.view = View(snapshot=divided(), confirmed_ms=boot_ms(), writer=None)
     topic = f"{begin}/{local}"
     found = app.follower.view.snapshot.lookup(topic)
-    status, body = ask(app, lookup_path(topic).encode() + b"/bundle")
+    status, body = ask(app, lookup_path(locate_topic(topic)[1]).encode() + b"/bundle")
     assert found is not None
     assert (status, body.decode()) == (200, found.range_text)
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 from email.message import Message
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from jobs.adapters.http.tls import peer_certificate_ends_ms
 from jobs.adapters.processes.clocks import wall_ms
-from lbcore.model.names import locate_topic
+from lbcore.model.names import locate_topic, lookup_path
 from lbcore.sim.judge.judge import ProbedAnswer
 
 _PIECE_BYTES = 65_536
@@ -139,15 +139,6 @@ _ANSWER_MAX_BYTES = 65_536
 _OK, _UNAVAILABLE = 200, 503
 
 
-def lookup_path(topic: str) -> str:
-    """Return the path of a lookup of this topic; raises InvalidNameError."""
-    namespace, full = locate_topic(topic)
-    domain, _, rest = full.partition("://")
-    parts = (domain, *namespace.split("/"), rest[len(namespace) + 1 :])
-    kind = "topic" if namespace.count("/") == 1 else "destination"  # of v1
-    return f"/lookup/v2/{kind}/" + "/".join(quote(part, "", errors="replace") for part in parts)
-
-
 class LookupConnection:
     """One kept connection to the lookup service, made again whenever it breaks."""
 
@@ -157,7 +148,7 @@ class LookupConnection:
 
     def look_up(self, topic: str) -> ProbedAnswer:
         """Ask who owns the topic; errors of network and service are in the answer."""
-        path = lookup_path(topic)
+        path = lookup_path(locate_topic(topic)[1])
         asked = ProbedAnswer(topic=topic, asked_at_ms=wall_ms(), answered_at_ms=0)
         try:
             status, headers, body = self._get(path)

@@ -18,7 +18,6 @@ from lbcore.bridge.answers import (
     Claims,
     TopicTable,
     looked_up,
-    lookup_path,
     parse_claims,
     parse_topics,
 )
@@ -27,6 +26,7 @@ from lbcore.bridge.guardian import Memory, ProbeRound, Trouble, anomalies
 from lbcore.bridge.reports import SentReports, measured_modular, partitions_in, report_topics
 from lbcore.config.tree import Config
 from lbcore.model.bundles import Bundle
+from lbcore.model.names import lookup_path
 from lbcore.wire.messages import Rejected
 from lbcore.wire.pulsar import parse_pulsar_report
 from tests.support import Capsys, Patch
