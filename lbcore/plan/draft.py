@@ -104,6 +104,11 @@ class Draft:
         found = [at.get(self.exchanges.get(row, row), at[row]) for row in rows]
         return np.array(found, dtype=np.int64)
 
+    def in_role(self, since: Mapping[str, int]) -> frozenset[str]:
+        """Return the brokers that gave, or took, within `role_cool_down_ms`."""
+        after_ms = self.now_ms - self.config.shedding.role_cool_down_ms
+        return frozenset(name for name, at_ms in since.items() if at_ms > after_ms)
+
     def skip(self, phase: str, reason: str) -> "Draft":
         """Return the draft after a phase that decided nothing."""
         return replace(self, skipped={**self.skipped, phase: reason})

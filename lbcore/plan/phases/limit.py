@@ -58,8 +58,8 @@ class _Room:
             broker=_cap(config.max_moves_per_broker),
             tenant=_cap(config.max_moves_per_hour_of_tenant),
             namespace_names=draft.snapshot.bundles.namespaces,
-            givers=_in_role(draft, draft.state.gave_ms),
-            takers=_in_role(draft, draft.state.took_ms),
+            givers=_indices_in_role(draft, draft.state.gave_ms),
+            takers=_indices_in_role(draft, draft.state.took_ms),
             tenants=tenants,
         )
 
@@ -114,11 +114,10 @@ def limit_verdicts(draft: Draft, moves: Moves) -> Ints:
     return found
 
 
-def _in_role(draft: Draft, since: Mapping[str, int]) -> frozenset[int]:
-    """Return the indices of brokers that gave, or took, within `role_cool_down_ms`."""
-    after_ms = draft.now_ms - draft.config.shedding.role_cool_down_ms
-    names = enumerate(draft.snapshot.brokers.names)
-    return frozenset(at for at, name in names if since.get(name, after_ms) > after_ms)
+def _indices_in_role(draft: Draft, since: Mapping[str, int]) -> frozenset[int]:
+    """Return `Draft.in_role` as indices of brokers."""
+    recent = draft.in_role(since)
+    return frozenset(at for at, name in enumerate(draft.snapshot.brokers.names) if name in recent)
 
 
 def show_limits(draft: Draft, moves: Moves, verdicts: Ints) -> Draft:

@@ -5,7 +5,7 @@ no part in balancing: their load is on its way out. Source: Pulsar 4.0.8's strat
 `plan.registry`, and ModularLoadManagerImpl.doLoadShedding for what is dropped afterwards.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -97,8 +97,8 @@ def shed(draft: Draft) -> Draft:
         now_ms=draft.now_ms,
         usage_lags=draft.config.signals.usage_lag_ms > 0,
         grace_ms=draft.config.shedding.grace_period_ms,
-        gave=_in_role(draft, draft.state.gave_ms),
-        took=_in_role(draft, draft.state.took_ms),
+        gave=draft.in_role(draft.state.gave_ms),
+        took=draft.in_role(draft.state.took_ms),
         weighted=subset.snapshot.brokers.percent * resource_weights(draft.config.signals),
         admitted=(
             draft.candidates.row,
@@ -147,12 +147,6 @@ def _refusal(draft: Draft) -> str:
     if not (config.is_balancing and config.is_shedding):
         return "Disabled"
     return "NoBrokers" if len(draft.group) <= 1 else ""
-
-
-def _in_role(draft: Draft, since: Mapping[str, int]) -> frozenset[str]:
-    """Return the brokers that gave, or took, within `role_cool_down_ms`."""
-    after_ms = draft.now_ms - draft.config.shedding.role_cool_down_ms
-    return frozenset(name for name, at_ms in since.items() if at_ms > after_ms)
 
 
 def _moves(selections: tuple[Selection, ...]) -> Moves:
