@@ -26,10 +26,10 @@ from lbcore.model.tables import (
     OWNERSHIP_EVENTS,
     REJECTED_REPORTS,
 )
+from lbcore.model.times import HOUR_MS
 from lbcore.ownership.changes import IntentReason
 from lbcore.ownership.records import State
 from lbcore.plan.split.decision import LIMIT_REASONS, SplitReason
-from lbcore.sim.summary import HOUR_MS
 from lbcore.wire.messages import RejectReason
 
 

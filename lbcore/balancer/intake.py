@@ -17,7 +17,7 @@ from lbcore.balancer.topic_book import BundleTopics, CreatedTopics, partition_ma
 from lbcore.config.splitting import Splitting
 from lbcore.fault_isolation import Fault
 from lbcore.model.bundles import HashFunction, hash_topics
-from lbcore.model.names import FULL_UPPER, format_partition, parse_bundle
+from lbcore.model.names import format_partition, parse_bundle, range_end
 from lbcore.model.tables import REJECTED_REPORTS
 from lbcore.model.times import DAY_MS
 from lbcore.plan.snapshot import Ints
@@ -115,7 +115,7 @@ def _topics(work: BatchContext, message: TopicLoad) -> BundleTopics:
     namespace, lower, upper = parse_bundle(message.bundle)
     function = HashFunction(work.namespaces[namespace].hash)
     hashes = hash_topics(function, message.topics)
-    inside = (hashes >= lower) & ((hashes < upper) | (upper == FULL_UPPER))
+    inside = (hashes >= lower) & (hashes < range_end(upper))
     rows = np.flatnonzero(inside)
     rows = rows[np.argsort(hashes[rows], kind="stable")]
     traffic = message.traffic[rows]

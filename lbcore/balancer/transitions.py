@@ -28,7 +28,7 @@ from lbcore.balancer.moves import reason_to_stand_still, reason_to_stay
 from lbcore.balancer.namespaces import is_deleting
 from lbcore.balancer.placement import place, usable_brokers, write_places
 from lbcore.balancer.waiting import wait_also
-from lbcore.model.names import FULL_UPPER, bundle_order, parse_bundle
+from lbcore.model.names import bundle_order, parse_bundle, range_end
 from lbcore.model.tables import AUDIT
 from lbcore.ownership.acknowledge import acknowledge, are_partners
 from lbcore.ownership.changes import NOBODY as NO_INSTANCE
@@ -302,8 +302,7 @@ def known_topics(work: BatchContext, bundle: str) -> TopicLoads | None:
     reported = work.topics.loads_of(bundle)
     namespace, lower, upper = parse_bundle(bundle)
     created = created_topics(work, namespace).hashes
-    last = upper if upper == FULL_UPPER else upper - 1
-    created = created[(created >= lower) & (created <= last)]
+    created = created[(created >= lower) & (created < range_end(upper))]
     if reported is None:
         reported = TopicLoads(hashes=created[:0], msg_rate=np.zeros(0), throughput=np.zeros(0))
         if not len(created):

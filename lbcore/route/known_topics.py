@@ -12,11 +12,11 @@ from itertools import chain, groupby
 
 from lbcore.model.bundles import HashFunction
 from lbcore.model.names import (
-    FULL_UPPER,
     Domain,
     InvalidNameError,
     format_partition,
     parse_topic,
+    range_end,
     strip_partition,
 )
 from lbcore.route.bundles import BundleRoute
@@ -121,8 +121,7 @@ def topic_hash(topic: str, function: HashFunction) -> int:
 
 def is_in_range(at: int, route: BundleRoute) -> bool:
     """True if the hash is in the bundle's range."""
-    last = route.upper if route.upper == FULL_UPPER else route.upper - 1
-    return route.lower <= at <= last
+    return route.lower <= at < range_end(route.upper)
 
 
 def is_requested(topic: str, wanted: frozenset[str]) -> bool:

@@ -12,9 +12,9 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from lbcore.model.names import parse_bundle, range_end
+from lbcore.model.times import HOUR_MS
 from lbcore.plan.groups import worst_imbalance
 
-HOUR_MS = 3_600_000
 _TREND_EXPONENT = 0.8
 """asim's choice: at most 1, or a series that goes further up could have less variation."""
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from jobs.adapters.delta.table_upkeep import DAY_MS
 from jobs.adapters.delta.tables import table_path
 from jobs.verbs.sql import spark_statements
 from lbcore.model.tables import ARCHIVES, OWNERSHIP_EVENTS
+from lbcore.model.times import DAY_MS
 from tests.support.tables.small_batches import AgedHistory, day
 from tests.support.tables.spark_sql import SparkSql
 

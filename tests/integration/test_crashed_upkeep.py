@@ -15,11 +15,11 @@ from deltalake import DeltaTable
 from deltalake.table import TableAlterer, TableOptimizer
 
 from jobs.adapters.delta import table_upkeep
-from jobs.adapters.delta.table_upkeep import DAY_MS
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.spark.batch_sink import EVENTS
 from lbcore.config.pipeline import DROPPED
 from lbcore.model.tables import ARCHIVES
+from lbcore.model.times import DAY_MS
 from tests.integration.test_crash_points import (
     RESTORED_MS,
     Undisturbed,

@@ -10,13 +10,14 @@ from deltalake import DeltaTable, write_deltalake
 from jobs.adapters.delta.table_log import ReloadReason
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.delta.table_scan import scan
-from jobs.adapters.delta.table_upkeep import DAY_MS, HistoryUpkeep
+from jobs.adapters.delta.table_upkeep import HistoryUpkeep
 from jobs.adapters.delta.tables import open_table, table_path
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.local.prober import EventsHistory
 from lbcore.balancer import commands
 from lbcore.config.pipeline import DROPPED, KEPT
 from lbcore.model.tables import ARCHIVES, COMMANDS, OWNERSHIP_EVENTS
+from lbcore.model.times import DAY_MS
 from tests.support.tables.lookup_tables import CLUSTER
 from tests.support.tables.small_batches import BUNDLES, AgedHistory, day
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jobs.adapters.delta.table_reader import TableReader
-from jobs.adapters.delta.table_upkeep import DAY_MS, HistoryUpkeep
+from jobs.adapters.delta.table_upkeep import HistoryUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.delta.tables import open_table
 from jobs.adapters.spark.batch_sink import ORDER
@@ -25,6 +25,7 @@ from jobs.sql.queries import QUERIES, VIEWS, Query
 from jobs.verbs.sql import spark_statements
 from lbcore.explain.explanation import ExplainRows
 from lbcore.model.tables import BROKERS, PINS, POLICIES, TABLES, Table
+from lbcore.model.times import DAY_MS
 from tests.support.tables.crashed_batches import ASIDE_SUFFIX, SENT, Place, squashed
 from tests.support.tables.spark_sql import SparkSql
 from tests.support.worlds.command_cases import BROKERS as NAMES

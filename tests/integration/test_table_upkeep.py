@@ -18,7 +18,7 @@ from jobs.adapters.delta import table_upkeep
 from jobs.adapters.delta.table_log import ReloadReason, log_path
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.delta.table_scan import scan
-from jobs.adapters.delta.table_upkeep import DAY_MS, KEPT_DAYS, TableUpkeep
+from jobs.adapters.delta.table_upkeep import KEPT_DAYS, TableUpkeep
 from jobs.adapters.delta.table_writer import FencedError, TableWriter
 from jobs.adapters.delta.tables import KEPT, refresh, table_path
 from jobs.adapters.following.delta_follower import DeltaFollower
@@ -39,6 +39,7 @@ from lbcore.model.tables import (
     SETTINGS_IN_FORCE,
     Table,
 )
+from lbcore.model.times import DAY_MS
 from tests.support.tables.lookup_tables import (
     BROKER_NAMES,
     BUNDLES,

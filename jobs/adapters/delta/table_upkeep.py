@@ -58,9 +58,9 @@ from lbcore.model.tables import (
     SETTINGS_IN_FORCE,
     TABLES,
 )
+from lbcore.model.times import DAY_MS
 from lbcore.route.bundles import DEAD_STATES
 
-DAY_MS = 86_400_000
 ROWS_MAX = 200_000
 """Rows that one turn looks at: a second's work between two batches."""
 

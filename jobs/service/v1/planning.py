@@ -34,6 +34,7 @@ from jobs.service.v1.reading import (
 from lbcore.balancer.rules import PlanProposal, ProposedStep
 from lbcore.explain.explanation import Explanation
 from lbcore.foresight.forecast import ADDED_MAX, Foresight, WhatIf
+from lbcore.model.times import DAY_MS
 from lbcore.packing import to_plain
 
 STEPS_MAX = 1_000
@@ -107,7 +108,7 @@ PLANNING_ROUTES = (
                 "since_ms",
                 "Instead: all that balancing has moved for so long.",
                 0,
-                90 * 86_400_000,
+                90 * DAY_MS,
             ),
             TextQuery("drain", "Instead: what the last drain of this broker took away."),
         ),
@@ -166,7 +167,7 @@ FORESEEING_ROUTES = (
 
 
 _AT = WholeQuery("at", "As it was then, in ms since 1970; without it, now.", 0, 10**14)
-_WINDOW = WholeQuery("window_ms", "How far back decisions are looked at.", 1, 86_400_000, WINDOW_MS)
+_WINDOW = WholeQuery("window_ms", "How far back decisions are looked at.", 1, DAY_MS, WINDOW_MS)
 
 
 def _read_explanation(kind: str, asked: TableQuestion, reader: TableReader) -> Any:

@@ -54,7 +54,7 @@ from lbcore.model.tables import (
     PINS,
     POLICIES,
 )
-from lbcore.model.times import HOUR_MS
+from lbcore.model.times import DAY_MS, HOUR_MS
 from lbcore.route.slices import LEFT_OUT
 from lbcore.validation.check import in_force
 
@@ -380,7 +380,7 @@ HISTORY_ROUTES = (
         queries=(
             TextQuery("by", f"One of {', '.join({**OF_BROKERS, **OF_BUNDLES})}."),
             TextQuery("broker", "Its bundles; without it, all brokers."),
-            _window(60_000, 7 * 24 * HOUR_MS),
+            _window(60_000, 7 * DAY_MS),
             _UNTIL,
         ),
         check=_measure,
@@ -404,7 +404,7 @@ HISTORY_ROUTES = (
         queries=(
             TextQuery("kinds", f"Of {', '.join(KINDS)}, by commas; all without."),
             TextQuery("about", "Only events that name it."),
-            _window(1, 90 * 24 * HOUR_MS),
+            _window(1, 90 * DAY_MS),
             _UNTIL,
         ),
         check=_kinds,

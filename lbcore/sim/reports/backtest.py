@@ -18,6 +18,7 @@ from lbcore.bounds.moves import Brokers, least_imbalance
 from lbcore.model.bundles import NamespaceBundles
 from lbcore.model.names import FULL_UPPER, namespace_of_bundle, parse_bundle
 from lbcore.model.resources import local_max
+from lbcore.model.times import HOUR_MS
 from lbcore.plan.groups import members_by_group
 from lbcore.signals.shown_load import floor_adjusted_imbalance, imbalance, worst_of
 from lbcore.sim.judge.bounds import BesideBound, compare_with_bound
@@ -278,7 +279,6 @@ def _splits_between(before: Mapping[str, str], after: Mapping[str, str]) -> int:
 
 MOVE_PRICE = 0.2
 """Points for a percent of the bundles that moves in an hour."""
-_HOUR_MS = 3_600_000.0
 _SAMPLE_MS = 10_000
 _FILE = "history"
 
@@ -333,7 +333,7 @@ def run_cost(floor_adjusted: float | None, moves: float, bundles: int, length_ms
     """
     imbalance = 0.0 if floor_adjusted is None else _PERCENT * (floor_adjusted - 1.0)
     moved_percent = _PERCENT * moves / max(1, bundles)
-    return imbalance + MOVE_PRICE * moved_percent / (length_ms / _HOUR_MS)
+    return imbalance + MOVE_PRICE * moved_percent / (length_ms / HOUR_MS)
 
 
 def _namespace(name: str, space: RecordedNamespace, first: Mapping[str, str]) -> NamespaceSpec:

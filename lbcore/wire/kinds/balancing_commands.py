@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from lbcore.model.times import HOUR_MS
+from lbcore.model.times import DAY_MS, HOUR_MS
 from lbcore.wire import arguments as read
 from lbcore.wire.arguments import CommandAbout, CommandArguments, CommandVerb, argument
 
@@ -224,7 +224,7 @@ BALANCING_COMMANDS: tuple[type[CommandArguments], ...] = (
 )
 
 
-_YEAR_MS = 365 * 86_400_000
+_YEAR_MS = 365 * DAY_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

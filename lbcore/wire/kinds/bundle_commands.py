@@ -6,6 +6,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from lbcore.model.times import DAY_MS
 from lbcore.wire import arguments as read
 from lbcore.wire.arguments import CommandAbout, CommandArguments, CommandVerb, argument
 from lbcore.wire.fields import FieldRefusal
@@ -15,7 +16,7 @@ LARGEST = "LARGEST"
 HOT = "HOT"
 
 MAX_CHILDREN = 1_024
-_TEN_YEARS_MS = 3_650 * 86_400_000
+_TEN_YEARS_MS = 3_650 * DAY_MS
 _QUARTER = "acme/orders/0x40000000_0x80000000"
 _FIRST = "acme/orders/0x00000000_0x10000000"
 _SECOND = "acme/orders/0x10000000_0x20000000"

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from jobs.adapters.delta.table_upkeep import DAY_MS, HistoryUpkeep, TableUpkeep
+from jobs.adapters.delta.table_upkeep import HistoryUpkeep, TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.kafka.ownership_publisher import Keyed
 from jobs.adapters.spark.batch_sink import BatchSink, CommitIdentity
@@ -17,6 +17,7 @@ from jobs.sql.engine import SqlEngine
 from lbcore.balancer.effects import REPORT, Effect, event_row, pack_effect, record_row
 from lbcore.config.pipeline import ARCHIVED
 from lbcore.model.tables import ARCHIVES, COMMANDS, OWNERSHIP_EVENTS, Table
+from lbcore.model.times import DAY_MS
 from lbcore.ownership.records import OwnershipRecord, State
 from tests.support.tables.lookup_tables import CLUSTER, Row, arrow_rows, bundles_of
 

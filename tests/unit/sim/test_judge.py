@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lbcore.model.bundles import HashFunction
+from lbcore.model.times import HOUR_MS
 from lbcore.ownership.records import State
 from lbcore.signals.shown_load import floor_adjusted_imbalance, imbalance
 from lbcore.sim.judge.judge import (
@@ -16,7 +17,6 @@ from lbcore.sim.judge.judge import (
     Visibility,
 )
 from lbcore.sim.summary import (
-    HOUR_MS,
     BundleOpened,
     Crash,
     LoadSample,

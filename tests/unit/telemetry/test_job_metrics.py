@@ -20,7 +20,7 @@ from lbcore.balancer.commands import HANDLERS
 from lbcore.balancer.effects import Effect, columns_of, pack_effect
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config, changed
-from lbcore.sim.summary import HOUR_MS
+from lbcore.model.times import HOUR_MS
 from tests.support.values.clusters import with_constants
 from tests.support.worlds.measured_world import MeasuredWorld, total
 
