@@ -78,7 +78,7 @@ class Actuator:
         self._asked_s: deque[float] = deque()
         self._seqs: dict[str, int] = {}
         self._is_closed = threading.Event()
-        self.bounds = RetryPolicy(forbidden="the bridge has just started")
+        self.policy = RetryPolicy(forbidden="the bridge has just started")
         self.quarantined: frozenset[str] = frozenset()
         self._metrics = collector.metrics
 
@@ -136,8 +136,8 @@ class Actuator:
         while self._is_current(record, newest):
             waited_ms = round((time.monotonic() - began_s) * 1_000)
             attempts = replace(attempts, waited_ms=waited_ms)
-            bounds = replace(self.bounds, forbidden=self._forbidden(record))
-            action = next_action(record, self._read_state(record), attempts, bounds)
+            policy = replace(self.policy, forbidden=self._forbidden(record))
+            action = next_action(record, self._read_state(record), attempts, policy)
             if isinstance(action, RecordAnswer):
                 self._answer(record, action, attempts)
                 return
@@ -155,7 +155,7 @@ class Actuator:
 
     def _forbidden(self, record: OwnershipRecord) -> str:
         is_quarantined = record.bundle in self.quarantined
-        return self.bounds.forbidden or (QUARANTINED if is_quarantined else "")
+        return self.policy.forbidden or (QUARANTINED if is_quarantined else "")
 
     def mend(self, finding: Finding) -> None:
         """Ask Pulsar once, in a thread, for what may end a finding.
@@ -169,7 +169,7 @@ class Actuator:
         fields = {"bundle": finding.subject, "trouble": finding.trouble.value}
         try:
             self._wait_for_turn()
-            if self._is_closed.is_set() or self.bounds.forbidden:
+            if self._is_closed.is_set() or self.policy.forbidden:
                 return
             if is_unserved:
                 self._look_up(finding.subject)

@@ -262,7 +262,7 @@ class Bridge:
 
         A suspicion makes the next look earlier.
         """
-        acts = not self._actuator.bounds.forbidden
+        acts = not self._actuator.policy.forbidden
         unread = {**self._collector.unread(), **self._policies.unread, **self._unread_settings}
         self.metrics.show_unread([error.label for error in unread.values()])
         records = dict(self._feed.records)
@@ -313,11 +313,11 @@ class Bridge:
             forbidden = reason_not_to_act(found) or self._policies.reason_not_to_act
             if splits_by_itself(found):
                 logger.info("Pulsar splits bundles by itself; what it does is taken over")
-        if forbidden != self._actuator.bounds.forbidden:
+        if forbidden != self._actuator.policy.forbidden:
             logger.info(
                 "acting" if not forbidden else "observing", extra={"fields": {"why": forbidden}}
             )
-        self._actuator.bounds = RetryPolicy(forbidden=forbidden)
+        self._actuator.policy = RetryPolicy(forbidden=forbidden)
         self.metrics.set("ballast_bridge_acting", not forbidden)
         if self._observes is not bool(forbidden) or self._is_mode_lost:
             self._observes = bool(forbidden)
@@ -385,7 +385,7 @@ class Bridge:
             "unread": len(self._collector.unread()) + len(self._policies.unread),
             "differences": difference.count,
             "working": len(self._actuator.busy()),
-            "forbidden": self._actuator.bounds.forbidden,
+            "forbidden": self._actuator.policy.forbidden,
             "delivered": self._sender.delivered,
             "not_delivered": self._sender.not_delivered,
         }

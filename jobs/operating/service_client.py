@@ -23,8 +23,8 @@ from lbcore.model.times import instant
 
 TIMEOUT_S = 60.0
 _ANSWER_MAX_BYTES = 1 << 28
-_AGAIN = 3
-_AGAIN_S = 1.0
+_ATTEMPTS = 3
+_RETRY_S = 1.0
 _OK, _BAD, _UNKNOWN_CALLER, _FORBIDDEN, _NOT_FOUND = 200, 400, 401, 403, 404
 _REDIRECTS, _BUSY = range(300, 400), (429, 503)
 _JSON = "application/json"
@@ -72,20 +72,20 @@ class ServiceAddress:
         Raises CommandError: RefusedByServiceError where the service answers with another status,
         MisuseError where it does not understand the question.
         """
-        proof = {"Authorization": f"Bearer {self._token()}"} if self.token_file else {}
+        authorization = {"Authorization": f"Bearer {self._token()}"} if self.token_file else {}
         asked = HttpRequest(
             target=urlsplit(self.url).path.rstrip("/") + path,
             method="GET" if body is None else "POST",
             body=b"" if body is None else json.dumps(body).encode(),
-            headers={**proof, "Accept": _JSON, "Content-Type": _JSON},
+            headers={**authorization, "Accept": _JSON, "Content-Type": _JSON},
         )
         path = path.partition("?")[0]
-        for tried in range(1, _AGAIN + 1):
+        for tried in range(1, _ATTEMPTS + 1):
             answered = self._exchange(asked, timeout_s)
             is_busy = answered.status in _BUSY and "retry-after" in answered.headers
-            if not is_busy or body is not None or tried == _AGAIN:
+            if not is_busy or body is not None or tried == _ATTEMPTS:
                 break
-            time.sleep(_AGAIN_S)
+            time.sleep(_RETRY_S)
         value = self._value(answered, path)
         if answered.status == _OK or answered.status in taken:
             return value

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 _SENDERS = 8
 _ENTRIES_MAX = 10_000
-_AGAIN_S = 5.0
+_RETRY_S = 5.0
 _GRACE_S = 1.0
 _END_S = 2.0
 
@@ -129,10 +129,10 @@ class KafkaPort:
         sender: Sender | None = None
         while (entry := self._entries.get()) is not None:
             while (sender := sender or self._connected()) is None:
-                self._ended.wait(_AGAIN_S)
+                self._ended.wait(_RETRY_S)
             if self._has_failed.is_set():
                 self._has_failed.clear()
-                self._ended.wait(_AGAIN_S)
+                self._ended.wait(_RETRY_S)
             try:
                 topic, key, value = format_message(entry)
             except ValueError:  # a text that no UTF-8 holds: this entry alone is lost

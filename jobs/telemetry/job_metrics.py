@@ -168,11 +168,11 @@ def _by_label(values: Mapping[str, float]) -> Series:
     return {(label,): value for label, value in values.items()}
 
 
-def show_bundles(store: MetricStore, seen: WrittenBatch) -> None:
+def show_bundles(store: MetricStore, written: WrittenBatch) -> None:
     """Show each bundle's load if the batch wrote load history."""
     names = ("cluster", "broker", "bundles", *_BUNDLE_COLUMNS)
     found: dict[tuple[str, str], dict[tuple[str, ...], float]] = defaultdict(dict)
-    for cluster, broker, bundles, *columns in seen.rows(LOAD_HISTORY.name, *names):
+    for cluster, broker, bundles, *columns in written.rows(LOAD_HISTORY.name, *names):
         for column, values in zip(_BUNDLE_COLUMNS, columns, strict=True):
             name = f"pulsar_bundle_{'topics_count' if column == 'topics' else column}"
             shown = found[cluster, name]
@@ -221,10 +221,10 @@ class JobMetrics:
         for phase in JOB_PHASES:
             self.store.set(PHASE.name, phase == present, phase)
 
-    def see_batch(self, seen: WrittenBatch) -> None:
+    def see_batch(self, written: WrittenBatch) -> None:
         """Count a written batch."""
         self._show_phase(AT_WORK)
-        for report in seen.reports:
+        for report in written.reports:
             cluster = report["cluster"]
             brokers = frozenset(report["brokers"])
             if cluster not in self._brokers:
@@ -232,18 +232,18 @@ class JobMetrics:
             for broker in sorted(brokers - self._brokers.get(cluster, frozenset())):
                 begin_broker(self.store, cluster, broker)
             self._brokers[cluster] = brokers
-        for part, took_ms in seen.parts_ms.items():
+        for part, took_ms in written.parts_ms.items():
             name = part.removesuffix("_ms")
             self.store.observe("ballast_batch_duration_seconds", took_ms / _S, name)
-        for table, version in seen.versions.items():
+        for table, version in written.versions.items():
             self.store.set("ballast_table_version", version, table)
             self.store.add("ballast_table_commits_total", table)
-            self.store.add("ballast_table_rows_total", table, by=len(seen.tables[table]))
-        count_rows(self.store, seen, self._moves)
+            self.store.add("ballast_table_rows_total", table, by=len(written.tables[table]))
+        count_rows(self.store, written, self._moves)
         if self._bundle_metrics:
-            show_bundles(self.store, seen)
-        for report in seen.reports:
-            self._see_cluster(seen, report)
+            show_bundles(self.store, written)
+        for report in written.reports:
+            self._see_cluster(written, report)
 
     def see_progress(self, progress: Mapping[str, Any]) -> None:
         """Take Spark's progress of a trigger: the JSON of `StreamingQueryProgress`."""
@@ -273,13 +273,13 @@ class JobMetrics:
         if later:
             self.store.set("ballast_spark_tasks_total", later, "later")
 
-    def _see_cluster(self, seen: WrittenBatch, report: Mapping[str, Any]) -> None:
+    def _see_cluster(self, written: WrittenBatch, report: Mapping[str, Any]) -> None:
         cluster, now_ms = report["cluster"], report["now_ms"]
         self.store.add("ballast_batches_total", cluster)
         for topic, ends in report["ends"].items():
             self.store.set("ballast_kafka_read_total", sum(ends.values()), topic)
         if self._cycles.get(cluster, report["cycle"]) != report["cycle"]:
-            took_s = sum(seen.parts_ms.values()) / _S
+            took_s = sum(written.parts_ms.values()) / _S
             self.store.observe("ballast_cycle_duration_seconds", took_s, cluster)
             self._moves.forget(now_ms)
         self._cycles[cluster] = report["cycle"]

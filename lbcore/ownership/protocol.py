@@ -163,9 +163,9 @@ def redirect(
 
 
 def cancel(record: OwnershipRecord, origin: Origin) -> Transition | Refused:
-    """Make in flight from a source → Owned(source), by force.
+    """Return a bundle in flight to its source: Owned(source), by force.
 
-    The source keeps the bundle, or opens it again.
+    The source keeps it, or opens it again.
     """
     if not may_start(TransitionKind.CANCEL, record.state):
         return Refused(reason=RefusalReason.NOT_IN_FLIGHT)

@@ -71,7 +71,7 @@ def wait(is_reached: Callable[[], bool], client: LookupClient) -> None:
 
 
 def content(snapshot: LookupSnapshot) -> dict[str, object]:
-    return {"brokers": snapshot.brokers, "lanes": snapshot.hash_indexes}
+    return {"brokers": snapshot.brokers, "hash_indexes": snapshot.hash_indexes}
 
 
 def loaded(tables: Path) -> LookupSnapshot:

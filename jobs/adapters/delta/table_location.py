@@ -38,7 +38,7 @@ PLACES = (
 _CONNECT_TIMEOUT_S = 5
 _REQUEST_TIMEOUT_S = 30
 _ATTEMPTS = 3
-_RETRY_S = 10
+_RETRY_LIMIT_S = 10
 _OPTIONS: Mapping[str, str] = {
     "connect_timeout": f"{_CONNECT_TIMEOUT_S}s",
     "timeout": f"{_REQUEST_TIMEOUT_S}s",
@@ -324,7 +324,7 @@ def _google(_: str, emulator: str, *__: str) -> arrow_fs.FileSystem:
     endpoint = urlsplit(emulator)
     override = {"anonymous": True, "endpoint_override": endpoint.netloc, "scheme": endpoint.scheme}
     return arrow_fs.GcsFileSystem(
-        retry_time_limit=timedelta(seconds=_RETRY_S), **(override if endpoint.netloc else {})
+        retry_time_limit=timedelta(seconds=_RETRY_LIMIT_S), **(override if endpoint.netloc else {})
     )
 
 

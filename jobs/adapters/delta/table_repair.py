@@ -125,12 +125,12 @@ def _repair_table(root: Path, table: Path) -> bool:
 def _check_unpublished(root: Path, table: Path, version: int, torn: str) -> None:
     """Raise DamagedTableError if the tables prove that brokers know a torn commit."""
     if table.name == _EVENTS:
-        is_told = _batch_without_events(root, [one.name for one in TABLES]) is not None
+        is_published = _batch_without_events(root, [one.name for one in TABLES]) is not None
         then = "`ballast state rebuild --restored --state-dir DIR` and start the job"
     else:
         known = _last_batch(root / _EVENTS).about.get(VERSIONS, {})
-        is_told, then = known.get(table.name, -1) >= version, "start the job"
-    if is_told:
+        is_published, then = known.get(table.name, -1) >= version, "start the job"
+    if is_published:
         file = commit_path(table, version)
         raise DamagedTableError(
             f"the newest commit of the table {table.name} is damaged, and brokers were told of it",

@@ -256,19 +256,20 @@ class TableWriter:
                 return table
         raise TableBusyError(f"table {name}: {_ATTEMPTS} commits of batch {batch_id}")
 
-    def write_ahead(self, owed: Mapping[str, pa.Table]) -> dict[str, Any]:
+    def write_ahead(self, pending_rows: Mapping[str, pa.Table]) -> dict[str, Any]:
         """Save the other tables' rows in a file before the next commit of events.
 
-        owed: table, or kind of effect → rows. Returns the metadata for that commit, {} for none.
+        pending_rows: table, or kind of effect → rows. Returns the metadata for that commit, {} for
+        none.
         """
-        if not owed:
+        if not pending_rows:
             return {}
         last = self._pending or (self.last_commit() or {}).get(PENDING, {})
         first, second = (f"{self.epoch}-{number}{_SUFFIX}" for number in (0, 1))
         # never overwrites the previous batch's file
         name = second if last.get("file") == first else first
         out = pa.BufferOutputStream()
-        for table, rows in owed.items():
+        for table, rows in pending_rows.items():
             schema = rows.schema.with_metadata({_OF_TABLE: table.encode()})
             with pa.ipc.new_stream(out, schema, options=_OPTIONS) as stream:
                 stream.write_table(rows)
@@ -280,9 +281,9 @@ class TableWriter:
         if isinstance(folder, Path):
             sync_file(folder / name)
             sync_folder(folder)
-        owing = sorted(table for table, rows in owed.items() if len(rows))
+        names = sorted(table for table, rows in pending_rows.items() if len(rows))
         sums = {"bytes": len(data), "crc32": zlib.crc32(data)}
-        self._pending = {"file": name, **sums, "tables": owing}
+        self._pending = {"file": name, **sums, "tables": names}
         return {PENDING: self._pending}
 
     def versions(self) -> dict[str, Any]:

@@ -38,14 +38,14 @@ class OwnershipFeed:
     def __init__(self, cluster: str, recipients: Collection[str] | None = None) -> None:
         self.records: dict[str, OwnershipRecord] = {}
         self.rejected = 0
-        self._only = None if recipients is None else frozenset(recipients)
+        self._recipients = None if recipients is None else frozenset(recipients)
         self._prefix = f"{cluster}/"
         self._concerned: dict[str, set[str]] = {}
 
     def take(self, messages: Iterable[Received]) -> list[Addressed]:
         """Return the events of new records in messages, in order; skip other clusters."""
         ours = (message for message in messages if message.key.startswith(self._prefix))
-        return [news for news in map(self._event_of, ours) if news is not None]
+        return [addressed for addressed in map(self._event_of, ours) if addressed is not None]
 
     def current(self, broker: str) -> list[RecordRead]:
         """Return the newest records that name a starting broker, in name order.
@@ -72,7 +72,11 @@ class OwnershipFeed:
         if known is not None and not is_newer(parsed.version_id, known.version_id):
             return None
         self.records[parsed.bundle] = parsed
-        named = named_brokers(parsed) if self._only is None else named_brokers(parsed) & self._only
+        named = (
+            named_brokers(parsed)
+            if self._recipients is None
+            else named_brokers(parsed) & self._recipients
+        )
         concerned = self._concerned.get(parsed.bundle, set()) | named
         if concerned:
             self._concerned[parsed.bundle] = concerned

@@ -85,13 +85,13 @@ def raise_versions(writer: TableWriter, now_ms: int, read: Mapping[str, Any]) ->
     events = pa.Table.from_pylist(raised, arrow_schema(OWNERSHIP_EVENTS))
     pending_rows = {BUNDLE_OWNERSHIP.name: events.select(arrow_schema(BUNDLE_OWNERSHIP).names)}
     tombstones = writer.pending_of(last).get(TOMBSTONE)
-    rest = writer.write_ahead(
+    pending = writer.write_ahead(
         pending_rows if tombstones is None else {**pending_rows, TOMBSTONE: tombstones}
     )
     writer.use_query(query)
     named = pa.Table.from_pylist(namespaces, arrow_schema(NAMESPACES))
     writer.write(NAMESPACES.name, named, 0, about)
-    writer.write(EVENTS, events, 0, {**about, **rest})
+    writer.write(EVENTS, events, 0, {**about, **pending})
     complete_last_batch(writer)
     return len(events)
 

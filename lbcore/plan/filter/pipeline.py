@@ -247,7 +247,7 @@ class FilterPipeline:
             return self._extensible(question, verdicts)
         return self._modular(question, verdicts)
 
-    def placed(self, bundle: int, broker: int) -> None:
+    def count_placed(self, bundle: int, broker: int) -> None:
         """Count a bundle of this plan on its broker."""
         bundles = self.snapshot.bundles
         namespace = int(bundles.namespace[bundle])

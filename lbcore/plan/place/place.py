@@ -117,7 +117,7 @@ class _Plan:
             trace.verdicts[slot, broker] = FilterVerdict.OK
         if not self.request.is_unload[position] or self.settings.placement.count_planned:
             self.rule.count_placed(broker, position)
-            self.pipeline.placed(bundle, broker)
+            self.pipeline.count_placed(bundle, broker)
         return broker
 
     def _rule_of(self, bundle: int) -> Rule:
