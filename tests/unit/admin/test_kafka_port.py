@@ -73,7 +73,7 @@ def client() -> FakeClient:
 def port(client: FakeClient, monkeypatch: pytest.MonkeyPatch) -> Iterator[KafkaPort]:
     monkeypatch.setattr(kafka_port, "Sender", FakeSender)
     monkeypatch.setattr(kafka_port, "CommandClient", lambda *_, **__: client)
-    monkeypatch.setattr(kafka_port, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(kafka_port, "_RETRY_S", 0.01)
     monkeypatch.setattr(kafka_port, "_GRACE_S", 0.0)
     FakeSender.refusals, FakeSender.taken = 0, ()
     address = KafkaAddress(bootstrap="nowhere:1")
