@@ -103,8 +103,12 @@ def test_numbers_are_those_of_the_tables(run: EventfulRun) -> None:
     prometheus, stack = run.prometheus, run.stack
     assert prometheus.value(f'ballast_broker_up{{broker="{CRASHED}"}}') == 0
     assert prometheus.value("sum(ballast_broker_up)") == 4  # three simulated ones, and the agent's
-    assert prometheus.value("ballast_agent_open_bundles") == sum(
-        owner == AGENT for owner in stack.owners().values()
+    stack.wait(  # the drain that has begun moves bundles between two scrapes
+        "the agent's bundles in Prometheus and in the table to be equal",
+        lambda: (
+            prometheus.value("ballast_agent_open_bundles")
+            == sum(owner == AGENT for owner in stack.owners().values())
+        ),
     )
     splits = [row for row in stack.rows("ownership_events") if row["state"] == "Splitting"]
     assert prometheus.value("sum(pulsar_lb_bundles_split_total)") == len(splits) == 1
