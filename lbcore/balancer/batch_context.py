@@ -366,6 +366,11 @@ class BatchContext:
         self.ledger.remove(names)
         self.topics = self.topics.without(names)
 
+    def clear_load(self, names: Sequence[str]) -> None:
+        """Forget load and topics of deleted bundles: a new namespace may have the same names."""
+        self.ledger.clear_load(names)
+        self.topics = self.topics.without(names)
+
     def add_row(self, table: str, row: Row) -> None:
         """A row for a table; cluster and time are added."""
         full = {"cluster": self.cluster, "at_ms": self.now_ms, **row}

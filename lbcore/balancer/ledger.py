@@ -25,7 +25,7 @@ from lbcore.model.names import bundle_order, index_namespaces
 from lbcore.ownership.changes import Instance
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.ownership.states import IN_FLIGHT, LEAVING
-from lbcore.signals.averages import DEFAULT_TRAFFIC, BundleAverages
+from lbcore.signals.averages import DEFAULT_TRAFFIC, BundleAverages, with_rows
 
 NOBODY = -1
 
@@ -333,6 +333,19 @@ class Ledger:
         self.short, self.short_count = averages.short, averages.short_count
         self.long, self.long_count = averages.long, averages.long_count
         self.topics = averages.topics
+
+    def clear_load(self, names: Iterable[str]) -> None:
+        """Forget averages, topics, sessions and the last move of bundles. O(m)."""
+        rows = np.array([self.index[name] for name in names], dtype=np.int64)
+        if not len(rows):
+            return
+        for name, (_, default) in _LOAD_COLUMNS.items():
+            column = getattr(self, name)
+            new = np.array(_DEFAULTS.get(name, default), dtype=column.dtype)
+            setattr(self, name, with_rows(column, rows, new))
+        if self._load is not None:
+            self._reported_rows.append(rows)
+        self.stamp("moved_ms", rows.tolist(), 0)
 
     def namespaces(self) -> tuple[list[str], NDArray[np.int64]]:
         """Return the namespaces in row order, each once, and each row's index into them."""

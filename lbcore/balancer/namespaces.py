@@ -415,7 +415,7 @@ def _delete_part(work: BatchContext, name: str, part: int) -> None:
         return
     for record in closed[::-1] if is_last else closed:
         work.apply(delete(record, origin))
-    work.topics = work.topics.without(record.bundle for record in closed)
+    work.clear_load([record.bundle for record in closed])
     highest = max([entry.highest_version, *(record.version_id + 1 for record in closed)])
     waiting = work.waiting.get(command_id)
     deleted = len(closed) + (int(waiting.result.get("deleted", 0)) if waiting else 0)

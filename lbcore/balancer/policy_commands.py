@@ -449,7 +449,7 @@ def _take_namespace(
     floor = max(version_floor(work, name), *(record.version_id for record in gone), 0)
     for record in gone:
         work.apply(delete(record, origin))
-    work.topics = work.topics.without(record.bundle for record in gone)
+    work.clear_load([record.bundle for record in gone])
     work.ledger.add(new)
     for bundle in new:
         previous = work.ledger.record(bundle)

@@ -351,3 +351,23 @@ def test_after_a_rebuild_nothing_is_deleted_that_nobody_has_told_to_be_empty() -
     world.run(120_000)
     assert delete(world) == "refused"
     assert live(world)
+
+
+def test_namespace_made_again_has_nothing_of_the_load_of_the_former_one() -> None:
+    world = running()
+    world.run(70_000)
+    world.command("delete_namespace", namespace=NAMESPACE)
+    world.run(15_000)
+    world.topics, world.topics_else = {}, 0
+    world.command("create_namespace", namespace=NAMESPACE, bundles=2)
+    world.run(1_500)
+    assert world.state is not None
+    ledger = world.state.ledger
+    rows_made = ledger.live_rows(NAMESPACE)
+    assert len(rows_made) == 2
+    for name in ("topics", "sessions", "short_count", "long_count", "moved_ms"):
+        assert getattr(ledger, name)[rows_made].tolist() == [0, 0], name
+    kept = [getattr(ledger, name)[rows_made].tolist() for name in ledger.ARRAYS]
+    world.restart_job()
+    assert [getattr(world.state.ledger, name)[rows_made].tolist() for name in ledger.ARRAYS] == kept
+    assert delete(world) == "done"
