@@ -218,7 +218,8 @@ def _destinations(
         # a broker that has just failed to open it is asked again only after the timeout
         is_assigning = work.ledger.state[row] == STATE_CODE[State.ASSIGNING]
         has_just_failed = is_assigning and intent.reason is IntentReason.CANNOT_SERVE
-        if not has_just_failed and is_open(work, avoided[row]):
+        is_closing = intent.action is Action.REDIRECT  # its source, which can't be its destination
+        if not (has_just_failed or is_closing) and is_open(work, avoided[row]):
             chosen[row] = avoided[row]
     return chosen, places
 

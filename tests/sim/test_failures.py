@@ -1,5 +1,6 @@
 """Failures of brokers, the job and Kafka, old logs, and state that expires."""
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -122,6 +123,20 @@ def test_source_and_destination_die_in_releasing_and_the_third_gets_all(
     assert record(world, bundle)["destination"] == THIRD
     assert set(owners(world).values()) == {THIRD}
     assert is_settled(world)
+
+
+def test_destination_dies_and_only_the_closing_source_is_left_writes_no_empty_failover(
+    world: LaggingWorld,
+) -> None:
+    world.slow_ms = {SOURCE: UNLOAD_MS - 10_000}
+    bundle, _ = transfer(world, "Releasing")
+    world.kill(DESTINATION)
+    world.kill(THIRD)
+    world.run(TIMEOUT_MS + BATCHES_MS + 10_000)
+    assert record(world, bundle)["state"] == "Releasing"
+    failovers = [row for row in world.decisions if row["kind"] == "failover"]
+    assert failovers
+    assert [row for row in failovers if not json.loads(str(row["inputs"]))["bundles"]] == []
 
 
 def test_owner_dies_in_splitting_and_the_bundle_is_served_whole_elsewhere(
