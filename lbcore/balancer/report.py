@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 import numpy as np
 
 from lbcore.balancer.batch_context import BatchContext
-from lbcore.balancer.book import FORGOTTEN, TEXTS, BrokerEntry, remembered
+from lbcore.balancer.book import FORGOTTEN, TEXTS, BrokerEntry, completed, remembered
 from lbcore.balancer.brokers import SILENCE
 from lbcore.balancer.candidate_rows import is_believed
 from lbcore.balancer.effects import to_json
@@ -84,7 +84,7 @@ def remembered_plan(rows: Iterable[Mapping[str, Any]]) -> PlanState:
     for row in rows:
         plain = json.loads(row["memory"])
         found |= {name: plain[name] for name in _MEMORY_PARTS[row["part"]]}
-    return from_plain(PlanState, found)
+    return completed(from_plain(PlanState, found))
 
 
 _WHOLE_MAX = 100_000

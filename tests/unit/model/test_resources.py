@@ -43,6 +43,7 @@ from lbcore.balancer.book import pack_brokers, unpack_brokers
 from lbcore.model.resources import COUNT, LEAST_COUNT, complete
 from lbcore.model.tables import LOAD_HISTORY
 from lbcore.plan.decision import Plan, PlanState
+from lbcore.plan.pending import COLUMNS
 from lbcore.plan.planner import plan
 from lbcore.plan.shed.common import ShedState
 from lbcore.signals.usage import weighted_usage, weighted_usage_with_memory
@@ -144,6 +145,12 @@ machine = ClusterBalancer(cluster='local', config=Config())
 state = machine.step(machine.unpack(chunks), [], known['now_ms'] + 1_000).state
 assert {len(one.percent) for one in state.brokers.values()} == {COUNT}
 assert machine.unpack(machine.pack(state)).brokers == state.brokers
+# planning memory of before
+line = [0.0] * (COLUMNS - 1)
+unseen = {'a': {'report_ms': 1, 'busy_ms': 1, 'shown': line, 'load': line}}
+row = {'part': 'unseen', 'memory': json.dumps({'unseen': unseen})}
+widened = report.remembered_plan([row]).unseen['a']
+assert (len(widened.shown), len(widened.load)) == (COLUMNS, COLUMNS)
 # services of before
 def told(count):
     bundles = np.zeros((0, len(BUNDLE_COLUMNS)))
