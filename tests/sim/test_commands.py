@@ -164,10 +164,12 @@ def test_deleted_namespace_is_closed_everywhere_first_and_versions_go_on_when_ma
 def test_namespace_is_deleted_also_while_a_broker_of_it_dies() -> None:
     world = running()
     world.kill(owner(world, FIRST))
+    since = len(world.events)
     command_id = send(world, "delete_namespace", timeout_ms=120_000, namespace="t/n")
     world.run(60_000)
     assert told(world, command_id) == ["accepted", "done"]
     assert states(world) == {"Deleted": 4}
+    assert {row["state"] for row in world.events[since:]} == {"Releasing", "Free", "Deleted"}
 
 
 def test_namespace_is_deleted_also_when_every_broker_is_gone_for_good() -> None:
