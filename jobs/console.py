@@ -9,6 +9,7 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from enum import IntEnum
 from functools import partial
 from typing import Any, TextIO
@@ -141,8 +142,12 @@ def is_terminal() -> bool:
 
 
 def note(*lines: str) -> None:
-    """Write lines to standard error, at once: progress and warnings, never results."""
-    _write(sys.stderr, lines)
+    """Write lines to standard error, at once: progress and warnings, never results.
+
+    What nobody can read is dropped: the command goes on, and its exit code says how it ended.
+    """
+    with suppress(OSError):
+        _write(sys.stderr, lines)
 
 
 def _write(stream: TextIO | None, lines: Iterable[str]) -> None:

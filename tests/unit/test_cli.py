@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from jobs import VERSION, cli
-from jobs.console import CommandError, MisuseError, answer
+from jobs.console import CommandError, MisuseError, answer, note
 from jobs.verbs import VERBS, Verb
 
 Run = Callable[[argparse.Namespace], int]
@@ -166,6 +166,22 @@ def test_cli_is_done_when_its_reader_has_seen_enough_and_fails_when_it_can_not_w
         assert cli.main(words) == code
         assert said in told.getvalue().splitlines() or not said
         told.seek(told.truncate(0))
+
+
+@pytest.mark.parametrize(("words", "code"), [(["probe"], 0), (["probe", "--nonsense"], 2)])
+def test_cli_whose_standard_error_is_closed_ends_as_it_would(
+    verb: Install, monkeypatch: pytest.MonkeyPatch, words: list[str], code: int
+) -> None:
+    def write(_text: str) -> None:
+        raise OSError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    def report_progress(_args: argparse.Namespace) -> int:
+        note("half of it")
+        return 0
+
+    verb(report_progress)
+    monkeypatch.setattr(sys, "stderr", types.SimpleNamespace(write=write))
+    assert cli.main(words) == code
 
 
 def test_cli_without_standard_output_is_done(
