@@ -294,15 +294,10 @@ def _plan(work: BatchContext, scope: Scope) -> None:
         write_candidates(work, result.trace, {})
         return
     ids: dict[str, str] = {}
-    refused: set[str] = set()
     for decision in result.decisions:
-        decision_id, problem = carry_out(work, decision)
+        # the next plan finds a refused move given up, and takes its load back
+        decision_id, _ = carry_out(work, decision)
         ids |= dict.fromkeys((decision.bundle, *decision.children), decision_id)
-        refused |= {decision.bundle} if problem else set()
-    if refused:  # they don't count as load on its way
-        moves = {name: move for name, move in work.plan.moves.items() if name not in refused}
-        moves |= {name: before.moves[name] for name in refused if name in before.moves}
-        work.plan = replace(work.plan, moves={name: moves[name] for name in sorted(moves)})
     write_candidates(work, result.trace, ids)
 
 

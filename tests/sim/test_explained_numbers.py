@@ -178,3 +178,16 @@ def test_decisions_that_are_only_observed_are_not_counted_as_moves() -> None:
         assert found.why[0].startswith("decisions moved 0 bundles from it")
     cluster = " ".join(explain_cluster(rows_of(world)).candidates)
     assert f"{len(moves)} transfer ({len(moves)} of them not carried out)" in cluster
+
+
+def test_decisions_that_are_only_observed_count_as_no_load_on_its_way() -> None:
+    world = uneven()
+    world.command("set_config", values={"cluster.observe_only": True})
+    world.run(240_000)
+    moves = decided(world, "transfer", "Overloaded")
+    assert len({row["at_ms"] for row in moves}) > 1
+    for row in moves:
+        inputs = json.loads(str(row["inputs"]))
+        for role in ("source", "destination"):
+            reported = usages(world)[str(row[role])] / 100.0
+            assert inputs[f"{role}_usage"] == pytest.approx(reported)
