@@ -242,6 +242,11 @@ def _bring_back(work: BatchContext) -> None:
                 rejected_ms=min(proposal.rejected_ms, now_ms),
             )
             work.set_rule("proposals", name, brought)
+    for name, drain in work.rules.drains.items():
+        early_ms = drain.since_ms - now_ms
+        if early_ms > 0:
+            deadline_ms = drain.deadline_ms and drain.deadline_ms - early_ms
+            work.set_rule("drains", name, replace(drain, since_ms=now_ms, deadline_ms=deadline_ms))
     work.unmeasured_moves = {
         bundle: replace(
             one, decided_ms=min(one.decided_ms, now_ms), moved_ms=min(one.moved_ms, now_ms)

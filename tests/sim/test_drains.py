@@ -112,6 +112,20 @@ def test_drain_past_its_deadline_is_given_up_with_the_reason() -> None:
     assert newest(world, "brokers", "broker")[broker,]["state"] == "active"
 
 
+def test_drain_of_a_clock_that_was_ahead_is_given_up_in_time_after_the_rebuild() -> None:
+    world = running(bundles=40)
+    world.command("pause", namespace="t/n", reason="works")
+    drain = world.command("drain_broker", broker="broker-1:8080", deadline_ms=15_000)
+    world.run(2_000)
+    (row,) = [row for row in world.other_rows["policies"] if row["kind"] == "drain"][-1:]
+    value = json.loads(str(row["value"]))
+    ahead = {key: value[key] + 3_600_000 for key in ("since_ms", "deadline_ms")}
+    row["value"] = json.dumps({**value, **ahead})
+    world.rebuild_job()
+    world.run(20_000)
+    assert outcome(world, drain)["status"] == "timed_out"
+
+
 def test_drain_waits_for_a_bundle_that_is_on_its_way_to_the_broker() -> None:
     world = running(bundles=1)
     world.command("pause")
