@@ -288,8 +288,13 @@ class TopicWatch:
             self._times = self._times + 1 if lost else 0
             self._suspects = lost
         with self._asking:
-            if self._admin is not None:
-                self._admin.close()
+            self._close()
+
+    def _close(self) -> None:
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            with contextlib.suppress(Exception):
+                admin.close()
 
     def _lost(self) -> Mapping[str, str]:
         """Return topic → "deleted" or "made anew"; unreadable ones are left out."""
@@ -299,6 +304,7 @@ class TopicWatch:
                 self._admin = self._admin or open_client(KafkaAdminClient, **options)
                 found = self._admin.describe_topics(sorted(self._ids))
             except Exception:  # noqa: BLE001 whatever the client raises, the next look comes
+                self._close()  # once its loop has crashed, it raises that error for ever
                 return {}
         lost = {}
         for topic in found:

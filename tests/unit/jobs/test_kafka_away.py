@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from kafka import KafkaProducer
+from kafka.errors import UnknownTopicOrPartitionError
 from kafka.structs import TopicPartition
 
 from jobs import agent
@@ -130,16 +131,28 @@ def test_watch_of_topics_leaves_no_thread_of_each_attempt_to_connect() -> None:
     expect_no_threads()
 
 
-def test_watch_of_topics_outlives_whatever_its_client_raises(
+def test_watch_of_topics_asks_a_new_client_after_whatever_one_raises(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    closed: list[bool] = []
+
     def fail(_names: object) -> None:
         raise RuntimeError("the loop is closed")
 
-    monkeypatch.setattr(
-        connection, "open_client", lambda *_, **__: SimpleNamespace(describe_topics=fail)
-    )
-    assert TopicWatch(address(), {"t": "1"}).look() is None
+    def answer(_names: object) -> list[dict[str, object]]:
+        return [{"name": "t", "error_code": UnknownTopicOrPartitionError.errno}]
+
+    clients = [
+        SimpleNamespace(describe_topics=one, close=lambda: closed.append(True))
+        for one in (answer, fail)
+    ]
+    monkeypatch.setattr(connection, "open_client", lambda *_, **__: clients.pop())
+    watch = TopicWatch(address(), {"t": "1"})
+    assert watch.look() is None
+    assert closed == [True]
+    lost = watch.look()
+    assert lost is not None
+    assert "t was deleted" in lost.why
 
 
 class FakeTail:
