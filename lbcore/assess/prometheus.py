@@ -66,7 +66,8 @@ class PrometheusFold:
                 if 0.0 <= value <= _PERCENT_MAX:
                     self._usages.setdefault((at_ms, broker), {})[USAGES[name]] = value
         elif name == UNLOADS:
-            self.counters.setdefault(frozenset(labels.items()), []).extend(samples)
+            found = self.counters.setdefault(frozenset(labels.items()), [])
+            found.extend(one for one in samples if 0.0 <= one[1] < math.inf)
 
     def history_rows(self, cluster: str) -> Iterator[dict[str, Any]]:
         """The rows, by time and broker. A broker that exported nothing then has none."""

@@ -461,6 +461,13 @@ def test_counters_of_one_broker_are_counted_apart() -> None:
     assert sorted(last for ((_, last),) in fold.last_counted().values()) == [2.0, 102.0]
 
 
+def test_sample_of_a_counter_that_is_no_number_is_left_out() -> None:
+    fold = PrometheusFold(edges_of=lambda _: even_boundaries(1))
+    samples = [(0, 5.0), (1, float("nan")), (2, 7.0)]
+    fold.take({"__name__": UNLOADS, **NAMES}, samples)
+    assert fold.unloads() == 2.0
+
+
 def test_trace_is_read_a_day_at_a_time_and_can_be_replayed(
     server: tuple[str, type[Answers]], tmp_path: Path
 ) -> None:
