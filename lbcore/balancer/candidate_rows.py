@@ -79,21 +79,25 @@ _REMEDIES: Mapping[str, str] = {
     "pinned": "`ballast bundle unpin`",
     "excluded_namespace": "`ballast namespace include`",
     "paused": "`ballast resume`",
-    "in_flight": "the end of these moves",
-    "merging": "the end of these merges",
-    "system_namespace": "nothing, each broker keeps its own",
     "no_other_broker": "one more broker that its policies admit",
     "no_destination": _PLACES,
     "anti_affinity": "another group: `ballast policy list`",
-    "over_budget": "the next round",
-    "broker_limit": "the next round",
-    "in_flight_limit": "the end of these moves",
-    "role_cool_down": "time, or `ballast config set shedding.cool_down_ms=0`",
+    "role_cool_down": "`ballast config set shedding.cool_down_ms=0`",
     "no_fitting_bundle": "a split of the largest, or a higher shedding.max_unload_fraction",
-    "suspended": "find what else uses it",
-    "search_steps": "the next round",
-    "churn_budget": "the next round, or a higher ideal_load.churn_budget",
+    "churn_budget": "a higher ideal_load.churn_budget",
 }
+_AFTER_MOVES, _NEXT_ROUND = "They may move after these moves", "The next round may move them"
+_OTHERWISE: Mapping[str, str] = {
+    "in_flight": _AFTER_MOVES,
+    "in_flight_limit": _AFTER_MOVES,
+    "merging": "They may move after these merges",
+    "system_namespace": "They never move",
+    "over_budget": _NEXT_ROUND,
+    "broker_limit": _NEXT_ROUND,
+    "search_steps": _NEXT_ROUND,
+    "suspended": "Find what else uses it",
+}
+"""Advice where no setting and no command allows the moves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,14 +174,19 @@ def remedy_messages(row: Mapping[str, Any], until: str) -> Iterator[str]:
     inputs = json.loads(row["inputs"])
     counts: Mapping[str, int] = inputs["counts"]
     for name in sorted(set(counts) - FREE, key=lambda name: (-counts[name], name)):
-        remedy = _REMEDIES.get(name, _LIMIT if name in _BUNDLES else _PLACES)
         stopped = _BUNDLES.get(name, f"stay ({name})")
         words = f"{counts[name]} of its {inputs['bundles']} bundles {stopped}"
         if name == "recently_unloaded" and until:
             words += f"; the first may move again at {until}"
-        yield f"{words}. To allow it now: {remedy}"
-    if set(counts) <= FREE and inputs["verdict"] in _REMEDIES:
-        yield f"{_STRATEGY[inputs['verdict']]}. To allow it now: {_REMEDIES[inputs['verdict']]}"
+        yield f"{words}. {_advice(name, _LIMIT if name in _BUNDLES else _PLACES)}"
+    verdict = inputs["verdict"]
+    if set(counts) <= FREE and verdict in {*_REMEDIES, *_OTHERWISE}:
+        yield f"{_STRATEGY[verdict]}. {_advice(verdict)}"
+
+
+def _advice(verdict: str, unknown: str = "") -> str:
+    """Return the advice on a verdict. unknown: remedy of one that has none of its own."""
+    return _OTHERWISE.get(verdict) or f"To allow it now: {_REMEDIES.get(verdict, unknown)}"
 
 
 NEAR = 0.8

@@ -177,6 +177,14 @@ def test_remedy_of_what_no_setting_bounds_names_none(name: str) -> None:
     assert "ballast config set" not in words
 
 
+@pytest.mark.parametrize("name", ["over_budget", "in_flight", "merging", "system_namespace"])
+def test_bundles_that_nothing_lets_move_now_have_no_remedy_for_now(name: str) -> None:
+    inputs = {"bundles": 3, "counts": {name: 3}, "verdict": "taken"}
+    (words,) = remedy_messages({"inputs": to_json(inputs)}, "")
+    assert "To allow it now" not in words
+    assert ". They " in words or ". The next round " in words
+
+
 CLASSES = {SHED: SHEDDING, PLACE: PLACEMENT}
 NAMES = {SHED: shedding_name, PLACE: placement_name}
 ALL = [(kind, one) for kind, found in STRATEGIES.items() for one in found]
