@@ -79,7 +79,8 @@ class TooSoonError(PulsarAdminError):
 class _Broker:
     """State of one broker, and its pending requests.
 
-    partitions: bundle → partitioned topic → number of its loaded partitions.
+    partitions: bundle → partitioned topic → number of its loaded partitions. leaves_out_topics:
+    that was logged once.
     """
 
     sent: SentReports = field(default_factory=SentReports)
@@ -88,6 +89,7 @@ class _Broker:
     unreported: Mapping[str, str] = field(default_factory=dict)
     partitions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     is_extensible: bool = False
+    leaves_out_topics: bool = False
     refusals: int = 0
     load_due_s: float = 0.0
     table_due_s: float = 0.0
@@ -399,6 +401,15 @@ class Collector:
         if table is not None:
             broker.sent, topics = report_topics(broker.sent, measured, table, self._config, now_ms)
             messages += topics
+            left_out = {
+                one.bundle: len(table.rates[one.bundle].topics) - len(one.topics) for one in topics
+            }
+            if any(left_out.values()) and not broker.leaves_out_topics:
+                broker.leaves_out_topics = True
+                logger.warning(
+                    "bundles have more topics than a report may have: the busiest are reported",
+                    extra={"fields": {"broker": name, "left_out": sum(left_out.values())}},
+                )
             # replaced whole: a bundle whose topics were deleted is in no table
             broker.partitions = {
                 bundle: found

@@ -26,12 +26,11 @@ from lbcore.wire.fields import (
     shown,
 )
 from lbcore.wire.fields import names as read_names
-from lbcore.wire.format import format_message
+from lbcore.wire.format import busiest_topics, format_message
 from lbcore.wire.messages import BUNDLE_COLUMNS, TRAFFIC, Floats, Rejected
 from lbcore.wire.parse import parse
 
 NAME_CHARS_MAX = 512
-TOPICS_MAX = 10_000
 
 Read = TypeVar("Read")
 
@@ -134,13 +133,14 @@ def _topics(answer: object) -> Checked[TopicsRead]:
     if _name_fault(answer.bundle) or _bundle_fault(answer.bundle):
         raise _UnusableError(f"must name a bundle, got {shown(answer.bundle)}")
     names = _listed("topics", answer.topics)
-    if len(names) > TOPICS_MAX:
-        raise _UnusableError(f"must name at most {TOPICS_MAX} topics a bundle, got {len(names)}")
     traffic = _numbers("traffic", answer.traffic, (len(names), len(TRAFFIC)))
     kept, fault = _kept(names, traffic, "topic")
-    read = TopicsRead(
-        bundle=answer.bundle, topics=tuple(names[row] for row in kept), traffic=traffic[kept]
-    )
+    topics, shown_traffic = busiest_topics([names[row] for row in kept], traffic[kept])
+    left_out = len(kept) - len(topics)
+    if left_out:
+        too_many = f"leaves out the {left_out} least busy topics, as a report has no room for them"
+        fault = "; ".join(filter(None, (fault, too_many)))
+    read = TopicsRead(bundle=answer.bundle, topics=topics, traffic=shown_traffic)
     return Checked(read=read, fault=fault and f"topics() of {answer.bundle} {fault}")
 
 

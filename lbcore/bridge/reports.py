@@ -28,7 +28,7 @@ from lbcore.model.names import whole_topic
 from lbcore.model.resources import WIRE_NAMES
 from lbcore.signals.usage import ReportedLoad, reported_load, resource_percent, should_report
 from lbcore.wire.fields import MAX_NUMBER
-from lbcore.wire.format import bundle_load_parts
+from lbcore.wire.format import bundle_load_parts, busiest_topics
 from lbcore.wire.messages import (
     BUNDLE_COLUMNS,
     TRAFFIC,
@@ -183,7 +183,8 @@ def report_topics(
 
     A bundle is reported if it may be split soon, or has partitions of a partitioned topic, which
     are to be spread over brokers. It is due when its topics change (of one that may be split soon
-    also their rates), and at the longest interval. O(topics).
+    also their rates), and at the longest interval. Of more topics than one message may have only
+    the busiest are reported. O(topics).
     """
     known, due, seq = dict(sent.topics), [], sent.seq
     near = set(near_a_split(measured.names, measured.stats, config.splitting))
@@ -199,9 +200,8 @@ def report_topics(
         seq = max(seq, now_ms - 1) + 1
         known[name] = fingerprint, now_ms
         envelope = replace(measured.load.envelope, seq=seq, reported_at_ms=now_ms)
-        due.append(
-            TopicLoad(envelope=envelope, bundle=name, topics=rates.topics, traffic=rates.traffic)
-        )
+        topics, traffic = busiest_topics(rates.topics, rates.traffic)
+        due.append(TopicLoad(envelope=envelope, bundle=name, topics=topics, traffic=traffic))
     return replace(sent, topics=known, seq=seq), due
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from lbcore.model.names import Wire
 from lbcore.model.resources import WIRE_NAMES
 from lbcore.wire.fields import OLDEST_SCHEMA, SCHEMA
 from lbcore.wire.loads import LABELS, OPTIONAL, TICK_KEY
@@ -33,6 +34,8 @@ from lbcore.wire.messages import (
 
 Written = tuple[Topic, bytes, bytes]
 Fields = Mapping[str, Any]
+_HEAD_BYTES = 16_384
+"""Most bytes of a topic-load beside its topics: four names in any encoding, and its fields."""
 _DEFAULTS: Fields = {one.name: one.default for one in dataclasses.fields(BrokerLoad)} | {
     "advertised_listeners": {}
 }
@@ -93,6 +96,25 @@ def bundle_load_parts(
         )
         for part, start in enumerate(starts)
     )
+
+
+def busiest_topics(topics: Sequence[str], traffic: Floats) -> tuple[tuple[str, ...], Floats]:
+    """Return the busiest topics of a bundle, as many as one message may have, in their order.
+
+    traffic: float64[topics, 4] in the order of TRAFFIC. The traffic of those left out is spread
+    evenly over the others: plans compare the sum of a bundle's topics with limits. O(topics).
+    """
+    limits, total = Wire(), traffic.sum(axis=0)
+    busiest = np.argsort(-(traffic / np.maximum(total, 1.0)).sum(axis=1), kind="stable")
+    count = min(len(topics), limits.max_topics_per_message)
+    while True:
+        rows = np.sort(busiest[:count])
+        names, kept = tuple(topics[row] for row in rows.tolist()), traffic[rows]
+        kept = kept + np.maximum(total - kept.sum(axis=0), 0.0) / max(count, 1)
+        size = _HEAD_BYTES + len(encode({"name": names, **_columns(TRAFFIC, kept)}))
+        if size <= limits.max_message_bytes or count <= 1:
+            return names, kept
+        count = max(count * limits.max_message_bytes // size, 1)
 
 
 def _report(

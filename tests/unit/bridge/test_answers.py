@@ -643,6 +643,26 @@ def test_topics_of_bundles_with_partitions_are_reported_when_they_are_others() -
     assert told_of(told, two[1:], 2.0)[1] == []
 
 
+@pytest.mark.parametrize(("count", "chars"), [(10_001, 10), (9_000, 150), (3, 10)])
+def test_topics_of_a_bundle_that_are_too_many_are_reported_as_the_busiest(
+    count: int, chars: int
+) -> None:
+    names = tuple(f"persistent://t/n/{n:0{chars}}" for n in range(count))
+    traffic = np.random.default_rng(1).random((count, 4)) * 1_000.0
+    traffic[[0, count - 1]] = 1e6
+    measured = reading(30.0, topics=count)
+    rates = {BUNDLES[0]: TopicRates(topics=names, traffic=traffic)}
+    table = TopicTable(bundles=measured.names, stats=measured.stats, rates=rates)
+    config = Config(splitting=Splitting(max_topics=1))
+    (message,) = report_topics(SentReports(), measured, table, config, NOW)[1]
+    read = parse(*format_message(message), RULES)
+    assert isinstance(read, TopicLoad), read
+    assert len(read.topics) > 0.4 * count
+    assert (read.topics == names) == (count == 3)
+    assert {names[0], names[-1]} <= set(read.topics)
+    assert read.traffic.sum(axis=0) == pytest.approx(traffic.sum(axis=0))
+
+
 def test_limit_that_is_switched_off_is_never_near() -> None:
     stats = np.zeros((2, 8))
     stats[:, 5] = 1e6

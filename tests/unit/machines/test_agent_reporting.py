@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lbcore.agent.agent import AgentMachine
-from lbcore.agent.load_validation import check_load, identity_fault
+from lbcore.agent.load_validation import check_load, check_topics, identity_fault
 from lbcore.agent.reporting import Identity, LoadRead, TopicsRead
 from lbcore.agent.state import Send, Stop, Stopped
 from lbcore.config.load import checked_dynamic
@@ -170,3 +170,13 @@ def test_identity_is_refused_where_no_report_could_carry_it(
 ) -> None:
     identity = Identity(cluster="local", broker=broker, incarnation=f"{broker}/1")
     assert (identity_fault(identity) == "") == is_fit
+
+
+def test_topics_that_a_report_has_no_room_for_are_left_out_and_counted() -> None:
+    names = tuple(f"persistent://t/n/{n}" for n in range(10_005))
+    bundle = "t/n/0x00000000_0xffffffff"
+    traffic = np.arange(4.0 * len(names)).reshape(len(names), 4)
+    checked = check_topics(TopicsRead(bundle=bundle, topics=names, traffic=traffic))
+    assert checked.read is not None
+    assert checked.read.topics == names[5:]
+    assert checked.fault.startswith(f"topics() of {bundle} leaves out the 5 least busy topics")
