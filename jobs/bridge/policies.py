@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.pulsar_admin import PulsarAdmin, ask_in_pool
 from lbcore.bridge.answers import Readable
+from lbcore.model.names import Wire
+from lbcore.wire.format import encode
 from lbcore.wire.kinds.mirror_commands import ObservePolicies
 
 Value = TypeVar("Value")
@@ -22,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 _REPEAT_S = 600.0
 _REQUESTS_MAX = 8
+_BYTES_MAX = Wire().max_message_bytes - 16_384  # the rest is for the command's other fields
 _ISOLATION, _DOMAINS = "isolation policies", "failure domains"
 _SINGULAR = {_ISOLATION: "isolation policy", _DOMAINS: "failure domain"}
 
@@ -78,13 +81,20 @@ class PolicyFollower:
         isolation, self.domains = self._isolation(failed), self._domains(failed)
         groups = self._groups(sorted(namespaces), failed)
         self._known = ObservePolicies(isolation=isolation, anti_affinity=groups)
+        size = len(encode({"isolation": isolation, "anti_affinity": groups}))
+        if size > _BYTES_MAX:
+            why = f"take {size} bytes, and one message has room for {_BYTES_MAX}"
+            self._unknown["they"] = why
+            failed["policies"] = PulsarAdminError(f"they {why}", http.client.OK)
         if failed.keys() != self.unread.keys():
             for what, error in failed.items():
                 fields = {"what": what, "why": str(error)}
                 logger.warning("a policy can't be read", extra={"fields": fields})
         self.unread = failed
-        if _ISOLATION in self._has_read and (
-            self._known != self._sent or now_s >= self._send_due_s
+        if (
+            size <= _BYTES_MAX
+            and _ISOLATION in self._has_read
+            and (self._known != self._sent or now_s >= self._send_due_s)
         ):
             self._send_due_s, self._sent = now_s + _REPEAT_S, self._known
             self._send(self._known)

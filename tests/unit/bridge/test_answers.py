@@ -487,6 +487,23 @@ def test_bridge_does_not_act_until_the_policies_are_known_and_tells_each_change_
     assert told[0].anti_affinity == {"acme/ns": "racks"}
 
 
+def test_policies_that_no_message_has_room_for_keep_the_bridge_from_acting() -> None:
+    told: list[ObservePolicies] = []
+    with fake_pulsar() as fake:
+        admin = PulsarAdmin(AdminAddress(url=fake.url, timeout_s=2.0))
+        follower = PolicyFollower(admin, CLUSTER, 0, told.append)
+        long = {**POLICY, "namespaces": ["acme/" + "n" * 4_000]}
+        fake.put(ISOLATION, {f"policy-{n}": long for n in range(300)})
+        follower.follow(["acme/ns"])
+        assert "one message has room for" in follower.reason_not_to_act
+        assert (told, list(follower.unread)) == ([], ["policies"])
+        fake.put(ISOLATION, {"mine": POLICY})
+        follower.follow(["acme/ns"])
+        assert follower.reason_not_to_act == ""
+        assert [one.isolation for one in told] == [{"mine": TOLD}]
+        follower.close()
+
+
 def test_one_policy_that_can_not_be_read_leaves_all_others_and_what_was_known_of_it() -> None:
     told: list[ObservePolicies] = []
     other = "/admin/v2/namespaces/acme/other/antiAffinity"
