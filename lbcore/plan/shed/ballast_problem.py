@@ -387,7 +387,7 @@ class BallastRound:
             np.zeros(len(bundles.names), dtype=np.int64),
             np.ones((1, brokers), dtype=np.bool_),
         )
-        return SearchProblem(
+        problem = SearchProblem(
             load=self.load,
             size=self.size,
             weight=self.weight,
@@ -401,10 +401,11 @@ class BallastRound:
             row=row,
             admits=admits,
             left=bundles.left,
-            crowding=crowding_of(self.view.snapshot, partitions, self.size, acting, is_free),
             room=self._room(),
             demand_factor=self.demand_factor(),
         )
+        crowding = crowding_of(problem, self.view.snapshot, partitions, acting, is_free)
+        return replace(problem, crowding=crowding)
 
     def _room(self) -> Floats | None:
         """Return the load that each broker may take while some broker is full.

@@ -134,18 +134,18 @@ def crowded_topics(
 
 
 def crowding_of(
+    problem: "SearchProblem",
     snapshot: Snapshot,
     partitions: Partitions,
-    size: Floats,
     acting: tuple[int, ...],
     may_give: Bools,
 ) -> Crowding | None:
     """Return the groups for the search, None if no broker has reached a limit.
 
-    size: float64[n], capacity over mean capacity. acting: numbers of topics in `partitions`.
-    may_give: as in `Crowding`. O((bundles + partitions) log of them).
+    problem: of its brokers, those that admit a group share it. acting: numbers of topics in
+    `partitions`. may_give: as in `Crowding`. O((bundles + partitions) log of them).
     """
-    bundles, brokers = snapshot.bundles, len(size)
+    bundles, size, brokers = snapshot.bundles, problem.size, len(problem.size)
     spaces = len(bundles.namespaces)
     rows = np.concatenate([np.arange(len(bundles.names), dtype=np.int64), partitions.rows])
     group = np.concatenate([bundles.namespace, spaces + partitions.topic])
@@ -153,14 +153,16 @@ def crowding_of(
     groups = spaces + len(partitions.keys)
     total = np.bincount(group, weights=count, minlength=groups)
     least = np.where(np.arange(groups) < spaces, _LEAST_NAMESPACE, _LEAST_TOPIC)
-    share = size / float(np.cumsum(size)[-1])
+    size_of_row = np.cumsum(np.where(problem.admits, size, 0.0), axis=1)[:, -1]
+    shared = np.ones(groups)
+    shared[group] = np.maximum(size_of_row[problem.row[rows]], float(size.min()))
     is_owned = bundles.owner[rows] >= 0
     pairs = group[is_owned] * brokers + bundles.owner[rows][is_owned]
     keys, inverse = np.unique(pairs, return_inverse=True)
     held = np.bincount(inverse, weights=count[is_owned], minlength=len(keys))
     of, at = keys // brokers, keys % brokers
     full = np.unique(
-        of[(held >= _limit(total[of], share[at], least[of])) & (total[of] > least[of])]
+        of[(held >= _limit(total[of], size[at] / shared[of], least[of])) & (total[of] > least[of])]
     )
     full = full[np.argsort(-total[full], kind="stable")][: _CELLS_MAX // brokers]
     if not len(full):
@@ -173,7 +175,7 @@ def crowding_of(
     kept = np.flatnonzero(number[group] >= 0)
     kept = kept[np.argsort(rows[kept], kind="stable")]
     column = full[:, np.newaxis]
-    limit = _limit(total[column], share, least[column]).astype(np.int64)
+    limit = _limit(total[column], size / shared[column], least[column]).astype(np.int64)
     return Crowding(
         start=np.searchsorted(rows[kept], np.arange(len(bundles.names) + 1)),
         group=number[group[kept]],
