@@ -7,6 +7,7 @@ decisions that a bundle's own records name. Used by the verb and by the service.
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from jobs.adapters.delta.rows import is_one_of
 from jobs.adapters.delta.table_reader import PastRows, Row, TableReader
@@ -135,8 +136,14 @@ def changed_settings(config: Config, changes: Iterable[Row]) -> tuple[Config, Ma
 
     changes: rows of config_versions, each with all that commands had changed by then.
     """
+    return in_force(config, settings_by_command(changes))
+
+
+def settings_by_command(changes: Iterable[Row]) -> Mapping[str, Any]:
+    """Return the settings that commands have changed, by the newest row of config_versions."""
     newest = max(changes, key=lambda row: int(row["number"]), default={"settings": "{}"})
-    return in_force(config, json.loads(newest["settings"]))
+    found: Mapping[str, Any] = json.loads(newest["settings"])
+    return found
 
 
 def _records(reader: TableReader, question: ExplainQuestion) -> Sequence[Row]:

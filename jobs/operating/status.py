@@ -17,6 +17,7 @@ from jobs.adapters.delta.table_reader import Row, TableReader
 from jobs.adapters.http.tls import certificate_ends_ms
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import CommandError
+from jobs.operating.explaining import settings_by_command
 from jobs.operating.text_format import format_instant
 from jobs.sql.engine import SqlEngine
 from lbcore.balancer.candidate_rows import BLOCKED
@@ -96,6 +97,7 @@ def read_status_rows(
         load=reader.rows("load_history", _LOAD, f"minute_ms >= {now_ms - SHOWN_MS}"),
         certificates=_certificates(own),
         rejected=reader.rejected(now_ms - RECENT_MS),
+        settings=settings_by_command(reader.rows("config_versions", ("number", "settings"))),
     )
 
 

@@ -71,6 +71,7 @@ from lbcore.signals.shown_load import (
     imbalance_of,
     shown_loads,
 )
+from lbcore.validation.check import in_force
 
 HISTORY_MS = 3_600_000
 """Period in which times without cycles are reported."""
@@ -102,7 +103,7 @@ class StatusRows:
     silence: decisions of the kinds `silence` and `failover`, with inputs.
     mirror_commands: `observe_ownership` commands, by which a bridge reports.
     certificates: holder → end, ms since 1970, without those that a bridge reports.
-    around: facts about the job that are in no table.
+    around: facts about the job that are in no table. settings: those that commands have changed.
     """
 
     writer_ms: int | None
@@ -119,6 +120,7 @@ class StatusRows:
     certificates: Mapping[str, int] = field(default_factory=dict)
     silence: Sequence[Row] = ()
     around: JobSurroundings = field(default_factory=JobSurroundings)
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,12 +225,13 @@ class ClusterStatus:
 def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> ClusterStatus:
     """Return the state of the cluster at `now_ms`. O(rows).
 
-    config: of the cluster.
+    config: of the cluster, as the job was started.
     """
     policies: dict[str, dict[str, Any]] = {}
     for row in sorted(rows.policies, key=lambda row: (row["kind"], row["name"])):
         if row["is_set"]:
             policies.setdefault(row["kind"], {})[row["name"]] = json.loads(row["value"])
+    config, _ = in_force(config, rows.settings, policies.get(SET_ASIDE, {}))
     last = _last_cycle(rows.decisions)
     loads = shown_loads(rows.brokers, rows.load, config.signals, now_ms)
     broker_rows, groups = _broker_rows(rows, loads, now_ms), group_loads(loads)

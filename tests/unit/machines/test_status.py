@@ -87,6 +87,14 @@ def test_status_after_a_rebuild_goes_by_time_not_by_a_number_that_began_anew() -
     assert (found.last_cycle, found.alarms) == ("1 skip (HitCount)", ())
 
 
+def test_status_judges_by_the_settings_that_commands_have_changed() -> None:
+    slow = {f"pipeline.{name}_interval_ms": 60_000 for name in ("decision", "shed", "split")}
+    cycles = [decision(6, age_ms=110_000), decision(7, age_ms=50_000)]
+    found = status(decisions=cycles, settings=slow)
+    assert (found.phase, found.alarms, found.gaps) == (ClusterPhase.READY, (), ())
+    assert status(decisions=cycles).phase is ClusterPhase.STALLED
+
+
 def test_status_before_the_job_has_written_is_off() -> None:
     found = status(writer_ms=None, bundles=[], brokers=[], decisions=[])
     assert found.phase is ClusterPhase.OFF

@@ -22,6 +22,7 @@ from jobs.console import CommandError
 from jobs.operating.history import KINDS, TimelineQuestion, read_timeline
 from jobs.operating.plans import undo_moves
 from jobs.operating.simulations import ManyRuns, progress_message
+from jobs.operating.status import read_status_rows
 from tests.support import Capsys, Patch
 from tests.support.worlds.checked_world import owners, running
 from tests.support.worlds.explained_world import eventful, write_tables
@@ -214,6 +215,13 @@ def test_every_decision_command_and_setting_is_an_event_newest_first(
     assert times == sorted(times, reverse=True)
     setting = next(event for event in events if event["kind"] == "setting")
     assert setting["reason"] == "shedding.is_shedding=False"
+
+
+def test_status_reads_the_settings_that_commands_have_changed(
+    world: World, reader: TableReader
+) -> None:
+    found = read_status_rows(reader, world.now_ms)
+    assert found.settings == {"shedding.is_shedding": False}
 
 
 def test_move_has_the_loads_of_its_effect_and_is_json(world: World, reader: TableReader) -> None:
