@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from lbcore.balancer.candidate_rows import BLOCKED_ALARM_S
 from lbcore.model.times import ALERTED_MS, WARNED_MS
+from lbcore.plan.shed.custom import FAULTS
 
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
 """Wake somebody; look today; know of it."""
@@ -176,7 +177,8 @@ BALANCE = (
     _alert("BallastBrokerBlocked", WARNING, BLOCKED_ALARM_S, "ballast_broker_blocked_seconds > 0",
            "{{ $labels.broker }} is hot for {{ $value | humanizeDuration }} and gives nothing "
            "({{ $labels.reason }}): ballast explain broker {{ $labels.broker }}."),
-    _alert("BallastStrategyFailed", WARNING, 60, 'ballast_alarm{alarm="strategy"} == 1',
+    _alert("BallastStrategyFailed", WARNING, 60,
+           f'sum by (cluster) (increase(ballast_decisions_total{{kind="skip", reason=~"{"|".join(FAULTS)}"}}[10m])) > 0',
            "The custom strategy of {{ $labels.cluster }} fails and decides nothing: ballast explain cluster."),
     _alert("BallastUnsplittable", WARNING, 300, "ballast_unsplittable_bundles > 0",
            "{{ $value }} bundles of {{ $labels.cluster }} are too hot, and nothing divides them."),

@@ -15,6 +15,7 @@ _BRAKE, _TICKS, _FLAPS = (
 _REFUSED = 'ballast_requests_refused_total{instance="l",reason="bad_signature"}'
 _LOOKUPS = 'ballast_lookup_requests_total{instance="l",result="%s"}'
 _EFFECTS = 'ballast_decision_effects_total{cluster="c",outcome="%s"}'
+_SKIPS = 'ballast_decisions_total{cluster="c",kind="skip",reason="%s"}'
 _REPAIRS = 'ballast_decisions_total{cluster="c",kind="repair",reason="%s"}'
 _CERTIFICATE = 'ballast_lookup_certificate_expiry_timestamp_seconds{instance="l"}'
 _FREE = 'ballast_oldest_record_seconds{cluster="c",state="Free"}'
@@ -174,7 +175,13 @@ CASES: Mapping[str, Case] = {
     "BallastBrokerBlocked": _constant(
         'ballast_broker_blocked_seconds{cluster="c",broker="b1",reason="recently_unloaded"}', 240, 0
     ),
-    "BallastStrategyFailed": _constant('ballast_alarm{cluster="c",alarm="strategy"}', 1, 0),
+    "BallastStrategyFailed": Case(  # the alarm lasts for the batch of a cycle, no scrape long
+        fires={
+            _SKIPS % "StrategyFailed": "0+1x120",
+            'ballast_alarm{cluster="c",alarm="strategy"}': "0x120",
+        },
+        quiet={_SKIPS % "HitCount": "0+1x120"},
+    ),
     "BallastUnsplittable": _constant('ballast_unsplittable_bundles{cluster="c"}', 1, 0),
     "BallastThrash": Case(
         fires={
