@@ -211,7 +211,7 @@ def _reason(row: Mapping[str, Any]) -> str:
     """Return the reason in words."""
     if row["kind"] == SILENCE:
         return silence_message(row, row["at_ms"])
-    why = reason_message(str(row["reason"]))
+    why = reason_message(str(row["reason"]), str(row["kind"]))
     is_crash = row["kind"] == "failover"
     return f"{why}: {moves_message([json.loads(row['inputs'])])}" if is_crash else why
 

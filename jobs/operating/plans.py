@@ -58,7 +58,9 @@ class Outlook:
     def to_json(self) -> dict[str, Any]:
         """JSON-able values; `why` of a decision is its reason as a sentence."""
         found = self.found.to_json()
-        decisions = [{**one, "why": reason_message(one["reason"])} for one in found["decisions"]]
+        decisions = [
+            {**one, "why": reason_message(one["reason"], one["kind"])} for one in found["decisions"]
+        ]
         about = {"dry_run": True, "tables_age_ms": self.tables_age_ms}
         return {**about, **found, "decisions": decisions}
 
@@ -183,7 +185,9 @@ def _decision(one: Mapping[str, Any]) -> str:
     inputs = one["inputs"]
     what = one["bundle"] or f"{inputs.get('bundles', '')} bundles".strip()
     way = " → ".join(name for name in (one["source"], one["destination"]) if name)
-    text = f"{one['kind']} {what} {way}".rstrip() + f": {reason_message(one['reason'])}"
+    text = (
+        f"{one['kind']} {what} {way}".rstrip() + f": {reason_message(one['reason'], one['kind'])}"
+    )
     text += f" ({one['strategy']})" if one["strategy"] else ""
     changes = [
         f"{side} {_percent(inputs.get(f'{side}_usage'))} → {_percent(expected)}"

@@ -100,7 +100,7 @@ def _cycle_messages(cycle: list[Row]) -> Iterable[str]:
         else:
             left = refused[kind, strategy, reason]
             more = f", {left} of them not carried out" if left else ""
-            yield f"{count} {kind}{by}: {reason_message(reason)}{more}"
+            yield f"{count} {kind}{by}: {reason_message(reason, kind)}{more}"
     yield from sorted({words for row in cycle for words in _code_messages(row)})
 
 
@@ -126,7 +126,7 @@ def _candidate_messages(rows: ExplainRows) -> Iterable[str]:
     for (kind, reason), count in sorted(kinds.items(), key=lambda item: (-item[1], item[0])):
         left = refused[kind, reason]
         not_done = f" ({left} of them not carried out)" if left else ""
-        yield f"{count} {kind}{not_done}: {reason_message(reason)}"
+        yield f"{count} {kind}{not_done}: {reason_message(reason, kind)}"
     outcomes = Counter(row["outcome"] for row in rows.effects)
     if outcomes:
         listed = ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items()))

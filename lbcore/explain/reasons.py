@@ -1,7 +1,6 @@
 """Sentences for labels and decisions: skips, verdicts, distances, causes.
 
-Every label that the planner and the balancer write has its sentence here; an unknown label is shown
-as it is.
+Every label that the planner writes has its sentence here; an unknown label is shown as it is.
 """
 
 import json
@@ -16,9 +15,10 @@ from lbcore.balancer.moves import OBSERVE_ONLY
 from lbcore.explain.explanation import ExplainRows, Row, count_of, number, percent
 from lbcore.explain.recent_findings import silence_message
 from lbcore.model.times import duration, instant
+from lbcore.plan.split.decision import SplitReason
 
 SKIPS: Mapping[str, str] = {
-    "HitCount": "a broker is beyond its threshold, but not for enough reports in a row yet",
+    "HitCount": "no broker is beyond its threshold for enough reports in a row yet",
     "NoBundles": "brokers are beyond their thresholds, but no bundle may move or no move helps",
     "NoOverloadedBroker": "no broker is beyond the strategy's threshold",
     "NotThisCycle": "shedding has an interval of its own (pipeline.shed_interval_ms)",
@@ -26,11 +26,13 @@ SKIPS: Mapping[str, str] = {
     "NoBrokers": "fewer than two brokers are open to balancing",
     "NoDestination": "bundles were to move, but no other broker may take them",
     "Limit": "bundles were to move, but the limits on moves at once left no room",
-    "NoLoadData": "no broker has reported its load",
+    "NoLoadData": "brokers are idle, or have not reported their load",
+    "CoolDown": "a broker has shed a short while ago (transfer.shedding_delay_ms)",
+    "Unknown": "the registered brokers are not known",
     "Paused": "balancing is paused for the whole cluster; `ballast resume` ends it",
     "Brake": "the brake is on because many brokers vanished at once;"
     " `ballast resume --release-brake`",
-    "OutDatedData": "the job reads reports that are too old to decide on; it is behind",
+    "OutDatedData": "reports are too old to decide on: the job is behind, or none arrive",
     "StaleReports": "too many brokers' reports are old: nothing is shed or split on them",
     "JustRestarted": "too many brokers have just started: their load says little yet",
     "unsplittable": "it is over a limit, and its load is one topic's: no split makes it smaller",
@@ -89,6 +91,8 @@ VERDICTS: Mapping[str, str] = {
     "recently_unloaded": "moved a short while ago, or is in a rejected plan",
     "pinned": "is pinned where it is",
     "no_other_broker": "no other broker may take it",
+    "no_destination": "found no destination",
+    "load_manager_class": "has another load manager class (filters.load_manager_class)",
     "in_flight": "was in flight",
     "deferred": "was in flight, about to move or merge, paused, or in a rejected plan",
     "merging": "waits for its merge with a neighbour, and stays until that is done or given up",
@@ -121,6 +125,7 @@ REPAIRS: Mapping[str, str] = {
 }
 
 
+_FAIR_SHARE = SplitReason.FAIR_SHARE.value
 _MOVES: Mapping[str, str] = {
     "Overloaded": "its broker was above the ideal load or the threshold",
     "Underloaded": "the destination was below the ideal load or the threshold",
@@ -129,15 +134,30 @@ _MOVES: Mapping[str, str] = {
     "Pinned": "it is pinned to the destination",
     "Draining": "its broker is being drained",
     "Admin": "an operator's command",
-    "Proposed": "a step of an approved plan",
+    "Proposed": "your own strategy chose it, or it is a step of an approved plan",
     "Topics": "it had more topics than a bundle may have",
     "Sessions": "it had more sessions than a bundle may have",
+    "MsgRate": "it had more messages than a bundle may have",
+    "Bandwidth": "it had more bytes than a bundle may have",
+    _FAIR_SHARE: "it was too large for a move to even out the brokers",
+    "Cold": "the two had little traffic",
     OVER: "the broker is no longer blocked",
 }
+_OF_KIND: Mapping[tuple[str, str], str] = {
+    ("plan", "Proposed"): "it waits for somebody",
+    ("full", OVER): "the cluster is no longer full",
+    (SILENCE, OVER): "most brokers are heard again",
+}
+"""Sentences of labels that mean something else in decisions of a kind."""
 
 
-def reason_message(reason: str) -> str:
-    """Return the sentence for a decision's reason; the label itself if there is none."""
+def reason_message(reason: str, kind: str = "") -> str:
+    """Return the sentence for a decision's reason; the label itself if there is none.
+
+    kind: of the decision.
+    """
+    if (kind, reason) in _OF_KIND:
+        return _OF_KIND[kind, reason]
     words = (_MOVES, REPAIRS, SKIPS, VERDICTS)
     return next((found[reason] for found in words if reason in found), reason)
 
@@ -352,7 +372,9 @@ def _grounds(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
             f"loads deviated by {number(100 * inputs['deviation'])} points, "
             f"{number(100 * inputs.get('target', 0.0))} are wanted"
         )
-    if "excess" in inputs:
+    if "excess" in inputs and decision["reason"] == _FAIR_SHARE:
+        yield f"it had {number(inputs['excess'])} times what the strategy wants one bundle to have"
+    elif "excess" in inputs:
         yield (
             f"it was at {number(inputs['excess'])} times its limit ({decision['reason']}) in "
             f"{number(inputs['hits'])} reports in a row, {number(inputs.get('hits_needed', 0))} "

@@ -634,7 +634,7 @@ def _explained_decision(rows: ExplainRows, decision: Row) -> ExplainedDecision:
     )
     return ExplainedDecision(
         **{name: decision[name] for name in names},
-        why=reason_message(decision["reason"]),
+        why=reason_message(decision["reason"], decision["kind"]),
         outcome=outcomes[-1] if outcomes else "",
         messages=tuple(decision_messages(rows, decision))[1:],
     )

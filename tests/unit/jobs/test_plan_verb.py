@@ -62,7 +62,7 @@ def test_text_says_what_comes_when_and_what_it_brings(tables: Path, capsys: Caps
     text = capsys.readouterr().out
     assert text.startswith("dry run, nothing was sent")
     assert "under avg with avg: 10 cycles" in text
-    assert "cycle 1 would decide nothing: a broker is beyond its threshold, but not for" in text
+    assert "cycle 1 would decide nothing: no broker is beyond its threshold for enough" in text
     assert f"near: {HOT} against broker-1:8080" in text
     assert "needs 1 hits more" not in text
     assert "needs 1 hit more (too_few_hits)" in text

@@ -13,16 +13,34 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lbcore.balancer.candidate_rows import count_messages, remedy_messages
+from lbcore.balancer.candidate_rows import OVER, count_messages, remedy_messages
 from lbcore.balancer.effects import to_json
+from lbcore.balancer.merges import COLD
 from lbcore.config.placement import PLACEMENT, SHEDDING, PlacementConfig, java_class
 from lbcore.config.shedding import SheddingConfig, TransferConfig
 from lbcore.config.tree import SETTINGS
-from lbcore.explain.reasons import SKIPS
+from lbcore.explain.reasons import SKIPS, reason_message
 from lbcore.packing import to_plain
 from lbcore.plan import shed
-from lbcore.plan.blocked import BlockedBroker, blocked_brokers, givers, stuck
-from lbcore.plan.decision import Hot, Plan, PlanState, Scope, Skip, Trace, TriggerRows
+from lbcore.plan.blocked import (
+    NO_DESTINATION,
+    NO_GAIN,
+    BlockedBroker,
+    blocked_brokers,
+    givers,
+    stuck,
+)
+from lbcore.plan.decision import (
+    CandidateVerdict,
+    Hot,
+    Plan,
+    PlanState,
+    Scope,
+    Skip,
+    Trace,
+    TriggerRows,
+)
+from lbcore.plan.filter.index import FilterVerdict
 from lbcore.plan.pending import COLUMNS, PendingMove, UnreportedLoad
 from lbcore.plan.planner import plan
 from lbcore.plan.registry import (
@@ -34,7 +52,11 @@ from lbcore.plan.registry import (
     placement_name,
     shedding_name,
 )
+from lbcore.plan.shed.ballast_problem import SUSPENDED
 from lbcore.plan.shed.common import TransferState
+from lbcore.plan.shed.custom import REASON as CUSTOM
+from lbcore.plan.shed.transfer import Reason
+from lbcore.plan.split.decision import REASONS, SplitVerdict
 from lbcore.plan.strategy import Strategy
 from lbcore.signals.usage import weighted_usage
 from tests.sim.test_blocked import Cycle, random_cycle
@@ -252,6 +274,26 @@ def test_reason_that_a_shedding_rule_gives_has_words() -> None:
         "take a reason that is there, or give it a sentence in SKIPS (lbcore/explain/reasons.py);"
         f" a move's is one of {sorted(of_moves)}"
     )
+
+
+LABELS = {
+    *(one.label for one in FilterVerdict),
+    *(one.value for kind in (CandidateVerdict, SplitVerdict, Reason) for one in kind),
+    *(one.value for one in REASONS),
+    *(NO_DESTINATION, NO_GAIN, SUSPENDED, COLD, CUSTOM),
+}
+
+
+def test_label_that_the_planner_writes_has_a_sentence() -> None:
+    assert {label for label in LABELS if reason_message(label) == label} == {"split"}
+
+
+def test_sentence_of_a_label_is_true_of_the_decisions_that_have_it() -> None:
+    assert "enough reports" in reason_message("HitCount")  # of transfer also without a hot broker
+    assert "your own strategy" in reason_message("Proposed", "transfer")
+    assert reason_message("Proposed", "plan") == "it waits for somebody"
+    assert reason_message(OVER, "blocked") == "the broker is no longer blocked"
+    assert "broker is" not in reason_message(OVER, "full") + reason_message(OVER, "silence")
 
 
 GONE, THERE = "gone", "there"
