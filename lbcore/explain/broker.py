@@ -37,6 +37,7 @@ from lbcore.model.resources import WIRE_NAMES, complete
 from lbcore.model.times import duration, instant
 from lbcore.ownership.changes import serving_broker
 from lbcore.plan.registry import resting_ms
+from lbcore.plan.shed.custom import FAULTS
 from lbcore.signals.shown_load import group_loads
 
 _STANDSTILLS = frozenset(
@@ -50,6 +51,7 @@ _STANDSTILLS = frozenset(
         "Disabled",
         "PlanWaits",
         "QuietHours",
+        *FAULTS,
     }
 )
 _SHOWN = 3

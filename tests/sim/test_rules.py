@@ -10,6 +10,7 @@ import pytest
 from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.config.load import digest, parse_config
 from lbcore.config.tree import Config, CustomStrategy
+from lbcore.explain.broker import explain_broker
 from lbcore.plan.snapshot import Proposal, ProposedMove, Snapshot
 from lbcore.validation.check import with_dynamic
 from tests.support.worlds.checked_world import (
@@ -21,6 +22,7 @@ from tests.support.worlds.checked_world import (
     running,
     skewed,
 )
+from tests.support.worlds.explained_world import rows_of
 from tests.support.worlds.world import World, is_settled
 
 
@@ -332,6 +334,10 @@ def test_own_strategy_that_raises_is_an_alarm_and_the_job_goes_on() -> None:
     assert reason == "StrategyFailed"
     assert "raised RuntimeError in fail, line" in skipped["strategy"]
     assert any("strategy" in report["alarms"] for report in world.reports)  # type: ignore[operator]
+    explained = explain_broker(rows_of(world), "broker-0:8080")
+    assert explained is not None
+    (change,) = explained.changes
+    assert change.startswith("cycles decide nothing now (StrategyFailed): the strategy raised")
     world.command("create_namespace", namespace="t/m", bundles=4)
     world.run(25_000)
     placed = [row for row in world.decisions if row["kind"] == "assign"]
