@@ -25,6 +25,7 @@ from lbcore.balancer.effects import Row
 from lbcore.balancer.ledger import NOBODY
 from lbcore.balancer.placement import cycle_offset_ms, make_snapshot, usable_brokers
 from lbcore.balancer.transitions import BrokerAnswer, repair_ownership, take_answers
+from lbcore.config.cluster import AUTO
 from lbcore.config.load import digest, parse_assignments
 from lbcore.config.tree import Config
 from lbcore.foresight.planning_memory import (
@@ -150,8 +151,9 @@ def foresee(
     """
     state = _with_groups(state_of(cluster, rows, now_ms), rows)
     config, _ = in_force(config, state.settings, state.rules.set_aside)
+    asks = config.cluster.approval != AUTO
     config = replace(
-        config, cluster=replace(config.cluster, observe_only=False)
+        config, cluster=replace(config.cluster, observe_only=False, approval=AUTO)
     )  # else nothing moves
     before = _balance(BatchContext.on(replace(state, settings={}), config, "", now_ms))
     config = require_suitable(parse_assignments(config, what_if.settings))
@@ -175,7 +177,10 @@ def foresee(
         ),
         hot=_heated(found, config),
         unreported_moves=unseen,
-        unknown=unknowns(config, state.plan, max(-1, now_ms - newest_ms)),
+        unknown=(
+            *unknowns(config, state.plan, max(-1, now_ms - newest_ms)),
+            *(("which moves wait for approval (cluster.approval), and how long",) if asks else ()),
+        ),
     )
 
 

@@ -85,6 +85,11 @@ def test_foresight_of_a_rule_without_hits_moves_at_once_evens_out_and_loses_no_l
     observed = parse_assignments(world.config, ["cluster.observe_only=true"])
     assert found == foresee(observed, CLUSTER, rows, world.now_ms, WhatIf(settings=AT_ONCE))
     assert found == ask(world, rows, *AT_ONCE), "it changes nothing"
+    asking = parse_assignments(world.config, ["cluster.approval=ask"])
+    waits = foresee(asking, CLUSTER, rows, world.now_ms, WhatIf(settings=AT_ONCE))
+    assert isinstance(waits, Foresight)
+    assert waits.decisions == found.decisions
+    assert "wait for approval" in waits.unknown[-1]
     assert json.loads(json.dumps(found.to_json(), allow_nan=False))["cycles"] == CYCLES
     before, after = found.before, found.after
     assert sum(one.bundles for one in after.brokers) == 24
