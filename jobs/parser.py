@@ -10,6 +10,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from operator import methodcaller
 from typing import Any, NoReturn, TypeAlias
 
@@ -243,9 +244,13 @@ def _pair(word: str) -> tuple[str, str]:
     return key, value
 
 
-def whole_number(word: str, most: float = math.inf) -> int:
-    """For argparse: a whole number from 1; raises ArgumentTypeError for anything else."""
-    if not word.isdecimal() or not 1 <= int(word) <= most:
+def whole_number(word: str, most: float = math.inf, least: int = 1) -> int:
+    """For argparse: a whole number in a range; raises ArgumentTypeError for anything else."""
+    if not word.isdecimal() or not least <= int(word) <= most:
         upto = "" if most == math.inf else f" to {most}"
-        raise argparse.ArgumentTypeError(f"{word!r} is no whole number from 1{upto}")
+        raise argparse.ArgumentTypeError(f"{word!r} is no whole number from {least}{upto}")
     return int(word)
+
+
+port_number = partial(whole_number, most=65_535, least=0)
+"""For argparse: a port; 0 = any free one."""

@@ -39,7 +39,7 @@ from jobs.fleet.fleet import (
     FleetSurroundings,
     Timetable,
 )
-from jobs.parser import Parser, add_settings_options, argument, arguments, group
+from jobs.parser import Parser, add_settings_options, argument, arguments, group, port_number
 from lbcore.config.ownership import FENCING_LEASE, FENCING_TOKEN, AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.model.bundles import HashFunction
@@ -139,7 +139,7 @@ _ARGUMENTS = arguments(
     add_settings_options,
     argument("--cluster", default="local", help="the cluster that the brokers belong to"),
     argument("--state-dir", type=Path, required=True, help="for the event log and clock"),
-    argument("--port", type=int, default=0, help="of the control server, 0 = any"),
+    argument("--port", type=port_number, default=0, help="of the control server, 0 = any"),
     argument("--port-file", type=Path, help="written with the port once all is ready"),
     _LOAD,
     _BROKERS,

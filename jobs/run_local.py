@@ -27,7 +27,7 @@ from jobs.local.stack import Kill, RunOptions, Wiring
 from jobs.local.terminal import JsonLines, Show, hints, live_lines, run_lines
 from jobs.operating.connection_options import STATE_DIR_OPTION
 from jobs.operating.status import StatusView
-from jobs.parser import argument, arguments, by_verb, carry_out, group
+from jobs.parser import argument, arguments, by_verb, carry_out, group, port_number
 from lbcore.sim.load.load import LoadShape
 
 _SHAPES = tuple(shape.value for shape in LoadShape)
@@ -180,7 +180,7 @@ add_arguments = by_verb(
             STATE_DIR_OPTION,
             argument(
                 "--port",
-                type=int,
+                type=port_number,
                 help="port of the lookup service (the last run's, or 8080; another one if it is"
                 " taken)",
             ),

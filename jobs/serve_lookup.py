@@ -37,7 +37,7 @@ from jobs.service.access import is_loopback
 from jobs.service.assemble import Service, start_service
 from jobs.service.lookup_metrics import SharedMetrics
 from lbcore.config.lookup import LookupConfig
-from lbcore.config.tree import Config, changed
+from lbcore.config.tree import Config
 
 logger = logging.getLogger(__name__)
 
@@ -89,11 +89,9 @@ def run(args: argparse.Namespace) -> int:
 
     Raises MisuseError, CommandError before it listens.
     """
-    given = {key: getattr(args, name) for name, key in _SHORT.items()}
-    config = changed(
-        load_settings(args.config or None, args.set),
-        {key: value for key, value in given.items() if value is not None},
-    )
+    given = [(key, getattr(args, name)) for name, key in _SHORT.items()]
+    short = [f"{key}={value}" for key, value in given if value is not None]
+    config = load_settings(args.config or None, [*args.set, *short])
     lookup = config.lookup
     is_guarded = lookup.authentication != "none" or is_loopback(lookup.host)
     if not is_guarded and not args.without_authentication:

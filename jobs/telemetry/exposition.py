@@ -14,12 +14,12 @@ from prometheus_client.registry import Collector
 
 from jobs.atomic_file import atomic_write
 from jobs.console import CommandError
-from jobs.parser import argument, arguments
+from jobs.parser import argument, arguments, port_number
 
 add_arguments = arguments(
     argument(
         "--metrics-port",
-        type=int,
+        type=port_number,
         metavar="PORT",
         help="give out metrics for Prometheus there, at telemetry.host; 0 = any free port",
     ),

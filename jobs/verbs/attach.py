@@ -33,7 +33,7 @@ from jobs.operating.connection_options import STATE_DIR_OPTION
 from jobs.operating.plans import look_ahead
 from jobs.operating.status import read_status_rows, status_lines
 from jobs.operating.text_format import parse_duration_ms
-from jobs.parser import argument, arguments, by_verb, carry_out, group
+from jobs.parser import argument, arguments, by_verb, carry_out, group, port_number
 from lbcore.bridge.acting import SHEDDING
 from lbcore.explain.status import make_status
 from lbcore.foresight.forecast import WhatIf
@@ -209,7 +209,7 @@ add_arguments = by_verb(
             STATE_DIR_OPTION,
             argument(
                 "--port",
-                type=int,
+                type=port_number,
                 help="port of the page and of lookups (the last run's, or 8080; another if taken)",
             ),
             argument("--conf", action="append", default=[], help="overlay or file, on top"),

@@ -18,6 +18,7 @@ from jobs.cli import main, verb_parser
 from jobs.console import Exit, MisuseError
 from jobs.operating.commanding import read_command, shown_command
 from jobs.operating.connection_options import STATE_DIR
+from jobs.parser import port_number
 from jobs.verbs import VERBS
 from lbcore.model.bundles import HashFunction
 from lbcore.wire.arguments import CommandVerb
@@ -74,8 +75,10 @@ def bad_lines(words: Sequence[str], parser: argparse.ArgumentParser) -> Iterator
         yield [*words, *filled, flag[:-1] + "q" + flag[-1]]
         if option.nargs is None and option.const is None:
             yield [*words, *filled, flag]
-        if option.choices or option.type in (int, float):
+        if option.choices or option.type in (int, float, port_number):
             yield [*words, *filled, flag, WORD]
+        if option.dest in ("port", "metrics_port"):
+            yield [*words, *filled, flag, "65536"]
     for position in is_required:
         if position.choices:
             yield [*words, *[WORD for _ in is_required]]

@@ -8,6 +8,8 @@ import pytest
 from jobs import serve_lookup
 from jobs.adapters.processes.processes import ProcessSpec, Supervisor
 from jobs.cli import main
+from jobs.console import Exit
+from tests.support import Capsys
 
 
 class RecordingSupervisor(Supervisor):
@@ -37,3 +39,19 @@ def test_worker_is_not_killed_while_it_still_answers(
     main(["serve", f"--tables={tmp_path}", "--cluster=local", *settings])
     assert len(supervisor.specs) == 2
     assert all(spec.grace_ms > 30_000 for spec in supervisor.specs)
+
+
+@pytest.mark.parametrize(
+    ("word", "setting"),
+    [
+        ("--port=70000", "lookup.port"),
+        ("--poll-ms=0", "lookup.poll_interval_ms"),
+        ("--wait-ms=-1", "lookup.wait_timeout_ms"),
+        ("--workers=0", "lookup.workers"),
+    ],
+)
+def test_short_option_out_of_its_settings_range_is_misuse(
+    word: str, setting: str, tmp_path: Path, capsys: Capsys
+) -> None:
+    assert main(["serve", f"--tables={tmp_path}", "--cluster=local", word]) == Exit.MISUSE
+    assert f"{setting}: " in capsys.readouterr().err
