@@ -14,11 +14,12 @@ _UNITS = 2
 SECOND_MS, MINUTE_MS = 1_000, 60_000
 HOUR_MS = 3_600_000
 DAY_MS = 86_400_000
+_LAST_S = 253_402_300_799  # of the year 9999, the last that datetime has
 
 
 def instant(at_ms: int) -> str:
-    """Format an instant to the second, UTC."""
-    moment = datetime.fromtimestamp(at_ms // 1_000, tz=timezone.utc)
+    """Format an instant to the second, UTC; one after the year 9999 as its last second."""
+    moment = datetime.fromtimestamp(min(at_ms // 1_000, _LAST_S), tz=timezone.utc)
     return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 

@@ -73,6 +73,16 @@ def test_rest_of_a_shed_bundle_is_told_as_the_strategy_keeps_it(
     assert any(text.startswith("cool-down until") for text in found.blocks) == rests
 
 
+def test_cool_down_that_never_ends_is_told(world: World) -> None:
+    move = decided(world, "transfer")[-1]
+    shedding = replace(world.config.shedding, cool_down_ms=10**16)
+    rows = about(world, str(move["bundle"]))
+    rows = replace(rows, config=replace(world.config, shedding=shedding))
+    found = explain_bundle(rows, str(move["bundle"]))
+    assert found is not None
+    assert any(text.startswith("cool-down until 9999-12-31 23:59:59") for text in found.blocks)
+
+
 def test_hot_broker_stays_explained_while_another_drains_between_two_rounds(world: World) -> None:
     move = decided(world, "transfer")[-1]
     rows = rows_of(world)
