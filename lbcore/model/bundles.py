@@ -223,10 +223,8 @@ def explicit_boundaries(texts: Iterable[str]) -> tuple[int, ...]:
     """
     boundaries = tuple(sorted({decode_boundary(text) for text in texts}))
     if len(boundaries) < 2 or boundaries[0] != FULL_LOWER or boundaries[-1] != FULL_UPPER:  # noqa: PLR2004 two ends
-        message = (
-            "boundaries must include 0x00000000 and 0xffffffff, "
-            f"got {[f'0x{boundary:08x}' for boundary in boundaries]}"
-        )
+        ends = f"0x{boundaries[0]:08x} to 0x{boundaries[-1]:08x}" if boundaries else "none"
+        message = f"boundaries must include 0x00000000 and 0xffffffff, got {ends}"
         raise InvalidRangeError(message)
     return boundaries
 

@@ -45,6 +45,8 @@ def test_range_or_division_that_is_impossible_is_refused() -> None:
     for given in (["0x1", "0xffffffff"], ["0", "0x80000000"], ["0"], []):
         with pytest.raises(InvalidRangeError, match="must include"):
             explicit_boundaries(given)
+    with pytest.raises(InvalidRangeError, match=r"got 0x00000001 to 0x0000ea60$"):
+        explicit_boundaries(map(str, range(1, 60_001)))
     for text in ("9" * 5_000, "-" + "9" * 5_000, "0x" + "f" * 5_000, "0" + "7" * 5_000):
         with pytest.raises(InvalidRangeError, match="must be a number"):
             explicit_boundaries(["0", text])
