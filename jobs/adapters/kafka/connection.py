@@ -13,6 +13,7 @@ from typing import Any
 
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient, OffsetSpec
+from kafka.cluster import collect_hosts
 from kafka.errors import KafkaError, UnknownTopicOrPartitionError
 
 from jobs.adapters.kafka.clients import PASSWORD, KafkaAddress, SecretToken, open_client
@@ -27,7 +28,7 @@ def kafka_address(
 ) -> KafkaAddress:
     """Return the clients' address; bootstrap wins over kafka.bootstrap_servers.
 
-    Raises MisuseError without either, CommandError without a password that is needed.
+    Raises MisuseError without a readable one, CommandError without a password that is needed.
     """
     servers = bootstrap or ",".join(config.kafka.bootstrap_servers)
     if not servers:
@@ -36,6 +37,14 @@ def kafka_address(
             why="neither --bootstrap nor kafka.bootstrap_servers names a broker",
             next_step="add --bootstrap host:port, or kafka.bootstrap_servers to an overlay",
         )
+    try:
+        collect_hosts(servers)
+    except ValueError:
+        raise MisuseError(
+            "Kafka's address can't be read",
+            why=f"{servers} is no list of host:port",
+            next_step="write --bootstrap or kafka.bootstrap_servers as host:port,host:port",
+        ) from None
     return KafkaAddress(
         bootstrap=servers,
         topic_prefix=config.pipeline.topic_prefix,
@@ -76,7 +85,6 @@ logger = logging.getLogger(__name__)
 _API_VERSIONS_REQUEST = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 _TIMEOUT_S = 1.0
 _LOOK_S = 2.0
-_PORT = 9092
 
 
 def ask_kafka(host: str, port: int, *, is_encrypted: bool = False) -> str:
@@ -103,11 +111,8 @@ def kafka_trouble(address: KafkaAddress) -> str:
     """
     is_encrypted = "SSL" in str(address.security.get("security_protocol", ""))
     reasons = []
-    for server in address.bootstrap.split(","):
-        host, _, port = server.strip().rpartition(":")
-        reason = ask_kafka(
-            host.strip("[]") or server, int(port) if host else _PORT, is_encrypted=is_encrypted
-        )
+    for host, port, _ in collect_hosts(address.bootstrap, randomize=False):
+        reason = ask_kafka(host, port, is_encrypted=is_encrypted)
         if not reason:
             return ""
         reasons.append(reason)

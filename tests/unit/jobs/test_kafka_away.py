@@ -1,5 +1,6 @@
 """Clients of a Kafka that is away: they end, and leave no thread and no socket behind."""
 
+import socket
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from jobs.adapters.kafka.clients import (
     Tail,
     close_producer,
 )
-from jobs.adapters.kafka.connection import TopicWatch, find_kafka
+from jobs.adapters.kafka.connection import TopicWatch, find_kafka, kafka_trouble
 from jobs.adapters.kafka.ownership_publisher import Ticker
 from jobs.adapters.kafka.topics import newest_record_ms
 from jobs.adapters.processes.preflight import free_ports
@@ -98,6 +99,17 @@ def test_ticker_goes_on_after_a_tick_that_its_client_refuses() -> None:
     ticker.start()
     until(lambda: producer.sent > 2, 20.0)
     ticker.stop()
+
+
+@pytest.mark.parametrize(
+    "form", ["PLAINTEXT://127.0.0.1:{}", " 127.0.0.1:{}", "[::1]:1,127.0.0.1:{}"]
+)
+def test_kafka_answers_under_each_form_of_its_address(form: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        answer = threading.Thread(target=lambda: server.accept()[0].sendall(bytes(8)), daemon=True)
+        answer.start()
+        found = KafkaAddress(bootstrap=form.format(server.getsockname()[1]))
+        assert not kafka_trouble(found)
 
 
 def test_message_that_the_client_refuses_counts_as_not_delivered() -> None:

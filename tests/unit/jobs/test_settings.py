@@ -189,6 +189,12 @@ def test_address_with_sasl_takes_the_password_from_the_environment() -> None:
     }
 
 
+@pytest.mark.parametrize("servers", ["a:90x", "a:", "[::1", "a:1,b:port"])
+def test_address_without_a_port_that_is_a_number_is_misuse(servers: str) -> None:
+    with pytest.raises(MisuseError, match="Kafka's address can't be read"):
+        kafka_address(Config(), servers)
+
+
 def test_token_is_read_again_at_each_login_also_by_another_machine(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("first\n")
