@@ -11,6 +11,11 @@ from lbcore.config.setting import setting
 AUTHENTICATIONS = ("none", "token", "certificate", "token_or_certificate")
 
 
+def _check_place(text: str) -> None:
+    if not {"/", "*"}.isdisjoint(text):
+        raise ValueError("write host or host:port, without http://, path or *")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupConfig:
     """Address of the lookup service, its reads of the tables, and wait limits."""
@@ -21,12 +26,14 @@ class LookupConfig:
     )
     allowed_hosts: tuple[str, ...] = setting(
         (),
+        reads=_check_place,
         doc="More names of this service, host or host:port, beside its address and those of"
         " loopback. Without authentication, requests under other names are refused. Changes sent"
         " by pages of other origins are always refused.",
     )
     advertised_address: str = setting(
         "",
+        reads=_check_place,
         doc="Address (host:port) that Pulsar's tools are given for this service; none = that at"
         " which it was reached.",
     )

@@ -188,6 +188,13 @@ def test_text_that_its_setting_cannot_read_is_refused_with_how_it_is_written(tex
         parse_assignments(Config(), [f"cluster.quiet_hours={text}"])
 
 
+@pytest.mark.parametrize("name", ["allowed_hosts", "advertised_address"])
+@pytest.mark.parametrize("text", ["https://ballast.example.org", "*.example.org"])
+def test_address_of_the_service_that_no_request_can_match_is_refused(name: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=rf"lookup\.{name}: .*write host or host:port"):
+        parse_assignments(Config(), [f"lookup.{name}={text}"])
+
+
 @pytest.mark.parametrize(
     ("key", "advice"),
     [
