@@ -128,12 +128,12 @@ _TABLES: Mapping[Topic, tuple[str, Sequence[str], RejectReason]] = {
 
 
 def _rows_of(topic: Topic, message: Fields, limits: Wire) -> Sequence[Any]:
-    """Return the rows of a message; none if its columns make no rows."""
+    """Return the rows of a message; none if its columns make no rows, or too many."""
+    of_topics = topic is Topic.TOPIC_LOAD
+    most = limits.max_topics_per_message if of_topics else limits.max_bundles_per_message
     if topic is Topic.ACKS:
         items = message.get("acks")
-        if type(items) is list and len(items) <= limits.max_bundles_per_message:
-            return items
-        return ()
+        return items if type(items) is list and len(items) <= most else ()
     if topic not in _TABLES:
         return ()
     table, numbers, _ = _TABLES[topic]
@@ -141,7 +141,7 @@ def _rows_of(topic: Topic, message: Fields, limits: Wire) -> Sequence[Any]:
     named = ("name", *numbers)
     if not isinstance(columns, Mapping) or any(type(columns.get(c)) is not list for c in named):
         return ()
-    if len({len(columns[column]) for column in named}) != 1:
+    if len({len(columns[column]) for column in named}) != 1 or len(columns["name"]) > most:
         return ()
     values = zip(*(columns[column] for column in named), strict=True)
     return [dict(zip(named, row, strict=True)) for row in values]

@@ -473,6 +473,20 @@ def test_a_message_that_is_wrong_as_a_whole_is_refused_whole(topic: Topic) -> No
     assert other.reason is RejectReason.KEY_MISMATCH
 
 
+@pytest.mark.parametrize("topic", [Topic.BUNDLE_LOAD, Topic.TOPIC_LOAD])
+def test_rows_of_a_message_that_has_too_many_are_not_tried(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, key, value = format_message(MESSAGES[topic])
+    message = json.loads(value)
+    table = "bundles" if topic is Topic.BUNDLE_LOAD else "topics"
+    message[table] = {name: column[:1] * 10_001 for name, column in message[table].items()}
+    monkeypatch.setattr("lbcore.wire.parse._check_row", lambda *_: pytest.fail("a row was tried"))
+    found = parse_rows(topic, key, json.dumps(message).encode(), STANDARD_RULES)
+    assert isinstance(found, Rejected)
+    assert found.reason is RejectReason.TOO_LARGE
+
+
 def test_of_many_bad_rows_some_are_told_and_the_rest_is_counted() -> None:
     _, key, value = format_message(MESSAGES[Topic.ACKS])
     message = json.loads(value)
