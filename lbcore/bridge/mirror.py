@@ -1,6 +1,6 @@
 """The mirror: differences between Pulsar's ownership and our records.
 
-Decides which differences are real. Brokers are asked one after the other, so a bundle that moves
+Decides which differences are real. Brokers answer at different moments, so a bundle that moves
 meanwhile may be seen at two of them or at none. So only what two looks in a row agree on is
 recorded, nothing about a broker that did not answer, and nothing about a bundle whose unload or
 split is under way. Where Pulsar and a record differ, Pulsar is right.

@@ -1,7 +1,6 @@
 """Settings as Pulsar's dynamic configuration: its keys, units and class names.
 
-`config.load` says what a change does. Source: Pulsar 4.0.8, BrokersBase,
-BrokerService.getDynamicConfiguration, ServiceConfiguration.
+Source: Pulsar 4.0.8, BrokersBase, BrokerService.getDynamicConfiguration, ServiceConfiguration.
 """
 
 from collections.abc import Mapping
@@ -114,9 +113,9 @@ def overrides(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def runtime(config: Config, settings: Mapping[str, Any]) -> dict[str, str]:
-    """Every setting that decides, as in force: under Pulsar's keys, and under ours.
+    """Return the settings in force under Pulsar's keys, and under ours.
 
-    config: of the files; settings: what commands have changed.
+    Without SHARED_SECTIONS. config: of the files; settings: what commands have changed.
     """
     now, _ = in_force(config, settings)
     entries = [entry for entry in SETTINGS.values() if entry.section not in SHARED_SECTIONS]
