@@ -352,7 +352,7 @@ class _Start:
         args, writer, place = self.job.args, self.writer, self.place
         if resumption.is_rebuilt:
             complete_last_batch(writer)
-        elif writer.is_mended or unfinished_batch(resumption.checkpoint) is None:
+        elif writer.is_repaired or unfinished_batch(resumption.checkpoint) is None:
             writer.write_pending_rows()
         address = kafka_address(self.job.config, args.bootstrap)
         if resumption.is_rebuilt and restored_mark(args.state_dir).exists():

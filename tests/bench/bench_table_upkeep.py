@@ -98,10 +98,10 @@ class TimedWriter(TableWriter):
         self.written: set[str] = set()
 
     def write(
-        self, name: str, rows: pa.Table, batch_id: int, about: Mapping[str, Any]
+        self, name: str, rows: pa.Table, batch_id: int, metadata: Mapping[str, Any]
     ) -> DeltaTable | None:
         started, cpu_s = time.perf_counter(), time.process_time()
-        written = super().write(name, rows, batch_id, about)
+        written = super().write(name, rows, batch_id, metadata)
         self.took_s += time.perf_counter() - started
         self.cpu_s += time.process_time() - cpu_s
         self.written.add(name)

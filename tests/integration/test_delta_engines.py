@@ -73,9 +73,9 @@ def test_history_in_spark_shows_batch_epoch_and_code(spark: SparkSql, tmp_path: 
     writer = TableWriter(tmp_path)
     writer.claim()
     writer.use_query("q")
-    about = {"batch_id": 7, "writer_epoch": writer.epoch, "code_version": "1a2b3c"}
+    metadata = {"batch_id": 7, "writer_epoch": writer.epoch, "code_version": "1a2b3c"}
     rows = arrow_schema(NAMESPACES).empty_table()
-    assert writer.write(NAMESPACES.name, rows, 7, about) is not None
+    assert writer.write(NAMESPACES.name, rows, 7, metadata) is not None
     history = spark.run(f"DESCRIBE HISTORY {sql_name(tmp_path, NAMESPACES)}")
     noted = [row["userMetadata"] for row in history if row["userMetadata"]]
     assert noted == ["batch 7, writer epoch 0, code 1a2b3c", "claim of writer epoch 0"]

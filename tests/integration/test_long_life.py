@@ -87,9 +87,9 @@ class World:
         fixed |= {"admin_roles": "[]", "allowed_clusters": "[]"}
         fixed |= {"hash": "crc32", "properties": "{}", "value": "{}", "children": "{}"}
         fixed |= {"advertised_listeners": "{}", "starts": "[]", "writer_epoch": self.writer.epoch}
-        about = {"query_id": "q", "batch_id": self.number, "now_ms": 1_000 * self.number}
-        about["writer_epoch"] = self.writer.epoch
-        self.writer.write(name, arrow_rows(table, rows, **fixed), self.number, about)
+        metadata = {"query_id": "q", "batch_id": self.number, "now_ms": 1_000 * self.number}
+        metadata["writer_epoch"] = self.writer.epoch
+        self.writer.write(name, arrow_rows(table, rows, **fixed), self.number, metadata)
 
     def held_bytes(self) -> int:
         """What the readers hold, without the kept changes, whose number is a setting."""

@@ -216,7 +216,7 @@ def job(root: Path, *, is_unread: bool) -> str:
     assert len(rows(root, "ownership_events")) == len(BUNDLES) * (BATCHES + 1)
     assert len(rows(root, "commands")) == BATCHES + 1
     assert {row["version_id"] for row in rows(root, "bundle_ownership")} == {BATCHES + 1}
-    return "goes on" + (", mended" if sink.writer.is_mended else "")
+    return "goes on" + (", mended" if sink.writer.is_repaired else "")
 
 
 def verb(line: str, root: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:

@@ -90,7 +90,7 @@ class Job:
             self.batch_id += 1
 
     def _write(self, table: Table, rows: Sequence[Row]) -> None:
-        about = {
+        metadata = {
             "query_id": "q2", "batch_id": self.batch_id, "now_ms": self.now_ms,
             "writer_epoch": self.writer.epoch,
         }  # fmt: skip
@@ -99,7 +99,7 @@ class Job:
             "seq_in_batch": 0,
         }  # fmt: skip
         arrow = arrow_rows(table, [row.columns(table, **stamps) for row in rows])
-        self.writer.write(table.name, arrow, self.batch_id, about)
+        self.writer.write(table.name, arrow, self.batch_id, metadata)
 
     def age(self, name: str, seconds: int) -> None:
         then = time.time() - seconds

@@ -266,17 +266,17 @@ def test_newest_batch_has_its_own_version_whatever_the_handle_knows(tmp_path: Pa
     sink(batch(record("t/n/a", 2)), 1)
     newest = newest_batch(stale)
     assert newest is not None
-    assert (newest.version, newest.about["batch_id"]) == (stale.version() + 1, 1)
+    assert (newest.version, newest.metadata["batch_id"]) == (stale.version() + 1, 1)
 
 
 def test_commit_says_what_was_read_when_and_by_whom(tmp_path: Path) -> None:
     sink = sink_on(tmp_path)
     sink(batch(record("t/n/a", 1)), 0)
-    about = TableWriter(tmp_path).last_commit()
-    assert about is not None
-    assert about["offsets"] == {"acks": {"0": 7}}
-    assert (about["query_id"], about["batch_id"], about["now_ms"]) == (QUERY, 0, 1_000)
-    assert (about["code_version"], about["config_version"]) == ("c", "f")
+    metadata = TableWriter(tmp_path).last_commit()
+    assert metadata is not None
+    assert metadata["offsets"] == {"acks": {"0": 7}}
+    assert (metadata["query_id"], metadata["batch_id"], metadata["now_ms"]) == (QUERY, 0, 1_000)
+    assert (metadata["code_version"], metadata["config_version"]) == ("c", "f")
 
 
 def test_batch_left_half_written_is_completed_before_a_rebuild(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ class Recorder:
         if self._table.version() == before:
             return
         newest = newest_batch(self._table)
-        rest = newest.about.get(PENDING) if newest else None
+        rest = newest.metadata.get(PENDING) if newest else None
         if rest is None or rest == self._last:
             return
         self._last = rest

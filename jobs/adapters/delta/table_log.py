@@ -46,7 +46,7 @@ RESTORE = (
     "put all tables back from a backup as docs/operate.md says under Restore, then `ballast state "
     "rebuild --restored --state-dir DIR` and start the job"
 )
-MEND = "start the job, which moves it aside and repeats the batch, or says what is lost"
+REPAIR = "start the job, which moves it aside and repeats the batch, or says what is lost"
 HINT = "_last_checkpoint"
 LOG = "_delta_log"
 _COMMIT = re.compile(r"(\d{20})\.json")
@@ -125,8 +125,8 @@ class Commit:
     needs_reload: adding rows is not enough, because other rows were deleted, or the table's schema,
     properties or protocol changed. info: commitInfo. writer: None in commits that are not the
     job's. digest: of the log's file, to recognize the same commit. files: all data files that it
-    adds, with their bytes. transactions: application id → version. about: the job's metadata of
-    its batch, empty in commits of others.
+    adds, with their bytes. transactions: application id → version. metadata: of the
+    job's batch, empty in commits of others.
     """
 
     version: int
@@ -137,7 +137,7 @@ class Commit:
     digest: bytes = b""
     files: tuple[tuple[str, int], ...] = ()
     transactions: Mapping[str, int] = field(default_factory=dict)
-    about: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 def parse_commit(version: int, text: bytes) -> Commit:
@@ -174,16 +174,16 @@ def _commit_of(version: int, actions: list[Mapping[str, Any]], digest: bytes) ->
         [one for one in found[kind] if one["dataChange"] and HISTORY_KEY not in info]
         for kind in ("add", "remove")
     )
-    about = info.get(METADATA_KEY) or {}
-    about = json.loads(about) if isinstance(about, str) else about
+    metadata = info.get(METADATA_KEY) or {}
+    metadata = json.loads(metadata) if isinstance(metadata, str) else metadata
     writer = None
-    if about:
+    if metadata:
         writer = WriterCommit(
-            query_id=str(about.get("query_id", "")),
-            batch_id=int(about.get("batch_id", -1)),
-            now_ms=int(about.get("now_ms", 0)),
-            code_version=str(about.get("code_version", "")),
-            committed_ms=int(about.get("committed_at_ms", 0)),
+            query_id=str(metadata.get("query_id", "")),
+            batch_id=int(metadata.get("batch_id", -1)),
+            now_ms=int(metadata.get("now_ms", 0)),
+            code_version=str(metadata.get("code_version", "")),
+            committed_ms=int(metadata.get("committed_at_ms", 0)),
         )
     return Commit(
         version=version,
@@ -195,17 +195,17 @@ def _commit_of(version: int, actions: list[Mapping[str, Any]], digest: bytes) ->
         digest=digest,
         files=tuple((unquote(one["path"]), int(one["size"])) for one in found["add"]),
         transactions={str(one["appId"]): int(one["version"]) for one in found["txn"]},
-        about=about,
+        metadata=metadata,
     )
 
 
-def batch_metadata(about: Mapping[str, Any]) -> dict[str, str]:
+def batch_metadata(metadata: Mapping[str, Any]) -> dict[str, str]:
     """Return the entries of commitInfo for a batch, for followers and for people."""
     batch, epoch, code = (
-        about.get(key, "") for key in ("batch_id", "writer_epoch", "code_version")
+        metadata.get(key, "") for key in ("batch_id", "writer_epoch", "code_version")
     )
     return {
-        METADATA_KEY: json.dumps(about, sort_keys=True),
+        METADATA_KEY: json.dumps(metadata, sort_keys=True),
         USER_METADATA: f"batch {batch}, writer epoch {epoch}, code {code or 'unknown'}",
     }
 
@@ -238,7 +238,7 @@ def read_commit(table: TablePlace, version: int) -> Commit | None:
     try:
         return parse_commit(version, text)
     except CorruptLogError as error:
-        step = RESTORE if has_commit(table, version + 1) else MEND
+        step = RESTORE if has_commit(table, version + 1) else REPAIR
         raise damaged(table, file, f"is damaged: {error}", step) from error
 
 
@@ -399,7 +399,7 @@ def _inspect(table: Path, wanted: int | None) -> LogState:
     torn = torn_commit(table, newest) if limit == newest > start else ""
     if torn and newest == 0:
         raise DamagedTableError(
-            f"the table {table.name} was not made to the end", why=torn, next_step=MEND
+            f"the table {table.name} was not made to the end", why=torn, next_step=REPAIR
         )
     return LogState(version=limit - 1 if torn else limit, torn=torn, left_out=left_out)
 

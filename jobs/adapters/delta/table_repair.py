@@ -72,7 +72,7 @@ def check_complete(root: TablePlace, names: Iterable[str] | None = None) -> None
     if ahead is not None and not is_given_up and not inspect_log(events).torn:
         cause = f"has no commit of batch {ahead['batch_id']}, which other tables have"
         raise damaged(events, log_path(events), cause)
-    for name, version in sorted(last.about.get(VERSIONS, {}).items()):
+    for name, version in sorted(last.metadata.get(VERSIONS, {}).items()):
         # whether it is whole, was moved aside or cleaned away
         there = [
             *commit_versions(root / name, "json*"),
@@ -92,18 +92,18 @@ def repair_tables(root: TablePlace) -> bool:
     """
     if not isinstance(root, Path):
         return False
-    is_mended = False
+    is_repaired = False
     for name in (_EVENTS, *(one.name for one in TABLES if one.name != _EVENTS)):
         if not log_path(root / name).is_dir():
             continue
         log = os.open(log_path(root / name), os.O_RDONLY)
         try:
             fcntl.flock(log, fcntl.LOCK_EX)  # what another job commits is never moved
-            is_mended |= _repair_table(root, root / name)
+            is_repaired |= _repair_table(root, root / name)
         finally:
             os.close(log)
     check_complete(root)
-    return is_mended
+    return is_repaired
 
 
 def _repair_table(root: Path, table: Path) -> bool:
@@ -128,7 +128,7 @@ def _check_unpublished(root: Path, table: Path, version: int, torn: str) -> None
         is_published = _batch_without_events(root, [one.name for one in TABLES]) is not None
         then = "`ballast state rebuild --restored --state-dir DIR` and start the job"
     else:
-        known = _last_batch(root / _EVENTS).about.get(VERSIONS, {})
+        known = _last_batch(root / _EVENTS).metadata.get(VERSIONS, {})
         is_published, then = known.get(table.name, -1) >= version, "start the job"
     if is_published:
         file = commit_path(table, version)
@@ -147,8 +147,8 @@ def _batch_without_events(root: Path, names: Iterable[str]) -> Mapping[str, Any]
     commits meanwhile does not seem to lack its events.
     """
     others = [name for name in names if name not in (_EVENTS, *BEFORE_EVENTS)]
-    batches = [about for name in others if (about := _last_batch(root / name).about)]
-    known = _last_batch(root / _EVENTS).about
+    batches = [metadata for name in others if (metadata := _last_batch(root / name).metadata)]
+    known = _last_batch(root / _EVENTS).metadata
     left = [
         one
         for one in batches
@@ -168,7 +168,7 @@ def _last_batch(table: Path) -> Commit:
     """Return the newest whole commit of a batch; an empty one without any."""
     commits = commits_from(table, newest_version(table), step=-1)
     none = Commit(version=-1, added=(), needs_reload=False, writer=None)
-    return next((one for one in commits if one.about.get("batch_id", -1) >= 0), none)
+    return next((one for one in commits if one.metadata.get("batch_id", -1) >= 0), none)
 
 
 def _quarantine_file(file: Path, why: str) -> None:

@@ -33,7 +33,7 @@ from jobs.adapters.delta.table_location import (
 )
 from jobs.adapters.delta.table_log import (
     LOG,
-    MEND,
+    REPAIR,
     Commit,
     DamagedTableError,
     LostError,
@@ -131,7 +131,7 @@ def check_newest(table: TablePlace, *, is_written: bool = False) -> None:
         raise damaged(table, log_path(table) / name, cause, "start the job, which moves it aside")
     if state.torn:
         what = f"the newest commit of the table {table.name} is damaged"
-        raise DamagedTableError(what, why=state.torn, next_step=MEND)
+        raise DamagedTableError(what, why=state.torn, next_step=REPAIR)
 
 
 @lru_cache(maxsize=1_000)

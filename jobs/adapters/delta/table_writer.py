@@ -191,11 +191,11 @@ class TableWriter:
     """The tables under one root; a job writes to them once it has claimed them.
 
     epoch: the newest that any job has claimed, -1 for none; after `claim` this job's own.
-    is_mended: newest commits torn by a power cut were moved aside.
+    is_repaired: newest commits torn by a power cut were moved aside.
     """
 
     def __init__(self, root: str | TablePlace) -> None:
-        self.is_mended = repair_tables(table_place(root))
+        self.is_repaired = repair_tables(table_place(root))
         self._tables = ensure_tables(root)
         self._events = table_path(root, OWNERSHIP_EVENTS.name)
         self._query_id = ""
@@ -235,15 +235,15 @@ class TableWriter:
         return self._transaction(OWNERSHIP_EVENTS.name, EPOCH_APP) == self.epoch
 
     def write(
-        self, name: str, rows: pa.Table, batch_id: int, about: Mapping[str, Any]
+        self, name: str, rows: pa.Table, batch_id: int, metadata: Mapping[str, Any]
     ) -> DeltaTable | None:
         """Commit a batch's rows to a table; None when the table has this batch already.
 
-        Of rows with the same key the last counts. about: metadata of the batch, stored as JSON
-        under METADATA_KEY. Raises FencedError, TableBusyError.
+        Of rows with the same key the last counts. metadata: of the batch, stored as JSON under
+        METADATA_KEY. Raises FencedError, TableBusyError.
         """
         app_id = f"{name}:{self._query_id}"
-        options = commit_options(batch_metadata(about), Transaction(app_id, batch_id))
+        options = commit_options(batch_metadata(metadata), Transaction(app_id, batch_id))
         for _ in range(_ATTEMPTS):
             table = self.refreshed(name)
             if self._transaction(name, app_id) >= batch_id:
@@ -341,8 +341,8 @@ class TableWriter:
     def undo(self, name: str, version: int) -> None:
         """Restore the table to `version`, undoing the batch that wrote version + 1."""
         table = self.refreshed(name)
-        about = {"query_id": "", "batch_id": -1, "now_ms": 0, "writer_epoch": self.epoch}
-        metadata = {**batch_metadata(about), USER_METADATA: f"undo to version {version}"}
+        batch = {"query_id": "", "batch_id": -1, "now_ms": 0, "writer_epoch": self.epoch}
+        metadata = {**batch_metadata(batch), USER_METADATA: f"undo to version {version}"}
         with self._committing(name):
             table.restore(version, **commit_options(metadata))
 
@@ -353,7 +353,7 @@ class TableWriter:
     def last_commit(self) -> Mapping[str, Any] | None:
         """Return the metadata of the newest batch commit to ownership_events."""
         found = newest_batch(self._tables[OWNERSHIP_EVENTS.name])
-        return found.about if found else None
+        return found.metadata if found else None
 
     def table(self, name: str) -> DeltaTable:
         """The handle of a table, at the version last seen."""
@@ -429,7 +429,7 @@ class TableWriter:
 
 def newest_batch(table: DeltaTable) -> Commit | None:
     """The newest commit of a batch; None when no batch was committed."""
-    return next((one for one in _newest_first(table) if one.about), None)
+    return next((one for one in _newest_first(table) if one.metadata), None)
 
 
 def _newest_first(table: DeltaTable) -> Iterator[Commit]:

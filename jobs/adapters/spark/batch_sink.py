@@ -80,15 +80,15 @@ _UNSHOWN = frozenset({"raw", "writer_epoch", "at_ms"})
 _COMMAND = ("command_id", "kind", "status", "reason", "principal", "address")
 
 
-def lines_of(batch: WrittenBatch, about: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the log lines of a batch. about: further fields of each cluster's line."""
+def lines_of(batch: WrittenBatch, extra: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the log lines of a batch. extra: further fields of each cluster's line."""
     duration_ms = sum(batch.parts_ms.values())
     for report in batch.reports:
         shown = {key: value for key, value in report.items() if key not in _UNLOGGED}
         if batch.batch_id % _SPARSE and len(shown.get("brokers", ())) > _BROKERS_MAX:
             del shown["brokers"]
         common = {"batch_id": batch.batch_id, "duration_ms": duration_ms}
-        yield {"event": "batch", **common, "parts": dict(batch.parts_ms), **about, **shown}
+        yield {"event": "batch", **common, "parts": dict(batch.parts_ms), **extra, **shown}
         for fault in report.get(FAULTS, ()):
             named = {"batch_id": batch.batch_id, "cluster": report["cluster"]}
             yield {"event": "fault", **named, **fault}
@@ -231,7 +231,7 @@ class BatchSink:
                 for partition, end in ends.items():
                     known[partition] = max(known.get(partition, 0), end)
         self.now_ms = min(report["now_ms"] for report in reports)
-        about = {
+        batch_metadata = {
             "query_id": self.identity.query_id,
             "batch_id": batch_id,
             "now_ms": max(report["now_ms"] for report in reports),
@@ -243,7 +243,7 @@ class BatchSink:
             "writer_epoch": self.writer.epoch,
             "committed_at_ms": wall_ms(),
         }
-        self._check_repeated(batch_id, about)
+        self._check_repeated(batch_id, batch_metadata)
         tables, faults, left_out = self._tables_of(effects, batch_id)
         tombstones = tables.pop(TOMBSTONE)
 
@@ -253,7 +253,7 @@ class BatchSink:
                 self.publisher.publish(messages)
             return len(messages), unsent
 
-        done, committed, (records, unsent) = self._write(tables, tombstones, about, send)
+        done, committed, (records, unsent) = self._write(tables, tombstones, batch_metadata, send)
         self.passed("kafka_sent")
         sent = time.monotonic()
         parts = {
@@ -297,14 +297,14 @@ class BatchSink:
         self.identity = replace(self.identity, query_id=query_id)
         self.writer.use_query(query_id)
 
-    def _check_repeated(self, batch_id: int, about: Mapping[str, Any]) -> None:
+    def _check_repeated(self, batch_id: int, batch_metadata: Mapping[str, Any]) -> None:
         """Compare a repeated batch with the last commit of `ownership_events`."""
         if not self.writer.has_batch(EVENTS, batch_id):
             return
         last = self.writer.last_commit()
         if last is None or last["batch_id"] != batch_id:
             return
-        if last["effects_sha256"] != about["effects_sha256"]:
+        if last["effects_sha256"] != batch_metadata["effects_sha256"]:
             message = (
                 f"batch {batch_id} was repeated and came to other effects than {EVENTS} has of it: "
                 "this code is not deterministic or was changed in between; run `ballast state "
@@ -316,7 +316,7 @@ class BatchSink:
         self,
         tables: Mapping[str, pa.Table],
         tombstones: pa.Table,
-        about: Mapping[str, Any],
+        batch_metadata: Mapping[str, Any],
         send: Callable[[], tuple[int, list[Fault]]],
     ) -> tuple[Mapping[str, tuple[int, int]], float, tuple[int, list[Fault]]]:
         """Commit the tables, and send the records once the events are durable.
@@ -329,7 +329,7 @@ class BatchSink:
         thread of its own; returns the number of messages, and faults of records that can't be
         formatted.
         """
-        is_due = about["now_ms"] - self._committed_ms >= self.heartbeat_ms
+        is_due = batch_metadata["now_ms"] - self._committed_ms >= self.heartbeat_ms
         is_any = any(len(table) for table in tables.values())
         wanted = {
             name: table
@@ -337,9 +337,9 @@ class BatchSink:
             if len(table) or (name == EVENTS and (is_due or is_any))
         }
 
-        def write(name: str, metadata: Mapping[str, Any] = about) -> tuple[int, int]:
+        def write(name: str, metadata: Mapping[str, Any] = batch_metadata) -> tuple[int, int]:
             started = time.monotonic()
-            self.writer.write(name, wanted[name], about["batch_id"], metadata)
+            self.writer.write(name, wanted[name], batch_metadata["batch_id"], metadata)
             return self.writer.version(name), _ms(time.monotonic() - started)
 
         written = {name: write(name) for name in BEFORE_EVENTS if name in wanted}
@@ -348,9 +348,13 @@ class BatchSink:
             pending_rows = {name: wanted[name] for name in rest} | (
                 {TOMBSTONE: tombstones} if len(tombstones) else {}
             )
-            metadata = {**about, **self.writer.versions(), **self.writer.write_ahead(pending_rows)}
+            metadata = {
+                **batch_metadata,
+                **self.writer.versions(),
+                **self.writer.write_ahead(pending_rows),
+            }
             written[EVENTS] = write(EVENTS, metadata)
-            self._committed_ms = about["now_ms"]
+            self._committed_ms = batch_metadata["now_ms"]
             self.passed("events_committed")
         others = [name for name in rest if name != COMMANDS.name]
         with ThreadPoolExecutor(1 + len(others)) as pool:

@@ -76,8 +76,8 @@ def raise_versions(writer: TableWriter, now_ms: int, read: Mapping[str, Any]) ->
         return 0
     metadata = {name: value for name, value in last.items() if name != PENDING}
     query = f"restored-{writer.epoch}"
-    about = {**metadata, "query_id": query, "batch_id": 0, "now_ms": now_ms}
-    about |= {"writer_epoch": writer.epoch, "effects_sha256": "", **read}
+    batch_metadata = {**metadata, "query_id": query, "batch_id": 0, "now_ms": now_ms}
+    batch_metadata |= {"writer_epoch": writer.epoch, "effects_sha256": "", **read}
     namespace_rows = _rows(writer, NAMESPACES.name)
     clusters = (row["cluster"] for row in [*namespace_rows, *_rows(writer, BROKERS.name)])
     namespaces = raised_namespaces(namespace_rows, clusters, now_ms)
@@ -90,8 +90,8 @@ def raise_versions(writer: TableWriter, now_ms: int, read: Mapping[str, Any]) ->
     )
     writer.use_query(query)
     named = pa.Table.from_pylist(namespaces, arrow_schema(NAMESPACES))
-    writer.write(NAMESPACES.name, named, 0, about)
-    writer.write(EVENTS, events, 0, {**about, **pending})
+    writer.write(NAMESPACES.name, named, 0, batch_metadata)
+    writer.write(EVENTS, events, 0, {**batch_metadata, **pending})
     complete_last_batch(writer)
     return len(events)
 
@@ -188,8 +188,8 @@ def _undo_unfinished(writer: TableWriter) -> None:
     """
     for name in BEFORE_EVENTS:
         newest = newest_batch(writer.refreshed(name))
-        about = newest.about if newest else {}
-        if newest and not writer.has_batch(EVENTS, about["batch_id"], about["query_id"]):
+        metadata = newest.metadata if newest else {}
+        if newest and not writer.has_batch(EVENTS, metadata["batch_id"], metadata["query_id"]):
             writer.undo(name, newest.version - 1)
 
 

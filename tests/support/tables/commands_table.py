@@ -59,7 +59,7 @@ class CommandsTable:
         merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
     def beat(self, silent_ms: int = 0) -> None:
-        about = {
+        metadata = {
             "query_id": "q",
             "batch_id": 0,
             "now_ms": time.time_ns() // 1_000_000 - silent_ms,
@@ -70,7 +70,7 @@ class CommandsTable:
             arrow_schema(OWNERSHIP_EVENTS).empty_table(),
             mode="append",
             commit_properties=CommitProperties(
-                custom_metadata={"ballast": to_json(about)},
+                custom_metadata={"ballast": to_json(metadata)},
                 app_transactions=[Transaction(f"{OWNERSHIP_EVENTS.name}:q", 0)],
             ),
         )

@@ -184,7 +184,7 @@ class TablesWriter:
         )
 
     def _properties(self, table: Table) -> CommitProperties:
-        about = {
+        metadata = {
             "query_id": self.query_id,
             "batch_id": self.batch_id,
             "now_ms": self.now_ms,
@@ -192,7 +192,7 @@ class TablesWriter:
             **({"committed_at_ms": self.committed_ms} if self.committed_ms else {}),
         }
         return CommitProperties(
-            custom_metadata={"ballast": json.dumps(about)},
+            custom_metadata={"ballast": json.dumps(metadata)},
             max_commit_retries=0,
             app_transactions=[Transaction(f"{table.name}:{self.query_id}", self.batch_id)],
         )

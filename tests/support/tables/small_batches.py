@@ -186,9 +186,9 @@ class AgedHistory:
         numbered = [{**row, **stamps, "seq_in_batch": at} for at, row in enumerate(rows)]
         arrow = arrow_rows(table, numbered)
         values = arrow.to_pylist()
-        about = {"query_id": "q1", "batch_id": self.batch_id, "now_ms": at_ms}
-        about["writer_epoch"] = self.writer.epoch
-        self.writer.write(table.name, arrow, self._next(table), about)
+        metadata = {"query_id": "q1", "batch_id": self.batch_id, "now_ms": at_ms}
+        metadata["writer_epoch"] = self.writer.epoch
+        self.writer.write(table.name, arrow, self._next(table), metadata)
         if table == COMMANDS:
             self.commands |= {row["command_id"]: row for row in values}
         else:

@@ -97,7 +97,12 @@ def write_tables(world: World, root: Path, until_ms: int | None = None) -> None:
         "ownership_events": world.events,
         "decisions": world.decisions,
     }
-    about = {"query_id": "q1", "batch_id": 1, "now_ms": world.now_ms + later_ms, "writer_epoch": 1}
+    metadata = {
+        "query_id": "q1",
+        "batch_id": 1,
+        "now_ms": world.now_ms + later_ms,
+        "writer_epoch": 1,
+    }
     for table in TABLES:
         rows = current.get(table.name, world.other_rows[table.name])
         full = [_shifted({"batch_id": 1, "writer_epoch": 1, **row}, later_ms) for row in rows]
@@ -109,7 +114,7 @@ def write_tables(world: World, root: Path, until_ms: int | None = None) -> None:
                 shown,
                 mode="append",
                 commit_properties=CommitProperties(
-                    custom_metadata={"ballast": json.dumps(about)},
+                    custom_metadata={"ballast": json.dumps(metadata)},
                     app_transactions=[Transaction(f"{table.name}:q1", 1)],
                 ),
             )

@@ -28,8 +28,8 @@ class Tables:
     def __init__(self) -> None:
         self.commits: dict[str, int] = {}
 
-    def write(self, name: str, rows: pa.Table, batch_id: int, about: Any) -> None:
-        assert len(rows) or name == "ownership_events", (batch_id, about)
+    def write(self, name: str, rows: pa.Table, batch_id: int, metadata: Any) -> None:
+        assert len(rows) or name == "ownership_events", (batch_id, metadata)
         self.commits[name] = self.commits.get(name, 0) + 1
 
     def versions(self) -> dict[str, Any]:

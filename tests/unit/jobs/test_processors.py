@@ -145,12 +145,12 @@ def test_outcome_of_a_command_is_written_after_what_it_did(monkeypatch: pytest.M
     answered, early = threading.Event(), list[bool]()
     write = Tables.write
 
-    def slowly(self: Tables, name: str, rows: pa.Table, batch_id: int, about: Any) -> None:
+    def slowly(self: Tables, name: str, rows: pa.Table, batch_id: int, metadata: Any) -> None:
         if name == "policies":
             early.append(answered.wait(LONG_ENOUGH_S))
         elif name == "commands" and "done" in rows["status"].to_pylist():
             answered.set()
-        write(self, name, rows, batch_id, about)
+        write(self, name, rows, batch_id, metadata)
 
     world = MeasuredWorld(Config(), 3)
     world.run(3_000)
