@@ -176,13 +176,13 @@ def draw_commands() -> str:
 
 
 def _draw_command(declaring: type[CommandArguments]) -> str:
-    about = declaring.about
+    spec = declaring.spec
     what = (declaring.__doc__ or "").splitlines()[0]
     names = ", ".join(f"`{one.name}`" for one in fields(declaring))
-    role = "an operator" if about.is_operating else "an admin"
+    role = "an operator" if spec.is_for_operators else "an admin"
     others = "a bridge" if declaring in MIRROR_COMMANDS else f"HTTP, {role}"
-    by = f"`ballast {about.verb.words}`, {role}" if about.verb else others
-    return f"| `{about.kind}` | {what} | {names} | {by} |"
+    by = f"`ballast {spec.verb.words}`, {role}" if spec.verb else others
+    return f"| `{spec.kind}` | {what} | {names} | {by} |"
 
 
 def draw_ownership() -> str:

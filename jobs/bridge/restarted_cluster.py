@@ -209,7 +209,7 @@ class PulsarCluster:
         """
         self.kafka_error = ""
         if name not in self._answered:
-            verb = arguments.about.verb
+            verb = arguments.spec.verb
             expired = self._expired[name]
             command = new_command(
                 self._where.cluster,

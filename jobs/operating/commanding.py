@@ -51,7 +51,7 @@ _PREFIX = "argument_"
 
 def commands_of(verb: str) -> Mapping[str, CommandVerb]:
     """Return the commands that a verb sends, by kind."""
-    spoken = {kind: declaring.about.verb for kind, declaring in KINDS.items()}
+    spoken = {kind: declaring.spec.verb for kind, declaring in KINDS.items()}
     return {kind: one for kind, one in spoken.items() if one and one.words.split()[0] == verb}
 
 
@@ -60,7 +60,7 @@ def phrases_with(action: str) -> Sequence[str]:
 
     Example: "drain" gives ["broker drain"].
     """
-    spoken = (declaring.about.verb for declaring in KINDS.values())
+    spoken = (declaring.spec.verb for declaring in KINDS.values())
     return sorted(one.words for one in spoken if one and one.words.split()[1:] == [action])
 
 
@@ -337,7 +337,7 @@ def _say_outcome(
     known = {**command.arguments, **outcome.result}
     next_step = _next_step(command, outcome.status)
     if is_done:
-        next_step = KINDS[command.kind].about.afterwards.format_map(known)
+        next_step = KINDS[command.kind].spec.afterwards.format_map(known)
     value = {
         "command_id": command.command_id,
         "kind": command.kind,
@@ -366,7 +366,7 @@ def _next_step(command: Command, status: str) -> str:
         more = "--deadline" if command.arguments.get("deadline_ms") else "--timeout"
         return f"`ballast status` says how the job is; ask again with more time: {more}"
     if status == "refused":
-        return KINDS[command.kind].about.when_refused
+        return KINDS[command.kind].spec.when_refused
     named = [name for name in ("bundle", "broker") if command.arguments.get(name)]
     asked = f"`ballast explain {named[0]} {command.arguments[named[0]]}`" if named else ""
     return f"{asked or '`ballast status`'} says how it is now; then ask again"

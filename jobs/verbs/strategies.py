@@ -59,7 +59,7 @@ def _row(kind: str, one: Strategy) -> dict[str, Any]:
         "rule": one.rule,
         "use_when": one.use_when,
         "settings": [
-            {"key": entry.key, "default": entry.default, "pulsar": list(entry.about.pulsar)}
+            {"key": entry.key, "default": entry.default, "pulsar": list(entry.setting.pulsar)}
             for entry in one.entries()
         ],
     }

@@ -452,7 +452,7 @@ def _outcome(
     if len(work.waiting) >= MAX_WAITING and command.kind not in POLICY_HANDLERS:
         reason = f"{MAX_WAITING} commands are under way; send it again when some have ended"
         return Outcome(status=REFUSED, reason=reason)
-    if is_external(work) and arguments.about.is_of_authority:
+    if is_external(work) and arguments.spec.is_refused_when_external:
         return Outcome(status=REFUSED, reason=_ELSEWHERE.format(kind=command.kind))
     try:
         return HANDLERS[command.kind](work, command, arguments)

@@ -27,7 +27,7 @@ from lbcore.config.tree import (
 from lbcore.config.values import ConfigError, Problem, as_written, check_value, shown_value
 from lbcore.model.names import nearest
 
-_PULSAR_KEYS = {alias: key for key, entry in SETTINGS.items() for alias in entry.about.pulsar}
+_PULSAR_KEYS = {alias: key for key, entry in SETTINGS.items() for alias in entry.setting.pulsar}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +106,9 @@ def checked_dynamic(values: Mapping[str, Any]) -> tuple[Mapping[str, Any], Seque
     problems += [
         Problem(key=key, detail="takes effect at a restart only: change it in the overlay's file")
         for key in known
-        if not SETTINGS[key].about.dynamic
+        if not SETTINGS[key].setting.dynamic
     ]
-    dynamic = {key: value for key, value in known.items() if SETTINGS[key].about.dynamic}
+    dynamic = {key: value for key, value in known.items() if SETTINGS[key].setting.dynamic}
     return _checked(dynamic, problems), problems
 
 

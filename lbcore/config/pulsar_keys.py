@@ -249,7 +249,7 @@ def from_pulsar_keys(keys: Mapping[str, Any]) -> tuple[Config, tuple[str, ...]]:
     if problems:
         raise ConfigError(tuple(problems))
     values |= _implied_by_manager(values)
-    known = {alias for entry in SETTINGS.values() for alias in entry.about.pulsar}
+    known = {alias for entry in SETTINGS.values() for alias in entry.setting.pulsar}
     return changed(Config(), values), tuple(sorted(set(keys) - known))
 
 
@@ -286,7 +286,7 @@ def settings_of(pulsar_key: str, value: Any) -> Mapping[str, Any]:
     values = {
         entry.key: _value(entry, keys, problems)
         for entry in SETTINGS.values()
-        if pulsar_key in entry.about.pulsar
+        if pulsar_key in entry.setting.pulsar
     }
     if problems:
         raise ConfigError(tuple(problems))
@@ -313,7 +313,9 @@ def resolve_changes(values: Mapping[str, Any]) -> Mapping[str, Any]:
             changes[key] = as_written(SETTINGS[key].type, value.strip()) if is_text else value
         else:
             found = settings_of(key, value) or {key: value}
-            dynamic = [name for name in found if name in SETTINGS and SETTINGS[name].about.dynamic]
+            dynamic = [
+                name for name in found if name in SETTINGS and SETTINGS[name].setting.dynamic
+            ]
             changes |= {name: found[name] for name in dynamic or found}
     return changes
 
@@ -322,7 +324,7 @@ def named_by(key: str) -> tuple[str, ...]:
     """Return the settings that Ballast's or Pulsar's key names; () = it is unknown."""
     if key in SETTINGS:
         return (key,)
-    return tuple(name for name, entry in SETTINGS.items() if key in entry.about.pulsar)
+    return tuple(name for name, entry in SETTINGS.items() if key in entry.setting.pulsar)
 
 
 def is_about_balancing(pulsar_key: str) -> bool:
@@ -346,11 +348,11 @@ def _value(entry: Entry, keys: Mapping[str, Any], problems: list[Problem]) -> An
     try:
         given = {
             key: _from_pulsar(entry, key, keys[key])
-            for key in entry.about.pulsar
+            for key in entry.setting.pulsar
             if (text := keys.get(key)) is not None
             and not (isinstance(text, str) and is_blank(text))
         }
-        value = pulsar_value(entry.about, given)
+        value = pulsar_value(entry.setting, given)
         if value is UNSET:
             return value
         if entry.type is int and isinstance(value, float) and value.is_integer():

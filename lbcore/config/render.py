@@ -87,14 +87,14 @@ def _text(value: str) -> str:
 
 
 def _about(entry: Entry) -> str:
-    about, (keys, value) = entry.about, _pulsar(entry)
+    setting, (keys, value) = entry.setting, _pulsar(entry)
     facts = (
-        about.unit and f"unit: {about.unit}",
+        setting.unit and f"unit: {setting.unit}",
         entry.range and f"range: {entry.range}",
-        "may change while running" if about.dynamic else "read at start",
+        "may change while running" if setting.dynamic else "read at start",
     )
     lines = (
-        _sentence(about.doc),
+        _sentence(setting.doc),
         "; ".join(fact for fact in facts if fact),
         keys and f"Pulsar: {keys}",
         value and f"Pulsar 4.0.8's value: {value}",
@@ -103,23 +103,23 @@ def _about(entry: Entry) -> str:
 
 
 def _item(entry: Entry) -> str:
-    about, (keys, pulsar_value) = entry.about, _pulsar(entry, "`")
-    value, is_live = f"`{render_value(entry, entry.default)}`", "live" if about.dynamic else ""
-    facts = "; ".join(fact for fact in (value, about.unit, entry.range, is_live) if fact)
+    setting, (keys, pulsar_value) = entry.setting, _pulsar(entry, "`")
+    value, is_live = f"`{render_value(entry, entry.default)}`", "live" if setting.dynamic else ""
+    facts = "; ".join(fact for fact in (value, setting.unit, entry.range, is_live) if fact)
     pulsar = "; ".join(filter(None, (keys, pulsar_value and f"4.0.8: {pulsar_value}")))
     suffix = f" Pulsar: {pulsar}." if pulsar else ""
-    return f"- **`{entry.name}`** ({facts}): {_sentence(about.doc)}{suffix}"
+    return f"- **`{entry.name}`** ({facts}): {_sentence(setting.doc)}{suffix}"
 
 
 def _pulsar(entry: Entry, mark: str = "") -> tuple[str, str]:
     """Return Pulsar's keys with their factor, and Pulsar's value; "" = none."""
-    about, factor = entry.about, entry.about.pulsar_factor
-    keys = " or ".join(f"{mark}{key}{mark}" for key in about.pulsar)
+    setting, factor = entry.setting, entry.setting.pulsar_factor
+    keys = " or ".join(f"{mark}{key}{mark}" for key in setting.pulsar)
     if keys and factor is not None:
         keys += f" × {factor:g}"
-    if about.pulsar_default is UNSET:
+    if setting.pulsar_default is UNSET:
         return keys, ""
-    return keys, f"{mark}{render_value(entry, about.pulsar_default)}{mark}"
+    return keys, f"{mark}{render_value(entry, setting.pulsar_default)}{mark}"
 
 
 def _sentence(text: str) -> str:

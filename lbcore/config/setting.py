@@ -57,17 +57,17 @@ def derived(default: Any, *, sources: tuple[str, ...], by: Callable[[Any], Any])
     return field(default=default, metadata={"derived": (sources, by)})
 
 
-def pulsar_value(about: Setting, keys: Mapping[str, Any]) -> Any:
+def pulsar_value(setting: Setting, keys: Mapping[str, Any]) -> Any:
     """Return the value under Pulsar 4.0.8 in our unit; UNSET if Pulsar has none.
 
     Of several spellings of a key the first present wins; one that has the neutral value gives way
     to another. The factor applies to numbers only.
     """
-    given = [keys[key] for key in about.pulsar if key in keys]
-    decided = [value for value in given if value != about.pulsar_neutral] or given
+    given = [keys[key] for key in setting.pulsar if key in keys]
+    decided = [value for value in given if value != setting.pulsar_neutral] or given
     if not decided:
-        return about.pulsar_default
-    factor, value = about.pulsar_factor, decided[0]
+        return setting.pulsar_default
+    factor, value = setting.pulsar_factor, decided[0]
     if factor is None or type(value) not in (int, float):
         return value
     return value * factor
@@ -95,7 +95,7 @@ class Entry:
     name: str
     type: Any
     default: Any
-    about: Setting
+    setting: Setting
 
     @property
     def key(self) -> str:
@@ -105,9 +105,9 @@ class Entry:
     @property
     def range(self) -> str:
         """The allowed values as text; "" = all of the type."""
-        if self.about.choices:
-            return ", ".join(self.about.choices)
-        least, most = self.about.minimum, self.about.maximum
+        if self.setting.choices:
+            return ", ".join(self.setting.choices)
+        least, most = self.setting.minimum, self.setting.maximum
         if least is not None and most is not None:
             return f"{_number(least)} .. {_number(most)}"
         if least is not None:
@@ -133,7 +133,7 @@ def entries(sections: Mapping[str, type]) -> Iterator[Entry]:
                 name=one.name,
                 type=types[one.name],
                 default=one.default,
-                about=one.metadata["setting"],
+                setting=one.metadata["setting"],
             )
 
 

@@ -155,5 +155,5 @@ def value_of(config: Config, entry: Entry) -> Any:
 def is_per_cluster(entry: Entry) -> bool:
     """Return True if a setting may differ from cluster to cluster."""
     if entry.section in ("pipeline", "telemetry"):
-        return entry.about.dynamic
+        return entry.setting.dynamic
     return entry.section not in SHARED_SECTIONS

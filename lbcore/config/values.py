@@ -49,24 +49,24 @@ def check_value(entry: Entry, value: Any, *, key: str = "") -> Any:
     key: how the error names the setting, its own key by default. Raises ConfigError.
     """
     typed = _typed(entry, value, key or entry.key)
-    about = entry.about
-    if about.choices and any(item not in about.choices for item in _items(typed)):
-        raise _refusal(key or entry.key, value, f"take {' or '.join(about.choices)}")
-    if about.reads is not None:
+    setting = entry.setting
+    if setting.choices and any(item not in setting.choices for item in _items(typed)):
+        raise _refusal(key or entry.key, value, f"take {' or '.join(setting.choices)}")
+    if setting.reads is not None:
         text = ""
         try:
             for text in _items(typed):
-                about.reads(text)
+                setting.reads(text)
         except ValueError as error:
             raise _refusal(key or entry.key, text, str(error)) from None
     if not isinstance(typed, int | float):
         return typed
     if isinstance(typed, int) and not -_MAX_INT64 <= typed <= _MAX_INT64:
         raise _refusal(key or entry.key, value, "write a whole number of at most 64 bits")
-    too_low = about.minimum is not None and typed < about.minimum
-    too_high = about.maximum is not None and typed > about.maximum
+    too_low = setting.minimum is not None and typed < setting.minimum
+    too_high = setting.maximum is not None and typed > setting.maximum
     if too_low or too_high or not math.isfinite(typed):
-        unit = f" {about.unit}" if about.unit else ""
+        unit = f" {setting.unit}" if setting.unit else ""
         allowed = entry.range or "the finite numbers"
         raise _refusal(key or entry.key, value, f"take a value within {allowed}{unit}")
     return typed

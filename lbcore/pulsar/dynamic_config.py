@@ -24,13 +24,13 @@ def dynamic_names() -> list[str]:
 
     Pulsar's in each spelling, and ours.
     """
-    dynamic = [entry for entry in SETTINGS.values() if entry.about.dynamic]
+    dynamic = [entry for entry in SETTINGS.values() if entry.setting.dynamic]
     return sorted({key for entry in dynamic for key in (entry.key, *_pulsar_keys(entry))})
 
 
 def _pulsar_keys(entry: Entry) -> tuple[str, ...]:
     """Pulsar's keys of a setting that a command may change, the preferred one first."""
-    return tuple(key for key in entry.about.pulsar if key not in AT_START)
+    return tuple(key for key in entry.setting.pulsar if key not in AT_START)
 
 
 def check_dynamic(key: str, verb: str = "update") -> str:
@@ -122,7 +122,7 @@ def runtime(config: Config, settings: Mapping[str, Any]) -> dict[str, str]:
     found: dict[str, str] = {}
     for entry in entries:
         text = as_pulsar(entry, value_of(now, entry))
-        for key in entry.about.pulsar:
+        for key in entry.setting.pulsar:
             found.setdefault(key, text)
     for entry in entries:
         found[entry.key] = _text(value_of(now, entry))
@@ -137,7 +137,7 @@ def as_pulsar(entry: Entry, value: Any) -> str:
     classes = CLASSES.get(entry.key)
     if classes is not None and isinstance(value, str) and value in classes:
         return java_class(classes[value])
-    factor = entry.about.pulsar_factor
+    factor = entry.setting.pulsar_factor
     if factor is not None and type(value) in (int, float):
         return _text(value / factor)
     return _text(value)

@@ -190,7 +190,7 @@ def _unknown_classes(keys: Mapping[str, str]) -> Iterator[Problem]:
 def _no_broker_conf(keys: Mapping[str, str]) -> Iterator[Problem]:
     """Refuse a file without any broker setting, which would change nothing."""
     known = {*_EVERY_BROKERS, *WITHOUT_EFFECT, *WITHOUT_EFFECT_IN_MODULAR, *KEYS_SINCE_4_2}
-    known |= {alias for entry in SETTINGS.values() for alias in entry.about.pulsar}
+    known |= {alias for entry in SETTINGS.values() for alias in entry.setting.pulsar}
     if known.isdisjoint(keys):
         detail = f"it has none of Pulsar's keys among its {len(keys)}; name a broker.conf"
         yield Problem(key="file", detail=detail)
@@ -198,7 +198,7 @@ def _no_broker_conf(keys: Mapping[str, str]) -> Iterator[Problem]:
 
 def _loose_flags(keys: Mapping[str, str]) -> Iterator[Problem]:
     """Flags that are neither true nor false: Java reads them as false."""
-    flags = {alias for one in SETTINGS.values() if one.type is bool for alias in one.about.pulsar}
+    flags = {alias for one in SETTINGS.values() if one.type is bool for alias in one.setting.pulsar}
     for key in sorted(flags & keys.keys()):
         text = trim(keys[key])
         if not is_blank(text) and text.lower() not in ("true", "false"):

@@ -1,8 +1,8 @@
 """Declaration of a command's kind and arguments: a dataclass per kind.
 
 The parser, the verbs, the HTTP paths, the rights, docs/commands.md and the tests read it. A kind is
-a frozen dataclass of its arguments, its docstring is the help, and it has a `CommandAbout` as
-`about`. An argument that is missing, malformed or unknown is refused with a sentence for the
+a frozen dataclass of its arguments, its docstring is the help, and it has a `CommandSpec` as
+`spec`. An argument that is missing, malformed or unknown is refused with a sentence for the
 sender. The kinds are in `wire.kinds`.
 """
 
@@ -233,22 +233,22 @@ class CommandVerb:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandAbout:
+class CommandSpec:
     """All that is declared of a kind besides its arguments and its handler.
 
-    kind: its name in messages. is_operating: operators may send it; others need an admin.
-    is_of_authority: refused where another authority owns the cluster. verb: None = nobody sends it
-    by hand. sample: valid JSON arguments in a cluster of broker-0:8080 to broker-8:8080 whose
-    namespace acme/orders has 16 bundles. after: kinds whose samples must be carried out before it.
-    afterwards: next step, shown with its outcome; {names} are arguments and values of its result.
-    when_refused: what helps then. check: raises FieldRefusal for arguments that don't suit each
-    other.
+    kind: its name in messages. is_for_operators: operators may send it; others need an admin.
+    is_refused_when_external: refused where another authority owns the cluster. verb: None = nobody
+    sends it by hand. sample: valid JSON arguments in a cluster of broker-0:8080 to broker-8:8080
+    whose namespace acme/orders has 16 bundles. after: kinds whose samples must be carried out
+    before it. afterwards: next step, shown with its outcome; {names} are arguments and values of
+    its result. when_refused: what helps then. check: raises FieldRefusal for arguments that don't
+    suit each other.
     """
 
     kind: str
     sample: Mapping[str, Any]
-    is_operating: bool = False
-    is_of_authority: bool = False
+    is_for_operators: bool = False
+    is_refused_when_external: bool = False
     verb: CommandVerb | None = None
     after: tuple[str, ...] = ()
     afterwards: str = ""
@@ -262,4 +262,4 @@ class CommandAbout:
 class CommandArguments:
     """The arguments of some command; each kind is a class of its own."""
 
-    about: ClassVar[CommandAbout]
+    spec: ClassVar[CommandSpec]

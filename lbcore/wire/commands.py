@@ -26,7 +26,7 @@ _DECLARED = (
     *RECORD_COMMANDS,
     *MIRROR_COMMANDS,
 )
-KINDS: Mapping[str, type[CommandArguments]] = {one.about.kind: one for one in _DECLARED}
+KINDS: Mapping[str, type[CommandArguments]] = {one.spec.kind: one for one in _DECLARED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +50,8 @@ def parse_arguments(kind: str, given: Mapping[str, Any]) -> CommandArguments | R
         return RefusedArguments(reason=RejectReason.UNKNOWN_KIND, detail=detail)
     try:
         arguments = read_arguments(declaring, given)
-        if declaring.about.check is not None:
-            declaring.about.check(arguments)
+        if declaring.spec.check is not None:
+            declaring.spec.check(arguments)
     except FieldRefusal as refusal:
         return RefusedArguments(reason=refusal.reason, detail=refusal.detail)
     return arguments
@@ -59,4 +59,4 @@ def parse_arguments(kind: str, given: Mapping[str, Any]) -> CommandArguments | R
 
 def format_arguments(arguments: CommandArguments) -> tuple[str, dict[str, Any]]:
     """Kind and arguments of the command, as `Command` carries them."""
-    return arguments.about.kind, written_arguments(arguments)
+    return arguments.spec.kind, written_arguments(arguments)

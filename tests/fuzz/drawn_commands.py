@@ -112,15 +112,15 @@ def _value(chooser: random.Random, name: str) -> Any:
     entry = SETTINGS[name]
     if chooser.random() < HOSTILE:
         return chooser.choice(hostile.VALUES)
-    if entry.about.choices:
-        return chooser.choice(entry.about.choices)
+    if entry.setting.choices:
+        return chooser.choice(entry.setting.choices)
     if isinstance(entry.default, bool):
         return chooser.random() < 0.5
-    limits = [one for one in (entry.about.minimum, entry.about.maximum) if one is not None]
+    limits = [one for one in (entry.setting.minimum, entry.setting.maximum) if one is not None]
     return chooser.choice([entry.default, *limits])
 
 
-_DYNAMIC = sorted(key for key, entry in SETTINGS.items() if entry.about.dynamic)
+_DYNAMIC = sorted(key for key, entry in SETTINGS.items() if entry.setting.dynamic)
 _BY_NAME: Mapping[str, Draw] = {
     "namespace": _namespace,
     "namespaces": lambda w, c: [_namespace(w, c) for _ in range(c.randint(0, 2))],

@@ -204,7 +204,7 @@ def test_commands_that_the_changelog_names_are_those_of_the_job() -> None:
 def test_setting_whose_default_is_not_pulsars_is_listed_with_its_reason() -> None:
     rows = rows_of(DOCS / "differences.md", "setting")
     listed = {name for row in rows for name in re.findall(r"`(\w+\.\w+)`", row[0])}
-    differing = {key for key, one in SETTINGS.items() if one.about.pulsar_default is not UNSET}
+    differing = {key for key, one in SETTINGS.items() if one.setting.pulsar_default is not UNSET}
     assert listed == differing
 
 

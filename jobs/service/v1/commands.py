@@ -132,7 +132,7 @@ def _arguments(request: Request, context: AdminContext) -> CommandArguments:
 
 def role_of(kind: str) -> Role:
     """Return the role that may send a command of this kind."""
-    return Role.OPERATOR if KINDS[kind].about.is_operating else Role.ADMIN
+    return Role.OPERATOR if KINDS[kind].spec.is_for_operators else Role.ADMIN
 
 
 def _tenant(asked: Mapping[str, Any]) -> str:

@@ -1,1 +1,1 @@
-"""The kinds of commands, one file a subject; each has its `CommandAbout`."""
+"""The kinds of commands, one file a subject; each has its `CommandSpec`."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from lbcore.model.times import DAY_MS, HOUR_MS
 from lbcore.wire import arguments as read
-from lbcore.wire.arguments import CommandAbout, CommandArguments, CommandVerb, argument
+from lbcore.wire.arguments import CommandArguments, CommandSpec, CommandVerb, argument
 
 _LOOK_AT_PLANS = "`ballast plan list` says which plans wait, and what became of the others"
 
@@ -18,9 +18,9 @@ _LOOK_AT_PLANS = "`ballast plan list` says which plans wait, and what became of 
 class Pause(CommandArguments):
     """Stop shedding and splitting; failover goes on."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="pause",
-        is_operating=True,
+        is_for_operators=True,
         verb=CommandVerb(words="pause", example="--reason 'broker-3 gets new disks'"),
         sample={"namespace": "acme/orders", "reason": "works"},
     )
@@ -32,9 +32,9 @@ class Pause(CommandArguments):
 class Resume(CommandArguments):
     """End a pause."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="resume",
-        is_operating=True,
+        is_for_operators=True,
         verb=CommandVerb(words="resume", example=""),
         sample={"namespace": "acme/orders"},
         after=("pause",),
@@ -46,9 +46,9 @@ class Resume(CommandArguments):
 class ReleaseBrake(CommandArguments):
     """Go on balancing after many brokers have vanished at once."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="release_brake",
-        is_operating=True,
+        is_for_operators=True,
         verb=CommandVerb(words="resume --release-brake", example=""),
         sample={},
     )
@@ -58,9 +58,9 @@ class ReleaseBrake(CommandArguments):
 class ProposePlan(CommandArguments):
     """Propose moves of bundles, to be carried out once somebody approves them."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="propose_plan",
-        is_operating=True,
+        is_for_operators=True,
         verb=CommandVerb(
             words="plan propose",
             example="acme/a/0x00000000_0x40000000=broker-2:8080 --why 'its own disk'",
@@ -81,9 +81,9 @@ class ProposePlan(CommandArguments):
 class ApprovePlan(CommandArguments):
     """Carry out a plan that waits, as far as it still suits and helps."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="approve_plan",
-        is_operating=True,
+        is_for_operators=True,
         verb=CommandVerb(words="plan approve", example="t6jnqc"),
         sample={"plan": "p-1"},
         after=("propose_plan",),
@@ -96,9 +96,9 @@ class ApprovePlan(CommandArguments):
 class RejectPlan(CommandArguments):
     """Let a plan that waits go, or stop one that is being carried out."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="reject_plan",
-        is_operating=True,
+        is_for_operators=True,
         verb=CommandVerb(words="plan reject", example="t6jnqc --reason 'after the sale'"),
         sample={"plan": "p-1", "reason": "not today"},
         after=("propose_plan",),
@@ -112,7 +112,7 @@ class RejectPlan(CommandArguments):
 class SetConfig(CommandArguments):
     """Change settings while running, all of them at once or none."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="set_config",
         verb=CommandVerb(words="config set", example="shedding.strategy=uniform"),
         sample={"values": {"shedding.cool_down_ms": 5000}},
@@ -124,7 +124,7 @@ class SetConfig(CommandArguments):
 class ResetConfig(CommandArguments):
     """Take changed settings back to what the files say."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="reset_config",
         verb=CommandVerb(words="config reset", example="shedding.strategy"),
         sample={"keys": ["shedding.cool_down_ms"]},
@@ -137,9 +137,9 @@ class ResetConfig(CommandArguments):
 class SetIsolationPolicy(CommandArguments):
     """Keep namespaces on some brokers (regular expressions, as in Pulsar)."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="set_isolation_policy",
-        is_of_authority=True,
+        is_refused_when_external=True,
         verb=CommandVerb(
             words="policy set-isolation",
             example="payments --namespaces 'acme/pay-.*' --primary 'broker-[12]'"
@@ -170,9 +170,9 @@ class SetIsolationPolicy(CommandArguments):
 class DeleteIsolationPolicy(CommandArguments):
     """Remove an isolation policy."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="delete_isolation_policy",
-        is_of_authority=True,
+        is_refused_when_external=True,
         verb=CommandVerb(words="policy delete-isolation", example="payments"),
         sample={"policy": "p"},
         after=("set_isolation_policy",),
@@ -184,9 +184,9 @@ class DeleteIsolationPolicy(CommandArguments):
 class SetAntiAffinityGroup(CommandArguments):
     """Spread a namespace and the others of its group over brokers and failure domains."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="set_anti_affinity_group",
-        is_of_authority=True,
+        is_refused_when_external=True,
         verb=CommandVerb(words="policy set-group", example="acme/orders replicas"),
         sample={"namespace": "acme/orders", "group": "g"},
     )
@@ -198,9 +198,9 @@ class SetAntiAffinityGroup(CommandArguments):
 class DeleteAntiAffinityGroup(CommandArguments):
     """Take a namespace out of its group."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="delete_anti_affinity_group",
-        is_of_authority=True,
+        is_refused_when_external=True,
         verb=CommandVerb(words="policy delete-group", example="acme/orders"),
         sample={"namespace": "acme/orders"},
         after=("set_anti_affinity_group",),
@@ -231,9 +231,9 @@ _YEAR_MS = 365 * DAY_MS
 class DrainBroker(CommandArguments):
     """Move everything away from a broker."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="drain_broker",
-        is_operating=True,
+        is_for_operators=True,
         verb=CommandVerb(
             words="broker drain",
             example="broker-3 --max-in-flight 20 --deadline 30m",
@@ -254,9 +254,9 @@ class DrainBroker(CommandArguments):
 class CancelDrain(CommandArguments):
     """Let a broker that is being drained take bundles again."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="cancel_drain",
-        is_operating=True,
+        is_for_operators=True,
         verb=CommandVerb(words="broker cancel-drain", example="broker-3"),
         sample={"broker": "broker-7:8080"},
         after=("drain_broker",),
@@ -270,7 +270,7 @@ class CancelDrain(CommandArguments):
 class ForgetBroker(CommandArguments):
     """Remove a broker that is gone for good from the list."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="forget_broker",
         verb=CommandVerb(words="broker forget", example="broker-3"),
         sample={"broker": "broker-8:8080"},

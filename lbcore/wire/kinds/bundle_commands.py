@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from lbcore.model.times import DAY_MS
 from lbcore.wire import arguments as read
-from lbcore.wire.arguments import CommandAbout, CommandArguments, CommandVerb, argument
+from lbcore.wire.arguments import CommandArguments, CommandSpec, CommandVerb, argument
 from lbcore.wire.fields import FieldRefusal
 from lbcore.wire.messages import RejectReason
 
@@ -40,9 +40,9 @@ def _check_split(arguments: "SplitBundle") -> None:
 class UnloadBundle(CommandArguments):
     """Take a bundle from its owner."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="unload_bundle",
-        is_operating=True,
+        is_for_operators=True,
         verb=CommandVerb(
             words="bundle unload",
             example=f"{_QUARTER} --destination broker-2",
@@ -57,10 +57,10 @@ class UnloadBundle(CommandArguments):
 class AssignBundle(CommandArguments):
     """Give a bundle without an owner to a broker now."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="assign_bundle",
-        is_operating=True,
-        is_of_authority=True,
+        is_for_operators=True,
+        is_refused_when_external=True,
         verb=CommandVerb(words="bundle assign", example=_QUARTER),
         sample={"bundle": _FIRST, "destination": "broker-1:8080"},
     )
@@ -72,9 +72,9 @@ class AssignBundle(CommandArguments):
 class OverrideBundle(CommandArguments):
     """Write a bundle's owner by force, whatever state it is in."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="override_bundle",
-        is_of_authority=True,
+        is_refused_when_external=True,
         verb=CommandVerb(words="bundle override", example=f"{_QUARTER} broker-2"),
         sample={"bundle": _FIRST, "destination": "broker-1:8080"},
     )
@@ -86,9 +86,9 @@ class OverrideBundle(CommandArguments):
 class SplitBundle(CommandArguments):
     """Split one bundle: the named one, or the LARGEST or HOT one of a namespace."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="split_bundle",
-        is_operating=True,
+        is_for_operators=True,
         verb=CommandVerb(
             words="bundle split",
             example="--namespace acme/orders --which LARGEST --unload",
@@ -124,9 +124,9 @@ class SplitBundle(CommandArguments):
 class MergeBundle(CommandArguments):
     """Merge a bundle with its upper neighbour, or with the neighbour that is named."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="merge_bundle",
-        is_operating=True,
+        is_for_operators=True,
         verb=CommandVerb(
             words="bundle merge", example=_QUARTER, optional=("neighbour",), timeout_ms=120000
         ),
@@ -143,9 +143,9 @@ class MergeBundle(CommandArguments):
 class PinBundle(CommandArguments):
     """Keep a bundle on a broker: only a crash, a drain or an override moves it."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="pin_bundle",
-        is_operating=True,
+        is_for_operators=True,
         verb=CommandVerb(
             words="bundle pin",
             example=f"{_QUARTER} broker-2 --ttl 2h --reason 'index is being rebuilt'",
@@ -169,9 +169,9 @@ class PinBundle(CommandArguments):
 class UnpinBundle(CommandArguments):
     """Let a pinned bundle move again."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="unpin_bundle",
-        is_operating=True,
+        is_for_operators=True,
         verb=CommandVerb(words="bundle unpin", example=_QUARTER),
         sample={"bundle": _SECOND},
         after=("pin_bundle",),

@@ -11,7 +11,7 @@ from lbcore.model.bundles import InvalidRangeError, explicit_boundaries
 from lbcore.model.names import InvalidNameError, check_namespace
 from lbcore.wire import arguments as read
 from lbcore.wire import fields
-from lbcore.wire.arguments import MAX_ITEMS, CommandAbout, CommandArguments, argument
+from lbcore.wire.arguments import MAX_ITEMS, CommandArguments, CommandSpec, argument
 from lbcore.wire.fields import FieldRefusal, check_bundle, shown
 from lbcore.wire.messages import RejectReason
 
@@ -60,7 +60,7 @@ def _finding(item: Any) -> Mapping[str, Any]:
 class ObserveOwnership(CommandArguments):
     """Take over another authority's decisions; refused where Ballast decides."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="observe_ownership",
         sample={
             "brokers": ["b-1"],
@@ -116,7 +116,7 @@ def _group_by_namespace(given: Mapping[str, Any], name: str) -> Mapping[str, str
 class ObservePolicies(CommandArguments):
     """Take over another authority's policies; refused where Ballast decides."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="observe_policies",
         sample={
             "isolation": {

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from lbcore.model.bundles import HashFunction
 from lbcore.model.names import InvalidNameError, is_namespace, parse_topic
 from lbcore.wire import arguments as read
-from lbcore.wire.arguments import CommandAbout, CommandArguments, CommandVerb, argument
+from lbcore.wire.arguments import CommandArguments, CommandSpec, CommandVerb, argument
 from lbcore.wire.fields import FieldRefusal
 from lbcore.wire.messages import RejectReason
 
@@ -29,9 +29,9 @@ def _check_create(arguments: "CreateNamespace") -> None:
 class CreateNamespace(CommandArguments):
     """Make a namespace, divided evenly or at the boundaries given."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="create_namespace",
-        is_of_authority=True,
+        is_refused_when_external=True,
         verb=CommandVerb(
             words="namespace create", example="acme/orders --bundles 16 --hash murmur3_32"
         ),
@@ -60,9 +60,9 @@ class CreateNamespace(CommandArguments):
 class DeleteNamespace(CommandArguments):
     """Delete a namespace with all its bundles."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="delete_namespace",
-        is_of_authority=True,
+        is_refused_when_external=True,
         verb=CommandVerb(words="namespace delete", example="acme/orders --timeout 5m"),
         sample={"namespace": "acme/new"},
         after=("create_namespace",),
@@ -77,9 +77,9 @@ class DeleteNamespace(CommandArguments):
 class UnloadNamespace(CommandArguments):
     """Take all bundles of a namespace from their owners."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="unload_namespace",
-        is_operating=True,
+        is_for_operators=True,
         verb=CommandVerb(words="namespace unload", example="acme/orders --destination broker-2"),
         sample={"namespace": "acme/orders", "destination": "broker-1:8080"},
     )
@@ -91,9 +91,9 @@ class UnloadNamespace(CommandArguments):
 class ExcludeNamespace(CommandArguments):
     """Never shed a namespace's bundles."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="exclude_namespace",
-        is_operating=True,
+        is_for_operators=True,
         verb=CommandVerb(words="namespace exclude", example="acme/orders"),
         sample={"namespace": "acme/orders"},
     )
@@ -104,9 +104,9 @@ class ExcludeNamespace(CommandArguments):
 class IncludeNamespace(CommandArguments):
     """Shed a namespace's bundles again."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="include_namespace",
-        is_operating=True,
+        is_for_operators=True,
         verb=CommandVerb(words="namespace include", example="acme/orders"),
         sample={"namespace": "acme/orders"},
         after=("exclude_namespace",),
@@ -168,7 +168,7 @@ def _check(arguments: Any) -> None:
 class CreateRecord(CommandArguments):
     """Make a tenant, or a topic known before a broker reports it."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="create_record",
         sample={"record_type": TOPIC, "name": "persistent://acme/orders/paid", "value": 4},
         check=_check,
@@ -184,7 +184,7 @@ class CreateRecord(CommandArguments):
 class UpdateRecord(CreateRecord):
     """Replace what is kept of a tenant, or give a partitioned topic more partitions."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="update_record",
         sample={"record_type": TOPIC, "name": "persistent://acme/orders/paid", "value": 8},
         after=("create_record",),
@@ -199,7 +199,7 @@ class DeleteRecord(CommandArguments):
     A broker may go on reporting the topic.
     """
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="delete_record",
         sample={"record_type": TOPIC, "name": "persistent://acme/orders/paid"},
         after=("create_record",),

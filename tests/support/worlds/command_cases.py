@@ -11,7 +11,7 @@ from lbcore.balancer.effects import Effect
 from lbcore.config.tree import Config, changed
 from lbcore.machine import Step
 from lbcore.scorer.group_update import GroupUpdate
-from lbcore.wire.arguments import CommandAbout
+from lbcore.wire.arguments import CommandSpec
 from lbcore.wire.commands import KINDS
 from lbcore.wire.kinds.mirror_commands import MIRROR_COMMANDS
 from tests.support.worlds.world import World
@@ -21,7 +21,7 @@ BUNDLES = [f"{NS}/{low}" for low in ("0x00000000_0x10000000", "0x10000000_0x2000
 TOPIC = f"persistent://{NS}/parted"
 BROKERS = [f"broker-{number}:8080" for number in range(9)]
 GONE = BROKERS[8]
-MIRRORED = frozenset(one.about.kind for one in MIRROR_COMMANDS)
+MIRRORED = frozenset(one.spec.kind for one in MIRROR_COMMANDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,17 +87,17 @@ _NOT_BY_SAMPLES: Mapping[str, Case] = {
 """Kinds that more than samples make possible."""
 
 
-def _case(declared: CommandAbout) -> Case:
+def _case(declared: CommandSpec) -> Case:
     """The kind's own sample, after the samples of what it says goes before."""
     return Case(
-        first=[(kind, KINDS[kind].about.sample) for kind in declared.after],
+        first=[(kind, KINDS[kind].spec.sample) for kind in declared.after],
         arguments=declared.sample,
         is_mirrored=declared.kind in MIRRORED,
     )
 
 
 CASES: Mapping[str, Case] = {
-    kind: _NOT_BY_SAMPLES.get(kind) or _case(one.about) for kind, one in KINDS.items()
+    kind: _NOT_BY_SAMPLES.get(kind) or _case(one.spec) for kind, one in KINDS.items()
 }
 
 

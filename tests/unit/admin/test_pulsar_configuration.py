@@ -84,7 +84,7 @@ def test_names_that_are_listed_accepted_and_deleted_are_the_same() -> None:
     assert "filters.pipeline" in names
     assert "loadManagerClassName" not in names
     for name, entry in SETTINGS.items():
-        if entry.about.dynamic:
+        if entry.setting.dynamic:
             (listed,) = overrides({name: value_of(Config(), entry)})
             assert check_dynamic(listed, "delete") in names
             assert name in named_by(listed)

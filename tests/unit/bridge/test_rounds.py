@@ -39,7 +39,7 @@ class LossyKafka:
         on_delivery: Callable[[Any], None] = lambda _: None,
     ) -> None:
         sent = json.loads(value)
-        if sent.get("kind") == SetConfig.about.kind:
+        if sent.get("kind") == SetConfig.spec.kind:
             if self.lost:
                 self.lost -= 1
                 on_delivery(NotDelivered(topic=topic.value, reason="Kafka is away"))

@@ -162,8 +162,8 @@ def test_parse_of_any_value_gives_a_value_in_range_or_a_problem(key: str, value:
         return
     taken = value_of(config, entry)
     assert type(taken) is (tuple if entry.type not in (bool, int, float, str) else entry.type)
-    assert entry.about.minimum is None or taken >= entry.about.minimum
-    assert entry.about.maximum is None or taken <= entry.about.maximum
+    assert entry.setting.minimum is None or taken >= entry.setting.minimum
+    assert entry.setting.maximum is None or taken <= entry.setting.maximum
 
 
 @given(mapping=st.dictionaries(st.sampled_from(["pipeline", "clusters", "x", ""]), JUNK))
@@ -175,9 +175,9 @@ def test_parse_of_any_mapping_raises_nothing_but_config_error(mapping: dict[str,
 def test_setting_has_a_default_in_its_own_range_and_a_reason(entry: Any) -> None:
     config = parse_config({entry.section: {entry.name: entry.default}})
     assert value_of(config, entry) == entry.default
-    assert len(entry.about.doc) > 10
+    assert len(entry.setting.doc) > 10
     if entry.type is int and entry.name.endswith("_ms"):
-        assert entry.about.unit == "ms"
+        assert entry.setting.unit == "ms"
 
 
 @pytest.mark.parametrize("text", ["always", "mon-fri 08:00-18:00, 22-06"])

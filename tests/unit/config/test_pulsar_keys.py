@@ -142,7 +142,7 @@ def test_unknown_keys_are_told_and_those_of_balancing_stand_out() -> None:
 def test_key_is_mirrored_by_one_setting_unless_it_is_listed_here() -> None:
     owners: dict[str, list[str]] = {}
     for entry in SETTINGS.values():
-        for alias in entry.about.pulsar:
+        for alias in entry.setting.pulsar:
             owners.setdefault(alias, []).append(entry.key)
     assert {key for key, names in owners.items() if len(names) > 1} == ONE_KEY_FOR_SEVERAL
 
@@ -258,7 +258,7 @@ def test_blank_is_what_leaves_a_key_at_its_default() -> None:
 
 def test_kind_of_each_key_is_its_type_in_pulsars_configuration() -> None:
     kinds = {
-        key: java_kind(entry, key) for entry in SETTINGS.values() for key in entry.about.pulsar
+        key: java_kind(entry, key) for entry in SETTINGS.values() for key in entry.setting.pulsar
     }
     known = {key: kind for key, kind in kinds.items() if key in TYPES}
     assert len(known) >= 60

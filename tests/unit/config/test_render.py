@@ -52,7 +52,7 @@ def test_test_overlay_divides_every_time_of_the_protocol_by_five_and_changes_not
     times = {
         entry.key
         for entry in SETTINGS.values()
-        if entry.section in ("ownership", "agent") and entry.about.unit == "ms"
+        if entry.section in ("ownership", "agent") and entry.setting.unit == "ms"
     }
     assert times
     assert times <= changed.keys()

@@ -263,9 +263,9 @@ def test_name_that_nobody_has_is_an_error(
 
 
 SENDING = {
-    tuple(one.about.verb.words.split()): (kind, one.about.verb)
+    tuple(one.spec.verb.words.split()): (kind, one.spec.verb)
     for kind, one in KINDS.items()
-    if one.about.verb
+    if one.spec.verb
 }
 
 
@@ -277,7 +277,7 @@ def parsed(*words: str) -> argparse.Namespace:
 
 
 def test_verb_there_is_exactly_one_for_each_kind_of_command() -> None:
-    others = {one.about.kind for one in (*MIRROR_COMMANDS, *RECORD_COMMANDS)}  # bridge, HTTP
+    others = {one.spec.kind for one in (*MIRROR_COMMANDS, *RECORD_COMMANDS)}  # bridge, HTTP
     assert {kind for kind, _ in SENDING.values()} == KINDS.keys() - others
     assert {words[0] for words in SENDING} <= VERBS.keys()
 

@@ -138,7 +138,7 @@ def test_settings_that_an_agent_reads_at_its_start_are_not_live(interval_ms: int
     read = {names[name] for name in Watched.read if name in names}
     assert {"signals.report_check_ms", "signals.bundle_report_interval_ms"} <= read
     of_agents = read | {key for key in SETTINGS if key.startswith("agent.")}
-    assert [key for key in sorted(of_agents) if SETTINGS[key].about.dynamic] == []
+    assert [key for key in sorted(of_agents) if SETTINGS[key].setting.dynamic] == []
     values, problems = checked_dynamic({"signals.report_check_ms": 1_000})
     assert not values
     assert "at a restart only" in problems[0].detail

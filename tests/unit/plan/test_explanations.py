@@ -229,7 +229,7 @@ def test_registry_finds_a_strategy_by_either_name(kind: str, one: Strategy) -> N
     assert known[NAMES[kind](one.name)] is one
     if one.pulsar_class:
         assert known[NAMES[kind](java_class(one.pulsar_class))] is one
-    assert all(entry.about.doc for entry in one.entries())
+    assert all(entry.setting.doc for entry in one.entries())
 
 
 def test_setting_that_names_strategies_is_read_by_them_alone() -> None:
@@ -237,12 +237,12 @@ def test_setting_that_names_strategies_is_read_by_them_alone() -> None:
     told = {
         key: set(found[1].split(", "))
         for key, entry in SETTINGS.items()
-        if (found := re.match(r"([a-z_, ]+): ", entry.about.doc))
+        if (found := re.match(r"([a-z_, ]+): ", entry.setting.doc))
     }
     by_strategies = {
         key: names
         for key, names in told.items()
-        if names <= {*SHEDDING_STRATEGIES} and not names & {*SETTINGS[key].about.choices}
+        if names <= {*SHEDDING_STRATEGIES} and not names & {*SETTINGS[key].setting.choices}
     }
     readers = {
         key: {one.name for one in SHEDDING_STRATEGIES.values() if key in one.settings}

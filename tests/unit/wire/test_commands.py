@@ -15,7 +15,7 @@ from lbcore.wire.messages import RejectReason
 NS = "acme/orders"
 BUNDLE = f"{NS}/0x00000000_0x80000000"
 
-FULL: dict[str, dict[str, Any]] = {kind: dict(one.about.sample) for kind, one in KINDS.items()}
+FULL: dict[str, dict[str, Any]] = {kind: dict(one.spec.sample) for kind, one in KINDS.items()}
 
 
 def refused(kind: str, arguments: dict[str, Any]) -> RefusedArguments:
@@ -25,7 +25,7 @@ def refused(kind: str, arguments: dict[str, Any]) -> RefusedArguments:
 
 
 def test_sample_of_a_kind_comes_after_samples_of_known_kinds() -> None:
-    assert {before for one in KINDS.values() for before in one.about.after} <= KINDS.keys()
+    assert {before for one in KINDS.values() for before in one.spec.after} <= KINDS.keys()
 
 
 @pytest.mark.parametrize("kind", FULL)

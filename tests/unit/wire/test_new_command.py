@@ -16,9 +16,9 @@ RECORD = '''
 class GreetBroker(CommandArguments):
     """Say a word to a broker."""
 
-    about: ClassVar[CommandAbout] = CommandAbout(
+    spec: ClassVar[CommandSpec] = CommandSpec(
         kind="greet_broker",
-        is_operating=True,
+        is_for_operators=True,
         verb=CommandVerb(words="broker greet", example="broker-3 --word hello"),
         sample={"broker": "broker-3:8080", "word": "hello"},
         after=("pause",),
@@ -72,7 +72,7 @@ assert format_arguments(asked) == ('greet_broker', {'broker': 'b:1', 'word': 'hi
 # verb
 parser = verb_parser('broker', VERBS['broker'])
 read = read_command(parser.parse_args(['greet', 'broker-3', '--word', 'hi']))
-assert (read.about.kind, read.broker, read.word) == ('greet_broker', 'broker-3', 'hi')
+assert (read.spec.kind, read.broker, read.word) == ('greet_broker', 'broker-3', 'hi')
 # HTTP, and who may
 assert role_of('greet_broker') is Role.OPERATOR
 # cluster
