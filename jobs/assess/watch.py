@@ -10,9 +10,9 @@ from jobs.adapters.delta.recordings import read_history
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.bridge import active_brokers, brokers_settings
-from jobs.bridge.collector import LOAD_OF, Collector, Rhythm
+from jobs.bridge.collector import LOAD_OF, Collector, PollOptions
 from jobs.bridge.policies import PolicyFollower
-from jobs.bridge.pulsar_admin import PulsarAdmin, ask_at_once, ask_each
+from jobs.bridge.pulsar_admin import PulsarAdmin, ask_concurrently, ask_each
 from jobs.console import note
 from jobs.operating.backtesting import (
     Past,
@@ -45,17 +45,21 @@ _LARGE = 5_000
 class ClusterWatch:
     """Watch of one cluster. One thread calls `step`; nothing is written anywhere."""
 
-    def __init__(self, admin: PulsarAdmin, cluster: str, config: Config, rhythm: Rhythm) -> None:
+    def __init__(
+        self, admin: PulsarAdmin, cluster: str, config: Config, polling: PollOptions
+    ) -> None:
         """cluster: its name in Pulsar. Raises CommandError when it has no broker."""
-        self._admin, self._pulsar_cluster, self._rhythm = admin, cluster, rhythm
+        self._admin, self._pulsar_cluster, self._polling = admin, cluster, polling
         brokers = active_brokers(admin, cluster)
         self._look = Look(owned=dict.fromkeys(brokers), incarnations={}, namespaces={})
         self._lock = threading.Lock()
         self._messages: list[Message] = []
         self._observed: list[ObservePolicies] = []
         self._versions: dict[str, str] = {}
-        self._collector = Collector(admin, (CLUSTER, cluster), config, rhythm, self._send)
-        self._policies = PolicyFollower(admin, cluster, rhythm.namespaces_ms, self._observed.append)
+        self._collector = Collector(admin, (CLUSTER, cluster), config, polling, self._send)
+        self._policies = PolicyFollower(
+            admin, cluster, polling.namespaces_ms, self._observed.append
+        )
         self._owner_changes = OwnerChanges()
         self._observer: Observer | None = None
         self._config = config
@@ -144,7 +148,7 @@ class ClusterWatch:
         if self._observer is None:
             bundles = sum(len(edges) - 1 for edges in self._look.namespaces.values())
             shortest_ms = _LARGE_HISTORY_MS if bundles > _LARGE else _HISTORY_MIN_MS
-            interval_ms = max(shortest_ms, self._rhythm.load_ms)
+            interval_ms = max(shortest_ms, self._polling.load_ms)
             pipeline = replace(self._config.pipeline, load_history_interval_ms=interval_ms)
             self._observer = Observer(replace(self._config, pipeline=pipeline), CLUSTER)
         return self._observer
@@ -160,7 +164,7 @@ class ClusterWatch:
             page = self._admin.metrics(self._pulsar_cluster, broker)
             return sheds_of(page.decode("utf-8", "replace"))
 
-        return ask_at_once(brokers, ask)[0]
+        return ask_concurrently(brokers, ask)[0]
 
     def _read_topics(
         self, brokers: tuple[str, ...]

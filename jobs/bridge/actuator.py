@@ -95,8 +95,8 @@ class Actuator:
     def consider(self, records: Mapping[str, OwnershipRecord], newest: "Newest") -> None:
         """Begin work on records in flight that have none yet, in name order.
 
-        With the modular manager only one bundle at a time goes to a broker: see `Rhythm.quiet_ms`.
-        newest: returns a bundle's newest version.
+        With the modular manager only one bundle at a time goes to a broker: see
+        `PollOptions.quiet_ms`. newest: returns a bundle's newest version.
         """
         in_flight = [record for record in records.values() if record.state in IN_FLIGHT]
         for record in sorted(in_flight, key=lambda one: one.bundle):

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from jobs.atomic_file import atomic_write
 from jobs.bridge.admin_address import AdminAddress, PulsarAdminError
 from jobs.bridge.bridge import active_brokers, brokers_settings, switch_shedding
-from jobs.bridge.pulsar_admin import PulsarAdmin, ask_at_once
+from jobs.bridge.pulsar_admin import PulsarAdmin, ask_concurrently
 from jobs.console import CommandError
 from jobs.local.layout import ATTACHMENT_FILE, SIZE_FILE, Layout
 from jobs.parser import argument, arguments
@@ -138,7 +138,7 @@ def look_at(admin: PulsarAdmin, name: str) -> FirstLook:
         name=name,
         brokers=brokers,
         sheds="true" in sheds if sheds else None,
-        versions=ask_at_once(brokers, lambda broker: admin.version(name, broker))[0],
+        versions=ask_concurrently(brokers, lambda broker: admin.version(name, broker))[0],
     )
 
 

@@ -28,9 +28,9 @@ from jobs.adapters.kafka.ownership_feed import OwnershipFeed
 from jobs.adapters.processes.clocks import ForwardClock
 from jobs.bridge.actuator import Actuator, RequestLimits
 from jobs.bridge.admin_address import PulsarAdminError, UnverifiedBrokerError
-from jobs.bridge.collector import Collector, Rhythm, TooSoonError
+from jobs.bridge.collector import Collector, PollOptions, TooSoonError
 from jobs.bridge.policies import PolicyFollower
-from jobs.bridge.pulsar_admin import PulsarAdmin, ask_at_once
+from jobs.bridge.pulsar_admin import PulsarAdmin, ask_concurrently
 from jobs.console import CommandError
 from jobs.telemetry.bridge_metrics import DELIVERED, FAILED, NOT_DELIVERED
 from lbcore.bridge.acting import SHEDDING, RetryPolicy, reason_not_to_act, splits_by_itself
@@ -164,7 +164,7 @@ class BridgeOptions:
     cluster: str
     pulsar_cluster: str
     acts: bool = False
-    rhythm: Rhythm = field(default_factory=Rhythm)
+    polling: PollOptions = field(default_factory=PollOptions)
     limits: RequestLimits = field(default_factory=RequestLimits)
 
 
@@ -184,12 +184,12 @@ class Bridge:
         self._kafka = KafkaWatch(address, f"bridge of {self._cluster}")
         self._feed = OwnershipFeed(self._cluster, recipients=())  # only its `records` are used
         names = (self._cluster, options.pulsar_cluster)
-        self._collector = Collector(admin, names, config, options.rhythm, self._send)
+        self._collector = Collector(admin, names, config, options.polling, self._send)
         self.metrics = self._collector.metrics
         limits = replace(options.limits, old_ms=config.ownership.in_flight_timeout_ms)
         self._actuator = Actuator(admin, self._collector, self._cluster, limits, self._send)
         self._policies = PolicyFollower(
-            admin, options.pulsar_cluster, options.rhythm.namespaces_ms, self._command
+            admin, options.pulsar_cluster, options.polling.namespaces_ms, self._command
         )
         self._probe = GuardianProbe(self._collector)
         self._look_in_s = 0.0
@@ -218,7 +218,7 @@ class Bridge:
             self._actuator.consider(dict(self._feed.records), self._version)
             if time.monotonic() - looked_s >= self._look_in_s:
                 looked_s = time.monotonic()
-                self._look_in_s = self._options.rhythm.look_ms / 1_000
+                self._look_in_s = self._options.polling.look_ms / 1_000
                 self._round()
             self._end.wait(_TICK_S)
         if self._observes is False:  # no bridge is left to carry decisions out
@@ -467,7 +467,7 @@ def brokers_settings(
     admin: PulsarAdmin, cluster: str, brokers: tuple[str, ...]
 ) -> tuple[dict[str, Settings | None], dict[str, PulsarAdminError]]:
     """Return broker → its running settings (None = unread), and what failed → why."""
-    found, errors = ask_at_once(brokers, lambda broker: admin.settings(cluster, broker))
+    found, errors = ask_concurrently(brokers, lambda broker: admin.settings(cluster, broker))
     failed = {f"settings of {broker}": error for broker, error in errors.items()}
     return {broker: found.get(broker) for broker in brokers}, failed
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from jobs.adapters.processes.clocks import ForwardClock
 from jobs.bridge.admin_address import PulsarAdminError
-from jobs.bridge.pulsar_admin import PulsarAdmin, ask_at_once, ask_in_pool
+from jobs.bridge.pulsar_admin import PulsarAdmin, ask_concurrently, ask_in_pool
 from jobs.telemetry.bridge_metrics import BridgeMetrics
 from lbcore.bridge.answers import (
     Claims,
@@ -55,7 +55,7 @@ Send = Callable[[Message], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rhythm:
+class PollOptions:
     """Intervals of the requests to Pulsar, ms; and bandwidth of a broker's network.
 
     network_bytes_per_s: of a broker's network, 0 = as Pulsar says. quiet_ms: pause after a broker
@@ -109,13 +109,18 @@ class Collector:
     """Reader of the brokers of one Pulsar cluster; one thread calls `look`."""
 
     def __init__(
-        self, admin: PulsarAdmin, names: tuple[str, str], config: Config, rhythm: Rhythm, send: Send
+        self,
+        admin: PulsarAdmin,
+        names: tuple[str, str],
+        config: Config,
+        polling: PollOptions,
+        send: Send,
     ) -> None:
         """names: the cluster's name here, and in Pulsar.
 
         send: takes each message, from any thread.
         """
-        self._admin, self._config, self._rhythm, self._send = admin, config, rhythm, send
+        self._admin, self._config, self._polling, self._send = admin, config, polling, send
         self._cluster, self.pulsar_cluster = names
         self.metrics = BridgeMetrics(self._cluster)
         self.domains: Mapping[str, str] = {}
@@ -157,7 +162,7 @@ class Collector:
         for name in active:
             self._ask(name, self._brokers.setdefault(name, _Broker()))
         asked = {name: self._brokers[name].owning for name in active}
-        wait_for([one for one in asked.values() if one], timeout=self._rhythm.look_ms / 1_000)
+        wait_for([one for one in asked.values() if one], timeout=self._polling.look_ms / 1_000)
         claims = {name: self._answer(name, future) for name, future in asked.items()}
         owned = {name: None if one is None else one.owned for name, one in claims.items()}
         self.closing = frozenset[str]().union(*(one.closing for one in claims.values() if one))
@@ -191,7 +196,7 @@ class Collector:
         found = self._admin.brokers(self.pulsar_cluster)
         with self._lock:
             if self._active is not None and found != self._active:
-                self._quiet_until_s = time.monotonic() + self._rhythm.quiet_ms / 1_000
+                self._quiet_until_s = time.monotonic() + self._polling.quiet_ms / 1_000
             self._active = found
         return found
 
@@ -234,7 +239,7 @@ class Collector:
         is_free = broker.loading is None or broker.loading.done()
         if is_free and time.monotonic() >= broker.load_due_s:
             spread = 1.0 + _JITTER * (random.random() - 0.5)  # noqa: S311 (no secret: jitter)
-            broker.load_due_s = time.monotonic() + spread * self._rhythm.load_ms / 1_000
+            broker.load_due_s = time.monotonic() + spread * self._polling.load_ms / 1_000
             broker.loading = self._pool.submit(self._try_report, name, broker)
 
     def certificates(self) -> Mapping[str, int]:
@@ -296,7 +301,7 @@ class Collector:
         is_due = time.monotonic() >= self._namespaces_due_s
         failed: dict[str, PulsarAdminError] = {}
         if is_due:
-            self._namespaces_due_s = time.monotonic() + self._rhythm.namespaces_ms / 1_000
+            self._namespaces_due_s = time.monotonic() + self._polling.namespaces_ms / 1_000
         unknown -= set() if is_due else self._unread_namespaces  # those are read when due
         names, unread = self._names(failed) if is_due else ([], set[str]())
         found, errors = self.boundaries([*names, *unknown])
@@ -333,7 +338,7 @@ class Collector:
         except PulsarAdminError as error:
             failed["tenants"] = error
             return [], {ALL}
-        found, errors = ask_at_once(tenants, self._admin.namespaces)
+        found, errors = ask_concurrently(tenants, self._admin.namespaces)
         failed |= {f"tenant {tenant}": error for tenant, error in errors.items()}
         return [name for names in found.values() for name in names], set(errors)
 
@@ -385,8 +390,8 @@ class Collector:
         broker.load_error = None
         load = replace(measured.load, failure_domain=self.domains.get(name, ""))
         measured = replace(measured, load=load)
-        if self._rhythm.network_bytes_per_s > 0.0:
-            measured = with_network(measured, self._rhythm.network_bytes_per_s)
+        if self._polling.network_bytes_per_s > 0.0:
+            measured = with_network(measured, self._polling.network_bytes_per_s)
         broker.incarnation = measured.load.envelope.incarnation
         has_clients = measured.stats[:, _CLIENTS].sum(axis=1) > 0.0
         used = {name for name, has in zip(measured.names, has_clients.tolist(), strict=True) if has}

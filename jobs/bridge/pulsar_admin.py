@@ -602,10 +602,10 @@ def ask_in_pool(
     return ask_each(asked, lambda name: asked[name].result())
 
 
-def ask_at_once(
+def ask_concurrently(
     names: Iterable[str], ask: Callable[[str], Value]
 ) -> tuple[dict[str, Value], dict[str, PulsarAdminError]]:
-    """Ask as `ask_each`, many at a time: a silent one takes its whole timeout."""
+    """Ask as `ask_each`, many at a time, as a silent one takes its whole timeout."""
     with ThreadPoolExecutor(_THREADS_MAX) as pool:
         return ask_in_pool(pool, names, ask)
 

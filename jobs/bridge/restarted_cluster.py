@@ -21,7 +21,7 @@ from jobs.adapters.kafka.command_client import CommandClient, new_command
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.processes import last_lines
 from jobs.bridge.admin_address import PulsarAdminError
-from jobs.bridge.pulsar_admin import PulsarAdmin, ask_at_once
+from jobs.bridge.pulsar_admin import PulsarAdmin, ask_concurrently
 from jobs.bridge.rolling_progress import Progress, RestartStage
 from jobs.console import CommandError, note
 from jobs.operating.connection_options import ConnectionOptions
@@ -187,7 +187,7 @@ class PulsarCluster:
 
     def _read_latency(self, brokers: Iterable[str]) -> None:
         """Read the recent publish and topic load latency over all brokers that have it."""
-        pages, _ = ask_at_once(
+        pages, _ = ask_concurrently(
             sorted(brokers), lambda one: parse_client_latency(self._admin.metrics(self._name, one))
         )
         known = [one for one in pages if one in self._pages]

@@ -22,7 +22,7 @@ from jobs.assess.watch import ClusterWatch, recorded_report
 from jobs.atomic_file import atomic_write
 from jobs.bridge.attachment import add_access_options, add_network_option, admin_at
 from jobs.bridge.bridge import only_cluster
-from jobs.bridge.collector import Rhythm
+from jobs.bridge.collector import PollOptions
 from jobs.console import CommandError, Exit, MisuseError, answer, note
 from jobs.operating.backtesting import Recorded, make_past, recorded_row, try_strategy
 from jobs.operating.prometheus import PROMETHEUS_OPTIONS
@@ -114,12 +114,12 @@ def run(args: argparse.Namespace) -> int:
     external = replace(config.cluster, authority=EXTERNAL, observe_only=True)
     admin = admin_at(args.url, args)
     cluster = only_cluster(admin, args.pulsar_cluster)
-    rhythm = Rhythm(
+    polling = PollOptions(
         look_ms=args.look_ms,
         load_ms=args.load_ms,
         network_bytes_per_s=args.network_mbytes * 1e6,
     )
-    watch = ClusterWatch(admin, cluster, replace(config, cluster=external), rhythm)
+    watch = ClusterWatch(admin, cluster, replace(config, cluster=external), polling)
     try:
         _look(watch, args, args.length_ms / 1_000)
         report = watch.report()

@@ -30,7 +30,7 @@ from jobs.bridge.bridge import (
     require_brokers_apart,
     switch_shedding,
 )
-from jobs.bridge.collector import Rhythm
+from jobs.bridge.collector import PollOptions
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import CommandError, Exit, answer
 from jobs.operating.connection_options import STACK_OPTIONS, connection_options
@@ -74,7 +74,7 @@ def _run(args: argparse.Namespace) -> int:
         cluster=where.cluster,
         pulsar_cluster=cluster,
         acts=args.act,
-        rhythm=Rhythm(
+        polling=PollOptions(
             look_ms=args.look_ms,
             load_ms=args.load_ms,
             namespaces_ms=args.namespaces_ms,

@@ -156,23 +156,23 @@ def reason_not_to_balance(work: BatchContext) -> Reason:
 
     Operators' requests are still carried out.
     """
-    rhythm, names = work.config.pipeline, usable_brokers(work)
+    pipeline, names = work.config.pipeline, usable_brokers(work)
     live = [entry for entry in work.brokers.values() if not entry.is_dead]
-    stale_ms = work.times.tick_ms - rhythm.report_age_max_ms
+    stale_ms = work.times.tick_ms - pipeline.report_age_max_ms
     stale = sum(work.brokers[name].reported_ms < stale_ms for name in names)
-    restarted_ms = work.now_ms - rhythm.restart_settle_ms
+    restarted_ms = work.now_ms - pipeline.restart_settle_ms
     restarted = sum(entry.restarted_ms > restarted_ms for entry in live)
     inputs = {
         "brokers": len(live),
         "stale": stale,
         "restarted": restarted,
-        "report_age_max_ms": rhythm.report_age_max_ms,
-        "restart_settle_ms": rhythm.restart_settle_ms,
-        "unsettled_max_percent": rhythm.unsettled_max_percent,
+        "report_age_max_ms": pipeline.report_age_max_ms,
+        "restart_settle_ms": pipeline.restart_settle_ms,
+        "unsettled_max_percent": pipeline.unsettled_max_percent,
     }
-    if 100 * stale > rhythm.unsettled_max_percent * len(names):
+    if 100 * stale > pipeline.unsettled_max_percent * len(names):
         return "StaleReports", inputs
-    if 100 * restarted > rhythm.unsettled_max_percent * len(live):
+    if 100 * restarted > pipeline.unsettled_max_percent * len(live):
         return "JustRestarted", inputs
     for name, proposal in sorted(work.rules.proposals.items()):
         # a waiting plan of a person holds up no cycle

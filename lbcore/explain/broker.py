@@ -97,8 +97,8 @@ def _newest_shedding(rows: ExplainRows) -> list[Row]:
     deciding = [row for row in cycles if (row["kind"], row["reason"]) != ("skip", "NotThisCycle")]
     judged_ms = {row["at_ms"] for row in rows.candidates if row["phase"] == "shed"}
     judging = [row for row in deciding if row["kind"] == "skip" or row["at_ms"] in judged_ms]
-    rhythm = rows.config.pipeline
-    past_ms = rhythm.shed_interval_ms - rhythm.decision_interval_ms // 2  # cycles jitter
+    pipeline = rows.config.pipeline
+    past_ms = pipeline.shed_interval_ms - pipeline.decision_interval_ms // 2  # cycles jitter
     since_ms = max((row["at_ms"] for row in cycles), default=0) - past_ms
     if any(row["at_ms"] >= since_ms for row in judging):
         return _newest(rows, judging)

@@ -138,18 +138,18 @@ class CycleGap:
 def judge_job(
     wrote_ago_ms: int,
     cycle_ago_ms: int,
-    rhythm: Pipeline,
+    pipeline: Pipeline,
     *,
     hears_ticks: bool = True,
     around: JobSurroundings | None = None,
 ) -> JobState:
     """Judge the job by the ages of its newest commit and cycle, ms, -1 = none."""
     return JobState(
-        word=_word(wrote_ago_ms, cycle_ago_ms, rhythm),
+        word=_word(wrote_ago_ms, cycle_ago_ms, pipeline),
         wrote_ago_ms=wrote_ago_ms,
         cycle_ago_ms=cycle_ago_ms,
-        heartbeat_ms=rhythm.heartbeat_commit_ms,
-        cycle_ms=rhythm.decision_interval_ms,
+        heartbeat_ms=pipeline.heartbeat_commit_ms,
+        cycle_ms=pipeline.decision_interval_ms,
         hears_ticks=hears_ticks,
         around=around or JobSurroundings(),
     )
@@ -165,24 +165,24 @@ def misses_ticks(decisions: Iterable[Mapping[str, Any]]) -> bool:
     return newest is not None and newest["reason"] == "Missing"
 
 
-def _word(wrote_ago_ms: int, cycle_ago_ms: int, rhythm: Pipeline) -> JobWord:
+def _word(wrote_ago_ms: int, cycle_ago_ms: int, pipeline: Pipeline) -> JobWord:
     if wrote_ago_ms < 0:
         return JobWord.NEVER_STARTED
-    if wrote_ago_ms > _HEARTBEATS_MISSED * rhythm.heartbeat_commit_ms:
+    if wrote_ago_ms > _HEARTBEATS_MISSED * pipeline.heartbeat_commit_ms:
         return JobWord.AWAY
-    if wrote_ago_ms > rhythm.heartbeat_commit_ms + SLACK_MS:
+    if wrote_ago_ms > pipeline.heartbeat_commit_ms + SLACK_MS:
         return JobWord.LATE
-    wrote_on = cycle_ago_ms - wrote_ago_ms > _CYCLES_WRITTEN_PAST * rhythm.decision_interval_ms
-    is_overdue = cycle_ago_ms > _overdue_ms(rhythm)
+    wrote_on = cycle_ago_ms - wrote_ago_ms > _CYCLES_WRITTEN_PAST * pipeline.decision_interval_ms
+    is_overdue = cycle_ago_ms > _overdue_ms(pipeline)
     return JobWord.WITHOUT_CYCLES if is_overdue and wrote_on else JobWord.AT_WORK
 
 
-def _overdue_ms(rhythm: Pipeline) -> int:
-    return _CYCLES_MISSED * rhythm.decision_interval_ms + SLACK_MS
+def _overdue_ms(pipeline: Pipeline) -> int:
+    return _CYCLES_MISSED * pipeline.decision_interval_ms + SLACK_MS
 
 
 def gaps(
-    decisions: Iterable[Mapping[str, Any]], rhythm: Pipeline, now_ms: int
+    decisions: Iterable[Mapping[str, Any]], pipeline: Pipeline, now_ms: int
 ) -> tuple[CycleGap, ...]:
     """Return the times without cycles, oldest first. O(n log n).
 
@@ -191,7 +191,7 @@ def gaps(
     """
     rows = (row for row in decisions if row["cycle"] and row["kind"] in CYCLE_KINDS)
     made_ms = sorted({int(row["at_ms"]) for row in rows})
-    limit_ms = _overdue_ms(rhythm)
+    limit_ms = _overdue_ms(pipeline)
     found = [CycleGap(from_ms=a, until_ms=b) for a, b in pairwise(made_ms) if b - a > limit_ms]
     if made_ms and now_ms - made_ms[-1] > limit_ms:
         found.append(CycleGap(from_ms=made_ms[-1], until_ms=0))

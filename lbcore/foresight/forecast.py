@@ -254,12 +254,12 @@ def _run(
 
 def _cycle_ms(config: Config) -> int:
     """Return an interval of cycles at which each one sheds, splits and counts hits."""
-    rhythm = config.pipeline
+    pipeline = config.pipeline
     return max(
-        rhythm.decision_interval_ms,
-        rhythm.shed_interval_ms,
-        rhythm.split_interval_ms,
-        rhythm.hit_period_ms,
+        pipeline.decision_interval_ms,
+        pipeline.shed_interval_ms,
+        pipeline.split_interval_ms,
+        pipeline.hit_period_ms,
     )
 
 

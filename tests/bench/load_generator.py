@@ -194,8 +194,8 @@ def _encoded(topic: Topic, broker: Broker, fields: Mapping[str, Any]) -> Encoded
     return topic, f"{broker.cluster}/{broker.name}", value
 
 
-class Rhythm:
-    """Whose turn it is, everybody's once in an interval."""
+class Schedule:
+    """Schedule that has every number once in an interval."""
 
     def __init__(self, count: int, interval_s: float) -> None:
         self._count, self._interval_s = count, interval_s
@@ -261,8 +261,8 @@ def run(args: argparse.Namespace, stop: threading.Event) -> None:
     ]
     for name in fleets if args.create else ():
         create_namespaces(sender, load, name)
-    heartbeats = Rhythm(len(everybody), HEARTBEAT_S)
-    reports = Rhythm(len(everybody), args.interval)
+    heartbeats = Schedule(len(everybody), HEARTBEAT_S)
+    reports = Schedule(len(everybody), args.interval)
     bursts = Bursts(everybody, args.interval)
     started_s, logged_s = time.monotonic(), 0.0
     with args.log.open("a") as log:

@@ -137,15 +137,15 @@ FOR_LITTLE_TRAFFIC = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rhythm:
-    """How fast Ballast goes. settings: of the job; bridge: words for the bridge."""
+class BallastOptions:
+    """Overlays and settings of the job, and arguments of the bridge."""
 
     overlays: tuple[str, ...]
     settings: tuple[str, ...]
     bridge: tuple[str, ...] = ()
 
 
-QUICK = Rhythm(
+QUICK = BallastOptions(
     overlays=("test", "pulsar"),
     settings=(
         *FOR_LITTLE_TRAFFIC,
@@ -160,7 +160,7 @@ QUICK = Rhythm(
     ),
     bridge=("--look-ms", "1000", "--load-ms", "1500", "--namespaces-ms", "5000"),
 )
-AS_SHIPPED = Rhythm(overlays=("pulsar",), settings=FOR_LITTLE_TRAFFIC)
+AS_SHIPPED = BallastOptions(overlays=("pulsar",), settings=FOR_LITTLE_TRAFFIC)
 QUICK_PULSAR = {
     "statsUpdateInitialDelayInSecs": "5",
     "statsUpdateFrequencyInSecs": "5",
@@ -178,14 +178,14 @@ class PulsarStack:
     pocket: PocketJob | None
     admin: PulsarAdmin
     traffic: Traffic
-    rhythm: Rhythm
+    balancing: BallastOptions
     children: dict[str, Child] = field(default_factory=dict)
     job_starts: int = 0
 
     def start_bridge(self, *words: str) -> None:
         """Start the bridge, observing only unless words say --act."""
         command = ["bridge", "pulsar", "--admin-url", self.pulsar.admin_url, *self.where()]
-        command += ["--network-mbytes", str(NETWORK_MBYTES), *self.rhythm.bridge, *words]
+        command += ["--network-mbytes", str(NETWORK_MBYTES), *self.balancing.bridge, *words]
         command += ["--metrics-port", "0", "--metrics-port-file", str(self._port_file)]
         self.children["bridge"] = start_ballast("bridge", command, self.bridge_log)
 
@@ -197,7 +197,7 @@ class PulsarStack:
         return ["--bootstrap", self.stack.kafka.bootstrap, *self.tables_words()]
 
     def tables_words(self) -> list[str]:
-        overlays = [word for name in self.rhythm.overlays for word in ("--conf", name)]
+        overlays = [word for name in self.balancing.overlays for word in ("--conf", name)]
         return ["--tables", str(self.stack.tables), *overlays]
 
     @property
@@ -346,7 +346,7 @@ def running_pulsar(
     *,
     settings: Mapping[str, str] | None = None,
     job: str = POCKET,
-    rhythm: Rhythm = QUICK,
+    balancing: BallastOptions = QUICK,
 ) -> Iterator[PulsarStack]:
     """Three brokers with traffic, Kafka and the job; no bridge yet. All is gone at the end.
 
@@ -355,7 +355,7 @@ def running_pulsar(
     """
     home = ensure_distribution()
     kafka = KafkaNode(folder / "kafka", KafkaOptions(java_options=QUICK_JAVA))
-    cluster = Cluster(overlays=rhythm.overlays, settings=rhythm.settings, namespaces={})
+    cluster = Cluster(overlays=balancing.overlays, settings=balancing.settings, namespaces={})
     stack = Stack(folder=folder, kafka=kafka, cluster=cluster)
     pocket: PocketJob | None = None
     options = ClusterOptions(load_manager=load_manager, settings=settings or QUICK_PULSAR)
@@ -382,7 +382,7 @@ def running_pulsar(
                 pocket=pocket,
                 admin=PulsarAdmin(AdminAddress(url=pulsar.admin_url)),
                 traffic=traffic,
-                rhythm=rhythm,
+                balancing=balancing,
             )
             try:
                 traffic.start()

@@ -99,7 +99,7 @@ class Reader:
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     folder = tmp_path_factory.mktemp("documented")
     shedding = {**QUICK_PULSAR, SHEDDING: "true"}
-    with running_pulsar(folder, settings=shedding, job=NO_JOB, rhythm=AS_SHIPPED) as cluster:
+    with running_pulsar(folder, settings=shedding, job=NO_JOB, balancing=AS_SHIPPED) as cluster:
         cluster.stack.kafka.start()
         yield Reader(cluster, folder)
         cluster.children.pop("job").stop()

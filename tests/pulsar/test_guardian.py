@@ -20,7 +20,7 @@ DEFAULT_LOOKS = replace(QUICK, bridge=())
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarStack]:
-    with running_pulsar(tmp_path_factory.mktemp("guardian"), rhythm=DEFAULT_LOOKS) as running:
+    with running_pulsar(tmp_path_factory.mktemp("guardian"), balancing=DEFAULT_LOOKS) as running:
         yield running
 
 

@@ -67,7 +67,7 @@ class Rolling:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarStack]:
     folder = tmp_path_factory.mktemp("rolling")
-    with running_pulsar(folder, job=SPARK, rhythm=PATIENT) as running:
+    with running_pulsar(folder, job=SPARK, balancing=PATIENT) as running:
         running.pulsar.start_broker(4)
         running.wait("bundles on every broker", lambda: is_spread(running))
         running.start_bridge("--act")

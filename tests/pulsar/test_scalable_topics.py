@@ -106,7 +106,7 @@ SEGMENTS = 6
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarStack]:
     require_version("5.0.0-M1")
     folder = tmp_path_factory.mktemp("scalable")
-    with running_pulsar(folder, MODULAR, settings=FIXED, rhythm=SPREADING) as running:
+    with running_pulsar(folder, MODULAR, settings=FIXED, balancing=SPREADING) as running:
         yield running
 
 

@@ -49,7 +49,7 @@ Moves = frozenset[tuple[str, str, str]]
 def lived(seed: int, shedder: Shedding = SHEDDING_STRATEGIES[AVG]) -> World:
     """A world in which something has happened."""
     dice = random.Random(seed)
-    rhythm = dict.fromkeys(
+    intervals_ms = dict.fromkeys(
         ("decision_interval_ms", "shed_interval_ms", "split_interval_ms", "hit_period_ms"),
         INTERVAL_MS,
     )
@@ -57,7 +57,7 @@ def lived(seed: int, shedder: Shedding = SHEDDING_STRATEGIES[AVG]) -> World:
         dice.randint(3, 6),
         dice.choice((12, 24, 40)),
         seed=seed,
-        pipeline={**rhythm, "load_history_interval_ms": INTERVAL_MS},
+        pipeline={**intervals_ms, "load_history_interval_ms": INTERVAL_MS},
         signals={"report_max_interval_ms": INTERVAL_MS},
         placement={"strategy": shedder.usual_placement},
         transfer={"shedding_delay_ms": dice.choice((0, 60_000))},

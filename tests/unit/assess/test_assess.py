@@ -17,7 +17,7 @@ from jobs.adapters.delta.recordings import read_history
 from jobs.adapters.processes.settings import load_settings
 from jobs.assess.page import lines, page
 from jobs.bridge.admin_address import AdminAddress
-from jobs.bridge.collector import Collector, Rhythm
+from jobs.bridge.collector import Collector, PollOptions
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.cli import main
 from jobs.console import CommandError, MisuseError
@@ -74,9 +74,9 @@ def looked(fake: FakePulsar) -> list[tuple[Look, list[Message]]]:
     """What the bridge's collector read of the recorded cluster, look after look."""
     admin = PulsarAdmin(AdminAddress(url=fake.url, timeout_s=2.0))
     sent: list[Message] = []
-    rhythm = Rhythm(look_ms=2_000, load_ms=1)
+    polling = PollOptions(look_ms=2_000, load_ms=1)
     found = []
-    collector = Collector(admin, (WORLD, CLUSTER), load_settings(("pulsar",)), rhythm, sent.append)
+    collector = Collector(admin, (WORLD, CLUSTER), load_settings(("pulsar",)), polling, sent.append)
     for number in range(MINUTES):
         set_loads(fake, number)
         look = collector.look()

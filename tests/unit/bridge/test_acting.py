@@ -10,7 +10,7 @@ import pytest
 
 from jobs.bridge.actuator import Actuator, RequestLimits
 from jobs.bridge.admin_address import AdminAddress
-from jobs.bridge.collector import Collector, Rhythm
+from jobs.bridge.collector import Collector, PollOptions
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from lbcore.bridge.acting import (
     Attempts,
@@ -205,7 +205,9 @@ class Hands:
     def __init__(self, fake: FakePulsar) -> None:
         admin = PulsarAdmin(AdminAddress(url=fake.url, timeout_s=0.5))
         self.sent: list[Message] = []
-        self.collector = Collector(admin, ("local", CLUSTER), Config(), Rhythm(), self.sent.append)
+        self.collector = Collector(
+            admin, ("local", CLUSTER), Config(), PollOptions(), self.sent.append
+        )
         self.starts = {fake.broker(0): "1", fake.broker(1): "1"}
         self.collector.incarnations = lambda: self.starts  # type: ignore[method-assign]
         self.actuator = Actuator(admin, self.collector, "local", RequestLimits(), self.sent.append)

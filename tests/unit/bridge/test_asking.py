@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jobs.bridge.admin_address import AdminAddress, PulsarAdminError
-from jobs.bridge.collector import Collector, Rhythm, TooSoonError
+from jobs.bridge.collector import Collector, PollOptions, TooSoonError
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import MisuseError
 from lbcore.bridge.mirror import Look
@@ -42,8 +42,8 @@ def admin_of(fake: FakePulsar, **more: Any) -> PulsarAdmin:
 
 
 def collector_of(fake: FakePulsar, sent: list[Message], look_ms: int = 1_000) -> Collector:
-    rhythm = Rhythm(look_ms=look_ms, load_ms=100)
-    return Collector(admin_of(fake), ("local", CLUSTER), Config(), rhythm, sent.append)
+    polling = PollOptions(look_ms=look_ms, load_ms=100)
+    return Collector(admin_of(fake), ("local", CLUSTER), Config(), polling, sent.append)
 
 
 def test_broker_is_asked_at_the_address_that_pulsar_redirects_to(fake: FakePulsar) -> None:
@@ -173,8 +173,8 @@ def test_nobody_is_asked_what_it_owns_while_others_take_over(
     fake: FakePulsar, who: str, before: tuple[int, ...], after: tuple[int, ...]
 ) -> None:
     fake.own({number: [] for number in before})
-    rhythm = Rhythm(look_ms=500, load_ms=600_000, quiet_ms=300)
-    collector = Collector(admin_of(fake), ("local", CLUSTER), Config(), rhythm, [].append)
+    polling = PollOptions(look_ms=500, load_ms=600_000, quiet_ms=300)
+    collector = Collector(admin_of(fake), ("local", CLUSTER), Config(), polling, [].append)
     collector.look()
     fake.own({number: [] for number in after})
     asked = asked_what_they_own(fake)
@@ -217,8 +217,8 @@ def test_tenants_are_asked_for_their_namespaces_at_once(
 def test_boundaries_noted_by_another_thread_do_not_break_a_look(
     fake: FakePulsar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rhythm = Rhythm(look_ms=1_000, namespaces_ms=0)
-    collector = Collector(admin_of(fake), ("local", CLUSTER), Config(), rhythm, [].append)
+    polling = PollOptions(look_ms=1_000, namespaces_ms=0)
+    collector = Collector(admin_of(fake), ("local", CLUSTER), Config(), polling, [].append)
     collector.look()
     is_unread = Look.is_unread
 

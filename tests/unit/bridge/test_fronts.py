@@ -19,7 +19,7 @@ from jobs.bridge.admin_address import (
     redirect_leads_to_broker,
 )
 from jobs.bridge.bridge import brokers_settings
-from jobs.bridge.collector import Collector, Rhythm
+from jobs.bridge.collector import Collector, PollOptions
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.bridge.restarted_cluster import PulsarCluster
 from jobs.cli import main
@@ -51,8 +51,8 @@ def admin_of(front: Front, **broker_urls: str) -> PulsarAdmin:
 def readings(admin: PulsarAdmin, looks: int = READINGS) -> tuple[Collector, list[Message]]:
     """What the bridge sends of so many looks, each with a new reading of each broker."""
     sent: list[Message] = []
-    rhythm = Rhythm(look_ms=2_000, load_ms=1)
-    collector = Collector(admin, ("local", CLUSTER), Config(), rhythm, sent.append)
+    polling = PollOptions(look_ms=2_000, load_ms=1)
+    collector = Collector(admin, ("local", CLUSTER), Config(), polling, sent.append)
     for _ in range(looks):
         collector.look()
         while any(one.loading and not one.loading.done() for one in collector._brokers.values()):  # noqa: SLF001 the thread's end is seen nowhere else

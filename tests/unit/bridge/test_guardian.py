@@ -11,7 +11,7 @@ import pytest
 
 from jobs.bridge.admin_address import AdminAddress
 from jobs.bridge.bridge import GuardianProbe
-from jobs.bridge.collector import Collector, Rhythm
+from jobs.bridge.collector import Collector, PollOptions
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from lbcore.bridge.answers import topic_within
 from lbcore.bridge.guardian import (
@@ -320,8 +320,8 @@ def found(fake: FakePulsar, trouble: Trouble, **more: Any) -> Finding:
     """Look again and again until it is found; what else is found comes from the same fault."""
     admin = PulsarAdmin(AdminAddress(url=fake.url, timeout_s=2.0, **more))
     sent: list[Message] = []
-    rhythm = Rhythm(look_ms=500, load_ms=100, namespaces_ms=500, quiet_ms=0)
-    collector = Collector(admin, ("local", CLUSTER), Config(), rhythm, sent.append)
+    polling = PollOptions(look_ms=500, load_ms=100, namespaces_ms=500, quiet_ms=0)
+    collector = Collector(admin, ("local", CLUSTER), Config(), polling, sent.append)
     watchman = GuardianProbe(collector, QUICK)
     hurt = HURTS[trouble][0]
     end_s, is_hurt = time.monotonic() + GIVEN_UP_S, False

@@ -11,7 +11,7 @@ from jobs.adapters.kafka.clients import Delivered, NotDelivered
 from jobs.bridge import bridge
 from jobs.bridge.admin_address import AdminAddress
 from jobs.bridge.bridge import OBSERVE_ONLY, Bridge, BridgeOptions, brokers_settings
-from jobs.bridge.collector import Rhythm
+from jobs.bridge.collector import PollOptions
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from lbcore.config.tree import Config
 from lbcore.wire.kinds.balancing_commands import SetConfig
@@ -71,7 +71,9 @@ def running_bridge(kafka: LossyKafka, patch: Patch) -> Iterator[None]:
         fake.own({0: []})
         fake.put("/admin/v2/tenants", [])
         admin = PulsarAdmin(AdminAddress(url=fake.url, timeout_s=2.0))
-        options = BridgeOptions(cluster="local", pulsar_cluster=CLUSTER, rhythm=Rhythm(look_ms=100))
+        options = BridgeOptions(
+            cluster="local", pulsar_cluster=CLUSTER, polling=PollOptions(look_ms=100)
+        )
         made = Bridge(admin, Any, Config(), options)  # type: ignore[arg-type]
         thread = threading.Thread(target=made.run)
         thread.start()

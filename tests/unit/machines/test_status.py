@@ -365,18 +365,18 @@ def test_hot_broker_that_gives_nothing_is_an_alarm_after_three_minutes(
     assert "b1 is hot" in found.why
 
 
-RHYTHM = Pipeline(heartbeat_commit_ms=10_000, decision_interval_ms=5_000)
+PIPELINE = Pipeline(heartbeat_commit_ms=10_000, decision_interval_ms=5_000)
 SECOND_MS = 1_000
 
 
 def test_times_without_cycles_are_told_afterwards_in_any_order_of_rows() -> None:
     rows = [{"cycle": n, "kind": "skip", "at_ms": n * 5_000} for n in (5, 1, 2, 50, 3, 4, 51)]
     late = {"cycle": 5, "kind": "failover", "at_ms": 100_000}  # bears the last cycle's number
-    found = gaps([*rows, late], RHYTHM, 256_000)
+    found = gaps([*rows, late], PIPELINE, 256_000)
     assert found == (CycleGap(from_ms=25_000, until_ms=250_000),)
     message = "no cycles from 1970-01-01 00:00:25 UTC to 1970-01-01 00:04:10 UTC (3 min 45 s)"
     assert found[0].message() == f"{message}: nothing was decided"
-    assert gaps(rows, RHYTHM, 300_000)[-1] == CycleGap(from_ms=255_000, until_ms=0)
+    assert gaps(rows, PIPELINE, 300_000)[-1] == CycleGap(from_ms=255_000, until_ms=0)
 
 
 EXTERNAL = replace(Config(), cluster=ClusterConfig(authority="external"))
