@@ -15,11 +15,11 @@ from jobs.bridge.policies import PolicyFollower
 from jobs.bridge.pulsar_admin import PulsarAdmin, ask_concurrently, ask_each
 from jobs.console import note
 from jobs.operating.backtesting import (
-    Past,
-    Recorded,
-    make_past,
+    RecordedLoad,
+    Replay,
+    make_replay,
     recorded_row,
-    trying,
+    strategy_runs,
 )
 from jobs.operating.prometheus import trace_lines, write_trace
 from lbcore.assess.loads import hottest_bundles, loads_of
@@ -216,10 +216,10 @@ def recorded_report(args: argparse.Namespace, admin: PulsarAdmin | None, cluster
     found = write_trace(args, edges_of=edges)
     for line in trace_lines(found):
         note(line)
-    recorded = Recorded(place=found.path, rows=read_history(found.path))
-    past = make_past(recorded, 0, 1)
-    runs = trying(past, past.settings(args.set), Config(), args.workers)
-    rows = [recorded_row(past), *runs.results(args.strategy.split(","))]
+    recorded = RecordedLoad(place=found.path, rows=read_history(found.path))
+    replay = make_replay(recorded, 0, 1)
+    runs = strategy_runs(replay, replay.settings(args.set), Config(), args.workers)
+    rows = [recorded_row(replay), *runs.results(args.strategy.split(","))]
     settings = _settings_of(admin, cluster, unread) if admin else {}
     loads, bundles = loads_of(recorded.rows), hottest_bundles(recorded.rows)
     own = f"Pulsar's load manager unloaded {found.unloads:.0f} bundles meanwhile"
@@ -231,7 +231,7 @@ def recorded_report(args: argparse.Namespace, admin: PulsarAdmin | None, cluster
         loads=loads,
         bundles=bundles,
         topics=(),
-        moves=_moves(past),
+        moves=_moves(replay),
         harms=tuple(harms_of(settings)),
         risks=tuple(unrelievable(loads, bundles, ())),
         decisions=0,
@@ -261,13 +261,13 @@ def _settings_of(
     return found
 
 
-def _moves(past: Past) -> tuple[Moved, ...]:
+def _moves(replay: Replay) -> tuple[Moved, ...]:
     """Changes of owner between two steps, at the recorded times."""
-    moves = past.history.moves()
-    first_ms = past.history.intervals[0].at_ms
+    moves = replay.history.moves()
+    first_ms = replay.history.intervals[0].at_ms
     return tuple(
         Moved(
-            at_ms=first_ms + round((move.at_ms - first_ms) * past.pace),
+            at_ms=first_ms + round((move.at_ms - first_ms) * replay.pace),
             bundle=move.bundle,
             source=move.source,
             destination=move.destination,

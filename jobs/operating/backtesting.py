@@ -34,14 +34,14 @@ from jobs.parser import argument, arguments
 from lbcore.config.tree import Config
 from lbcore.model.times import MINUTE_MS, duration
 from lbcore.sim.engine.scenario_run import run_scenario
-from lbcore.sim.judge.bounds import BAR, BesideBound, beside_bound
+from lbcore.sim.judge.bounds import BAR, BoundComparison, compare_run_with_bound
 from lbcore.sim.judge.measures import measure_named
 from lbcore.sim.load.recording import Recording, RecordingError, make_recording
 from lbcore.sim.reports.backtest import (
     MOVE_PRICE,
     History,
     backtest_scenario,
-    beside_least,
+    compare_history_with_bound,
     make_history,
     recorded_metrics,
     run_cost,
@@ -56,7 +56,7 @@ open loop: load is attributed to bundles as it was recorded and goes with a bund
 what clients would have done otherwise is not in it. Rates are the balancer's averages of 10
 reports, once an interval: peaks were higher, and moves that were undone within one are missing
 from the first line. Capacities and failure domains are today's: what they were is not kept."""
-WEIGHED = f"""\
+COST_LEGEND = f"""\
 cost: percent of the most loaded broker above what nobody can avoid, in the mean, and
 {MOVE_PRICE:g} a percent of the bundles that moves in an hour; bound: the least imbalance
 (imb, highest over mean) that whole bundles could have had, over: the imbalance over it; above:
@@ -75,7 +75,7 @@ NOTHING = "none"
 """Shown as the shedding strategy where shedding is off."""
 _FLOOR = "floor_adjusted.mean"
 _WIDE = 18
-_WEIGHED = ("cost", "imb mean", "bound", "over", "above", "nobody")
+_COST_TITLES = ("cost", "imb mean", "bound", "over", "above", "nobody")
 _RATIOS = ("imbalance.mean", "bound.mean", "over_bound.mean")
 COLUMNS: Mapping[str, tuple[str, str]] = {
     "floor p50": ("floor_adjusted.p50", ""),
@@ -92,7 +92,7 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Past:
+class Replay:
     """Recorded run, ready to be balanced again. missing_ms: asked for, not recorded.
 
     pace: recorded time over played time, at least 1.
@@ -110,7 +110,7 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
+class RecordedLoad:
     """Rows of load_history as read, their origin, and what is known of brokers."""
 
     place: TablePlace
@@ -118,14 +118,14 @@ class Recorded:
     brokers: Sequence[Row] = ()
 
 
-def read_recorded(reader: TableReader) -> Recorded:
+def read_recorded(reader: TableReader) -> RecordedLoad:
     """Read the load that the tables recorded. Raises CommandError."""
     known = reader.rows("brokers", ("broker", "capacity", "failure_domain"))
     rows = read_history(reader.root, reader.cluster)
-    return Recorded(place=reader.root, rows=rows, brokers=known)
+    return RecordedLoad(place=reader.root, rows=rows, brokers=known)
 
 
-def make_past(recorded: Recorded, last_ms: int, seed: int) -> Past:
+def make_replay(recorded: RecordedLoad, last_ms: int, seed: int) -> Replay:
     """Return a run to balance again. Raises CommandError.
 
     last_ms: only the end, so long; 0 = all.
@@ -160,7 +160,7 @@ def make_past(recorded: Recorded, last_ms: int, seed: int) -> Past:
         )
     domains = {row["broker"]: row["failure_domain"] for row in known}
     scenario = backtest_scenario(history, recording, domains, seed)
-    return Past(
+    return Replay(
         history=history, recording=recording, scenario=scenario, missing_ms=missing_ms, pace=pace
     )
 
@@ -177,24 +177,28 @@ def _at_pace(rows: Sequence[Row]) -> tuple[Sequence[Row], float]:
     return [{**row, "minute_ms": played[row["minute_ms"]]} for row in rows], pace
 
 
-def trying(
-    past: Past, assignments: Sequence[str], base: Config, workers: int
+def strategy_runs(
+    replay: Replay, assignments: Sequence[str], base: Config, workers: int
 ) -> ManyRuns[dict[str, Any]]:
     """Runs of strategies, by name as `try_strategy` has it, on what was recorded.
 
     Each with these settings upon the base. A strategy of the user's own is loaded where it runs.
     """
     bare = replace(base, own={})
-    return ManyRuns(partial(try_strategy, past, (tuple(assignments), bare)), workers, "strategies")
+    return ManyRuns(
+        partial(try_strategy, replay, (tuple(assignments), bare)), workers, "strategies"
+    )
 
 
-def try_strategy(past: Past, upon: tuple[Sequence[str], Config], strategy: str) -> dict[str, Any]:
+def try_strategy(
+    replay: Replay, upon: tuple[Sequence[str], Config], strategy: str
+) -> dict[str, Any]:
     """Return one strategy's figures on the recording.
 
     strategy: a name, "" = as it was set.
     """
-    config = config_of(past.scenario, strategy, *upon)
-    done = note_wrong(run_scenario(past.scenario, config))
+    config = config_of(replay.scenario, strategy, *upon)
+    done = note_wrong(run_scenario(replay.scenario, config))
     found = {metric: measure_named(done, metric, about) for metric, about in COLUMNS.values()}
     floor, moves = measure_named(done, _FLOOR), found["moves"]
     return {
@@ -202,58 +206,60 @@ def try_strategy(past: Past, upon: tuple[Sequence[str], Config], strategy: str) 
         "hash": done.recorder.hash(),
         **found,
         "shedding": config.shedding.strategy if config.shedding.is_shedding else NOTHING,
-        **_weighed(past, floor, moves, beside_bound(done)),
+        **_cost_columns(replay, floor, moves, compare_run_with_bound(done)),
     }
 
 
-def recorded_row(past: Past) -> dict[str, Any]:
-    """Return the run's own figures beside the lower bound; None where unknown."""
-    found = recorded_metrics(past.history)
+def recorded_row(replay: Replay) -> dict[str, Any]:
+    """Return the run's own figures with the lower bound; None where unknown."""
+    found = recorded_metrics(replay.history)
     return {
         "strategy": RECORDED,
         **{metric: found.get(metric) for metric, _ in COLUMNS.values()},
         "shedding": "",
-        **_weighed(past, found[_FLOOR], found["moves"], beside_least(past.history)),
+        **_cost_columns(
+            replay, found[_FLOOR], found["moves"], compare_history_with_bound(replay.history)
+        ),
     }
 
 
-def _weighed(
-    past: Past, floor: float | None, moves: float | None, beside: BesideBound
+def _cost_columns(
+    replay: Replay, floor: float | None, moves: float | None, comparison: BoundComparison
 ) -> dict[str, Any]:
     """Return what a run cost, and its distance from the most even assignment."""
-    length_ms = past.recording.length_ms * past.pace
-    bundles = sum(space.bundles for space in past.scenario.namespaces)
+    length_ms = replay.recording.length_ms * replay.pace
+    bundles = sum(space.bundles for space in replay.scenario.namespaces)
     return {
         "cost": run_cost(floor, moves or 0.0, bundles, length_ms),
         _FLOOR: floor,
-        "imbalance.mean": beside.imbalance,
-        "bound.mean": beside.bound,
-        "over_bound.mean": beside.over,
-        "above_ms": round(beside.above_ms * past.pace),
-        "nobody_ms": round(beside.nobody_ms * past.pace),
+        "imbalance.mean": comparison.imbalance,
+        "bound.mean": comparison.bound,
+        "over_bound.mean": comparison.over,
+        "above_ms": round(comparison.above_ms * replay.pace),
+        "nobody_ms": round(comparison.nobody_ms * replay.pace),
     }
 
 
-def lines(past: Past, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def lines(replay: Replay, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """For people: what was recorded, a line a strategy, and what to make of it."""
-    intervals = past.history.intervals
+    intervals = replay.history.intervals
     bundles = len({name for interval in intervals for name in interval.owners})
     yield (
-        f"{len(past.scenario.brokers)} brokers, {bundles} bundles, "
-        f"{duration(round(past.recording.length_ms * past.pace))} "
+        f"{len(replay.scenario.brokers)} brokers, {bundles} bundles, "
+        f"{duration(round(replay.recording.length_ms * replay.pace))} "
         f"from {format_instant(intervals[0].at_ms)}"
     )
-    if past.pace > 1.0:
+    if replay.pace > 1.0:
         yield (
-            f"each step of {duration(round(STEP_MAX_MS * past.pace))} is played in "
+            f"each step of {duration(round(STEP_MAX_MS * replay.pace))} is played in "
             f"{duration(STEP_MAX_MS)}: `balanced` and `unserved` are played time"
         )
-    if past.missing_ms:
+    if replay.missing_ms:
         yield (
-            f"{duration(past.missing_ms)} less than was asked for: load_history reaches "
+            f"{duration(replay.missing_ms)} less than was asked for: load_history reaches "
             "back no further"
         )
-    fit = past.history.fit
+    fit = replay.history.fit
     yield (
         f"100 % of a broker is taken for {fit.full_rate:.0f} msg/s, idle {fit.idle:.1f} %"
         + (f": fitted to {fit.rows} rows" if fit.rows else ": no row says how load makes usage")
@@ -262,14 +268,14 @@ def lines(past: Past, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for row in rows:
         cells = [format_value(metric, row[metric]) for metric, _ in COLUMNS.values()]
         yield f"{row['strategy']:{_WIDE}}" + "".join(f"{cell:>11}" for cell in cells)
-    yield from _weighed_lines(rows)
+    yield from _cost_lines(rows)
     yield BIAS
 
 
-def _weighed_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Each beside the least that was possible, the cheapest first."""
+def _cost_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Compare each with the bound, the cheapest first."""
     yield ""
-    yield f"{'cheapest first':{_WIDE}}" + "".join(f"{title:>11}" for title in _WEIGHED)
+    yield f"{'cheapest first':{_WIDE}}" + "".join(f"{title:>11}" for title in _COST_TITLES)
     for row in sorted(rows, key=_by_cost):
         cells = [
             f"{row['cost']:.2f}",
@@ -277,7 +283,7 @@ def _weighed_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             *(duration(row[name]) for name in ("above_ms", "nobody_ms")),
         ]
         yield f"{row['strategy']:{_WIDE}}" + "".join(f"{cell:>11}" for cell in cells)
-    yield WEIGHED
+    yield COST_LEGEND
 
 
 def _by_cost(row: Mapping[str, Any]) -> tuple[float, float, str]:
@@ -314,16 +320,16 @@ def run(args: argparse.Namespace) -> int:
         read, args.recording = list(trace_lines(found)), found.path
     where = connection_options(args)
     if args.recording:
-        recorded = Recorded(place=args.recording, rows=read_history(args.recording))
+        recorded = RecordedLoad(place=args.recording, rows=read_history(args.recording))
         base = where.config.for_cluster(where.cluster)
     else:
         recorded, base = read_recorded(where.reader()), where.started()
-    past = make_past(recorded, args.last, args.seed)
-    settings = past.settings(args.set)
+    replay = make_replay(recorded, args.last, args.seed)
+    settings = replay.settings(args.set)
     names = ["" if name == AS_SET else name for name in args.strategy.split(",")]
     for name in names:
-        config_of(past.scenario, name, settings, base)  # what can't be used is refused first
-    runs = trying(past, settings, base, args.workers)
-    rows = [recorded_row(past), *runs.results(names)]
-    answer(args, rows, chain(read, lines(past, rows)))
+        config_of(replay.scenario, name, settings, base)  # what can't be used is refused first
+    runs = strategy_runs(replay, settings, base, args.workers)
+    rows = [recorded_row(replay), *runs.results(names)]
+    answer(args, rows, chain(read, lines(replay, rows)))
     return Exit.CUT if runs.is_cut else Exit.DONE

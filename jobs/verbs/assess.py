@@ -24,7 +24,7 @@ from jobs.bridge.attachment import add_access_options, add_network_option, admin
 from jobs.bridge.bridge import only_cluster
 from jobs.bridge.collector import PollOptions
 from jobs.console import CommandError, Exit, MisuseError, answer, note
-from jobs.operating.backtesting import Recorded, make_past, recorded_row, try_strategy
+from jobs.operating.backtesting import RecordedLoad, make_replay, recorded_row, try_strategy
 from jobs.operating.prometheus import PROMETHEUS_OPTIONS
 from jobs.operating.simulations import WORKERS_OPTION
 from jobs.operating.text_format import parse_duration_ms
@@ -51,10 +51,13 @@ def try_strategies(rows: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, An
     ):
         return [], f"strategies are tried on up to {_BUNDLES_MAX} bundles"
     try:
-        past = make_past(Recorded(place=Path(), rows=rows), 0, 1)
+        replay = make_replay(RecordedLoad(place=Path(), rows=rows), 0, 1)
     except CommandError as error:
         return [], f"strategies can't be tried: {error.why}"
-    return [recorded_row(past), *(try_strategy(past, ((), Config()), name) for name in TRIED)], ""
+    return [
+        recorded_row(replay),
+        *(try_strategy(replay, ((), Config()), name) for name in TRIED),
+    ], ""
 
 
 _PERCENT = 100.0

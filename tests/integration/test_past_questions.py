@@ -17,7 +17,7 @@ from jobs.adapters.delta.tables import open_table
 from jobs.adapters.spark.batch_sink import ORDER
 from jobs.cli import main
 from jobs.console import CommandError
-from jobs.operating.backtesting import Past, make_past, read_recorded
+from jobs.operating.backtesting import Replay, make_replay, read_recorded
 from jobs.operating.explaining import KINDS, ExplainQuestion, explain, read_rows
 from jobs.operating.text_format import format_instant
 from jobs.sql.engine import SqlEngine, plain_rows
@@ -198,11 +198,11 @@ PER_BUNDLE = 4 * 400.0
 
 
 @pytest.fixture(scope="module")
-def past_backtest(recorded_tables: Path) -> Past:
-    return make_past(read_recorded(TableReader(recorded_tables, "local")), 0, 1)
+def past_backtest(recorded_tables: Path) -> Replay:
+    return make_replay(read_recorded(TableReader(recorded_tables, "local")), 0, 1)
 
 
-def test_history_says_what_the_run_was(past_backtest: Past) -> None:
+def test_history_says_what_the_run_was(past_backtest: Replay) -> None:
     assert past_backtest.history.fit.full_rate == pytest.approx(40_000, rel=0.03)
     assert [spec.name for spec in past_backtest.scenario.brokers if not spec.is_absent] == [
         "b1",
@@ -216,7 +216,7 @@ def test_history_says_what_the_run_was(past_backtest: Past) -> None:
     assert past_backtest.history.moves() == []
 
 
-def test_recorded_load_is_that_of_the_bundles(past_backtest: Past) -> None:
+def test_recorded_load_is_that_of_the_bundles(past_backtest: Replay) -> None:
     space = past_backtest.recording.namespaces["t/n"]
     rates = space.rates[:, :, :2].sum(axis=2)
     assert rates[1, 0] == pytest.approx(PER_BUNDLE, rel=0.01)
@@ -257,7 +257,7 @@ def test_tables_without_history_are_told(tmp_path: Path) -> None:
     TableWriter(tmp_path)
     recorded = read_recorded(TableReader(tmp_path, "local"))
     with pytest.raises(CommandError, match="recorded nothing"):
-        make_past(recorded, 0, 1)
+        make_replay(recorded, 0, 1)
 
 
 @pytest.fixture(scope="module")

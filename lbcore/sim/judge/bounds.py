@@ -38,8 +38,8 @@ _PERCENT = 100.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Possible:
-    """A run beside what was possible; None = no statement.
+class AttainableResults:
+    """Bounds of what was attainable in a run; None = no statement.
 
     bound_p95: of the least possible imbalance. above_ms: time of the run above the bar; nobody_ms:
     part of it in which no balancer could have been below. least: lower bound of moves that keep it
@@ -56,8 +56,8 @@ class Possible:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BesideBound:
-    """A run's imbalance beside its lower bound, as means; None = without load.
+class BoundComparison:
+    """A run's imbalance and its lower bound, as means; None = without load.
 
     over: each sample's imbalance over its own bound, from 1. above_ms: time above the bar;
     nobody_ms: part of it in which no balancer could have been below.
@@ -78,7 +78,7 @@ class _GroupCourse:
     topics: NDArray[np.int64]
 
 
-def beside_bound(run: Run) -> BesideBound:
+def compare_run_with_bound(run: Run) -> BoundComparison:
     """Compare a run's imbalance with the least possible one.
 
     O(samples × bundles log bundles), without a solver.
@@ -89,9 +89,9 @@ def beside_bound(run: Run) -> BesideBound:
     return compare_with_bound([(value, bound, step_ms) for value, bound, _ in pairs])
 
 
-def compare_with_bound(moments: Sequence[tuple[float, float, int]]) -> BesideBound:
+def compare_with_bound(moments: Sequence[tuple[float, float, int]]) -> BoundComparison:
     """Return the means of moments: (imbalance, least possible one, duration in ms)."""
-    return BesideBound(
+    return BoundComparison(
         imbalance=statistic([value for value, _, _ in moments], MEAN),
         bound=statistic([bound for _, bound, _ in moments], MEAN),
         over=statistic([max(1.0, value / bound) for value, bound, _ in moments], MEAN),
@@ -100,7 +100,7 @@ def compare_with_bound(moments: Sequence[tuple[float, float, int]]) -> BesideBou
     )
 
 
-def attainable_results(run: Run) -> Possible:
+def attainable_results(run: Run) -> AttainableResults:
     """The bounds of a run. O(samples × bundles log bundles)."""
     samples = _samples(run)
     parts = _parts(run, samples)
@@ -112,7 +112,7 @@ def attainable_results(run: Run) -> Possible:
     is_split = bool(run.recorder.splits)
     plans = [] if is_split else [moves_by_report(part.course, lag) for part in parts]
     worst = np.max([plan.imbalance for plan in plans], axis=0) if plans else np.ones(len(samples))
-    return Possible(
+    return AttainableResults(
         bound_p95=statistic([bound for _, bound, _ in pairs], "p95"),
         above_ms=len(above) * step_ms,
         nobody_ms=sum(bound > BAR for bound in above) * step_ms,

@@ -21,7 +21,7 @@ from lbcore.model.resources import local_max
 from lbcore.model.times import HOUR_MS
 from lbcore.plan.groups import members_by_group
 from lbcore.signals.shown_load import floor_adjusted_imbalance, imbalance, worst_of
-from lbcore.sim.judge.bounds import BesideBound, compare_with_bound
+from lbcore.sim.judge.bounds import BoundComparison, compare_with_bound
 from lbcore.sim.judge.measures import statistic
 from lbcore.sim.load.load import FULL_RATE_MSG_PER_S, total
 from lbcore.sim.load.recording import RecordedNamespace, Recording, positions_of
@@ -189,7 +189,7 @@ def recorded_metrics(history: History) -> dict[str, float | None]:
     }
 
 
-def beside_least(history: History) -> BesideBound:
+def compare_history_with_bound(history: History) -> BoundComparison:
     """Compare the run's imbalance with the least possible one.
 
     Each interval lasts until the next one. The bound is that of the bundles at that time; splitting

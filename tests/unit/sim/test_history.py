@@ -9,12 +9,12 @@ from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
 from lbcore.sim.engine.engine import Run
 from lbcore.sim.engine.scenario_run import run_scenario
-from lbcore.sim.judge.bounds import attainable_results, beside_bound, first_owners
+from lbcore.sim.judge.bounds import attainable_results, compare_run_with_bound, first_owners
 from lbcore.sim.judge.measures import measure_named
 from lbcore.sim.load.recording import COLUMNS, make_recording
 from lbcore.sim.reports.backtest import (
     backtest_scenario,
-    beside_least,
+    compare_history_with_bound,
     make_history,
     recorded_metrics,
     run_cost,
@@ -42,7 +42,7 @@ def test_run_is_held_against_what_its_bundles_could_have_been() -> None:
     for minute in (2, 3, 4):
         rows += [row(minute, "a", BUNDLES[:2], 10.0), row(minute, "b", BUNDLES[2:], 10.0)]
     history = make_history(rows, {})
-    found = beside_least(history)
+    found = compare_history_with_bound(history)
     assert found.imbalance == pytest.approx((1.5 + 3 * 1.0) / 4)
     assert found.bound == pytest.approx(1.0)
     assert found.over == pytest.approx((1.5 + 3 * 1.0) / 4)
@@ -56,7 +56,7 @@ def test_what_nobody_could_have_evened_is_told() -> None:
     """One bundle has all the load: 2 over two brokers, and no assignment is below."""
     rows = [row(minute, "a", BUNDLES[:1], 10.0) for minute in (1, 2)]
     rows += [row(minute, "b", [], 0.0) for minute in (1, 2)]
-    found = beside_least(make_history(rows, {}))
+    found = compare_history_with_bound(make_history(rows, {}))
     assert found.bound == pytest.approx(2.0)
     assert found.over == pytest.approx(1.0)
     assert (found.above_ms, found.nobody_ms) == (120_000, 120_000)
@@ -66,7 +66,7 @@ def test_interval_lasts_until_the_next_one() -> None:
     """A recording of an interval each five minutes: the last is as long as the one before."""
     rows = [row(minute, "a", BUNDLES, 10.0) for minute in (5, 10)]
     rows += [row(minute, "b", [], 0.0) for minute in (5, 10)]
-    assert beside_least(make_history(rows, {})).above_ms == 600_000
+    assert compare_history_with_bound(make_history(rows, {})).above_ms == 600_000
 
 
 @pytest.mark.parametrize(
@@ -91,11 +91,13 @@ def test_recorded_imbalance_is_that_of_the_worst_isolation_group() -> None:
         for (name, rate), bundle in zip(rates.items(), BUNDLES, strict=True)
     ]
     history = make_history(rows, {})
-    found = beside_least(history)
+    found = compare_history_with_bound(history)
     assert found.imbalance == pytest.approx(4 / 3)
     assert found.bound == pytest.approx(4 / 3)
     assert recorded_metrics(history)["floor_adjusted.mean"] == pytest.approx(1.0)
-    whole = beside_least(make_history([{**one, "broker_group": ""} for one in rows], {}))
+    whole = compare_history_with_bound(
+        make_history([{**one, "broker_group": ""} for one in rows], {})
+    )
     assert whole.imbalance == pytest.approx(20 / 11.5)
 
 
@@ -168,13 +170,13 @@ def test_run_that_moves_nothing_is_above_where_somebody_could_have_been_below() 
     assert found.nobody_ms == 0
     assert found.least == 30
     assert (found.report_moves, found.report_above_ms) == (30, 60_000)
-    means = beside_bound(run)
+    means = compare_run_with_bound(run)
     assert (means.imbalance, means.bound, means.over) == pytest.approx((1.8, 1.0, 1.8))
 
 
 def test_bundle_that_is_more_than_a_fair_load_is_nobodys_fault() -> None:
     run = run_of(HOT, STILL)
-    found, means = attainable_results(run), beside_bound(run)
+    found, means = attainable_results(run), compare_run_with_bound(run)
     assert found.bound_p95 == pytest.approx(62 / 19, rel=0.01)
     assert found.nobody_ms == found.above_ms == 300_000
     assert found.least == 0
