@@ -74,9 +74,9 @@ class ClusterWatch:
         _COLLECTOR_LOG.setLevel(logging.NOTSET)
 
     @property
-    def has_picture(self) -> bool:
+    def has_loads(self) -> bool:
         """True if loads are known; of bundles too, if brokers own any."""
-        rows = self._observer_of_size().rows[LOAD_HISTORY.name]
+        rows = self._ensure_observer().rows[LOAD_HISTORY.name]
         is_empty = not any(self._look.owned.values())
         return any(is_empty or row["bundles"] for row in rows)
 
@@ -97,7 +97,7 @@ class ClusterWatch:
             messages, self._messages = self._messages, []
         observed = self._observed[:]
         self._observed.clear()
-        self._observer_of_size().take(wall_ms(), messages, look, observed)
+        self._ensure_observer().take(wall_ms(), messages, look, observed)
         return why
 
     def report(self) -> Report:
@@ -124,7 +124,7 @@ class ClusterWatch:
             sheds=(self._sheds, self._read_sheds(brokers)),
             versions={b: self._versions[b] for b in brokers if self._versions.get(b)},
             unread={b: why for b, why in silent.items() if b in brokers},
-            parts={
+            failed_reads={
                 **{what: str(error) for what, error in unread.items()},
                 **{f"topics of {name}": str(why) for name, why in unread_topics.items()},
                 **{f"owned bundles of {n}": why for n, why in self._collector.failures.items()},
@@ -134,13 +134,13 @@ class ClusterWatch:
             hot_topics=hot,
         )
         where = (self._pulsar_cluster, self._admin.url)
-        return make_report(self._observer_of_size(), seen, where, (self._began_ms, wall_ms()))
+        return make_report(self._ensure_observer(), seen, where, (self._began_ms, wall_ms()))
 
     def history(self) -> list[dict[str, object]]:
         """The rows of load_history."""
-        return list(self._observer_of_size().rows[LOAD_HISTORY.name])
+        return list(self._ensure_observer().rows[LOAD_HISTORY.name])
 
-    def _observer_of_size(self) -> Observer:
+    def _ensure_observer(self) -> Observer:
         """Return the observer, made at the first call.
 
         The number of bundles then decides how often loads are kept.

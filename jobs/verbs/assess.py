@@ -170,7 +170,7 @@ def _look(watch: ClusterWatch, args: argparse.Namespace, length_s: float) -> Non
             why = watch.step()
             if why:
                 note(f"no look now: {why}")
-            if watch.has_picture and not drawn:
+            if watch.has_loads and not drawn:
                 drawn = True
                 _write(args.html, watch.report())
                 note(f"first picture after {time.monotonic() - began_s:.0f} s: {args.html}")

@@ -33,8 +33,8 @@ class ClusterObservation:
     """Data read from the cluster beside the Machines' input.
 
     unread: broker → why its load or its topics are missing. topics: loaded topic → its broker.
-    parts: what could not be read, brokers included → reason. unreported: broker → field of its load
-    that can't be used → reason. sheds: of `sheds_of` by broker, at the start and now.
+    failed_reads: what could not be read, brokers included → reason. unreported: broker → field of
+    its load that can't be used → reason. sheds: of `sheds_of` by broker, at the start and now.
     """
 
     owner_changes: OwnerChanges
@@ -45,7 +45,7 @@ class ClusterObservation:
     unread: Mapping[str, str] = field(default_factory=dict)
     topics: Mapping[str, str] = field(default_factory=dict)
     hot_topics: Sequence[HotTopic] = ()
-    parts: Mapping[str, str] = field(default_factory=dict)
+    failed_reads: Mapping[str, str] = field(default_factory=dict)
     unreported: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
@@ -129,7 +129,7 @@ def make_report(
         versions=seen.versions,
         bundle_count=sum(len(owned or ()) for owned in seen.look.owned.values()),
         notes=(*notes, *_unread_notes(seen)),
-        unread=dict(sorted(seen.parts.items())),
+        unread=dict(sorted(seen.failed_reads.items())),
         unreported=seen.unreported,
     )
 
@@ -147,7 +147,7 @@ def _risks(
     room = {name: len(loads.group_of(name)) or len(brokers) for name in brokers}
     return (
         *broker_risks(brokers, seen.unread, seen.versions),
-        *unread_risks(seen.parts),
+        *unread_risks(seen.failed_reads),
         *stuck(seen.owner_changes),
         *unrelievable(loads, bundles, seen.hot_topics),
         *crowded_partitions(seen.topics, room),
@@ -188,7 +188,7 @@ def _unread_notes(seen: ClusterObservation) -> list[str]:
     """Return what could not be read, and which load fields count as not reported."""
     silent = [name for name, found in sorted(seen.settings.items()) if found is None]
     notes = [f"settings of {', '.join(silent)} were not told (a super user may read them)"]
-    parts = [f"{what}: {why}" for what, why in sorted(seen.parts.items())]
+    parts = [f"{what}: {why}" for what, why in sorted(seen.failed_reads.items())]
     notes = [*(notes if silent else ()), *parts[:_NAMED]]
     if len(parts) > _NAMED:
         notes.append(f"{len(parts) - _NAMED} more could not be read (--json has all)")
