@@ -50,17 +50,17 @@ Offsets = Mapping[TopicPartition, int]
 class OffsetsLostError(CommandError):
     """Kafka has deleted messages that were not read yet."""
 
-    def __init__(self, place: TopicPartition, wanted: int, why: str) -> None:
+    def __init__(self, topic_partition: TopicPartition, wanted: int, why: str) -> None:
         super().__init__(
-            f"messages of {place.topic} were lost before they were read",
-            why=f"partition {place.partition}, offset {wanted}: {why}",
+            f"messages of {topic_partition.topic} were lost before they were read",
+            why=f"partition {topic_partition.partition}, offset {wanted}: {why}",
             next_step="`ballast state rebuild`, then start the job again: it reads on where Kafka "
             "still has something. Raise topics.report_retention_ms if the job was away for long",
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class FetchedLog:
     """A part of a partition's log from the requested offset.
 
     log: whole batches, maybe with a part of one at the end. begin: first offset of the partition;
@@ -124,23 +124,25 @@ class RawFetcher:
             self._wait(cluster.request_update())
         return found
 
-    def fetch(self, offsets: Offsets) -> dict[TopicPartition, Part]:
+    def fetch(self, offsets: Offsets) -> dict[TopicPartition, FetchedLog]:
         """Fetch once from these offsets; partitions whose leader moves are left out.
 
         Raises KafkaError, and OffsetsLostError if Kafka doesn't have the offset.
         """
-        found: dict[TopicPartition, Part] = {}
+        found: dict[TopicPartition, FetchedLog] = {}
         for node, wanted in self._by_leader(offsets).items():
-            for place, answer in self._request(node, wanted):
+            for topic_partition, answer in self._request(node, wanted):
                 error = for_code(answer.error_code)
                 if error is OffsetOutOfRangeError:
-                    raise OffsetsLostError(place, offsets[place], "Kafka has no such offset now")
+                    raise OffsetsLostError(
+                        topic_partition, offsets[topic_partition], "Kafka has no such offset now"
+                    )
                 if error is TopicAuthorizationFailedError:
-                    raise error(place.topic)
+                    raise error(topic_partition.topic)
                 if answer.error_code:
                     self._manager.cluster.request_update()
                     continue
-                found[place] = Part(
+                found[topic_partition] = FetchedLog(
                     log=bytes(answer.records or b""),
                     begin=answer.log_start_offset,
                     end=answer.high_watermark,
@@ -148,7 +150,7 @@ class RawFetcher:
         return found
 
     def read(
-        self, place: TopicPartition, start: int, end: int, wait_s: float
+        self, topic_partition: TopicPartition, start: int, end: int, wait_s: float
     ) -> Generator[bytes, int, None]:
         """Yield parts of a partition's log from start until the caller stops.
 
@@ -157,23 +159,29 @@ class RawFetcher:
         position, until_s = start, time.monotonic() + wait_s
         while position < end:
             try:
-                part = self.fetch({place: position}).get(place)
+                part = self.fetch({topic_partition: position}).get(topic_partition)
             except KafkaError:
                 if time.monotonic() > until_s:
                     raise
                 part = None
             if part is None or not part.log:
                 if part is not None and part.end <= position:
-                    raise OffsetsLostError(place, position, f"its log ends at {part.end} now")
+                    raise OffsetsLostError(
+                        topic_partition, position, f"its log ends at {part.end} now"
+                    )
                 if time.monotonic() > until_s:
-                    raise KafkaTimeoutError(f"{place.topic}-{place.partition}@{position}")
+                    raise KafkaTimeoutError(
+                        f"{topic_partition.topic}-{topic_partition.partition}@{position}"
+                    )
                 time.sleep(_RETRY_S)
                 continue
             wanted = yield part.log
             if wanted > position:
                 position, until_s = wanted, time.monotonic() + wait_s
             elif time.monotonic() > until_s:
-                raise OffsetsLostError(place, position, "Kafka's answer has no whole batch there")
+                raise OffsetsLostError(
+                    topic_partition, position, "Kafka's answer has no whole batch there"
+                )
 
     def close(self) -> None:
         """Disconnect."""
@@ -185,22 +193,22 @@ class RawFetcher:
     def _by_leader(self, offsets: Offsets) -> dict[int, dict[TopicPartition, int]]:
         found: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
         cluster = self._manager.cluster
-        for place, offset in offsets.items():
-            leader = cluster.leader_for_partition(place)
+        for topic_partition, offset in offsets.items():
+            leader = cluster.leader_for_partition(topic_partition)
             if leader is None or leader < 0:
                 cluster.request_update()
                 continue
-            found[leader][place] = offset
+            found[leader][topic_partition] = offset
         if not found:
             raise KafkaConnectionError("no leader is known")
         return found
 
     def _request(self, node: int, wanted: Offsets) -> Iterator[tuple[TopicPartition, Any]]:
         topics: dict[str, list[Any]] = defaultdict(list)
-        for place, offset in wanted.items():
-            topics[place.topic].append(
+        for topic_partition, offset in wanted.items():
+            topics[topic_partition.topic].append(
                 FetchRequest.FetchTopic.FetchPartition(
-                    partition=place.partition,
+                    partition=topic_partition.partition,
                     current_leader_epoch=-1,
                     fetch_offset=offset,
                     last_fetched_epoch=-1,

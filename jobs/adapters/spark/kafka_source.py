@@ -20,7 +20,7 @@ from kafka.errors import KafkaError
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from jobs.adapters.kafka.connection import Ends
-from jobs.adapters.kafka.raw_fetch import OffsetsLostError, Part, RawFetcher
+from jobs.adapters.kafka.raw_fetch import FetchedLog, OffsetsLostError, RawFetcher
 from jobs.adapters.kafka.record_batches import (
     Row,
     plain_size,
@@ -161,8 +161,8 @@ class KafkaReader(DataSourceStreamReader):
         try:
             fetcher = _fetcher(self._options)
             positions = _positions(start)
-            for place in fetcher.partitions():
-                positions.setdefault(place, 0)
+            for topic_partition in fetcher.partitions():
+                positions.setdefault(topic_partition, 0)
             plan = _BatchPlan(self._options, fetcher, dict(positions), self._turn)
             found = plan.ends()
         except KafkaError:
@@ -177,9 +177,9 @@ class KafkaReader(DataSourceStreamReader):
         self._planned = end
         begins = _positions(start)
         ranges = [
-            (place.topic, place.partition, begins.get(place, 0), last)
-            for place, last in sorted(_positions(end).items())
-            if last > begins.get(place, 0)
+            (topic_partition.topic, topic_partition.partition, begins.get(topic_partition, 0), last)
+            for topic_partition, last in sorted(_positions(end).items())
+            if last > begins.get(topic_partition, 0)
         ]
         tasks = [ranges[task :: self._options.tasks] for task in range(self._options.tasks)]
         return [Ranges(some, FULL in end) for some in tasks if some]
@@ -190,9 +190,9 @@ class KafkaReader(DataSourceStreamReader):
             raise TypeError(f"partition must be Ranges, got {partition!r}")
         try:
             for topic, number, start, end in partition.ranges:
-                place = TopicPartition(topic, number)
-                rows = self._rows(place, start, end)
-                yield from _pieces(place, rows, is_full=partition.is_full)
+                topic_partition = TopicPartition(topic, number)
+                rows = self._rows(topic_partition, start, end)
+                yield from _pieces(topic_partition, rows, is_full=partition.is_full)
         except KafkaError:
             _drop_fetcher(self._options)
             raise
@@ -206,8 +206,8 @@ class KafkaReader(DataSourceStreamReader):
         found: Ends = json.loads(log.splitlines()[-1])
         return found
 
-    def _rows(self, place: TopicPartition, start: int, end: int) -> Iterator[Row]:
-        parts = _fetcher(self._options).read(place, start, end, _WAIT_S)
+    def _rows(self, topic_partition: TopicPartition, start: int, end: int) -> Iterator[Row]:
+        parts = _fetcher(self._options).read(topic_partition, start, end, _WAIT_S)
         position = start
         try:
             log = next(parts)
@@ -238,55 +238,70 @@ class _BatchPlan:
     ) -> None:
         self._options, self._fetcher, self._positions = options, fetcher, positions
         self._records = self._bytes = 0
-        places = sorted(positions)
-        begin = turn % max(len(places), 1)
-        self._order = {place: n for n, place in enumerate([*places[begin:], *places[:begin]])}
-        self._taken = dict.fromkeys(places, 0)
+        topic_partitions = sorted(positions)
+        begin = turn % max(len(topic_partitions), 1)
+        self._order = {
+            topic_partition: n
+            for n, topic_partition in enumerate(
+                [*topic_partitions[begin:], *topic_partitions[:begin]]
+            )
+        }
+        self._taken = dict.fromkeys(topic_partitions, 0)
 
     def ends(self) -> Mapping[TopicPartition, int]:
         """Take batches until the bound is reached or there are none."""
         wanted = list(self._order)
         while wanted and not self.is_full():
             before = dict(self._positions)
-            parts = self._fetcher.fetch({place: before[place] for place in wanted})
-            for place, part in parts.items():
-                if not part.begin <= before[place] <= part.end:
+            parts = self._fetcher.fetch(
+                {topic_partition: before[topic_partition] for topic_partition in wanted}
+            )
+            for topic_partition, part in parts.items():
+                if not part.begin <= before[topic_partition] <= part.end:
                     why = f"Kafka has offsets from {part.begin} to {part.end}"
-                    raise OffsetsLostError(place, before[place], why)
+                    raise OffsetsLostError(topic_partition, before[topic_partition], why)
             self._take(parts)
             if before == self._positions:
                 break
             left = [
-                place
-                for place in wanted
-                if place in parts and self._positions[place] < parts[place].end
+                topic_partition
+                for topic_partition in wanted
+                if topic_partition in parts
+                and self._positions[topic_partition] < parts[topic_partition].end
             ]
             # Kafka fills an answer in the order of the request: partitions left out come first
-            wanted = sorted(left, key=lambda place: before[place] != self._positions[place])
+            wanted = sorted(
+                left,
+                key=lambda topic_partition: (
+                    before[topic_partition] != self._positions[topic_partition]
+                ),
+            )
         return self._positions
 
-    def _take(self, parts: Mapping[TopicPartition, Part]) -> None:
+    def _take(self, parts: Mapping[TopicPartition, FetchedLog]) -> None:
         waiting = [
             (
-                self._taken[place],
-                self._order[place],
-                place,
-                split_batches(part.log, self._positions[place]),
+                self._taken[topic_partition],
+                self._order[topic_partition],
+                topic_partition,
+                split_batches(part.log, self._positions[topic_partition]),
             )
-            for place, part in parts.items()
+            for topic_partition, part in parts.items()
         ]
         heapq.heapify(waiting)
         while waiting and not self.is_full():
-            _, order, place, batches = heapq.heappop(waiting)
-            begin = self._positions[place]
+            _, order, topic_partition, batches = heapq.heappop(waiting)
+            begin = self._positions[topic_partition]
             batch = next((one for one in batches if one.end > begin), None)
             if batch is not None:
                 plain = plain_size(batch)
-                self._taken[place] += plain
+                self._taken[topic_partition] += plain
                 self._records += batch.records
                 self._bytes += plain
-                self._positions[place] = batch.end
-                heapq.heappush(waiting, (self._taken[place], order, place, batches))
+                self._positions[topic_partition] = batch.end
+                heapq.heappush(
+                    waiting, (self._taken[topic_partition], order, topic_partition, batches)
+                )
 
     def is_full(self) -> bool:
         """Return True if the bound is reached: more may wait in the log."""
@@ -294,7 +309,7 @@ class _BatchPlan:
 
 
 def _pieces(
-    place: TopicPartition, rows: Iterator[Row], *, is_full: bool
+    topic_partition: TopicPartition, rows: Iterator[Row], *, is_full: bool
 ) -> Iterator[pa.RecordBatch]:
     some: list[Row] = []
     size = 0
@@ -302,15 +317,17 @@ def _pieces(
         some.append(row)
         size += len(row.value or b"") + len(row.key or b"")
         if size >= _PIECE_BYTES or len(some) >= _PIECE_ROWS:
-            yield _arrow(place, some, is_full=is_full)
+            yield _arrow(topic_partition, some, is_full=is_full)
             some, size = [], 0
     if some:
-        yield _arrow(place, some, is_full=is_full)
+        yield _arrow(topic_partition, some, is_full=is_full)
 
 
-def _arrow(place: TopicPartition, rows: Sequence[Row], *, is_full: bool) -> pa.RecordBatch:
+def _arrow(
+    topic_partition: TopicPartition, rows: Sequence[Row], *, is_full: bool
+) -> pa.RecordBatch:
     columns = zip(*rows, strict=True)
-    names = [place.topic] * len(rows), [place.partition] * len(rows)
+    names = [topic_partition.topic] * len(rows), [topic_partition.partition] * len(rows)
     return pa.RecordBatch.from_arrays(
         [
             pa.array(values, kind.type)
@@ -330,6 +347,8 @@ def _positions(ends: Ends) -> dict[TopicPartition, int]:
 
 def _as_ends(positions: Mapping[TopicPartition, int]) -> Ends:
     found: Ends = {}
-    for place in sorted(positions):
-        found.setdefault(place.topic, {})[str(place.partition)] = positions[place]
+    for topic_partition in sorted(positions):
+        found.setdefault(topic_partition.topic, {})[str(topic_partition.partition)] = positions[
+            topic_partition
+        ]
     return found

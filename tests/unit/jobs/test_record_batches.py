@@ -17,7 +17,7 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from jobs.adapters.kafka import record_batches
 from jobs.adapters.kafka.connection import Ends
-from jobs.adapters.kafka.raw_fetch import Part
+from jobs.adapters.kafka.raw_fetch import FetchedLog
 from jobs.adapters.kafka.record_batches import (
     RECORDS_PER_BATCH,
     Row,
@@ -283,10 +283,12 @@ class FakeLog:
     def partitions(self) -> list[TopicPartition]:
         return [TopicPartition("a", number) for number in range(3)]
 
-    def fetch(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, Part]:
+    def fetch(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, FetchedLog]:
         return {
-            place: Part(log=b"".join(self.batches[offset:]), begin=0, end=len(self.batches))
-            for place, offset in offsets.items()
+            topic_partition: FetchedLog(
+                log=b"".join(self.batches[offset:]), begin=0, end=len(self.batches)
+            )
+            for topic_partition, offset in offsets.items()
         }
 
     def read(
