@@ -342,18 +342,18 @@ class RollingRestart:
         They then go on at half the pace. The time to load a topic counts only while several bundles
         move at once: one alone can't load faster.
         """
-        p, seen, most_ms = self._p, self._look(), self._bounds.publish_latency_ms
+        p, seen, max_ms = self._p, self._look(), self._bounds.publish_latency_ms
         publish_ms, load_ms = seen.publish_ms or 0.0, seen.load_ms or 0.0
         is_moving = bool(seen.plans or seen.drains.get(p.broker))
-        if not is_moving or max(publish_ms, load_ms if p.at_once > 1 else 0.0) <= most_ms:
+        if not is_moving or max(publish_ms, load_ms if p.at_once > 1 else 0.0) <= max_ms:
             return seen
         p.at_once = max(1, p.at_once // 2)
         waits = f"{publish_ms:.0f} ms to publish, topics take {load_ms:.0f} ms to load"
         text = f": clients wait {waits}: nothing is moved until that is over"
         self._enter(p.stage, seen, text)
-        why = f"clients wait more than {most_ms:.0f} ms though nothing is moved for"
+        why = f"clients wait more than {max_ms:.0f} ms though nothing is moved for"
         seen = self._wait_until(
-            lambda now: (now.publish_ms or 0.0) <= most_ms and p.broker not in now.drains,
+            lambda now: (now.publish_ms or 0.0) <= max_ms and p.broker not in now.drains,
             _EASE_MS,
             (f"{why} {duration(_EASE_MS)}", _ALLOW_MORE),
             lasts_ms=_CALM_MS,

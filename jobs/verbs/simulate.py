@@ -235,7 +235,7 @@ def _report_run(args: argparse.Namespace, task: _Task, outcome: _Outcome) -> Non
         answer(args, outcome.row, [head, *outcome.text.split("\n")])
     if args.rewrite:
         write_text(one.path, with_recorded(one.content, outcome.text))
-    elif not (strategy or args.set or args.seed is not None) and task.scenario.recorded:
+    elif not (strategy or args.set or args.seed is not None) and task.scenario.expected_output:
         outcome.row["is_met"] &= _is_recorded(one, outcome.text)
 
 
@@ -283,9 +283,9 @@ def _drawing(plot: Path) -> Iterator[types.ModuleType]:
 
 def _is_recorded(one: Loaded, text: str) -> bool:
     """True if the file records this output; prints the differences."""
-    if one.scenario.recorded == text:
+    if one.scenario.expected_output == text:
         return True
     note(f"{one.path}: the output is not what is recorded; --rewrite records it anew")
-    recorded, now = one.scenario.recorded.splitlines(), text.splitlines()
+    recorded, now = one.scenario.expected_output.splitlines(), text.splitlines()
     note(*difflib.unified_diff(recorded, now, "recorded", "now", n=0, lineterm=""))
     return False

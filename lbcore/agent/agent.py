@@ -208,7 +208,7 @@ class AgentMachine:
     def _leave(self, work: AgentContext, now_ms: int) -> None:
         if work.stopping_at_ms is None or work.is_stopped:
             return
-        most_ms = self._config.shutdown_timeout_ms + self._config.stop_grace_ms
+        max_ms = self._config.shutdown_timeout_ms + self._config.stop_grace_ms
         stopping_ms, reporting = now_ms - work.stopping_at_ms, work.reporting
         # a broker that reported load gets bundles until it reports that it is draining
         is_awaited = (
@@ -217,7 +217,7 @@ class AgentMachine:
             and stopping_ms < self._config.shutdown_timeout_ms
         )
         is_left = not is_awaited and all(holding.is_left for holding in work.holdings.values())
-        if is_left or stopping_ms >= most_ms:
+        if is_left or stopping_ms >= max_ms:
             work.is_stopped = True
             work.effects.append(Stopped(left=_not_moved(work.holdings)))
 

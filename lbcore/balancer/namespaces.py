@@ -300,7 +300,7 @@ def reason_not_to_add(work: BatchContext, tenant: str, more: Mapping[str, int]) 
     the first question about a kind in a batch, which counts everything.
     """
     for kind, count in more.items():
-        has, most = _counted(work, kind)[tenant], _MOST[kind](work.config.limits)
+        has, most = _counted(work, kind)[tenant], _LIMITS[kind](work.config.limits)
         if count > 0 and has + count > most:
             or_else = ", or have limits.tenant_bundles_max raised" if kind == BUNDLES else ""
             return (
@@ -361,7 +361,7 @@ _COUNTS: Mapping[str, Callable[[BatchContext], Iterable[tuple[str, int]]]] = {
 }
 """Kind → function that returns namespaces, each with its number of the kind."""
 
-_MOST: Mapping[str, Callable[[LimitsConfig], int]] = {
+_LIMITS: Mapping[str, Callable[[LimitsConfig], int]] = {
     NAMESPACES: lambda limits: limits.tenant_namespaces_max,
     BUNDLES: lambda limits: limits.tenant_bundles_max,
     TOPICS: lambda limits: limits.tenant_topics_max,

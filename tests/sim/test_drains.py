@@ -267,7 +267,7 @@ def test_policies_set_since_keep_the_bundles_away(tmp_path: Path) -> None:
 
 
 CONFIG = Config()
-MOST_MS = CONFIG.agent.shutdown_timeout_ms + CONFIG.agent.stop_grace_ms
+STOP_MAX_MS = CONFIG.agent.shutdown_timeout_ms + CONFIG.agent.stop_grace_ms
 TIMEOUT_MS = CONFIG.ownership.broker_timeout_ms
 STEP_MS = 500
 
@@ -338,7 +338,7 @@ def test_all_brokers_but_one_stopped_together_leave_everything_to_it_without_a_b
     world = stopping(4, 24)
     for name in ("broker-1:8080", "broker-2:8080", "broker-3:8080"):
         world.stop(name)
-    world.run(MOST_MS + TIMEOUT_MS * 2)
+    world.run(STOP_MAX_MS + TIMEOUT_MS * 2)
     assert {left for _, left in world.ended.values()} == {()}
     assert len(world.ended) == 3
     assert set(owners(world).values()) == {"broker-0:8080"}
@@ -355,10 +355,10 @@ def test_broker_without_anybody_to_take_its_bundles_ends_in_its_time_and_says_wh
     every = mine(world, name)
     begun_ms = world.now_ms
     world.stop(name)
-    world.run(MOST_MS + 5_000)
+    world.run(STOP_MAX_MS + 5_000)
     ended_ms, left = world.ended[name]
     assert set(left) == every
-    assert CONFIG.agent.shutdown_timeout_ms <= ended_ms - begun_ms <= MOST_MS
+    assert CONFIG.agent.shutdown_timeout_ms <= ended_ms - begun_ms <= STOP_MAX_MS
     world.start(name)
     world.run(TIMEOUT_MS * 2)
     assert mine(world, name) == every
@@ -371,9 +371,9 @@ def test_broker_stopped_while_the_job_is_away_gives_back_what_the_job_then_place
     every = mine(world)
     begun_ms = world.now_ms
     world.stop(BROKER)
-    world.run(MOST_MS + 2_000)
+    world.run(STOP_MAX_MS + 2_000)
     ended_ms, left = world.ended[BROKER]
-    assert ended_ms - begun_ms <= MOST_MS
+    assert ended_ms - begun_ms <= STOP_MAX_MS
     assert set(left) == every
     world.job.is_away = world.job.are_ticks_away = False
     world.run(TIMEOUT_MS - 5_000)  # by its word that it gave them back, not by its silence
@@ -386,7 +386,7 @@ def test_callback_that_hangs_does_not_keep_a_stopping_broker_for_ever() -> None:
     world = stopping(3, 12)
     broker = world.brokers[BROKER]
     world.stop(BROKER)
-    for _ in range((MOST_MS + TIMEOUT_MS * 3) // STEP_MS):
+    for _ in range((STOP_MAX_MS + TIMEOUT_MS * 3) // STEP_MS):
         broker.calls = [(world.now_ms + 3_600_000, call) for _, call in broker.calls]
         world.run(STEP_MS)
     assert world.ended[BROKER][1]
@@ -401,7 +401,7 @@ def test_brokers_stopped_one_by_one_on_a_bad_network_leave_no_bundle_behind(seed
     world.faults.lost, world.faults.repeated, world.faults.delay_ms = 0.1, 0.1, 1_500
     for name in sorted(world.brokers):
         world.stop(name)
-        world.run(MOST_MS + 1_000)
+        world.run(STOP_MAX_MS + 1_000)
         assert name in world.ended
         world.start(name)
         world.run(TIMEOUT_MS)

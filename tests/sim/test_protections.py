@@ -197,11 +197,11 @@ class HearingWorld(CheckedWorld):
     def step_balancer(self, updates: Sequence[GroupUpdate]) -> Step[BalancerState, Effect]:
         step = super().step_balancer(updates)
         assert step.state is not None
-        most_ms = suspicion_ms(self.config)
+        max_ms = suspicion_ms(self.config)
         for effect in step.effects:
             for row in effect.rows if effect.kind == "ownership_events" else ():
                 if row["state"] in ("Assigning", "Releasing") and row["destination"]:
-                    assert step.state.liveness.silence_ms(row["destination"]) <= most_ms, row
+                    assert step.state.liveness.silence_ms(row["destination"]) <= max_ms, row
         return step
 
     def freeze(self, names: Iterable[str], *, is_paused: bool = True) -> None:

@@ -72,7 +72,7 @@ def test_every_golden_scenario_is_there() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_recorded_output_meets_all_expectations(name: str) -> None:
     (loaded,) = load_scenarios([str(FOLDER / f"{name}.scenario")])
-    lines = loaded.scenario.recorded.splitlines()
+    lines = loaded.scenario.expected_output.splitlines()
     met = [line for line in lines if line.startswith("ok ")]
     failed = [line for line in lines if line.startswith("FAILED ")]
     assert len(met) + len(failed) == len(loaded.scenario.expectations) > 0
@@ -83,7 +83,7 @@ def test_recorded_output_meets_all_expectations(name: str) -> None:
 def test_golden_scenario_comes_out_as_recorded(name: str) -> None:
     loaded, run = done(name)
     text = render(run, judge_all(run))
-    assert text == loaded.scenario.recorded, (
+    assert text == loaded.scenario.expected_output, (
         f"look at the difference; if it is meant: ballast simulate {loaded.path} --rewrite"
     )
 
@@ -94,7 +94,7 @@ def test_row_of_the_default_strategy_is_as_old_as_the_output_above_it(name: str)
     rows = {strategy: cells[-1] for strategy, *cells in table_cells(loaded.scenario.compared)}
     if config_of(loaded.scenario, "", ()).shedding.strategy != "ballast" or not rows:
         return
-    assert loaded.scenario.recorded.splitlines()[-1] == f"hash {rows['ballast']}", (
+    assert loaded.scenario.expected_output.splitlines()[-1] == f"hash {rows['ballast']}", (
         f"ballast simulate {loaded.path} --rewrite"
     )
 

@@ -24,7 +24,7 @@ from tests.soak.orders import Answered
 from tests.support.tables.small_batches import rows
 
 _POLL_S = 0.05
-_MOST = 5
+_LISTED_MAX = 5
 _TIMEOUT_MS = 10_000
 
 Rows = list[dict[str, Any]]
@@ -196,4 +196,4 @@ def is_there(there: Rows, name: str, key: tuple[str, ...]) -> bool:
 def first(found: Iterable[str]) -> str:
     """The first of what is wrong, one a line."""
     listed = list(found)
-    return json.dumps([len(listed), *listed[:_MOST]], indent=1) if listed else ""
+    return json.dumps([len(listed), *listed[:_LISTED_MAX]], indent=1) if listed else ""

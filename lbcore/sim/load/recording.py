@@ -253,7 +253,7 @@ def _means(held: tuple[Ints, Ints], values: Floats, edges: Ints) -> Floats:
 
 MESSAGE_BYTES = 1024.0
 _PER_PERCENT = FULL_RATE_MSG_PER_S / 100.0
-_ROUND, _ROUND_MOST = 1, 12
+_ROUND, _ROUND_MAX = 1, 12
 _PRECISE = 1e4
 
 _CPU = {"percent": 1.0, "share": 100.0, "cores": 100.0, "mhz": 0.04, "ghz": 40.0}
@@ -345,7 +345,7 @@ def fold(
     for entity, bundle in enumerate(numbers.tolist()):
         folded[:, bundle] += rates[:, entity]
     highest = float(folded[:, :, :2].max())  # small loads keep their proportions
-    digits = next((at for at in range(_ROUND, _ROUND_MOST) if highest * 10.0**at >= _PRECISE), 0)
+    digits = next((at for at in range(_ROUND, _ROUND_MAX) if highest * 10.0**at >= _PRECISE), 0)
     if not digits:
         raise FoldingError(f"no bundle has more than {highest:g} messages a second")
     ranges = NamespaceBundles(space[0], tuple(edges.tolist())).ranges()

@@ -166,7 +166,7 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A whole scenario. recorded: the output below ----, "" = none yet.
+    """A whole scenario. expected_output: the text below ----, "" = none yet.
 
     compared: the table of several strategies below it, "" = none.
 
@@ -193,7 +193,7 @@ class Scenario:
     settings: tuple[str, ...] = ()
     scenario_events: tuple[ScenarioEvent, ...] = ()
     expectations: tuple[Expectation, ...] = ()
-    recorded: str = ""
+    expected_output: str = ""
     compared: str = ""
     full_rate: float = FULL_RATE_MSG_PER_S
     reports_offered: bool = False

@@ -99,7 +99,7 @@ def parse_scenario(content: str) -> Scenario:
         settings=tuple(draft.settings),
         scenario_events=tuple(sorted(draft.scenario_events, key=lambda one: one.at_ms)),
         expectations=tuple(draft.expectations),
-        recorded=recorded,
+        expected_output=recorded,
         compared=compared,
     )
     require_agreement(scenario)
@@ -188,8 +188,8 @@ def _full(draft: _Draft, line: Line) -> None:
 def _brokers(draft: _Draft, line: Line) -> None:
     """Read `brokers N [capacity=X] [domains=N]`."""
     many = line.take(tokens.count, "a number of brokers")
-    if len(draft.brokers) + many > tokens.MOST_BROKERS:
-        raise line.error(f"{many} brokers are too many", f"{tokens.MOST_BROKERS} at most")
+    if len(draft.brokers) + many > tokens.BROKERS_MAX:
+        raise line.error(f"{many} brokers are too many", f"{tokens.BROKERS_MAX} at most")
     found = line.options({"capacity": tokens.capacity, "domains": tokens.count})
     domains = int(str(found.get("domains", 0)))
     free = (at for at in count(1) if f"b{at}" not in draft.brokers)

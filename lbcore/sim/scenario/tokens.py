@@ -19,7 +19,7 @@ _SPAN = re.compile(r"(\d+)(?:-(\d+))?")
 _BROKERS = re.compile(r"b(\d+)(?:-b(\d+))?")
 _PERCENT = 100.0
 
-MOST_BROKERS = 10_000
+BROKERS_MAX = 10_000
 DURATION_FORM = "a time such as 500ms, 30s, 5m, 2h or 1d"
 
 
@@ -120,7 +120,7 @@ def _where(
 
 
 broker_count = _where(
-    count, lambda value: value <= MOST_BROKERS, f"a number of brokers, {MOST_BROKERS} at most"
+    count, lambda value: value <= BROKERS_MAX, f"a number of brokers, {BROKERS_MAX} at most"
 )
 positive_share = _where(share, lambda value: value > 0.0, "a part above 0")
 positive_ms = _where(duration_ms, lambda value: value > 0, "a time above 0s")
@@ -169,8 +169,8 @@ def broker_names(word: str) -> tuple[str, ...]:
         if found is None:
             raise ScenarioTokenError(word, "brokers such as b1, b1-b4, b1,b7-b9, or all")
         first, last = int(found[1]), int(found[2] or found[1])
-        if len(names) + last - first >= MOST_BROKERS:
-            raise ScenarioTokenError(word, f"{MOST_BROKERS} brokers at most")
+        if len(names) + last - first >= BROKERS_MAX:
+            raise ScenarioTokenError(word, f"{BROKERS_MAX} brokers at most")
         names += [f"b{at}" for at in range(first, last + 1)]
     return tuple(names)
 

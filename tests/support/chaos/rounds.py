@@ -24,12 +24,12 @@ from lbcore.sim.summary import percentile
 from tests.support.chaos.chaos import chaos_text
 from tests.support.values.ownership_records import is_next, violations
 
-MOST_KEPT = 20
+KEPT_MAX = 20
 
 
 @dataclass(slots=True)
 class SafetyWatch:
-    """Looks at an engine's run; faults: a sentence each, with its time, at most MOST_KEPT."""
+    """Looks at an engine's run; faults: a sentence each, with its time, at most KEPT_MAX."""
 
     engine: Engine
     faults: list[str] = field(default_factory=list)
@@ -93,7 +93,7 @@ class SafetyWatch:
         )
 
     def _note(self, sentence: str) -> None:
-        if len(self.faults) < MOST_KEPT:
+        if len(self.faults) < KEPT_MAX:
             self.faults.append(f"{self.engine.clock.scenario_ms / 1_000:.1f}s: {sentence}")
 
 

@@ -100,11 +100,11 @@ def test_compare_shows_each_strategy_in_one_table(scenario: Path, capsys: Capsys
 
 def test_comparison_is_recorded_below_the_output_and_rewritten_with_it(scenario: Path) -> None:
     assert main(["simulate", str(scenario), "--rewrite"]) == 0
-    recorded = parse_scenario(scenario.read_text(encoding="utf-8")).recorded
+    recorded = parse_scenario(scenario.read_text(encoding="utf-8")).expected_output
     assert main(["simulate", str(scenario), "--compare", "none,avg", "--rewrite"]) == 0
     written = scenario.read_text(encoding="utf-8")
     found = parse_scenario(written)
-    assert found.recorded == recorded
+    assert found.expected_output == recorded
     assert compared_strategies(found.compared) == ["none", "avg"]
     scenario.write_text(written.replace("hash ", "hash 0"), encoding="utf-8")
     assert main(["simulate", str(scenario), "--rewrite"]) == 0

@@ -46,7 +46,7 @@ def test_ranges_of_brokers_are_named_in_order_and_parts_read_with_or_without_per
 def test_prose_is_left_out_and_what_is_recorded_kept() -> None:
     scenario = parse_scenario(f"# nothing\n{HEAD}run 5m  # not long\n----\nout\nput\n")
     assert scenario.run_ms == 300_000
-    assert scenario.recorded == "out\nput\n"
+    assert scenario.expected_output == "out\nput\n"
 
 
 @pytest.mark.parametrize("name", sorted(METRICS))
