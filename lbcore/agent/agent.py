@@ -32,8 +32,8 @@ from lbcore.agent.state import (
     Effect,
     EndConfirmed,
     Event,
-    RecordForgotten,
     RecordRead,
+    RecordTombstone,
     ReportConfirmed,
     Send,
     Stop,
@@ -92,10 +92,10 @@ class AgentMachine:
         work = AgentContext(state or AgentState())
         for event in events:
             self._take(work, event, now_ms)
-        self._stop(work, now_ms)
+        self._give_up_late(work, now_ms)
         self._send_due_acks(work, now_ms)
         self._report(work, now_ms)
-        self._leave(work, now_ms)
+        self._end_if_finished(work, now_ms)
         frozen = work.freeze()
         wake_at_ms = None if frozen.is_stopped else self._wake_at_ms(frozen, now_ms)
         return Step(state=frozen, effects=work.effects, wake_at_ms=wake_at_ms)
@@ -125,8 +125,8 @@ class AgentMachine:
     def _take(self, work: AgentContext, event: Event, now_ms: int) -> None:
         if isinstance(event, RecordRead):
             self._take_record(work, event.record, now_ms)
-        elif isinstance(event, RecordForgotten):
-            work.forget_record(event.bundle, now_ms)
+        elif isinstance(event, RecordTombstone):
+            work.take_tombstone(event.bundle, now_ms)
         elif isinstance(event, CallDone):
             _take_result(work, event)
         elif isinstance(event, CallOverdue):
@@ -178,7 +178,7 @@ class AgentMachine:
         if message is not None:
             work.effects.append(Send(message=message))
 
-    def _stop(self, work: AgentContext, now_ms: int) -> None:
+    def _give_up_late(self, work: AgentContext, now_ms: int) -> None:
         if work.stopping_at_ms is None or work.is_stopped:
             return
         if now_ms - work.stopping_at_ms >= self._config.shutdown_timeout_ms:
@@ -201,11 +201,11 @@ class AgentMachine:
     def _report(self, work: AgentContext, now_ms: int) -> None:
         if now_ms - work.reporting.asked_at_ms >= self._signals.report_check_ms:
             work.ask_load(now_ms)
-        if now_ms - work.reporting.heard_at_ms >= self._config.heartbeat_interval_ms:
+        if now_ms - work.reporting.sent_at_ms >= self._config.heartbeat_interval_ms:
             work.reporting, message = heartbeat(work.reporting, self._identity, now_ms)
             work.effects.append(Send(message=message))
 
-    def _leave(self, work: AgentContext, now_ms: int) -> None:
+    def _end_if_finished(self, work: AgentContext, now_ms: int) -> None:
         if work.stopping_at_ms is None or work.is_stopped:
             return
         max_ms = self._config.shutdown_timeout_ms + self._config.stop_grace_ms
@@ -216,15 +216,17 @@ class AgentMachine:
             and reporting.reported_at_ms != NEVER_MS
             and stopping_ms < self._config.shutdown_timeout_ms
         )
-        is_left = not is_awaited and all(holding.is_left for holding in work.holdings.values())
-        if is_left or stopping_ms >= max_ms:
+        is_finished = not is_awaited and all(
+            holding.is_finished for holding in work.holdings.values()
+        )
+        if is_finished or stopping_ms >= max_ms:
             work.is_stopped = True
             work.effects.append(Stopped(left=_not_moved(work.holdings)))
 
     def _wake_at_ms(self, state: AgentState, now_ms: int) -> int:
         reporting, config = state.reporting, self._config
         due = [
-            reporting.heard_at_ms + config.heartbeat_interval_ms,
+            reporting.sent_at_ms + config.heartbeat_interval_ms,
             reporting.asked_at_ms + self._signals.report_check_ms,
         ]
         due += [due_at_ms(state.holdings[name], config.ack_repeat_ms) for name in state.pending]

@@ -96,14 +96,14 @@ class TopicsReported:
 class Reporting:
     """Reports that an agent has sent so far.
 
-    seqs: the last seq of each topic. Times are of the last one of their kind: heard_at_ms of a
+    seqs: the last seq of each topic. Times are of the last one of their kind: sent_at_ms of a
     message of broker-load, asked_at_ms of ReadLoad, reported_at_ms of load, bundles_reported_at_ms
     of the bundles' load. topics: last reports of served bundles' topics. is_draining: the broker
     asks to be drained.
     """
 
     seqs: Mapping[str, int] = field(default_factory=dict)
-    heard_at_ms: int = NEVER_MS
+    sent_at_ms: int = NEVER_MS
     asked_at_ms: int = NEVER_MS
     reported_at_ms: int = NEVER_MS
     bundles_reported_at_ms: int = NEVER_MS
@@ -130,7 +130,7 @@ def envelope(
 def heartbeat(reporting: Reporting, identity: Identity, now_ms: int) -> tuple[Reporting, Heartbeat]:
     """A heartbeat."""
     counted, made = envelope(reporting, Topic.BROKER_LOAD, identity, now_ms)
-    return replace(counted, heard_at_ms=now_ms), Heartbeat(envelope=made)
+    return replace(counted, sent_at_ms=now_ms), Heartbeat(envelope=made)
 
 
 def report_load(
@@ -162,7 +162,7 @@ def report_load(
     served = {name: counted.topics[name] for name in read.bundles if name in counted.topics}
     reported = replace(
         counted,
-        heard_at_ms=now_ms,
+        sent_at_ms=now_ms,
         reported_at_ms=now_ms,
         load=_load_of(read, config),
         topics=served,

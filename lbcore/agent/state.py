@@ -96,8 +96,8 @@ class RecordRead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordForgotten:
-    """A null message of the ownership topic: the bundle's key is deleted."""
+class RecordTombstone:
+    """A tombstone of the ownership topic: the bundle's key is deleted."""
 
     bundle: str
 
@@ -135,7 +135,7 @@ class Stopped:
 
 Event: TypeAlias = (
     RecordRead
-    | RecordForgotten
+    | RecordTombstone
     | CallDone
     | CallOverdue
     | LoadRead
@@ -331,7 +331,7 @@ class AgentContext:
         else:
             versions[bundle] = version_id
 
-    def forget_record(self, bundle: str, now_ms: int) -> None:
+    def take_tombstone(self, bundle: str, now_ms: int) -> None:
         """Forget a bundle whose key is deleted; what is open of it is closed."""
         self.remember_version(bundle, None)
         holding = self.holdings.get(bundle)

@@ -164,7 +164,7 @@ class Holding:
         return self.goal is Goal.DROP and self.is_settled and not self.is_closed
 
     @property
-    def is_left(self) -> bool:
+    def is_finished(self) -> bool:
         """True if a stopping agent may leave it: closed or given up, and acknowledged."""
         is_given_up = self.goal is Goal.GIVE_UP and self.is_settled and self.running is None
         return (self.is_closed or is_given_up) and (self.outcome is None or self.said > 0)

@@ -12,12 +12,12 @@ from typing import TypeAlias
 import orjson
 
 from jobs.adapters.kafka.clients import Received
-from lbcore.agent.state import RecordForgotten, RecordRead
+from lbcore.agent.state import RecordRead, RecordTombstone
 from lbcore.ownership.records import OwnershipRecord, named_brokers, parse_record
 from lbcore.ownership.resolve import is_newer
 from lbcore.wire.messages import Rejected
 
-RecordEvent: TypeAlias = RecordRead | RecordForgotten
+RecordEvent: TypeAlias = RecordRead | RecordTombstone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class OwnershipFeed:
             bundle = message.key.removeprefix(self._prefix)
             self.records.pop(bundle, None)
             brokers = self._concerned.pop(bundle, set())
-            return Addressed(event=RecordForgotten(bundle=bundle), brokers=tuple(sorted(brokers)))
+            return Addressed(event=RecordTombstone(bundle=bundle), brokers=tuple(sorted(brokers)))
         known = self.records.get(parsed.bundle)
         if known is not None and not is_newer(parsed.version_id, known.version_id):
             return None

@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from lbcore.agent.state import Event, RecordForgotten, RecordRead
+from lbcore.agent.state import Event, RecordRead, RecordTombstone
 from lbcore.balancer.effects import Effect
 from lbcore.config.ownership import ON_DEMAND
 from lbcore.config.tree import Config
@@ -20,7 +20,7 @@ from lbcore.ownership.records import Cause, OwnershipRecord, State, named_broker
 from lbcore.plan.groups import members_by_group
 from lbcore.plan.snapshot import Bools
 from lbcore.sim.engine.coverage import Coverage
-from lbcore.sim.engine.job import Committed, Job, news_of
+from lbcore.sim.engine.job import Committed, Job, record_events
 from lbcore.sim.engine.log import START_MS, Action, Clock, Log
 from lbcore.sim.engine.node import Node, NodeContext
 from lbcore.sim.engine.recorder import Recorder, Sample, SampledGroup
@@ -187,16 +187,16 @@ class Engine:
         self.recorder.take(effects)
         if self.when_committed is not None:
             self.when_committed(effects)
-        news: dict[str, list[Event]] = {}
-        for event in news_of(effects):
-            if isinstance(event, RecordForgotten):
+        events: dict[str, list[Event]] = {}
+        for event in record_events(effects):
+            if isinstance(event, RecordTombstone):
                 concerned = self._concerned.pop(event.bundle, set())
             else:
                 concerned = self._note(event.record)
             for name in concerned:
-                news.setdefault(name, []).append(event)
-        for name in sorted(news):
-            self._deliver(name, news[name])
+                events.setdefault(name, []).append(event)
+        for name in sorted(events):
+            self._deliver(name, events[name])
 
     def _note(self, record: OwnershipRecord) -> set[str]:
         """Note the brokers that a record names; return those of earlier records too."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Protocol
 
-from lbcore.agent.state import RecordForgotten, RecordRead
+from lbcore.agent.state import RecordRead, RecordTombstone
 from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.balancer.batch_context import BalancerState
 from lbcore.balancer.effects import (
@@ -225,13 +225,13 @@ def packed_effects(effects: Sequence[Effect]) -> list[tuple[str, bytes]]:
     return [(effect.kind, pack_effect(effect)) for effect in effects]
 
 
-def news_of(effects: Sequence[Effect]) -> list[RecordForgotten | RecordRead]:
+def record_events(effects: Sequence[Effect]) -> list[RecordTombstone | RecordRead]:
     """Return what brokers read after a batch: tombstones first, then records."""
-    forgotten = [row["bundle"] for one in effects if one.kind == TOMBSTONE for row in one.rows]
-    told = [one for one in effects if one.kind in (OWNERSHIP_EVENTS.name, RESEND)]
-    records = [record_from_row(row) for one in told for row in one.rows]
+    deleted = [row["bundle"] for one in effects if one.kind == TOMBSTONE for row in one.rows]
+    sent = [one for one in effects if one.kind in (OWNERSHIP_EVENTS.name, RESEND)]
+    records = [record_from_row(row) for one in sent for row in one.rows]
     return [
-        *(RecordForgotten(bundle=bundle) for bundle in forgotten),
+        *(RecordTombstone(bundle=bundle) for bundle in deleted),
         *(RecordRead(record=record) for record in records),
     ]
 

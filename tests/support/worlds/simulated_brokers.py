@@ -11,7 +11,7 @@ from jobs.adapters.kafka.clients import Delivered, OnDelivery, Received, Sender
 from jobs.fleet.fleet import Due, Fleet, FleetSettings, FleetSurroundings, Timetable
 from lbcore.agent.host import Host, RunningAgent
 from lbcore.agent.reporting import TopicsRead
-from lbcore.agent.state import Event, ReadLoad, RecordForgotten, Send, Stopped
+from lbcore.agent.state import Event, ReadLoad, RecordTombstone, Send, Stopped
 from lbcore.config.ownership import AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.model.bundles import Bundle, HashFunction
@@ -68,7 +68,7 @@ class Broker:
     is_paused: bool = False
     is_cut_off: bool = False
     is_hanging: bool = False
-    inbox: list[OwnershipRecord | RecordForgotten] = field(default_factory=list)
+    inbox: list[OwnershipRecord | RecordTombstone] = field(default_factory=list)
     calls: list[tuple[int, Call]] = field(default_factory=list)
     unsent: list[Message] = field(default_factory=list)
     machine_ahead_ms: int = 0

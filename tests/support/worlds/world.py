@@ -19,7 +19,7 @@ import numpy as np
 from lbcore.agent.agent import AgentMachine
 from lbcore.agent.host import Host
 from lbcore.agent.reporting import Identity, LoadRead
-from lbcore.agent.state import Event, RecordForgotten, RecordRead, Stopped
+from lbcore.agent.state import Event, RecordRead, RecordTombstone, Stopped
 from lbcore.balancer.batch_context import BalancerState
 from lbcore.balancer.effects import REPORT, Effect
 from lbcore.balancer.rebuild import record_from_row
@@ -33,7 +33,7 @@ from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.scorer.group_update import GroupUpdate, pack_update, unpack_update
 from lbcore.scorer.scorer import parser_of
 from lbcore.scorer.tracks import RawMessage, ScorerState
-from lbcore.sim.engine.job import Committed, Job, news_of
+from lbcore.sim.engine.job import Committed, Job, record_events
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command, Message, Position, Tick, Topic
 from tests.support.worlds.simulated_brokers import (
@@ -239,8 +239,8 @@ class World:
         kept = {"ownership_events": self.events, "decisions": self.decisions, REPORT: self.reports}
         for effect in effects:
             kept.get(effect.kind, []).extend(effect.rows)
-        for event in news_of(effects):
-            if isinstance(event, RecordForgotten):
+        for event in record_events(effects):
+            if isinstance(event, RecordTombstone):
                 self._forget(event.bundle)
             else:
                 self._announce(event.record)
@@ -249,7 +249,7 @@ class World:
         """The log forgets the bundle, and whoever reads it does."""
         for broker in self.brokers.values():
             if broker.agent is not None and self.random.random() >= self.faults.unread:
-                broker.inbox.append(RecordForgotten(bundle=bundle))
+                broker.inbox.append(RecordTombstone(bundle=bundle))
 
     def _announce(self, record: OwnershipRecord) -> None:
         for broker in self.brokers.values():
@@ -287,7 +287,7 @@ class World:
             return
         records = [] if broker.is_cut_off else broker.inbox
         events: list[Event] = [
-            one if isinstance(one, RecordForgotten) else RecordRead(record=one) for one in records
+            one if isinstance(one, RecordTombstone) else RecordRead(record=one) for one in records
         ]
         broker.inbox = broker.inbox[len(records) :]
         until_ms = 0 if broker.is_hanging else self.now_ms

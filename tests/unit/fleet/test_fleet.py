@@ -14,7 +14,7 @@ from jobs.console import CommandError, MisuseError
 from jobs.fleet.control import ControlServer
 from jobs.fleet.fleet import Timetable
 from jobs.run_fleet import model_of, parser, settings_of
-from lbcore.agent.state import RecordForgotten, RecordRead
+from lbcore.agent.state import RecordRead, RecordTombstone
 from lbcore.ownership.records import OwnershipRecord, format_record
 from lbcore.wire.messages import Topic
 from tests.support.processes.agent_talk import assigning, owned, releasing
@@ -116,7 +116,7 @@ def test_feed_tells_former_owners_too_and_forgets_the_bundle_of_a_tombstone() ->
     taken = feed.take([message(record) for record in (first, moved, later)])
     assert [news.brokers for news in taken] == [("b1",), ("b1", "b2"), ("b1", "b2", "b3")]
     (gone,) = feed.take([raw(f"c/{BUNDLE}", None)])
-    assert (gone.event, gone.brokers) == (RecordForgotten(bundle=BUNDLE), ("b1", "b2", "b3"))
+    assert (gone.event, gone.brokers) == (RecordTombstone(bundle=BUNDLE), ("b1", "b2", "b3"))
     assert feed.records == {}
 
 

@@ -13,8 +13,8 @@ from lbcore.agent.state import (
     EndConfirmed,
     Event,
     Lease,
-    RecordForgotten,
     RecordRead,
+    RecordTombstone,
     ReportConfirmed,
     Send,
     Stop,
@@ -145,7 +145,7 @@ def test_bundle_of_a_new_life_waits_for_what_the_former_left_open() -> None:
 
 
 def test_key_that_is_deleted_closes_what_is_left_and_forgets_the_version() -> None:
-    driver = Driver().opened().give(RecordForgotten(bundle=BUNDLE))
+    driver = Driver().opened().give(RecordTombstone(bundle=BUNDLE))
     assert driver.calls() == [(CLOSE, BUNDLE, 3)]
     driver.done(CLOSE, 3)
     assert driver.state.holdings == {}

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from lbcore.agent.state import RecordForgotten
+from lbcore.agent.state import RecordTombstone
 from lbcore.ownership.acknowledge import acknowledge
 from lbcore.ownership.changes import Surroundings, Transition
 from lbcore.ownership.holding import Callback, CallDone, CallOverdue
@@ -88,7 +88,7 @@ def test_open_that_hangs_takes_the_parents_out_of_use_and_ends_them_when_it_retu
 
 def test_parents_are_closed_when_their_keys_are_deleted_before_the_merged_bundle_is_read() -> None:
     driver = done(serving(), MERGE, LEFT, 4).read(*merged()[1:])
-    driver.give(RecordForgotten(bundle=LEFT), RecordForgotten(bundle=RIGHT))
+    driver.give(RecordTombstone(bundle=LEFT), RecordTombstone(bundle=RIGHT))
     assert driver.calls() == [(CLOSE, LEFT, 4), (CLOSE, RIGHT, 4)]
 
 
