@@ -56,7 +56,7 @@ class JobLog:
     durations_ms: of every batch, from its rows to its records in Kafka; cycle_durations_ms: of
     those with a decision cycle. decisions: "kind:reason" → count. reports: verdict → number of
     messages. brokers: of the newest batch. silence: broker → its newest row on silence, "" = many
-    brokers. news: sentences on brokers; the reader removes them. now_ms, cycled_ms: of the newest
+    brokers. new_messages: on brokers; the reader removes them. now_ms, cycled_ms: of the newest
     batch, and of the newest with a cycle; 0 = none.
     """
 
@@ -68,7 +68,7 @@ class JobLog:
     brokers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     bundles: Mapping[str, int] = field(default_factory=dict)
     silence: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    news: list[str] = field(default_factory=list)
+    new_messages: list[str] = field(default_factory=list)
     in_flight: int = 0
     now_ms: int = 0
     cycled_ms: int = 0
@@ -134,11 +134,11 @@ class JobLog:
             timed = {**row, "at_ms": line["now_ms"]}
             self.silence[row["source"]] = timed
             if row["source"]:
-                self.news.append(silence_message(timed, line["now_ms"]))
+                self.new_messages.append(silence_message(timed, line["now_ms"]))
         moved: dict[str, Counter[str]] = {}
         for move in line["moves"]:
             if move["cause"] == "failover":
                 moved.setdefault(move["from"], Counter())[move["to"]] += 1
         for broker, to in sorted(moved.items()):
             inputs = {"bundles": to.total(), "destinations": to}
-            self.news.append(f"{broker} is dead: {moves_message([inputs])}")
+            self.new_messages.append(f"{broker} is dead: {moves_message([inputs])}")

@@ -27,7 +27,7 @@ from jobs.local.prober import Prober, ProberSettings
 from jobs.local.stack import (
     RunOptions,
     RunProcesses,
-    Wiring,
+    StackSettings,
     create_commands,
     namespaces_of,
     send_commands,
@@ -61,7 +61,7 @@ _EVENTS_KEPT = 200
 _FLEET_OLD_MS = 5_000
 
 
-Display = Callable[[Wiring], AbstractContextManager[Show]]
+Display = Callable[[StackSettings], AbstractContextManager[Show]]
 
 
 class LocalRun:
@@ -75,7 +75,7 @@ class LocalRun:
         self._processes = RunProcesses(
             layout, options.overlays, options.assignments, options.lookup_port
         )
-        self._wiring = self._processes.wiring
+        self._settings = self._processes.settings
         # Kafka is asked for in its own thread: the view must not wait for one that hangs
         self._watch_kafka = KafkaWatch(self._address(), "the run", tell=self._add_event)
         self._job = JobLog()
@@ -97,7 +97,7 @@ class LocalRun:
             self._processes.start("simulated brokers", self._fleet_spec)
             self.is_started = True
             self._watch_kafka.start()
-            with display(self._wiring) as show:
+            with display(self._settings) as show:
                 self._watch(stop, show)
             ended_ms = wall_ms()
             self._watch_kafka.close()
@@ -124,16 +124,16 @@ class LocalRun:
 
     def _fleet_spec(self) -> ProcessSpec:
         self._layout.fleet_port.unlink(missing_ok=True)
-        return stack.fleet_spec(self._wiring, self._size, self._options, self._fleet.is_ready)
+        return stack.fleet_spec(self._settings, self._size, self._options, self._fleet.is_ready)
 
     def _watch(self, stop: threading.Event, show: Show) -> None:
         due_ms = wall_ms()
         for_ms = math.inf if self._options.for_ms is None else self._options.for_ms
         while not stop.is_set() and (self._first_batch_ms is None or self._elapsed_ms() < for_ms):
-            for news in self._processes.news():
-                self._add_event(news)
-            while self._job.news:
-                self._add_event(self._job.news.pop(0))
+            for message in self._processes.new_messages():
+                self._add_event(message)
+            while self._job.new_messages:
+                self._add_event(self._job.new_messages.pop(0))
             self._carry_out_kills()
             if wall_ms() >= due_ms:
                 due_ms = max(due_ms + _SECOND_MS, wall_ms())
@@ -173,8 +173,8 @@ class LocalRun:
 
     def _address(self) -> KafkaAddress:
         return KafkaAddress(
-            bootstrap=self._wiring.bootstrap,
-            topic_prefix=self._wiring.config.pipeline.topic_prefix,
+            bootstrap=self._settings.bootstrap,
+            topic_prefix=self._settings.config.pipeline.topic_prefix,
         )
 
     def _start_prober(self) -> Prober | None:
@@ -189,7 +189,7 @@ class LocalRun:
             return None
         prober = Prober(
             ProberSettings(
-                base_url=self._wiring.lookup_url,
+                base_url=self._settings.lookup_url,
                 events_table=events,
                 lookups_per_s=self._options.lookups_per_s,
                 timeout_ms=_LOOKUP_TIMEOUT_MS,
@@ -243,7 +243,7 @@ class LocalRun:
             log=str(self._layout.logs / f"{stack.JOB}.log"),
             is_supervised=True,
         )
-        return judge_job(wrote, cycled, self._wiring.config.pipeline, around=around)
+        return judge_job(wrote, cycled, self._settings.config.pipeline, around=around)
 
     def _elapsed_ms(self) -> int:
         return 0 if self._first_batch_ms is None else wall_ms() - self._first_batch_ms

@@ -121,7 +121,7 @@ _ENVIRONMENT = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wiring:
+class StackSettings:
     """Shared settings of a run's processes.
 
     config: the result of overlays and assignments.
@@ -146,37 +146,37 @@ class Wiring:
         return tuple(word for pair in (*overlays, *assignments) for word in pair)
 
 
-def job_spec(wiring: Wiring) -> ProcessSpec:
+def job_spec(settings: StackSettings) -> ProcessSpec:
     """Return the streaming job's process."""
-    layout = wiring.layout
+    layout = settings.layout
     arguments = [
-        *("--bootstrap", wiring.bootstrap),
+        *("--bootstrap", settings.bootstrap),
         *("--state-dir", str(layout.job)),
         *("--tables", str(layout.tables)),
         *("--log", str(layout.batches)),
         *("--metrics-port", "0"),
         *("--metrics-port-file", str(layout.metrics_port)),
-        *wiring.config_arguments(),
+        *settings.config_arguments(),
     ]
     return _python(JOB, layout, arguments)
 
 
-def lookup_spec(wiring: Wiring) -> ProcessSpec:
+def lookup_spec(settings: StackSettings) -> ProcessSpec:
     """Return the lookup service, ready once it answers, even without tables."""
-    arguments = ["--tables", str(wiring.layout.tables), "--cluster", CLUSTER]
-    arguments += ["--port", str(wiring.lookup_port), "--bootstrap", wiring.bootstrap]
-    arguments += wiring.config_arguments()
+    arguments = ["--tables", str(settings.layout.tables), "--cluster", CLUSTER]
+    arguments += ["--port", str(settings.lookup_port), "--bootstrap", settings.bootstrap]
+    arguments += settings.config_arguments()
     return _python(
         LOOKUP,
-        wiring.layout,
+        settings.layout,
         arguments,
-        is_ready=lambda: answers_http(wiring.lookup_port, "/health"),
+        is_ready=lambda: answers_http(settings.lookup_port, "/health"),
     )
 
 
-def bridge_spec(wiring: Wiring, arguments: Sequence[str]) -> ProcessSpec:
+def bridge_spec(settings: StackSettings, arguments: Sequence[str]) -> ProcessSpec:
     """Return the bridge to a Pulsar cluster. arguments: of the connection."""
-    layout = wiring.layout
+    layout = settings.layout
     # it reads the run's configuration from the folder, as every verb does
     arguments = [
         "bridge",
@@ -193,12 +193,12 @@ def bridge_spec(wiring: Wiring, arguments: Sequence[str]) -> ProcessSpec:
 
 
 def fleet_spec(
-    wiring: Wiring, size: Size, options: RunOptions, is_ready: Callable[[], bool]
+    settings: StackSettings, size: Size, options: RunOptions, is_ready: Callable[[], bool]
 ) -> ProcessSpec:
     """Return the process of all simulated brokers."""
-    layout, config = wiring.layout, wiring.config
+    layout, config = settings.layout, settings.config
     arguments = [
-        *("--bootstrap", wiring.bootstrap),
+        *("--bootstrap", settings.bootstrap),
         *("--topic-prefix", config.pipeline.topic_prefix),
         *("--cluster", CLUSTER),
         *("--state-dir", str(layout.fleet)),
@@ -216,11 +216,11 @@ def fleet_spec(
     return _python(FLEET, layout, arguments, is_ready)
 
 
-def ensure_topics(wiring: Wiring) -> None:
+def ensure_topics(settings: StackSettings) -> None:
     """Make or check Ballast's topics; raises CommandError with the verb's message."""
     command = [sys.executable, "-m", "jobs.cli", "topics", "ensure"]
     ended = subprocess.run(  # noqa: S603 (our own verb)
-        [*command, "--bootstrap", wiring.bootstrap, *wiring.config_arguments()],
+        [*command, "--bootstrap", settings.bootstrap, *settings.config_arguments()],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -230,7 +230,7 @@ def ensure_topics(wiring: Wiring) -> None:
         raise CommandError(
             "the topics could not be made",
             why=last_output(ended.stdout + ended.stderr),
-            next_step=f"read {wiring.layout.kafka / 'logs'}, then run the same command again",
+            next_step=f"read {settings.layout.kafka / 'logs'}, then run the same command again",
         )
 
 
@@ -277,7 +277,7 @@ class RunProcesses(AbstractContextManager["RunProcesses"]):
         outside = config.kafka.bootstrap_servers
         self._kafka = None if outside else EmbeddedKafka(layout.kafka)
         self.supervisor = Supervisor()
-        self.wiring = Wiring(
+        self.settings = StackSettings(
             layout=layout,
             bootstrap=self._kafka.bootstrap if self._kafka else ",".join(outside),
             lookup_port=layout.lookup_port(lookup_port),
@@ -294,16 +294,16 @@ class RunProcesses(AbstractContextManager["RunProcesses"]):
 
         last: name of the last process. last_spec: called once the others run.
         """
-        wiring, start = self.wiring, self.supervisor.start
-        wiring.layout.save_settings(wiring.overlays, wiring.assignments)
+        settings, start = self.settings, self.supervisor.start
+        settings.layout.save_settings(settings.overlays, settings.assignments)
         steps = (
-            ("Kafka", f"starting, it has to answer at {wiring.bootstrap}", self._start_kafka),
-            ("topics", "making those that are missing", lambda: ensure_topics(wiring)),
-            ("streaming job", _JOB_STARTS, lambda: start(job_spec(wiring))),
+            ("Kafka", f"starting, it has to answer at {settings.bootstrap}", self._start_kafka),
+            ("topics", "making those that are missing", lambda: ensure_topics(settings)),
+            ("streaming job", _JOB_STARTS, lambda: start(job_spec(settings))),
             (
                 "lookup service",
-                f"starting, it has to answer at {wiring.lookup_url}",
-                lambda: start(lookup_spec(wiring)),
+                f"starting, it has to answer at {settings.lookup_url}",
+                lambda: start(lookup_spec(settings)),
             ),
             (last, "starting", lambda: start(last_spec())),
         )
@@ -321,9 +321,9 @@ class RunProcesses(AbstractContextManager["RunProcesses"]):
             spec = dataclasses.replace(self._kafka.spec(), grace_ms=_KAFKA_GRACE_MS)
             self.supervisor.start(spec)
 
-    def news(self) -> list[str]:
+    def new_messages(self) -> list[str]:
         """Return sentences on deaths and restarts since the last call."""
-        logs = self.wiring.layout.logs
+        logs = self.settings.layout.logs
         return [
             exit_message(event, logs / f"{event.name}.log")
             if event.what == "died"
@@ -347,10 +347,10 @@ def run_attached(
     repeatedly. Raises CommandError when the start fails.
     """
     with processes:
-        processes.start("bridge", lambda: bridge_spec(processes.wiring, bridge_arguments()))
+        processes.start("bridge", lambda: bridge_spec(processes.settings, bridge_arguments()))
         while not stop.wait(_POLL_S):
-            for news in processes.news():
-                note(news)
+            for message in processes.new_messages():
+                note(message)
             show()
         note("stopping")
         processes.supervisor.begin_stop(JOB, BRIDGE)

@@ -81,7 +81,7 @@ def test_job_log_tells_who_is_suspected_and_found_dead_and_who_got_the_bundles()
     move = {"bundle": "t/n/0x00000000_0xffffffff", "from": "a", "to": "b", "cause": "failover"}
     log.fold([_line(2, silence=[{**row, "reason": "Dead"}], moves=[move] * 3)])
     assert log.silent_now(3_000).suspected == ()
-    assert log.news == [
+    assert log.new_messages == [
         "a suspected: silent for 6 s, failover at 15 s",
         "a found dead at 00:00:02 UTC after 6 s of silence",
         "a is dead: 3 bundles moved to b (3)",
