@@ -26,8 +26,8 @@ from jobs.adapters.spark.stream import INPUT_TOPICS
 from jobs.console import CommandError
 from lbcore.balancer.effects import REPORT
 from lbcore.config.tree import Config
+from lbcore.scorer.broker_states import RawMessage
 from lbcore.scorer.group_update import GroupUpdate, pack_update, unpack_update
-from lbcore.scorer.tracks import RawMessage
 from lbcore.wire.messages import Position
 
 KEEP_BATCHES = "spark.sql.streaming.minBatchesToRetain=100000"

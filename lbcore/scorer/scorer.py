@@ -17,6 +17,21 @@ import numpy as np
 from lbcore.config.tree import Config
 from lbcore.fault_isolation import Fault, Guard, summarize_faults
 from lbcore.machine import Step
+from lbcore.scorer.broker_states import (
+    BROKER_STATE_KEPT_MS,
+    PENDING_BYTES,
+    BrokerState,
+    IncarnationStatus,
+    PendingParts,
+    RawMessage,
+    ScorerBatch,
+    ScorerState,
+    Smoothed,
+    incarnation_status,
+    pack_broker_states,
+    state_after,
+    unpack_broker_states,
+)
 from lbcore.scorer.group_update import (
     TICK,
     Arrivals,
@@ -25,21 +40,6 @@ from lbcore.scorer.group_update import (
     GroupUpdate,
     PositionedMessage,
     pack_update,
-)
-from lbcore.scorer.tracks import (
-    PENDING_BYTES,
-    TRACK_KEPT_MS,
-    BrokerTrack,
-    IncarnationStatus,
-    PendingParts,
-    RawMessage,
-    ScorerBatch,
-    ScorerState,
-    Smoothed,
-    incarnation_status,
-    pack_tracks,
-    track_after,
-    unpack_tracks,
 )
 from lbcore.signals.usage import BrokerScores, observe_reports, resource_percent
 from lbcore.wire.fields import ParseRules
@@ -130,11 +130,11 @@ class BrokerScorer:
 
     def pack(self, state: ScorerState) -> Mapping[str, bytes]:
         """One chunk; see `packing`."""
-        return {"brokers": pack_tracks(state)}
+        return {"brokers": pack_broker_states(state)}
 
     def unpack(self, chunks: Mapping[str, bytes]) -> ScorerState:
         """The inverse of `pack`. Raises UnknownStateSchemaError."""
-        return unpack_tracks(chunks["brokers"])
+        return unpack_broker_states(chunks["brokers"])
 
     def _take(self, batch: ScorerBatch, event: RawMessage) -> None:
         at = event.position
@@ -159,30 +159,30 @@ class BrokerScorer:
         message: Heartbeat | BrokerLoad | BundleLoad | Acks,
     ) -> None:
         at, broker = event.position, message.envelope.broker
-        track = batch.track(broker)
+        state = batch.broker_state(broker)
         if isinstance(message, Heartbeat | BrokerLoad):
-            track = track_after(track, message.envelope, at.timestamp_ms)
-            start = IncarnationStatus.SUPERSEDED if track is None else IncarnationStatus.CURRENT
+            state = state_after(state, message.envelope, at.timestamp_ms)
+            start = IncarnationStatus.SUPERSEDED if state is None else IncarnationStatus.CURRENT
         else:
-            start = incarnation_status(track, message.envelope)
-        if track is None or start is not IncarnationStatus.CURRENT:
+            start = incarnation_status(state, message.envelope)
+        if state is None or start is not IncarnationStatus.CURRENT:
             batch.counts[start.value] += 1
             return
-        self._keep_start(batch, broker, track)
+        self._keep_start(batch, broker, state)
         if isinstance(message, Heartbeat | BrokerLoad):
             batch.arrivals.append((at.partition, at.offset, at.timestamp_ms, broker))
         if isinstance(message, BundleLoad):
-            self._take_part(batch, track, event, message)
+            self._take_part(batch, state, event, message)
             return
         topic = Topic.ACKS.value if isinstance(message, Acks) else Topic.BROKER_LOAD.value
-        verdict = _judge_seq(message.envelope.seq, track.seqs.get(topic, -1))
+        verdict = _judge_seq(message.envelope.seq, state.seqs.get(topic, -1))
         batch.counts[verdict] += 1
         if verdict != "accepted":
             return
-        track.seqs[topic] = message.envelope.seq
+        state.seqs[topic] = message.envelope.seq
         if isinstance(message, BrokerLoad):
-            track.loads.append((message, event))
-            batch.loads[broker] = track
+            state.loads.append((message, event))
+            batch.loads[broker] = state
         elif isinstance(message, Acks):
             batch.messages.append(
                 PositionedMessage(position=at, message=replace(message, refused=()))
@@ -196,12 +196,12 @@ class BrokerScorer:
         for refused in message.refused:
             batch.refuse(event, refused)
 
-    def _keep_start(self, batch: ScorerBatch, broker: str, track: BrokerTrack) -> None:
-        """Keep the track; reject waiting parts of an earlier start."""
-        before = batch.tracks.get(broker)
-        if before is not None and before is not track and before.pending:
+    def _keep_start(self, batch: ScorerBatch, broker: str, state: BrokerState) -> None:
+        """Keep the state; reject waiting parts of an earlier start."""
+        before = batch.broker_states.get(broker)
+        if before is not None and before is not state and before.pending:
             self._reject_incomplete(batch, before.pending)
-        batch.tracks[broker] = track
+        batch.broker_states[broker] = state
 
     def _forget_silent(self, batch: ScorerBatch, at_ms: int) -> None:
         """Forget brokers that have long been silent, and reject parts of their reports.
@@ -209,16 +209,16 @@ class BrokerScorer:
         at_ms: the earlier of Kafka's and this machine's clock, so that one wrong clock forgets
         nobody.
         """
-        limit_ms = at_ms - TRACK_KEPT_MS
-        tracks: Mapping[str, BrokerTrack] = {**batch.before, **batch.tracks}
-        batch.silent = {name for name, track in tracks.items() if track.heard_ms < limit_ms}
+        limit_ms = at_ms - BROKER_STATE_KEPT_MS
+        broker_states: Mapping[str, BrokerState] = {**batch.before, **batch.broker_states}
+        batch.silent = {name for name, state in broker_states.items() if state.heard_ms < limit_ms}
         for name in sorted(batch.silent):
-            pending = tracks[name].pending
+            pending = broker_states[name].pending
             if pending is not None:
                 self._reject_incomplete(batch, pending)
 
     def _smooth_loads(self, batch: ScorerBatch, brokers: Sequence[str]) -> None:
-        """Advance each track by its loads: all first reports, then all second ones.
+        """Advance each state by its loads: all first reports, then all second ones.
 
         The newest load of each broker goes into the update. Loads of a superseded start are left
         out once the new start has sent one.
@@ -227,14 +227,14 @@ class BrokerScorer:
         waiting = [batch.loads[name] for name in brokers]
         turn = 0
         while waiting:
-            loads = [track.loads[turn] for track in waiting]
-            lasts = [track.smoothed for track in waiting]
+            loads = [state.loads[turn] for state in waiting]
+            lasts = [state.smoothed for state in waiting]
             times_ms = [event.position.timestamp_ms for _, event in loads]
             smoothed = self._smooth(lasts, [load for load, _ in loads], times_ms)
-            for track, (load, _), at_ms, (one, percent) in zip(
+            for state, (load, _), at_ms, (one, percent) in zip(
                 waiting, loads, times_ms, smoothed, strict=True
             ):
-                track.smoothed = one
+                state.smoothed = one
                 reports[load.envelope.broker] = BrokerReport(
                     load=load,
                     percent=percent,
@@ -243,7 +243,7 @@ class BrokerScorer:
                     reported_ms=at_ms,
                 )
             turn += 1
-            waiting = [track for track in waiting if len(track.loads) > turn]
+            waiting = [state for state in waiting if len(state.loads) > turn]
         batch.reports |= reports
 
     def _smooth(
@@ -271,11 +271,11 @@ class BrokerScorer:
         ]
 
     def _take_part(
-        self, batch: ScorerBatch, track: BrokerTrack, event: RawMessage, message: BundleLoad
+        self, batch: ScorerBatch, state: BrokerState, event: RawMessage, message: BundleLoad
     ) -> None:
         seq = message.envelope.seq
-        done = track.seqs.get(Topic.BUNDLE_LOAD.value, -1)
-        pending = track.pending
+        done = state.seqs.get(Topic.BUNDLE_LOAD.value, -1)
+        pending = state.pending
         open_seq = pending.seq if pending else done
         is_repeated = seq == done or (
             pending and seq == pending.seq and message.part in pending.parts
@@ -290,7 +290,7 @@ class BrokerScorer:
             pending = None
         parts = {**(pending.parts if pending else {}), message.part: event}
         if len(parts) < message.parts:
-            track.pending = PendingParts(seq=seq, parts=parts)
+            state.pending = PendingParts(seq=seq, parts=parts)
             batch.pending_bytes += len(event.value or b"")
             if batch.pending_bytes > PENDING_BYTES:
                 self._make_room(batch)
@@ -298,8 +298,8 @@ class BrokerScorer:
         parsed = [
             message if part == message.part else self._parse(parts[part]) for part in sorted(parts)
         ]
-        track.pending = None
-        track.seqs[Topic.BUNDLE_LOAD.value] = seq
+        state.pending = None
+        state.seqs[Topic.BUNDLE_LOAD.value] = seq
         loads = [load for load in parsed if isinstance(load, BundleLoad)]
         last = loads[-1].envelope
         batch.bundles[last.broker] = BundleReport(
@@ -315,16 +315,16 @@ class BrokerScorer:
 
         Bounds memory, as any sender may invent brokers.
         """
-        sizes = {name: track.pending_bytes for name, track in batch.before.items()}
-        sizes |= {name: track.pending_bytes for name, track in batch.tracks.items()}
+        sizes = {name: state.pending_bytes for name, state in batch.before.items()}
+        sizes |= {name: state.pending_bytes for name, state in batch.broker_states.items()}
         batch.pending_bytes = sum(sizes.values())  # reports that became whole no longer wait
         if batch.pending_bytes <= PENDING_BYTES:
             return
-        track = batch.track(max(sorted(sizes), key=lambda name: sizes[name]))
-        if track is not None and track.pending is not None:
-            batch.pending_bytes -= track.pending_bytes
-            self._reject_incomplete(batch, track.pending)
-            track.pending = None
+        state = batch.broker_state(max(sorted(sizes), key=lambda name: sizes[name]))
+        if state is not None and state.pending is not None:
+            batch.pending_bytes -= state.pending_bytes
+            self._reject_incomplete(batch, state.pending)
+            state.pending = None
 
     def _reject_incomplete(self, batch: ScorerBatch, pending: PendingParts) -> None:
         for part in sorted(pending.parts):
@@ -355,7 +355,7 @@ class BrokerScorer:
         return GroupUpdate(
             group=self._group,
             brokers=brokers,
-            incarnations=tuple(batch.tracks[name].incarnation for name in brokers),
+            incarnations=tuple(batch.broker_states[name].incarnation for name in brokers),
             arrivals=Arrivals(
                 partition=columns[0],
                 offset=columns[1],

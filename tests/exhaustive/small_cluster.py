@@ -28,9 +28,9 @@ from lbcore.model.resources import COUNT, complete
 from lbcore.ownership.holding import Call, Callback, CallDone
 from lbcore.ownership.records import OwnershipRecord, format_record
 from lbcore.packing import to_plain
+from lbcore.scorer.broker_states import RawMessage
 from lbcore.scorer.group_update import pack_update, unpack_update
 from lbcore.scorer.scorer import BrokerScorer, parser_of
-from lbcore.scorer.tracks import RawMessage
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command, Message, Position, Tick, Topic
 from tests.exhaustive.interned import Interned, Tuples

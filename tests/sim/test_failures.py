@@ -12,7 +12,7 @@ from lbcore.balancer.namespaces import FLOOR
 from lbcore.balancer.rules import ClusterRules, differing
 from lbcore.balancer.waiting import WAIT_MAX_MS
 from lbcore.config.tree import Config
-from lbcore.scorer.tracks import TRACK_KEPT_MS
+from lbcore.scorer.broker_states import BROKER_STATE_KEPT_MS
 from lbcore.validation.check import with_dynamic
 from tests.sim.test_commands import told
 from tests.support.values.clusters import with_constants
@@ -483,13 +483,13 @@ def test_scorers_forget_brokers_that_say_nothing_for_an_hour() -> None:
     world.kill("broker-0:8080")
     world.run(40_000)
     for world.driver_ahead_ms, world.log_ahead_ms in (
-        (2 * TRACK_KEPT_MS, 0),
-        (0, 2 * TRACK_KEPT_MS),
+        (2 * BROKER_STATE_KEPT_MS, 0),
+        (0, 2 * BROKER_STATE_KEPT_MS),
     ):
         world.run(3_000)  # one clock alone forgets nobody
     world.driver_ahead_ms = world.log_ahead_ms = 0
     assert len(tracks(world)) == 6
-    leap(world, TRACK_KEPT_MS)
+    leap(world, BROKER_STATE_KEPT_MS)
     world.run(10_000)
     assert tracks(world) == world.brokers.keys() - {"broker-0:8080"}
 

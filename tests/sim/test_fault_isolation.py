@@ -32,7 +32,7 @@ from lbcore.config.tree import Config
 from lbcore.fault_isolation import ALARM
 from lbcore.ownership.changes import Change, Transition
 from lbcore.ownership.records import State
-from lbcore.scorer.tracks import RawMessage
+from lbcore.scorer.broker_states import RawMessage
 from lbcore.wire.messages import Command
 from tests.support.worlds.checked_world import records_of
 from tests.support.worlds.safe_world import (

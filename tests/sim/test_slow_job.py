@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from lbcore.config.tree import Config
 from lbcore.ownership.records import OwnershipRecord
-from lbcore.scorer.tracks import RawMessage
+from lbcore.scorer.broker_states import RawMessage
 from lbcore.wire.messages import Acks, Message
 from tests.support.worlds.simulated_brokers import Broker
 from tests.support.worlds.world import World

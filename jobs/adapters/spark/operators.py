@@ -11,9 +11,9 @@ from jobs.adapters.spark.spark_machine import NOW_MS, Key, Operator
 from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.balancer.effects import REPORT, Effect, pack_effect
 from lbcore.config.tree import Config
+from lbcore.scorer.broker_states import RawMessage
 from lbcore.scorer.group_update import GroupUpdate, pack_update, unpack_update
 from lbcore.scorer.scorer import BrokerScorer, parser_of
-from lbcore.scorer.tracks import RawMessage
 from lbcore.wire.messages import Position
 
 INPUT_COLUMNS = (

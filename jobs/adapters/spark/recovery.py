@@ -49,7 +49,7 @@ from lbcore.model.tables import (
     OWNERSHIP_EVENTS,
 )
 from lbcore.ownership.records import format_record, record_key
-from lbcore.scorer import tracks
+from lbcore.scorer import broker_states
 
 _SENT_AT_ONCE = 5_000
 
@@ -193,7 +193,7 @@ def _undo_unfinished(writer: TableWriter) -> None:
             writer.undo(name, newest.version - 1)
 
 
-STATE_SCHEMA = balancer.STATE_SCHEMA + tracks.STATE_SCHEMA
+STATE_SCHEMA = balancer.STATE_SCHEMA + broker_states.STATE_SCHEMA
 """Schema of the state that this version writes, and the newest that it reads."""
 
 

@@ -27,9 +27,9 @@ from lbcore.config.tree import Config
 from lbcore.machine import Step
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS
 from lbcore.ownership.records import OwnershipRecord, State
+from lbcore.scorer.broker_states import RawMessage, ScorerState
 from lbcore.scorer.group_update import GroupUpdate
 from lbcore.scorer.scorer import BrokerScorer, Parse
-from lbcore.scorer.tracks import RawMessage, ScorerState
 from lbcore.sim.engine.log import with_values_of
 
 REBUILT_FROM = frozenset(one.name for one in fields(TableRows))

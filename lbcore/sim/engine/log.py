@@ -14,7 +14,7 @@ from functools import partial
 from itertools import count
 from typing import TypeAlias
 
-from lbcore.scorer.tracks import BrokerTrack, RawMessage, ScorerState
+from lbcore.scorer.broker_states import BrokerState, RawMessage, ScorerState
 from lbcore.sim.load.load import RandomStream
 from lbcore.wire.messages import (
     Acks,
@@ -185,10 +185,10 @@ class Log:
 
 def with_values_of(before: ScorerState, state: ScorerState) -> ScorerState:
     """Restore the pending messages of an unpacked state; packing loses them."""
-    tracks: dict[str, BrokerTrack] = {}
-    for name, track in state.items():
+    broker_states: dict[str, BrokerState] = {}
+    for name, one in state.items():
         pending = before[name].pending
         parts = {} if pending is None else pending.parts
         is_carried = any(isinstance(part, Carried) for part in parts.values())
-        tracks[name] = replace(track, pending=pending) if is_carried else track
-    return tracks
+        broker_states[name] = replace(one, pending=pending) if is_carried else one
+    return broker_states

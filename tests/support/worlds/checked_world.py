@@ -28,8 +28,8 @@ from lbcore.foresight.rehearse import RehearsalRows
 from lbcore.machine import Step
 from lbcore.model.bundles import Bundle
 from lbcore.ownership.records import OwnershipRecord, State
+from lbcore.scorer.broker_states import RawMessage
 from lbcore.scorer.group_update import GroupUpdate
-from lbcore.scorer.tracks import RawMessage
 from lbcore.sim.engine.job import packed_effects
 from lbcore.wire.messages import BrokerLoad, Heartbeat, Message
 from tests.support.values.clusters import with_constants

@@ -11,8 +11,8 @@ from lbcore.balancer.report import FAULTS
 from lbcore.balancer.waiting import status_of
 from lbcore.config.tree import Config
 from lbcore.machine import Step, step_safely
+from lbcore.scorer.broker_states import RawMessage
 from lbcore.scorer.group_update import GroupUpdate, PositionedMessage, pack_update
-from lbcore.scorer.tracks import RawMessage
 from lbcore.wire.messages import AuditEntry, Command, Position
 from tests.support.worlds.world import CLUSTER, World, copied, is_settled
 from tests.unit.wire.test_commands import NS

@@ -30,9 +30,9 @@ from lbcore.model.resources import COUNT, complete
 from lbcore.model.tables import BUNDLE_OWNERSHIP, DECISIONS, OWNERSHIP_EVENTS, TABLES
 from lbcore.ownership.holding import Call, CallDone
 from lbcore.ownership.records import OwnershipRecord, State
+from lbcore.scorer.broker_states import RawMessage, ScorerState
 from lbcore.scorer.group_update import GroupUpdate, pack_update, unpack_update
 from lbcore.scorer.scorer import parser_of
-from lbcore.scorer.tracks import RawMessage, ScorerState
 from lbcore.sim.engine.job import Committed, Job, record_events
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command, Message, Position, Tick, Topic

@@ -28,8 +28,8 @@ from lbcore.balancer.batch_context import BalancerState
 from lbcore.balancer.effects import REPORT, Effect, pack_effect
 from lbcore.config.tree import Config
 from lbcore.machine import Step
+from lbcore.scorer.broker_states import RawMessage
 from lbcore.scorer.group_update import GroupUpdate, pack_update
-from lbcore.scorer.tracks import RawMessage
 from tests.support.worlds.measured_world import MeasuredWorld, Tables
 from tests.support.worlds.world import CLUSTER, World
 

@@ -1,4 +1,4 @@
-"""Packed state of the machines: chunks, schemas, plain values, scorer tracks."""
+"""Packed state of the machines: chunks, schemas, plain values, scorer state."""
 
 import base64
 import json
@@ -18,16 +18,16 @@ from lbcore.balancer.topic_book import TopicBook
 from lbcore.config.tree import Config
 from lbcore.machine import UnknownStateSchemaError
 from lbcore.packing import LEFT_OUT, applied, plain_of
-from lbcore.scorer.scorer import BrokerScorer, parser_of
-from lbcore.scorer.tracks import STATE_SCHEMA as TRACKS_STATE_SCHEMA
-from lbcore.scorer.tracks import (
-    BrokerTrack,
+from lbcore.scorer.broker_states import STATE_SCHEMA as SCORER_STATE_SCHEMA
+from lbcore.scorer.broker_states import (
+    BrokerState,
     PendingParts,
     RawMessage,
     Smoothed,
-    pack_tracks,
-    unpack_tracks,
+    pack_broker_states,
+    unpack_broker_states,
 )
+from lbcore.scorer.scorer import BrokerScorer, parser_of
 from lbcore.wire.messages import Position
 from tests.pack_state import packed_today
 
@@ -184,7 +184,7 @@ def message(part: int) -> RawMessage:
 
 
 STATE = {
-    "b": BrokerTrack(
+    "b": BrokerState(
         incarnation="2",
         heard_ms=13,
         superseded=("0", "1"),
@@ -192,16 +192,16 @@ STATE = {
         smoothed=Smoothed(weighted_max_ema=0.1, throughput_ema=1e9, updated_ms=11),
         pending=PendingParts(seq=5, parts={2: message(2), 0: message(0)}),
     ),
-    "a": BrokerTrack(incarnation="é"),
-    "c": BrokerTrack(
+    "a": BrokerState(incarnation="é"),
+    "c": BrokerState(
         incarnation="3", heard_ms=14, pending=PendingParts(seq=1, parts={1: message(1)})
     ),
 }
 
 
-@pytest.mark.parametrize("schema", [1, TRACKS_STATE_SCHEMA + 1])
+@pytest.mark.parametrize("schema", [1, SCORER_STATE_SCHEMA + 1])
 def test_tracks_of_another_schema_are_refused_with_the_command_that_helps(schema: int) -> None:
-    plain, arrays = packing.unpack(pack_tracks(STATE))
+    plain, arrays = packing.unpack(pack_broker_states(STATE))
     other = packing.pack({**plain, "schema": schema}, arrays)
     with pytest.raises(UnknownStateSchemaError, match="ballast state rebuild"):
-        unpack_tracks(other)
+        unpack_broker_states(other)

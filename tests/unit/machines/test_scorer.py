@@ -10,9 +10,7 @@ import pytest
 
 from lbcore.config.tree import Config
 from lbcore.model.resources import COUNT, complete
-from lbcore.scorer.group_update import GroupUpdate, pack_update, unpack_update
-from lbcore.scorer.scorer import BrokerScorer, parser_of
-from lbcore.scorer.tracks import (
+from lbcore.scorer.broker_states import (
     REFUSED_BYTES_PER_BATCH,
     REFUSED_PER_BATCH,
     REFUSED_RAW_BYTES,
@@ -20,6 +18,8 @@ from lbcore.scorer.tracks import (
     RawMessage,
     ScorerState,
 )
+from lbcore.scorer.group_update import GroupUpdate, pack_update, unpack_update
+from lbcore.scorer.scorer import BrokerScorer, parser_of
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import (
     Ack,
@@ -260,7 +260,7 @@ def test_parts_that_wait_are_bounded_and_the_broker_with_most_gives_way(
     events += [waiting("good", 0, 2), *(waiting("evil", n, 3 + n) for n in range(20))]
     step = SCORER.step(None, events, 0)
     assert step.state is not None
-    sizes = {name: track.pending_bytes for name, track in step.state.items()}
+    sizes = {name: one.pending_bytes for name, one in step.state.items()}
     assert sizes["good"] > 0
     assert sum(sizes.values()) <= 2_000
     found = step.effects[0].rejected

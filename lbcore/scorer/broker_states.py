@@ -26,7 +26,7 @@ from lbcore.wire.messages import BrokerLoad, Envelope, Position, Rejected
 STATE_SCHEMA = 3
 REINSTATED_AFTER_MS = 10_000
 _SUPERSEDED_KEPT = 16
-TRACK_KEPT_MS = 3_600_000
+BROKER_STATE_KEPT_MS = 3_600_000
 """Time that a silent broker is remembered, ms.
 
 What is forgotten by then would not be used again: its averages are old, and no echo of an older
@@ -35,7 +35,7 @@ start takes an hour. It begins again.
 
 
 class IncarnationStatus(str, Enum):
-    """Relation of a message's incarnation to its broker's track."""
+    """Relation of a message's incarnation to its broker's state."""
 
     CURRENT = "current"
     SUPERSEDED = "late"
@@ -78,7 +78,7 @@ class PendingParts:
 
 
 @dataclass(slots=True, kw_only=True)
-class BrokerTrack:
+class BrokerState:
     """State of one broker: its start, topic positions and smoothed load.
 
     A batch changes its own copy in place: one for each message would be expensive. heard_ms:
@@ -101,37 +101,37 @@ class BrokerTrack:
         return sum(len(event.value or b"") for event in parts.values())
 
 
-ScorerState: TypeAlias = Mapping[str, BrokerTrack]
+ScorerState: TypeAlias = Mapping[str, BrokerState]
 
 
-def track_after(track: BrokerTrack | None, envelope: Envelope, at_ms: int) -> BrokerTrack | None:
-    """Return the track after a message of broker-load; None when it is late.
+def state_after(state: BrokerState | None, envelope: Envelope, at_ms: int) -> BrokerState | None:
+    """Return the broker's state after a message of broker-load; None when it is late.
 
     The same one, moved on, while the start goes on; a new one where another start counts now.
     """
-    if track is None:
-        return BrokerTrack(incarnation=envelope.incarnation, heard_ms=at_ms)
-    if envelope.incarnation == track.incarnation:
-        track.heard_ms = at_ms
-        return track
-    is_superseded = envelope.incarnation in track.superseded
-    track.heard_ms = min(track.heard_ms, at_ms)  # Kafka's clock was set back: it counts from now
-    if is_superseded and at_ms - track.heard_ms <= REINSTATED_AFTER_MS:
+    if state is None:
+        return BrokerState(incarnation=envelope.incarnation, heard_ms=at_ms)
+    if envelope.incarnation == state.incarnation:
+        state.heard_ms = at_ms
+        return state
+    is_superseded = envelope.incarnation in state.superseded
+    state.heard_ms = min(state.heard_ms, at_ms)  # Kafka's clock was set back: it counts from now
+    if is_superseded and at_ms - state.heard_ms <= REINSTATED_AFTER_MS:
         return None
-    others = [one for one in track.superseded if one != envelope.incarnation]
-    superseded = (*others, track.incarnation)[-_SUPERSEDED_KEPT:]
-    return BrokerTrack(incarnation=envelope.incarnation, heard_ms=at_ms, superseded=superseded)
+    others = [one for one in state.superseded if one != envelope.incarnation]
+    superseded = (*others, state.incarnation)[-_SUPERSEDED_KEPT:]
+    return BrokerState(incarnation=envelope.incarnation, heard_ms=at_ms, superseded=superseded)
 
 
-def incarnation_status(track: BrokerTrack | None, envelope: Envelope) -> IncarnationStatus:
-    """Return the relation of a message of any other topic to the broker's track."""
-    if track is None:
+def incarnation_status(state: BrokerState | None, envelope: Envelope) -> IncarnationStatus:
+    """Return the relation of a message of any other topic to the broker's state."""
+    if state is None:
         return IncarnationStatus.UNKNOWN
-    if envelope.incarnation == track.incarnation:
+    if envelope.incarnation == state.incarnation:
         return IncarnationStatus.CURRENT
     return (
         IncarnationStatus.SUPERSEDED
-        if envelope.incarnation in track.superseded
+        if envelope.incarnation in state.superseded
         else IncarnationStatus.UNKNOWN
     )
 
@@ -139,13 +139,13 @@ def incarnation_status(track: BrokerTrack | None, envelope: Envelope) -> Incarna
 _STATE = plain_of(ScorerState)
 
 
-def pack_tracks(state: ScorerState) -> bytes:
-    """The tracks as one blob; equal tracks give equal bytes."""
+def pack_broker_states(state: ScorerState) -> bytes:
+    """The states as one blob; equal states give equal bytes."""
     return packing.pack({"schema": STATE_SCHEMA, "brokers": applied(_STATE.to, state)}, {})
 
 
-def unpack_tracks(blob: bytes) -> ScorerState:
-    """Inverse of `pack_tracks`. Raises UnknownStateSchemaError, MalformedBlobError."""
+def unpack_broker_states(blob: bytes) -> ScorerState:
+    """Inverse of `pack_broker_states`. Raises UnknownStateSchemaError, MalformedBlobError."""
     plain, _ = packing.unpack(blob)
     if plain["schema"] != STATE_SCHEMA:
         raise UnknownStateSchemaError.of("BrokerScorer", plain["schema"], STATE_SCHEMA)
@@ -169,15 +169,16 @@ class ScorerBatch:
 
     not_kept: "TOPIC:REASON" → refused messages that are not in `rejected`, which has refused_bytes.
 
-    before: tracks at the start of the batch; tracks: those it has touched. loads: the track with
-    the newest load of each broker; reports: that load, smoothed. silent: brokers to be forgotten.
+    before: states at the start of the batch; broker_states: those it has touched. loads: the state
+    with the newest load of each broker; reports: that load, smoothed. silent: brokers to be
+    forgotten.
     """
 
     before: ScorerState
-    tracks: dict[str, BrokerTrack] = field(default_factory=dict)
+    broker_states: dict[str, BrokerState] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     arrivals: list[tuple[int, int, int, str]] = field(default_factory=list)
-    loads: dict[str, BrokerTrack] = field(default_factory=dict)
+    loads: dict[str, BrokerState] = field(default_factory=dict)
     bundles: dict[str, BundleReport] = field(default_factory=dict)
     messages: list[PositionedMessage] = field(default_factory=list)
     rejected: list[RejectedMessage] = field(default_factory=list)
@@ -191,7 +192,7 @@ class ScorerBatch:
     silent: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.pending_bytes = sum(track.pending_bytes for track in self.before.values())
+        self.pending_bytes = sum(state.pending_bytes for state in self.before.values())
 
     def refuse(self, event: RawMessage, rejected: Rejected) -> None:
         """Keep a refused message, or count it where there are too many."""
@@ -210,15 +211,18 @@ class ScorerBatch:
 
     def close(self) -> ScorerState:
         """Return the state after the batch, whose loads have been smoothed in."""
-        tracks = {**self.before, **{n: replace(one, loads=[]) for n, one in self.tracks.items()}}
+        broker_states = {
+            **self.before,
+            **{n: replace(one, loads=[]) for n, one in self.broker_states.items()},
+        }
         if not self.silent:
-            return tracks
-        return {name: track for name, track in tracks.items() if name not in self.silent}
+            return broker_states
+        return {name: state for name, state in broker_states.items() if name not in self.silent}
 
-    def track(self, broker: str) -> BrokerTrack | None:
-        """The batch's copy of the broker's track; None when it has none."""
-        found = self.tracks.get(broker)
+    def broker_state(self, broker: str) -> BrokerState | None:
+        """The batch's copy of a broker's state; None when it has none."""
+        found = self.broker_states.get(broker)
         if found is None and broker in self.before:
             before = self.before[broker]
-            found = self.tracks[broker] = replace(before, seqs=dict(before.seqs), loads=[])
+            found = self.broker_states[broker] = replace(before, seqs=dict(before.seqs), loads=[])
         return found
