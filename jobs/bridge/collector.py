@@ -1,7 +1,7 @@
 """The collector: reads each broker's load and owned bundles, reports to Kafka.
 
 Brokers are asked at the same time and independently: a slow one delays no other, and is left out of
-the round (a Look). `lbcore.bridge.reports` decides what is worth a report.
+the poll (a Look). `lbcore.bridge.reports` decides what is worth a report.
 """
 
 import logging
@@ -145,10 +145,10 @@ class Collector:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def look(self) -> Look:
-        """Run one round: who owns what.
+        """Poll all brokers: who owns what.
 
         Raises PulsarAdminError when there is no list of brokers, TooSoonError when it is too soon
-        to ask. A broker that has not answered within the round is None in it; its load is read in
+        to ask. A broker that has not answered in time is None in the result; its load is read in
         the background.
         """
         active = self.active()

@@ -55,9 +55,9 @@ class JobLog:
 
     durations_ms: of every batch, from its rows to its records in Kafka; cycle_durations_ms: of
     those with a decision cycle. decisions: "kind:reason" → count. reports: verdict → number of
-    messages. brokers: of the newest batch. silence: broker → its newest row on silence, "" = many
-    brokers. new_messages: on brokers; the reader removes them. now_ms, cycled_ms: of the newest
-    batch, and of the newest with a cycle; 0 = none.
+    messages. brokers: of the newest batch. silence: broker → its newest row of the kind SILENCE,
+    "" → that on many silent brokers. new_messages: on brokers; the reader removes them. now_ms,
+    cycled_ms: of the newest batch, and of the newest with a cycle; 0 = none.
     """
 
     batches: int = 0

@@ -317,7 +317,7 @@ class RunProcesses(AbstractContextManager["RunProcesses"]):
     def _start_kafka(self) -> None:
         if self._kafka is not None:  # else the configuration names another Kafka
             self._kafka.prepare()
-            # ends last and within 3 s: it recovers what it has not written
+            # ends last, and is killed after 3 s: the next start recovers what is not flushed
             spec = dataclasses.replace(self._kafka.spec(), grace_ms=_KAFKA_GRACE_MS)
             self.supervisor.start(spec)
 

@@ -163,7 +163,7 @@ class Answers:
     def settings_in_force(
         self, config: Config, kept: Iterable[str] = ()
     ) -> tuple[Config, Mapping[str, str]]:
-        """The settings that decide, over a configuration, and what is set aside and why.
+        """Return the configuration in force, and the settings that are set aside → why.
 
         config: of the cluster, as files here say. kept: keys whose values stay.
         """

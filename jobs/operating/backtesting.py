@@ -180,7 +180,7 @@ def _at_pace(rows: Sequence[Row]) -> tuple[Sequence[Row], float]:
 def strategy_runs(
     replay: Replay, assignments: Sequence[str], base: Config, workers: int
 ) -> ManyRuns[dict[str, Any]]:
-    """Runs of strategies, by name as `try_strategy` has it, on what was recorded.
+    """Return the runs of strategies on recorded load, by name as in `try_strategy`.
 
     Each with these settings upon the base. A strategy of the user's own is loaded where it runs.
     """

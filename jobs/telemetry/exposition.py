@@ -21,10 +21,13 @@ add_arguments = arguments(
         "--metrics-port",
         type=port_number,
         metavar="PORT",
-        help="give out metrics for Prometheus there, at telemetry.host; 0 = any free port",
+        help="expose metrics for Prometheus there, at telemetry.host; 0 = any free port",
     ),
     argument(
-        "--metrics-port-file", type=Path, metavar="FILE", help="written with the port once it is"
+        "--metrics-port-file",
+        type=Path,
+        metavar="FILE",
+        help="file for the port, written once it is open",
     ),
 )
 

@@ -96,7 +96,7 @@ VERBS = {
     "strategies": Verb(
         module="jobs.verbs.strategies", summary="list the strategies, their rules and settings"
     ),
-    "topics": Verb(module="jobs.verbs.topics", summary="make or check the topics of the wire"),
+    "topics": Verb(module="jobs.verbs.topics", summary="make or check Ballast's Kafka topics"),
     "trace": Verb(
         module="jobs.verbs.trace", summary="load that others measured, and what a cluster recorded"
     ),

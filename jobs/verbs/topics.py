@@ -1,4 +1,4 @@
-"""Create or check the topics of the wire, and show what each process may do.
+"""Create or check Ballast's Kafka topics, and show what each process may do.
 
 ensure   makes missing topics, and reports each difference of the others from what they must be
          (--repair sets the configuration keys that differ; partitions are never changed)

@@ -28,12 +28,12 @@ _BOUNDARY_CHARS, _PART_CHARS = 11, 500_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """Answers of one round of questions to the brokers.
+    """Answers of all brokers in one poll.
 
     owned: active broker → the bundles that it says it owns, None without an answer.
     incarnations: of active brokers, "" = not measured. namespaces: namespace → boundaries.
     unread: namespaces whose boundaries could not be read, and tenants whose namespaces could not be
-    read, ALL for all tenants; `namespaces` has them from an earlier round or not at all.
+    read, ALL for all tenants; `namespaces` has them from an earlier poll or not at all.
     """
 
     owned: Mapping[str, frozenset[str] | None]

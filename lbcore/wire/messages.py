@@ -20,7 +20,7 @@ BUNDLE_COLUMNS = (*TRAFFIC, "topics", "consumerCount", "producerCount", "cacheSi
 
 
 class Topic(str, Enum):
-    """The topics of the wire, without the configured prefix; the value is the name."""
+    """Kafka topics without the configured prefix; the value is the name."""
 
     BROKER_LOAD = "broker-load"
     BUNDLE_LOAD = "bundle-load"

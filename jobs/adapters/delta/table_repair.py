@@ -40,7 +40,7 @@ from lbcore.model.tables import (
 )
 
 BEFORE_EVENTS = (NAMESPACES.name, BROKERS.name)
-"""The tables that a batch writes before its events, whose commit makes it effective."""
+"""The tables that a batch writes before its events; the commit of events makes it effective."""
 _EVENTS = OWNERSHIP_EVENTS.name
 
 
@@ -61,7 +61,8 @@ def check_complete(root: TablePlace, names: Iterable[str] | None = None) -> None
 
     names: of the tables to check, None = all. A torn newest commit counts as present, because
     opening the table reports it; so does one moved aside, because a person has given it up.
-    Raises DamagedTableError; looks at folders only, for stores lose no single object.
+    Tables in an object store are not checked, because a store loses no single object. Raises
+    DamagedTableError.
     """
     if not isinstance(root, Path):
         return
@@ -73,7 +74,7 @@ def check_complete(root: TablePlace, names: Iterable[str] | None = None) -> None
         cause = f"has no commit of batch {ahead['batch_id']}, which other tables have"
         raise damaged(events, log_path(events), cause)
     for name, version in sorted(last.metadata.get(VERSIONS, {}).items()):
-        # whether it is whole, was moved aside or cleaned away
+        # versions of whole commits, of those moved aside, and of checkpoints that replace them
         there = [
             *commit_versions(root / name, "json*"),
             *commit_versions(root / name, "checkpoint*.parquet"),

@@ -1,8 +1,8 @@
 """AvgShedder: pairs the hottest broker with the coldest, the next with the next.
 
-Usage decides who, traffic how much; the assign phase keeps its destinations. Hits are counted per
-broker, not per pair: with 80, 80 and 20 the hottest may alternate, and the third broker's counter
-still fills. Source: Pulsar 4.0.8 AvgShedder (the shedding half).
+Brokers are selected by usage, bundles by traffic; the assign phase keeps its destinations. Hits are
+counted per broker, not per pair: with 80, 80 and 20 the hottest may alternate, and the third
+broker's counter still fills. Source: Pulsar 4.0.8 AvgShedder (the shedding half).
 """
 
 from collections.abc import Iterator, Mapping
@@ -75,10 +75,10 @@ class _Counters:
 def shed_avg(view: ShedView, state: ShedState, config: SheddingConfig) -> Shed:
     """Return the bundles that move from each hot broker to its cold partner.
 
-    A pair hits whose weighted usages (points) differ by at least the low threshold. When a counter
-    of either is full, bundles worth `max_unload_fraction` of the difference in message rate, or
-    else in throughput, move, each only if it fits whole. Worked: rates 20,000 and 2,000, fraction
-    0.5: budget 9,000. O(n log n + bundles of the acting brokers).
+    A pair whose weighted usages (points) differ by at least the low threshold counts a hit. When a
+    counter of either is full, bundles worth `max_unload_fraction` of the difference in message
+    rate, or else in throughput, move, each only if it fits whole. Worked: rates 20,000 and 2,000,
+    fraction 0.5: budget 9,000. O(n log n + bundles of the acting brokers).
     """
     usage_points = 100.0 * view.usage
     names = view.snapshot.brokers.names
@@ -174,7 +174,7 @@ def _select(
 
 
 def check_avg(config: Config, gaps: UsageGaps) -> Iterator[ConfigFinding]:
-    """Find thresholds and hits that don't suit each other, or the known cluster."""
+    """Find thresholds and hits that contradict each other, or the usages measured."""
     shedding, usage = config.shedding, gaps.usage_points
     low, high = shedding.avg_low_threshold, shedding.avg_high_threshold
     if low >= high:

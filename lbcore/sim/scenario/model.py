@@ -72,8 +72,8 @@ class LoadSpec:
     the namespace began with. from_ms, to_ms: when; length_ms: duration; every_ms: period of its
     repetition, 0 = once. grow_ms: time to grow from 0. wave_ms, depth: period and amplitude of a
     wave around its amount. width, jump_ms: share of the hash range and interval of a hotspot.
-    alpha: of pareto. file: a recording to replay, as it is written; of, cluster: whose load in it,
-    "" = the same namespace, the only cluster.
+    alpha: of pareto. file: path of a recording, as in the text; of, cluster: namespace and cluster
+    of the recording that are replayed, "" = the same namespace, the only cluster.
     """
 
     namespace: str
