@@ -71,8 +71,8 @@ def explain(reader: TableReader, config: Config, question: ExplainQuestion) -> E
     if config.cluster.authority != EXTERNAL:
         return found
     condition = f"kind = 'observe_ownership' AND {_between('at_ms', rows.at_ms, RECENT_MS)}"
-    told = reader.rows("commands", ("status", "result", "at_ms"), condition)
-    return with_findings(found, told, config)
+    commands = reader.rows("commands", ("status", "result", "at_ms"), condition)
+    return with_findings(found, commands, config)
 
 
 _EXPLAINERS: Mapping[str, Callable[[ExplainRows, str], Explanation | None]] = {

@@ -72,10 +72,10 @@ def read_status_rows(
     written_ms = writer.now_ms if writer else now_ms
     recent = f"at_ms >= {written_ms - RECENT_MS}"
     history = f"at_ms >= {written_ms - HISTORY_MS}"
-    told = f"kind = 'observe_ownership' AND {recent}"
+    mirrored = f"kind = 'observe_ownership' AND {recent}"
     at_rest, bundles = _bundles(reader)
     return StatusRows(
-        mirror_commands=reader.rows("commands", ("status", "result", "at_ms"), told),
+        mirror_commands=reader.rows("commands", ("status", "result", "at_ms"), mirrored),
         writer_ms=writer.now_ms if writer else None,
         bundles=bundles,
         at_rest=at_rest,

@@ -142,7 +142,7 @@ def _import(args: argparse.Namespace) -> int:
         if found.ruled_by:
             rules, evidence = RULES_4_2, f"the file has {found.ruled_by}, which {RULES_4_0} has not"
         note(f"rules of {rules}: {evidence}")
-    for item in found.told:
+    for item in found.notes:
         note(f"without effect: {item}")
     for item in found.disobeyed:
         note(f"not obeyed: {item}")
@@ -152,7 +152,7 @@ def _import(args: argparse.Namespace) -> int:
         "rules": found.config.shedding.rules,
         "ruled_by": found.ruled_by,
         "disobeyed": {item.key: item.detail for item in found.disobeyed},
-        "without_effect": {item.key: item.detail for item in found.told},
+        "without_effect": {item.key: item.detail for item in found.notes},
         "unrelated": found.unrelated,
         **({} if args.output is None else {"output": str(args.output)}),
     }

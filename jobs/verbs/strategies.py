@@ -66,12 +66,12 @@ def _row(kind: str, one: Strategy) -> dict[str, Any]:
 
 
 def _split_rows() -> Iterator[dict[str, Any]]:
-    told = [(SPLIT, one.name, one.pulsar_class, one.summary) for one in RULES]
-    told += [
+    rules = [(SPLIT, one.name, one.pulsar_class, one.summary) for one in RULES]
+    rules += [
         ("split algorithm", one.value, one.value, summary)
         for one, summary in ALGORITHM_SUMMARIES.items()
     ]
-    for kind, name, pulsar_class, rule in told:
+    for kind, name, pulsar_class, rule in rules:
         yield {"kind": kind, "name": name, "pulsar_class": pulsar_class, "rule": rule}
 
 

@@ -184,8 +184,8 @@ def _of_resources(field: str, values: Any, unknown: float) -> Floats:
     """Return float64 of each resource; an older service may leave out the newest one."""
     count = len(WIRE_NAMES)
     given = len(values) if isinstance(values, Sized) else count
-    told = given if LEAST_COUNT <= given < count else count
-    return np.append(_numbers(field, values, (told,)), np.full(count - told, unknown))
+    kept = given if LEAST_COUNT <= given < count else count
+    return np.append(_numbers(field, values, (kept,)), np.full(count - kept, unknown))
 
 
 def _listed(field: str, values: Any) -> Sequence[Any]:

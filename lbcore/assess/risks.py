@@ -132,8 +132,8 @@ def churn_by_isolation(
     key = "loadBalancerLoadSheddingStrategy"
     brokers = [
         name
-        for name, told in settings.items()
-        if told and SHEDDING.get(short_name(told.get(key, ""), SHEDDING)) == _AVG_SHEDDER
+        for name, reported in settings.items()
+        if reported and SHEDDING.get(short_name(reported.get(key, ""), SHEDDING)) == _AVG_SHEDDER
     ]
     if not policies or not brokers:
         return []
@@ -158,8 +158,8 @@ def stuck(seen: OwnerChanges) -> list[Risk]:
             if looks >= STUCK_LOOKS:
                 next_step = "unload it by pulsar-admin namespaces unload --bundle; if that hangs, "
                 next_step += "restart the broker that claims it"
-                told = f"{text}, {looks} looks in a row"
-                found.append(Risk(kind=kind, subject=bundle, text=told, next_step=next_step))
+                detail = f"{text}, {looks} looks in a row"
+                found.append(Risk(kind=kind, subject=bundle, text=detail, next_step=next_step))
     return found[:_LISTED]
 
 
@@ -195,12 +195,12 @@ def broker_risks(
         for name, why in sorted(silent.items())
     ]
     if len(set(versions.values())) > 1:
-        told = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
+        listed = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
         found.append(
             Risk(
                 kind="mixed_versions",
                 subject="cluster",
-                text=f"brokers run different versions: {told}",
+                text=f"brokers run different versions: {listed}",
                 next_step="finish the upgrade: the leader's rules hold, and they change with it",
             )
         )

@@ -137,39 +137,39 @@ def harms_of(settings: Mapping[str, Settings | None]) -> list[Harm]:
     settings: by broker, None = it did not report them. Covers dynamic and static settings alike.
     One that brokers have differently is a harm of its own.
     """
-    told = {name: found for name, found in sorted(settings.items()) if found is not None}
-    found = [_harm(rule, told) for rule in _RULES]
-    return [harm for harm in (*found, *_differing(told)) if harm is not None]
+    reported = {name: found for name, found in sorted(settings.items()) if found is not None}
+    found = [_harm(rule, reported) for rule in _RULES]
+    return [harm for harm in (*found, *_differing(reported)) if harm is not None]
 
 
 def is_shedding(settings: Mapping[str, Settings | None]) -> bool | None:
     """True if any broker sheds by itself; None if none reported its settings."""
-    told = [found for found in settings.values() if found is not None]
-    if not told:
+    reported = [found for found in settings.values() if found is not None]
+    if not reported:
         return None
     keys = ("loadBalancerEnabled", "loadBalancerSheddingEnabled")
-    return any(all(found.get(key, _TRUE) == _TRUE for key in keys) for found in told)
+    return any(all(found.get(key, _TRUE) == _TRUE for key in keys) for found in reported)
 
 
-def _harm(rule: _Rule, told: Mapping[str, Settings]) -> Harm | None:
+def _harm(rule: _Rule, reported: Mapping[str, Settings]) -> Harm | None:
     brokers = tuple(
-        b for b, found in told.items() if rule.key in found and rule.hurts(found[rule.key])
+        b for b, found in reported.items() if rule.key in found and rule.hurts(found[rule.key])
     )
     if not brokers:
         return None
-    value = told[brokers[0]][rule.key]
-    if rule.key == "loadBalancerLoadSheddingStrategy" and not is_shedding(told):
+    value = reported[brokers[0]][rule.key]
+    if rule.key == "loadBalancerLoadSheddingStrategy" and not is_shedding(reported):
         return None
     return Harm(key=rule.key, value=value, reason=rule.reason, better=rule.better, brokers=brokers)
 
 
-def _differing(told: Mapping[str, Settings]) -> list[Harm]:
+def _differing(reported: Mapping[str, Settings]) -> list[Harm]:
     keys = sorted(
-        {key for found in told.values() for key in found if key.startswith(_ABOUT_BALANCING)}
+        {key for found in reported.values() for key in found if key.startswith(_ABOUT_BALANCING)}
     )
     found = []
     for key in keys:
-        values = sorted({one.get(key, "not set") for one in told.values()})
+        values = sorted({one.get(key, "not set") for one in reported.values()})
         if len(values) > 1:
             reason = "brokers differ in it, so the rules change with the broker that leads"
             better = "the same value on every broker"
@@ -179,7 +179,7 @@ def _differing(told: Mapping[str, Settings]) -> list[Harm]:
                     value=" / ".join(values),
                     reason=reason,
                     better=better,
-                    brokers=tuple(told),
+                    brokers=tuple(reported),
                 )
             )
     return found

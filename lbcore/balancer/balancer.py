@@ -159,10 +159,10 @@ def report_faults(work: BatchContext, faults: Sequence[Mapping[str, Any]]) -> No
     for fault in faults:
         work.counts[f"fault:{fault['phase']}"] += fault["count"]
     since_ms = work.now_ms - ROWS_EVERY_MS
-    told = {name: at_ms for name, at_ms in work.times.faults_ms.items() if at_ms > since_ms}
+    written = {name: at_ms for name, at_ms in work.times.faults_ms.items() if at_ms > since_ms}
     causes = {fault["number"]: fault for fault in reversed(faults)}
-    due = sorted(causes.keys() - told)[: max(0, _ROWS_MAX - len(told))]
-    work.set_times(faults_ms={**told, **dict.fromkeys(due, work.now_ms)})
+    due = sorted(causes.keys() - written)[: max(0, _ROWS_MAX - len(written))]
+    work.set_times(faults_ms={**written, **dict.fromkeys(due, work.now_ms)})
     for number in due:
         inputs = {name: causes[number][name] for name in _WRITTEN}
         work.write_decision(work.next_decision(), KIND, REASON, inputs)

@@ -84,7 +84,7 @@ DRIVER, KAFKA, DECISIONS = "driver", "kafka", "decisions"
 APART, TOGETHER = "Apart", "Together"
 KEPT_MS = 60_000
 """A clock is reported for so long after it was last seen to be wrong."""
-RETOLD_MS = 300_000
+REPEAT_MS = 300_000
 """While one is wrong, it is written down again after so long."""
 
 
@@ -201,8 +201,8 @@ def _report_skew(work: BatchContext, seen: Mapping[str, int], senders: Sequence[
         name: (ahead_ms, work.now_ms, known.get(name, (0, 0, 0))[2])
         for name, ahead_ms in seen.items()
     }
-    told = [name for name, of in apart.items() if work.now_ms - of[2] >= RETOLD_MS]
-    for reason, names in ((APART, told), (TOGETHER, known.keys() - apart.keys())):
+    repeated = [name for name, of in apart.items() if work.now_ms - of[2] >= REPEAT_MS]
+    for reason, names in ((APART, repeated), (TOGETHER, known.keys() - apart.keys())):
         if names:
             ahead = {name: {**known, **apart}[name][0] for name in sorted(names)}
             step_max_ms = work.config.ownership.clock_step_max_ms
@@ -212,7 +212,7 @@ def _report_skew(work: BatchContext, seen: Mapping[str, int], senders: Sequence[
             source = ", ".join(ahead)
             work.write_decision(work.next_decision(), "clock", reason, inputs, source=source)
     if apart != known:
-        apart |= {name: (*apart[name][:2], work.now_ms) for name in told}
+        apart |= {name: (*apart[name][:2], work.now_ms) for name in repeated}
         work.set_times(apart=apart)
     if apart:
         work.alarms.add("clock")

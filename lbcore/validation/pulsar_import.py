@@ -83,7 +83,7 @@ class ImportedConfig:
     """A broker.conf as a configuration.
 
     refused: errors; with one there is no such configuration. disobeyed: changed keys without effect
-    here. told: notes, on keys at Pulsar's defaults without effect here and on replaced strategies.
+    here. notes: on keys at Pulsar's defaults without effect here and on replaced strategies.
     unrelated: how many keys are not about balancing. ruled_by: the key that shows a release after
     4.0, whose rules apply; "" = none.
     """
@@ -91,7 +91,7 @@ class ImportedConfig:
     config: Config
     refused: tuple[Problem, ...] = ()
     disobeyed: tuple[Problem, ...] = ()
-    told: tuple[Problem, ...] = ()
+    notes: tuple[Problem, ...] = ()
     unrelated: int = 0
     ruled_by: str = ""
 
@@ -138,7 +138,7 @@ def import_keys(keys: Mapping[str, str], rules: str = "") -> ImportedConfig:
             *(problem for key, problem in ineffective.items() if key in differing),
             *_of_either_5_0(keys, config),
         ),
-        told=(
+        notes=(
             *(problem for key, problem in ineffective.items() if key not in differing),
             *_replaced(keys, config),
             *_loose_flags(keys),

@@ -94,7 +94,7 @@ def test_stock_extensible_file_takes_the_extensible_managers_strategies() -> Non
         "extensible",
         "short",
     )
-    assert {STRATEGY, PLACING} <= {item.key for item in found.told}
+    assert {STRATEGY, PLACING} <= {item.key for item in found.notes}
 
 
 def _answered(case: Case, file: str, monkeypatch: pytest.MonkeyPatch) -> str | None:
