@@ -157,7 +157,7 @@ class Actuator:
         is_quarantined = record.bundle in self.quarantined
         return self.policy.forbidden or (QUARANTINED if is_quarantined else "")
 
-    def mend(self, finding: Finding) -> None:
+    def repair(self, finding: Finding) -> None:
         """Ask Pulsar once, in a thread, for what may end a finding.
 
         The guardian's next look shows the result.

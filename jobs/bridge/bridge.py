@@ -271,8 +271,8 @@ class Bridge:
         ungrouped = self._policies.ungrouped
         unmovable = {one for one in records if ungrouped and one.rpartition("/")[0] in ungrouped}
         self._actuator.quarantined = judged.quarantined | unmovable
-        for finding in judged.mends:
-            self._actuator.mend(finding)
+        for finding in judged.repairs:
+            self._actuator.repair(finding)
         if judged.look_in_ms is not None:
             self._look_in_s = min(self._look_in_s, max(_TICK_S, judged.look_in_ms / 1_000))
         self.metrics.show_findings(judged.findings)

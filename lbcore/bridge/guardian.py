@@ -79,7 +79,7 @@ class FindingStage(Enum):
 class GuardianTimeouts:
     """Time limits in ms, and limits of what is asked of Pulsar.
 
-    confirm_ms: a move is over by then. stuck_ms: for a bundle in transit. mend_ms: a repair has
+    confirm_ms: a move is over by then. stuck_ms: for a bundle in transit. repair_ms: a repair has
     helped by then. again_ms: until the same is asked for again. poison_ms: deaths within this time
     count together. narrow_ms: for partitions on few brokers. unresponsive_ms: for a broker that is
     listed; a dead one is no longer listed by then. crowd: if the brokers of more bundles than this
@@ -88,13 +88,13 @@ class GuardianTimeouts:
 
     confirm_ms: int = 3_000
     stuck_ms: int = 30_000
-    mend_ms: int = 20_000
+    repair_ms: int = 20_000
     again_ms: int = 300_000
     poison_ms: int = 600_000
     narrow_ms: int = 60_000
     unresponsive_ms: int = 60_000
     crowd: int = 8
-    mends_per_minute: int = 4
+    repairs_per_minute: int = 4
 
     def of(self, trouble: Trouble) -> int:
         """Return how long trouble must last to be a finding.
@@ -209,27 +209,27 @@ Key = tuple[str, str]
 class GuardState:
     """State of the guardian between rounds.
 
-    lasting: what is wrong, sure or not, with its stage. mended_ms: recent times at which Pulsar was
-    asked for each repair. They outlast the trouble: a repair may give the bundle another owner,
+    lasting: what is wrong, sure or not, with its stage. repaired_ms: recent times at which Pulsar
+    was asked for each repair. They outlast the trouble: a repair may give the bundle another owner,
     with whom it is wrong again.
     """
 
     memory: Memory = field(default_factory=Memory)
     lasting: Mapping[Key, Finding] = field(default_factory=dict)
-    mended_ms: Mapping[Key, int] = field(default_factory=dict)
+    repaired_ms: Mapping[Key, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
     """One round's outcome, in order of trouble and subject.
 
-    mends: findings that Pulsar is asked to repair now. look_in_ms: time until the next round can
+    repairs: findings that Pulsar is asked to repair now. look_in_ms: time until the next round can
     confirm a trouble; None = no hurry.
     """
 
     state: GuardState
     findings: tuple[Finding, ...]
-    mends: tuple[Finding, ...] = ()
+    repairs: tuple[Finding, ...] = ()
     look_in_ms: int | None = None
 
     @property
@@ -250,20 +250,20 @@ def judge(
     lasting = _lasting(state.lasting, anomalies(memory, probed, timeouts.crowd, now_ms), probed)
     needed_ms = {key: timeouts.of(one.trouble) for key, one in lasting.items()}
     sure = {key: one for key, one in lasting.items() if one.is_sure(now_ms, needed_ms[key])}
-    mended = {
-        key: at_ms for key, at_ms in state.mended_ms.items() if now_ms - at_ms < timeouts.again_ms
+    repaired = {
+        key: at_ms for key, at_ms in state.repaired_ms.items() if now_ms - at_ms < timeouts.again_ms
     }
-    lately = sum(now_ms - at_ms < MINUTE_MS for at_ms in mended.values())
-    may_ask = max(0, timeouts.mends_per_minute - lately) if acts else 0
-    due = [key for key in sure if sure[key].trouble in _REPAIRABLE and key not in mended]
+    lately = sum(now_ms - at_ms < MINUTE_MS for at_ms in repaired.values())
+    may_ask = max(0, timeouts.repairs_per_minute - lately) if acts else 0
+    due = [key for key in sure if sure[key].trouble in _REPAIRABLE and key not in repaired]
     # first those never repaired: others come due again and again without effect
     due = sorted(due, key=lambda key: sure[key].stage is not FindingStage.TOLD)[:may_ask]
-    mended |= dict.fromkeys(due, now_ms)
+    repaired |= dict.fromkeys(due, now_ms)
     for key, one in sure.items() if acts else ():
-        is_unhelped = now_ms - mended.get(key, now_ms) >= timeouts.mend_ms
+        is_unhelped = now_ms - repaired.get(key, now_ms) >= timeouts.repair_ms
         if one.trouble is Trouble.POISON or is_unhelped:
             sure[key] = replace(one, stage=FindingStage.QUARANTINED)
-        elif key in mended and one.stage is FindingStage.TOLD:
+        elif key in repaired and one.stage is FindingStage.TOLD:
             sure[key] = replace(one, stage=FindingStage.MENDING)
     lasting |= sure
     left_ms = [  # findings, and troubles that must last long, can wait
@@ -272,9 +272,9 @@ def judge(
         if one.trouble not in _NOT_URGENT and key not in sure
     ]
     return Judged(
-        state=GuardState(memory=memory, lasting=lasting, mended_ms=mended),
+        state=GuardState(memory=memory, lasting=lasting, repaired_ms=repaired),
         findings=tuple(sure.values()),
-        mends=tuple(sure[key] for key in due),
+        repairs=tuple(sure[key] for key in due),
         look_in_ms=max(0, min(left_ms)) if left_ms else None,
     )
 

@@ -59,8 +59,8 @@ def test_order_in_which_brokers_answered_changes_nothing(
     history: list[tuple[ProbeRound, int]],
 ) -> None:
     once, again = lived(history), lived([(turned(seen), at) for seen, at in history])
-    assert [(one.findings, one.mends) for _, one in once] == [
-        (one.findings, one.mends) for _, one in again
+    assert [(one.findings, one.repairs) for _, one in once] == [
+        (one.findings, one.repairs) for _, one in again
     ]
 
 
@@ -73,10 +73,10 @@ def test_whatever_happens_findings_have_lasted_and_mends_are_few(
         for one in judged.findings:
             assert now_ms - one.since_ms >= PATIENCE.of(one.trouble)
         assert judged.look_in_ms is None or 0 <= judged.look_in_ms <= PATIENCE.confirm_ms
-        asked = sum(len(one.mends) for at_ms, one in found if now_ms - 60_000 < at_ms <= now_ms)
-        assert asked <= PATIENCE.mends_per_minute
+        asked = sum(len(one.repairs) for at_ms, one in found if now_ms - 60_000 < at_ms <= now_ms)
+        assert asked <= PATIENCE.repairs_per_minute
     asked_of = [
-        (one.trouble, one.subject, one.since_ms) for _, judged in found for one in judged.mends
+        (one.trouble, one.subject, one.since_ms) for _, judged in found for one in judged.repairs
     ]
     assert len(asked_of) == len(set(asked_of))
 

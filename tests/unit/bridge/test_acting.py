@@ -392,7 +392,7 @@ def test_repair_that_waits_for_its_turn_is_not_asked_when_the_bridge_observes(
     stuck = Finding(
         trouble=Trouble.STUCK, subject=BUNDLE_OF_ACTUATING, since_ms=1, evidence="it is closed"
     )
-    hands.actuator.mend(stuck)
+    hands.actuator.repair(stuck)
     assert waited.wait(SOON_S)
     hands.actuator._pool.shutdown(wait=True)  # noqa: SLF001 (until it has ended)
     assert unloads(fake) == 0

@@ -145,7 +145,7 @@ def test_broker_that_is_listed_and_answers_nothing_is_told_after_a_minute() -> N
     first = next(number for number, one in enumerate(found) if one.findings)
     assert (first - 1) * STEP_MS == PATIENCE.unresponsive_ms
     assert troubles(found[first]) == [(Trouble.UNRESPONSIVE, C)]
-    assert found[first].mends == ()
+    assert found[first].repairs == ()
     gone = seen(a=[ONE], b=[TWO], c=None, listed=(A, B))
     assert not any(one.findings for one in watch([HEALTHY, *[mute] * 10, *[gone] * 25]))
 
@@ -176,7 +176,7 @@ def test_bundle_whose_owners_die_one_after_the_other_is_poison_and_held_back() -
 
 def test_mend_is_asked_once_and_what_it_does_not_help_is_quarantined() -> None:
     found = watch([seen(a=[ONE], b=[ONE])] * 12, acts=True)
-    assert [len(one.mends) for one in found].count(1) == 1
+    assert [len(one.repairs) for one in found].count(1) == 1
     stages = [one.findings[0].stage for one in found if one.findings]
     assert stages[0] is FindingStage.MENDING
     assert stages[-1] is FindingStage.QUARANTINED
@@ -184,7 +184,7 @@ def test_mend_is_asked_once_and_what_it_does_not_help_is_quarantined() -> None:
     assert first * STEP_MS <= PATIENCE.confirm_ms + 30_000
     assert found[-1].quarantined == {ONE}
     observed = watch([seen(a=[ONE], b=[ONE])] * 12)
-    assert not any(one.mends or one.quarantined for one in observed)
+    assert not any(one.repairs or one.quarantined for one in observed)
 
 
 def test_quarantine_lasts_while_the_finding_does_though_it_is_mended_again() -> None:
@@ -192,35 +192,35 @@ def test_quarantine_lasts_while_the_finding_does_though_it_is_mended_again() -> 
     found = watch([*[seen(a=[ONE], b=[ONE])] * rounds, HEALTHY], acts=True)
     first = next(number for number, one in enumerate(found) if one.quarantined)
     assert all(one.quarantined == {ONE} for one in found[first:-1])
-    assert sum(len(one.mends) for one in found) == 3
+    assert sum(len(one.repairs) for one in found) == 3
     assert found[-1].quarantined == frozenset()
 
 
 def test_mend_that_brings_another_second_owner_is_not_asked_again() -> None:
     before, between, after = seen(a=[ONE], b=[ONE]), seen(b=[ONE]), seen(b=[ONE], c=[ONE])
     found = watch([before, before, between, *[after] * 9], acts=True)
-    assert sum(len(one.mends) for one in found) == 1
+    assert sum(len(one.repairs) for one in found) == 1
     assert found[-1].quarantined == {ONE}
     later = watch([*[before] * 2, *[between] * 100, *[before] * 2], acts=True)
-    assert sum(len(one.mends) for one in later) == 2
+    assert sum(len(one.repairs) for one in later) == 2
 
 
 def test_no_more_is_asked_in_a_minute_than_allowed() -> None:
     many = [f"acme/ns{number}/0x00000000_0xffffffff" for number in range(9)]
     found = watch([seen(a=many, b=many)] * 22, acts=True)
-    asked = [len(one.mends) for one in found]
-    assert asked[:3] == [0, PATIENCE.mends_per_minute, 0]
-    assert sum(asked[:20]) == PATIENCE.mends_per_minute
-    assert sum(asked) == 2 * PATIENCE.mends_per_minute
+    asked = [len(one.repairs) for one in found]
+    assert asked[:3] == [0, PATIENCE.repairs_per_minute, 0]
+    assert sum(asked[:20]) == PATIENCE.repairs_per_minute
+    assert sum(asked) == 2 * PATIENCE.repairs_per_minute
 
 
 def test_what_no_repair_helps_does_not_keep_others_from_being_mended() -> None:
     minutes = PATIENCE.again_ms // 60_000
-    count = PATIENCE.mends_per_minute * minutes + 3
+    count = PATIENCE.repairs_per_minute * minutes + 3
     lost = frozenset(f"acme/ns{number}/0x00000000_0xffffffff" for number in range(count))
     rounds = 2 * PATIENCE.again_ms // STEP_MS
     found = watch([seen(asked_for=lost)] * rounds, acts=True)
-    assert {one.subject for judged in found for one in judged.mends} == lost
+    assert {one.subject for judged in found for one in judged.repairs} == lost
 
 
 def test_lost_bundle_is_told_though_hundreds_of_topics_and_certificates_are() -> None:
@@ -243,7 +243,7 @@ def test_partitions_on_one_of_three_brokers_are_told_after_a_minute_and_mended_b
     assert first * STEP_MS == PATIENCE.narrow_ms
     assert troubles(found[first]) == [(Trouble.NARROW, "persistent://acme/ns/t")]
     assert found[-1].findings[0].evidence == f"8 partitions are on 1 of 3 brokers: 8 on {A}"
-    assert not any(one.mends or one.quarantined for one in found)
+    assert not any(one.repairs or one.quarantined for one in found)
     assert all(one.look_in_ms is None for one in found)
     assert not any(one.findings for one in watch([wide] * 22))
 
@@ -264,7 +264,7 @@ def test_certificate_is_told_thirty_and_seven_days_before_its_end(
     ends_ms = 1_000 + days * DAY_MS
     found = watch([seen(a=[ONE], b=[TWO], certificates={A: ends_ms})] * 3, acts=True)
     assert [troubles(one) for one in found] == [[(trouble, A) for trouble in told]] * 3
-    assert not any(one.mends or one.quarantined or one.look_in_ms for one in found)
+    assert not any(one.repairs or one.quarantined or one.look_in_ms for one in found)
 
 
 def test_partitions_are_counted_by_their_topic() -> None:
@@ -289,7 +289,7 @@ def test_what_can_not_be_read_is_found_and_thousands_are_counted() -> None:
     ]
     odd = [one for one in judged.findings if one.trouble is Trouble.MISREPORTING]
     assert [(one.subject, one.evidence) for one in odd] == [("b-1", "cpu is NaN")]
-    assert judged.mends == ()
+    assert judged.repairs == ()
 
 
 LEFT, RIGHT = ONE, TWO
