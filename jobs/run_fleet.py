@@ -34,9 +34,9 @@ from jobs.fleet.control import ControlServer, event_log
 from jobs.fleet.fleet import (
     Due,
     Fleet,
+    FleetContext,
     FleetLoop,
     FleetSettings,
-    FleetSurroundings,
     Timetable,
 )
 from jobs.parser import Parser, add_settings_options, argument, arguments, group, port_number
@@ -168,7 +168,7 @@ def run(args: argparse.Namespace) -> NoReturn:
     sender = Sender(address, f"fleet-{args.cluster}")
     KafkaWatch(address, f"fleet of {args.cluster}").start()
     with event_log(args.state_dir / "fleet-events.jsonl") as note:
-        surroundings = FleetSurroundings(
+        context = FleetContext(
             settings=settings,
             model=model,
             sender=sender,
@@ -176,7 +176,7 @@ def run(args: argparse.Namespace) -> NoReturn:
             note=note,
             origin_ms=_origin_ms(args.state_dir, clock.now_ms()),
         )
-        loop = FleetLoop(Fleet(surroundings), clock, timetable.next_ms)
+        loop = FleetLoop(Fleet(context), clock, timetable.next_ms)
         follower = threading.Thread(target=_follow, args=(tail, loop, args), daemon=True)
         follower.start()
         loop.run()

@@ -31,7 +31,7 @@ from lbcore.balancer.rules import PROPOSAL, PlanProposal
 from lbcore.bridge.guardian import ADVISORY, Trouble
 from lbcore.bridge.reports import LatencySums, load_ms, parse_client_latency, publish_ms, worst_ms
 from lbcore.explain.explanation import Row
-from lbcore.explain.job_state import JobWord, job_alarms
+from lbcore.explain.job_state import JobStatus, job_alarms
 from lbcore.explain.mirrored import NEVER_MS, finding_message
 from lbcore.explain.status import ClusterStatus, make_status
 from lbcore.ownership.states import IN_FLIGHT
@@ -282,7 +282,7 @@ def usage_without(broker: str, status: ClusterStatus) -> float | None:
 def status_complaints(status: ClusterStatus) -> Iterator[Complaint]:
     """Yield what in a status forbids a restart."""
     job, mirror = status.job, status.mirror
-    is_away = job.word in (JobWord.AWAY, JobWord.NEVER_STARTED)
+    is_away = job.word in (JobStatus.AWAY, JobStatus.NEVER_STARTED)
     if is_away or job.is_stalled:
         yield Complaint("job", next(iter(job_alarms(job)), job.why()), "start the job", _JOB_MS)
     if mirror is not None and not is_away:

@@ -111,7 +111,7 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FleetSurroundings:
+class FleetContext:
     """Context shared by all brokers. note: logs an event. origin_ms: virtual time 0."""
 
     settings: FleetSettings
@@ -129,7 +129,7 @@ class FleetSurroundings:
 class SimulatedBroker:
     """A broker that may be started, killed, paused, hung, drained; for one thread."""
 
-    def __init__(self, name: str, surroundings: FleetSurroundings) -> None:
+    def __init__(self, name: str, context: FleetContext) -> None:
         """name: a valid host name, because URLs contain it."""
         self.name = name
         self.life = ProcessLife.KILLED
@@ -137,7 +137,7 @@ class SimulatedBroker:
         self.incarnation = ""
         self.last_delivered_ms = 0
         self.service = ServedBundles()
-        self._around = surroundings
+        self._context = context
         self._host: Host | None = None
         self._reads = 0
         self._topics_due: deque[str] = deque()
@@ -152,7 +152,7 @@ class SimulatedBroker:
         """Return bundle → token of open bundles; with leases, of permitted ones only."""
         if not self.is_serving or self._host is None:
             return {}
-        if self._around.settings.fencing == FENCING_TOKEN:
+        if self._context.settings.fencing == FENCING_TOKEN:
             return self.service.tokens
         usable = self._host.agent.usable_at(now_ms)
         return {name: token for name, token in self.service.tokens.items() if name in usable}
@@ -160,7 +160,7 @@ class SimulatedBroker:
     @property
     def capacity(self) -> float:
         """Its capacity label."""
-        return self._around.settings.capacities.get(self.name, 1.0)
+        return self._context.settings.capacities.get(self.name, 1.0)
 
     def start(self, records: Sequence[Event], now_ms: int) -> None:
         """Begin a new incarnation that serves nothing; a running one is killed first."""
@@ -172,7 +172,7 @@ class SimulatedBroker:
         self._topics_due.clear()
         self._reads = 0
         # a random first interval spreads the fleet's reports over the usual one
-        settings = self._around.settings
+        settings = self._context.settings
         phase = uniform(settings.seed, f"phase {self.name} {self.start_number}")
         first_ms = 1 + int(phase * settings.signals.report_max_interval_ms)
         first = replace(settings.signals, report_check_ms=first_ms, report_max_interval_ms=0)
@@ -230,7 +230,7 @@ class SimulatedBroker:
 
     def rates(self, now_ms: int) -> tuple[float, float]:
         """Return msg/s in + out of the broker, and of its hottest bundle."""
-        field = self._around.model.at(self._around.virtual_ms(now_ms))
+        field = self._context.model.at(self._context.virtual_ms(now_ms))
         rates = self.service.stats_at(field)[:, :2].sum(axis=1)
         return (float(rates.sum()), float(rates.max())) if len(rates) else (0.0, 0.0)
 
@@ -240,17 +240,17 @@ class SimulatedBroker:
 
     def _note(self, event: str, now_ms: int, **more: Any) -> None:
         about = {"at_ms": now_ms, "event": event, "broker": self.name}
-        self._around.note({**about, "incarnation": self.incarnation, **more})
+        self._context.note({**about, "incarnation": self.incarnation, **more})
 
     def _end_first_interval(self, now_ms: int) -> None:
         """Switch the agent to the usual settings after its second report."""
         if self._host is not None and self._reads == _FIRST_READS:
             self._reads += 1
-            self._host.agent.machine = self._agent_under(self._around.settings.signals)
+            self._host.agent.machine = self._agent_under(self._context.settings.signals)
             self._host.take((), now_ms)
 
     def _agent_under(self, signals: SignalsConfig) -> AgentMachine:
-        settings = self._around.settings
+        settings = self._context.settings
         identity = Identity(
             cluster=settings.cluster,
             broker=self.name,
@@ -266,9 +266,9 @@ class SimulatedBroker:
     def do(self, effect: Send | ReadLoad | Stopped, now_ms: int) -> Sequence[Event]:
         """Carry out what the agent asks for."""
         if isinstance(effect, ReadLoad):
-            around, settings = self._around, self._around.settings
+            context, settings = self._context, self._context.settings
             self._reads += 1
-            field = around.model.at(around.virtual_ms(now_ms))
+            field = context.model.at(context.virtual_ms(now_ms))
             noise = cpu_noise(settings.seed, self.name, now_ms // _NOISE_STEP_MS)
             read = self.service.load_at(field, self.capacity, noise, FULL_RATE_MSG_PER_S)
             return [read, *self._read_topics(now_ms)]
@@ -277,20 +277,20 @@ class SimulatedBroker:
             assert self._host is not None  # noqa: S101 it asks
             confirm = partial(self._on_delivery, self._host, effect.message.envelope.reported_at_ms)
             note = confirm if topic is Topic.BROKER_LOAD else lambda _: None
-            self._around.sender.send(topic, key.decode(), value, on_delivery=note)
+            self._context.sender.send(topic, key.decode(), value, on_delivery=note)
         else:
             self._become(ProcessLife.STOPPED, now_ms)
         return ()
 
     def call_ms(self, call: Call) -> int:
         """Return the duration of a call, the same in every run of a seed."""
-        settings = self._around.settings
+        settings = self._context.settings
         return callback_ms(settings.seed, self.name, call, settings.callback_ms)
 
     def schedule(self, at_ms: int, call: Call | None) -> None:
         """Schedule it for this start."""
         due = Due(broker=self.name, start=self.start_number, call=call)
-        self._around.timetable.add(at_ms, due)
+        self._context.timetable.add(at_ms, due)
 
     def finish(self, call: Call, now_ms: int) -> CallDone:
         """Open, close, split or merge in the simulated service."""
@@ -313,12 +313,12 @@ class SimulatedBroker:
 
         Newly opened ones first; in turn when load changes.
         """
-        virtual_ms, model = self._around.virtual_ms(now_ms), self._around.model
+        virtual_ms, model = self._context.virtual_ms(now_ms), self._context.model
         if model.step_at(virtual_ms) != self._load_step:
             self._load_step = model.step_at(virtual_ms)
             self._topics_due = deque(sorted(self.service.tokens))
         found: list[TopicsRead] = []
-        while self._topics_due and len(found) < self._around.settings.topics_per_read:
+        while self._topics_due and len(found) < self._context.settings.topics_per_read:
             bundle = self._topics_due.popleft()
             if bundle in self.service.tokens:
                 topics, traffic = model.topics_of(bundle, virtual_ms)
@@ -336,15 +336,15 @@ class UnknownBrokerError(KeyError):
 class Fleet:
     """The brokers by name."""
 
-    def __init__(self, surroundings: FleetSurroundings) -> None:
-        self.feed = OwnershipFeed(surroundings.settings.cluster)
-        self._around = surroundings
+    def __init__(self, context: FleetContext) -> None:
+        self.feed = OwnershipFeed(context.settings.cluster)
+        self._context = context
         self._brokers: dict[str, SimulatedBroker] = {}
 
     def start(self, name: str, now_ms: int) -> None:
         """Start or restart a broker; a new name joins the fleet."""
         if name not in self._brokers:
-            self._brokers[name] = SimulatedBroker(name, self._around)
+            self._brokers[name] = SimulatedBroker(name, self._context)
         self._brokers[name].start(self.feed.current(name), now_ms)
 
     def kill(self, name: str, now_ms: int) -> dict[str, Any]:
@@ -381,7 +381,7 @@ class Fleet:
     def run_due(self, now_ms: int) -> None:
         """Run due callbacks and wake-ups, all of a broker at once."""
         due: dict[str, list[tuple[int, Due]]] = {}
-        for at_ms, item in self._around.timetable.due(now_ms):
+        for at_ms, item in self._context.timetable.due(now_ms):
             due.setdefault(item.broker, []).append((at_ms, item))
         for name in sorted(due):
             self._brokers[name].come_due(due[name], now_ms)
@@ -405,7 +405,7 @@ class Fleet:
             rows.append({**row, "bundles": dict(sorted(tokens.items()))} if with_bundles else row)
         return {
             "at_ms": now_ms,
-            "virtual_ms": self._around.virtual_ms(now_ms),
+            "virtual_ms": self._context.virtual_ms(now_ms),
             "brokers": rows,
             "bundles_open": sum(row["bundle_count"] for row in rows),
             "hottest_bundle": max((row["hottest_bundle"] for row in rows), default=0.0),
@@ -426,7 +426,7 @@ class Fleet:
 
     def health(self) -> dict[str, Any]:
         """Return the counts for the supervisor."""
-        sender = self._around.sender
+        sender = self._context.sender
         return {
             "serving": sum(broker.is_serving for broker in self._brokers.values()),
             "brokers": len(self._brokers),

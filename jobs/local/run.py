@@ -44,9 +44,9 @@ from jobs.local.status import (
 from jobs.local.terminal import Show
 from lbcore.explain.job_state import (
     NEVER_MS,
+    JobContext,
     JobState,
-    JobSurroundings,
-    JobWord,
+    JobStatus,
     job_alarms,
     judge_job,
 )
@@ -221,7 +221,7 @@ class LocalRun:
             since = duration((wall_ms() - self._started_ms) // _SECOND_MS * _SECOND_MS)
             return f"waiting for the job's first batch, {since} since the start"
         judged = self._job_state()
-        if judged.word is not JobWord.AT_WORK:
+        if judged.word is not JobStatus.AT_WORK:
             return f"the job is {judged.word.value}, and is started again by itself if it has ended"
         if self._job.silent_now(wall_ms()).many:
             return "many brokers are silent"
@@ -238,7 +238,7 @@ class LocalRun:
         """Judge the job by the lines of its batches, at least one per commit."""
         times_ms = (self._job.now_ms, self._job.cycled_ms)
         wrote, cycled = (wall_ms() - at_ms if at_ms else NEVER_MS for at_ms in times_ms)
-        around = JobSurroundings(
+        around = JobContext(
             kafka=self._watch_kafka.trouble,
             log=str(self._layout.logs / f"{stack.JOB}.log"),
             is_supervised=True,

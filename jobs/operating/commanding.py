@@ -35,7 +35,7 @@ from jobs.operating.text_format import format_instant, parse_duration_ms
 from jobs.parser import Argument, action, argument, group
 from lbcore.balancer.book import DONE
 from lbcore.config.pipeline import Pipeline
-from lbcore.explain.job_state import JobWord, judge_job
+from lbcore.explain.job_state import JobStatus, judge_job
 from lbcore.foresight.rehearse import Rehearsal
 from lbcore.model.times import duration, time_ago
 from lbcore.wire.arguments import VERB_TIMEOUT_MS, CommandArguments, CommandVerb
@@ -310,7 +310,7 @@ def _nobody_knows(command: Command, outcome: NoOutcome, pipeline: Pipeline) -> U
     elif outcome.is_job_away(pipeline.heartbeat_commit_ms):
         why = f"the streaming job is away: its last heartbeat was {time_ago(silent_ms)}"
         next_step = "start the job; it carries the command out unless its time is over by then"
-    elif outcome.accepted is None and job.word is JobWord.LATE:
+    elif outcome.accepted is None and job.word is JobStatus.LATE:
         why = job.why()
         next_step = "wait, and look at `ballast status`"
     elif outcome.accepted is not None:

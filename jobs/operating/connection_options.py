@@ -31,7 +31,7 @@ from jobs.operating.text_format import did_you_mean
 from jobs.parser import argument, group
 from lbcore.config.load import as_started
 from lbcore.config.tree import Config, CustomStrategy
-from lbcore.explain.job_state import JobSurroundings
+from lbcore.explain.job_state import JobContext
 from lbcore.model.tables import SETTINGS_IN_FORCE
 from lbcore.plan.registry import SHEDDING_STRATEGIES, shedding_name
 
@@ -143,7 +143,7 @@ class ConnectionOptions:
             note(f"answered by --conf, not by what the job has: {line}")
         return asked
 
-    def around(self, *, asks_kafka: bool = True) -> JobSurroundings:
+    def around(self, *, asks_kafka: bool = True) -> JobContext:
         """Return what the tables don't say of the job: Kafka, its log, its supervisor.
 
         Takes a second where Kafka hangs. kafka is "" when it is not asked, or not known where.
@@ -153,7 +153,7 @@ class ConnectionOptions:
             trouble = kafka_trouble(self.address()) if asks_kafka else ""
         except CommandError:
             trouble = ""
-        return JobSurroundings(
+        return JobContext(
             kafka=trouble,
             log=str(log) if log.exists() else "",
             is_supervised=self.layout.is_held(),

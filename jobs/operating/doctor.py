@@ -47,7 +47,7 @@ from jobs.operating.connection_options import (
 from jobs.operating.service_answers import answers_of
 from jobs.operating.status import read_status_rows
 from jobs.parser import argument, arguments
-from lbcore.explain.job_state import JobSurroundings
+from lbcore.explain.job_state import JobContext
 from lbcore.explain.mirrored import certificates_ending
 from lbcore.explain.recent_findings import (
     ADVICE,
@@ -295,7 +295,7 @@ def _skew(subject: str, whose: str, ahead_ms: int) -> DoctorFinding:
     return (fail if ahead_ms > _SKEW_FAIL_MS else warn)(subject, text, step)
 
 
-def _job(where: ConnectionOptions, now_ms: int, around: JobSurroundings) -> Iterator[DoctorFinding]:
+def _job(where: ConnectionOptions, now_ms: int, around: JobContext) -> Iterator[DoctorFinding]:
     config = where.started()
     rows = read_status_rows(where.reader(), now_ms, config.lookup, around)
     status = make_status(where.cluster, rows, config, now_ms)
@@ -314,7 +314,7 @@ def _service(where: ConnectionOptions) -> Iterator[DoctorFinding]:
     yield from _job_findings(status, status.job.around)
 
 
-def _job_findings(status: ClusterStatus, around: JobSurroundings) -> Iterator[DoctorFinding]:
+def _job_findings(status: ClusterStatus, around: JobContext) -> Iterator[DoctorFinding]:
     text = f"{status.phase.value}: {status.why}"
     if status.phase is ClusterPhase.STALLED or status.writer_silent_ms < 0:
         step = "mend Kafka first" if around.kafka else around.read_log
@@ -337,7 +337,7 @@ def _job_findings(status: ClusterStatus, around: JobSurroundings) -> Iterator[Do
         yield ok("versions", f"all active brokers run {counted_versions(status.versions)}")
 
 
-def _load(status: ClusterStatus, around: JobSurroundings) -> DoctorFinding:
+def _load(status: ClusterStatus, around: JobContext) -> DoctorFinding:
     """Return the finding on brokers without recent load, while the job reports it."""
     if not status.job.is_present or around.kafka:
         age = "the job has never written"

@@ -26,7 +26,7 @@ from lbcore.balancer.placement import ALARM as NO_CANDIDATE
 from lbcore.config.lookup import LookupConfig
 from lbcore.config.tree import Config
 from lbcore.explain.explanation import ExplainRows
-from lbcore.explain.job_state import JobSurroundings
+from lbcore.explain.job_state import JobContext
 from lbcore.explain.reasons import skip_message
 from lbcore.explain.recent_findings import RECENT_MS
 from lbcore.explain.status import (
@@ -60,7 +60,7 @@ def read_status_rows(
     reader: TableReader,
     now_ms: int,
     own: LookupConfig | None = None,
-    around: JobSurroundings | None = None,
+    around: JobContext | None = None,
 ) -> StatusRows:
     """Read the rows of a status, as the tables have them now.
 
@@ -91,7 +91,7 @@ def read_status_rows(
             ("decision_id", "kind", "reason", "source", "at_ms", "inputs"),
             f"kind IN ('failover', 'silence') AND {recent}",
         ),
-        around=around or JobSurroundings(),
+        around=around or JobContext(),
         policies=reader.rows("policies"),
         pins=reader.rows("pins"),
         load=reader.rows("load_history", _LOAD, f"minute_ms >= {now_ms - SHOWN_MS}"),
@@ -137,7 +137,7 @@ def read_rehearsal_rows(reader: TableReader) -> RehearsalRows:
 
 
 def read_overview(
-    reader: TableReader, config: Config, now_ms: int, around: JobSurroundings | None = None
+    reader: TableReader, config: Config, now_ms: int, around: JobContext | None = None
 ) -> Overview:
     """The cluster at one glance, as the tables have it now; config: the cluster's.
 

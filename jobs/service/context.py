@@ -19,7 +19,7 @@ from jobs.service.changes import ChangeFeed
 from jobs.service.exchange import RETRY, HttpError, Request
 from jobs.service.views import TableViews
 from lbcore.config.tree import Config
-from lbcore.explain.job_state import JobSurroundings
+from lbcore.explain.job_state import JobContext
 from lbcore.route.snapshot import LookupSnapshot
 from lbcore.validation.check import in_force
 from lbcore.wire.arguments import CommandArguments
@@ -92,9 +92,9 @@ class AdminContext:
         return view
 
     @property
-    def around(self) -> JobSurroundings:
+    def around(self) -> JobContext:
         """State of the job that this service knows from outside the tables."""
-        return JobSurroundings(kafka=self.kafka.trouble if self.kafka else "")
+        return JobContext(kafka=self.kafka.trouble if self.kafka else "")
 
     @property
     def started(self) -> Config:

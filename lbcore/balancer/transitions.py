@@ -33,12 +33,12 @@ from lbcore.model.tables import AUDIT
 from lbcore.ownership.acknowledge import acknowledge, are_partners
 from lbcore.ownership.changes import NOBODY as NO_INSTANCE
 from lbcore.ownership.changes import (
+    AckContext,
     Action,
     Instance,
     Intent,
     IntentReason,
     Refused,
-    Surroundings,
     Transition,
     partner_of,
 )
@@ -453,8 +453,8 @@ def _take(
     is_merge = record is not None and record.state is State.MERGING
     is_refused_merge = is_merge and ack.outcome is AckOutcome.FAILED
     origin = work.origin(Cause.MERGE if is_refused_merge else Cause.ACK)
-    around = _surroundings(work, record, incarnations)
-    answer = acknowledge(record, ack, sender, origin, around)
+    context = _ack_context(work, record, incarnations)
+    answer = acknowledge(record, ack, sender, origin, context)
     if ack.outcome is AckOutcome.FAILED and ack.reason and not isinstance(answer, Refused):
         work.failures[ack.bundle] = ack.reason
     if isinstance(answer, Transition):
@@ -480,15 +480,15 @@ _FINISHERS = {AckOutcome.SPLIT: finish_split, AckOutcome.MERGED: finish_merge}
 """Outcome of an acknowledgement → function that passes load and topics on to the children."""
 
 
-def _surroundings(
+def _ack_context(
     work: BatchContext, record: OwnershipRecord | None, incarnations: dict[str, str]
-) -> Surroundings:
+) -> AckContext:
     """Return what `acknowledge` must know beside the record."""
     if record is None or not record.children:
-        return Surroundings(incarnations=incarnations)
+        return AckContext(incarnations=incarnations)
     children = {name: work.ledger.record(name) for name in record.children}
     namespace = work.namespaces[record.bundle.rpartition("/")[0]]
-    return Surroundings(
+    return AckContext(
         incarnations=incarnations,
         kept={name: kept for name, kept in children.items() if kept is not None},
         version_floor=namespace.highest_version,

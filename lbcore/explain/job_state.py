@@ -23,7 +23,7 @@ _STANDS = "nothing is decided, lookups go on"
 CYCLE_KINDS = frozenset({"skip", "transfer", "unload", "split", "drain"})
 
 
-class JobWord(str, Enum):
+class JobStatus(str, Enum):
     """State of the job, the first that applies; the value is shown everywhere.
 
     *Never started*; *away* (no commit for three heartbeats); *late* (none for a heartbeat and the
@@ -39,7 +39,7 @@ class JobWord(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobSurroundings:
+class JobContext:
     """Facts about the job that are not in the tables.
 
     kafka: why Kafka does not answer this process, with Kafka's address; "" = it does, or was not
@@ -66,27 +66,27 @@ class JobState:
     reads the ticks that it sends to broker-load.
     """
 
-    word: JobWord
+    word: JobStatus
     wrote_ago_ms: int
     cycle_ago_ms: int
     heartbeat_ms: int
     cycle_ms: int
     hears_ticks: bool
-    around: JobSurroundings = field(default_factory=JobSurroundings)
+    around: JobContext = field(default_factory=JobContext)
 
     @property
     def is_present(self) -> bool:
         """True if the job commits on time, so that its rows are current."""
-        return self.word in (JobWord.AT_WORK, JobWord.WITHOUT_CYCLES)
+        return self.word in (JobStatus.AT_WORK, JobStatus.WITHOUT_CYCLES)
 
     @property
     def is_stalled(self) -> bool:
         """True if the job was started once, but decides nothing now."""
-        return self.word in (JobWord.AWAY, JobWord.WITHOUT_CYCLES)
+        return self.word in (JobStatus.AWAY, JobStatus.WITHOUT_CYCLES)
 
     def why(self) -> str:
         """Return a sentence on what is wrong; "" = nothing."""
-        if self.word is JobWord.NEVER_STARTED:
+        if self.word is JobStatus.NEVER_STARTED:
             never = "the streaming job has never written anything"
             return f"{self.around.kafka}: {never}" if self.around.kafka else never
         wrote = f"last commit {duration(self.wrote_ago_ms)} ago, one is due every "
@@ -94,11 +94,11 @@ class JobState:
         if self.around.kafka:
             so = "asked from this machine" if self.is_present else _STANDS
             return f"{self.around.kafka}: {so} ({wrote})"
-        if self.word is JobWord.AWAY:
+        if self.word is JobStatus.AWAY:
             return f"the streaming job is away: {_STANDS} ({wrote})"
-        if self.word is JobWord.LATE:
+        if self.word is JobStatus.LATE:
             return f"the streaming job is late: {wrote}"
-        if self.word is JobWord.WITHOUT_CYCLES:
+        if self.word is JobStatus.WITHOUT_CYCLES:
             return (
                 f"the job writes, but makes no cycles (last {duration(self.cycle_ago_ms)} ago, "
                 f"one is due every {duration(self.cycle_ms)})"
@@ -108,7 +108,7 @@ class JobState:
     def message(self) -> str:
         """Return `at work: last commit 2 s ago, last cycle 3 s ago, ticks arrive`."""
         ticks = "ticks arrive" if self.hears_ticks else "no ticks on broker-load"
-        if self.word in (JobWord.NEVER_STARTED, JobWord.AWAY):
+        if self.word in (JobStatus.NEVER_STARTED, JobStatus.AWAY):
             ticks = "ticks not known"
         return (
             f"{self.word.value}: last commit {time_ago(self.wrote_ago_ms)},"
@@ -141,17 +141,17 @@ def judge_job(
     pipeline: Pipeline,
     *,
     hears_ticks: bool = True,
-    around: JobSurroundings | None = None,
+    around: JobContext | None = None,
 ) -> JobState:
     """Judge the job by the ages of its newest commit and cycle, ms, -1 = none."""
     return JobState(
-        word=_word(wrote_ago_ms, cycle_ago_ms, pipeline),
+        word=_status_of(wrote_ago_ms, cycle_ago_ms, pipeline),
         wrote_ago_ms=wrote_ago_ms,
         cycle_ago_ms=cycle_ago_ms,
         heartbeat_ms=pipeline.heartbeat_commit_ms,
         cycle_ms=pipeline.decision_interval_ms,
         hears_ticks=hears_ticks,
-        around=around or JobSurroundings(),
+        around=around or JobContext(),
     )
 
 
@@ -165,16 +165,16 @@ def misses_ticks(decisions: Iterable[Mapping[str, Any]]) -> bool:
     return newest is not None and newest["reason"] == "Missing"
 
 
-def _word(wrote_ago_ms: int, cycle_ago_ms: int, pipeline: Pipeline) -> JobWord:
+def _status_of(wrote_ago_ms: int, cycle_ago_ms: int, pipeline: Pipeline) -> JobStatus:
     if wrote_ago_ms < 0:
-        return JobWord.NEVER_STARTED
+        return JobStatus.NEVER_STARTED
     if wrote_ago_ms > _HEARTBEATS_MISSED * pipeline.heartbeat_commit_ms:
-        return JobWord.AWAY
+        return JobStatus.AWAY
     if wrote_ago_ms > pipeline.heartbeat_commit_ms + SLACK_MS:
-        return JobWord.LATE
+        return JobStatus.LATE
     wrote_on = cycle_ago_ms - wrote_ago_ms > _CYCLES_WRITTEN_PAST * pipeline.decision_interval_ms
     is_overdue = cycle_ago_ms > _overdue_ms(pipeline)
-    return JobWord.WITHOUT_CYCLES if is_overdue and wrote_on else JobWord.AT_WORK
+    return JobStatus.WITHOUT_CYCLES if is_overdue and wrote_on else JobStatus.AT_WORK
 
 
 def _overdue_ms(pipeline: Pipeline) -> int:
@@ -210,15 +210,15 @@ def job_alarms(job: JobState) -> Iterable[str]:
             f"{around.kafka}, asked from this machine; {wrote}: brokers can't report and nothing is"
             " decided without Kafka; start it, or mend the way to it"
         )
-    elif job.word is JobWord.AWAY:
+    elif job.word is JobStatus.AWAY:
         yield f"no heartbeat of the job for {duration(job.wrote_ago_ms)}: {_start_again(around)}"
-    if job.word is JobWord.WITHOUT_CYCLES and not around.kafka:
+    if job.word is JobStatus.WITHOUT_CYCLES and not around.kafka:
         yield f"{job.why()}: {_start_again(around)}"
     if not job.hears_ticks and job.is_present and not around.kafka:
         yield f"no ticks on broker-load: nobody is judged until they are back; {around.read_log}"
 
 
-def _start_again(around: JobSurroundings) -> str:
+def _start_again(around: JobContext) -> str:
     if around.is_supervised:
         return f"the local run starts it again by itself when it has ended; {around.read_log}"
     return f"{around.read_log}, start it again"

@@ -29,9 +29,9 @@ from lbcore.explain.explanation import ExplainRows, Row, by_decision, count_of
 from lbcore.explain.job_state import (
     NEVER_MS,
     CycleGap,
+    JobContext,
     JobState,
-    JobSurroundings,
-    JobWord,
+    JobStatus,
     as_of,
     gaps,
     job_alarms,
@@ -119,7 +119,7 @@ class StatusRows:
     mirror_commands: Sequence[Row] = ()
     certificates: Mapping[str, int] = field(default_factory=dict)
     silence: Sequence[Row] = ()
-    around: JobSurroundings = field(default_factory=JobSurroundings)
+    around: JobContext = field(default_factory=JobContext)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -341,7 +341,7 @@ def _last_cycle(decisions: Iterable[Row]) -> list[Row]:
 
 
 def _phase(status: ClusterStatus, config: Config) -> tuple[ClusterPhase, str]:
-    if status.job.word is JobWord.NEVER_STARTED:
+    if status.job.word is JobStatus.NEVER_STARTED:
         return ClusterPhase.OFF, status.job.why()
     tests: Sequence[tuple[ClusterPhase, Callable[[], str]]] = (
         (ClusterPhase.STALLED, lambda: _stalled(status, config)),
@@ -363,7 +363,7 @@ def _phase(status: ClusterStatus, config: Config) -> tuple[ClusterPhase, str]:
 
 
 def _stalled(status: ClusterStatus, config: Config) -> str:
-    if status.job.word is JobWord.AWAY:
+    if status.job.word is JobStatus.AWAY:
         return status.job.why()
     if "active" not in status.brokers and "draining" not in status.brokers and status.brokers:
         return "no broker is heard: records stay until one is"

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lbcore.ownership.changes import (
+    AckContext,
     Action,
     Consequence,
     Instance,
@@ -18,7 +19,6 @@ from lbcore.ownership.changes import (
     ProtocolError,
     RefusalReason,
     Refused,
-    Surroundings,
     Transition,
     destination_of,
     next_record,
@@ -38,7 +38,7 @@ def acknowledge(
     ack: Ack,
     sender: Instance,
     origin: Origin,
-    surroundings: Surroundings,
+    context: AckContext,
 ) -> Consequence:
     """Return the consequence of a broker's answer for the record that it names.
 
@@ -62,7 +62,7 @@ def acknowledge(
         return Intent(action=Action.REASSIGN, reason=IntentReason.CANNOT_SERVE)
     if ack.outcome is AckOutcome.OPENED:
         return _opened(record, follow_up)
-    return _LEFT[ack.outcome](record, follow_up, surroundings)
+    return _LEFT[ack.outcome](record, follow_up, context)
 
 
 _SPEAKERS = {
@@ -128,27 +128,27 @@ def _opened(record: OwnershipRecord, origin: Origin) -> Consequence:
     )
 
 
-def _closed(record: OwnershipRecord, origin: Origin, surroundings: Surroundings) -> Transition:
+def _closed(record: OwnershipRecord, origin: Origin, context: AckContext) -> Transition:
     source, named = source_of(record), destination_of(record)
     if not named.broker:
         made = next_record(record, TransitionKind.CLOSED_WITHOUT_DESTINATION, origin, source=source)
         return transition((record, made))
-    present = surroundings.incarnations.get(named.broker, named.incarnation)
+    present = context.incarnations.get(named.broker, named.incarnation)
     destination = replace(named, incarnation=present)
     made = next_record(record, TransitionKind.CLOSED_WITH_DESTINATION, origin, source, destination)
     return transition((record, made))
 
 
-def _split_done(record: OwnershipRecord, origin: Origin, surroundings: Surroundings) -> Transition:
-    return _reshaped((record,), TransitionKind.SPLIT_DONE, origin, surroundings)
+def _split_done(record: OwnershipRecord, origin: Origin, context: AckContext) -> Transition:
+    return _reshaped((record,), TransitionKind.SPLIT_DONE, origin, context)
 
 
-def _merge_done(record: OwnershipRecord, origin: Origin, surroundings: Surroundings) -> Consequence:
+def _merge_done(record: OwnershipRecord, origin: Origin, context: AckContext) -> Consequence:
     """End a merge, or give the bundle back if its partner was taken away."""
-    partner = surroundings.partner
+    partner = context.partner
     if partner is None or not are_partners(record, partner):
         return cancel(record, origin)
-    return _reshaped((partner, record), TransitionKind.MERGE_DONE, origin, surroundings)
+    return _reshaped((partner, record), TransitionKind.MERGE_DONE, origin, context)
 
 
 def are_partners(record: OwnershipRecord, other: OwnershipRecord) -> bool:
@@ -164,13 +164,13 @@ def _reshaped(
     parents: Sequence[OwnershipRecord],
     done: TransitionKind,
     origin: Origin,
-    surroundings: Surroundings,
+    context: AckContext,
 ) -> Transition:
     """Make the children Owned and the parents Deleted, in one commit."""
     owner, changes = source_of(parents[-1]), []
-    floor = max(*(parent.version_id for parent in parents), surroundings.version_floor)
+    floor = max(*(parent.version_id for parent in parents), context.version_floor)
     for name in sorted(parents[-1].children):
-        previous = surroundings.kept.get(name)
+        previous = context.kept.get(name)
         if previous is not None and previous.state is not State.DELETED:
             message = f"child {name} must not exist before the {done.value}, but it does"
             raise ProtocolError(message)

@@ -95,7 +95,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class AckContext:
     """Context of an answer besides the record.
 
     incarnations: each live broker's present one. kept: Deleted records of earlier bundles with the

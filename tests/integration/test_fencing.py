@@ -24,7 +24,7 @@ from jobs.adapters.processes.preflight import free_ports
 from lbcore.model.bundles import Bundle
 from lbcore.ownership import protocol
 from lbcore.ownership.acknowledge import acknowledge
-from lbcore.ownership.changes import Instance, Surroundings
+from lbcore.ownership.changes import AckContext, Instance
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.wire.messages import Ack, AckOutcome
 from tests.support.processes.agent_talk import CLUSTER, AgentTalk, assigning
@@ -120,7 +120,7 @@ class Scene:
         self.talk.write(record)
         until(lambda: ack in self.talk.acks(record.destination))
         sender = self.brokers[record.destination].me
-        owned = record_of(acknowledge(record, ack, sender, ORIGIN, Surroundings()))
+        owned = record_of(acknowledge(record, ack, sender, ORIGIN, AckContext()))
         self.talk.write(owned)
         return owned
 

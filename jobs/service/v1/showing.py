@@ -43,7 +43,7 @@ from jobs.service.v1.reading import (
 from jobs.sql.engine import SqlEngine, plain_rows
 from lbcore.config.load import reported_rows
 from lbcore.config.tree import DEFAULT, SETTINGS, Config, value_of
-from lbcore.explain.job_state import JobSurroundings
+from lbcore.explain.job_state import JobContext
 from lbcore.explain.status import ClusterStatus, ExplainedDecision, Moment, make_status
 from lbcore.model.names import InvalidNameError, check_namespace
 from lbcore.model.tables import (
@@ -75,7 +75,7 @@ async def get_status(_request: Request, context: AdminContext) -> Reply:
 
 
 def _read_status(
-    config: Config, around: JobSurroundings, now_ms: int, reader: TableReader
+    config: Config, around: JobContext, now_ms: int, reader: TableReader
 ) -> dict[str, Any]:
     rows = read_status_rows(reader, now_ms, config.lookup, around)
     return make_status(reader.cluster, rows, started_with(reader, config), now_ms).to_json()
@@ -299,9 +299,7 @@ def about_caller(request: Request, context: AdminContext) -> dict[str, str]:
     return {"name": caller.name, "role": roles[-1] if roles else ""}
 
 
-def _read(
-    config: Config, around: JobSurroundings, now_ms: int, reader: TableReader
-) -> dict[str, Any]:
+def _read(config: Config, around: JobContext, now_ms: int, reader: TableReader) -> dict[str, Any]:
     return read_overview(reader, started_with(reader, config), now_ms, around).to_json()
 
 

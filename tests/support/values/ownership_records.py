@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from lbcore.agent.state import AgentState
 from lbcore.ownership import protocol
 from lbcore.ownership.acknowledge import acknowledge
-from lbcore.ownership.changes import NOBODY, Consequence, Instance, Origin, Surroundings, Transition
+from lbcore.ownership.changes import NOBODY, AckContext, Consequence, Instance, Origin, Transition
 from lbcore.ownership.holding import NO_TOKEN
 from lbcore.ownership.invariants import Violation, of_bundles, of_pair, of_record
 from lbcore.ownership.records import Cause, OwnershipRecord, State
@@ -35,12 +35,12 @@ def say(
     outcome: AckOutcome,
     sender: Instance,
     version_id: int | None = None,
-    surroundings: Surroundings | None = None,
+    context: AckContext | None = None,
 ) -> Consequence:
     """The consequence of an ack; at the record's own version when none is given."""
     version = version_id if version_id is not None else (record.version_id if record else 1)
     ack = Ack(bundle=BUNDLE, version_id=version, outcome=outcome)
-    return acknowledge(record, ack, sender, ORIGIN, surroundings or Surroundings())
+    return acknowledge(record, ack, sender, ORIGIN, context or AckContext())
 
 
 def free() -> OwnershipRecord:

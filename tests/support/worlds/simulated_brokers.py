@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from jobs.adapters.kafka.clients import Delivered, OnDelivery, Received, Sender
-from jobs.fleet.fleet import Due, Fleet, FleetSettings, FleetSurroundings, Timetable
+from jobs.fleet.fleet import Due, Fleet, FleetContext, FleetSettings, Timetable
 from lbcore.agent.host import Host, RunningAgent
 from lbcore.agent.reporting import TopicsRead
 from lbcore.agent.state import Event, ReadLoad, RecordTombstone, Send, Stopped
@@ -167,7 +167,7 @@ class VirtualFleet:
             "capacities": {},
             **settings,
         }
-        surroundings = FleetSurroundings(
+        context = FleetContext(
             settings=FleetSettings(**chosen),
             model=LoadModel([space], LoadProfile(shape=LoadShape.ZIPF, brokers=2)),
             sender=cast(Sender, self.sender),
@@ -175,7 +175,7 @@ class VirtualFleet:
             note=self.events.append,
             origin_ms=START_MS,
         )
-        self.fleet = Fleet(surroundings)
+        self.fleet = Fleet(context)
         self.now_ms = START_MS
 
     def run(self, for_ms: int, step_ms: int = 10) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from lbcore.agent.state import RecordTombstone
 from lbcore.ownership.acknowledge import acknowledge
-from lbcore.ownership.changes import Surroundings, Transition
+from lbcore.ownership.changes import AckContext, Transition
 from lbcore.ownership.holding import Callback, CallDone, CallOverdue
 from lbcore.ownership.protocol import cancel, merge
 from lbcore.ownership.records import OwnershipRecord
@@ -39,7 +39,7 @@ def merged() -> list[OwnershipRecord]:
     """The records of the end: the merged bundle, then the lower and the upper parent."""
     low, high = merging()
     ack = Ack(bundle=low.bundle, version_id=low.version_id, outcome=AckOutcome.MERGED)
-    made = acknowledge(low, ack, A, ORIGIN, Surroundings(partner=high))
+    made = acknowledge(low, ack, A, ORIGIN, AckContext(partner=high))
     assert isinstance(made, Transition)
     return sorted(
         (change.after for change in made.changes), key=lambda r: (r.bundle != BUNDLE, r.bundle)

@@ -11,7 +11,7 @@ from lbcore.balancer.effects import to_json
 from lbcore.config.cluster import ClusterConfig
 from lbcore.config.pipeline import Pipeline
 from lbcore.config.tree import Config
-from lbcore.explain.job_state import CycleGap, JobSurroundings, gaps
+from lbcore.explain.job_state import CycleGap, JobContext, gaps
 from lbcore.explain.mirrored import NEVER_MS, MirrorStatus, mirror_alarms, mirror_status
 from lbcore.explain.status import ClusterPhase, ClusterStatus, StatusRows, make_status, moments
 
@@ -300,7 +300,7 @@ def test_kafka_that_does_not_answer_is_said_first_and_the_job_is_not_to_be_start
     writer_age_ms: int,
 ) -> None:
     trouble = "Kafka does not answer at kafka-1:9092 (no answer within 1 s)"
-    around = JobSurroundings(kafka=trouble, log="/logs/job.log")
+    around = JobContext(kafka=trouble, log="/logs/job.log")
     found = status(writer_ms=NOW_MS - writer_age_ms, around=around)
     assert found.alarms[0].startswith(trouble)
     assert not any("start it again" in alarm or "read" in alarm for alarm in found.alarms)
@@ -313,13 +313,13 @@ def test_job_that_is_away_has_alarms_with_their_age_and_a_log_that_can_be_read()
     brokers = [{"broker": "b1", "state": "silent"}, {"broker": "b2", "state": "active"}]
     rows: dict[str, Any] = {"brokers": brokers, "bundles": [], "writer_ms": NOW_MS - 60_000}
     rows["silence"] = [silence("Suspected", "b2", 61_000)]
-    found = status(**rows, around=JobSurroundings(log="/logs/job.log"))
+    found = status(**rows, around=JobContext(log="/logs/job.log"))
     job, *told = found.alarms
     assert job == "no heartbeat of the job for 1 min: read /logs/job.log, start it again"
     assert len(told) == 2
     assert all(alarm.endswith("(as of 1 min ago)") for alarm in told)
     assert "silent for 7 s" in told[0]
-    supervised = status(**rows, around=JobSurroundings(log="/logs/job.log", is_supervised=True))
+    supervised = status(**rows, around=JobContext(log="/logs/job.log", is_supervised=True))
     assert "starts it again by itself" in supervised.alarms[0]
     assert "/logs/job.log" in supervised.alarms[0]
 

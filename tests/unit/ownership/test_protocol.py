@@ -9,13 +9,13 @@ from lbcore.config.ownership import OwnershipConfig
 from lbcore.ownership import protocol
 from lbcore.ownership.acknowledge import acknowledge
 from lbcore.ownership.changes import (
+    AckContext,
     Action,
     Instance,
     Intent,
     IntentReason,
     RefusalReason,
     Refused,
-    Surroundings,
     Transition,
     record_fault,
 )
@@ -246,9 +246,9 @@ def merging() -> tuple[OwnershipRecord, OwnershipRecord]:
     return low, high
 
 
-def answered(record: OwnershipRecord, outcome: AckOutcome, around: Surroundings) -> Transition:
+def answered(record: OwnershipRecord, outcome: AckOutcome, context: AckContext) -> Transition:
     ack = Ack(bundle=record.bundle, version_id=record.version_id, outcome=outcome)
-    answer = acknowledge(record, ack, A, ORIGIN, around)
+    answer = acknowledge(record, ack, A, ORIGIN, context)
     assert isinstance(answer, Transition)
     return answer
 
@@ -274,7 +274,7 @@ def test_merge_of_what_is_no_pair_at_rest_is_refused(
 
 def test_refusal_by_the_service_leaves_the_parent_with_its_owner() -> None:
     low, high = merging()
-    made = answered(low, AckOutcome.FAILED, Surroundings(partner=high))
+    made = answered(low, AckOutcome.FAILED, AckContext(partner=high))
     assert (made.record.state, made.record.destination) == (State.OWNED, A.broker)
 
 
