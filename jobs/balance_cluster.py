@@ -393,7 +393,7 @@ class _Start:
                 last = progress["batchId"]
                 self.log(progress_line(progress))
                 self.metrics.see_progress(progress)
-                self.metrics.see_tasks(executors.look())
+                self.metrics.see_tasks(executors.poll())
         _let_batch_end(query, checkpoint, each.sink)
         query.stop()
         self.log({"event": "stop", "unfinished_batch": unfinished_batch(checkpoint)})
@@ -410,7 +410,7 @@ class _Start:
             raise DamagedCheckpointError(each.resumption.checkpoint, root_cause(error))
         own_message = own_error_message(error)
         # a recreated topic also loses offsets; ask the topic which of the two it was
-        lost = self.watch.look() if not own_message or OffsetsLostError.__name__ in error else None
+        lost = self.watch.check() if not own_message or OffsetsLostError.__name__ in error else None
         note(*str(lost or own_message or java_failure(error, _ENDED)).split("\n"))
         return Exit.FAILED
 

@@ -42,7 +42,7 @@ from lbcore.config.tree import Config
 logger = logging.getLogger(__name__)
 
 _ROOT = Path(__file__).parents[1]
-_LOOK_S = 0.2
+_POLL_S = 0.2
 _GRACE_MS = 10_000
 _BACKLOG = 2048
 _TICKS_PER_S = 10
@@ -127,7 +127,7 @@ def _run_workers(args: argparse.Namespace, lookup: LookupConfig) -> int:
                     grace_ms=lookup.stop_delay_ms + _GRACE_MS,
                 )
                 supervisor.start(spec)
-            while not stop.wait(_LOOK_S):
+            while not stop.wait(_POLL_S):
                 for event in supervisor.watch():
                     note(f"{event.name} {event.what} (exit code {event.exit_code})")
         finally:
@@ -217,7 +217,7 @@ class Server(uvicorn.Server):
         now_s = asyncio.get_running_loop().time()
         if not counter % _TICKS_PER_S:
             for connection in tuple(self.server_state.connections):
-                cast("BoundedProtocol", connection).look(now_s)
+                cast("BoundedProtocol", connection).check_deadlines(now_s)
         if self._heard:
             self._stop(now_s)
         return await super().on_tick(counter)

@@ -113,7 +113,7 @@ class PulsarCluster:
         self._readings: dict[str, Any] = {}
         self._listed: frozenset[str] = frozenset()
 
-    def look(self, p: Progress) -> Observation:
+    def observe(self, p: Progress) -> Observation:
         """Return the present observation; failed requests are among its complaints."""
         wrong: list[Complaint] = []
         found: dict[str, Any] = {"drains": {}}

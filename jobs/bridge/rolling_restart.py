@@ -238,7 +238,7 @@ class RollingRestart:
 
         for_good: it will not be resumed.
         """
-        p, seen = self._p, self._cluster.look(self._p)
+        p, seen = self._p, self._cluster.observe(self._p)
         save_progress(self._path, p)
         is_new = bool(seen.incarnation) and seen.incarnation != p.incarnation
         is_up = bool(seen.incarnation) and p.broker in seen.listed and not p.is_running
@@ -252,7 +252,7 @@ class RollingRestart:
             is_filling = is_new and p.stage is not RestartStage.DRAINING
             p.stage = RestartStage.FILLING if is_filling else RestartStage.WAITING
             p.since_ms = seen.now_ms
-        after = self._cluster.look(p) if may_open else seen
+        after = self._cluster.observe(p) if may_open else seen
         if was_drained:
             opens = f"`ballast broker cancel-drain {p.broker}` opens it"
             how = (
@@ -282,18 +282,18 @@ class RollingRestart:
             return ""
         return self._cluster.send(f"{self._p.plan}-open", CancelDrain(broker=self._p.broker))
 
-    def _look(self) -> Observation:
+    def _observe(self) -> Observation:
         """Observe the cluster, tick by tick, until the tables are readable.
 
         Raises StoppedError for a problem that lasts too long.
         """
-        while (seen := self._look_once()).status is None:
+        while (seen := self._observe_once()).status is None:
             pass
         return seen
 
-    def _look_once(self) -> Observation:
+    def _observe_once(self) -> Observation:
         self._end.wait(self.tick_s)
-        p, seen = self._p, self._cluster.look(self._p)
+        p, seen = self._p, self._cluster.observe(self._p)
         p.since_ms = p.since_ms or seen.now_ms
         self._drained_broker = p.broker if p.broker in seen.drains else self._drained_broker
         if self._end.is_set():
@@ -322,12 +322,12 @@ class RollingRestart:
     ) -> Observation:
         """Look until a condition has given the same true value for lasts_ms.
 
-        otherwise: why it stops, and what to do. act: called after each look that does not end the
+        otherwise: why it stops, and what to do. act: called after each observation that does not end the
         wait, returns as `PulsarCluster.send`.
         """
         last, since_ms = None, 0
         while True:
-            seen = self._look()
+            seen = self._observe()
             value = condition(seen)
             last, since_ms = value, since_ms if value == last else seen.now_ms
             if value and seen.now_ms - since_ms >= lasts_ms:
@@ -336,13 +336,13 @@ class RollingRestart:
             if self._is_late(seen, limit_ms):
                 self._stop(self._with_cause(otherwise[0], answer), otherwise[1])
 
-    def _look_while_moving(self) -> Observation:
+    def _observe_while_moving(self) -> Observation:
         """Observe; if moves raise clients' latency, hold them back until it is low again.
 
         They then go on at half the pace. The time to load a topic counts only while several bundles
         move at once: one alone can't load faster.
         """
-        p, seen, max_ms = self._p, self._look(), self._bounds.publish_latency_ms
+        p, seen, max_ms = self._p, self._observe(), self._bounds.publish_latency_ms
         publish_ms, load_ms = seen.publish_ms or 0.0, seen.load_ms or 0.0
         is_moving = bool(seen.plans or seen.drains.get(p.broker))
         if not is_moving or max(publish_ms, load_ms if p.at_once > 1 else 0.0) <= max_ms:
@@ -390,9 +390,9 @@ class RollingRestart:
         raise StoppedError(what, why=why, next_step=f"{next_step}, {on}")
 
     def _wait_until_well(self) -> None:
-        p, seen = self._p, self._look()
+        p, seen = self._p, self._observe()
         while self._wrong_since_ms or (seen.moving and not self._is_late(seen, _STILL_MS)):
-            seen = self._look()
+            seen = self._observe()
         homes = {one for one, at in seen.owners.items() if at == p.broker}
         p.former_bundles, p.incarnation = sorted({*p.former_bundles, *homes}), seen.incarnation
         text = f": {len(homes)} bundles are moved away, {p.at_once} at once"
@@ -403,7 +403,7 @@ class RollingRestart:
         p, drained_turn, limit_ms = self._p, -1, self._bounds.drain_within
         answer: str | None = ""
         while True:
-            seen = self._look_while_moving()
+            seen = self._observe_while_moving()
             left = seen.drains.get(p.broker)
             if left == 0 and seen.still_owned == frozenset() and seen.incarnation:
                 break
@@ -431,7 +431,7 @@ class RollingRestart:
     def _restart(self) -> None:
         """Run the command once and wait for its end, unless it was begun before."""
         p, limit_ms = self._p, self._bounds.command_within
-        seen = self._wait_until(  # a single look without an answer proves nothing
+        seen = self._wait_until(  # a single observation without an answer proves nothing
             lambda now: (
                 p.is_running or not p.command or now.incarnation or p.broker not in now.listed
             ),
@@ -512,7 +512,7 @@ class RollingRestart:
                 save_progress(self._path, p)
                 answer = self._propose(part)
                 tried.update(part if answer == "" else ())
-            seen = self._look_while_moving()
+            seen = self._observe_while_moving()
             missing = missing_of(p, seen)
         note(f"{p.broker} is done, {p.at + 1} of {len(p.order)}")
         p.at, p.turn, p.former_bundles, p.incarnation = p.at + 1, 0, [], ""
@@ -638,7 +638,7 @@ def _new(
         brokers=[],
         at_once=args.max_in_flight,
     )
-    seen = cluster.look(p)
+    seen = cluster.observe(p)
     status, unknown = seen.status, sorted(set(args.brokers) - seen.listed)
     what = "the rolling restart has not begun"
     if unknown:
@@ -663,7 +663,7 @@ def _new(
     p.brokers = sorted(seen.listed)
     share = min(max(1, len(seen.owners) // _BUNDLES_PER_MOVE), _IN_FLIGHT_MAX)
     p.at_once = args.max_in_flight or share
-    seen = cluster.look(p)  # now of the first broker, which was not known before
+    seen = cluster.observe(p)  # now of the first broker, which was not known before
     note(*_plan_lines(p, seen, rates))
     note(*(f"  not well now: {one.why}" for one in complaints(p, seen, args)))
     return p

@@ -46,7 +46,7 @@ class FleetWatch:
         except CommandError:
             return False
 
-    def look(self) -> LoadSample | None:
+    def sample(self) -> LoadSample | None:
         """Take a sample; None when the fleet does not answer.
 
         The log is read after it, so it contains the opening of all that the sample counts as open.

@@ -137,17 +137,17 @@ class LocalRun:
             self._carry_out_kills()
             if wall_ms() >= due_ms:
                 due_ms = max(due_ms + _SECOND_MS, wall_ms())
-                show(self._look())
+                show(self._sample())
             stop.wait(_POLL_S)
 
-    def _look(self) -> RunStatus:
+    def _sample(self) -> RunStatus:
         """Sample everything for this second."""
         self._job.fold(self._job_lines.read())
         if self._first_batch_ms is None and self._job.batches:
             self._first_batch_ms = wall_ms()
             # not earlier: commands would wait for the slow first batch
             send_commands(self._address(), create_commands(self._namespaces))
-        sample = self._fleet.look()
+        sample = self._fleet.sample()
         if self._prober is None and self._first_batch_ms is not None:
             self._prober = self._start_prober()
         job = self._job

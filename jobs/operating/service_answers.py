@@ -47,7 +47,7 @@ _Record = TypeVar("_Record")
 
 _ACCEPTED, _NOT_FOUND, _CONFLICT, _LATE = 202, 404, 409, 504
 _FIRST_WAIT_MS = 20_000
-_LOOK_S, _NOTE_EVERY_S = 2.0, 10.0
+_POLL_S, _NOTE_EVERY_S = 2.0, 10.0
 _SQL_TIMEOUT_S = 600.0
 NO_QUERY: Mapping[str, Any] = MappingProxyType({})
 _OUTCOME_STATUSES = (_ACCEPTED, _CONFLICT, _LATE)
@@ -221,7 +221,7 @@ class ServiceAnswers(Answers):
         end_s = began_s + (command.timeout_ms + GRACE_MS) / 1_000
         path = path_of("v1/commands", command.command_id)
         while not (found and found.is_final) and time.monotonic() < end_s:
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
             found = self._ask_if_known(path, outcome, is_awaited=True) or found
             if time.monotonic() - noted_s >= _NOTE_EVERY_S:
                 noted_s = time.monotonic()

@@ -27,7 +27,7 @@ from lbcore.wire.commands import format_arguments
 from lbcore.wire.messages import AuditEntry, Command
 
 COMMAND_TIMEOUT_MS = 30_000
-_LOOK_S = 0.02
+_POLL_S = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,4 +200,4 @@ class AdminContext:
             view = self.follower.view
             if min(view.confirmed_ms if view else 0, self.views.confirmed_ms) >= since_ms:
                 return
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)

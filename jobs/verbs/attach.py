@@ -41,7 +41,7 @@ from lbcore.model.times import duration
 
 OVERLAY = "pulsar"
 _SHOW_S = 30.0
-_LOOK_S = 2.0
+_POLL_S = 2.0
 
 
 def _attach(args: argparse.Namespace) -> int:
@@ -164,7 +164,7 @@ class _View:
         """Look, and say what there is to say."""
         if time.monotonic() < self._due_s:
             return
-        self._due_s = time.monotonic() + (_SHOW_S if self._is_known else _LOOK_S)
+        self._due_s = time.monotonic() + (_SHOW_S if self._is_known else _POLL_S)
         now_ms = wall_ms()
         try:
             reader = TableReader(self._settings.layout.tables, CLUSTER)

@@ -48,12 +48,12 @@ def run(args: argparse.Namespace) -> int:
     where = connection_options(args)
     if args.watch:
         return _watch(args, where)
-    status, restart, lines = _look(where, answers_of(where))
+    status, restart, lines = _read(where, answers_of(where))
     answer(args, {**status.to_json(), "rolling_restart": restart}, lines)
     return Exit.FAILED if status.phase is ClusterPhase.STALLED else Exit.DONE
 
 
-def _look(where: ConnectionOptions, answers: Answers) -> tuple[ClusterStatus, str, list[str]]:
+def _read(where: ConnectionOptions, answers: Answers) -> tuple[ClusterStatus, str, list[str]]:
     """The status, the rolling restart of this folder ("" = none), and their lines."""
     status = answers.status()
     restart = rollout_message(where.layout.root / STATE_FILE, status.now_ms)
@@ -71,12 +71,12 @@ def _watch(args: argparse.Namespace, where: ConnectionOptions) -> int:
             next_step="leave out --watch: `ballast status` writes one look",
         )
     answers = answers_of(where)
-    _look(where, answers)  # what can't be read at all is said before the screen is cleared
+    _read(where, answers)  # what can't be read at all is said before the screen is cleared
     last: list[str] = []
     with live_lines() as draw:
         while True:
             try:
-                _, _, last = _look(where, answers)
+                _, _, last = _read(where, answers)
                 draw([*last, "", f"as of {format_instant(wall_ms())}; Ctrl-C ends it"])
             except CommandError as error:
                 draw([*error.lines(), "", "as of the last look:", *last])

@@ -221,16 +221,16 @@ def test_kafka_that_hangs_or_is_gone_is_named_with_its_address(kafka: KafkaNode)
     told: list[str] = []
     address = KafkaAddress(bootstrap=kafka.bootstrap)
     watch = KafkaWatch(address, "agent of b1", tell=told.append)
-    watch.look()
+    watch.check()
     assert (watch.trouble, told) == ("", [])
     freeze(kafka.pid)
     try:
-        watch.look()
-        watch.look()
+        watch.check()
+        watch.check()
     finally:
         os.kill(kafka.pid, signal.SIGCONT)
     assert watch.trouble == f"Kafka does not answer at {kafka.bootstrap} (no answer within 1 s)"
-    watch.look()
+    watch.check()
     assert watch.trouble == ""
     assert [kafka.bootstrap in line for line in told] == [True, True]  # once away, once back
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -164,8 +164,8 @@ def test_watch_tells_a_topic_made_anew_and_a_deleted_one_from_those_that_stayed(
         admin.create_topics([NewTopic(name, 1, 1) for name in names])
         wait_for("the topics", lambda: set(names) <= set(admin.list_topics()), 60)
         ids = {one["name"]: str(one["topic_id"]) for one in admin.describe_topics(names)}
-        with TopicWatch(KafkaAddress(bootstrap=kafka.bootstrap), ids, look_s=0.1) as watch:
-            assert (watch.look(), watch.loss()) == (None, None)
+        with TopicWatch(KafkaAddress(bootstrap=kafka.bootstrap), ids, check_s=0.1) as watch:
+            assert (watch.check(), watch.loss()) == (None, None)
             admin.delete_topics([deleted, anew])
             wait_for(
                 "both to be gone", lambda: {stays} == set(names) & set(admin.list_topics()), 60
@@ -173,14 +173,14 @@ def test_watch_tells_a_topic_made_anew_and_a_deleted_one_from_those_that_stayed(
             admin.create_topics([NewTopic(anew, 1, 1)])
             wanted = f"{deleted} was deleted, {anew} was made anew in Kafka"
             wait_for("the loss", lambda: wanted in getattr(watch.loss(), "why", ""), 60)
-            assert wanted in getattr(watch.look(), "why", "")
+            assert wanted in getattr(watch.check(), "why", "")
 
 
 def test_watch_with_kafka_away_says_nothing() -> None:
     (port,) = free_ports(1)
     nowhere = KafkaAddress(bootstrap=f"127.0.0.1:{port}", security={"bootstrap_timeout_ms": 300})
     watch = TopicWatch(nowhere, {"acks": "an-id"})
-    assert (watch.look(), watch.loss()) == (None, None)
+    assert (watch.check(), watch.loss()) == (None, None)
 
 
 def test_doctor_tells_missing_topics_and_kafkas_clock(

@@ -311,7 +311,7 @@ def test_cuts_and_faults_at_any_time_end_in_all_restarted_and_all_at_home(
             raise KilledError
 
     run.begin()
-    cluster.before_look = disturb
+    cluster.before_observe = disturb
     while run.path.exists():
         with suppress(CutOffError, KilledError):
             run.run()

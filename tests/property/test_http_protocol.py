@@ -104,7 +104,7 @@ async def converse(pieces: list[bytes], account: Account) -> bytes:
     for _ in range(20):
         await asyncio.sleep(0)
     if not transport.is_closed:
-        protocol.look(asyncio.get_running_loop().time() + 1_000)
+        protocol.check_deadlines(asyncio.get_running_loop().time() + 1_000)
         transport.close()
     await asyncio.gather(*state.tasks)
     await asyncio.sleep(0)

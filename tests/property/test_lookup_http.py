@@ -187,7 +187,7 @@ def test_health_says_whether_kafka_answers_and_where() -> None:
     watch = KafkaWatch(KafkaAddress(bootstrap=address), "lookup service", tell=lambda _: None)
     app = application(hooks=Hooks(kafka=watch))
     assert json.loads(ask(app, b"/health")[1])["kafka"] == f"answers at {address}"
-    watch.look()
+    watch.check()
     status, body = ask(app, b"/health")
     trouble = f"Kafka does not answer at {address} (Connection refused)"
     assert (status, json.loads(body)["kafka"]) == (200, trouble)

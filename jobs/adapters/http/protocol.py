@@ -207,7 +207,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._cut(Cut.MALFORMED)
         self._account_for(len(data))
 
-    def look(self, now_s: float) -> None:
+    def check_deadlines(self, now_s: float) -> None:
         """Close the connection if a time is over. now_s: by the event loop's clock."""
         if self._unread is not None:
             self._check_reading(now_s, *self._unread)

@@ -23,36 +23,36 @@ from lbcore.model.times import instant
 logger = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
-_LOOK_S = 1.0
+_CHECK_S = 1.0
 
 
 class WatchedFile(Generic[Value]):
     """A value made from files, and made again when they change.
 
     make: called at the start, where its errors are raised, and after each change, where OSError and
-    ValueError keep the last value. look_s: seconds between two checks of the files.
+    ValueError keep the last value. check_s: seconds between two checks of the files.
     """
 
     def __init__(
-        self, paths: tuple[str, ...], make: Callable[[], Value], *, look_s: float = _LOOK_S
+        self, paths: tuple[str, ...], make: Callable[[], Value], *, check_s: float = _CHECK_S
     ) -> None:
         self._paths = tuple(Path(path) for path in paths if path)
         self._make = make
-        self._look_s = look_s
+        self._check_s = check_s
         self._marks = [*map(_mark_of, self._paths)]
         self._value = make()
-        self._looked_s = time.monotonic()
+        self._checked_s = time.monotonic()
 
     @property
     def value(self) -> Value:
         """The newest usable value."""
         now_s = time.monotonic()
-        if now_s - self._looked_s >= self._look_s:
-            self._looked_s = now_s
-            self.look()
+        if now_s - self._checked_s >= self._check_s:
+            self._checked_s = now_s
+            self.check()
         return self._value
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Check the files now, and use changed ones."""
         marks = [*map(_mark_of, self._paths)]
         if marks == self._marks:
@@ -108,7 +108,7 @@ def expired_message(path: Path | None, now_ms: int) -> str:
     return f"our certificate {path} expired at {instant(ends_ms)}: put its successor there"
 
 
-_TLS_LOOK_S = 2.0
+_TLS_CHECK_S = 2.0
 
 
 class ServerTls:
@@ -123,7 +123,7 @@ class ServerTls:
         self._config = config
         files = (config.certificate_file, config.key_file, config.client_ca_file)
         try:
-            self._files = WatchedFile(files, self._load, look_s=math.inf)
+            self._files = WatchedFile(files, self._load, check_s=math.inf)
         except (OSError, ValueError) as error:
             raise CommandError(
                 "the service's certificate can't be used",
@@ -136,8 +136,8 @@ class ServerTls:
 
     def keep_up(self, stop: threading.Event) -> None:
         """Take over changed files until `stop` is set."""
-        while not stop.wait(_TLS_LOOK_S):
-            self._files.look()
+        while not stop.wait(_TLS_CHECK_S):
+            self._files.check()
 
     def _hand_newest(
         self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _own: ssl.SSLContext

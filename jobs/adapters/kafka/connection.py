@@ -84,7 +84,7 @@ logger = logging.getLogger(__name__)
 
 _API_VERSIONS_REQUEST = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 _TIMEOUT_S = 1.0
-_LOOK_S = 2.0
+_CHECK_S = 2.0
 
 
 def ask_kafka(host: str, port: int, *, is_encrypted: bool = False) -> str:
@@ -146,10 +146,10 @@ class KafkaWatch:
 
     def _run(self) -> None:
         while not self._is_ended.is_set():
-            self.look()
-            self._is_ended.wait(_LOOK_S)
+            self.check()
+            self._is_ended.wait(_CHECK_S)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Check now."""
         before, self.trouble = self.trouble, kafka_trouble(self.address)
         if self.trouble and not before:
@@ -255,11 +255,11 @@ class TopicWatch:
     """
 
     def __init__(
-        self, address: KafkaAddress, ids: Mapping[str, str], *, look_s: float = _LOOK_S
+        self, address: KafkaAddress, ids: Mapping[str, str], *, check_s: float = _CHECK_S
     ) -> None:
         self._address = address
         self._ids = ids
-        self._look_s = look_s
+        self._check_s = check_s
         self._suspects: Mapping[str, str] = {}
         self._times = 0
         self._admin: Any = None
@@ -282,13 +282,13 @@ class TopicWatch:
         suspects, times = self._suspects, self._times
         return _loss(suspects) if times >= _CHECKS_TO_CONFIRM and suspects else None
 
-    def look(self) -> CommandError | None:
+    def check(self) -> CommandError | None:
         """Return that error after one check; for a query that has ended by itself."""
         lost = self._lost()
         return _loss(lost) if lost else None
 
     def _run(self) -> None:
-        while not self._stopped.wait(self._look_s):
+        while not self._stopped.wait(self._check_s):
             lost = self._lost()
             self._times = self._times + 1 if lost else 0
             self._suspects = lost
@@ -308,7 +308,7 @@ class TopicWatch:
                 options = self._address.client_options("topic-watch")
                 self._admin = self._admin or open_client(KafkaAdminClient, **options)
                 found = self._admin.describe_topics(sorted(self._ids))
-            except Exception:  # noqa: BLE001 whatever the client raises, the next look comes
+            except Exception:  # noqa: BLE001 whatever the client raises, the next check comes
                 self._close()  # once its loop has crashed, it raises that error for ever
                 return {}
         lost = {}

@@ -151,7 +151,7 @@ class ExecutorWatch:
                 f" {PARTITIONS} out, and as many are chosen as there are groups"
             )
 
-    def look(self) -> Mapping[str, int]:
+    def poll(self) -> Mapping[str, int]:
         """Return executor → tasks ended since Spark began.
 
         Empty within 10 s of the last check.

@@ -222,7 +222,7 @@ Refusal: TypeAlias = Callable[[str], PulsarError]
 
 _SILENT_MAX_MS = 60_000
 _EXTRA_MS = 10_000
-_LOOK_S = 0.02
+_POLL_S = 0.02
 
 
 PulsarHandler: TypeAlias = Callable[[Request, AdminContext], Any]
@@ -299,4 +299,4 @@ async def at_rest(
         routes = find()
         if boot_ms() >= deadline_ms or not any(route.state in IN_FLIGHT for route in routes):
             return routes
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_POLL_S)

@@ -76,15 +76,15 @@ class RollingCluster(PulsarCluster):
     code: int = 0
     command_ms: int = 0
     comes_back: bool = True
-    before_look: Callable[[Progress], None] = lambda _: None
+    before_observe: Callable[[Progress], None] = lambda _: None
     looks: int = 0
 
-    def look(self, p: Progress) -> Observation:
+    def observe(self, p: Progress) -> Observation:
         self.looks += 1
         assert self.looks < 6_000, f"it goes on and on, at {p.message(self.now_ms)}"
         self.now_ms += TICK_MS
         self._go_on()
-        self.before_look(p)
+        self.before_observe(p)
         broker = p.broker
         left = {name: sum(at == name for at in self.owners.values()) for name in self.drains}
         found = Observation(
@@ -213,10 +213,10 @@ class RestartRun:
             if count == looks:
                 raise KilledError
 
-        self.cluster.before_look = kill
+        self.cluster.before_observe = kill
         try:
             self.run(is_new=True)
         except KilledError:
-            self.cluster.before_look = lambda _: None
+            self.cluster.before_observe = lambda _: None
         else:
             raise AssertionError(f"{stage} was not reached")

@@ -371,7 +371,7 @@ def checker(
         own = (secret_key(secret),) if secret else ()
         return own + (read_keys(str(path)) if path else ())
 
-    return TokenChecker(TokenKeys(WatchedFile((str(path or ""),), read, look_s=0)), rules)
+    return TokenChecker(TokenKeys(WatchedFile((str(path or ""),), read, check_s=0)), rules)
 
 
 @pytest.fixture

@@ -81,13 +81,13 @@ def test_ctrl_c_at_any_stage_leaves_no_drain_of_a_broker_that_runs(
     stage: RestartStage, run: RestartRun
 ) -> None:
     broker = BROKERS[0]
-    run.cluster.before_look = lambda p: run.end.set() if p.stage is stage else None
+    run.cluster.before_observe = lambda p: run.end.set() if p.stage is stage else None
     with pytest.raises(CutOffError):
         run.run(is_new=True)
     is_in_restart = stage in (RestartStage.RESTARTING, RestartStage.RETURNING)
     assert (broker in run.cluster.drains) is is_in_restart
     assert run.cluster.plans == {}
-    run.cluster.before_look = lambda _: None
+    run.cluster.before_observe = lambda _: None
     assert run.run() is None
     assert run.cluster.owners == HOMES
 
@@ -137,13 +137,13 @@ def test_broker_that_does_not_answer_one_look_is_restarted_all_the_same(run: Res
         is_silent = p.stage is RestartStage.RESTARTING and looks == 1
         run.cluster.observed = {"incarnation": ""} if is_silent else {}
 
-    run.cluster.before_look = hide
+    run.cluster.before_observe = hide
     assert run.run(is_new=True) is None
     assert run.cluster.restarts == list(BROKERS)
 
 
 def test_ctrl_c_in_the_first_look_keeps_since_when_it_waits(run: RestartRun) -> None:
-    run.cluster.before_look = lambda _: run.end.set()
+    run.cluster.before_observe = lambda _: run.end.set()
     with pytest.raises(CutOffError):
         run.run(is_new=True)
     assert run.progress().since_ms > 0
@@ -200,13 +200,13 @@ def test_fault_stops_it_with_a_sentence_and_it_goes_on_when_that_is_over(
             run.cluster.now_ms = max(run.cluster.now_ms, 60_000)
             run.cluster.observed = observed
 
-    run.cluster.before_look = hurt
+    run.cluster.before_observe = hurt
     stop = run.run(is_new=True)
     assert stop is not None
     assert words in stop.why
     assert stop.next_step
     assert run.progress().stopped == stop.why
-    run.cluster.observed, run.cluster.before_look = {}, lambda _: None
+    run.cluster.observed, run.cluster.before_observe = {}, lambda _: None
     assert run.run() is None
 
 
@@ -215,7 +215,7 @@ def test_drain_that_somebody_else_cancels_stops_it(run: RestartRun) -> None:
         if list(run.cluster.owners.values()).count(BROKERS[0]) == 1:
             run.cluster.observed = {"drains": {}}
 
-    run.cluster.before_look = cancel
+    run.cluster.before_observe = cancel
     stop = run.run(is_new=True)
     assert stop is not None
     assert "somebody else has cancelled" in stop.why
@@ -289,7 +289,7 @@ def test_unanswered_plan_is_no_try_and_is_sent_again_until_it_is_taken(
         is_away = asked_ms > 0 and run.cluster.now_ms < asked_ms + 120_000
         run.cluster.is_job_away, run.cluster.kafka_error = is_away, error if is_away else ""
 
-    run.cluster.before_look = be_away
+    run.cluster.before_observe = be_away
     assert run.run(is_new=True) is None
     assert len(run.cluster.unanswered) > len(HOMES)
     plans = {one.plan for one in run.cluster.unanswered if isinstance(one, ProposePlan)}
@@ -324,7 +324,7 @@ def test_what_lasts_shorter_than_its_patience_stops_nothing(run: RestartRun) -> 
     def hurt(_: Progress) -> None:
         run.cluster.complaints = (fault,) if run.cluster.looks % 4 == 0 else ()
 
-    run.cluster.before_look = hurt
+    run.cluster.before_observe = hurt
     assert run.run(is_new=True) is None
 
 
@@ -336,7 +336,7 @@ def test_look_that_can_not_read_the_tables_is_not_judged(every: int, run: Restar
         is_hurt = run.cluster.looks % every == 0
         run.cluster.observed = {**UNREADABLE, "complaints": (fault,)} if is_hurt else {}
 
-    run.cluster.before_look = hurt
+    run.cluster.before_observe = hurt
     assert run.run(is_new=True) is None
     assert run.cluster.restarts == list(BROKERS)
     assert run.cluster.owners == HOMES
@@ -361,10 +361,10 @@ def test_drain_that_the_job_has_not_answered_is_cancelled_and_told_as_closed(
 def test_error_that_nobody_foresaw_keeps_its_reason_and_opens_the_broker(run: RestartRun) -> None:
     def hurt(progress: Progress) -> None:
         if progress.stage is RestartStage.DRAINING and run.cluster.drains:
-            run.cluster.before_look = lambda _: None
+            run.cluster.before_observe = lambda _: None
             raise CommandError("no", why="Kafka is away", next_step="mend it")
 
-    run.cluster.before_look = hurt
+    run.cluster.before_observe = hurt
     assert run.run(is_new=True) is not None
     assert run.progress().stopped == "Kafka is away"
     assert run.cluster.drains == {}
@@ -375,7 +375,7 @@ def test_complaint_of_the_broker_in_hand_is_none_while_it_restarts(run: RestartR
         one = Complaint(key=f"unresponsive {progress.broker}", why="silent", next_step="wait")
         run.cluster.complaints = (one,) if progress.stage is RestartStage.RETURNING else ()
 
-    run.cluster.before_look = hurt
+    run.cluster.before_observe = hurt
     assert run.run(is_new=True) is None
 
 
@@ -396,7 +396,7 @@ def test_clients_that_feel_it_hold_moves_back_and_halve_the_pace(
             assert run.cluster.plans == {}
             assert progress.at_once == 1
 
-    run.cluster.before_look = hurt
+    run.cluster.before_observe = hurt
     assert run.run(is_new=True) is None
     assert run.cluster.owners == HOMES
     assert "clients feel nothing now; on, 1 at once" in capsys.readouterr().err
@@ -426,7 +426,7 @@ def test_person_is_asked_and_waited_for(
             run.cluster.restart(progress)
 
     run.begin(new_progress(command=""))
-    run.cluster.before_look = by_hand
+    run.cluster.before_observe = by_hand
     assert run.run(is_new=True) is None
     assert run.cluster.restarts == list(BROKERS)
     assert capsys.readouterr().err.count("restart a:1 now") == 1
@@ -439,7 +439,7 @@ def test_bundle_that_can_not_go_back_is_told_and_does_not_stop_it(
         if progress.stage is RestartStage.FILLING and progress.at == 0:
             run.cluster.owners["public/load/0"] = "b:1"
 
-    run.cluster.before_look = pin
+    run.cluster.before_observe = pin
     assert run.run(is_new=True) is None
     assert "1 bundles stay elsewhere" in capsys.readouterr().err
 
@@ -541,7 +541,7 @@ def test_look_has_what_the_steps_ask_for(tmp_path: Path) -> None:
         client = CommandClient(KafkaAddress(bootstrap="127.0.0.1:1"), tables, "local")
         cluster = PulsarCluster(where, admin, CLUSTER, client, tmp_path / "log")
         draft = replace(new_progress(), order=[front.names[0]], brokers=list(front.names))
-        seen = cluster.look(draft)
+        seen = cluster.observe(draft)
         assert seen.listed == set(front.names)
         assert seen.incarnation == "1700000000000"
         assert sorted(seen.owners) == [row["bundle"] for row in others]
@@ -550,11 +550,13 @@ def test_look_has_what_the_steps_ask_for(tmp_path: Path) -> None:
         assert seen.still_owned is None
         report = f"{front.fake.ports[0]}{REPORT_PATH}"
         front.fake.put(report, {"reason": "an unexpected error"}, 500)
-        assert cluster.look(draft).incarnation == ""  # and not another number of the same process
+        assert (
+            cluster.observe(draft).incarnation == ""
+        )  # and not another number of the same process
         first_look = PulsarCluster(where, admin, CLUSTER, client, tmp_path / "log")
         assert first_look.incarnation(front.names[0]) == ""
         front.fake.answers.clear()
-        keys = [one.key for one in cluster.look(draft).complaints]
+        keys = [one.key for one in cluster.observe(draft).complaints]
         assert "pulsar" in keys
 
 

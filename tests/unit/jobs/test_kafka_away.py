@@ -139,7 +139,7 @@ def test_client_that_can_not_connect_ends_with_its_thread(
 
 def test_watch_of_topics_leaves_no_thread_of_each_attempt_to_connect() -> None:
     watch = TopicWatch(address(), {"t": "1"})
-    assert watch.look() is None
+    assert watch.check() is None
     expect_no_threads()
 
 
@@ -160,9 +160,9 @@ def test_watch_of_topics_asks_a_new_client_after_whatever_one_raises(
     ]
     monkeypatch.setattr(connection, "open_client", lambda *_, **__: clients.pop())
     watch = TopicWatch(address(), {"t": "1"})
-    assert watch.look() is None
+    assert watch.check() is None
     assert closed == [True]
-    lost = watch.look()
+    lost = watch.check()
     assert lost is not None
     assert "t was deleted" in lost.why
 

@@ -135,7 +135,7 @@ def test_opening_that_a_sample_counts_is_known_with_it(
 
     monkeypatch.setattr(FleetClient, "brokers", brokers)
     monkeypatch.setattr("jobs.local.fleet_watch.sample_of", lambda body: body)
-    watch.look()
+    watch.sample()
     assert [one.bundle for one in watch.opened] == ["a/b/0"]
 
 
