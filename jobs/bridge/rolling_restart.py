@@ -322,8 +322,8 @@ class RollingRestart:
     ) -> Observation:
         """Look until a condition has given the same true value for lasts_ms.
 
-        otherwise: why it stops, and what to do. act: called after each observation that does not end the
-        wait, returns as `PulsarCluster.send`.
+        otherwise: why it stops, and what to do. act: called after each observation that does not
+        end the wait, returns as `PulsarCluster.send`.
         """
         last, since_ms = None, 0
         while True:

@@ -17,7 +17,7 @@ from lbcore.balancer.effects import to_json
 from lbcore.model.resources import COUNT, complete
 from lbcore.packing import from_plain
 from lbcore.plan.decision import PlanState
-from lbcore.plan.pending import complete_line
+from lbcore.plan.pending import complete_vector
 from lbcore.scorer.group_update import BrokerReport
 from lbcore.wire.messages import NOT_REPORTED, Command
 
@@ -395,10 +395,10 @@ def completed(state: PlanState) -> PlanState:
     return replace(
         state,
         moves={
-            name: replace(one, load=complete_line(one.load)) for name, one in state.moves.items()
+            name: replace(one, load=complete_vector(one.load)) for name, one in state.moves.items()
         },
         unseen={
-            name: replace(one, shown=complete_line(one.shown), load=complete_line(one.load))
+            name: replace(one, shown=complete_vector(one.shown), load=complete_vector(one.load))
             for name, one in state.unseen.items()
         },
     )

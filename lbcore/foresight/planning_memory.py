@@ -22,8 +22,8 @@ from lbcore.plan.pending import (
     UnreportedLoad,
     move_of,
     placed_load,
+    remaining_unreported_load,
     reported_load,
-    unreported_arrays,
     with_load,
 )
 from lbcore.plan.registry import placement_name, shedding_name, shedding_strategy
@@ -214,14 +214,14 @@ def _with_remembered_load(
     reported_ms = {str(row["broker"]): int(row["reported_ms"] or row["at_ms"]) for row in load}
     updated_ms = np.array([reported_ms.get(name, 0) for name in brokers.names], dtype=np.int64)
     change = np.zeros((len(brokers.names), COLUMNS))
-    lines = reported_load(brokers)
+    vectors = reported_load(brokers)
     for at, name in enumerate(brokers.names):
         if name in unseen and unseen[name].report_ms > updated_ms[at]:
-            change[at] = np.array(unseen[name].shown) - lines[at]
+            change[at] = np.array(unseen[name].shown) - vectors[at]
     newest = replace(with_load(brokers, change), updated_at_ms=updated_ms)
     everyone: Bools = np.ones(len(brokers.names), dtype=np.bool_)
     counted = {name: one for name, one in unseen.items() if name not in discounted}
-    added = unreported_arrays(counted, newest, everyone, work.config.shedding.adjust_keep)
+    added = remaining_unreported_load(counted, newest, everyone, work.config.shedding.adjust_keep)
     return with_load(newest, added), np.array([name in unseen for name in brokers.names], np.bool_)
 
 

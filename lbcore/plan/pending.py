@@ -32,33 +32,33 @@ from lbcore.plan.snapshot import (
     Snapshot,
 )
 
-Line: TypeAlias = tuple[float, ...]
+LoadVector: TypeAlias = tuple[float, ...]
 
 SCORE = COUNT
 SCALED = COUNT + 1
 THROUGHPUT_EMA = SCALED + 4
 COLUMNS = THROUGHPUT_EMA + 1
-"""A line of load: each resource in points, the smoothed score (1.0 = 100 %), msg/s in and out,
+"""A vector of load: each resource in points, the smoothed score (1.0 = 100 %), msg/s in and out,
 bytes/s in and out, the smoothed throughput. Those up to the score depend on the broker's size."""
-FORGOTTEN = 1e-6
+NEGLIGIBLE_LOAD = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingMove:
     """One move under way.
 
-    load: its line, in points of the source. destination_scale: factor that turns these points into
-    the destination's. ema_points: part that it took from the source's average usage (1.0 = 100 %).
+    load: its vector, in points of the source. destination_scale: factor that turns these points
+    into the destination's. ema_points: part that it took from the source's average usage (1.0 = 100 %).
     """
 
     source: str
     destination: str
     decided_ms: int
-    load: Line
+    load: LoadVector
     destination_scale: float = 1.0
     ema_points: float = 0.0
 
-    def at_destination(self) -> Line:
+    def at_destination(self) -> LoadVector:
         """Return the load in points of the destination."""
         scaled = (value * self.destination_scale for value in self.load[:SCALED])
         return (*scaled, *self.load[SCALED:])
@@ -73,15 +73,15 @@ class UnreportedLoad:
     """
 
     report_ms: int
-    shown: Line
-    load: Line
+    shown: LoadVector
+    load: LoadVector
     busy_ms: int
 
 
-def complete_line(line: Line) -> Line:
-    """Return a line with 0 for resources that the writer of the line did not know."""
+def complete_vector(vector: LoadVector) -> LoadVector:
+    """Return a vector with 0 for resources that its writer did not know."""
     others = COLUMNS - COUNT
-    return (*complete(line[:-others]), *line[-others:])
+    return (*complete(vector[:-others]), *vector[-others:])
 
 
 class MoveOutcome(Enum):
@@ -110,25 +110,25 @@ def move_outcome(snapshot: Snapshot, row: int | None, move: PendingMove) -> Move
 
 
 def reported_load(brokers: BrokerTable) -> Floats:
-    """Return the line of each broker's reported load, float64[n, COLUMNS]."""
+    """Return each broker's reported load, float64[n, COLUMNS]."""
     score, volume = brokers.weighted_max_ema[:, np.newaxis], brokers.throughput_ema[:, np.newaxis]
     return np.concatenate([brokers.percent, score, brokers.traffic, volume], axis=1)
 
 
 def with_load(brokers: BrokerTable, added: Floats) -> BrokerTable:
-    """Add float64[n, COLUMNS] to the brokers' lines; loads stay at least 0."""
-    lines = np.maximum(reported_load(brokers) + added, 0.0)
+    """Add float64[n, COLUMNS] to the brokers' vectors; loads stay at least 0."""
+    vectors = np.maximum(reported_load(brokers) + added, 0.0)
     return replace(
         brokers,
-        percent=lines[:, :COUNT],
-        weighted_max_ema=lines[:, SCORE],
-        traffic=lines[:, SCALED:THROUGHPUT_EMA],
-        throughput_ema=lines[:, THROUGHPUT_EMA],
+        percent=vectors[:, :COUNT],
+        weighted_max_ema=vectors[:, SCORE],
+        traffic=vectors[:, SCALED:THROUGHPUT_EMA],
+        throughput_ema=vectors[:, THROUGHPUT_EMA],
     )
 
 
-def unreported_arrays(
-    unseen: Mapping[str, UnreportedLoad],
+def remaining_unreported_load(
+    unreported: Mapping[str, UnreportedLoad],
     brokers: BrokerTable,
     is_busy: Bools,
     keep: float,
@@ -142,10 +142,10 @@ def unreported_arrays(
     the broker was busy.
     """
     result = np.zeros((len(brokers.names), COLUMNS))
-    rows = [index for index, name in enumerate(brokers.names) if name in unseen]
+    rows = [index for index, name in enumerate(brokers.names) if name in unreported]
     if not rows:
         return result
-    known = [unseen[brokers.names[row]] for row in rows]
+    known = [unreported[brokers.names[row]] for row in rows]
     load, updated_ms = np.array([one.load for one in known]), brokers.updated_at_ms[rows]
     change = reported_load(brokers)[rows] - np.array([one.shown for one in known])
     left = np.where(
@@ -164,7 +164,7 @@ def unreported_arrays(
     return result
 
 
-def unreported_rows(
+def unreported_by_broker(
     load: Floats,
     before: Mapping[str, UnreportedLoad],
     brokers: BrokerTable,
@@ -175,7 +175,7 @@ def unreported_rows(
     load: float64[n, COLUMNS]. touched: brokers that are busy now, index → time.
     """
     shown, updated = reported_load(brokers), brokers.updated_at_ms
-    load = np.where(np.abs(load) < FORGOTTEN, 0.0, load)
+    load = np.where(np.abs(load) < NEGLIGIBLE_LOAD, 0.0, load)
     at = np.flatnonzero(load.any(axis=1))
     columns = (at.tolist(), updated[at].tolist(), shown[at].tolist(), load[at].tolist())
     rows: dict[str, UnreportedLoad] = {}
@@ -248,8 +248,8 @@ def traffic_load(brokers: BrokerTable, traffic: Floats) -> Floats:
 def _load_per_byte(brokers: BrokerTable) -> Floats:
     """Return the cluster's points (and score) per byte/s, float64[6]; 0 without bytes."""
     everyone = np.zeros(len(brokers.names), dtype=np.int64)
-    lines = reported_load(brokers)
-    points = sums_of(everyone, lines[:, :SCALED] * brokers.capacity[:, np.newaxis], 1)[0]
+    vectors = reported_load(brokers)
+    points = sums_of(everyone, vectors[:, :SCALED] * brokers.capacity[:, np.newaxis], 1)[0]
     total = sums_of(everyone, brokers.traffic, 1)[0]
     volume = float(total[THROUGHPUT_IN] + total[THROUGHPUT_OUT])
     ratio: Floats = points / volume if volume > 0 else points * 0.0

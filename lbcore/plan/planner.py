@@ -33,7 +33,7 @@ from lbcore.plan.pending import (
     PendingMove,
     move_of,
     placed_load,
-    unreported_rows,
+    unreported_by_broker,
     with_load,
 )
 from lbcore.plan.phases.adjust import adjust, shift_averages
@@ -127,7 +127,7 @@ def _remember(draft: Draft) -> tuple[PlanState, Floats]:
     state = replace(
         draft.state,
         moves={name: planned[name] for name in sorted(planned)},
-        unseen=unreported_rows(
+        unseen=unreported_by_broker(
             load, draft.state.unseen, draft.reported.brokers, dict.fromkeys(touched, now_ms)
         ),
         unloaded_ms=unloaded,

@@ -18,8 +18,8 @@ from lbcore.plan.pending import (
     MoveOutcome,
     PendingMove,
     move_outcome,
-    unreported_arrays,
-    unreported_rows,
+    remaining_unreported_load,
+    unreported_by_broker,
     with_load,
 )
 from lbcore.plan.registry import observer, shedding_strategy
@@ -63,7 +63,7 @@ def _with_adjusted_load(draft: Draft) -> Draft:
     config = draft.config.shedding
     is_busy = _busy(at, [*moves.values(), *arrived, *given_up])
     lag_ms = draft.config.signals.usage_lag_ms
-    load = unreported_arrays(state.unseen, brokers, is_busy, config.adjust_keep, lag_ms)
+    load = remaining_unreported_load(state.unseen, brokers, is_busy, config.adjust_keep, lag_ms)
     load[_outdated(draft)] = 0.0
     for move in given_up:
         _add(load, at.get(move.source), move.load)
@@ -73,7 +73,7 @@ def _with_adjusted_load(draft: Draft) -> Draft:
     state = replace(
         state,
         moves=moves,
-        unseen=unreported_rows(
+        unseen=unreported_by_broker(
             load,
             state.unseen,
             brokers,

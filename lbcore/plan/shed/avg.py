@@ -150,17 +150,17 @@ def _select(
         budget = (volumes[1] - volumes[0]) * config.max_unload_fraction
         if not budget > config.min_unload_throughput_bytes_per_s:
             return "below_min_unload"
-    rows, busy = eligible_by_traffic(view, hot, by_rate=by_rate)
+    rows, loads = eligible_by_traffic(view, hot, by_rate=by_rate)
     if not len(rows):
         return "no_eligible_bundle"
-    is_taken = take_within(busy, budget)
+    is_taken = take_within(loads, budget)
     if not is_taken.any():
         return "no_fitting_bundle"
     return Selection(
         source=hot,
         destination=cold,
         candidates=rows,
-        traffic=busy,
+        traffic=loads,
         is_taken=is_taken,
         reason="Overloaded",
         numbers={

@@ -246,11 +246,11 @@ def take_within(traffic: Floats, budget: float) -> Bools:
     """
     is_taken = np.zeros(len(traffic), dtype=np.bool_)
     falling = (-traffic).tolist()
-    busy = int(np.count_nonzero(traffic > 0))
+    positive = int(np.count_nonzero(traffic > 0))
     at = 0
     while True:
-        at = bisect_left(falling, -budget, at, busy)
-        if at >= busy:
+        at = bisect_left(falling, -budget, at, positive)
+        if at >= positive:
             return is_taken
         is_taken[at] = True
         budget -= -falling[at]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lbcore.config.shedding import IdealLoadConfig
 from lbcore.model.resources import COUNT, complete
-from lbcore.plan.pending import COLUMNS, SCALED, UnreportedLoad, unreported_arrays
+from lbcore.plan.pending import COLUMNS, SCALED, UnreportedLoad, remaining_unreported_load
 from lbcore.plan.shed.ballast import shed_ballast
 from lbcore.plan.shed.ballast_search import (
     SearchProblem,
@@ -280,5 +280,7 @@ def test_usages_are_doubted_only_when_they_are_all_of_the_time_since(
     known = UnreportedLoad(report_ms=1_000, shown=line, load=load, busy_ms=1_000)
     percent, at_ms = np.array([complete([90.0])]), np.array([1_000 + age_ms])
     brokers = broker_table(["b"], percent=percent, updated_at_ms=at_ms)
-    found = unreported_arrays({"b": known}, brokers, np.zeros(1, dtype=np.bool_), 0.5, 120_000)
+    found = remaining_unreported_load(
+        {"b": known}, brokers, np.zeros(1, dtype=np.bool_), 0.5, 120_000
+    )
     assert (found[0, 0], found[0, SCALED]) == (left, -200.0)
