@@ -8,24 +8,24 @@ from lbcore.ownership.holding import Callback
 from lbcore.ownership.records import State
 
 _CALLBACKS = tuple(one.value for one in Callback)
-_WHO = ("cluster", "broker")
+_LABELS = ("cluster", "broker")
 
 AGENT_METRICS: tuple[DeclaredMetric, ...] = (
-    gauge("ballast_agent_open_bundles", "Bundles that may be served now.", *_WHO),
+    gauge("ballast_agent_open_bundles", "Bundles that may be served now.", *_LABELS),
     gauge("ballast_agent_lease_seconds", "Time until the lease expires; absent without one.",
-          *_WHO),
+          *_LABELS),
     gauge("ballast_agent_confirmed_timestamp_seconds", "When Kafka last confirmed a message.",
-          *_WHO),
-    counter("ballast_agent_messages_total", "Messages to Kafka, by topic and result.", *_WHO,
+          *_LABELS),
+    counter("ballast_agent_messages_total", "Messages to Kafka, by topic and result.", *_LABELS,
             "topic", "result", result=("delivered", "not_delivered")),
-    counter("ballast_agent_callbacks_total", "Callbacks of the service that ended.", *_WHO,
+    counter("ballast_agent_callbacks_total", "Callbacks of the service that ended.", *_LABELS,
             "callback", "result", callback=_CALLBACKS, result=("done", "failed", "overdue")),
     gauge("ballast_agent_hanging_callbacks", "Callbacks that were given up and have not returned.",
-          *_WHO, "callback", callback=(*_CALLBACKS, "load")),
+          *_LABELS, "callback", callback=(*_CALLBACKS, "load")),
     counter("ballast_agent_load_errors_total", "Times that load could not be read, or only partly.",
-            *_WHO),
+            *_LABELS),
     counter("pulsar_sunit_state_chn_subscribe_ops_total", "Records read that name the broker.",
-            *_WHO, "event", "metric", "result",
+            *_LABELS, "event", "metric", "result",
             event=tuple(state.value for state in State), result=("Total",)),
 )  # fmt: skip
 

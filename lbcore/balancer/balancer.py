@@ -77,7 +77,7 @@ from lbcore.balancer.transitions import (
 from lbcore.balancer.waiting import (
     MERGE,
     fail_waiting,
-    resting,
+    idle_commands,
     settle_commands,
     write_outcome,
 )
@@ -338,7 +338,7 @@ PHASES: dict[str, Phase] = {
     ),
     # unloads the next bundles of namespaces being unloaded
     "drive_unloads": ItemPhase(
-        items=lambda work, _: resting(work, UNLOAD_NAMESPACE),
+        items=lambda work, _: idle_commands(work, UNLOAD_NAMESPACE),
         do=continue_unloads,
         on_fault=fail_waiting,
     ),
@@ -350,7 +350,7 @@ PHASES: dict[str, Phase] = {
     "run_cycle": BatchPhase(do=lambda work, _: run_cycle(work)),
     # merges whose bundles have one owner by now
     "drive_merges": ItemPhase(
-        items=lambda work, _: resting(work, MERGE), do=continue_merges, on_fault=fail_waiting
+        items=lambda work, _: idle_commands(work, MERGE), do=continue_merges, on_fault=fail_waiting
     ),
     # in cycles that decide splits, merges of cold pairs
     "merge_cold": BatchPhase(do=lambda work, _: merge_cold(work)),

@@ -278,7 +278,7 @@ def make_snapshot(
 
     silent: as in `place`.
     """
-    rows, rest_ms = work.ledger.rows_in(*_LIVE), work.config.shedding.grace_period_ms
+    rows, grace_ms = work.ledger.rows_in(*_LIVE), work.config.shedding.grace_period_ms
     return Snapshot(
         cluster=work.cluster,
         brokers=_broker_table(work, names, silent),
@@ -296,7 +296,7 @@ def make_snapshot(
         rejected=[
             bundle
             for proposal in work.rules.proposals.values()
-            for bundle in proposal.resting(work.now_ms, rest_ms)
+            for bundle in proposal.bundles_in_grace(work.now_ms, grace_ms)
         ],
     ), rows
 

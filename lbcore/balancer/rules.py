@@ -98,7 +98,7 @@ class PlanProposal:
     station: its status. until_ms: when it lapses, or when an ended one may be forgotten. why: what
     led to it, and at the end what ended it. by: who proposed it, "" = a cycle; answered_by: who
     approved or rejected it. rejected_ms: when a person rejected or stopped it, 0 = nobody has; what
-    is left of it rests for the grace period. before, after: broker → usage (1.0 = 100 %) of those
+    is left of it is in its grace period. before, after: broker → usage (1.0 = 100 %) of those
     that it touches, and under "max" and "mean" of all.
     """
 
@@ -128,10 +128,10 @@ class PlanProposal:
         """Number of steps that were skipped or have failed."""
         return sum(step.is_skipped for step in self.steps)
 
-    def resting(self, now_ms: int, grace_ms: int) -> tuple[str, ...]:
+    def bundles_in_grace(self, now_ms: int, grace_ms: int) -> tuple[str, ...]:
         """Return the bundles left of a rejected or stopped plan, in its grace period."""
-        is_resting = 0 < self.rejected_ms <= now_ms < self.rejected_ms + grace_ms
-        return tuple(step.bundle for step in self.left) if is_resting else ()
+        is_in_grace = 0 < self.rejected_ms <= now_ms < self.rejected_ms + grace_ms
+        return tuple(step.bundle for step in self.left) if is_in_grace else ()
 
     def with_steps(self, became: Mapping[str, str]) -> "PlanProposal":
         """Return the plan with new values of `became`, by bundle."""

@@ -152,7 +152,7 @@ def fail_waiting(work: BatchContext, command_id: str, fault: Fault) -> str:
     return command_id
 
 
-def resting(work: BatchContext, kind: str) -> list[str]:
+def idle_commands(work: BatchContext, kind: str) -> list[str]:
     """Return the commands of a kind that have more to do, and no bundle in flight."""
     return [
         command_id

@@ -36,7 +36,7 @@ from lbcore.explain.recent_findings import silence_of
 from lbcore.model.resources import WIRE_NAMES, complete
 from lbcore.model.times import duration, instant
 from lbcore.ownership.changes import serving_broker
-from lbcore.plan.registry import resting_ms
+from lbcore.plan.registry import effective_grace_ms
 from lbcore.plan.shed.custom import FAULTS
 from lbcore.signals.shown_load import group_loads
 
@@ -181,10 +181,10 @@ def blocked_rows(rows: ExplainRows, brokers: Iterable[str] | None = None) -> lis
 
 def constraint_messages(rows: ExplainRows, blocked: Iterable[Row]) -> Iterable[str]:
     """Yield constraints that keep bundles on these brokers, their end, and the remedy."""
-    rest_ms = max(resting_ms(rows.config), rows.config.shedding.cool_down_ms)
+    wait_ms = max(effective_grace_ms(rows.config), rows.config.shedding.cool_down_ms)
     for row in () if rows.is_past else blocked:
         owned = (record for record in rows.records if serving_broker(record) == row["source"])
-        free_ms = sorted(one["at_ms"] + rest_ms for one in owned if has_moved(one))
+        free_ms = sorted(one["at_ms"] + wait_ms for one in owned if has_moved(one))
         until = next((f"{instant(at)[11:19]} UTC" for at in free_ms if at > rows.at_ms), "")
         for words in remedy_messages(row, until):
             yield f"{hot_messages(row, rows.at_ms)}. {words}"

@@ -28,7 +28,7 @@ from lbcore.ownership.records import State
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.packing import from_plain
 from lbcore.plan.filter.policies import IsolationPolicy, matches_any
-from lbcore.plan.registry import resting_ms
+from lbcore.plan.registry import effective_grace_ms
 
 _TOO_LARGE_SHARE = 0.5
 
@@ -206,7 +206,7 @@ def _rejected(rows: ExplainRows, bundle: str) -> Iterable[str]:
     """Yield the plans, rejected or stopped, whose remaining steps have the bundle."""
     for name, value in rows.rules(PROPOSAL).items():
         plan, grace_ms = from_plain(PlanProposal, value), rows.config.shedding.grace_period_ms
-        if bundle in plan.resting(rows.at_ms, grace_ms):
+        if bundle in plan.bundles_in_grace(rows.at_ms, grace_ms):
             until = instant(plan.rejected_ms + grace_ms)
             yield (
                 f"{plan.answered_by} {plan.station.value} plan {name}, which would move or split "
@@ -216,12 +216,12 @@ def _rejected(rows: ExplainRows, bundle: str) -> Iterable[str]:
 
 def _cool_downs(rows: ExplainRows) -> Iterable[str]:
     """Yield the cool-downs after the bundle's last moves that have not ended."""
-    cool_down_ms, rest_ms = rows.config.shedding.cool_down_ms, resting_ms(rows.config)
+    cool_down_ms, grace_ms = rows.config.shedding.cool_down_ms, effective_grace_ms(rows.config)
     moved = [row["at_ms"] for row in rows.events if has_moved(row)]
     shed = [row["at_ms"] for row in rows.events if row["cause"] == "shed"]
     for times, keep_ms, why in (
         (moved, cool_down_ms, "it got another owner (shedding.cool_down_ms"),
-        (shed, rest_ms, "it was shed (shedding.grace_period_ms, or until reports show it"),
+        (shed, grace_ms, "it was shed (shedding.grace_period_ms, or until reports show it"),
     ):
         until_ms = max(times, default=0) + keep_ms
         if times and until_ms > rows.at_ms:

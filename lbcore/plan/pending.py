@@ -48,7 +48,8 @@ class PendingMove:
     """One move under way.
 
     load: its vector, in points of the source. destination_scale: factor that turns these points
-    into the destination's. ema_points: part that it took from the source's average usage (1.0 = 100 %).
+    into the destination's. ema_points: part that it took from the source's average usage
+    (1.0 = 100 %).
     """
 
     source: str

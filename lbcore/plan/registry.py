@@ -407,7 +407,7 @@ def hot_points(config: Config) -> float:
     return default_hot_points(config) if strategy is None else strategy.hot_points(config)
 
 
-def resting_ms(config: Config) -> int:
+def effective_grace_ms(config: Config) -> int:
     """Return the time in which a shed bundle is not shed again, ms.
 
     The grace period; under a strategy with `prices_moves` only until reports show the move: two

@@ -20,7 +20,7 @@ from lbcore.plan.groups import (
     with_strays,
     without_brokers,
 )
-from lbcore.plan.registry import find_shedding, resting_ms
+from lbcore.plan.registry import effective_grace_ms, find_shedding
 from lbcore.plan.shed.common import throughput
 from lbcore.plan.snapshot import NOBODY, Bools, BundleTable, Ints
 from lbcore.plan.strategy import Grouping
@@ -95,7 +95,7 @@ def paused(bundles: BundleTable) -> Bools:
 
 def _resting(draft: Draft) -> Bools:
     """Return the bundles within their grace period."""
-    since_ms = draft.now_ms - resting_ms(draft.config)
+    since_ms = draft.now_ms - effective_grace_ms(draft.config)
     shed_ms = draft.state.unloaded_ms
     return draft.snapshot.bundles.are_named(
         {name: at_ms for name, at_ms in shed_ms.items() if at_ms >= since_ms}
