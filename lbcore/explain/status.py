@@ -227,10 +227,7 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
 
     config: of the cluster, as the job was started.
     """
-    policies: dict[str, dict[str, Any]] = {}
-    for row in sorted(rows.policies, key=lambda row: (row["kind"], row["name"])):
-        if row["is_set"]:
-            policies.setdefault(row["kind"], {})[row["name"]] = json.loads(row["value"])
+    policies = _policies_set(rows)
     config, _ = in_force(config, rows.settings, policies.get(SET_ASIDE, {}))
     last = _last_cycle(rows.decisions)
     loads = shown_loads(rows.brokers, rows.load, config.signals, now_ms)
@@ -283,6 +280,15 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         alarm_sections=tuple(section for _, section in alarms),
         warnings=tuple(_warnings(draft, rows)),
     )
+
+
+def _policies_set(rows: StatusRows) -> dict[str, dict[str, Any]]:
+    """Return kind → name → value, of the policies that are set."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in sorted(rows.policies, key=lambda row: (row["kind"], row["name"])):
+        if row["is_set"]:
+            found.setdefault(row["kind"], {})[row["name"]] = json.loads(row["value"])
+    return found
 
 
 def _bundle_states(rows: StatusRows) -> dict[str, int]:
