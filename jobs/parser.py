@@ -245,7 +245,10 @@ def _pair(word: str) -> tuple[str, str]:
 
 
 def whole_number(word: str, most: float = math.inf, least: int = 1) -> int:
-    """For argparse: a whole number in a range; raises ArgumentTypeError for anything else."""
+    """For argparse: a whole number from least to most.
+
+    Raises ArgumentTypeError for anything else.
+    """
     if not word.isdecimal() or not least <= int(word) <= most:
         upto = "" if most == math.inf else f" to {most}"
         raise argparse.ArgumentTypeError(f"{word!r} is no whole number from {least}{upto}")

@@ -140,7 +140,7 @@ def changed_settings(config: Config, changes: Iterable[Row]) -> tuple[Config, Ma
 
 
 def settings_by_command(changes: Iterable[Row]) -> Mapping[str, Any]:
-    """Return the settings that commands have changed, by the newest row of config_versions."""
+    """Return what commands have changed, by the newest row of config_versions."""
     newest = max(changes, key=lambda row: int(row["number"]), default={"settings": "{}"})
     found: Mapping[str, Any] = json.loads(newest["settings"])
     return found

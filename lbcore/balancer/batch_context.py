@@ -367,7 +367,10 @@ class BatchContext:
         self.topics = self.topics.without(names)
 
     def clear_load(self, names: Sequence[str]) -> None:
-        """Forget load and topics of deleted bundles: a new namespace may have the same names."""
+        """Forget load and topics of deleted bundles.
+
+        A new namespace may have bundles of the same names.
+        """
         self.ledger.clear_load(names)
         self.topics = self.topics.without(names)
 

@@ -18,7 +18,10 @@ _LAST_S = 253_402_300_799  # of the year 9999, the last that datetime has
 
 
 def instant(at_ms: int) -> str:
-    """Format an instant to the second, UTC; one after the year 9999 as its last second."""
+    """Format an instant to the second, UTC.
+
+    One after the year 9999 is shown as its last second.
+    """
     moment = datetime.fromtimestamp(min(at_ms // 1_000, _LAST_S), tz=timezone.utc)
     return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
 

@@ -145,7 +145,10 @@ def pack_broker_states(state: ScorerState) -> bytes:
 
 
 def unpack_broker_states(blob: bytes) -> ScorerState:
-    """Inverse of `pack_broker_states`. Raises UnknownStateSchemaError, MalformedBlobError."""
+    """Return the state that `pack_broker_states` packed.
+
+    Raises UnknownStateSchemaError, MalformedBlobError.
+    """
     plain, _ = packing.unpack(blob)
     if plain["schema"] != STATE_SCHEMA:
         raise UnknownStateSchemaError.of("BrokerScorer", plain["schema"], STATE_SCHEMA)

@@ -99,7 +99,7 @@ def bundle_load_parts(
 
 
 def busiest_topics(topics: Sequence[str], traffic: Floats) -> tuple[tuple[str, ...], Floats]:
-    """Return the busiest topics of a bundle, as many as one message may have, in their order.
+    """Return a bundle's busiest topics, as many as a message may have, in their order.
 
     traffic: float64[topics, 4] in the order of TRAFFIC. The traffic of those left out is spread
     evenly over the others: plans compare the sum of a bundle's topics with limits. O(topics).
