@@ -20,7 +20,7 @@ from lbcore.balancer.book import ACCEPTED, DONE, BrokerEntry
 from lbcore.balancer.brokers import is_draining
 from lbcore.balancer.candidate_rows import BLOCKED, blocked_status
 from lbcore.balancer.commands import take_command
-from lbcore.balancer.cycle import place_free, run_cycle
+from lbcore.balancer.cycle import FULL, place_free, run_cycle
 from lbcore.balancer.effects import Row
 from lbcore.balancer.ledger import NOBODY
 from lbcore.balancer.placement import cycle_offset_ms, make_snapshot, usable_brokers
@@ -225,7 +225,7 @@ def _run(
         made = rows.get(DECISIONS.name, [])
         blocked = {one.broker: one.messages for one in blocked_status(made, now_ms)} | blocked
         for row in made:
-            if row["kind"] == BLOCKED:
+            if row["kind"] in (BLOCKED, FULL):
                 continue
             shown = {name: row[name] for name in _SHOWN}
             chosen = skips if row["kind"] == "skip" else decisions

@@ -121,6 +121,17 @@ def test_foresight_of_balancing_that_is_off_says_so(world: World, rows: Rehearsa
     assert usages(found.after.brokers) == usages(found.before.brokers)
 
 
+def test_foresight_of_a_full_cluster_has_moves_only() -> None:
+    made = World(STILL, brokers=2)
+    made.command("create_namespace", namespace="acme/a", bundles=8)
+    made.run(60_000)
+    made.rates = {str(row["bundle"]): 4_700.0 for row in made.newest()}
+    made.run(120_000, step_ms=10_000)
+    found = ask(made, rows_of(made))
+    assert min(usages(found.before.brokers).values()) > 0.9
+    assert found.decisions == ()
+
+
 def test_foresight_with_new_brokers_gives_them_load(world: World, rows: RehearsalRows) -> None:
     found = ask(world, rows, *AT_ONCE, add_brokers=2)
     assert set(found.idle) == {"new-broker-1", "new-broker-2"}
