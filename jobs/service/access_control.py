@@ -127,11 +127,6 @@ class Gatekeeper:
         self._limiter = RateLimiter(lookup.max_requests_per_s)
         self._bearers: OrderedDict[bytes, tuple[tuple[TrustedKey, ...], Bearer]] = OrderedDict()
 
-    @property
-    def is_open(self) -> bool:
-        """True if nothing is checked or limited, so lookups may skip the gatekeeper."""
-        return self._has_open_lookups and not self._limiter.per_s
-
     def caller(self, scope: Message) -> Caller:
         """The caller of a request; raises HttpError 401 or 429, KeysOutdatedError."""
         address = address_of(scope)

@@ -123,7 +123,7 @@ def start_service(
         waiting_max=lookup.max_waiting,
         hooks=Hooks(
             others=admin,
-            guard=None if gate.is_open else gate,
+            guard=gate,
             hosts=origins if lookup.authentication == "none" else None,
             ask_owner=Assignments(context).ask,
             kafka=context.kafka,

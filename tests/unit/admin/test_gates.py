@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.adapters.delta.table_location import table_place
 from jobs.adapters.http.protocol import PEER
 from jobs.adapters.http.tls import WatchedFile
 from jobs.service.access import (
@@ -33,7 +34,10 @@ from jobs.service.access import (
 from jobs.service.access_control import Gatekeeper, RateLimiter
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
+from jobs.service.assemble import start_service
 from jobs.service.lookup_http import Hooks, LookupApp
+from jobs.service.v1.reading import readers
+from lbcore.config.load import parse_config
 from lbcore.config.lookup import LookupConfig
 from tests.support.admin.admin_world import Balancer, make_context
 from tests.support.admin.asgi_calls import Answer, ask
@@ -138,6 +142,20 @@ def test_health_needs_no_token_and_metrics_only_a_role(tables: Path) -> None:
     assert call(app, "/metrics", signed("admin:c2")).status == 403
     assert call(service(tables, open_metrics=True), "/metrics").status == 200
     assert call(service(tables, open_lookups=True), LOOKUP).status == 200
+
+
+def test_open_lookups_leave_the_metrics_of_a_started_service_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BALLAST_TOKEN_SECRET", SECRET)
+    monkeypatch.setattr(readers, "stand_ready", lambda: None)
+    rules = {"authentication": "token", "open_lookups": True}
+    started = start_service(parse_config({"lookup": rules}), table_place(tmp_path), "c1")
+    try:
+        assert call(started.app, "/metrics").status == 401
+        assert call(started.app, LOOKUP).status == 503
+    finally:
+        started.stop()
 
 
 def test_token_that_expires_after_it_was_accepted_is_refused(
