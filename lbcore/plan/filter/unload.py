@@ -1,8 +1,9 @@
 """Verdicts on taking bundles from their brokers, on whole arrays.
 
-Before shedding: bundles that must stay (`bundle_verdicts`). After it: chosen bundles that no other
-broker may take (`unload_verdicts`). Source: Pulsar 4.0.8 ModularLoadManagerImpl.doLoadShedding,
-shouldNamespacePoliciesUnload, LoadManagerShared.shouldAntiAffinityNamespaceUnload.
+Before shedding: bundles that must stay (`bundle_verdicts`), and the brokers that may take others
+(`admitted_brokers`). After it: chosen bundles that no other broker may take (`unload_verdicts`).
+Source: Pulsar 4.0.8 ModularLoadManagerImpl.doLoadShedding, shouldNamespacePoliciesUnload,
+LoadManagerShared.shouldAntiAffinityNamespaceUnload.
 """
 
 import re
@@ -84,6 +85,28 @@ def unload_verdicts(snapshot: Snapshot, index: CandidateIndex, rows: Ints) -> Ve
     own = np.where(is_own_admitted, counts[group[grouped], owner[grouped]], 0)
     verdicts[grouped[is_even & (least > 0) & (own <= least)]] = FilterVerdict.ANTI_AFFINITY
     return verdicts
+
+
+def admitted_brokers(snapshot: Snapshot, index: CandidateIndex) -> tuple[Ints, Bools]:
+    """Return the brokers that filters admit for each bundle, as its row of bool[rows, n].
+
+    By policies, and for anti-affinity groups only those that hold fewest of their namespaces.
+    """
+    row, is_admitted = index.row, index.verdicts == FilterVerdict.OK
+    group = index.group[snapshot.bundles.namespace]
+    grouped = np.flatnonzero(group >= 0)
+    if not len(grouped):
+        return row, is_admitted
+    brokers = len(snapshot.brokers.names)
+    counts = GroupCounts.of(snapshot.bundles, index.group, index.groups, brokers).counts
+    pairs, of_bundle = np.unique(
+        np.stack([row[grouped], group[grouped]], axis=1), axis=0, return_inverse=True
+    )
+    shown, held = is_admitted[pairs[:, 0]], counts[pairs[:, 1]]
+    least = np.where(shown, held, held.max() + 1).min(axis=1, keepdims=True)
+    row = row.copy()
+    row[grouped] = len(is_admitted) + of_bundle.reshape(-1)
+    return row, np.concatenate([is_admitted, shown & (held == least)])
 
 
 def _group_spread(

@@ -12,7 +12,7 @@ import numpy as np
 from lbcore.plan.decision import Columns
 from lbcore.plan.draft import Draft
 from lbcore.plan.filter.index import FilterVerdict, Verdicts, candidate_index
-from lbcore.plan.filter.unload import BundleFacts, bundle_verdicts
+from lbcore.plan.filter.unload import BundleFacts, bundle_verdicts, unload_verdicts
 from lbcore.plan.groups import (
     excluded_from_shedding,
     isolation_groups,
@@ -49,6 +49,11 @@ def eligible(draft: Draft) -> Draft:
         draft.config.shedding.excluded_namespaces,
     )
     can_move = (verdicts == FilterVerdict.OK) & (bundles.owner >= 0)
+    if _chooses_admitted(draft) and draft.candidates.groups:
+        rows = np.flatnonzero(can_move)
+        left = unload_verdicts(draft.snapshot, draft.candidates, rows)
+        kept = rows[left == FilterVerdict.ANTI_AFFINITY]
+        can_move[kept], verdicts[kept] = False, FilterVerdict.ANTI_AFFINITY
     snapshot = replace(draft.snapshot, bundles=replace(bundles, can_move=can_move))
     draft = _grouped(replace(draft, snapshot=snapshot))
     return _show(draft, verdicts) if draft.scope.is_traced else draft
@@ -65,12 +70,17 @@ def _grouped(draft: Draft) -> Draft:
         stranded = int((is_closed[row] & (draft.snapshot.bundles.owner >= 0)).sum())
         draft = draft.note(PHASE, {STRANDED: stranded} if stranded else {})
         group = isolation_groups(row, admits)
-        strategy = find_shedding(draft.config)
-        if strategy is not None and strategy.grouping == Grouping.ALWAYS:
+        if _chooses_admitted(draft):
             # it moves bundles away from brokers that their policy does not admit
             group = with_strays(group, subset.snapshot.bundles, row, admits)
     named = named_groups([brokers.names[at] for at in subset.original.tolist()], group)
     return replace(draft, groups=group, state=replace(draft.state, groups=named))
+
+
+def _chooses_admitted(draft: Draft) -> bool:
+    """True if the strategy chooses only destinations that filters admit."""
+    strategy = find_shedding(draft.config)
+    return strategy is not None and strategy.grouping == Grouping.ALWAYS
 
 
 def filter_brokers(draft: Draft) -> Draft:

@@ -20,7 +20,7 @@ from lbcore.plan.decision import (
 )
 from lbcore.plan.draft import Draft, Moves
 from lbcore.plan.filter.index import FilterVerdict
-from lbcore.plan.filter.unload import unload_verdicts
+from lbcore.plan.filter.unload import admitted_brokers, unload_verdicts
 from lbcore.plan.groups import (
     Subset,
     excluded_from_shedding,
@@ -88,6 +88,7 @@ def shed(draft: Draft) -> Draft:
     if refusal:
         return draft.skip(PHASE, refusal)
     subset = without_brokers(draft.snapshot, excluded_from_shedding(draft.snapshot))
+    row, admits = admitted_brokers(draft.snapshot, draft.candidates)
     view = ShedView(
         snapshot=subset.snapshot,
         usage=draft.usage[subset.original],
@@ -100,10 +101,7 @@ def shed(draft: Draft) -> Draft:
         gave=draft.in_role(draft.state.gave_ms),
         took=draft.in_role(draft.state.took_ms),
         weighted=subset.snapshot.brokers.percent * resource_weights(draft.config.signals),
-        admitted=(
-            draft.candidates.row,
-            draft.candidates.verdicts[:, subset.original] == FilterVerdict.OK,
-        ),
+        admitted=(row, admits[:, subset.original]),
     )
     strategy = shedding_strategy(draft.config)
     is_if_set = strategy.grouping == Grouping.IF_SET and draft.config.shedding.by_group

@@ -146,6 +146,26 @@ def test_hot_namespace_of_an_anti_affinity_group_leaves_its_broker_for_a_cold_on
     assert found == [("a", "b")]  # a second one would have to go to c, which is hotter than a then
 
 
+@pytest.mark.parametrize("others", ["y", "yz"])
+def test_bundle_that_its_group_keeps_leaves_room_for_another_bundle_to_move(others: str) -> None:
+    cluster = cluster_of(
+        {
+            "a": [6_000.0] + [4_000.0] * 10,
+            "b": [6_000.0] + [3_000.0] * 8,
+            "c": [6_000.0] + [4_000.0] * 9,
+        }
+    )
+    of = np.zeros(len(cluster.bundles.names), dtype=np.int64)
+    of[[0, 11, 20]] = 1, 2, 3
+    cluster = with_bundles(cluster, namespaces=("t/n", "t/x", "t/y", "t/z"), namespace=of)
+    group = {f"t/{name}": "g" for name in ("x", *others)}
+    apart = replace(cluster, policies=Policies(anti_affinity=group))
+    (best,) = decisions(plan(cluster, PlanState(), BALLAST, NOW_MS)[0])
+    assert (best.bundle, best.source, best.destination) == (cluster.bundles.names[0], "a", "b")
+    (other,) = decisions(plan(apart, PlanState(), BALLAST, NOW_MS)[0])
+    assert (other.bundle, other.source, other.destination) == (cluster.bundles.names[1], "a", "b")
+
+
 def test_move_that_is_given_up_is_no_longer_counted() -> None:
     cluster = cluster_of(HOT_AND_COLD)
     _, state = plan(cluster, PlanState(), AT_ONCE, NOW_MS)
