@@ -133,10 +133,7 @@ def _last_number(row: Row) -> str:
 def _blocks(rows: ExplainRows, record: Row) -> Iterable[str]:
     """Yield the reasons why balancing may not move the bundle now."""
     bundle, namespace = record["bundle"], record["bundle"].rpartition("/")[0]
-    if record["state"] != "Owned":
-        yield f"it is changing hands: {record['state']} ({bundles_of(record) or 'nobody'})"
-        if State(record["state"]) in IN_FLIGHT:
-            yield _awaited(rows, record)
+    yield from _states(rows, record)
     for pin in rows.pins:
         if pin["bundle"] == bundle and pin["is_set"]:
             until = f"until {instant(pin['until_ms'])}" if pin["until_ms"] else "until unpinned"
@@ -164,6 +161,25 @@ def _blocks(rows: ExplainRows, record: Row) -> Iterable[str]:
     yield from _rejected(rows, bundle)
     yield from _cool_downs(rows)
     yield from _policies(rows, namespace)
+
+
+def _states(rows: ExplainRows, record: Row) -> Iterable[str]:
+    """Yield what keeps the bundle because of its own state, or its owner's."""
+    if State(record["state"]) in IN_FLIGHT:
+        yield f"it is changing hands: {record['state']} ({bundles_of(record)})"
+        yield _awaited(rows, record)
+    elif record["state"] != "Owned":
+        yield "it has no owner"
+    owner = serving_broker(record)
+    if _is_silent(rows, owner):
+        yield (
+            f"its owner {owner} is silent: nobody serves it until it has another one; what that "
+            "waits for: `ballast status`"
+        )
+
+
+def _is_silent(rows: ExplainRows, broker: str) -> bool:
+    return any(row["broker"] == broker and row["state"] == "silent" for row in rows.brokers)
 
 
 def _strayed(rows: ExplainRows, record: Row, broker: str) -> str:
@@ -239,6 +255,9 @@ def _changes(rows: ExplainRows, record: Row, owner: str, *, is_free: bool) -> It
             yield f"{record['destination']} must have opened it first, or who gets it then"
         else:
             yield "it needs an owner first: an open broker that its policies admit"
+        return
+    if _is_silent(rows, owner):
+        yield f"{owner} must report again, or another broker that may take it must be open"
         return
     yield from unload_advice(rows, owner)
     if rows.config.cluster.authority == EXTERNAL:

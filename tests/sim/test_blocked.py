@@ -18,6 +18,7 @@ from lbcore.config.load import parse_assignments
 from lbcore.config.shedding import IdealLoadConfig, SheddingConfig, TransferConfig
 from lbcore.config.tree import Config
 from lbcore.explain.broker import explain_broker
+from lbcore.explain.bundle import explain_bundle
 from lbcore.explain.cluster import explain_cluster
 from lbcore.explain.recent_findings import policy_alarms
 from lbcore.explain.status import ClusterStatus, StatusRows, make_status
@@ -440,6 +441,11 @@ def test_group_whose_brokers_all_drain_and_die_waits_and_says_so() -> None:
     assert {name[:8] for name, owner in owners(world).items() if owner > "broker-2"} == {"t/stores"}
     assert not decided(world, "failover")
     assert [text for text in alarms(world) if "isolation policy p admits no broker" in text]
+    left = min(name for name in owners(world) if name.startswith("t/stores"))
+    found = explain_bundle(rows_of(world), left)
+    assert found is not None
+    assert any("is silent: nobody serves it" in text for text in found.blocks)
+    assert "must report again" in found.changes[-1]
     assert world.state.plan.groups == {}
     for name in ("broker-2:8080", "broker-3:8080"):
         world.command("cancel_drain", broker=name)
