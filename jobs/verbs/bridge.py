@@ -10,6 +10,7 @@ specification` prints its protocol. docs/pulsar.md and docs/bundle-channel.md ha
 import argparse
 import logging
 from contextlib import suppress
+from functools import partial
 from types import ModuleType
 
 from jobs.adapters.kafka.clients import Sender
@@ -34,7 +35,7 @@ from jobs.bridge.collector import PollOptions
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import CommandError, Exit, answer
 from jobs.operating.connection_options import STACK_OPTIONS, connection_options
-from jobs.parser import Argument, action, actions, argument, carry_out, either, group
+from jobs.parser import Argument, action, actions, argument, carry_out, either, group, whole_number
 from jobs.telemetry import exposition
 from lbcore.bridge.acting import SHEDDING, reason_not_to_act
 from lbcore.config.cluster import EXTERNAL
@@ -132,9 +133,10 @@ _ADMIN = group(
 )
 
 
-def _number(option: str, default: int, about: str) -> Argument:
+def _number(option: str, default: int, about: str, least: int = 1) -> Argument:
     about = f"{about} (default {default})"
-    return argument(option, type=int, default=default, metavar="N", help=about)
+    reads = partial(whole_number, least=least)
+    return argument(option, type=reads, default=default, metavar="N", help=about)
 
 
 def _from(module: ModuleType, name: str) -> Argument:
@@ -163,6 +165,7 @@ add_arguments = actions(
             "--quiet-ms",
             10_000,
             "time without a look after a broker came or went, modular manager",
+            least=0,
         ),
         _number("--load-ms", 10_000, "time between two looks at a broker's load"),
         _number("--namespaces-ms", 30_000, "time between two looks at all namespaces and policies"),

@@ -365,6 +365,12 @@ def test_words_that_are_no_command_are_misuse(line: str, why: str) -> None:
     assert why in raised.value.why
 
 
+@pytest.mark.parametrize("option", ["look-ms", "load-ms", "namespaces-ms", "max-in-flight"])
+def test_bridge_without_a_pause_or_a_move_is_misuse(option: str, capsys: Capsys) -> None:
+    assert main(["bridge", "pulsar", "--admin-url", "http://p:8080", f"--{option}", "0"]) == 2
+    assert "no whole number from 1" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("line", ["bundle pin acme/a/0x0", "broker drain b1 --deadline soon"])
 def test_words_that_argparse_refuses_are_misuse(line: str, capsys: Capsys) -> None:
     assert main(shlex.split(line)) == 2
