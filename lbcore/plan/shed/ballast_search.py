@@ -370,12 +370,20 @@ class _Loads:
         """Leave this giver out until its load changes."""
         self.heat[giver] = _CLOSED
 
-    def emptiest(self, most: int, giver: int) -> Ints:
-        """Return the brokers that may take, the emptiest first; all where there are few."""
+    def emptiest(self, most: int, giver: int, admits: Bools | None) -> Ints:
+        """Return the brokers that may take, the emptiest first; all where there are few.
+
+        admits: bool[k, n], brokers that filters allow; the emptiest of each row, None = of all.
+        """
         if len(self.load) <= EVERYBODY_MAX:
             most = len(self.takers_by_load)
-        found = [broker for _, broker in self.takers_by_load[: most + 1] if broker != giver]
-        return np.array(found[:most], dtype=np.int64)
+        takers = self.takers_by_load[: None if admits is not None else most + 1]
+        found = np.array([broker for _, broker in takers if broker != giver], dtype=np.int64)
+        if admits is None:
+            return found[:most]
+        allowed = admits[:, found]
+        is_first = allowed & (np.cumsum(allowed, axis=1) <= most)
+        return found[is_first.any(axis=0)]
 
     def carry(self, weight: Floats, source: int, taker: int) -> None:
         """Move a weight, float64[r]. O(brokers), a few microseconds."""
@@ -464,7 +472,7 @@ class _Search:
 
     def _move(self, giver: int, rows: Ints) -> int:
         """Make the best move of one of these bundles; return its row, -1 = none helps."""
-        takers = self.loads.emptiest(TAKERS, giver)
+        takers = self._takers(TAKERS, giver, rows)
         if not len(rows) or not len(takers):
             return _NO_ROW
         problem, weight = self.problem, self.problem.weight[rows]
@@ -496,7 +504,7 @@ class _Search:
         load, cost = self.loads.load, self.loads.cost
         heaviest = problem.weight[rows].max(axis=1)
         best = (LEAST_GAIN, -1, -1, -1)
-        for taker in self.loads.emptiest(SWAPPERS, giver).tolist() if len(rows) else ():
+        for taker in self._takers(SWAPPERS, giver, rows).tolist() if len(rows) else ():
             others = self._bundles(taker)
             if not len(others):
                 continue
@@ -517,6 +525,12 @@ class _Search:
         self._carry(best[1], giver, best[3])
         self._carry(best[2], best[3], giver)
         return True
+
+    def _takers(self, most: int, giver: int, rows: Ints) -> Ints:
+        """Return the emptiest brokers that each of these bundles may go to."""
+        problem = self.problem
+        admits = None if self.is_open else problem.admits[np.unique(problem.row[rows])]
+        return self.loads.emptiest(most, giver, admits)
 
     def _cost(self, broker: int, load: Floats) -> Floats:
         return broker_costs(load, self.problem.size[broker], self.problem.level)

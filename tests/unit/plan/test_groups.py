@@ -34,7 +34,7 @@ def divided(*groups: Mapping[str, Sequence[float]]) -> Snapshot:
 
     Bundles of group i are of namespace t/gi, whose policy admits that group's brokers alone.
     """
-    names = [name for group in groups for name in group]
+    names = list(dict.fromkeys(name for group in groups for name in group))
     owned = [
         (number, names.index(name), rate)
         for number, group in enumerate(groups)
@@ -114,6 +114,20 @@ def test_stray_bundle_of_a_hot_broker_goes_back_under_ballast() -> None:
     answer, _ = plan(strays, PlanState(), at_once("ballast"), NOW_MS)
     assert decided(quiet) == []
     assert {("b1", "a1"), ("b1", "a2")} <= {(source, to) for _, source, to in decided(answer)}
+
+
+def test_hot_broker_is_relieved_although_the_emptiest_brokers_may_not_take_its_bundles() -> None:
+    hot = {"a": [4_000.0] * 15}
+    middle = {f"b{at:02}": [4_000.0] * 8 for at in range(35)}
+    empty = {f"c{at}": [4_000.0] * 2 for at in range(9)}
+    cluster = divided(hot | middle | empty)
+    flapping = np.array([name in empty for name in cluster.brokers.names])
+    flaps = replace(cluster, brokers=replace(cluster.brokers, is_flapping=flapping))
+    joined = divided(hot | middle, {"b00": [], **empty})  # b00 may take all bundles
+    for one in (flaps, joined):
+        answer, _ = plan(one, PlanState(), at_once("ballast"), NOW_MS)
+        assert {source for _, source, _ in decided(answer)} == {"a"}
+        assert {taker[0] for _, _, taker in decided(answer)} == {"b"}
 
 
 def test_policies_change_nothing_where_all_brokers_are_one_group() -> None:
