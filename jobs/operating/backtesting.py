@@ -2,7 +2,7 @@
 
 Reads load_history and brokers of a run's tables; the first line is what really happened, the others
 are runs of the simulator on the production balancer, judged as `simulate --compare` judges. as-set:
-the cluster's own settings, as the job was started with.
+the cluster's own settings, changes by commands included.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.console import CommandError, Exit, answer
 from jobs.operating.connection_options import TABLES_OPTIONS, connection_options
+from jobs.operating.explaining import changed_settings
 from jobs.operating.prometheus import PROMETHEUS_OPTIONS, trace_lines, write_trace
 from jobs.operating.simulations import (
     CONTESTANTS,
@@ -31,6 +32,7 @@ from jobs.operating.simulations import (
 )
 from jobs.operating.text_format import format_instant, parse_duration_ms
 from jobs.parser import argument, arguments
+from lbcore.config.cluster import AUTO, BALLAST
 from lbcore.config.tree import Config
 from lbcore.model.times import MINUTE_MS, duration
 from lbcore.sim.engine.scenario_run import run_scenario
@@ -175,6 +177,18 @@ def _at_pace(rows: Sequence[Row]) -> tuple[Sequence[Row], float]:
     first_ms = times[0]
     played = {at_ms: first_ms + round((at_ms - first_ms) / pace) for at_ms in times}
     return [{**row, "minute_ms": played[row["minute_ms"]]} for row in rows], pace
+
+
+def acting(config: Config) -> Config:
+    """Return the configuration without what keeps a cycle's decisions from being carried out.
+
+    As another authority does, or a person who approves. Quiet hours are by the time of the day,
+    which a run does not have.
+    """
+    cluster = replace(
+        config.cluster, authority=BALLAST, observe_only=False, approval=AUTO, quiet_hours=()
+    )
+    return replace(config, cluster=cluster)
 
 
 def strategy_runs(
@@ -323,7 +337,10 @@ def run(args: argparse.Namespace) -> int:
         recorded = RecordedLoad(place=args.recording, rows=read_history(args.recording))
         base = where.config.for_cluster(where.cluster)
     else:
-        recorded, base = read_recorded(where.reader()), where.started()
+        reader = where.reader()
+        recorded, changes = read_recorded(reader), reader.rows("config_versions")
+        base, _ = changed_settings(where.started(), changes)
+    base = acting(base)
     replay = make_replay(recorded, args.last, args.seed)
     settings = replay.settings(args.set)
     names = ["" if name == AS_SET else name for name in args.strategy.split(",")]

@@ -17,12 +17,14 @@ from jobs.adapters.delta.tables import open_table
 from jobs.adapters.spark.batch_sink import ORDER
 from jobs.cli import main
 from jobs.console import CommandError
-from jobs.operating.backtesting import Replay, make_replay, read_recorded
+from jobs.operating.backtesting import Replay, acting, make_replay, read_recorded, try_strategy
 from jobs.operating.explaining import KINDS, ExplainQuestion, explain, read_rows
 from jobs.operating.text_format import format_instant
 from jobs.sql.engine import SqlEngine, plain_rows
 from jobs.sql.queries import QUERIES, VIEWS, Query
 from jobs.verbs.sql import spark_statements
+from lbcore.config.load import parse_assignments
+from lbcore.config.tree import Config
 from lbcore.explain.explanation import ExplainRows
 from lbcore.model.tables import BROKERS, PINS, POLICIES, TABLES, Table
 from lbcore.model.times import DAY_MS
@@ -239,6 +241,14 @@ def test_strategy_that_sheds_would_have_been_more_even(
     assert idle["floor_adjusted.p50"] == pytest.approx(recorded["floor_adjusted.p50"], rel=0.05)
     assert avg["moves"] > 0
     assert avg["floor_adjusted.p50"] < idle["floor_adjusted.p50"] - 0.3
+
+
+def test_cluster_that_only_observes_is_tested_as_if_it_acted(past_backtest: Past) -> None:
+    held = ["cluster.observe_only=true", "cluster.approval=ask", "cluster.quiet_hours=00:00-24:00"]
+    base = acting(parse_assignments(Config(), held))
+    found = try_strategy(past_backtest, ((), base), "avg")
+    assert found["moves"] > 0
+    assert found == try_strategy(past_backtest, ((), Config()), "avg")
 
 
 def test_end_of_a_history_can_be_tested_alone(
