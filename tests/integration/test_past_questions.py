@@ -243,7 +243,7 @@ def test_strategy_that_sheds_would_have_been_more_even(
     assert avg["floor_adjusted.p50"] < idle["floor_adjusted.p50"] - 0.3
 
 
-def test_cluster_that_only_observes_is_tested_as_if_it_acted(past_backtest: Past) -> None:
+def test_cluster_that_only_observes_is_tested_as_if_it_acted(past_backtest: Replay) -> None:
     held = ["cluster.observe_only=true", "cluster.approval=ask", "cluster.quiet_hours=00:00-24:00"]
     base = acting(parse_assignments(Config(), held))
     found = try_strategy(past_backtest, ((), base), "avg")
