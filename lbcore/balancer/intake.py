@@ -12,7 +12,8 @@ import numpy as np
 
 from lbcore.balancer.batch_context import BatchContext
 from lbcore.balancer.book import BrokerEntry
-from lbcore.balancer.ledger import COUNT_MAX, NOBODY
+from lbcore.balancer.brokers import is_external
+from lbcore.balancer.ledger import COUNT_MAX, NOBODY, STATE_CODE
 from lbcore.balancer.topic_book import BundleTopics, CreatedTopics, partition_mark, sender_of
 from lbcore.config.splitting import Splitting
 from lbcore.fault_isolation import Fault
@@ -20,6 +21,7 @@ from lbcore.model.bundles import HashFunction, hash_topics
 from lbcore.model.names import format_partition, parse_bundle, range_end
 from lbcore.model.tables import REJECTED_REPORTS
 from lbcore.model.times import DAY_MS
+from lbcore.ownership.records import State
 from lbcore.plan.snapshot import Ints
 from lbcore.scorer.group_update import BrokerReport, BundleReport, GroupUpdate, RejectedMessage
 from lbcore.signals.averages import observe_bundles, with_rows
@@ -277,7 +279,8 @@ def _observe(work: BatchContext, reports: Sequence[BundleReport]) -> None:
     """Advance the averages of bundles whose reporter owns them by the records.
 
     A bundle that a broker reports and does not own (any more) is counted, not averaged: during a
-    move two brokers may report the same bundle, and each report counts one sample per bundle.
+    move two brokers may report the same bundle, and each report counts one sample per bundle. A
+    bundle that Pulsar leaves out has a sample of no load.
     """
     ledger = work.ledger
     sizes = [len(report.names) for report in reports]
@@ -290,11 +293,30 @@ def _observe(work: BatchContext, reports: Sequence[BundleReport]) -> None:
     is_own = is_known & (holder == sender) & (sender != NOBODY)
     work.counts["unknown_bundle"] += int((~is_known).sum())
     work.counts["foreign_bundle"] += int((is_known & ~is_own).sum())
-    rows = found[is_own]
+    left_out = _left_out(work, starts, found[is_own]) if is_external(work) else found[:0]
+    rows = np.concatenate([found[is_own], left_out])
     if not len(rows):
         return
     stats = np.concatenate([report.stats for report in reports])[is_own]
+    stats = np.concatenate([stats, np.zeros((len(left_out), stats.shape[1]))])
     stats[:, _COUNTED] = np.minimum(stats[:, _COUNTED], COUNT_MAX)
     sessions = np.minimum(stats[:, _SESSION_COLUMNS].sum(axis=1), COUNT_MAX).astype(np.int64)
     averages = observe_bundles(ledger.averages(), rows, stats)
     ledger.keep_load(averages, with_rows(ledger.sessions, rows, sessions), rows)
+
+
+_OPENING_MS = 120_000
+"""Time within which Pulsar's statistics may not show a bundle's topics on a new owner."""
+
+
+def _left_out(work: BatchContext, starts: Sequence[int], reported: Ints) -> Ints:
+    """Return the rows that their owners' reports leave out, as Pulsar's do without topics.
+
+    starts: of the reports' senders. reported: rows in the reports. Only rows with load so far.
+    """
+    ledger = work.ledger
+    is_out = np.isin(ledger.holders(), [start for start in starts if start != NOBODY])
+    is_out &= (ledger.state == STATE_CODE[State.OWNED]) & (ledger.short_count > 0)
+    is_out &= ledger.at_ms < work.now_ms - _OPENING_MS
+    is_out[reported] = False
+    return np.flatnonzero(is_out)

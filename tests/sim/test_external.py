@@ -194,6 +194,31 @@ def test_cluster_that_is_only_observed_has_plans_and_moves_nothing() -> None:
     assert len({owner for owner in owners(world).values() if owner}) > 1
 
 
+def test_bundle_that_pulsar_no_longer_reports_loses_its_load() -> None:
+    world = mirrored(cluster__observe_only=True, splitting__enabled=False)
+    world.rates = {LEFT: 1_000.0, RIGHT: 1_000.0}
+    world.run(MINUTES)
+    state, now_ms = world.state, world.now_ms
+    assert state is not None
+    update = bundle_report(world, BROKERS[0], [], now_ms)
+    (report,) = update.bundles
+    at = report.names.index(RIGHT)
+    report = replace(report, names=[RIGHT], stats=report.stats[[at]])
+    left, right = (state.ledger.index[bundle] for bundle in (LEFT, RIGHT))
+    before = state.ledger.short[left].sum()
+    assert before > 0.0
+    for number in range(1, 11):
+        reported = replace(report, reported_ms=now_ms + number * 1_000)
+        step = world.job.balancer.step(
+            state, [replace(update, bundles=(reported,))], now_ms + number * 1_000
+        )
+        assert step.state is not None
+        state = step.state
+    assert state.ledger.short[left].sum() < before / 2
+    assert state.ledger.topics[left] == 0
+    assert state.ledger.short[right].sum() > 0.0
+
+
 CONFIG = Config()
 IN_FLIGHT_MS = CONFIG.ownership.in_flight_timeout_ms
 REPORT_MS = CONFIG.signals.report_max_interval_ms
@@ -324,7 +349,7 @@ def read_until(world: LyingWorld, read_ms: int) -> BalancerState:
     return replace(world.state, times=replace(world.state.times, read_ms=read_ms))
 
 
-def bundle_report(world: LyingWorld, broker: str, names: list[str], at_ms: int) -> GroupUpdate:
+def bundle_report(world: World, broker: str, names: list[str], at_ms: int) -> GroupUpdate:
     """An update with nothing but what a broker says that it has, its own bundles included."""
     assert world.state is not None
     mine = sorted({*names, *world.brokers[broker].served()})
