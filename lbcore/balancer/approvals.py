@@ -40,6 +40,7 @@ from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, empty_ve
 from lbcore.plan.groups import members_by_group
 from lbcore.plan.pending import move_of
 from lbcore.plan.planner import project_moves
+from lbcore.plan.shed.ballast import CROWDED
 from lbcore.plan.snapshot import NOBODY, RATE_IN, RATE_OUT, Floats, Ints, Snapshot
 from lbcore.wire.messages import Command
 
@@ -127,7 +128,8 @@ class _Load:
         """Count a move, unless it must help and does not; True for what is no move.
 
         It helps when the more loaded of the two brokers is less loaded then, as
-        `moves` judges it afterwards. The halves of an exchange help together.
+        `moves` judges it afterwards. The halves of an exchange help together. A move that spreads a
+        crowded topic helps whatever the load.
         """
         move = self._move(step)
         if move is None:
@@ -136,7 +138,8 @@ class _Load:
         other = self.partner(step)
         back = self._move(other) if other else None
         both, pair = after if back is None else self._after(after, back), list(move[1:])
-        if only_if_it_helps and both[pair].max() > self.usage[pair].max() - _HELPS:
+        is_better = both[pair].max() <= self.usage[pair].max() - _HELPS
+        if only_if_it_helps and not is_better and step.reason != CROWDED:
             return False
         self.usage = after
         self.taken.append(move)

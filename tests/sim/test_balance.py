@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from lbcore.balancer.intake import TAKEN_OR_NOT
+from lbcore.balancer.rules import PlanStatus
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.tree import Config
 from lbcore.model.bundles import Bundle
@@ -160,6 +161,25 @@ def test_topic_whose_partitions_are_all_on_one_broker_is_spread_and_stays_so(
     world.run(10 * MINUTE)
     later = world.decisions[before:]
     assert [one for one in later if one["kind"] in {"transfer", "unload"}] == []
+
+
+def test_plan_that_spreads_a_topic_waits_for_its_approval_though_it_evens_out_no_load() -> None:
+    world, holds = crowded_world(ORDERS)
+    (home,) = owners_of(world, holds)
+    others = {bundle: row["destination"] for bundle, row in world.current.items()}
+    counts = Counter(others.values())
+    for bundle in sorted(set(others) - set(holds.values())):
+        load = 500.0 if others[bundle] == home else 1_000.0
+        world.rates[bundle] = load / counts[others[bundle]]
+    world.command("set_config", values={"cluster.approval": "ask"})
+    world.run(3 * MINUTE)
+    assert world.state is not None
+    (name,) = world.state.rules.proposals
+    assert {step.reason for step in world.state.rules.proposals[name].steps} == {"Crowded"}
+    world.command("approve_plan", plan=name)
+    world.run(MINUTE)
+    assert world.state.rules.proposals[name].station is PlanStatus.DONE
+    assert len(owners_of(world, holds)) > 1
 
 
 @EITHER

@@ -42,6 +42,8 @@ from lbcore.plan.shed.common import (
 )
 from lbcore.plan.snapshot import Bools, Ints, Partitions
 
+CROWDED = "Crowded"
+"""Reason of a move that spreads a topic's partitions, whatever the load."""
 _HALVES = 2.0
 _NEAR = 0.25
 """Distance from the level, in tolerances, at which a broker is no longer triggered."""
@@ -259,7 +261,7 @@ class _TriggeredRound:
             candidates=movable[is_listed],
             traffic=traffic[is_listed],
             is_taken=is_taken[is_listed],
-            reason="Crowded" if is_crowded else reason,
+            reason=CROWDED if is_crowded else reason,
             numbers=self._numbers(giver, taker, actor),
         )
 
