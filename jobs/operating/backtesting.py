@@ -180,10 +180,10 @@ def _at_pace(rows: Sequence[Row]) -> tuple[Sequence[Row], float]:
 
 
 def acting(config: Config) -> Config:
-    """Return the configuration without what keeps a cycle's decisions from being carried out.
+    """Return the configuration of a cluster that carries its decisions out.
 
-    As another authority does, or a person who approves. Quiet hours are by the time of the day,
-    which a run does not have.
+    Without what keeps them from it, as another authority does, or a person who approves. Quiet
+    hours are by the time of the day, which a run does not have.
     """
     cluster = replace(
         config.cluster, authority=BALLAST, observe_only=False, approval=AUTO, quiet_hours=()

@@ -310,9 +310,10 @@ _OPENING_MS = 120_000
 
 
 def _left_out(work: BatchContext, starts: Sequence[int], reported: Ints) -> Ints:
-    """Return the rows that their owners' reports leave out, as Pulsar's do without topics.
+    """Return the rows that their owners' reports leave out.
 
-    starts: of the reports' senders. reported: rows in the reports. Only rows with load so far.
+    Pulsar's leave out bundles without topics. Only rows with load so far. starts: of the reports'
+    senders. reported: rows in the reports.
     """
     ledger = work.ledger
     is_out = np.isin(ledger.holders(), [start for start in starts if start != NOBODY])

@@ -88,7 +88,7 @@ def unload_verdicts(snapshot: Snapshot, index: CandidateIndex, rows: Ints) -> Ve
 
 
 def admitted_brokers(snapshot: Snapshot, index: CandidateIndex) -> tuple[Ints, Bools]:
-    """Return the brokers that filters admit for each bundle, as its row of bool[rows, n].
+    """Return each bundle's row of bool[rows, n], the brokers that filters admit.
 
     By policies, and for anti-affinity groups only those that hold fewest of their namespaces.
     """
