@@ -102,9 +102,9 @@ def wait(query: Query, end: Shutdown, each: EachBatch, lines: list[Any] | None =
         log=[].append if lines is None else lines.append,
         metrics=SimpleNamespace(see_progress=lambda _: None, see_tasks=lambda _: None),  # type: ignore[arg-type]
         publisher=SimpleNamespace(),  # type: ignore[arg-type]
-        watch=SimpleNamespace(loss=lambda: None, look=lambda: None),  # type: ignore[arg-type]
+        watch=SimpleNamespace(loss=lambda: None, check=lambda: None),  # type: ignore[arg-type]
     )
-    return start._wait(query, each, SimpleNamespace(look=dict))  # type: ignore[arg-type]  # noqa: SLF001 (its only part without Spark)
+    return start._wait(query, each, SimpleNamespace(poll=dict))  # type: ignore[arg-type]  # noqa: SLF001 (its only part without Spark)
 
 
 def test_upkeep_has_its_turn_after_the_batch_and_is_logged_when_it_did_something(
