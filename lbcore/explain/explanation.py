@@ -44,6 +44,12 @@ class TableGap:
     names: tuple[str, ...] = ()
 
 
+def policy_values(policies: Iterable[Row], kind: str) -> dict[str, Any]:
+    """Return name → value of the policies of a kind that are set, by their rows."""
+    rows = [row for row in policies if row["kind"] == kind and row["is_set"]]
+    return {row["name"]: json.loads(row["value"]) for row in sorted(rows, key=itemgetter("name"))}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainRows:
     """One cluster's rows as they were at `at_ms`.
@@ -78,10 +84,7 @@ class ExplainRows:
 
     def rules(self, kind: str) -> dict[str, Any]:
         """Return the values set for a kind of policy: name → value."""
-        rows = [row for row in self.policies if row["kind"] == kind and row["is_set"]]
-        return {
-            row["name"]: json.loads(row["value"]) for row in sorted(rows, key=itemgetter("name"))
-        }
+        return policy_values(self.policies, kind)
 
     def loads(self) -> dict[str, ShownLoad]:
         """Return live broker → its load, as `ballast status` shows it."""

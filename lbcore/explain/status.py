@@ -7,12 +7,12 @@ job's next commit is overdue), *in progress* (bundles are moving, a broker is be
 suspected dead, or a silent one still has bundles), *ready*. `job_state` judges the job.
 """
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
+from functools import partial
 from itertools import takewhile
 from typing import Any
 
@@ -25,7 +25,7 @@ from lbcore.balancer.candidate_rows import (
 from lbcore.balancer.cycle import FULL
 from lbcore.balancer.rules import SET_ASIDE
 from lbcore.config.tree import Config
-from lbcore.explain.explanation import ExplainRows, Row, by_decision, count_of
+from lbcore.explain.explanation import ExplainRows, Row, by_decision, count_of, policy_values
 from lbcore.explain.job_state import (
     NEVER_MS,
     CycleGap,
@@ -227,8 +227,9 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
 
     config: of the cluster, as the job was started.
     """
-    policies = _policies_set(rows)
-    config, _ = in_force(config, rows.settings, policies.get(SET_ASIDE, {}))
+    policies = partial(policy_values, rows.policies)
+    set_aside = policies(SET_ASIDE)
+    config, _ = in_force(config, rows.settings, set_aside)
     last = _last_cycle(rows.decisions)
     loads = shown_loads(rows.brokers, rows.load, config.signals, now_ms)
     broker_rows, groups = _broker_rows(rows, loads, now_ms), group_loads(loads)
@@ -252,14 +253,14 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         broker_rows=broker_rows,
         bundles=_bundle_states(rows),
         in_flight=_in_flight(rows.bundles),
-        drains=_drains(policies.get("drain", {})),
-        pauses=policies.get("paused", {}),
-        brake=policies.get("brake", {}).get(""),
+        drains=_drains(policies("drain")),
+        pauses=policies("paused"),
+        brake=policies("brake").get(""),
         pins=tuple(
             sorted((row for row in rows.pins if row["is_set"]), key=lambda row: str(row["bundle"]))
         ),
-        excluded=tuple(sorted(policies.get("excluded", {}))),
-        set_aside={key: value["why"] for key, value in policies.get(SET_ASIDE, {}).items()},
+        excluded=tuple(sorted(policies("excluded"))),
+        set_aside={key: value["why"] for key, value in set_aside.items()},
         job=job,
         job_message=job.message(),
         gaps=gaps(rows.decisions, config.pipeline, now_ms),
@@ -280,15 +281,6 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         alarm_sections=tuple(section for _, section in alarms),
         warnings=tuple(_warnings(draft, rows)),
     )
-
-
-def _policies_set(rows: StatusRows) -> dict[str, dict[str, Any]]:
-    """Return kind → name → value, of the policies that are set."""
-    found: dict[str, dict[str, Any]] = {}
-    for row in sorted(rows.policies, key=lambda row: (row["kind"], row["name"])):
-        if row["is_set"]:
-            found.setdefault(row["kind"], {})[row["name"]] = json.loads(row["value"])
-    return found
 
 
 def _bundle_states(rows: StatusRows) -> dict[str, int]:
