@@ -15,7 +15,7 @@ from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.pulsar_admin import PulsarAdmin, ask_in_pool
 from lbcore.bridge.answers import Readable
 from lbcore.model.names import Wire
-from lbcore.wire.format import encode
+from lbcore.wire.format import HEAD_BYTES, encode
 from lbcore.wire.kinds.mirror_commands import ObservePolicies
 
 Value = TypeVar("Value")
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 _REPEAT_S = 600.0
 _REQUESTS_MAX = 8
-_BYTES_MAX = Wire().max_message_bytes - 16_384  # the rest is for the command's other fields
+_BYTES_MAX = Wire().max_message_bytes - HEAD_BYTES
 _ISOLATION, _DOMAINS = "isolation policies", "failure domains"
 _SINGULAR = {_ISOLATION: "isolation policy", _DOMAINS: "failure domain"}
 

@@ -34,8 +34,8 @@ from lbcore.wire.messages import (
 
 Written = tuple[Topic, bytes, bytes]
 Fields = Mapping[str, Any]
-_HEAD_BYTES = 16_384
-"""Most bytes of a topic-load beside its topics: four names in any encoding, and its fields."""
+HEAD_BYTES = 16_384
+"""Most bytes of a message beside its rows or arguments: four names in any encoding, and fields."""
 _DEFAULTS: Fields = {one.name: one.default for one in dataclasses.fields(BrokerLoad)} | {
     "advertised_listeners": {}
 }
@@ -111,7 +111,7 @@ def busiest_topics(topics: Sequence[str], traffic: Floats) -> tuple[tuple[str, .
         rows = np.sort(busiest[:count])
         names, kept = tuple(topics[row] for row in rows.tolist()), traffic[rows]
         kept = kept + np.maximum(total - kept.sum(axis=0), 0.0) / max(count, 1)
-        size = _HEAD_BYTES + len(encode({"name": names, **_columns(TRAFFIC, kept)}))
+        size = HEAD_BYTES + len(encode({"name": names, **_columns(TRAFFIC, kept)}))
         if size <= limits.max_message_bytes or count <= 1:
             return names, kept
         count = max(count * limits.max_message_bytes // size, 1)
