@@ -88,10 +88,11 @@ def repair_ownership(work: BatchContext) -> None:
         intent = repair(record, _watch(work, record, row, presence), work.config.ownership)
         if intent is None or intent.action is Action.WAIT:
             continue
-        is_lost = _CAUSES.get(intent.reason) in (Cause.FAILOVER, Cause.RESTART)
+        cause = _CAUSES.get(intent.reason)
+        is_lost = cause in (Cause.FAILOVER, Cause.RESTART)
         if is_lost and is_deleting(work, record.bundle.rpartition("/")[0]):
             continue  # it is deleted once nobody has it open, and needs no other broker
-        if (is_on_hold or is_silence) and _CAUSES.get(intent.reason) is Cause.FAILOVER:
+        if (is_on_hold or is_silence) and cause is Cause.FAILOVER:
             work.counts["held_by_brake" if is_on_hold else "held_by_silence"] += 1
         else:
             intents.append((row, intent))
