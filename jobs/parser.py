@@ -255,5 +255,18 @@ def whole_number(word: str, most: float = math.inf, least: int = 1) -> int:
     return int(word)
 
 
+def decimal_number(word: str, least: float = 0.0) -> float:
+    """For argparse: a finite number of at least `least`; raises ArgumentTypeError."""
+    try:
+        number = float(word)
+    except ValueError:
+        number = math.nan
+    if not least <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{word!r} is no number from {least:g}")
+    return number
+
+
+positive_number = partial(decimal_number, least=0.001)
+"""For argparse: a finite number, not 0."""
 port_number = partial(whole_number, most=65_535, least=0)
 """For argparse: a port; 0 = any free one."""

@@ -27,7 +27,15 @@ from jobs.adapters.processes.signals import on_signals
 from jobs.agent import Agent, Callbacks, Identity, Options, new_incarnation
 from jobs.agent_host.service_calls import failure_of
 from jobs.console import CommandError, Exit, MisuseError, complain, note
-from jobs.parser import Parser, add_settings_options, argument, arguments, group
+from jobs.parser import (
+    Parser,
+    add_settings_options,
+    argument,
+    arguments,
+    group,
+    positive_number,
+    whole_number,
+)
 from jobs.telemetry import exposition
 from lbcore.config.tree import Config
 from lbcore.wire.fields import NAME_PATTERN
@@ -67,7 +75,7 @@ add_arguments = arguments(
         help="a function without arguments that returns the service's jobs.agent.Callbacks; the "
         "module is looked for in the current folder and on PYTHONPATH",
     ),
-    argument("--threads", type=int, default=8, help="callbacks at once (8)"),
+    argument("--threads", type=whole_number, default=8, help="callbacks at once (8)"),
     exposition.add_arguments,
     group(
         "the broker",
@@ -79,7 +87,10 @@ add_arguments = arguments(
         ),
         argument("--failure-domain", default="", help="label: rack, zone and the like"),
         argument(
-            "--capacity", type=float, default=1.0, help="label: 2.0 = twice as strong as most (1.0)"
+            "--capacity",
+            type=positive_number,
+            default=1.0,
+            help="label: 2.0 = twice as strong as most (1.0)",
         ),
     ),
     group(

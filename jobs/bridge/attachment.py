@@ -17,7 +17,7 @@ from jobs.bridge.bridge import active_brokers, brokers_settings, switch_shedding
 from jobs.bridge.pulsar_admin import PulsarAdmin, ask_concurrently
 from jobs.console import CommandError
 from jobs.local.layout import ATTACHMENT_FILE, SIZE_FILE, Layout
-from jobs.parser import argument, arguments
+from jobs.parser import argument, arguments, decimal_number, positive_number
 from lbcore.bridge.acting import SHEDDING
 
 
@@ -52,13 +52,17 @@ add_access_options = arguments(
         " (repeat)",
     ),
     argument(
-        "--timeout-s", type=float, default=10.0, metavar="S", help="of one question (default 10)"
+        "--timeout-s",
+        type=positive_number,
+        default=10.0,
+        metavar="S",
+        help="of one question (default 10)",
     ),
 )
 """The cluster, our credentials and the timeout."""
 add_network_option = argument(
     "--network-mbytes",
-    type=float,
+    type=decimal_number,
     default=0.0,
     metavar="MB",
     help="MB/s that a broker's network carries each way, where Pulsar does not know it (several"

@@ -40,7 +40,7 @@ from jobs.operating.connection_options import (
     connection_options,
 )
 from jobs.operating.text_format import parse_duration_ms
-from jobs.parser import argument, arguments, either, group, whole_number
+from jobs.parser import argument, arguments, either, group, positive_number, whole_number
 from lbcore.model.times import duration
 from lbcore.wire.kinds.balancing_commands import (
     ApprovePlan,
@@ -80,14 +80,14 @@ BOUNDS = group(
     ),
     argument(
         "--publish-latency-ms",
-        type=float,
+        type=positive_number,
         default=500.0,
         metavar="N",
         help="mean ms that clients may wait before moves are held back (default 500)",
     ),
     argument(
         "--room",
-        type=float,
+        type=positive_number,
         default=0.9,
         metavar="N",
         help="most usage of the others while one is gone, 1 = 100 %% (default 0.9)",

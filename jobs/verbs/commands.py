@@ -13,7 +13,7 @@ from jobs.operating.commanding import add_plain_command, command_actions
 from jobs.operating.connection_options import TABLES_OPTIONS, connection_options
 from jobs.operating.service_answers import answers_of
 from jobs.operating.text_format import text_table
-from jobs.parser import action, actions, argument, arguments, carry_out
+from jobs.parser import action, actions, argument, arguments, carry_out, whole_number
 from jobs.verbs import VERBS
 from lbcore.explain.explanation import Row, number, percent
 from lbcore.explain.mirrored import NEVER_MS
@@ -126,7 +126,7 @@ _LISTS = {
             help="what they are ordered by (rate); partitions: topics that are on too few brokers",
         ),
         argument("--broker", default="", metavar="NAME", help="only those it has now"),
-        argument("--limit", type=int, default=20, metavar="N", help="(20)"),
+        argument("--limit", type=whole_number, default=20, metavar="N", help="(20)"),
         arguments(
             TABLES_OPTIONS, example="ballast bundle list --by bandwidth --broker broker-3 --limit 5"
         ),

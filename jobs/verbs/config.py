@@ -35,7 +35,7 @@ from jobs.console import (
 from jobs.operating.commanding import command_actions
 from jobs.operating.connection_options import CONF_OPTION, SERVICE_OPTIONS, connection_options
 from jobs.operating.service_answers import answers_of
-from jobs.parser import action, actions, argument, carry_out, group
+from jobs.parser import action, actions, argument, carry_out, decimal_number, group
 from lbcore.config.load import canonical, differences, digest
 from lbcore.config.pulsar_keys import ENCODING, PRESETS, parse_properties
 from lbcore.config.render import render_config, render_differences, render_page
@@ -213,7 +213,7 @@ add_arguments = actions(
         _check,
         *_LAYERS,
         *(
-            argument(option, type=float, metavar=unit, help=meaning)
+            argument(option, type=decimal_number, metavar=unit, help=meaning)
             for option, unit, meaning in (
                 ("--seen-rate", "MSG/S", "largest difference of two brokers"),
                 ("--seen-throughput", "BYTES/S", "the same in throughput"),

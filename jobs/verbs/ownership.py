@@ -8,6 +8,7 @@ import argparse
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from jobs.adapters.processes.clocks import wall_ms
@@ -16,7 +17,7 @@ from jobs.operating.answers import Answers, OwnershipMoment, require_known
 from jobs.operating.connection_options import TABLES_OPTIONS, connection_options
 from jobs.operating.service_answers import answers_of
 from jobs.operating.text_format import format_instant, parse_instant_ms, text_table
-from jobs.parser import argument, arguments, by_verb, carry_out, either
+from jobs.parser import argument, arguments, by_verb, carry_out, either, whole_number
 from lbcore.ownership.changes import OwnershipDifference, parties
 from lbcore.route.snapshot import LookupOutcome
 
@@ -210,7 +211,12 @@ add_arguments = by_verb(
             metavar="NAME",
             help="advertised listener whose URLs are wanted",
         ),
-        argument("--timeout-ms", type=int, default=30_000, help="for loading the tables"),
+        argument(
+            "--timeout-ms",
+            type=partial(whole_number, least=0),
+            default=30_000,
+            help="for loading the tables",
+        ),
         TABLES_OPTIONS,
         run=_look_up,
         about="""Say which broker serves a topic, from the tables or a service (--url).

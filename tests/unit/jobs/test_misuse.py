@@ -18,7 +18,7 @@ from jobs.cli import main, verb_parser
 from jobs.console import Exit, MisuseError
 from jobs.operating.commanding import read_command, shown_command
 from jobs.operating.connection_options import STATE_DIR
-from jobs.parser import port_number
+from jobs.parser import decimal_number, port_number, positive_number, whole_number
 from jobs.verbs import VERBS
 from lbcore.model.bundles import HashFunction
 from lbcore.wire.arguments import CommandVerb
@@ -59,6 +59,7 @@ def leaves(words: list[str], parser: argparse.ArgumentParser) -> Iterator[Any]:
             yield from leaves([*words, name], one)
 
 
+NUMBERS = (decimal_number, positive_number, whole_number, port_number)
 LEAVES = [leaf for name, verb in VERBS.items() for leaf in leaves([name], verb_parser(name, verb))]
 
 
@@ -75,8 +76,10 @@ def bad_lines(words: Sequence[str], parser: argparse.ArgumentParser) -> Iterator
         yield [*words, *filled, flag[:-1] + "q" + flag[-1]]
         if option.nargs is None and option.const is None:
             yield [*words, *filled, flag]
-        if option.choices or option.type in (int, float, port_number):
+        if option.choices or option.type in (int, float, *NUMBERS):
             yield [*words, *filled, flag, WORD]
+        if option.type in NUMBERS:
+            yield from ([*words, *filled, f"{flag}={word}"] for word in ("nan", "inf", "-1"))
         if option.dest in ("port", "metrics_port"):
             yield [*words, *filled, flag, "65536"]
     for position in is_required:
