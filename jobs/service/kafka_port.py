@@ -16,7 +16,7 @@ from jobs.adapters.kafka.clients import Delivery, KafkaAddress, NotDelivered, Se
 from jobs.adapters.kafka.command_client import CommandClient
 from jobs.adapters.kafka.command_client import CommandOutcome as Row
 from jobs.adapters.kafka.connection import KafkaWatch
-from jobs.console import CommandError
+from jobs.console import CommandError, MisuseError
 from jobs.service.access_control import ServiceCounts
 from jobs.service.context import CommandEnd
 from jobs.service.exchange import RETRY, HttpError
@@ -76,6 +76,8 @@ class KafkaPort:
         loop = self._loop = asyncio.get_running_loop()
         try:
             ticket = await loop.run_in_executor(self._threads, self._client.send, command)
+        except MisuseError as error:
+            raise HttpError(413, f"{error.what}: {error.why}") from None
         except CommandError as error:
             fields = {"command_id": command.command_id, "error": error.what, "why": error.why}
             logger.warning("command_not_sent", extra={"fields": fields})

@@ -34,6 +34,7 @@ from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.console import MisuseError, UnknownError, in_one_line
 from lbcore.balancer.book import ACCEPTED, REFUSED
 from lbcore.balancer.waiting import identity, identity_of
+from lbcore.model.names import Wire
 from lbcore.model.tables import COMMANDS, OWNERSHIP_EVENTS
 from lbcore.wire.arguments import CommandArguments
 from lbcore.wire.commands import RefusedArguments, format_arguments, parse_arguments
@@ -234,6 +235,7 @@ def _of_another(outcome: CommandOutcome) -> CommandOutcome:
 NEVER = -1
 DEFAULT_TIMEOUT_MS = 30_000
 _DELIVERY_TIMEOUT_MS = 15_000
+_BYTES_MAX = Wire().max_message_bytes
 
 Ticket: TypeAlias = OutcomeWatch
 """A sent command: its id, and futures of its first and of its final row."""
@@ -355,17 +357,24 @@ class CommandClient:
         """Send a command; returns once Kafka has stored it.
 
         A command whose id was sent before is not carried out twice: its ticket shows the first
-        outcome, or a refusal if that was another command or somebody else's. Raises CommandError
-        when Kafka can't be reached. Raises UnknownError when Kafka does not confirm within 15 s: it
-        may have been sent, and sending it again with the same id is safe.
+        outcome, or a refusal if that was another command or somebody else's. Raises MisuseError
+        when it is longer than the job takes. Raises CommandError when Kafka can't be reached.
+        Raises UnknownError when Kafka does not confirm within 15 s: it may have been sent, and
+        sending it again with the same id is safe.
         """
+        topic, key, value = format_message(command)
+        if len(value) > _BYTES_MAX:
+            raise MisuseError(
+                f"the command {command.kind} is too long",
+                why=f"its message has {len(value)} bytes, and the job takes at most {_BYTES_MAX}",
+                next_step="name less in one command, and send several",
+            )
         with self._lock:
             if self._sender is None:
                 self._sender = Sender(
                     self._address, self._client_id, delivery_timeout_ms=_DELIVERY_TIMEOUT_MS
                 )
             sender = self._sender
-        topic, key, value = format_message(command)
         self._watch_writer()  # first: if the store is away, nobody would forget the watch
         ticket = self._follower.watch(command.command_id, identity(command))
         delivery: Future[Delivery] = Future()

@@ -10,7 +10,7 @@ import pytest
 
 from jobs.adapters.kafka.clients import Delivered, KafkaAddress, NotDelivered
 from jobs.adapters.kafka.command_client import CommandOutcome, OutcomeWatch
-from jobs.console import CommandError
+from jobs.console import CommandError, MisuseError
 from jobs.service import kafka_port
 from jobs.service.access_control import ServiceCounts
 from jobs.service.exchange import HttpError
@@ -158,3 +158,10 @@ def test_command_that_kafka_does_not_take_is_503_with_its_id(
         asyncio.run(port.ask(command()))
     assert raised.value.status == 503
     assert "hunter2" not in raised.value.reason
+
+
+def test_command_that_is_too_long_is_refused_for_good(port: KafkaPort, client: FakeClient) -> None:
+    client.error = MisuseError("the command set_policies is too long", why="N bytes", next_step="")
+    with pytest.raises(HttpError, match="too long: N bytes") as raised:
+        asyncio.run(port.ask(command()))
+    assert raised.value.status == 413
