@@ -62,7 +62,7 @@ def require_suitable(config: Config) -> Config:
 
 def _check_tree(config: Config, gaps: UsageGaps | None) -> Iterator[ConfigFinding]:
     yield from _check_strategies(config)
-    for rows in (_pipeline_rows, _liveness_rows, _ownership_rows, _load_rows):
+    for rows in (_tls_rows, _pipeline_rows, _liveness_rows, _ownership_rows, _load_rows):
         yield from (finding for is_broken, finding in rows(config) if is_broken)
     yield from _check_weights(config)
     seen = gaps or UsageGaps()
@@ -105,6 +105,26 @@ def _check_sections(config: Config) -> Iterator[ConfigFinding]:
 
 _Row = tuple[Any, ConfigFinding]
 """A condition, and the finding when it holds."""
+
+
+def _tls_rows(config: Config) -> Iterator[_Row]:
+    """Yield the rows of files for TLS that nothing would read."""
+    lookup, kafka = config.lookup, config.kafka
+    for name in ("key_file", "client_ca_file"):
+        detail = "is set without lookup.certificate_file, so the service would speak no TLS: set it"
+        yield (
+            getattr(lookup, name) and not lookup.certificate_file,
+            error(f"lookup.{name}", detail),
+        )
+    for name in ("ca_file", "certificate_file", "key_file"):
+        yield (
+            getattr(kafka, name) and not kafka.security_protocol.endswith("SSL"),
+            warning(
+                f"kafka.{name}",
+                f"has no effect: kafka.security_protocol is {kafka.security_protocol}, which has no"
+                " TLS; SSL and SASL_SSL have",
+            ),
+        )
 
 
 def _pipeline_rows(config: Config) -> Iterator[_Row]:

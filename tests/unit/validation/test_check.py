@@ -29,6 +29,8 @@ def settings(words: str, shedding: str = "", placement: str = "") -> Config:
     [
         ("shedding.strategy=threshold", ""),
         ("placement.strategy=round_robin", ""),
+        ("lookup.key_file=/tls/key.pem", ""),
+        ("lookup.client_ca_file=/tls/ca.pem", ""),
         ("pipeline.clusters=", ""),
         ("pipeline.clusters=a,a", ""),
         ("pipeline.shed_interval_ms=15000", ""),
@@ -53,6 +55,8 @@ def test_check_of_settings_that_must_not_start_is_an_error(words: str, key: str)
 @pytest.mark.parametrize(
     ("words", "shedding", "placement"),
     [
+        ("kafka.ca_file=/tls/ca.pem", "", ""),
+        ("kafka.key_file=/tls/key.pem kafka.security_protocol=SASL_PLAINTEXT", "", ""),
         ("ownership.broker_timeout_ms=8000", "", ""),
         ("ownership.unload_timeout_ms=10000", "", ""),
         ("pipeline.trigger_ms=20000 ownership.broker_timeout_ms=60000", "", ""),
