@@ -254,7 +254,7 @@ class Actuator:
         with self._lock:  # until it is sent: a seq that arrives after a higher one counts as late
             seq = max(self._seqs.get(answer.broker, 0), now_ms - 1) + 1
             self._seqs[answer.broker] = seq
-            if len(self._seqs) > _REMEMBERED_MAX:  # those of earlier times are below the clock
+            if len(self._seqs) > _REMEMBERED_MAX:  # a seq below now_ms has no use
                 self._seqs = {name: one for name, one in self._seqs.items() if one >= now_ms}
             envelope = Envelope(
                 cluster=self._cluster,

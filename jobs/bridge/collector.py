@@ -80,7 +80,7 @@ class _Broker:
     """State of one broker, and its pending requests.
 
     partitions: bundle → partitioned topic → number of its loaded partitions. leaves_out_topics:
-    that was logged once.
+    it was logged that its reports leave topics out.
     """
 
     sent: SentReports = field(default_factory=SentReports)
@@ -148,7 +148,7 @@ class Collector:
         """Poll all brokers: who owns what.
 
         Raises PulsarAdminError when there is no list of brokers, TooSoonError when it is too soon
-        to ask. A broker that has not answered in time is None in the result; its load is read in
+        to ask. A broker that has not answered in time is None in the result. Loads are read in
         the background.
         """
         active = self.active()
@@ -293,7 +293,7 @@ class Collector:
         return future.result()
 
     def _refresh_namespaces(self, seen: Iterable[str]) -> None:
-        """Read the bundles of every namespace when due, or when one is unknown.
+        """Read the bundles of every namespace when due, else of unknown ones only.
 
         An unreadable one keeps its known bundles, and does not affect others.
         """

@@ -1,7 +1,7 @@
 """Context of all handlers: ownership, the tables, and commands to the balancer.
 
-Handlers read and send commands through it. Commands go to Kafka under the caller's name; the answer
-is the row of table `commands`, for which the wait is bounded.
+Handlers read tables and send commands through it. Commands go to Kafka under the caller's name; the
+answer is the row of table `commands`, for which the wait is bounded.
 """
 
 import asyncio
@@ -35,8 +35,8 @@ class CommandEnd:
     """Outcome of a command.
 
     status: accepted (still under way at the end of the wait), sent (nobody has taken it up by
-    then), done, refused or timed_out. reason: a sentence, if it was refused or timed out. result:
-    as in the table `commands`.
+    then), done, refused, failed or timed_out. reason: a sentence, for the last three. result: as in
+    the table `commands`.
     """
 
     command_id: str

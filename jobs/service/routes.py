@@ -38,7 +38,7 @@ class MapOf:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Shape of a record without some of its fields."""
+    """Shape of a record without one of its fields."""
 
     record: type[Any]
     without: str
@@ -97,7 +97,7 @@ Query: TypeAlias = TextQuery | TextsQuery | WholeQuery
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A request of the example world; the query in the path. body: None = none."""
+    """A request that tests send. path: with the query. body: None = none."""
 
     path: str
     status: int = 200
@@ -121,8 +121,8 @@ class Route:
     is_open: for everybody, without a proof of who asks: nothing of the cluster is in the answer.
     role: what it takes, on the tenant that the path names in {tenant}, or on the whole cluster
     when there is none or is_for_superuser; with checks_itself the handler judges, because it
-    depends on the body or the query. A route that isn't read (GET) is written to the audit table,
-    unless is_recorded is False; refusals of any route always are.
+    depends on the body or the query. Requests other than GET are written to the audit table, unless
+    is_recorded is False; refused ones of any route always are.
 
     The page in the OpenAPI document: summary "" = the handler's docstring. answer: shape of the
     body of 200, as `openapi.Schemas` reads it; None = no body. body: JSON Schema of the request's.

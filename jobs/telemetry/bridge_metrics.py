@@ -33,7 +33,7 @@ BRIDGE_METRICS: tuple[DeclaredMetric, ...] = (
     counter("ballast_bridge_requests_total", "Unloads and splits that Pulsar was asked for.", _OF,
             "action", action=(UNLOAD, SPLIT)),
     counter("ballast_bridge_failed_requests_total",
-            "Of these, those that Pulsar refused, and those that failed on the way.", _OF,
+            "Unloads, splits and lookups that Pulsar refused, or that failed on the way.", _OF,
             "result", result=(REFUSED, FAILED)),
     counter("ballast_bridge_answers_total", "Records acknowledged for brokers.", _OF, "outcome",
             outcome=tuple(outcome.value for outcome in AckOutcome)),

@@ -271,8 +271,9 @@ _DECISIONS: tuple[DeclaredMetric, ...] = (
     gauge("ballast_alarm", "1 while an alarm is on.", "cluster", "alarm",
           alarm=ALARMS),
     gauge("ballast_clock_ahead_seconds",
-          "How far a wrong clock (driver, kafka, a partition's broker, decisions, agent NAME,"
-          " producer) was last seen ahead; 0 = within 2 s for a minute.",
+          "How far a wrong clock was last seen ahead; 0 = within 2 s for a minute. Clocks: driver,"
+          " kafka, broker-load-N (the Kafka broker of that partition), decisions (the time the job"
+          " decides by), agent NAME, producer.",
           "cluster", "clock"),
     gauge("ballast_bundles_without_candidate",
           "Bundles that no broker may take, by the setting that keeps most brokers out.",

@@ -45,7 +45,7 @@ class RunningAgent:
 class Shell(Protocol):
     """Operations of the process around a host.
 
-    It may call only `end` and `put` of the host.
+    Within these it may call only `end` and `put` of the host.
     """
 
     def do(self, effect: Send | ReadLoad | Stopped, now_ms: int) -> Sequence[Event]:
@@ -99,7 +99,7 @@ class Host:
         self._put.append(event)
 
     def take(self, events: Sequence[Event], now_ms: int) -> None:
-        """Take events from outside; none is a step too."""
+        """Take events from outside, and step even without any."""
         if self.pace is Pace.FROZEN:
             self._held_events += events
         elif self.pace is not Pace.ENDED:

@@ -40,7 +40,7 @@ class ReportConfirmed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndConfirmed:
-    """Event: all records committed to ownership before asked_ms have been given."""
+    """Event: all records of the topic ownership before asked_ms have been read."""
 
     asked_ms: int
 
@@ -79,9 +79,9 @@ class Lease:
     def until_ms(self, lease_ms: int) -> int:
         """The last moment at which anything may be served; NEVER_MS = nothing now.
 
-        After it has run out, one whole lease must pass under confirmations, and the end of
-        ownership be read after that. By then the agent has read a record that gave its bundles
-        away, even if the balancer was behind when it decided so.
+        After it has run out, one whole lease must pass under confirmations, and after that the
+        topic ownership be read to its end. By then the agent has read a record that gave its
+        bundles away, even if the balancer was behind when it decided so.
         """
         if self.read_ms < self.returned_ms + lease_ms:
             return NEVER_MS
@@ -241,9 +241,9 @@ class AgentContext:
     def _may_run(self, holding: Holding, call: Call) -> bool:
         """Take the range of a holding's call unless it overlaps a call or an open bundle.
 
-        Records are in order within a bundle only. So an open bundle may be of former boundaries of
-        the namespace: its own next record closes it. Or the call is of former ones: the next record
-        of its bundle takes it back. Bundles that were merged into this one are open until its
+        Records are in order within a bundle only. So an open bundle may be of the namespace's
+        former boundaries: its own next record closes it. Or the call's bundle may be: its next
+        record cancels the call. Bundles that were merged into this one are open until its
         callback has run.
         """
         if self._open is None:

@@ -96,7 +96,7 @@ def partitions_of(topics: TopicBook, ledger: Ledger, rows: Ints) -> Partitions:
 
 
 ALARM = "no_candidate"
-"""The alarm, and the kind of its rows in `decisions`; the reason there is the setting."""
+"""The alarm, and the kind of its rows in `decisions`, whose reason is the setting."""
 
 SILENT_BROKERS = "silent brokers"
 """Stands for a setting's name where bundles wait until silent brokers report."""
@@ -169,7 +169,7 @@ def report_stranded(work: BatchContext, snapshot: Snapshot) -> None:
     index = candidate_index(snapshot)
     is_closed: Bools = index.policy_admits.sum(axis=1) == 0
     rows = np.flatnonzero(is_closed[index.row] & (snapshot.bundles.owner >= 0)).tolist()
-    if rows:  # the plan counts more: bundles that policies admit on draining brokers only
+    if rows:  # may be none: the plan counts bundles kept by drains and flapping brokers, too
         report_unplaced(work, work.config, snapshot, rows, is_due=True)
 
 

@@ -25,7 +25,7 @@ _SAFE = 1.0 - 1e-12
 class Brokers:
     """Live brokers.
 
-    capacity: float64[n] above 0. foreign: float64[n], percent, from 0.
+    capacity: float64[n] above 0. foreign: float64[n], load by other processes, percent, from 0.
     """
 
     capacity: Floats
@@ -159,15 +159,15 @@ class Course:
 
 
 def least_moves(course: Course, counts: NDArray[np.bool_]) -> int:
-    """Return a lower bound of the moves that keep loads under the bar when it counts.
+    """Return a lower bound of the moves that keep loads under the bar.
 
     Let B be the bundles that broker b had at first. If at some moment the heaviest k - 1 of them
     weigh less than what B is above b's limit, at least k bundles of B are elsewhere then, so each
     has moved at least once. No bundle had two owners at first, so the sum over brokers of their
     worst moments is a bound. It counts a bundle's first move only.
 
-    counts: bool[times]; False for times at which the bar can't be kept. O(times × bundles log
-    bundles).
+    counts: bool[times]; False for times that don't count, as the bar can't be kept then.
+    O(times × bundles log bundles).
     """
     needed = leaving(course, counts)
     return int(needed.max(axis=0).sum()) if len(needed) else 0
@@ -210,12 +210,12 @@ class Reported:
 def moves_by_report(course: Course, lag: int) -> Reported:
     """Return the result of moving bundles when the last report is above the bar.
 
-    While a broker is above its limit, the lightest bundle that is enough moves from the fullest to
-    the emptiest broker, else the heaviest that fits. This is a plan, not a bound: another balancer
-    with the same reports may need fewer moves.
+    While a broker is above its limit, the fullest one gives the emptiest its lightest bundle that
+    is enough, else the heaviest that fits. This is a plan, not a bound: another balancer with the
+    same reports may need fewer moves.
 
-    lag: age of the load that the plan sees, in times, from 1. At earlier times it sees no load and
-    only replaces brokers that are gone. O(times × moves × bundles).
+    lag: age of the load by which the plan moves, in times, from 1. Before that it only replaces
+    brokers that are gone. O(times × moves × bundles).
     """
     owners = course.first.copy()
     moves = 0

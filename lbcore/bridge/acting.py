@@ -36,8 +36,9 @@ class PulsarState:
 class Attempts:
     """Attempts for the record so far.
 
-    asked: number of unloads or splits sent. refused: Pulsar's last refusal, "" = none. waited_ms:
-    time since the work on this record began. is_old: the record is too old to begin its work now.
+    asked: number of unloads or splits sent. refused: the last refusal or failure, "" = none.
+    waited_ms: time since the work on this record began. is_old: the record is too old to begin its
+    work now.
     """
 
     asked: int = 0

@@ -1,4 +1,4 @@
-"""A Config made of mappings, or all their problems; its version and differences.
+"""Configs made from mappings, or the mappings' problems; versions, differences.
 
 Mappings apply in order, each changing only the settings it names: defaults, base, overlays;
 `[clusters.NAME.SECTION]` changes one cluster. `jobs.adapters.processes.settings` reads the files.

@@ -1,7 +1,7 @@
 """Settings of the lookup and admin service.
 
-Secrets are no settings: they come from the environment or from files. Pulsar's waiting time is an
-alias.
+Secrets are no settings: they come from the environment or from files. Pulsar's name of
+`wait_timeout_ms` is an alias.
 """
 
 from dataclasses import dataclass
@@ -142,7 +142,7 @@ class LookupConfig:
     request_timeout_ms: int = 30_000
     # a client that takes less than 10,000 bytes/s of its answer for this long is cut off
     answer_timeout_ms: int = 20_000
-    # of requests that one worker holds; beyond it, who holds more than 8,192 of them gets a 503
+    # of requests that one worker holds; beyond it, a connection that has over 8,192 gets a 503
     max_unanswered_bytes: int = 67_108_864
     # of answers that one worker holds; beyond it a client that falls behind is cut off
     max_unread_bytes: int = 268_435_456

@@ -1,6 +1,6 @@
 """Names of topics, namespaces and bundles: their parsing, format and longest size.
 
-Every name in a message, a request or a table is read here. Source: Pulsar 4.0.8, TopicName,
+Source: Pulsar 4.0.8, TopicName,
 NamespaceName, NamedEntity, NamespaceBundle; 5.0.0-M1, PIP-460, SegmentTopicName.
 """
 

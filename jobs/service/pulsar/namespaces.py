@@ -88,7 +88,7 @@ async def create_namespace(request: Request, context: AdminContext) -> None:
 
 
 async def delete_namespace(request: Request, context: AdminContext) -> None:
-    """Delete a namespace without topics; which brokers report, the balancer knows."""
+    """Delete a namespace without topics; the balancer checks that its owners report."""
     name = namespace_name(request)
     if request.flag("force"):
         raise PulsarError(NOT_ALLOWED, "Broker doesn't allow forced deletion of namespaces")
@@ -241,10 +241,7 @@ async def _chosen_bundle(text: str, found: Namespace, context: AdminContext) -> 
 
 
 async def _topic_counts(found: Namespace, context: AdminContext) -> Mapping[str, int]:
-    """Return persistent topics a bundle, by name.
-
-    Or the number that its broker reports when higher.
-    """
+    """Return bundle → persistent topics known, or as its broker reports if more."""
     names = topics_of(found.name, context).names(Domain.PERSISTENT)
     known: Counter[str] = Counter()
 

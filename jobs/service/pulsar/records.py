@@ -1,7 +1,7 @@
 """Tenants and topics under Pulsar's paths: create, list, get, delete, statistics.
 
-Both are records (`record_commands`) to the balancer. Requests are refused in Pulsar's words. A
-topic that nobody has made yet is made by its first producer, so asking for one is no error.
+To the balancer both are records (`CreateRecord`). Requests are refused in Pulsar's words. Asking
+for a topic that nobody has made yet is no error where clients let their first producer make it.
 Source: Pulsar 4.0.8, TenantsBase, PersistentTopicsBase, NonPersistentTopics, SchemasResource.
 """
 
@@ -259,10 +259,7 @@ def get_schema(request: Request, context: AdminContext) -> PulsarError:
 
 
 def _read_partitions(request: Request) -> int:
-    """Read a number, 0 for no body, or the topic's metadata.
-
-    The metadata's properties are not read.
-    """
+    """Return the partitions in the body: a number or a topic's metadata; 0 without."""
     body = request.json()
     if body is None:
         return 0

@@ -54,7 +54,7 @@ _Task: TypeAlias = "asyncio.Task[tuple[int, tuple[bytes, ...]]]"
 
 
 class ReadRefusedError(Exception):
-    """There is no such answer. status: as HTTP's, reason: a sentence."""
+    """The answer can't be given. status: as HTTP's, reason: a sentence."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(status, reason)
