@@ -2,8 +2,8 @@
 
 Start reading here. `PHASES` below lists what is done with a batch, in order: commands, acks,
 reports, dead brokers, stuck bundles, bundles without an owner, and, in a cycle, shedding and
-splits. Each phase has a file of its own. An item that raises is left out of the batch, and a
-`BatchPhase` that raises is skipped as a whole; see `fault_isolation`. The input comes from the
+splits. The imports say which file has each phase. An item that raises is left out of the batch, and
+a `BatchPhase` that raises is skipped as a whole; see `fault_isolation`. The input comes from the
 scorers; effects are rows for the tables and records for the brokers. The protocol is Pulsar 4.0.8's
 extensible load manager with one writer.
 """
@@ -172,7 +172,7 @@ def report_faults(work: BatchContext, faults: Sequence[Mapping[str, Any]]) -> No
 class Batch:
     """Input of a batch.
 
-    updates: by group. messages: theirs with a log position, in the order of the log.
+    updates: in the order of groups. messages: all of the updates, in the order of the log.
     """
 
     before: BalancerState

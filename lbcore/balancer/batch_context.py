@@ -1,6 +1,6 @@
 """The balancer's state, opened for the changes and effects of one batch.
 
-The phases of `balancer` (intake, commands, repairs, cycle) work on it in turn.
+The phases of `balancer` (commands, intake, repairs, cycle) work on it in turn.
 """
 
 from collections import Counter
@@ -52,7 +52,7 @@ class UnmeasuredMove:
     """Decided move whose effect on usage is not measured yet.
 
     source_before, destination_before: usages when it was decided. moved_tick_ms: Kafka's time when
-    it was opened, 0 = not. destination: "" = placement's to choose; then whoever gets it.
+    it was opened, 0 = not. destination: "" = whichever broker placement chooses.
     """
 
     decision_id: str
@@ -74,15 +74,15 @@ class Times:
     unread, 0 = none yet. tick_ms: the newest tick's. cycle: number of the last cycle, begun at
     cycle_ms. shed_ms, split_ms: of the last cycle that shed, and split. history_ms: of the last
     rows of history, written for brokers up to history_after, "" = for all. repaired_up_to: the last
-    bundle of a repair in progress, "" = none. newcomer_clock_ms: clock_ms when a broker's start was
-    first seen. brake_clock_ms: clock_ms when the brake was engaged. faults_ms: number of a fault's
-    cause → when it was last written down. version_floor: not a time, but the highest version of
-    forgotten namespaces. apart: clock → how far ahead it was when last seen to be wrong, when that
-    was, and when it was written down. share: not a time either, but `BatchContext.share_made`, 0 =
-    not known yet. usual_ms: usual interval between a batch that makes few bundles and the one
-    before it, 0 = not known yet. silent_brokers: number of silent brokers when last reported as
-    many, 0 = not so many. refused_bytes: bytes kept of refused messages at refused_ms, less what
-    time has allowed since.
+    bundle of a repair in progress, "" = none. newcomer_clock_ms: clock_ms when the latest start of
+    a broker was seen. brake_clock_ms: clock_ms when the brake was engaged. faults_ms: number of a
+    fault's cause → when it was last written down. version_floor: not a time, but the highest
+    version of forgotten namespaces. apart: clock → how far ahead it was when last seen to be wrong,
+    when that was, and when it was written down. share: not a time either, but
+    `BatchContext.share_made`, 0 = not known yet. usual_ms: usual interval between a batch that
+    makes few bundles and the one before it, 0 = not known yet. silent_brokers: how many were silent
+    when the alarm of many silent brokers was last recorded, 0 = it was off. refused_bytes: level of
+    the leaky bucket of refused messages at refused_ms.
     """
 
     clock_ms: int = 0
@@ -145,12 +145,13 @@ class BatchContext:
 
     unplaced: id → commands that let placement choose the broker of a bundle or its children, with
     deadlines; unplaced_bundles: those bundles; unplaced_splits: namespaces of such splits; places:
-    what placement says of bundles and children. usage: limited kind → tenant → its number. made:
-    bundles made for new namespaces; unloaded: those handled to unload namespaces. transitions:
+    what placement says of bundles and children. tenant_counts: kind that `limits` bounds → tenant →
+    how many it has. made: how many bundles were made for new namespaces; unloaded: how many were
+    handled to unload namespaces. transitions:
     record before (None = new) and after; failures: bundle → its broker's reason, of failed acks.
     is_catching_up: what the batch has read is old, and newer reports wait; see `brokers`.
     guard: leaves out what raises. wall_ms: the driver's clock; now_ms: the time by which the
-    batch decides, see `clock`. read_ms: when all before this batch's messages had been read.
+    batch decides, see `clock`. read_ms: `Times.read_ms` before this batch.
     """
 
     config: Config
@@ -192,7 +193,7 @@ class BatchContext:
     unplaced_bundles: dict[str, None] = field(default_factory=dict)
     unplaced_splits: dict[str, None] = field(default_factory=dict)
     places: Mapping[str, str] = field(default_factory=dict)
-    usage: dict[str, Counter[str]] = field(default_factory=dict)
+    tenant_counts: dict[str, Counter[str]] = field(default_factory=dict)
     decided: int = 0
     made: int = 0
     unloaded: int = 0

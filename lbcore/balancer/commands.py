@@ -2,7 +2,7 @@
 
 Checks that a command is new and well formed; its handler decides whether it is possible now.
 Each has an outcome in the `commands` table; one whose effect takes time is `accepted` there, and
-`waiting` writes its end. First phase of `balancer`. The names of the commands follow Pulsar's admin
+`waiting` writes its end. The names of the commands follow Pulsar's admin
 interface. Commands on namespaces, tenants and topics have their handlers here.
 """
 

@@ -214,7 +214,7 @@ def assign_free(work: BatchContext, rows: Sequence[int]) -> None:
 
 
 def _may_be_placed(work: BatchContext, row: int) -> bool:
-    """True if a free bundle gets an owner now: it stays, and brokers have settled."""
+    """True if a free bundle is not going to be deleted, and brokers have settled."""
     name = work.ledger.names[row]
     if is_deleting(work, name.rpartition("/")[0]) or is_rest(work, name):
         return False
@@ -295,7 +295,7 @@ def _plan(work: BatchContext, scope: Scope) -> None:
         return
     ids: dict[str, str] = {}
     for decision in result.decisions:
-        # the next plan finds a refused move given up, and takes its load back
+        # the bundle of a refused move stays; the next plan sees it, and takes its load back
         decision_id, _ = carry_out(work, decision)
         ids |= dict.fromkeys((decision.bundle, *decision.children), decision_id)
     write_candidates(work, result.trace, ids)

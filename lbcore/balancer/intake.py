@@ -1,7 +1,7 @@
-"""Intake: what a batch's reports change in the book and the ledger.
+"""Intake: what a batch's reports change in the balancer's state.
 
 Decides whether a broker's start is new, which bundles' averages advance, and what is written down
-of refused messages; nothing about ownership. Second phase of `balancer`, after the commands.
+of refused messages; nothing about ownership. Its phases in `balancer` run after commands and acks.
 Averages advance once a report, as in Pulsar 4.0.8's updateBundleData.
 """
 
@@ -39,7 +39,7 @@ TOPICS_COUNTED = "topics:"
 
 
 HASHED_MAX = 16_384
-"""Created topics of a namespace that are hashed, spread evenly over all: enough to cut between."""
+"""Most created topics of a namespace that are hashed, an even sample: enough for split points."""
 
 
 def take_topics(work: BatchContext, messages: Sequence[TopicLoad]) -> None:
@@ -247,7 +247,7 @@ def isolate_bundles(work: BatchContext, report: BundleReport, fault: Fault) -> s
 def reject(work: BatchContext, position: Position, text: str, fault: Fault) -> str:
     """Record a message or row that failed for an internal error; return its position.
 
-    text: what is known of it. position: offset -1 where a report came in several messages.
+    text: what is known of it. position: partition and offset are -1 where they are not known.
     """
     rejected = Rejected(
         reason=RejectReason.INTERNAL_ERROR,
@@ -278,9 +278,9 @@ def _write_rejected(work: BatchContext, position: Position, rejected: Rejected) 
 def _observe(work: BatchContext, reports: Sequence[BundleReport]) -> None:
     """Advance the averages of bundles whose reporter owns them by the records.
 
-    A bundle that a broker reports and does not own (any more) is counted, not averaged: during a
-    move two brokers may report the same bundle, and each report counts one sample per bundle. A
-    bundle that Pulsar leaves out has a sample of no load.
+    A bundle that a broker reports and does not own (any more) raises a metric and no average:
+    during a move two brokers may report it, and each report is one sample. A bundle that Pulsar
+    leaves out has a sample of no load.
     """
     ledger = work.ledger
     sizes = [len(report.names) for report in reports]

@@ -308,14 +308,14 @@ def reason_not_to_add(work: BatchContext, tenant: str, more: Mapping[str, int]) 
                 f"fewer{or_else}"
             )
     for kind, count in more.items():
-        work.usage[kind][tenant] += count
+        work.tenant_counts[kind][tenant] += count
     return ""
 
 
 def note_gone(work: BatchContext, kind: str, tenant: str, count: int = 1) -> None:
     """Subtract from a tenant's number of a kind, if that was counted in this batch."""
-    if kind in work.usage:
-        work.usage[kind][tenant] -= count
+    if kind in work.tenant_counts:
+        work.tenant_counts[kind][tenant] -= count
 
 
 def has_namespaces(work: BatchContext, tenant: str) -> bool:
@@ -325,11 +325,11 @@ def has_namespaces(work: BatchContext, tenant: str) -> bool:
 
 def _counted(work: BatchContext, kind: str) -> Counter[str]:
     """Return tenant → number, counted once a batch, then updated by its creations."""
-    if kind not in work.usage:
-        work.usage[kind] = Counter()
+    if kind not in work.tenant_counts:
+        work.tenant_counts[kind] = Counter()
         for namespace, count in _COUNTS[kind](work):
-            work.usage[kind][tenant_of(namespace)] += count
-    return work.usage[kind]
+            work.tenant_counts[kind][tenant_of(namespace)] += count
+    return work.tenant_counts[kind]
 
 
 def _bundle_counts(work: BatchContext) -> Iterable[tuple[str, int]]:

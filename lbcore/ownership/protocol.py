@@ -42,8 +42,8 @@ def create(
     """Create a bundle, Free.
 
     previous: the kept record of an earlier bundle of this name, which must be Deleted, else EXISTS.
-    version_floor: the highest version that any bundle of the namespace ever had. Versions continue
-    above both, so that none is used twice for a hash.
+    version_floor: no earlier bundle of this range had a higher version. Versions continue above
+    both, so that none is used twice for a hash.
     """
     if not may_start(TransitionKind.CREATE, State.INIT if previous is None else previous.state):
         return Refused(reason=RefusalReason.EXISTS)
@@ -163,7 +163,7 @@ def redirect(
 
 
 def cancel(record: OwnershipRecord, origin: Origin) -> Transition | Refused:
-    """Return a bundle in flight to its source: Owned(source), by force.
+    """Make a bundle that is leaving its source Owned(source) again, by force.
 
     The source keeps it, or opens it again.
     """

@@ -71,7 +71,7 @@ class LookupSnapshot:
 
     namespaces: all that exist or have a live bundle. hash_indexes: for `lookup`, by the text before
     the last "/" of a topic's name ("persistent://tenant/ns"); existing namespaces only. names: of
-    those, sorted. unsound: by namespace, existing ones only.
+    those, sorted. unsound: fault of a namespace's bundles, by namespace; existing ones only.
     """
 
     cluster: str
@@ -96,7 +96,7 @@ class LookupSnapshot:
 
     def _lookup_slowly(self, topic: str) -> BundleRoute | None:
         namespace, full = locate_topic(topic)
-        index = self.hash_indexes.get(f"{Domain.PERSISTENT.value}://{namespace}")  # same in all
+        index = self.hash_indexes.get(f"{Domain.PERSISTENT.value}://{namespace}")  # of any domain
         if index is None:
             return None
         digest, lowers, routes = index
@@ -146,8 +146,8 @@ class LookupSnapshot:
     def with_routes(self, routes: Iterable[BundleRoute]) -> "LookupSnapshot":
         """Return the same namespaces with each newer version of a bundle.
 
-        In any order, repeatedly. O(namespaces) for the copy of the maps, and `NamespaceRoutes.fold`
-        for each namespace touched.
+        Routes may come in any order, and repeatedly. O(namespaces) for the copy of the maps, and
+        `NamespaceRoutes.fold` for each namespace touched.
         """
         touched: dict[str, list[BundleRoute]] = {}
         for route in routes:

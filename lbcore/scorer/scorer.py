@@ -90,7 +90,7 @@ class BrokerScorer:
             self.pack(batch.close())
             pack_update(self._update(batch))
 
-        guard.check = check  # run after each message of a repeated step: finds what can't be packed
+        guard.check = check  # in a step repeated after a failure: finds what can't be packed
         self._work_on(batch, events, guard, now_ms)
         batch.faults = summarize_faults(guard.faults)
         return Step(state=batch.close(), effects=[self._update(batch)])
@@ -311,7 +311,7 @@ class BrokerScorer:
         )
 
     def _make_room(self, batch: ScorerBatch) -> None:
-        """Reject the waiting parts of the broker that has most, if they are too many.
+        """If too many parts wait, reject those of the broker that has most.
 
         Bounds memory, as any sender may invent brokers.
         """
