@@ -116,13 +116,13 @@ def check_transitions(work: BatchContext) -> None:
 
 
 ROWS_EVERY_MS = 60_000
-"""A cause that comes with each batch is written down once in this time; the metric counts all."""
+"""A fault that recurs in each batch is written down once in this time; the metric counts all."""
 
 KIND, REASON = "fault", "InternalError"
 """Kind and reason of a fault's row in `decisions`."""
 
 _ROWS_MAX = 20
-"""Causes written down in that time."""
+"""Maximum of faults' causes written down in that time."""
 
 _WRITTEN = ("number", "phase", "type", "place", "item", "count")
 
@@ -250,7 +250,7 @@ def _messages(items: Sequence[PositionedMessage]) -> list[Any]:
 PHASES: dict[str, Phase] = {
     # whose clock is ahead or behind, before any time is believed
     "watch_clocks": BatchPhase(do=lambda work, batch: watch_clocks(work, batch.updates)),
-    # caps this batch's creations and deletions by how long recent batches took
+    # caps this batch's creations, deletions and unloads by how long recent batches took
     "adapt_creation_rate": BatchPhase(do=lambda work, _: adapt_creation_rate(work)),
     # adds in one go the ledger rows of all namespaces that this batch creates
     "reserve_bundles": BatchPhase(
@@ -376,7 +376,7 @@ PHASES: dict[str, Phase] = {
     "expire_state": BatchPhase(do=lambda work, _: expire_state(work)),
     # whether brokers serve what the records say
     "reconcile": BatchPhase(do=lambda work, batch: reconcile(work, batch.updates)),
-    # nothing breaks the invariants of ownership: after the last change of a record
+    # whether records keep the invariants of ownership: no later phase changes one
     "check_transitions": BatchPhase(do=lambda work, _: check_transitions(work), is_vital=True),
     # rows of what operators have set, where it has changed
     "write_rules": BatchPhase(
@@ -454,7 +454,7 @@ class ClusterBalancer:
         return Step(state=work.close(), effects=[*work.effects(), report])
 
     def _check(self, work: BatchContext, batch: Batch) -> None:
-        """Raise when what the work has come to can't be packed, or breaks an invariant."""
+        """Raise if the batch's result can't be packed, or breaks an invariant."""
         check_transitions(work)
         rows = {table: list(of) for table, of in work.rows.items()}
         trial = replace(work, ledger=work.ledger.copy(), rows=rows)

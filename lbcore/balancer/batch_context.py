@@ -69,17 +69,17 @@ class UnmeasuredMove:
 class Times:
     """Times of the balancer's actions.
 
-    clock_ms: the clock of timeouts, see `brokers`. decided_ms: time of the last batch by `clock`.
-    stepped_ms: the same by the driver's clock alone. read_ms: of the last batch that left nothing
-    unread, 0 = none yet. tick_ms: the newest tick's. cycle: number of the last cycle, begun at
-    cycle_ms. shed_ms, split_ms: of the last cycle that shed, and split. history_ms: of the last
-    rows of history, written for brokers up to history_after, "" = for all. repaired_up_to: the last
-    bundle of a repair in progress, "" = none. newcomer_clock_ms: clock_ms when the latest start of
-    a broker was seen. brake_clock_ms: clock_ms when the brake was engaged. faults_ms: number of a
+    clock_ms: the clock of timeouts, see `brokers`. decided_ms, stepped_ms: now_ms and wall_ms of
+    the last batch, see `BatchContext`. read_ms: of the last batch that left nothing unread, 0 =
+    none yet. tick_ms: the newest tick's. cycle: number of the last cycle, begun at cycle_ms.
+    shed_ms, split_ms: of the last cycle that shed, and split. history_ms: of the last rows of
+    history, written for brokers up to history_after, "" = for all. repaired_up_to: the last bundle
+    of a repair in progress, "" = none. newcomer_clock_ms: clock_ms when the latest start of a
+    broker was seen. brake_clock_ms: clock_ms when the brake was engaged. faults_ms: number of a
     fault's cause → when it was last written down. version_floor: not a time, but the highest
     version of forgotten namespaces. apart: clock → how far ahead it was when last seen to be wrong,
-    when that was, and when it was written down. share: not a time either, but
-    `BatchContext.share_made`, 0 = not known yet. usual_ms: usual interval between a batch that
+    when that was, and when it was written down. share: not a time either, but the maximum number of
+    bundles that a batch creates, 0 = not known yet. usual_ms: usual interval between a batch that
     makes few bundles and the one before it, 0 = not known yet. silent_brokers: how many were silent
     when the alarm of many silent brokers was last recorded, 0 = it was off. refused_bytes: level of
     the leaky bucket of refused messages at refused_ms.
@@ -113,12 +113,12 @@ class Times:
 class BalancerState:
     """Everything that the balancer remembers of one cluster.
 
-    commands: id → status and identity (`waiting.remember`), the latest. settings: those that
-    commands have changed, by "section.name". waiting: id → command that was accepted and has not
-    ended. unmeasured_moves: bundle → its last move by balancing, until its effect is seen. unread:
-    rows that a rebuild could not read, by cause, until the first batch has reported them. told:
-    digest of the settings last written to the tables. packed: no part of the state, but chunks that
-    `pack` need not make again.
+    commands: the latest that have ended, id → status and identity (`waiting.remember`). settings:
+    those that commands have changed, by "section.name". waiting: id → command that was accepted and
+    has not ended. unmeasured_moves: bundle → its last move by balancing, until its effect is seen.
+    unread: rows that a rebuild could not read, by cause, until the first batch has reported them.
+    told: digest of the settings last written to the tables. packed: no part of the state, but
+    chunks that `pack` need not make again.
     """
 
     ledger: Ledger
@@ -147,7 +147,7 @@ class BatchContext:
     deadlines; unplaced_bundles: those bundles; unplaced_splits: namespaces of such splits; places:
     what placement says of bundles and children. tenant_counts: kind that `limits` bounds → tenant →
     how many it has. made: how many bundles were made for new namespaces; unloaded: how many were
-    handled to unload namespaces. transitions:
+    taken up by unloads of namespaces. transitions:
     record before (None = new) and after; failures: bundle → its broker's reason, of failed acks.
     is_catching_up: what the batch has read is old, and newer reports wait; see `brokers`.
     guard: leaves out what raises. wall_ms: the driver's clock; now_ms: the time by which the
@@ -324,13 +324,13 @@ class BatchContext:
     def bounded_arrival_ms(self, stamp_ms: int) -> int:
         """Return the arrival time of a message, bounded in case Kafka's clock was wrong.
 
-        The message was absent when all was read last, and is present now.
+        It came after `read_ms`, when nothing was left unread, and before now.
         """
         return min(max(stamp_ms, self.read_ms), self.now_ms)
 
     @property
     def share(self) -> int:
-        """Maximum number of bundles this batch deletes, and that it unloads."""
+        """Maximum number of bundles that this batch deletes, unloads or expires, of each."""
         return min(self.share_made, self.config.limits.bundles_made_max)
 
     @property

@@ -24,7 +24,7 @@ from lbcore.balancer.intake import created_topics
 from lbcore.balancer.namespaces import (
     BUNDLES,
     is_deleting,
-    is_rest,
+    is_placeholder,
     reason_not_to_add,
     reason_not_to_change,
 )
@@ -72,7 +72,7 @@ def find_record(work: BatchContext, bundle: str) -> OwnershipRecord:
         raise RefusedCommandError(
             f"the namespace of {bundle} is being deleted; create it anew when that is done"
         )
-    if is_rest(work, bundle):
+    if is_placeholder(work, bundle):
         raise RefusedCommandError(
             f"bundle {bundle} stands for those that are still being made; ask again when "
             "the create_namespace of its namespace is done"

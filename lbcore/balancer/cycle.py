@@ -22,7 +22,7 @@ from lbcore.balancer.moves import (
     reason_not_to_balance,
     reason_to_stand_still,
 )
-from lbcore.balancer.namespaces import is_deleting, is_rest
+from lbcore.balancer.namespaces import is_deleting, is_placeholder
 from lbcore.balancer.placement import (
     is_cycle_due,
     is_due,
@@ -59,9 +59,9 @@ from lbcore.signals.usage import weighted_usage
 REPEAT_MS = 60_000
 """Interval at which a lasting state is recorded again, ms."""
 _NAMED = 5
-"""Most brokers of a full group that are named."""
+"""Maximum of brokers named of a full group."""
 FULL, CLUSTER = "full", ""
-"""Alarm and row kind of a full cluster; its key in `PlanState.hot`."""
+"""FULL: alarm and row kind of a full cluster. CLUSTER: its key in `PlanState.hot`."""
 
 
 def watch_hot(
@@ -214,9 +214,9 @@ def assign_free(work: BatchContext, rows: Sequence[int]) -> None:
 
 
 def _may_be_placed(work: BatchContext, row: int) -> bool:
-    """True if a free bundle is not going to be deleted, and brokers have settled."""
+    """True if a free bundle stays, is no placeholder, and has waited long enough."""
     name = work.ledger.names[row]
-    if is_deleting(work, name.rpartition("/")[0]) or is_rest(work, name):
+    if is_deleting(work, name.rpartition("/")[0]) or is_placeholder(work, name):
         return False
     settle_ms = work.config.pipeline.settle_ms
     waited_ms = work.times.clock_ms - int(work.ledger.clock_ms[row])

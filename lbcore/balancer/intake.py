@@ -35,11 +35,11 @@ TAKEN_OR_NOT = ("taken", "unchanged", "late", "foreign_bundle", "unknown_bundle"
 """Result of a report: it counts, or the reason why it does not."""
 
 TOPICS_COUNTED = "topics:"
-"""Prefix of a batch's count of each of them."""
+"""Prefix of a batch's counts of these results."""
 
 
 HASHED_MAX = 16_384
-"""Most created topics of a namespace that are hashed, an even sample: enough for split points."""
+"""Maximum of created topics hashed per namespace, an even sample: enough for split points."""
 
 
 def take_topics(work: BatchContext, messages: Sequence[TopicLoad]) -> None:
@@ -312,8 +312,8 @@ _OPENING_MS = 120_000
 def _left_out(work: BatchContext, starts: Sequence[int], reported: Ints) -> Ints:
     """Return the rows that their owners' reports leave out.
 
-    Pulsar's leave out bundles without topics. Only rows with load so far. starts: of the reports'
-    senders. reported: rows in the reports.
+    Pulsar's reports omit bundles without topics. Returned are only rows with load so far. starts:
+    of the reports' senders. reported: rows in the reports.
     """
     ledger = work.ledger
     is_out = np.isin(ledger.holders(), [start for start in starts if start != NOBODY])

@@ -181,7 +181,7 @@ def _making(work: BatchContext, name: str) -> _Making:
     return _Making(name=name, boundaries=boundaries, made=made, left=len(boundaries) - 2 - made)
 
 
-def is_rest(work: BatchContext, bundle: str) -> bool:
+def is_placeholder(work: BatchContext, bundle: str) -> bool:
     """True if the bundle stands for those yet to be created, so it gets no owner."""
     namespace, _, upper = parse_bundle(bundle)
     entry = work.namespaces.get(namespace)

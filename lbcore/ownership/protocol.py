@@ -118,7 +118,7 @@ def merge(one: OwnershipRecord, other: OwnershipRecord, origin: Origin) -> Trans
 
 
 def delete(record: OwnershipRecord, origin: Origin) -> Transition | Refused:
-    """Make any state → Deleted, by force; a broker that holds the bundle closes it.
+    """Make any live state → Deleted, by force; who holds the bundle closes it.
 
     If the range may be opened elsewhere afterwards (a namespace that is created again), unload the
     bundle first and delete it when it is Free.
@@ -163,7 +163,7 @@ def redirect(
 
 
 def cancel(record: OwnershipRecord, origin: Origin) -> Transition | Refused:
-    """Make a bundle that is leaving its source Owned(source) again, by force.
+    """Make Releasing, Splitting or Merging → Owned(source), by force.
 
     The source keeps it, or opens it again.
     """

@@ -120,7 +120,7 @@ class BrokerScorer:
         for event in events:
             ends = batch.ends.setdefault(event.position.topic, {})
             known = ends.get(event.position.partition, 0)
-            batch.is_full |= event.is_full
+            batch.is_full |= event.is_full  # cut off: more may wait in the log
             ends[event.position.partition] = max(known, event.position.offset + 1)
         guard.each("take_messages", sorted(events, key=_order), take, refuse)
         smoothed = partial(self._smooth_loads, batch)
@@ -162,11 +162,11 @@ class BrokerScorer:
         state = batch.broker_state(broker)
         if isinstance(message, Heartbeat | BrokerLoad):
             state = state_after(state, message.envelope, at.timestamp_ms)
-            start = IncarnationStatus.SUPERSEDED if state is None else IncarnationStatus.CURRENT
+            status = IncarnationStatus.SUPERSEDED if state is None else IncarnationStatus.CURRENT
         else:
-            start = incarnation_status(state, message.envelope)
-        if state is None or start is not IncarnationStatus.CURRENT:
-            batch.counts[start.value] += 1
+            status = incarnation_status(state, message.envelope)
+        if state is None or status is not IncarnationStatus.CURRENT:
+            batch.counts[status.value] += 1
             return
         self._keep_start(batch, broker, state)
         if isinstance(message, Heartbeat | BrokerLoad):
