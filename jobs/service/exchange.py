@@ -33,7 +33,7 @@ PROBLEM: Header = (b"content-type", b"application/problem+json")
 RETRY: Header = (b"retry-after", b"1")
 
 VALUES_MAX = 25_000
-"""Most values of a JSON body, which is parsed in one call: so many take 13 ms."""
+"""Maximum values of a JSON body, which is parsed in one call: so many take 13 ms."""
 
 _DIGITS_MAX = 20
 _LONG = re.compile(rb"\d{21}")

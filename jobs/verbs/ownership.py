@@ -23,7 +23,7 @@ from lbcore.route.snapshot import LookupOutcome
 
 Row = Mapping[str, Any]
 _LISTED = 20
-"""Most new or vanished bundles of a namespace listed one by one, without --namespace."""
+"""Maximum new or vanished bundles of a namespace listed one by one, without --namespace."""
 _DIGITS_MAX = 18  # of a version
 _SHOWN = ("bundle", "state", "source", "destination", "version_id", "cause", "at_ms")
 

@@ -28,8 +28,8 @@ from lbcore.wire.messages import (
 
 NEVER_MS = -(2**62)
 PART_CHARS_MAX = 131_072
-"""Most characters of a message of acks: half of wire.max_message_bytes, in any encoding (four bytes
-in UTF-8, or escaped in JSON)."""
+"""Maximum characters of a message of acks: half of wire.max_message_bytes, in any encoding (four
+bytes in UTF-8, or escaped in JSON)."""
 
 _ACK_CHARS = 64  # the names of an ack's fields, its version and outcome
 _UNUSED = np.zeros(COUNT)

@@ -59,7 +59,7 @@ from lbcore.signals.usage import weighted_usage
 REPEAT_MS = 60_000
 """Interval at which a lasting state is recorded again, ms."""
 _NAMED = 5
-"""Maximum of brokers named of a full group."""
+"""Maximum brokers named of a full group."""
 FULL, CLUSTER = "full", ""
 """FULL: alarm and row kind of a full cluster. CLUSTER: its key in `PlanState.hot`."""
 

@@ -39,7 +39,7 @@ TOPICS_COUNTED = "topics:"
 
 
 HASHED_MAX = 16_384
-"""Maximum of created topics hashed per namespace, an even sample: enough for split points."""
+"""Maximum created topics hashed per namespace, an even sample: enough for split points."""
 
 
 def take_topics(work: BatchContext, messages: Sequence[TopicLoad]) -> None:

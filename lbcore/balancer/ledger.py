@@ -116,7 +116,7 @@ _NARROW = {"short_count": "u1", "long_count": "<i2", "topics": "<i4", "sessions"
 """Types that suffice for columns in packed form."""
 
 COUNT_MAX = 2**31 - 1
-"""Most topics or sessions of a bundle that are counted."""
+"""Maximum topics or sessions of a bundle that are counted."""
 
 _INSTANCES_KEPT = 64
 

@@ -219,8 +219,8 @@ def end_creation(work: BatchContext, name: str, outcome: Outcome) -> None:
 
 
 _CHANGES = 2.25
-"""Most transitions of a batch, in shares: bundles of the last batch that are now open, and two for
-each that this batch makes and places."""
+"""Maximum transitions of a batch, in shares: bundles of the last batch that are now open, and two
+for each that this batch makes and places."""
 _LEAST_PART = 8
 """Divisor of the share that is made at least, whatever else the batch has done."""
 _LEAST_SLICE = 64

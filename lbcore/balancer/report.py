@@ -88,7 +88,7 @@ def remembered_plan(rows: Iterable[Mapping[str, Any]]) -> PlanState:
 
 
 _WHOLE_MAX = 100_000
-"""Most bundles of a cluster whose load history one batch writes as a whole."""
+"""Maximum bundles of a cluster whose load history one batch writes as a whole."""
 _PARTS = 8
 """Batches over which the load history of more bundles is spread."""
 

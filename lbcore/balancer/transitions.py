@@ -60,9 +60,9 @@ from lbcore.signals.averages import (
 from lbcore.wire.messages import Ack, AckOutcome, Acks, AuditEntry, Position
 
 _REPAIRED_MAX = 32_768
-"""Most bundles that a batch repairs: in a cluster of 500,000 this takes 8 s on two slow cores."""
+"""Maximum bundles repaired in a batch: in a cluster of 500,000 this takes 8 s on two slow cores."""
 _DESTINATIONS_NAMED = 10
-"""Most destinations that a decision lists, each with its number of bundles."""
+"""Maximum destinations that a decision lists, each with its number of bundles."""
 _CAUSES = {
     IntentReason.OWNER_DEAD: Cause.FAILOVER,
     IntentReason.DESTINATION_DEAD: Cause.FAILOVER,
@@ -498,7 +498,7 @@ def _ack_context(
 
 
 _ROWS_MAX = 1_000
-"""Most records that one batch resends."""
+"""Maximum records that one batch resends."""
 
 
 def reconcile(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:

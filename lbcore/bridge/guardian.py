@@ -24,7 +24,7 @@ from lbcore.model.times import MINUTE_MS, CertificateEnd, expiry_message, judge_
 _OWNERS = 2
 """Least number of owners at once, or of owners that died with a bundle, for a finding."""
 _NAMED = 20
-"""Most findings of one kind with a subject of their own; the rest is counted."""
+"""Maximum findings of one kind with a subject of their own; the rest is counted."""
 
 FAILURES = (
     "html_page",

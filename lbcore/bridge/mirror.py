@@ -21,7 +21,7 @@ ALL = "*"
 """Stands for every namespace of every tenant."""
 _EVIDENCE_MAX = 500
 _OWNERS_MAX = 1_000
-"""Most owners of one command."""
+"""Maximum owners of one command."""
 _BOUNDARY_CHARS, _PART_CHARS = 11, 500_000
 """Characters of a boundary, and of a command's namespaces: half of wire.max_message_bytes."""
 

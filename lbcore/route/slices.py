@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 WORK_MAX = 1_024
-"""Most values of JSON that a slice writes, or items that it passes over."""
+"""Maximum values of JSON that a slice writes, or items that it passes over."""
 
 _SCALE = 6  # a text counts as one value for each 2^6 characters
 

@@ -35,7 +35,7 @@ from lbcore.wire.messages import (
 Written = tuple[Topic, bytes, bytes]
 Fields = Mapping[str, Any]
 HEAD_BYTES = 16_384
-"""Most bytes of a message beside its rows or arguments: four names in any encoding, and fields."""
+"""Maximum bytes of a message without its rows or arguments: fields, and four encoded names."""
 _DEFAULTS: Fields = {one.name: one.default for one in dataclasses.fields(BrokerLoad)} | {
     "advertised_listeners": {}
 }

@@ -115,7 +115,7 @@ def read_audit(message: Mapping[str, Any], context: Context) -> AuditEntry:
 
 
 _REFUSED_ROWS_MAX = 20
-"""Most bad rows of a message that are reported one by one; others are counted."""
+"""Maximum bad rows of a message that are reported one by one; others are counted."""
 
 _RAW_CHARS = 4_096
 

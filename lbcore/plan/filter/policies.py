@@ -19,7 +19,7 @@ MIN_AVAILABLE = "min_available"
 MAX_USAGE_PERCENT = 100
 MAX_POLICIES = 1_000
 MAX_PATTERNS = 1_000
-"""Most patterns in each of a policy's three lists."""
+"""Maximum patterns in each of a policy's three lists."""
 MAX_PATTERN_CHARS = 1_000
 _MAX_PROGRAM = 2_000
 """Instructions of a compiled pattern: the most steps per character of a text."""
