@@ -237,9 +237,9 @@ class AgentMachine:
 
 
 def _not_moved(holdings: Mapping[str, Holding]) -> tuple[str, ...]:
-    """Return the bundles that the records still assign here, or that are still open.
+    """Return the bundles still open, or given up while their record is Owned.
 
-    Those that the broker refused to open are left out.
+    Those given up in Assigning were never opened, and are left out.
     """
     return tuple(
         name

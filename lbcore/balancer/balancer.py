@@ -226,7 +226,7 @@ def run_phases(work: BatchContext, batch: Batch) -> None:
             work.guard.each(
                 name, phase.items(work, batch), partial(phase.do, work), *fault_handlers
             )
-        elif phase.is_vital and work.guard.refused is None:
+        elif phase.is_vital and work.guard.refused is None:  # the batch is not left out whole
             phase.do(work, batch)
         else:
             work.guard.run(name, partial(phase.do, work, batch))
@@ -324,7 +324,7 @@ PHASES: dict[str, Phase] = {
     "judge_brokers": BatchPhase(do=lambda work, _: judge_brokers(work)),
     # new owners for what the dead had, and an end for what is stuck
     "repair_ownership": BatchPhase(do=lambda work, _: repair_ownership(work)),
-    # deletes the next bundles of namespaces being deleted
+    # releases, then deletes, the next bundles of namespaces being deleted
     "drive_deletions": ItemPhase(
         items=lambda work, _: namespaces_with(work, DELETING),
         do=continue_deletions,
@@ -364,7 +364,7 @@ PHASES: dict[str, Phase] = {
     "drive_drains": ItemPhase(
         items=lambda work, _: sorted(work.rules.drains), do=continue_drains, on_fault=_name_item
     ),
-    # pinned bundles that are elsewhere
+    # pins of bundles that were split, deleted, or moved away by force or a drain
     "follow_pins": BatchPhase(do=lambda work, _: follow_pins(work)),
     # commands that have come to their end with all of the above
     "settle_commands": ItemPhase(

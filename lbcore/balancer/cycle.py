@@ -2,7 +2,8 @@
 
 Free bundles are placed once no broker has joined for a moment, so that the first one up does not
 get everything. A plan is made every decision interval, unless a rule forbids it (`moves`).
-Drains go on between the cycles too. Merges, plans that wait and pins follow as phases of their own.
+While a broker drains, drains and moves to pins go on between the cycles. Merges and plans that wait
+follow as phases of their own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -243,8 +244,8 @@ def _is_early_shed_due(work: BatchContext) -> bool:
     """Return True if a shedding round may run before its regular time.
 
     Used where rounds are rarer than cycles. It needs a broker that had all its high hits in the
-    last cycle, and an interval without moves: the first reports after a jump of load show only a
-    part of it. O(brokers + bundles that have moved in the last hour).
+    last cycle, as the first reports after a jump of load show only a part of it, and
+    `shed_interval_ms` without moves. O(brokers + bundles that have moved in the last hour).
     """
     config, state = planning_config(work), work.plan.shed
     now_ms = work.now_ms

@@ -224,7 +224,7 @@ def count_not_kept(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
         rejected = Rejected(
             reason=RejectReason.NOT_KEPT,
             detail=f"{sum(found.values())} rejected messages of this batch were not kept, because"
-            f" too many came for the budget of a day: {listed}",
+            f" too many came for one batch or for the budget of a day: {listed}",
             raw=b"",
             cluster=work.cluster,
         )

@@ -331,8 +331,8 @@ class BrokerScorer:
             event = pending.parts[part]
             detail = (
                 f"part {part} of report {pending.seq} waited for {_missing(pending, self._parse)} "
-                "when a newer report or start began, or too many parts waited; send all parts of a "
-                "report before the next one"
+                "when a newer report or start began, too many parts waited or the broker fell "
+                "silent; send all parts of a report before the next one"
             )
             rejected = Rejected(
                 reason=RejectReason.MISSING_PART,
