@@ -142,13 +142,7 @@ def _not_handed_on(broker: str, left: Sequence[str], config: Config) -> CommandE
 
 
 def options_of(config: Config, threads: int) -> Options:
-    """Return the agent's settings under a configuration. Raises MisuseError."""
-    if threads < 1:
-        raise MisuseError(
-            f"--threads {threads} can't be used",
-            why="callbacks need at least one thread to run in",
-            next_step="take 1 or more, or leave it out",
-        )
+    """Return the agent's settings under a configuration; threads: from 1."""
     return Options(
         agent=config.agent,
         signals=config.signals,

@@ -203,7 +203,7 @@ class LocalRun:
     def _troubles(self) -> Iterator[str]:
         """Yield the current problems, the likely root cause first."""
         judged = self._job_state()
-        if judged.around.kafka or not judged.is_present:
+        if judged.around.kafka_trouble or not judged.is_present:
             yield from job_alarms(judged)
             return
         silence = self._job.silent_now(wall_ms())
@@ -239,7 +239,7 @@ class LocalRun:
         times_ms = (self._job.now_ms, self._job.cycled_ms)
         wrote, cycled = (wall_ms() - at_ms if at_ms else NEVER_MS for at_ms in times_ms)
         around = JobContext(
-            kafka=self._watch_kafka.trouble,
+            kafka_trouble=self._watch_kafka.trouble,
             log=str(self._layout.logs / f"{stack.JOB}.log"),
             is_supervised=True,
         )

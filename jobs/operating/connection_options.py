@@ -154,7 +154,7 @@ class ConnectionOptions:
         except CommandError:
             trouble = ""
         return JobContext(
-            kafka=trouble,
+            kafka_trouble=trouble,
             log=str(log) if log.exists() else "",
             is_supervised=self.layout.is_held(),
         )

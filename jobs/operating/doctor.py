@@ -112,8 +112,8 @@ def examine(where: ConnectionOptions, now_ms: int, *, with_kafka: bool) -> list[
         checks["service"] = lambda: _service(where)
     else:
         around = where.around(asks_kafka=with_kafka)
-        if around.kafka:  # first: most of what else is wrong follows from it
-            text = f"{around.kafka}, asked from this machine"
+        if around.kafka_trouble:  # first: most of what else is wrong follows from it
+            text = f"{around.kafka_trouble}, asked from this machine"
             step = "start it, or mend the way to it; brokers can't report and nothing is decided "
             found.append(fail("kafka", text, step + "without it"))
         checks |= {
@@ -125,7 +125,7 @@ def examine(where: ConnectionOptions, now_ms: int, *, with_kafka: bool) -> list[
             "clock": lambda: _job_clock(where),
             "job": lambda: _job(where, now_ms, around),
         }
-        if with_kafka and not around.kafka:
+        if with_kafka and not around.kafka_trouble:
             checks |= {
                 "topics": lambda: _topics(where),
                 "kafka clock": lambda: _kafka_clock(where),
@@ -317,7 +317,7 @@ def _service(where: ConnectionOptions) -> Iterator[DoctorFinding]:
 def _job_findings(status: ClusterStatus, around: JobContext) -> Iterator[DoctorFinding]:
     text = f"{status.phase.value}: {status.why}"
     if status.phase is ClusterPhase.STALLED or status.writer_silent_ms < 0:
-        step = "mend Kafka first" if around.kafka else around.read_log
+        step = "mend Kafka first" if around.kafka_trouble else around.read_log
         yield fail("job", text, f"{step}; `ballast status` says more")
     elif status.phase is ClusterPhase.OFF:
         yield warn(
@@ -325,8 +325,8 @@ def _job_findings(status: ClusterStatus, around: JobContext) -> Iterator[DoctorF
         )
     else:
         yield ok("job", f"{text}; last heartbeat {duration(status.writer_silent_ms)} ago")
-    alarms = [words for words in status.alarms if not (around.kafka and around.kafka in words)]
-    for alarm in alarms:
+    trouble = around.kafka_trouble
+    for alarm in (words for words in status.alarms if not (trouble and trouble in words)):
         what, _, step = alarm.partition(": ")
         yield warn("alarm", what, step or "`ballast status` says more")
     yield _load(status, around)
@@ -338,8 +338,8 @@ def _job_findings(status: ClusterStatus, around: JobContext) -> Iterator[DoctorF
 
 
 def _load(status: ClusterStatus, around: JobContext) -> DoctorFinding:
-    """Return the finding on brokers without recent load, while the job reports it."""
-    if not status.job.is_present or around.kafka:
+    """Return the finding on brokers without recent load, as far as it is known."""
+    if not status.job.is_present or around.kafka_trouble:
         age = "the job has never written"
         if status.writer_silent_ms >= 0:
             age = f"the job's last commit is {duration(status.writer_silent_ms)} old"

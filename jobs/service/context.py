@@ -94,7 +94,7 @@ class AdminContext:
     @property
     def around(self) -> JobContext:
         """State of the job that this service knows from outside the tables."""
-        return JobContext(kafka=self.kafka.trouble if self.kafka else "")
+        return JobContext(kafka_trouble=self.kafka.trouble if self.kafka else "")
 
     @property
     def started(self) -> Config:

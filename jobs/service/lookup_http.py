@@ -50,7 +50,7 @@ AsgiApp: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
 
 FOUND = LookupOutcome.FOUND.value
 _V2 = b"/lookup/v2/topic/"
-_V1 = b"/lookup/v2/destination/"
+_V1 = b"/lookup/v2/destination/"  # of Pulsar's V1 names, which have a cluster
 _PARTS = {_V2: 4, _V1: 5}
 LISTENER_HEADER = b"x-pulsar-listenername"
 _METRICS_TEXT: Header = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")

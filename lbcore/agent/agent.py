@@ -104,8 +104,9 @@ class AgentMachine:
         """Return the bundles that may be used now → fencing tokens, until `until_ms`.
 
         Left out: bundles that are another broker's by now though still open, stuck ones, those
-        given back. With a lease also those whose newest record is Assigning: one that opens too
-        late goes to another broker, so the balancer's *Owned* must be read first. O(holdings).
+        answered with *failed*. With a lease also those whose newest record is Assigning: one that
+        opens too late goes to another broker, so the balancer's *Owned* must be read first.
+        O(holdings).
         """
         return {
             name: holding.token

@@ -318,7 +318,7 @@ PHASES: dict[str, Phase] = {
         do=lambda work, items: take_audit(work, _messages(items)),
         on_fault=isolate_message,
     ),
-    # reserved names that no command has used
+    # ledger rows that were reserved above and that no command has used
     "drop_unrecorded": BatchPhase(do=lambda work, _: drop_unrecorded(work)),
     # who is alive, silent or dead, now that all reports are in
     "judge_brokers": BatchPhase(do=lambda work, _: judge_brokers(work)),

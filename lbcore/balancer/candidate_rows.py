@@ -104,14 +104,14 @@ _OTHERWISE: Mapping[str, str] = {
 class BlockedStatus:
     """A hot broker that sheds nothing.
 
-    since_ms: since when it is hot; messages: the alarm. reason: the commonest verdict on its
+    since_ms: since when it is hot; message: the alarm. reason: the commonest verdict on its
     bundles, or the strategy's.
     """
 
     broker: str
     reason: str
     since_ms: int
-    messages: str
+    message: str
 
 
 def is_believed(told_ms: int, now_ms: int) -> bool:
@@ -131,7 +131,7 @@ def blocked_status(rows: Iterable[Mapping[str, Any]], now_ms: int) -> tuple[Bloc
             broker=broker,
             reason=str(row["reason"]),
             since_ms=int(json.loads(row["inputs"])["since_ms"]),
-            messages=f"{hot_messages(row, now_ms)} and gives nothing: {count_messages(row)}; what"
+            message=f"{hot_message(row, now_ms)} and gives nothing: {count_message(row)}; what"
             f" would allow it: `ballast explain broker {broker}`",
         )
         for broker, row in sorted(newest.items())
@@ -139,7 +139,7 @@ def blocked_status(rows: Iterable[Mapping[str, Any]], now_ms: int) -> tuple[Bloc
     )
 
 
-def hot_messages(row: Mapping[str, Any], now_ms: int) -> str:
+def hot_message(row: Mapping[str, Any], now_ms: int) -> str:
     """`broker-1 is at 54 % (group mean 35 %) for 4 min`."""
     inputs = json.loads(row["inputs"])
     usage, mean = (f"{100 * inputs[name]:.0f} %" for name in ("usage", "mean"))
@@ -148,7 +148,7 @@ def hot_messages(row: Mapping[str, Any], now_ms: int) -> str:
     return f"{row['source']} is at {usage} (group mean {mean}){span}"
 
 
-def count_messages(row: Mapping[str, Any]) -> str:
+def count_message(row: Mapping[str, Any]) -> str:
     """Return `10 of its 11 bundles moved a short while ago, ...`; adds up to all."""
     inputs = json.loads(row["inputs"])
     counts: Mapping[str, int] = inputs["counts"]

@@ -215,7 +215,7 @@ def assign_free(work: BatchContext, rows: Sequence[int]) -> None:
 
 
 def _may_be_placed(work: BatchContext, row: int) -> bool:
-    """True if a free bundle stays, is no placeholder, and has waited long enough."""
+    """True if a free bundle stays, is no placeholder, and waits for no new broker."""
     name = work.ledger.names[row]
     if is_deleting(work, name.rpartition("/")[0]) or is_placeholder(work, name):
         return False
@@ -243,9 +243,9 @@ def _scope(work: BatchContext) -> Scope:
 def _is_early_shed_due(work: BatchContext) -> bool:
     """Return True if a shedding round may run before its regular time.
 
-    Used where rounds are rarer than cycles. It needs a broker that had all its high hits in the
-    last cycle, as the first reports after a jump of load show only a part of it, and
-    `shed_interval_ms` without moves. O(brokers + bundles that have moved in the last hour).
+    Used where rounds are rarer than cycles. It needs `shed_interval_ms` without moves, and a broker
+    that had all its high hits in the last cycle already: the first reports after a jump of load
+    show only a part of it. O(brokers + bundles within their grace period).
     """
     config, state = planning_config(work), work.plan.shed
     now_ms = work.now_ms

@@ -39,7 +39,7 @@ TOPICS_COUNTED = "topics:"
 
 
 HASHED_MAX = 16_384
-"""Maximum created topics hashed per namespace, an even sample: enough for split points."""
+"""Maximum topics of the catalog hashed per namespace, a sample: enough for split points."""
 
 
 def take_topics(work: BatchContext, messages: Sequence[TopicLoad]) -> None:
@@ -75,7 +75,7 @@ def _has_no_news(known: BundleTopics, topics: BundleTopics, config: Splitting) -
 
 
 def created_topics(work: BatchContext, namespace: str) -> CreatedTopics:
-    """Return the hashes of created topics' partitions, as of the batch's first call.
+    """Return hashes of the catalog's topics, by partition; made once a batch.
 
     O(topics of the namespace) once a batch, whatever the number of their partitions.
     """
@@ -179,14 +179,14 @@ def take_loads(work: BatchContext, loads: Sequence[BrokerReport]) -> None:
 
 def take_bundles(work: BatchContext, reports: Sequence[BundleReport]) -> None:
     """Advance bundle averages by brokers' reports, in the order of the groups."""
-    rounds: list[list[BundleReport]] = []  # with one report a broker each
+    passes: list[list[BundleReport]] = []  # in each at most one report of a broker
     counted: Counter[str] = Counter()
     for report in reports:
-        if counted[report.broker] == len(rounds):
-            rounds.append([])
-        rounds[counted[report.broker]].append(report)
+        if counted[report.broker] == len(passes):
+            passes.append([])
+        passes[counted[report.broker]].append(report)
         counted[report.broker] += 1
-    for found in rounds:
+    for found in passes:
         _observe(work, found)
 
 

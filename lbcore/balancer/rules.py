@@ -155,7 +155,10 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
-    """A bundle is kept on a broker. until_ms: ms since 1970, 0 = until it is unpinned."""
+    """A bundle is kept on a broker.
+
+    owner: who wants it. until_ms: ms since 1970, 0 = until it is unpinned.
+    """
 
     broker: str
     until_ms: int = 0

@@ -11,7 +11,7 @@ from typing import Any
 from lbcore.balancer.candidate_rows import (
     BLOCKED,
     blocked_status,
-    hot_messages,
+    hot_message,
     remedy_messages,
 )
 from lbcore.explain.explanation import (
@@ -187,7 +187,7 @@ def constraint_messages(rows: ExplainRows, blocked: Iterable[Row]) -> Iterable[s
         free_ms = sorted(one["at_ms"] + wait_ms for one in owned if has_moved(one))
         until = next((f"{instant(at)[11:19]} UTC" for at in free_ms if at > rows.at_ms), "")
         for words in remedy_messages(row, until):
-            yield f"{hot_messages(row, rows.at_ms)}. {words}"
+            yield f"{hot_message(row, rows.at_ms)}. {words}"
 
 
 def _largest(rows: ExplainRows, broker: str) -> Iterable[str]:
@@ -302,7 +302,7 @@ def _candidate_messages(rows: ExplainRows, broker: str) -> Iterable[str]:
 def _blocks(rows: ExplainRows, row: Row, owned: list[Row]) -> Iterable[str]:
     broker = row["broker"]
     blocked = blocked_status(blocked_rows(rows, (broker,)), rows.at_ms)
-    yield from (one.messages for one in blocked)
+    yield from (one.message for one in blocked)
     silence = silence_of(rows.decisions, rows.at_ms)
     yield from (words for words in silence.suspected if words.startswith(f"{broker} "))
     if row["state"] == "silent":

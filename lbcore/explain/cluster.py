@@ -134,7 +134,7 @@ def _candidate_messages(rows: ExplainRows) -> Iterable[str]:
 
 
 def _blocks(rows: ExplainRows) -> Iterable[str]:
-    yield from (one.messages for one in blocked_status(blocked_rows(rows), rows.at_ms))
+    yield from (one.message for one in blocked_status(blocked_rows(rows), rows.at_ms))
     yield from (gap.message() for gap in gaps(rows.decisions, rows.config.pipeline, rows.at_ms))
     if rows.rules("brake"):
         yield "the brake is on: nothing is balanced until `ballast resume --release-brake`"

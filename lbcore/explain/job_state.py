@@ -42,12 +42,12 @@ class JobStatus(str, Enum):
 class JobContext:
     """Facts about the job that are not in the tables.
 
-    kafka: why Kafka does not answer this process, with Kafka's address; "" = it does, or was not
-    asked. log: path of the job's log, "" = not known. is_supervised: a local run is running, which
-    restarts the job by itself.
+    kafka_trouble: why Kafka does not answer this process, with Kafka's address; "" = it does, or
+    was not asked. log: path of the job's log, "" = not known. is_supervised: a local run is
+    running, which restarts the job by itself.
     """
 
-    kafka: str = ""
+    kafka_trouble: str = ""
     log: str = ""
     is_supervised: bool = False
 
@@ -88,12 +88,12 @@ class JobState:
         """Return a sentence on what is wrong; "" = nothing."""
         if self.word is JobStatus.NEVER_STARTED:
             never = "the streaming job has never written anything"
-            return f"{self.around.kafka}: {never}" if self.around.kafka else never
+            return f"{self.around.kafka_trouble}: {never}" if self.around.kafka_trouble else never
         wrote = f"last commit {duration(self.wrote_ago_ms)} ago, one is due every "
         wrote += duration(self.heartbeat_ms)
-        if self.around.kafka:
+        if self.around.kafka_trouble:
             so = "asked from this machine" if self.is_present else _STANDS
-            return f"{self.around.kafka}: {so} ({wrote})"
+            return f"{self.around.kafka_trouble}: {so} ({wrote})"
         if self.word is JobStatus.AWAY:
             return f"the streaming job is away: {_STANDS} ({wrote})"
         if self.word is JobStatus.LATE:
@@ -204,17 +204,17 @@ def job_alarms(job: JobState) -> Iterable[str]:
     While Kafka is unreachable, only that is reported.
     """
     around = job.around
-    if around.kafka:
+    if around.kafka_trouble:
         wrote = f"the job wrote {time_ago(job.wrote_ago_ms)}"
         yield (
-            f"{around.kafka}, asked from this machine; {wrote}: brokers can't report and nothing is"
-            " decided without Kafka; start it, or mend the way to it"
+            f"{around.kafka_trouble}, asked from this machine; {wrote}: brokers can't report and"
+            " nothing is decided without Kafka; start it, or mend the way to it"
         )
     elif job.word is JobStatus.AWAY:
         yield f"no heartbeat of the job for {duration(job.wrote_ago_ms)}: {_start_again(around)}"
-    if job.word is JobStatus.WITHOUT_CYCLES and not around.kafka:
+    if job.word is JobStatus.WITHOUT_CYCLES and not around.kafka_trouble:
         yield f"{job.why()}: {_start_again(around)}"
-    if not job.hears_ticks and job.is_present and not around.kafka:
+    if not job.hears_ticks and job.is_present and not around.kafka_trouble:
         yield f"no ticks on broker-load: nobody is judged until they are back; {around.read_log}"
 
 

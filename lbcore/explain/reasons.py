@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lbcore.balancer.brokers import SILENCE
-from lbcore.balancer.candidate_rows import BLOCKED, OVER, count_messages
+from lbcore.balancer.candidate_rows import BLOCKED, OVER, count_message
 from lbcore.balancer.moves import OBSERVE_ONLY
 from lbcore.explain.explanation import ExplainRows, Row, count_of, number, percent
 from lbcore.explain.recent_findings import silence_message
@@ -310,7 +310,7 @@ def decision_messages(rows: ExplainRows, decision: Row) -> Iterable[str]:
     inputs = json.loads(decision["inputs"])
     if decision["kind"] == BLOCKED:
         yield f"decision {decision['decision_id']}: {_what(decision)}"
-        yield count_messages(decision) if decision["reason"] != OVER else "it is over"
+        yield count_message(decision) if decision["reason"] != OVER else "it is over"
         return
     yield f"decision {decision['decision_id']} in cycle {decision['cycle']}: {_what(decision)}"
     yield from _grounds(decision, inputs)

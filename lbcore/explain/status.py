@@ -450,7 +450,7 @@ def _table_alarms(
 def _blocked_alarms(status: ClusterStatus) -> Iterable[str]:
     for one in status.blocked:
         if status.now_ms - one.since_ms >= BLOCKED_ALARM_S * 1_000:
-            yield one.messages
+            yield one.message
 
 
 def _broker_alarms(status: ClusterStatus) -> Iterable[str]:

@@ -223,7 +223,7 @@ def _run(
             "latest_ms": first_ms - now_ms + number * longest_ms,
         }
         made = rows.get(DECISIONS.name, [])
-        blocked = {one.broker: one.messages for one in blocked_status(made, now_ms)} | blocked
+        blocked = {one.broker: one.message for one in blocked_status(made, now_ms)} | blocked
         for row in made:
             if row["kind"] in (BLOCKED, FULL):
                 continue

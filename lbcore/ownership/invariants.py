@@ -1,8 +1,8 @@
-"""Invariants of a cluster's ownership records, checked by one function.
+"""Invariants of a cluster's ownership records.
 
-The job checks a batch's changes before it writes them; the lookup service checks after each read,
-the tests after each step. Nothing is repaired. Bundles must divide the hash space as in Pulsar's
-NamespaceBundles.
+The job checks a batch's changes before it writes them, the tests after each step; lookup services
+have checks of their own (`lbcore.route`). Nothing is repaired. Bundles must divide the hash space
+as in Pulsar's NamespaceBundles.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -134,8 +134,9 @@ def reassign(
 ) -> Transition | Refused:
     """Make Owned or in flight → Assigning(destination), by force.
 
-    For a holder that is dead, has restarted, or can't serve; never for a live source. The
-    destination may be the same broker, in a new incarnation or to try again.
+    For a holder that is dead, has restarted, can't serve or opens too late, or by an operator's
+    override; repairs never take a bundle from a live source. The destination may be the same
+    broker, in a new incarnation or to try again.
     """
     if not may_start(TransitionKind.REASSIGN, record.state):
         return Refused(reason=RefusalReason.NOT_OWNED)

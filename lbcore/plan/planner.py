@@ -320,7 +320,7 @@ def place(
     now_ms: int,
     splits: Sequence[SplitDecision] = (),
 ) -> tuple[Places, PlanState]:
-    """Return brokers for bundles between cycles, by the phases PLACING.
+    """Return brokers for bundles at once, apart from a plan, by the phases PLACING.
 
     For bundles that need an owner now (`BundleTable.needs_owner`), and the children of these
     splits. The placed load counts for its broker until the broker reports it. O(bundles + placed x

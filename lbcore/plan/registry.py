@@ -170,7 +170,8 @@ PLACERS = (
         name=ROUND_ROBIN,
         pulsar_class=PLACEMENT[ROUND_ROBIN],
         rule="One broker after the other.",
-        use_when="Load reports can't be trusted; Pulsar's choice for excluded namespaces.",
+        use_when="Load reports can't be trusted; Pulsar's choice for namespaces excluded from"
+        " shedding.",
         caveats="knows no load",
         rule_of=lambda request, state, _settings, _draw: RoundRobinRule.of(
             request, state.round_robin, is_for_excluded=False

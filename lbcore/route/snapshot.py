@@ -96,7 +96,8 @@ class LookupSnapshot:
 
     def _lookup_slowly(self, topic: str) -> BundleRoute | None:
         namespace, full = locate_topic(topic)
-        index = self.hash_indexes.get(f"{Domain.PERSISTENT.value}://{namespace}")  # same for all
+        # every domain has the same index
+        index = self.hash_indexes.get(f"{Domain.PERSISTENT.value}://{namespace}")
         if index is None:
             return None
         digest, lowers, routes = index

@@ -120,7 +120,7 @@ class BrokerScorer:
         for event in events:
             ends = batch.ends.setdefault(event.position.topic, {})
             known = ends.get(event.position.partition, 0)
-            batch.is_full |= event.is_full  # cut off: more may wait in the log
+            batch.is_full |= event.is_full  # its batch was cut off: more may wait
             ends[event.position.partition] = max(known, event.position.offset + 1)
         guard.each("take_messages", sorted(events, key=_order), take, refuse)
         smoothed = partial(self._smooth_loads, batch)

@@ -112,11 +112,11 @@ def agree_on_who_is_blocked(said: Said) -> None:
     seconds = {(one.broker, one.reason): (said.now_ms - one.since_ms) / 1_000 for one in blocked}
     assert said.by("ballast_broker_blocked_seconds", "broker", "reason") == seconds
     for broker, found in said.brokers.items():
-        words = [one.messages for one in blocked if one.broker == broker]
+        words = [one.message for one in blocked if one.broker == broker]
         assert [text for text in found.blocks if " and gives nothing: " in text] == words
         assert set(words) <= set(said.cluster.blocks)
     lasting = {
-        one.messages for one in blocked if seconds[one.broker, one.reason] >= BLOCKED_ALARM_S
+        one.message for one in blocked if seconds[one.broker, one.reason] >= BLOCKED_ALARM_S
     }
     for alarms in (said.status.alarms, said.page["status"]["alarms"]):
         assert {text for text in alarms if " and gives nothing: " in text} == lasting
@@ -214,4 +214,4 @@ def test_hot_broker_of_an_idle_group_is_judged_by_the_mean_of_its_own_group() ->
     (blocked,) = said.status.blocked
     idle = said.status.groups[1]
     assert blocked.broker == "broker-6:8080"
-    assert f"mean {100 * idle.mean:.0f} %" in blocked.messages
+    assert f"mean {100 * idle.mean:.0f} %" in blocked.message

@@ -210,10 +210,10 @@ def test_hot_broker_in_its_grace_is_told_everywhere_with_its_bundles_by_verdict(
     (blocked,) = found.blocked
     assert found.alarms == ()  # not three minutes yet
     assert found.why == f"nothing is moving, though {HOT} is hot"
-    assert blocked.messages.startswith(f"{HOT} is at ")
-    assert " bundles moved a short while ago" in blocked.messages
-    assert blocked.messages in explained.blocks
-    assert blocked.messages in explain_cluster(rows_of(world)).blocks
+    assert blocked.message.startswith(f"{HOT} is at ")
+    assert " bundles moved a short while ago" in blocked.message
+    assert blocked.message in explained.blocks
+    assert blocked.message in explain_cluster(rows_of(world)).blocks
     gauge = world.reports[-1]["gauges"]["blocked"][HOT]
     assert gauge["reason"] == "recently_unloaded"
     assert gauge["for_ms"] >= 60_000

@@ -239,8 +239,9 @@ class TableWriter:
     ) -> DeltaTable | None:
         """Commit a batch's rows to a table; None when the table has this batch already.
 
-        Of rows with the same key the last counts. metadata: of the batch, stored as JSON under
-        METADATA_KEY. Raises FencedError, TableBusyError.
+        Of rows with the same key the last counts; those of `bundle_ownership` have unique keys.
+        metadata: of the batch, stored as JSON under METADATA_KEY. Raises FencedError,
+        TableBusyError.
         """
         app_id = f"{name}:{self._query_id}"
         options = commit_options(batch_metadata(metadata), Transaction(app_id, batch_id))

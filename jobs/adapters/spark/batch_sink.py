@@ -276,7 +276,7 @@ class BatchSink:
         self.passed("batch_ended")
 
     def _report(self, phase: str, batch: WrittenBatch, show: Callable[[], object]) -> None:
-        """Log or count a written batch; an exception there does not end the job."""
+        """Log or count a written batch; there only a fault of the machine ends the job."""
         try:
             show()
         except (MemoryError, OSError):
@@ -416,8 +416,8 @@ def _messages(
 
     Tombstones first, then the records of events, then those sent again: so the tombstone of a
     deleted bundle precedes the record of a new one of its name. A record that can't be formatted is
-    left out; the tables have it. left_out: bundles whose events the tables don't have, which get no
-    message.
+    left out; the tables have it. left_out: bundles whose events the tables don't have, and are not
+    sent.
     """
     found: list[Keyed] = [
         (record_key(row["cluster"], row["bundle"]), None)

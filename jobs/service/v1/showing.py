@@ -89,7 +89,7 @@ def about_service(context: AdminContext) -> dict[str, Any]:
         "age_ms": context.age_ms,
         "writer_silent_ms": view.writer_silent_ms(wall_ms()),
         "can_command": context.commands is not None,
-        "kafka_trouble": context.around.kafka,
+        "kafka_trouble": context.around.kafka_trouble,
     }
 
 

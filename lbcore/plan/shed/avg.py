@@ -35,7 +35,7 @@ PERCENT = 100.0
 
 @dataclass(slots=True, kw_only=True)
 class _Counters:
-    """Hits by broker name in a cycle; only brokers with a new report change."""
+    """Hits in a row by broker name, as this cycle leaves them."""
 
     low: dict[str, int]
     high: dict[str, int]

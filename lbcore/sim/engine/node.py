@@ -64,7 +64,7 @@ class ServedBundles:
 
     def carry_out(self, call: Call) -> CallbackChange:
         """Open, close, split or merge by the contract; repeatable, never fails."""
-        if call.callback is Callback.MERGE:
+        if call.callback is Callback.MERGE:  # changes nothing: the merged bundle is opened later
             return CallbackChange(opened={}, closed=())
         overlapped = self._overlapped(call.bundle)
         for bundle in overlapped:

@@ -300,7 +300,7 @@ def test_kafka_that_does_not_answer_is_said_first_and_the_job_is_not_to_be_start
     writer_age_ms: int,
 ) -> None:
     trouble = "Kafka does not answer at kafka-1:9092 (no answer within 1 s)"
-    around = JobContext(kafka=trouble, log="/logs/job.log")
+    around = JobContext(kafka_trouble=trouble, log="/logs/job.log")
     found = status(writer_ms=NOW_MS - writer_age_ms, around=around)
     assert found.alarms[0].startswith(trouble)
     assert not any("start it again" in alarm or "read" in alarm for alarm in found.alarms)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lbcore.balancer.candidate_rows import OVER, count_messages, remedy_messages
+from lbcore.balancer.candidate_rows import OVER, count_message, remedy_messages
 from lbcore.balancer.effects import to_json
 from lbcore.balancer.merges import COLD
 from lbcore.config.placement import PLACEMENT, SHEDDING, PlacementConfig, java_class
@@ -182,7 +182,7 @@ def test_counts_add_up_to_the_bundles_and_the_words_have_each() -> None:
             owned = int((owner == names.index(one.broker)).sum())
             assert sum(one.counts.values()) == one.bundles == owned, seed
             assert one.reason == one.verdict or one.counts[one.reason], seed
-            words = count_messages({"inputs": to_json(asdict(one))})
+            words = count_message({"inputs": to_json(asdict(one))})
             counted = [int(part) for part in re.findall(r"(?:^|, )(\d+)", words)]
             assert sum(counted) == owned, (seed, words)
             reasons[one.reason] += 1
