@@ -188,9 +188,9 @@ class Batch:
 class BatchPhase:
     """A phase that is done, or left out, as a whole.
 
-    is_vital: without it the tables would be wrong, so it is never left out alone: if it can't run,
-    the whole batch is left out: its items are rejected, the state stays. If it raises, the
-    Machine's step runs again with `Guard.check` after each part, to find the culprit.
+    is_vital: without it the tables would be wrong, so it is never left out alone. If it raises, the
+    Machine's step runs again with `Guard.check` after each part, to leave out the culprit. If none
+    is found, the whole batch is left out: its items are rejected, the state stays.
     """
 
     do: Callable[[BatchContext, Batch], None]
@@ -252,7 +252,7 @@ PHASES: dict[str, Phase] = {
     "watch_clocks": BatchPhase(do=lambda work, batch: watch_clocks(work, batch.updates)),
     # caps this batch's creations, deletions and unloads by how long recent batches took
     "adapt_creation_rate": BatchPhase(do=lambda work, _: adapt_creation_rate(work)),
-    # adds in one go the ledger rows of all namespaces that this batch creates
+    # adds the ledger rows of all namespaces in one go, where a batch creates several
     "reserve_bundles": BatchPhase(
         do=lambda work, batch: reserve_bundles(work, _messages(batch.of(Command)))
     ),

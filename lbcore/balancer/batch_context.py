@@ -79,11 +79,10 @@ class Times:
     when the brake was engaged. faults_ms: number of a fault's cause → when it was last written
     down. version_floor: not a time, but the highest version of forgotten namespaces. apart: clock →
     how far ahead it was when last seen to be wrong, when that was, and when it was written down.
-    share: not a time either, but the maximum number of bundles that a batch creates, 0 = not known
-    yet. usual_ms: usual interval between a batch that makes few bundles and the one before it, 0 =
-    not known yet. silent_brokers: how many were silent when the alarm of many silent brokers was
-    last recorded, 0 = it was off. refused_bytes: level of the leaky bucket of refused messages at
-    refused_ms.
+    share: not a time either, but `BatchContext.max_created`, 0 = not known yet. usual_ms: usual
+    interval between a batch that makes few bundles and the one before it, 0 = not known yet.
+    silent_brokers: how many were silent when the alarm of many silent brokers was last recorded, 0
+    = it was off. refused_bytes: level of the leaky bucket of refused messages at refused_ms.
     """
 
     clock_ms: int = 0
@@ -145,14 +144,14 @@ class BatchContext:
     """The state opened for change, and what the batch adds up to.
 
     unplaced: id → commands that let placement choose the broker of a bundle or its children, with
-    deadlines; unplaced_bundles: those bundles; unplaced_splits: namespaces of such splits; places:
-    what placement says of bundles and children. tenant_counts: kind that `limits` bounds → tenant →
-    how many it has. made: how many bundles were made for new namespaces; unloaded: how many were
-    taken up by unloads of namespaces. transitions:
-    record before (None = new) and after; failures: bundle → its broker's reason, of failed acks.
-    is_catching_up: what the batch has read is old, and newer reports wait; see `brokers`.
-    guard: leaves out what raises. wall_ms: the driver's clock; now_ms: the time by which the
-    batch decides, see `clock`. read_ms: `Times.read_ms` before this batch.
+    deadlines; unplaced_bundles: those bundles; unplaced_splits: namespaces in which these split;
+    places: what placement says of bundles and children. tenant_counts: kind that `limits` bounds →
+    tenant → how many it has. made: how many bundles were made for new namespaces; unloaded: how
+    many were taken up by unloads of namespaces. transitions: record before (None = new) and after;
+    failures: bundle → its broker's reason, of failed acks. is_catching_up: what the batch has read
+    is old, and newer reports wait; see `brokers`. guard: leaves out what raises. wall_ms: the
+    driver's clock; now_ms: the time by which the batch decides, see `clock`. read_ms:
+    `Times.read_ms` before this batch.
     """
 
     config: Config
@@ -234,7 +233,7 @@ class BatchContext:
         return work
 
     def follow_files(self, settings: Mapping[str, Any]) -> None:
-        """Use the files' configuration, with those of the changed settings that suit it.
+        """Use the configuration files, with the commands' settings that suit them.
 
         The others are set aside, and reported, until the files suit them or somebody resets them.
         """
@@ -330,12 +329,12 @@ class BatchContext:
         return min(max(stamp_ms, self.read_ms), self.now_ms)
 
     @property
-    def share(self) -> int:
-        """Maximum number of bundles that this batch deletes, unloads or expires, of each."""
-        return min(self.share_made, self.config.limits.bundles_made_max)
+    def max_ended(self) -> int:
+        """Maximum bundles that this batch deletes, unloads, expires or reserves, of each."""
+        return min(self.max_created, self.config.limits.bundles_made_max)
 
     @property
-    def share_made(self) -> int:
+    def max_created(self) -> int:
         """Maximum number of bundles this batch creates; larger for a new cluster."""
         return self.times.share or self.config.limits.bundles_made_max
 

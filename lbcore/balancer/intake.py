@@ -75,7 +75,7 @@ def _has_no_news(known: BundleTopics, topics: BundleTopics, config: Splitting) -
 
 
 def created_topics(work: BatchContext, namespace: str) -> CreatedTopics:
-    """Return hashes of the catalog's topics, by partition; made once a batch.
+    """Return hashes of the catalog's topics, one for each partition (a sample).
 
     O(topics of the namespace) once a batch, whatever the number of their partitions.
     """

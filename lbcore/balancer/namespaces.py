@@ -88,7 +88,7 @@ def reserve_bundles(work: BatchContext, commands: Sequence[Command]) -> None:
             continue
         with suppress(InvalidRangeError):  # the command is refused with the reason
             count = count or work.config.splitting.default_bundles
-            if max(count, len(arguments.boundaries)) > work.share - len(names):
+            if max(count, len(arguments.boundaries)) > work.max_ended - len(names):
                 names.append(format_bundle(arguments.namespace, FULL_LOWER, FULL_UPPER))
             else:
                 boundaries = arguments.boundaries or even_boundaries(count)
@@ -115,7 +115,7 @@ _NEW_PATIENCE = 4
 
 
 def adapt_creation_rate(work: BatchContext) -> None:
-    """Set the batch's share, `BatchContext.share_made`. O(bundles), in numpy.
+    """Set the batch's share, `BatchContext.max_created`. O(bundles), in numpy.
 
     The share is the number of bundles that a batch creates, deletes, unloads or expires. It halves
     after a batch that came late and doubles after one in time, as TCP avoids congestion (Jacobson
@@ -132,7 +132,7 @@ def adapt_creation_rate(work: BatchContext) -> None:
     interval_ms = max(pipeline.trigger_ms, pipeline.tick_interval_ms)
     planned_ms = patience * interval_ms
     passed_ms = max(0, work.wall_ms - work.times.stepped_ms)
-    share, usual_ms = min(work.share_made, most), work.times.usual_ms
+    share, usual_ms = min(work.max_created, most), work.times.usual_ms
     if share <= least:
         usual_ms = (usual_ms + passed_ms) // 2 if usual_ms else passed_ms
     usual_ms = min(usual_ms, passed_ms)
@@ -193,7 +193,7 @@ def room_for_whole(work: BatchContext) -> int:
 
     Half of a batch's maximum is reserved for namespaces whose creation is in progress.
     """
-    most = work.share_made
+    most = work.max_created
     return (most // 2 if namespaces_with(work, CREATING) else most) - work.made
 
 
@@ -236,15 +236,15 @@ def continue_creations(work: BatchContext, names: Sequence[str]) -> None:
     """
     if is_external(work):
         return
-    may_change = int(_CHANGES * work.share_made) - len(work.transitions)
-    most = max(may_change // 2, work.share_made // _LEAST_PART)
-    room = max(min(most, work.share_made - work.made), 0)
+    may_change = int(_CHANGES * work.max_created) - len(work.transitions)
+    most = max(may_change // 2, work.max_created // _LEAST_PART)
+    room = max(min(most, work.max_created - work.made), 0)
     makings = sorted((_making(work, name) for name in names), key=lambda one: (one.left, one.name))
     served: list[tuple[_Making, int]] = []
     for at, making in enumerate(makings):
         if at and room <= 0:
             break
-        part = max(room // (len(makings) - at), min(_LEAST_SLICE, work.share_made))
+        part = max(room // (len(makings) - at), min(_LEAST_SLICE, work.max_created))
         served.append((making, min(making.left, part)))
         room -= served[-1][1]
     work.ledger.add(bundle for making, part in served for bundle in making.parts(part))
@@ -386,7 +386,7 @@ def continue_deletions(work: BatchContext, namespaces: Sequence[str]) -> None:
     The smallest first; each gets an equal part of what is left of a batch's share, so the last of
     very many wait. Namespaces that wait for owners to close take nothing of it.
     """
-    room = max(work.share, 2)
+    room = max(work.max_ended, 2)
     names = sorted(namespaces, key=lambda name: (len(work.ledger.live_rows(name)), name))
     for at, name in enumerate(names):
         if room <= 1:  # less than two bundles can't make way for one
@@ -468,7 +468,7 @@ def expire_deleted(work: BatchContext) -> None:
     ledger = work.ledger
     deleted = ledger.rows_in(State.DELETED)
     age_ms = work.now_ms - ledger.at_ms[deleted]
-    expired = deleted[age_ms > work.config.ownership.tombstone_delay_ms][: work.share]
+    expired = deleted[age_ms > work.config.ownership.tombstone_delay_ms][: work.max_ended]
     if not len(expired):
         return
     highest: dict[str, int] = {}

@@ -115,9 +115,7 @@ def agree_on_who_is_blocked(said: Said) -> None:
         words = [one.message for one in blocked if one.broker == broker]
         assert [text for text in found.blocks if " and gives nothing: " in text] == words
         assert set(words) <= set(said.cluster.blocks)
-    lasting = {
-        one.message for one in blocked if seconds[one.broker, one.reason] >= BLOCKED_ALARM_S
-    }
+    lasting = {one.message for one in blocked if seconds[one.broker, one.reason] >= BLOCKED_ALARM_S}
     for alarms in (said.status.alarms, said.page["status"]["alarms"]):
         assert {text for text in alarms if " and gives nothing: " in text} == lasting
 

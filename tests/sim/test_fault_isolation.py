@@ -290,7 +290,7 @@ def test_a_lasting_command_that_raises_holds_up_nothing_else_and_ends_once_it_is
     name: str, *, is_after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world, (*before, (kind, arguments)) = running(), TASKS[name]
-    monkeypatch.setattr(BatchContext, "share_made", 64)  # so that a namespace takes some batches
+    monkeypatch.setattr(BatchContext, "max_created", 64)  # so that a namespace takes some batches
     for first, values in before:
         world.command(first, **values)
         world.run(30_000)
