@@ -1,8 +1,8 @@
 """The bridge: one process between a Pulsar cluster and Kafka.
 
-Decides the order of one round: look, compare, report, let the actuator begin. It acts only if
-started with --act, and while Pulsar's own shedding is off. It has no Spark and no state: after a
-start it reads all that it needs from Kafka's `ownership` and from Pulsar.
+Decides the order of one round: look, compare, judge, report; the actuator works between rounds. It
+acts only if started with --act, and while Pulsar's own shedding is off. It has no Spark and no
+state: after a start it reads all that it needs from Kafka's `ownership` and from Pulsar.
 """
 
 import logging
@@ -147,7 +147,7 @@ _IDLE_S = 0.5
 _TICK_S = 0.5
 _REPEAT_S = 30.0
 _ALIVE_S = 60.0
-_GUARD_S = 15.0
+_SHEDDING_CHECK_S = 15.0
 _COMMAND_MS = 60_000
 _ENDS_MS = 5_000
 _FINAL_FLUSH_MS = 5_000
@@ -198,7 +198,7 @@ class Bridge:
         self._unread_settings: Mapping[str, PulsarAdminError] = {}
         self._last_sent: tuple[Difference, float] = (Difference(), 0.0)
         self._brokers: tuple[str, ...] = ()
-        self._alive_s = self._guarded_s = -_ALIVE_S
+        self._alive_s = self._shedding_checked_s = -_ALIVE_S
         self._observes: bool | None = None
         self._is_mode_lost = False
         self._end = threading.Event()
@@ -248,7 +248,7 @@ class Bridge:
         self.metrics.show_look(look)
         self._policies.follow(tuple(look.namespaces))
         self._collector.domains = self._policies.domains
-        self._guard(look)
+        self._check_shedding(look)
         # work that began or ended meanwhile makes the look older than the records
         busy |= self._actuator.busy()
         found = compare(dict(self._feed.records), self._before, look, self._brokers, busy)
@@ -268,8 +268,10 @@ class Bridge:
         records = dict(self._feed.records)
         reasons = {what: str(error) for what, error in unread.items()}
         judged = self._probe.watch(look, records, reasons, acts=acts)
-        ungrouped = self._policies.ungrouped
-        unmovable = {one for one in records if ungrouped and one.rpartition("/")[0] in ungrouped}
+        groups_unread = self._policies.groups_unread
+        unmovable = {
+            one for one in records if groups_unread and one.rpartition("/")[0] in groups_unread
+        }
         self._actuator.quarantined = judged.quarantined | unmovable
         for finding in judged.repairs:
             self._actuator.repair(finding)
@@ -301,11 +303,11 @@ class Bridge:
         self._last_sent, self._alive_s = (difference, now_s), now_s
         self._brokers = difference.brokers or self._brokers
 
-    def _guard(self, look: Look) -> None:
+    def _check_shedding(self, look: Look) -> None:
         """Check every 15 s whether Pulsar's own shedding is off, and act only then."""
-        if time.monotonic() - self._guarded_s < _GUARD_S:
+        if time.monotonic() - self._shedding_checked_s < _SHEDDING_CHECK_S:
             return
-        self._guarded_s = time.monotonic()
+        self._shedding_checked_s = time.monotonic()
         forbidden = "" if self._options.acts else OBSERVING
         if not forbidden:
             names = (self._collector.pulsar_cluster, tuple(look.owned))
@@ -404,7 +406,7 @@ If the connection closes before the alert is read, only its end is seen."""
 
 
 def access_error(url: str, error: PulsarAdminError) -> CommandError:
-    """Return the error of a cluster that can't be assessed, with the next step."""
+    """Return the error of a cluster that can't be asked, with the next step."""
     if error.status in (401, 403):
         what = f"{url} does not let us in"
         next_step = "give a super user's token with --auth-token-file, or --tls-cert and --tls-key"

@@ -59,7 +59,7 @@ what clients would have done otherwise is not in it. Rates are the balancer's av
 reports, once an interval: peaks were higher, and moves that were undone within one are missing
 from the first line. Capacities and failure domains are today's: what they were is not kept."""
 COST_LEGEND = f"""\
-cost: percent of the most loaded broker above what nobody can avoid, in the mean, and
+cost: by how many percent the most loaded broker exceeds what nobody can avoid, in the mean, and
 {MOVE_PRICE:g} a percent of the bundles that moves in an hour; bound: the least imbalance
 (imb, highest over mean) that whole bundles could have had, over: the imbalance over it; above:
 how long it was above {BAR:g}, nobody: of that, how long nobody could have been below."""

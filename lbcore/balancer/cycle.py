@@ -2,9 +2,9 @@
 
 Free bundles are placed once no broker has joined for a moment, so that the first one up does not
 get everything. A plan is made every decision interval, unless `moves.reason_to_stand_still`
-forbids it; `moves.reason_not_to_balance` leaves only operators' moves. While a broker drains, drains
-and moves to pins go on between the cycles. Merges and plans that wait follow as phases of their
-own.
+forbids it; `moves.reason_not_to_balance` leaves only operators' moves. While a broker drains,
+drains and moves to pins go on between the cycles. Merges and plans that wait follow as phases of
+their own.
 """
 
 from collections.abc import Mapping, Sequence

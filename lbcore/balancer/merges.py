@@ -148,7 +148,7 @@ def _begin(
     is_together = target == destination_of(other)
     waiting = work.waiting.get(command_id)
     if waiting is not None and AFTER in waiting.result:
-        refuse_if("" if is_together else "both have traffic, and their owners differ again")
+        refuse_if("" if is_together else "their owners differ again")
     origin = work.origin(Cause.MERGE, work.next_decision(), command_id)
     refused = work.apply(
         merge(kept, other, origin) if is_together else transfer(other, target, origin)
@@ -277,7 +277,7 @@ def _loads_of_neighbours(work: BatchContext) -> tuple[NDArray[np.int64], NDArray
         return rows, np.zeros(0)
     is_calm = (
         (ledger.state[rows] == STATE_CODE[State.OWNED])
-        & (ledger.cause[rows] != CAUSE_CODE[Cause.MERGE])  # its service refused the merge
+        & (ledger.cause[rows] != CAUSE_CODE[Cause.MERGE])  # MERGE at rest: its last merge failed
         & (ledger.at_ms[rows] <= work.now_ms - config.merge_after_ms)
         & (ledger.long_count[rows] >= SHORT_SAMPLES)
     )

@@ -97,10 +97,7 @@ class GuardianTimeouts:
     repairs_per_minute: int = 4
 
     def of(self, trouble: Trouble) -> int:
-        """Return how long trouble must last to be a finding.
-
-        0 for what has been waited for already.
-        """
+        """Return how long trouble must last to be a finding; 0 = at once."""
         own = {
             Trouble.EXPIRING: 0,
             Trouble.EXPIRING_SOON: 0,

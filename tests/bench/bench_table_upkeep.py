@@ -35,7 +35,7 @@ from jobs.adapters.delta.table_location import TablePlace, table_place
 from jobs.adapters.delta.table_log import log_path
 from jobs.adapters.delta.table_upkeep import TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
-from jobs.adapters.delta.tables import KEPT, interval_s, table_path, table_properties
+from jobs.adapters.delta.tables import FILE_RETENTION, interval_s, table_path, table_properties
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.spark.batch_sink import BatchSink, CommitIdentity
 from jobs.adapters.spark.recovery import complete_last_batch, rebuilt_states
@@ -204,7 +204,7 @@ class Day:
 
     def _shorten_retention(self, factor: float) -> None:
         """By as much as an hour of here is shorter than one; in a store, of logs as well."""
-        names = (KEPT,) if isinstance(self.root, Path) else (KEPT, _LOG_KEPT)
+        names = (FILE_RETENTION,) if isinstance(self.root, Path) else (FILE_RETENTION, _LOG_KEPT)
         for table in TABLES:
             altered = {}
             for name in names:

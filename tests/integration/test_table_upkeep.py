@@ -20,7 +20,7 @@ from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.delta.table_scan import scan
 from jobs.adapters.delta.table_upkeep import KEPT_DAYS, TableUpkeep
 from jobs.adapters.delta.table_writer import FencedError, TableWriter
-from jobs.adapters.delta.tables import KEPT, refresh, table_path
+from jobs.adapters.delta.tables import FILE_RETENTION, refresh, table_path
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.operating.explaining import ExplainQuestion, read_rows
 from lbcore.config.tree import Config
@@ -109,7 +109,9 @@ class Job:
 
     def pass_retention(self, name: str) -> None:
         """As if the time were over for which a table's removed files are kept."""
-        self.writer.refreshed(name).alter.set_table_properties({KEPT: "interval 0 seconds"})
+        self.writer.refreshed(name).alter.set_table_properties(
+            {FILE_RETENTION: "interval 0 seconds"}
+        )
 
     def log_files(self, name: str) -> int:
         return len(list(log_path(table_path(self.root, name)).glob("*.json")))

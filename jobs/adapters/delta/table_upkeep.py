@@ -37,11 +37,10 @@ from jobs.adapters.delta.table_scan import (
     scan,
 )
 from jobs.adapters.delta.table_writer import TableWriter, commit_options
-from jobs.adapters.delta.tables import KEPT, interval_s
+from jobs.adapters.delta.tables import FILE_RETENTION, interval_s
 from lbcore.balancer.book import ACCEPTED
 from lbcore.balancer.commands import REMEMBERED_COMMANDS
-from lbcore.config.pipeline import ARCHIVED
-from lbcore.config.pipeline import KEPT as KEEP
+from lbcore.config.pipeline import ARCHIVED, KEPT
 from lbcore.model.tables import (
     ARCHIVES,
     AUDIT,
@@ -70,12 +69,12 @@ _OPTIONS = commit_options({USER_METADATA: "upkeep"})
 
 @dataclass(slots=True, kw_only=True)
 class HistoryUpkeep:
-    """Removal of old rows that a table's archive has, once a day and archive version.
+    """Removal of old superseded rows, once for each day and archive version.
 
-    kind: keep, archive or drop. days: of history that always stay.
+    kind: keep, archive (only rows that the archive has) or drop. days: of history that always stay.
     """
 
-    kind: str = KEEP
+    kind: str = KEPT
     days: int = 90
     rows_max: int = ROWS_MAX
     _rows_factor: int = 1
@@ -86,7 +85,7 @@ class HistoryUpkeep:
 
         Raises CommitFailedError when another commit came between.
         """
-        if self.kind == KEEP or name not in ARCHIVES:
+        if self.kind == KEPT or name not in ARCHIVES:
             return 0
         limit_ms, archive = (now_ms // DAY_MS - self.days) * DAY_MS, None
         if self.kind == ARCHIVED:
@@ -272,7 +271,7 @@ class TableUpkeep:
         self.writer.sync(name, before)
         before = table.version()
         table.create_checkpoint()
-        # on disk first: it is then the only source of what is cleaned
+        # on disk first: the checkpoint replaces the log that is cleaned
         sync_checkpoint(table_place(table.table_uri))
         table.cleanup_metadata()
         done["files_removed"] = self._remove_files(table, name)
@@ -289,7 +288,10 @@ class TableUpkeep:
         O(files there are). A full VACUUM, which lists the folder: by default it takes removed files
         from the log, and a checkpoint drops those whose retention is over.
         """
-        now_s, kept_s = time.monotonic(), interval_s(table.metadata().configuration.get(KEPT, ""))
+        now_s, kept_s = (
+            time.monotonic(),
+            interval_s(table.metadata().configuration.get(FILE_RETENTION, "")),
+        )
         if now_s < self._removed_s.get(name, -math.inf) + kept_s / _SEARCHES:
             return 0
         self._removed_s[name] = now_s
@@ -349,7 +351,7 @@ def _replaced(table: DeltaTable, order: str, limit_ms: int) -> str | None:
 def _delete_older(table: DeltaTable, condition: str | None, limit_ms: int) -> int:
     """Delete rows before a time that meet a condition; return their number.
 
-    Waits until there is a day's worth. condition: "" = all, None = none.
+    Does nothing until there is a day's worth. condition: "" = all, None = none.
     """
     if condition is None:
         return 0

@@ -42,14 +42,14 @@ _SCALARS: Mapping[str, pa.DataType] = {
     "boolean": pa.bool_(),
     "binary": pa.binary(),
 }
-KEPT = "delta.deletedFileRetentionDuration"
+FILE_RETENTION = "delta.deletedFileRetentionDuration"
 """Delta property: retention of files that were replaced."""
 
 _UNITS_S = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}
 _PROPERTIES: Mapping[str, str] = {
     "delta.checkpointInterval": "100",
     "delta.logRetentionDuration": "interval 30 minutes",
-    KEPT: "interval 1 days",
+    FILE_RETENTION: "interval 1 days",
     "delta.enableDeletionVectors": "false",
 }
 # Each commit lists its table's log, 20 µs a file: with two days of a commit a second it would take
@@ -58,7 +58,7 @@ _PROPERTIES: Mapping[str, str] = {
 # far longer than any reader needs.
 _PROPERTIES_OF: Mapping[str, Mapping[str, str]] = {
     OWNERSHIP_EVENTS.name: {"delta.appendOnly": "true"},
-    BUNDLE_OWNERSHIP.name: {KEPT: "interval 1 hours"},
+    BUNDLE_OWNERSHIP.name: {FILE_RETENTION: "interval 1 hours"},
 }
 
 PHASE = "sink_row"

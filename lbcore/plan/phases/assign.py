@@ -1,8 +1,8 @@
 """Phase 5: a destination for each bundle that has no owner or no destination yet.
 
 The placement strategy chooses among the brokers that the filters admit, and counts bundles that the
-same plan has placed. The order: bundles that the shed phase takes, operators' moves, then bundles
-without an owner and children of splits. Between cycles `planner.place` places only the last two.
+same plan has placed. The order in a cycle: bundles that the shed phase takes, operators' moves,
+children of splits. Only `planner.place` places bundles without an owner, then children.
 Source: Pulsar 4.0.8 ModularLoadManagerImpl.selectBroker, which does not count planned placements.
 """
 
@@ -241,7 +241,7 @@ def _place_forced(draft: Draft) -> Draft:
 
 
 def _place_unowned(draft: Draft) -> Draft:
-    """Place bundles without an owner if due in this cycle, and children of splits."""
+    """Place children of splits, and for `planner.place` bundles without an owner."""
     bundles = draft.snapshot.bundles
     needs = bundles.needs_owner if bundles.needs_owner is not None else bundles.owner < 0
     rows = np.flatnonzero(needs & draft.scope.only_places)
@@ -303,7 +303,7 @@ def _request(draft: Draft, rows: Ints, family: Family | None = None) -> PlaceReq
 
 
 def _planned(draft: Draft) -> Snapshot:
-    """Return the snapshot after the moves with a destination, with current is_fresh."""
+    """Return the snapshot after moves with a destination, new reports marked."""
     bundles, brokers = draft.snapshot.bundles, draft.snapshot.brokers
     owner = bundles.owner.copy()
     for moves in (draft.sheddings, draft.forced):
@@ -343,7 +343,7 @@ def place_settings(config: Config, *, by_load: bool) -> PlaceSettings:
     """Return the settings that placement reads.
 
     `distribute_evenly` is off for a strategy that evens out load instead of counts. by_load: it is
-    off because the bundles' known load decides; it would give an empty broker all of them.
+    off, because it would give an empty broker all bundles although loads are known.
     """
     filters = config.filters
     if by_load or not placement_strategy(config.placement).evens_counts:

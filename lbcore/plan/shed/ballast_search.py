@@ -19,7 +19,7 @@ from lbcore.plan.snapshot import Bools, Floats, Ints, Partitions, Snapshot
 TOPIC_PRICE = 0.1
 """Cost of each partition above a broker's limit."""
 BUNDLE_PRICE = 0.02
-"""Fixed cost of a move, or of a bundle above the limit, times an average broker's bundles."""
+"""Cost of moving as many bundles as an average broker has, or of as many above a limit."""
 _SHARES = 2.0
 _LEAST_TOPIC, _LEAST_NAMESPACE = 2, 4
 _CELLS_MAX = 4_000_000
@@ -142,8 +142,8 @@ def crowding_of(
 ) -> Crowding | None:
     """Return the groups for the search, None if no broker has reached a limit.
 
-    problem: of its brokers, those that admit a group share it. acting: numbers of topics in
-    `partitions`. may_give: as in `Crowding`. O((bundles + partitions) log of them).
+    problem: a group's items are shared among its brokers that filters allow. acting: numbers of
+    topics in `partitions`. may_give: as in `Crowding`. O((bundles + partitions) log of them).
     """
     bundles, size, brokers = snapshot.bundles, problem.size, len(problem.size)
     spaces = len(bundles.namespaces)
@@ -196,7 +196,7 @@ def _limit(total: Floats, share: Floats, least: Ints) -> Floats:
 
 OVER, UNDER = 4.0, 1.0
 _DUALS = 64
-"""Splits of min_price tried for the bound; the best is within a thousandth of the optimum."""
+"""Ways tried to divide a price between giver and taker; the best is within 0.1 % of the optimum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,12 +206,13 @@ class SearchProblem:
     load: float64[n, r], in percent of the broker's own capacity. size: float64[n], capacity over
     the mean capacity. weight: float64[m, r], points that a bundle makes on a broker of size 1.
     home: int64[m], the owner, -1 = none. price: float64[m], of moving the bundle off its owner.
-    min_price: lowest price of moving load equal to the level. level: points, above 0. can_move:
-    bool[m]. may_give, may_take: bool[n]. row: int64[m], each bundle's row of admits; admits:
-    bool[rows, n], brokers that filters allow. left: int64[m], the broker that each bundle left
-    lately, -1 = none; None = unknown. crowding: None = no broker has its limit of any group. room:
-    float64[n], load it may still take, in points of an average broker; None = any. demand_factor:
-    float64[m], growth of a bundle's load once it leaves a full broker; used only with `room`.
+    min_price: lowest price of moving load, for each level's worth. level: points, above 0.
+    can_move: bool[m]. may_give, may_take: bool[n]. row: int64[m], each bundle's row of admits;
+    admits: bool[rows, n], brokers that filters allow. left: int64[m], the broker that each bundle
+    left lately, -1 = none; None = unknown. crowding: None = no broker has its limit of any group.
+    room: float64[n], load it may still take, in points of an average broker; None = any.
+    demand_factor: float64[m], growth of a bundle's load once it leaves a full broker; used only
+    with `room`.
     """
 
     load: Floats
@@ -527,7 +528,7 @@ class _Search:
         return True
 
     def _takers(self, most: int, giver: int, rows: Ints) -> Ints:
-        """Return the emptiest brokers that each of these bundles may go to."""
+        """Return the emptiest brokers for each of these bundles, all together."""
         problem = self.problem
         admits = None if self.is_open else problem.admits[np.unique(problem.row[rows])]
         return self.loads.emptiest(most, giver, admits)

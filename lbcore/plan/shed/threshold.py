@@ -145,7 +145,7 @@ def check_threshold(config: Config, _gaps: UsageGaps) -> Iterator[ConfigFinding]
 
 
 def threshold_trigger(view: ShedView, shed: Shed, config: SheddingConfig) -> TriggerStatus:
-    """Return smoothed usage above the average."""
+    """Return smoothed usage, and the levels at which a broker sheds."""
     smoothed = shed.columns.get("average_usage", view.usage)
     average = 100.0 * (sequential_sum(smoothed) / len(smoothed) if len(smoothed) else 0.0)
     floor = average + config.threshold_percent

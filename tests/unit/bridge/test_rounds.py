@@ -66,7 +66,7 @@ def running_bridge(kafka: LossyKafka, patch: Patch) -> Iterator[None]:
     """A bridge that observes, and looks at its mode in each round."""
     for name in ("Sender", "Tail", "KafkaWatch"):
         patch.setattr(bridge, name, lambda *_: kafka)
-    patch.setattr(bridge, "_GUARD_S", 0.0)
+    patch.setattr(bridge, "_SHEDDING_CHECK_S", 0.0)
     with fake_pulsar() as fake:
         fake.own({0: []})
         fake.put("/admin/v2/tenants", [])
