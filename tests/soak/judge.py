@@ -170,7 +170,7 @@ def untrue_ends(tables: Path, answered: Sequence[Answered]) -> Iterator[str]:
     wanted: dict[tuple[str, tuple[str, ...]], tuple[bool, str]] = {}
     for one in answered:
         row = ends.get(one.command_id)
-        said = one.body.get("status", "") if isinstance(one.body, Mapping) else ""
+        said = one.outcome
         is_open = row is not None and row["status"] == "accepted"
         if is_open or (said and (row is None or row["status"] != said)):
             yield f"{one} is answered, and the table has {row}"

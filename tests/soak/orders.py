@@ -39,6 +39,12 @@ class Answered:
     status: int
     body: Mapping[str, Any]
 
+    @property
+    def outcome(self) -> str:
+        """The command's outcome, "" = none; in an error `status` is HTTP's number."""
+        said = self.body.get("outcome", self.body.get("status", ""))
+        return said if isinstance(said, str) else ""
+
 
 @dataclass
 class Operator:
@@ -92,7 +98,7 @@ class Operator:
             headers = {"Content-Type": "application/json"}
             connection.request("POST", path, json.dumps(order.arguments), headers)
             response = connection.getresponse()
-            return response.status, json.loads(response.read() or b"null")
+            return response.status, json.loads(response.read() or b"{}")
         finally:
             connection.close()
 

@@ -94,7 +94,7 @@ def judged(
     events = rows(tables, "ownership_events")
     current = rows(tables, "bundle_ownership")
     asked = Counter(a.error or ("later" if a.asked_later else "answered") for a in asker.answers)
-    ends = Counter(f"{a.order.kind} {a.body.get('status')}" for a in operator.answered)
+    ends = Counter(f"{a.order.kind} {a.outcome}" for a in operator.answered)
     say(f"{len(events)} events, {len(recorder.owed)} batches read whole, {recorder.missed} not")
     say(f"lookups: {dict(asked)}")
     say(f"{len(operator.answered)} orders in {operator.tries} tries: {dict(ends)}")
