@@ -156,7 +156,7 @@ class AgentMachine:
         work.advance(after)
         if after.goal is Goal.MERGE:
             work.advance_blocked()  # the merged bundle's record may have come first
-        elif record.bundle not in work.holdings:  # not for this agent, or stuck: close the parents
+        elif record.bundle not in work.holdings:  # not for this agent: close what merged into it
             work.end_merge(record.bundle, record.version_id)
 
     def _take_load(self, work: AgentContext, read: LoadRead, now_ms: int) -> None:

@@ -172,7 +172,7 @@ def report_faults(work: BatchContext, faults: Sequence[Mapping[str, Any]]) -> No
 class Batch:
     """Input of a batch.
 
-    updates: in the order of groups. messages: all of the updates, in the order of the log.
+    updates: in the order of groups. messages: those of all updates, in the order of the log.
     """
 
     before: BalancerState

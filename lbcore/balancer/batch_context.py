@@ -144,7 +144,7 @@ class BatchContext:
     """The state opened for change, and what the batch adds up to.
 
     unplaced: id → commands that let placement choose the broker of a bundle or its children, with
-    deadlines; unplaced_bundles: those bundles; unplaced_splits: namespaces in which these split;
+    deadlines; unplaced_bundles: those bundles; unplaced_splits: namespaces of splits among them;
     places: what placement says of bundles and children. tenant_counts: kind that `limits` bounds →
     tenant → how many it has. made: how many bundles were made for new namespaces; unloaded: how
     many were taken up by unloads of namespaces. transitions: record before (None = new) and after;
@@ -330,7 +330,7 @@ class BatchContext:
 
     @property
     def max_ended(self) -> int:
-        """Maximum bundles that this batch deletes, unloads, expires or reserves, of each."""
+        """Maximum bundles for each of deletions, unloads, expiries, reservations."""
         return min(self.max_created, self.config.limits.bundles_made_max)
 
     @property

@@ -141,7 +141,7 @@ NOT_KEPT = "not_kept:"
 
 _ROW_BYTES = 256
 _SESSION_COLUMNS = (5, 6)
-_COUNTED = (4, 5, 6)
+_COUNT_COLUMNS = (4, 5, 6)
 
 
 def count_updates(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
@@ -276,7 +276,7 @@ def _write_rejected(work: BatchContext, position: Position, rejected: Rejected) 
 
 
 def _observe(work: BatchContext, reports: Sequence[BundleReport]) -> None:
-    """Advance the averages of bundles whose reporter owns them by the records.
+    """Advance the averages of bundles that the records give to their reporter.
 
     A bundle that a broker reports and does not own (any more) raises a metric and no average:
     during a move two brokers may report it, and each report is one sample. A bundle that Pulsar
@@ -299,7 +299,7 @@ def _observe(work: BatchContext, reports: Sequence[BundleReport]) -> None:
         return
     stats = np.concatenate([report.stats for report in reports])[is_own]
     stats = np.concatenate([stats, np.zeros((len(left_out), stats.shape[1]))])
-    stats[:, _COUNTED] = np.minimum(stats[:, _COUNTED], COUNT_MAX)
+    stats[:, _COUNT_COLUMNS] = np.minimum(stats[:, _COUNT_COLUMNS], COUNT_MAX)
     sessions = np.minimum(stats[:, _SESSION_COLUMNS].sum(axis=1), COUNT_MAX).astype(np.int64)
     averages = observe_bundles(ledger.averages(), rows, stats)
     ledger.keep_load(averages, with_rows(ledger.sessions, rows, sessions), rows)

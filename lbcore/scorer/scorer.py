@@ -90,7 +90,7 @@ class BrokerScorer:
             self.pack(batch.close())
             pack_update(self._update(batch))
 
-        guard.check = check  # in a step repeated after a failure: finds what can't be packed
+        guard.check = check  # called after each part when a failed step is repeated
         self._work_on(batch, events, guard, now_ms)
         batch.faults = summarize_faults(guard.faults)
         return Step(state=batch.close(), effects=[self._update(batch)])
