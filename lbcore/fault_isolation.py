@@ -131,8 +131,8 @@ class Guard:
     ) -> None:
         """Run a phase over independent items, without those that are left out.
 
-        do: works on some of them, in their order. fault_handlers: record that an item was left out
-        and return its name; the first that doesn't raise counts.
+        do: works on those that it is given, in order. fault_handlers: record that an item was left
+        out and return its name; the first that doesn't raise counts.
         """
         self._calls += 1
         call = self._calls

@@ -103,10 +103,10 @@ class AgentMachine:
     def usable(self, state: AgentState) -> dict[str, int]:
         """Return the bundles that may be used now → fencing tokens, until `until_ms`.
 
-        Left out: bundles that are another broker's by now though still open, stuck ones, those
-        answered with *failed*. With a lease also those whose newest record is Assigning: one that
-        opens too late goes to another broker, so the balancer's *Owned* must be read first.
-        O(holdings).
+        Left out: bundles that are another broker's by now though still open, those whose overdue
+        callback has not returned, those answered with *failed*. With a lease also those whose
+        newest record is Assigning: one that opens too late goes to another broker, so the
+        balancer's *Owned* must be read first. O(holdings).
         """
         return {
             name: holding.token
@@ -150,8 +150,8 @@ class AgentMachine:
         work.remember_version(record.bundle, record.version_id)
         before = work.holdings.get(record.bundle)
         after = apply_record(before, record, self._me, now_ms)
-        is_new_here = after.is_closed and not after.is_owned
-        if work.stopping_at_ms is not None and is_new_here:
+        is_unopened = after.is_closed and not after.is_owned
+        if work.stopping_at_ms is not None and is_unopened:
             after = give_up(after, STOPPING)
         work.advance(after)
         if after.goal is Goal.MERGE:

@@ -201,7 +201,7 @@ class BatchPhase:
 class ItemPhase:
     """A phase over items that don't need each other.
 
-    items: those of the batch. do: works on some of them, in their order. on_fault: records that
+    items: those of the batch. do: works on those that it is given, in order. on_fault: records that
     an item was left out and returns its name. otherwise: the fallback when on_fault raises.
     """
 

@@ -172,16 +172,16 @@ class ScorerBatch:
 
     not_kept: "TOPIC:REASON" → refused messages that are not in `rejected`, which has refused_bytes.
 
-    before: states at the start of the batch; broker_states: those it has touched. loads: the state
-    with the newest load of each broker; reports: that load, smoothed. silent: brokers to be
-    forgotten.
+    before: states at the start of the batch; broker_states: those it has touched. loaded: the
+    states of brokers with a load in this batch; reports: their newest loads, smoothed. silent:
+    brokers to be forgotten.
     """
 
     before: ScorerState
     broker_states: dict[str, BrokerState] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     arrivals: list[tuple[int, int, int, str]] = field(default_factory=list)
-    loads: dict[str, BrokerState] = field(default_factory=dict)
+    loaded: dict[str, BrokerState] = field(default_factory=dict)
     bundles: dict[str, BundleReport] = field(default_factory=dict)
     messages: list[PositionedMessage] = field(default_factory=list)
     rejected: list[RejectedMessage] = field(default_factory=list)

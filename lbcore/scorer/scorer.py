@@ -113,7 +113,7 @@ class BrokerScorer:
             return f"{at.topic}-{at.partition}@{at.offset}"
 
         def lose(broker: str, fault: Fault) -> str:
-            for _, event in batch.loads.pop(broker).loads:  # its smoothed load stays
+            for _, event in batch.loaded.pop(broker).loads:  # its smoothed load stays
                 batch.refuse(event, _internal(event, fault))
             return broker
 
@@ -124,7 +124,7 @@ class BrokerScorer:
             ends[event.position.partition] = max(known, event.position.offset + 1)
         guard.each("take_messages", sorted(events, key=_order), take, refuse)
         smoothed = partial(self._smooth_loads, batch)
-        guard.each("smooth_loads", sorted(batch.loads), smoothed, lose)
+        guard.each("smooth_loads", sorted(batch.loaded), smoothed, lose)
         log_ms = max((event.position.timestamp_ms for event in events), default=0)
         guard.run("forget_silent", lambda: self._forget_silent(batch, min(now_ms, log_ms)))
 
@@ -182,7 +182,7 @@ class BrokerScorer:
         state.seqs[topic] = message.envelope.seq
         if isinstance(message, BrokerLoad):
             state.loads.append((message, event))
-            batch.loads[broker] = state
+            batch.loaded[broker] = state
         elif isinstance(message, Acks):
             batch.messages.append(
                 PositionedMessage(position=at, message=replace(message, refused=()))
@@ -224,7 +224,7 @@ class BrokerScorer:
         out once the new start has sent one.
         """
         reports = {}
-        waiting = [batch.loads[name] for name in brokers]
+        waiting = [batch.loaded[name] for name in brokers]
         turn = 0
         while waiting:
             loads = [state.loads[turn] for state in waiting]
@@ -344,7 +344,7 @@ class BrokerScorer:
 
     def _update(self, batch: ScorerBatch) -> GroupUpdate:
         seen = {name for *_, name in batch.arrivals if name}
-        seen.update(batch.loads, batch.bundles)
+        seen.update(batch.loaded, batch.bundles)
         seen.update(
             one.message.envelope.broker for one in batch.messages if isinstance(one.message, Acks)
         )
