@@ -104,7 +104,7 @@ class AgentMachine:
         """Return the bundles that may be used now → fencing tokens, until `until_ms`.
 
         Left out: bundles that are another broker's by now though still open, those whose overdue
-        callback has not returned, those answered with *failed*. With a lease also those whose
+        callback has not returned, those given back with *failed*. With a lease also those whose
         newest record is Assigning: one that opens too late goes to another broker, so the
         balancer's *Owned* must be read first. O(holdings).
         """
@@ -156,7 +156,7 @@ class AgentMachine:
         work.advance(after)
         if after.goal is Goal.MERGE:
             work.advance_blocked()  # the merged bundle's record may have come first
-        elif record.bundle not in work.holdings:  # not for this agent: close what merged into it
+        elif record.bundle not in work.holdings:  # not for this agent: close its merged parents
             work.end_merge(record.bundle, record.version_id)
 
     def _take_load(self, work: AgentContext, read: LoadRead, now_ms: int) -> None:
@@ -212,12 +212,12 @@ class AgentMachine:
         max_ms = self._config.shutdown_timeout_ms + self._config.stop_grace_ms
         stopping_ms, reporting = now_ms - work.stopping_at_ms, work.reporting
         # a broker that reported load gets bundles until it reports that it is draining
-        is_awaited = (
+        is_drain_unreported = (
             reporting.load is None
             and reporting.reported_at_ms != NEVER_MS
             and stopping_ms < self._config.shutdown_timeout_ms
         )
-        is_finished = not is_awaited and all(
+        is_finished = not is_drain_unreported and all(
             holding.is_finished for holding in work.holdings.values()
         )
         if is_finished or stopping_ms >= max_ms:

@@ -151,8 +151,8 @@ class BatchContext:
     many were taken up by unloads of namespaces. transitions: record before (None = new) and after;
     failures: bundle → its broker's reason, of failed acks. is_catching_up: what the batch has read
     is old, and newer reports wait; see `brokers.watch_clocks`. guard: leaves out what raises.
-    wall_ms: the driver's clock; now_ms: the time by which the batch decides, see `clock`. read_ms:
-    `Times.read_ms` before this batch.
+    wall_ms: the driver's clock; now_ms: the time by which the batch decides, see
+    `clock.advance_clock`. read_ms: `Times.read_ms` before this batch.
     """
 
     config: Config
@@ -189,7 +189,7 @@ class BatchContext:
     alarms: set[str] = field(default_factory=set)
     without_candidate: Counter[str] = field(default_factory=Counter)
     faults: list[Mapping[str, Any]] = field(default_factory=list)
-    created: dict[str, CreatedTopics] = field(default_factory=dict)
+    created_topics: dict[str, CreatedTopics] = field(default_factory=dict)
     unplaced: dict[str, tuple[Command, int]] = field(default_factory=dict)
     unplaced_bundles: dict[str, None] = field(default_factory=dict)
     unplaced_splits: dict[str, None] = field(default_factory=dict)
@@ -330,7 +330,7 @@ class BatchContext:
         return min(max(stamp_ms, self.read_ms), self.now_ms)
 
     @property
-    def max_ended(self) -> int:
+    def max_usual(self) -> int:
         """Maximum bundles for each of deletions, unloads, expiries, reservations."""
         return min(self.max_created, self.config.limits.bundles_made_max)
 

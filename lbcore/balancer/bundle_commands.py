@@ -186,7 +186,7 @@ def _unload_namespace(work: BatchContext, command: Command, arguments: UnloadNam
     """Unload it, or a first slice; `continue_unloads` does the rest in later batches."""
     name = arguments.namespace
     refuse_if(reason_not_to_change(work, name) or reason_not_to_take(work, arguments.destination))
-    room = max(work.max_ended - work.unloaded, 0)
+    room = max(work.max_usual - work.unloaded, 0)
     begun, problem = _release_slice(work, command, {AFTER: ""}, room)
     is_under_way = begun.moving or AFTER in begun.result
     if problem and not is_under_way:
@@ -202,7 +202,7 @@ def continue_unloads(work: BatchContext, command_ids: Sequence[str]) -> None:
     asked = ((one, work.waiting[one]) for one in command_ids)
     rests = {one: len(_rest(work, waiting.command, waiting.result)) for one, waiting in asked}
     for at, command_id in enumerate(sorted(rests, key=lambda one: (rests[one], one))):
-        part = max((work.max_ended - work.unloaded) // (len(rests) - at), 1)
+        part = max((work.max_usual - work.unloaded) // (len(rests) - at), 1)
         waiting = work.waiting[command_id]
         name, destination = _asked(waiting.command)
         problem = reason_not_to_change(work, name) or reason_not_to_take(work, destination)

@@ -32,7 +32,7 @@ from lbcore.plan.phases.eligible import PHASE as ELIGIBLE
 from lbcore.plan.shed.common import TriggerStatus
 from lbcore.plan.snapshot import Ints
 
-BLOCKED, OVER = "blocked", "Over"
+BLOCKED, ENDED = "blocked", "Over"
 """The kind of these rows, whose source is the broker; the reason of the row that ends them."""
 BLOCKED_ALARM_S = 180
 """A broker is hot and gives nothing for so long before it is an alarm."""
@@ -135,7 +135,7 @@ def blocked_status(rows: Iterable[Mapping[str, Any]], now_ms: int) -> tuple[Bloc
             f" would allow it: `ballast explain broker {broker}`",
         )
         for broker, row in sorted(newest.items())
-        if row["reason"] != OVER and is_believed(row["at_ms"], now_ms)
+        if row["reason"] != ENDED and is_believed(row["at_ms"], now_ms)
     )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from lbcore.balancer.approvals import propose
 from lbcore.balancer.batch_context import BatchContext
 from lbcore.balancer.brokers import is_external
-from lbcore.balancer.candidate_rows import BLOCKED, OVER, skip_inputs, write_candidates
+from lbcore.balancer.candidate_rows import BLOCKED, ENDED, skip_inputs, write_candidates
 from lbcore.balancer.drains import is_emptying
 from lbcore.balancer.ledger import CAUSE_CODE
 from lbcore.balancer.moves import (
@@ -80,7 +80,11 @@ def watch_hot(
     for name in sorted(set(known) - set(hot)):
         if known[name].told_ms:
             work.write_decision(
-                work.next_decision(), BLOCKED, OVER, {"since_ms": known[name].since_ms}, source=name
+                work.next_decision(),
+                BLOCKED,
+                ENDED,
+                {"since_ms": known[name].since_ms},
+                source=name,
             )
     verdicts = {
         name: verdict
@@ -114,7 +118,7 @@ def watch_full(work: BatchContext, snapshot: Snapshot) -> None:
     others = {name: hot for name, hot in work.plan.hot.items() if name != CLUSTER}
     if not missing and known is not None:
         work.plan = replace(work.plan, hot=others)
-        work.write_decision(work.next_decision(), FULL, OVER, inputs)
+        work.write_decision(work.next_decision(), FULL, ENDED, inputs)
     elif missing:
         now = known or Hot(since_ms=work.now_ms)
         if work.now_ms - now.told_ms >= REPEAT_MS:
@@ -216,7 +220,11 @@ def assign_free(work: BatchContext, rows: Sequence[int]) -> None:
 
 
 def _may_be_placed(work: BatchContext, row: int) -> bool:
-    """True if a free bundle stays, is no placeholder, and waits for no new broker."""
+    """True if a free bundle may get its owner now.
+
+    Not while its namespace is being deleted, it stands for bundles to be created, or more brokers
+    may join.
+    """
     name = work.ledger.names[row]
     if is_deleting(work, name.rpartition("/")[0]) or is_placeholder(work, name):
         return False

@@ -79,8 +79,8 @@ def created_topics(work: BatchContext, namespace: str) -> CreatedTopics:
 
     O(topics of the namespace) once a batch, whatever the number of their partitions.
     """
-    if namespace in work.created:
-        return work.created[namespace]
+    if namespace in work.created_topics:
+        return work.created_topics[namespace]
     topics = work.catalog.topics_of(namespace)
     names = sorted(topics)
     ends = np.cumsum([max(topics[name], 1) for name in names], dtype=np.int64)
@@ -94,8 +94,8 @@ def created_topics(work: BatchContext, namespace: str) -> CreatedTopics:
     ]
     function = HashFunction(work.namespaces[namespace].hash)
     hashes = np.unique(hash_topics(function, served))
-    work.created[namespace] = CreatedTopics(hashes=hashes, stands_for=stands_for)
-    return work.created[namespace]
+    work.created_topics[namespace] = CreatedTopics(hashes=hashes, stands_for=stands_for)
+    return work.created_topics[namespace]
 
 
 def _reason_to_ignore(
@@ -279,7 +279,7 @@ def _observe(work: BatchContext, reports: Sequence[BundleReport]) -> None:
     """Advance the averages of bundles that the records give to their reporter.
 
     A bundle that a broker reports and does not own (any more) raises a metric and no average:
-    during a move two brokers may report it, and each report is one sample. A bundle that Pulsar
+    during a move two brokers may report it, and it would be sampled twice. A bundle that Pulsar
     leaves out has a sample of no load.
     """
     ledger = work.ledger
@@ -312,8 +312,8 @@ _OPENING_MS = 120_000
 def _left_out(work: BatchContext, starts: Sequence[int], reported: Ints) -> Ints:
     """Return the rows that their owners' reports leave out.
 
-    Pulsar's reports omit bundles without topics. Returned are only rows with load so far. starts:
-    of the reports' senders. reported: rows in the reports.
+    Pulsar's reports omit bundles without topics. Returned are only rows with samples so far.
+    starts: of the reports' senders. reported: rows in the reports.
     """
     ledger = work.ledger
     is_out = np.isin(ledger.holders(), [start for start in starts if start != NOBODY])

@@ -88,7 +88,7 @@ def reserve_bundles(work: BatchContext, commands: Sequence[Command]) -> None:
             continue
         with suppress(InvalidRangeError):  # the command is refused with the reason
             count = count or work.config.splitting.default_bundles
-            if max(count, len(arguments.boundaries)) > work.max_ended - len(names):
+            if max(count, len(arguments.boundaries)) > work.max_usual - len(names):
                 names.append(format_bundle(arguments.namespace, FULL_LOWER, FULL_UPPER))
             else:
                 boundaries = arguments.boundaries or even_boundaries(count)
@@ -386,7 +386,7 @@ def continue_deletions(work: BatchContext, namespaces: Sequence[str]) -> None:
     The smallest first; each gets an equal part of what is left of a batch's share, so the last of
     very many wait. Namespaces that wait for owners to close take nothing of it.
     """
-    room = max(work.max_ended, 2)
+    room = max(work.max_usual, 2)
     names = sorted(namespaces, key=lambda name: (len(work.ledger.live_rows(name)), name))
     for at, name in enumerate(names):
         if room <= 1:  # less than two bundles can't make way for one
@@ -468,7 +468,7 @@ def expire_deleted(work: BatchContext) -> None:
     ledger = work.ledger
     deleted = ledger.rows_in(State.DELETED)
     age_ms = work.now_ms - ledger.at_ms[deleted]
-    expired = deleted[age_ms > work.config.ownership.tombstone_delay_ms][: work.max_ended]
+    expired = deleted[age_ms > work.config.ownership.tombstone_delay_ms][: work.max_usual]
     if not len(expired):
         return
     highest: dict[str, int] = {}

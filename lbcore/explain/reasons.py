@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lbcore.balancer.brokers import SILENCE
-from lbcore.balancer.candidate_rows import BLOCKED, OVER, count_message
+from lbcore.balancer.candidate_rows import BLOCKED, ENDED, count_message
 from lbcore.balancer.moves import OBSERVE_ONLY
 from lbcore.explain.explanation import ExplainRows, Row, count_of, number, percent
 from lbcore.explain.recent_findings import silence_message
@@ -141,12 +141,12 @@ _MOVES: Mapping[str, str] = {
     "Bandwidth": "it had more bytes than a bundle may have",
     _FAIR_SHARE: "it was too large for a move to even out the brokers",
     "Cold": "the two had little traffic",
-    OVER: "the broker is no longer blocked",
+    ENDED: "the broker is no longer blocked",
 }
 _OF_KIND: Mapping[tuple[str, str], str] = {
     ("plan", "Proposed"): "it waits for somebody",
-    ("full", OVER): "the cluster is no longer full",
-    (SILENCE, OVER): "most brokers are heard again",
+    ("full", ENDED): "the cluster is no longer full",
+    (SILENCE, ENDED): "most brokers are heard again",
 }
 """Sentences of labels that mean something else in decisions of a kind."""
 
@@ -310,7 +310,7 @@ def decision_messages(rows: ExplainRows, decision: Row) -> Iterable[str]:
     inputs = json.loads(decision["inputs"])
     if decision["kind"] == BLOCKED:
         yield f"decision {decision['decision_id']}: {_what(decision)}"
-        yield count_message(decision) if decision["reason"] != OVER else "it is over"
+        yield count_message(decision) if decision["reason"] != ENDED else "it is over"
         return
     yield f"decision {decision['decision_id']} in cycle {decision['cycle']}: {_what(decision)}"
     yield from _grounds(decision, inputs)

@@ -11,7 +11,7 @@ from typing import Any
 
 from lbcore.balancer.balancer import KIND as FAULT
 from lbcore.balancer.brokers import SILENCE
-from lbcore.balancer.candidate_rows import OVER
+from lbcore.balancer.candidate_rows import ENDED
 from lbcore.balancer.cycle import FULL
 from lbcore.balancer.placement import ALARM as NO_CANDIDATE
 from lbcore.balancer.placement import ISOLATION_POLICIES
@@ -142,7 +142,7 @@ def decided_alarms(
     without = [row for row in whole if row["kind"] == NO_CANDIDATE and row["at_ms"] > lately_ms]
     yield from sorted(set(map(_no_candidate, without)))
     full = sorted((r for r in whole if r["kind"] == FULL), key=lambda r: int(r["at_ms"]))
-    if full and full[-1]["reason"] != OVER and full[-1]["at_ms"] > written_ms - RECENT_MS:
+    if full and full[-1]["reason"] != ENDED and full[-1]["at_ms"] > written_ms - RECENT_MS:
         yield capacity_message(full[-1])
     clocks = sorted((r for r in recent if r["kind"] == "clock"), key=lambda r: int(r["at_ms"]))
     words = {name: row["reason"] for row in clocks for name in str(row["source"]).split(", ")}

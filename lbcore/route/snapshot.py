@@ -145,7 +145,7 @@ class LookupSnapshot:
         )
 
     def with_routes(self, routes: Iterable[BundleRoute]) -> "LookupSnapshot":
-        """Return the same namespaces with each newer version of a bundle.
+        """Return the snapshot with each newer version of a bundle.
 
         Routes may come in any order, and repeatedly. O(namespaces) for the copy of the maps, and
         `NamespaceRoutes.fold` for each namespace touched.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lbcore.balancer.candidate_rows import OVER, count_message, remedy_messages
+from lbcore.balancer.candidate_rows import ENDED, count_message, remedy_messages
 from lbcore.balancer.effects import to_json
 from lbcore.balancer.merges import COLD
 from lbcore.config.placement import PLACEMENT, SHEDDING, PlacementConfig, java_class
@@ -292,8 +292,8 @@ def test_sentence_of_a_label_is_true_of_the_decisions_that_have_it() -> None:
     assert "enough reports" in reason_message("HitCount")  # of transfer also without a hot broker
     assert "your own strategy" in reason_message("Proposed", "transfer")
     assert reason_message("Proposed", "plan") == "it waits for somebody"
-    assert reason_message(OVER, "blocked") == "the broker is no longer blocked"
-    assert "broker is" not in reason_message(OVER, "full") + reason_message(OVER, "silence")
+    assert reason_message(ENDED, "blocked") == "the broker is no longer blocked"
+    assert "broker is" not in reason_message(ENDED, "full") + reason_message(ENDED, "silence")
 
 
 GONE, THERE = "gone", "there"
