@@ -122,7 +122,7 @@ KIND, REASON = "fault", "InternalError"
 """Kind and reason of a fault's row in `decisions`."""
 
 _ROWS_MAX = 20
-"""Maximum causes of faults written down in that time."""
+"""Maximum causes of faults written down in ROWS_EVERY_MS."""
 
 _WRITTEN = ("number", "phase", "type", "place", "item", "count")
 

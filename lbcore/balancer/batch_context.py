@@ -79,9 +79,9 @@ class Times:
     seen. brake_clock_ms: clock_ms when the brake was engaged. faults_ms: number of a fault's cause
     → when it was last written down. version_floor: not a time, but the highest version of forgotten
     namespaces. apart: clock → how far ahead it was when last seen to be wrong, when that was, and
-    when it was written down. share: not a time either, but `BatchContext.max_created`, 0 = not
-    known yet. usual_ms: usual interval between a batch that makes few bundles and the one before
-    it, 0 = not known yet. silent_brokers: how many were silent when the alarm of many silent
+    when it was written down. share: bundles that a batch may create, by `adapt_creation_rate`, 0 =
+    not known yet. usual_ms: usual interval between a batch that makes few bundles and the one
+    before it, 0 = not known yet. silent_brokers: how many were silent when the alarm of many silent
     brokers was last recorded, 0 = it was off. refused_bytes: level of the leaky bucket of refused
     messages at refused_ms.
     """
@@ -148,10 +148,10 @@ class BatchContext:
     deadlines; unplaced_bundles: those bundles; unplaced_splits: namespaces of those that split;
     places: what placement says of bundles and children. tenant_counts: kind that `limits` bounds →
     tenant → how many it has. made: how many bundles were made for new namespaces; unloaded: how
-    many were taken up by unloads of namespaces. transitions: record before (None = new) and after;
-    failures: bundle → its broker's reason, of failed acks. is_catching_up: what the batch has read
-    is old, and newer reports wait; see `brokers.watch_clocks`. guard: leaves out what raises.
-    wall_ms: the driver's clock; now_ms: the time by which the batch decides, see
+    many it began to unload for unloads of namespaces. transitions: record before (None = new) and
+    after; failures: bundle → its broker's reason, of failed acks. is_catching_up: what the batch
+    has read is old, and newer reports wait; see `brokers.watch_clocks`. guard: leaves out what
+    raises. wall_ms: the driver's clock; now_ms: the time by which the batch decides, see
     `clock.advance_clock`. read_ms: `Times.read_ms` before this batch.
     """
 
@@ -331,7 +331,7 @@ class BatchContext:
 
     @property
     def max_usual(self) -> int:
-        """Maximum bundles for each of deletions, unloads, expiries, reservations."""
+        """As `max_created`, not above `bundles_made_max`: of deletions, unloads, expiries."""
         return min(self.max_created, self.config.limits.bundles_made_max)
 
     @property

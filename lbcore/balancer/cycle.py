@@ -252,9 +252,9 @@ def _scope(work: BatchContext) -> Scope:
 def _is_early_shed_due(work: BatchContext) -> bool:
     """Return True if a shedding round may run before its regular time.
 
-    Used where rounds are rarer than cycles. It needs `shed_interval_ms` without moves, and a broker
-    that had all its high hits in the last cycle already: the first reports after a jump of load
-    show only a part of it. O(brokers + bundles within their grace period).
+    Used where rounds are rarer than cycles. It needs `shed_interval_ms` since the last move, and a
+    broker that had all its high hits in the last cycle already: the first reports after a jump of
+    load show only a part of it. O(brokers + bundles within their grace period).
     """
     config, state = planning_config(work), work.plan.shed
     now_ms = work.now_ms
@@ -305,7 +305,7 @@ def _plan(work: BatchContext, scope: Scope) -> None:
         return
     ids: dict[str, str] = {}
     for decision in result.decisions:
-        # the bundle of a refused move stays; the next plan sees it, and takes its load back
+        # a refused move's bundle stays: the next plan no longer counts it at the destination
         decision_id, _ = carry_out(work, decision)
         ids |= dict.fromkeys((decision.bundle, *decision.children), decision_id)
     write_candidates(work, result.trace, ids)

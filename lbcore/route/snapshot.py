@@ -26,7 +26,7 @@ DIGESTS: Mapping[HashFunction, Digest] = {
     HashFunction.CRC32: crc32,
     HashFunction.MURMUR3_32: mmh3.mmh3_32_uintdigest,
 }
-"""The functions of `lbcore.model.bundles` on bytes, without a call in between."""
+"""The hash functions of `lbcore.model.bundles` themselves: a lookup saves a Python call."""
 
 
 class LookupOutcome(str, Enum):
@@ -69,9 +69,10 @@ class TablePosition:
 class LookupSnapshot:
     """Bundles, namespaces and brokers of one cluster at one moment.
 
-    namespaces: all that exist or have a live bundle. hash_indexes: for `lookup`, by the text before
-    the last "/" of a topic's name ("persistent://tenant/ns"); existing namespaces only. names: of
-    those, sorted. unsound: fault of a namespace's bundles, by namespace; existing ones only.
+    namespaces: those in the table, and others with live bundles. hash_indexes: for `lookup`, by the
+    text before the last "/" of a topic's name ("persistent://tenant/ns"); existing namespaces only.
+    names: of those, sorted. unsound: fault of a namespace's bundles, by namespace; existing ones
+    only.
     """
 
     cluster: str
