@@ -2,8 +2,8 @@
 
 The first SIGTERM or SIGINT asks the balancer to move the broker's bundles away and waits for it,
 agent.shutdown_timeout_ms and a sixth of it at most; a later one ends at once. Exit codes: 0
-every bundle was handed on, 1 ended without, 2 misuse. It finds the service's
-callbacks, connects, and waits. Example, with the service of `docs/agent.md`:
+every bundle was handed on, 1 ended without, 2 misuse. It finds the service's callbacks, connects,
+and waits. Example, with the service of `docs/agent.md`:
 
 ballast run-agent --service word_store:make --cluster local --broker store-1
     --web-service-url http://127.0.0.1:8081 --bootstrap 127.0.0.1:9092

@@ -331,7 +331,7 @@ class BatchContext:
 
     @property
     def max_usual(self) -> int:
-        """As `max_created`, not above `bundles_made_max`: of deletions, unloads, expiries."""
+        """Maximum number of bundles this batch deletes, and that it unloads, or expires."""
         return min(self.max_created, self.config.limits.bundles_made_max)
 
     @property

@@ -1,7 +1,7 @@
 """Names of topics, namespaces and bundles: their parsing, format and longest size.
 
-Source: Pulsar 4.0.8, TopicName,
-NamespaceName, NamedEntity, NamespaceBundle; 5.0.0-M1, PIP-460, SegmentTopicName.
+Source: Pulsar 4.0.8, TopicName, NamespaceName, NamedEntity, NamespaceBundle; 5.0.0-M1, PIP-460,
+SegmentTopicName.
 """
 
 import re

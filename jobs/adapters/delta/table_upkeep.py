@@ -288,10 +288,8 @@ class TableUpkeep:
         O(files there are). A full VACUUM, which lists the folder: by default it takes removed files
         from the log, and a checkpoint drops those whose retention is over.
         """
-        now_s, kept_s = (
-            time.monotonic(),
-            interval_s(table.metadata().configuration.get(FILE_RETENTION, "")),
-        )
+        kept_s = interval_s(table.metadata().configuration.get(FILE_RETENTION, ""))
+        now_s = time.monotonic()
         if now_s < self._removed_s.get(name, -math.inf) + kept_s / _SEARCHES:
             return 0
         self._removed_s[name] = now_s
