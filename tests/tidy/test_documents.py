@@ -19,7 +19,8 @@ from jobs.verbs import VERBS
 from lbcore.balancer.commands import HANDLERS
 from lbcore.config.setting import UNSET
 from lbcore.config.tree import SECTIONS, SETTINGS
-from lbcore.wire.commands import RefusedArguments, parse_arguments
+from lbcore.model.resources import RESOURCES
+from lbcore.wire.commands import KINDS, RefusedArguments, parse_arguments
 from lbcore.wire.messages import Command, Topic
 from lbcore.wire.parse import parse
 from tests.conformance.runner import FAMILY_OF
@@ -191,6 +192,20 @@ def test_command_that_a_document_sends_is_carried_out() -> None:
     assert isinstance(found, Command)
     assert found.kind in HANDLERS
     assert not isinstance(parse_arguments(found.kind, found.arguments), RefusedArguments)
+
+
+def test_each_declared_command_has_a_handler() -> None:
+    assert KINDS.keys() == HANDLERS.keys(), (
+        "give each kind a handler in the HANDLERS of lbcore/balancer, as docs/contributing.md says"
+    )
+
+
+def test_resources_that_a_service_reports_are_named_in_order() -> None:
+    page = text_of(DOCS / "agent.md")
+    (named,) = re.findall(r"^- `usage` and `limit`: (.*?), in any unit", page, re.MULTILINE)
+    assert named == ", ".join(one.name.replace("_", " ") for one in RESOURCES), (
+        "name each resource in docs/agent.md, in the order of RESOURCES"
+    )
 
 
 def test_commands_that_the_changelog_names_are_those_of_the_job() -> None:

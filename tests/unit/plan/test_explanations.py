@@ -99,7 +99,10 @@ def test_flapping_broker_without_bundles_makes_nobody_hot(strategy: str) -> None
     even = {f"b{number}": [9_000.0] * 6 for number in range(4)} | {"b4": []}
     for answer in itertools.islice(answers(even, strategy, flapping="b4"), 6):
         assert stuck(answer) == {}
-        assert not givers(answer)
+        assert not givers(answer), (
+            f"{strategy} takes bundles from brokers that are all at 54 %: judge a broker against "
+            "the average, or set the default threshold above that"
+        )
 
 
 def config_of_gauge(strategy: str, **settings: object) -> Sections:
@@ -150,8 +153,8 @@ def test_strategy_acts_where_its_gauge_has_reached_a_level(
     told = SHEDDING_STRATEGIES[strategy].hits_needed(config_of_gauge(strategy, multi_hit=multi_hit))
     assert told == needed, (
         f"with multi_hit={multi_hit}, hits_needed of {strategy}'s record is not what its trigger "
-        "counts: a rule that reads multi_hit has hits_needed=multi_hits, one that doesn't gives "
-        "usage_trigger settings with it off"
+        "counts: a rule that reads multi_hit has hits_needed=multi_hits, one that doesn't uses "
+        "one_level in its trigger, not multi_hit_levels"
     )
     givers = {first.trace.brokers.index(one.source) for one in first.decisions}
     reached = {
