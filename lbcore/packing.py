@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +25,16 @@ Convert = Callable[[Any], Any]
 Value = TypeVar("Value")
 
 
+def _unchanged(value: Any) -> Any:
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """Conversion of a type to plain values and back. None: no conversion is needed."""
+    """Conversion of a type to plain values and back."""
 
-    to: Convert | None = None
-    back: Convert | None = None
+    to: Convert = _unchanged
+    back: Convert = _unchanged
 
 
 LEFT_OUT = "left out"
@@ -44,13 +48,13 @@ _ITEMS: Mapping[Any, type[Any]] = {tuple: tuple, frozenset: frozenset, Sequence:
 def to_plain(record: Any) -> Any:
     """Return a record as plain values."""
     kind: Any = type(record)
-    return applied(plain_of(kind).to, record)
+    return plain_of(kind).to(record)
 
 
 def from_plain(kind: type[Value], plain: Any) -> Value:
     """Return the record that plain values hold; missing fields are defaults."""
     hint: Any = kind
-    record: Value = applied(plain_of(hint).back, plain)
+    record: Value = plain_of(hint).back(plain)
     return record
 
 
@@ -69,80 +73,44 @@ def plain_of(hint: Any) -> Plain:
     return _composed(hint, get_origin(hint), get_args(hint))
 
 
-def is_left_out(hint: Any) -> bool:
-    """Return True if a field of this type is marked LEFT_OUT."""
-    return get_origin(hint) is Annotated and LEFT_OUT in hint.__metadata__
+def _record(kind: type[Any]) -> Plain:
+    hints = get_type_hints(kind, include_extras=True)
+    of = {
+        one.name: plain_of(hints[one.name])
+        for one in fields(kind)
+        if LEFT_OUT not in getattr(hints[one.name], "__metadata__", ())
+    }
+    return Plain(
+        lambda record: {name: one.to(getattr(record, name)) for name, one in of.items()},
+        lambda plain: kind(**{name: of[name].back(value) for name, value in plain.items()}),
+    )
 
 
 def _composed(hint: Any, origin: Any, arguments: tuple[Any, ...]) -> Plain:
     some = [one for one in arguments if one is not NoneType]
     if origin in {Union, UnionType} and len(some) == 1:
-        return _optional(plain_of(some[0]))
-    if origin in _ITEMS and not {*arguments[1:]} - {..., arguments[0]}:
-        return _items(_ITEMS[origin], plain_of(arguments[0]))
-    if origin in {Mapping, dict}:
-        return _mapping(arguments[0], plain_of(arguments[1]))
-    raise TypeError(f"a packed field must be of a type that JSON has, got {hint}")
-
-
-def _record(kind: type[Any]) -> Plain:
-    hints = get_type_hints(kind, include_extras=True)
-    kept = [one.name for one in fields(kind) if not is_left_out(hints[one.name])]
-    conversions = {name: plain_of(hints[name]) for name in kept}
-
-    def to(record: Any) -> dict[str, Any]:
-        return {name: applied(one.to, getattr(record, name)) for name, one in conversions.items()}
-
-    def back(plain: Mapping[str, Any]) -> Any:
-        return kind(
-            **{name: applied(conversions[name].back, value) for name, value in plain.items()}
+        of = plain_of(some[0])
+        return Plain(
+            lambda value: None if value is None else of.to(value),
+            lambda plain: None if plain is None else of.back(plain),
         )
-
-    return Plain(to, back)
-
-
-def _optional(conversion: Plain) -> Plain:
-    if conversion == _AS_IT_IS:
-        return _AS_IT_IS
-
-    def to(value: Any) -> Any:
-        return None if value is None else applied(conversion.to, value)
-
-    def back(plain: Any) -> Any:
-        return None if plain is None else applied(conversion.back, plain)
-
-    return Plain(to, back)
-
-
-def _items(kind: type[Any], conversion: Plain) -> Plain:
-    def to(values: Any) -> list[Any]:
-        ordered = sorted(values) if kind is frozenset else values
-        return list(ordered) if conversion.to is None else list(map(conversion.to, ordered))
-
-    def back(plain: list[Any]) -> Any:
-        return kind(plain) if conversion.back is None else kind(map(conversion.back, plain))
-
-    return Plain(to, back)
-
-
-def _mapping(key: Any, conversion: Plain) -> Plain:
-    if key is str and conversion == _AS_IT_IS:
-        return Plain(dict)
+    if origin in _ITEMS and not {*arguments[1:]} - {..., arguments[0]}:
+        of, kind = plain_of(arguments[0]), _ITEMS[origin]
+        return Plain(
+            lambda values: list(map(of.to, sorted(values) if kind is frozenset else values)),
+            lambda plain: kind(map(of.back, plain)),
+        )
+    if origin not in {Mapping, dict}:
+        raise TypeError(f"a packed field must be of a type that JSON has, got {hint}")
+    key, of = arguments[0], plain_of(arguments[1])
     if key not in {str, int}:
         raise TypeError(f"a key of a packed mapping must be str or int, got {key}")
-
-    def to(values: Mapping[Any, Any]) -> dict[str, Any]:
-        return {str(name): applied(conversion.to, value) for name, value in values.items()}
-
-    def back(plain: Mapping[str, Any]) -> dict[Any, Any]:
-        return {key(name): applied(conversion.back, value) for name, value in plain.items()}
-
-    return Plain(to, back)
-
-
-def applied(convert: Convert | None, value: Any) -> Any:
-    """Return the converted value; None leaves it as it is."""
-    return value if convert is None else convert(value)
+    if key is str and of == _AS_IT_IS:
+        return Plain(dict)
+    return Plain(
+        lambda values: {str(name): of.to(value) for name, value in values.items()},
+        lambda plain: {key(name): of.back(value) for name, value in plain.items()},
+    )
 
 
 _MAGIC = b"BLS1"
@@ -157,8 +125,7 @@ class MalformedBlobError(ValueError):
 
 def pack(plain: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
     """One blob of JSON-able values and numeric arrays. O(bytes)."""
-    layout = []
-    buffers = []
+    layout, buffers = [], []
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
         array = array.astype(array.dtype.newbyteorder("<"), copy=False)
@@ -179,26 +146,25 @@ def unpack(blob: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         header = json.loads(blob[_PREFIX.size : _PREFIX.size + size])
         plain, layout = header["plain"], header["arrays"]
     except (struct.error, ValueError, KeyError, TypeError) as error:
-        raise MalformedBlobError(_damaged(len(blob))) from error
+        raise MalformedBlobError(_DAMAGED.format(len(blob))) from error
     if magic != _MAGIC:
-        raise MalformedBlobError(_damaged(len(blob)))
+        raise MalformedBlobError(_DAMAGED.format(len(blob)))
     arrays = {}
     at = _PREFIX.size + size
     for name, dtype, shape in layout:
         count = int(np.prod(shape, dtype=np.int64))
         length = count * np.dtype(dtype).itemsize
         if at + length > len(blob):
-            raise MalformedBlobError(_damaged(len(blob)))
+            raise MalformedBlobError(_DAMAGED.format(len(blob)))
         arrays[name] = np.frombuffer(blob, dtype=dtype, count=count, offset=at).reshape(shape)
         at += length + (-length % _ALIGNMENT)
     return plain, arrays
 
 
-def _damaged(size: int) -> str:
-    return (
-        f"a packed blob of {size} bytes can't be read: it was cut, changed or made by other code; "
-        "run `ballast state rebuild`, and the job's next start rebuilds the state from the tables"
-    )
+_DAMAGED = (
+    "a packed blob of {} bytes can't be read: it was cut, changed or made by other code; "
+    "run `ballast state rebuild`, and the job's next start rebuilds the state from the tables"
+)
 
 
 def finite(value: Any) -> Any:

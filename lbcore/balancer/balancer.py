@@ -88,7 +88,7 @@ from lbcore.machine import Step, UnknownStateSchemaError
 from lbcore.ownership.changes import Change
 from lbcore.ownership.invariants import violations_of_changes
 from lbcore.ownership.liveness import Liveness
-from lbcore.packing import Plain, applied, plain_of
+from lbcore.packing import Plain, plain_of
 from lbcore.plan.decision import PlanState
 from lbcore.scorer.group_update import GroupUpdate, PositionedMessage
 from lbcore.wire.messages import Acks, AuditEntry, Command, TopicLoad
@@ -489,7 +489,7 @@ class ClusterBalancer:
         parts: dict[str, Any] = {}
         for name, converter in _PARTS.items():
             plain, _ = packing.unpack(chunks[name])
-            parts[name] = applied(converter.back, plain["of"])
+            parts[name] = converter.back(plain["of"])
             if name in _ORDERED:
                 parts[name] = {key: parts[name][key] for key in plain["order"]}
         parts["plan"] = completed(parts["plan"])
@@ -514,4 +514,4 @@ _ORDERED = ("commands", "waiting")
 
 def _pack_part(name: str, converter: Plain, value: Any) -> bytes:
     order = list(value) if name in _ORDERED else []
-    return packing.pack({"of": applied(converter.to, value), "order": order}, {})
+    return packing.pack({"of": converter.to(value), "order": order}, {})

@@ -24,7 +24,7 @@ from lbcore.model.tables import BROKERS, LOAD_HISTORY, PLANNING_MEMORY, SETTINGS
 from lbcore.ownership.records import State
 from lbcore.ownership.repair import stuck_after_ms
 from lbcore.ownership.states import IN_FLIGHT
-from lbcore.packing import applied, from_plain, plain_of
+from lbcore.packing import from_plain, plain_of
 from lbcore.plan.decision import PlanState
 from lbcore.plan.groups import members_by_group
 from lbcore.plan.registry import shedding_strategy
@@ -68,9 +68,7 @@ def write_memory(work: BatchContext, before: PlanState) -> None:
         return
     for part, names in _MEMORY_PARTS.items():
         if any(getattr(work.plan, name) != getattr(before, name) for name in names):
-            memory = {
-                name: applied(plain_of(_HINTS[name]).to, getattr(work.plan, name)) for name in names
-            }
+            memory = {name: plain_of(_HINTS[name]).to(getattr(work.plan, name)) for name in names}
             row = {"part": part, "strategy": work.plan.strategy, "memory": to_json(memory)}
             work.add_row(PLANNING_MEMORY.name, row)
 

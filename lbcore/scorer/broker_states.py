@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeAlias
 
 from lbcore import packing
 from lbcore.machine import UnknownStateSchemaError
-from lbcore.packing import LEFT_OUT, applied, plain_of
+from lbcore.packing import LEFT_OUT, plain_of
 from lbcore.scorer.group_update import (
     BrokerReport,
     BundleReport,
@@ -141,7 +141,7 @@ _STATE = plain_of(ScorerState)
 
 def pack_broker_states(state: ScorerState) -> bytes:
     """The states as one blob; equal states give equal bytes."""
-    return packing.pack({"schema": STATE_SCHEMA, "brokers": applied(_STATE.to, state)}, {})
+    return packing.pack({"schema": STATE_SCHEMA, "brokers": _STATE.to(state)}, {})
 
 
 def unpack_broker_states(blob: bytes) -> ScorerState:
@@ -152,7 +152,7 @@ def unpack_broker_states(blob: bytes) -> ScorerState:
     plain, _ = packing.unpack(blob)
     if plain["schema"] != STATE_SCHEMA:
         raise UnknownStateSchemaError.of("BrokerScorer", plain["schema"], STATE_SCHEMA)
-    state: ScorerState = applied(_STATE.back, plain["brokers"])
+    state: ScorerState = _STATE.back(plain["brokers"])
     return state
 
 

@@ -17,7 +17,7 @@ from lbcore.balancer.rules import ClusterRules, PlanProposal, PlanStatus
 from lbcore.balancer.topic_book import TopicBook
 from lbcore.config.tree import Config
 from lbcore.machine import UnknownStateSchemaError
-from lbcore.packing import LEFT_OUT, applied, plain_of
+from lbcore.packing import LEFT_OUT, plain_of
 from lbcore.scorer.broker_states import STATE_SCHEMA as SCORER_STATE_SCHEMA
 from lbcore.scorer.broker_states import (
     BrokerState,
@@ -77,7 +77,7 @@ class Sail:
 def test_record_comes_back_without_what_is_left_out(sail: Sail) -> None:
     way = plain_of(Sail)
     loud = Sail(sail.colour, sail.raw, sail.doors, sail.name, noise=("bang",))
-    assert applied(way.back, json.loads(json.dumps(applied(way.to, loud)))) == sail
+    assert way.back(json.loads(json.dumps(way.to(loud)))) == sail
 
 
 @pytest.mark.parametrize("hint", [set[int], Mapping[float, int], complex, str | int])
