@@ -213,10 +213,13 @@ class RefusedCommandError(Exception):
     """A command is impossible: what is wrong, what to do next."""
 
 
-def refuse_if(problem: str) -> None:
-    """Raise RefusedCommandError if there is a problem; "" = none."""
+def refuse_if(problem: object, sentence: str = "") -> None:
+    """Raise RefusedCommandError if there is a problem.
+
+    sentence: what is wrong and what to do next; "" = the problem says it itself.
+    """
     if problem:
-        raise RefusedCommandError(problem)
+        raise RefusedCommandError(sentence or str(problem))
 
 
 def set_or_drop(values: dict[str, Any], name: str, value: Any) -> None:

@@ -23,6 +23,7 @@ from lbcore.balancer.brokers import reason_not_to_take
 from lbcore.balancer.intake import created_topics
 from lbcore.balancer.namespaces import (
     BUNDLES,
+    has_namespace,
     is_deleting,
     is_placeholder,
     reason_not_to_add,
@@ -63,21 +64,30 @@ def find_record(work: BatchContext, bundle: str) -> OwnershipRecord:
     record = work.ledger.record(bundle)
     if record is None:
         raise RefusedCommandError(f"there is no bundle {bundle}; table bundle_ownership lists them")
-    if record.state is State.DELETED:
-        raise RefusedCommandError(
-            f"bundle {bundle} is gone: its range was split, or its namespace deleted; "
-            "look at the namespace's present bundles"
-        )
-    if is_deleting(work, bundle.rpartition("/")[0]):
-        raise RefusedCommandError(
-            f"the namespace of {bundle} is being deleted; create it anew when that is done"
-        )
-    if is_placeholder(work, bundle):
-        raise RefusedCommandError(
-            f"bundle {bundle} stands for those that are still being made; ask again when "
-            "the create_namespace of its namespace is done"
-        )
+    refuse_if(
+        record.state is State.DELETED,
+        f"bundle {bundle} is gone: its range was split, or its namespace deleted; "
+        "look at the namespace's present bundles",
+    )
+    refuse_if(
+        is_deleting(work, bundle.rpartition("/")[0]),
+        f"the namespace of {bundle} is being deleted; create it anew when that is done",
+    )
+    refuse_if(
+        is_placeholder(work, bundle),
+        f"bundle {bundle} stands for those that are still being made; ask again when "
+        "the create_namespace of its namespace is done",
+    )
     return record
+
+
+def refuse_unsupported(work: BatchContext, algorithm: str) -> None:
+    """Raise RefusedCommandError for an algorithm that no split may use; "" = none is named."""
+    supported = work.config.splitting.supported_algorithms
+    refuse_if(
+        algorithm and algorithm not in supported,
+        f"split algorithm {algorithm} is not supported; choose one of {', '.join(supported)}",
+    )
 
 
 def _reason_not_to_release(
@@ -90,12 +100,6 @@ def _reason_not_to_release(
     target = work.instance(destination) if destination else NOBODY
     refused = work.apply(unload(record, origin, target))
     return f"{refused} ({_shown(record)}): wait, and look at its ownership" if refused else ""
-
-
-def _find_movable(work: BatchContext, bundle: str, destination: str) -> OwnershipRecord:
-    record = find_record(work, bundle)
-    refuse_if(reason_not_to_take(work, destination))
-    return record
 
 
 def _pinned_elsewhere(work: BatchContext, bundle: str, destination: str) -> str:
@@ -111,11 +115,11 @@ def _shown(record: OwnershipRecord) -> str:
 
 def _unload_bundle(work: BatchContext, command: Command, arguments: UnloadBundle) -> Outcome:
     bundle, destination = arguments.bundle, arguments.destination
-    record = _find_movable(work, bundle, destination)
+    record = find_record(work, bundle)
+    refuse_if(reason_not_to_take(work, destination))
     origin = work.origin(Cause.ADMIN, work.next_decision(), command.command_id)
     problem = _reason_not_to_release(work, record, origin, destination)
-    if problem:
-        raise RefusedCommandError(f"bundle {bundle} can't be unloaded now: {problem}")
+    refuse_if(problem, f"bundle {bundle} can't be unloaded now: {problem}")
     _note(work, origin, "transfer" if destination else "unload", record, destination)
     return Outcome(status=ACCEPTED, moving={bundle: record.destination})
 
@@ -127,26 +131,20 @@ def _assign_bundle(work: BatchContext, command: Command, arguments: AssignBundle
     """
     bundle, wanted = arguments.bundle, arguments.destination
     record = find_record(work, bundle)
-    owner = record.destination
-    if record.state is not State.FREE and owner and wanted in ("", owner):
+    owner, is_free = record.destination, record.state is State.FREE
+    if not is_free and owner and wanted in ("", owner):
         return Outcome(status=DONE, result={"owner": owner, "state": record.state.value})
-    if record.state is not State.FREE:
-        raise RefusedCommandError(
-            f"bundle {bundle} is not free ({_shown(record)}); unload it to {wanted}"
-        )
-    pinned = _pinned_elsewhere(work, bundle, wanted)
-    destination = wanted or work.places.get(bundle, "")
+    refuse_if(not is_free, f"bundle {bundle} is not free ({_shown(record)}); unload it to {wanted}")
+    pinned, destination = _pinned_elsewhere(work, bundle, wanted), wanted or work.places.get(bundle)
     if not destination:
         raise RefusedCommandError(
             f"no broker may take {bundle} now; start one, or look at the policies"
         )
-    if pinned:
-        raise RefusedCommandError(f"bundle {bundle} can't go to {wanted}: {pinned}")
+    refuse_if(pinned, f"bundle {bundle} can't go to {wanted}: {pinned}")
     refuse_if(reason_not_to_take(work, wanted))
     origin = work.origin(Cause.ASSIGN, work.next_decision(), command.command_id)
     refused = work.apply(assign(record, work.instance(destination), origin))
-    if refused:
-        raise RefusedCommandError(f"bundle {bundle} can't be assigned now: {refused}; ask again")
+    refuse_if(refused, f"bundle {bundle} can't be assigned now: {refused}; ask again")
     _note(work, origin, "assign", record, destination)
     return Outcome(status=ACCEPTED, result={"owner": destination}, moving={bundle: ""})
 
@@ -154,12 +152,12 @@ def _assign_bundle(work: BatchContext, command: Command, arguments: AssignBundle
 def _override_bundle(work: BatchContext, command: Command, arguments: OverrideBundle) -> Outcome:
     """By force, also under a live owner's feet: for when nothing else helps."""
     bundle, destination = arguments.bundle, arguments.destination
-    record = _find_movable(work, bundle, destination)
+    record = find_record(work, bundle)
+    refuse_if(reason_not_to_take(work, destination))
     origin = work.origin(Cause.ADMIN, work.next_decision(), command.command_id)
     change = assign if record.state is State.FREE else reassign
     refused = work.apply(change(record, work.instance(destination), origin))
-    if refused:
-        raise RefusedCommandError(f"bundle {bundle} can't be overridden: {refused}; ask again")
+    refuse_if(refused, f"bundle {bundle} can't be overridden: {refused}; ask again")
     _note(work, origin, "override", record, destination)
     return Outcome(status=ACCEPTED, moving={bundle: record.destination or record.source})
 
@@ -189,8 +187,7 @@ def _unload_namespace(work: BatchContext, command: Command, arguments: UnloadNam
     room = max(work.max_usual - work.unloaded, 0)
     begun, problem = _release_slice(work, command, {AFTER: ""}, room)
     is_under_way = begun.moving or AFTER in begun.result
-    if problem and not is_under_way:
-        raise RefusedCommandError(f"nothing of {name} can be unloaded now: {problem}")
+    refuse_if(problem and not is_under_way, f"nothing of {name} can be unloaded now: {problem}")
     return begun if is_under_way else replace(begun, status=DONE)
 
 
@@ -303,8 +300,7 @@ def _split_bundle(work: BatchContext, command: Command, arguments: SplitBundle) 
     places = {child: work.places.get(child, "") for child in children}
     origin = work.origin(Cause.SPLIT, work.next_decision(), command.command_id)
     refused = work.apply(split(record, places, origin))
-    if refused:
-        raise RefusedCommandError(f"bundle {bundle} can't be split now: {refused}; ask again")
+    refuse_if(refused, f"bundle {bundle} can't be split now: {refused}; ask again")
     result = {
         "bundle": bundle,
         "algorithm": decision.algorithm.value,
@@ -333,15 +329,11 @@ def _decided(
     """
     bundle = arguments.bundle or _chosen(work, arguments.namespace, arguments.which)
     record, config = find_record(work, bundle), work.config.splitting
-    if record.state is not State.OWNED:
-        raise RefusedCommandError(
-            f"bundle {bundle} has no owner that could split it; assign it first"
-        )
-    if arguments.algorithm and arguments.algorithm not in config.supported_algorithms:
-        listed = ", ".join(config.supported_algorithms)
-        raise RefusedCommandError(
-            f"split algorithm {arguments.algorithm} is not supported; choose one of {listed}"
-        )
+    refuse_if(
+        record.state is not State.OWNED,
+        f"bundle {bundle} has no owner that could split it; assign it first",
+    )
+    refuse_unsupported(work, arguments.algorithm)
     namespace, text = split_bundle_name(bundle)
     by_positions = SPECIFIED_POSITIONS if arguments.positions else ""
     own = str(work.namespaces[namespace].properties.get(SPLIT_ALGORITHM, ""))
@@ -359,10 +351,10 @@ def _decided(
     found = requested_boundaries(request, config)
     if isinstance(found, str):
         raise RefusedCommandError(f"bundle {bundle} can't be split: {found}")
-    if len(found) >= MAX_CHILDREN:
-        raise RefusedCommandError(
-            f"{bundle} would have {len(found) + 1} children, at most are {MAX_CHILDREN}"
-        )
+    refuse_if(
+        len(found) >= MAX_CHILDREN,
+        f"{bundle} would have {len(found) + 1} children, at most are {MAX_CHILDREN}",
+    )
     decision = SplitDecision(
         bundle=row,
         name=bundle,
@@ -386,11 +378,11 @@ def _chosen(work: BatchContext, namespace: str, which: str) -> str:
 
     A bundle's topics are those reported or those created here, whichever are more.
     """
-    entry, ledger = work.namespaces.get(namespace), work.ledger
-    if entry is None or entry.is_deleted or is_deleting(work, namespace):
-        raise RefusedCommandError(
-            f"there is no namespace {namespace}; look at the list of namespaces"
-        )
+    refuse_if(
+        not has_namespace(work, namespace) or is_deleting(work, namespace),
+        f"there is no namespace {namespace}; look at the list of namespaces",
+    )
+    ledger = work.ledger
     rows = ledger.live_rows(namespace)
     traffic = ledger.short[rows][:, [THROUGHPUT_IN, THROUGHPUT_OUT]].sum(axis=1)
     values = np.where(ledger.short_count[rows] > 0, traffic, 0.0)
@@ -400,10 +392,10 @@ def _chosen(work: BatchContext, namespace: str, which: str) -> str:
         of = np.searchsorted(lowers, created.hashes, side="right") - 1
         counts = np.bincount(of, minlength=len(rows)) * created.stands_for
         values = np.maximum(ledger.topics[rows], counts)
-    if values.max(initial=0) <= 0:
-        raise RefusedCommandError(
-            f"nobody has reported topics of {namespace}, so no bundle is {which}: name one"
-        )
+    refuse_if(
+        values.max(initial=0) <= 0,
+        f"nobody has reported topics of {namespace}, so no bundle is {which}: name one",
+    )
     return ledger.names[rows[int(np.argmax(values))]]
 
 

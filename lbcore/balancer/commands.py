@@ -30,6 +30,7 @@ from lbcore.balancer.brokers import is_external
 from lbcore.balancer.bundle_commands import (
     BUNDLE_HANDLERS,
     place_splits,
+    refuse_unsupported,
     split_target,
 )
 from lbcore.balancer.ledger import NOBODY, STATE_CODE
@@ -41,8 +42,10 @@ from lbcore.balancer.namespaces import (
     PARTITIONS,
     TOPICS,
     begin_creation,
+    creations,
     drop_topic,
     end_creation,
+    has_namespace,
     has_namespaces,
     is_deleting,
     reason_not_to_add,
@@ -78,10 +81,8 @@ from lbcore.model.names import (
 )
 from lbcore.model.tables import RECORDS
 from lbcore.ownership.changes import Refused
-from lbcore.ownership.protocol import create
 from lbcore.ownership.records import Cause, State
 from lbcore.ownership.states import IN_FLIGHT, RESHAPING
-from lbcore.plan.decision import Places
 from lbcore.wire.arguments import CommandArguments
 from lbcore.wire.commands import RefusedArguments, parse_arguments
 from lbcore.wire.kinds.bundle_commands import AssignBundle, OverrideBundle, SplitBundle
@@ -106,7 +107,13 @@ EXISTS, NOT_EMPTY = "exists already", "is not empty"
 def _create_namespace(work: BatchContext, command: Command, arguments: CreateNamespace) -> Outcome:
     name, algorithm = arguments.namespace, arguments.split_algorithm
     bundles = _divide(work, arguments)
-    _refuse_to_create(work, name, algorithm)
+    if has_namespace(work, name):
+        raise RefusedCommandError(
+            f"namespace {name} is still being deleted; create it when that is done"
+            if is_deleting(work, name)
+            else f"namespace {name} {EXISTS}; delete it first, or choose another name"
+        )
+    refuse_unsupported(work, algorithm)
     refuse_if(reason_not_to_add(work, tenant_of(name), {BUNDLES: len(bundles), NAMESPACES: 1}))
     floor = version_floor(work, name)
     properties: dict[str, Any] = {BUNDLES_WANTED: len(bundles)}
@@ -120,15 +127,12 @@ def _create_namespace(work: BatchContext, command: Command, arguments: CreateNam
         begin_creation(work, name, entry, creation)
         return Outcome(status=ACCEPTED, result={"bundles": len(bundles), "made": 0})
     origin = work.origin(Cause.CREATE, command_id=command.command_id)
-    transitions = []
-    for bundle in bundles.names():
-        previous = work.ledger.record(bundle)
-        made = create(work.cluster, bundle, origin, previous=previous, version_floor=floor)
+    transitions = creations(work, bundles.names(), origin, floor)
+    for bundle, made in zip(bundles.names(), transitions, strict=True):
         if isinstance(made, Refused):
             raise RefusedCommandError(
                 f"bundle {bundle} can't be created: {made.reason.value}; look at its ownership"
             )
-        transitions.append(made)
     work.ledger.add(bundles.names())
     for transition in transitions:
         work.apply(transition)
@@ -139,31 +143,15 @@ def _create_namespace(work: BatchContext, command: Command, arguments: CreateNam
 
 def _divide(work: BatchContext, arguments: CreateNamespace) -> NamespaceBundles:
     name, count = arguments.namespace, arguments.bundles or work.config.splitting.default_bundles
-    if count > MAX_BUNDLES:
-        raise RefusedCommandError(
-            f"namespace {name} can't be divided so: it would have {count} bundles, at most are"
-            f" {MAX_BUNDLES}"
-        )
+    refuse_if(
+        count > MAX_BUNDLES,
+        f"namespace {name} can't be divided so: it would have {count} bundles, at most are"
+        f" {MAX_BUNDLES}",
+    )
     try:
         return NamespaceBundles(name, arguments.boundaries or even_boundaries(count))
     except InvalidRangeError as error:
         raise RefusedCommandError(f"namespace {name} can't be divided so: {error}") from error
-
-
-def _refuse_to_create(work: BatchContext, name: str, algorithm: str) -> None:
-    """Raise RefusedCommandError if there is such a namespace, or no such algorithm."""
-    known = work.namespaces.get(name)
-    if known is not None and not known.is_deleted:
-        raise RefusedCommandError(
-            f"namespace {name} is still being deleted; create it when that is done"
-            if is_deleting(work, name)
-            else f"namespace {name} {EXISTS}; delete it first, or choose another name"
-        )
-    if algorithm and algorithm not in work.config.splitting.supported_algorithms:
-        listed = ", ".join(work.config.splitting.supported_algorithms)
-        raise RefusedCommandError(
-            f"split algorithm {algorithm} is not supported; choose one of {listed}"
-        )
 
 
 def topics_in(work: BatchContext, namespace: str) -> int:
@@ -210,10 +198,7 @@ def _refuse_unless_empty(work: BatchContext, name: str) -> None:
                 "(ballast status)"
             )
     topics = topics_in(work, name)
-    if topics:
-        raise RefusedCommandError(
-            f"namespace {name} {NOT_EMPTY}: it has {topics} topics; delete those first"
-        )
+    refuse_if(topics, f"namespace {name} {NOT_EMPTY}: it has {topics} topics; delete those first")
 
 
 def _create(work: BatchContext, _: Command, arguments: CreateRecord) -> Outcome:
@@ -221,30 +206,35 @@ def _create(work: BatchContext, _: Command, arguments: CreateRecord) -> Outcome:
     value = read_value(kind, arguments.value)
     if kind == TOPIC:
         _refuse_topic(work, name, value)
-    elif name in work.catalog.of(TENANT):
-        raise RefusedCommandError(f"tenant {name} {EXISTS}; change it with update_record")
+    else:
+        refuse_if(
+            name in work.catalog.of(TENANT),
+            f"tenant {name} {EXISTS}; change it with update_record",
+        )
     return _keep(work, kind, name, value)
 
 
 def _refuse_topic(work: BatchContext, topic: str, partitions: int) -> None:
     """Raise RefusedCommandError if the topic can't be created."""
     namespace, known = namespace_of_topic(topic), work.catalog.of(TOPIC)
-    entry, number = work.namespaces.get(namespace), partition_of(topic)
-    if entry is None or entry.is_deleted:
-        raise RefusedCommandError(f"there is no namespace of topic {topic}; create it first")
-    if partitions and number is not None:
-        raise RefusedCommandError(
-            f"{topic} is the name of a partition; choose one without -partition-"
-        )
+    number = partition_of(topic)
+    refuse_if(
+        not has_namespace(work, namespace),
+        f"there is no namespace of topic {topic}; create it first",
+    )
+    refuse_if(
+        partitions and number is not None,
+        f"{topic} is the name of a partition; choose one without -partition-",
+    )
     is_partition = number is not None and number < known.get(strip_partition(topic), 0)
-    if topic in known or is_partition:
-        raise RefusedCommandError(
-            f"topic {topic} {EXISTS}; delete it first, or choose another name"
-        )
-    if len(known) >= MAX_TOPICS:
-        raise RefusedCommandError(
-            f"{MAX_TOPICS} topics are kept at most; let brokers report the others"
-        )
+    refuse_if(
+        topic in known or is_partition,
+        f"topic {topic} {EXISTS}; delete it first, or choose another name",
+    )
+    refuse_if(
+        len(known) >= MAX_TOPICS,
+        f"{MAX_TOPICS} topics are kept at most; let brokers report the others",
+    )
     refuse_if(reason_not_to_add(work, tenant_of(namespace), {PARTITIONS: partitions, TOPICS: 1}))
 
 
@@ -270,10 +260,10 @@ def _delete(work: BatchContext, _: Command, arguments: DeleteRecord) -> Outcome:
         entries = work.namespaces.items()
         first = min(n for n, e in entries if tenant_of(n) == name and not e.is_deleted)
         raise RefusedCommandError(f"tenant {name} still has namespace {first}; delete that first")
-    if name not in work.catalog.of(kind):
-        raise RefusedCommandError(
-            f"there is no {kind} {name}; table records lists those that were created"
-        )
+    refuse_if(
+        name not in work.catalog.of(kind),
+        f"there is no {kind} {name}; table records lists those that were created",
+    )
     if kind == TENANT:
         return _keep(work, kind, name, None)
     drop_topic(work, name)
@@ -324,12 +314,12 @@ def take_command(work: BatchContext, command: Command, sent_ms: int) -> None:
 
 def _is_repeated(work: BatchContext, command: Command) -> bool:
     """True if a command with a known id repeats it: same kind, arguments, principal."""
-    waiting = work.waiting.get(command.command_id)
-    if waiting is not None:
-        return identity(waiting.command) == identity(command)
-    if command.command_id in work.unplaced:
-        return identity(work.unplaced[command.command_id][0]) == identity(command)
-    return work.commands[command.command_id].partition(" ")[2] == identity(command)
+    command_id = command.command_id
+    if command_id in work.waiting:
+        return identity(work.waiting[command_id].command) == identity(command)
+    if command_id in work.unplaced:
+        return identity(work.unplaced[command_id][0]) == identity(command)
+    return work.commands[command_id].partition(" ")[2] == identity(command)
 
 
 def take_queued_of(work: BatchContext, command_ids: Sequence[str]) -> None:
@@ -352,32 +342,23 @@ def carry_out_assignments(work: BatchContext) -> None:
     Places all assignments without a broker in one pass, then all children of splits with unload in
     another. Later commands on these bundles have waited for this. O(bundles).
     """
-    assigned: list[tuple[Command, AssignBundle, int]] = []
-    splits: list[tuple[Command, SplitBundle, int]] = []
-    for command, deadline_ms in work.unplaced.values():
-        arguments = parse_arguments(command.kind, command.arguments)
-        if isinstance(arguments, SplitBundle):
-            splits.append((command, arguments, deadline_ms))
-        elif isinstance(arguments, AssignBundle):
-            assigned.append((command, arguments, deadline_ms))
+    unplaced = [
+        (command, parse_arguments(command.kind, command.arguments), deadline_ms)
+        for command, deadline_ms in work.unplaced.values()
+    ]
+    assigned = [asked for _, asked, _ in unplaced if isinstance(asked, AssignBundle)]
+    splits = [asked for _, asked, _ in unplaced if isinstance(asked, SplitBundle)]
     work.unplaced, work.unplaced_bundles, work.unplaced_splits = {}, {}, {}
-    names = dict.fromkeys(arguments.bundle for _, arguments, _ in assigned)
-    records = {name: work.ledger.record(name) for name in names}
+    records = {one.bundle: work.ledger.record(one.bundle) for one in assigned}
     free = [name for name, one in records.items() if one is not None and one.state is State.FREE]
     rows = [] if is_external(work) else [work.ledger.index[name] for name in free]
-    _carry_out_placed(work, place(work, rows, {}), assigned)
-    _carry_out_placed(work, place_splits(work, [arguments for _, arguments, _ in splits]), splits)
-
-
-def _carry_out_placed(
-    work: BatchContext,
-    places: Places,
-    commands: Sequence[tuple[Command, AssignBundle | SplitBundle, int]],
-) -> None:
-    work.places = places.found
-    for command, arguments, deadline_ms in commands:
-        _carry_out(work, command, arguments, deadline_ms)
-    write_places(work, places)
+    for kind in (AssignBundle, SplitBundle):
+        places = place(work, rows, {}) if kind is AssignBundle else place_splits(work, splits)
+        work.places = places.found
+        for command, asked, deadline_ms in unplaced:
+            if isinstance(asked, kind):
+                _carry_out(work, command, asked, deadline_ms)
+        write_places(work, places)
 
 
 def _queue_or_carry_out(work: BatchContext, command: Command, deadline_ms: int) -> None:
@@ -421,16 +402,13 @@ def _is_busy(work: BatchContext, arguments: CommandArguments | RefusedArguments)
     """
     ledger = work.ledger
     if isinstance(arguments, UnloadNamespace | SplitBundle) and arguments.namespace:
-        if arguments.namespace in work.unplaced_splits:
+        states = ledger.state[ledger.live_rows(arguments.namespace)]
+        is_reshaped = np.isin(states, [STATE_CODE[state] for state in RESHAPING]).any()
+        if is_reshaped or arguments.namespace in work.unplaced_splits:
             return True
-        reshaping = [STATE_CODE[state] for state in RESHAPING]
-        rows = ledger.live_rows(arguments.namespace)
-        if np.isin(ledger.state[rows], reshaping).any():
-            return True
+    bundle = str(getattr(arguments, "bundle", ""))
     if isinstance(arguments, SplitBundle):
         bundle = split_target(work, arguments)
-    else:
-        bundle = getattr(arguments, "bundle", "")
     is_unplaced = isinstance(arguments, AssignBundle) and not arguments.destination
     if bundle and bundle in work.unplaced_bundles and not is_unplaced:
         return True

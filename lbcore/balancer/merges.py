@@ -27,7 +27,7 @@ from lbcore.balancer.brokers import is_external, reason_not_to_take
 from lbcore.balancer.bundle_commands import find_record
 from lbcore.balancer.ledger import CAUSE_CODE, STATE_CODE
 from lbcore.balancer.moves import reason_not_to_balance, reason_to_stand_still
-from lbcore.balancer.namespaces import CREATING, is_deleting
+from lbcore.balancer.namespaces import CREATING, DELETING, has_namespace
 from lbcore.balancer.placement import planning_config
 from lbcore.balancer.waiting import MERGE, begin_wait, end_wait, finish_command
 from lbcore.config.cluster import ASK
@@ -71,33 +71,33 @@ def merge_bundle(work: BatchContext, command: Command, arguments: MergeBundle) -
 
 
 def _pair(work: BatchContext, bundle: str, neighbour: str) -> _Pair:
-    if is_external(work):
-        raise RefusedCommandError(
-            f"bundle {bundle} can't be merged here: Pulsar owns this cluster's bundles, and its "
-            "brokers only split; give the namespace fewer bundles when it is created anew"
-        )
+    refuse_if(
+        is_external(work),
+        f"bundle {bundle} can't be merged here: Pulsar owns this cluster's bundles, and its "
+        "brokers only split; give the namespace fewer bundles when it is created anew",
+    )
     record = find_record(work, bundle)
     namespace, _, end = parse_bundle(bundle)
     names = (work.ledger.names[row] for row in work.ledger.live_rows(namespace))
     upper = next((name for name in names if parse_bundle(name)[1] == end), "")
     neighbour = neighbour or upper
-    if not neighbour:
-        raise RefusedCommandError(
-            f"bundle {bundle} is the last of its namespace and has no upper neighbour; name the "
-            "bundle below it instead"
-        )
-    if namespace != neighbour.rpartition("/")[0]:
-        raise RefusedCommandError(
-            f"{bundle} and {neighbour} are of different namespaces, and a bundle belongs to one; "
-            "name two neighbours of one namespace"
-        )
+    refuse_if(
+        not neighbour,
+        f"bundle {bundle} is the last of its namespace and has no upper neighbour; name the "
+        "bundle below it instead",
+    )
+    refuse_if(
+        namespace != neighbour.rpartition("/")[0],
+        f"{bundle} and {neighbour} are of different namespaces, and a bundle belongs to one; "
+        "name two neighbours of one namespace",
+    )
     merged = joined(bundle, neighbour)
-    if not merged:
-        advice = f"its upper neighbour is {upper}" if upper else "name the bundle below it"
-        raise RefusedCommandError(
-            f"{bundle} and {neighbour} are no neighbours, and a bundle is one range of hashes; "
-            f"{advice}"
-        )
+    advice = f"its upper neighbour is {upper}" if upper else "name the bundle below it"
+    refuse_if(
+        not merged,
+        f"{bundle} and {neighbour} are no neighbours, and a bundle is one range of hashes; "
+        f"{advice}",
+    )
     return _ordered(work, (record, find_record(work, neighbour)), merged)
 
 
@@ -114,23 +114,23 @@ def _refuse_for_now(work: BatchContext, pair: _Pair, command_id: str) -> None:
     """Raise RefusedCommandError if the two can't be merged now."""
     for record in (pair.kept, pair.other):
         bundle, pin = record.bundle, work.rules.pins.get(record.bundle)
-        if record.state is not State.OWNED:
-            where = record.source or record.destination or "nobody"
-            raise RefusedCommandError(
-                f"bundle {bundle} is {record.state.value} ({where}), and only bundles at rest are "
-                "merged; ask again when it is Owned"
-            )
+        refuse_if(
+            record.state is not State.OWNED,
+            f"bundle {bundle} is {record.state.value}"
+            f" ({record.source or record.destination or 'nobody'}), and only bundles at rest are "
+            "merged; ask again when it is Owned",
+        )
         if pin is not None:
             raise RefusedCommandError(
                 f"bundle {bundle} is pinned to {pin.broker} and would be gone; unpin it first"
             )
     namespace = pair.merged.rpartition("/")[0]
     count = _count_after_merges(work, namespace, _merges_in_transfer(work, command_id))
-    if count <= max(_least_bundles(work, namespace), 1):
-        raise RefusedCommandError(
-            f"namespace {namespace} has {count} bundles when its merges have ended, as many as it "
-            "was created with; only what splits have added is merged"
-        )
+    refuse_if(
+        count <= max(_least_bundles(work, namespace), 1),
+        f"namespace {namespace} has {count} bundles when its merges have ended, as many as it "
+        "was created with; only what splits have added is merged",
+    )
     problem = reason_not_to_take(work, pair.kept.destination)
     refuse_if(problem and f"{pair.merged} would stay with its owner: {problem}")
 
@@ -165,11 +165,10 @@ def _begin(
         source=other.destination,
         destination="" if is_together else kept.destination,
     )
-    if is_together:
-        moving = dict.fromkeys(parents, kept.destination)
-        return Outcome(status=ACCEPTED, result=result, moving=moving)
-    moving = {other.bundle: other.destination}
-    return Outcome(status=ACCEPTED, result={**result, AFTER: "transfer"}, moving=moving)
+    if not is_together:
+        result[AFTER] = "transfer"
+    moving = dict.fromkeys(parents if is_together else [other.bundle], other.destination)
+    return Outcome(status=ACCEPTED, result=result, moving=moving)
 
 
 def continue_merges(work: BatchContext, command_ids: Sequence[str]) -> None:
@@ -313,9 +312,10 @@ def _count_after_merges(work: BatchContext, namespace: str, in_transfer: Counter
 
 def _room(work: BatchContext, namespace: str, in_transfer: Counter[str]) -> int:
     """Return how many bundles the namespace may lose, beside merges under way."""
-    entry, least = work.namespaces.get(namespace), 0
-    if entry is not None and not entry.is_deleted and CREATING not in entry.properties:
-        least = _least_bundles(work, namespace)
-    if not least or is_deleting(work, namespace) or namespace in work.rules.paused:
+    is_at_rest = has_namespace(work, namespace) and {CREATING, DELETING}.isdisjoint(
+        work.namespaces[namespace].properties
+    )
+    if not is_at_rest or namespace in work.rules.paused:
         return 0
-    return _count_after_merges(work, namespace, in_transfer) - least
+    least = _least_bundles(work, namespace)
+    return _count_after_merges(work, namespace, in_transfer) - least if least else 0

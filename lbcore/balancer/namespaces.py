@@ -35,7 +35,7 @@ from lbcore.model.names import (
 )
 from lbcore.model.tables import NAMESPACES as NAMESPACES_TABLE
 from lbcore.model.tables import RECORDS
-from lbcore.ownership.changes import ProtocolError, Refused, Transition, holder_of
+from lbcore.ownership.changes import Origin, ProtocolError, Refused, Transition, holder_of
 from lbcore.ownership.protocol import create, delete, unload
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.wire.commands import parse_arguments
@@ -55,6 +55,11 @@ def namespaces_with(work: BatchContext, name: str) -> list[str]:
     return sorted(namespace for namespace, entry in entries if name in entry.properties)
 
 
+def has_namespace(work: BatchContext, name: str) -> bool:
+    """True if there is such a namespace, also while it is being deleted."""
+    return name in work.namespaces and not work.namespaces[name].is_deleted
+
+
 def is_deleting(work: BatchContext, namespace: str) -> bool:
     """True if the namespace is being deleted, so its bundles need no owners any more."""
     entry = work.namespaces.get(namespace)
@@ -63,8 +68,7 @@ def is_deleting(work: BatchContext, namespace: str) -> bool:
 
 def reason_not_to_change(work: BatchContext, name: str) -> str:
     """Return the reason why the namespace can't be changed; "" if it can."""
-    entry = work.namespaces.get(name)
-    if entry is None or entry.is_deleted:
+    if not has_namespace(work, name):
         return f"there is no namespace {name}; create it first, or look at the list of namespaces"
     if is_deleting(work, name):
         return f"namespace {name} is being deleted already; wait for its end"
@@ -83,11 +87,10 @@ def reserve_bundles(work: BatchContext, commands: Sequence[Command]) -> None:
         arguments = parse_arguments(command.kind, command.arguments)
         if command.command_id in work.commands or not isinstance(arguments, CreateNamespace):
             continue
-        known, count = work.namespaces.get(arguments.namespace), arguments.bundles
-        if known is not None and not known.is_deleted:
+        if has_namespace(work, arguments.namespace):
             continue
         with suppress(InvalidRangeError):  # the command is refused with the reason
-            count = count or work.config.splitting.default_bundles
+            count = arguments.bundles or work.config.splitting.default_bundles
             if max(count, len(arguments.boundaries)) > work.max_usual - len(names):
                 names.append(format_bundle(arguments.namespace, FULL_LOWER, FULL_UPPER))
             else:
@@ -126,7 +129,10 @@ def adapt_creation_rate(work: BatchContext) -> None:
     limits, pipeline = work.config.limits, work.config.pipeline
     if not work.times.stepped_ms:
         return
-    patience = _NEW_PATIENCE if _is_new(work) else 1
+    is_long_open = (work.ledger.state == STATE_CODE[State.OWNED]) & (
+        work.ledger.at_ms < work.now_ms - _NEW_MS
+    )
+    patience = 1 if np.any(is_long_open) else _NEW_PATIENCE
     most = patience * limits.bundles_made_max
     least = max(limits.bundles_made_max // _LEAST_SHARE, 1)
     interval_ms = max(pipeline.trigger_ms, pipeline.tick_interval_ms)
@@ -143,12 +149,6 @@ def adapt_creation_rate(work: BatchContext) -> None:
     elif beyond_ms <= _IN_TIME * planned_ms:
         share = min(2 * share, most)
     work.set_times(share=share, usual_ms=usual_ms)
-
-
-def _is_new(work: BatchContext) -> bool:
-    ledger = work.ledger
-    is_open = ledger.state == STATE_CODE[State.OWNED]
-    return not np.any(is_open & (ledger.at_ms < work.now_ms - _NEW_MS))
 
 
 _even = lru_cache(maxsize=8)(even_boundaries)
@@ -195,6 +195,22 @@ def room_for_whole(work: BatchContext) -> int:
     """
     most = work.max_created
     return (most // 2 if namespaces_with(work, CREATING) else most) - work.made
+
+
+def creations(
+    work: BatchContext, bundles: Iterable[str], origin: Origin, floor: int
+) -> list[Transition | Refused]:
+    """Return the creation of each bundle, above the floor and its own earlier versions."""
+    return [
+        create(
+            work.cluster,
+            bundle,
+            origin,
+            previous=work.ledger.record(bundle),
+            version_floor=floor,
+        )
+        for bundle in bundles
+    ]
 
 
 def begin_creation(
@@ -260,9 +276,7 @@ def _make(work: BatchContext, making: _Making, part: int) -> None:
     creation = work.namespaces[making.name].properties[CREATING]
     if part:
         rest = work.ledger.record_at(work.ledger.live_rows(making.name)[-1])
-        origin = work.origin(Cause.CREATE, command_id=creation["command_id"])
-        _apply_surely(work, delete(rest, origin))
-        _create(work, making.name, making.parts(part))
+        _create(work, making.name, making.parts(part), rest)
         work.made += part
     result = {"bundles": len(making.boundaries) - 1, "made": making.made + part}
     if part < making.left:
@@ -272,21 +286,17 @@ def _make(work: BatchContext, making: _Making, part: int) -> None:
         end_creation(work, making.name, Outcome(status=DONE, result=result))
 
 
-def _create(work: BatchContext, name: str, bundles: Sequence[str]) -> None:
+def _create(
+    work: BatchContext, name: str, bundles: Sequence[str], *replaced: OwnershipRecord
+) -> None:
+    """Make bundles of a namespace in place of others; raises ProtocolError for a bug."""
     entry = work.namespaces[name]
-    command_id, floor = entry.properties[CREATING]["command_id"], entry.highest_version
-    origin = work.origin(Cause.CREATE, command_id=command_id)
-    for bundle in bundles:
-        previous = work.ledger.record(bundle)
-        made = create(work.cluster, bundle, origin, previous=previous, version_floor=floor)
-        _apply_surely(work, made)
-
-
-def _apply_surely(work: BatchContext, answer: Transition | Refused) -> None:
-    """Apply a transition of a bundle in the making; raises ProtocolError for a bug."""
-    refused = work.apply(answer)
-    if refused:
-        raise ProtocolError(f"a bundle in the making must be free to change, got {refused}")
+    origin = work.origin(Cause.CREATE, command_id=entry.properties[CREATING]["command_id"])
+    deletions = [delete(record, origin) for record in replaced]
+    for change in (*deletions, *creations(work, bundles, origin, entry.highest_version)):
+        refused = work.apply(change)
+        if refused:
+            raise ProtocolError(f"a bundle in the making must be free to change, got {refused}")
 
 
 NAMESPACES, BUNDLES, RULES = "namespaces", "bundles", "rules"
@@ -342,12 +352,6 @@ def _bundle_counts(work: BatchContext) -> Iterable[tuple[str, int]]:
     return [*zip(names, counts, strict=True), *making]
 
 
-def _rules(work: BatchContext) -> Iterable[tuple[str, int]]:
-    rules = work.rules
-    names = [*rules.paused, *rules.anti_affinity, *rules.excluded]
-    return [(name, 1) for name in (*names, *map(namespace_of_bundle, rules.pins))]
-
-
 _COUNTS: Mapping[str, Callable[[BatchContext], Iterable[tuple[str, int]]]] = {
     NAMESPACES: lambda work: (
         (name, 1) for name, entry in work.namespaces.items() if not entry.is_deleted
@@ -357,7 +361,13 @@ _COUNTS: Mapping[str, Callable[[BatchContext], Iterable[tuple[str, int]]]] = {
     PARTITIONS: lambda work: (
         (namespace_of_topic(topic), count) for topic, count in work.catalog.of(TOPIC).items()
     ),
-    RULES: _rules,
+    RULES: lambda work: (
+        (name, 1)
+        for name in (
+            *(*work.rules.paused, *work.rules.anti_affinity, *work.rules.excluded),
+            *map(namespace_of_bundle, work.rules.pins),
+        )
+    ),
 }
 """Kind → function that returns namespaces, each with its number of the kind."""
 
@@ -428,8 +438,7 @@ def _delete_part(work: BatchContext, name: str, part: int) -> None:
         return
     whole = format_bundle(name, parse_bundle(closed[-1].bundle)[1], FULL_UPPER)
     work.ledger.add([whole])
-    previous = work.ledger.record(whole)
-    work.apply(create(work.cluster, whole, origin, previous=previous, version_floor=highest))
+    work.apply(creations(work, [whole], origin, highest)[0])
     work.keep_namespace(name, replace(entry, highest_version=highest))
     record_progress(work, command_id, {"deleted": deleted - 1})
 
@@ -471,15 +480,14 @@ def expire_deleted(work: BatchContext) -> None:
     expired = deleted[age_ms > work.config.ownership.tombstone_delay_ms][: work.max_usual]
     if not len(expired):
         return
-    highest: dict[str, int] = {}
     names = [ledger.names[row] for row in expired.tolist()]
-    versions = np.asarray(ledger.version)[expired].tolist()
-    for name, version in zip(names, versions, strict=True):
-        namespace = name.rpartition("/")[0]
+    highest: dict[str, int] = {}
+    for name, version in zip(names, ledger.version[expired].tolist(), strict=True):
+        namespace = namespace_of_bundle(name)
         highest[namespace] = max(highest.get(namespace, 0), version)
-    for namespace in sorted(highest):
+    for namespace, version in sorted(highest.items()):
         entry = work.namespaces[namespace]
-        above = max(entry.highest_version, highest[namespace])
+        above = max(entry.highest_version, version)
         work.keep_namespace(namespace, replace(entry, highest_version=above))
     work.forget(names)
     work.counts["forgotten"] += len(names)

@@ -10,6 +10,7 @@ from lbcore.balancer.book import (
     ACCEPTED,
     DONE,
     FAILED,
+    BrokerEntry,
     NamespaceEntry,
     Outcome,
     RefusedCommandError,
@@ -28,8 +29,10 @@ from lbcore.balancer.effects import to_json
 from lbcore.balancer.moves import reason_to_stand_still
 from lbcore.balancer.namespaces import (
     RULES,
+    creations,
     deregister_broker,
     drop_contents,
+    has_namespace,
     note_gone,
     reason_not_to_add,
     version_floor,
@@ -44,14 +47,13 @@ from lbcore.model.names import tenant_of
 from lbcore.model.tables import CONFIG_VERSIONS
 from lbcore.model.times import instant
 from lbcore.ownership.changes import Instance, Origin
-from lbcore.ownership.protocol import create, delete, observe
+from lbcore.ownership.protocol import delete, observe
 from lbcore.ownership.records import Cause, State
 from lbcore.plan.decision import Kind
 from lbcore.plan.filter.policies import MAX_POLICIES, InvalidPolicyError, IsolationPolicy
 from lbcore.wire.kinds.balancing_commands import (
     ApprovePlan,
     CancelDrain,
-    DeleteAntiAffinityGroup,
     DeleteIsolationPolicy,
     DrainBroker,
     ForgetBroker,
@@ -64,7 +66,7 @@ from lbcore.wire.kinds.balancing_commands import (
     SetConfig,
     SetIsolationPolicy,
 )
-from lbcore.wire.kinds.bundle_commands import PinBundle, UnpinBundle
+from lbcore.wire.kinds.bundle_commands import PinBundle
 from lbcore.wire.kinds.mirror_commands import ObserveOwnership, ObservePolicies
 from lbcore.wire.kinds.namespace_commands import IncludeNamespace
 from lbcore.wire.messages import Command
@@ -74,8 +76,7 @@ def _pin(work: BatchContext, command: Command, arguments: PinBundle) -> Outcome:
     bundle, broker = arguments.bundle, arguments.broker
     find_record(work, bundle)
     entry = work.brokers.get(broker)
-    if entry is None or entry.is_dead:
-        raise RefusedCommandError(f"broker {broker} is not active; choose one that is")
+    refuse_if(entry is None or entry.is_dead, f"broker {broker} is not active; choose one that is")
     pin = Pin(
         broker=broker,
         until_ms=work.now_ms + arguments.ttl_ms if arguments.ttl_ms else 0,
@@ -102,16 +103,12 @@ def _take_back(work: BatchContext, kind: str, name: str, command: Command, refus
     return Outcome(status=DONE)
 
 
-def _unpin(work: BatchContext, command: Command, arguments: UnpinBundle) -> Outcome:
-    refusal = f"bundle {arguments.bundle} is not pinned; table pins lists those that are"
-    return _take_back(work, "pins", arguments.bundle, command, refusal)
-
-
 def _pause(work: BatchContext, command: Command, arguments: Pause) -> Outcome:
     name = arguments.namespace
-    known = work.namespaces.get(name)
-    if name and (known is None or known.is_deleted):
-        raise RefusedCommandError(f"there is no namespace {name}; table namespaces lists them")
+    refuse_if(
+        name and not has_namespace(work, name),
+        f"there is no namespace {name}; table namespaces lists them",
+    )
     paused = Paused(since_ms=work.now_ms, by=command.principal, reason=arguments.reason)
     return _set_rule(work, "paused", name, paused, command)
 
@@ -179,10 +176,10 @@ def _set_isolation(work: BatchContext, command: Command, arguments: SetIsolation
         ).checked()
     except InvalidPolicyError as error:
         raise RefusedCommandError(str(error)) from error
-    if len(work.rules.isolation.keys() | {policy.name}) > MAX_POLICIES:
-        raise RefusedCommandError(
-            f"there are {MAX_POLICIES} isolation policies, the most there may be"
-        )
+    refuse_if(
+        len(work.rules.isolation.keys() | {policy.name}) > MAX_POLICIES,
+        f"there are {MAX_POLICIES} isolation policies, the most there may be",
+    )
     work.set_rule("isolation", policy.name, policy, command)
     return Outcome(status=DONE)
 
@@ -190,30 +187,24 @@ def _set_isolation(work: BatchContext, command: Command, arguments: SetIsolation
 def _delete_isolation(
     work: BatchContext, command: Command, arguments: DeleteIsolationPolicy
 ) -> Outcome:
-    if arguments.policy not in work.rules.isolation:
-        known = ", ".join(sorted(work.rules.isolation)) or "none"
-        raise RefusedCommandError(
-            f"there is no isolation policy {arguments.policy}; there are: {known}"
-        )
+    known = work.rules.isolation
+    refuse_if(
+        arguments.policy not in known,
+        f"there is no isolation policy {arguments.policy}; there are:"
+        f" {', '.join(sorted(known)) or 'none'}",
+    )
     work.set_rule("isolation", arguments.policy, None, command)
     return Outcome(status=DONE)
 
 
-def _delete_group(
-    work: BatchContext, command: Command, arguments: DeleteAntiAffinityGroup
-) -> Outcome:
-    refusal = f"namespace {arguments.namespace} is in no anti-affinity group"
-    return _take_back(work, "anti_affinity", arguments.namespace, command, refusal)
-
-
 def _include(work: BatchContext, command: Command, arguments: IncludeNamespace) -> Outcome:
     name = arguments.namespace
-    refusal = f"namespace {name} is not excluded from shedding"
-    if name in work.config.shedding.excluded_namespaces:
-        refusal = (
-            f"namespace {name} is excluded by the setting shedding.excluded_namespaces; "
-            "change that with set_config"
-        )
+    refusal = (
+        f"namespace {name} is excluded by the setting shedding.excluded_namespaces; "
+        "change that with set_config"
+        if name in work.config.shedding.excluded_namespaces
+        else f"namespace {name} is not excluded from shedding"
+    )
     return _take_back(work, "excluded", name, command, refusal)
 
 
@@ -223,23 +214,24 @@ OPEN_MAX = 10
 
 def _propose(work: BatchContext, command: Command, arguments: ProposePlan) -> Outcome:
     people = [one for one in work.rules.proposals.values() if one.by and one.station.is_open]
-    if len(people) >= OPEN_MAX:
-        raise RefusedCommandError(
-            f"{OPEN_MAX} plans wait already; approve or reject some of them first"
-        )
-    if arguments.plan in work.rules.proposals:
-        raise RefusedCommandError(
-            f"there is a plan {arguments.plan} already; choose another name, or none"
-        )
+    refuse_if(
+        len(people) >= OPEN_MAX,
+        f"{OPEN_MAX} plans wait already; approve or reject some of them first",
+    )
+    refuse_if(
+        arguments.plan in work.rules.proposals,
+        f"there is a plan {arguments.plan} already; choose another name, or none",
+    )
     steps = []
     for bundle, broker in sorted(arguments.moves.items()):
         record = find_record(work, bundle)
-        if record.state is not State.OWNED:
-            raise RefusedCommandError(
-                f"bundle {bundle} is {record.state.value}: propose it when it has an owner"
-            )
-        if record.destination == broker:
-            raise RefusedCommandError(f"bundle {bundle} is on {broker} already: leave it out")
+        refuse_if(
+            record.state is not State.OWNED,
+            f"bundle {bundle} is {record.state.value}: propose it when it has an owner",
+        )
+        refuse_if(
+            record.destination == broker, f"bundle {bundle} is on {broker} already: leave it out"
+        )
         refuse_if(reason_not_to_take(work, broker))
         steps.append(
             ProposedStep(
@@ -267,11 +259,11 @@ def _propose(work: BatchContext, command: Command, arguments: ProposePlan) -> Ou
 def _approve(work: BatchContext, command: Command, arguments: ApprovePlan) -> Outcome:
     name = arguments.plan
     proposal = _find_proposal(work, name, PlanStatus.WAITS)
-    if work.config.cluster.observe_only:
-        advice = "`ballast config set cluster.observe_only=false`, then approve it"
-        raise RefusedCommandError(
-            f"nothing of plan {name} would be carried out: {OBSERVED}; {advice}"
-        )
+    refuse_if(
+        work.config.cluster.observe_only,
+        f"nothing of plan {name} would be carried out: {OBSERVED};"
+        " `ballast config set cluster.observe_only=false`, then approve it",
+    )
     skipped = approve(work, name, command)
     stands_still, _ = reason_to_stand_still(work)
     waits = {"waits": stands_still} if stands_still else {}
@@ -306,22 +298,34 @@ def _find_proposal(work: BatchContext, name: str, *stations: PlanStatus) -> Plan
         raise RefusedCommandError(
             f"there is no plan {name}; `ballast plan list` has those that wait"
         )
-    if proposal.station is PlanStatus.WAITS and work.now_ms >= proposal.until_ms:
-        raise RefusedCommandError(
-            f"plan {name} has lapsed: its time was over at {instant(proposal.until_ms)}"
-        )
-    if proposal.station not in stations:
-        by = f" by {proposal.answered_by}" if proposal.answered_by else f": {proposal.why}"
-        raise RefusedCommandError(
-            f"plan {name} is {proposal.station.value} already{by}; the next one has another name"
-        )
+    refuse_if(
+        proposal.station is PlanStatus.WAITS and work.now_ms >= proposal.until_ms,
+        f"plan {name} has lapsed: its time was over at {instant(proposal.until_ms)}",
+    )
+    by = f" by {proposal.answered_by}" if proposal.answered_by else f": {proposal.why}"
+    refuse_if(
+        proposal.station not in stations,
+        f"plan {name} is {proposal.station.value} already{by}; the next one has another name",
+    )
     return proposal
 
 
 def _drain(work: BatchContext, command: Command, arguments: DrainBroker) -> Outcome:
     broker = arguments.broker
-    _refuse_to_drain(work, broker)
-    total = held_by(work, broker)
+    refuse_if(
+        _known_broker(work, broker).is_dead,
+        f"broker {broker} is silent, its bundles went to others; forget_broker removes it",
+    )
+    before, total = work.rules.drains.get(broker), held_by(work, broker)
+    if before is not None and not before.is_done:
+        raise RefusedCommandError(
+            f"broker {broker} is being drained already, {before.left} bundles are left"
+        )
+    others = [n for n in usable_brokers(work) if n != broker and not is_draining(work, n)]
+    refuse_if(
+        total and not others,
+        f"nobody could take the bundles of {broker}: start another broker first",
+    )
     drain = Drain(
         since_ms=work.now_ms,
         total=total,
@@ -342,25 +346,10 @@ def _drain(work: BatchContext, command: Command, arguments: DrainBroker) -> Outc
     return Outcome(status=ACCEPTED, result=result)
 
 
-def _refuse_to_drain(work: BatchContext, broker: str) -> None:
-    """Raise RefusedCommandError if the broker can't be drained now."""
-    entry = work.brokers.get(broker)
-    if entry is None:
+def _known_broker(work: BatchContext, broker: str) -> BrokerEntry:
+    if broker not in work.brokers:
         raise RefusedCommandError(f"there is no broker {broker}; `ballast status` lists them")
-    if entry.is_dead:
-        raise RefusedCommandError(
-            f"broker {broker} is silent, its bundles went to others; forget_broker removes it"
-        )
-    drain = work.rules.drains.get(broker)
-    if drain is not None and not drain.is_done:
-        raise RefusedCommandError(
-            f"broker {broker} is being drained already, {drain.left} bundles are left"
-        )
-    others = [n for n in usable_brokers(work) if n != broker and not is_draining(work, n)]
-    if not others and held_by(work, broker):
-        raise RefusedCommandError(
-            f"nobody could take the bundles of {broker}: start another broker first"
-        )
+    return work.brokers[broker]
 
 
 def _cancel_drain(work: BatchContext, command: Command, arguments: CancelDrain) -> Outcome:
@@ -381,16 +370,15 @@ def _cancel_drain(work: BatchContext, command: Command, arguments: CancelDrain) 
 
 def _forget(work: BatchContext, command: Command, arguments: ForgetBroker) -> Outcome:
     broker = arguments.broker
-    entry = work.brokers.get(broker)
-    if entry is None:
-        raise RefusedCommandError(f"there is no broker {broker}; `ballast status` lists them")
-    if not entry.is_dead:
-        raise RefusedCommandError(f"broker {broker} is alive: drain it, stop it, then forget it")
-    if is_named(work, broker):
-        raise RefusedCommandError(
-            f"broker {broker} still has {held_by(work, broker)} bundles by the records, or some "
-            "are on their way from it or to it; wait until they have found new owners"
-        )
+    refuse_if(
+        not _known_broker(work, broker).is_dead,
+        f"broker {broker} is alive: drain it, stop it, then forget it",
+    )
+    refuse_if(
+        is_named(work, broker),
+        f"broker {broker} still has {held_by(work, broker)} bundles by the records, or some "
+        "are on their way from it or to it; wait until they have found new owners",
+    )
     pins = sum(pin.broker == broker for pin in work.rules.pins.values())
     deregister_broker(work, broker, command)
     return Outcome(status=DONE, result={"pins_to_it": pins})
@@ -435,9 +423,7 @@ def _take_namespace(
     work: BatchContext, origin: Origin, name: str, boundaries: Sequence[int]
 ) -> int:
     """Set the namespace's bundles to the boundaries; return how many came or went."""
-    wanted: set[str] = set()
-    if boundaries:
-        wanted.update(NamespaceBundles(namespace=name, boundaries=tuple(boundaries)).names())
+    wanted = set(NamespaceBundles(name, tuple(boundaries)).names() if boundaries else ())
     records = map(work.ledger.record_at, work.ledger.live_rows(name))
     live = {record.bundle: record for record in records}
     gone = [live[bundle] for bundle in sorted(live.keys() - wanted)]
@@ -451,9 +437,7 @@ def _take_namespace(
         work.apply(delete(record, origin))
     work.clear_load([record.bundle for record in gone])
     work.ledger.add(new)
-    for bundle in new:
-        previous = work.ledger.record(bundle)
-        made = create(work.cluster, bundle, origin, previous=previous, version_floor=floor)
+    for made in creations(work, new, origin, floor):
         work.apply(made)
     known = entry or NamespaceEntry(hash=HashFunction.CRC32.value)
     kept = replace(known, highest_version=floor, is_deleted=not wanted)
@@ -496,7 +480,13 @@ POLICY_HANDLERS: Mapping[str, Callable[[BatchContext, Command, Any], Outcome]] =
     "cancel_drain": _cancel_drain,
     "forget_broker": _forget,
     "pin_bundle": _pin,
-    "unpin_bundle": _unpin,
+    "unpin_bundle": lambda work, command, asked: _take_back(
+        work,
+        "pins",
+        asked.bundle,
+        command,
+        f"bundle {asked.bundle} is not pinned; table pins lists those that are",
+    ),
     "pause": _pause,
     "resume": _resume,
     "release_brake": _release_brake,
@@ -508,7 +498,13 @@ POLICY_HANDLERS: Mapping[str, Callable[[BatchContext, Command, Any], Outcome]] =
     "set_anti_affinity_group": lambda work, command, asked: _set_rule(
         work, "anti_affinity", asked.namespace, asked.group, command
     ),
-    "delete_anti_affinity_group": _delete_group,
+    "delete_anti_affinity_group": lambda work, command, asked: _take_back(
+        work,
+        "anti_affinity",
+        asked.namespace,
+        command,
+        f"namespace {asked.namespace} is in no anti-affinity group",
+    ),
     "exclude_namespace": lambda work, command, asked: _set_rule(
         work, "excluded", asked.namespace, command=command, rule=True
     ),
