@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from lbcore.balancer.balancer import REBUILD_PHASE
@@ -186,12 +186,7 @@ class RowReading:
         self, table: Table, rows: Iterable[Row], read: Callable[[Row], object]
     ) -> list[Row]:
         """The rows that can be read."""
-
-        def itself(row: Row) -> Row:
-            read(row)
-            return row
-
-        return self.each(table, rows, itself)
+        return [row for row, _ in self.each(table, rows, lambda row: (row, read(row)))]
 
     def records(self, rows: Iterable[Row], writer_epoch: int = 0) -> list[OwnershipRecord]:
         """The records of bundles, by name."""
@@ -237,7 +232,14 @@ def rebuild_state(cluster: str, rows: TableRows) -> BalancerState:
     )
     commands = _by(rows.commands, "at_ms", "command_id")
     spaces = _by(rows.namespaces, "namespace")
-    namespaces = dict(reading.each(NAMESPACES, spaces, _namespace, _bare_namespace))
+    namespaces = dict(
+        reading.each(
+            NAMESPACES,
+            spaces,
+            lambda row: _namespace(row, json.loads(row["properties"])),
+            lambda row: _namespace(row, {}),
+        )
+    )
     forgotten = namespaces.pop(FLOOR, None)
     floor = forgotten.highest_version if forgotten else 0
     return BalancerState(
@@ -267,16 +269,12 @@ def rebuild_state(cluster: str, rows: TableRows) -> BalancerState:
     )
 
 
-def _namespace(row: Row) -> tuple[str, NamespaceEntry]:
-    name, bare = _bare_namespace(row)
-    return name, replace(bare, properties=dict(json.loads(row["properties"])))
-
-
-def _bare_namespace(row: Row) -> tuple[str, NamespaceEntry]:
+def _namespace(row: Row, properties: Mapping[str, Any]) -> tuple[str, NamespaceEntry]:
     return row["namespace"], NamespaceEntry(
         hash=row["hash"],
         is_deleted=row["is_deleted"],
         highest_version=row["highest_version"],
+        properties=dict(properties),
     )
 
 
@@ -371,12 +369,10 @@ def _salvaged(row: Row, writer_epoch: int) -> OwnershipRecord:
     """
     parse_bundle(row["bundle"])
     state = {one.value: one for one in State}.get(row["state"], State.SPLITTING)
-    brokers = {name: row[name] for name in _BROKERS_OF_RECORD}
-    if state in RESHAPING and not row["source"]:
-        source, incarnation = row["destination"], row["destination_incarnation"]
-        brokers = dict(zip(_BROKERS_OF_RECORD, (source, incarnation, "", ""), strict=True))
+    brokers = [row[name] for name in _BROKERS_OF_RECORD]
     if state in RESHAPING:
-        state = State.RELEASING if brokers["source"] else State.FREE
+        brokers = brokers if row["source"] else [*brokers[2:], "", ""]
+        state = State.RELEASING if brokers[0] else State.FREE
     return OwnershipRecord(
         cluster=row["cluster"],
         bundle=row["bundle"],
@@ -385,7 +381,7 @@ def _salvaged(row: Row, writer_epoch: int) -> OwnershipRecord:
         timestamp_ms=int(row["at_ms"]),
         cause=Cause.REPAIR,
         writer_epoch=writer_epoch,
-        **brokers,
+        **dict(zip(_BROKERS_OF_RECORD, brokers, strict=True)),
     )
 
 

@@ -142,10 +142,7 @@ class PlanProposal:
         return replace(self, steps=steps)
 
 
-ISOLATION = "isolation"
-PIN = "pin"
-SET_ASIDE = "set_aside"
-PROPOSAL = "proposal"
+ISOLATION, PIN, SET_ASIDE, PROPOSAL = "isolation", "pin", "set_aside", "proposal"
 
 WHOLE_CLUSTER = ""
 
@@ -253,15 +250,12 @@ def differing(before: ClusterRules, after: ClusterRules) -> list[tuple[Key, dict
         old, new = getattr(before, kind.name), getattr(after, kind.name)
         if old is new or kind.name not in _RULE_TYPES:
             continue
-        label, rule_type = _RULE_TYPES[kind.name]
+        label, to_json, _ = _RULE_TYPES[kind.name]
         was, now = _by_name(old), _by_name(new)
         for name in was.keys() | now.keys():
             if was.get(name) != now.get(name):
                 rule = now[name] if name in now else was[name]
-                value: dict[str, Any] = (
-                    to_plain(rule) if isinstance(rule_type, type) else rule_type[0](rule)
-                )
-                found[label, name] = value, name in now
+                found[label, name] = to_json(rule), name in now
     return [(key, *found[key]) for key in sorted(found)]
 
 
@@ -272,21 +266,25 @@ def _by_name(rules: Any) -> Mapping[str, Any]:
     return {} if rules is None else {WHOLE_CLUSTER: rules}
 
 
-_Converters = tuple[Callable[[Any], dict[str, Any]], Callable[[str, Mapping[str, Any]], Any]]
-_RULE_TYPES: Mapping[str, tuple[str, type | _Converters]] = {
-    "pins": (PIN, Pin),
-    "drains": ("drain", Drain),
-    "paused": ("paused", Paused),
-    "isolation": (ISOLATION, (IsolationPolicy.to_json, IsolationPolicy.from_json)),
-    "anti_affinity": ("anti_affinity", (lambda group: {"group": group}, lambda _, of: of["group"])),
-    "excluded": ("excluded", (lambda _: {}, lambda *_: True)),
-    "proposals": (PROPOSAL, PlanProposal),
-    "set_aside": (SET_ASIDE, (lambda why: {"why": why}, lambda _, of: of["why"])),
-    "brake": ("brake", Brake),
+_RULE_TYPES: Mapping[
+    str, tuple[str, Callable[[Any], dict[str, Any]], Callable[[str, Mapping[str, Any]], Any]]
+] = {
+    "pins": (PIN, to_plain, lambda _, of: from_plain(Pin, of)),
+    "drains": ("drain", to_plain, lambda _, of: from_plain(Drain, of)),
+    "paused": ("paused", to_plain, lambda _, of: from_plain(Paused, of)),
+    "isolation": (ISOLATION, IsolationPolicy.to_json, IsolationPolicy.from_json),
+    "anti_affinity": ("anti_affinity", lambda group: {"group": group}, lambda _, of: of["group"]),
+    "excluded": ("excluded", lambda _: {}, lambda *_: True),
+    "proposals": (PROPOSAL, to_plain, lambda _, of: from_plain(PlanProposal, of)),
+    "set_aside": (SET_ASIDE, lambda why: {"why": why}, lambda _, of: of["why"]),
+    "brake": ("brake", to_plain, lambda _, of: from_plain(Brake, of)),
 }
-"""Field of `ClusterRules` → kind of its rules, and their type or conversions to JSON and back."""
+"""Field of `ClusterRules` → kind of its rules, their conversion to JSON, and that back.
 
-KIND_OF_FIELD = {name: kind for name, (kind, _) in _RULE_TYPES.items()}
+The latter also gets the rule's name.
+"""
+
+KIND_OF_FIELD = {name: kind for name, (kind, _, _) in _RULE_TYPES.items()}
 
 
 def rules_from_rows(
@@ -305,15 +303,10 @@ def rules_from_rows(
         for row in pins
         if row["is_set"]
     }
-    of: dict[str, dict[str, Mapping[str, Any]]] = {}
+    found: dict[str, Any] = {name: {} for name in _RULE_TYPES}
+    fields_of = {kind: name for name, kind in KIND_OF_FIELD.items()}
     for kind, name in sorted(facts):
-        of.setdefault(kind, {})[name] = facts[kind, name]
-    found: dict[str, Any] = {"config_changes": config_changes}
-    for field_name, (kind, rule) in _RULE_TYPES.items():
-        values = of.get(kind, {})
-        if isinstance(rule, type):
-            found[field_name] = {name: from_plain(rule, one) for name, one in values.items()}
-        else:
-            found[field_name] = {name: rule[1](name, one) for name, one in values.items()}
+        if field_name := fields_of.get(kind):
+            found[field_name][name] = _RULE_TYPES[field_name][2](name, facts[kind, name])
     brake = found.pop("brake").get(WHOLE_CLUSTER)
-    return ClusterRules(**found, brake=brake)
+    return ClusterRules(**found, brake=brake, config_changes=config_changes)
