@@ -9,6 +9,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
@@ -40,12 +41,12 @@ class Catalog:
     @staticmethod
     def from_rows(rows: Iterable[Mapping[str, Any]]) -> "Catalog":
         """Read rows of table `records`. Raises ValueError for invalid ones."""
-        by_type: dict[str, dict[str, Any]] = {name: {} for name in RECORD_TYPES}
+        found = Catalog()
         for row in rows:
             if not row["is_deleted"]:
                 kind = row["record_type"]
-                by_type[kind][row["name"]] = read_value(kind, json.loads(row["value"]))
-        return Catalog(by_type=by_type)
+                found.by_type[kind][row["name"]] = read_value(kind, json.loads(row["value"]))
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,57 +178,54 @@ class KnownPartitions:
     counts: NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class _Chunk:
-    """Some of the bundles: name → bytes of its topics. count: of the topics."""
+    """Some of the bundles: name → bytes of its topics. Its properties are computed once."""
 
     entries: Mapping[str, bytes]
-    count: int
-    _blobs: list[bytes] = field(default_factory=list, compare=False, repr=False)
-    _partitions: list["KnownPartitions"] = field(default_factory=list, compare=False, repr=False)
 
-    def partitions(self) -> "KnownPartitions":
-        """Return the partitions of all its bundles, computed once."""
-        if not self._partitions:
-            names: list[str] = []
-            marks, counts = [_NONE], [_NONE]
-            for name in sorted(self.entries):
-                of = BundleTopics.from_bytes(self.entries[name]).of
-                found, times = np.unique(of[of != NO_PARTITION], return_counts=True)
-                names += [name] * len(found)
-                marks.append(found.astype(np.int64))
-                counts.append(times)
-            self._partitions.append(
-                KnownPartitions(
-                    bundles=names, marks=np.concatenate(marks), counts=np.concatenate(counts)
-                )
-            )
-        return self._partitions[0]
+    @cached_property
+    def count(self) -> int:
+        """The number of topics."""
+        return sum(map(_topics_in, self.entries.values()))
 
+    @cached_property
+    def partitions(self) -> KnownPartitions:
+        """The partitions of all its bundles."""
+        names: list[str] = []
+        marks, counts = [_NONE], [_NONE]
+        for name in sorted(self.entries):
+            of = BundleTopics.from_bytes(self.entries[name]).of
+            found, times = np.unique(of[of != NO_PARTITION], return_counts=True)
+            names += [name] * len(found)
+            marks.append(found.astype(np.int64))
+            counts.append(times)
+        return KnownPartitions(
+            bundles=names, marks=np.concatenate(marks), counts=np.concatenate(counts)
+        )
+
+    @cached_property
     def blob(self) -> bytes:
-        """Packed, once; equal chunks give equal bytes."""
-        if not self._blobs:
-            names = sorted(self.entries)
-            found = [self.entries[name] for name in names]
-            arrays = {
-                "names": packing.join_names(names),
-                "sizes": np.fromiter(map(len, found), dtype="<i8", count=len(found)),
-                "entries": np.frombuffer(b"".join(found), dtype=np.uint8),
-            }
-            self._blobs.append(packing.pack({"topics": self.count}, arrays))
-        return self._blobs[0]
+        """The packed chunk; equal chunks give equal bytes."""
+        names = sorted(self.entries)
+        found = [self.entries[name] for name in names]
+        arrays = {
+            "names": packing.join_names(names),
+            "sizes": np.fromiter(map(len, found), dtype="<i8", count=len(found)),
+            "entries": np.frombuffer(b"".join(found), dtype=np.uint8),
+        }
+        return packing.pack({"topics": self.count}, arrays)
 
     @staticmethod
     def of_blob(blob: bytes) -> "_Chunk":
-        """The inverse of `blob`."""
-        plain, arrays = packing.unpack(blob)
-        whole, sizes = arrays["entries"].tobytes(), arrays["sizes"]
-        ends = np.cumsum(sizes).tolist()
-        starts = [0, *ends[:-1]]
-        names = packing.split_names(arrays["names"], len(sizes))
-        parts = zip(names, starts, ends, strict=True)
-        entries = {name: whole[start:end] for name, start, end in parts}
-        return _Chunk(entries=entries, count=plain["topics"], _blobs=[blob])
+        """The inverse of `blob`, which it keeps."""
+        _, arrays = packing.unpack(blob)
+        whole, ends = arrays["entries"].tobytes(), np.cumsum(arrays["sizes"]).tolist()
+        names = packing.split_names(arrays["names"], len(ends))
+        parts = zip(names, [0, *ends[:-1]], ends, strict=True)
+        chunk = _Chunk(entries={name: whole[start:end] for name, start, end in parts})
+        vars(chunk)["blob"] = blob
+        return chunk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +244,7 @@ class TopicBook:
 
     @property
     def bundles(self) -> int:
-        """Return the number of bundles with a report, also one of no topics."""
+        """The number of bundles with a report, also one of no topics."""
         return sum(len(chunk.entries) for chunk in self.chunks.values())
 
     def topics_of(self, bundle: str) -> BundleTopics | None:
@@ -266,12 +264,12 @@ class TopicBook:
             throughput=topics.throughput.astype(np.float64),
         )
 
-    def partitions(self) -> "KnownPartitions":
+    def partitions(self) -> KnownPartitions:
         """Return the partitions of all bundles.
 
         O(answer), and O(topics) of what changed since the last call.
         """
-        found = [self.chunks[at].partitions() for at in sorted(self.chunks)]
+        found = [self.chunks[at].partitions for at in sorted(self.chunks)]
         return KnownPartitions(
             bundles=[name for one in found for name in one.bundles],
             marks=np.concatenate([_NONE, *(one.marks for one in found)]),
@@ -286,19 +284,12 @@ class TopicBook:
         if not bundles:
             return self
         opened: dict[int, dict[str, bytes]] = {}
-        counts: dict[int, int] = {}
-        for bundle in sorted(bundles):
-            at, topics = _chunk_of(bundle), bundles[bundle]
+        for bundle, topics in sorted(bundles.items()):
+            at = _chunk_of(bundle)
             if at not in opened:
-                before = self.chunks.get(at, _Chunk(entries={}, count=0))
-                opened[at], counts[at] = dict(before.entries), before.count
-            gone = opened[at].pop(bundle, None)
-            counts[at] -= 0 if gone is None else _topics_in(gone)
-            if topics is not None:
-                opened[at][bundle] = topics.to_bytes()
-                counts[at] += len(topics.hashes)
-        made = {at: _Chunk(entries=opened[at], count=counts[at]) for at in opened}
-        chunks = {**self.chunks, **made}
+                opened[at] = dict(self.chunks[at].entries) if at in self.chunks else {}
+            set_or_drop(opened[at], bundle, topics and topics.to_bytes())
+        chunks = {**self.chunks, **{at: _Chunk(entries=opened[at]) for at in opened}}
         return TopicBook(chunks={at: chunk for at, chunk in chunks.items() if chunk.entries})
 
     def without(self, bundles: Iterable[str]) -> "TopicBook":
@@ -326,10 +317,9 @@ class TopicBook:
 
         It has none where two brokers reported them. parents: ascending.
         """
-        found = [self.topics_of(parent) for parent in parents]
-        known = [topics for topics in found if topics is not None]
+        known = [one for parent in parents if (one := self.topics_of(parent)) is not None]
         together = None
-        if len(known) == len(found) and len({topics.sender for topics in known}) == 1:
+        if len(known) == len(parents) and len({topics.sender for topics in known}) == 1:
             together = BundleTopics(
                 sender=known[0].sender,
                 seq=max(topics.seq for topics in known),
@@ -342,7 +332,7 @@ class TopicBook:
 
     def pack(self) -> dict[str, bytes]:
         """Chunks by name, each made once; equal books give equal bytes."""
-        return {f"{_CHUNK}{at}": self.chunks[at].blob() for at in sorted(self.chunks)}
+        return {f"{_CHUNK}{at}": self.chunks[at].blob for at in sorted(self.chunks)}
 
     @staticmethod
     def unpack(chunks: Mapping[str, bytes]) -> "TopicBook":
