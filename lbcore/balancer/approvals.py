@@ -296,18 +296,16 @@ def _end_of_step(work: BatchContext, step: ProposedStep) -> str:
     record = work.ledger.record(step.bundle)
     if record is not None and record.state in IN_FLIGHT:
         return ""
-    is_gone = record is None or record.state is State.DELETED
-    if step.kind == Kind.SPLIT.value or is_gone:
-        is_done = is_gone and step.kind == Kind.SPLIT.value
-        gone = "it was split or deleted meanwhile"
-        return STEP_DONE if is_done else gone if is_gone else f"{step.source} did not split it"
-    owner = record.destination if record is not None else ""
+    is_split = step.kind == Kind.SPLIT.value
+    if record is None or record.state is State.DELETED:
+        return STEP_DONE if is_split else "it was split or deleted meanwhile"
+    if is_split:
+        return f"{step.source} did not split it"
+    owner = record.destination
     if owner == step.destination or (not step.destination and owner != step.source):
         return STEP_DONE
-    said = work.failures.get(step.bundle, "")
-    return f"it is at {owner or 'nobody'}, not at {step.destination or 'another broker'}" + (
-        f": {said}" if said else ""
-    )
+    why = f": {work.failures[step.bundle]}" if work.failures.get(step.bundle) else ""
+    return f"it is at {owner or 'nobody'}, not at {step.destination or 'another broker'}{why}"
 
 
 def _advance(work: BatchContext, name: str, proposal: PlanProposal) -> None:
@@ -331,15 +329,13 @@ def _advance(work: BatchContext, name: str, proposal: PlanProposal) -> None:
     load = _Load.of(work, proposal.left)
     became: dict[str, str] = {}
     skipped: dict[str, str] = {}
+    useless = ""
     for step in proposal.left[:room]:
         taken = len(load.taken)
         problem = _reason_not_to_begin(work, load, step)
         if not problem and not load.take(step, only_if_it_helps=not proposal.by):
-            stopped = _with_skipped(work, name, proposal.with_steps(became), skipped)
-            why = f"moving {step.bundle} would not help any more"
-            _remember(work, load)
-            _end(work, name, stopped, PlanStatus.STOPPED, why)
-            return
+            useless = step.bundle
+            break
         if not problem:
             _, problem = carry_out(work, step.decision(name))
         if problem:
@@ -347,9 +343,14 @@ def _advance(work: BatchContext, name: str, proposal: PlanProposal) -> None:
             del load.taken[taken:]
         else:
             became[step.bundle] = STEP_BEGUN
-    _remember(work, load)
+    if load.taken:  # the next cycles count the moves as decided
+        _, _, work.plan = _followed(work, load.snapshot, load.taken)
     driven = _with_skipped(work, name, proposal.with_steps(became), skipped)
-    work.set_rule("proposals", name, driven)
+    if useless:
+        why = f"moving {useless} would not help any more"
+        _end(work, name, driven, PlanStatus.STOPPED, why)
+    else:
+        work.set_rule("proposals", name, driven)
 
 
 def _with_skipped(
@@ -407,12 +408,6 @@ def _reason_to_skip(work: BatchContext, load: _Load, step: ProposedStep) -> str:
     if not problem and is_only_observed(work, step.decision("")):
         problem = OBSERVED
     return problem
-
-
-def _remember(work: BatchContext, load: _Load) -> None:
-    """Let the next cycles count the moves as decided."""
-    if load.taken:
-        _, _, work.plan = _followed(work, load.snapshot, load.taken)
 
 
 def _followed(

@@ -29,7 +29,6 @@ from lbcore.plan.decision import (
 from lbcore.plan.filter.index import FilterVerdict
 from lbcore.plan.phases.assign import PHASE as ASSIGN
 from lbcore.plan.phases.eligible import PHASE as ELIGIBLE
-from lbcore.plan.shed.common import TriggerStatus
 from lbcore.plan.snapshot import Ints
 
 BLOCKED, ENDED = "blocked", "Over"
@@ -152,18 +151,22 @@ def count_message(row: Mapping[str, Any]) -> str:
     """Return `10 of its 11 bundles moved a short while ago, ...`; adds up to all."""
     inputs = json.loads(row["inputs"])
     counts: Mapping[str, int] = inputs["counts"]
-    stopped = sorted(set(counts) - FREE, key=lambda name: (-counts[name], name))
-    parts = [f"{counts[name]} {_BUNDLES.get(name, f'stay ({name})')}" for name in stopped]
+    parts = [(counts[name], words) for name, words in _stopped(counts)]
     free = sum(counts[name] for name in counts if name in FREE)
     if free:
         why = _STRATEGY.get(inputs["verdict"], inputs["verdict"])
-        parts.append(f"{free} may move" + (f" ({why})" if why != "taken" else ""))
+        parts.append((free, "may move" + (f" ({why})" if why != "taken" else "")))
     if not parts:
         return "it has no bundle"
-    first, *others = parts
-    count, _, words = first.partition(" ")
-    bundles = f"{count} of its {inputs['bundles']} bundles {words}"
-    return ", ".join([bundles, *others])
+    (count, words), *others = parts
+    first = f"{count} of its {inputs['bundles']} bundles {words}"
+    return ", ".join([first, *(f"{count} {words}" for count, words in others)])
+
+
+def _stopped(counts: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Return the verdicts that keep bundles, the commonest first, and their words."""
+    names = sorted(set(counts) - FREE, key=lambda name: (-counts[name], name))
+    return [(name, _BUNDLES.get(name, f"stay ({name})")) for name in names]
 
 
 def remedy_messages(row: Mapping[str, Any], until: str) -> Iterator[str]:
@@ -173,8 +176,7 @@ def remedy_messages(row: Mapping[str, Any], until: str) -> Iterator[str]:
     """
     inputs = json.loads(row["inputs"])
     counts: Mapping[str, int] = inputs["counts"]
-    for name in sorted(set(counts) - FREE, key=lambda name: (-counts[name], name)):
-        stopped = _BUNDLES.get(name, f"stay ({name})")
+    for name, stopped in _stopped(counts):
         words = f"{counts[name]} of its {inputs['bundles']} bundles {stopped}"
         if name == "recently_unloaded" and until:
             words += f"; the first may move again at {until}"
@@ -235,8 +237,8 @@ def skip_inputs(trace: Trace) -> dict[str, Any]:
     }
     for part in trace.parts:
         if isinstance(part, TriggerRows):
-            order = _by_nearness(part.trigger, part.verdicts)[:1]
-            found["nearest"] = [_trigger_detail(trace, part, at) for at in order]
+            nearest = _by_nearness(part)[:1]
+            found["nearest"] = [_trigger_detail(trace, part, at) for at in nearest]
     return found
 
 
@@ -245,7 +247,7 @@ def _near_brokers(trace: Trace) -> Iterator[Row]:
         if not isinstance(part, TriggerRows):
             continue
         nearness = part.trigger.nearness()
-        near = [at for at in _by_nearness(part.trigger, part.verdicts) if nearness[at] >= NEAR]
+        near = [at for at in _by_nearness(part) if nearness[at] >= NEAR]
         for at in near[:BROKERS_NAMED]:
             words = _trigger_detail(trace, part, at)
             first = words["levels"][0]
@@ -260,16 +262,14 @@ def _near_brokers(trace: Trace) -> Iterator[Row]:
                 "hits_needed": first["needed"],
                 "detail": to_json({name: words[name] for name in TRIGGER_DETAIL}),
             }
-        rest = Counter(part.verdicts[at] for at in near[BROKERS_NAMED:])
-        yield from _rest(part.phase, rest)
+        yield from _rest(part.phase, Counter(part.verdicts[at] for at in near[BROKERS_NAMED:]))
 
 
-def _by_nearness(trigger: TriggerStatus, verdicts: Iterable[str]) -> list[int]:
+def _by_nearness(part: TriggerRows) -> list[int]:
     """The brokers that are judged, the nearest first; of equal ones the first."""
-    nearness = trigger.nearness()
-    shown = np.array([bool(text) for text in verdicts], dtype=np.bool_)
-    order = np.argsort(-np.where(np.isnan(nearness), -np.inf, nearness), kind="stable")
-    return [at for at in order.tolist() if shown[at] and not math.isnan(nearness[at])]
+    nearness = part.trigger.nearness()
+    order = np.argsort(-nearness, kind="stable")
+    return [at for at in order.tolist() if part.verdicts[at] and not math.isnan(nearness[at])]
 
 
 def _trigger_detail(trace: Trace, part: TriggerRows, at: int) -> dict[str, Any]:
@@ -289,10 +289,10 @@ def _trigger_detail(trace: Trace, part: TriggerRows, at: int) -> dict[str, Any]:
 
 def _merging(trace: Trace) -> Iterator[Row]:
     """Yield the bundles that wait for their merge, by name."""
-    merging = FilterVerdict.MERGING
     for part in trace.parts:
         if isinstance(part, Columns) and part.phase == ELIGIBLE:
-            for at in np.flatnonzero(part.verdict == merging)[:BUNDLES_NAMED].tolist():
+            is_merging = part.verdict == FilterVerdict.MERGING
+            for at in np.flatnonzero(is_merging)[:BUNDLES_NAMED].tolist():
                 yield _column_row(trace, part, at)
 
 
@@ -309,9 +309,8 @@ def _losers(trace: Trace) -> Iterator[Row]:
             order = order[np.lexsort((-part.number[order], -part.hits[order]))]
         is_source = part.phase == "shed"
         sources += is_source
-        named = LOSERS_NAMED if is_source else BUNDLES_NAMED
-        if sources > SOURCES_NAMED and is_source:
-            named = 0
+        of_source = LOSERS_NAMED if sources <= SOURCES_NAMED else 0
+        named = of_source if is_source else BUNDLES_NAMED
         for at in order[:named].tolist():
             yield _column_row(trace, part, at)
         others = part.verdict[order[named:]].tolist()
@@ -368,20 +367,16 @@ def _placement(trace: Trace, part: PlacementRows, at: int, decision_id: str) -> 
         "decision_id": decision_id,
         "subject": part.subjects[int(part.subject[at])],
     }
-    for verdict, broker, number in (
-        (CandidateVerdict.TAKEN.value, int(part.chosen[at]), float(part.number[at])),
-        (
-            CandidateVerdict.RUNNER_UP.value,
-            int(part.runner_up[at]),
-            float(part.runner_up_number[at]),
-        ),
+    for verdict, brokers, numbers in (
+        (CandidateVerdict.TAKEN, part.chosen, part.number),
+        (CandidateVerdict.RUNNER_UP, part.runner_up, part.runner_up_number),
     ):
-        if broker >= 0:
+        if brokers[at] >= 0:
             yield {
                 **common,
-                "broker": trace.brokers[broker],
-                "verdict": verdict,
-                "number": number,
+                "broker": trace.brokers[int(brokers[at])],
+                "verdict": verdict.value,
+                "number": float(numbers[at]),
             }
     codes, first, counts = np.unique(part.verdicts[at], return_index=True, return_counts=True)
     refused = [row for row in zip(codes, first, counts, strict=True) if row[0]]

@@ -7,7 +7,7 @@ import numpy as np
 
 from lbcore.balancer.batch_context import BatchContext
 from lbcore.balancer.book import DONE, TIMED_OUT, Outcome
-from lbcore.balancer.rules import Drain, Pin
+from lbcore.balancer.rules import Pin
 from lbcore.balancer.waiting import finish_command
 from lbcore.ownership.records import Cause, State
 from lbcore.ownership.states import IN_FLIGHT
@@ -102,32 +102,25 @@ def continue_drains(work: BatchContext, brokers: Sequence[str]) -> None:
             continue
         left = held_by(work, broker)
         if left == 0:
-            _end(work, broker, drain)
+            done = replace(drain, left=0, estimated_end_ms=work.now_ms, is_done=True)
+            work.set_rule("drains", broker, done)
+            took_ms = work.now_ms - drain.since_ms
+            result = {"moved": drain.total, "took_ms": took_ms, **pins_of_drain(work, broker)}
+            work.write_decision(work.next_decision(), "drain", "Done", result, source=broker)
+            finish_command(work, drain.command_id, Outcome(status=DONE, result=result))
         elif 0 < drain.deadline_ms <= work.now_ms:
-            _give_up(work, broker, replace(drain, left=left))
+            work.set_rule("drains", broker, None)
+            result = {"left": left, "total": drain.total, "deadline_ms": drain.deadline_ms}
+            work.write_decision(work.next_decision(), "drain", "GivenUp", result, source=broker)
+            reason = (
+                f"broker {broker} still had {left} of {drain.total} bundles at the deadline, and "
+                "takes bundles again: see what holds them (a pause, the brake, no other broker), "
+                "or drain it again with more time"
+            )
+            given_up = Outcome(status=TIMED_OUT, reason=reason, result=result)
+            finish_command(work, drain.command_id, given_up)
         elif work.times.cycle_ms == work.now_ms and left != drain.left:
             # when it ends, at the pace until now
             gone, elapsed_ms = drain.total - left, work.now_ms - drain.since_ms
             end_ms = work.now_ms + left * elapsed_ms // gone if gone > 0 else 0
             work.set_rule("drains", broker, replace(drain, left=left, estimated_end_ms=end_ms))
-
-
-def _end(work: BatchContext, broker: str, drain: Drain) -> None:
-    done = replace(drain, left=0, estimated_end_ms=work.now_ms, is_done=True)
-    work.set_rule("drains", broker, done)
-    took_ms = work.now_ms - drain.since_ms
-    result = {"moved": drain.total, "took_ms": took_ms, **pins_of_drain(work, broker)}
-    work.write_decision(work.next_decision(), "drain", "Done", result, source=broker)
-    finish_command(work, drain.command_id, Outcome(status=DONE, result=result))
-
-
-def _give_up(work: BatchContext, broker: str, drain: Drain) -> None:
-    work.set_rule("drains", broker, None)
-    result = {"left": drain.left, "total": drain.total, "deadline_ms": drain.deadline_ms}
-    work.write_decision(work.next_decision(), "drain", "GivenUp", result, source=broker)
-    reason = (
-        f"broker {broker} still had {drain.left} of {drain.total} bundles at the deadline, and "
-        "takes bundles again: see what holds them (a pause, the brake, no other broker), or drain "
-        "it again with more time"
-    )
-    finish_command(work, drain.command_id, Outcome(status=TIMED_OUT, reason=reason, result=result))
