@@ -450,9 +450,8 @@ class Collector:
         found = self._admin.load_report(self.pulsar_cluster, name, self._cluster)
         unreported = dict(found.unreported)
         if "startTimestamp" in unreported:
-            found = found.with_incarnation(
-                str(self._admin.gauges(self.pulsar_cluster, name).started_ms)
-            )
+            started_ms = self._admin.gauges(self.pulsar_cluster, name).started_ms
+            found = found.with_sender(incarnation=str(started_ms))
         measured, table = measured_modular(found), None
         is_wanted = near_a_split(measured.names, measured.stats, self._config.splitting)
         if is_wanted or time.monotonic() >= broker.table_due_s:

@@ -201,7 +201,7 @@ class PulsarAdmin:
             is_own = not is_same_broker(found.addresses, others)
         if not is_own:
             raise self._other_broker(broker, base, ", ".join(sorted(found.addresses)))
-        return found.with_broker(broker)
+        return found.with_sender(broker=broker)
 
     def topics(self, cluster: str, broker: str) -> bytes:
         """Return the broker's topics with their rates, as raw JSON."""

@@ -63,15 +63,12 @@ class PulsarReport:
     addresses: frozenset[str]
     unreported: Mapping[str, str]
 
-    def with_broker(self, broker: str) -> "PulsarReport":
-        """The report under the name that Pulsar lists the broker by."""
-        return self._under(replace(self.load.envelope, broker=broker))
+    def with_sender(self, **sender: Any) -> "PulsarReport":
+        """Return the report with another broker or incarnation in its envelope.
 
-    def with_incarnation(self, incarnation: str) -> "PulsarReport":
-        """The report of a broker whose start is known from elsewhere."""
-        return self._under(replace(self.load.envelope, incarnation=incarnation))
-
-    def _under(self, envelope: Envelope) -> "PulsarReport":
+        The name by which Pulsar lists the broker, or a start that is known from elsewhere.
+        """
+        envelope = replace(self.load.envelope, **sender)
         return replace(
             self,
             load=replace(self.load, envelope=envelope),
@@ -143,8 +140,10 @@ def runtime_addresses(settings: Mapping[str, str], default: str = "") -> Mapping
 
 def _decode(raw: bytes) -> dict[str, Any]:
     if len(raw) > MAX_REPORT_BYTES:
-        detail = f"the report has {len(raw)} bytes and the limit is {MAX_REPORT_BYTES}"
-        raise FieldRefusal(RejectReason.TOO_LARGE, detail)
+        raise FieldRefusal(
+            RejectReason.TOO_LARGE,
+            f"the report has {len(raw)} bytes and the limit is {MAX_REPORT_BYTES}",
+        )
     if raw.strip() in (b"", b"null"):
         raise FieldRefusal(RejectReason.NOT_AN_OBJECT, f"there is none; {_NO_MEASURES}")
     decoded = fields.decode_object(raw, json.loads, "report")
@@ -179,8 +178,7 @@ def _drop_unusable(report: dict[str, Any], unreported: dict[str, str]) -> None:
         except FieldRefusal as refusal:
             unreported[name] = refusal.detail
             del report[name]
-    report.setdefault("lastUpdate", 0)
-    report["lastUpdate"] = int(report["lastUpdate"])
+    report["lastUpdate"] = int(report.get("lastUpdate", 0))
 
 
 def _read_start(report: Mapping[str, Any], unreported: dict[str, str]) -> str:
@@ -197,14 +195,13 @@ def _read_start(report: Mapping[str, Any], unreported: dict[str, str]) -> str:
 def _read_broker(report: Mapping[str, Any]) -> str:
     field = "webServiceUrl" if "webServiceUrl" in report else "webServiceUrlTls"
     if field not in report:
-        detail = (
+        raise FieldRefusal(
+            RejectReason.MISSING_FIELD,
             "webServiceUrl is missing, so the broker has no name; is this a load report? Ballast"
-            " reads those of ModularLoadManagerImpl, Pulsar 3.0 or later"
+            " reads those of ModularLoadManagerImpl, Pulsar 3.0 or later",
         )
-        raise FieldRefusal(RejectReason.MISSING_FIELD, detail)
-    url = fields.text(report, field, MAX_CHARS)
-    name = broker_name(url)
-    return fields.name({f"host:port of {field}": name}, f"host:port of {field}", MAX_CHARS)
+    name, label = broker_name(fields.text(report, field, MAX_CHARS)), f"host:port of {field}"
+    return fields.name({label: name}, label, MAX_CHARS)
 
 
 def _addresses(report: Mapping[str, Any]) -> frozenset[str]:
@@ -255,12 +252,10 @@ def _usable_rows(stats: Mapping[str, Any], unreported: dict[str, str]) -> dict[s
             unreported.setdefault("lastStats", refusal.detail)
             continue
         for column in set(BUNDLE_COLUMNS) & row.keys():
-            label = f"{column} of {name}"
+            label, is_count = f"{column} of {name}", column in fields.COUNT_COLUMNS
+            read = fields.count if is_count else fields.number
             try:
-                if column in fields.COUNT_COLUMNS:
-                    fields.count({label: row[column]}, label)
-                else:
-                    fields.number({label: row[column]}, label)
+                read({label: row[column]}, label)
             except FieldRefusal as refusal:
                 del found[name][column]
                 unreported.setdefault(f"lastStats.{column}", refusal.detail)

@@ -228,7 +228,7 @@ def test_odd_start_of_a_broker_leaves_the_incarnation_open(odd: Any) -> None:
     assert not isinstance(parsed, Rejected)
     assert list(parsed.unreported) == ["startTimestamp"]
     assert parsed.load.envelope.incarnation == ""
-    assert parsed.with_incarnation("7").bundles.envelope.incarnation == "7"
+    assert parsed.with_sender(incarnation="7").bundles.envelope.incarnation == "7"
 
 
 def test_fields_that_can_be_named_are_a_closed_set() -> None:
