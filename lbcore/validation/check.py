@@ -38,7 +38,13 @@ def check_config(config: Config, gaps: UsageGaps | None = None) -> tuple[ConfigF
 
     Errors first, then in the order of the checks; what holds for all is said once.
     """
-    found = [*_check_sections(config), *_check_tree(config.for_cluster(""), gaps)]
+    found = [
+        warning(
+            f"{CLUSTERS}.{name}", "is not in pipeline.clusters, so this job reads nothing of it"
+        )
+        for name in sorted(config.per_cluster.keys() - set(config.pipeline.clusters))
+    ]
+    found += _check_tree(config.for_cluster(""), gaps)
     for cluster in sorted(config.per_cluster):
         own = _check_tree(config.for_cluster(cluster), gaps)
         found += [
@@ -75,13 +81,15 @@ def _check_tree(config: Config, gaps: UsageGaps | None) -> Iterator[ConfigFindin
 def _check_strategies(config: Config) -> Iterator[ConfigFinding]:
     shedding = shedding_name(config.shedding.strategy)
     placement = placement_name(config.placement.strategy)
-    sheds, places = find_shedding(config), PLACEMENT_STRATEGIES.get(placement)
+    sheds, places = _halves(config)
     if sheds is None:
-        detail = f"{shedding!r} is none: take {', '.join(shedding_names(config))}"
-        yield error("shedding.strategy", detail)
+        yield error(
+            "shedding.strategy", f"{shedding!r} is none: take {', '.join(shedding_names(config))}"
+        )
     if places is None:
-        detail = f"{placement!r} is none: take {', '.join(PLACEMENT_STRATEGIES)}"
-        yield error("placement.strategy", detail)
+        yield error(
+            "placement.strategy", f"{placement!r} is none: take {', '.join(PLACEMENT_STRATEGIES)}"
+        )
     if shedding == placement:
         return
     if shedding in config.own and config.own[shedding].problem:
@@ -89,18 +97,12 @@ def _check_strategies(config: Config) -> Iterator[ConfigFinding]:
     # Pulsar: ModularLoadManagerImpl shares one AvgShedder and refuses to start with half of it.
     for half, key in ((sheds, "placement.strategy"), (places, "shedding.strategy")):
         if half is not None and half.plans_destinations:
-            detail = (
+            yield error(
+                key,
                 f"{half.name} plans where bundles go while it sheds, so both strategies must be"
                 f" {half.name} or neither; now shedding is {shedding} and placement {placement}:"
-                " change both at once"
+                " change both at once",
             )
-            yield error(key, detail)
-
-
-def _check_sections(config: Config) -> Iterator[ConfigFinding]:
-    for name in sorted(config.per_cluster.keys() - set(config.pipeline.clusters)):
-        detail = "is not in pipeline.clusters, so this job reads nothing of it"
-        yield warning(f"{CLUSTERS}.{name}", detail)
 
 
 _Row = tuple[Any, ConfigFinding]
@@ -312,9 +314,9 @@ def _readers(key: str) -> list[str]:
 def _check_min_moves(config: Config, gaps: UsageGaps) -> Iterator[ConfigFinding]:
     shedding = config.shedding
     rate, throughput = gaps.message_rate_per_s, gaps.throughput_bytes_per_s
-    if not _has_setting(config, "shedding.min_unload_rate_msg_per_s") or rate is None:
+    key, fraction = "shedding.min_unload_rate_msg_per_s", shedding.max_unload_fraction
+    if not _has_setting(config, key) or rate is None:
         return
-    fraction = shedding.max_unload_fraction
     moves_by_rate = rate * fraction > shedding.min_unload_rate_msg_per_s
     moves_by_throughput = (
         throughput is not None
@@ -322,12 +324,12 @@ def _check_min_moves(config: Config, gaps: UsageGaps) -> Iterator[ConfigFinding]
     )
     if moves_by_rate or moves_by_throughput:
         return
-    detail = (
+    yield warning(
+        key,
         f"{shedding.min_unload_rate_msg_per_s:g} msg/s is not below {rate:g} (the largest"
         f" difference seen) × max_unload_fraction = {rate * fraction:g}: nothing is ever shed;"
-        f" take less than {rate * fraction:g}"
+        f" take less than {rate * fraction:g}",
     )
-    yield warning("shedding.min_unload_rate_msg_per_s", detail)
 
 
 def _check_weights(config: Config) -> Iterator[ConfigFinding]:
@@ -344,16 +346,15 @@ def _check_weights(config: Config) -> Iterator[ConfigFinding]:
     }
     for resource in RESOURCES:
         key = f"signals.{resource.weight}"
-        if resource.is_local or not resource.weight or key in read:
-            continue
-        if getattr(config.signals, resource.weight):
-            detail = (
+        is_judged = resource.weight and not resource.is_local and key not in read
+        if is_judged and getattr(config.signals, resource.weight):
+            yield warning(
+                key,
                 f"has no effect: {config.shedding.strategy} goes by usage without {resource.label},"
                 f" as Pulsar 4.0.8's; {', '.join(_readers(key))} weighs it, and under"
                 f" filters.pipeline = {EXTENSIBLE} placement by usage: set one of them, or the"
-                " weight to 0"
+                " weight to 0",
             )
-            yield warning(key, detail)
 
 
 def _has_setting(config: Config, key: str) -> bool:
@@ -424,9 +425,8 @@ def _culprit(config: Config, values: Values, refused: ConfigError) -> str:
     An unrelated one must not go: without observe_only or approval, bundles would move.
     """
     named = {problem.key for problem in refused.problems}
-    for name in values:
-        if name in named:
-            return name
+    if chosen := [name for name in values if name in named]:
+        return chosen[0]
     for name in values:
         error = _refusal(config, {key: value for key, value in values.items() if key != name})
         if error is None or not set(refused.problems) <= set(error.problems):

@@ -177,13 +177,13 @@ def _unknown_classes(keys: Mapping[str, str]) -> Iterator[Problem]:
         if not name or (short in known and "." in name):
             continue
         there = ", ".join(sorted(map(java_class, classes.values())))
-        why = (
-            f"there is no {shown_value(name)} here: Pulsar's own classes count by their full names"
-        )
+        shown = shown_value(name)
         if "," in name:
-            why = f"{shown_value(name)} is one class name for Pulsar, which has none such"
+            why = f"{shown} is one class name for Pulsar, which has none such"
         elif "." in name:
-            why = f"{shown_value(name)} is no class of Pulsar's, and what it does is not known here"
+            why = f"{shown} is no class of Pulsar's, and what it does is not known here"
+        else:
+            why = f"there is no {shown} here: Pulsar's own classes count by their full names"
         yield Problem(key=key, detail=f"{why}; take one of {there}")
 
 
@@ -192,8 +192,10 @@ def _no_broker_conf(keys: Mapping[str, str]) -> Iterator[Problem]:
     known = {*_EVERY_BROKERS, *WITHOUT_EFFECT, *WITHOUT_EFFECT_IN_MODULAR, *KEYS_SINCE_4_2}
     known |= {alias for entry in SETTINGS.values() for alias in entry.setting.pulsar}
     if known.isdisjoint(keys):
-        detail = f"it has none of Pulsar's keys among its {len(keys)}; name a broker.conf"
-        yield Problem(key="file", detail=detail)
+        yield Problem(
+            key="file",
+            detail=f"it has none of Pulsar's keys among its {len(keys)}; name a broker.conf",
+        )
 
 
 def _loose_flags(keys: Mapping[str, str]) -> Iterator[Problem]:
@@ -202,17 +204,18 @@ def _loose_flags(keys: Mapping[str, str]) -> Iterator[Problem]:
     for key in sorted(flags & keys.keys()):
         text = trim(keys[key])
         if not is_blank(text) and text.lower() not in ("true", "false"):
-            detail = f"{shown_value(text)} counts as false: Java reads all but true so"
-            yield Problem(key=key, detail=detail)
+            yield Problem(
+                key=key, detail=f"{shown_value(text)} counts as false: Java reads all but true so"
+            )
 
 
 def _unloadable(config: Config) -> Iterator[Problem]:
     if config.filters.pipeline != EXTENSIBLE and config.shedding.strategy == TRANSFER:
-        detail = (
-            "TransferShedder is none of the modular manager's, which can't load it: take"
-            f" ExtensibleLoadManagerImpl as {MANAGER}, or another shedder"
+        yield Problem(
+            key=STRATEGY,
+            detail="TransferShedder is none of the modular manager's, which can't load it: take"
+            f" ExtensibleLoadManagerImpl as {MANAGER}, or another shedder",
         )
-        yield Problem(key=STRATEGY, detail=detail)
 
 
 def _replaced(keys: Mapping[str, str], config: Config) -> Iterator[Problem]:

@@ -56,8 +56,9 @@ def read_arguments(declaring: type[Arguments], given: Mapping[str, Any]) -> Argu
     if unknown:
         near = nearest(unknown[0], tuple(names))
         advice = f"did you mean {near}?" if near else f"there are {', '.join(names) or 'none'}"
-        detail = f"there is no argument {shown(unknown[0])}; {advice}"
-        raise FieldRefusal(RejectReason.UNKNOWN_ARGUMENT, detail)
+        raise FieldRefusal(
+            RejectReason.UNKNOWN_ARGUMENT, f"there is no argument {shown(unknown[0])}; {advice}"
+        )
     missing = [item.name for item in declared if item.name not in given and item.default is MISSING]
     if missing:
         raise FieldRefusal(RejectReason.MISSING_FIELD, f"the argument {missing[0]} is missing")
@@ -161,10 +162,27 @@ def settings(given: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     bits, lone surrogates, nested values).
     """
     found = _filled(given, name, MAX_SETTINGS, "setting")
-    for key in found:
+    for key, value in found.items():
         nonempty({name: key}, name)
-        _check_setting(found, key)
+        if type(value) not in _SETTING_READERS:
+            raise FieldRefusal(
+                RejectReason.WRONG_TYPE,
+                f"{key} must be a text, a number, true, false or a list of texts,"
+                f" got {shown(value)}",
+            )
+        _SETTING_READERS[type(value)](found, key)
     return found
+
+
+_SETTING_READERS: Mapping[type, Reader] = {
+    bool: flag,
+    str: text,
+    int: partial(wire.integer, minimum=-MAX_INT64),
+    float: partial(wire.number, minimum=-_MAX_FLOAT, maximum=_MAX_FLOAT),
+    list: lambda given, name: [
+        text({name: item}, name) for item in wire.column(given, name, MAX_ITEMS)
+    ],
+}
 
 
 def moves(given: Mapping[str, Any], name: str) -> Mapping[str, str]:
@@ -181,25 +199,11 @@ def plan_name(given: Mapping[str, Any], name: str) -> str:
     """The name of a plan that waits for a person."""
     found = nonempty(given, name)
     if _PLAN_NAME.fullmatch(found) is None:
-        detail = f"{name} must be 1 to 40 letters, digits, - and _, got {shown(found)}"
-        raise FieldRefusal(RejectReason.OUT_OF_RANGE, detail)
+        raise FieldRefusal(
+            RejectReason.OUT_OF_RANGE,
+            f"{name} must be 1 to 40 letters, digits, - and _, got {shown(found)}",
+        )
     return found
-
-
-def _check_setting(found: Mapping[str, Any], key: str) -> None:
-    value = found[key]
-    if type(value) is list:
-        for item in wire.column(found, key, MAX_ITEMS):
-            text({key: item}, key)
-    elif type(value) is str:
-        text(found, key)
-    elif type(value) is int:
-        wire.integer(found, key, minimum=-MAX_INT64)
-    elif type(value) is float:
-        wire.number(found, key, minimum=-_MAX_FLOAT, maximum=_MAX_FLOAT)
-    elif type(value) is not bool:
-        detail = f"{key} must be a text, a number, true, false or a list of texts"
-        raise FieldRefusal(RejectReason.WRONG_TYPE, f"{detail}, got {wire.shown(value)}")
 
 
 def _decoded(

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, compress
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -82,11 +82,13 @@ def decode_object(raw: bytes, loads: Callable[[str], Any], what: str) -> dict[st
     try:
         decoded = loads(raw.decode())
     except (ValueError, RecursionError) as error:
-        detail = f"the {what} is not JSON in UTF-8: {shown(str(error))}"
-        raise FieldRefusal(RejectReason.NOT_JSON, detail) from None
+        raise FieldRefusal(
+            RejectReason.NOT_JSON, f"the {what} is not JSON in UTF-8: {shown(str(error))}"
+        ) from None
     if type(decoded) is not dict:
-        detail = f"the {what} must be a JSON object, got {shown(decoded)}"
-        raise FieldRefusal(RejectReason.NOT_AN_OBJECT, detail)
+        raise FieldRefusal(
+            RejectReason.NOT_AN_OBJECT, f"the {what} must be a JSON object, got {shown(decoded)}"
+        )
     return decoded
 
 
@@ -103,14 +105,22 @@ def _wrong_type(name: str, wanted: str, value: Any) -> FieldRefusal:
     return FieldRefusal(RejectReason.WRONG_TYPE, f"{name} must be {wanted}, got {shown(value)}")
 
 
+def _typed(fields: Mapping[str, Any], name: str, default: Any, kind: type, wanted: str) -> Any:
+    """Return a field's value if it is exactly of this type."""
+    value = _found(fields, name, default)
+    if type(value) is not kind:
+        raise _wrong_type(name, wanted, value)
+    return value
+
+
 def text(fields: Mapping[str, Any], name: str, max_chars: int, default: Any = _REQUIRED) -> str:
     """A string of at most max_chars characters that UTF-8 can hold."""
-    value = _found(fields, name, default)
-    if type(value) is not str:
-        raise _wrong_type(name, "a string", value)
+    value: str = _typed(fields, name, default, str, "a string")
     if len(value) > max_chars:
-        detail = f"{name} must have at most {max_chars} characters, got {len(value)}"
-        raise FieldRefusal(RejectReason.TOO_LARGE, detail)
+        raise FieldRefusal(
+            RejectReason.TOO_LARGE,
+            f"{name} must have at most {max_chars} characters, got {len(value)}",
+        )
     if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
         raise _wrong_type(name, "a string without lone surrogates", value)
     return value
@@ -120,11 +130,11 @@ def name(fields: Mapping[str, Any], field: str, max_chars: int) -> str:
     """A name of a cluster or a broker (NAME_PATTERN)."""
     value = text(fields, field, max_chars)
     if _NAME.fullmatch(value) is None:
-        detail = (
+        raise FieldRefusal(
+            RejectReason.OUT_OF_RANGE,
             f"{field} must be a name without blanks and slashes that doesn't start with ~,"
-            f" got {shown(value)}"
+            f" got {shown(value)}",
         )
-        raise FieldRefusal(RejectReason.OUT_OF_RANGE, detail)
     return value
 
 
@@ -140,10 +150,8 @@ def choice(
     fields: Mapping[str, Any], field: str, choices: Iterable[str], default: Any = _REQUIRED
 ) -> str:
     """One of a closed set of strings."""
-    value = _found(fields, field, default)
     allowed = sorted(choices)
-    if type(value) is not str:
-        raise _wrong_type(field, f"one of {allowed}", value)
+    value: str = _typed(fields, field, default, str, f"one of {allowed}")
     if value not in allowed:
         raise FieldRefusal(
             RejectReason.OUT_OF_RANGE, f"{field} must be one of {allowed}, got {shown(value)}"
@@ -166,8 +174,9 @@ def _check_range(field: str, value: float, minimum: float, maximum: float, shape
         )
     if not minimum <= value <= maximum:
         wanted = f"[{minimum:{shape}}, {maximum:{shape}}]"
-        detail = f"{field} must be within {wanted}, got {shown(value)}"
-        raise FieldRefusal(RejectReason.OUT_OF_RANGE, detail)
+        raise FieldRefusal(
+            RejectReason.OUT_OF_RANGE, f"{field} must be within {wanted}, got {shown(value)}"
+        )
 
 
 def integer(
@@ -210,9 +219,7 @@ def number(
 
 def flag(fields: Mapping[str, Any], field: str, default: Any = _REQUIRED) -> bool:
     """True or false."""
-    value = _found(fields, field, default)
-    if type(value) is not bool:
-        raise _wrong_type(field, "true or false", value)
+    value: bool = _typed(fields, field, default, bool, "true or false")
     return value
 
 
@@ -226,12 +233,12 @@ def mapping(fields: Mapping[str, Any], field: str, default: Any = _REQUIRED) -> 
 
 def column(fields: Mapping[str, Any], field: str, max_items: int) -> Sequence[Any]:
     """A JSON array of at most max_items items."""
-    value = _found(fields, field, _REQUIRED)
-    if type(value) is not list:
-        raise _wrong_type(field, "an array", value)
+    value: list[Any] = _typed(fields, field, _REQUIRED, list, "an array")
     if len(value) > max_items:
-        detail = f"{field} must have at most {max_items} items, got {len(value)}; send more parts"
-        raise FieldRefusal(RejectReason.TOO_LARGE, detail)
+        raise FieldRefusal(
+            RejectReason.TOO_LARGE,
+            f"{field} must have at most {max_items} items, got {len(value)}; send more parts",
+        )
     return value
 
 
@@ -243,8 +250,10 @@ def names(items: Sequence[Any], field: str, max_chars: int) -> tuple[str, ...]:
     sizes = list(map(len, items))
     if sizes and (min(sizes) < 1 or max(sizes) > max_chars):
         wrong = next(item for item in items if not 1 <= len(item) <= max_chars)
-        detail = f"an item of {field} must have 1 to {max_chars} characters, got {shown(wrong)}"
-        raise FieldRefusal(RejectReason.TOO_LARGE if wrong else RejectReason.OUT_OF_RANGE, detail)
+        raise FieldRefusal(
+            RejectReason.TOO_LARGE if wrong else RejectReason.OUT_OF_RANGE,
+            f"an item of {field} must have 1 to {max_chars} characters, got {shown(wrong)}",
+        )
     if not "".join(items).isascii():
         for item in items:
             text({field: item}, field, max_chars)
@@ -265,19 +274,19 @@ def table(columns: Mapping[str, Sequence[Any]], rows: int, whole: frozenset[str]
     """
     for field, values in columns.items():
         if len(values) != rows:
-            detail = f"{field} has {len(values)} items and name has {rows}; send equal lengths"
-            raise FieldRefusal(RejectReason.UNEQUAL_LENGTHS, detail)
-    counts = [field in whole for field in columns]
-    count_types = _types(columns, counts)
-    if not count_types | _types(columns, [not is_count for is_count in counts]) <= {int, float}:
+            raise FieldRefusal(
+                RejectReason.UNEQUAL_LENGTHS,
+                f"{field} has {len(values)} items and name has {rows}; send equal lengths",
+            )
+    if not set(map(type, chain.from_iterable(columns.values()))) <= {int, float}:
         raise _first_refusal(columns, whole)
     try:
         stats = np.array(list(columns.values()), dtype=np.float64).reshape(len(columns), rows)
     except OverflowError:
         raise _first_refusal(columns, whole) from None
-    if not bool(np.all((stats >= 0.0) & (stats <= MAX_NUMBER))):  # NaN compares false
-        raise _first_refusal(columns, whole)
-    if float in count_types and not bool(np.all(stats[counts] == np.floor(stats[counts]))):
+    counts = stats[[field in whole for field in columns]]
+    is_good = np.all((stats >= 0.0) & (stats <= MAX_NUMBER))  # NaN compares false
+    if not is_good or np.any(counts != np.floor(counts)):
         raise _first_refusal(columns, whole)
     return flushed(np.ascontiguousarray(stats.T))
 
@@ -288,20 +297,14 @@ def flushed(traffic: Floats) -> Floats:
     return traffic
 
 
-def _types(columns: Mapping[str, Sequence[Any]], chosen: Sequence[bool]) -> set[type]:
-    return set(map(type, chain.from_iterable(compress(columns.values(), chosen))))
-
-
 def _first_refusal(columns: Mapping[str, Sequence[Any]], whole: frozenset[str]) -> FieldRefusal:
     """Return the refusal of the first wrong value, by a slow search."""
     for field, values in columns.items():
+        read = partial(integer, maximum=int(MAX_NUMBER)) if field in whole else number
         for index, value in enumerate(values):
             label = f"{field}[{index}]"
             try:
-                if field in whole:
-                    integer({label: value}, label, maximum=int(MAX_NUMBER))
-                else:
-                    number({label: value}, label)
+                read({label: value}, label)
             except FieldRefusal as refusal:
                 return refusal
     raise AssertionError("columns must hold a wrong value, got none")  # pragma: no cover
@@ -349,22 +352,22 @@ def read_schema(message: Mapping[str, Any]) -> None:
     """Refuse a message of a schema that is neither SCHEMA nor the one before it."""
     schema = integer(message, "schema")
     if not OLDEST_SCHEMA <= schema <= SCHEMA:
-        detail = (
+        raise FieldRefusal(
+            RejectReason.UNKNOWN_SCHEMA,
             f"schema {shown(schema)} can't be read, only {OLDEST_SCHEMA} to {SCHEMA} can;"
-            " upgrade the job before its agents"
+            " upgrade the job before its agents",
         )
-        raise FieldRefusal(RejectReason.UNKNOWN_SCHEMA, detail)
 
 
 def read_cluster(message: Mapping[str, Any], rules: ParseRules) -> str:
     """The message's cluster, one of those that this job serves."""
     cluster = name(message, "cluster", rules.limits.max_name_chars)
     if cluster not in rules.clusters:
-        detail = (
+        raise FieldRefusal(
+            RejectReason.UNKNOWN_CLUSTER,
             f"cluster {shown(cluster)} is not served here, {sorted(rules.clusters)} are;"
-            " add it to pipeline.clusters, or correct the sender"
+            " add it to pipeline.clusters, or correct the sender",
         )
-        raise FieldRefusal(RejectReason.UNKNOWN_CLUSTER, detail)
     return cluster
 
 
@@ -384,5 +387,7 @@ def check_key(context: Context, *parts: str) -> None:
     """Refuse a message whose key is not the cluster and parts, joined by slashes."""
     expected = "/".join((context.cluster, *parts))
     if context.key != expected:
-        detail = f"the key must be {shown(expected)} as the value says, got {shown(context.key)}"
-        raise FieldRefusal(RejectReason.KEY_MISMATCH, detail)
+        raise FieldRefusal(
+            RejectReason.KEY_MISMATCH,
+            f"the key must be {shown(expected)} as the value says, got {shown(context.key)}",
+        )

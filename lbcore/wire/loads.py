@@ -45,8 +45,10 @@ def read_bundle_load(message: Mapping[str, Any], context: Context) -> BundleLoad
     max_parts = context.limits.max_parts
     part, parts = fields.integer(message, "part"), fields.integer(message, "parts")
     if not part < parts <= max_parts:
-        detail = f"part must be below parts, and parts at most {max_parts}, got {part} of {parts}"
-        raise FieldRefusal(RejectReason.BAD_PART, detail)
+        raise FieldRefusal(
+            RejectReason.BAD_PART,
+            f"part must be below parts, and parts at most {max_parts}, got {part} of {parts}",
+        )
     columns = fields.mapping(message, "bundles")
     names, stats = _read_table(
         columns, BUNDLE_COLUMNS, context.limits.max_bundles_per_message, context
@@ -169,8 +171,10 @@ def _resource(message: Mapping[str, Any], field: str) -> tuple[float, float]:
     named = {f"{field}.{part}": pair[part] for part in ("usage", "limit") if part in pair}
     limit = fields.number(named, f"{field}.limit", minimum=-MAX_NUMBER)
     if 0.0 < limit < MIN_POSITIVE_LIMIT:
-        detail = f"{field}.limit must be at least {MIN_POSITIVE_LIMIT} or not positive, got {limit}"
-        raise FieldRefusal(RejectReason.OUT_OF_RANGE, detail)
+        raise FieldRefusal(
+            RejectReason.OUT_OF_RANGE,
+            f"{field}.limit must be at least {MIN_POSITIVE_LIMIT} or not positive, got {limit}",
+        )
     minimum = 0.0 if limit > 0.0 else -MAX_NUMBER
     return fields.number(named, f"{field}.usage", minimum=minimum), limit
 
@@ -179,8 +183,10 @@ def _listeners(message: Mapping[str, Any], max_chars: int) -> Mapping[str, Mappi
     """Listener → its URLs by Pulsar's names (brokerServiceUrl, brokerHttpUrl, ...)."""
     listeners = fields.mapping(message, "advertisedListeners", {})
     if len(listeners) > MAX_LISTENERS:
-        detail = f"advertisedListeners must be at most {MAX_LISTENERS}, got {len(listeners)}"
-        raise FieldRefusal(RejectReason.TOO_LARGE, detail)
+        raise FieldRefusal(
+            RejectReason.TOO_LARGE,
+            f"advertisedListeners must be at most {MAX_LISTENERS}, got {len(listeners)}",
+        )
     return {
         listener: {
             kind: fields.text(urls, kind, max_chars) for kind in fields.mapping(listeners, listener)

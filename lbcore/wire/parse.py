@@ -223,12 +223,7 @@ def parse(
     try:
         return _read(topic, key, _decode(value, rules), rules)
     except FieldRefusal as refusal:
-        return Rejected(
-            reason=refusal.reason,
-            detail=refusal.detail,
-            raw=value or b"",
-            cluster=_cluster_of(key, rules),
-        )
+        return _rejected(refusal.reason, refusal.detail, key, value, rules)
 
 
 def parse_rows(
@@ -271,12 +266,7 @@ def refused_by_source(
     refusal: "REASON sentence".
     """
     reason, _, detail = refusal.partition(" ")
-    return Rejected(
-        reason=RejectReason(reason),
-        detail=detail,
-        raw=value or b"",
-        cluster=_cluster_of(key, rules),
-    )
+    return _rejected(RejectReason(reason), detail, key, value, rules)
 
 
 def _read(
@@ -295,11 +285,11 @@ def _decode(value: bytes | None, rules: ParseRules) -> Mapping[str, Any]:
     if not value:
         raise FieldRefusal(RejectReason.NOT_JSON, "the message has no value; send a JSON object")
     if len(value) > rules.limits.max_message_bytes:
-        detail = (
+        raise FieldRefusal(
+            RejectReason.TOO_LARGE,
             f"the value has {len(value)} bytes and the limit is {rules.limits.max_message_bytes};"
-            " send more parts"
+            " send more parts",
         )
-        raise FieldRefusal(RejectReason.TOO_LARGE, detail)
     return fields.decode_object(value, rules.loads, "value")
 
 
@@ -309,15 +299,23 @@ def _decode_key(key: bytes | None, rules: ParseRules) -> str:
             RejectReason.KEY_MISMATCH, "the message has no key; its partition needs one"
         )
     if len(key) > 8 * rules.limits.max_name_chars:
-        detail = f"the key has {len(key)} bytes; it must be made of two names at most"
-        raise FieldRefusal(RejectReason.TOO_LARGE, detail)
+        raise FieldRefusal(
+            RejectReason.TOO_LARGE,
+            f"the key has {len(key)} bytes; it must be made of two names at most",
+        )
     try:
         return key.decode()
     except UnicodeDecodeError:
-        detail = f"the key is not UTF-8: {fields.shown(key)}"
-        raise FieldRefusal(RejectReason.KEY_MISMATCH, detail) from None
+        raise FieldRefusal(
+            RejectReason.KEY_MISMATCH, f"the key is not UTF-8: {fields.shown(key)}"
+        ) from None
 
 
-def _cluster_of(key: bytes | None, rules: ParseRules) -> str:
+def _rejected(
+    reason: RejectReason, detail: str, key: bytes | None, value: bytes | None, rules: ParseRules
+) -> Rejected:
     cluster = (key or b"").partition(b"/")[0].decode(errors="replace")
-    return cluster if cluster in rules.clusters else ""
+    is_served = cluster in rules.clusters
+    return Rejected(
+        reason=reason, detail=detail, raw=value or b"", cluster=cluster if is_served else ""
+    )

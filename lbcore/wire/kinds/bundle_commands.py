@@ -27,11 +27,14 @@ def _check_split(arguments: "SplitBundle") -> None:
     if bool(arguments.bundle) == of_namespace or (
         arguments.bundle and (arguments.namespace or arguments.which)
     ):
-        detail = "name either a bundle, or a namespace and which of its bundles (LARGEST, HOT)"
-        raise FieldRefusal(RejectReason.OUT_OF_RANGE, detail)
+        raise FieldRefusal(
+            RejectReason.OUT_OF_RANGE,
+            "name either a bundle, or a namespace and which of its bundles (LARGEST, HOT)",
+        )
     if arguments.positions and arguments.parts:
-        detail = "positions and parts exclude each other: give one of them"
-        raise FieldRefusal(RejectReason.OUT_OF_RANGE, detail)
+        raise FieldRefusal(
+            RejectReason.OUT_OF_RANGE, "positions and parts exclude each other: give one of them"
+        )
     if arguments.parts == 1:
         raise FieldRefusal(RejectReason.OUT_OF_RANGE, "parts must be at least 2: one is no split")
 

@@ -5,13 +5,14 @@ Operators don't send them. `balancer.policy_commands` carries them out.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from lbcore.model.bundles import InvalidRangeError, explicit_boundaries
 from lbcore.model.names import InvalidNameError, check_namespace
 from lbcore.wire import arguments as read
 from lbcore.wire import fields
-from lbcore.wire.arguments import MAX_ITEMS, CommandArguments, CommandSpec, argument
+from lbcore.wire.arguments import MAX_ITEMS, CommandArguments, CommandSpec, Reader, argument
 from lbcore.wire.fields import FieldRefusal, check_bundle, shown
 from lbcore.wire.messages import RejectReason
 
@@ -20,9 +21,10 @@ _LIMIT_MAX = 1_000_000
 FINDINGS_MAX = 100
 
 
-def _boundaries_by_namespace(given: Mapping[str, Any], name: str) -> Mapping[str, list[int]]:
+def _each(read: Reader, given: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return an object with each of its fields read, in name order."""
     found = fields.mapping(given, name)
-    return {namespace: _boundaries(found, namespace) for namespace in sorted(found)}
+    return {key: read(found, key) for key in sorted(found)}
 
 
 def _boundaries(found: Mapping[str, Any], namespace: str) -> list[int]:
@@ -36,21 +38,22 @@ def _boundaries(found: Mapping[str, Any], namespace: str) -> list[int]:
         raise FieldRefusal(RejectReason.OUT_OF_RANGE, f"{namespace}: {error}") from None
 
 
-def _owners_by_bundle(given: Mapping[str, Any], name: str) -> Mapping[str, list[Any]]:
-    found = fields.mapping(given, name)
-    for bundle in sorted(found):
-        check_bundle(bundle)
-        parts = fields.column(found, bundle, _OWNER_FIELDS)
-        if list(map(type, parts)) != [int, str, str]:
-            detail = f"{bundle} must have [version, broker, incarnation], got {shown(parts)}"
-            raise FieldRefusal(RejectReason.WRONG_TYPE, detail)
-    return {bundle: list(found[bundle]) for bundle in sorted(found)}
+def _owner(found: Mapping[str, Any], bundle: str) -> list[Any]:
+    check_bundle(bundle)
+    parts = fields.column(found, bundle, _OWNER_FIELDS)
+    if list(map(type, parts)) != [int, str, str]:
+        raise FieldRefusal(
+            RejectReason.WRONG_TYPE,
+            f"{bundle} must have [version, broker, incarnation], got {shown(parts)}",
+        )
+    return list(parts)
 
 
 def _finding(item: Any) -> Mapping[str, Any]:
     if not isinstance(item, Mapping):
-        detail = f"a finding must be an object, got {shown(item)}"
-        raise FieldRefusal(RejectReason.WRONG_TYPE, detail)
+        raise FieldRefusal(
+            RejectReason.WRONG_TYPE, f"a finding must be an object, got {shown(item)}"
+        )
     texts = {name: read.nonempty(item, name) for name in ("trouble", "subject", "stage")}
     since_ms = read.whole(0, 1 << 62)(item, "since_ms")
     return {**texts, "evidence": read.text(item, "evidence"), "since_ms": since_ms}
@@ -73,10 +76,10 @@ class ObserveOwnership(CommandArguments):
         read.texts, "all brokers that are active there; [] = as told last", ()
     )
     namespaces: Mapping[str, list[int]] = argument(
-        _boundaries_by_namespace, "namespace -> its boundaries; [] = it is gone"
+        partial(_each, _boundaries), "namespace -> its boundaries; [] = it is gone"
     )
     owners: Mapping[str, list[Any]] = argument(
-        _owners_by_bundle, "bundle -> [version it was compared with, owner, its incarnation]"
+        partial(_each, _owner), "bundle -> [version it was compared with, owner, its incarnation]"
     )
     differences: int = argument(
         read.whole(0, 1 << 40), "bundles and namespaces that differ in all", 0
@@ -88,11 +91,6 @@ class ObserveOwnership(CommandArguments):
     )
 
 
-def _isolation_by_name(given: Mapping[str, Any], name: str) -> Mapping[str, dict[str, Any]]:
-    found = fields.mapping(given, name)
-    return {policy: read_isolation(fields.mapping(found, policy)) for policy in sorted(found)}
-
-
 def read_isolation(found: Mapping[str, Any]) -> dict[str, Any]:
     """One isolation policy of the command; FieldRefusal for one that can't be used."""
     return {
@@ -101,14 +99,6 @@ def read_isolation(found: Mapping[str, Any]) -> dict[str, Any]:
         "secondary": list(read.texts(found, "secondary")),
         "min_limit": read.whole(0, _LIMIT_MAX)(found, "min_limit"),
         "usage_threshold_percent": read.percent(found, "usage_threshold_percent"),
-    }
-
-
-def _group_by_namespace(given: Mapping[str, Any], name: str) -> Mapping[str, str]:
-    found = fields.mapping(given, name)
-    return {
-        read.namespace({"": namespace}, ""): read.nonempty(found, namespace)
-        for namespace in sorted(found)
     }
 
 
@@ -132,10 +122,15 @@ class ObservePolicies(CommandArguments):
         },
     )
     isolation: Mapping[str, Mapping[str, Any]] = argument(
-        _isolation_by_name, "all isolation policies: name -> what set_isolation_policy has of one"
+        partial(_each, lambda found, policy: read_isolation(fields.mapping(found, policy))),
+        "all isolation policies: name -> what set_isolation_policy has of one",
     )
     anti_affinity: Mapping[str, str] = argument(
-        _group_by_namespace, "all anti-affinity groups: namespace -> group"
+        partial(
+            _each,
+            lambda found, namespace: read.nonempty(found, read.namespace({"": namespace}, "")),
+        ),
+        "all anti-affinity groups: namespace -> group",
     )
 
 

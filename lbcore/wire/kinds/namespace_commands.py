@@ -21,8 +21,9 @@ MAX_BUNDLES = 1 << 20
 
 def _check_create(arguments: "CreateNamespace") -> None:
     if arguments.bundles and arguments.boundaries:
-        detail = "bundles and boundaries exclude each other: give one of them"
-        raise FieldRefusal(RejectReason.OUT_OF_RANGE, detail)
+        raise FieldRefusal(
+            RejectReason.OUT_OF_RANGE, "bundles and boundaries exclude each other: give one of them"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,8 +141,10 @@ def read_value(record_type: str, value: Any) -> Any:
     if record_type == TOPIC:
         return read.whole(0, MAX_PARTITIONS)({"value": 0 if value is None else value}, "value")
     if not isinstance(value, Mapping | None) or set(value or ()) - {ADMIN_ROLES, ALLOWED_CLUSTERS}:
-        detail = f"value must be an object of {ADMIN_ROLES} and {ALLOWED_CLUSTERS}"
-        raise FieldRefusal(RejectReason.WRONG_TYPE, detail)
+        raise FieldRefusal(
+            RejectReason.WRONG_TYPE,
+            f"value must be an object of {ADMIN_ROLES} and {ALLOWED_CLUSTERS}",
+        )
     given = {ADMIN_ROLES: [], ALLOWED_CLUSTERS: [], **(value or {})}
     return {name: list(read.texts(given, name)) for name in given}
 
@@ -151,16 +154,19 @@ def _check(arguments: Any) -> None:
     name = arguments.name
     if arguments.record_type == TENANT:
         if "/" in name or not is_namespace(f"{name}/-"):
-            detail = f"name must be of letters, digits and -=:._ only, got {name!r}"
-            raise FieldRefusal(RejectReason.OUT_OF_RANGE, detail)
+            raise FieldRefusal(
+                RejectReason.OUT_OF_RANGE,
+                f"name must be of letters, digits and -=:._ only, got {name!r}",
+            )
     else:
         try:
             is_full = parse_topic(name).full == name
         except InvalidNameError as error:
             raise FieldRefusal(RejectReason.OUT_OF_RANGE, str(error)) from None
         if not is_full:
-            detail = f"name must be a topic's full name, got {name!r}"
-            raise FieldRefusal(RejectReason.OUT_OF_RANGE, detail)
+            raise FieldRefusal(
+                RejectReason.OUT_OF_RANGE, f"name must be a topic's full name, got {name!r}"
+            )
     read_value(arguments.record_type, getattr(arguments, "value", None))
 
 
