@@ -206,7 +206,7 @@ def offer(
         before=_shown(load, before, touched, members),
         after=_shown(load, load.usage, touched, members),
     )
-    _keep(work, name, proposal, "Proposed", command)
+    _keep(work, name, proposal, command)
     return name, proposal
 
 
@@ -243,7 +243,7 @@ def answer(work: BatchContext, name: str, station: PlanStatus, why: str, command
         until_ms=proposal.until_ms if station.is_open else work.now_ms + kept_ms,
         rejected_ms=0 if station.is_open else work.now_ms,
     )
-    _keep(work, name, answered, station.value.capitalize(), command)
+    _keep(work, name, answered, command)
 
 
 def continue_proposals(work: BatchContext, names: Sequence[str]) -> None:
@@ -278,17 +278,10 @@ def _look_again(work: BatchContext, name: str, proposal: PlanProposal) -> None:
         _end(work, name, proposal, PlanStatus.LAPSED, "plans need no approval any more")
     elif work.times.cycle_ms == work.now_ms and _is_load_known(work):
         load = _Load.of(work, proposal.steps)
-        if not any(
-            not _reason_not_to_begin(work, load, step) and load.take(step, only_if_it_helps=True)
-            for step in proposal.steps
-        ):
-            _end(
-                work,
-                name,
-                proposal,
-                PlanStatus.LAPSED,
-                "none of its steps can be taken and helps any more",
-            )
+        possible = (one for one in proposal.steps if not _reason_not_to_begin(work, load, one))
+        if not any(load.take(step, only_if_it_helps=True) for step in possible):
+            why = "none of its steps can be taken and helps any more"
+            _end(work, name, proposal, PlanStatus.LAPSED, why)
 
 
 def _end_of_step(work: BatchContext, step: ProposedStep) -> str:
@@ -376,9 +369,8 @@ def _is_load_known(work: BatchContext) -> bool:
 
     Reports are in, and balancing is not paused.
     """
-    stands_still, _ = reason_to_stand_still(work)
-    reason, _ = reason_not_to_balance(work)
-    return not stands_still and reason in ("", PLAN_WAITS)
+    is_moving = not reason_to_stand_still(work)[0]
+    return is_moving and reason_not_to_balance(work)[0] in ("", PLAN_WAITS)
 
 
 def _reason_not_to_begin(work: BatchContext, load: _Load, step: ProposedStep) -> str:
@@ -404,10 +396,8 @@ def _reason_to_skip(work: BatchContext, load: _Load, step: ProposedStep) -> str:
         return f"{step.source} is not active: failover decides where it goes"
     is_split = step.kind == Kind.SPLIT.value
     problem = reason_to_stay(work, step.bundle, step.destination, is_split=is_split)
-    problem = problem or load.reason_not_admitted(work, step)
-    if not problem and is_only_observed(work, step.decision("")):
-        problem = OBSERVED
-    return problem
+    is_observed = is_only_observed(work, step.decision(""))
+    return problem or load.reason_not_admitted(work, step) or (OBSERVED if is_observed else "")
 
 
 def _followed(
@@ -424,14 +414,14 @@ def _end(
     work: BatchContext, name: str, proposal: PlanProposal, station: PlanStatus, why: str
 ) -> None:
     ended = replace(proposal, station=station, why=why, until_ms=work.now_ms + KEPT_MS)
-    _keep(work, name, ended, station.value.capitalize(), None)
+    _keep(work, name, ended, None)
 
 
-def _keep(
-    work: BatchContext, name: str, proposal: PlanProposal, reason: str, command: Command | None
-) -> None:
+def _keep(work: BatchContext, name: str, proposal: PlanProposal, command: Command | None) -> None:
     """Let the proposal stand as it is now, and write down what has become of it."""
     work.set_rule("proposals", name, proposal, command)
+    status = proposal.station
+    reason = "Proposed" if status is PlanStatus.WAITS else status.value.capitalize()
     inputs = {
         "plan": name,
         "why": proposal.why,

@@ -223,8 +223,7 @@ def write_candidates(work: BatchContext, trace: Trace, ids: Mapping[str, str]) -
     ]
     if ids:
         counts = {key.partition("."): count for key, count in trace.counts().items()}
-        of = {verdict: n for (phase, _, verdict), n in counts.items() if phase == ELIGIBLE}
-        rows += _rest(ELIGIBLE, of)
+        rows += _rest(ELIGIBLE, {name: n for (at, _, name), n in counts.items() if at == ELIGIBLE})
     for row in rows:
         work.add_row(DECISION_CANDIDATES.name, {**_NOTHING, **row, "cycle": work.times.cycle})
 
