@@ -82,7 +82,10 @@ def find_record(work: BatchContext, bundle: str) -> OwnershipRecord:
 
 
 def refuse_unsupported(work: BatchContext, algorithm: str) -> None:
-    """Raise RefusedCommandError for an algorithm that no split may use; "" = none is named."""
+    """Raise RefusedCommandError for an algorithm of splits that is not supported.
+
+    algorithm: "" = none is named.
+    """
     supported = work.config.splitting.supported_algorithms
     refuse_if(
         algorithm and algorithm not in supported,
@@ -135,11 +138,11 @@ def _assign_bundle(work: BatchContext, command: Command, arguments: AssignBundle
     if not is_free and owner and wanted in ("", owner):
         return Outcome(status=DONE, result={"owner": owner, "state": record.state.value})
     refuse_if(not is_free, f"bundle {bundle} is not free ({_shown(record)}); unload it to {wanted}")
-    pinned, destination = _pinned_elsewhere(work, bundle, wanted), wanted or work.places.get(bundle)
-    if not destination:
-        raise RefusedCommandError(
-            f"no broker may take {bundle} now; start one, or look at the policies"
-        )
+    destination = wanted or work.places.get(bundle, "")
+    refuse_if(
+        not destination, f"no broker may take {bundle} now; start one, or look at the policies"
+    )
+    pinned = _pinned_elsewhere(work, bundle, wanted)
     refuse_if(pinned, f"bundle {bundle} can't go to {wanted}: {pinned}")
     refuse_if(reason_not_to_take(work, wanted))
     origin = work.origin(Cause.ASSIGN, work.next_decision(), command.command_id)

@@ -240,25 +240,25 @@ def _refuse_topic(work: BatchContext, topic: str, partitions: int) -> None:
 
 def _update(work: BatchContext, _: Command, arguments: UpdateRecord) -> Outcome:
     kind, name = arguments.record_type, arguments.name
-    value, known, problem = read_value(kind, arguments.value), work.catalog.of(kind), ""
-    if kind == TENANT and name not in known and not has_namespaces(work, name):
-        problem = f"there is no tenant {name}; make it with create_record"
-    elif kind == TOPIC and not known.get(name):
-        problem = f"there is no partitioned topic {name}; create it first"
-    elif kind == TOPIC and value < known[name]:
-        problem = f"topic {name} has {known[name]} partitions; ask for as many or more"
-    elif kind == TOPIC:
-        more = {PARTITIONS: value - known[name]}
-        problem = reason_not_to_add(work, tenant_of(namespace_of_topic(name)), more)
-    refuse_if(problem)
+    value, known = read_value(kind, arguments.value), work.catalog.of(kind)
+    if kind == TOPIC:
+        before = known.get(name, 0)
+        refuse_if(not before, f"there is no partitioned topic {name}; create it first")
+        refuse_if(value < before, f"topic {name} has {before} partitions; ask for as many or more")
+        tenant = tenant_of(namespace_of_topic(name))
+        refuse_if(reason_not_to_add(work, tenant, {PARTITIONS: value - before}))
+    else:
+        refuse_if(
+            name not in known and not has_namespaces(work, name),
+            f"there is no tenant {name}; make it with create_record",
+        )
     return _keep(work, kind, name, value)
 
 
 def _delete(work: BatchContext, _: Command, arguments: DeleteRecord) -> Outcome:
     kind, name = arguments.record_type, arguments.name
     if kind == TENANT and has_namespaces(work, name):
-        entries = work.namespaces.items()
-        first = min(n for n, e in entries if tenant_of(n) == name and not e.is_deleted)
+        first = min(n for n in work.namespaces if tenant_of(n) == name and has_namespace(work, n))
         raise RefusedCommandError(f"tenant {name} still has namespace {first}; delete that first")
     refuse_if(
         name not in work.catalog.of(kind),

@@ -132,7 +132,7 @@ def _refuse_for_now(work: BatchContext, pair: _Pair, command_id: str) -> None:
         "was created with; only what splits have added is merged",
     )
     problem = reason_not_to_take(work, pair.kept.destination)
-    refuse_if(problem and f"{pair.merged} would stay with its owner: {problem}")
+    refuse_if(problem, f"{pair.merged} would stay with its owner: {problem}")
 
 
 def _begin(
@@ -147,13 +147,13 @@ def _begin(
     target = destination_of(kept)
     is_together = target == destination_of(other)
     waiting = work.waiting.get(command_id)
-    if waiting is not None and AFTER in waiting.result:
-        refuse_if("" if is_together else "their owners differ again")
+    is_second = waiting is not None and AFTER in waiting.result
+    refuse_if(is_second and not is_together, "their owners differ again")
     origin = work.origin(Cause.MERGE, work.next_decision(), command_id)
     refused = work.apply(
         merge(kept, other, origin) if is_together else transfer(other, target, origin)
     )
-    refuse_if(refused and f"{pair.merged} can't be made now: {refused}; ask again")
+    refuse_if(refused, f"{pair.merged} can't be made now: {refused}; ask again")
     parents = sorted([kept.bundle, other.bundle])
     result: dict[str, Any] = {"merged": pair.merged, "parents": parents}
     work.write_decision(

@@ -200,7 +200,10 @@ def room_for_whole(work: BatchContext) -> int:
 def creations(
     work: BatchContext, bundles: Iterable[str], origin: Origin, floor: int
 ) -> list[Transition | Refused]:
-    """Return the creation of each bundle, above the floor and its own earlier versions."""
+    """Return the creation of each bundle.
+
+    Its version is above the floor and those of an earlier bundle of this name.
+    """
     return [
         create(
             work.cluster,
@@ -364,7 +367,9 @@ _COUNTS: Mapping[str, Callable[[BatchContext], Iterable[tuple[str, int]]]] = {
     RULES: lambda work: (
         (name, 1)
         for name in (
-            *(*work.rules.paused, *work.rules.anti_affinity, *work.rules.excluded),
+            *work.rules.paused,
+            *work.rules.anti_affinity,
+            *work.rules.excluded,
             *map(namespace_of_bundle, work.rules.pins),
         )
     ),

@@ -97,7 +97,7 @@ def _set_rule(work: BatchContext, kind: str, name: str, rule: Any, command: Comm
 
 def _take_back(work: BatchContext, kind: str, name: str, command: Command, refusal: str) -> Outcome:
     """Take back a rule of a namespace or bundle. refusal: for one that isn't set."""
-    refuse_if("" if name in getattr(work.rules, kind) else refusal)
+    refuse_if(name not in getattr(work.rules, kind), refusal)
     work.set_rule(kind, name, None, command)
     note_gone(work, RULES, tenant_of(name))
     return Outcome(status=DONE)
@@ -265,9 +265,9 @@ def _approve(work: BatchContext, command: Command, arguments: ApprovePlan) -> Ou
         " `ballast config set cluster.observe_only=false`, then approve it",
     )
     skipped = approve(work, name, command)
-    stands_still, _ = reason_to_stand_still(work)
-    waits = {"waits": stands_still} if stands_still else {}
-    result = {"steps": len(proposal.steps), **_blocked_summary("skipped", skipped), **waits}
+    result = {"steps": len(proposal.steps), **_blocked_summary("skipped", skipped)}
+    if stands_still := reason_to_stand_still(work)[0]:
+        result["waits"] = stands_still
     return Outcome(status=DONE, result=result)
 
 
@@ -393,7 +393,7 @@ _NOT_EXTERNAL = (
 def _observe_ownership(
     work: BatchContext, command: Command, arguments: ObserveOwnership
 ) -> Outcome:
-    refuse_if("" if is_external(work) else _NOT_EXTERNAL)
+    refuse_if(not is_external(work), _NOT_EXTERNAL)
     active = arguments.brokers
     changed = note_silent(work, work.brokers.keys() - active) if active else 0
     origin = work.origin(Cause.EXTERNAL, command_id=command.command_id)
@@ -454,7 +454,7 @@ def _observe_policies(work: BatchContext, command: Command, arguments: ObservePo
     One with patterns that can't be matched is kept: these match nobody, so that nothing moves to a
     broker that the policy may exclude.
     """
-    refuse_if("" if is_external(work) else _NOT_EXTERNAL)
+    refuse_if(not is_external(work), _NOT_EXTERNAL)
     isolation: dict[str, IsolationPolicy] = {}
     unusable: dict[str, str] = {}
     for name, policy in arguments.isolation.items():

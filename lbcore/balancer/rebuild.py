@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from lbcore.balancer.balancer import REBUILD_PHASE
@@ -231,15 +232,8 @@ def rebuild_state(cluster: str, rows: TableRows) -> BalancerState:
         PLANNING_MEMORY, _by(rows.planning_memory, "part"), lambda row: remembered_plan([row])
     )
     commands = _by(rows.commands, "at_ms", "command_id")
-    spaces = _by(rows.namespaces, "namespace")
-    namespaces = dict(
-        reading.each(
-            NAMESPACES,
-            spaces,
-            lambda row: _namespace(row, json.loads(row["properties"])),
-            lambda row: _namespace(row, {}),
-        )
-    )
+    spaces, bare = _by(rows.namespaces, "namespace"), partial(_namespace, is_bare=True)
+    namespaces = dict(reading.each(NAMESPACES, spaces, _namespace, bare))
     forgotten = namespaces.pop(FLOOR, None)
     floor = forgotten.highest_version if forgotten else 0
     return BalancerState(
@@ -269,12 +263,12 @@ def rebuild_state(cluster: str, rows: TableRows) -> BalancerState:
     )
 
 
-def _namespace(row: Row, properties: Mapping[str, Any]) -> tuple[str, NamespaceEntry]:
+def _namespace(row: Row, *, is_bare: bool = False) -> tuple[str, NamespaceEntry]:
     return row["namespace"], NamespaceEntry(
         hash=row["hash"],
         is_deleted=row["is_deleted"],
         highest_version=row["highest_version"],
-        properties=dict(properties),
+        properties={} if is_bare else dict(json.loads(row["properties"])),
     )
 
 

@@ -180,7 +180,10 @@ class KnownPartitions:
 
 @dataclass(frozen=True, kw_only=True)
 class _Chunk:
-    """Some of the bundles: name → bytes of its topics. Its properties are computed once."""
+    """Some of the bundles: name → bytes of its topics.
+
+    Its properties are computed once.
+    """
 
     entries: Mapping[str, bytes]
 
