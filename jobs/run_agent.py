@@ -23,8 +23,7 @@ from jobs.adapters.kafka.connection import kafka_address
 from jobs.adapters.processes.json_log import log_json_lines
 from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.processes.signals import on_signals
-from jobs.agent import Agent, Callbacks, Identity, Options, new_incarnation
-from jobs.agent_host.service_calls import failure_of
+from jobs.agent import Agent, Callbacks, Identity, Options, failure_of, new_incarnation
 from jobs.console import CommandError, Exit, MisuseError, complain, note
 from jobs.parser import (
     Parser,

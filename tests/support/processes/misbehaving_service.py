@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from prometheus_client import generate_latest
 
-from jobs.agent import Callbacks
-from jobs.agent_host.service_calls import CallBounds, ServiceCalls
+from jobs.agent import Callbacks, Options, ServiceCalls
 from jobs.telemetry.agent_metrics import AgentMetrics
 from lbcore.agent.agent import AgentMachine
 from lbcore.agent.host import RunningAgent
@@ -135,7 +134,7 @@ class Beside:
 
     def __init__(self, service: Service) -> None:
         identity = Identity(cluster=CLUSTER, broker=A.broker, incarnation=A.incarnation)
-        config = AgentConfig(ack_repeat_ms=100)
+        config = AgentConfig(ack_repeat_ms=100, callback_timeout_ms=TIMEOUT_MS)
         machine = AgentMachine(identity, config, SignalsConfig(report_check_ms=100))
         self.agent = RunningAgent(machine)
         self.metrics = AgentMetrics(CLUSTER, A.broker)
@@ -146,7 +145,8 @@ class Beside:
             service.callbacks(),
             self.inbox.put,
             self.metrics,
-            CallBounds(threads=1, timeout_ms=TIMEOUT_MS, clock_s=lambda: self.clock_s),
+            Options(agent=config, threads=1),
+            clock_s=lambda: self.clock_s,
         )
         self.said: list[Message] = []
 

@@ -1,1 +1,0 @@
-"""Host of a service's callbacks for its agent, protected from their failures."""
