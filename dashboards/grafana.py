@@ -44,8 +44,20 @@ def _dashboard(page: Page) -> dashboard.Dashboard:
         .timezone("browser")
         .tooltip(dashboard_models.DashboardCursorSync.CROSSHAIR)
         .with_variable(dashboard.DatasourceVariable("datasource").type("prometheus"))
-        .with_variable(_clusters())
-        .link(_others())
+        .with_variable(
+            dashboard.QueryVariable("cluster")
+            .label("cluster")
+            .datasource(_SOURCE)
+            .query("label_values(ballast_batches_total, cluster)")
+            .refresh(dashboard_models.VariableRefresh.ON_DASHBOARD_LOAD)
+        )
+        .link(  # to every page, with the chosen cluster and time
+            dashboard.DashboardLink("Ballast")
+            .type(dashboard_models.DashboardLinkType.DASHBOARDS)
+            .tags([_TAG])
+            .keep_time(keep_time=True)
+            .include_vars(include_vars=True)
+        )
     )
     for mark in page.marks:
         made = made.annotation(
@@ -61,27 +73,6 @@ def _dashboard(page: Page) -> dashboard.Dashboard:
         for panel in row.panels:
             made = made.with_panel(_panel(panel))
     return made
-
-
-def _others() -> dashboard.DashboardLink:
-    """Return links to every page, with the chosen cluster and time."""
-    return (
-        dashboard.DashboardLink("Ballast")
-        .type(dashboard_models.DashboardLinkType.DASHBOARDS)
-        .tags([_TAG])
-        .keep_time(keep_time=True)
-        .include_vars(include_vars=True)
-    )
-
-
-def _clusters() -> dashboard.QueryVariable:
-    return (
-        dashboard.QueryVariable("cluster")
-        .label("cluster")
-        .datasource(_SOURCE)
-        .query("label_values(ballast_batches_total, cluster)")
-        .refresh(dashboard_models.VariableRefresh.ON_DASHBOARD_LOAD)
-    )
 
 
 def _panel(panel: Panel) -> timeseries.Panel | stat.Panel | heatmap.Panel:

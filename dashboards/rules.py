@@ -18,7 +18,7 @@ RUNBOOK = "docs/runbook.md"
 """Where the runbook is, unless a URL is named: `python -m dashboards --runbook-url`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Alert:
     """One rule.
 
@@ -26,10 +26,10 @@ class Alert:
     """
 
     name: str
-    expr: str
     severity: str
+    for_s: int
+    expr: str
     summary: str
-    for_s: int = 0
 
 
 def _grew(counter: str, *by: str) -> str:
@@ -40,10 +40,6 @@ def _grew(counter: str, *by: str) -> str:
     kept = ", ".join(by)
     now, before = (f"sum by ({kept}) ({counter}{ago})" for ago in ("", " offset 10m"))
     return f"sum by ({kept}) (increase({counter}[10m])) > 0 or ({now} > 0 unless {before})"
-
-
-def _alert(name: str, severity: str, for_s: int, expr: str, summary: str) -> Alert:
-    return Alert(name=name, severity=severity, for_s=for_s, expr=expr, summary=summary)
 
 
 # a series that was never written can't pass a threshold: its absence is asked for, once whatever
@@ -60,80 +56,80 @@ _NO_COMMIT = (
 _NO_REPORT = "(ballast_broker_up == 1 unless on (cluster, broker) ballast_report_age_seconds)"
 
 JOB = (
-    _alert("BallastJobDown", CRITICAL, 60, "absent(ballast_job_info)",
+    Alert("BallastJobDown", CRITICAL, 60, "absent(ballast_job_info)",
            "No streaming job serves metrics: nothing is balanced, no crash is repaired."),
-    _alert("BallastJobSilent", CRITICAL, 30, f"time() - ballast_batch_timestamp_seconds > 60 or {_NO_BATCH}",
+    Alert("BallastJobSilent", CRITICAL, 30, f"time() - ballast_batch_timestamp_seconds > 60 or {_NO_BATCH}",
            "The job has written no batch of {{ $labels.cluster }} for a minute, or none since its start."),
-    _alert("BallastWriterSilent", CRITICAL, 30, f"ballast_writer_silent_seconds > 60 or {_NO_COMMIT}",
+    Alert("BallastWriterSilent", CRITICAL, 30, f"ballast_writer_silent_seconds > 60 or {_NO_COMMIT}",
            "{{ $labels.instance }} has seen no commit of the job for a minute, or none at all."),
-    _alert("BallastBehind", WARNING, 120, "ballast_catching_up == 1",
+    Alert("BallastBehind", WARNING, 120, "ballast_catching_up == 1",
            "What the job reads of {{ $labels.cluster }} is too old to decide on."),
-    _alert("BallastKafkaLag", WARNING, 300, "ballast_kafka_lag_messages > 20000",
+    Alert("BallastKafkaLag", WARNING, 300, "ballast_kafka_lag_messages > 20000",
            "{{ $value }} messages wait in Kafka: more than a batch takes."),
-    _alert("BallastSlowBatches", WARNING, 600,
+    Alert("BallastSlowBatches", WARNING, 600,
            'ballast_spark_phase_seconds{phase="triggerExecution"} > 5',
            "A batch takes {{ $value | humanizeDuration }}."),
-    _alert("BallastNoTicks", CRITICAL, 30, 'ballast_alarm{alarm="ticks"} == 1',
+    Alert("BallastNoTicks", CRITICAL, 30, 'ballast_alarm{alarm="ticks"} == 1',
            "No ticks on broker-load: nobody in {{ $labels.cluster }} is judged dead or alive."),
-    _alert("BallastClockSkew", WARNING, 0, "abs(ballast_clock_ahead_seconds) > 0",
+    Alert("BallastClockSkew", WARNING, 0, "abs(ballast_clock_ahead_seconds) > 0",
            "The clock {{ $labels.clock }} of {{ $labels.cluster }} is ahead by {{ $value | humanizeDuration }}."),
-    _alert("BallastServiceClockSkew", WARNING, 0, "abs(ballast_service_clock_ahead_seconds) > 0",
+    Alert("BallastServiceClockSkew", WARNING, 0, "abs(ballast_service_clock_ahead_seconds) > 0",
            "The clock of {{ $labels.instance }} is ahead of the job's by {{ $value | humanizeDuration }}."),
-    _alert("BallastFaults", CRITICAL, 0,
+    Alert("BallastFaults", CRITICAL, 0,
            _grew("ballast_faults_total", "cluster", "phase"),
            "An item of {{ $labels.cluster }} raised an error in {{ $labels.phase }} and was skipped."),
-    _alert("BallastNoCandidate", CRITICAL, 0,
+    Alert("BallastNoCandidate", CRITICAL, 0,
            "max_over_time(ballast_bundles_without_candidate[1m]) > 0",
            "No broker of {{ $labels.cluster }} may take {{ $value }} bundles: {{ $labels.setting }}."),
-    _alert("BallastSettingIgnored", WARNING, 0, "ballast_ignored_settings > 0",
+    Alert("BallastSettingIgnored", WARNING, 0, "ballast_ignored_settings > 0",
            "{{ $value }} changed settings of {{ $labels.cluster }} don't suit the files and are not in force."),
-    _alert("BallastStateLarge", WARNING, 600, "ballast_state_bytes > 2e9",
+    Alert("BallastStateLarge", WARNING, 600, "ballast_state_bytes > 2e9",
            "The state of {{ $labels.operator }} takes {{ $value | humanize1024 }}B of memory."),
-    _alert("BallastDebugLeftOn", INFO, 14_400, "ballast_debug == 1",
+    Alert("BallastDebugLeftOn", INFO, 14_400, "ballast_debug == 1",
            "Debug mode of {{ $labels.cluster }} has been on for four hours."),
 )  # fmt: skip
 
 BROKERS = (
-    _alert("BallastBrokerDown", WARNING, 0, "ballast_broker_up == 0",
+    Alert("BallastBrokerDown", WARNING, 0, "ballast_broker_up == 0",
            "{{ $labels.broker }} is silent and was found dead: its bundles move to other brokers."),
-    _alert("BallastBrake", CRITICAL, 0, 'ballast_alarm{alarm="brake"} == 1',
+    Alert("BallastBrake", CRITICAL, 0, 'ballast_alarm{alarm="brake"} == 1',
            "Many brokers of {{ $labels.cluster }} vanished at once: drains and plans wait, failover goes on."),
-    _alert("BallastManyBrokersSilent", CRITICAL, 0, 'ballast_alarm{alarm="silence"} == 1',
+    Alert("BallastManyBrokersSilent", CRITICAL, 0, 'ballast_alarm{alarm="silence"} == 1',
            "Half of the brokers of {{ $labels.cluster }} or more are silent: failover waits until they report."),
-    _alert("BallastFlapping", WARNING, 0, 'ballast_alarm{alarm="flapping"} == 1',
+    Alert("BallastFlapping", WARNING, 0, 'ballast_alarm{alarm="flapping"} == 1',
            "A broker of {{ $labels.cluster }} restarts repeatedly and gets no bundles."),
-    _alert("BallastStaleReports", WARNING, 120,
+    Alert("BallastStaleReports", WARNING, 120,
            f"ballast_report_age_seconds > 300 and on (cluster, broker) ballast_broker_up == 1 or {_NO_REPORT}",
            "{{ $labels.broker }} lives, but its load is more than 5 minutes old or was never reported."),
-    _alert("BallastRejectedReports", WARNING, 0,
+    Alert("BallastRejectedReports", WARNING, 0,
            _grew("ballast_rejected_total", "cluster", "topic", "reason"),
            "Messages of {{ $labels.topic }} can't be used: {{ $labels.reason }}."),
-    _alert("BallastCallbacksFail", WARNING, 0,
+    Alert("BallastCallbacksFail", WARNING, 0,
            'sum by (cluster, broker, callback) (increase(ballast_agent_callbacks_total{result=~"failed|overdue"}[10m])) > 0',
            "{{ $labels.callback }} of the service on {{ $labels.broker }} fails."),
-    _alert("BallastCallbacksHang", WARNING, 60, "ballast_agent_hanging_callbacks > 0",
+    Alert("BallastCallbacksHang", WARNING, 60, "ballast_agent_hanging_callbacks > 0",
            "{{ $value }} callbacks ({{ $labels.callback }}) of the service on {{ $labels.broker }} do not return."),
-    _alert("BallastLoadUnreadable", WARNING, 0,
+    Alert("BallastLoadUnreadable", WARNING, 0,
            "sum by (cluster, broker) (increase(ballast_agent_load_errors_total[10m])) > 0",
            "{{ $labels.broker }} can't read its load, or only a part: it is judged by old numbers."),
-    _alert("BallastLeaseLost", CRITICAL, 10, "ballast_agent_lease_seconds == 0",
+    Alert("BallastLeaseLost", CRITICAL, 10, "ballast_agent_lease_seconds == 0",
            "{{ $labels.broker }} serves nothing: its lease has run out."),
 )  # fmt: skip
 
 OWNERSHIP = (
-    _alert("BallastStuckBundles", CRITICAL, 30, "ballast_stuck_bundles > 0",
+    Alert("BallastStuckBundles", CRITICAL, 30, "ballast_stuck_bundles > 0",
            "{{ $value }} bundles of {{ $labels.cluster }} are in flight for longer than any timeout."),
-    _alert("BallastRepairs", WARNING, 0,
+    Alert("BallastRepairs", WARNING, 0,
            'sum by (cluster, reason) (increase(ballast_decisions_total{kind="repair", reason!="restarted"}[10m])) > 0',
            "Bundles of {{ $labels.cluster }} were stuck and repaired: {{ $labels.reason }}."),
-    _alert("BallastUnowned", CRITICAL, 60, 'ballast_oldest_record_seconds{state="Free"} > 120',
+    Alert("BallastUnowned", CRITICAL, 60, 'ballast_oldest_record_seconds{state="Free"} > 120',
            "A bundle of {{ $labels.cluster }} has had no owner for {{ $value | humanizeDuration }}."),
-    _alert("BallastDisagreement", WARNING, 120, 'ballast_disagreements{kind="lasting"} > 0',
+    Alert("BallastDisagreement", WARNING, 120, 'ballast_disagreements{kind="lasting"} > 0',
            "{{ $value }} bundles are served by other brokers than the records of {{ $labels.cluster }} say."),
-    _alert("BallastOverride", INFO, 0,
+    Alert("BallastOverride", INFO, 0,
            'sum by (cluster) (increase(ballast_overrides_total{cause="admin"}[10m])) > 0',
            "An operator has taken bundles of {{ $labels.cluster }} by force."),
-    _alert("BallastDrainStalled", WARNING, 900,
+    Alert("BallastDrainStalled", WARNING, 900,
            "ballast_drain_remaining_bundles > 0 and delta(ballast_drain_remaining_bundles[10m]) >= 0",
            "The drain of {{ $labels.broker }} makes no progress; {{ $value }} bundles are left."),
 )  # fmt: skip
@@ -141,7 +137,7 @@ OWNERSHIP = (
 
 def _found(name: str, severity: str, trouble: str, summary: str) -> Alert:
     expr = f'ballast_bridge_findings{{trouble="{trouble}"}} > 0'
-    return _alert(name, severity, 0, expr, summary)
+    return Alert(name, severity, 0, expr, summary)
 
 
 PULSAR = (
@@ -165,34 +161,34 @@ PULSAR = (
            "{{ $value }} namespaces, policies or brokers of {{ $labels.cluster }} can't be read from Pulsar."),
     _found("BallastPulsarMisreporting", WARNING, "misreporting",
            "{{ $value }} brokers of {{ $labels.cluster }} report fields that can't be used."),
-    _alert("BallastPulsarQuarantined", CRITICAL, 0, "ballast_bridge_quarantined > 0",
+    Alert("BallastPulsarQuarantined", CRITICAL, 0, "ballast_bridge_quarantined > 0",
            "{{ $value }} bundles of {{ $labels.cluster }} could not be repaired, and are quarantined."),
 )  # fmt: skip
 
 BALANCE = (
-    _alert("BallastClusterFull", WARNING, 60, 'ballast_alarm{alarm="full"} == 1',
+    Alert("BallastClusterFull", WARNING, 60, 'ballast_alarm{alarm="full"} == 1',
            "The brokers of {{ $labels.cluster }} are full: moves can't help, more brokers would."),
-    _alert("BallastImbalance", WARNING, 900, "ballast_floor_adjusted_imbalance > 1.6",
+    Alert("BallastImbalance", WARNING, 900, "ballast_floor_adjusted_imbalance > 1.6",
            "One broker of {{ $labels.cluster }} carries {{ $value | humanize }} times the load that moves could achieve."),
-    _alert("BallastBrokerBlocked", WARNING, BLOCKED_ALARM_S, "ballast_broker_blocked_seconds > 0",
+    Alert("BallastBrokerBlocked", WARNING, BLOCKED_ALARM_S, "ballast_broker_blocked_seconds > 0",
            "{{ $labels.broker }} is hot for {{ $value | humanizeDuration }} and gives nothing "
            "({{ $labels.reason }}): ballast explain broker {{ $labels.broker }}."),
-    _alert("BallastStrategyFailed", WARNING, 60,
+    Alert("BallastStrategyFailed", WARNING, 60,
            f'sum by (cluster) (increase(ballast_decisions_total{{kind="skip", reason=~"{"|".join(FAULTS)}"}}[10m])) > 0',
            "The custom strategy of {{ $labels.cluster }} fails and decides nothing: ballast explain cluster."),
-    _alert("BallastUnsplittable", WARNING, 300, "ballast_unsplittable_bundles > 0",
+    Alert("BallastUnsplittable", WARNING, 300, "ballast_unsplittable_bundles > 0",
            "{{ $value }} bundles of {{ $labels.cluster }} are too hot, and nothing divides them."),
-    _alert("BallastThrash", WARNING, 0,
+    Alert("BallastThrash", WARNING, 0,
            "sum by (cluster) (increase(ballast_returns_total[1h])) > 10 and "
            "sum by (cluster) (increase(ballast_returns_total[1h])) > 0.1 * "
            "sum by (cluster) (increase(ballast_moves_total[1h]))",
            "Bundles of {{ $labels.cluster }} go back and forth."),
-    _alert("BallastMovesDontHelp", WARNING, 0,
+    Alert("BallastMovesDontHelp", WARNING, 0,
            'sum by (cluster) (increase(ballast_decision_effects_total{outcome="ineffective"}[1h])) > 20 and '
            'sum by (cluster) (increase(ballast_decision_effects_total{outcome="ineffective"}[1h])) > '
            'sum by (cluster) (increase(ballast_decision_effects_total{outcome="helped"}[1h]))',
            "Most moves of {{ $labels.cluster }} did not help."),
-    _alert("BallastPaused", INFO, 3_600, "ballast_paused == 1",
+    Alert("BallastPaused", INFO, 3_600, "ballast_paused == 1",
            "Balancing of {{ $labels.cluster }} has been paused for an hour."),
 )  # fmt: skip
 
@@ -200,12 +196,12 @@ _WARNED_S, _ALERTED_S = WARNED_MS // 1_000, ALERTED_MS // 1_000
 _CERTIFICATE_LEFT = "ballast_lookup_certificate_expiry_timestamp_seconds - time()"
 
 CERTIFICATES = (
-    _alert("BallastCertificateExpires", WARNING, 0,
+    Alert("BallastCertificateExpires", WARNING, 0,
            'ballast_bridge_findings{trouble="expiring"} > 0 or '
            f"({_CERTIFICATE_LEFT} < {_WARNED_S}) >= {_ALERTED_S}",
            "A certificate that {{ $labels.instance }} shows or is shown ends within "
            f"{_WARNED_S // 86_400} days."),
-    _alert("BallastCertificateExpiresSoon", CRITICAL, 0,
+    Alert("BallastCertificateExpiresSoon", CRITICAL, 0,
            'ballast_bridge_findings{trouble="expiring_soon"} > 0 or '
            f"{_CERTIFICATE_LEFT} < {_ALERTED_S}",
            "A certificate that {{ $labels.instance }} shows or is shown ends within "
@@ -213,32 +209,32 @@ CERTIFICATES = (
 )  # fmt: skip
 
 LOOKUP = (
-    _alert("BallastLookupNotReady", CRITICAL, 30, "ballast_snapshot_ready == 0",
+    Alert("BallastLookupNotReady", CRITICAL, 30, "ballast_snapshot_ready == 0",
            "{{ $labels.instance }} answers no lookup: it has no tables yet."),
-    _alert("BallastLookupStale", WARNING, 30, "ballast_snapshot_age_seconds > 10",
+    Alert("BallastLookupStale", WARNING, 30, "ballast_snapshot_age_seconds > 10",
            "{{ $labels.instance }} answers from tables that are {{ $value | humanizeDuration }} old."),
-    _alert("BallastTablesUnreadable", CRITICAL, 60, "ballast_tables_unreadable == 1",
+    Alert("BallastTablesUnreadable", CRITICAL, 60, "ballast_tables_unreadable == 1",
            "{{ $labels.instance }} refuses or can't read the newest tables."),
-    _alert("BallastLookupLag", WARNING, 60,
+    Alert("BallastLookupLag", WARNING, 60,
            'scalar(max(ballast_table_version{table="ownership_events"})) - ballast_snapshot_table_version > 20',
            "{{ $labels.instance }} is {{ $value }} commits behind the job."),
-    _alert("BallastLookupsFail", WARNING, 120,
+    Alert("BallastLookupsFail", WARNING, 120,
            'sum by (instance) (rate(ballast_lookup_requests_total{result=~"no_owner|broker_unknown|not_ready"}[5m])) > '
            "0.01 * sum by (instance) (rate(ballast_lookup_requests_total[5m]))",
            "{{ $labels.instance }} answers {{ $value | humanize }} lookups a second without an owner."),
-    _alert("BallastLookupsSlow", WARNING, 300,
+    Alert("BallastLookupsSlow", WARNING, 300,
            "histogram_quantile(0.99, sum by (instance, le) (rate(ballast_lookup_duration_seconds_bucket[5m]))) > 0.25",
            "One of 100 lookups of {{ $labels.instance }} takes {{ $value | humanizeDuration }} or longer."),
-    _alert("BallastAuthFailures", WARNING, 0,
+    Alert("BallastAuthFailures", WARNING, 0,
            'sum by (instance) (increase(ballast_requests_refused_total{reason!="too_many_requests"}[5m])) > 20',
            "{{ $labels.instance }} refused {{ $value | humanize }} requests within 5 minutes."),
-    _alert("BallastConnectionsClosed", WARNING, 0,
+    Alert("BallastConnectionsClosed", WARNING, 0,
            "sum by (instance, reason) (increase(ballast_connections_closed_total[5m])) > 100",
            "{{ $labels.instance }} has cut {{ $value | humanize }} connections in 5 minutes: {{ $labels.reason }}."),
-    _alert("BallastReadersFail", WARNING, 0,
+    Alert("BallastReadersFail", WARNING, 0,
            "sum by (instance) (increase(ballast_reader_failures_total[10m])) > 0",
            "{{ $value | humanize }} processes of {{ $labels.instance }} that read tables were killed."),
-    _alert("BallastAuditDropped", CRITICAL, 0, "increase(ballast_audit_dropped_total[10m]) > 0",
+    Alert("BallastAuditDropped", CRITICAL, 0, "increase(ballast_audit_dropped_total[10m]) > 0",
            "{{ $labels.instance }} could not record requests in the audit."),
 )  # fmt: skip
 

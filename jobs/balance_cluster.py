@@ -296,8 +296,7 @@ class _Start:
         self._log_resumption(resumption)
         beginning = self._beginning(resumption)
         if resumption.is_rebuilt:
-            records = send_all_records(writer, self.publisher)
-            log({"event": "records_sent", "records": records})
+            log({"event": "records_sent", "records": send_all_records(writer, self.publisher)})
         sink = BatchSink(
             writer=writer,
             publisher=self.publisher,

@@ -81,8 +81,13 @@ def prepare(place: Place, purpose: str) -> None:
         ("ballast itself", lambda: install_project(place)),
         ("jars of Kafka", lambda: install_jars(place)),
     )
-    done = [name for name, step in steps if _timed(name, step)]
-    if done:
+    is_any_done = False
+    for name, step in steps:
+        began_s = time.monotonic()
+        if step():
+            note(f"    {name}: done in {time.monotonic() - began_s:.0f} s")
+            is_any_done = True
+    if is_any_done:
         note(f"set-up: ready after {time.monotonic() - started_s:.0f} s")
 
 
@@ -149,14 +154,6 @@ def _pip(place: Place, *arguments: str) -> None:
             next_step="mend that (the network, with a mirror in PIP_INDEX_URL, or the disk) and run"
             " the same command again; it goes on where it stopped",
         )
-
-
-def _timed(name: str, step: Callable[[], bool]) -> bool:
-    started_s = time.monotonic()
-    if not step():
-        return False
-    note(f"    {name}: done in {time.monotonic() - started_s:.0f} s")
-    return True
 
 
 @contextmanager

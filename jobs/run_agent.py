@@ -15,7 +15,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from jobs import VERSION
@@ -35,7 +35,6 @@ from jobs.parser import (
     whole_number,
 )
 from jobs.telemetry import exposition
-from lbcore.config.tree import Config
 from lbcore.wire.fields import NAME_PATTERN
 
 _POLL_MS = 500
@@ -109,7 +108,12 @@ def run(args: argparse.Namespace) -> int:
     config = load_settings(args.config or None, args.set).for_cluster(args.cluster)
     log_json_lines(is_otel=config.telemetry.otel_logs)
     address = kafka_address(config, args.bootstrap)
-    options = options_of(config, args.threads)
+    options = Options(
+        agent=config.agent,
+        signals=config.signals,
+        fencing=config.ownership.fencing,
+        threads=args.threads,
+    )
     agent = Agent(identity, address, make_callbacks(args.service), options)
     stops = _Stops(agent)
     shown = exposition.MetricsPort(config.telemetry.host, args)
@@ -124,30 +128,17 @@ def run(args: argparse.Namespace) -> int:
         note(f"{args.broker} ended at once; its bundles are taken over when it is missed")
         return Exit.FAILED
     if agent.left:
-        raise _not_handed_on(args.broker, agent.left, config)
+        names = ", ".join(agent.left[:_SHOWN]) + (", ..." if len(agent.left) > _SHOWN else "")
+        raise CommandError(
+            f"{args.broker} ended while {len(agent.left)} of its bundles had no new owner: {names}",
+            why="the balancer did not move them within agent.shutdown_timeout_ms ="
+            f" {config.agent.shutdown_timeout_ms}: it is away, held back, or there is no other"
+            " broker",
+            next_step="nothing for these bundles: they were given back, and get an owner as soon as"
+            " one can be had. `ballast status` says what holds the balancer",
+        )
     note(f"{args.broker} has handed on every bundle and ended")
     return Exit.DONE
-
-
-def _not_handed_on(broker: str, left: Sequence[str], config: Config) -> CommandError:
-    names = ", ".join(left[:_SHOWN]) + (", ..." if len(left) > _SHOWN else "")
-    return CommandError(
-        f"{broker} ended while {len(left)} of its bundles had no new owner: {names}",
-        why="the balancer did not move them within agent.shutdown_timeout_ms ="
-        f" {config.agent.shutdown_timeout_ms}: it is away, held back, or there is no other broker",
-        next_step="nothing for these bundles: they were given back, and get an owner as soon as one"
-        " can be had. `ballast status` says what holds the balancer",
-    )
-
-
-def options_of(config: Config, threads: int) -> Options:
-    """Return the agent's settings under a configuration; threads: from 1."""
-    return Options(
-        agent=config.agent,
-        signals=config.signals,
-        fencing=config.ownership.fencing,
-        threads=threads,
-    )
 
 
 class _Stops:
@@ -168,11 +159,23 @@ class _Stops:
 
 
 def make_callbacks(service: str) -> Callbacks:
-    """Call the service's function and return its callbacks.
+    """Call the function that MODULE:FUNCTION names and return its callbacks.
 
-    Raises MisuseError, CommandError when it fails.
+    Raises MisuseError when there is none, CommandError when it fails.
     """
-    function = find_service(service)
+    module_name, _, function_name = service.partition(":")
+    here = os.getcwd()  # noqa: PTH109 sys.path wants text
+    if here not in sys.path and "" not in sys.path:  # the command `ballast` doesn't look there
+        sys.path.insert(0, here)
+    try:
+        function = getattr(importlib.import_module(module_name), function_name)
+    except (Exception, SystemExit) as error:  # whatever the module does when it is imported
+        raise MisuseError(
+            f"the service {service} can't be loaded",
+            why=failure_of(error),
+            next_step="name it as MODULE:FUNCTION, e.g. word_store:make for the function make of"
+            " word_store.py, and start this in the module's folder or put it on PYTHONPATH",
+        ) from error
     try:
         made: object = function()
     except (Exception, SystemExit) as error:
@@ -189,24 +192,6 @@ def make_callbacks(service: str) -> Callbacks:
             " docs/agent.md shows",
         )
     return made
-
-
-def find_service(name: str) -> Callable[[], object]:
-    """The function that MODULE:FUNCTION names; raises MisuseError when there is none."""
-    module_name, _, function_name = name.partition(":")
-    here = os.getcwd()  # noqa: PTH109 sys.path wants text
-    if here not in sys.path and "" not in sys.path:  # the command `ballast` doesn't look there
-        sys.path.insert(0, here)
-    try:
-        found: Callable[[], object] = getattr(importlib.import_module(module_name), function_name)
-    except (Exception, SystemExit) as error:  # whatever the module does when it is imported
-        raise MisuseError(
-            f"the service {name} can't be loaded",
-            why=failure_of(error),
-            next_step="name it as MODULE:FUNCTION, e.g. word_store:make for the function make of"
-            " word_store.py, and start this in the module's folder or put it on PYTHONPATH",
-        ) from error
-    return found
 
 
 def identity_of(args: argparse.Namespace) -> Identity:

@@ -32,7 +32,6 @@ from jobs.atomic_file import atomic_write
 from jobs.console import CommandError, Exit, MisuseError, complain, json_line, say
 from jobs.fleet.control import ControlServer, event_log
 from jobs.fleet.fleet import (
-    Due,
     Fleet,
     FleetContext,
     FleetLoop,
@@ -163,7 +162,6 @@ def run(args: argparse.Namespace) -> NoReturn:
     config = load_settings(args.config, args.set)
     address = replace(kafka_address(config, args.bootstrap), topic_prefix=args.topic_prefix)
     clock = ForwardClock()
-    timetable: Timetable[Due] = Timetable()
     tail = Tail(address, Topic.OWNERSHIP, f"fleet-{args.cluster}-ownership")
     sender = Sender(address, f"fleet-{args.cluster}")
     KafkaWatch(address, f"fleet of {args.cluster}").start()
@@ -172,13 +170,12 @@ def run(args: argparse.Namespace) -> NoReturn:
             settings=settings,
             model=model,
             sender=sender,
-            timetable=timetable,
+            timetable=Timetable(),
             note=note,
             origin_ms=_origin_ms(args.state_dir, clock.now_ms()),
         )
-        loop = FleetLoop(Fleet(context), clock, timetable.next_ms)
-        follower = threading.Thread(target=_follow, args=(tail, loop, args), daemon=True)
-        follower.start()
+        loop = FleetLoop(Fleet(context), clock)
+        threading.Thread(target=_follow, args=(tail, loop, args), daemon=True).start()
         loop.run()
 
 

@@ -109,13 +109,12 @@ def options_from(args: argparse.Namespace) -> RunOptions:
                 why="it is a finite number",
                 next_step="correct it",
             )
-    is_headless = args.headless or args.json or not is_terminal()
     return RunOptions(
         load=LoadShape(args.load),
         speed=args.speed,
         kills=tuple(sorted(args.kill, key=lambda kill: kill.after_ms)),
         for_ms=None if args.for_s is None else int(args.for_s * 1000),
-        is_headless=is_headless,
+        is_headless=args.headless or args.json or not is_terminal(),
         lookup_port=args.port,
         overlays=tuple(args.conf) or ("demo",),
         assignments=tuple(args.set),

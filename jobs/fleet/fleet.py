@@ -338,6 +338,7 @@ class Fleet:
 
     def __init__(self, context: FleetContext) -> None:
         self.feed = OwnershipFeed(context.settings.cluster)
+        self.timetable = context.timetable
         self._context = context
         self._brokers: dict[str, SimulatedBroker] = {}
 
@@ -381,28 +382,30 @@ class Fleet:
     def run_due(self, now_ms: int) -> None:
         """Run due callbacks and wake-ups, all of a broker at once."""
         due: dict[str, list[tuple[int, Due]]] = {}
-        for at_ms, item in self._context.timetable.due(now_ms):
+        for at_ms, item in self.timetable.due(now_ms):
             due.setdefault(item.broker, []).append((at_ms, item))
         for name in sorted(due):
             self._brokers[name].come_due(due[name], now_ms)
 
     def describe(self, now_ms: int, *, with_bundles: bool = False) -> dict[str, Any]:
         """Return each broker's life, true load (msg/s in + out) and bundles."""
-        rows = []
+        rows: list[dict[str, Any]] = []
         for broker in self._brokers.values():
             rate, hottest = broker.rates(now_ms) if broker.is_serving else (0.0, 0.0)
             tokens = broker.service.tokens if broker.is_serving else {}
-            row: dict[str, Any] = {
-                "broker": broker.name,
-                "life": broker.life.value,
-                "incarnation": broker.incarnation,
-                "capacity": broker.capacity,
-                "load": rate,
-                "hottest_bundle": hottest,
-                "bundle_count": len(tokens),
-                "last_report_ms": broker.last_delivered_ms,
-            }
-            rows.append({**row, "bundles": dict(sorted(tokens.items()))} if with_bundles else row)
+            rows.append(
+                {
+                    "broker": broker.name,
+                    "life": broker.life.value,
+                    "incarnation": broker.incarnation,
+                    "capacity": broker.capacity,
+                    "load": rate,
+                    "hottest_bundle": hottest,
+                    "bundle_count": len(tokens),
+                    "last_report_ms": broker.last_delivered_ms,
+                    **({"bundles": dict(sorted(tokens.items()))} if with_bundles else {}),
+                }
+            )
         return {
             "at_ms": now_ms,
             "virtual_ms": self._context.virtual_ms(now_ms),
@@ -450,13 +453,9 @@ _CALL_TIMEOUT_S = 30.0
 class FleetLoop:
     """Runs a fleet."""
 
-    def __init__(
-        self, fleet: Fleet, clock: ForwardClock, next_due: Callable[[], int | None]
-    ) -> None:
-        """next_due: time of the timetable's next item, by the clock, ms."""
+    def __init__(self, fleet: Fleet, clock: ForwardClock) -> None:
         self._fleet = fleet
         self._clock = clock
-        self._next_due = next_due
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
     def call(self, work: Callable[[Fleet, int], Item]) -> Item:
@@ -484,15 +483,12 @@ class FleetLoop:
         """Run for ever, at most 50 rounds a second, each with all that is due."""
         while True:
             self._wait()
-            now_ms = self._clock.now_ms()
-            due_ms = self._next_due()
-            if due_ms is not None and due_ms <= now_ms:
-                self._fleet.run_due(now_ms)
+            self._fleet.run_due(self._clock.now_ms())
             sleep(_PACE_S)
 
     def _wait(self) -> None:
         """Process the inbox; if empty, wait for more or for the next due time."""
-        due_ms = self._next_due()
+        due_ms = self._fleet.timetable.next_ms()
         until_due_s = _LONGEST_WAIT_S if due_ms is None else (due_ms - self._clock.now_ms()) / 1000
         wait_s = min(max(until_due_s, 0.0), _LONGEST_WAIT_S)
         try:

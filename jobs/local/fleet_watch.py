@@ -6,7 +6,7 @@ has no sample.
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -63,9 +63,8 @@ class FleetWatch:
             ]
             self.crashes += [crash_of(line) for line in self._crashes.read()]
         self.brokers = body["brokers"]
-        sample = sample_of(body)
-        self.samples.append(sample)
-        return sample
+        self.samples.append(sample_of(body))
+        return self.samples[-1]
 
 
 def crash_broker(layout: Layout, broker: str) -> Crash:
@@ -75,7 +74,15 @@ def crash_broker(layout: Layout, broker: str) -> Crash:
     """
     client = fleet_client(layout)
     lives = {row["broker"]: str(row["life"]) for row in client.brokers()["brokers"]}
-    require_broker(broker, lives)
+    if broker not in lives:
+        names = sorted(lives, key=lambda name: (len(name), name))
+        near = difflib.get_close_matches(broker, names, n=1)
+        raise CommandError(
+            f"there is no broker {broker}",
+            why=f"the fleet has {', '.join(names[:_NAMED])}"
+            + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""),
+            next_step=f"did you mean {near[0]}?" if near else "name one of these",
+        )
     if lives[broker] == _KILLED:
         noted = LineTail(layout.crashes).read()
         crashes = [crash for crash in map(crash_of, noted) if crash.broker == broker]
@@ -89,20 +96,6 @@ def crash_broker(layout: Layout, broker: str) -> Crash:
     with layout.crashes.open("a") as file:
         file.write(json.dumps(asdict(crash)) + "\n")
     return crash
-
-
-def require_broker(broker: str, known: Iterable[str]) -> None:
-    """Raise CommandError for an unknown broker, with the likely name."""
-    names = sorted(known, key=lambda name: (len(name), name))
-    if broker in names:
-        return
-    near = difflib.get_close_matches(broker, names, n=1)
-    raise CommandError(
-        f"there is no broker {broker}",
-        why=f"the fleet has {', '.join(names[:_NAMED])}"
-        + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""),
-        next_step=f"did you mean {near[0]}?" if near else "name one of these",
-    )
 
 
 def fleet_client(layout: Layout) -> FleetClient:

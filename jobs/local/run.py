@@ -38,7 +38,6 @@ from jobs.local.status import (
     broker_rows,
     bundles_served,
     imbalance_of,
-    recent_percentile,
     summarise,
 )
 from jobs.local.terminal import Show
@@ -52,12 +51,13 @@ from lbcore.explain.job_state import (
 )
 from lbcore.model.tables import NAMESPACES, OWNERSHIP_EVENTS
 from lbcore.model.times import duration
-from lbcore.sim.summary import LoadSample
+from lbcore.sim.summary import LoadSample, percentile
 
 _POLL_S = 0.1
 _SECOND_MS = 1_000
 _LOOKUP_TIMEOUT_MS = 3_000
 _EVENTS_KEPT = 200
+_RECENT_BATCHES = 60
 _FLEET_OLD_MS = 5_000
 
 
@@ -162,8 +162,8 @@ class LocalRun:
             bundles=self._bundles(),
             in_flight=job.in_flight,
             batches=job.batches,
-            cycle_p50_ms=recent_percentile(job.cycle_durations_ms, 50),
-            cycle_p95_ms=recent_percentile(job.cycle_durations_ms, 95),
+            cycle_p50_ms=percentile(job.cycle_durations_ms[-_RECENT_BATCHES:], 50),
+            cycle_p95_ms=percentile(job.cycle_durations_ms[-_RECENT_BATCHES:], 95),
             moves=job.moves,
             last_move=job.last_move,
             lookups=self._prober.counts() if self._prober else None,
@@ -211,8 +211,10 @@ class LocalRun:
         if self._fleet.samples:
             age_ms = wall_ms() - self._fleet.samples[-1].at_ms
             if age_ms > _FLEET_OLD_MS:
-                age = duration(age_ms)
-                yield f"the simulated brokers' process does not answer: loads as of {age} ago"
+                yield (
+                    "the simulated brokers' process does not answer: "
+                    f"loads as of {duration(age_ms)} ago"
+                )
 
     def _phase(self, sample: LoadSample | None) -> str:
         if self._watch_kafka.trouble:
@@ -225,8 +227,7 @@ class LocalRun:
             return f"the job is {judged.word.value}, and is started again by itself if it has ended"
         if self._job.silent_now(wall_ms()).many:
             return "many brokers are silent"
-        is_open = self._served(sample) >= self._bundles()
-        return "running" if is_open else "opening bundles"
+        return "running" if (self._served(sample) >= self._bundles()) else "opening bundles"
 
     def _served(self, sample: LoadSample | None) -> int:
         return bundles_served(sample, self._fleet.brokers, self._job)

@@ -14,7 +14,6 @@ from jobs.local.job_log import JobLog
 from jobs.local.prober import ProbeCounts
 from lbcore.plan.groups import worst_imbalance
 from lbcore.sim.summary import (
-    Balance,
     BundleOpened,
     Crash,
     LoadSample,
@@ -26,7 +25,6 @@ from lbcore.sim.summary import (
     thrash,
 )
 
-_RECENT_BATCHES = 60
 _ALIVE = "alive"
 
 
@@ -72,8 +70,15 @@ def broker_rows(fleet: Sequence[Mapping[str, Any]], job: JobLog) -> list[dict[st
         if state == _ALIVE:
             is_suspected = job.silence.get(name, {}).get("reason") == "Suspected"
             state = "suspected" if is_suspected else str(known.get("state", "starting"))
-        found = {"name": name, "state": state, "msg_rate": row["load"]}
-        rows.append({**found, "bundles": row["bundle_count"], "score": known.get("score")})
+        rows.append(
+            {
+                "name": name,
+                "state": state,
+                "msg_rate": row["load"],
+                "bundles": row["bundle_count"],
+                "score": known.get("score"),
+            }
+        )
     others = [
         {
             "name": name,
@@ -120,11 +125,6 @@ def imbalance_of(sample: LoadSample | None, groups: Mapping[str, str]) -> float 
     groups: of `JobLog.groups`. None without load.
     """
     return worst_imbalance(sample.broker_loads, groups, {})[0] if sample else None
-
-
-def recent_percentile(durations_ms: Sequence[int], percent: float) -> float | None:
-    """Return the percentile of the newest 60."""
-    return percentile(durations_ms[-_RECENT_BATCHES:], percent)
 
 
 WINDOW_MS = 30_000
@@ -201,22 +201,17 @@ def _spread(durations_ms: Sequence[int]) -> dict[str, float | None]:
 def _imbalance(facts: RunFacts) -> dict[str, Any]:
     """Return the imbalance of 30 s once all bundles are open, and of the last 30 s."""
     opened_ms = first_all_open_ms(facts.samples, facts.bundles)
-    groups = facts.job.groups()
-    last = balance(facts.samples, facts.ended_ms - WINDOW_MS, facts.ended_ms, groups)
-    if opened_ms is None:
-        return {"all_open_after_ms": None, "first_30_s": None, "last_30_s": _balance_fields(last)}
-    first = balance(facts.samples, opened_ms, opened_ms + WINDOW_MS, groups)
-    after_ms = opened_ms - facts.started_ms
-    return {
-        "all_open_after_ms": after_ms,
-        "first_30_s": _balance_fields(first),
-        "last_30_s": _balance_fields(last),
-    }
-
-
-def _balance_fields(window: Balance) -> dict[str, float | int | None]:
-    return {
-        "max_over_mean": window.imbalance,
-        "floor_adjusted": window.floor_adjusted,
-        "samples": window.samples,
-    }
+    begins_ms = {"first_30_s": opened_ms, "last_30_s": facts.ended_ms - WINDOW_MS}
+    found: dict[str, Any] = dict.fromkeys(("all_open_after_ms", *begins_ms))
+    if opened_ms is not None:
+        found["all_open_after_ms"] = opened_ms - facts.started_ms
+    for name, begin_ms in begins_ms.items():
+        if begin_ms is not None:
+            end_ms = begin_ms + WINDOW_MS
+            window = balance(facts.samples, begin_ms, end_ms, facts.job.groups())
+            found[name] = {
+                "max_over_mean": window.imbalance,
+                "floor_adjusted": window.floor_adjusted,
+                "samples": window.samples,
+            }
+    return found

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from jobs.adapters.delta.rows import PRESENT, of_cluster
 from jobs.adapters.delta.table_location import TablePlace, is_store, table_place
-from jobs.adapters.delta.table_log import LostError, has_log
+from jobs.adapters.delta.table_log import LostError, log_path
 from jobs.adapters.delta.table_scan import TableTail, check_newest, read_added, rows_in, scan
 from jobs.adapters.delta.tables import open_table, table_path
 from jobs.adapters.processes.clocks import boot_ms
@@ -169,7 +169,8 @@ class TableViews:
             with suppress(LostError):
                 self._read_on(table, tail)
                 return
-        if table.name in self._versions or has_log(table_path(self.root, table.name)):
+        log = log_path(table_path(self.root, table.name))
+        if table.name in self._versions or log.is_dir():
             self._load_whole(table)
 
     def _read_on(self, table: Table, tail: TableTail) -> None:

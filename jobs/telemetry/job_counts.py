@@ -305,8 +305,9 @@ def _count_report(store: MetricStore, cluster: str, counts: Mapping[str, int]) -
 
 def _count_events(store: MetricStore, written: WrittenBatch, moves: MoveTracker) -> None:
     events = [Event(*row) for row in written.rows(OWNERSHIP_EVENTS.name, *Event._fields)]
-    transitions = Counter((e.cluster, e.cause, e.state, e.is_forced) for e in events)
-    for (cluster, cause, state, is_forced), count in sorted(transitions.items()):
+    for (cluster, cause, state, is_forced), count in sorted(
+        Counter((e.cluster, e.cause, e.state, e.is_forced) for e in events).items()
+    ):
         store.add("ballast_transitions_total", cluster, cause, state, by=count)
         if is_forced:
             store.add("ballast_overrides_total", cluster, cause, by=count)

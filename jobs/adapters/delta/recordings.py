@@ -18,7 +18,7 @@ import pyarrow.parquet
 from deltalake.exceptions import DeltaError
 
 from jobs.adapters.delta.table_location import TablePlace
-from jobs.adapters.delta.table_scan import is_delta, open_delta, scan
+from jobs.adapters.delta.table_scan import is_delta, open_delta, present_columns, scan
 from jobs.adapters.delta.tables import table_path
 from jobs.console import MisuseError
 from lbcore.model.tables import LOAD_HISTORY
@@ -90,8 +90,7 @@ def _rows(path: TablePlace) -> list[Row]:
     for folder in (path, table_path(path, LOAD_HISTORY.name)):
         if folder.is_dir() and is_delta(folder):
             table = open_delta(folder)
-            known = {field.name for field in table.schema().fields}
-            return list(scan(table, [name for name in _HISTORY if name in known]).to_pylist())
+            return list(scan(table, present_columns(table, _HISTORY)).to_pylist())
     if not isinstance(path, Path) or path.suffix not in _READERS:
         raise ValueError("it is neither a folder with load_history nor a file of these kinds")
     table = _READERS[path.suffix](path)
@@ -99,9 +98,9 @@ def _rows(path: TablePlace) -> list[Row]:
     is_history = "bundles" in names  # which `ballast trace` wrote
     needed = ("broker", "minute_ms", *COLUMNS, "topics") if is_history else NEEDED
     for absent in (name for name in needed if name not in names):
-        there = "it has bundles, and no" if is_history else "it has no"
-        found = "" if is_history else f", only {', '.join(names)}"
-        raise ValueError(f"{there} column {absent}{found}")
+        if is_history:
+            raise ValueError(f"it has bundles, and no column {absent}")
+        raise ValueError(f"it has no column {absent}, only {', '.join(names)}")
     rows = ({**row, "cluster": row.get("cluster") or ""} for row in table.to_pylist())
     return [row if is_history else _row_of(at, row) for at, row in enumerate(rows, start=1)]
 

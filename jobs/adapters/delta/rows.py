@@ -105,16 +105,15 @@ def routes_of(rows: pa.Table) -> tuple[list[BundleRoute], list[BadRow]]:
 
 def brokers_of(table: DeltaTable, cluster: str) -> tuple[list[BrokerAddress], list[BadRow]]:
     """Return a cluster's brokers that are not forgotten, and the bad rows."""
-    condition = f"{of_cluster(cluster)} AND {PRESENT[BROKERS.name]}"
-    rows = scan(table, _BROKER_COLUMNS, condition).to_pylist()
-    return readable(rows, broker_of, BROKERS.name, "broker")
+    rows = scan(table, _BROKER_COLUMNS, f"{of_cluster(cluster)} AND {PRESENT[BROKERS.name]}")
+    return readable(rows.to_pylist(), broker_of, BROKERS.name, "broker")
 
 
 def hashes_of(table: DeltaTable, cluster: str) -> tuple[dict[str, HashFunction], list[BadRow]]:
     """Return a cluster's existing namespaces with their hash, and the bad rows."""
     condition = f"{of_cluster(cluster)} AND {PRESENT[NAMESPACES.name]}"
-    rows = scan(table, ("namespace", "hash"), condition).to_pylist()
-    found, bad = readable(rows, hash_of, NAMESPACES.name, "namespace")
+    rows = scan(table, ("namespace", "hash"), condition)
+    found, bad = readable(rows.to_pylist(), hash_of, NAMESPACES.name, "namespace")
     return dict(found), bad
 
 

@@ -11,14 +11,14 @@ import json
 import os
 import re
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -176,8 +176,8 @@ class StorePath:
 
     def glob(self, pattern: str) -> list["StorePath"]:
         """The objects right under it whose names match."""
-        names = (info.base_name for info in self._listed())
-        return [self / name for name in names if fnmatchcase(name, pattern)]
+        found = self._listed()
+        return [self / one.base_name for one in found if fnmatchcase(one.base_name, pattern)]
 
     def modified_ms(self) -> int:
         """Return the latest possible write time of the object, ms since 1970.
@@ -302,30 +302,26 @@ def _file_system(process: int, scheme: str, root: str, *addresses: str) -> arrow
     waits. Arrow's for Azure ends the process where it finds no token, and the one for HDFS needs
     Hadoop's native library.
     """
-    if scheme in _ARROW_CLIENTS:
-        return arrow_fs.SubTreeFileSystem(root, _ARROW_CLIENTS[scheme](*addresses))
-    uri = f"{scheme}://{root}"
-    return arrow_fs.PyFileSystem(DeltaStorageHandler(uri, delta_options(uri)))
-
-
-def _s3(endpoint_url: str, *_: str) -> arrow_fs.FileSystem:
-    endpoint = urlsplit(endpoint_url)
-    override = {"endpoint_override": endpoint.netloc, "scheme": endpoint.scheme}
-    return arrow_fs.S3FileSystem(
-        region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1",
-        connect_timeout=_CONNECT_TIMEOUT_S,
-        request_timeout=_REQUEST_TIMEOUT_S,
-        retry_strategy=arrow_fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
-        **(override if endpoint.netloc else {}),
-    )
-
-
-def _google(_: str, emulator: str, *__: str) -> arrow_fs.FileSystem:
-    endpoint = urlsplit(emulator)
-    override = {"anonymous": True, "endpoint_override": endpoint.netloc, "scheme": endpoint.scheme}
-    return arrow_fs.GcsFileSystem(
-        retry_time_limit=timedelta(seconds=_RETRY_LIMIT_S), **(override if endpoint.netloc else {})
-    )
-
-
-_ARROW_CLIENTS: Mapping[str, Callable[..., arrow_fs.FileSystem]] = {"s3": _s3, "gs": _google}
+    if scheme not in ("s3", "gs"):
+        uri = f"{scheme}://{root}"
+        return arrow_fs.PyFileSystem(DeltaStorageHandler(uri, delta_options(uri)))
+    endpoint = urlsplit(addresses[0 if scheme == "s3" else 1])
+    options: dict[str, Any] = {}
+    if endpoint.netloc:
+        options = {"endpoint_override": endpoint.netloc, "scheme": endpoint.scheme}
+    if scheme == "s3":
+        client = arrow_fs.S3FileSystem(
+            region=os.environ.get("AWS_REGION")
+            or os.environ.get("AWS_DEFAULT_REGION")
+            or "us-east-1",
+            connect_timeout=_CONNECT_TIMEOUT_S,
+            request_timeout=_REQUEST_TIMEOUT_S,
+            retry_strategy=arrow_fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
+            **options,
+        )
+    else:
+        limit = timedelta(seconds=_RETRY_LIMIT_S)
+        client = arrow_fs.GcsFileSystem(
+            retry_time_limit=limit, anonymous=bool(endpoint.netloc), **options
+        )
+    return arrow_fs.SubTreeFileSystem(root, client)

@@ -151,7 +151,7 @@ def parse_commit(version: int, text: bytes) -> Commit:
         actions = [json.loads(line) for line in text.splitlines() if line.strip()]
         found = _commit_of(version, actions, hashlib.sha256(text).digest())
         metrics = found.info.get("operationMetrics") or {}
-        files = max((int(metrics.get(name) or 0) for name in _FILES_ADDED), default=0)
+        files = max(int(metrics.get(name) or 0) for name in _FILES_ADDED)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptLogError(f"commit {version} is no list of Delta actions: {error!r}") from error
     # delta-rs ignores that lines are missing at the end. The job's commits end with their
@@ -290,14 +290,6 @@ def last_writer_commit(
 # -- how far a log reaches
 
 
-def has_log(table: TablePlace) -> bool:
-    """Return True if there is a log folder.
-
-    One request, for places that may be empty for long.
-    """
-    return log_path(table).is_dir()
-
-
 def newest_version(table: TablePlace) -> int:
     """Return the newest version that is not torn (0 even if torn); -1 without any."""
     version = max(commit_versions(table), default=-1)
@@ -387,10 +379,10 @@ def _inspect(table: Path, wanted: int | None) -> LogState:
     for version in range(start + 1, limit + 1):
         file = commit_path(table, version)
         if version not in commits and version < oldest and left_out:
-            damaged_ones = {name: why for name, why in left_out.items() if name != HINT}
-            name, cause = max((damaged_ones or left_out).items())
-            lacks = f"the log has no commits before version {oldest} to read instead"
-            raise damaged(table, log / name, f"{cause}, and {lacks}")
+            # the hint only if no checkpoint is damaged
+            name, cause = max(left_out.items(), key=lambda one: (one[0] != HINT, one))
+            cause += f", and the log has no commits before version {oldest} to read instead"
+            raise damaged(table, log / name, cause)
         if version not in commits:
             raise damaged(table, file, "is missing, and later commits build on it")
         cause = _commit_problem(str(file), file_mark(file))

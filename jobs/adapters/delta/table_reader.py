@@ -29,6 +29,7 @@ from jobs.adapters.delta.table_scan import (
     newest_ms,
     oldest_ms,
     open_delta,
+    present_columns,
     rows_in,
     rows_not_in,
     scan,
@@ -53,15 +54,13 @@ class CombinedTable:
         columns: None = all. Without the nullable columns that a table of an older version lacks.
         Raises OSError, DeltaError, ArrowException for a table that can't be read.
         """
-        names = tuple(field.name for field in self.live.schema().fields)
-        wanted = tuple(name for name in columns or names if name in names)
+        wanted = present_columns(self.live, columns)
         if self.archive is None:
             return scan(self.live, wanted, condition)
         key = ARCHIVES[self.name].key
         read = tuple(dict.fromkeys((*wanted, *key)))
-        known = {field.name for field in self.archive.schema().fields}
         live = scan(self.live, read, condition)
-        archived = scan(self.archive, [name for name in read if name in known], condition)
+        archived = scan(self.archive, present_columns(self.archive, read), condition)
         if key != ARCHIVES[self.name].identity:  # the newer of two rows may not meet the condition
             there = pc.unique(archived[key[-1]])
             named = scan(self.live, key)
@@ -74,8 +73,7 @@ class CombinedTable:
 
 def open_combined(root: str | TablePlace, name: str) -> CombinedTable:
     """Open the newest version of a table with its archive; raises as `open_table`."""
-    live = open_table(root, name)
-    return CombinedTable(name=name, live=live, archive=open_archive(root, name))
+    return CombinedTable(name=name, live=open_table(root, name), archive=open_archive(root, name))
 
 
 def open_archive(root: str | TablePlace, name: str) -> DeltaTable | None:
@@ -237,8 +235,7 @@ class TableReader:
                     why=f"its log reaches back to version {oldest}: it is kept for half an hour",
                     next_step="ask by time: events are kept, whatever became of the log",
                 ) from error
-            events = CombinedTable(name=OWNERSHIP_EVENTS.name, live=live)
-            found = self._records(events, condition)
+            found = self._records(CombinedTable(name=OWNERSHIP_EVENTS.name, live=live), condition)
         commit = last_writer_commit(self._events, version)
         at_ms = commit.now_ms if commit else pc.max(found["at_ms"]).as_py() or 0
         return AsOf(version=version, at_ms=at_ms, table=found)
@@ -291,8 +288,8 @@ class TableReader:
         names = rows["bundle"].combine_chunks().take(order)
         end = pa.array([True] * min(1, len(order)), pa.bool_())
         newest = order.filter(pa.concat_arrays([pc.not_equal(names[:-1], names[1:]), end]))
-        is_gone = pc.is_in(rows["state"].take(newest), pa.array(("Deleted", "Init")))
-        return rows.take(newest.filter(pc.invert(is_gone)))
+        found = rows.take(newest)
+        return found.filter(pc.invert(pc.is_in(found["state"], pa.array(("Deleted", "Init")))))
 
     def _scan(
         self, table: CombinedTable, columns: Sequence[str] | None, condition: str

@@ -9,7 +9,7 @@ import re
 import sys
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -45,7 +45,6 @@ from jobs.adapters.delta.table_log import (
     damaged,
     data_file_problem,
     has_commit,
-    has_log,
     inspect_log,
     log_path,
     read_commit,
@@ -68,7 +67,7 @@ _STORE_CHECK_MS = 10_000
 
 def is_delta(place: TablePlace) -> bool:
     """Return True if there is a Delta table; raises StoreError."""
-    if isinstance(place, StorePath) and has_log(place):
+    if isinstance(place, StorePath) and log_path(place).is_dir():
         return True
     with store_errors(place):  # delta-rs distinguishes a missing bucket from an empty one
         return DeltaTable.is_deltatable(str(place), delta_options(place))
@@ -98,25 +97,18 @@ def open_delta(place: str | TablePlace, version: int | None = None) -> DeltaTabl
     for name, cause in state.left_out.items():
         _warn_once(f"{log_path(table) / name} {cause}; the table is read without it")
     with naming_damaged_file(table):
-        return _open_without(table, version, state.left_out)
-
-
-def _open_without(table: Path, version: int | None, left_out: Mapping[str, str]) -> DeltaTable:
-    """Open a table without some files of its log.
-
-    delta-rs can't leave files out, so it opens a folder of links to all others.
-    """
-    if not left_out:
-        return DeltaTable(str(table), version=version)
-    folder = tempfile.TemporaryDirectory(prefix="ballast-log-")
-    links = Path(folder.name) / table.name
-    log_path(links).mkdir(parents=True)
-    for file in (*table.absolute().iterdir(), *log_path(table.absolute()).iterdir()):
-        if file.name not in {LOG, *left_out}:
-            (links / file.relative_to(table.absolute())).symlink_to(file)
-    handle = DeltaTable(str(links), version=version)
-    weakref.finalize(handle, folder.cleanup)
-    return handle
+        if not state.left_out:
+            return DeltaTable(str(table), version=version)
+        # delta-rs can't leave files out, so it opens a folder of links to all others
+        folder = tempfile.TemporaryDirectory(prefix="ballast-log-")
+        links, place = Path(folder.name) / table.name, table.absolute()
+        log_path(links).mkdir(parents=True)
+        for file in (*place.iterdir(), *log_path(place).iterdir()):
+            if file.name not in {LOG, *state.left_out}:
+                (links / file.relative_to(place)).symlink_to(file)
+        handle = DeltaTable(str(links), version=version)
+        weakref.finalize(handle, folder.cleanup)
+        return handle
 
 
 def check_newest(table: TablePlace, *, is_written: bool = False) -> None:
@@ -130,8 +122,11 @@ def check_newest(table: TablePlace, *, is_written: bool = False) -> None:
     for name, cause in state.left_out.items() if is_written else ():
         raise damaged(table, log_path(table) / name, cause, "start the job, which moves it aside")
     if state.torn:
-        what = f"the newest commit of the table {table.name} is damaged"
-        raise DamagedTableError(what, why=state.torn, next_step=REPAIR)
+        raise DamagedTableError(
+            f"the newest commit of the table {table.name} is damaged",
+            why=state.torn,
+            next_step=REPAIR,
+        )
 
 
 @lru_cache(maxsize=1_000)
@@ -202,6 +197,12 @@ def scan(
         return _plain(pa.RecordBatchReader.from_stream(found).read_all())
 
 
+def present_columns(table: DeltaTable, columns: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the columns that a table of an older version has too; None = all it has."""
+    names = tuple(field.name for field in table.schema().fields)
+    return tuple(name for name in columns or names if name in names)
+
+
 def read_file(file: TablePlace, columns: Iterable[str], cluster: str = "") -> pa.Table:
     """The rows of one cluster, "" = of all, in one data file, appended or merged."""
     source = file if isinstance(file, Path) else pa.BufferReader(file.read_bytes())
@@ -238,8 +239,7 @@ def file_sizes(table: DeltaTable, month: str = "") -> list[int]:
     files = pa.table(table.get_add_actions(flatten=True))
     if month:
         files = files.filter(pc.equal(files["partition.month"], month))
-    sizes: list[int] = files["size_bytes"].to_pylist()
-    return sizes
+    return list(files["size_bytes"].to_pylist())
 
 
 def rows_in(rows: pa.Table) -> Iterator[dict[str, Any]]:
@@ -255,8 +255,7 @@ def rows_not_in(rows: pa.Table, others: pa.Table, identity: Sequence[str]) -> pa
     """Return the rows that `others` lacks, by the columns `identity`. O(both)."""
     if not len(rows) or not len(others):
         return rows
-    keys = others.select(identity)
-    return rows.join(keys, keys=list(identity), join_type="left anti")
+    return rows.join(others.select(identity), keys=list(identity), join_type="left anti")
 
 
 class SqlTables:

@@ -214,8 +214,7 @@ def check_columns(handle: DeltaTable, table: Table) -> list[Field]:
 
 def with_all_columns(handle: DeltaTable, rows: pa.Table) -> pa.Table:
     """Add the table's columns that the rows lack, with nulls."""
-    schema = pa.schema(handle.schema())
-    for lacking in [one for one in schema if one.name not in rows.schema.names]:
+    for lacking in [one for one in pa.schema(handle.schema()) if one.name not in rows.schema.names]:
         rows = rows.append_column(lacking, pa.nulls(len(rows), lacking.type))
     return rows
 

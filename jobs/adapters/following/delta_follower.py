@@ -24,8 +24,8 @@ from jobs.adapters.delta.table_log import (
     LostError,
     ReloadReason,
     WriterCommit,
-    has_log,
     last_writer_commit,
+    log_path,
 )
 from jobs.adapters.delta.table_repair import check_complete
 from jobs.adapters.delta.table_scan import TableTail, check_newest, read_added
@@ -198,7 +198,8 @@ class DeltaFollower(Follower):
     def _exist(self) -> bool:
         """Return True if all tables exist; note the first one missing beside others."""
         names = [table.name for table in (OWNERSHIP_EVENTS, BUNDLE_OWNERSHIP, BROKERS, NAMESPACES)]
-        missing = [name for name in names if not has_log(table_path(self._root, name))]
+        # one request a table: the place may be empty for long
+        missing = [name for name in names if not log_path(table_path(self._root, name)).is_dir()]
         if missing and len(missing) < len(names):
             self._note(f"{table_path(self._root, missing[0])} is missing, or not made yet")
         return not missing

@@ -173,27 +173,22 @@ class WatchFollower(Follower):
         received_ms = boot_ms()
         self._unread = UnreadRows(self.view.snapshot if self.view is not None else None)
         fresh = self._with_lists(LookupSnapshot(cluster=self.cluster))
-        found, bad = self._all_routes(int(start["table_version"]))
-        routes = self._unread.of_bundles(found, bad, is_whole=True)
-        self._candidate = fresh.with_routes(routes)
-        self._pending.clear()
-        self.counts.reloads[ReloadReason.LOG_FILE_MISSING if self.view else ReloadReason.START] += 1
-        self._confirm(start, received_ms)
-
-    def _all_routes(self, version: int) -> tuple[list[BundleRoute], list[BadRow]]:
-        routes: list[BundleRoute] = []
+        found: list[BundleRoute] = []
         bad: list[BadRow] = []
         after, is_more = "", True
         with closing(connect(self._address)) as connection:
             while is_more:
                 page = self._json(connection, f"/v1/ownership?limit={_PAGE}&after={quote(after)}")
-                if page["table_version"] < version:
+                if page["table_version"] < int(start["table_version"]):
                     raise WatchError("another replica answers, which is not as far yet")
-                found, refused = _routes(page["bundles"])
-                routes, bad = [*routes, *found], [*bad, *refused]
+                readable_ones, refused = _routes(page["bundles"])
+                found, bad = [*found, *readable_ones], [*bad, *refused]
                 after = page["next"]
                 is_more = bool(after)
-        return routes, bad
+        self._candidate = fresh.with_routes(self._unread.of_bundles(found, bad, is_whole=True))
+        self._pending.clear()
+        self.counts.reloads[ReloadReason.LOG_FILE_MISSING if self.view else ReloadReason.START] += 1
+        self._confirm(start, received_ms)
 
     def _with_lists(self, snapshot: LookupSnapshot) -> LookupSnapshot:
         """Return the snapshot with the present namespaces and brokers."""

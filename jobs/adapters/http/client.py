@@ -212,5 +212,4 @@ def _broker(body: bytes) -> str:
         return ""
     if not isinstance(found, Mapping):
         return ""
-    url = str(found.get("httpUrl") or found.get("brokerUrl") or "")
-    return urlsplit(url).hostname or ""
+    return urlsplit(str(found.get("httpUrl") or found.get("brokerUrl") or "")).hostname or ""

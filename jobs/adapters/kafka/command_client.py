@@ -95,7 +95,11 @@ class OutcomeWatch:
     def notify(self, outcome: CommandOutcome) -> None:
         """Resolve the futures with a row; a repeated row changes nothing."""
         if self.digest and outcome.digest != self.digest:
-            outcome = _of_another(outcome)
+            reason = (
+                f"the command id {outcome.command_id} was used before, for another command or by "
+                "somebody else: nothing was done, send it under an id of its own"
+            )
+            outcome = replace(outcome, kind="", status=REFUSED, reason=reason, result={})
         for future, is_meant in ((self.first, True), (self.final, outcome.is_final)):
             if is_meant and not future.done() and future.set_running_or_notify_cancel():
                 future.set_result(outcome)
@@ -218,18 +222,6 @@ def _outcome_of(row: Mapping[str, Any]) -> CommandOutcome | None:
         fields = {"command_id": str(row.get("command_id")), "error": f"{type(error).__name__}"}
         logger.warning("outcome_put_aside", extra={"fields": fields})
         return None
-
-
-def _of_another(outcome: CommandOutcome) -> CommandOutcome:
-    """Return the refusal of a command whose id was used before.
-
-    By another command, or by somebody else.
-    """
-    reason = (
-        f"the command id {outcome.command_id} was used before, for another command or by somebody "
-        "else: nothing was done, send it under an id of its own"
-    )
-    return replace(outcome, kind="", status=REFUSED, reason=reason, result={})
 
 
 NEVER = -1

@@ -189,11 +189,10 @@ def _retention_configs(config: Config, topic: Topic) -> Mapping[str, str]:
             "segment.ms": str(_COMPACTION_SEGMENT_MS),
         }
     retention_ms = topics.report_retention_ms if topic in _REPORTS else topics.request_retention_ms
-    segment_ms = max(_SEGMENT_MS_MIN, retention_ms // _SEGMENTS_PER_RETENTION)
     return {
         "cleanup.policy": "delete",
         "retention.ms": str(retention_ms),
-        "segment.ms": str(segment_ms),
+        "segment.ms": str(max(_SEGMENT_MS_MIN, retention_ms // _SEGMENTS_PER_RETENTION)),
     }
 
 

@@ -48,7 +48,9 @@ def private_directory(kind: str, parent: Path | None = None) -> Path:
     above = parent or Path(tempfile.gettempdir())
     above.mkdir(parents=True, exist_ok=True)
     for sibling in sorted(above.glob(f"{kind}-*{_LOCK}")):
-        _remove_dead(sibling)
+        with contextlib.suppress(OSError), sibling.open("r+", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # its process lives no more
+            _remove(lock, sibling)
     while True:
         descriptor, name = tempfile.mkstemp(prefix=f"{kind}-", suffix=_LOCK, dir=above)
         lock = os.fdopen(descriptor, "w", encoding="utf-8")  # for as long as we live
@@ -59,16 +61,6 @@ def private_directory(kind: str, parent: Path | None = None) -> Path:
             atexit.register(_remove, lock, Path(name))
             return folder
         lock.close()
-
-
-def _remove_dead(path: Path) -> None:
-    """Remove the folder of this lock unless its process lives."""
-    try:
-        with path.open("r+", encoding="utf-8") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove(lock, path)
-    except OSError:
-        return
 
 
 def _remove(lock: TextIO, path: Path) -> None:

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,18 +103,11 @@ def free_ports(count: int) -> list[int]:
     ports: list[int] = []
     while len(ports) < count:
         port = _LOWEST_PORT + secrets.randbelow(_HIGHEST_PORT - _LOWEST_PORT)
-        if port not in ports and _is_free(port):
-            ports.append(port)
+        if port not in ports:
+            with suppress(OSError), socket.socket() as probe:
+                probe.bind(("0.0.0.0", port))  # noqa: S104 (a look; nothing listens: servers bind all)
+                ports.append(port)
     return ports
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("0.0.0.0", port))  # noqa: S104 (a look; nothing listens: servers bind all)
-        except OSError:
-            return False
-    return True
 
 
 OLDEST_JAVA = 17

@@ -159,8 +159,7 @@ def read_layers(
     """As `load_settings`, without the check that settings suit each other."""
     config = read_base(conf)
     for overlay in overlay_names(environment) if overlays is None else overlays:
-        path = _overlay_path(overlay, conf)
-        config = _apply(path, config)
+        config = _apply(_overlay_path(overlay, conf), config)
     try:
         return parse_assignments(config, assignments)
     except ConfigError as error:

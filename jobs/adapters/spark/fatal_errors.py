@@ -212,8 +212,7 @@ def _python_cause(lines: Sequence[str]) -> str:
     for number, line in enumerate(lines[starts[-1] + 1 :] if starts else ()):
         if not line.startswith((" ", "\t")):
             after = lines[starts[-1] + number + 2 :]
-            wrapped = _java_head(after[0]) if after and after[0].startswith(": ") else ""
-            return wrapped or line
+            return (_java_head(after[0]) if after and after[0].startswith(": ") else "") or line
     return ""
 
 
