@@ -17,6 +17,7 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic, time
 from typing import Any
 
@@ -105,12 +106,13 @@ class LookupClient:
         self._follower: DeltaFollower | WatchFollower
         if isinstance(source, WatchAddress):
             self._follower = WatchFollower(source, cluster)
-            self._asker = by_service(source)
+            self._asker = AssignmentRequester(partial(_ask_service, source))
         else:
             self._follower = DeltaFollower(source, cluster)
             if kafka is not None:
                 commands = CommandClient(kafka, source, cluster, client_id=_CLIENT_ID)
-                self._asker = by_commands(commands, cluster)
+                ask = partial(_ask_balancer, commands, cluster)
+                self._asker = AssignmentRequester(ask, commands.close)
         self._follower.on_change(self._ready.set)
         self._index: tuple[LookupSnapshot, BatchIndex] | None = None
         self._thread = threading.Thread(
@@ -268,32 +270,20 @@ class AssignmentRequester:
                 logger.warning("owner_not_asked_for", extra={"fields": fields})
 
 
-def by_commands(client: CommandClient, cluster: str) -> AssignmentRequester:
-    """Return a requester that asks the balancer through Kafka; it closes the client."""
-
-    def ask(route: BundleRoute, _: str) -> None:
-        command = new_command(
-            cluster,
-            AssignBundle(bundle=route.bundle),
-            principal=ASKED_BY,
-            command_id=request_id(cluster, route, time()),
-            timeout_ms=TIMEOUT_MS,
-        )
-        client.forget(client.send(command))
-
-    return AssignmentRequester(ask, client.close)
+def _ask_balancer(client: CommandClient, cluster: str, route: BundleRoute, _topic: str) -> None:
+    """Ask through Kafka."""
+    command = new_command(
+        cluster,
+        AssignBundle(bundle=route.bundle),
+        principal=ASKED_BY,
+        command_id=request_id(cluster, route, time()),
+        timeout_ms=TIMEOUT_MS,
+    )
+    client.forget(client.send(command))
 
 
-def by_service(address: WatchAddress) -> AssignmentRequester:
-    """Return a requester that looks the topic up at a service.
-
-    The service requests an owner where bundles are assigned on demand.
-    """
-
-    def ask(_: BundleRoute, topic: str) -> None:
-        asked = HttpRequest(
-            target=lookup_path(locate_topic(topic)[1]), headers=auth_header(address)
-        )
-        exchange(connect(address), asked, _ANSWER_MAX_BYTES)
-
-    return AssignmentRequester(ask)
+def _ask_service(address: WatchAddress, _route: BundleRoute, topic: str) -> None:
+    """Look the topic up; the service asks where bundles are assigned on demand."""
+    target = lookup_path(locate_topic(topic)[1])
+    asked = HttpRequest(target=target, headers=auth_header(address))
+    exchange(connect(address), asked, _ANSWER_MAX_BYTES)

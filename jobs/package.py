@@ -103,14 +103,14 @@ def make_package(output: Path) -> None:
     packages = output / "python"
     packages.mkdir(parents=True)
     lock = output / "requirements.lock"
-    lock.write_text(lock_beside_spark((ROOT / LOCKS["run"]).read_text(encoding="ascii")))
-    _install(packages, "--require-hashes", "--requirement", str(lock))
-    _install(packages, "--no-build-isolation", str(ROOT))
+    packages_text = (ROOT / LOCKS["run"]).read_text(encoding="ascii")
+    lock.write_text(lock_beside_spark(packages_text))
+    install = ("install", "--target", str(packages))
+    _pip(*install, "--require-hashes", "--requirement", str(lock))
+    _pip(*install, "--no-build-isolation", str(ROOT))
     with tarfile.open(output / "python.tar.gz", "w:gz", compresslevel=1) as archive:
         archive.add(packages, arcname=".")
-    locks = ((ROOT / LOCKS["run"]), LOCK_PATH)
-    packages_text, jars_text = (path.read_text(encoding="ascii") for path in locks)
-    bill = bill_of_materials(packages_text, jars_text, VERSION)
+    bill = bill_of_materials(packages_text, LOCK_PATH.read_text(encoding="ascii"), VERSION)
     (output / "bom.cdx.json").write_text(bill, encoding="ascii")
     submit = output / "submit"
     submit.write_text(submit_script(output))
@@ -140,10 +140,6 @@ def submit_script(folder: Path) -> str:
         logging=CONF / "logging" / "spark-log4j2.properties",
         job=ROOT / "jobs" / "balance_cluster.py",
     )
-
-
-def _install(target: Path, *words: str) -> None:
-    _pip("install", "--target", str(target), *words)
 
 
 def _pip(verb: str, *words: str) -> None:
@@ -185,7 +181,6 @@ def bill_of_materials(packages: str, jars: str, version: str) -> str:
     packages' metadata and of the jars' projects. No time and no random serial number: the same
     locks and packages give the same text. After https://cyclonedx.org/docs/1.6/json.
     """
-    components = [*_packages(packages), *_jars(jars)]
     document = {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
@@ -199,7 +194,9 @@ def bill_of_materials(packages: str, jars: str, version: str) -> str:
                 "purl": f"pkg:pypi/ballast@{version}",
             }
         },
-        "components": sorted(components, key=lambda one: str(one["bom-ref"])),
+        "components": sorted(
+            [*_packages(packages), *_jars(jars)], key=lambda one: str(one["bom-ref"])
+        ),
     }
     return json.dumps(document, indent=1) + "\n"
 
@@ -210,8 +207,10 @@ def _packages(text: str) -> Iterator[Component]:
         if found is None:
             continue
         name = re.sub(r"[-_.]+", "-", found["name"]).lower()
-        digests = sorted(match["digest"] for match in _HASH.finditer(block))
-        properties = [{"name": "ballast:accepted-digest", "value": one} for one in digests]
+        properties = [
+            {"name": "ballast:accepted-digest", "value": digest}
+            for digest in sorted(match["digest"] for match in _HASH.finditer(block))
+        ]
         if found["marker"]:
             properties.append({"name": "ballast:only-if", "value": found["marker"].strip()})
         purl = f"pkg:pypi/{name}@{found['version']}"

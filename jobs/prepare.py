@@ -93,8 +93,11 @@ def prepare(place: Place, purpose: str) -> None:
 
 def make_venv(place: Place) -> bool:
     """Make the virtual environment; False if a working one exists, made by anyone."""
-    if _is_working(place.python):
-        return False
+    probe = [str(place.python), "-c", "import sys, pip; sys.exit(sys.version_info < (3, 10))"]
+    if place.python.exists():
+        ended = subprocess.run(probe, check=False, capture_output=True)  # noqa: S603 (the user's own Python)
+        if not ended.returncode:
+            return False
     note(f"set-up: virtual environment in {place.venv}")
     check_disk(place.venv, _PACKAGES_BYTES)
     venv.EnvBuilder(clear=True, symlinks=True, with_pip=True).create(place.venv)
@@ -170,13 +173,6 @@ def alone(place: Place) -> Iterator[None]:
         # Children hold it too: should we be killed, an orphaned pip ends before the next.
         os.set_inheritable(lock.fileno(), True)  # noqa: FBT003 (the call takes no name)
         yield
-
-
-def _is_working(python: Path) -> bool:
-    if not python.exists():
-        return False
-    probe = "import sys, pip; sys.exit(sys.version_info < (3, 10))"
-    return subprocess.run([python, "-c", probe], check=False, capture_output=True).returncode == 0  # noqa: S603 (the user's own Python)
 
 
 def _digest(paths: Sequence[Path], *words: str) -> str:

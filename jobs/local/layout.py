@@ -87,11 +87,19 @@ class Layout:
         Raises CommandError when the wanted one is taken.
         """
         path = self.root / _LOOKUP_PORT_FILE
-        if wanted is None:
-            port = _free_port(self.lookup_port_now() if path.exists() else LOOKUP_PORT)
+        port = wanted
+        if port is not None:
+            check_port(port, "the lookup service", _OTHER_PORT)
         else:
-            check_port(wanted, "the lookup service", _OTHER_PORT)
-            port = wanted
+            usual = port = self.lookup_port_now() if path.exists() else LOOKUP_PORT
+            try:
+                check_port(port, "the lookup service")
+            except CommandError:
+                (port,) = free_ports(1)
+                note(
+                    f"port {usual} is taken: the lookup service has port {port}; --port N chooses"
+                    " one"
+                )
         path.write_text(json.dumps(port))
         return port
 
@@ -155,14 +163,3 @@ def check_size(size: Size) -> None:
         raise MisuseError(
             "such a cluster can't be made", why=wrong, next_step="correct the option and try again"
         )
-
-
-def _free_port(usual: int) -> int:
-    """Return the lookup service's usual port; another one, with a notice, if taken."""
-    try:
-        check_port(usual, "the lookup service")
-    except CommandError:
-        (port,) = free_ports(1)
-        note(f"port {usual} is taken: the lookup service has port {port}; --port N chooses one")
-        return port
-    return usual

@@ -28,9 +28,8 @@ from jobs.local.stack import (
     RunOptions,
     RunProcesses,
     StackSettings,
-    create_commands,
+    create_namespaces,
     namespaces_of,
-    send_commands,
 )
 from jobs.local.status import (
     RunFacts,
@@ -146,7 +145,7 @@ class LocalRun:
         if self._first_batch_ms is None and self._job.batches:
             self._first_batch_ms = wall_ms()
             # not earlier: commands would wait for the slow first batch
-            send_commands(self._address(), create_commands(self._namespaces))
+            create_namespaces(self._address(), self._namespaces)
         sample = self._fleet.sample()
         if self._prober is None and self._first_batch_ms is not None:
             self._prober = self._start_prober()

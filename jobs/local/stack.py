@@ -31,7 +31,6 @@ from lbcore.model.bundles import HashFunction
 from lbcore.sim.load.load import LoadShape, NamespaceLoad
 from lbcore.wire.format import format_message
 from lbcore.wire.kinds.namespace_commands import CreateNamespace
-from lbcore.wire.messages import Command
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,29 +76,25 @@ def namespaces_of(size: Size) -> tuple[NamespaceLoad, ...]:
     )
 
 
-def create_commands(namespaces: Sequence[NamespaceLoad]) -> tuple[Command, ...]:
-    """Return a command per namespace with a constant id: repeating it changes nothing."""
-    return tuple(
-        new_command(
-            CLUSTER,
-            CreateNamespace(
-                namespace=namespace.name,
-                hash=namespace.hash_function,
-                bundles=namespace.bundles,
-            ),
-            command_id=f"run-local/create/{namespace.name}",
-            principal="run-local",
-            timeout_ms=_COMMAND_TIMEOUT_MS,
-        )
-        for namespace in namespaces
-    )
+def create_namespaces(address: KafkaAddress, namespaces: Sequence[NamespaceLoad]) -> None:
+    """Send a command per namespace with a constant id: repeating it changes nothing.
 
-
-def send_commands(address: KafkaAddress, commands: Sequence[Command]) -> None:
-    """Send them and wait until Kafka has them, else raise CommandError."""
+    Waits until Kafka has them, else raises CommandError.
+    """
     sender = Sender(address, "run-local")
     try:
-        for command in commands:
+        for namespace in namespaces:
+            command = new_command(
+                CLUSTER,
+                CreateNamespace(
+                    namespace=namespace.name,
+                    hash=namespace.hash_function,
+                    bundles=namespace.bundles,
+                ),
+                command_id=f"run-local/create/{namespace.name}",
+                principal="run-local",
+                timeout_ms=_COMMAND_TIMEOUT_MS,
+            )
             topic, key, value = format_message(command)
             sender.send(topic, key.decode(), value)
         is_sent = sender.flush(_SEND_TIMEOUT_MS) and sender.not_delivered == 0

@@ -218,9 +218,7 @@ class DeltaFollower(Follower):
         routes: list[BundleRoute] = []
         for commit in commits:
             parts = read_added(tail.path, commit, ROUTE_COLUMNS, self.cluster)
-            found: list[BundleRoute] = []
-            for readable, bad in map(routes_of, parts):
-                found += tables.unread.of_bundles(readable, bad)
+            found = [one for part in parts for one in tables.unread.of_bundles(*routes_of(part))]
             routes += found
             if found and self._commit_listeners:
                 self._unpublished.append((commit.version, found))

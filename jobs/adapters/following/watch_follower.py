@@ -130,8 +130,12 @@ class WatchFollower(Follower):
     def _confirm(self, data: Mapping[str, Any], received_ms: int) -> None:
         """Confirm all up to a version: its age, and whether the lists are current."""
         self._confirmed_ms = received_ms - int(data["age_ms"])
-        self._writer_found_ms = received_ms - max(0, int(data["writer_silent_ms"]))
-        self._writer = _writer(int(data["writer_silent_ms"]))
+        silent_ms = int(data["writer_silent_ms"])
+        self._writer_found_ms = received_ms - max(0, silent_ms)
+        self._writer = None
+        if silent_ms >= 0:  # of the job's last commit only the time is known
+            at_ms = wall_ms() - silent_ms
+            self._writer = WriterCommit(query_id="", batch_id=-1, now_ms=at_ms, committed_ms=at_ms)
         if (data["namespaces_version"], data["brokers_version"]) != self._list_versions:
             self._candidate = self._with_lists(self._candidate)
         position = TablePosition(table_version=int(data["table_version"]))
@@ -250,11 +254,3 @@ def _events(
 
 def _routes(rows: Iterable[Row]) -> tuple[list[BundleRoute], list[BadRow]]:
     return readable(rows, route_of, "/v1/ownership", "bundle")
-
-
-def _writer(silent_ms: int) -> WriterCommit | None:
-    """Return the job's last commit, of which only the time is known."""
-    if silent_ms < 0:
-        return None
-    now_ms = wall_ms() - silent_ms
-    return WriterCommit(query_id="", batch_id=-1, now_ms=now_ms, committed_ms=now_ms)

@@ -233,9 +233,14 @@ def find_kafka(address: KafkaAddress, inputs: Sequence[str], others: Sequence[st
             why=f"{type(error).__name__}: {error}",
             next_step="check that it is up and that this address and these credentials are right",
         ) from error
-    bounds: dict[str, dict[int, tuple[int, int]]] = {name: {} for name in sorted(inputs)}
-    for place in places:
-        bounds[place.topic][place.partition] = earliest[place].offset, latest[place].offset
+    bounds = {
+        name: {
+            place.partition: (earliest[place].offset, latest[place].offset)
+            for place in places
+            if place.topic == name
+        }
+        for name in sorted(inputs)
+    }
     topics = {name: str(found[name]["topic_id"]) for name in sorted(names)}
     return KafkaPlace(cluster_id=cluster_id, topics=topics, bounds=bounds)
 

@@ -42,19 +42,19 @@ def rights_of(role: str, topic_prefix: str) -> list[Right]:
 
 def kafka_acls_commands(rights: Sequence[Right], principal: str, bootstrap: str) -> list[str]:
     """Return the commands of Kafka's own tool that give a principal these rights."""
-    lines = []
-    for right in rights:
-        operations = " ".join(f"--operation {name}" for name in right.operations)
-        lines.append(
-            f"kafka-acls.sh --bootstrap-server {bootstrap} --add --allow-principal {principal} "
-            f"{operations} --{right.resource} {right.name}"
-        )
-    return lines
+    return [
+        f"kafka-acls.sh --bootstrap-server {bootstrap} --add --allow-principal {principal} "
+        + "".join(f"--operation {name} " for name in right.operations)
+        + f"--{right.resource} {right.name}"
+        for right in rights
+    ]
 
 
 def _rights(operation: str, *topics: Topic) -> list[Right]:
-    operations = (operation, "Describe")
-    return [Right(resource=TOPIC, name=topic.value, operations=operations) for topic in topics]
+    return [
+        Right(resource=TOPIC, name=topic.value, operations=(operation, "Describe"))
+        for topic in topics
+    ]
 
 
 ROLES = {
@@ -247,14 +247,14 @@ def _differences(
     resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
     configs = admin.describe_configs(resources, config_filter="all").get("topic", {})
     return {
-        spec.name: tuple(_differences_of(spec, shapes[spec.name], configs.get(spec.name, {})))
+        spec.name: _differences_of(spec, shapes[spec.name], configs.get(spec.name, {}))
         for spec in specs
     }
 
 
 def _differences_of(
     spec: TopicSpec, shape: Mapping[str, Any], configs: Mapping[str, Mapping[str, Any]]
-) -> Iterator[TopicDifference]:
+) -> tuple[TopicDifference, ...]:
     _check_code(shape["error_code"], spec.name)
     if not configs:  # kafka-python leaves the error out and answers with nothing
         _check_code(errors.TopicAuthorizationFailedError.errno, spec.name)
@@ -269,10 +269,11 @@ def _differences_of(
         "partitions": str(len(shape["partitions"])),
         "replication_factor": ", ".join(map(str, sorted(copies))),
     }
-    for key, value in wanted.items():
-        actual = found.get(key, "None")
-        if actual != value:
-            yield TopicDifference(key=key, wanted=value, found=actual)
+    return tuple(
+        TopicDifference(key=key, wanted=value, found=found.get(key, "None"))
+        for key, value in wanted.items()
+        if found.get(key, "None") != value
+    )
 
 
 def _repair(admin: KafkaAdminClient, report: TopicReport, *, dry_run: bool) -> TopicReport:

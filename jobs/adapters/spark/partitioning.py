@@ -160,7 +160,12 @@ class ExecutorWatch:
             return {}
         self._checked_s = time.monotonic()
         try:
-            counts = tasks_by_executor(self._session)
+            found = self._session.sparkContext._jsc.sc().statusStore().executorList(True)  # noqa: SLF001, FBT003 (Spark has no other way)
+            executors = [found.apply(number) for number in range(found.size())]
+            counts = {  # of live executors, with failed tasks
+                str(one.id()): int(one.completedTasks()) + int(one.failedTasks())
+                for one in executors
+            }
         except Py4JError:  # a missing count ends no job; a lost JVM shows elsewhere
             return {}
         for name, tasks in counts.items():
@@ -176,10 +181,3 @@ class ExecutorWatch:
                 " executors than keys to spread: raise pipeline.scorer_groups, or start fewer"
             )
         return counts
-
-
-def tasks_by_executor(session: Any) -> dict[str, int]:
-    """Return live executor → tasks that it has ended, failed ones too."""
-    found = session.sparkContext._jsc.sc().statusStore().executorList(True)  # noqa: SLF001, FBT003 (Spark has no other way)
-    executors = [found.apply(number) for number in range(found.size())]
-    return {str(one.id()): int(one.completedTasks()) + int(one.failedTasks()) for one in executors}

@@ -121,18 +121,14 @@ def rebuilt_states(config: Config, writer: TableWriter) -> Iterator[tuple[str, s
 
 def claimed_tables(writer: TableWriter) -> ClaimedTables:
     """Return the facts that the choice of a checkpoint is based on."""
-
-    def knows(cluster: str) -> bool:
-        return any(
-            len(scan(writer.table(one.name), ("cluster",), of_cluster(cluster)))
-            for one in fields(TableRows)
-        )
-
     return ClaimedTables(
         epoch=writer.epoch,
         claimed_by=writer.claimed_by,
         events_version=writer.version(EVENTS),
-        knows=knows,
+        knows=lambda cluster: any(
+            len(scan(writer.table(one.name), ("cluster",), of_cluster(cluster)))
+            for one in fields(TableRows)
+        ),
         has_batch=lambda number, query: any(
             writer.has_batch(name, number, query) for name in (*BEFORE_EVENTS, EVENTS)
         ),
