@@ -26,14 +26,6 @@ _WIDE, _NARROW, _HIGH, _LOW = 8, 6, 8, 5
 
 def to_json(page: Page) -> str:
     """The dashboard's file."""
-    made = _dashboard(page).build()
-    made.schema_version = _SCHEMA
-    for number, panel in enumerate(made.panels or (), start=1):
-        panel.id_val = number  # links to a panel, and its alerts, name it
-    return JSONEncoder(sort_keys=True, indent=2).encode(made) + "\n"
-
-
-def _dashboard(page: Page) -> dashboard.Dashboard:
     made = (
         dashboard.Dashboard(page.title)
         .uid(f"ballast-{page.slug}")
@@ -70,9 +62,13 @@ def _dashboard(page: Page) -> dashboard.Dashboard:
         )
     for row in page.rows:
         made = made.with_row(dashboard.Row(row.title))
-        for panel in row.panels:
-            made = made.with_panel(_panel(panel))
-    return made
+        for shown in row.panels:
+            made = made.with_panel(_panel(shown))
+    built = made.build()
+    built.schema_version = _SCHEMA
+    for number, panel in enumerate(built.panels or (), start=1):
+        panel.id_val = number  # links to a panel, and its alerts, name it
+    return JSONEncoder(sort_keys=True, indent=2).encode(built) + "\n"
 
 
 def _panel(panel: Panel) -> timeseries.Panel | stat.Panel | heatmap.Panel:

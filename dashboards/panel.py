@@ -1,7 +1,6 @@
 """Dashboards and panels as plain values, before they are Grafana's.
 
-`pages` and `pulsar_page` declare, `grafana` makes JSON of it, tests and the pictures read the same
-values.
+`pages` declares, `grafana` makes JSON of it, tests and the pictures read the same values.
 """
 
 from dataclasses import dataclass

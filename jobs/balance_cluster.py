@@ -85,8 +85,15 @@ from jobs.adapters.spark.stream import (
     spark_session,
     start_query,
 )
-from jobs.console import CommandError, Exit, complain, json_line, note
-from jobs.parser import Parser, add_settings_options, add_spark_option, argument, arguments
+from jobs.console import CommandError, Exit, json_line, note
+from jobs.parser import (
+    Parser,
+    add_settings_options,
+    add_spark_option,
+    argument,
+    arguments,
+    run_process,
+)
 from jobs.telemetry import exposition
 from jobs.telemetry.job_metrics import JobMetrics, standing_by
 from lbcore.config.tree import Config
@@ -106,12 +113,7 @@ def main(
     """Run the verb `run-job`. passed: called after each step of a batch (tests)."""
     parser = Parser(prog="balance_cluster", description=__doc__)
     add_arguments(parser)
-    args = parser.parse_args(argv)
-    try:
-        return run(args, passed=passed)
-    except CommandError as error:
-        complain(error, as_json=False)
-        return error.exit_code
+    return run_process(parser, partial(run, passed=passed), argv)
 
 
 add_arguments = arguments(

@@ -14,7 +14,7 @@ from functools import partial
 from operator import methodcaller
 from typing import Any, NoReturn, TypeAlias
 
-from jobs.console import Exit, MisuseError, add_json_option, complain
+from jobs.console import CommandError, Exit, MisuseError, add_json_option, complain
 
 _CHOICE = re.compile(r"invalid choice: (?P<word>.+?) \(choose from (?P<known>.*)\)$")
 _MISSING = "the following arguments are required: "
@@ -202,6 +202,16 @@ def actions(*some: Argument, **about: Any) -> Argument:
 def by_verb(**verbs: Argument) -> Argument:
     """Add the arguments of the verb that the parser's program name ends with."""
     return lambda parser: verbs[parser.prog.split()[-1].replace("-", "_")](parser)
+
+
+def run_process(parser: argparse.ArgumentParser, run: Run, argv: Sequence[str] | None) -> int:
+    """Parse the command line of a process and run it; return the exit code."""
+    args = parser.parse_args(argv)
+    try:
+        return run(args)
+    except CommandError as error:
+        complain(error, as_json=False)
+        return int(error.exit_code)
 
 
 def carry_out(args: argparse.Namespace) -> int:

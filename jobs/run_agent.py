@@ -24,7 +24,7 @@ from jobs.adapters.processes.json_log import log_json_lines
 from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.processes.signals import on_signals
 from jobs.agent import Agent, Callbacks, Identity, Options, failure_of, new_incarnation
-from jobs.console import CommandError, Exit, MisuseError, complain, note
+from jobs.console import CommandError, Exit, MisuseError, note
 from jobs.parser import (
     Parser,
     add_settings_options,
@@ -32,6 +32,7 @@ from jobs.parser import (
     arguments,
     group,
     positive_number,
+    run_process,
     whole_number,
 )
 from jobs.telemetry import exposition
@@ -56,12 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_arguments(made)
-    args = made.parse_args(argv)
-    try:
-        return run(args)
-    except CommandError as error:
-        complain(error, as_json=False)
-        return error.exit_code
+    return run_process(made, run, argv)
 
 
 add_arguments = arguments(

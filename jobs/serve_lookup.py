@@ -31,8 +31,8 @@ from jobs.adapters.processes.processes import ProcessSpec, Supervisor
 from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.processes.signals import on_signals
 from jobs.atomic_file import atomic_write
-from jobs.console import CommandError, Exit, MisuseError, complain, note
-from jobs.parser import Parser, add_settings_options, argument, arguments
+from jobs.console import CommandError, Exit, MisuseError, note
+from jobs.parser import Parser, add_settings_options, argument, arguments, run_process
 from jobs.service.access import is_loopback
 from jobs.service.assemble import Service, start_service
 from jobs.service.lookup_metrics import SharedMetrics
@@ -289,13 +289,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_arguments(parser)
     words = list(sys.argv[1:] if argv is None else argv)
-    args = parser.parse_args(words)
-    args.words = words
-    try:
-        return run(args)
-    except CommandError as error:
-        complain(error, as_json=False)
-        return error.exit_code
+    parser.set_defaults(words=words)
+    return run_process(parser, run, words)
 
 
 if __name__ == "__main__":

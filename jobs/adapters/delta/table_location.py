@@ -275,9 +275,8 @@ def store_errors(place: str | TablePlace) -> Iterator[None]:
     """Raise StoreError for errors of a store; others pass through unchanged."""
     try:
         yield
-    except (StoreError, FileNotFoundError):
-        raise
     except (OSError, DeltaError, pa.ArrowException) as error:
+        # neither a StoreError nor a FileNotFoundError
         is_client_error = type(error) in (OSError, DeltaError, PermissionError, pa.ArrowInvalid)
         is_of_disk = getattr(error, "filename", None) is not None
         if (

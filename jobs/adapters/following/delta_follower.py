@@ -263,7 +263,18 @@ class DeltaFollower(Follower):
         self._reload_delay_ms = _RELOAD_DELAY_MS
         tables.unread.known = shown
         self._note(tables.unread.text)  # before the view, whose readers look for its error
-        self.view = self._view(shown, tables.writer, confirmed_ms, is_live=not is_whole)
+        before = self.view
+        if before is not None and before.writer == tables.writer:
+            self.view = replace(before, snapshot=shown, confirmed_ms=confirmed_ms)
+        else:
+            self.view = View(
+                snapshot=shown,
+                confirmed_ms=confirmed_ms,
+                writer=tables.writer,
+                found_ms=confirmed_ms,
+                is_found_live=not is_whole,
+                absent_ms=NEVER_FOUND if before is None else before.confirmed_ms,
+            )
         self._notify()
         changes = Changes(
             version=tables.tails[OWNERSHIP_EVENTS.name].version,
@@ -275,22 +286,6 @@ class DeltaFollower(Follower):
         self._unpublished.clear()
         for listener in self._commit_listeners:
             listener(changes)
-
-    def _view(
-        self, new: LookupSnapshot, writer: WriterCommit | None, confirmed_ms: int, *, is_live: bool
-    ) -> View:
-        """Return the view to serve. is_live: its last commit was found by following."""
-        before = self.view
-        if before is not None and before.writer == writer:
-            return replace(before, snapshot=new, confirmed_ms=confirmed_ms)
-        return View(
-            snapshot=new,
-            confirmed_ms=confirmed_ms,
-            writer=writer,
-            found_ms=confirmed_ms,
-            is_found_live=is_live,
-            absent_ms=NEVER_FOUND if before is None else before.confirmed_ms,
-        )
 
     def _find_unsound(self, tables: _Tables, shown: LookupSnapshot) -> dict[str, Unsound]:
         """Return what is wrong, by namespace or bundle.

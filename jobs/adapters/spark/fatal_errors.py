@@ -97,8 +97,6 @@ def error_messages() -> Iterator[None]:
     killed_before = _oom_kills()
     try:
         yield
-    except CommandError:
-        raise
     except (Py4JError, PySparkException, ConnectionError) as error:
         # a call without an answer, which py4j raises in one of three forms
         is_unanswered = type(error) is Py4JError and _UNANSWERED.fullmatch(str(error)) is not None

@@ -162,13 +162,13 @@ class MachineProcessor(StatefulProcessor):
         cached = _CACHE.get((self._operator.name, key))
         if cached is not None and cached.index == index:
             return index, cached.state
-        chunks = {name: self._chunk(name, entry) for name, entry in index.items()}
+        chunks = {
+            name: base64.b64decode(entry.removeprefix(_INLINE))
+            if _is_inline(entry)
+            else bytes(self._chunks.getValue((name,))[0])
+            for name, entry in index.items()
+        }
         return index, machine.unpack(chunks)
-
-    def _chunk(self, name: str, entry: str) -> bytes:
-        if _is_inline(entry):
-            return base64.b64decode(entry.removeprefix(_INLINE))
-        return bytes(self._chunks.getValue((name,))[0])
 
     def _write(self, key: Key, before: Mapping[str, str], state: Any, chunks: Chunks) -> None:
         cached = _CACHE.get((self._operator.name, key), _NOTHING)

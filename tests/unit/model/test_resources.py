@@ -27,7 +27,7 @@ from pathlib import Path
 from types import SimpleNamespace
 import base64, json, sys
 import numpy as np
-from dashboards.pulsar_page import PULSAR
+from dashboards.pages import PULSAR
 from jobs.sql.queries import VIEWS
 from jobs.telemetry.job_names import USAGE_NAMES
 from lbcore.config.placement import PlacementConfig
