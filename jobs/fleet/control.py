@@ -172,8 +172,7 @@ class FleetClient:
                 why=str(body.get("reason", response.status)),
                 next_step="GET /brokers lists the brokers it has",
             )
-        found: dict[str, Any] = body
-        return found
+        return dict(body)
 
 
 def crash_of(body: Mapping[str, Any]) -> Crash:

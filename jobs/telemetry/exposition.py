@@ -4,7 +4,7 @@
 """
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,16 @@ class MetricsPort(Collector):
                 next_step="choose another --metrics-port (0 takes any free one), or end what uses "
                 "it",
             ) from error
-        self._server.set_app(_with_ready(self._server.get_app()))
+        metrics = self._server.get_app()
+
+        def answer(environ: dict[str, Any], start: Any) -> Iterable[bytes]:
+            if environ.get("PATH_INFO") != "/ready":
+                found: Iterable[bytes] = metrics(environ, start)
+                return found
+            start("200 OK", [("Content-Type", "text/plain; charset=utf-8")])
+            return [b"ready\n"]
+
+        self._server.set_app(answer)
         if self._args.metrics_port_file is not None:
             text = f"{self._server.server_port}\n"
             atomic_write(self._args.metrics_port_file, text, is_durable=False)
@@ -74,14 +83,3 @@ class MetricsPort(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics shown now; called by the server."""
         yield from self._shown.collect()
-
-
-def _with_ready(metrics: Any) -> Callable[..., Iterable[bytes]]:
-    def answer(environ: dict[str, Any], start: Any) -> Iterable[bytes]:
-        if environ.get("PATH_INFO") != "/ready":
-            found: Iterable[bytes] = metrics(environ, start)
-            return found
-        start("200 OK", [("Content-Type", "text/plain; charset=utf-8")])
-        return [b"ready\n"]
-
-    return answer

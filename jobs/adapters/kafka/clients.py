@@ -6,7 +6,6 @@ kafka-python 3.
 """
 
 import logging
-import os
 import re
 import threading
 from collections.abc import Callable, Mapping
@@ -45,12 +44,6 @@ class SecretToken(AbstractTokenProvider):  # type: ignore[misc]  # it has no typ
     """
 
     variables: Mapping[str, str] = field(repr=False)
-
-    @classmethod
-    def of(cls, environment: Mapping[str, str] | None) -> "SecretToken":
-        """Return the token of an environment, None = this process's."""
-        given = os.environ if environment is None else environment
-        return cls({name: given[name] for name in (PASSWORD, f"{PASSWORD}_FILE") if name in given})
 
     def token(self) -> str:
         """Return the present token; raises CommandError for an unreadable file."""
@@ -303,10 +296,9 @@ class Tail:
     def ends(self, timeout_ms: int) -> Ends | None:
         """Return each partition's current end offset; None if Kafka doesn't answer."""
         try:
-            found: Ends = self._consumer.end_offsets(list(self._partitions), timeout_ms=timeout_ms)
+            return dict(self._consumer.end_offsets(list(self._partitions), timeout_ms=timeout_ms))
         except KafkaError:
             return None
-        return found
 
     def has_read(self, ends: Ends) -> bool:
         """Return True if everything before these offsets was polled; no request."""

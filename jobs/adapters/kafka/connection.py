@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import socket
 import ssl
 import struct
@@ -72,7 +73,10 @@ def _security(kafka: KafkaConfig, environment: Mapping[str, str] | None) -> Mapp
         )
     options["sasl_mechanism"] = kafka.sasl_mechanism
     if kafka.sasl_mechanism == "OAUTHBEARER":
-        return {**options, "sasl_oauth_token_provider": SecretToken.of(environment)}
+        given = os.environ if environment is None else environment
+        names = [name for name in (PASSWORD, f"{PASSWORD}_FILE") if name in given]
+        token = SecretToken({name: given[name] for name in names})
+        return {**options, "sasl_oauth_token_provider": token}
     return {
         **options,
         "sasl_plain_username": kafka.sasl_username,

@@ -11,6 +11,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -79,8 +80,7 @@ class RecordBatch:
         """Number of records by its header, from 1 to `RECORDS_PER_BATCH`."""
         if self.problem:
             return 1
-        count: int = _HEADER.unpack_from(self.content)[12]
-        return max(1, min(count, RECORDS_PER_BATCH))
+        return max(1, min(int(_HEADER.unpack_from(self.content)[12]), RECORDS_PER_BATCH))
 
 
 def split_batches(log: bytes, position: int) -> Iterator[RecordBatch]:
@@ -262,13 +262,10 @@ def _gzip_pieces(content: memoryview) -> Iterator[bytes]:
         yield piece
 
 
-def _streamed_pieces(codec: str) -> Callable[[memoryview], Iterator[bytes]]:
-    def pieces(content: memoryview) -> Iterator[bytes]:
-        with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(content)), codec) as stream:
-            while piece := stream.read(_PIECE):
-                yield piece
-
-    return pieces
+def _streamed_pieces(codec: str, content: memoryview) -> Iterator[bytes]:
+    with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(content)), codec) as stream:
+        while piece := stream.read(_PIECE):
+            yield piece
 
 
 def _snappy_pieces(content: memoryview) -> Iterator[bytes]:
@@ -296,13 +293,12 @@ def _snappy_block(block: memoryview) -> bytes:
     if size > PLAIN_BATCH_BYTES:
         # the codec writes into a buffer of the size that the block claims
         raise TooLargeError(f"a block of snappy claims {size} bytes when inflated")
-    plain: bytes = pa.Codec("snappy").decompress(block, decompressed_size=size, asbytes=True)
-    return plain
+    return bytes(pa.Codec("snappy").decompress(block, decompressed_size=size, asbytes=True))
 
 
 _PIECES: Mapping[int, Callable[[memoryview], Iterator[bytes]]] = {
     1: _gzip_pieces,
     2: _snappy_pieces,
-    3: _streamed_pieces("lz4"),
-    4: _streamed_pieces("zstd"),
+    3: partial(_streamed_pieces, "lz4"),
+    4: partial(_streamed_pieces, "zstd"),
 }

@@ -298,8 +298,7 @@ def restored_mark(state_dir: Path) -> Path:
 
 def query_id(checkpoint: Path) -> str:
     """Return Spark's query id of this checkpoint, which a query writes at its start."""
-    found: str = json.loads((checkpoint / "metadata").read_text())["id"]
-    return found
+    return str(json.loads((checkpoint / "metadata").read_text())["id"])
 
 
 def newest_begun(checkpoint: Path) -> int:

@@ -143,8 +143,7 @@ class KafkaReader(DataSourceStreamReader):
 
     def initialOffset(self) -> Ends:  # noqa: N802 Spark's name
         """Return the start offsets of a new checkpoint."""
-        found: Ends = json.loads(self._options.starting)
-        return found
+        return dict(json.loads(self._options.starting))
 
     def latestOffset(  # noqa: N802 Spark's name
         self, start: Ends | None = None, limit: Any = None
@@ -203,8 +202,7 @@ class KafkaReader(DataSourceStreamReader):
         if not begun:
             return None
         log = Path(self._options.checkpoint, "offsets", str(max(begun))).read_text(encoding="utf-8")
-        found: Ends = json.loads(log.splitlines()[-1])
-        return found
+        return dict(json.loads(log.splitlines()[-1]))
 
     def _rows(self, topic_partition: TopicPartition, start: int, end: int) -> Iterator[Row]:
         parts = _fetcher(self._options).read(topic_partition, start, end, _WAIT_S)

@@ -160,8 +160,7 @@ def _rows(writer: TableWriter, name: str, wanted: str | None = None) -> list[dic
     table.update_incremental()
     if name == COMMANDS.name:
         wanted = needed_commands(table)
-    rows: list[dict[str, Any]] = scan(table, None, wanted).to_pylist()
-    return rows
+    return list(scan(table, None, wanted).to_pylist())
 
 
 def needed_commands(table: DeltaTable) -> str:
