@@ -6,6 +6,7 @@ The job's sink writes the lines, one per batch and cluster.
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,15 +35,11 @@ class LineTail:
             text = file.read()
         self._offset += len(text)
         *lines, self._rest = (self._rest + text).split(b"\n")
-        return [found for line in lines if line and (found := _parsed(line)) is not None]
-
-
-def _parsed(line: bytes) -> Mapping[str, Any] | None:
-    try:
-        found = json.loads(line)
-    except ValueError:
-        return None
-    return found if isinstance(found, Mapping) else None
+        found: list[Any] = []
+        for line in lines:
+            with suppress(ValueError):
+                found.append(json.loads(line))
+        return [one for one in found if isinstance(one, Mapping)]
 
 
 _REPORT_VERDICTS = ("accepted", "late", "duplicate", "rejected")

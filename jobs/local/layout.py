@@ -30,11 +30,6 @@ class Size:
     namespaces: int = 2
     bundles: int = 60
 
-    def bundles_of(self, index: int) -> int:
-        """Return the bundles of one namespace: evenly, the first ones with one more."""
-        share, rest = divmod(self.bundles, self.namespaces)
-        return share + (index < rest)
-
 
 class Layout:
     """The folder of one local run, and its files.

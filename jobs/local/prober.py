@@ -125,6 +125,7 @@ _TOPICS_PER_NAMESPACE = 1_000_000
 _JUDGE_EVERY_S = 0.1
 _SAMPLE_EVERY_S = 0.05
 _LATE_MAX_S = 1.0
+_CLOCK_ALLOWANCE_MS = 100  # see `OwnershipHistory.judge`; all clocks are this machine's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +133,6 @@ class ProberSettings:
     """Settings of the prober.
 
     base_url: http://host:port of the lookup service. events_table: the folder of ownership_events.
-    clock_allowance_ms: see `OwnershipHistory.judge`; all clocks are this machine's.
     """
 
     base_url: str
@@ -140,8 +140,6 @@ class ProberSettings:
     lookups_per_s: float = 50.0
     threads: int = 8
     timeout_ms: int = 15_000
-    clock_allowance_ms: int = 100
-    seed: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,7 +291,7 @@ class Prober:
         """Return a topic for a ticket, None without namespaces; any name has a bundle."""
         if not self._functions:
             return None
-        space, number = uniforms(self._settings.seed, f"probe {ticket}", 2)
+        space, number = uniforms(1, f"probe {ticket}", 2)
         names = sorted(self._functions)
         namespace = names[int(space * len(names))]
         return format_topic(namespace, f"topic-{int(number * _TOPICS_PER_NAMESPACE)}")
@@ -320,14 +318,14 @@ class Prober:
     def _judge_round(self) -> None:
         """Judge the answers from the time for which the history is complete."""
         transitions, complete_to_ms = self._events.poll()
-        allowance_ms = self._settings.clock_allowance_ms
         with self._lock:
             self._history.add(transitions)
             self._transitions += transitions
             later: deque[ProbedAnswer] = deque()
             for answer in self._answers:
-                if answer.answered_at_ms + allowance_ms < complete_to_ms:
-                    self._tally.count(answer, self._history.judge(answer, allowance_ms))
+                if answer.answered_at_ms + _CLOCK_ALLOWANCE_MS < complete_to_ms:
+                    verdict = self._history.judge(answer, _CLOCK_ALLOWANCE_MS)
+                    self._tally.count(answer, verdict)
                 else:
                     later.append(answer)
             self._answers = later

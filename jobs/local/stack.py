@@ -64,13 +64,14 @@ _COMMAND_TIMEOUT_MS = 600_000  # the job may have to be started first
 
 
 def namespaces_of(size: Size) -> tuple[NamespaceLoad, ...]:
-    """Return the run's namespaces: name, hash function, number of bundles."""
+    """Return the run's namespaces; the first ones may have one bundle more."""
     functions = (HashFunction.CRC32, HashFunction.MURMUR3_32)
+    share, rest = divmod(size.bundles, size.namespaces)
     return tuple(
         NamespaceLoad(
             name=f"demo/{functions[index % 2].value.replace('_', '-')}-{index + 1}",
             hash_function=functions[index % 2],
-            bundles=size.bundles_of(index),
+            bundles=share + (index < rest),
         )
         for index in range(size.namespaces)
     )

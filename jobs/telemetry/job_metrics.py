@@ -57,22 +57,6 @@ Series = Mapping[tuple[str, ...], float]
 """Value by the labels after the cluster."""
 
 
-def show_cluster(store: MetricStore, report: Mapping[str, Any]) -> None:
-    """Show the state of one cluster after a batch."""
-    on = {alarm.partition(":")[0] for alarm in report["alarms"]}
-    ahead_ms = {DRIVER: 0, KAFKA: 0, **report.get(CLOCKS, {})}
-    shown: dict[str, Series] = {
-        "ballast_alarm": {(alarm,): int(alarm in on) for alarm in ALARMS},
-        "ballast_batch_timestamp_seconds": {(): report["now_ms"] / _S},
-        "ballast_clock_ahead_seconds": {(clock,): ms / _S for clock, ms in ahead_ms.items()},
-    }
-    if GAUGES in report:  # else making them raised: they stay what they were, the alarm says so
-        shown |= _of_cluster(report)
-        shown |= _of_brokers(report["brokers"], report[GAUGES]["brokers"])
-    for name, series in shown.items():
-        store.replace(name, series, report["cluster"])
-
-
 def _of_cluster(report: Mapping[str, Any]) -> Mapping[str, Series]:
     gauges, rules = report[GAUGES], report["rules"]
     balance, states = gauges["balance"], gauges["states"]
@@ -283,7 +267,18 @@ class JobMetrics:
             self.store.observe("ballast_cycle_duration_seconds", took_s, cluster)
             self._moves.forget(now_ms)
         self._cycles[cluster] = report["cycle"]
-        show_cluster(self.store, report)
+        on = {alarm.partition(":")[0] for alarm in report["alarms"]}
+        ahead_ms = {DRIVER: 0, KAFKA: 0, **report.get(CLOCKS, {})}
+        shown: dict[str, Series] = {
+            "ballast_alarm": {(alarm,): int(alarm in on) for alarm in ALARMS},
+            "ballast_batch_timestamp_seconds": {(): now_ms / _S},
+            "ballast_clock_ahead_seconds": {(clock,): ms / _S for clock, ms in ahead_ms.items()},
+        }
+        if GAUGES in report:  # else making them raised: they stay, and the alarm says so
+            shown |= _of_cluster(report)
+            shown |= _of_brokers(report["brokers"], report[GAUGES]["brokers"])
+        for name, series in shown.items():
+            self.store.replace(name, series, cluster)
         if self._kept.get(cluster) != self._brokers[cluster]:
             self._kept[cluster] = self._brokers[cluster]
             self.store.keep_brokers(cluster, self._brokers[cluster])

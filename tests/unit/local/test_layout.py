@@ -8,6 +8,7 @@ import pytest
 
 from jobs.console import CommandError, MisuseError
 from jobs.local.layout import Layout, Size, check_size
+from jobs.local.stack import namespaces_of
 from jobs.operating.connection_options import STACK_OPTIONS, connection_options
 from jobs.run_local import check_kills, parse_kill
 
@@ -22,7 +23,7 @@ def test_size_of_first_run_is_kept_for_the_second(layout: Layout) -> None:
     assert first == Size(brokers=10, namespaces=2, bundles=1000)
     assert layout.settle_size({"brokers": None, "namespaces": None, "bundles": None}) == first
     assert layout.settle_size({"brokers": 12}).brokers == layout.settle_size({}).brokers == 12
-    assert [Size(namespaces=3, bundles=11).bundles_of(index) for index in range(3)] == [4, 4, 3]
+    assert [one.bundles for one in namespaces_of(Size(namespaces=3, bundles=11))] == [4, 4, 3]
 
 
 def test_size_that_can_not_be_or_is_another_than_before_is_misuse(layout: Layout) -> None:
