@@ -11,6 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from secrets import token_hex
@@ -583,13 +584,11 @@ class Agent:
             due_s = (self._agent.wake_at_ms - self._clock.now_ms()) / _MS_PER_S
             wait_s = min(wait_s, max(0.0, due_s))
         found: list[Event] = []
-        try:
+        with suppress(queue.Empty):
             event = self._inbox.get(timeout=wait_s) if wait_s > 0.0 else self._inbox.get_nowait()
             while event is not None:
                 found.append(event)
                 event = self._inbox.get_nowait()
-        except queue.Empty:
-            pass
         return found
 
     def _carry_out(self, effect: Effect) -> None:

@@ -147,14 +147,18 @@ class Layout:
 
 def check_size(size: Size) -> None:
     """Raise MisuseError for an impossible cluster."""
-    wrong = ""
-    if size.brokers < 1:
-        wrong = f"brokers must be at least 1, got {size.brokers}"
-    elif size.namespaces < 2:  # noqa: PLR2004 (one for each hash function)
-        wrong = f"namespaces must be at least 2, got {size.namespaces}"
-    elif size.bundles < size.namespaces:
-        wrong = f"bundles must be at least one a namespace, got {size.bundles}"
-    if wrong:
-        raise MisuseError(
-            "such a cluster can't be made", why=wrong, next_step="correct the option and try again"
-        )
+    rules = (
+        (size.brokers >= 1, f"brokers must be at least 1, got {size.brokers}"),
+        (size.namespaces >= 2, f"namespaces must be at least 2, got {size.namespaces}"),  # noqa: PLR2004 (one for each hash function)
+        (
+            size.bundles >= size.namespaces,
+            f"bundles must be at least one a namespace, got {size.bundles}",
+        ),
+    )
+    for is_met, wrong in rules:
+        if not is_met:
+            raise MisuseError(
+                "such a cluster can't be made",
+                why=wrong,
+                next_step="correct the option and try again",
+            )

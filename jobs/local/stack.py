@@ -159,9 +159,13 @@ def job_spec(settings: StackSettings) -> ProcessSpec:
 
 def lookup_spec(settings: StackSettings) -> ProcessSpec:
     """Return the lookup service, ready once it answers, even without tables."""
-    arguments = ["--tables", str(settings.layout.tables), "--cluster", CLUSTER]
-    arguments += ["--port", str(settings.lookup_port), "--bootstrap", settings.bootstrap]
-    arguments += settings.config_arguments()
+    arguments = [
+        *("--tables", str(settings.layout.tables)),
+        *("--cluster", CLUSTER),
+        *("--port", str(settings.lookup_port)),
+        *("--bootstrap", settings.bootstrap),
+        *settings.config_arguments(),
+    ]
     return _python(
         LOOKUP,
         settings.layout,
@@ -206,9 +210,8 @@ def fleet_spec(
         *("--report-interval-ms", str(config.signals.report_max_interval_ms)),
         *("--bundle-report-interval-ms", str(config.signals.bundle_report_interval_ms)),
     ]
-    for namespace in namespaces_of(size):
-        hashed = f"{namespace.hash_function.value}:{namespace.bundles}"
-        arguments += ["--namespace", f"{namespace.name}:{hashed}"]
+    for one in namespaces_of(size):
+        arguments += ["--namespace", f"{one.name}:{one.hash_function.value}:{one.bundles}"]
     return _python(FLEET, layout, arguments, is_ready)
 
 

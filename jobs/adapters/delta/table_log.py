@@ -332,12 +332,10 @@ def inspect_log(table: Path, version: int | None = None) -> LogState:
     A log may be cleaned or written during the check, so a second check must confirm damage.
     Raises DamagedTableError.
     """
-    try:
+    with suppress(DamagedTableError, FileNotFoundError):
         found = _inspect(table, version)
         if not found.torn:
             return found
-    except (DamagedTableError, FileNotFoundError):
-        pass
     time.sleep(_RECHECK_S)
     return _inspect(table, version)
 

@@ -14,6 +14,7 @@ import logging
 import ssl
 from asyncio import Transport
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from http import HTTPStatus
@@ -114,12 +115,10 @@ def network_of(address: str) -> str:
 
     One host may use all of a /64.
     """
-    if ":" not in address:
-        return address
-    try:
-        return str(ip_network((address.partition("%")[0], 64), strict=False))
-    except ValueError:
-        return address
+    with suppress(ValueError):
+        if ":" in address:
+            return str(ip_network((address.partition("%")[0], 64), strict=False))
+    return address
 
 
 logger = logging.getLogger(__name__)
@@ -463,8 +462,6 @@ class Flow(FlowControl):
 def peer_name(tls: ssl.SSLObject | None) -> str:
     """Return the common name in a client's verified certificate; "" without one."""
     certificate = tls.getpeercert() if tls is not None else None
-    if not certificate:
-        return ""
-    parts: Any = certificate.get("subject", ())
+    parts: Any = (certificate or {}).get("subject", ())
     names = [value for part in parts for key, value in part if key == "commonName"]
     return str(names[-1]) if names else ""

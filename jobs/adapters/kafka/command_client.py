@@ -20,6 +20,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as NotYetError
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 from uuid import uuid4
@@ -188,11 +189,9 @@ class OutcomeFollower:
             wanted = sorted(self._watches)
             is_due = not self._new.isdisjoint(wanted) or self._tail is None
             self._new.clear()
-        try:
+        with suppress(LostError):
             if not is_due and self._tail is not None and not self._tail.new_commits():
                 return
-        except LostError:
-            pass
         table = open_table(self._root, COMMANDS.name)
         named = is_one_of("command_id", wanted)
         rows = scan(table, _COLUMNS, f"{of_cluster(self._cluster)} AND {named}")

@@ -173,17 +173,17 @@ def parse_major(text: str) -> int | None:
 
 
 def _java_command(environment: Mapping[str, str]) -> str:
-    named = environment.get("BALLAST_JAVA", "")
-    if named:
-        return named
     home = environment.get("JAVA_HOME", "")
-    if home and (Path(home) / "bin" / "java").exists():
-        return str(Path(home) / "bin" / "java")
-    on_path = shutil.which("java", path=environment.get("PATH", os.defpath))
-    if on_path is None:
+    of_home = str(Path(home) / "bin" / "java") if home else ""
+    found = (
+        environment.get("BALLAST_JAVA")
+        or (of_home and Path(of_home).exists() and of_home)
+        or shutil.which("java", path=environment.get("PATH", os.defpath))
+    )
+    if not found:
         raise CommandError(
             "Java was not found",
             why="neither BALLAST_JAVA, JAVA_HOME nor the PATH leads to one",
             next_step=_HOW_TO_INSTALL,
         )
-    return on_path
+    return found

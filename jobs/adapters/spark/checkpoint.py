@@ -442,21 +442,27 @@ def _out_of_date(
 ) -> str:
     """Return why to rebuild. made_with: the checkpoint's partitions, 0 = not known."""
     recreated = sorted(name for name, known in last.topics.items() if present.topics[name] != known)
-    if recreated:
-        return f"topics were made anew: {', '.join(recreated)}"
-    if last.layout != LAYOUT:
-        return "this version reads Kafka or lays the state out otherwise"
-    if last.scorer_groups != present.scorer_groups:
-        return "the number of scorer groups was changed"
-    if made_with != present.partitions and made_with and present.partitions:
-        return f"the number of state partitions was changed: {made_with} to {present.partitions}"
     is_alike = all(
         getattr(last, name) == getattr(present, name)
         for name in ("code_version", "config_version", "origins")
     )
-    if is_half_written and not is_alike:
-        return "a batch was left half written by other code or settings"
-    return ""
+    reasons = (
+        (recreated, f"topics were made anew: {', '.join(recreated)}"),
+        (last.layout != LAYOUT, "this version reads Kafka or lays the state out otherwise"),
+        (
+            last.scorer_groups != present.scorer_groups,
+            "the number of scorer groups was changed",
+        ),
+        (
+            made_with != present.partitions and made_with and present.partitions,
+            f"the number of state partitions was changed: {made_with} to {present.partitions}",
+        ),
+        (
+            is_half_written and not is_alike,
+            "a batch was left half written by other code or settings",
+        ),
+    )
+    return next((reason for is_so, reason in reasons if is_so), "")
 
 
 _RETRY_S = 0.02
