@@ -53,7 +53,6 @@ class BridgeMetrics(MetricStore):
     """The numbers of one bridge."""
 
     def __init__(self, cluster: str) -> None:
-        """cluster: its name here."""
         super().__init__(BRIDGE_METRICS, cluster)
         self.begin()
         self.set("ballast_bridge_acting", 0)

@@ -159,9 +159,10 @@ def show_bundles(store: MetricStore, written: WrittenBatch) -> None:
     for cluster, broker, bundles, *columns in written.rows(LOAD_HISTORY.name, *names):
         for column, values in zip(_BUNDLE_COLUMNS, columns, strict=True):
             name = f"pulsar_bundle_{'topics_count' if column == 'topics' else column}"
-            shown = found[cluster, name]
-            for bundle, value in zip(bundles, values, strict=True):
-                shown[broker, bundle, LOADING] = value
+            found[cluster, name] |= {
+                (broker, bundle, LOADING): value
+                for bundle, value in zip(bundles, values, strict=True)
+            }
     for (cluster, name), shown in sorted(found.items()):
         store.replace(name, shown, cluster)
 

@@ -123,11 +123,9 @@ class StorePath:
     uri: str
 
     def __str__(self) -> str:
-        """The URI, as delta-rs takes it."""
         return self.uri
 
     def __truediv__(self, name: str) -> "StorePath":
-        """Return the path of `name` under this one."""
         return StorePath(f"{self.uri}/{name}")
 
     @property

@@ -277,12 +277,10 @@ class TopicWatch:
         self._thread = threading.Thread(target=self._run, name="topic-watch", daemon=True)
 
     def __enter__(self) -> "TopicWatch":  # noqa: PYI034 (Self is 3.11's)
-        """Begin to check."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop checking."""
         self._stopped.set()
         self._thread.join(timeout=5)
 

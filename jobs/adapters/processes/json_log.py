@@ -114,8 +114,10 @@ class JsonFormatter(logging.Formatter):
         }
         fields = getattr(record, "fields", None)
         if isinstance(fields, Mapping):
-            for name, value in fields.items():
-                line[name] = value[:_TEXT_MAX_CHARS] if isinstance(value, str) else value
+            line |= {
+                name: value[:_TEXT_MAX_CHARS] if isinstance(value, str) else value
+                for name, value in fields.items()
+            }
         if record.exc_info:
             line["stack"] = self.formatException(record.exc_info)[-_STACK_MAX_CHARS:]
         if hasattr(record, LEFT_OUT):

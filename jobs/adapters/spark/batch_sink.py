@@ -228,8 +228,7 @@ class BatchSink:
         for report in reports:
             for topic, ends in report["ends"].items():
                 known = self.ends.setdefault(topic, {})
-                for partition, end in ends.items():
-                    known[partition] = max(known.get(partition, 0), end)
+                known |= {name: max(known.get(name, 0), end) for name, end in ends.items()}
         self.now_ms = min(report["now_ms"] for report in reports)
         batch_metadata = {
             "query_id": self.identity.query_id,

@@ -227,13 +227,12 @@ def remove_old_checkpoints(state_dir: Path, current: Path) -> list[str]:
 
 def check_standby(state_dir: Path, clusters: tuple[str, ...], state_schema: int) -> None:
     """Refuse to wait for an unusable checkpoint while its job still works."""
-    try:
+    # a damaged one is read again when the folder is free: its job may write it until then
+    with suppress(DamagedStateError):
         last = read_manifest(state_dir)
-    except DamagedStateError:
-        return  # checked again when the folder is free: its job may write it until then
-    if last is not None:
-        present = replace(last, clusters=clusters, state_schema=state_schema)
-        _check_mismatches(state_dir, last, present)
+        if last is not None:
+            present = replace(last, clusters=clusters, state_schema=state_schema)
+            _check_mismatches(state_dir, last, present)
 
 
 def note_version(state_dir: Path, version: int) -> None:
