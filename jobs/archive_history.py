@@ -6,10 +6,12 @@ while the job runs, killed at any point and started again. Steps of a table, eac
 the archive, MERGE missing rows month by month, join the files of a month in Z-order, VACUUM.
 """
 
+import argparse
 import sys
 import time
 from calendar import timegm
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -28,8 +30,8 @@ from jobs.adapters.delta.table_scan import file_sizes, is_delta, open_delta, sca
 from jobs.adapters.delta.tables import arrow_schema, table_path
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.settings import load_settings
-from jobs.console import CommandError, Exit, first_line, json_line, note
-from jobs.parser import Parser, add_settings_options
+from jobs.console import CommandError, Exit, first_line, json_line, say
+from jobs.parser import Parser, add_settings_options, run_process
 from lbcore.model.tables import ARCHIVES, MONTH, Archive
 from lbcore.model.times import DAY_MS
 
@@ -52,17 +54,14 @@ def main(
         "--tables", type=table_place, required=True, help="folder of the Delta tables of a job"
     )
     add_settings_options(parser)
-    args = parser.parse_args(argv)
+    return run_process(parser, partial(_run, passed=passed), argv)
+
+
+def _run(args: argparse.Namespace, passed: Callable[[str], None]) -> int:
     config = load_settings(args.config or None, args.set)
     until_ms = wall_ms() - config.pipeline.history_days * DAY_MS
-    try:
-        for archive in ARCHIVES.values():
-            done = _archive(args.tables, archive, until_ms, passed)
-            sys.stdout.write(f"{json_line(done)}\n")
-            sys.stdout.flush()
-    except CommandError as error:
-        note(*error.lines())
-        return Exit.FAILED
+    for archive in ARCHIVES.values():
+        say(json_line(_archive(args.tables, archive, until_ms, passed)))
     return Exit.DONE
 
 

@@ -171,6 +171,12 @@ def test_processes_take_settings_as_verbs_do(
     assert option in re.findall(r"--[a-z]+", capsys.readouterr().out)
 
 
+def test_archive_tells_a_missing_overlay_in_three_parts(tmp_path: Path, capsys: Capsys) -> None:
+    words = ["--tables", str(tmp_path), "--conf", "nowhere"]
+    assert archive_history.main(words) == Exit.MISUSE
+    assert "error: there is no overlay nowhere\n  why: " in capsys.readouterr().err
+
+
 READING = [
     leaf
     for leaf in LEAVES
