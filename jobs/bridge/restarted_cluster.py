@@ -4,6 +4,7 @@ A broker with the modular manager is asked what it owns only when drained, and o
 the request itself may stop a broker (docs/pulsar.md).
 """
 
+import argparse
 import json
 import os
 import shlex
@@ -42,7 +43,9 @@ _ANSWER_S = 60.0
 _OWNED_S, _LATENCY_S = 5.0, 10.0
 """Intervals of two costly requests to brokers."""
 _UNREAD_MS, _OBSERVES_MS, _FOUND_MS, _JOB_MS = 30_000, 120_000, 30_000, 60_000
+_OTHERS_MS = 5_000
 """Times for which a complaint may last before it stops the restart."""
+ALLOW_MORE = "see what hurts them, or allow more with --publish-latency-ms"
 _BRIDGE_SILENT_MS = 120_000
 """Two intervals of the bridge's sign of life."""
 _IN_FLIGHT = frozenset(state.value for state in IN_FLIGHT)
@@ -121,6 +124,9 @@ class PulsarCluster:
             self._listed = frozenset(self._admin.brokers(self._name))
         except PulsarAdminError as error:
             why, fix = f"Pulsar can't be asked: {error}", "check --admin-url and the cluster's name"
+            wrong.append(Complaint("pulsar", why, fix, _UNREAD_MS))
+        if not (wrong or self._listed):
+            why, fix = "Pulsar lists no broker", "check --pulsar-cluster"
             wrong.append(Complaint("pulsar", why, fix, _UNREAD_MS))
         try:
             found = self._read_tables(p)
@@ -279,9 +285,41 @@ def usage_without(broker: str, status: ClusterStatus) -> float | None:
     return sum(known) / others if broker in usages and others == len(usages) - 1 > 0 else None
 
 
+def complaints(p: Progress, seen: Observation, bounds: argparse.Namespace) -> Iterator[Complaint]:
+    """Yield all present problems of a restart, in a fixed order. bounds: its options."""
+    is_away = p.stage in (RestartStage.RESTARTING, RestartStage.RETURNING)
+    for broker in p.brokers:
+        if broker not in seen.listed and not (is_away and broker == p.broker):
+            why = f"{broker} is gone from Pulsar's list of active brokers"
+            why += "" if broker != p.broker else ", and it was not being restarted"
+            yield Complaint(f"gone {broker}", why, "see why it ended and start it", _OTHERS_MS)
+    for broker in sorted(seen.drains.keys() - {p.broker}):
+        why = f"{broker} is being drained, too, or was and is still closed"
+        fix = f"`ballast broker cancel-drain {broker}` opens it"
+        yield Complaint(f"drain {broker}", why, fix, _OTHERS_MS)
+    if p.stage is RestartStage.WAITING:
+        publish_ms, usage = seen.publish_ms or 0.0, seen.others_usage or 0.0
+        if not seen.incarnation:
+            yield Complaint("silent", f"{p.broker} does not answer", "see its log")
+        if publish_ms > bounds.publish_latency_ms:
+            why = f"clients wait {publish_ms:.0f} ms though nothing is moved yet"
+            yield Complaint("latency", why, ALLOW_MORE)
+        if usage > bounds.room:
+            why = f"without {p.broker} the others would be at {usage:.0%}, more than"
+            fix = "wait for a quieter hour, add a broker, or allow more with --room"
+            yield Complaint("room", f"{why} {bounds.room:.0%}", fix)
+    for one in seen.complaints:
+        if not (is_away and one.key.endswith(f" {p.broker}")):
+            yield one
+
+
 def status_complaints(status: ClusterStatus) -> Iterator[Complaint]:
     """Yield what in a status forbids a restart."""
     job, mirror = status.job, status.mirror
+    if mirror is None:
+        why = "the job is not set up for a Pulsar cluster behind a bridge"
+        fix = "start job and bridge as docs/pulsar.md says, or `ballast attach --act`"
+        yield Complaint("mirror", why, fix)
     is_away = job.word in (JobStatus.AWAY, JobStatus.NEVER_STARTED)
     if is_away or job.is_stalled:
         yield Complaint("job", next(iter(job_alarms(job)), job.why()), "start the job", _JOB_MS)

@@ -44,8 +44,8 @@ class Progress:
     command: str
     began_ms: int
     order: list[str]
-    brokers: list[str]
-    at_once: int
+    brokers: list[str] = field(default_factory=list)
+    at_once: int = 0
     at: int = 0
     stage: RestartStage = RestartStage.WAITING
     since_ms: int = 0
@@ -74,29 +74,25 @@ class Progress:
 
 
 def read_progress(path: Path) -> Progress | None:
-    """Return the unfinished restart; None = none.
-
-    Raises CommandError for what can't be read.
-    """
+    """Return the unfinished restart; None = none. Raises CommandError if it is unreadable."""
     try:
         found = json.loads(path.read_text())
         return Progress(**{**found, "stage": RestartStage[found["stage"].upper()]})
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CommandError(
-            f"{path} can't be read as the state of a rolling restart",
-            why=str(error) or type(error).__name__,
-            next_step="move it away; `ballast status` says which broker is still drained",
-        ) from None
+        what = f"{path} can't be read as the state of a rolling restart"
+        fix = "move it away; `ballast status` says which broker is still drained"
+        why = str(error) or type(error).__name__
+        raise CommandError(what, why=why, next_step=fix) from None
 
 
 def save_progress(path: Path, progress: Progress) -> None:
     """Write the progress durably; remove the file when the restart is done."""
+    values = {**asdict(progress), "stage": progress.stage.name.lower()}
     if progress.stage is RestartStage.DONE:
         path.unlink(missing_ok=True)
     else:
-        values = {**asdict(progress), "stage": progress.stage.name.lower()}
         atomic_write(path, json.dumps(values) + "\n")
 
 

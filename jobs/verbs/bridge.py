@@ -9,18 +9,30 @@ specification` prints its protocol. docs/pulsar.md and docs/bundle-channel.md ha
 
 import argparse
 import logging
+import signal
+import threading
+from collections import Counter
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from types import ModuleType
+from uuid import uuid4
 
 from jobs.adapters.kafka.clients import Sender
-from jobs.adapters.kafka.command_client import new_command
+from jobs.adapters.kafka.command_client import CommandClient, local_principal, new_command
+from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.json_log import log_json_lines
-from jobs.adapters.processes.signals import on_signals
+from jobs.adapters.processes.paths import locked
+from jobs.adapters.processes.signals import STOPPING, on_signals
 from jobs.bridge import rolling_restart, verify
 from jobs.bridge.actuator import RequestLimits
 from jobs.bridge.admin_address import PulsarAdminError
-from jobs.bridge.attachment import add_access_options, add_network_option, admin_at
+from jobs.bridge.attachment import (
+    add_access_options,
+    add_network_option,
+    admin_at,
+    known_attachment,
+)
 from jobs.bridge.bridge import (
     OBSERVE_ONLY,
     Bridge,
@@ -33,17 +45,33 @@ from jobs.bridge.bridge import (
 )
 from jobs.bridge.collector import PollOptions
 from jobs.bridge.pulsar_admin import PulsarAdmin
-from jobs.console import CommandError, Exit, answer
-from jobs.operating.connection_options import STACK_OPTIONS, connection_options
-from jobs.parser import Argument, action, actions, argument, carry_out, either, group, whole_number
+from jobs.bridge.restarted_cluster import PulsarCluster, complaints
+from jobs.bridge.rolling_progress import STATE_FILE, Progress, read_progress
+from jobs.console import CommandError, Exit, MisuseError, answer, note, require_consent
+from jobs.operating.connection_options import STACK_OPTIONS, ConnectionOptions, connection_options
+from jobs.parser import (
+    Argument,
+    Run,
+    action,
+    actions,
+    argument,
+    arguments,
+    carry_out,
+    either,
+    group,
+    whole_number,
+)
 from jobs.telemetry import exposition
 from lbcore.bridge.acting import SHEDDING, reason_not_to_act
 from lbcore.config.cluster import EXTERNAL
+from lbcore.model.times import duration
 from lbcore.ownership.specification import mermaid_text, tla_text
 from lbcore.ownership.states import BALLAST, RULES
 from lbcore.wire.format import format_message
 from lbcore.wire.kinds.balancing_commands import SetConfig
 
+_BUNDLES_PER_MOVE, _IN_FLIGHT_MAX = 20, 16
+"""With one bundle in twenty in transit, 99 of 100 messages wait less than half a second."""
 _FLUSH_MS = 15_000
 _FORMATS = {"tla": tla_text, "mermaid": lambda _: mermaid_text()}
 
@@ -121,6 +149,136 @@ def _give_back(args: argparse.Namespace) -> int:
     return Exit.DONE
 
 
+def _restart_brokers(args: argparse.Namespace) -> int:
+    """Resume a rolling restart, or begin one; one process at a time."""
+    where = connection_options(args)
+    path = (args.state or where.layout.root / STATE_FILE).absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    refusal = CommandError(
+        "a rolling restart is under way already",
+        why=f"another process works on {path}",
+        next_step="wait for it, or end it with Ctrl-C; `ballast status` says how far it is",
+    )
+    with locked(path.with_suffix(".lock"), refusal):
+        known = read_progress(path)
+        if args.abort and known is None:
+            raise CommandError(
+                "there is nothing to abort",
+                why=f"no rolling restart that is not done is kept in {path}",
+                next_step="name its file with --state, or its folder with --state-dir",
+            )
+        admin, name = _restarted_pulsar(args, where, known)
+        with CommandClient(where.address(), where.tables, where.cluster) as client:
+            cluster = PulsarCluster(where, admin, name, client, path.with_suffix(".log"))
+            p = known or _new_restart(args, where.cluster, cluster, name)
+            restart = rolling_restart.RollingRestart(cluster, path, args, p, threading.Event())
+            if args.abort:
+                restart.halt(for_good=True)
+                path.unlink(missing_ok=True)
+                note(f"ended: {p.at} of {len(p.order)} brokers had been restarted")
+                return Exit.DONE
+            if known is not None:
+                _resume(args, p)
+            if args.dry_run:
+                return Exit.DONE
+            if not args.yes:
+                require_consent("--dry-run shows it again")
+            stop_listening = on_signals(restart.end.set, (*STOPPING, signal.SIGHUP))
+            try:
+                restart.run()
+            except rolling_restart.CutOffError:
+                return Exit.CUT
+            finally:
+                stop_listening()
+    took_ms = wall_ms() - p.began_ms
+    text = f"done: {len(p.order)} brokers restarted in {duration(took_ms)}"
+    answer(args, {"brokers": p.order, "took_ms": took_ms}, text)
+    return Exit.DONE
+
+
+def _restarted_pulsar(
+    args: argparse.Namespace, where: ConnectionOptions, known: Progress | None
+) -> tuple[PulsarAdmin, str]:
+    """Return Pulsar's interface, and the cluster's name there."""
+    attached = known_attachment(where.layout) if not args.admin_url else None
+    args.admin_url = args.admin_url or (attached.url if attached else "")
+    if not args.admin_url:
+        raise MisuseError(
+            "it is not known where Pulsar is",
+            why=f"{where.layout.root} is attached to no cluster, and no --admin-url is given",
+            next_step="give --admin-url with the web service of any broker",
+        )
+    admin = admin_at(args.admin_url, args)
+    if known is not None and args.admin_url.startswith("http://"):  # it may be restarting
+        for one in (admin, *(admin_at(f"http://{broker}", args) for broker in known.brokers)):
+            with suppress(PulsarAdminError):
+                one.clusters()
+                admin = one
+                break
+    name = args.pulsar_cluster or (attached.pulsar_cluster if attached else only_cluster(admin))
+    if known is not None and (known.pulsar_cluster, known.cluster) != (name, where.cluster):
+        raise CommandError(
+            f"the rolling restart that is not done is of {known.pulsar_cluster}, not of {name}",
+            why="the cluster was renamed, or another one is asked",
+            next_step="ask its own brokers, or end it with --abort",
+        )
+    return admin, name
+
+
+def _resume(args: argparse.Namespace, p: Progress) -> None:
+    """Take over the options that may differ from those of the start."""
+    if args.brokers and set(args.brokers) != set(p.order):
+        raise MisuseError(
+            "another rolling restart is not done yet",
+            why=f"it is at {p.broker}, of {', '.join(p.order)}",
+            next_step="leave --brokers out to go on with it, or end it with --abort",
+        )
+    if args.command not in (None, p.command):
+        p.command, p.is_running = args.command, False
+    p.at_once, p.stopped = args.max_in_flight or p.at_once, ""
+    note(f"goes on: {p.message(wall_ms())}")
+
+
+def _new_restart(
+    args: argparse.Namespace, ours: str, cluster: PulsarCluster, name: str
+) -> Progress:
+    """Return the progress of a new restart, after printing its plan."""
+    p = Progress(
+        run=uuid4().hex[:8],
+        cluster=ours,
+        pulsar_cluster=name,
+        by=local_principal(),
+        command=args.command or "",
+        began_ms=wall_ms(),
+        order=list(args.brokers) or [""],
+    )
+    seen, what = cluster.observe(p), "the rolling restart has not begun"
+    if unknown := sorted(set(args.brokers) - seen.listed):
+        why = f"Pulsar lists no broker {unknown[0]}; there are {', '.join(sorted(seen.listed))}"
+        raise MisuseError(what, why=why, next_step="name brokers as Pulsar does, host:port")
+    if seen.status is None or seen.status.mirror is None or not seen.listed:
+        first = seen.complaints[0]
+        raise CommandError(what, why=first.why, next_step=first.next_step)
+    asked = args.admin_url.rpartition("//")[2].rstrip("/")
+    rates = {row.broker: row.msg_rate or 0.0 for row in seen.status.broker_rows}
+    p.order = sorted(  # a bad command hurts least at the least loaded
+        set(args.brokers) or seen.listed, key=lambda one: (one == asked, rates.get(one, 0.0), one)
+    )
+    p.brokers = sorted(seen.listed)
+    share = min(max(1, len(seen.owners) // _BUNDLES_PER_MOVE), _IN_FLIGHT_MAX)
+    p.at_once = args.max_in_flight or share
+    seen = cluster.observe(p)  # now of the first broker, which was not known before
+    counts = Counter(seen.owners.values())
+    usage = "not known" if seen.others_usage is None else f"{seen.others_usage:.0%}"
+    note(
+        f"rolling restart of {name}, in this order, {p.at_once} bundles at once at most:",
+        *(f"  {one}: {counts[one]} bundles, {rates.get(one, 0.0):,.0f} msg/s" for one in p.order),
+        f"  usage of the others while the first is away: {usage}",
+        *(f"  not well now: {one.why}" for one in complaints(p, seen, args)),
+    )
+    return p
+
+
 def _reason_not_to_act(admin: PulsarAdmin, cluster: str) -> str:
     brokers = active_brokers(admin, cluster)
     return reason_not_to_act(brokers_settings(admin, cluster, brokers)[0])
@@ -139,12 +297,36 @@ def _number(option: str, default: int, about: str, least: int = 1) -> Argument:
     return argument(option, type=reads, default=default, metavar="N", help=about)
 
 
-def _from(module: ModuleType, name: str) -> Argument:
-    """An action with its own module, whose docstring describes it."""
+def _from(module: ModuleType, name: str, run: Run, options: Argument) -> Argument:
+    """An action of which a module's docstring is the description."""
     about = module.__doc__ or ""
-    return action(name, about.partition("\n")[0], module.run, module.add_options, about=about)
+    return action(name, about.partition("\n")[0], run, options, about=about)
 
 
+_RESTART_OPTIONS = arguments(
+    group(
+        "Pulsar",
+        argument("--admin-url", metavar="URL", help="of any broker (default: as attached)"),
+        add_access_options,
+    ),
+    argument("--brokers", nargs="+", default=[], metavar="BROKER", help="host:port (default: all)"),
+    argument(
+        "--command",
+        type=lambda word: "" if word == "-" else word,
+        metavar="COMMAND",
+        help="for the shell, run once for each broker: {broker} and {host} are replaced, quoted,"
+        " and BALLAST_BROKER is set; - or without: you restart the broker that is named",
+    ),
+    either(
+        argument("--dry-run", action="store_true", help="say what would be done"),
+        argument("--abort", action="store_true", help="end the one that has stopped, for good"),
+    ),
+    argument("--yes", action="store_true", help="do not ask"),
+    argument("--state", type=Path, metavar="FILE", help=f"{STATE_FILE} of --state-dir"),
+    rolling_restart.BOUNDS,
+    STACK_OPTIONS,
+    example="ballast bridge rolling-restart --command 'ssh {host} systemctl restart pulsar'",
+)
 add_arguments = actions(
     action(
         "pulsar",
@@ -176,8 +358,8 @@ add_arguments = actions(
         STACK_OPTIONS,
     ),
     action("give-back", "let Pulsar balance itself again", _give_back, _ADMIN, STACK_OPTIONS),
-    _from(rolling_restart, "rolling-restart"),
-    _from(verify, "verify"),
+    _from(rolling_restart, "rolling-restart", _restart_brokers, _RESTART_OPTIONS),
+    _from(verify, "verify", verify.run, verify.add_options),
     action(
         "specification",
         "the bundle channel as TLA+ or Mermaid",
