@@ -160,7 +160,9 @@ class RollingRestart:
         """Observe after a pause. Raises CommandError for a problem that lasts too long."""
         self.end.wait(self.tick_s)
         p, seen = self.progress, self.cluster.observe(self.progress)
-        p.since_ms = p.since_ms or seen.now_ms
+        if not p.since_ms:  # the first look of this process: a status shows that it goes on
+            p.since_ms = seen.now_ms
+            save_progress(self.path, p)
         if p.broker in seen.drains:
             self._drained = (p.at, p.turn)
         if self.end.is_set():

@@ -122,6 +122,21 @@ def test_broker_that_does_not_come_back_stops_it(run: RestartRun) -> None:
     assert run.run() is None
 
 
+def test_restart_that_goes_on_is_no_longer_shown_as_stopped(run: RestartRun) -> None:
+    run.cluster.comes_back = False
+    assert run.run(is_new=True) is not None
+    shown: list[str] = []
+
+    def note_status(_: Progress) -> None:
+        shown.append(run.progress().stopped)
+        run.cluster.comes_back = len(shown) > 1
+
+    run.cluster.before_observe = note_status
+    assert run.run() is None
+    assert shown[0]
+    assert not any(shown[1:])
+
+
 def test_broker_has_its_time_to_return_after_a_command_that_takes_long(run: RestartRun) -> None:
     run.cluster.command_ms = 400_000  # --return-within is five minutes
     assert run.run(is_new=True) is None
