@@ -220,7 +220,13 @@ def recorded_report(args: argparse.Namespace, admin: PulsarAdmin | None, cluster
     replay = make_replay(recorded, 0, 1)
     runs = strategy_runs(replay, replay.settings(args.set), Config(), args.workers)
     rows = [recorded_row(replay), *runs.results(args.strategy.split(","))]
-    settings = _settings_of(admin, cluster, unread) if admin else {}
+    settings: Mapping[str, Settings | None] = {}
+    if admin:
+        try:
+            settings, failed = brokers_settings(admin, cluster, admin.brokers(cluster))
+            unread |= {what: str(error) for what, error in failed.items()}
+        except PulsarAdminError as error:
+            unread["settings of the brokers"] = str(error)
     loads, bundles = loads_of(recorded.rows), hottest_bundles(recorded.rows)
     own = f"Pulsar's load manager unloaded {found.unloads:.0f} bundles meanwhile"
     return Report(
@@ -247,18 +253,6 @@ def recorded_report(args: argparse.Namespace, admin: PulsarAdmin | None, cluster
         ),
         unread=unread,
     )
-
-
-def _settings_of(
-    admin: PulsarAdmin, cluster: str, unread: dict[str, str]
-) -> Mapping[str, Settings | None]:
-    try:
-        found, failed = brokers_settings(admin, cluster, admin.brokers(cluster))
-    except PulsarAdminError as error:
-        unread["settings of the brokers"] = str(error)
-        return {}
-    unread.update({what: str(error) for what, error in failed.items()})
-    return found
 
 
 def _moves(replay: Replay) -> tuple[Moved, ...]:

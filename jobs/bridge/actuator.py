@@ -238,10 +238,8 @@ class Actuator:
         """
         active = self._collector.active()
         named = [name for name in (record.destination, record.source) if name in active]
-        for broker in [*named, *(name for name in active if name not in named)]:
-            if record.bundle in self._collector.owned(broker):
-                return broker
-        return ""
+        order = dict.fromkeys((*named, *active))
+        return next((one for one in order if record.bundle in self._collector.owned(one)), "")
 
     def _answer(self, record: OwnershipRecord, answer: RecordAnswer, attempts: Attempts) -> None:
         ack = Ack(

@@ -6,7 +6,7 @@ earlier setting is on disk before it is changed, so that `ballast detach` works 
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -186,8 +186,21 @@ def take_over(admin: PulsarAdmin, layout: Layout, known: Attachment, seen: First
     Raises CommandError if the state is unknown: it could not be restored.
     """
     if not known.acts:
-        known = _with_present_shedding(admin, known, seen)
-        _save(layout, known)
+        why = "no broker says whether it balances itself" if seen.sheds is None else ""
+        dynamic: Collection[str] = ()
+        try:
+            dynamic = admin.dynamic_settings()
+        except PulsarAdminError as error:
+            why = str(error)
+        if seen.sheds is None or why:
+            raise CommandError(
+                f"{seen.name} is not taken over",
+                why=f"{why}, so that could not be given back",
+                next_step="the role must be a super user's: check --auth-token-file and the --tls"
+                " options",
+            )
+        was_dynamic = SHEDDING in dynamic
+        _save(layout, replace(known, acts=True, shed_before=seen.sheds, was_dynamic=was_dynamic))
     switch_shedding(admin, is_on=False)
 
 
@@ -211,27 +224,6 @@ def give_back(admin: PulsarAdmin, layout: Layout, known: Attachment) -> None:
                 f" delete-dynamic-config --config {SHEDDING}`",
             ) from None
     _save(layout, replace(known, acts=False))
-
-
-def _with_present_shedding(admin: PulsarAdmin, known: Attachment, seen: FirstLook) -> Attachment:
-    """Return the attachment as acting, with Pulsar's present shedding.
-
-    Raises CommandError if that is unknown.
-    """
-    try:
-        dynamic = admin.dynamic_settings()
-    except PulsarAdminError as error:
-        why = str(error)
-    else:
-        if seen.sheds is not None:
-            was_dynamic = SHEDDING in dynamic
-            return replace(known, acts=True, shed_before=seen.sheds, was_dynamic=was_dynamic)
-        why = "no broker says whether it balances itself"
-    raise CommandError(
-        f"{seen.name} is not taken over",
-        why=f"{why}, so that could not be given back",
-        next_step="the role must be a super user's: check --auth-token-file and the --tls options",
-    )
 
 
 def _save(layout: Layout, attachment: Attachment) -> None:

@@ -93,12 +93,14 @@ def _run(args: argparse.Namespace) -> int:
         require_brokers_apart(admin, cluster, admin.brokers(cluster))
     if args.switch_shedding_off:
         switch_shedding(admin, is_on=False)
-    elif args.act and (reason := _reason_not_to_act(admin, cluster)):
-        raise CommandError(
-            "the bridge does not act",
-            why=f"{reason}; two balancers would move bundles back and forth",
-            next_step="add --switch-shedding-off, or start with --observe-only",
-        )
+    elif args.act:
+        settings, _ = brokers_settings(admin, cluster, active_brokers(admin, cluster))
+        if reason := reason_not_to_act(settings):
+            raise CommandError(
+                "the bridge does not act",
+                why=f"{reason}; two balancers would move bundles back and forth",
+                next_step="add --switch-shedding-off, or start with --observe-only",
+            )
     options = BridgeOptions(
         cluster=where.cluster,
         pulsar_cluster=cluster,
@@ -277,11 +279,6 @@ def _new_restart(
         *(f"  not well now: {one.why}" for one in complaints(p, seen, args)),
     )
     return p
-
-
-def _reason_not_to_act(admin: PulsarAdmin, cluster: str) -> str:
-    brokers = active_brokers(admin, cluster)
-    return reason_not_to_act(brokers_settings(admin, cluster, brokers)[0])
 
 
 _ADMIN = group(
