@@ -56,6 +56,8 @@ def lines(report: Report) -> Iterator[str]:
         f"{report.bundle_count} bundles, looked at for {looked} from "
         f"{format_instant(report.from_ms)}; nothing was changed"
     )
+    doing = f"meanwhile it would have moved or split {report.decisions} bundles"
+    outlook = Outlook(found=report.foresight, tables_age_ms=-1).lines() if report.foresight else ()
     none_known = NO_RISK if report.is_whole else NO_RISK_KNOWN
     parts: Mapping[str, Iterable[str]] = {
         "Load": [*_heat(report), "", imbalance_line(report)],
@@ -65,7 +67,7 @@ def lines(report: Report) -> Iterator[str]:
         },
         "Settings that hurt": _finding_lines(_harms(report), NO_RISK),
         "Risks": _finding_lines(_risks(report), none_known),
-        "What Ballast would do": _foresight(report),
+        "What Ballast would do": [*([doing] if report.decisions else ()), *outlook],
         _TRIALS: [*text_table(tried_rows(report)), USAGE_NOTE] if report.strategies else (),
         "Not known": [f"- {one}" for one in report.notes],
     }
@@ -174,14 +176,6 @@ def _heat(report: Report) -> Iterator[str]:
 def _finding_lines(found: Iterable[tuple[str, str, str]], none: str) -> list[str]:
     shown = [(what, f"    why: {why}", f"   next: {step}") for what, why, step in found]
     return [line for one in shown for line in one] or [none]
-
-
-def _foresight(report: Report) -> Iterator[str]:
-    if report.decisions:
-        yield f"meanwhile it would have moved or split {report.decisions} bundles"
-    if report.foresight is None:
-        return
-    yield from Outlook(found=report.foresight, tables_age_ms=-1).lines()
 
 
 _WIDE, _WIDEST = 380.0, 540.0

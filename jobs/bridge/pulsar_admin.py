@@ -292,16 +292,14 @@ class PulsarAdmin:
 
     def unload(self, bundle: str, destination: str = "") -> None:
         """Unload a bundle; returns when Pulsar says that it has."""
-        namespace, _, key = bundle.rpartition("/")
-        query = f"?destinationBroker={quote(destination, safe='')}" if destination else ""
-        path = f"/admin/v2/namespaces/{quote(namespace)}/{key}/unload{query}"
+        query = f"?destinationBroker={_quoted(destination)}" if destination else ""
+        path = f"/admin/v2/namespaces/{quote(bundle)}/unload{query}"
         self._request("PUT", path, self._entry, timeout_s=_UNLOAD_S)
 
     def split(self, bundle: str, positions: Sequence[int]) -> None:
         """Split a bundle at hash values, without unloading its children."""
-        namespace, _, key = bundle.rpartition("/")
         query = "?unload=false&splitAlgorithmName=specified_positions_divide"
-        path = f"/admin/v2/namespaces/{quote(namespace)}/{key}/split{query}"
+        path = f"/admin/v2/namespaces/{quote(bundle)}/split{query}"
         body = json.dumps(list(positions)).encode()
         self._request("PUT", path, self._entry, body=body, timeout_s=_UNLOAD_S)
 

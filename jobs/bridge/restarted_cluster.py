@@ -138,7 +138,11 @@ class PulsarCluster:
         if p.stage is not RestartStage.DRAINING or found["drains"].get(p.broker) != 0:
             self._readings.pop("still_owned", None)
         elif self._is_due("still_owned", _OWNED_S):
-            self._readings["still_owned"] = self._still_owned(p.broker)
+            self._readings["still_owned"] = None
+            with suppress(PulsarAdminError):
+                owned = self._admin.owned(self._name, p.broker)
+                loaded = self._admin.topic_table(self._name, p.broker).bundles
+                self._readings["still_owned"] = owned.intersection(loaded)
         if p.stage in (RestartStage.RESTARTING, RestartStage.RETURNING):
             self._readings |= {"publish_ms": None, "load_ms": None}
         elif self._is_due("latency", _LATENCY_S):
@@ -183,13 +187,6 @@ class PulsarCluster:
             "plans": open_plans(rows.policies, f"rolling-{p.run}-"),
             "others_usage": usage_without(p.broker, status),
         }
-
-    def _still_owned(self, broker: str) -> frozenset[str] | None:
-        """Return the bundles with topics that a broker says it owns; None = no answer."""
-        with suppress(PulsarAdminError):
-            owned = self._admin.owned(self._name, broker)
-            return owned.intersection(self._admin.topic_table(self._name, broker).bundles)
-        return None
 
     def _read_latency(self, brokers: Iterable[str]) -> None:
         """Read the recent publish and topic load latency over all brokers that have it."""

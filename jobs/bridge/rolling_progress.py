@@ -74,7 +74,7 @@ class Progress:
 
 
 def read_progress(path: Path) -> Progress | None:
-    """Return the unfinished restart; None = none. Raises CommandError if it is unreadable."""
+    """Return the unfinished restart, None = none; CommandError if unreadable."""
     try:
         found = json.loads(path.read_text())
         return Progress(**{**found, "stage": RestartStage[found["stage"].upper()]})

@@ -331,7 +331,7 @@ class RollingRestart:
         self._tried.update(self._part if self._answer == "" else ())
 
     def _missing(self, seen: Observation) -> list[str]:
-        """Return former bundles of the broker that another has now, or that are in transit."""
+        """Return its former bundles that are elsewhere now, or in transit."""
         p, known = self.progress, seen.owners.keys() | seen.moving
         return [
             one for one in p.former_bundles if one in known and seen.owners.get(one) != p.broker
