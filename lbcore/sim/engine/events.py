@@ -152,7 +152,7 @@ def _job_fault(field: str, then: Callable[[Engine], None] = lambda _: None) -> V
         )
 
         def ended() -> None:
-            if getattr(engine.job, field) and engine.clock.now_ms >= until:
+            if getattr(engine.job, field) and engine.clock.now_ms >= engine.job.until_ms[field]:
                 setattr(engine.job, field, False)
                 then(engine)
 

@@ -133,8 +133,11 @@ def test_paused_broker_serves_nothing_meanwhile() -> None:
 def test_fault_that_begins_again_lasts_until_the_later_end() -> None:
     run = run_of("at 20s pause b1 for 9s\nat 22s pause b1 for 2s\nrun 40s\nexpect outage.max == 9s")
     assert failed(run) == []
-    away = run_of("at 10s job-away for 20s\nat 12s job-away for 2s\nrun 40s")
-    assert away.job.batches <= 21
+    for lines in (
+        "at 10s job-away for 20s\nat 12s job-away for 2s\nrun 40s",
+        "at 10s job-away for 4s\nat 12s job-away for 18s\nrun 40s",
+    ):
+        assert run_of(lines).job.batches <= 21
 
 
 def test_acks_that_are_lost_have_the_bundle_opened_elsewhere() -> None:
