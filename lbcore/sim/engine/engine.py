@@ -81,6 +81,7 @@ class Engine:
         self._named_bundles: dict[str, set[str]] = {}
         self._commands = 0
         self._asked_ms: dict[str, int] = {}
+        self.fault_ends_ms: dict[object, int] = {}
         self.when_committed: Callable[[Sequence[Effect]], None] | None = None
         self.when_sampled: Action | None = None
         for spec in scenario.brokers:

@@ -9,11 +9,13 @@ from itertools import count, islice
 from typing import Any, TypeAlias
 
 from lbcore.sim.engine.engine import Engine
-from lbcore.sim.engine.log import START_MS
-from lbcore.sim.engine.node import Node
+from lbcore.sim.engine.job import Job
+from lbcore.sim.engine.log import START_MS, NetworkPath
+from lbcore.sim.engine.node import Impairment
 from lbcore.sim.scenario.model import BrokerSpec, ScenarioEvent
 
-Verb: TypeAlias = Callable[[Engine, list[str], Mapping[str, Any]], None]
+Options: TypeAlias = Mapping[str, Any]
+Verb: TypeAlias = Callable[[Engine, str, Options], None]
 
 
 def schedule_events(engine: Engine) -> None:
@@ -26,20 +28,14 @@ def _execute(engine: Engine, event: ScenarioEvent) -> None:
     """Execute an event on those of its brokers that there are."""
     written = engine.nodes if event.brokers == ("all",) else event.brokers
     names = [name for name in written if name in engine.nodes]
-    _VERBS[event.verb](engine, names, event.options)
+    if event.verb == "restart":
+        _restart(engine, names, event.options)
+        return
+    for name in names if event.brokers else [""]:
+        _VERBS[event.verb](engine, name, event.options)
 
 
-def _each(do: Callable[[Engine, str], None]) -> Verb:
-    """Return a verb that does the same to each broker."""
-
-    def verb(engine: Engine, names: list[str], _: Mapping[str, Any]) -> None:
-        for name in names:
-            do(engine, name)
-
-    return verb
-
-
-def _add(engine: Engine, _: list[str], options: Mapping[str, Any]) -> None:
+def _add(engine: Engine, _: str, options: Options) -> None:
     free = (f"b{at}" for at in count(1) if f"b{at}" not in engine.nodes)
     for name in list(islice(free, options["brokers"])):
         engine.add_node(
@@ -48,7 +44,7 @@ def _add(engine: Engine, _: list[str], options: Mapping[str, Any]) -> None:
         engine.start(name)
 
 
-def _restart(engine: Engine, names: list[str], options: Mapping[str, Any]) -> None:
+def _restart(engine: Engine, names: list[str], options: Options) -> None:
     """Run a rolling restart.
 
     With every=0 each broker waits until the one before is back.
@@ -61,7 +57,7 @@ def _restart(engine: Engine, names: list[str], options: Mapping[str, Any]) -> No
         _restart_in_turn(engine, names, options)
 
 
-def _restart_in_turn(engine: Engine, names: list[str], options: Mapping[str, Any]) -> None:
+def _restart_in_turn(engine: Engine, names: list[str], options: Options) -> None:
     """Restart the first of these brokers, then the others."""
     first, *others = names
 
@@ -79,115 +75,86 @@ def _restart_in_turn(engine: Engine, names: list[str], options: Mapping[str, Any
         node.stop(down)
 
 
-def _lasting(
-    begin: Callable[[Node, Engine, Mapping[str, Any]], None],
-    end: Callable[[Node, Engine], None],
-) -> Verb:
-    """Return a verb for a fault of brokers that begins now and ends later."""
+def _lasting(begin: Verb, end: Verb) -> Verb:
+    """Return a verb for a fault for a time; set again, it lasts until the later end."""
 
-    def verb(engine: Engine, names: list[str], options: Mapping[str, Any]) -> None:
-        for name in names:
-            node = engine.nodes[name]
-            begin(node, engine, options)
-            until = node.until_ms[verb] = max(node.until_ms.get(verb, 0), _end_of(engine, options))
-            engine.clock.at(until, partial(_end_fault, end, node, engine, verb))
+    def verb(engine: Engine, name: str, options: Options) -> None:
+        begin(engine, name, options)
+        key = verb, name
+        ends_ms = max(engine.fault_ends_ms.get(key, 0), engine.clock.now_ms + options["for"])
+        engine.fault_ends_ms[key] = ends_ms
+
+        def end_if_over() -> None:
+            if engine.fault_ends_ms.get(key) == engine.clock.now_ms:
+                del engine.fault_ends_ms[key]
+                end(engine, name, options)
+
+        engine.clock.at(ends_ms, end_if_over)
 
     return verb
 
 
-def _end_of(engine: Engine, options: Mapping[str, Any]) -> int:
-    return int(engine.clock.now_ms + options["for"])
-
-
-def _end_fault(end: Callable[[Node, Engine], None], node: Node, engine: Engine, verb: Verb) -> None:
-    """End a fault, unless it began again in between and lasts longer."""
-    if engine.clock.now_ms >= node.until_ms[verb]:
-        end(node, engine)
-
-
-def _impair_messages(node: Node, engine: Engine, options: Mapping[str, Any]) -> None:
-    path = engine.log.paths[node.name]
-    path.lost, path.repeated = options["lost"], options["repeated"]
-    path.delay_ms = options["delay"]
-
-
-def _mend_messages(node: Node, engine: Engine) -> None:
-    path = engine.log.paths[node.name]
-    path.lost = path.repeated = 0.0
-    path.delay_ms = 0
-
-
-def _cut(node: Node, engine: Engine, _: Mapping[str, Any]) -> None:
-    engine.log.paths[node.name].is_cut = True
-
-
-def _impair(
-    field: str,
-    option: str,
-    healthy: object,
-    of: Callable[[Node, Engine], object] = lambda node, _: node.impairment,
+def _fault(
+    of: Callable[[Engine, str], object], then: Verb = lambda *_: None, **fields: str
 ) -> Verb:
-    """Return a verb for a fault that is one field of a broker's impairment.
+    """Return a verb for a fault for a time that is fields of an object.
 
-    option: whose value the field takes, "" = True. healthy: its value without the fault. of: the
-    object that has the field.
+    fields: name → the option whose value it takes, "" = True; without the fault it is 0 or False.
+    then: done at the end.
     """
 
-    def begin(node: Node, engine: Engine, options: Mapping[str, Any]) -> None:
-        setattr(of(node, engine), field, options[option] if option else True)
+    def begin(engine: Engine, name: str, options: Options) -> None:
+        for field, option in fields.items():
+            setattr(of(engine, name), field, options[option] if option else True)
 
-    def end(node: Node, engine: Engine) -> None:
-        setattr(of(node, engine), field, healthy)
+    def end(engine: Engine, name: str, options: Options) -> None:
+        for field in fields:
+            setattr(of(engine, name), field, type(getattr(of(engine, name), field))())
+        then(engine, name, options)
 
     return _lasting(begin, end)
 
 
-def _job_fault(field: str, then: Callable[[Engine], None] = lambda _: None) -> Verb:
-    """Return a verb for a fault of the job; set again, it lasts until the later end."""
-
-    def verb(engine: Engine, _: list[str], options: Mapping[str, Any]) -> None:
-        setattr(engine.job, field, True)
-        until = engine.job.until_ms[field] = max(
-            engine.job.until_ms.get(field, 0), _end_of(engine, options)
-        )
-
-        def ended() -> None:
-            if getattr(engine.job, field) and engine.clock.now_ms >= engine.job.until_ms[field]:
-                setattr(engine.job, field, False)
-                then(engine)
-
-        engine.clock.at(until, ended)
-
-    return verb
+def _impairment(engine: Engine, name: str) -> Impairment:
+    return engine.nodes[name].impairment
 
 
-def _command(engine: Engine, _: list[str], options: Mapping[str, Any]) -> None:
+def _path(engine: Engine, name: str) -> NetworkPath:
+    return engine.log.paths[name]
+
+
+def _job(engine: Engine, _: str) -> Job:
+    return engine.job
+
+
+def _command(engine: Engine, _: str, options: Options) -> None:
     engine.command(options["kind"], **options["arguments"])
 
 
 _VERBS: Mapping[str, Verb] = {
-    "crash": _each(lambda engine, name: engine.nodes[name].crash()),
-    "start": _each(lambda engine, name: engine.start(name)),
-    "stop": _each(lambda engine, name: engine.nodes[name].stop()),
+    "crash": lambda engine, name, _: engine.nodes[name].crash(),
+    "start": lambda engine, name, _: engine.start(name),
+    "stop": lambda engine, name, _: engine.nodes[name].stop(),
     "add": _add,
-    "restart": _restart,
-    "pause": _lasting(lambda node, _, __: node.pause(), lambda node, _: node.resume()),
-    "cut-off": _lasting(_cut, lambda node, engine: engine.log.mend(node.name)),
-    "messages": _lasting(_impair_messages, _mend_messages),
-    "stale": _impair("stale_ms", "by", 0),
-    "gauge": _impair("gauge_ms", "keep", 0),
-    "acks-lost": _impair(
-        "are_acks_lost", "", healthy=False, of=lambda node, engine: engine.log.paths[node.name]
+    "pause": _lasting(
+        lambda engine, name, _: engine.nodes[name].pause(),
+        lambda engine, name, _: engine.nodes[name].resume(),
     ),
-    "records-lost": _impair("loses_records", "", healthy=False),
-    "callbacks-fail": _impair("failing", "part", 0.0),
-    "conflict": _job_fault("is_refused"),
-    "ticks-lost": _job_fault("are_ticks_away"),
-    "job-away": _job_fault("is_away", lambda engine: engine.job.restart()),
-    "job-restart": lambda engine, _, __: engine.job.restart(),
-    "job-rebuild": lambda engine, _, __: engine.job.rebuild(),
-    "drain": _each(lambda engine, name: engine.command("drain_broker", broker=name)),
-    "cancel-drain": _each(lambda engine, name: engine.command("cancel_drain", broker=name)),
+    "cut-off": _fault(_path, lambda engine, name, _: engine.log.mend(name), is_cut=""),
+    "messages": _fault(_path, lost="lost", repeated="repeated", delay_ms="delay"),
+    "stale": _fault(_impairment, stale_ms="by"),
+    "gauge": _fault(_impairment, gauge_ms="keep"),
+    "acks-lost": _fault(_path, are_acks_lost=""),
+    "records-lost": _fault(_impairment, loses_records=""),
+    "callbacks-fail": _fault(_impairment, failing="part"),
+    "conflict": _fault(_job, is_refused=""),
+    "ticks-lost": _fault(_job, are_ticks_away=""),
+    "job-away": _fault(_job, lambda engine, *_: engine.job.restart(), is_away=""),
+    "job-restart": lambda engine, *_: engine.job.restart(),
+    "job-rebuild": lambda engine, *_: engine.job.rebuild(),
+    "drain": lambda engine, name, _: engine.command("drain_broker", broker=name),
+    "cancel-drain": lambda engine, name, _: engine.command("cancel_drain", broker=name),
     "set": _command,
     "command": _command,
 }
+"""Every verb but `restart`, for one broker; "" where the verb has none."""

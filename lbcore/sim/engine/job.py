@@ -125,7 +125,6 @@ class Job:
         self.are_ticks_away = False
         self.batches = 0
         self.refused: UncommittedBatch | None = None
-        self.until_ms: dict[str, int] = {}  # ends of its faults
         self._cluster = cluster
         self._source = source
         self._on_commit = on_commit

@@ -204,8 +204,7 @@ class _Gauge:
 class Node:
     """A broker.
 
-    number: its index in the coverage. until_ms: ends of its faults. changes: number of changes to
-    the served bundles.
+    number: its index in the coverage. changes: number of changes to the served bundles.
     """
 
     def __init__(self, spec: BrokerSpec, number: int, context: NodeContext) -> None:
@@ -215,7 +214,6 @@ class Node:
         self.starts = 0
         self.impairment = Impairment()
         self.when_stopped: Action | None = None
-        self.until_ms: dict[object, int] = {}
         self._context = context
         self._host: Host | None = None
         self._service = ServedBundles()
