@@ -16,6 +16,7 @@ from lbcore.sim.scenario.tokens import (
     duration_ms,
     number,
     one_of,
+    points,
     share,
 )
 
@@ -118,7 +119,7 @@ METRICS: Mapping[str, Metric] = {
 _READERS: Mapping[str, Callable[[str], float]] = {
     COUNT: number,
     TIME: lambda word: float(duration_ms(word)),
-    LOAD: lambda word: number(word.removesuffix("pt").removesuffix("%")),
+    LOAD: points,
     PART: share,
     RATIO: number,
 }
@@ -158,9 +159,7 @@ ARGUMENTS: Mapping[str, Callable[[str], object]] = {
 
 def take_expectation(line: Line) -> Expectation:
     """The expectation that the rest of a line says; raises ScenarioError."""
-    written = line.content
-    word = line.take(str, "a metric such as imbalance.p95 or load:b1")
-    name, argument = line.value(_metric, word)
+    name, argument = line.take(_metric, "a metric such as imbalance.p95 or load:b1")
     sign = line.take(one_of(*OPERATORS), "one of <=, >=, ==, <, >")
     unit = METRICS[name.partition(".")[0]].unit
     value = line.take(_READERS[unit], f"a {unit}")
@@ -171,9 +170,9 @@ def take_expectation(line: Line) -> Expectation:
         argument=argument,
         operator=sign,
         value=value,
-        text=" ".join(written.split()[1:]),
+        text=" ".join(line.content.split()[1:]),
         line=line.number,
-        **{f"{key}_ms": found for key, found in window.items()},  # type: ignore[arg-type]
+        **{f"{key}_ms": found for key, found in window.items()},
     )
 
 

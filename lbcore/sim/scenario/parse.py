@@ -16,6 +16,7 @@ from lbcore.model.names import InvalidNameError, parse_bundle
 from lbcore.sim.scenario import tokens
 from lbcore.sim.scenario.metrics import take_expectation
 from lbcore.sim.scenario.model import (
+    AS_RECORDED,
     BrokerSpec,
     Client,
     Expectation,
@@ -32,7 +33,7 @@ from lbcore.sim.scenario.scenario_events import (
     require_form,
     require_setting,
 )
-from lbcore.sim.scenario.tokens import Line
+from lbcore.sim.scenario.tokens import Line, Rate
 
 RULE = "----"
 COMPARED_RULE = f"{RULE} compared"
@@ -79,7 +80,7 @@ def parse_scenario(content: str) -> Scenario:
     above, recorded, compared = _divided(content)
     for last, text in enumerate(above.splitlines(), start=1):
         line = Line(last, _PROSE.split(text, maxsplit=1)[0])
-        if line.is_at_end():
+        if not line.peek():
             continue
         keyword = line.take(tokens.one_of(*_KEYWORDS), "a keyword")
         before = draft.said.setdefault(keyword, line.number)
@@ -87,7 +88,7 @@ def parse_scenario(content: str) -> Scenario:
             what = f"line {before} says {keyword!r} already"
             raise line.error(what, f"one line `{keyword} ...`", "leave one of them out")
         _KEYWORDS[keyword](draft, line)
-        if not line.is_at_end():
+        if line.peek():
             raise line.error(f"{line.peek()!r} is too much", "the end of the line")
     _require(draft, Line(last + 1, ""))
     scenario = Scenario(
@@ -152,23 +153,14 @@ def _require(draft: _Draft, end: Line) -> None:
             raise end.error(what, "an `own` line for every bundle, or for none", "name the owner")
 
 
-def _title(draft: _Draft, line: Line) -> None:
-    draft.values["title"] = " ".join(line.rest())
-
-
-def _seed(draft: _Draft, line: Line) -> None:
-    draft.values["seed"] = line.take(tokens.whole, "a number")
-
-
 def _run(draft: _Draft, line: Line) -> None:
     run_ms = line.take(tokens.duration_ms, tokens.DURATION_FORM)
     if not 0 < run_ms <= _LONGEST_RUN_MS:
         raise line.error("a run can't be so long", "a time between 1ms and 366d")
-    draft.values["run_ms"] = run_ms
-    found = line.options({"sample": tokens.positive_ms})
-    if "sample" in found:
-        draft.values["sample_ms"] = found["sample"]
-    samples = run_ms // int(str(found.get("sample", run_ms)))
+    options = line.options({"sample": tokens.positive_ms})
+    found = {f"{name}_ms": value for name, value in options.items()}
+    draft.values |= {"run_ms": run_ms, **found}
+    samples = run_ms // found.get("sample_ms", run_ms)
     if samples > _MOST_SAMPLES:
         raise line.error(f"{samples} samples are too many", f"{_MOST_SAMPLES} at most")
 
@@ -181,8 +173,8 @@ def _full(draft: _Draft, line: Line) -> None:
     rate = line.take(tokens.rate, "a rate such as 40000msg/s")
     if rate.unit != "msg/s" or rate.value <= 0:
         raise line.error("a broker's full load is no part of itself", "a rate above 0msg/s")
-    draft.values["full_rate"] = rate.value
-    draft.values["reports_offered"] = line.take_word("offered")
+    is_offered = line.take_word("offered")
+    draft.values |= {"full_rate": rate.value, "reports_offered": is_offered}
 
 
 def _brokers(draft: _Draft, line: Line) -> None:
@@ -191,12 +183,12 @@ def _brokers(draft: _Draft, line: Line) -> None:
     if len(draft.brokers) + many > tokens.BROKERS_MAX:
         raise line.error(f"{many} brokers are too many", f"{tokens.BROKERS_MAX} at most")
     found = line.options({"capacity": tokens.capacity, "domains": tokens.count})
-    domains = int(str(found.get("domains", 0)))
+    domains = found.get("domains", 0)
     free = (at for at in count(1) if f"b{at}" not in draft.brokers)
     for at in islice(free, many):
         draft.brokers[f"b{at}"] = BrokerSpec(
             name=f"b{at}",
-            capacity=float(str(found.get("capacity", 1.0))),
+            capacity=found.get("capacity", 1.0),
             domain=f"domain-{at % domains}" if domains else "",
         )
 
@@ -204,28 +196,29 @@ def _brokers(draft: _Draft, line: Line) -> None:
 def _broker(draft: _Draft, line: Line) -> None:
     """Read `broker NAMES [capacity=X] [domain=NAME] [foreign=PT] [absent]`."""
     names = line.take(tokens.broker_names, "brokers such as b1 or b1-b4")
-    readers = {"capacity": tokens.capacity, "domain": tokens.text, "foreign": tokens.points}
-    found = line.options({**readers, "absent": tokens.text})
+    found = line.options(
+        {"capacity": tokens.capacity, "domain": str, "foreign": tokens.points, "absent": str}
+    )
+    if found.pop("absent", None) is not None:
+        found["is_absent"] = True
     for name in names if names != ("all",) else tuple(draft.brokers):
         spec = draft.brokers.get(name, BrokerSpec(name=name))
-        changes = {key: value for key, value in found.items() if key != "absent"}
-        absent = spec.is_absent or "absent" in found
-        draft.brokers[name] = replace(spec, is_absent=absent, **changes)  # type: ignore[arg-type]
+        draft.brokers[name] = replace(spec, **found)
 
 
 def _namespace(draft: _Draft, line: Line) -> None:
     """Read `namespace NAME bundles=N [topics=N] [hash=crc32|murmur3_32] [hashed]`."""
-    name = line.take(tokens.text, "a namespace such as t/n")
+    name = line.take(str, "a namespace such as t/n")
     try:
         parse_bundle(f"{name}/0x00000000_0xffffffff")
     except InvalidNameError:
         raise line.error(f"{name!r} is no namespace", "tenant/namespace") from None
     hashes = tokens.one_of(*(one.value for one in HashFunction))
     readers = {"bundles": tokens.count, "topics": tokens.count, "hash": hashes}
-    found = line.options({**readers, "hashed": tokens.text})
+    found = line.options({**readers, "hashed": str})
     if name in draft.namespaces:
         raise line.error(f"{name} is there already", "another name")
-    bundles, topics = int(str(found.get("bundles", 4))), int(str(found.get("topics", 5)))
+    bundles, topics = found.get("bundles", 4), found.get("topics", 5)
     if bundles * topics > _MOST_TOPICS:
         raise line.error(f"{bundles * topics} topics are too many", f"{_MOST_TOPICS} at most")
     draft.namespaces[name] = NamespaceSpec(
@@ -260,10 +253,11 @@ def _load(draft: _Draft, line: Line) -> None:
     space = _known_namespace(draft, line)
     spread = line.take(tokens.one_of(*SPREADS), "how it is spread: " + ", ".join(SPREADS))
     is_replay = spread == "replay"
-    read = tokens.rate_or_recorded if is_replay else tokens.rate
-    rate = line.take(read, "a load such as 45%, 30pt or 12000msg/s")
-    if line.take_word("each"):
-        rate = replace(rate, is_each=True)
+    if is_replay and line.take_word(AS_RECORDED):
+        rate = Rate(value=1.0, unit=AS_RECORDED)
+    else:
+        rate = line.take(tokens.rate, "a load such as 45%, 30pt or 12000msg/s")
+    rate = replace(rate, is_each=line.take_word("each"))
     readers: dict[str, Callable[[str], object]] = {
         "bundles": tokens.span,
         "from": tokens.duration_ms,
@@ -281,8 +275,8 @@ def _load(draft: _Draft, line: Line) -> None:
     if is_replay:
         for name in ("bundles", "width", "jump", "alpha", "seed"):
             readers.pop(name)
-        readers |= dict.fromkeys(("file", "of", "cluster"), tokens.text)
-    found: dict[str, Any] = line.options(readers)
+        readers |= dict.fromkeys(("file", "of", "cluster"), str)
+    found = line.options(readers)
     line.require_order(found)
     require_form(line, spread, found)
     if is_replay and "file" not in found:
@@ -307,7 +301,7 @@ def _load(draft: _Draft, line: Line) -> None:
 
 
 def _known_namespace(draft: _Draft, line: Line) -> NamespaceSpec:
-    name = line.take(tokens.text, "a namespace")
+    name = line.take(str, "a namespace")
     if name not in draft.namespaces:
         known = _some(list(draft.namespaces)) or "none so far"
         advice = f"write `namespace {name} bundles=N` above this line"
@@ -324,7 +318,7 @@ def _noise(draft: _Draft, line: Line) -> None:
         {"cpu": tokens.points, "traffic": tokens.share, "every": tokens.positive_ms}
     )
     values = {("step_ms" if key == "every" else key): value for key, value in found.items()}
-    draft.values["noise"] = Noise(**values)  # type: ignore[arg-type]
+    draft.values["noise"] = Noise(**values)
 
 
 def _client(draft: _Draft, line: Line) -> None:
@@ -333,7 +327,7 @@ def _client(draft: _Draft, line: Line) -> None:
     found = line.options(
         {**dict.fromkeys(times, tokens.duration_ms), **dict.fromkeys(counts, tokens.whole)}
     )
-    values = {f"{name}_ms" if name in times else name: int(str(v)) for name, v in found.items()}
+    values = {f"{name}_ms" if name in times else name: v for name, v in found.items()}
     draft.values["client"] = Client(**values)
 
 
@@ -346,15 +340,6 @@ def _callbacks(draft: _Draft, line: Line) -> None:
     draft.values["callback_ms"] = (shortest, longest)
 
 
-def _commit(draft: _Draft, line: Line) -> None:
-    draft.values["commit_ms"] = line.take(tokens.duration_ms, tokens.DURATION_FORM)
-
-
-def _preset(draft: _Draft, line: Line) -> None:
-    line.take(tokens.one_of("pulsar"), "the word pulsar")
-    draft.values["is_pulsar"] = True
-
-
 def _set(draft: _Draft, line: Line) -> None:
     for word in line.rest():
         require_setting(line, word)
@@ -362,8 +347,8 @@ def _set(draft: _Draft, line: Line) -> None:
 
 
 _KEYWORDS: Mapping[str, Callable[[_Draft, Line], None]] = {
-    "title": _title,
-    "seed": _seed,
+    "title": lambda draft, line: draft.values.update(title=" ".join(line.rest())),
+    "seed": lambda draft, line: draft.values.update(seed=line.take(tokens.whole, "a number")),
     "full": _full,
     "brokers": _brokers,
     "broker": _broker,
@@ -373,8 +358,12 @@ _KEYWORDS: Mapping[str, Callable[[_Draft, Line], None]] = {
     "noise": _noise,
     "client": _client,
     "callbacks": _callbacks,
-    "commit": _commit,
-    "preset": _preset,
+    "commit": lambda draft, line: draft.values.update(
+        commit_ms=line.take(tokens.duration_ms, tokens.DURATION_FORM)
+    ),
+    "preset": lambda draft, line: draft.values.update(
+        is_pulsar=bool(line.take(tokens.one_of("pulsar"), "the word pulsar"))
+    ),
     "set": _set,
     "at": lambda draft, line: draft.scenario_events.append(parse_event(line)),
     "run": _run,

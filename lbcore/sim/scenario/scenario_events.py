@@ -4,8 +4,10 @@ The checks refuse events and expectations of unknown brokers, times and settings
 load that its spread has no use for. `lbcore.sim.engine.events` executes the events.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count, islice
 from typing import Any
 
@@ -15,7 +17,7 @@ from lbcore.config.values import ConfigError
 from lbcore.sim.scenario import tokens
 from lbcore.sim.scenario.metrics import METRICS
 from lbcore.sim.scenario.model import Scenario, ScenarioEvent
-from lbcore.sim.scenario.tokens import Line, format_ms
+from lbcore.sim.scenario.tokens import Line, Readers, format_ms
 from lbcore.wire.commands import KINDS, RefusedArguments, parse_arguments
 
 _OF_SPREADS: Mapping[str, tuple[str, ...]] = {
@@ -90,7 +92,6 @@ def _brokers_of(scenario: Scenario) -> set[str]:
     return {*known, "all"}
 
 
-Readers = Mapping[str, Callable[[str], object]]
 FOR: Readers = {"for": tokens.duration_ms}
 
 
@@ -117,7 +118,7 @@ EVENT_FORMS: Mapping[str, Form] = {
         readers={
             "brokers": tokens.broker_count,
             "capacity": tokens.capacity,
-            "domain": tokens.text,
+            "domain": str,
         },
         defaults={"capacity": 1.0, "domain": ""},
         needed=("brokers",),
@@ -126,7 +127,7 @@ EVENT_FORMS: Mapping[str, Form] = {
         doc="one broker after the other stops, and starts `down` later; `crash`: without a word;"
         " every: time between two, otherwise one waits for the other",
         has_brokers=True,
-        readers={"down": tokens.duration_ms, "every": tokens.duration_ms, "crash": tokens.text},
+        readers={"down": tokens.duration_ms, "every": tokens.duration_ms, "crash": str},
         defaults={"down": 10_000, "every": 0, "crash": ""},
     ),
     "pause": Form(doc="the brokers' processes stand still", has_brokers=True, readers=FOR,
@@ -183,7 +184,7 @@ def parse_event(line: Line) -> ScenarioEvent:
     brokers: tuple[str, ...] = ()
     if form.has_brokers:
         brokers = line.take(tokens.broker_names, "brokers such as b1, b1-b4, or all")
-    found = {**form.defaults, **line.options(dict(form.readers))}
+    found = {**form.defaults, **line.options(form.readers)}
     absent = [name for name in form.needed if name not in found]
     if absent:
         name = absent[0]
@@ -216,11 +217,7 @@ def _typed(value: str) -> Any:
         return value == "true"
     if "," in value:
         return [_typed(part) for part in value.split(",") if part]
-    try:
-        return int(value, 0)
-    except ValueError:
-        pass
-    try:
-        return float(value)
-    except ValueError:
-        return value
+    for read in (partial(int, base=0), float):
+        with suppress(ValueError):
+            return read(value)
+    return value

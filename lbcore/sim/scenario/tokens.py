@@ -7,15 +7,12 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 T = TypeVar("T")
+Readers: TypeAlias = Mapping[str, Callable[[str], object]]
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-_RATE = re.compile(r"(\d+(?:\.\d+)?)(%|pt|msg/s)")
-_SPAN = re.compile(r"(\d+)(?:-(\d+))?")
 _BROKERS = re.compile(r"b(\d+)(?:-b(\d+))?")
 _PERCENT = 100.0
 
@@ -59,14 +56,6 @@ class Rate:
     is_each: bool = False
 
 
-def duration_ms(word: str) -> int:
-    """Milliseconds of 500ms, 30s, 1.5h."""
-    found = _DURATION.fullmatch(word)
-    if found is None:
-        raise ScenarioTokenError(word, DURATION_FORM)
-    return round(float(found[1]) * _UNITS_MS[found[2]])
-
-
 def format_ms(value_ms: int) -> str:
     """The shortest way to write a time: 90000 is 90s, 120000 is 2m."""
     for unit in ("d", "h", "m", "s"):
@@ -75,25 +64,44 @@ def format_ms(value_ms: int) -> str:
     return f"{value_ms}ms" if value_ms else "0s"
 
 
-def number(word: str) -> float:
-    """A decimal number."""
-    if _NUMBER.fullmatch(word) is None:
-        raise ScenarioTokenError(word, "a number such as 3 or 0.5")
-    return float(word)
+def _reader(
+    pattern: str,
+    value_of: Callable[[re.Match[str]], T],
+    expected: str,
+    is_good: Callable[[T], bool] = lambda _: True,
+) -> Callable[[str], T]:
+    """Return a reader of words of a pattern; of their values only the good ones."""
+    form = re.compile(pattern)
+
+    def read(word: str) -> T:
+        found = form.fullmatch(word)
+        value = None if found is None else value_of(found)
+        if value is None or not is_good(value):
+            raise ScenarioTokenError(word, expected)
+        return value
+
+    return read
 
 
-def count(word: str) -> int:
-    """A whole number from 1."""
-    if not word.isdecimal() or int(word) < 1:
-        raise ScenarioTokenError(word, "a whole number from 1")
-    return int(word)
-
-
-def whole(word: str) -> int:
-    """A whole number from 0."""
-    if not word.isdecimal():
-        raise ScenarioTokenError(word, "a whole number from 0")
-    return int(word)
+duration_ms = _reader(
+    r"(\d+(?:\.\d+)?)(ms|s|m|h|d)",
+    lambda found: round(float(found[1]) * _UNITS_MS[found[2]]),
+    DURATION_FORM,
+)
+number = _reader(r"-?\d+(?:\.\d+)?", lambda found: float(found[0]), "a number such as 3 or 0.5")
+count = _reader(r"\d+", lambda found: int(found[0]), "a whole number from 1", lambda one: one > 0)
+whole = _reader(r"\d+", lambda found: int(found[0]), "a whole number from 0")
+rate = _reader(
+    r"(\d+(?:\.\d+)?)(%|pt|msg/s)",
+    lambda found: Rate(value=float(found[1]), unit=found[2]),
+    "a load such as 45% (of the cluster), 30pt or 12000msg/s",
+)
+span = _reader(
+    r"(\d+)(?:-(\d+))?",
+    lambda found: (int(found[1]), int(found[2] or found[1])),
+    "numbers of bundles such as 0-49, or 7",
+    lambda ends: ends[0] <= ends[1],
+)
 
 
 def share(word: str) -> float:
@@ -133,29 +141,6 @@ def points(word: str) -> float:
     return number(word.removesuffix("pt").removesuffix("%"))
 
 
-def rate(word: str) -> Rate:
-    """An amount of load."""
-    found = _RATE.fullmatch(word)
-    if found is None:
-        raise ScenarioTokenError(word, "a load such as 45% (of the cluster), 30pt or 12000msg/s")
-    return Rate(value=float(found[1]), unit=found[2])
-
-
-def rate_or_recorded(word: str) -> Rate:
-    """An amount of load, or the word `recorded`: what a recording says, unchanged."""
-    if word == "recorded":
-        return Rate(value=1.0, unit="recorded")
-    return rate(word)
-
-
-def span(word: str) -> tuple[int, int]:
-    """First and last number of 0-49, or of 7."""
-    found = _SPAN.fullmatch(word)
-    if found is None or int(found[2] or found[1]) < int(found[1]):
-        raise ScenarioTokenError(word, "numbers of bundles such as 0-49, or 7")
-    return int(found[1]), int(found[2] or found[1])
-
-
 def broker_names(word: str) -> tuple[str, ...]:
     """Return the names of b1, b3-b5 or b1,b3-b5; `all` stands for itself.
 
@@ -186,11 +171,6 @@ def one_of(*choices: str) -> Callable[[str], str]:
     return read
 
 
-def text(word: str) -> str:
-    """Any word."""
-    return word
-
-
 def _near(word: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(word, list(known), n=1)
     return f" (did you mean {near[0]}?)" if near else ""
@@ -203,10 +183,6 @@ class Line:
         self.number = number_of_line
         self.content = content
         self._words = content.split()
-
-    def is_at_end(self) -> bool:
-        """True if no word is left."""
-        return not self._words
 
     def peek(self) -> str:
         """The next word, "" at the end."""
@@ -241,15 +217,15 @@ class Line:
         self._words.pop(0)
         return True
 
-    def options(self, readers: dict[str, Callable[[str], object]]) -> dict[str, object]:
+    def options(self, readers: Readers) -> dict[str, Any]:
         """Return the values of name=value, and of the for T, from T, to T that follow."""
-        found: dict[str, object] = {}
+        found: dict[str, Any] = {}
         while self._words:
             word = self._words.pop(0)
             name, equals, value = word.partition("=")
             if not equals and name in ("for", "from", "to", "every") and self._words:
                 value = self._words.pop(0)
-            elif not equals and readers.get(name) is text:
+            elif not equals and readers.get(name) is str:
                 value = name
             elif not equals:
                 raise self._unknown(word, readers)
