@@ -21,12 +21,10 @@ from lbcore.plan.groups import members_by_group
 from lbcore.plan.snapshot import Bools
 from lbcore.sim.engine.coverage import Coverage
 from lbcore.sim.engine.job import Committed, Job, record_events
-from lbcore.sim.engine.log import START_MS, Action, Clock, Log
+from lbcore.sim.engine.log import START_MS, Action
 from lbcore.sim.engine.node import Node, NodeContext
 from lbcore.sim.engine.recorder import Recorder, Sample, SampledGroup
-from lbcore.sim.engine.saturation import Saturation
-from lbcore.sim.engine.traffic import Traffic
-from lbcore.sim.load.load import Floats, RandomStream, total
+from lbcore.sim.load.load import Floats, total
 from lbcore.sim.scenario.model import BrokerSpec, Scenario
 from lbcore.wire.messages import Command
 
@@ -49,34 +47,15 @@ class Run:
     nodes: dict[str, Node]
 
 
-class Engine:
-    """A scenario's cluster. cluster: its name."""
+class Engine(NodeContext):
+    """A scenario's cluster."""
 
     def __init__(self, scenario: Scenario, config: Config, cluster: str = CLUSTER) -> None:
         """Create all parts at time 0."""
-        self.scenario = scenario
-        self.config = config
-        self.cluster = cluster
-        self.clock = Clock()
-        self.rng = RandomStream(scenario.seed)
-        self.traffic = Traffic(scenario)
-        self.coverage = Coverage(self.traffic.layout, self.traffic.topics, self.clock)
-        self.saturation = Saturation(self.traffic, self.coverage)
-        self.log = Log(cluster, self.clock, self.rng)
+        super().__init__(scenario, config, cluster)
         self.recorder = Recorder(clock=self.clock)
         self.job = Job(config, cluster, self.log, Committed(), self._take_effects)
         self.nodes: dict[str, Node] = {}
-        self._node_context = NodeContext(
-            cluster=cluster,
-            config=config,
-            scenario=scenario,
-            clock=self.clock,
-            log=self.log,
-            traffic=self.traffic,
-            coverage=self.coverage,
-            saturation=self.saturation,
-            rng=self.rng,
-        )
         self._concerned: dict[str, set[str]] = {}
         self._named_bundles: dict[str, set[str]] = {}
         self._commands = 0
@@ -111,7 +90,7 @@ class Engine:
 
     def add_node(self, spec: BrokerSpec) -> Node:
         """Add a broker, which `start` starts."""
-        node = Node(spec, len(self.nodes), self._node_context)
+        node = Node(spec, len(self.nodes), self)
         left = spec.capacity * (1.0 - spec.foreign / _PERCENT)
         self.saturation.add_broker(self.scenario.full_rate * left)
         self.nodes[spec.name] = node
@@ -271,8 +250,7 @@ def _records(scenario: Scenario, cluster: str) -> list[OwnershipRecord]:
     owner: dict[str, str] = {}
     for spec in scenario.owners:
         space = spaces[spec.namespace]
-        ranges = NamespaceBundles(space.name, space.edges).ranges()
-        names = [f"{space.name}/{each.text}" for each in ranges]
+        names = NamespaceBundles(space.name, space.edges).names()
         for number in range(spec.first, spec.last + 1):
             owner[names[number]] = spec.brokers[(number - spec.first) % len(spec.brokers)]
     return [

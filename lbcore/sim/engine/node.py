@@ -5,7 +5,7 @@ of the load model, as truly as the faults of the moment allow.
 """
 
 import math
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -66,18 +66,23 @@ class ServedBundles:
         """Open, close, split or merge by the contract; repeatable, never fails."""
         if call.callback is Callback.MERGE:  # changes nothing: the merged bundle is opened later
             return CallbackChange(opened={}, closed=())
-        overlapped = self._overlapped(call.bundle)
-        for bundle in overlapped:
-            self._remove(bundle)
         opened: dict[str, int] = {}
         if call.callback is Callback.OPEN:
             opened = {call.bundle: call.version_id}
         elif call.callback is Callback.SPLIT:
             opened = dict.fromkeys(call.children, call.version_id)
-        for bundle, token in opened.items():
-            namespace, lower, upper = parse_bundle_once(bundle)
-            insort(self._ranges.setdefault(namespace, []), (lower, range_end(upper), bundle))
-            self._tokens[bundle] = token
+        namespace, lower, upper = parse_bundle_once(call.bundle)
+        ranges = self._ranges.setdefault(namespace, [])
+        first = bisect_left(ranges, (lower, 0, ""))
+        if first > 0 and ranges[first - 1][1] > lower:
+            first -= 1
+        last = bisect_left(ranges, (range_end(upper), 0, ""))
+        overlapped = [name for _, _, name in ranges[first:last]]
+        parts = sorted((parse_bundle_once(name)[1:], name) for name in opened)
+        ranges[first:last] = [(low, range_end(high), name) for (low, high), name in parts]
+        for name in overlapped:
+            del self._tokens[name]
+        self._tokens |= opened
         self._rows = None
         return CallbackChange(
             opened=opened, closed=tuple(name for name in overlapped if name not in opened)
@@ -123,22 +128,6 @@ class ServedBundles:
             self._rows = np.concatenate(rows)
         return field.located(self._rows)
 
-    def _overlapped(self, bundle: str) -> list[str]:
-        """Return the served bundles that share a hash with this one, ascending."""
-        namespace, lower, upper = parse_bundle_once(bundle)
-        ranges = self._ranges.get(namespace, [])
-        first = bisect_left(ranges, (lower, 0, ""))
-        if first > 0 and ranges[first - 1][1] > lower:
-            first -= 1
-        last = bisect_left(ranges, (range_end(upper), 0, ""))
-        return [name for _, _, name in ranges[first:last]]
-
-    def _remove(self, bundle: str) -> None:
-        namespace, lower, upper = parse_bundle_once(bundle)
-        ranges = self._ranges[namespace]
-        del ranges[bisect_left(ranges, (lower, range_end(upper), bundle))]
-        del self._tokens[bundle]
-
 
 def callback_ms(seed: int, broker: str, call: Call, between_ms: tuple[int, int]) -> int:
     """Return a callback's duration, drawn once per call.
@@ -168,19 +157,20 @@ class Impairment:
     loses_records: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeContext:
-    """Objects that all brokers share."""
+    """Objects that all brokers share. cluster: its name."""
 
-    cluster: str
-    config: Config
-    scenario: Scenario
-    clock: Clock
-    log: Log
-    traffic: Traffic
-    coverage: Coverage
-    saturation: Saturation
-    rng: RandomStream
+    def __init__(self, scenario: Scenario, config: Config, cluster: str) -> None:
+        """Create them at time 0."""
+        self.scenario = scenario
+        self.config = config
+        self.cluster = cluster
+        self.clock = Clock()
+        self.rng = RandomStream(scenario.seed)
+        self.traffic = Traffic(scenario)
+        self.coverage = Coverage(self.traffic.layout, self.traffic.topics, self.clock)
+        self.saturation = Saturation(self.traffic, self.coverage)
+        self.log = Log(cluster, self.clock, self.rng)
 
 
 @dataclass(slots=True)

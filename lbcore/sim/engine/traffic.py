@@ -12,7 +12,6 @@ import numpy as np
 
 from lbcore.model.bundles import HASH_SPACE
 from lbcore.sim.load.load import (
-    FULL_RATE_MSG_PER_S,
     Floats,
     Ints,
     LoadField,
@@ -33,8 +32,6 @@ from lbcore.sim.load.recording import (
 )
 from lbcore.sim.scenario.model import AS_RECORDED, LoadSpec, NamespaceSpec, Scenario
 
-MSG_PER_S_PER_POINT = FULL_RATE_MSG_PER_S / 100.0
-"""msg/s in + out that are one percent of a broker of capacity 1."""
 LOAD_STEP_MS = 10_000
 _PERCENT = 100.0
 _FIELDS_KEPT = 8

@@ -83,8 +83,7 @@ def compare_run_with_bound(run: Run) -> BoundComparison:
 
     O(samples × bundles log bundles), without a solver.
     """
-    samples = _samples(run)
-    pairs = _pairs(samples, _bounds(run, _parts(run, samples), samples))
+    _, _, pairs = _bounded(run)
     step_ms = run.scenario.sample_ms
     return compare_with_bound([(value, bound, step_ms) for value, bound, _ in pairs])
 
@@ -102,16 +101,13 @@ def compare_with_bound(moments: Sequence[tuple[float, float, int]]) -> BoundComp
 
 def attainable_results(run: Run) -> AttainableResults:
     """The bounds of a run. O(samples × bundles log bundles)."""
-    samples = _samples(run)
-    parts = _parts(run, samples)
-    by_part = _bounds(run, parts, samples)
-    pairs = _pairs(samples, by_part)
+    parts, by_part, pairs = _bounded(run)
     step_ms = run.scenario.sample_ms
-    lag = max(1, -(-REPORT_MS // step_ms))
     above = [bound for value, bound, _ in pairs if value > BAR]
     is_split = bool(run.recorder.splits)
+    lag = max(1, -(-REPORT_MS // step_ms))
     plans = [] if is_split else [moves_by_report(part.course, lag) for part in parts]
-    worst = np.max([plan.imbalance for plan in plans], axis=0) if plans else np.ones(len(samples))
+    worst = np.max([plan.imbalance for plan in plans], axis=0) if plans else np.zeros(0)
     return AttainableResults(
         bound_p95=statistic([bound for _, bound, _ in pairs], "p95"),
         above_ms=len(above) * step_ms,
@@ -202,21 +198,24 @@ def first_owners(run: Run) -> dict[str, str]:
     return owners
 
 
-def _samples(run: Run) -> list[Sample]:
-    """Return the samples with a running broker."""
-    return [sample for sample in run.recorder.samples if _is_running(sample).any()]
+def _bounded(
+    run: Run,
+) -> tuple[Sequence[_GroupCourse], list[list[float]], list[tuple[float, float, int]]]:
+    """Return the run's parts, the bound of each by sample, and its samples with load.
 
-
-def _pairs(
-    samples: Sequence[Sample], by_part: Sequence[Sequence[float]]
-) -> list[tuple[float, float, int]]:
-    """Return imbalance, the worst part's bound, and index of each sample with load."""
+    Of each sample with load: imbalance, the worst part's bound, and its index among those with a
+    running broker.
+    """
+    samples = [sample for sample in run.recorder.samples if _is_running(sample).any()]
+    parts = _parts(run, samples)
+    by_part = _bounds(run, parts, samples)
     bounds = map(max, zip(*by_part, strict=True))
-    return [
+    pairs = [
         (value, bound, at)
         for at, (value, bound) in enumerate(zip(map(imbalance_of, samples), bounds, strict=True))
         if value is not None
     ]
+    return parts, by_part, pairs
 
 
 def _bounds(
@@ -241,8 +240,7 @@ def _bundles(scenario: Scenario, traffic: Traffic) -> tuple[list[str], NDArray[n
     names: list[str] = []
     places = [np.zeros((0, 2), dtype=np.int64)]
     for space in scenario.namespaces:
-        ranges = NamespaceBundles(space.name, space.edges).ranges()
-        names += [f"{space.name}/{each.text}" for each in ranges]
+        names += NamespaceBundles(space.name, space.edges).names()
         edges = np.array(space.edges, dtype=np.int64)
         places.append(traffic.layout.locate(space.name, edges[:-1], edges[1:]))
     return names, np.concatenate(places)

@@ -118,13 +118,10 @@ class OwnershipHistory:
         """
         chain = self._chains.get(bundle, [])
         last = bisect_right(chain, to_ms, key=lambda transition: transition.committed_from_ms)
-        found = []
-        for index in range(last):
-            is_latest = index + 1 == len(chain)
-            ended_ms = FAR_MS if is_latest else chain[index + 1].committed_to_ms
-            if ended_ms >= from_ms:
-                found.append(chain[index])
-        return found
+        ends = (*(one.committed_to_ms for one in chain[1 : last + 1]), FAR_MS)
+        return [
+            one for one, ended_ms in zip(chain[:last], ends, strict=False) if ended_ms >= from_ms
+        ]
 
     def judge(self, answer: ProbedAnswer, clock_allowance_ms: int) -> LookupVerdict:
         """Return the verdict on one answer, once all commits up to its time are here.

@@ -5,8 +5,9 @@ Computes each metric of `scenario.metrics`; `summary` defines imbalance and thra
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise, zip_longest
 from typing import TypeAlias
 
 import numpy as np
@@ -48,7 +49,7 @@ def reconnections(outages: Iterable[Outage], client: Client) -> list[Reconnectio
     Pulsar client's backoff (100 ms to 60 s), the queue its broker's `maxConcurrentLookupRequest`
     and connection handling, as one rate.
 
-    Ordered by the end of the outage, then by broker.
+    Ordered by the end of the outage, then by broker, in up to _PARTS parts each.
     """
     free_ms: dict[int, float] = {}
     found: list[Reconnection] = []
@@ -59,25 +60,19 @@ def reconnections(outages: Iterable[Outage], client: Client) -> list[Reconnectio
         count = outage.topics * (client.publishers + client.consumers)
         lasts = count * 1_000.0 / client.accept if client.accept else 0.0
         free_ms[outage.broker] = start + lasts
-        found += _parts(outage, noticed_ms, (start, lasts), count, client)
+        parts = min(_PARTS, max(1, count)) if lasts else 1
+        ends = (start + lasts * part / parts + client.connect_ms for part in range(1, parts + 1))
+        found += [
+            Reconnection(
+                at_ms=round(connected_ms),
+                away_ms=noticed_ms - outage.began_ms,
+                wait_ms=round(connected_ms) - noticed_ms,
+                clients=count / parts,
+                rate=outage.rate / parts,
+            )
+            for connected_ms in ends
+        ]
     return found
-
-
-def _parts(
-    outage: Outage, noticed_ms: int, queue: tuple[float, float], count: int, client: Client
-) -> Iterator[Reconnection]:
-    """Yield the clients in up to _PARTS parts, by when the broker accepts them."""
-    start, lasts = queue
-    parts = min(_PARTS, max(1, count)) if lasts else 1
-    for part in range(parts):
-        connected = start + lasts * (part + 1) / parts + client.connect_ms
-        yield Reconnection(
-            at_ms=round(connected),
-            away_ms=noticed_ms - outage.began_ms,
-            wait_ms=round(connected) - noticed_ms,
-            clients=count / parts,
-            rate=outage.rate / parts,
-        )
 
 
 def _notice_ms(lasted_ms: int, client: Client) -> int:
@@ -185,12 +180,6 @@ def imbalance_of(sample: Sample) -> float | None:
     return worst_of(imbalance(sample.loads[group.brokers].tolist()) for group in sample.groups)
 
 
-def _gap_of(sample: Sample) -> float:
-    """The highest load minus the lowest, of the worst group."""
-    loads = (sample.loads[group.brokers] for group in sample.groups)
-    return max((float(own.max() - own.min()) for own in loads), default=0.0)
-
-
 def _running(sample: Sample) -> list[float]:
     return [load for load in sample.loads.tolist() if not math.isnan(load)]
 
@@ -236,12 +225,14 @@ def _balanced(window: Window) -> float | None:
 
     From the window's start. Also None if nothing was served although there was load.
     """
-    limit, last_high_ms = float(window.argument), window.from_ms
-    samples = window.samples()
+    limit, samples = float(window.argument), window.samples()
     values = [floor_adjusted_of(sample) for sample in samples]
-    for sample, value in zip(samples, values, strict=True):
-        if value is not None and value > limit:
-            last_high_ms = sample.at_ms
+    high = [
+        sample.at_ms
+        for sample, value in zip(samples, values, strict=True)
+        if value is not None and value > limit
+    ]
+    last_high_ms = high[-1] if high else window.from_ms
     if not samples or last_high_ms == samples[-1].at_ms:
         return None
     if any(sample.rate > 0.0 for sample in samples) and all(value is None for value in values):
@@ -249,58 +240,42 @@ def _balanced(window: Window) -> float | None:
     return float(last_high_ms - window.from_ms)
 
 
-def _moves_of_a_bundle(window: Window) -> float:
-    counts = Counter(move.bundle for move in window.moves())
-    return float(max(counts.values(), default=0))
-
-
-def _returns(window: Window) -> float:
-    made = window.moves()
-    return float(round(thrash(made) * len(made)))
-
-
 def _variation(window: Window) -> float | None:
     """Sum each broker's trend-discounted variation, in ranges of the window's loads.
 
     A range of 0 counts as one point: a constant cluster has no variation.
     """
-    samples = window.samples()
-    if not samples:
+    rows = (sample.loads.tolist() for sample in window.samples())
+    columns = zip_longest(*rows, fillvalue=math.nan)
+    series = [[load for load in column if not math.isnan(load)] for column in columns]
+    known = [load for loads in series for load in loads]
+    if not known:
         return None
-    loads = np.full((len(samples), max(len(one.loads) for one in samples)), np.nan)
-    for at, one in enumerate(samples):
-        loads[at, : len(one.loads)] = one.loads
-    known = loads[~np.isnan(loads)]
-    if not len(known):
-        return None
-    spread = float(known.max() - known.min()) or 1.0
-    series = (column[~np.isnan(column)].tolist() for column in loads.T)
-    return math.fsum(map(trend_discounted_variation, series)) / spread
+    return math.fsum(map(trend_discounted_variation, series)) / (max(known) - min(known) or 1.0)
 
 
 def unsettled_records(run: Run) -> list[OwnershipRecord]:
     """Return the records of bundles that are not open at their owner now."""
-    records = run.job.committed.records.values()
-    return [record for record in records if not _is_settled(run, record)]
-
-
-def _is_settled(run: Run, record: OwnershipRecord) -> bool:
-    if record.state is State.DELETED:
-        return True
-    node = run.nodes.get(record.destination)
-    is_open = node is not None and record.bundle in node.served()
-    return record.state is State.OWNED and is_open
+    served = {name: node.served() for name, node in run.nodes.items()}
+    return [
+        record
+        for record in run.job.committed.records.values()
+        if record.state is not State.DELETED
+        and not (
+            record.state is State.OWNED and record.bundle in served.get(record.destination, {})
+        )
+    ]
 
 
 def _unserved(window: Window) -> float:
     """Return the topic-milliseconds without service."""
-    changes = window.run.coverage.changes
-    total = 0
-    for at, (began_ms, count) in enumerate(changes):
-        ended_ms = changes[at + 1][0] if at + 1 < len(changes) else window.to_ms
-        lasted_ms = min(ended_ms, window.to_ms) - max(began_ms, window.from_ms)
-        total += count * max(0, lasted_ms)
-    return float(total)
+    changes = [*window.run.coverage.changes, (window.to_ms, 0)]
+    return float(
+        sum(
+            count * max(0, min(ended_ms, window.to_ms) - max(began_ms, window.from_ms))
+            for (began_ms, count), (ended_ms, _) in pairwise(changes)
+        )
+    )
 
 
 def _weighted(pairs: Iterable[tuple[float, float]], stat: str) -> float:
@@ -326,7 +301,10 @@ def _publish(window: Window) -> float:
     publisher is connected; others take the base. Messages come evenly in time.
     """
     client = window.run.scenario.client
-    groups = [*_reconnections(window), *_still_away(window)]
+    lasting = [one for one in window.run.coverage.open_outages() if window.has(one.ended_ms)]
+    # topics unserved at the run's end, as if service returned then
+    away = reconnections(lasting, replace(client, retry_ms=0, accept=0))
+    groups = [*_reconnections(window), *away]
     sent = math.fsum(s.rate for s in window.samples()) * window.run.scenario.sample_ms / 1_000.0
     longest = max((one.away_ms + one.wait_ms for one in groups), default=0)
     starts = np.zeros(longest + client.base_ms + 2)
@@ -346,29 +324,13 @@ def _reconnections(window: Window) -> list[Reconnection]:
     return [one for one in found if window.has(one.at_ms)]
 
 
-def _still_away(window: Window) -> list[Reconnection]:
-    """Return clients of topics unserved at the run's end, as if service returned then."""
-    client = window.run.scenario.client
-    lasting = [o for o in window.run.coverage.open_outages() if window.has(o.ended_ms)]
-    return reconnections(lasting, replace(client, retry_ms=0, accept=0))
-
-
-def _is_of(argument: str, kind: str, reason: str) -> bool:
-    return argument in (kind, f"{kind}/{reason}")
-
-
-def _decisions(window: Window) -> float:
-    found = window.run.recorder.decisions
-    return float(
-        sum(window.has(d.at_ms) and _is_of(window.argument, d.kind, d.reason) for d in found)
-    )
-
-
-def _first(window: Window) -> float | None:
-    for one in window.run.recorder.decisions:
-        if window.has(one.at_ms) and _is_of(window.argument, one.kind, one.reason):
-            return float(one.at_ms - window.from_ms)
-    return None
+def _decided_ms(window: Window) -> list[int]:
+    """Return the times of the decisions of the wanted kind, or kind/reason."""
+    return [
+        one.at_ms
+        for one in window.run.recorder.decisions
+        if window.has(one.at_ms) and window.argument in (one.kind, f"{one.kind}/{one.reason}")
+    ]
 
 
 def _cycles(window: Window) -> float:
@@ -379,7 +341,9 @@ def _cycles(window: Window) -> float:
 _MEASURES: Mapping[str, Measure] = {
     "imbalance": _series(imbalance_of),
     "floor_adjusted": _series(floor_adjusted_of),
-    "gap": _series(_gap_of),
+    "gap": _series(
+        lambda s: max((float(np.ptp(s.loads[one.brokers])) for one in s.groups), default=0.0)
+    ),
     "highest": _series(lambda s: max(_running(s), default=0.0)),
     "lowest": _series(lambda s: min(_running(s), default=0.0)),
     "load": _load,
@@ -389,8 +353,10 @@ _MEASURES: Mapping[str, Measure] = {
     "above": _above,
     "balanced": _balanced,
     "moves": lambda window: float(len(window.moves())),
-    "moves_of_a_bundle": _moves_of_a_bundle,
-    "returns": _returns,
+    "moves_of_a_bundle": lambda window: float(
+        max(Counter(move.bundle for move in window.moves()).values(), default=0)
+    ),
+    "returns": lambda window: float(round(thrash(window.moves()) * len(window.moves()))),
     "thrash": lambda window: thrash(window.moves()),
     "variation": _variation,
     "splits": lambda window: float(sum(map(window.has, window.run.recorder.splits))),
@@ -415,8 +381,8 @@ _MEASURES: Mapping[str, Measure] = {
     "doubles": lambda window: float(
         sum(window.has(at_ms) for at_ms, _ in window.run.coverage.doubles)
     ),
-    "decisions": _decisions,
-    "first": _first,
+    "decisions": lambda window: float(len(_decided_ms(window))),
+    "first": lambda window: next((float(at - window.from_ms) for at in _decided_ms(window)), None),
     "alarms": lambda window: float(
         sum(window.argument in report["alarms"] for report in window.reports())
     ),

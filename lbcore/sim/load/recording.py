@@ -333,11 +333,11 @@ def fold(
     edges = np.array(even_boundaries(space[1]), dtype=np.int64)
     places = hash_topics(HashFunction.MURMUR3_32, entities)
     numbers = np.minimum(np.searchsorted(edges, places, side="right") - 1, space[1] - 1)
-    amounts = {
-        kind: _sum_of(grid, resources, kind)
-        for kind in UNITS
-        if any(one.kind == kind for one in resources)
-    }
+    amounts: dict[str, Floats] = {}
+    for kind, units in UNITS.items():
+        for at, one in enumerate(resources):
+            if one.kind == kind:
+                amounts[kind] = grid.values[:, :, at] * units[one.unit] + amounts.get(kind, 0.0)
     rates, notes = _rates(amounts)
     if not rates.any():
         raise FoldingError("; ".join(notes) or "it has no resource")
@@ -348,11 +348,10 @@ def fold(
     digits = next((at for at in range(_ROUND, _ROUND_MAX) if highest * 10.0**at >= _PRECISE), 0)
     if not digits:
         raise FoldingError(f"no bundle has more than {highest:g} messages a second")
-    ranges = NamespaceBundles(space[0], tuple(edges.tolist())).ranges()
     return Folded(
         start_ms=grid.start_ms,
         step_ms=grid.step_ms,
-        bundles=tuple(f"{space[0]}/{each.text}" for each in ranges),
+        bundles=NamespaceBundles(space[0], tuple(edges.tolist())).names(),
         topics=np.bincount(numbers, minlength=space[1]).astype(np.int64),
         rates=np.round(folded, digits),
         notes=tuple(notes),
@@ -381,15 +380,6 @@ def history_rows(folded: Folded, brokers: int, mean_percent: float) -> Iterator[
                 "msg_throughput_out": own[:, 3].tolist(),
                 "topics": np.maximum(folded.topics[broker::brokers], 1).astype(float).tolist(),
             }
-
-
-def _sum_of(grid: Grid, resources: Sequence[TraceColumn], kind: str) -> Floats:
-    """Return float64[intervals, entities] of one kind, in its base unit."""
-    total = np.zeros(grid.values.shape[:2])
-    for at, one in enumerate(resources):
-        if one.kind == kind:
-            total += grid.values[:, :, at] * UNITS[kind][one.unit]
-    return total
 
 
 def _rates(amounts: Mapping[str, Floats]) -> tuple[Floats, list[str]]:
@@ -504,8 +494,12 @@ def make_recording(rows: Iterable[Mapping[str, Any]]) -> Recording:
     spaces = {name: _NamespaceLoads(ends[name], len(times)) for name in sorted(ends)}
     by_time = groupby(known, key=lambda row: int(row["minute_ms"]))
     for interval, (_, found) in enumerate(by_time):
-        loads = [load for row in found for load in _loads_of(row)]
-        for name, topics, rates in sorted(loads, key=lambda load: ranges[load[0]][:2]):
+        loads: list[tuple[Any, ...]] = [
+            load
+            for row in found
+            for load in zip(row["bundles"], row["topics"], *map(row.get, COLUMNS), strict=True)
+        ]
+        for name, topics, *rates in sorted(loads, key=lambda load: ranges[load[0]][:2]):
             namespace, lower, end = ranges[name]
             spaces[namespace].take((lower, end), interval, topics, rates)
     return Recording(
@@ -527,13 +521,6 @@ def _ranges_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, int, i
                 raise RecordingError(f"{bundle!r} is no bundle") from None
             found[bundle] = (namespace, lower, range_end(upper))
     return found
-
-
-def _loads_of(row: Mapping[str, Any]) -> Iterator[tuple[str, float, list[float]]]:
-    """Each bundle of a row, its topics and its rates."""
-    columns = [row[name] for name in COLUMNS]
-    for bundle, topics, *rates in zip(row["bundles"], row["topics"], *columns, strict=True):
-        yield bundle, topics, rates
 
 
 class _NamespaceLoads:

@@ -80,12 +80,13 @@ class Interval:
             return [self]
         there = sorted(self.there)
         members = members_by_group(there, self.groups).values()
-        return [self._part(frozenset(there[at] for at in own.tolist())) for own in members]
-
-    def _part(self, there: frozenset[str]) -> "Interval":
-        owners = {bundle: broker for bundle, broker in self.owners.items() if broker in there}
-        rates = {bundle: self.rates[bundle] for bundle in owners}
-        return replace(self, owners=owners, rates=rates, there=there)
+        parts = []
+        for own in members:
+            part = frozenset(there[at] for at in own.tolist())
+            owners = {bundle: broker for bundle, broker in self.owners.items() if broker in part}
+            rates = {bundle: self.rates[bundle] for bundle in owners}
+            parts.append(replace(self, owners=owners, rates=rates, there=part))
+        return parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,9 +367,7 @@ def _owners(space: NamespaceSpec, first: Mapping[str, str], history: History) ->
         if namespace_of_bundle(name) == space.name and owner in there
     )
     spare = homes[0] if homes and history.intervals[-1].groups else there[0]
-    names = [
-        f"{space.name}/{each.text}" for each in NamespaceBundles(space.name, space.edges).ranges()
-    ]
+    names = NamespaceBundles(space.name, space.edges).names()
     owners = [first.get(name, spare) for name in names]
     return [
         OwnerSpec(

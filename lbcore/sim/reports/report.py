@@ -55,7 +55,11 @@ def judge_all(run: Run) -> list[JudgedExpectation]:
 def render(run: Run, judged: Sequence[JudgedExpectation]) -> str:
     """The run as text, which is the same for the same scenario on every machine."""
     causes = ", ".join(f"{cause} {count}" for cause, count in _moves_by_cause(run).items())
-    lines = [*_timeline(run), "", f"moves: {causes or 'none'}", *map(_judged_line, judged)]
+    lines = [*_timeline(run), "", f"moves: {causes or 'none'}"]
+    for one in judged:
+        word = "ok    " if one.is_met else "FAILED"
+        value = format_value(one.expectation.metric, one.value)
+        lines.append(f"{word} {one.expectation.text}: {value}")
     return "\n".join([*lines, f"hash {run.recorder.hash()}", ""])
 
 
@@ -126,12 +130,6 @@ def _moves_by_cause(run: Run) -> dict[str, int]:
     return dict(sorted(Counter(one.cause for one in run.recorder.moves).items()))
 
 
-def _judged_line(one: JudgedExpectation) -> str:
-    word = "ok    " if one.is_met else "FAILED"
-    value = format_value(one.expectation.metric, one.value)
-    return f"{word} {one.expectation.text}: {value}"
-
-
 COLUMNS: Mapping[str, str] = {
     "moves": "moves",
     "returns": "returns",
@@ -177,7 +175,8 @@ def render_comparison(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a scenario's rows as text, the same on every machine. rows: at least one."""
     lines = [_line("strategy", COLUMNS), *(_line(row["strategy"], _cells(row)) for row in rows)]
     for number, expected in enumerate(rows[0]["expectations"]):
-        values = (_value(row["strategy"], row["expectations"][number]) for row in rows)
+        found = ((row["strategy"], row["expectations"][number]) for row in rows)
+        values = (f"{name} {one['value']}{'' if one['is_met'] else '!'}" for name, one in found)
         lines.append(f"expect {expected['text']}: {', '.join(values)}")
     return "\n".join([*lines, _possible(rows), ""])
 
@@ -213,10 +212,6 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
         format_value(metric, row[metric]) if metric else counted[title]
         for title, metric in COLUMNS.items()
     ]
-
-
-def _value(strategy: str, one: Mapping[str, Any]) -> str:
-    return f"{strategy} {one['value']}{'' if one['is_met'] else '!'}"
 
 
 def _possible(rows: Sequence[Mapping[str, Any]]) -> str:

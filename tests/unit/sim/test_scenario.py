@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lbcore.sim.engine.traffic import MSG_PER_S_PER_POINT, Traffic
+from lbcore.sim.engine.traffic import Traffic
+from lbcore.sim.load.load import FULL_RATE_MSG_PER_S
 from lbcore.sim.load.recording import (
     COLUMNS,
     KEPT_INTERVALS,
@@ -357,7 +358,7 @@ def traffic_of(*loads: str, bundles: int = 10, extra: str = "") -> Traffic:
 
 
 def points(traffic: Traffic, at_ms: int = 0) -> float:
-    return float(traffic.rates_at(at_ms).sum()) / MSG_PER_S_PER_POINT
+    return float(traffic.rates_at(at_ms).sum()) / (FULL_RATE_MSG_PER_S / 100.0)
 
 
 @pytest.mark.parametrize("spread", ["even", "zipf", "pareto", "topic", "hotspot"])
