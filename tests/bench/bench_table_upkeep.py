@@ -46,7 +46,7 @@ from lbcore.model.bundles import even_boundaries
 from lbcore.model.names import format_bundle
 from lbcore.model.tables import BUNDLE_OWNERSHIP, TABLES
 from lbcore.sim.engine.engine import Engine
-from lbcore.sim.engine.events import schedule_events
+from lbcore.sim.engine.scenario_run import schedule_events
 from lbcore.sim.scenario.parse import parse_scenario
 from tests.bench.calibration import machine
 from tests.support.tables.object_store import object_store

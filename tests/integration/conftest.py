@@ -12,7 +12,7 @@ from lbcore.balancer.effects import REPORT, Effect
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
 from lbcore.sim.engine.engine import Engine, Run
-from lbcore.sim.engine.events import schedule_events
+from lbcore.sim.engine.scenario_run import schedule_events
 from lbcore.sim.scenario.parse import parse_scenario
 from tests.support.processes.kafka_cluster import KafkaNode, running_kafka
 from tests.support.tables.lookup_tables import BROKER_NAMES, CLUSTER, NAMESPACE, TablesWriter, owned

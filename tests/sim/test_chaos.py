@@ -13,8 +13,7 @@ from lbcore.balancer.effects import Effect
 from lbcore.config.tree import Config
 from lbcore.sim.engine.engine import Engine
 from lbcore.sim.engine.scenario_run import run_scenario
-from lbcore.sim.scenario.parse import parse_scenario
-from lbcore.sim.scenario.scenario_events import EVENT_FORMS
+from lbcore.sim.scenario.parse import EVENT_FORMS, parse_scenario
 from tests.support.chaos.__main__ import main
 from tests.support.chaos.chaos import chaos_text
 from tests.support.chaos.rounds import (

@@ -16,8 +16,8 @@ from lbcore.model.names import parse_bundle
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.sim.engine.coverage import NOBODY
 from lbcore.sim.engine.engine import Engine, Run
-from lbcore.sim.engine.events import schedule_events
 from lbcore.sim.engine.log import START_MS
+from lbcore.sim.engine.scenario_run import schedule_events
 from lbcore.sim.judge.measures import unsettled_records
 from lbcore.sim.scenario.parse import parse_scenario
 from lbcore.sim.summary import percentile

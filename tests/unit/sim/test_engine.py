@@ -17,11 +17,10 @@ from lbcore.model.names import format_bundle
 from lbcore.ownership.holding import Call, Callback
 from lbcore.sim.engine.coverage import Coverage, Outage
 from lbcore.sim.engine.engine import Engine, Run
-from lbcore.sim.engine.events import schedule_events
 from lbcore.sim.engine.log import Clock
 from lbcore.sim.engine.node import Node, ServedBundles
 from lbcore.sim.engine.saturation import BACKLOG_S, Saturation
-from lbcore.sim.engine.scenario_run import run_scenario
+from lbcore.sim.engine.scenario_run import run_scenario, schedule_events
 from lbcore.sim.engine.traffic import Traffic
 from lbcore.sim.judge.measures import judge, measure_named, reconnections
 from lbcore.sim.load.load import LoadModel, LoadProfile, LoadShape, NamespaceLoad
