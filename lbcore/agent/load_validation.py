@@ -130,7 +130,7 @@ def _load(answer: object) -> Checked[LoadRead]:
 def _topics(answer: object) -> Checked[TopicsRead]:
     if not isinstance(answer, TopicsRead):
         raise _UnusableError(f"must return TopicsRead for each bundle, got {shown_type(answer)}")
-    if _name_fault(answer.bundle) or _bundle_fault(answer.bundle):
+    if _name_fault(answer.bundle, is_bundle=True):
         raise _UnusableError(f"must name a bundle, got {shown(answer.bundle)}")
     names = _listed("topics", answer.topics)
     traffic = _numbers("traffic", answer.traffic, (len(names), len(TRAFFIC)))
@@ -212,7 +212,7 @@ def _kept(names: Sequence[Any], numbers: Floats, what: str) -> tuple[list[int], 
     seen: set[str] = set()
     wrong: list[tuple[Any, str]] = []
     for row, name in enumerate(names):
-        fault = _name_fault(name) or (_bundle_fault(name) if what == "bundle" else "")
+        fault = _name_fault(name, is_bundle=what == "bundle")
         fault = fault or ("it comes twice" if name in seen else "")
         fault = fault or ("" if are_numbers[row] else _NO_NUMBER)
         if fault:
@@ -226,22 +226,15 @@ def _kept(names: Sequence[Any], numbers: Floats, what: str) -> tuple[list[int], 
     return kept, f"leaves {len(wrong)} {what}s out of the report; {shown(name)}: {fault}"
 
 
-def _name_fault(name: Any) -> str:
-    if type(name) is str and name.isascii() and 0 < len(name) <= NAME_CHARS_MAX:
-        return ""
+def _name_fault(name: Any, *, is_bundle: bool) -> str:
     try:
-        (read,) = read_names([name], "names", NAME_CHARS_MAX)
-        read.encode()
+        if not (type(name) is str and name.isascii() and 0 < len(name) <= NAME_CHARS_MAX):
+            (read,) = read_names([name], "names", NAME_CHARS_MAX)
+            read.encode()
+        if is_bundle:
+            check_bundle(name)
     except FieldRefusal as refusal:
         return refusal.detail
     except UnicodeEncodeError:
         return "it must not have lone surrogates"
-    return ""
-
-
-def _bundle_fault(name: str) -> str:
-    try:
-        check_bundle(name)
-    except FieldRefusal as refusal:
-        return refusal.detail
     return ""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.bounds.moves import Brokers, Floats, least_imbalance
+from lbcore.bounds.moves import Brokers, least_imbalance
 from lbcore.model.resources import local_max
 from lbcore.plan.groups import members_by_group
 from lbcore.signals.shown_load import imbalance
@@ -80,7 +80,7 @@ def loads_of(rows: Sequence[Row]) -> Loads:
         uneven = [imbalance(map(_rate, part)) for part in parts]
         known = [part for part, value in zip(parts, uneven, strict=True) if value is not None]
         values.append(max((value for value in uneven if value is not None), default=None))
-        floors.append(max((least_imbalance(*_packing(part)) for part in known), default=None))
+        floors.append(max(map(_least_imbalance, known), default=None))
     last = _newest(rows)
     counts = Counter(hot.broker for hot in _as_last_reported(rows).values())
     groups = {name: group for name in brokers if (group := last[name].get("broker_group"))}
@@ -163,13 +163,11 @@ def _rates(row: Row) -> list[float]:
     return [rate_in + rate_out for rate_in, rate_out in pairs]
 
 
-def _packing(rows: Sequence[Row]) -> tuple[Floats, Brokers]:
-    """Return the weights to be placed, and the brokers to place them on.
-
-    The brokers are alike, without foreign load.
-    """
+def _least_imbalance(rows: Sequence[Row]) -> float:
+    """Return the floor of a group whose brokers are alike, without foreign load."""
     weights = np.array([rate for row in rows for rate in _rates(row)], dtype=np.float64)
-    return weights, Brokers(capacity=np.ones(len(rows)), foreign=np.zeros(len(rows)))
+    brokers = Brokers(capacity=np.ones(len(rows)), foreign=np.zeros(len(rows)))
+    return least_imbalance(weights, brokers)
 
 
 def _rate(row: Row) -> float:

@@ -167,22 +167,18 @@ def _differing(reported: Mapping[str, Settings]) -> list[Harm]:
     keys = sorted(
         {key for found in reported.values() for key in found if key.startswith(_ABOUT_BALANCING)}
     )
-    found = []
-    for key in keys:
-        values = sorted({one.get(key, "not set") for one in reported.values()})
-        if len(values) > 1:
-            reason = "brokers differ in it, so the rules change with the broker that leads"
-            better = "the same value on every broker"
-            found.append(
-                Harm(
-                    key=key,
-                    value=" / ".join(values),
-                    reason=reason,
-                    better=better,
-                    brokers=tuple(reported),
-                )
-            )
-    return found
+    values = {key: sorted({one.get(key, "not set") for one in reported.values()}) for key in keys}
+    return [
+        Harm(
+            key=key,
+            value=" / ".join(found),
+            reason="brokers differ in it, so the rules change with the broker that leads",
+            better="the same value on every broker",
+            brokers=tuple(reported),
+        )
+        for key, found in values.items()
+        if len(found) > 1
+    ]
 
 
 def _number(text: str) -> float:

@@ -132,7 +132,14 @@ def is_mirrored(namespace: str) -> bool:
 
 def parse_names(raw: bytes) -> tuple[str, ...] | Unreadable:
     """Parse and sort a JSON array of names (brokers, clusters, tenants, namespaces)."""
-    return _read(raw, lambda value: tuple(sorted(_texts(value))))
+
+    def read(value: Any) -> tuple[str, ...]:
+        if not isinstance(value, list):
+            detail = f"an array was expected, got {shown(value)}"
+            raise FieldRefusal(RejectReason.WRONG_TYPE, detail)
+        return tuple(sorted(fields.names(value, "the answer", MAX_CHARS)))
+
+    return _read(raw, read)
 
 
 def parse_version(raw: bytes) -> str | Unreadable:
@@ -273,12 +280,6 @@ def as_object(value: Any) -> Mapping[str, Any]:
     return value
 
 
-def _texts(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise FieldRefusal(RejectReason.WRONG_TYPE, f"an array was expected, got {shown(value)}")
-    return fields.names(value, "the answer", MAX_CHARS)
-
-
 def _is_mirrored_bundle(name: str) -> bool:
     try:
         namespace, _, _ = parse_bundle(name)
@@ -288,9 +289,7 @@ def _is_mirrored_bundle(name: str) -> bool:
 
 
 def _topic_table(answer: Mapping[str, Any]) -> TopicTable:
-    bundles: list[str] = []
-    rows: list[list[float]] = []
-    rates: dict[str, TopicRates] = {}
+    found: dict[str, tuple[tuple[str, ...], Floats]] = {}
     unreported: dict[str, str] = {}
     for namespace in sorted(filter(_is_namespace, answer)):
         ranges = _object_in(answer, namespace, "namespace", unreported)
@@ -298,12 +297,16 @@ def _topic_table(answer: Mapping[str, Any]) -> TopicTable:
             name = f"{namespace}/{key}"
             if _is_mirrored_bundle(name):
                 domains = _object_in(ranges, key, "bundle", unreported)
-                topics, numbers = _topics_of_bundle(domains, unreported)
-                bundles.append(name)
-                rows.append(_bundle_row(numbers))
-                rates[name] = TopicRates(topics=topics, traffic=numbers[:, : len(TRAFFIC)])
-    stats = np.array(rows, dtype=np.float64).reshape(len(rows), len(BUNDLE_COLUMNS))
-    return TopicTable(bundles=tuple(bundles), stats=stats, rates=rates, unreported=unreported)
+                found[name] = _topics_of_bundle(domains, unreported)
+    stats = np.zeros((len(found), len(BUNDLE_COLUMNS)))
+    for at, (topics, numbers) in enumerate(found.values()):
+        stats[at, [*range(len(TRAFFIC)), _CONSUMERS, _PRODUCERS]] = numbers.sum(axis=0)
+        stats[at, _TOPICS] = len(topics)
+    rates = {
+        name: TopicRates(topics=topics, traffic=numbers[:, : len(TRAFFIC)])
+        for name, (topics, numbers) in found.items()
+    }
+    return TopicTable(bundles=tuple(found), stats=stats, rates=rates, unreported=unreported)
 
 
 def _is_namespace(name: str) -> bool:
@@ -331,11 +334,8 @@ def _topics_of_bundle(
 
 def _topic_row(stats: Mapping[str, Any], unreported: dict[str, str]) -> list[float]:
     subscriptions = _object_in(stats, "subscriptions", "subscriptions", unreported)
-    consumers = 0
-    for name in subscriptions:
-        subscription = subscriptions[name]
-        listed = subscription.get("consumers") if isinstance(subscription, Mapping) else None
-        consumers += len(listed) if isinstance(listed, list) else 0
+    listed = (one.get("consumers") for one in subscriptions.values() if isinstance(one, Mapping))
+    consumers = sum(len(one) for one in listed if isinstance(one, list))
     traffic = [_number_in(stats, name, unreported) for name in TRAFFIC]
     return [*traffic, float(consumers), _number_in(stats, "producerCount", unreported)]
 
@@ -358,15 +358,6 @@ def _object_in(
         return found
     unreported.setdefault(f"topics.{what}", f"{shown(name)} must be an object, got {shown(found)}")
     return {}
-
-
-def _bundle_row(numbers: Floats) -> list[float]:
-    row = [0.0] * len(BUNDLE_COLUMNS)
-    totals = numbers.sum(axis=0).tolist()
-    row[: len(TRAFFIC)] = totals[: len(TRAFFIC)]
-    row[_TOPICS] = float(len(numbers))
-    row[_CONSUMERS], row[_PRODUCERS] = totals[len(TRAFFIC) :]
-    return row
 
 
 _TRIES_MAX = 200_000

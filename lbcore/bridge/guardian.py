@@ -127,10 +127,6 @@ class Finding:
     witnesses: tuple[str, ...] = ()
     rounds: int = field(default=1, compare=False)
 
-    def is_sure(self, now_ms: int, needed_ms: int) -> bool:
-        """True if it has lasted needed_ms, over two rounds unless that is 0."""
-        return now_ms - self.since_ms >= needed_ms and (self.rounds > 1 or not needed_ms)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
@@ -239,14 +235,18 @@ class Judged:
 def judge(
     state: GuardState, probed: ProbeRound, now_ms: int, timeouts: GuardianTimeouts, *, acts: bool
 ) -> Judged:
-    """Run the guardian's step. O(bundles).
+    """Run the guardian's step: trouble over two rounds, or at once, is a finding. O(bundles).
 
     now_ms: monotonic. acts: Pulsar may be asked for repairs.
     """
     memory = remember(state.memory, probed, now_ms, timeouts.confirm_ms, timeouts.poison_ms)
     lasting = _lasting(state.lasting, anomalies(memory, probed, timeouts.crowd, now_ms), probed)
     needed_ms = {key: timeouts.of(one.trouble) for key, one in lasting.items()}
-    sure = {key: one for key, one in lasting.items() if one.is_sure(now_ms, needed_ms[key])}
+    sure = {
+        key: one
+        for key, one in lasting.items()
+        if now_ms - one.since_ms >= needed_ms[key] and (one.rounds > 1 or not needed_ms[key])
+    }
     repaired = {
         key: at_ms for key, at_ms in state.repaired_ms.items() if now_ms - at_ms < timeouts.again_ms
     }

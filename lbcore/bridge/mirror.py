@@ -167,14 +167,10 @@ def _namespaces(
         boundaries = now.namespaces.get(name, ())
         if before.is_unread(name) or now.is_unread(name):
             continue
-        if before.namespaces.get(name, ()) != boundaries:
-            continue
-        recorded = live.get(name, [])
-        if any(record.bundle in busy for record in recorded):
-            continue
-        if {record.bundle for record in recorded} != {
-            format_bundle(name, lower, upper) for lower, upper in pairwise(boundaries)
-        }:
+        recorded = {record.bundle for record in live.get(name, ())}
+        is_new = recorded != {format_bundle(name, *ends) for ends in pairwise(boundaries)}
+        is_lasting = before.namespaces.get(name, ()) == boundaries
+        if is_new and is_lasting and recorded.isdisjoint(busy):
             yield name, boundaries
 
 

@@ -209,7 +209,7 @@ def near_a_split(names: Sequence[str], stats: Floats, config: Splitting) -> list
     """Return the bundles that have reached half of a split limit. O(bundles)."""
     if not len(names):
         return []
-    column = {name: stats[:, at] for at, name in enumerate(BUNDLE_COLUMNS)}
+    column = dict(zip(BUNDLE_COLUMNS, stats.T, strict=True))
     limited = (
         (column["topics"], config.max_topics),
         (column["consumerCount"] + column["producerCount"], config.max_sessions),

@@ -116,8 +116,7 @@ def throughput(loads: Iterable[Row]) -> Iterator[tuple[str, float]]:
 def topic_counts(loads: Iterable[Row]) -> Iterator[tuple[str, int]]:
     """Each bundle's topics, as its broker has reported them."""
     for load in loads:
-        for at, bundle in enumerate(load["bundles"]):
-            yield bundle, int(load["topics"][at])
+        yield from zip(load["bundles"], map(int, load["topics"]), strict=True)
 
 
 def metrics(loads: Iterable[Row]) -> Iterator[dict[str, Any]]:
