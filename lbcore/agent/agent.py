@@ -148,8 +148,7 @@ class AgentMachine:
         if known is not None and not is_newer(record.version_id, known):
             return
         work.remember_version(record.bundle, record.version_id)
-        before = work.holdings.get(record.bundle)
-        after = apply_record(before, record, self._me, now_ms)
+        after = apply_record(work.holdings.get(record.bundle), record, self._me, now_ms)
         is_unopened = after.is_closed and not after.is_owned
         if work.stopping_at_ms is not None and is_unopened:
             after = give_up(after, STOPPING)

@@ -199,10 +199,12 @@ def report_topics(
     """Report a bundle's topics: at once when they changed, else by the trigger."""
     load = reported_load(_UNUSED, read.traffic.sum(axis=0), len(read.topics), config)
     last = reporting.topics.get(read.bundle)
-    if last is not None and last.topics == read.topics:
-        elapsed_ms = now_ms - last.reported_at_ms
-        if not should_report(last.load, load, elapsed_ms, config):
-            return reporting, None
+    if (
+        last is not None
+        and last.topics == read.topics
+        and not should_report(last.load, load, now_ms - last.reported_at_ms, config)
+    ):
+        return reporting, None
     counted, made = envelope(reporting, Topic.TOPIC_LOAD, identity, now_ms)
     reported = TopicsReported(topics=read.topics, load=load, reported_at_ms=now_ms)
     message = TopicLoad(envelope=made, bundle=read.bundle, topics=read.topics, traffic=read.traffic)

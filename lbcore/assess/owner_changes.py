@@ -194,8 +194,7 @@ class Observer:
         before, self._before = self._before, look
         if look is None or before is None:
             return ()
-        records = self._job.committed.records
-        difference = compare(records, before, look, self._brokers, frozenset())
+        difference = compare(self._job.committed.records, before, look, self._brokers, frozenset())
         self._brokers = difference.brokers or self._brokers
         if not (difference.count or difference.brokers):
             return ()

@@ -109,13 +109,16 @@ def few_bundles(namespaces: Mapping[str, tuple[int, ...]], room: Mapping[str, in
 
     namespaces: name → boundaries. room: namespace → how many brokers may take its bundles.
     """
-    found = []
-    for name, edges in sorted(namespaces.items()):
-        count, brokers = len(edges) - 1, room.get(name, 0)
-        if 0 < count < brokers:
-            text = f"it has {count} bundles for {brokers} brokers: some get none of it"
-            next_step = "no matter while it carries little; split its bundles before it grows"
-            found.append(Risk(kind="few_bundles", subject=name, text=text, next_step=next_step))
+    found = [
+        Risk(
+            kind="few_bundles",
+            subject=name,
+            text=f"it has {len(edges) - 1} bundles for {room[name]} brokers: some get none of it",
+            next_step="no matter while it carries little; split its bundles before it grows",
+        )
+        for name, edges in sorted(namespaces.items())
+        if 0 < len(edges) - 1 < room.get(name, 0)
+    ]
     return found[:_LISTED]
 
 
@@ -149,17 +152,22 @@ def churn_by_isolation(
 
 def stuck(seen: OwnerChanges) -> list[Risk]:
     """Bundles that two brokers claim, or that lost their owner, look after look."""
-    found = []
-    for kind, counted, text in (
+    kinds = (
         ("two_owners", seen.doubled, "two brokers say that they own it"),
         ("no_owner", seen.lost, "it had an owner, and now no broker claims it"),
-    ):
-        for bundle, looks in sorted(counted.items()):
-            if looks >= STUCK_LOOKS:
-                next_step = "unload it by pulsar-admin namespaces unload --bundle; if that hangs, "
-                next_step += "restart the broker that claims it"
-                detail = f"{text}, {looks} looks in a row"
-                found.append(Risk(kind=kind, subject=bundle, text=detail, next_step=next_step))
+    )
+    found = [
+        Risk(
+            kind=kind,
+            subject=bundle,
+            text=f"{text}, {looks} looks in a row",
+            next_step="unload it by pulsar-admin namespaces unload --bundle; if that hangs, "
+            "restart the broker that claims it",
+        )
+        for kind, counted, text in kinds
+        for bundle, looks in sorted(counted.items())
+        if looks >= STUCK_LOOKS
+    ]
     return found[:_LISTED]
 
 

@@ -170,8 +170,7 @@ def _next_of_split(
     missing = tuple(sorted(wanted - within))
     rest = max(at for at in within if at < missing[0])
     end = min([at for at in within if at > missing[0]], default=upper)
-    namespace = record.bundle.rpartition("/")[0]
-    bundle = format_bundle(namespace, rest, end)
+    bundle = format_bundle(record.bundle.rpartition("/")[0], rest, end)
     return _ask(record, attempts, policy, Split(bundle=bundle, positions=missing))
 
 

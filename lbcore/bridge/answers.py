@@ -425,8 +425,7 @@ def parse_group(raw: bytes) -> str | Unreadable:
 
 
 def _policy(found: Mapping[str, Any]) -> dict[str, Any]:
-    failover = fields.mapping(found, "auto_failover_policy")
-    parameters = fields.mapping(failover, "parameters")
+    parameters = fields.mapping(fields.mapping(found, "auto_failover_policy"), "parameters")
     read = {
         "namespaces": _listed(found, "namespaces"),
         "primary": _listed(found, "primary"),

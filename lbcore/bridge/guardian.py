@@ -334,8 +334,7 @@ def anomalies(memory: Memory, probed: ProbeRound, crowd: int, now_ms: int) -> It
     for whose, ends_ms in probed.certificates.items():
         near = judge_end(ends_ms, now_ms)
         if near is not CertificateEnd.FAR:
-            evidence = expiry_message(ends_ms)
-            yield find(trouble=Trouble(near.value), subject=whose, evidence=evidence)
+            yield find(trouble=Trouble(near.value), subject=whose, evidence=expiry_message(ends_ms))
     yield from _named(Trouble.UNREAD, probed.unread, find)
     yield from _named(Trouble.MISREPORTING, probed.unreported, find)
 

@@ -228,14 +228,12 @@ def record_events(effects: Sequence[Effect]) -> list[RecordTombstone | RecordRea
     """Return what brokers read after a batch: tombstones first, then records."""
     deleted = [row["bundle"] for one in effects if one.kind == TOMBSTONE for row in one.rows]
     sent = [one for one in effects if one.kind in (OWNERSHIP_EVENTS.name, RESEND)]
-    records = [record_from_row(row) for one in sent for row in one.rows]
     return [
         *(RecordTombstone(bundle=bundle) for bundle in deleted),
-        *(RecordRead(record=record) for record in records),
+        *(RecordRead(record=record_from_row(row)) for one in sent for row in one.rows),
     ]
 
 
 def report_of(effects: Sequence[Effect]) -> Row:
     """Return the batch's report row; empty without one."""
-    found = [row for effect in effects if effect.kind == REPORT for row in effect.rows]
-    return found[0] if found else {}
+    return next((row for one in effects if one.kind == REPORT for row in one.rows), {})

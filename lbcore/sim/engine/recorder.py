@@ -129,21 +129,19 @@ class Recorder:
             if state == State.SPLITTING.value:
                 self.splits.append(self.clock.scenario_ms)
             if state == State.OWNED.value:
-                self._settle(bundle, str(row["destination"]), str(row["cause"]))
+                broker, at_ms = str(row["destination"]), self.clock.scenario_ms
+                cause = self._causes.pop(bundle, str(row["cause"]))
+                source = self.owner.get(bundle, broker)
+                self.owner[bundle] = broker
+                if source != broker:  # neither the first owner nor the same one
+                    move = ObservedMove(
+                        bundle=bundle, source=source, destination=broker, at_ms=at_ms
+                    )
+                    self.moves.append(CausedMove(move=move, cause=cause))
             elif row["cause"] != Cause.ACK.value:
                 self._causes[bundle] = str(row["cause"])
             if state == State.DELETED.value:
                 self.owner.pop(bundle, None)
-
-    def _settle(self, bundle: str, broker: str, cause: str) -> None:
-        """Note a new owner: a move, unless it is the first or the same one."""
-        why = self._causes.pop(bundle, cause)
-        source = self.owner.get(bundle, broker)
-        self.owner[bundle] = broker
-        if source != broker:
-            at_ms = self.clock.scenario_ms
-            move = ObservedMove(bundle=bundle, source=source, destination=broker, at_ms=at_ms)
-            self.moves.append(CausedMove(move=move, cause=why))
 
     def _trace(self, row: Row, *names: str) -> None:
         line = "\t".join([str(self.clock.scenario_ms), *(str(row[name]) for name in names)])

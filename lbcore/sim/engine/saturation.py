@@ -88,8 +88,7 @@ class Saturation:
         key = (self._traffic.step_at(now_ms), self._coverage.version)
         if key != self._clear_key:
             busy = np.where(self._work > 0.0, MOVE_SHARE * self._room, 0.0)
-            demand = self._coverage.loads(len(self._room), rates)
-            if (demand + busy > self._room).any():
+            if (self._coverage.loads(len(self._room), rates) + busy > self._room).any():
                 return False
             self._clear_key = key
         return True

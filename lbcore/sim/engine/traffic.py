@@ -68,8 +68,7 @@ class _Replay:
     @property
     def step_ms(self) -> int:
         """The shortest time between two changes."""
-        steps = np.diff(self.recording.times_ms).tolist()
-        return int(min(steps, default=LOAD_STEP_MS))
+        return int(min(np.diff(self.recording.times_ms).tolist(), default=LOAD_STEP_MS))
 
 
 class Traffic:
@@ -124,8 +123,7 @@ class Traffic:
         )
         if spec.spread == "replay":
             return self._replayed(spec, space, value * unit)
-        stream = f"{spec.spread} {space.name} {number} {spec.seed}"
-        weights = self._weights(spec, count, stream)
+        weights = self._weights(spec, count, f"{spec.spread} {space.name} {number} {spec.seed}")
         return _Part(
             spec=spec,
             total=value * unit,
@@ -174,7 +172,7 @@ class Traffic:
             noise = 1.0 + self._noise.traffic * (2.0 * drawn - 1.0)
             rates *= noise
             recorded = None if recorded is None else recorded * noise[:, np.newaxis]
-        return TrafficField(self.layout, rates, recorded)
+        return TrafficField(self.layout, _rows(rates, recorded))
 
     def _part_at(self, number: int, part: _Part, now_ms: int) -> Floats | float:
         factor = _factor(part.spec, now_ms)
@@ -193,23 +191,9 @@ class Traffic:
 class TrafficField(LoadField):
     """Traffic of every topic at one moment. rates: float64[topics], msg/s in + out."""
 
-    def __init__(self, layout: TopicLayout, rates: Floats, recorded: Floats | None = None) -> None:
-        """rates: drawn by the scenario; recorded: float64[topics, 4], added to it."""
-        half = grained(0.5 * rates)
-        rate_in, rate_out, bytes_in, bytes_out = (
-            half,
-            half,
-            half * MESSAGE_BYTES,
-            half * MESSAGE_BYTES,
-        )
-        if recorded is not None:
-            rate_in, rate_out = half + grained(recorded[:, 0]), half + grained(recorded[:, 1])
-            bytes_in = bytes_in + np.rint(recorded[:, 2])
-            bytes_out = bytes_out + np.rint(recorded[:, 3])
-        ones = np.ones(len(half))
-        columns = (rate_in, rate_out, bytes_in, bytes_out, ones, ones, ones, bytes_in)
-        super().__init__(layout, np.stack(columns, axis=1))
-        self.rates = rate_in + rate_out
+    def __init__(self, layout: TopicLayout, rows: Floats) -> None:
+        super().__init__(layout, rows)
+        self.rates: Floats = rows[:, 0] + rows[:, 1]
 
     def served(self, rates: Floats) -> "TrafficField":
         """Return the field with only the served load. rates: float64[topics], msg/s.
@@ -224,10 +208,23 @@ class TrafficField(LoadField):
         is_changed = rates != self.rates
         rows[is_changed, :4] = traffic[is_changed]
         rows[is_changed, -1] = traffic[is_changed, 2]
-        found = TrafficField.__new__(TrafficField)
-        LoadField.__init__(found, self._layout, rows)
-        found.rates = rows[:, 0] + rows[:, 1]
-        return found
+        return TrafficField(self._layout, rows)
+
+
+def _rows(rates: Floats, recorded: Floats | None) -> Floats:
+    """Return float64[topics, 8], columns BUNDLE_COLUMNS.
+
+    rates: drawn by the scenario, msg/s in + out; recorded: float64[topics, 4], added to it.
+    """
+    rate_in = rate_out = grained(0.5 * rates)
+    bytes_in = bytes_out = rate_in * MESSAGE_BYTES
+    if recorded is not None:
+        rate_in, rate_out = rate_in + grained(recorded[:, 0]), rate_out + grained(recorded[:, 1])
+        bytes_in = bytes_in + np.rint(recorded[:, 2])
+        bytes_out = bytes_out + np.rint(recorded[:, 3])
+    ones = np.ones(len(rates))
+    columns = (rate_in, rate_out, bytes_in, bytes_out, ones, ones, ones, bytes_in)
+    return np.stack(columns, axis=1)
 
 
 _PLAIN = np.array([1.0, 1.0, MESSAGE_BYTES, MESSAGE_BYTES])

@@ -84,8 +84,7 @@ def compare_run_with_bound(run: Run) -> BoundComparison:
     O(samples × bundles log bundles), without a solver.
     """
     _, _, pairs = _bounded(run)
-    step_ms = run.scenario.sample_ms
-    return compare_with_bound([(value, bound, step_ms) for value, bound, _ in pairs])
+    return compare_with_bound([(value, bound, run.scenario.sample_ms) for value, bound, _ in pairs])
 
 
 def compare_with_bound(moments: Sequence[tuple[float, float, int]]) -> BoundComparison:

@@ -112,9 +112,8 @@ class Window:
 
     def moves(self) -> list[ObservedMove]:
         """Return its moves of the wanted cause."""
-        found = self.run.recorder.moves
         return [
-            one.move for one in found
+            one.move for one in self.run.recorder.moves
             if self.has(one.move.at_ms) and self.argument in ("", one.cause)
         ]  # fmt: skip
 
@@ -163,8 +162,7 @@ def measure(run: Run, wanted: Expectation) -> float | None:
 
 def measure_named(run: Run, metric: str, argument: str = "") -> float | None:
     """Return a metric over the whole run."""
-    whole = Expectation(metric=metric, argument=argument, operator=">=", value=0.0)
-    return measure(run, whole)
+    return measure(run, Expectation(metric=metric, argument=argument, operator=">=", value=0.0))
 
 
 def floor_adjusted_of(sample: Sample) -> float | None:

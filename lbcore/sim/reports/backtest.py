@@ -368,15 +368,14 @@ def _owners(space: NamespaceSpec, first: Mapping[str, str], history: History) ->
     )
     spare = homes[0] if homes and history.intervals[-1].groups else there[0]
     names = NamespaceBundles(space.name, space.edges).names()
-    owners = [first.get(name, spare) for name in names]
     return [
         OwnerSpec(
             namespace=space.name,
             first=number,
             last=number,
-            brokers=(owner if owner in there else spare,),
+            brokers=(first[name] if first.get(name) in there else spare,),
         )
-        for number, owner in enumerate(owners)
+        for number, name in enumerate(names)
     ]
 
 

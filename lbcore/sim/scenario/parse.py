@@ -175,8 +175,7 @@ def _full(draft: _Draft, line: Line) -> None:
     rate = line.take(tokens.rate, "a rate such as 40000msg/s")
     if rate.unit != "msg/s" or rate.value <= 0:
         raise line.error("a broker's full load is no part of itself", "a rate above 0msg/s")
-    is_offered = line.take_word("offered")
-    draft.values |= {"full_rate": rate.value, "reports_offered": is_offered}
+    draft.values |= {"full_rate": rate.value, "reports_offered": line.take_word("offered")}
 
 
 def _brokers(draft: _Draft, line: Line) -> None:
@@ -204,8 +203,7 @@ def _broker(draft: _Draft, line: Line) -> None:
     if found.pop("absent", None) is not None:
         found["is_absent"] = True
     for name in names if names != ("all",) else tuple(draft.brokers):
-        spec = draft.brokers.get(name, BrokerSpec(name=name))
-        draft.brokers[name] = replace(spec, **found)
+        draft.brokers[name] = replace(draft.brokers.get(name, BrokerSpec(name=name)), **found)
 
 
 def _namespace(draft: _Draft, line: Line) -> None:
@@ -239,8 +237,7 @@ def _own(draft: _Draft, line: Line) -> None:
     if not line.take_word("all"):
         first, last = line.take(tokens.span, "numbers of bundles such as 0-49, or all")
     if last >= space.bundles:
-        detail = f"bundles 0-{space.bundles - 1}"
-        raise line.error(f"{space.name} has no bundle {last}", detail)
+        raise line.error(f"{space.name} has no bundle {last}", f"bundles 0-{space.bundles - 1}")
     names = line.take(tokens.broker_names, "brokers such as b1 or b1-b4")
     there = [name for name, spec in draft.brokers.items() if not spec.is_absent]
     names = tuple(there) if names == ("all",) else names
