@@ -338,8 +338,7 @@ class AgentContext:
         if holding is None:
             return
         children = [self.holdings.get(name) for name in holding.split_into]
-        is_waiting = any(child is not None and child.version_id == 0 for child in children)
-        is_over = bool(children) and not is_waiting
+        is_over = bool(children) and all(child is None or child.version_id for child in children)
         self.advance(forget(holding, now_ms, is_split_over=is_over))
 
     def ask_load(self, now_ms: int) -> None:

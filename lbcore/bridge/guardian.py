@@ -235,9 +235,10 @@ class Judged:
 def judge(
     state: GuardState, probed: ProbeRound, now_ms: int, timeouts: GuardianTimeouts, *, acts: bool
 ) -> Judged:
-    """Run the guardian's step: trouble over two rounds, or at once, is a finding. O(bundles).
+    """Run the guardian's step. O(bundles).
 
-    now_ms: monotonic. acts: Pulsar may be asked for repairs.
+    Trouble is sure after its time and over two rounds, or at once. now_ms: monotonic. acts:
+    Pulsar may be asked for repairs.
     """
     memory = remember(state.memory, probed, now_ms, timeouts.confirm_ms, timeouts.poison_ms)
     lasting = _lasting(state.lasting, anomalies(memory, probed, timeouts.crowd, now_ms), probed)

@@ -216,9 +216,7 @@ def near_a_split(names: Sequence[str], stats: Floats, config: Splitting) -> list
         (column["msgRateIn"] + column["msgRateOut"], config.max_msg_rate_per_s),
         (column["msgThroughputIn"] + column["msgThroughputOut"], config.max_throughput_bytes_per_s),
     )
-    is_near = np.zeros(len(names), dtype=np.bool_)
-    for used, limit in limited:
-        is_near |= (limit > 0) & (used >= _NEAR * limit)
+    is_near = np.any([(limit > 0) & (used >= _NEAR * limit) for used, limit in limited], axis=0)
     return [names[at] for at in np.flatnonzero(is_near).tolist()]
 
 

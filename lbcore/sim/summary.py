@@ -231,12 +231,12 @@ def _covered_at(bundle: str, spans: Mapping[str, Sequence[_Span]]) -> int | None
     namespace, lower, upper = parse_bundle(bundle)
     gaps = [(lower, range_end(upper))]
     for low, high, at_ms in spans.get(namespace, ()):
-        gaps = [part for gap in gaps for part in _cut(gap, low, high)]
+        gaps = [
+            (start, end)
+            for first, last in gaps
+            for start, end in ((first, min(last, low)), (max(first, high), last))
+            if start < end
+        ]
         if not gaps:
             return at_ms
     return None
-
-
-def _cut(gap: tuple[int, int], low: int, high: int) -> list[tuple[int, int]]:
-    pieces = ((gap[0], min(gap[1], low)), (max(gap[0], high), gap[1]))
-    return [piece for piece in pieces if piece[0] < piece[1]]

@@ -157,9 +157,8 @@ class Engine(NodeContext):
         now_ms, rates = self.clock.scenario_ms, self.traffic.rates_at(self.clock.scenario_ms)
         for bundle, record in sorted(self.job.committed.records.items()):
             is_new = record.state is State.FREE and record.cause is Cause.CREATE
-            if not is_new or now_ms < self._asked_ms.get(bundle, 0):
-                continue
-            if self.coverage.rate_of(bundle, rates) > 0.0:
+            is_due = is_new and now_ms >= self._asked_ms.get(bundle, 0)
+            if is_due and self.coverage.rate_of(bundle, rates) > 0.0:
                 self._asked_ms[bundle] = now_ms + _ASK_INTERVAL_MS
                 self.command("assign_bundle", bundle=bundle)
 

@@ -204,8 +204,9 @@ class Job:
             step = self.step_scorer(group, messages, now_ms)
             scored[group] = step.state
             updates += step.effects
-        nothing: Step[BalancerState, Effect] = Step(state=self.state, effects=())
-        done = self.step_balancer(updates, now_ms) if updates else nothing
+        done: Step[BalancerState, Effect] = (
+            self.step_balancer(updates, now_ms) if updates else Step(state=self.state, effects=())
+        )
         return UncommittedBatch(
             groups=groups, now_ms=now_ms, scored=scored, state=done.state, effects=done.effects
         )

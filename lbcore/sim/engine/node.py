@@ -338,13 +338,12 @@ class Node:
         saturation.advance(now_ms)
         step = self._context.traffic.step_at(now_ms)
         key = (step, self.changes, noise_step, saturation.moment)
-        if key != self._read_key or self.impairment.gauge_ms or not self._reads:
-            self._read_key = key
-            self._reads.append((now_ms, self._measure(now_ms, noise_step)))
-        else:
-            self._reads.append((now_ms, self._reads[-1][1]))
+        is_known = key == self._read_key and self._reads and not self.impairment.gauge_ms
+        read = self._reads[-1][1] if is_known else self._measure(now_ms, noise_step)
+        self._read_key = key
+        self._reads.append((now_ms, read))
         if not self.impairment.stale_ms:
-            return self._reads[-1][1]
+            return read
         wanted_ms = now_ms - self.impairment.stale_ms
         older = [read for at_ms, read in self._reads if at_ms <= wanted_ms]
         return older[-1] if older else self._reads[0][1]

@@ -1,4 +1,4 @@
-"""A scenario from its start to its end: its events, and its load over hash space and time.
+"""A scenario from start to end: its events, its load over hash space and time.
 
 The verbs are those of `scenario.parse`: faults, brokers that come and go, commands.
 """

@@ -319,17 +319,16 @@ class LoadModel:
         is_hot = (column.hashes - start) % HASH_SPACE < width
         heat = np.where(is_hot, column.heat, 0.0)
         total_heat = total(heat * (1.0 + column.fanout))
-        share = self._hot_share(name) if total_heat > 0.0 else 0.0
-        rates = {other: base * (1.0 - share) for other, base in self._base.items()}
-        if share > 0.0:
-            rates[name] = rates[name] + heat * (share * _total_rate(self.profile) / total_heat)
-        return rates
-
-    def _hot_share(self, name: str) -> float:
+        if total_heat <= 0.0:
+            return self._base
         profile = self.profile
         bundles = next(space.bundles for space in self.namespaces if space.name == name)
         hot_bundles = max(1.0, profile.hotspot_width * bundles)
-        return min(profile.hotspot_share, profile.hottest_bundle * hot_bundles / profile.brokers)
+        most = profile.hottest_bundle * hot_bundles / profile.brokers
+        share = min(profile.hotspot_share, most)
+        rates = {other: base * (1.0 - share) for other, base in self._base.items()}
+        rates[name] = rates[name] + heat * (share * _total_rate(profile) / total_heat)
+        return rates
 
 
 def total(column: Floats) -> float:

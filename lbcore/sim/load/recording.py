@@ -541,24 +541,21 @@ class _NamespaceLoads:
         self._topics[first:last] = np.maximum(self._topics[first:last], part * topics)
 
     def finished(self) -> RecordedNamespace:
-        _bridge(self._rates)
+        """Return the load, with short gaps filled.
+
+        They have the value before (at the start: after), and long ones nothing.
+        """
+        rates = self._rates
+        for cell in range(rates.shape[1]):
+            known = np.flatnonzero(~np.isnan(rates[:, cell, 0])).tolist()
+            for before, after in pairwise([-1, *known, len(rates)]):
+                source = before if before >= 0 else after
+                last = min(after, before + 1 + KEPT_INTERVALS)
+                if source < len(rates):
+                    rates[before + 1 : last, cell] = rates[source, cell]
+        np.nan_to_num(rates, copy=False, nan=0.0)
         counts = np.clip(np.rint(self._topics), 1, TOPICS_MAX).astype(np.int64)
-        return RecordedNamespace(edges=self._edges, rates=self._rates, topics=counts)
-
-
-def _bridge(rates: Floats) -> None:
-    """Fill short gaps with the value before (at the start: after).
-
-    Long ones have nothing.
-    """
-    for cell in range(rates.shape[1]):
-        known = np.flatnonzero(~np.isnan(rates[:, cell, 0])).tolist()
-        for before, after in pairwise([-1, *known, len(rates)]):
-            source = before if before >= 0 else after
-            last = min(after, (before if before >= 0 else -1) + 1 + KEPT_INTERVALS)
-            if source < len(rates):
-                rates[before + 1 : last, cell] = rates[source, cell]
-    np.nan_to_num(rates, copy=False, nan=0.0)
+        return RecordedNamespace(edges=self._edges, rates=rates, topics=counts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

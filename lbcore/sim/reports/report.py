@@ -15,7 +15,6 @@ import numpy as np
 
 from lbcore.model.times import MINUTE_MS
 from lbcore.sim.engine.engine import Run
-from lbcore.sim.engine.recorder import Sample
 from lbcore.sim.judge.bounds import attainable_results
 from lbcore.sim.judge.measures import (
     JudgedExpectation,
@@ -104,26 +103,22 @@ def _timeline(run: Run) -> list[str]:
     step = max(1, -(-len(samples) // ROWS))
     before_ms = 0
     for sample in samples[step - 1 :: step]:
-        lines.append(_sample_line(run, sample, before_ms))
+        loads = sample.loads[~np.isnan(sample.loads)]
+        moves = sum(before_ms < one.move.at_ms <= sample.at_ms for one in run.recorder.moves)
+        splits = sum(before_ms < at_ms <= sample.at_ms for at_ms in run.recorder.splits)
+        cells = (
+            format_ms(sample.at_ms),
+            f"{loads.max():.1f}" if len(loads) else "-",
+            f"{loads.min():.1f}" if len(loads) else "-",
+            format_value("imbalance", imbalance_of(sample)),
+            format_value("floor_adjusted", floor_adjusted_of(sample)),
+            str(sample.bundles),
+            str(moves),
+            str(splits),
+        )
+        lines.append("".join(f"{cell:>10}" for cell in cells))
         before_ms = sample.at_ms
     return lines
-
-
-def _sample_line(run: Run, sample: Sample, before_ms: int) -> str:
-    loads = sample.loads[~np.isnan(sample.loads)]
-    moves = sum(before_ms < one.move.at_ms <= sample.at_ms for one in run.recorder.moves)
-    splits = sum(before_ms < at_ms <= sample.at_ms for at_ms in run.recorder.splits)
-    cells = (
-        format_ms(sample.at_ms),
-        f"{loads.max():.1f}" if len(loads) else "-",
-        f"{loads.min():.1f}" if len(loads) else "-",
-        format_value("imbalance", imbalance_of(sample)),
-        format_value("floor_adjusted", floor_adjusted_of(sample)),
-        str(sample.bundles),
-        str(moves),
-        str(splits),
-    )
-    return "".join(f"{cell:>10}" for cell in cells)
 
 
 def _moves_by_cause(run: Run) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Parser of a scenario's text, its events, and checks of its lines. Grammar: docs/simulator.md.
+"""Parser of a scenario's text and events. Grammar: docs/simulator.md.
 
 `tokens` reads single words, `metrics` expectations; `lbcore.sim.engine.scenario_run` executes the
 events. Refused are events and expectations of unknown brokers, times and settings, and words of a
