@@ -8,8 +8,9 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime, timezone
 from enum import IntEnum
 from functools import partial
 from typing import Any, TextIO
@@ -106,6 +107,32 @@ def printable(text: str) -> str:
     return "".join(
         one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
     )
+
+
+def format_instant(at_ms: int) -> str:
+    """An instant in UTC, to the second: 2026-11-21T03:00:00Z."""
+    try:
+        moment = datetime.fromtimestamp(at_ms / 1_000, tz=timezone.utc)
+    except (OverflowError, ValueError, OSError):  # before year 1 or after 9999
+        return f"{at_ms} ms since 1970"
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def text_table(cells: Sequence[Sequence[str]], right: Collection[int] = ()) -> Iterator[str]:
+    """Yield a line a row; cells[0] is the head.
+
+    right: indexes of the columns that end together.
+    """
+    if not cells:
+        return
+    rows = [[printable(cell) for cell in row] for row in cells]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        parts = (
+            text.rjust(width) if at in right else text.ljust(width)
+            for at, (text, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join(parts).rstrip()
 
 
 def json_line(value: Any, *, sort_keys: bool = True, default: Any = None) -> str:

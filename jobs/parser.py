@@ -10,6 +10,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timezone
 from functools import partial
 from operator import methodcaller
 from typing import Any, NoReturn, TypeAlias
@@ -280,3 +281,43 @@ positive_number = partial(decimal_number, least=0.001)
 """For argparse: a finite number, not 0."""
 port_number = partial(whole_number, most=65_535, least=0)
 """For argparse: a port; 0 = any free one."""
+
+
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_LONGEST_MS = 36_500 * _UNITS_MS["d"]
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+
+
+def parse_duration_ms(text: str) -> int:
+    """Milliseconds of 500ms, 30s, 5m, 2h, 1d, or seconds without a unit.
+
+    Raises argparse.ArgumentTypeError, which argparse shows.
+    """
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration; write it as 30s, 5m, 2h or 1d")
+    length_ms = float(found[1]) * _UNITS_MS[found[2] or "s"]
+    if length_ms > _LONGEST_MS:
+        raise argparse.ArgumentTypeError(
+            f"{text[:20]!r} is too long for a duration; write at most 36500d"
+        )
+    return round(length_ms)
+
+
+def parse_instant_ms(text: str, now_ms: int) -> int:
+    """Parse an ISO time, or a span ago (5m), as ms since 1970.
+
+    Without a zone it is UTC. As messages show it, too: `2026-11-21 03:00:00 UTC`. Raises
+    argparse.ArgumentTypeError.
+    """
+    if _DURATION.fullmatch(text.strip()) and not text.strip().isdigit():
+        return now_ms - parse_duration_ms(text)
+    try:
+        instant = datetime.fromisoformat(text.strip().replace(" UTC", "Z").replace("Z", "+00:00"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no time; write 2026-11-21T03:00:00Z, or 5m for five minutes ago"
+        ) from None
+    if instant.tzinfo is None:
+        instant = instant.replace(tzinfo=timezone.utc)
+    return round(instant.timestamp() * 1_000)

@@ -8,9 +8,8 @@ import html
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from jobs.console import printable
+from jobs.console import format_instant, printable, text_table
 from jobs.operating.plans import Outlook
-from jobs.operating.text_format import format_instant, text_table
 from lbcore.assess.loads import Loads, last_known
 from lbcore.assess.report import Report
 from lbcore.explain.explanation import number

@@ -17,8 +17,14 @@ from typing import Any, ClassVar, NoReturn
 from jobs.bridge.restarted_cluster import ALLOW_MORE, Observation, PulsarCluster, complaints
 from jobs.bridge.rolling_progress import Progress, RestartStage, save_progress
 from jobs.console import CommandError, note
-from jobs.operating.text_format import parse_duration_ms
-from jobs.parser import Argument, argument, group, positive_number, whole_number
+from jobs.parser import (
+    Argument,
+    argument,
+    group,
+    parse_duration_ms,
+    positive_number,
+    whole_number,
+)
 from lbcore.model.times import duration
 from lbcore.wire.arguments import CommandArguments
 from lbcore.wire.kinds import balancing_commands as commands

@@ -19,7 +19,7 @@ import numpy as np
 from jobs.adapters.delta.recordings import Row, read_history
 from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.delta.table_reader import TableReader
-from jobs.console import CommandError, Exit, answer
+from jobs.console import CommandError, Exit, answer, format_instant
 from jobs.operating.connection_options import TABLES_OPTIONS, connection_options
 from jobs.operating.explaining import changed_settings
 from jobs.operating.prometheus import PROMETHEUS_OPTIONS, trace_lines, write_trace
@@ -30,8 +30,7 @@ from jobs.operating.simulations import (
     config_of,
     note_wrong,
 )
-from jobs.operating.text_format import format_instant, parse_duration_ms
-from jobs.parser import argument, arguments
+from jobs.parser import argument, arguments, parse_duration_ms
 from lbcore.config.cluster import AUTO, BALLAST
 from lbcore.config.tree import Config
 from lbcore.model.times import MINUTE_MS, duration

@@ -24,6 +24,7 @@ from jobs.console import (
     MisuseError,
     UnknownError,
     answer,
+    format_instant,
     note,
     three_parts,
 )
@@ -31,8 +32,7 @@ from jobs.operating.answers import Answers
 from jobs.operating.connection_options import STACK_OPTIONS, connection_options
 from jobs.operating.plans import Outlook, RehearsedCommand
 from jobs.operating.service_answers import answers_of
-from jobs.operating.text_format import format_instant, parse_duration_ms
-from jobs.parser import Argument, action, argument, group
+from jobs.parser import Argument, action, argument, group, parse_duration_ms
 from lbcore.balancer.book import DONE
 from lbcore.config.pipeline import Pipeline
 from lbcore.explain.job_state import JobStatus, judge_job

@@ -27,11 +27,11 @@ from jobs.adapters.processes.settings import (
 from jobs.console import CommandError, MisuseError, note
 from jobs.local.layout import CLUSTER, Layout
 from jobs.operating.service_client import ServiceAddress, service_url
-from jobs.operating.text_format import did_you_mean
 from jobs.parser import argument, group
 from lbcore.config.load import as_started
 from lbcore.config.tree import Config, CustomStrategy
 from lbcore.explain.job_state import JobContext
+from lbcore.model.names import did_you_mean
 from lbcore.model.tables import SETTINGS_IN_FORCE
 from lbcore.plan.registry import SHEDDING_STRATEGIES, shedding_name
 

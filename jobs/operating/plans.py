@@ -13,11 +13,10 @@ from jobs.adapters.delta.rows import is_one_of, literal
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.settings import require_loaded
-from jobs.console import CommandError, MisuseError
+from jobs.console import CommandError, MisuseError, text_table
 from jobs.operating.connection_options import check_known, names_in
 from jobs.operating.simulations import STRATEGIES, settings_with
 from jobs.operating.status import read_rehearsal_rows
-from jobs.operating.text_format import did_you_mean, text_table
 from lbcore.balancer.rules import PROPOSAL, PlanProposal, PlanStatus, ProposedStep
 from lbcore.config.tree import Config, changed
 from lbcore.config.values import ConfigError
@@ -32,6 +31,7 @@ from lbcore.foresight.forecast import (
     foresee,
 )
 from lbcore.foresight.rehearse import Rehearsal, rehearse
+from lbcore.model.names import did_you_mean
 from lbcore.model.times import duration, instant
 from lbcore.ownership.records import State
 from lbcore.packing import from_plain

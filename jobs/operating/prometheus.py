@@ -22,8 +22,7 @@ from jobs.adapters.http.client import HttpRequest, connection_to, exchange
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.atomic_file import read_text_file
 from jobs.console import CommandError, MisuseError, note
-from jobs.operating.text_format import parse_duration_ms
-from jobs.parser import argument, group
+from jobs.parser import argument, group, parse_duration_ms
 from lbcore.assess.prometheus import RATES, UNLOADS, USAGES, Counters, PrometheusFold
 from lbcore.model.bundles import even_boundaries
 from lbcore.model.times import DAY_MS, MINUTE_MS, duration

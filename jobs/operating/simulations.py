@@ -24,13 +24,13 @@ from jobs.adapters.processes.paths import shipped
 from jobs.adapters.processes.settings import require_loaded, with_custom_strategies
 from jobs.atomic_file import read_text_file
 from jobs.console import CommandError, MisuseError, cause_message, note
-from jobs.operating.text_format import did_you_mean
 from jobs.parser import argument, whole_number
 from lbcore.config.load import parse_assignments
 from lbcore.config.placement import LEAST_LONG_TERM_MESSAGE_RATE
 from lbcore.config.pulsar_keys import from_pulsar_keys
 from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError
+from lbcore.model.names import did_you_mean
 from lbcore.model.times import duration
 from lbcore.plan.registry import SHEDDERS
 from lbcore.plan.shed.custom import custom_shedding

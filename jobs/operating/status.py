@@ -16,9 +16,8 @@ from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.delta.table_reader import Row, TableReader
 from jobs.adapters.http.tls import certificate_ends_ms
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.console import CommandError
+from jobs.console import CommandError, format_instant
 from jobs.operating.explaining import settings_by_command
-from jobs.operating.text_format import format_instant
 from jobs.sql.engine import SqlEngine
 from lbcore.balancer.candidate_rows import BLOCKED
 from lbcore.balancer.cycle import FULL

@@ -27,8 +27,7 @@ from jobs.console import CommandError, Exit, MisuseError, answer, note
 from jobs.operating.backtesting import RecordedLoad, make_replay, recorded_row, try_strategy
 from jobs.operating.prometheus import PROMETHEUS_OPTIONS
 from jobs.operating.simulations import WORKERS_OPTION
-from jobs.operating.text_format import parse_duration_ms
-from jobs.parser import argument, arguments, group
+from jobs.parser import argument, arguments, group, parse_duration_ms
 from lbcore.assess.report import Report
 from lbcore.config.cluster import EXTERNAL
 from lbcore.config.tree import Config

@@ -32,8 +32,15 @@ from jobs.local.stack import RunProcesses, StackSettings, run_attached
 from jobs.operating.connection_options import STATE_DIR_OPTION
 from jobs.operating.plans import look_ahead
 from jobs.operating.status import read_status_rows, status_lines
-from jobs.operating.text_format import parse_duration_ms
-from jobs.parser import argument, arguments, by_verb, carry_out, group, port_number
+from jobs.parser import (
+    argument,
+    arguments,
+    by_verb,
+    carry_out,
+    group,
+    parse_duration_ms,
+    port_number,
+)
 from lbcore.bridge.acting import SHEDDING
 from lbcore.explain.status import make_status
 from lbcore.foresight.forecast import WhatIf

@@ -12,8 +12,7 @@ from jobs.operating.answers import require_known
 from jobs.operating.connection_options import TABLES_OPTIONS, connection_options
 from jobs.operating.explaining import KINDS, WINDOW_MS, ExplainQuestion
 from jobs.operating.service_answers import answers_of
-from jobs.operating.text_format import parse_duration_ms, parse_instant_ms
-from jobs.parser import argument, arguments
+from jobs.parser import argument, arguments, parse_duration_ms, parse_instant_ms
 
 add_arguments = arguments(
     argument("kind", choices=KINDS, help="what is asked about"),

@@ -12,12 +12,19 @@ from functools import partial
 from typing import Any
 
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.console import Exit, MisuseError, answer
+from jobs.console import Exit, MisuseError, answer, format_instant, text_table
 from jobs.operating.answers import Answers, OwnershipMoment, require_known
 from jobs.operating.connection_options import TABLES_OPTIONS, connection_options
 from jobs.operating.service_answers import answers_of
-from jobs.operating.text_format import format_instant, parse_instant_ms, text_table
-from jobs.parser import argument, arguments, by_verb, carry_out, either, whole_number
+from jobs.parser import (
+    argument,
+    arguments,
+    by_verb,
+    carry_out,
+    either,
+    parse_instant_ms,
+    whole_number,
+)
 from lbcore.ownership.changes import OwnershipDifference, parties
 from lbcore.route.snapshot import LookupOutcome
 

@@ -21,8 +21,7 @@ from jobs.operating.connection_options import STACK_OPTIONS, TABLES_OPTIONS, con
 from jobs.operating.plans import known, list_lines, show_lines
 from jobs.operating.service_answers import answers_of
 from jobs.operating.simulations import STRATEGIES
-from jobs.operating.text_format import parse_duration_ms
-from jobs.parser import action, actions, argument, arguments, carry_out
+from jobs.parser import action, actions, argument, arguments, carry_out, parse_duration_ms
 from lbcore.foresight.forecast import WhatIf
 from lbcore.model.times import duration
 from lbcore.packing import to_plain

@@ -11,7 +11,7 @@ import time
 
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.bridge.rolling_progress import STATE_FILE, rollout_message
-from jobs.console import CommandError, Exit, MisuseError, answer, is_terminal
+from jobs.console import CommandError, Exit, MisuseError, answer, format_instant, is_terminal
 from jobs.local.terminal import live_lines
 from jobs.operating.answers import Answers
 from jobs.operating.connection_options import (
@@ -21,8 +21,7 @@ from jobs.operating.connection_options import (
 )
 from jobs.operating.service_answers import answers_of
 from jobs.operating.status import status_lines
-from jobs.operating.text_format import format_instant, parse_duration_ms
-from jobs.parser import argument, arguments
+from jobs.parser import argument, arguments, parse_duration_ms
 from lbcore.explain.status import ClusterPhase, ClusterStatus
 
 add_arguments = arguments(

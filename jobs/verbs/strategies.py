@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from jobs.console import Exit, MisuseError, answer
-from jobs.operating.text_format import did_you_mean
 from jobs.parser import argument, arguments
+from lbcore.model.names import did_you_mean
 from lbcore.plan.registry import (
     PLACE,
     PLACEMENT_STRATEGIES,

@@ -29,8 +29,15 @@ from jobs.adapters.processes.settings import read_secret
 from jobs.console import CAUSE_BREAK, CommandError, Exit, MisuseError, answer
 from jobs.operating.connection_options import TABLES_OPTIONS, connection_options
 from jobs.operating.simulations import write_text
-from jobs.operating.text_format import parse_duration_ms
-from jobs.parser import action, actions, argument, arguments, carry_out, whole_number
+from jobs.parser import (
+    action,
+    actions,
+    argument,
+    arguments,
+    carry_out,
+    parse_duration_ms,
+    whole_number,
+)
 from lbcore.model.names import InvalidNameError, parse_bundle
 from lbcore.model.times import MINUTE_MS, duration
 from lbcore.sim.load.recording import (

@@ -6,7 +6,7 @@ SegmentTopicName.
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -386,6 +386,12 @@ def nearest(word: str, known: tuple[str, ...]) -> str:
     if best < _SIMILAR_FROM:
         return ""
     return known[min(at for at, share in shares.items() if share == best)]
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a question with the most similar known word and a blank, or ""."""
+    near = nearest(word, tuple(known))
+    return f"did you mean {near}? " if near else ""
 
 
 @lru_cache(maxsize=64)

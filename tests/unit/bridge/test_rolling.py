@@ -26,7 +26,7 @@ from jobs.bridge.rolling_progress import Progress, RestartStage
 from jobs.bridge.rolling_restart import CutOffError
 from jobs.console import CommandError, UnknownError
 from jobs.operating.connection_options import STACK_OPTIONS, connection_options
-from jobs.operating.text_format import parse_duration_ms
+from jobs.parser import parse_duration_ms
 from lbcore.balancer.effects import to_json
 from lbcore.bridge.reports import load_ms, parse_client_latency, publish_ms, worst_ms
 from lbcore.config.cluster import EXTERNAL, ClusterConfig

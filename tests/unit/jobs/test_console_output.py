@@ -26,9 +26,9 @@ from jobs.console import (
     note,
     printable,
     say,
+    text_table,
 )
 from jobs.local.terminal import escaped_text
-from jobs.operating.text_format import text_table
 from tests.support import Capsys, Patch
 
 HOSTILE = {

@@ -11,13 +11,9 @@ from jobs.adapters.delta.tables import ensure_table
 from jobs.adapters.kafka.command_client import NEVER, NoOutcome
 from jobs.adapters.spark.checkpoint import hold_folder, restored_mark
 from jobs.cli import main
-from jobs.console import CommandError, Exit
+from jobs.console import CommandError, Exit, format_instant
 from jobs.operating.answers import Answers
-from jobs.operating.text_format import (
-    format_instant,
-    parse_duration_ms,
-    parse_instant_ms,
-)
+from jobs.parser import parse_duration_ms, parse_instant_ms
 from jobs.verbs.ownership import change_lines
 from lbcore.model.tables import TABLES
 from lbcore.ownership.changes import find_differences
