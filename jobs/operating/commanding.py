@@ -28,10 +28,9 @@ from jobs.console import (
     note,
     three_parts,
 )
-from jobs.operating.answers import Answers
+from jobs.operating.answers import Answers, answers_of
 from jobs.operating.connection_options import STACK_OPTIONS, connection_options
 from jobs.operating.plans import Outlook, RehearsedCommand
-from jobs.operating.service_answers import answers_of
 from jobs.parser import Argument, action, argument, group, parse_duration_ms
 from lbcore.balancer.book import DONE
 from lbcore.config.pipeline import Pipeline

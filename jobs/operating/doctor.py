@@ -39,12 +39,12 @@ from jobs.adapters.processes.jars import absent_jars, jars_folder
 from jobs.adapters.processes.preflight import check_python, find_java
 from jobs.adapters.spark.checkpoint import code_version
 from jobs.console import CommandError, Exit, answer
+from jobs.operating.answers import answers_of
 from jobs.operating.connection_options import (
     STACK_OPTIONS,
     ConnectionOptions,
     connection_options,
 )
-from jobs.operating.service_answers import answers_of
 from jobs.operating.status import read_status_rows
 from jobs.parser import argument, arguments
 from lbcore.explain.job_state import JobContext

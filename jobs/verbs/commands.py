@@ -8,10 +8,9 @@ import json
 from collections.abc import Iterable
 
 from jobs.console import CommandError, Exit, MisuseError, answer, json_line, text_table
-from jobs.operating.answers import BUNDLE_ORDERS, BUNDLES_MAX, Answers, require_known
+from jobs.operating.answers import BUNDLE_ORDERS, BUNDLES_MAX, Answers, answers_of, require_known
 from jobs.operating.commanding import add_plain_command, command_actions
 from jobs.operating.connection_options import TABLES_OPTIONS, connection_options
-from jobs.operating.service_answers import answers_of
 from jobs.parser import action, actions, argument, arguments, carry_out, whole_number
 from jobs.verbs import VERBS
 from lbcore.explain.explanation import Row, number, percent

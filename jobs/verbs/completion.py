@@ -18,8 +18,8 @@ from argparse_manpage.manpage import Manpage
 
 from jobs import VERSION
 from jobs.console import CommandError, Exit, MisuseError, add_json_option, answer
+from jobs.operating.answers import answers_of
 from jobs.operating.connection_options import STACK_OPTIONS, connection_options
-from jobs.operating.service_answers import answers_of
 from jobs.operating.simulations import RECOMMENDED, STRATEGIES
 from jobs.parser import Parser, argument, arguments
 from jobs.verbs import VERBS

@@ -32,9 +32,9 @@ from jobs.console import (
     note,
     printable,
 )
+from jobs.operating.answers import answers_of
 from jobs.operating.commanding import command_actions
 from jobs.operating.connection_options import CONF_OPTION, SERVICE_OPTIONS, connection_options
-from jobs.operating.service_answers import answers_of
 from jobs.parser import action, actions, argument, carry_out, decimal_number, group
 from lbcore.config.load import canonical, differences, digest
 from lbcore.config.pulsar_keys import ENCODING, PRESETS, parse_properties

@@ -8,10 +8,9 @@ import argparse
 
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import CommandError, Exit, MisuseError, answer
-from jobs.operating.answers import require_known
+from jobs.operating.answers import answers_of, require_known
 from jobs.operating.connection_options import TABLES_OPTIONS, connection_options
 from jobs.operating.explaining import KINDS, WINDOW_MS, ExplainQuestion
-from jobs.operating.service_answers import answers_of
 from jobs.parser import argument, arguments, parse_duration_ms, parse_instant_ms
 
 add_arguments = arguments(

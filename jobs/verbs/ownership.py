@@ -13,9 +13,8 @@ from typing import Any
 
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import Exit, MisuseError, answer, format_instant, text_table
-from jobs.operating.answers import Answers, OwnershipMoment, require_known
+from jobs.operating.answers import Answers, OwnershipMoment, answers_of, require_known
 from jobs.operating.connection_options import TABLES_OPTIONS, connection_options
-from jobs.operating.service_answers import answers_of
 from jobs.parser import (
     argument,
     arguments,

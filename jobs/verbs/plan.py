@@ -10,6 +10,7 @@ import argparse
 
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import Exit, MisuseError, answer, note
+from jobs.operating.answers import answers_of
 from jobs.operating.commanding import (
     EXIT_CODES,
     arguments_of,
@@ -19,7 +20,6 @@ from jobs.operating.commanding import (
 )
 from jobs.operating.connection_options import STACK_OPTIONS, TABLES_OPTIONS, connection_options
 from jobs.operating.plans import known, list_lines, show_lines
-from jobs.operating.service_answers import answers_of
 from jobs.operating.simulations import STRATEGIES
 from jobs.parser import action, actions, argument, arguments, carry_out, parse_duration_ms
 from lbcore.foresight.forecast import WhatIf

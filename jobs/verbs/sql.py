@@ -14,8 +14,8 @@ from jobs.adapters.delta.table_location import TablePlace, spark_uri
 from jobs.adapters.delta.table_scan import is_delta
 from jobs.adapters.delta.tables import table_path
 from jobs.console import Exit, MisuseError, answer, text_table
+from jobs.operating.answers import answers_of
 from jobs.operating.connection_options import TABLES_OPTIONS, connection_options
-from jobs.operating.service_answers import answers_of
 from jobs.parser import argument, arguments
 from jobs.sql.queries import QUERIES, VIEWS, SqlRunner, one_table, whole_table
 from lbcore.explain.explanation import number

@@ -13,13 +13,12 @@ from jobs.adapters.processes.clocks import wall_ms
 from jobs.bridge.rolling_progress import STATE_FILE, rollout_message
 from jobs.console import CommandError, Exit, MisuseError, answer, format_instant, is_terminal
 from jobs.local.terminal import live_lines
-from jobs.operating.answers import Answers
+from jobs.operating.answers import Answers, answers_of
 from jobs.operating.connection_options import (
     TABLES_OPTIONS,
     ConnectionOptions,
     connection_options,
 )
-from jobs.operating.service_answers import answers_of
 from jobs.operating.status import status_lines
 from jobs.parser import argument, arguments, parse_duration_ms
 from lbcore.explain.status import ClusterPhase, ClusterStatus

@@ -19,7 +19,7 @@ from typing import Any
 from jobs.adapters.delta.table_reader import AsOf, TableReader
 from jobs.adapters.delta.table_scan import rows_in
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.operating.answers import RECORD, records_at
+from jobs.operating.answers import record_of, records_at
 from jobs.service.access import Role
 from jobs.service.changes import (
     ChangeFeed,
@@ -99,7 +99,7 @@ def _read_page(
 ) -> dict[str, Any]:
     found = records_at(reader, moment, namespace)
     rows = (row for row in rows_in(found.table) if row["bundle"] > after)
-    page = [{name: row[name] for name in RECORD} for row in islice(rows, limit + 1)]
+    page = list(map(record_of, islice(rows, limit + 1)))
     more = page[limit - 1]["bundle"] if len(page) > limit else ""
     return {**_about(found), "bundles": page[:limit], "next": more}
 
@@ -114,17 +114,12 @@ async def get_diff(request: Request, context: AdminContext) -> Reply:
 def _read_changes(
     before_at: str, after_at: str, namespace: str, reader: TableReader
 ) -> dict[str, Any]:
-    before, after = (
-        records_at(reader, before_at, namespace),
-        records_at(reader, after_at, namespace),
-    )
+    before, after = (records_at(reader, at, namespace) for at in (before_at, after_at))
     changes = (
         {
             "bundle": change.bundle,
-            **{
-                side: row and {name: row[name] for name in RECORD}
-                for side, row in (("before", change.before), ("after", change.after))
-            },
+            "before": change.before and record_of(change.before),
+            "after": change.after and record_of(change.after),
         }
         for change in find_differences(rows_in(before.table), rows_in(after.table))
     )

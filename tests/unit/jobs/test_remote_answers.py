@@ -445,7 +445,7 @@ def test_command_that_may_have_been_sent_is_told_with_its_id(
 def test_command_under_way_is_looked_at_until_it_ends(
     service: Service, say: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.operating.service_answers._POLL_S", 0.0)
+    monkeypatch.setattr("jobs.operating.answers._POLL_S", 0.0)
     looks = iter(["accepted", "accepted", "done"])
 
     def answer(asked: HttpRequest) -> HttpAnswer:
@@ -465,7 +465,7 @@ def test_command_under_way_is_looked_at_until_it_ends(
 def test_refusal_of_a_later_look_is_no_refusal_of_the_command(
     service: Service, say: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.operating.service_answers._POLL_S", 0.0)
+    monkeypatch.setattr("jobs.operating.answers._POLL_S", 0.0)
 
     def answer(asked: HttpRequest) -> HttpAnswer:
         if "/v1/settings" in asked.target:
