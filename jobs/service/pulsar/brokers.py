@@ -20,9 +20,9 @@ from jobs.service.pulsar.known import (
     isolation,
     names_by_broker,
     topics_of,
-    was_isolated,
 )
 from lbcore.config.values import ConfigError
+from lbcore.model.tables import POLICIES
 from lbcore.plan.filter.policies import IsolationPolicy, broker_names
 from lbcore.pulsar.clusters import broker_data, cluster_data, ownership_status, read_policy
 from lbcore.pulsar.dynamic_config import (
@@ -156,17 +156,17 @@ async def get_topics(_request: Request, context: AdminContext) -> Fields:
     As far as a broker serves them.
     """
     if context.views.topic_count > _TOPICS_MAX:
-        reason = f"There are more than {_TOPICS_MAX} topics: list them by namespace"
-        raise PulsarError(PRECONDITION_FAILED, reason)
+        raise PulsarError(
+            PRECONDITION_FAILED,
+            f"There are more than {_TOPICS_MAX} topics: list them by namespace",
+        )
     by_namespace: dict[str, dict[str, list[str]]] = {}
     for name in sorted(context.views.topics):
         found = find_namespace(name, context)
         if found is not None:
             places = await context.turns.gather(_places(found, topics_of(name, context)))
-            if places:
-                by_bundle = by_namespace.setdefault(name, {})
-                for text, topic in sorted(places):
-                    by_bundle.setdefault(text, []).append(topic)
+            for text, topic in sorted(places):
+                by_namespace.setdefault(name, {}).setdefault(text, []).append(topic)
     return Fields(
         (name, Fields((text, stats_of(topics)) for text, topics in by_bundle.items()))
         for name, by_bundle in by_namespace.items()
@@ -199,15 +199,17 @@ def list_domains(request: Request, context: AdminContext) -> Mapping[str, Any]:
 def get_domain(request: Request, context: AdminContext) -> Any:
     """One failure domain."""
     cluster, name = check_cluster(request, context), request.params["domain"]
-    reason = f"Domain {name} for cluster {cluster} does not exist"
-    return _domains(context).get(name) or PulsarError(NOT_FOUND, reason)
+    missing = PulsarError(NOT_FOUND, f"Domain {name} for cluster {cluster} does not exist")
+    return _domains(context).get(name, missing)
 
 
 def set_domain(request: Request, context: AdminContext) -> PulsarError:
     """Failure domains can't be set or deleted: a broker says itself in which it is."""
     check_cluster(request, context)
-    reason = "A failure domain is a label of its brokers: start them with another label"
-    return PulsarError(NOT_IMPLEMENTED, reason)
+    return PulsarError(
+        NOT_IMPLEMENTED,
+        "A failure domain is a label of its brokers: start them with another label",
+    )
 
 
 def _domains(context: AdminContext) -> dict[str, dict[str, list[str]]]:
@@ -236,9 +238,11 @@ async def _policies(
 ) -> dict[str, IsolationPolicy]:
     """The policies of the path's cluster; raises PulsarError when there never was one."""
     cluster = check_cluster(request, context, status)
-    if not was_isolated(context):
-        reason = f"NamespaceIsolationPolicies for cluster {cluster} does not exist"
-        raise PulsarError(NOT_FOUND, reason)
+    rows = context.views.rows(POLICIES.name)
+    if not any(row["kind"] == "isolation" for row in rows):
+        raise PulsarError(
+            NOT_FOUND, f"NamespaceIsolationPolicies for cluster {cluster} does not exist"
+        )
     return await isolation(context)
 
 

@@ -168,10 +168,9 @@ def groups(context: AdminContext) -> Iterator[Maybe[tuple[str, str]]]:
 
 def find_group(namespace: str, context: AdminContext) -> str | None:
     """The anti-affinity group of a namespace."""
-    for row in context.views.rows(POLICIES.name):
-        if row["name"] == namespace and _is_group(row):
-            return _group_of(row)
-    return None
+    rows = context.views.rows(POLICIES.name)
+    found = (_group_of(row) for row in rows if row["name"] == namespace and _is_group(row))
+    return next(found, None)
 
 
 def _is_group(row: Mapping[str, Any]) -> bool:
@@ -180,11 +179,6 @@ def _is_group(row: Mapping[str, Any]) -> bool:
 
 def _group_of(row: Mapping[str, Any]) -> str:
     return str(json.loads(row["value"])["group"])
-
-
-def was_isolated(context: AdminContext) -> bool:
-    """True if there has ever been an isolation policy."""
-    return any(row["kind"] == "isolation" for row in context.views.rows(POLICIES.name))
 
 
 def brokers(context: AdminContext) -> dict[str, Mapping[str, Any]]:
@@ -199,10 +193,9 @@ def find_broker(text: str, context: AdminContext) -> str | None:
     active, asked = brokers(context), broker_id(text)
     if not asked or asked in active:
         return asked or None  # "" is also the URL that a broker has not
-    for name, row in active.items():
-        if asked in (broker_id(row["web_service_url"]), broker_id(row["web_service_url_tls"])):
-            return name
-    return None
+    urls = ("web_service_url", "web_service_url_tls")
+    found = (name for name, row in active.items() if asked in (broker_id(row[url]) for url in urls))
+    return next(found, None)
 
 
 def names_by_broker(context: AdminContext) -> dict[str, tuple[str, ...]]:
@@ -271,11 +264,12 @@ async def carry_out(
     """
     silent_ms = context.view.writer_silent_ms(wall_ms())
     if silent_ms > _SILENT_MAX_MS:
-        reason = (
+        raise HttpError(
+            503,
             f"The balancer has been silent for {silent_ms} ms, so nothing was asked of it: try "
-            "again when it is back"
+            "again when it is back",
+            RETRY,
         )
-        raise HttpError(503, reason, RETRY)
     wait_ms = context.in_force.ownership.unload_timeout_ms + _EXTRA_MS
     outcome = await context.command(arguments, request, timeout_ms=wait_ms)
     if outcome.status == REFUSED:

@@ -10,7 +10,7 @@ from typing import Any
 
 from jobs.service.access import Role
 from jobs.service.exchange import JSON, Reply
-from jobs.service.pulsar import brokers, namespaces, records
+from jobs.service.pulsar import brokers, namespaces
 from jobs.service.pulsar.known import PulsarHandler, answering, existing
 from jobs.service.routes import MapOf, Route
 from lbcore.pulsar.clusters import internal_data, leader_data
@@ -100,7 +100,7 @@ _NAMESPACE_ROUTES = (
         _BUNDLES,
         "The boundaries of a namespace's bundles.",
     ),
-    _of_tenant(f"GET {_NAMESPACE}/topics", namespaces.list_topics, _TEXTS),
+    _of_tenant(f"GET {_NAMESPACE}/topics", namespaces.list_all_topics, _TEXTS),
     _of_tenant(
         f"GET {_NAMESPACE}/replication",
         lambda request, context: existing(request, context) and [context.cluster],
@@ -123,23 +123,25 @@ _NAMESPACE_ROUTES = (
 )
 
 _TOPIC_ROUTES = (
-    _of_tenant(f"GET {_ANY_TOPIC}", records.list_topics, _TEXTS),
-    _of_tenant(f"GET {_ANY_TOPIC}/partitioned", records.list_partitioned, _TEXTS),
-    _of_tenant(f"GET {_ANY_TOPIC}/{{bundle}}", records.list_topics, _TEXTS),
-    _of_tenant(f"PUT {_TOPIC}", records.create_topic),
-    _of_tenant(f"DELETE {_TOPIC}", records.delete_topic),
-    _of_tenant(f"GET {_TOPIC}/partitions", records.get_partitions, _PARTITIONS),
-    _of_tenant(f"PUT {_TOPIC}/partitions", records.create_partitioned),
-    _of_tenant(f"POST {_TOPIC}/partitions", records.update_partitions),
-    _of_tenant(f"DELETE {_TOPIC}/partitions", records.delete_partitioned),
-    _of_tenant(f"GET {_TOPIC}/stats", records.get_stats, _OBJECT),
-    _of_tenant(f"GET {_TOPIC}/partitioned-stats", records.get_partitioned_stats, _OBJECT),
-    _of_tenant(f"GET {_V2}/schemas/{{tenant}}/{{namespace}}/{{topic}}/schema", records.get_schema),
+    _of_tenant(f"GET {_ANY_TOPIC}", namespaces.list_topics, _TEXTS),
+    _of_tenant(f"GET {_ANY_TOPIC}/partitioned", namespaces.list_partitioned, _TEXTS),
+    _of_tenant(f"GET {_ANY_TOPIC}/{{bundle}}", namespaces.list_topics, _TEXTS),
+    _of_tenant(f"PUT {_TOPIC}", namespaces.create_topic),
+    _of_tenant(f"DELETE {_TOPIC}", namespaces.delete_topic),
+    _of_tenant(f"GET {_TOPIC}/partitions", namespaces.get_partitions, _PARTITIONS),
+    _of_tenant(f"PUT {_TOPIC}/partitions", namespaces.create_partitioned),
+    _of_tenant(f"POST {_TOPIC}/partitions", namespaces.update_partitions),
+    _of_tenant(f"DELETE {_TOPIC}/partitions", namespaces.delete_partitioned),
+    _of_tenant(f"GET {_TOPIC}/stats", namespaces.get_stats, _OBJECT),
+    _of_tenant(f"GET {_TOPIC}/partitioned-stats", namespaces.get_partitioned_stats, _OBJECT),
+    _of_tenant(
+        f"GET {_V2}/schemas/{{tenant}}/{{namespace}}/{{topic}}/schema", namespaces.get_schema
+    ),
     _of_tenant(
         f"GET {_V2}/schemas/{{tenant}}/{{namespace}}/{{topic}}/schema/{{version}}",
-        records.get_schema,
+        namespaces.get_schema,
     ),
-    _of_tenant(f"GET {_V1_TOPIC}/partitions", records.get_partitions, _PARTITIONS),
+    _of_tenant(f"GET {_V1_TOPIC}/partitions", namespaces.get_partitions, _PARTITIONS),
 )
 
 _BROKER_ROUTES = (
@@ -211,11 +213,11 @@ _CLUSTER_ROUTES = (
     _of_cluster(f"DELETE {_POLICIES}/{{policy}}", brokers.delete_policy),
     _of_cluster(f"GET {_POLICIES}/brokers", brokers.list_isolated_brokers, [_ISOLATED]),
     _of_cluster(f"GET {_POLICIES}/brokers/{{broker}}", brokers.get_isolated_broker, _ISOLATED),
-    _of_cluster(f"GET {_V2}/tenants", records.list_tenants, _TEXTS),
-    _of_cluster(f"GET {_V2}/tenants/{{tenant}}", records.get_tenant, _TENANT),
-    _of_cluster(f"PUT {_V2}/tenants/{{tenant}}", records.create_tenant),
-    _of_cluster(f"POST {_V2}/tenants/{{tenant}}", records.update_tenant),
-    _of_cluster(f"DELETE {_V2}/tenants/{{tenant}}", records.delete_tenant),
+    _of_cluster(f"GET {_V2}/tenants", namespaces.list_tenants, _TEXTS),
+    _of_cluster(f"GET {_V2}/tenants/{{tenant}}", namespaces.get_tenant, _TENANT),
+    _of_cluster(f"PUT {_V2}/tenants/{{tenant}}", namespaces.create_tenant),
+    _of_cluster(f"POST {_V2}/tenants/{{tenant}}", namespaces.update_tenant),
+    _of_cluster(f"DELETE {_V2}/tenants/{{tenant}}", namespaces.delete_tenant),
 )
 
 _STATS_ROUTES = (
