@@ -1,27 +1,324 @@
-"""All routes of the admin service, and the files of the console at `/`.
+"""All routes of the service, their OpenAPI document, and the files of the console at `/`.
 
-The files hold nothing of the cluster and are for everybody. The browser may do nothing with them
-but ask this service, under the caller's own roles (Content Security Policy Level 3).
+The document is drawn from routes and answers, and served at /v1/openapi.json to everybody who may
+look up. The files hold nothing of the cluster and are for everybody. The browser may do nothing
+with them but ask this service, under the caller's own roles (Content Security Policy Level 3).
+Source: OpenAPI 3.1, JSON Schema 2020-12.
 """
 
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum
+from functools import reduce
 from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from jobs import VERSION
 from jobs.service.context import AdminContext
-from jobs.service.exchange import Header, Reply, Request
+from jobs.service.exchange import JSON, Header, Reply, Request, encode, is_pulsar
 from jobs.service.pulsar.routes import PULSAR_ROUTES
-from jobs.service.routes import Route
-from jobs.service.v1.commands import COMMAND_ROUTES
-from jobs.service.v1.openapi import openapi_route
-from jobs.service.v1.ownership import OWNERSHIP_ROUTES, WATCH_ROUTES
-from jobs.service.v1.planning import EXPLAINING_ROUTES, FORESEEING_ROUTES, PLANNING_ROUTES
-from jobs.service.v1.showing import HISTORY_ROUTES, OVERVIEW_ROUTES, SHOWING_ROUTES
+from jobs.service.routes import Left, MapOf, Maybe, Route, Schema, TextQuery, reading
+from jobs.service.v1.ownership import LOOKUP_DATA, OWNERSHIP_ROUTES, WATCH_ROUTES
+from jobs.service.v1.planning import (
+    COMMAND_ROUTES,
+    EXPLAINING_ROUTES,
+    FORESEEING_ROUTES,
+    PLANNING_ROUTES,
+)
+from jobs.service.v1.showing import (
+    HISTORY_ROUTES,
+    LEFT_OUT_OF_ROWS,
+    OVERVIEW_ROUTES,
+    SHOWING_ROUTES,
+)
+from lbcore.model.tables import Table
+from lbcore.wire.commands import KINDS
+
+_ERRORS = {
+    "400": "The request can't be understood, with the reason.",
+    "401": "Nothing proves who asks.",
+    "403": "The caller has not the role, or a page of another site asks.",
+    "404": "There is no such thing.",
+    "409": "Refused, with the reason.",
+    "413": "The body is too long.",
+    "415": "A change, or a body, without Content-Type: application/json.",
+    "421": "Asked under a name that is not the service's.",
+    "429": "Too many requests: come again after Retry-After.",
+    "503": "Not possible at the moment: come again after Retry-After.",
+}
+_PULSAR_ERRORS = {
+    "405": "There is no such method here.",
+    "406": "A number of partitions that can't be.",
+    "412": "A name or condition that does not hold.",
+    "422": "Fewer or too many partitions.",
+    "500": "Pulsar's own fault, as it words it.",
+    "501": "Ballast has no such thing.",
+}
+_PROBLEM = {"type": str, "title": str, "status": int, "detail": str}
+_FIRST_ERROR = 400
+_AGES = {
+    "X-Ballast-Table-Version": "Version of ownership_events that the answer comes from.",
+    "X-Ballast-Age-Ms": "Since that was last known to be the newest.",
+    "X-Ballast-Writer-Silent-Ms": "Since the balancer's last commit, -1 = never.",
+}
+_ROW_TYPES: Mapping[str, Schema] = {
+    "string": {"type": "string"},
+    "long": {"type": "integer"},
+    "int": {"type": "integer"},
+    "double": {"type": ["number", "null"]},
+    "boolean": {"type": "boolean"},
+    "map<string,string>": {"type": "object", "additionalProperties": {"type": "string"}},
+}
+_SCALARS: Mapping[Any, Schema] = {
+    Any: {},
+    NoneType: {"type": "null"},
+    str: {"type": "string"},
+    bool: {"type": "boolean"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+}
+
+
+class Schemas:
+    """JSON Schemas of answers by their shapes; each record is in `known` by its name.
+
+    A shape is a type, a table (a row of it), {name: shape} with "name?" where it may be missing,
+    [shape], a tuple of objects that are one together, or Maybe, MapOf, Left.
+    """
+
+    def __init__(self) -> None:
+        self.known: dict[str, Any] = {}
+        self._kinds: dict[str, Any] = {}
+
+    def of(self, shape: Any) -> Schema:  # noqa: PLR0911 (one a kind of shape)
+        """The schema of a shape; raises TypeError for one that JSON has nothing for."""
+        match shape:
+            case tuple():
+                return reduce(_joined, map(self.of_object, shape))
+            case dict() | Table() | Left():
+                return self.of_object(shape)
+            case [item]:
+                return {"type": "array", "items": self.of(item)}
+            case Maybe():
+                return {"anyOf": [self.of(shape.shape), {"type": "null"}]}
+            case MapOf():
+                return {"type": "object", "additionalProperties": self.of(shape.shape)}
+            case type() if is_dataclass(shape):
+                return self._reference(shape)
+            case type() if issubclass(shape, Enum):
+                return {"type": "string", "enum": [one.value for one in shape]}
+        return _SCALARS[shape] if shape in _SCALARS else self._composed(shape)
+
+    def of_object(self, shape: Any) -> Schema:
+        """The schema of an object, written out."""
+        match shape:
+            case dict():
+                named = {name.rstrip("?"): self.of(one) for name, one in shape.items()}
+                needed = [name for name in shape if not name.endswith("?")]
+                return _object(named, needed)
+            case Table():
+                shown = [one for one in shape.columns if one.name not in LEFT_OUT_OF_ROWS]
+                return _object({one.name: _column(one) for one in shown})
+            case Left():
+                whole = self.of_object(shape.record)
+                named = {**whole["properties"]}
+                del named[shape.without]
+                return _object(named)
+        hints = get_type_hints(shape)
+        return _object({one.name: self.of(hints[one.name]) for one in fields(shape)})
+
+    def _reference(self, kind: type[Any]) -> Schema:
+        if self._kinds.setdefault(kind.__name__, kind) is not kind:
+            raise TypeError(f"answers' records must differ in name, got {kind.__name__} twice")
+        if kind.__name__ not in self.known:
+            self.known[kind.__name__] = self.of_object(kind)
+        return {"$ref": f"#/components/schemas/{kind.__name__}"}
+
+    def _composed(self, hint: Any) -> Schema:
+        origin, arguments = get_origin(hint), get_args(hint)
+        if origin in {Union, UnionType}:
+            return {"anyOf": [self.of(one) for one in arguments]}
+        if origin in {tuple, list, frozenset, Sequence} and not {*arguments[1:]} - {...}:
+            return {"type": "array", "items": self.of(arguments[0])}
+        if origin is tuple:
+            return {"type": "array", "prefixItems": [self.of(one) for one in arguments]}
+        if origin in {dict, Mapping}:
+            return {"type": "object", "additionalProperties": self.of(arguments[1])}
+        raise TypeError(f"an answer's field must be of a type that JSON has, got {hint}")
+
+
+def _object(named: Mapping[str, Any], needed: Iterable[str] | None = None) -> Schema:
+    required = list(named if needed is None else needed)
+    return {
+        "type": "object",
+        "properties": named,
+        "required": required,
+        "additionalProperties": False,
+    }
+
+
+def _joined(one: Schema, other: Schema) -> Schema:
+    named = {**one["properties"], **other["properties"]}
+    return _object(named, [*one["required"], *other["required"]])
+
+
+def _column(column: Any) -> Schema:
+    schema = {**_ROW_TYPES.get(column.type, {"type": "array"}), "description": column.doc}
+    if column.is_nullable:
+        kinds = schema["type"]
+        schema["type"] = [*([kinds] if isinstance(kinds, str) else kinds), "null"]
+    return schema
+
+
+async def _serve_lookup(request: Request, context: AdminContext) -> Reply:
+    raise NotImplementedError  # its path is `LookupApp`'s
+
+
+_TOPIC = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
+IN_FRONT = tuple(
+    reading(path, _serve_lookup, summary, answer, queries=queries, media_type=media_type)
+    for path, summary, answer, queries, media_type in (
+        (
+            _TOPIC,
+            "The broker that serves a topic.",
+            LOOKUP_DATA,
+            (TextQuery("listenerName", "The listener whose addresses are asked for."),),
+            "application/json",
+        ),
+        (f"{_TOPIC}/bundle", "The range of a topic's bundle.", None, (), "application/json"),
+        ("/health", "The state of this service.", dict[str, Any], (), "application/json"),
+        ("/alive", "That this process answers.", {"status": str}, (), "application/json"),
+        ("/metrics", "The metrics, for Prometheus.", str, (), "text/plain"),
+    )
+)
+"""The paths in front of the routes."""
+
+
+def draw_openapi(routes: Iterable[Route]) -> dict[str, Any]:
+    """The document for the routes and the paths in front of them."""
+    schemas, paths, known = Schemas(), dict[str, dict[str, Any]](), dict[str, str]()
+    for route in (*routes, *IN_FRONT):
+        # two paths that differ in the names of their parts alone are one
+        path = known.setdefault(re.sub(r"{\w+}", "{}", route.path), route.path)
+        operation = _operation(replace(route, path=path), schemas)
+        paths.setdefault(path, {})[route.method.lower()] = operation
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Ballast",
+            "version": VERSION,
+            "description": "Who owns which bundle, and requests to change it. Every answer carries "
+            "the table version and both ages in its headers; every request takes max_age_ms.",
+        },
+        "security": [{"bearer": []}, {}],
+        "paths": paths,
+        "components": {
+            "schemas": {
+                "Problem": {**schemas.of(_PROBLEM), "additionalProperties": True},
+                "Reason": schemas.of({"reason": str}),
+                **schemas.known,
+            },
+            "responses": {
+                **{f"Problem{status}": _error("Problem", doc) for status, doc in _ERRORS.items()},
+                **{
+                    f"Reason{status}": _error("Reason", doc)
+                    for status, doc in {**_ERRORS, **_PULSAR_ERRORS}.items()
+                },
+            },
+            "headers": {
+                name: {"description": doc, "schema": {"type": "integer"}}
+                for name, doc in _AGES.items()
+            },
+            "parameters": {
+                "max_age_ms": {
+                    "name": "max_age_ms",
+                    "in": "query",
+                    "description": "Refuse an answer that is older than this.",
+                    "schema": {"type": "integer", "minimum": 0},
+                }
+            },
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}
+            },
+        },
+    }
+
+
+def openapi_route(routes: Iterable[Route]) -> Route:
+    """The route that serves the document of these and of itself."""
+    body = b""
+
+    async def serve(_request: Request, _context: AdminContext) -> Reply:
+        return Reply(body=body, headers=(JSON,))
+
+    own = reading("/v1/openapi.json", serve, "This document.", dict[str, Any], checks_itself=True)
+    body = encode(draw_openapi((*routes, own)))
+    return own
+
+
+def _operation(route: Route, schemas: Schemas) -> dict[str, Any]:
+    text, kind = {"type": "string", "minLength": 1}, {"type": "string", "enum": sorted(KINDS)}
+    operation: dict[str, Any] = {
+        "operationId": re.sub(r"\W+", "_", f"{route.method.lower()}{route.path}").strip("_"),
+        "summary": route.summary or (route.handler.__doc__ or "").partition("\n")[0],
+        "parameters": [
+            *(
+                {
+                    "name": name,
+                    "in": "path",
+                    "required": True,
+                    "schema": kind if name == "kind" else text,
+                }
+                for name in re.findall(r"{(\w+)}", route.path)
+            ),
+            *(
+                {"name": one.name, "in": "query", "description": one.doc, "schema": one.schema}
+                for one in route.queries
+            ),
+            {"$ref": "#/components/parameters/max_age_ms"},
+        ],
+        "responses": _responses(route, schemas),
+    }
+    if route.body is not None:
+        content = {"schema": route.body}
+        if route.example is not None and route.example.body is not None:
+            content["example"] = route.example.body
+        operation["requestBody"] = {"content": {"application/json": content}}
+    return operation
+
+
+def _responses(route: Route, schemas: Schemas) -> dict[str, Any]:
+    kind = "Reason" if is_pulsar(route.path.encode()) else "Problem"
+    headers = {name: {"$ref": f"#/components/headers/{name}"} for name in _AGES}
+    errors = _ERRORS if kind == "Problem" else {**_ERRORS, **_PULSAR_ERRORS}
+    found: dict[str, Any] = {
+        status: {"$ref": f"#/components/responses/{kind}{status}"} for status in errors
+    }
+    for status, doc in {200: "The answer.", **route.statuses}.items():
+        if status >= _FIRST_ERROR:
+            found[str(status)] = _error(kind, doc)
+            continue
+        answer: dict[str, Any] = {"description": doc, "headers": headers}
+        if route.answer is not None:
+            answer["content"] = {route.media_type: {"schema": schemas.of(route.answer)}}
+        found[str(status)] = answer
+    return dict(sorted(found.items()))
+
+
+def _error(kind: str, doc: str) -> dict[str, Any]:
+    media = "application/problem+json" if kind == "Problem" else "application/json"
+    schema = {"$ref": f"#/components/schemas/{kind}"}
+    return {"description": doc, "content": {media: {"schema": schema}}}
+
 
 FOLDER = Path(__file__).with_name("page")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-_HEADERS: tuple[Header, ...] = (
+_PAGE_HEADERS: tuple[Header, ...] = (
     (b"content-security-policy", POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -38,7 +335,7 @@ _TYPES = {
 
 def _route(path: str, name: str) -> Route:
     body = (FOLDER / name).read_bytes()
-    headers = ((b"content-type", _TYPES[Path(name).suffix]), *_HEADERS)
+    headers = ((b"content-type", _TYPES[Path(name).suffix]), *_PAGE_HEADERS)
 
     async def serve(_request: Request, _context: AdminContext) -> Reply:
         return Reply(body=body, headers=headers)

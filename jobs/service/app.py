@@ -175,31 +175,25 @@ class AdminApp:
 
     async def _body(self, receive: Receive, headers: dict[str, str]) -> bytes:
         limit = self._body_max_bytes
+        too_long = HttpError(413, f"the body must be at most {limit} bytes", _CLOSE)
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length[:_LENGTH_DIGITS]) > limit:
-            raise self._too_long()
+            raise too_long
         parts, size, more = [], 0, True
         while more:
-            message = await self._part(receive)
+            try:
+                message = await asyncio.wait_for(receive(), _BODY_TIMEOUT_S)
+            except asyncio.TimeoutError:
+                reason = f"the body must go on within {_BODY_TIMEOUT_S:.0f} s"
+                raise HttpError(408, reason, _CLOSE) from None
             if message["type"] == "http.disconnect":
                 raise ClientGoneError
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             if size > limit:
-                raise self._too_long()
+                raise too_long
             more = message.get("more_body", False)
         return b"".join(parts)
-
-    def _too_long(self) -> HttpError:
-        reason = f"the body must be at most {self._body_max_bytes} bytes"
-        return HttpError(413, reason, _CLOSE)
-
-    async def _part(self, receive: Receive) -> Message:
-        try:
-            return await asyncio.wait_for(receive(), _BODY_TIMEOUT_S)
-        except asyncio.TimeoutError:
-            reason = f"the body must go on within {_BODY_TIMEOUT_S:.0f} s"
-            raise HttpError(408, reason, _CLOSE) from None
 
     # -- the audit
 

@@ -35,9 +35,8 @@ from jobs.service.access_control import Gatekeeper, OriginGuard
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.changes import ChangeFeed
-from jobs.service.context import AdminContext
+from jobs.service.context import AdminContext, KafkaPort
 from jobs.service.exchange import HttpError
-from jobs.service.kafka_port import KafkaPort
 from jobs.service.lookup_http import Hooks, LookupApp
 from jobs.service.lookup_metrics import OtherCounts
 from jobs.service.v1.reading import readers

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from jobs.adapters.delta.rows import ROUTE_COLUMNS, routes_of
 from jobs.adapters.delta.table_location import TablePlace
-from jobs.adapters.delta.table_log import Commit, LostError, commits_from
+from jobs.adapters.delta.table_log import LostError, commits_from
 from jobs.adapters.delta.table_scan import read_added
 from jobs.adapters.delta.tables import table_path
 from jobs.adapters.following.view import Changes
@@ -121,17 +121,16 @@ class ChangeFeed:
             for commit in commits_from(self._path, place[0]) if place <= self.end else ():
                 if commit.needs_reload:
                     return None
-                found += [change for change in self._changes_in(commit) if change.place > place]
+                parts = read_added(self._path, commit, ROUTE_COLUMNS, self._cluster)
+                routes = (route for rows in parts for route in routes_of(rows)[0])
+                changes = changes_of(commit.version, routes)
+                found += [change for change in changes if change.place > place]
                 reached = (commit.version, END)
                 if len(found) >= limit or reached >= self.end:
                     return found, reached
         except LostError:
             return None
         return None if reached < self.end else (found, reached)
-
-    def _changes_in(self, commit: Commit) -> Iterator[RecordChange]:
-        parts = read_added(self._path, commit, ROUTE_COLUMNS, self._cluster)
-        return changes_of(commit.version, (route for rows in parts for route in routes_of(rows)[0]))
 
 
 def changes_of(version: int, routes: Iterable[BundleRoute]) -> Iterator[RecordChange]:

@@ -147,31 +147,27 @@ class TableViews:
         `confirmed_ms`: start of the newest refresh that could read all of them, by the boot clock.
         """
         started_ms = boot_ms()
-        found = [self._try(table) for table in (*SMALL_TABLES, LOAD_HISTORY)]
-        faults = [fault for fault in found if fault]
+        faults = list(filter(None, map(self._refresh, (*SMALL_TABLES, LOAD_HISTORY))))
         if not faults:
             self.confirmed_ms = started_ms
         unread = [self._unread[name] for name in sorted(self._unread)]
         self._record_fault("; ".join(faults + unread))
 
-    def _try(self, table: Table) -> str:
+    def _refresh(self, table: Table) -> str:
         """Refresh a table; returns why it can't be read, "" if it can."""
         try:
-            self._refresh(table)
+            tail = self._tails.get(table.name)
+            if tail is not None:
+                with suppress(LostError):
+                    self._read_on(table, tail)
+                    return ""
+            log = log_path(table_path(self.root, table.name))
+            if table.name in self._versions or log.is_dir():
+                self._load_whole(table)
         except Exception as error:  # noqa: BLE001 one table's fault must not stop the others' refresh
             self._tails.pop(table.name, None)
             return in_one_line(error)
         return ""
-
-    def _refresh(self, table: Table) -> None:
-        tail = self._tails.get(table.name)
-        if tail is not None:
-            with suppress(LostError):
-                self._read_on(table, tail)
-                return
-        log = log_path(table_path(self.root, table.name))
-        if table.name in self._versions or log.is_dir():
-            self._load_whole(table)
 
     def _read_on(self, table: Table, tail: TableTail) -> None:
         """Take over the new commits; raises LostError where the log does not lead on."""
@@ -190,7 +186,8 @@ class TableViews:
         handle = open_table(self.root, table.name)
         condition = f"{of_cluster(self.cluster)} AND {PRESENT.get(table.name, 'true')}"
         if table.name == LOAD_HISTORY.name:
-            condition += f" AND minute_ms >= {_newest_minute(handle, condition) - _HISTORY_MS}"
+            minutes = scan(handle, ["minute_ms"], condition)["minute_ms"].to_pylist()
+            condition += f" AND minute_ms >= {max(minutes, default=0) - _HISTORY_MS}"
         found: list[Row] = list(rows_in(scan(handle, None, condition)))
         tail = TableTail(table_path(self.root, table.name), handle)
         if table.name == LOAD_HISTORY.name:
@@ -235,8 +232,7 @@ class TableViews:
     def _take_load(self, known: Mapping[str, Row], found: Sequence[Row]) -> None:
         newest = dict(known)
         for row in found:
-            before = newest.get(row["broker"])
-            if before is None or row["minute_ms"] >= before["minute_ms"]:
+            if row["minute_ms"] >= newest.get(row["broker"], row)["minute_ms"]:
                 newest[row["broker"]] = row
         kept_ms = max((row["minute_ms"] for row in newest.values()), default=0) - _HISTORY_MS
         self.newest_load = {
@@ -291,8 +287,3 @@ _KEPT: Mapping[str, Callable[[Rows], Rows]] = {
     SETTINGS_IN_FORCE.name: lambda found: tuple(newest_reported(found)),
 }
 """Selection of the rows to hold, of tables whose rows grow in number for ever."""
-
-
-def _newest_minute(handle: Any, condition: str) -> int:
-    minutes = scan(handle, ["minute_ms"], condition)["minute_ms"]
-    return max(minutes.to_pylist(), default=0)

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jobs.service.all_routes import ROUTES
+from jobs.service.all_routes import ROUTES, draw_openapi
 from jobs.service.app import AdminApp
 from jobs.service.routes import Route
-from jobs.service.v1.openapi import draw_openapi
 from tests.support.admin.admin_world import Balancer, make_context, write_tables
 from tests.support.admin.asgi_calls import ask, check_answer, operation_of
 

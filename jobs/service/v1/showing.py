@@ -4,30 +4,22 @@ Settings, decisions, load over time (view Heat) and what has happened (view Time
 rows of tables; `jobs.operating` bounds the answers.
 """
 
-from collections.abc import Mapping
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from jobs.adapters.delta.rows import literal
+import pyarrow as pa
+
+from jobs.adapters.delta.rows import is_one_of, literal, of_cluster
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import MisuseError
 from jobs.operating.answers import BUNDLE_ORDERS, read_bundles
 from jobs.operating.answers import BUNDLES_MAX as LISTED_MAX
 from jobs.operating.connection_options import started_with
-from jobs.operating.history import (
-    BROKERS_MAX,
-    BUNDLES_MAX,
-    EVENTS_MAX,
-    KINDS,
-    MOMENTS_MAX,
-    OF_BROKERS,
-    OF_BUNDLES,
-    HeatQuestion,
-    TimelineQuestion,
-    read_heat,
-    read_timeline,
-)
 from jobs.operating.status import read_overview, read_status_rows
 from jobs.service.access import ANY, Role
 from jobs.service.context import AdminContext
@@ -41,22 +33,275 @@ from jobs.service.v1.reading import (
     table_route,
 )
 from jobs.sql.engine import SqlEngine, plain_rows
+from lbcore.balancer.brokers import SILENCE
 from lbcore.config.load import reported_rows
 from lbcore.config.tree import DEFAULT, SETTINGS, Config, value_of
 from lbcore.explain.job_state import JobContext
+from lbcore.explain.reasons import reason_message
+from lbcore.explain.recent_findings import moves_message, silence_message
 from lbcore.explain.status import ClusterStatus, ExplainedDecision, Moment, make_status
 from lbcore.model.names import InvalidNameError, check_namespace
+from lbcore.model.resources import RESOURCES
 from lbcore.model.tables import (
     BROKERS,
     DECISIONS,
+    LOAD_HISTORY,
     NAMESPACES,
     OWNERSHIP_EVENTS,
     PINS,
     POLICIES,
 )
-from lbcore.model.times import DAY_MS, HOUR_MS
+from lbcore.model.times import DAY_MS, HOUR_MS, MINUTE_MS
 from lbcore.route.slices import LEFT_OUT
 from lbcore.validation.check import in_force
+
+_TRAFFIC = {
+    "msg_rate": "msg/s",
+    "msg_rate_in": "msg/s",
+    "msg_rate_out": "msg/s",
+    "msg_throughput_in": "bytes/s",
+    "msg_throughput_out": "bytes/s",
+}
+OF_BROKERS = {
+    "usage": "%",
+    "score": "%",
+    **{one.name: "%" for one in RESOURCES},
+    **_TRAFFIC,
+    "bundles": "bundles",
+}
+"""Measures of a broker's row → unit."""
+OF_BUNDLES = {**_TRAFFIC, "topics": "topics", "sessions": "sessions"}
+"""Measures of a bundle's row → unit."""
+
+MOMENTS_MAX = 120
+BROKERS_MAX = 1_000
+BUNDLES_MAX = 200
+_DIGITS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatQuestion:
+    """Question for a heat map.
+
+    until_ms: the end of the window, ms since 1970. broker: "" = all brokers, else its bundles. by:
+    a key of OF_BROKERS, or of OF_BUNDLES for a broker's bundles.
+    """
+
+    by: str
+    until_ms: int
+    window_ms: int
+    broker: str = ""
+
+    @property
+    def step_ms(self) -> int:
+        """The width of a moment: whole minutes, at most MOMENTS_MAX of them in the window."""
+        minutes = -(-self.window_ms // (MINUTE_MS * (MOMENTS_MAX - 1)))
+        return max(1, minutes) * MINUTE_MS
+
+
+def read_heat(reader: TableReader, question: HeatQuestion) -> dict[str, Any]:
+    """Return the heat map: "values" is names × moments, None = nothing reported.
+
+    Rows in name order. left_out: number of rows with lower peaks that are not among them.
+    """
+    step_ms = question.step_ms
+    since_ms = (question.until_ms - question.window_ms) // step_ms * step_ms
+    cells = _cells(reader, question, since_ms)
+    names, left_out = _shown(cells, BUNDLES_MAX if question.broker else BROKERS_MAX)
+    until_ms = question.until_ms // step_ms * step_ms
+    moments = range(since_ms, until_ms + 1, step_ms)
+    row_of = {name: at for at, name in enumerate(names)}
+    grid: list[list[float | None]] = [[None] * len(moments) for _ in names]
+    for name, at_ms, value in cells:
+        if name in row_of and value is not None:
+            grid[row_of[name]][(at_ms - since_ms) // step_ms] = float(f"{value:.{_DIGITS}g}")
+    units = OF_BUNDLES if question.broker else OF_BROKERS
+    return {
+        "by": question.by,
+        "unit": units[question.by],
+        "broker": question.broker,
+        "from_ms": since_ms,
+        "step_ms": step_ms,
+        "moments": len(moments),
+        "names": names,
+        "left_out": left_out,
+        "values": grid,
+    }
+
+
+def _cells(
+    reader: TableReader, question: HeatQuestion, since_ms: int
+) -> list[tuple[str, int, float | None]]:
+    view, name = ("bundle_loads", "bundle") if question.broker else ("broker_loads", "broker")
+    where = [
+        of_cluster(reader.cluster),
+        f"minute_ms >= {since_ms}",
+        f"minute_ms <= {question.until_ms}",
+        *([f"broker = {literal(question.broker)}"] if question.broker else []),
+    ]
+    found: pa.Table = SqlEngine(reader.root, (LOAD_HISTORY.name,)).query(
+        f"SELECT {name}, minute_ms - minute_ms % {question.step_ms} AS at_ms, "  # noqa: S608 (numbers, quoted names)
+        f"MAX({question.by}) AS most FROM {view} WHERE {' AND '.join(where)} GROUP BY 1, 2"
+    )
+    return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+
+
+def _shown(cells: list[tuple[str, int, float | None]], most: int) -> tuple[list[str], int]:
+    """Return names with the highest peaks, in name order, and the number of others."""
+    peaks: dict[str, float] = {}
+    for name, _, value in cells:
+        peaks[name] = max(peaks.get(name, 0.0), value or 0.0)
+    by_peak = sorted(peaks, key=lambda name: (-peaks[name], name))
+    return sorted(by_peak[:most]), max(0, len(by_peak) - most)
+
+
+KINDS: Mapping[str, tuple[str, ...]] = {
+    "move": ("transfer", "unload", "drain"),
+    "split": ("split",),
+    "crash": ("failover", SILENCE),
+    "placement": ("assign",),
+    "plan": ("plan",),
+    "command": (),
+    "setting": (),
+}
+"""Kind of event → its kinds of decisions; () = from a table of its own."""
+
+EVENTS_MAX = 500
+_OF_DECISIONS = (
+    "at_ms",
+    "decision_id",
+    "kind",
+    "bundle",
+    "source",
+    "destination",
+    "reason",
+    "strategy",
+    "inputs",
+)
+_LOADS = ("source_before", "source_after", "destination_before", "destination_after")
+_OF_EFFECTS = ("decision_id", "bundle", "destination", "outcome", *_LOADS)
+_SHOWN_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineQuestion:
+    """Question for a timeline. Times in ms since 1970.
+
+    kinds: of KINDS. about: only events that name it, case-insensitive; "" = all.
+    """
+
+    from_ms: int
+    until_ms: int
+    kinds: tuple[str, ...] = tuple(KINDS)
+    about: str = ""
+
+    @property
+    def within(self) -> str:
+        """Condition on the time of a row."""
+        return f"at_ms >= {self.from_ms} AND at_ms <= {self.until_ms}"
+
+
+def read_timeline(reader: TableReader, question: TimelineQuestion) -> dict[str, Any]:
+    """The newest EVENTS_MAX events, newest first, and how many more there are.
+
+    Loads (1.0 = 100 %) of both brokers before and after are there once a move's effect is known.
+    """
+    found = [
+        *_decided(reader, question),
+        *_commands(reader, question),
+        *_settings(reader, question),
+    ]
+    about = question.about.lower()
+    if about:
+        found = [event for event in found if about in json.dumps(event).lower()]
+    found.sort(key=lambda event: (-event["at_ms"], event["kind"], event["id"]))
+    return {"events": found[:EVENTS_MAX], "left_out": max(0, len(found) - EVENTS_MAX)}
+
+
+def _decided(reader: TableReader, question: TimelineQuestion) -> Iterator[dict[str, Any]]:
+    kind_of = {one: kind for kind in question.kinds for one in KINDS[kind]}
+    if not kind_of:
+        return
+    condition = f"{question.within} AND {is_one_of('kind', sorted(kind_of))}"
+    rows = reader.rows("decisions", _OF_DECISIONS, condition)
+    effects = {
+        (row["decision_id"], row["bundle"]): row
+        for row in reader.rows("decision_effects", _OF_EFFECTS, f"at_ms >= {question.from_ms}")
+    }
+    for row in rows:
+        effect = effects.get((row["decision_id"], row["bundle"]))
+        yield {
+            **_event(row, kind_of[row["kind"]], row["decision_id"], row["kind"]),
+            **{name: row[name] for name in ("bundle", "source")},
+            "reason": _reason(row),
+            "destination": row["destination"] or (effect["destination"] if effect else ""),
+            "by": row["strategy"],
+            "outcome": "" if effect is None else effect["outcome"],
+            "loads": effect
+            and {name: None if math.isnan(effect[name]) else effect[name] for name in _LOADS},
+        }
+
+
+def _reason(row: Mapping[str, Any]) -> str:
+    """Return the reason in words."""
+    if row["kind"] == SILENCE:
+        return silence_message(row, row["at_ms"])
+    why = reason_message(str(row["reason"]), str(row["kind"]))
+    if row["kind"] == "failover":
+        return f"{why}: {moves_message([json.loads(row['inputs'])])}"
+    return why
+
+
+def _commands(reader: TableReader, question: TimelineQuestion) -> Iterator[dict[str, Any]]:
+    if "command" not in question.kinds:
+        return
+    rows = reader.rows("commands", condition=question.within)
+    rows.sort(key=lambda row: (row["status"] != "accepted", row["at_ms"]))
+    for row in {row["command_id"]: row for row in rows}.values():  # a command's last row
+        given = json.loads(row["arguments"] or "{}")
+        yield {
+            **_event(row, "command", row["command_id"], row["kind"]),
+            "bundle": str(given.get("bundle", "")),
+            "source": str(given.get("broker", "")),
+            "destination": str(given.get("destination", "")),
+            "reason": row["reason"],
+            "by": row["principal"],
+            "outcome": row["status"],
+        }
+
+
+def _settings(reader: TableReader, question: TimelineQuestion) -> Iterator[dict[str, Any]]:
+    """Yield each change of settings, with what differs from the version before."""
+    if "setting" not in question.kinds:
+        return
+    before: Mapping[str, Any] = {}
+    rows = reader.rows("config_versions", condition=f"at_ms <= {question.until_ms}")
+    for row in sorted(rows, key=lambda one: one["number"]):
+        after = json.loads(row["settings"])
+        if row["at_ms"] >= question.from_ms:
+            keys = sorted(key for key in {*before, *after} if before.get(key) != after.get(key))
+            text = ", ".join(
+                f"{key}={after[key]}" if key in after else f"{key} as in the files" for key in keys
+            )
+            text = text or "nothing that was not so"
+            yield {
+                **_event(row, "setting", row["config_version"], "settings"),
+                "reason": text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]} ...",
+                "by": row["principal"],
+            }
+        before = after
+
+
+def _event(row: Mapping[str, Any], kind: str, identity: str, what: str) -> dict[str, Any]:
+    return {
+        "at_ms": row["at_ms"],
+        "kind": kind,
+        "id": identity,
+        "what": what,
+        "loads": None,
+        **dict.fromkeys(("bundle", "source", "destination", "outcome"), ""),
+    }
+
 
 _SQL_MAX_CHARS, _SQL_ROWS_MAX = 100_000, 100_000
 LEFT_OUT_OF_ROWS = frozenset({"cluster", "batch_id"})
@@ -283,20 +528,15 @@ _overview_cache = ReadCache(0.5)
 
 
 async def get_overview(request: Request, context: AdminContext) -> Reply:
-    """Return status, balance, last decisions as sentences, age and caller."""
-    read = partial(partial, _read, context.config, context.around)  # of a moment
-    more = {"service": about_service(context), "caller": about_caller(request, context)}
-    return await _overview_cache.reply(context, read, more)
+    """Return status, balance, last decisions as sentences, age and caller.
 
-
-def about_caller(request: Request, context: AdminContext) -> dict[str, str]:
-    """Return the caller's name and highest role on the whole cluster.
-
-    A page offers actions by it.
+    A page offers actions by the caller's highest role on the whole cluster.
     """
-    caller = request.caller
-    roles = [role.name.lower() for role in Role if caller.may(role, context.cluster)]
-    return {"name": caller.name, "role": roles[-1] if roles else ""}
+    read = partial(partial, _read, context.config, context.around)  # of a moment
+    roles = [role.name.lower() for role in Role if request.caller.may(role, context.cluster)]
+    caller = {"name": request.caller.name, "role": roles[-1] if roles else ""}
+    more = {"service": about_service(context), "caller": caller}
+    return await _overview_cache.reply(context, read, more)
 
 
 def _read(config: Config, around: JobContext, now_ms: int, reader: TableReader) -> dict[str, Any]:
@@ -339,9 +579,12 @@ def _measure(asked: TableQuestion) -> str:
 
 
 def _read_heat(asked: TableQuestion, reader: TableReader) -> dict[str, Any]:
-    by, broker = _measure(asked), asked["broker"]
-    until_ms, window_ms = asked["until"] or asked.now_ms, asked["window_ms"]
-    question = HeatQuestion(by=by, broker=broker, until_ms=until_ms, window_ms=window_ms)
+    question = HeatQuestion(
+        by=_measure(asked),
+        broker=asked["broker"],
+        until_ms=asked["until"] or asked.now_ms,
+        window_ms=asked["window_ms"],
+    )
     return read_heat(reader, question)
 
 

@@ -11,10 +11,10 @@ import pytest
 from jobs.adapters.kafka.clients import Delivered, KafkaAddress, NotDelivered
 from jobs.adapters.kafka.command_client import CommandOutcome, OutcomeWatch
 from jobs.console import CommandError, MisuseError
-from jobs.service import kafka_port
+from jobs.service import context
 from jobs.service.access_control import ServiceCounts
+from jobs.service.context import KafkaPort
 from jobs.service.exchange import HttpError
-from jobs.service.kafka_port import KafkaPort
 from lbcore.wire.messages import AuditEntry, Command
 
 ENTRY = AuditEntry(
@@ -71,10 +71,10 @@ def client() -> FakeClient:
 
 @pytest.fixture
 def port(client: FakeClient, monkeypatch: pytest.MonkeyPatch) -> Iterator[KafkaPort]:
-    monkeypatch.setattr(kafka_port, "Sender", FakeSender)
-    monkeypatch.setattr(kafka_port, "CommandClient", lambda *_, **__: client)
-    monkeypatch.setattr(kafka_port, "_RETRY_S", 0.01)
-    monkeypatch.setattr(kafka_port, "_GRACE_S", 0.0)
+    monkeypatch.setattr(context, "Sender", FakeSender)
+    monkeypatch.setattr(context, "CommandClient", lambda *_, **__: client)
+    monkeypatch.setattr(context, "_RETRY_S", 0.01)
+    monkeypatch.setattr(context, "_GRACE_S", 0.0)
     FakeSender.refusals, FakeSender.taken = 0, ()
     address = KafkaAddress(bootstrap="nowhere:1")
     made = KafkaPort(address, Path("nowhere"), "c1", waiting_max=1, counts=ServiceCounts())

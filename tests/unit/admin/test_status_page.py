@@ -14,10 +14,10 @@ from deltalake import write_deltalake
 
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.delta.tables import arrow_schema, ensure_tables, table_path
-from jobs.operating.history import BUNDLES_MAX, MOMENTS_MAX, OF_BROKERS, HeatQuestion, read_heat
 from jobs.service.access import Grant, Role
 from jobs.service.all_routes import FOLDER, PAGE_ROUTES, ROUTES
 from jobs.service.app import AdminApp
+from jobs.service.v1.showing import BUNDLES_MAX, MOMENTS_MAX, OF_BROKERS, HeatQuestion, read_heat
 from lbcore.balancer.rules import PlanStatus
 from lbcore.model.resources import COUNT
 from lbcore.model.tables import LOAD_HISTORY

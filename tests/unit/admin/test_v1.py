@@ -12,11 +12,10 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from jobs.service.access import Grant, Role
-from jobs.service.all_routes import ROUTES
+from jobs.service.all_routes import IN_FRONT, ROUTES, draw_openapi
 from jobs.service.app import AdminApp
 from jobs.service.context import AdminContext, CommandEnd
 from jobs.service.routes import Route
-from jobs.service.v1.openapi import IN_FRONT, draw_openapi
 from lbcore.wire.commands import KINDS
 from tests.support.admin.admin_world import BROKERS, Balancer, Gate, make_context
 from tests.support.admin.asgi_calls import Answer, ask, check_answer

@@ -19,10 +19,10 @@ import pytest
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.cli import main
 from jobs.console import CommandError
-from jobs.operating.history import KINDS, TimelineQuestion, read_timeline
 from jobs.operating.plans import undo_moves
 from jobs.operating.simulations import ManyRuns, progress_message
 from jobs.operating.status import read_status_rows
+from jobs.service.v1.showing import KINDS, TimelineQuestion, read_timeline
 from tests.support import Capsys, Patch
 from tests.support.worlds.checked_world import owners, running
 from tests.support.worlds.explained_world import eventful, write_tables

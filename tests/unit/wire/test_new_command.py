@@ -60,7 +60,7 @@ import random
 from jobs.cli import verb_parser
 from jobs.operating.commanding import read_command
 from jobs.service.access import Role
-from jobs.service.v1.commands import role_of
+from jobs.service.v1.planning import role_of
 from jobs.verbs import VERBS
 from lbcore.wire.commands import KINDS, format_arguments, parse_arguments
 from tests.drawn_pages import _draw_command
