@@ -91,11 +91,6 @@ class OwnershipMoment:
     at_ms: int
     known_from_ms: int
 
-    @property
-    def is_known(self) -> bool:
-        """True if events reach back to it."""
-        return self.at_ms >= self.known_from_ms
-
 
 class Answers:
     """Answers about one cluster from its tables; commands go through Kafka.

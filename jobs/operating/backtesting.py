@@ -132,8 +132,8 @@ def make_replay(recorded: RecordedLoad, last_ms: int, seed: int) -> Replay:
     last_ms: only the end, so long; 0 = all.
     """
     place, known = recorded.place, recorded.brokers
-    oldest_ms = min((int(row["minute_ms"]) for row in recorded.rows), default=0)
-    newest_ms = max((int(row["minute_ms"]) for row in recorded.rows), default=0)
+    times = [int(row["minute_ms"]) for row in recorded.rows] or [0]
+    oldest_ms, newest_ms = min(times), max(times)
     missing_ms = max(0, oldest_ms - (newest_ms - last_ms + MINUTE_MS)) if last_ms else 0
     rows, pace = _at_pace(
         [row for row in recorded.rows if not last_ms or row["minute_ms"] > newest_ms - last_ms]
@@ -160,9 +160,12 @@ def make_replay(recorded: RecordedLoad, last_ms: int, seed: int) -> Replay:
             next_step="choose a longer stretch with --last",
         )
     domains = {row["broker"]: row["failure_domain"] for row in known}
-    scenario = backtest_scenario(history, recording, domains, seed)
     return Replay(
-        history=history, recording=recording, scenario=scenario, missing_ms=missing_ms, pace=pace
+        history=history,
+        recording=recording,
+        scenario=backtest_scenario(history, recording, domains, seed),
+        missing_ms=missing_ms,
+        pace=pace,
     )
 
 
@@ -281,12 +284,6 @@ def lines(replay: Replay, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for row in rows:
         cells = [format_value(metric, row[metric]) for metric, _ in COLUMNS.values()]
         yield f"{row['strategy']:{_WIDE}}" + "".join(f"{cell:>11}" for cell in cells)
-    yield from _cost_lines(rows)
-    yield BIAS
-
-
-def _cost_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Compare each with the bound, the cheapest first."""
     yield ""
     yield f"{'cheapest first':{_WIDE}}" + "".join(f"{title:>11}" for title in _COST_TITLES)
     for row in sorted(rows, key=_by_cost):
@@ -297,6 +294,7 @@ def _cost_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         ]
         yield f"{row['strategy']:{_WIDE}}" + "".join(f"{cell:>11}" for cell in cells)
     yield COST_LEGEND
+    yield BIAS
 
 
 def _by_cost(row: Mapping[str, Any]) -> tuple[float, float, str]:

@@ -30,7 +30,7 @@ from jobs.console import (
 )
 from jobs.operating.answers import Answers, answers_of
 from jobs.operating.connection_options import STACK_OPTIONS, connection_options
-from jobs.operating.plans import Outlook, RehearsedCommand
+from jobs.operating.plans import Outlook, RehearsedCommand, dry_run_line
 from jobs.parser import Argument, action, argument, group, parse_duration_ms
 from lbcore.balancer.book import DONE
 from lbcore.config.pipeline import Pipeline
@@ -416,16 +416,15 @@ def _say_rehearsal(args: argparse.Namespace, command: Command, rehearsed: Rehear
         "tables_age_ms": age_ms,
         **({} if foresight is None else {"foresight": foresight.to_json()}),
     }
-    if foresight is None:
-        answer(args, value, _rehearsal_lines(command, found, age_ms))
-    else:
-        answer(args, value, Outlook(found=foresight, tables_age_ms=age_ms).lines())
+    lines = _rehearsal_lines(command, found, age_ms)
+    if foresight is not None:
+        lines = Outlook(found=foresight, tables_age_ms=age_ms).lines()
+    answer(args, value, lines)
     return Exit.DONE if found.is_possible else Exit.FAILED
 
 
 def _rehearsal_lines(command: Command, found: Rehearsal, age_ms: int) -> Iterable[str]:
-    age = "" if age_ms < 0 else f"; the tables are {duration(age_ms)} old"
-    yield f"dry run, nothing was sent{age}"
+    yield dry_run_line(age_ms)
     yield f"{shown_command(command)} would be {found.status}"
     if found.reason:
         yield f"  why: {found.reason}"

@@ -15,8 +15,6 @@ from enum import Enum
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
-from deltalake import DeltaTable
-
 from jobs.adapters.delta.table_location import StorePath, TablePlace
 from jobs.adapters.delta.table_log import (
     DamagedTableError,
@@ -28,7 +26,6 @@ from jobs.adapters.delta.table_log import (
 from jobs.adapters.delta.table_scan import is_delta, open_delta
 from jobs.adapters.delta.tables import TableSchemaError, check_columns, table_path
 from jobs.adapters.kafka.topics import (
-    TopicReport,
     TopicStatus,
     ensure_topics,
     newest_record_ms,
@@ -113,12 +110,17 @@ def examine(where: ConnectionOptions, now_ms: int, *, with_kafka: bool) -> list[
     else:
         around = where.around(asks_kafka=with_kafka)
         if around.kafka_trouble:  # first: most of what else is wrong follows from it
-            text = f"{around.kafka_trouble}, asked from this machine"
-            step = "start it, or mend the way to it; brokers can't report and nothing is decided "
-            found.append(fail("kafka", text, step + "without it"))
+            found.append(
+                fail(
+                    "kafka",
+                    f"{around.kafka_trouble}, asked from this machine",
+                    "start it, or mend the way to it; brokers can't report and nothing is decided "
+                    "without it",
+                )
+            )
         checks |= {
             "packages": _packages,
-            "java": lambda: [_java()],
+            "java": _java,
             "jars": lambda: [_jars()],
             "disk": lambda: [_disk(where)],
             "tables": lambda: _tables(where),
@@ -147,43 +149,40 @@ def _python() -> DoctorFinding:
 
 
 def _packages() -> list[DoctorFinding]:
-    wrong = [one for name, bounds in PACKAGES.items() for one in _package(name, *bounds)]
+    wrong = []
+    for name, (first, until) in PACKAGES.items():
+        excluded = EXCLUDED.get(name, "")
+        below, but = f", below {until}" if until else "", f", not {excluded}" if excluded else ""
+        step = f"install {name} {first} or newer{below}{but}: `make setup`, or pip"
+        try:
+            there = version(name)
+        except PackageNotFoundError:
+            wrong.append(fail(name, "is not installed", step))
+            continue
+        is_outside = _parts(there) < _parts(first) or (until and _parts(there) >= _parts(until))
+        if is_outside or there == excluded:
+            wrong.append(fail(name, f"{there} is installed", step))
     return wrong or [ok("packages", ", ".join(f"{name} {version(name)}" for name in PACKAGES))]
 
 
-def _package(name: str, first: str, until: str) -> Iterator[DoctorFinding]:
-    excluded = EXCLUDED.get(name, "")
-    wanted = (
-        f"{name} {first} or newer"
-        + (f", below {until}" if until else "")
-        + (f", not {excluded}" if excluded else "")
-    )
-    try:
-        there = version(name)
-    except PackageNotFoundError:
-        yield fail(name, "is not installed", f"install {wanted}: `make setup`, or pip")
-        return
-    is_outside = _parts(there) < _parts(first) or (until and _parts(there) >= _parts(until))
-    if is_outside or there == excluded:
-        yield fail(name, f"{there} is installed", f"install {wanted}: `make setup`, or pip")
-
-
 def _parts(text: str) -> tuple[int, ...]:
-    numbers = (part for part in text.split("+", maxsplit=1)[0].split("."))
-    return tuple(int(part) for part in numbers if part.isdigit())
+    return tuple(int(part) for part in text.partition("+")[0].split(".") if part.isdigit())
 
 
-def _java() -> DoctorFinding:
+def _java() -> list[DoctorFinding]:
     java = find_java()
-    return ok("java", f"{java.major} ({java.command})")
+    return [ok("java", f"{java.major} ({java.command})")]
 
 
 def _jars() -> DoctorFinding:
     absent = absent_jars(jars_folder())
     if not absent:
         return ok("jars", "those of the embedded Kafka are there")
-    text = f"{len(absent)} are missing: what needs them fetches them at first need (50 MB)"
-    return warn("jars", text, "`make setup` fetches them now, and so does `ballast run-local`")
+    return warn(
+        "jars",
+        f"{len(absent)} are missing: what needs them fetches them at first need (50 MB)",
+        "`make setup` fetches them now, and so does `ballast run-local`",
+    )
 
 
 def _disk(where: ConnectionOptions) -> DoctorFinding:
@@ -196,8 +195,9 @@ def _disk(where: ConnectionOptions) -> DoctorFinding:
     text = f"{free / _GB:.1f} GB free at {place}"
     if free >= _DISK_WARN_BYTES:
         return ok("disk", text)
-    step = "free some space, or move the tables to another disk"
-    return (fail if free < _DISK_FAIL_BYTES else warn)("disk", text, step)
+    return (fail if free < _DISK_FAIL_BYTES else warn)(
+        "disk", text, "free some space, or move the tables to another disk"
+    )
 
 
 # -- the tables
@@ -206,9 +206,8 @@ def _disk(where: ConnectionOptions) -> DoctorFinding:
 def _tables(where: ConnectionOptions) -> Iterator[DoctorFinding]:
     where.reader()  # raises when there are none
     found = [finding for table in TABLES for finding in _table(where.tables, table)]
-    yield from found
-    if not found:
-        yield ok("tables", f"all {len(TABLES)} are there, with the columns of this version")
+    fine = ok("tables", f"all {len(TABLES)} are there, with the columns of this version")
+    yield from found or [fine]
     if isinstance(where.tables, StorePath):
         yield ok("rights", f"this user may read {where.tables}; the job says if it can't write")
     elif os.access(where.tables, os.W_OK):
@@ -227,7 +226,15 @@ def _table(root: TablePlace, table: Table) -> Iterator[DoctorFinding]:
         yield warn(name, "is not there", "the job makes it at its next start")
         return
     try:
-        yield from _optional_columns(open_delta(path), table)
+        handle = open_delta(path)
+        lacking = ", ".join(field.name for field in check_columns(handle, table))
+        if lacking:
+            yield warn(name, f"lacks {lacking}", "this version's job adds it at its next start")
+        known = {column.name for column in table.columns}
+        newer = ", ".join(f.name for f in handle.schema().fields if f.name not in known)
+        if newer:
+            words = f"{newer} was added by a newer version; this one leaves it null"
+            yield warn(name, words, "use the newer version for the job and for this command")
     except TableSchemaError as error:
         yield fail(name, error.difference, "run the version that made it, or with new tables")
     except DamagedTableError as error:
@@ -240,21 +247,6 @@ def _table(root: TablePlace, table: Table) -> Iterator[DoctorFinding]:
             f"{length} commits since the last checkpoint of its log: slow to open",
             "read the job's log: maintenance does not get through",
         )
-
-
-def _optional_columns(handle: DeltaTable, table: Table) -> Iterator[DoctorFinding]:
-    """Yield warnings on missing nullable columns, and on those of a newer version.
-
-    Raises TableSchemaError.
-    """
-    lacking = ", ".join(field.name for field in check_columns(handle, table))
-    if lacking:
-        yield warn(table.name, f"lacks {lacking}", "this version's job adds it at its next start")
-    known = {column.name for column in table.columns}
-    newer = ", ".join(f.name for f in handle.schema().fields if f.name not in known)
-    if newer:
-        words = f"{newer} was added by a newer version; this one leaves it null"
-        yield warn(table.name, words, "use the newer version for the job and for this command")
 
 
 # -- the job and what it knows
@@ -290,9 +282,11 @@ def _job_clock(where: ConnectionOptions) -> Iterator[DoctorFinding]:
 def _skew(subject: str, whose: str, ahead_ms: int) -> DoctorFinding:
     if ahead_ms <= _SKEW_WARN_MS:
         return ok(subject, f"{whose} is not ahead of this machine's")
-    text = f"{whose} is {duration(ahead_ms)} ahead"
-    step = "synchronise both machines' clocks (chrony, ntpd): ages and as-of answers are wrong"
-    return (fail if ahead_ms > _SKEW_FAIL_MS else warn)(subject, text, step)
+    return (fail if ahead_ms > _SKEW_FAIL_MS else warn)(
+        subject,
+        f"{whose} is {duration(ahead_ms)} ahead",
+        "synchronise both machines' clocks (chrony, ntpd): ages and as-of answers are wrong",
+    )
 
 
 def _job(where: ConnectionOptions, now_ms: int, around: JobContext) -> Iterator[DoctorFinding]:
@@ -362,19 +356,15 @@ def _load(status: ClusterStatus, around: JobContext) -> DoctorFinding:
 
 
 def _topics(where: ConnectionOptions) -> list[DoctorFinding]:
-    specs = wanted_topics(where.config)
-    reports = ensure_topics(where.address(), specs, dry_run=True, timeout_ms=_KAFKA_TIMEOUT_MS)
-    wrong = [finding for report in reports for finding in _topic(report)]
+    specs, wrong = wanted_topics(where.config), list[DoctorFinding]()
+    for report in ensure_topics(where.address(), specs, dry_run=True, timeout_ms=_KAFKA_TIMEOUT_MS):
+        if report.status is TopicStatus.WOULD_MAKE:
+            wrong.append(fail(report.name, "is not in Kafka", "`ballast topics ensure` makes it"))
+        elif not report.is_good:
+            words = "; ".join(f"{d.key} is {d.found}, not {d.wanted}" for d in report.differences)
+            step = "`ballast topics ensure --repair` sets what can be set"
+            wrong.append(warn(report.name, words or report.detail, step))
     return wrong or [ok("topics", f"all {len(specs)} are as the settings say")]
-
-
-def _topic(report: TopicReport) -> Iterator[DoctorFinding]:
-    if report.status is TopicStatus.WOULD_MAKE:
-        yield fail(report.name, "is not in Kafka", "`ballast topics ensure` makes it")
-    elif not report.is_good:
-        wrong = [f"{d.key} is {d.found}, not {d.wanted}" for d in report.differences]
-        text = "; ".join(wrong) or report.detail
-        yield warn(report.name, text, "`ballast topics ensure --repair` sets what can be set")
 
 
 def _kafka_clock(where: ConnectionOptions) -> Iterator[DoctorFinding]:
@@ -385,14 +375,9 @@ def _kafka_clock(where: ConnectionOptions) -> Iterator[DoctorFinding]:
         return
     yield _skew("kafka clock", "Kafka's clock", newest_ms - now_ms)
     age_ms = max(0, now_ms - newest_ms)
-    if age_ms > _TICKS_OLD_MS:
-        yield fail(
-            "ticks",
-            f"the newest message on broker-load is {duration(age_ms)} old",
-            "the job sends one a second: start it, or read its log; or Kafka's clock is behind",
-        )
-    else:
-        yield ok("ticks", f"the newest message on broker-load is {duration(age_ms)} old")
+    text = f"the newest message on broker-load is {duration(age_ms)} old"
+    step = "the job sends one a second: start it, or read its log; or Kafka's clock is behind"
+    yield fail("ticks", text, step) if age_ms > _TICKS_OLD_MS else ok("ticks", text)
 
 
 add_arguments = arguments(
@@ -406,8 +391,7 @@ def run(args: argparse.Namespace) -> int:
     """Write what is found."""
     found = examine(connection_options(args), wall_ms(), with_kafka=not args.no_kafka)
     verdict = max((one.verdict for one in found), key=list(FindingVerdict).index)
-    value = {"verdict": verdict, "findings": [asdict(one) for one in found]}
-    answer(args, value, _lines(found))
+    answer(args, {"verdict": verdict, "findings": list(map(asdict, found))}, _lines(found))
     return Exit.FAILED if verdict is FindingVerdict.FAIL else Exit.DONE
 
 

@@ -6,7 +6,9 @@ Used by the verbs and by the service.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from jobs.adapters.delta.rows import is_one_of, literal
@@ -61,15 +63,17 @@ class Outlook:
         decisions = [
             {**one, "why": reason_message(one["reason"], one["kind"])} for one in found["decisions"]
         ]
-        about = {"dry_run": True, "tables_age_ms": self.tables_age_ms}
-        return {**about, **found, "decisions": decisions}
+        return {
+            "dry_run": True,
+            "tables_age_ms": self.tables_age_ms,
+            **found,
+            "decisions": decisions,
+        }
 
     def lines(self) -> Iterator[str]:
         """For people."""
-        found, age = self.found, ""
-        if self.tables_age_ms >= 0:
-            age = f"; the tables are {duration(self.tables_age_ms)} old"
-        yield f"dry run, nothing was sent{age}"
+        found = self.found
+        yield dry_run_line(self.tables_age_ms)
         yield (
             f"under {found.strategy} with {found.placement}: {found.cycles} cycles, at least "
             f"{duration(found.cycle_ms)} apart, with load as it is now"
@@ -88,17 +92,19 @@ class Outlook:
         yield from (f"not known here: {one}" for one in found.unknown)
 
 
+def dry_run_line(age_ms: int) -> str:
+    """First line of what a dry run says. age_ms: of the tables, -1: the job never wrote."""
+    age = "" if age_ms < 0 else f"; the tables are {duration(age_ms)} old"
+    return f"dry run, nothing was sent{age}"
+
+
 def look_ahead(reader: TableReader, config: Config, strategy: str, what_if: WhatIf) -> Outlook:
     """Forecast the next cycles. config: the one the job was started with.
 
     strategy: "" = as it is set. Raises MisuseError for a question that can't be asked, CommandError
     for one without an answer.
     """
-    asked = WhatIf(
-        settings=(*settings_of(strategy, config), *what_if.settings),
-        add_brokers=what_if.add_brokers,
-        remove_brokers=what_if.remove_brokers,
-    )
+    asked = replace(what_if, settings=(*settings_of(strategy, config), *what_if.settings))
     writer, now_ms = reader.writer(), wall_ms()
     try:
         found = foresee(config, reader.cluster, read_rehearsal_rows(reader), now_ms, asked)
@@ -161,40 +167,32 @@ def rehearse_command(reader: TableReader, config: Config, command: Command) -> R
 
 
 def _decision_lines(found: Foresight) -> Iterator[str]:
-    cycle = 0
-    for one in found.decisions[:_LISTED]:
-        if one["cycle"] != cycle:
-            cycle = one["cycle"]
-            yield _heading(one)
-        yield f"  {_decision(one)}"
+    for cycle, decisions in groupby(found.decisions[:_LISTED], itemgetter("cycle")):
+        first, *_ = listed = list(decisions)
+        hits = "hit" if first["more_hits"] == 1 else "hits"
+        between = f"in {duration(first['after_ms'])} to {duration(first['latest_ms'])}"
+        later = f"after {first['more_hits']} more {hits}, cycle {cycle}, {between}:"
+        yield "at once:" if cycle == 1 else later
+        yield from (f"  {_decision(one)}" for one in listed)
     if len(found.decisions) > _LISTED:
         yield f"  and {len(found.decisions) - _LISTED} decisions more; --json has them all"
     if not found.decisions:
         yield "nothing would be decided"
 
 
-def _heading(one: Mapping[str, Any]) -> str:
-    if one["cycle"] == 1:
-        return "at once:"
-    hits = "hit" if one["more_hits"] == 1 else "hits"
-    between = f"in {duration(one['after_ms'])} to {duration(one['latest_ms'])}"
-    return f"after {one['more_hits']} more {hits}, cycle {one['cycle']}, {between}:"
-
-
 def _decision(one: Mapping[str, Any]) -> str:
     inputs = one["inputs"]
     what = one["bundle"] or f"{inputs.get('bundles', '')} bundles".strip()
     way = " → ".join(name for name in (one["source"], one["destination"]) if name)
-    text = (
-        f"{one['kind']} {what} {way}".rstrip() + f": {reason_message(one['reason'], one['kind'])}"
-    )
-    text += f" ({one['strategy']})" if one["strategy"] else ""
+    why = reason_message(one["reason"], one["kind"])
+    by = f" ({one['strategy']})" if one["strategy"] else ""
     changes = [
         f"{side} {_percent(inputs.get(f'{side}_usage'))} → {_percent(expected)}"
         for side in ("source", "destination")
         if (expected := inputs.get(f"{side}_usage_expected")) is not None
     ]
-    return "; ".join([text, *changes])
+    head = f"{one['kind']} {what} {way}".rstrip()
+    return "; ".join([f"{head}: {why}{by}", *changes])
 
 
 def _skip_lines(found: Foresight) -> Iterator[str]:
@@ -223,8 +221,9 @@ def _waiting(one: Mapping[str, Any]) -> str:
 
 
 def _balance_lines(found: Foresight) -> Iterator[str]:
-    before = {one.broker: one for one in found.before.brokers}
-    after = {one.broker: one for one in found.after.brokers}
+    before, after = (
+        {one.broker: one for one in moment.brokers} for moment in (found.before, found.after)
+    )
     rows: list[Sequence[str]] = [("broker", "msg/s", "usage", "bundles")]
     for name in sorted({*before, *after}):
         was, will = before.get(name), after.get(name)
@@ -294,21 +293,23 @@ def list_lines(found: Mapping[str, PlanProposal], now_ms: int) -> list[str]:
 
 def show_lines(name: str, one: PlanProposal, now_ms: int) -> list[str]:
     """A plan with its reasons, its steps, and load before and after."""
-    lines = [
-        f"plan {name}: {one.why or 'no reason was given'}",
-        f"  {_progress_message(one, now_ms)}",
-    ]
-    by = f"by {one.by}" if one.by else "by a cycle"
-    lines += [f"  proposed {by} at {instant(one.since_ms)}", "", "usage, before and after:"]
     brokers = [broker for broker in one.before if broker not in ("max", "mean")]
     cells = [
         (f"  {broker}", percent(one.before[broker]), "->", percent(one.after[broker]))
         for broker in (*brokers, "mean", "max")
         if broker in one.before
     ]
-    lines += [*text_table(cells, right=(1, 3)), "", "steps:"]
-    steps = [(f"  {at}", *_step(step)) for at, step in enumerate(one.steps, start=1)]
-    lines += text_table(steps)
+    lines = [
+        f"plan {name}: {one.why or 'no reason was given'}",
+        f"  {_progress_message(one, now_ms)}",
+        f"  proposed by {one.by or 'a cycle'} at {instant(one.since_ms)}",
+        "",
+        "usage, before and after:",
+        *text_table(cells, right=(1, 3)),
+        "",
+        "steps:",
+        *text_table([(f"  {at}", *_step(step)) for at, step in enumerate(one.steps, start=1)]),
+    ]
     if one.station is PlanStatus.WAITS:
         lines += ["", f"ballast plan approve {name}    or: ballast plan reject {name}"]
     return lines

@@ -73,6 +73,8 @@ def read_status_rows(
     history = f"at_ms >= {written_ms - HISTORY_MS}"
     mirrored = f"kind = 'observe_ownership' AND {recent}"
     at_rest, bundles = _bundles(reader)
+    path = own.certificate_file if own is not None else ""
+    ends_ms = certificate_ends_ms(path)
     return StatusRows(
         mirror_commands=reader.rows("commands", ("status", "result", "at_ms"), mirrored),
         writer_ms=writer.now_ms if writer else None,
@@ -94,7 +96,7 @@ def read_status_rows(
         policies=reader.rows("policies"),
         pins=reader.rows("pins"),
         load=reader.rows("load_history", _LOAD, f"minute_ms >= {now_ms - SHOWN_MS}"),
-        certificates=_certificates(own),
+        certificates={f"the service ({path})": ends_ms} if ends_ms else {},
         rejected=reader.rejected(now_ms - RECENT_MS),
         settings=settings_by_command(reader.rows("config_versions", ("number", "settings"))),
     )
@@ -108,16 +110,8 @@ def _bundles(reader: TableReader) -> tuple[dict[str, int], list[Row]]:
     records = reader.table("bundle_ownership", RECORD)
     is_at_rest = pc.equal(records["state"], State.OWNED.value)
     owned = records.filter(is_at_rest).group_by("destination").aggregate([([], "count_all")])
-    at_rest = dict(
-        zip(owned["destination"].to_pylist(), owned["count_all"].to_pylist(), strict=True)
-    )
-    return at_rest, records.filter(pc.invert(is_at_rest)).to_pylist()
-
-
-def _certificates(own: LookupConfig | None) -> dict[str, int]:
-    path = own.certificate_file if own is not None else ""
-    ends_ms = certificate_ends_ms(path)
-    return {f"the service ({path})": ends_ms} if ends_ms else {}
+    counts = zip(owned["destination"].to_pylist(), owned["count_all"].to_pylist(), strict=True)
+    return dict(counts), records.filter(pc.invert(is_at_rest)).to_pylist()
 
 
 def read_rehearsal_rows(reader: TableReader) -> RehearsalRows:
@@ -163,8 +157,7 @@ def _balance(reader: TableReader, now_ms: int) -> tuple[Moment, ...]:
 
     The engine aggregates it.
     """
-    engine = SqlEngine(reader.root, (LOAD_HISTORY.name,))
-    found = engine.query(
+    found = SqlEngine(reader.root, (LOAD_HISTORY.name,)).query(
         "SELECT minute_ms, COALESCE(broker_group, '') AS broker_group, COUNT(*) AS brokers,"  # noqa: S608 (a number and a quoted name)
         " AVG(msg_rate) AS mean, MAX(msg_rate) AS most"
         f" FROM broker_loads WHERE cluster = {literal(reader.cluster)}"
@@ -216,8 +209,10 @@ def status_lines(status: ClusterStatus) -> Iterable[str]:
     yield f"  bundles {_counts(status.bundles)}"
     if status.imbalance is not None:
         worst = ", worst group" if status.groups else ""
-        uneven = f"{status.imbalance:.2f} (message rates of live brokers, highest over mean{worst})"
-        yield f"  imbalance {uneven}"
+        yield (
+            f"  imbalance {status.imbalance:.2f}"
+            f" (message rates of live brokers, highest over mean{worst})"
+        )
     if status.groups:
         yield f"  groups  {groups_line(status.groups)}"
     yield from _mirror(status)
@@ -289,8 +284,7 @@ def _broker_table(status: ClusterStatus) -> Iterable[str]:
     for row in status.broker_rows:
         usage, score = ("" if x is None else f"{x:.0%}" for x in (row.usage, row.score))
         rate = "" if row.msg_rate is None else f"{row.msg_rate:,.0f}"
-        known = row.load_age_ms >= 0
-        age = f"{duration(row.load_age_ms)} ago" if known else "not known"
+        age = f"{duration(row.load_age_ms)} ago" if row.load_age_ms >= 0 else "not known"
         yield (
             f"  {row.broker:<{width}}  {row.state:<8}  {row.bundles:>7}  {usage:>6}  {score:>6}"
             f"  {rate:>10}  {age:>9}"

@@ -54,15 +54,15 @@ VERBS = {
         summary="what is wrong around it: versions, disk, clocks, topics",
     ),
     "explain": Verb(
-        module="jobs.verbs.explain", summary="why a bundle, broker, cluster or decision is as it is"
+        module="jobs.verbs.reading", summary="why a bundle, broker, cluster or decision is as it is"
     ),
     "kill-broker": Verb(module="jobs.run_local", summary="crash a simulated broker of `run-local`"),
-    "lookup": Verb(module="jobs.verbs.ownership", summary="say which broker serves a topic"),
+    "lookup": Verb(module="jobs.verbs.reading", summary="say which broker serves a topic"),
     "namespace": Verb(
         module="jobs.verbs.commands", summary="create, delete, unload, exclude, include"
     ),
     "ownership": Verb(
-        module="jobs.verbs.ownership", summary="who owns what: now, back then, and what changed"
+        module="jobs.verbs.reading", summary="who owns what: now, back then, and what changed"
     ),
     "pause": Verb(module="jobs.verbs.commands", summary="stop shedding and splitting"),
     "plan": Verb(
@@ -92,7 +92,7 @@ VERBS = {
     "state": Verb(
         module="jobs.verbs.state", summary="set the job's checkpoint aside, to rebuild its state"
     ),
-    "status": Verb(module="jobs.verbs.status", summary="how the cluster is, and what is wrong"),
+    "status": Verb(module="jobs.verbs.reading", summary="how the cluster is, and what is wrong"),
     "strategies": Verb(
         module="jobs.verbs.strategies", summary="list the strategies, their rules and settings"
     ),

@@ -344,7 +344,7 @@ def test_numbers_are_words_and_not_json_for_people(world: World) -> None:
 @pytest.fixture
 def tables(world: World, tmp_path: Path) -> Iterator[Path]:
     write_tables(world, tmp_path)
-    with mock.patch("jobs.verbs.explain.wall_ms", return_value=world.now_ms):
+    with mock.patch("jobs.verbs.reading.wall_ms", return_value=world.now_ms):
         yield tmp_path
 
 

@@ -80,7 +80,7 @@ def asked_now(world: World, root: Path) -> Iterator[Path]:
         mock.patch("jobs.operating.plans.wall_ms", now),
         mock.patch("jobs.operating.answers.wall_ms", now),
         mock.patch("jobs.operating.status.wall_ms", now),
-        mock.patch("jobs.verbs.explain.wall_ms", now),
+        mock.patch("jobs.verbs.reading.wall_ms", now),
     ):
         yield root
 

@@ -14,7 +14,7 @@ from jobs.cli import main
 from jobs.console import CommandError, Exit, format_instant
 from jobs.operating.answers import Answers
 from jobs.parser import parse_duration_ms, parse_instant_ms
-from jobs.verbs.ownership import change_lines
+from jobs.verbs.reading import change_lines
 from lbcore.model.tables import TABLES
 from lbcore.ownership.changes import find_differences
 from lbcore.plan.registry import STRATEGIES
