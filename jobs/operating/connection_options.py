@@ -52,17 +52,17 @@ def started_with(
     name = shedding_name(found.shedding.strategy)
     if found is config or name in SHEDDING_STRATEGIES or name in found.own:
         return found
-    why = (
-        f"the job has {name}, which is not loaded here, and no name that a table has is imported:"
-        " install its package, or name it with --conf"
+    unloaded = CustomStrategy(
+        name=name,
+        problem=f"the job has {name}, which is not loaded here, and no name that a table has is "
+        "imported: install its package, or name it with --conf",
     )
-    return replace(found, own={**found.own, name: CustomStrategy(name=name, problem=why)})
+    return replace(found, own={**found.own, name: unloaded})
 
 
 def names_in(reader: TableReader, column: str) -> list[str]:
     """Return the names of all brokers (column "broker") or namespaces ("namespace")."""
-    table = f"{column}s"
-    return [str(row[column]) for row in reader.rows(table, (column,))]
+    return [str(row[column]) for row in reader.rows(f"{column}s", (column,))]
 
 
 def check_known(cluster: str, column: str, name: str, known: Iterable[str]) -> None:
@@ -161,9 +161,19 @@ class ConnectionOptions:
 
     def address(self) -> KafkaAddress:
         """Kafka; raises CommandError when it is not known where."""
-        configured = bool(self.config.kafka.bootstrap_servers)
-        bootstrap = self.bootstrap or ("" if configured else _local_bootstrap(self.layout))
-        return kafka_address(self.config, bootstrap)
+        if self.bootstrap or self.config.kafka.bootstrap_servers:
+            return kafka_address(self.config, self.bootstrap)
+        try:
+            port = int(json.loads((self.layout.kafka / "ports.json").read_text())["client"])
+        except (OSError, ValueError, KeyError, TypeError):
+            raise CommandError(
+                "it is not known where Kafka is",
+                why=f"{self.layout.root} is not the state folder of a local run, and neither "
+                "--bootstrap nor kafka.bootstrap_servers names a broker",
+                next_step="start a run with `ballast run-local`, name its folder with --state-dir, "
+                "or give --bootstrap and --tables",
+            ) from None
+        return kafka_address(self.config, f"127.0.0.1:{port}")
 
 
 SERVICE_OPTIONS = (
@@ -233,8 +243,10 @@ def connection_options(args: argparse.Namespace) -> ConnectionOptions:
 def _place(args: argparse.Namespace) -> Mapping[str, str]:
     """Return the cluster's place in the form of a context; {} = the state folder."""
     options = {f"--{name}": getattr(args, name) for name in ("url", "tables", "context")}
-    names = (URL_VARIABLE, TABLES_VARIABLE, CONTEXT_VARIABLE)
-    variables = {f"${name}": os.environ.get(name) for name in names}
+    variables = {
+        f"${name}": os.environ.get(name)
+        for name in (URL_VARIABLE, TABLES_VARIABLE, CONTEXT_VARIABLE)
+    }
     for given, is_folder_named in (
         (options, getattr(args, "state_dir", STATE_DIR) is not STATE_DIR),
         (variables, bool(os.environ.get(STATE_DIR_VARIABLE))),
@@ -256,8 +268,7 @@ def _place(args: argparse.Namespace) -> Mapping[str, str]:
 
 def _context(name: str) -> Mapping[str, str]:
     """Return a context's entries; "": of the current one, {} where there is none."""
-    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    path = Path(base) / CONTEXTS
+    path = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / CONTEXTS
     content = read_toml(path) if name or path.exists() else {}
     contexts = content.get("contexts")
     known = contexts if isinstance(contexts, Mapping) else {}
@@ -288,25 +299,11 @@ def _context(name: str) -> Mapping[str, str]:
 
 def _service(args: argparse.Namespace, place: Mapping[str, str]) -> ServiceAddress:
     """Return the service; a context's address never gets the token of a variable."""
-    token = place.get("token_file", "")
-    if "origin" not in place:
-        token = os.environ.get(TOKEN_VARIABLE, "")
+    of_context = "origin" in place
+    token = place.get("token_file", "") if of_context else os.environ.get(TOKEN_VARIABLE, "")
     token = str(args.token_file or token)
     return ServiceAddress(
         url=service_url(place["url"]),
         token_file=Path(token).expanduser() if token else None,
         ca_file=Path(place["ca_file"]).expanduser() if "ca_file" in place else None,
     )
-
-
-def _local_bootstrap(layout: Layout) -> str:
-    try:
-        return f"127.0.0.1:{int(json.loads((layout.kafka / 'ports.json').read_text())['client'])}"
-    except (OSError, ValueError, KeyError, TypeError):
-        raise CommandError(
-            "it is not known where Kafka is",
-            why=f"{layout.root} is not the state folder of a local run, and neither --bootstrap "
-            "nor kafka.bootstrap_servers names a broker",
-            next_step="start a run with `ballast run-local`, name its folder with --state-dir, or "
-            "give --bootstrap and --tables",
-        ) from None

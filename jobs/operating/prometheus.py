@@ -176,7 +176,16 @@ def _asked(args: argparse.Namespace, path: str) -> bytes:
             why="it must be like http://prometheus:9090",
             next_step="give the address of its API without /api/v1",
         )
-    headers = {"Accept": "application/json", **_authorization(args)}
+    headers = {"Accept": "application/json"}
+    if args.prometheus_auth_file is not None:
+        try:
+            text = read_text_file(args.prometheus_auth_file).strip()
+        except (OSError, ValueError) as error:
+            raise CommandError(
+                "the credentials can't be read", why=str(error), next_step="correct the file"
+            ) from None
+        basic = f"Basic {base64.b64encode(text.encode()).decode()}"
+        headers["Authorization"] = basic if ":" in text else f"Bearer {text}"
     asked = HttpRequest(target=parts.path + path, headers=headers)
     try:
         answer = exchange(connection_to(url, _TIMEOUT_S), asked, _ANSWER_BYTES)
@@ -197,20 +206,6 @@ def _asked(args: argparse.Namespace, path: str) -> bytes:
         where = f", a redirect to {answer.location}" if answer.location else ""
         raise _no_prometheus(url, f"HTTP {answer.status} {answer.kind}{where}: {said}")
     return answer.content
-
-
-def _authorization(args: argparse.Namespace) -> dict[str, str]:
-    if args.prometheus_auth_file is None:
-        return {}
-    try:
-        text = read_text_file(args.prometheus_auth_file).strip()
-    except (OSError, ValueError) as error:
-        raise CommandError(
-            "the credentials can't be read", why=str(error), next_step="correct the file"
-        ) from None
-    if ":" in text:
-        return {"Authorization": f"Basic {base64.b64encode(text.encode()).decode()}"}
-    return {"Authorization": f"Bearer {text}"}
 
 
 def _no_prometheus(url: str, why: str) -> CommandError:

@@ -170,7 +170,12 @@ class ServiceAddress:
         """Return why the token was refused, and what to do."""
         if self.token_file is None:
             return f"no token was given ({reason})", "give one with --token-file"
-        ends_ms = _expiry_ms(self._token())
+        try:  # a JSON Web Token, if it says when it ends
+            part = self._token().split(".")[1]
+            claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+            ends_ms = round(float(claims["exp"]) * 1_000)
+        except (IndexError, KeyError, TypeError, ValueError, OverflowError):
+            ends_ms = 0
         if ends_ms and ends_ms < wall_ms():
             why = f"the token in {self.token_file} expired at {instant(ends_ms)}"
             return why, "put a new token into the file; it is read again at each request"
@@ -199,13 +204,3 @@ def service_url(text: str) -> str:
 def path_of(*parts: str) -> str:
     """Return a path whose parts are quoted: a slash within a part ends it."""
     return "/" + "/".join(quote(one, safe=":") for part in parts for one in part.split("/"))
-
-
-def _expiry_ms(token: str) -> int:
-    """Return when a JSON Web Token ends, ms since 1970; 0 = it does not say."""
-    try:
-        part = token.split(".")[1]
-        claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
-        return round(float(claims["exp"]) * 1_000)
-    except (IndexError, KeyError, TypeError, ValueError, OverflowError):
-        return 0

@@ -81,12 +81,12 @@ class ManyRuns(Generic[Result]):
         workers = min(self._workers, len(items))
         try:
             if workers > 1:
-                with _until_interrupted(self._cut):
+                with self._until_interrupted():
                     yield from self._beside(items, list(weights) or [1.0] * len(items), workers)
             else:
                 yield from map(self._work, items)
         except KeyboardInterrupt:
-            self._cut()
+            self.is_cut = True
         except BrokenProcessPool:
             raise CommandError(
                 "a process that ran a simulation was ended from outside",
@@ -125,30 +125,26 @@ class ManyRuns(Generic[Result]):
             if not self.is_cut or future.done():
                 yield future.result()
 
-    def _cut(self) -> None:
-        self.is_cut = True
+    @contextmanager
+    def _until_interrupted(self) -> Iterator[None]:
+        """Ctrl-C ends the waiting, where this is the main thread; the next one is as usual.
 
+        An exception from anywhere would leave the pool with work that it waits for.
+        """
 
-@contextmanager
-def _until_interrupted(cut: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C calls `cut`, where this is the main thread; the next one is as usual.
+        def interrupted(_number: int, _frame: FrameType | None) -> None:
+            self.is_cut = True
+            signal.signal(signal.SIGINT, before)
 
-    An exception from anywhere would leave the pool with work that it waits for.
-    """
-
-    def interrupted(_number: int, _frame: FrameType | None) -> None:
-        cut()
-        signal.signal(signal.SIGINT, before)
-
-    try:
-        before = signal.signal(signal.SIGINT, interrupted)
-    except ValueError:  # not the main thread: nobody interrupts it
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+        try:
+            before = signal.signal(signal.SIGINT, interrupted)
+        except ValueError:  # not the main thread: nobody interrupts it
+            yield
+            return
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
 
 
 def progress_message(
@@ -239,8 +235,8 @@ def load_scenarios(paths: Iterable[str]) -> list[Loaded]:
     conf/... that is not there is what came with Ballast.
     Raises MisuseError, which names file and line.
     """
-    found = (path for given in paths for path in _files(shipped(Path(given))))
-    return [_load(path) for path in dict.fromkeys(found)]
+    found = dict.fromkeys(path for given in paths for path in _files(shipped(Path(given))))
+    return list(map(_load, found))
 
 
 def config_of(

@@ -215,9 +215,10 @@ def _table(path: Path) -> tuple[list[str] | None, list[tuple[int, Sequence[Any]]
     if not lines:
         raise _misuse(path, "it is empty", "name a file that has lines")
     first = lines[0][1]
-    has_numbers = any(_is_number(cell) for cell in first[1:])
-    is_head = not has_numbers or first[0].strip().lower() in _ENTITIES  # then times may follow
-    return ([cell.strip() for cell in first], lines[1:]) if is_head else (None, lines)
+    is_entity = first[0].strip().lower() in _ENTITIES  # then times may follow
+    if is_entity or not any(map(_is_number, first[1:])):
+        return [cell.strip() for cell in first], lines[1:]
+    return None, lines
 
 
 def _is_number(cell: str) -> bool:
@@ -370,11 +371,11 @@ def _time(cell: Any, scale: float, column: int) -> int:
     if not math.isfinite(at):
         raise CellError(column, "missing time")
     if abs(at * (scale or 1.0)) > _TIME_MAX_MS:
-        what = f"{cell} is no time: it is further away than any clock tells"
-        raise CellError(column, what)
+        raise CellError(column, f"{cell} is no time: it is further away than any clock tells")
     if not scale:
-        units = " or ".join(TIME_UNITS)
-        raise CellError(column, f"{cell} has an unknown unit: say --time-unit, {units}")
+        raise CellError(
+            column, f"{cell} has an unknown unit: say --time-unit, {' or '.join(TIME_UNITS)}"
+        )
     return round(at * scale)
 
 
@@ -460,19 +461,18 @@ def scenario_text(about: str, length_ms: int, args: argparse.Namespace) -> str:
     where = os.path.relpath(args.out.absolute(), args.scenario.absolute().parent)
     load = np.format_float_positional(args.load, trim="-")  # the grammar has no exponents
     is_long = length_ms >= _LONG_RUN_MS
-    lines = [
-        f"title {args.out.stem}: recorded load on {args.brokers} brokers",
-        f"# {about}.",
-        f"brokers {args.brokers}",
-        f"namespace {args.namespace} bundles={args.bundles} topics=1",
-        f"own {args.namespace} all all",
-        f"load {args.namespace} replay {load}% file={where}",
-        *([f"set pipeline.trigger_ms={_TRIGGER_MS}"] if is_long else []),
-        f"run {format_ms(length_ms)} sample={'1m' if is_long else '10s'}",
-        "expect doubles == 0",
-        "expect unsettled == 0",
-    ]
-    text = "\n".join([*lines, ""])
+    trigger = f"set pipeline.trigger_ms={_TRIGGER_MS}\n" if is_long else ""
+    text = f"""\
+title {args.out.stem}: recorded load on {args.brokers} brokers
+# {about}.
+brokers {args.brokers}
+namespace {args.namespace} bundles={args.bundles} topics=1
+own {args.namespace} all all
+load {args.namespace} replay {load}% file={where}
+{trigger}run {format_ms(length_ms)} sample={"1m" if is_long else "10s"}
+expect doubles == 0
+expect unsettled == 0
+"""
     try:
         parse_scenario(text)
     except ScenarioError as error:
@@ -497,9 +497,8 @@ def hashed_rows(rows: Iterable[Mapping[str, Any]], key: bytes) -> list[dict[str,
 
     def bundle(name: str) -> str:
         space = parse_bundle(name)[0]
-        tenant, _, own = space.partition("/")
-        bounds = name.rpartition("/")[2]
-        return f"{hidden('tenant', tenant)}/{hidden('namespace', f'{tenant}/{own}')}/{bounds}"
+        tenant, bounds = space.partition("/")[0], name.rpartition("/")[2]
+        return f"{hidden('tenant', tenant)}/{hidden('namespace', space)}/{bounds}"
 
     return [
         {
@@ -603,11 +602,13 @@ def _resource(word: str) -> TraceColumn:
     kind, _, unit = rest.partition(":")
     units = UNITS.get(kind)
     if units is None:
-        kinds = ", ".join(UNITS)
-        raise argparse.ArgumentTypeError(f"{kind!r} is no kind of resource; there are {kinds}")
+        raise argparse.ArgumentTypeError(
+            f"{kind!r} is no kind of resource; there are {', '.join(UNITS)}"
+        )
     if unit.lower() not in units:
-        known = ", ".join(units)
-        raise argparse.ArgumentTypeError(f"{unit!r} is an unknown unit of {kind}: one of {known}")
+        raise argparse.ArgumentTypeError(
+            f"{unit!r} is an unknown unit of {kind}: one of {', '.join(units)}"
+        )
     return TraceColumn(column=column, kind=kind, unit=unit.lower())
 
 
