@@ -70,8 +70,11 @@ def explain(reader: TableReader, config: Config, question: ExplainQuestion) -> E
         return unknown(rows, question.kind, question.name)
     if config.cluster.authority != EXTERNAL:
         return found
-    condition = f"kind = 'observe_ownership' AND {_between('at_ms', rows.at_ms, RECENT_MS)}"
-    commands = reader.rows("commands", ("status", "result", "at_ms"), condition)
+    commands = reader.rows(
+        "commands",
+        ("status", "result", "at_ms"),
+        f"kind = 'observe_ownership' AND {_between('at_ms', rows.at_ms, RECENT_MS)}",
+    )
     return with_findings(found, commands, config)
 
 
@@ -113,8 +116,10 @@ def read_rows(reader: TableReader, config: Config, question: ExplainQuestion) ->
         recent = is_one_of("decision_id", [question.name]) + by_then
     events: Sequence[Row] = ()
     if question.kind == "bundle":
-        wanted = f"{is_one_of('bundle', [question.name])} AND at_ms <= {at_ms}"
-        events = reader.rows("ownership_events", condition=wanted)
+        events = reader.rows(
+            "ownership_events",
+            condition=f"{is_one_of('bundle', [question.name])} AND at_ms <= {at_ms}",
+        )
         named = sorted({row["decision_id"] for row in events} - {""})[-_NAMED_MAX:]
         if named:
             recent = f"({recent}) OR ({is_one_of('decision_id', named)}{by_then})"
@@ -155,8 +160,11 @@ def _records(reader: TableReader, question: ExplainQuestion) -> Sequence[Row]:
 def _gaps_of_keys(kept: Mapping[Table, PastRows]) -> Iterator[TableGap]:
     for table, past in kept.items():
         if past.unknown:
-            names = tuple(" ".join(filter(None, key)) for key in past.unknown)
-            yield TableGap(table=table.name, reach_ms=past.reach_ms, names=names)
+            yield TableGap(
+                table=table.name,
+                reach_ms=past.reach_ms,
+                names=tuple(" ".join(filter(None, key)) for key in past.unknown),
+            )
 
 
 def _gaps_of_rows(reader: TableReader, question: ExplainQuestion) -> Iterator[TableGap]:

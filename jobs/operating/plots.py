@@ -109,8 +109,7 @@ def draw_strategies(runs: Sequence[DrawnRun], where: Path) -> list[Path]:
         even.axhline(1.2, color="#999999", linewidth=0.8, linestyle=":", label="1.2")
         moved.yaxis.get_major_locator().set_params(integer=True)
 
-    title = f"Strategies side by side\n{runs[0].title}"
-    return _write(draw, 2, title, runs[0].run_ms, where)
+    return _write(draw, 2, f"Strategies side by side\n{runs[0].title}", runs[0].run_ms, where)
 
 
 def _write(
@@ -149,8 +148,7 @@ def _style(number: int) -> dict[str, Any]:
 
 def _values(samples: Iterable[Any], read: Callable[[Any], float | None]) -> list[float]:
     """A measure of each sample, NaN where there is none."""
-    found = map(read, samples)
-    return [math.nan if value is None else value for value in found]
+    return [math.nan if value is None else value for value in map(read, samples)]
 
 
 def _mark_events(panels: Sequence[Axes], run: Run, unit_ms: float) -> None:
@@ -252,9 +250,11 @@ def _draw_heat(axes: Axes, run: Run, load_map: LoadMap, unit_ms: float) -> None:
     axes.set_ylabel("bundles, by namespace and hash")
     extent = (0.0, run.scenario.run_ms / unit_ms, float(len(names)), 0.0)
     style = {"interpolation": "nearest", "vmin": 0.0, "vmax": highest or 1.0}
-    image = axes.imshow(np.ma.masked_invalid(loads), aspect="auto", extent=extent, **style)
-    label = "load, % of a broker of capacity 1 (white: no service)"
-    axes.figure.colorbar(image, ax=axes, label=label)
+    axes.figure.colorbar(
+        axes.imshow(np.ma.masked_invalid(loads), aspect="auto", extent=extent, **style),
+        ax=axes,
+        label="load, % of a broker of capacity 1 (white: no service)",
+    )
     marked = run.recorder.moves[:: max(1, len(run.recorder.moves) // MOVES_MARKED)]
     at = [one.move.at_ms / unit_ms for one in marked]
     rows = [load_map.row_of(one.move.bundle) + 0.5 for one in marked]

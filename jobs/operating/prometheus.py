@@ -159,8 +159,7 @@ def _series(
     asked = urlencode({"query": query, "start": start, "end": end, "step": step})
     answer = _asked(args, f"/api/v1/query_range?{asked}")
     try:
-        found = json.loads(answer)
-        for one in found["data"]["result"]:
+        for one in json.loads(answer)["data"]["result"]:
             values = [(round(at * 1_000), float(value)) for at, value in one["values"]]
             yield {str(key): str(text) for key, text in one["metric"].items()}, values
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -76,8 +76,12 @@ def read_keys(path: str) -> tuple[TrustedKey, ...]:
         except UnsupportedAlgorithm as error:
             raise ValueError(f"the PEM key can't be used: {error}") from None
         _check_strength(material, "the PEM key")
-        algorithm = "RS256" if isinstance(material, rsa.RSAPublicKey) else "ES256"
-        return (TrustedKey(algorithm=algorithm, material=material),)
+        return (
+            TrustedKey(
+                algorithm="RS256" if isinstance(material, rsa.RSAPublicKey) else "ES256",
+                material=material,
+            ),
+        )
     entries = _entries(path, text, f"{path} is neither a JWKS nor a PEM public key")
     return tuple(_key_of(path, entry) for entry in entries)
 
@@ -85,8 +89,7 @@ def read_keys(path: str) -> tuple[TrustedKey, ...]:
 def _entries(name: str, text: str | bytes, otherwise: str) -> list[Mapping[str, Any]]:
     """The entries of a JWKS that are for signatures; raises ValueError."""
     try:
-        found = json.loads(text)["keys"]
-        entries = [entry for entry in found if entry.get("use", "sig") == "sig"]
+        entries = [entry for entry in json.loads(text)["keys"] if entry.get("use", "sig") == "sig"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ValueError(otherwise) from None
     if not 1 <= len(entries) <= _KEYS_MAX:
@@ -188,8 +191,10 @@ class KeyAddress:
 
     def _fetch(self) -> tuple[bytes, tuple[TrustedKey, ...]]:
         parts = urlsplit(self._url)
-        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        asked = HttpRequest(target=target, headers={"Accept": "application/json"})
+        asked = HttpRequest(
+            target=(parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
+            headers={"Accept": "application/json"},
+        )
         try:
             answer = exchange(connection_to(self._url, _TIMEOUT_S), asked, _ANSWER_MAX_BYTES)
         except (OSError, HTTPException) as error:
@@ -418,8 +423,9 @@ class TokenChecker:
                 options={"require": required},
             )
         except jwt.PyJWTError as error:
-            faults = (fault for kind, fault in _FAULTS if isinstance(error, kind))
-            return next(faults, TokenFault.MALFORMED)
+            return next(
+                (fault for kind, fault in _FAULTS if isinstance(error, kind)), TokenFault.MALFORMED
+            )
         except (ValueError, TypeError, OverflowError, RecursionError):
             return TokenFault.BAD_CLAIM
         return claims

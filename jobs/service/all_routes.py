@@ -116,14 +116,12 @@ class Schemas:
         match shape:
             case dict():
                 named = {name.rstrip("?"): self.of(one) for name, one in shape.items()}
-                needed = [name for name in shape if not name.endswith("?")]
-                return _object(named, needed)
+                return _object(named, [name for name in shape if not name.endswith("?")])
             case Table():
                 shown = [one for one in shape.columns if one.name not in LEFT_OUT_OF_ROWS]
                 return _object({one.name: _column(one) for one in shown})
             case Left():
-                whole = self.of_object(shape.record)
-                named = {**whole["properties"]}
+                named = {**self.of_object(shape.record)["properties"]}
                 del named[shape.without]
                 return _object(named)
         hints = get_type_hints(shape)
@@ -150,18 +148,18 @@ class Schemas:
 
 
 def _object(named: Mapping[str, Any], needed: Iterable[str] | None = None) -> Schema:
-    required = list(named if needed is None else needed)
     return {
         "type": "object",
         "properties": named,
-        "required": required,
+        "required": list(named if needed is None else needed),
         "additionalProperties": False,
     }
 
 
 def _joined(one: Schema, other: Schema) -> Schema:
-    named = {**one["properties"], **other["properties"]}
-    return _object(named, [*one["required"], *other["required"]])
+    return _object(
+        {**one["properties"], **other["properties"]}, [*one["required"], *other["required"]]
+    )
 
 
 def _column(column: Any) -> Schema:

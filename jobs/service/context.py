@@ -180,8 +180,9 @@ class AdminContext:
     ) -> CommandEnd:
         """As `command`, where there is no request of a caller's."""
         if self.commands is None:
-            reason = "This service can't ask the balancer: it was started without Kafka's address"
-            raise HttpError(503, reason)
+            raise HttpError(
+                503, "This service can't ask the balancer: it was started without Kafka's address"
+            )
         kind, given = format_arguments(arguments)
         command = Command(
             cluster=self.cluster,

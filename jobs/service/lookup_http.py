@@ -100,16 +100,21 @@ def owner_reply(view: View, answer: Answer, request: LookupRequest) -> LookupRep
     outcome, address, listener = answer.outcome, answer.address, request.listener
     state = "" if answer.route is None else answer.route.state.value
     if address is not None and outcome is LookupOutcome.FOUND:
-        body = lookup_body(address, address.listeners[listener] if listener else None)
         return LookupReply(
-            status=200, body=body, headers=headers, result=outcome.value, state=state
+            status=200,
+            body=lookup_body(address, address.listeners[listener] if listener else None),
+            headers=headers,
+            result=outcome.value,
+            state=state,
         )
     if outcome is LookupOutcome.NAMESPACE_NOT_FOUND:
         return _error_reply(404, "Namespace not found", outcome.value, headers)
     if outcome is LookupOutcome.LISTENER_UNKNOWN:
         # Pulsar's text up to the first line of its stack trace
-        message = f"the broker do not have {listener} listener"
-        why = unexpected(message, "org.apache.pulsar.broker.PulsarServerException")
+        why = unexpected(
+            f"the broker do not have {listener} listener",
+            "org.apache.pulsar.broker.PulsarServerException",
+        )
         return _error_reply(500, why, outcome.value, headers, state=state)
     return _error_reply(
         503,
@@ -129,16 +134,18 @@ def bundle_reply(view: View, answer: Answer) -> LookupReply:
         return _error_reply(404, "Namespace not found", answer.outcome.value, headers)
     if not answer.route.version_id:
         return _error_reply(503, _no_owner(answer), answer.outcome.value, (*headers, RETRY))
-    body = answer.route.range_text.encode()
-    return LookupReply(status=200, body=body, headers=headers, result="bundle")
+    return LookupReply(
+        status=200, body=answer.route.range_text.encode(), headers=headers, result="bundle"
+    )
 
 
 def _error_reply(
     status: int, why: str, result: str, headers: tuple[Header, ...], **more: Any
 ) -> LookupReply:
     """Return the reason why there is no answer, in Pulsar's form."""
-    body = encode({"reason": why})
-    return LookupReply(status=status, body=body, result=result, headers=headers, **more)
+    return LookupReply(
+        status=status, body=encode({"reason": why}), result=result, headers=headers, **more
+    )
 
 
 def _no_owner(answer: Answer) -> str:
@@ -178,9 +185,12 @@ def ages(view: View) -> tuple[Header, ...]:
 def _refusal(error: HttpError, path: bytes) -> LookupReply:
     """The reply to what is no lookup, or to a caller who may not ask."""
     kind, body = error_body(path, error.status, error.reason)
-    result = "" if error.status in _NO_LOOKUP else REFUSED
-    headers = (kind, *error.headers)
-    return LookupReply(status=error.status, body=body, headers=headers, result=result)
+    return LookupReply(
+        status=error.status,
+        body=body,
+        headers=(kind, *error.headers),
+        result="" if error.status in _NO_LOOKUP else REFUSED,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,8 +304,11 @@ class LookupApp:
             return LookupReply(status=200, body=encode({"status": "alive"}), headers=(JSON,))
         if self.hooks.guard is not None:
             self.hooks.guard.check_metrics(scope)
-        body = self.metrics.text() if self.shared is None else self.shared.text()
-        return LookupReply(status=200, body=body, headers=(_METRICS_TEXT,))
+        return LookupReply(
+            status=200,
+            body=self.metrics.text() if self.shared is None else self.shared.text(),
+            headers=(_METRICS_TEXT,),
+        )
 
     # -- lookups
 
@@ -394,8 +407,9 @@ class LookupApp:
             "bundles": snapshot.bundle_count,
             "brokers": len(snapshot.brokers),
         }
-        code = 503 if self.is_stopping else 200
-        return LookupReply(status=code, body=encode(report), headers=stamps(view))
+        return LookupReply(
+            status=503 if self.is_stopping else 200, body=encode(report), headers=stamps(view)
+        )
 
 
 def _parse(scope: Message, path: bytes) -> LookupRequest | None:

@@ -110,10 +110,9 @@ def _show(args: argparse.Namespace) -> int:
 def _whole(config: Config, base: Config) -> str:
     if config == Config():
         return render_config(config)
-    lines = describe_differences(config, base)
     head = [
         "# The settings in force. What differs from the base, and who set it:",
-        *(f"#   {at}" for at in lines),
+        *(f"#   {at}" for at in describe_differences(config, base)),
     ]
     return render_config(config, "\n".join(head))
 
@@ -178,8 +177,10 @@ def _overlay(args: argparse.Namespace, found: ImportedConfig) -> str:
 
 def _overlay_text(found: ImportedConfig, name: str) -> str:
     rules = found.config.shedding.rules
-    head = f"As Pulsar {rules} behaves with {name}; what is not here is as in base.toml."
-    return render_differences(differences(found.config), head)
+    return render_differences(
+        differences(found.config),
+        f"As Pulsar {rules} behaves with {name}; what is not here is as in base.toml.",
+    )
 
 
 def _read_properties(path: Path | None) -> Mapping[str, str]:

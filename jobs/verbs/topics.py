@@ -46,10 +46,11 @@ def run(args: argparse.Namespace) -> int:
     """Ensure the topics, or print the ACLs; 1 if a topic is missing or differs."""
     config = load_settings(args.conf, args.set)
     if args.action == "acls":
-        servers = args.bootstrap or ",".join(config.kafka.bootstrap_servers) or "HOST:PORT"
-        rights = rights_of(args.role, config.pipeline.topic_prefix)
-        principal = args.principal or f"User:ballast-{args.role}"
-        commands = kafka_acls_commands(rights, principal, servers)
+        commands = kafka_acls_commands(
+            rights_of(args.role, config.pipeline.topic_prefix),
+            args.principal or f"User:ballast-{args.role}",
+            args.bootstrap or ",".join(config.kafka.bootstrap_servers) or "HOST:PORT",
+        )
         answer(args, {"role": args.role, "commands": commands}, commands)
         return Exit.DONE
     reports = ensure_topics(
@@ -60,8 +61,11 @@ def run(args: argparse.Namespace) -> int:
         timeout_ms=config.kafka.request_timeout_ms,
     )
     is_good = all(report.is_good for report in reports)
-    value = {"good": is_good, "topics": [_row(report) for report in reports]}
-    answer(args, value, [line for report in reports for line in _lines(report)])
+    answer(
+        args,
+        {"good": is_good, "topics": [_row(report) for report in reports]},
+        [line for report in reports for line in _lines(report)],
+    )
     return Exit.DONE if is_good else Exit.FAILED
 
 

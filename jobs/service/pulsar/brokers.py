@@ -69,8 +69,7 @@ async def get_owned(request: Request, context: AdminContext) -> Fields:
     broker = _active_broker(request.params["broker"], context)
     check_known(request.params["cluster"], context)
     policies = await isolation(context)
-    names = names_by_broker(context)[broker]
-    return Fields(_owned((broker, names), context.snapshot, policies))
+    return Fields(_owned((broker, names_by_broker(context)[broker]), context.snapshot, policies))
 
 
 def _owned(
@@ -199,8 +198,9 @@ def list_domains(request: Request, context: AdminContext) -> Mapping[str, Any]:
 def get_domain(request: Request, context: AdminContext) -> Any:
     """One failure domain."""
     cluster, name = check_cluster(request, context), request.params["domain"]
-    missing = PulsarError(NOT_FOUND, f"Domain {name} for cluster {cluster} does not exist")
-    return _domains(context).get(name, missing)
+    return _domains(context).get(
+        name, PulsarError(NOT_FOUND, f"Domain {name} for cluster {cluster} does not exist")
+    )
 
 
 def set_domain(request: Request, context: AdminContext) -> PulsarError:
@@ -238,8 +238,7 @@ async def _policies(
 ) -> dict[str, IsolationPolicy]:
     """The policies of the path's cluster; raises PulsarError when there never was one."""
     cluster = check_cluster(request, context, status)
-    rows = context.views.rows(POLICIES.name)
-    if not any(row["kind"] == "isolation" for row in rows):
+    if not any(row["kind"] == "isolation" for row in context.views.rows(POLICIES.name)):
         raise PulsarError(
             NOT_FOUND, f"NamespaceIsolationPolicies for cluster {cluster} does not exist"
         )
@@ -281,8 +280,7 @@ async def delete_policy(request: Request, context: AdminContext) -> None:
 async def list_isolated_brokers(request: Request, context: AdminContext) -> Iterator[Any]:
     """Each active broker with the policies that name it."""
     policies = await _policies(request, context)
-    known = names_by_broker(context)
-    return (broker_data(name, names, policies) for name, names in known.items())
+    return (broker_data(name, names, policies) for name, names in names_by_broker(context).items())
 
 
 async def get_isolated_broker(request: Request, context: AdminContext) -> Any:

@@ -95,8 +95,11 @@ def find_namespace(name: str, context: AdminContext) -> Namespace | None:
     routes = context.snapshot.namespaces.get(name)
     if routes is None or routes.hash_function is None:
         return None
-    live = routes.live or (placeholder_route(name),)
-    return Namespace(name=name, live=live, hash_function=routes.hash_function)
+    return Namespace(
+        name=name,
+        live=routes.live or (placeholder_route(name),),
+        hash_function=routes.hash_function,
+    )
 
 
 def namespace_names(context: AdminContext, tenant: str) -> Sequence[str]:
@@ -111,9 +114,11 @@ def topic_name(request: Request) -> TopicName:
     Pulsar decodes the local name as a form's field: "+" is a blank. It is the sixth part of every
     path that has one.
     """
-    domain = domain_of(request.params.get("domain", "persistent"))
-    local = unquote_plus(request.raw_path.strip("/").split("/")[_LOCAL_NAME])
-    return check_topic(domain, namespace_name(request), local)
+    return check_topic(
+        domain_of(request.params.get("domain", "persistent")),
+        namespace_name(request),
+        unquote_plus(request.raw_path.strip("/").split("/")[_LOCAL_NAME]),
+    )
 
 
 def topics_of(namespace: str, context: AdminContext) -> KnownTopics:
@@ -169,8 +174,9 @@ def groups(context: AdminContext) -> Iterator[Maybe[tuple[str, str]]]:
 def find_group(namespace: str, context: AdminContext) -> str | None:
     """The anti-affinity group of a namespace."""
     rows = context.views.rows(POLICIES.name)
-    found = (_group_of(row) for row in rows if row["name"] == namespace and _is_group(row))
-    return next(found, None)
+    return next(
+        (_group_of(row) for row in rows if row["name"] == namespace and _is_group(row)), None
+    )
 
 
 def _is_group(row: Mapping[str, Any]) -> bool:
@@ -194,8 +200,10 @@ def find_broker(text: str, context: AdminContext) -> str | None:
     if not asked or asked in active:
         return asked or None  # "" is also the URL that a broker has not
     urls = ("web_service_url", "web_service_url_tls")
-    found = (name for name, row in active.items() if asked in (broker_id(row[url]) for url in urls))
-    return next(found, None)
+    return next(
+        (name for name, row in active.items() if asked in (broker_id(row[url]) for url in urls)),
+        None,
+    )
 
 
 def names_by_broker(context: AdminContext) -> dict[str, tuple[str, ...]]:

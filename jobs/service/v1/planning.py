@@ -169,8 +169,9 @@ def _read_foresight(asked: TableQuestion, reader: TableReader) -> dict[str, Any]
         config = started_with(reader, asked.config)
         return look_ahead(reader, config, asked["strategy"], what_if).to_json()
     except CommandError as error:
-        status = 400 if isinstance(error, MisuseError) else 409
-        raise ReadRefusedError(status, f"{error.what}: {error.why}") from None
+        raise ReadRefusedError(
+            400 if isinstance(error, MisuseError) else 409, f"{error.what}: {error.why}"
+        ) from None
 
 
 FORESEEING_ROUTES = (
