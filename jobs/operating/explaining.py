@@ -107,7 +107,7 @@ def read_rows(reader: TableReader, config: Config, question: ExplainQuestion) ->
         policies=kept[POLICIES].rows,
         pins=kept[PINS].rows,
         load=reader.rows("load_history", condition=_between("minute_ms", at_ms, _LOAD_MS)),
-        gaps=[*_gaps_of_keys(kept), *_gaps_of_rows(reader, question)],
+        gaps=list(_gaps(reader, question, kept)),
         is_past=bool(question.at_ms),
     )
     recent = _between("at_ms", at_ms, question.window_ms)
@@ -157,7 +157,14 @@ def _records(reader: TableReader, question: ExplainQuestion) -> Sequence[Row]:
     return reader.rows("bundle_ownership", condition="state <> 'Deleted' AND state <> 'Init'")
 
 
-def _gaps_of_keys(kept: Mapping[Table, PastRows]) -> Iterator[TableGap]:
+def _gaps(
+    reader: TableReader, question: ExplainQuestion, kept: Mapping[Table, PastRows]
+) -> Iterator[TableGap]:
+    """Yield what is not known of the moment.
+
+    Things whose rows don't reach back to it, and tables whose rows don't reach back to it, or to
+    the window where rows are removed.
+    """
     for table, past in kept.items():
         if past.unknown:
             yield TableGap(
@@ -165,13 +172,6 @@ def _gaps_of_keys(kept: Mapping[Table, PastRows]) -> Iterator[TableGap]:
                 reach_ms=past.reach_ms,
                 names=tuple(" ".join(filter(None, key)) for key in past.unknown),
             )
-
-
-def _gaps_of_rows(reader: TableReader, question: ExplainQuestion) -> Iterator[TableGap]:
-    """Return tables whose rows don't reach back to the moment.
-
-    Or to the window, where rows are removed.
-    """
     at_ms = question.at_ms or question.now_ms
     for name in _GROWING:
         is_events = name == OWNERSHIP_EVENTS.name

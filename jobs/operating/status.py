@@ -215,7 +215,13 @@ def status_lines(status: ClusterStatus) -> Iterable[str]:
         )
     if status.groups:
         yield f"  groups  {groups_line(status.groups)}"
-    yield from _mirror(status)
+    mirror = status.mirror
+    if mirror is not None:
+        yield (
+            f"  mirror  told {time_ago(mirror.heard_ago_ms)}, {mirror.differences} differ, "
+            f"{mirror.taken_over_lately} owners taken over in 10 min, "
+            f"decisions are {'only observed' if mirror.observe_only else 'carried out'}"
+        )
     yield from _rules(status)
     yield from _broker_table(status)
     yield from _flight(status)
@@ -225,19 +231,6 @@ def _cycle(decided: str) -> str:
     """Return a cycle's decisions; of one without moves the reason."""
     skipped = re.fullmatch(r"1 skip \((\w+)\)", decided)
     return f"nothing moved, because {skip_message(skipped[1])}" if skipped else decided
-
-
-def _mirror(status: ClusterStatus) -> Iterable[str]:
-    mirror = status.mirror
-    if mirror is None:
-        return
-    words = [
-        f"told {time_ago(mirror.heard_ago_ms)}",
-        f"{mirror.differences} differ",
-        f"{mirror.taken_over_lately} owners taken over in 10 min",
-        "decisions are only observed" if mirror.observe_only else "decisions are carried out",
-    ]
-    yield f"  mirror  {', '.join(words)}"
 
 
 def _rules(status: ClusterStatus) -> Iterable[str]:

@@ -59,7 +59,11 @@ class SqlEngine:
 
         A second column of one name gets "_2" behind it.
         """
-        for step in _steps(self._plan_of(text)):
+        rows = self._run(_EXPLAIN + text).to_pylist()
+        plan = next((row["plan"] for row in rows if row["plan_type"] == "logical_plan"), None)
+        if plan is None:  # the last row says why the optimizer gave up
+            raise _sql_error(str(rows[-1]["plan"]))
+        for step in _steps(json.loads(plan)):
             kind = step["Node Type"]
             if _WRITES_ROWS in step or not (kind in _READING_STEPS or kind.endswith(_JOIN)):
                 raise MisuseError(
@@ -71,14 +75,6 @@ class SqlEngine:
                 )
         found = self._run(text)
         return found.rename_columns(list(_unique(found.column_names)))
-
-    def _plan_of(self, text: str) -> Any:
-        """Return the engine's plan of a statement. Raises MisuseError without one."""
-        rows = self._run(_EXPLAIN + text).to_pylist()
-        plan = next((row["plan"] for row in rows if row["plan_type"] == "logical_plan"), None)
-        if plan is None:  # the last row says why the optimizer gave up
-            raise _sql_error(str(rows[-1]["plan"]))
-        return json.loads(plan)
 
     def _add_table(self, root: TablePlace, name: str) -> bool:
         """Register a table under its name, with its archive; False if it is missing."""
@@ -164,10 +160,8 @@ def _plain(scalar: Any) -> Any:
         return _plain(scalar.value)
     if types.is_nested(kind):
         return _plain_nested(scalar)
-    for is_kind, plain in _PLAIN:
-        if is_kind(kind):
-            return plain(scalar)
-    return scalar.as_py()  # integers, texts, truth values
+    plain = next((plain for is_kind, plain in _PLAIN if is_kind(kind)), None)
+    return plain(scalar) if plain else scalar.as_py()  # integers, texts, truth values
 
 
 def _plain_nested(scalar: Any) -> Any:
@@ -206,10 +200,6 @@ def _time(scalar: Any) -> str:
     return f"{minutes // 60:02}:{minutes % 60:02}:{second:02}{_fraction(rest, per_s)}"
 
 
-def _duration(scalar: Any) -> str:
-    return f"PT{_seconds(scalar.value, _PER_SECOND[scalar.type.unit])}S"
-
-
 def _interval(scalar: Any) -> str:
     months, days, nanoseconds = scalar.as_py()
     text = f"{f'{months}M' if months else ''}{f'{days}D' if days else ''}"
@@ -236,22 +226,18 @@ def _text_of_bytes(scalar: Any) -> str:
         return f"0x{value.hex()}"
 
 
-def _is_binary(kind: pa.DataType) -> bool:
-    kinds = (
-        types.is_binary,
-        types.is_large_binary,
-        types.is_fixed_size_binary,
-        types.is_binary_view,
-    )
-    return any(is_kind(kind) for is_kind in kinds)
-
-
 _PLAIN: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]], ...] = (
     (types.is_timestamp, _instant),
     (types.is_date, _day),
     (types.is_time, _time),
-    (types.is_duration, _duration),
+    (
+        types.is_duration,
+        lambda scalar: f"PT{_seconds(scalar.value, _PER_SECOND[scalar.type.unit])}S",
+    ),
     (types.is_interval, _interval),
     (types.is_decimal, lambda scalar: format(scalar.as_py(), "f")),
-    (_is_binary, _text_of_bytes),
+    (types.is_binary, _text_of_bytes),
+    (types.is_large_binary, _text_of_bytes),
+    (types.is_fixed_size_binary, _text_of_bytes),
+    (types.is_binary_view, _text_of_bytes),
 )

@@ -145,7 +145,17 @@ def _import(args: argparse.Namespace) -> int:
         note(f"without effect: {item}")
     for item in found.disobeyed:
         note(f"not obeyed: {item}")
-    text = _overlay(args, found).rstrip("\n").split("\n")
+    text = _overlay_text(found, args.file.name)
+    if args.output is not None:
+        try:
+            atomic_write(args.output, text)
+        except OSError as error:
+            raise CommandError(
+                f"{args.output} can't be written",
+                why=cause_message(error),
+                next_step="name another file with --output, in a folder that is there",
+            ) from None
+        text = f"wrote {args.output}"
     value = {
         "overlay": _overlay_text(found, "broker.conf"),
         "rules": found.config.shedding.rules,
@@ -155,24 +165,8 @@ def _import(args: argparse.Namespace) -> int:
         "unrelated": found.unrelated,
         **({} if args.output is None else {"output": str(args.output)}),
     }
-    answer(args, value, text)
+    answer(args, value, text.rstrip("\n").split("\n"))
     return Exit.DONE if found.is_obeyed else Exit.FAILED
-
-
-def _overlay(args: argparse.Namespace, found: ImportedConfig) -> str:
-    """The overlay's text; when it is written to a file, that it was."""
-    overlay = _overlay_text(found, args.file.name)
-    if args.output is None:
-        return overlay
-    try:
-        atomic_write(args.output, overlay)
-    except OSError as error:
-        raise CommandError(
-            f"{args.output} can't be written",
-            why=cause_message(error),
-            next_step="name another file with --output, in a folder that is there",
-        ) from None
-    return f"wrote {args.output}"
 
 
 def _overlay_text(found: ImportedConfig, name: str) -> str:

@@ -2,7 +2,7 @@
 
 import argparse
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -39,7 +39,13 @@ def run(args: argparse.Namespace) -> int:
         if args.kind in (None, kind) and name in ("", one.name, one.pulsar_class)
     ]
     if args.name is None and args.kind in (None, SPLIT):
-        rows += _split_rows()
+        rules = [(SPLIT, one.name, one.pulsar_class, one.summary) for one in RULES]
+        rules += [
+            ("split algorithm", one.value, one.value, summary)
+            for one, summary in ALGORITHM_SUMMARIES.items()
+        ]
+        keys = ("kind", "name", "pulsar_class", "rule")
+        rows += [dict(zip(keys, rule, strict=True)) for rule in rules]
     if not rows:
         known = sorted({*SHEDDING_STRATEGIES, *PLACEMENT_STRATEGIES})
         raise MisuseError(
@@ -63,16 +69,6 @@ def _row(kind: str, one: Strategy) -> dict[str, Any]:
             for entry in one.entries()
         ],
     }
-
-
-def _split_rows() -> Iterator[dict[str, Any]]:
-    rules = [(SPLIT, one.name, one.pulsar_class, one.summary) for one in RULES]
-    rules += [
-        ("split algorithm", one.value, one.value, summary)
-        for one, summary in ALGORITHM_SUMMARIES.items()
-    ]
-    for kind, name, pulsar_class, rule in rules:
-        yield {"kind": kind, "name": name, "pulsar_class": pulsar_class, "rule": rule}
 
 
 def _text(row: Mapping[str, Any]) -> str:

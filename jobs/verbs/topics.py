@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     is_good = all(report.is_good for report in reports)
     answer(
         args,
-        {"good": is_good, "topics": [_row(report) for report in reports]},
+        {"good": is_good, "topics": list(map(_row, reports))},
         [line for report in reports for line in _lines(report)],
     )
     return Exit.DONE if is_good else Exit.FAILED

@@ -30,9 +30,9 @@ from jobs.service.changes import (
     parse_place,
 )
 from jobs.service.context import AdminContext
-from jobs.service.exchange import HttpError, Reply, Request, encode, json_reply
+from jobs.service.exchange import HttpError, Reply, Request, encode, json_reply, require_role
 from jobs.service.routes import TEXT, TEXTS, Example, Maybe, Route, TextQuery, WholeQuery, reading
-from jobs.service.v1.reading import in_background, require, tenant_of
+from jobs.service.v1.reading import in_background, tenant_of
 from lbcore.model.names import InvalidNameError, check_namespace, locate_topic
 from lbcore.ownership.changes import find_differences
 from lbcore.ownership.records import State
@@ -154,7 +154,7 @@ def _check_visible(request: Request, context: AdminContext, topic: str) -> LeftO
         tenant = tenant_of(locate_topic(topic)[0])
     except InvalidNameError:
         return LEFT_OUT  # of no tenant: answered with invalid_name
-    require(request, context, Role.VIEWER, tenant)
+    require_role(request.caller, Role.VIEWER, context.cluster, tenant)
     return LEFT_OUT
 
 
@@ -193,7 +193,7 @@ def _namespace(request: Request, context: AdminContext) -> str:
     All namespaces need a viewer of the whole cluster.
     """
     name = request.first("namespace")
-    require(request, context, Role.VIEWER, tenant_of(name))
+    require_role(request.caller, Role.VIEWER, context.cluster, tenant_of(name))
     try:
         return check_namespace(name) if name else ""
     except InvalidNameError as error:

@@ -27,7 +27,15 @@ from jobs.operating.plans import (
 )
 from jobs.service.access import Role
 from jobs.service.context import COMMAND_TIMEOUT_MS, AdminContext
-from jobs.service.exchange import RETRY, HttpError, Reply, Request, error_body, json_reply
+from jobs.service.exchange import (
+    RETRY,
+    HttpError,
+    Reply,
+    Request,
+    error_body,
+    json_reply,
+    require_role,
+)
 from jobs.service.routes import (
     OBJECT,
     Example,
@@ -43,7 +51,6 @@ from jobs.service.v1.reading import (
     TableQuestion,
     in_background,
     question_of,
-    require,
     table_route,
     tenant_of,
 )
@@ -333,7 +340,7 @@ def _arguments(request: Request, context: AdminContext) -> CommandArguments:
     role = role_of(kind)
     # Who may do it everywhere is told what is wrong; whom it depends on the tenant, after that.
     if not request.caller.may(role, context.cluster):
-        require(request, context, role, _tenant(asked))
+        require_role(request.caller, role, context.cluster, _tenant(asked))
     arguments = parse_arguments(kind, asked)
     if isinstance(arguments, RefusedArguments):
         raise HttpError(400, arguments.detail)

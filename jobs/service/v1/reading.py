@@ -29,9 +29,8 @@ from jobs.adapters.delta.table_scan import block_pandas
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.adapters.processes.json_log import log_json_lines
 from jobs.console import CommandError, in_one_line
-from jobs.service.access import Role
 from jobs.service.context import AdminContext
-from jobs.service.exchange import JSON, RETRY, HttpError, Reply, Request, encode, require_role
+from jobs.service.exchange import JSON, RETRY, HttpError, Reply, Request, encode
 from jobs.service.routes import Query, Route, reading
 from lbcore.config.tree import Config
 from lbcore.model import names
@@ -308,11 +307,6 @@ async def _made_at(context: AdminContext, read: Read) -> tuple[int, tuple[bytes,
     """Return when it was made (boot clock), and the parts of the answer."""
     parts = tuple(await _made(context, read))
     return boot_ms(), parts
-
-
-def require(request: Request, context: AdminContext, role: Role, tenant: str = "*") -> None:
-    """Raise HttpError 403 without this role on the tenant ("*": the cluster)."""
-    require_role(request.caller, role, context.cluster, tenant)
 
 
 def tenant_of(name: str) -> str:
