@@ -21,8 +21,7 @@ from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.view import View
 from jobs.adapters.http.fair_scheduling import FairScheduler
 from jobs.adapters.kafka.clients import Delivery, KafkaAddress, NotDelivered, Sender
-from jobs.adapters.kafka.command_client import CommandClient
-from jobs.adapters.kafka.command_client import CommandOutcome as Row
+from jobs.adapters.kafka.command_client import CommandClient, CommandOutcome
 from jobs.adapters.kafka.connection import KafkaWatch
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.console import CommandError, MisuseError
@@ -31,6 +30,7 @@ from jobs.service.access_control import ServiceCounts
 from jobs.service.changes import ChangeFeed
 from jobs.service.exchange import RETRY, HttpError, Request
 from jobs.service.views import TableViews
+from lbcore.balancer.book import DONE
 from lbcore.config.tree import Config
 from lbcore.explain.job_state import JobContext
 from lbcore.route.snapshot import LookupSnapshot
@@ -41,33 +41,15 @@ from lbcore.wire.format import format_message
 from lbcore.wire.messages import AuditEntry, Command
 
 COMMAND_TIMEOUT_MS = 30_000
+SENT = "sent"
+"""Status of a command that nobody has taken up by the end of the wait."""
 _POLL_S = 0.02
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandEnd:
-    """Outcome of a command.
-
-    status: accepted (still under way at the end of the wait), sent (nobody has taken it up by
-    then), done, refused, failed or timed_out. reason: a sentence, for the last three. result: as in
-    the table `commands`.
-    """
-
-    command_id: str
-    status: str
-    reason: str
-    result: dict[str, object]
-
-    @property
-    def is_done(self) -> bool:
-        """True if the command was carried out."""
-        return self.status == "done"
 
 
 class CommandPort(Protocol):
     """Commands to the balancer and its answers; audit entries go the same way."""
 
-    async def ask(self, command: Command, wait_ms: int | None = None) -> CommandEnd | None:
+    async def ask(self, command: Command, wait_ms: int | None = None) -> CommandOutcome | None:
         """Send, and wait for `wait_ms`, or else command.timeout_ms, at most.
 
         None: not taken up yet. Raises HttpError 503 when it could not be sent.
@@ -145,7 +127,7 @@ class AdminContext:
         timeout_ms: int = COMMAND_TIMEOUT_MS,
         wait_ms: int | None = None,
         command_id: str = "",
-    ) -> CommandEnd:
+    ) -> CommandOutcome:
         """Ask the balancer in the caller's name and wait for the outcome.
 
         A command that is done is answered once this service's tables show it, so that the caller's
@@ -165,7 +147,7 @@ class AdminContext:
             wait_ms=wait_ms,
             command_id=command_id,
         )
-        if outcome.is_done:
+        if outcome.status == DONE:
             await self._catch_up()
         return outcome
 
@@ -177,7 +159,7 @@ class AdminContext:
         timeout_ms: int,
         command_id: str,
         wait_ms: int | None = None,
-    ) -> CommandEnd:
+    ) -> CommandOutcome:
         """As `command`, where there is no request of a caller's."""
         if self.commands is None:
             raise HttpError(
@@ -196,7 +178,9 @@ class AdminContext:
         wait_ms = timeout_ms if wait_ms is None else wait_ms
         outcome = await self.commands.ask(command, wait_ms)
         if outcome is None and wait_ms < timeout_ms:
-            return CommandEnd(command_id=command.command_id, status="sent", reason="", result={})
+            return CommandOutcome(
+                command_id=command_id, kind=kind, status=SENT, reason="", result={}, at_ms=0
+            )
         if outcome is None:
             silent_ms = self.view.writer_silent_ms(wall_ms())
             raise HttpError(
@@ -250,14 +234,14 @@ class KafkaPort:
         self._threads = ThreadPoolExecutor(_SENDERS, thread_name_prefix="ballast-commands")
         self._waiting = 0
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._finals: set[asyncio.Future[Row]] = set()
+        self._finals: set[asyncio.Future[CommandOutcome]] = set()
         self._waiting_max = waiting_max
         self._entries: queue.Queue[AuditEntry | None] = queue.Queue(_ENTRIES_MAX)
         self._recorder = threading.Thread(target=self._record_all, daemon=True)
         self._recorder.start()
         self.watch = KafkaWatch(address, "lookup service").start()
 
-    async def ask(self, command: Command, wait_ms: int | None = None) -> CommandEnd | None:
+    async def ask(self, command: Command, wait_ms: int | None = None) -> CommandOutcome | None:
         """Send and wait; see CommandPort."""
         if self._waiting >= self._waiting_max:
             raise HttpError(503, "Too many commands are waiting for their outcome", RETRY)
@@ -267,7 +251,7 @@ class KafkaPort:
         finally:
             self._waiting -= 1
 
-    async def _ask(self, command: Command, wait_ms: int) -> CommandEnd | None:
+    async def _ask(self, command: Command, wait_ms: int) -> CommandOutcome | None:
         loop = self._loop = asyncio.get_running_loop()
         try:
             ticket = await loop.run_in_executor(self._threads, self._client.send, command)
@@ -288,8 +272,8 @@ class KafkaPort:
         try:
             await asyncio.wait({final}, timeout=wait_ms / 1000 + _GRACE_S * bool(wait_ms))
             if final.done() and not final.cancelled():
-                return _outcome(final.result())
-            return _outcome(ticket.first.result()) if ticket.first.done() else None  # under way
+                return final.result()
+            return ticket.first.result() if ticket.first.done() else None  # under way
         finally:
             self._finals.discard(final)
             self._client.forget(ticket)
@@ -351,9 +335,3 @@ class KafkaPort:
         except CommandError as error:
             logger.warning("audit_waits", extra={"fields": {"why": error.why}})
             return None
-
-
-def _outcome(row: Row) -> CommandEnd:
-    return CommandEnd(
-        command_id=row.command_id, status=row.status, reason=row.reason, result=dict(row.result)
-    )

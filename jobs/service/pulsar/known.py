@@ -19,7 +19,7 @@ from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.service.context import AdminContext
 from jobs.service.exchange import RETRY, HttpError, Reply, Request, json_reply
 from jobs.service.routes import Handler
-from lbcore.balancer.book import ACCEPTED, REFUSED
+from lbcore.balancer.book import ACCEPTED, DONE, REFUSED
 from lbcore.balancer.commands import EXISTS
 from lbcore.model.bundles import HashFunction
 from lbcore.model.names import TopicName, tenant_of
@@ -285,7 +285,7 @@ async def carry_out(
     reason = f"Command {outcome.command_id}: {outcome.reason}"
     if outcome.status == ACCEPTED:
         reason = f"Command {outcome.command_id} is still under way after {wait_ms} ms"
-    if not outcome.is_done:
+    if outcome.status != DONE:
         raise HttpError(503, reason, RETRY)
 
 

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from jobs.adapters.following.delta_follower import DeltaFollower
+from jobs.adapters.kafka.command_client import CommandOutcome
 from jobs.service.access import Caller, Grant
 from jobs.service.app import AdminApp
 from jobs.service.changes import ChangeFeed
-from jobs.service.context import AdminContext, CommandEnd
+from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError
 from jobs.service.routes import Route
 from jobs.service.views import TableViews
@@ -20,19 +21,28 @@ from tests.support.tables.lookup_tables import CLUSTER, Row, TablesWriter, owned
 BROKERS = ("broker-1:8080", "broker-2:8080")
 
 
-def done(command: Command) -> CommandEnd:
-    return CommandEnd(command_id=command.command_id, status="done", reason="", result={})
+def outcome(
+    command: Command, status: str = "done", reason: str = "", result: Row | None = None
+) -> CommandOutcome:
+    return CommandOutcome(
+        command_id=command.command_id,
+        kind=command.kind,
+        status=status,
+        reason=reason,
+        result=result or {},
+        at_ms=0,
+    )
 
 
 @dataclass(slots=True)
 class Balancer:
     """Takes commands and audit entries; answers with `answer`."""
 
-    answer: Callable[[Command], CommandEnd | None] = done
+    answer: Callable[[Command], CommandOutcome | None] = outcome
     commands: list[Command] = field(default_factory=list)
     entries: list[AuditEntry] = field(default_factory=list)
 
-    async def ask(self, command: Command, wait_ms: int | None = None) -> CommandEnd | None:
+    async def ask(self, command: Command, wait_ms: int | None = None) -> CommandOutcome | None:
         del wait_ms
         self.commands.append(command)
         return self.answer(command)

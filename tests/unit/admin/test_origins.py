@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
+from jobs.adapters.kafka.command_client import CommandOutcome
 from jobs.service.access_control import FOREIGN_HOST, FOREIGN_ORIGIN, FOREIGN_TYPE, OriginGuard
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
-from jobs.service.context import AdminContext, CommandEnd
+from jobs.service.context import AdminContext
 from jobs.service.exchange import VALUES_MAX, HttpError
 from jobs.service.routes import SAFE, Route
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command
-from tests.support.admin.admin_world import Balancer, make_context, write_tables
+from tests.support.admin.admin_world import Balancer, make_context, outcome, write_tables
 from tests.support.admin.asgi_calls import Answer, ask
 from tests.support.admin.fake_pulsar import FOLDER
 from tests.unit.wire.test_commands import FULL
@@ -280,10 +281,10 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> AdminApp:
     return AdminApp(make_context(root, balancer), ROUTES)
 
 
-def written(command: Command) -> CommandEnd:
+def written(command: Command) -> CommandOutcome:
     """Done, once it has been written for Kafka as the real port does."""
     format_message(command)
-    return CommandEnd(command_id=command.command_id, status="done", reason="", result={})
+    return outcome(command)
 
 
 def send(app: AdminApp, path: str, body: str, method: str = "POST") -> Answer:

@@ -11,15 +11,23 @@ from typing import Any
 
 import pytest
 
+from jobs.adapters.kafka.command_client import CommandOutcome
 from jobs.service.app import AdminApp
-from jobs.service.context import AdminContext, CommandEnd
+from jobs.service.context import AdminContext
 from jobs.service.pulsar.routes import PULSAR_ROUTES
 from jobs.service.views import Rows, TableViews
 from lbcore.balancer.commands import NOT_EMPTY
 from lbcore.model.tables import POLICIES, RECORDS
 from lbcore.plan.filter.policies import IsolationPolicy
 from lbcore.wire.messages import Command
-from tests.support.admin.admin_world import BROKERS, Balancer, make_app, make_context, write_tables
+from tests.support.admin.admin_world import (
+    BROKERS,
+    Balancer,
+    make_app,
+    make_context,
+    outcome,
+    write_tables,
+)
 from tests.support.admin.asgi_calls import Answer, ask
 from tests.support.tables.lookup_tables import CLUSTER, Row
 
@@ -92,10 +100,8 @@ class Views(TableViews):
         )
 
 
-def refusing(reason: str) -> Callable[[Command], CommandEnd]:
-    return lambda command: CommandEnd(
-        command_id=command.command_id, status="refused", reason=reason, result={}
-    )
+def refusing(reason: str) -> Callable[[Command], CommandOutcome]:
+    return lambda command: outcome(command, status="refused", reason=reason)
 
 
 @cache
@@ -409,10 +415,8 @@ def test_creation_is_refused_as_existing_only_for_what_exists(
     assert (answer.status, answer.json) == (412, {"reason": limit})
 
 
-def unfinished(status: str) -> Callable[[Command], CommandEnd]:
-    return lambda command: CommandEnd(
-        command_id=command.command_id, status=status, reason="too late", result={}
-    )
+def unfinished(status: str) -> Callable[[Command], CommandOutcome]:
+    return lambda command: outcome(command, status=status, reason="too late")
 
 
 @pytest.mark.parametrize(
@@ -424,7 +428,7 @@ def unfinished(status: str) -> Callable[[Command], CommandEnd]:
     ],
 )
 def test_command_without_an_end_is_never_called_done(
-    root: Path, answer: Callable[[Command], CommandEnd | None], words: str
+    root: Path, answer: Callable[[Command], CommandOutcome | None], words: str
 ) -> None:
     found = send(root, "PUT", f"{NS}/{FIRST}/unload", balancer=Balancer(answer=answer))
     assert found.status == 503
@@ -467,9 +471,9 @@ def test_namespace_that_brokers_report_topics_of_is_not_deleted(tmp_path: Path) 
     writer.now_ms = time_ns() // 1_000_000 + 3_600_000
     writer.events([])
 
-    def refuse(command: Command) -> CommandEnd:
+    def refuse(command: Command) -> CommandOutcome:
         reason = f"namespace acme/ns2 {NOT_EMPTY}: it has 3 topics"
-        return CommandEnd(command_id=command.command_id, status="refused", reason=reason, result={})
+        return outcome(command, status="refused", reason=reason)
 
     app = make_app(make_context(tmp_path, Balancer(answer=refuse)), PULSAR_ROUTES)
     found = asyncio.run(ask(app, "/admin/v2/namespaces/acme/ns2", method="DELETE"))

@@ -14,10 +14,10 @@ from jsonschema import Draft202012Validator
 from jobs.service.access import Grant, Role
 from jobs.service.all_routes import IN_FRONT, ROUTES, draw_openapi
 from jobs.service.app import AdminApp
-from jobs.service.context import AdminContext, CommandEnd
+from jobs.service.context import AdminContext
 from jobs.service.routes import Route
 from lbcore.wire.commands import KINDS
-from tests.support.admin.admin_world import BROKERS, Balancer, Gate, make_context
+from tests.support.admin.admin_world import BROKERS, Balancer, Gate, make_context, outcome
 from tests.support.admin.asgi_calls import Answer, ask, check_answer
 from tests.support.tables.lookup_tables import CLUSTER, Row, TablesWriter, bundles_of
 
@@ -120,8 +120,8 @@ def test_every_kind_of_command_can_be_asked_for(app: AdminApp, balancer: Balance
 def test_outcome_of_a_command_is_told_by_the_status(
     app: AdminApp, balancer: Balancer, status: str, code: int
 ) -> None:
-    balancer.answer = lambda command: CommandEnd(
-        command_id=command.command_id, status=status, reason="because", result={"a": 1}
+    balancer.answer = lambda command: outcome(
+        command, status=status, reason="because", result={"a": 1}
     )
     reply = call(app, "/v1/commands/unload_bundle?command_id=x1", {"bundle": BUNDLE}, method="POST")
     assert reply.status == code

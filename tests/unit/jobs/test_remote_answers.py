@@ -17,15 +17,15 @@ import pytest
 
 from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.http.client import HttpAnswer, HttpRequest
+from jobs.adapters.kafka.command_client import CommandOutcome
 from jobs.cli import main
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
-from jobs.service.context import CommandEnd
 from jobs.service.v1 import reading
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
 from lbcore.wire.messages import Command
-from tests.support.admin.admin_world import Balancer, make_context
+from tests.support.admin.admin_world import Balancer, make_context, outcome
 from tests.support.admin.asgi_calls import ask
 from tests.support.worlds.explained_world import write_tables
 from tests.support.worlds.world import CLUSTER, World
@@ -321,10 +321,8 @@ def test_command_goes_to_the_service_and_its_outcome_comes_back(
 def test_outcome_decides_the_exit_code(
     balancer: Balancer, say: Callable[..., Said], status: str, code: int
 ) -> None:
-    def end(command: Command) -> CommandEnd:
-        return CommandEnd(
-            command_id=command.command_id, status=status, reason="it is so", result={}
-        )
+    def end(command: Command) -> CommandOutcome:
+        return outcome(command, status=status, reason="it is so")
 
     balancer.answer = end
     found = say("bundle", "unload", BUNDLE, "--url", URL)
@@ -345,9 +343,7 @@ def test_outcome_decides_the_exit_code(
 def test_more_time_is_asked_for_with_the_option_that_gives_it(
     balancer: Balancer, say: Callable[..., Said], words: tuple[str, ...], option: str
 ) -> None:
-    balancer.answer = lambda command: CommandEnd(
-        command_id=command.command_id, status="timed_out", reason="it is so", result={}
-    )
+    balancer.answer = lambda command: outcome(command, status="timed_out", reason="it is so")
     assert f"with more time: {option}\n" in say(*words, "--url", URL)[2]
 
 
