@@ -128,7 +128,6 @@ def _choices(word: str, known: Sequence[str]) -> str:
 
 
 def _near(word: str, known: Iterable[str]) -> str:
-    """Return the most similar known word, or ""."""
     return next(iter(difflib.get_close_matches(word, list(known), 1, _LIKE_ENOUGH)), "")
 
 

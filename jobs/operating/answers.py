@@ -239,7 +239,6 @@ def records_at(reader: TableReader, moment: str, namespace: str) -> AsOf:
 
 
 def _moment_of(found: AsOf) -> OwnershipMoment:
-    """Return when the records are of."""
     return OwnershipMoment(
         version=found.version, at_ms=found.at_ms, known_from_ms=found.known_from_ms
     )
@@ -574,7 +573,6 @@ def _lookups(value: Any) -> Mapping[str, LookupResult]:
 
 
 def _perhaps_sent(command: Command, error: CommandError) -> UnknownError:
-    """Return the error of a command that may have been sent."""
     return UnknownError(
         error.what,
         why=f"{error.why}; command {command.command_id} may have been sent",

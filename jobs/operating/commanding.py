@@ -96,7 +96,6 @@ def _summary(kind: str) -> str:
 
 
 def _add_command(parser: argparse.ArgumentParser, kind: str, verb: CommandVerb) -> None:
-    """The arguments of one command, how to send it, and where."""
     parser.set_defaults(command_kind=kind)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = f"example: {parser.prog} {verb.example}".rstrip() + f"\n{EXIT_CODES}"

@@ -138,7 +138,6 @@ def _write(
 
 
 def _style(number: int) -> dict[str, Any]:
-    """Colour and line of one of many lines."""
     return {
         "color": f"C{number % _COLOURS}",
         "ls": "-" if number < _COLOURS else "--",
@@ -216,7 +215,6 @@ def _draw_imbalance(axes: Axes, run: Run, unit_ms: float) -> None:
 
 
 def _draw_moves(axes: Axes, run: Run, unit_ms: float) -> None:
-    """Number of bundles moved over time, by reason."""
     edges = np.linspace(0.0, run.scenario.run_ms / unit_ms, _BARS + 1)
     axes.set_title("Moves by reason", loc="left", fontsize=11)
     axes.set_ylabel(f"bundles moved in each {edges[1] * unit_ms / 1_000:.0f} s")

@@ -167,7 +167,6 @@ class ServiceAddress:
         )
 
     def _about_token(self, reason: str) -> tuple[str, str]:
-        """Return why the token was refused, and what to do."""
         if self.token_file is None:
             return f"no token was given ({reason})", "give one with --token-file"
         try:  # a JSON Web Token, if it says when it ends

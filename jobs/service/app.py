@@ -303,7 +303,6 @@ async def _send_all(parts: AsyncGenerator[bytes, None], send: Send) -> bool:
 
 
 def _local_end(scope: Message) -> str:
-    """host:port of this end of the connection."""
     host, port = scope.get("server") or ("localhost", None)
     shown = f"[{host}]" if ":" in host else host
     return shown if port is None else f"{shown}:{port}"

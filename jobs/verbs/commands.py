@@ -48,7 +48,6 @@ def _list_policies(args: argparse.Namespace) -> int:
 
 
 def _list_bundles(args: argparse.Namespace) -> int:
-    """Write the largest first."""
     if not 1 <= args.limit <= BUNDLES_MAX:
         raise MisuseError(
             f"--limit must be from 1 to {BUNDLES_MAX}, got {args.limit}",

@@ -80,7 +80,6 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _look_up(args: argparse.Namespace) -> int:
-    """Write a line for each topic."""
     results = answers_of(connection_options(args)).lookup(
         args.topics, args.listener, args.timeout_ms
     )
@@ -199,7 +198,6 @@ def _kind(change: OwnershipDifference) -> tuple[str, str]:
 
 
 def _explain(args: argparse.Namespace) -> int:
-    """Write the explanation."""
     now_ms = wall_ms()
     if bool(args.name) == (args.kind == "cluster"):
         raise MisuseError(

@@ -79,7 +79,6 @@ class _Task:
 
 
 def _side_by_side(path: Path) -> str:
-    """Name of the files that compare the strategies of a scenario."""
     return f"{path.stem}-strategies"
 
 
@@ -212,7 +211,6 @@ def _report_comparison(
 
 
 def _run_task(plot: Path | None, item: tuple[int, _Task]) -> _Outcome:
-    """Run a task and return its result."""
     at, task = item
     drawn = None
     if plot is None:
@@ -240,7 +238,6 @@ def _report_run(args: argparse.Namespace, task: _Task, outcome: _Outcome) -> Non
 
 
 def _run_drawn(plot: Path, task: _Task) -> "tuple[Run, DrawnRun]":
-    """Run it and write the pictures."""
     done, load_map = run_with_load_map(task.scenario, task.config())
     title = f"{task.head}{f', under {task.strategy}' if task.strategy else ''}"
     with _drawing(plot) as drawing:

@@ -523,7 +523,6 @@ def hashed_rows(rows: Iterable[Mapping[str, Any]], key: bytes) -> list[dict[str,
 
 
 def _part(grid: Grid, args: argparse.Namespace) -> Grid:
-    """The part of the trace that is asked for."""
     first = args.from_ms // grid.step_ms
     count = max(1, args.for_ms // grid.step_ms) if args.for_ms else len(grid.values)
     values = grid.values[first : first + count]

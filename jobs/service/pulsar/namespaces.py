@@ -289,7 +289,6 @@ async def _topic_counts(found: Namespace, context: AdminContext) -> Mapping[str,
 async def _of_namespace(
     found: Namespace, values: Iterable[tuple[str, Value]], context: AdminContext
 ) -> dict[str, Value]:
-    """The values of a namespace's bundles."""
     pairs = (pair if namespace_of_bundle(pair[0]) == found.name else LEFT_OUT for pair in values)
     return dict(await context.turns.gather(pairs))
 

@@ -243,7 +243,6 @@ def _decided(reader: TableReader, question: TimelineQuestion) -> Iterator[dict[s
 
 
 def _reason(row: Mapping[str, Any]) -> str:
-    """Return the reason in words."""
     if row["kind"] == SILENCE:
         return silence_message(row, row["at_ms"])
     why = reason_message(str(row["reason"]), str(row["kind"]))
