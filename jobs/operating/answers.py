@@ -29,7 +29,6 @@ from jobs.operating.connection_options import (
     names_in,
     started_with,
 )
-from jobs.operating.explaining import ExplainQuestion, changed_settings, explain
 from jobs.operating.plans import (
     Outlook,
     RehearsedCommand,
@@ -45,7 +44,7 @@ from jobs.operating.service_client import (
     path_of,
     with_query,
 )
-from jobs.operating.status import read_status_rows
+from jobs.operating.status import ExplainQuestion, changed_settings, explain, read_status_rows
 from jobs.sql.engine import SqlEngine, plain_rows
 from lbcore.balancer.rules import PlanProposal
 from lbcore.config.load import as_started

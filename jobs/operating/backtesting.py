@@ -21,7 +21,6 @@ from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.console import CommandError, Exit, answer, format_instant
 from jobs.operating.connection_options import TABLES_OPTIONS, connection_options
-from jobs.operating.explaining import changed_settings
 from jobs.operating.prometheus import PROMETHEUS_OPTIONS, trace_lines, write_trace
 from jobs.operating.simulations import (
     CONTESTANTS,
@@ -30,6 +29,7 @@ from jobs.operating.simulations import (
     config_of,
     note_wrong,
 )
+from jobs.operating.status import changed_settings
 from jobs.parser import argument, arguments, parse_duration_ms
 from lbcore.config.cluster import AUTO, BALLAST
 from lbcore.config.tree import Config

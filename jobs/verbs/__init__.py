@@ -66,7 +66,7 @@ VERBS = {
     ),
     "pause": Verb(module="jobs.verbs.commands", summary="stop shedding and splitting"),
     "plan": Verb(
-        module="jobs.verbs.plan",
+        module="jobs.verbs.commands",
         summary="look ahead (--dry-run); approve, reject, undo plans that wait",
     ),
     "policy": Verb(
@@ -90,13 +90,13 @@ VERBS = {
         module="jobs.verbs.sql", summary="ask the tables in SQL: ready queries, or your own"
     ),
     "state": Verb(
-        module="jobs.verbs.state", summary="set the job's checkpoint aside, to rebuild its state"
+        module="jobs.verbs.upkeep", summary="set the job's checkpoint aside, to rebuild its state"
     ),
     "status": Verb(module="jobs.verbs.reading", summary="how the cluster is, and what is wrong"),
     "strategies": Verb(
         module="jobs.verbs.strategies", summary="list the strategies, their rules and settings"
     ),
-    "topics": Verb(module="jobs.verbs.topics", summary="make or check Ballast's Kafka topics"),
+    "topics": Verb(module="jobs.verbs.upkeep", summary="make or check Ballast's Kafka topics"),
     "trace": Verb(
         module="jobs.verbs.trace", summary="load that others measured, and what a cluster recorded"
     ),

@@ -29,8 +29,7 @@ from jobs.operating.connection_options import (
     ConnectionOptions,
     connection_options,
 )
-from jobs.operating.explaining import KINDS, WINDOW_MS, ExplainQuestion
-from jobs.operating.status import status_lines
+from jobs.operating.status import KINDS, WINDOW_MS, ExplainQuestion, status_lines
 from jobs.parser import (
     argument,
     arguments,

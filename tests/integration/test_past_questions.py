@@ -18,7 +18,7 @@ from jobs.adapters.spark.batch_sink import ORDER
 from jobs.cli import main
 from jobs.console import CommandError, format_instant
 from jobs.operating.backtesting import Replay, acting, make_replay, read_recorded, try_strategy
-from jobs.operating.explaining import KINDS, ExplainQuestion, explain, read_rows
+from jobs.operating.status import KINDS, ExplainQuestion, explain, read_rows
 from jobs.sql.engine import SqlEngine, plain_rows
 from jobs.sql.queries import QUERIES, VIEWS, Query
 from jobs.verbs.sql import spark_statements

@@ -22,7 +22,7 @@ from jobs.adapters.delta.table_upkeep import KEPT_DAYS, TableUpkeep
 from jobs.adapters.delta.table_writer import FencedError, TableWriter
 from jobs.adapters.delta.tables import FILE_RETENTION, refresh, table_path
 from jobs.adapters.following.delta_follower import DeltaFollower
-from jobs.operating.explaining import ExplainQuestion, read_rows
+from jobs.operating.status import ExplainQuestion, read_rows
 from lbcore.config.tree import Config
 from lbcore.model.tables import BROKERS as BROKERS_TABLE
 from lbcore.model.tables import (

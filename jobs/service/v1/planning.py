@@ -17,7 +17,6 @@ from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.kafka.command_client import new_command
 from jobs.console import CommandError, MisuseError
 from jobs.operating.connection_options import started_with
-from jobs.operating.explaining import WINDOW_MS, ExplainQuestion, explain
 from jobs.operating.plans import (
     RehearsedCommand,
     look_ahead,
@@ -25,6 +24,7 @@ from jobs.operating.plans import (
     rehearse_command,
     undo_moves,
 )
+from jobs.operating.status import WINDOW_MS, ExplainQuestion, explain
 from jobs.service.access import Role
 from jobs.service.context import COMMAND_TIMEOUT_MS, AdminContext
 from jobs.service.exchange import (

@@ -15,8 +15,13 @@ from typing import Any
 import numpy as np
 
 from jobs.adapters.delta.table_reader import TableReader
-from jobs.operating.explaining import ExplainQuestion, explain
-from jobs.operating.status import read_overview, read_status_rows, status_lines
+from jobs.operating.status import (
+    ExplainQuestion,
+    explain,
+    read_overview,
+    read_status_rows,
+    status_lines,
+)
 from lbcore.agent.reporting import LoadRead
 from lbcore.config.tree import Config
 from lbcore.explain.bundle import explain_bundle
