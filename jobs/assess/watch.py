@@ -20,8 +20,9 @@ from jobs.operating.backtesting import (
     make_replay,
     recorded_row,
     strategy_runs,
+    trace_lines,
+    write_trace,
 )
-from jobs.operating.prometheus import trace_lines, write_trace
 from lbcore.assess.loads import hottest_bundles, loads_of
 from lbcore.assess.owner_changes import Observer, OwnerChanges, sheds_of
 from lbcore.assess.report import HOTTEST_TOPICS, ClusterObservation, Moved, Report, make_report

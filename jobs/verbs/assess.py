@@ -24,8 +24,13 @@ from jobs.bridge.attachment import add_access_options, add_network_option, admin
 from jobs.bridge.bridge import only_cluster
 from jobs.bridge.collector import PollOptions
 from jobs.console import CommandError, Exit, MisuseError, answer, note
-from jobs.operating.backtesting import RecordedLoad, make_replay, recorded_row, try_strategy
-from jobs.operating.prometheus import PROMETHEUS_OPTIONS
+from jobs.operating.backtesting import (
+    PROMETHEUS_OPTIONS,
+    RecordedLoad,
+    make_replay,
+    recorded_row,
+    try_strategy,
+)
 from jobs.operating.simulations import WORKERS_OPTION
 from jobs.parser import argument, arguments, group, parse_duration_ms
 from lbcore.assess.report import Report

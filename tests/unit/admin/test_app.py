@@ -31,7 +31,7 @@ async def other(request: Request, context: AdminContext) -> Reply:
 async def unload(request: Request, context: AdminContext) -> Reply:
     name = f"{request.params['tenant']}/{request.params['namespace']}"
     outcome = await context.command(UnloadNamespace(namespace=name), request)
-    if not outcome.is_done:
+    if outcome.status != "done":
         raise HttpError(409, outcome.reason)
     return Reply(status=204)
 
@@ -189,7 +189,7 @@ def test_done_is_told_when_the_tables_have_been_read_once_more(tmp_path: Path) -
         await asyncio.sleep(0.1)
         was_told.append(telling.done())
         context.views.refresh()
-        return [*was_told, (await telling).is_done]
+        return [*was_told, (await telling).status == "done"]
 
     assert asyncio.run(tell()) == [False, False, True]
 
@@ -197,4 +197,4 @@ def test_done_is_told_when_the_tables_have_been_read_once_more(tmp_path: Path) -
 def test_done_is_told_after_a_while_when_the_tables_can_not_be_read(tmp_path: Path) -> None:
     write_tables(tmp_path)
     context = replace(make_context(tmp_path, Balancer()), catch_up_ms=50)
-    assert asyncio.run(context.command(Pause(), REQUEST)).is_done
+    assert asyncio.run(context.command(Pause(), REQUEST)).status == "done"

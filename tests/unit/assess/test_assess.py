@@ -21,7 +21,7 @@ from jobs.bridge.collector import Collector, PollOptions
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.cli import main
 from jobs.console import CommandError, MisuseError
-from jobs.operating.prometheus import PROMETHEUS_OPTIONS, write_trace
+from jobs.operating.backtesting import PROMETHEUS_OPTIONS, write_trace
 from lbcore.assess.loads import Loads, hottest_bundles, loads_of
 from lbcore.assess.owner_changes import (
     EITHER,
