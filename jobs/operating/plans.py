@@ -328,12 +328,9 @@ def undo_moves(
     when nothing can be moved back.
     """
     done = _drained(reader, drain) if drain else _balanced(reader, plan, since_ms)
-    first: dict[str, str] = {}
-    last: dict[str, str] = {}
-    for row in done:
-        if row["kind"] != "split":
-            first.setdefault(row["bundle"], row["source"])
-            last[row["bundle"]] = row["destination"]
+    moved = [row for row in done if row["kind"] != "split"]
+    first = {row["bundle"]: row["source"] for row in reversed(moved)}
+    last = {row["bundle"]: row["destination"] for row in moved}
     owners = {
         row["bundle"]: row["destination"]
         for row in reader.rows("bundle_ownership", condition=f"state = '{State.OWNED.value}'")

@@ -9,6 +9,7 @@ import json
 import ssl
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -127,15 +128,12 @@ class ServiceAddress:
 
     def _value(self, answered: HttpAnswer, path: str) -> Any:
         """Return the JSON of an answer; raises CommandError for a page of somebody else."""
-        if answered.status not in _REDIRECTS and "json" in answered.kind.lower():
-            try:
-                return json.loads(answered.content)
-            except (ValueError, RecursionError):
-                pass
+        why = f"HTTP {answered.status} with {answered.kind or 'no content type'} and no JSON"
         if answered.status in _REDIRECTS:
             why = f"it sends GET {path} on to {answered.location or 'nowhere'}"
-        else:
-            why = f"HTTP {answered.status} with {answered.kind or 'no content type'} and no JSON"
+        elif "json" in answered.kind.lower():
+            with suppress(ValueError, RecursionError):
+                return json.loads(answered.content)
         raise RefusedByServiceError(
             answered.status,
             {},

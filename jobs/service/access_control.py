@@ -17,7 +17,6 @@ prevention.
 
 import ipaddress
 import socket
-import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
@@ -157,16 +156,6 @@ class Gatekeeper:
         if not any(grant.cluster in ("*", self._cluster) for grant in caller.grants):
             self.counts.refused[FORBIDDEN] += 1
             raise HttpError(403, f"{caller.name} has no role on this cluster")
-
-    def keep_up(self, stopped: threading.Event) -> None:
-        """Poll the keys' address (JWKS) in a thread until `stopped` is set."""
-        if self.key_address is not None:
-            threading.Thread(target=self.key_address.keep_up, args=(stopped,), daemon=True).start()
-
-    async def renew_keys(self) -> None:
-        """Ask for the keys again; then no KeysOutdatedError is raised for ten seconds."""
-        if self.key_address is not None:
-            await self.key_address.renew()
 
     def _limit(self, name: str, principal: str = "") -> None:
         if not self._limiter.allows(name):

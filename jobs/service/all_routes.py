@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
-from functools import reduce
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -96,7 +95,9 @@ class Schemas:
         """The schema of a shape; raises TypeError for one that JSON has nothing for."""
         match shape:
             case tuple():
-                return reduce(_joined, map(self.of_object, shape))
+                parts = [self.of_object(part) for part in shape]
+                named = {name: one for part in parts for name, one in part["properties"].items()}
+                return _object(named, [name for part in parts for name in part["required"]])
             case dict() | Table() | Left():
                 return self.of_object(shape)
             case [item]:
@@ -154,12 +155,6 @@ def _object(named: Mapping[str, Any], needed: Iterable[str] | None = None) -> Sc
         "required": list(named if needed is None else needed),
         "additionalProperties": False,
     }
-
-
-def _joined(one: Schema, other: Schema) -> Schema:
-    return _object(
-        {**one["properties"], **other["properties"]}, [*one["required"], *other["required"]]
-    )
 
 
 def _column(column: Any) -> Schema:

@@ -248,10 +248,11 @@ class AdminApp:
     async def _send(self, reply: Reply, method: str, receive: Receive, send: Send) -> None:
         view = self._context.follower.view
         headers = [*reply.headers, *(() if view is None else ages(view))]
-        if reply.status not in (204, 304) and reply.is_whole:  # no content, no length
+        is_whole = reply.parts is None and reply.stream is None
+        if reply.status not in (204, 304) and is_whole:  # no content, no length
             headers.append((b"content-length", b"%d" % len(reply.body)))
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-        if reply.is_whole or method == "HEAD":
+        if is_whole or method == "HEAD":
             body = b"" if method == "HEAD" else reply.body
             await send({"type": "http.response.body", "body": body})
         else:

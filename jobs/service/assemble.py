@@ -139,9 +139,11 @@ def start_service(
     threads = tuple(threading.Thread(target=one, args=(stopped,), daemon=True) for one in loops)
     for thread in threads:
         thread.start()
-    gate.keep_up(stopped)
+    service = Service(app, admin, threads, stopped, port, account)
+    if gate.key_address is not None:
+        service.run_beside(gate.key_address.keep_up)
     readers.stand_ready()
-    return Service(app, admin, threads, stopped, port, account)
+    return service
 
 
 def freeze_loaded_tables(changes: Changes) -> None:

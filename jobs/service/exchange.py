@@ -78,11 +78,6 @@ class Reply:
     ends_at_s: float | None = None
     tag: str = ""
 
-    @property
-    def is_whole(self) -> bool:
-        """True if `body` is all of it."""
-        return self.parts is None and self.stream is None
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:

@@ -255,8 +255,8 @@ class LookupApp:
         try:
             await self._serve(scope, receive, send)
         except KeysOutdatedError:  # the access check is the first step: nothing has been sent
-            assert self.hooks.guard is not None  # noqa: S101 (it has raised)
-            await self.hooks.guard.renew_keys()
+            if self.hooks.guard is not None and self.hooks.guard.key_address is not None:
+                await self.hooks.guard.key_address.renew()  # not again for ten seconds
             await self._serve(scope, receive, send)
 
     async def _serve(self, scope: Message, receive: Receive, send: Send) -> None:

@@ -395,7 +395,12 @@ class Watcher:
         part = rendered.get(key)
         if part is None:
             meant = [one for one in changes if self._namespace in ("", one.route.namespace)]
-            part = b"".join(map(self._change, meant))
+            part = b"".join(
+                self._event(
+                    "change", one.place, {**record(one.route), "table_version": one.place[0]}
+                )
+                for one in meant
+            )
             if part and self._feed.after(after, 1) == []:
                 part += END_OF_PART
             rendered[key] = part
@@ -409,10 +414,6 @@ class Watcher:
         if found is not None:
             return found, (found[-1].place if found else place)
         return await asyncio.to_thread(self._feed.read_log, place, _PART_MAX)
-
-    def _change(self, change: RecordChange) -> bytes:
-        version = {"table_version": change.place[0]}
-        return self._event("change", change.place, {**record(change.route), **version})
 
     def _event(self, kind: str, place: Place, value: Any) -> bytes:
         identity = f"{self._feed.table}-{format_place(place)}"
