@@ -24,10 +24,15 @@ from jobs.console import CommandError, MisuseError, UnknownError, first_line, no
 from jobs.lookup_client import Freshness, LookupClient, LookupResult
 from jobs.operating.connection_options import (
     FROM_FILES,
+    TIMEOUT_S,
     ConnectionOptions,
+    RefusedByServiceError,
+    ServiceAddress,
     check_known,
     names_in,
+    path_of,
     started_with,
+    with_query,
 )
 from jobs.operating.plans import (
     Outlook,
@@ -36,13 +41,6 @@ from jobs.operating.plans import (
     proposals_in,
     rehearse_command,
     undo_moves,
-)
-from jobs.operating.service_client import (
-    TIMEOUT_S,
-    RefusedByServiceError,
-    ServiceAddress,
-    path_of,
-    with_query,
 )
 from jobs.operating.status import ExplainQuestion, changed_settings, explain, read_status_rows
 from jobs.sql.engine import SqlEngine, plain_rows

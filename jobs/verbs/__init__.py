@@ -87,14 +87,14 @@ VERBS = {
         module="jobs.verbs.simulate", summary="rehearse scenarios in virtual time, and judge them"
     ),
     "sql": Verb(
-        module="jobs.verbs.sql", summary="ask the tables in SQL: ready queries, or your own"
+        module="jobs.verbs.reading", summary="ask the tables in SQL: ready queries, or your own"
     ),
     "state": Verb(
         module="jobs.verbs.upkeep", summary="set the job's checkpoint aside, to rebuild its state"
     ),
     "status": Verb(module="jobs.verbs.reading", summary="how the cluster is, and what is wrong"),
     "strategies": Verb(
-        module="jobs.verbs.strategies", summary="list the strategies, their rules and settings"
+        module="jobs.verbs.config", summary="list the strategies, their rules and settings"
     ),
     "topics": Verb(module="jobs.verbs.upkeep", summary="make or check Ballast's Kafka topics"),
     "trace": Verb(

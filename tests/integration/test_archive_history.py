@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable
 
 from jobs.adapters.delta.tables import table_path
-from jobs.verbs.sql import spark_statements
+from jobs.verbs.reading import spark_statements
 from lbcore.model.tables import ARCHIVES, OWNERSHIP_EVENTS
 from lbcore.model.times import DAY_MS
 from tests.support.tables.small_batches import AgedHistory, day

@@ -21,7 +21,7 @@ from jobs.operating.backtesting import Replay, acting, make_replay, read_recorde
 from jobs.operating.status import KINDS, ExplainQuestion, explain, read_rows
 from jobs.sql.engine import SqlEngine, plain_rows
 from jobs.sql.queries import QUERIES, VIEWS, Query
-from jobs.verbs.sql import spark_statements
+from jobs.verbs.reading import spark_statements
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
 from lbcore.explain.explanation import ExplainRows

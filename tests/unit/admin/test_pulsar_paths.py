@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from jobs.adapters.kafka.command_client import CommandOutcome
+from jobs.service.all_routes import PULSAR_ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.context import AdminContext
-from jobs.service.pulsar.routes import PULSAR_ROUTES
 from jobs.service.views import Rows, TableViews
 from lbcore.balancer.commands import NOT_EMPTY
 from lbcore.model.tables import POLICIES, RECORDS

@@ -136,7 +136,7 @@ def service(
     monkeypatch.setattr("tests.support.admin.admin_world.CLUSTER", CLUSTER)
     context = replace(make_context(tables, balancer), cluster=CLUSTER)
     found = Service(AdminApp(context, ROUTES))
-    monkeypatch.setattr("jobs.operating.service_client.exchange", found.exchange)
+    monkeypatch.setattr("jobs.operating.connection_options.exchange", found.exchange)
     monkeypatch.setattr(reading.readers, "ask", read_here)
     # a plan says who proposed it: the token's owner, or this user
     monkeypatch.setattr("jobs.adapters.kafka.command_client.local_principal", lambda: "anonymous")
