@@ -260,7 +260,8 @@ def started_with(
 
 def names_in(reader: TableReader, column: str) -> list[str]:
     """Return the names of all brokers (column "broker") or namespaces ("namespace")."""
-    return [str(row[column]) for row in reader.rows(f"{column}s", (column,))]
+    table = f"{column}s"
+    return [str(row[column]) for row in reader.rows(table, (column,))]
 
 
 def check_known(cluster: str, column: str, name: str, known: Iterable[str]) -> None:

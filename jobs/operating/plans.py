@@ -93,7 +93,7 @@ class Outlook:
 
 
 def dry_run_line(age_ms: int) -> str:
-    """First line of what a dry run says. age_ms: of the tables, -1: the job never wrote."""
+    """First line of a dry run. age_ms: of the tables, -1: the job never wrote."""
     age = "" if age_ms < 0 else f"; the tables are {duration(age_ms)} old"
     return f"dry run, nothing was sent{age}"
 

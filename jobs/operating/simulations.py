@@ -127,7 +127,7 @@ class ManyRuns(Generic[Result]):
 
     @contextmanager
     def _until_interrupted(self) -> Iterator[None]:
-        """Ctrl-C ends the waiting, where this is the main thread; the next one is as usual.
+        """Let Ctrl-C end the waiting, in the main thread; the next one is as usual.
 
         An exception from anywhere would leave the pool with work that it waits for.
         """

@@ -1,4 +1,4 @@
-"""A cluster's status and explanations: their rows in the tables, and the status for people.
+"""A cluster's status and explanations: their rows, and the status for people.
 
 `lbcore.explain` makes both of the rows. Of an explanation those of a window before the moment that
 is asked about are read, and the decisions that a bundle's own records name. The rows of an overview

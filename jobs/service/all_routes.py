@@ -1,4 +1,4 @@
-"""All routes of the service, their OpenAPI document, and the files of the console at `/`.
+"""All routes of the service, their OpenAPI document, and the console at `/`.
 
 Decides which handler serves each of Pulsar's admin paths, and who may ask: changes of the cluster
 take Pulsar's superuser, who is an admin of the whole cluster here; those of a tenant its admin;

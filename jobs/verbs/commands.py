@@ -1,4 +1,4 @@
-"""Verbs that send commands: broker, bundle, namespace, pause, plan, policy, resume.
+"""Verbs that send commands, from broker to resume, and the dry run of plan.
 
 The bundles with the most load, the policies that are set and the plans that wait are listed here,
 too, and the next cycles are foreseen.

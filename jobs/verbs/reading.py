@@ -1,4 +1,4 @@
-"""Verbs that show a cluster: ownership, lookups, status, explanations, and SQL on its tables.
+"""Verbs that show a cluster: ownership, lookup, status, explain, and sql.
 
 Each asks the tables, or a service that reads them (--url).
 """

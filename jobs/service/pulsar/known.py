@@ -199,11 +199,10 @@ def find_broker(text: str, context: AdminContext) -> str | None:
     active, asked = brokers(context), broker_id(text)
     if not asked or asked in active:
         return asked or None  # "" is also the URL that a broker has not
-    urls = ("web_service_url", "web_service_url_tls")
-    return next(
-        (name for name, row in active.items() if asked in (broker_id(row[url]) for url in urls)),
-        None,
-    )
+    for name, row in active.items():
+        if asked in (broker_id(row["web_service_url"]), broker_id(row["web_service_url_tls"])):
+            return name
+    return None
 
 
 def names_by_broker(context: AdminContext) -> dict[str, tuple[str, ...]]:

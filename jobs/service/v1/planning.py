@@ -1,4 +1,4 @@
-"""Plans and commands over HTTP: waiting plans, the dry run, undo, explanations, every command.
+"""Plans and commands over HTTP, the dry run, undo, and explanations.
 
 The tables have the plans, `jobs.operating` foresees and explains, `lbcore.explain` has the texts.
 One dry run is made at a time: it takes seconds of a core in a large cluster. Decides the role that

@@ -139,10 +139,9 @@ def _cells(
         f"minute_ms <= {question.until_ms}",
         *([f"broker = {literal(question.broker)}"] if question.broker else []),
     ]
-    found: pa.Table = SqlEngine(reader.root, (LOAD_HISTORY.name,)).query(
-        f"SELECT {name}, minute_ms - minute_ms % {question.step_ms} AS at_ms, "  # noqa: S608 (numbers, quoted names)
-        f"MAX({question.by}) AS most FROM {view} WHERE {' AND '.join(where)} GROUP BY 1, 2"
-    )
+    asked = f"SELECT {name}, minute_ms - minute_ms % {question.step_ms} AS at_ms"
+    rows = f", MAX({question.by}) AS most FROM {view} WHERE {' AND '.join(where)} GROUP BY 1, 2"
+    found: pa.Table = SqlEngine(reader.root, (LOAD_HISTORY.name,)).query(asked + rows)
     return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
 
