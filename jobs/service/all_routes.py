@@ -25,17 +25,13 @@ from jobs.service.exchange import JSON, Header, Reply, Request, encode, is_pulsa
 from jobs.service.pulsar import brokers, namespaces
 from jobs.service.pulsar.known import PulsarHandler, answering, existing
 from jobs.service.routes import Left, MapOf, Maybe, Route, Schema, TextQuery, reading
-from jobs.service.v1.ownership import LOOKUP_DATA, OWNERSHIP_ROUTES, WATCH_ROUTES
+from jobs.service.v1.ownership import LOOKUP_DATA, OWNERSHIP_ROUTES
 from jobs.service.v1.planning import (
     COMMAND_ROUTES,
-    EXPLAINING_ROUTES,
-    FORESEEING_ROUTES,
     PLANNING_ROUTES,
 )
 from jobs.service.v1.showing import (
-    HISTORY_ROUTES,
     LEFT_OUT_OF_ROWS,
-    OVERVIEW_ROUTES,
     SHOWING_ROUTES,
 )
 from lbcore.model.tables import Table
@@ -613,13 +609,8 @@ PAGE_ROUTES = (
 
 _DOCUMENTED = (
     *SHOWING_ROUTES,
-    *OVERVIEW_ROUTES,
-    *HISTORY_ROUTES,
-    *EXPLAINING_ROUTES,
-    *FORESEEING_ROUTES,
     *PLANNING_ROUTES,
     *OWNERSHIP_ROUTES,
-    *WATCH_ROUTES,
     *COMMAND_ROUTES,
     *PULSAR_ROUTES,
 )

@@ -12,10 +12,12 @@ import difflib
 import importlib
 import types
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -148,13 +150,13 @@ def run(args: argparse.Namespace) -> int:
             _report_run(args, tasks[one.at], one)
         outcomes.append(one)
     done = [(tasks[one.at], one.row) for one in outcomes]
-    _report_comparison(
-        args, [(task.loaded, row) for task, row in done if task.is_compared], is_cut=runs.is_cut
-    )
+    compared = [(task.loaded.path, row["compared"]) for task, row in done if task.is_compared]
+    _report_comparison(args, compared, is_cut=runs.is_cut)
     rows = [row for _, row in done]
     single = [row for task, row in done if not task.is_compared]
     if args.plot is not None and len(tasks) > len(loaded):
-        _draw_side_by_side(args.plot, [(tasks[one.at], one.drawn) for one in outcomes])
+        drawn = ((tasks[one.at].loaded.path, one.drawn) for one in outcomes if one.drawn)
+        _draw_side_by_side(args.plot, drawn)
     if args.json:
         answer(args, rows, "")
     elif len(single) > 1 or not rows:
@@ -196,13 +198,11 @@ def _check_pictures(tasks: Sequence[_Task]) -> None:
 
 
 def _report_comparison(
-    args: argparse.Namespace, compared: Sequence[tuple[Loaded, dict[str, Any]]], *, is_cut: bool
+    args: argparse.Namespace, compared: Iterable[tuple[Path, dict[str, Any]]], *, is_cut: bool
 ) -> None:
     """Write each scenario's table; --rewrite records it, unless the run was cut."""
-    by_path: dict[Path, list[dict[str, Any]]] = {}
-    for one, row in compared:
-        by_path.setdefault(one.path, []).append(row["compared"])
-    for path, rows in by_path.items():
+    for path, pairs in groupby(compared, itemgetter(0)):
+        rows = [row for _, row in pairs]
         text = render_comparison(rows)
         if args.rewrite and not is_cut:
             write_text(path, with_compared(read_text_file(path), text))
@@ -247,13 +247,10 @@ def _run_drawn(plot: Path, task: _Task) -> "tuple[Run, DrawnRun]":
     return done, drawn
 
 
-def _draw_side_by_side(plot: Path, runs: "Sequence[tuple[_Task, DrawnRun | None]]") -> None:
+def _draw_side_by_side(plot: Path, runs: "Iterable[tuple[Path, DrawnRun]]") -> None:
     """A picture for each scenario that was run under several strategies."""
-    by_path: dict[Path, list[DrawnRun]] = {}
-    for task, drawn in runs:
-        if drawn is not None:
-            by_path.setdefault(task.loaded.path, []).append(drawn)
-    for path, drawn_runs in by_path.items():
+    for path, pairs in groupby(runs, itemgetter(0)):
+        drawn_runs = [drawn for _, drawn in pairs]
         if len(drawn_runs) > 1:
             with _drawing(plot) as drawing:
                 files = drawing.draw_strategies(drawn_runs, plot / _side_by_side(path))

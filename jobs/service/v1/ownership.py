@@ -230,78 +230,6 @@ _URLS = ("brokerUrl?", "brokerUrlTls?", "httpUrl?", "httpUrlTls?", "nativeUrl?")
 LOOKUP_DATA = {"brokerUrlSsl": str, **dict.fromkeys(_URLS, str)}
 """Pulsar's answer to a lookup."""
 
-OWNERSHIP_ROUTES = (
-    reading(
-        "/v1/ownership",
-        get_ownership,
-        "Who owns what, now or then.",
-        {
-            "table_version": int,
-            "at_ms?": int,
-            "known_from_ms?": int,
-            "bundles": [{**_RECORD, "broker?": str, "cause?": str, "at_ms?": int}],
-            "next": str,
-        },
-        queries=(
-            _NAMESPACE,
-            TextQuery("as_of", _MOMENT),
-            _LIMIT,
-            TextQuery("after", "The `next` of the page before."),
-        ),
-        checks_itself=True,
-        example=Example("/v1/ownership?namespace=acme/free&limit=10"),
-    ),
-    reading(
-        "/v1/ownership/diff",
-        get_diff,
-        "What changed from one moment to another.",
-        {
-            "from": _WHEN,
-            "to": _WHEN,
-            "changes": [{"bundle": str, "before": _PAST, "after": _PAST}],
-        },
-        queries=(
-            _NAMESPACE,
-            TextQuery("from", _MOMENT),
-            TextQuery("to", f"{_MOMENT} Without it, now."),
-        ),
-        checks_itself=True,
-        example=Example("/v1/ownership/diff?from=0&namespace=acme/free"),
-    ),
-    Route(
-        method="POST",
-        path="/v1/lookups",
-        handler=post_lookups,
-        checks_itself=True,
-        is_recorded=False,
-        summary="Who serves many topics, from one snapshot.",
-        answer={
-            **dict.fromkeys(("table_version", "age_ms", "writer_silent_ms"), int),
-            "answers": [
-                {
-                    "topic": str,
-                    "outcome": str,
-                    "reason?": str,
-                    "brokerUrlSsl?": str,
-                    "bundle?": str,
-                    "version_id?": int,
-                    "broker?": str,
-                    **dict.fromkeys(_URLS, str),
-                }
-            ],
-        },
-        body={
-            "type": "object",
-            "required": ["topics"],
-            "properties": {"topics": {**TEXTS, "maxItems": TOPICS_MAX}, "listener": TEXT},
-        },
-        example=Example(
-            "/v1/lookups",
-            body={"topics": ["persistent://acme/free/t", "persistent://acme/none/t"]},
-        ),
-    ),
-)
-
 
 _ALIVE = WholeQuery("alive_ms", "How often to say `alive`.", 500, 60_000, 15_000)
 END_OF_PART = b": end\n\n"
@@ -430,7 +358,76 @@ class Watcher:
         }
 
 
-WATCH_ROUTES = (
+OWNERSHIP_ROUTES = (
+    reading(
+        "/v1/ownership",
+        get_ownership,
+        "Who owns what, now or then.",
+        {
+            "table_version": int,
+            "at_ms?": int,
+            "known_from_ms?": int,
+            "bundles": [{**_RECORD, "broker?": str, "cause?": str, "at_ms?": int}],
+            "next": str,
+        },
+        queries=(
+            _NAMESPACE,
+            TextQuery("as_of", _MOMENT),
+            _LIMIT,
+            TextQuery("after", "The `next` of the page before."),
+        ),
+        checks_itself=True,
+        example=Example("/v1/ownership?namespace=acme/free&limit=10"),
+    ),
+    reading(
+        "/v1/ownership/diff",
+        get_diff,
+        "What changed from one moment to another.",
+        {
+            "from": _WHEN,
+            "to": _WHEN,
+            "changes": [{"bundle": str, "before": _PAST, "after": _PAST}],
+        },
+        queries=(
+            _NAMESPACE,
+            TextQuery("from", _MOMENT),
+            TextQuery("to", f"{_MOMENT} Without it, now."),
+        ),
+        checks_itself=True,
+        example=Example("/v1/ownership/diff?from=0&namespace=acme/free"),
+    ),
+    Route(
+        method="POST",
+        path="/v1/lookups",
+        handler=post_lookups,
+        checks_itself=True,
+        is_recorded=False,
+        summary="Who serves many topics, from one snapshot.",
+        answer={
+            **dict.fromkeys(("table_version", "age_ms", "writer_silent_ms"), int),
+            "answers": [
+                {
+                    "topic": str,
+                    "outcome": str,
+                    "reason?": str,
+                    "brokerUrlSsl?": str,
+                    "bundle?": str,
+                    "version_id?": int,
+                    "broker?": str,
+                    **dict.fromkeys(_URLS, str),
+                }
+            ],
+        },
+        body={
+            "type": "object",
+            "required": ["topics"],
+            "properties": {"topics": {**TEXTS, "maxItems": TOPICS_MAX}, "listener": TEXT},
+        },
+        example=Example(
+            "/v1/lookups",
+            body={"topics": ["persistent://acme/free/t", "persistent://acme/none/t"]},
+        ),
+    ),
     reading(
         "/v1/watch",
         get_watch,

@@ -108,42 +108,6 @@ def _read_undo_moves(asked: TableQuestion, reader: TableReader) -> dict[str, Any
 
 _SUMMARY = (Left(PlanProposal, "steps"), {"plan": str, **dict.fromkeys(_COUNTS, int)})
 
-PLANNING_ROUTES = (
-    table_route(
-        "/v1/plans",
-        _read_plans,
-        "The plans that wait, and those of the last day, the newest first.",
-        {"plans": [_SUMMARY]},
-    ),
-    table_route(
-        "/v1/plans/{plan}",
-        _read_plan,
-        f"One with at most {STEPS_MAX} steps, and load before and after.",
-        (*_SUMMARY, {"steps": list[ProposedStep]}),
-        statuses={404: "No plan of that name, or none of the last day."},
-        example=Example("/v1/plans/unknown", 404),
-    ),
-    table_route(
-        "/v1/undo",
-        _read_undo_moves,
-        "The moves that undo a plan, what balancing did, or a drain; for propose_plan.",
-        {"moves": dict[str, str], "left": list[str]},
-        check=_check_undo,
-        queries=(
-            TextQuery("plan", "The plan whose moves go back."),
-            WholeQuery(
-                "since_ms",
-                "Instead: all that balancing has moved for so long.",
-                0,
-                90 * DAY_MS,
-            ),
-            TextQuery("drain", "Instead: what the last drain of this broker took away."),
-        ),
-        statuses={409: "Nothing can go back."},
-        example=Example("/v1/undo?plan=unknown", 409),
-    ),
-)
-
 
 _ASKED_MAX = 100
 _turn = asyncio.Lock()
@@ -181,19 +145,6 @@ def _read_foresight(asked: TableQuestion, reader: TableReader) -> dict[str, Any]
         ) from None
 
 
-FORESEEING_ROUTES = (
-    reading(
-        "/v1/plan",
-        get_foresight,
-        "What the next cycles would do; nothing is done.",
-        ({"dry_run": bool, "tables_age_ms": int}, Foresight),
-        queries=_FORESIGHT_QUERIES,
-        statuses={409: "It can't be foreseen, with the reason."},
-        example=Example("/v1/plan?strategy=threshold"),
-    ),
-)
-
-
 _AT = WholeQuery("at", "As it was then, in ms since 1970; without it, now.", 0, 10**14)
 _WINDOW = WholeQuery("window_ms", "How far back decisions are looked at.", 1, DAY_MS, WINDOW_MS)
 
@@ -225,7 +176,7 @@ def _explanation_route(kind: str, path: str, summary: str, asked: str, status: i
     )
 
 
-EXPLAINING_ROUTES = (
+PLANNING_ROUTES = (
     _explanation_route(
         "cluster",
         "/v1/explain/cluster",
@@ -251,6 +202,48 @@ EXPLAINING_ROUTES = (
         "A decision with its numbers, its losers and its effect.",
         "/v1/explain/decision/local-1-1",
         404,
+    ),
+    reading(
+        "/v1/plan",
+        get_foresight,
+        "What the next cycles would do; nothing is done.",
+        ({"dry_run": bool, "tables_age_ms": int}, Foresight),
+        queries=_FORESIGHT_QUERIES,
+        statuses={409: "It can't be foreseen, with the reason."},
+        example=Example("/v1/plan?strategy=threshold"),
+    ),
+    table_route(
+        "/v1/plans",
+        _read_plans,
+        "The plans that wait, and those of the last day, the newest first.",
+        {"plans": [_SUMMARY]},
+    ),
+    table_route(
+        "/v1/plans/{plan}",
+        _read_plan,
+        f"One with at most {STEPS_MAX} steps, and load before and after.",
+        (*_SUMMARY, {"steps": list[ProposedStep]}),
+        statuses={404: "No plan of that name, or none of the last day."},
+        example=Example("/v1/plans/unknown", 404),
+    ),
+    table_route(
+        "/v1/undo",
+        _read_undo_moves,
+        "The moves that undo a plan, what balancing did, or a drain; for propose_plan.",
+        {"moves": dict[str, str], "left": list[str]},
+        check=_check_undo,
+        queries=(
+            TextQuery("plan", "The plan whose moves go back."),
+            WholeQuery(
+                "since_ms",
+                "Instead: all that balancing has moved for so long.",
+                0,
+                90 * DAY_MS,
+            ),
+            TextQuery("drain", "Instead: what the last drain of this broker took away."),
+        ),
+        statuses={409: "Nothing can go back."},
+        example=Example("/v1/undo?plan=unknown", 409),
     ),
 )
 

@@ -440,6 +440,73 @@ _SERVICE = {
 _STATUS = (ClusterStatus, {"group_words": str, "gap_messages": list[str]})
 _BUNDLE = "/v1/bundles/{tenant}/{namespace}/{range}/history"
 
+
+_overview_cache = ReadCache(0.5)
+
+
+async def get_overview(request: Request, context: AdminContext) -> Reply:
+    """Return status, balance, last decisions as sentences, age and caller.
+
+    A page offers actions by the caller's highest role on the whole cluster.
+    """
+    read = partial(partial, _read, context.config, context.around)  # of a moment
+    roles = [role.name.lower() for role in Role if request.caller.may(role, context.cluster)]
+    caller = {"name": request.caller.name, "role": roles[-1] if roles else ""}
+    more = {"service": about_service(context), "caller": caller}
+    return await _overview_cache.reply(context, read, more)
+
+
+def _read(config: Config, around: JobContext, now_ms: int, reader: TableReader) -> dict[str, Any]:
+    return read_overview(reader, started_with(reader, config), now_ms, around).to_json()
+
+
+_UNTIL = WholeQuery("until", "The end of it, ms since 1970; without it, now.", 0, 10**14)
+
+
+def _window(minimum_ms: int, maximum_ms: int) -> WholeQuery:
+    doc = "How far back, one hour unless the request says otherwise."
+    return WholeQuery("window_ms", doc, minimum_ms, maximum_ms, HOUR_MS)
+
+
+_ABOUT_MAX_CHARS = 500
+
+
+def _measure(asked: TableQuestion) -> str:
+    known = OF_BUNDLES if asked["broker"] else OF_BROKERS
+    by: str = asked["by"] or ("msg_rate" if asked["broker"] else "usage")
+    if by not in known:
+        raise HttpError(400, f"by must be one of {', '.join(known)}, got {by[:100]}")
+    return by
+
+
+def _read_heat(asked: TableQuestion, reader: TableReader) -> dict[str, Any]:
+    question = HeatQuestion(
+        by=_measure(asked),
+        broker=asked["broker"],
+        until_ms=asked["until"] or asked.now_ms,
+        window_ms=asked["window_ms"],
+    )
+    return read_heat(reader, question)
+
+
+def _kinds(asked: TableQuestion) -> tuple[str, ...]:
+    kinds = tuple((asked["kinds"] or ",".join(KINDS)).split(","))
+    if not set(kinds) <= set(KINDS):
+        raise HttpError(400, f"kinds must be of {', '.join(KINDS)}, separated by commas")
+    return kinds
+
+
+def _read_timeline(asked: TableQuestion, reader: TableReader) -> dict[str, Any]:
+    until_ms = asked["until"] or asked.now_ms
+    question = TimelineQuestion(
+        from_ms=max(0, until_ms - asked["window_ms"]),
+        until_ms=until_ms,
+        kinds=_kinds(asked),
+        about=asked["about"][:_ABOUT_MAX_CHARS],
+    )
+    return read_timeline(reader, question)
+
+
 SHOWING_ROUTES = (
     reading(
         "/v1/status",
@@ -519,29 +586,6 @@ SHOWING_ROUTES = (
         check=_namespace,
         example=Example("/v1/bundles/acme/free/0x00000000_0xffffffff/history"),
     ),
-)
-
-
-_overview_cache = ReadCache(0.5)
-
-
-async def get_overview(request: Request, context: AdminContext) -> Reply:
-    """Return status, balance, last decisions as sentences, age and caller.
-
-    A page offers actions by the caller's highest role on the whole cluster.
-    """
-    read = partial(partial, _read, context.config, context.around)  # of a moment
-    roles = [role.name.lower() for role in Role if request.caller.may(role, context.cluster)]
-    caller = {"name": request.caller.name, "role": roles[-1] if roles else ""}
-    more = {"service": about_service(context), "caller": caller}
-    return await _overview_cache.reply(context, read, more)
-
-
-def _read(config: Config, around: JobContext, now_ms: int, reader: TableReader) -> dict[str, Any]:
-    return read_overview(reader, started_with(reader, config), now_ms, around).to_json()
-
-
-OVERVIEW_ROUTES = (
     reading(
         "/v1/overview",
         get_overview,
@@ -554,57 +598,6 @@ OVERVIEW_ROUTES = (
             "caller": {"name": str, "role": str},
         },
     ),
-)
-
-
-_UNTIL = WholeQuery("until", "The end of it, ms since 1970; without it, now.", 0, 10**14)
-
-
-def _window(minimum_ms: int, maximum_ms: int) -> WholeQuery:
-    doc = "How far back, one hour unless the request says otherwise."
-    return WholeQuery("window_ms", doc, minimum_ms, maximum_ms, HOUR_MS)
-
-
-_ABOUT_MAX_CHARS = 500
-
-
-def _measure(asked: TableQuestion) -> str:
-    known = OF_BUNDLES if asked["broker"] else OF_BROKERS
-    by: str = asked["by"] or ("msg_rate" if asked["broker"] else "usage")
-    if by not in known:
-        raise HttpError(400, f"by must be one of {', '.join(known)}, got {by[:100]}")
-    return by
-
-
-def _read_heat(asked: TableQuestion, reader: TableReader) -> dict[str, Any]:
-    question = HeatQuestion(
-        by=_measure(asked),
-        broker=asked["broker"],
-        until_ms=asked["until"] or asked.now_ms,
-        window_ms=asked["window_ms"],
-    )
-    return read_heat(reader, question)
-
-
-def _kinds(asked: TableQuestion) -> tuple[str, ...]:
-    kinds = tuple((asked["kinds"] or ",".join(KINDS)).split(","))
-    if not set(kinds) <= set(KINDS):
-        raise HttpError(400, f"kinds must be of {', '.join(KINDS)}, separated by commas")
-    return kinds
-
-
-def _read_timeline(asked: TableQuestion, reader: TableReader) -> dict[str, Any]:
-    until_ms = asked["until"] or asked.now_ms
-    question = TimelineQuestion(
-        from_ms=max(0, until_ms - asked["window_ms"]),
-        until_ms=until_ms,
-        kinds=_kinds(asked),
-        about=asked["about"][:_ABOUT_MAX_CHARS],
-    )
-    return read_timeline(reader, question)
-
-
-HISTORY_ROUTES = (
     table_route(
         "/v1/heat",
         _read_heat,
