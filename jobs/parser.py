@@ -43,9 +43,21 @@ class Parser(argparse.ArgumentParser):
         Its own parser knows its options, so the message names them.
         """
         found, extras = super().parse_known_args(args, namespace)
-        if extras:
-            raise self._too_much(extras)
-        return found, extras
+        if not extras:
+            return found, extras
+        unknown = [word for word in extras if word.startswith("-")]
+        if unknown:
+            word, options = unknown[0].partition("=")[0], _OPTION.findall(self._usage())
+            raise MisuseError(
+                f"`{self.prog}` has no option {word}",
+                why=_choices(word, options),
+                next_step=self._meant(word, options),
+            )
+        raise MisuseError(
+            f"{' '.join(extras)!r} is too much for `{self.prog}`",
+            why=f"it is written as {self._usage()}",
+            next_step=f"leave it out, or put words with blanks in quotes{self._example()}",
+        )
 
     def _match_arguments_partial(self, actions: Any, arg_strings_pattern: str) -> list[int]:
         """As argparse does, but a word that may be left out may also stand behind options.
@@ -85,22 +97,6 @@ class Parser(argparse.ArgumentParser):
                 next_step=f"{self._help()}{self._example()}",
             )
         return MisuseError(message, why=f"it is written as {self._usage()}", next_step=self._help())
-
-    def _too_much(self, extras: Sequence[str]) -> MisuseError:
-        options = _OPTION.findall(self._usage())
-        unknown = [word for word in extras if word.startswith("-")]
-        if unknown:
-            word = unknown[0].partition("=")[0]
-            return MisuseError(
-                f"`{self.prog}` has no option {word}",
-                why=_choices(word, options),
-                next_step=self._meant(word, options),
-            )
-        return MisuseError(
-            f"{' '.join(extras)!r} is too much for `{self.prog}`",
-            why=f"it is written as {self._usage()}",
-            next_step=f"leave it out, or put words with blanks in quotes{self._example()}",
-        )
 
     def _meant(self, word: str, known: Iterable[str]) -> str:
         near = _near(word, known)

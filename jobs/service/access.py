@@ -11,7 +11,7 @@ import asyncio
 import json
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from http.client import HTTPException
@@ -383,19 +383,10 @@ class TokenChecker:
         return Bearer(name=name, grants=_grants(claims), expires_at_s=claims.get("exp"))
 
     def _claims(self, token: str) -> Mapping[str, Any]:
-        """Return the claims, verified by the first key that has signed the token."""
-        fault = TokenFault.UNKNOWN_KEY
-        for key in self._candidates(token):
-            found = self._decode(token, key)
-            if not isinstance(found, TokenFault):
-                return found
-            fault = found
-            if fault is not TokenFault.BAD_SIGNATURE:
-                break
-        raise TokenError(fault)
+        """Return the claims, verified by the first key that has signed the token.
 
-    def _candidates(self, token: str) -> Sequence[TrustedKey]:
-        """Return the keys that may have signed it: by key id if named, by algorithm."""
+        Tried are the keys that may have: by key id if one is named, and by algorithm.
+        """
         try:
             header = jwt.get_unverified_header(token)
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
@@ -405,7 +396,15 @@ class TokenChecker:
         fitting = [key for key in keys if key.algorithm == algorithm]
         if keys and not fitting:
             raise TokenError(TokenFault.WRONG_ALGORITHM)
-        return fitting
+        fault = TokenFault.UNKNOWN_KEY
+        for key in fitting:
+            found = self._decode(token, key)
+            if not isinstance(found, TokenFault):
+                return found
+            fault = found
+            if fault is not TokenFault.BAD_SIGNATURE:
+                break
+        raise TokenError(fault)
 
     def _decode(self, token: str, key: TrustedKey) -> Mapping[str, Any] | TokenFault:
         lookup = self._lookup
