@@ -172,7 +172,7 @@ def test_watchers_at_one_place_share_what_was_made_for_the_first(
     move(writer, 2)
     context.follower.poll()
     assert context.changes is not None
-    monkeypatch.setattr(Watcher, "_change", lambda *_: made.append(1) or b"id: 0123abcd-3.0\n\n")
+    monkeypatch.setattr(Watcher, "_event", lambda *_: made.append(1) or b"id: 0123abcd-3.0\n\n")
     for _ in range(5):
         asyncio.run(take(watcher(context), (2, END), 1))
     assert len(made) == 1
