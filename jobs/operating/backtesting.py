@@ -332,11 +332,9 @@ class RecordedLoad:
 
 def read_recorded(reader: TableReader) -> RecordedLoad:
     """Read the load that the tables recorded. Raises CommandError."""
-    return RecordedLoad(
-        place=reader.root,
-        rows=read_history(reader.root, reader.cluster),
-        brokers=reader.rows("brokers", ("broker", "capacity", "failure_domain")),
-    )
+    known = reader.rows("brokers", ("broker", "capacity", "failure_domain"))
+    rows = read_history(reader.root, reader.cluster)
+    return RecordedLoad(place=reader.root, rows=rows, brokers=known)
 
 
 def make_replay(recorded: RecordedLoad, last_ms: int, seed: int) -> Replay:
@@ -400,12 +398,10 @@ def acting(config: Config) -> Config:
     Without what keeps them from it, as another authority does, or a person who approves. Quiet
     hours are by the time of the day, which a run does not have.
     """
-    return replace(
-        config,
-        cluster=replace(
-            config.cluster, authority=BALLAST, observe_only=False, approval=AUTO, quiet_hours=()
-        ),
+    cluster = replace(
+        config.cluster, authority=BALLAST, observe_only=False, approval=AUTO, quiet_hours=()
     )
+    return replace(config, cluster=cluster)
 
 
 def strategy_runs(

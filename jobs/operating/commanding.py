@@ -107,7 +107,8 @@ def _add_command(parser: argparse.ArgumentParser, kind: str, verb: CommandVerb) 
             declared.default is MISSING and not (len(tuples) > 1 and declared in tuples)
         )
         options = (_position if is_position else _option)(declared, hints[declared.name])
-        parser.add_argument(options.pop("name"), help=declared.metadata["argument"].doc, **options)
+        about = declared.metadata["argument"].doc
+        parser.add_argument(options.pop("name"), help=about, **options)
     if kind == "reset_config":
         parser.add_argument("--all", action="store_true", help="all that commands have changed")
     sending_options(verb.timeout_ms)(parser)

@@ -242,11 +242,8 @@ def started_with(
     config: of the reader's cluster, as this process has it. at_ms: as of then, 0 = now. kept: keys
     that keep the value of `config`.
     """
-    found = as_started(
-        config,
-        reader.rows(SETTINGS_IN_FORCE.name, condition=f"at_ms <= {at_ms}" if at_ms else ""),
-        kept,
-    )
+    condition = f"at_ms <= {at_ms}" if at_ms else ""
+    found = as_started(config, reader.rows(SETTINGS_IN_FORCE.name, condition=condition), kept)
     name = shedding_name(found.shedding.strategy)
     if found is config or name in SHEDDING_STRATEGIES or name in found.own:
         return found

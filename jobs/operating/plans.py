@@ -120,9 +120,8 @@ def look_ahead(reader: TableReader, config: Config, strategy: str, what_if: What
             why=found.reason,
             next_step="`ballast status` lists the brokers as they are",
         )
-    return Outlook(
-        found=found, tables_age_ms=-1 if writer is None else max(0, now_ms - writer.now_ms)
-    )
+    age_ms = -1 if writer is None else max(0, now_ms - writer.now_ms)
+    return Outlook(found=found, tables_age_ms=age_ms)
 
 
 def settings_of(strategy: str, config: Config) -> tuple[str, ...]:
@@ -163,11 +162,8 @@ def rehearse_command(reader: TableReader, config: Config, command: Command) -> R
         what_if = WhatIf(remove_brokers=(str(command.arguments["broker"]),))
         ahead = foresee(config, command.cluster, rows, now_ms, what_if)
         foresight = None if isinstance(ahead, Impossible) else ahead
-    return RehearsedCommand(
-        found=found,
-        tables_age_ms=-1 if writer is None else max(0, now_ms - writer.now_ms),
-        foresight=foresight,
-    )
+    age_ms = -1 if writer is None else max(0, now_ms - writer.now_ms)
+    return RehearsedCommand(found=found, tables_age_ms=age_ms, foresight=foresight)
 
 
 def _decision_lines(found: Foresight) -> Iterator[str]:
@@ -372,7 +368,8 @@ def _balanced(reader: TableReader, plan: str, since_ms: int) -> list[dict[str, A
 
     If a plan is named: those of that plan only.
     """
-    rows = reader.rows("decisions", _READ, f"at_ms >= {since_ms} AND {is_one_of('kind', _UNDONE)}")
+    condition = f"at_ms >= {since_ms} AND {is_one_of('kind', _UNDONE)}"
+    rows = reader.rows("decisions", _READ, condition)
     return [row for row in sorted(rows, key=lambda row: row["at_ms"]) if _is_of(row, plan)]
 
 

@@ -109,7 +109,8 @@ def draw_strategies(runs: Sequence[DrawnRun], where: Path) -> list[Path]:
         even.axhline(1.2, color="#999999", linewidth=0.8, linestyle=":", label="1.2")
         moved.yaxis.get_major_locator().set_params(integer=True)
 
-    return _write(draw, 2, f"Strategies side by side\n{runs[0].title}", runs[0].run_ms, where)
+    title = f"Strategies side by side\n{runs[0].title}"
+    return _write(draw, 2, title, runs[0].run_ms, where)
 
 
 def _write(
@@ -147,7 +148,8 @@ def _style(number: int) -> dict[str, Any]:
 
 def _values(samples: Iterable[Any], read: Callable[[Any], float | None]) -> list[float]:
     """A measure of each sample, NaN where there is none."""
-    return [math.nan if value is None else value for value in map(read, samples)]
+    found = map(read, samples)
+    return [math.nan if value is None else value for value in found]
 
 
 def _mark_events(panels: Sequence[Axes], run: Run, unit_ms: float) -> None:
@@ -248,11 +250,9 @@ def _draw_heat(axes: Axes, run: Run, load_map: LoadMap, unit_ms: float) -> None:
     axes.set_ylabel("bundles, by namespace and hash")
     extent = (0.0, run.scenario.run_ms / unit_ms, float(len(names)), 0.0)
     style = {"interpolation": "nearest", "vmin": 0.0, "vmax": highest or 1.0}
-    axes.figure.colorbar(
-        axes.imshow(np.ma.masked_invalid(loads), aspect="auto", extent=extent, **style),
-        ax=axes,
-        label="load, % of a broker of capacity 1 (white: no service)",
-    )
+    image = axes.imshow(np.ma.masked_invalid(loads), aspect="auto", extent=extent, **style)
+    label = "load, % of a broker of capacity 1 (white: no service)"
+    axes.figure.colorbar(image, ax=axes, label=label)
     marked = run.recorder.moves[:: max(1, len(run.recorder.moves) // MOVES_MARKED)]
     at = [one.move.at_ms / unit_ms for one in marked]
     rows = [load_map.row_of(one.move.bundle) + 0.5 for one in marked]

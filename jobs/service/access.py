@@ -76,12 +76,8 @@ def read_keys(path: str) -> tuple[TrustedKey, ...]:
         except UnsupportedAlgorithm as error:
             raise ValueError(f"the PEM key can't be used: {error}") from None
         _check_strength(material, "the PEM key")
-        return (
-            TrustedKey(
-                algorithm="RS256" if isinstance(material, rsa.RSAPublicKey) else "ES256",
-                material=material,
-            ),
-        )
+        algorithm = "RS256" if isinstance(material, rsa.RSAPublicKey) else "ES256"
+        return (TrustedKey(algorithm=algorithm, material=material),)
     entries = _entries(path, text, f"{path} is neither a JWKS nor a PEM public key")
     return tuple(_key_of(path, entry) for entry in entries)
 
@@ -89,7 +85,8 @@ def read_keys(path: str) -> tuple[TrustedKey, ...]:
 def _entries(name: str, text: str | bytes, otherwise: str) -> list[Mapping[str, Any]]:
     """The entries of a JWKS that are for signatures; raises ValueError."""
     try:
-        entries = [entry for entry in json.loads(text)["keys"] if entry.get("use", "sig") == "sig"]
+        found = json.loads(text)["keys"]
+        entries = [entry for entry in found if entry.get("use", "sig") == "sig"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ValueError(otherwise) from None
     if not 1 <= len(entries) <= _KEYS_MAX:
@@ -191,10 +188,8 @@ class KeyAddress:
 
     def _fetch(self) -> tuple[bytes, tuple[TrustedKey, ...]]:
         parts = urlsplit(self._url)
-        asked = HttpRequest(
-            target=(parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
-            headers={"Accept": "application/json"},
-        )
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        asked = HttpRequest(target=target, headers={"Accept": "application/json"})
         try:
             answer = exchange(connection_to(self._url, _TIMEOUT_S), asked, _ANSWER_MAX_BYTES)
         except (OSError, HTTPException) as error:
@@ -422,9 +417,8 @@ class TokenChecker:
                 options={"require": required},
             )
         except jwt.PyJWTError as error:
-            return next(
-                (fault for kind, fault in _FAULTS if isinstance(error, kind)), TokenFault.MALFORMED
-            )
+            faults = (fault for kind, fault in _FAULTS if isinstance(error, kind))
+            return next(faults, TokenFault.MALFORMED)
         except (ValueError, TypeError, OverflowError, RecursionError):
             return TokenFault.BAD_CLAIM
         return claims

@@ -160,9 +160,8 @@ class Gatekeeper:
     def _limit(self, name: str, principal: str = "") -> None:
         if not self._limiter.allows(name):
             self.counts.refused[TOO_MANY] += 1
-            raise HttpError(
-                429, "Too many requests: come again a little later", RETRY, principal=principal
-            )
+            text = "Too many requests: come again a little later"
+            raise HttpError(429, text, RETRY, principal=principal)
 
     # -- proofs
 

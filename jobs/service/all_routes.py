@@ -381,12 +381,14 @@ class Schemas:
         match shape:
             case dict():
                 named = {name.rstrip("?"): self.of(one) for name, one in shape.items()}
-                return _object(named, [name for name in shape if not name.endswith("?")])
+                needed = [name for name in shape if not name.endswith("?")]
+                return _object(named, needed)
             case Table():
                 shown = [one for one in shape.columns if one.name not in LEFT_OUT_OF_ROWS]
                 return _object({one.name: _column(one) for one in shown})
             case Left():
-                named = {**self.of_object(shape.record)["properties"]}
+                whole = self.of_object(shape.record)
+                named = {**whole["properties"]}
                 del named[shape.without]
                 return _object(named)
         hints = get_type_hints(shape)
@@ -413,10 +415,11 @@ class Schemas:
 
 
 def _object(named: Mapping[str, Any], needed: Iterable[str] | None = None) -> Schema:
+    required = list(named if needed is None else needed)
     return {
         "type": "object",
         "properties": named,
-        "required": list(named if needed is None else needed),
+        "required": required,
         "additionalProperties": False,
     }
 

@@ -142,12 +142,8 @@ class AdminApp:
             return
         if route.is_for_superuser and not caller.may(route.role, self._context.cluster):
             raise HttpError(403, "This operation requires super-user access")
-        require_role(
-            caller,
-            route.role,
-            self._context.cluster,
-            ANY if route.is_for_superuser else params.get(TENANT, ANY),
-        )
+        tenant = ANY if route.is_for_superuser else params.get(TENANT, ANY)
+        require_role(caller, route.role, self._context.cluster, tenant)
 
     async def _read(
         self, scope: Message, receive: Receive, params: Mapping[str, str], caller: Caller
@@ -188,9 +184,8 @@ class AdminApp:
             try:
                 message = await asyncio.wait_for(receive(), _BODY_TIMEOUT_S)
             except asyncio.TimeoutError:
-                raise HttpError(
-                    408, f"the body must go on within {_BODY_TIMEOUT_S:.0f} s", _CLOSE
-                ) from None
+                reason = f"the body must go on within {_BODY_TIMEOUT_S:.0f} s"
+                raise HttpError(408, reason, _CLOSE) from None
             if message["type"] == "http.disconnect":
                 raise ClientGoneError
             parts.append(message.get("body", b""))

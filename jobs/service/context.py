@@ -162,9 +162,8 @@ class AdminContext:
     ) -> CommandOutcome:
         """As `command`, where there is no request of a caller's."""
         if self.commands is None:
-            raise HttpError(
-                503, "This service can't ask the balancer: it was started without Kafka's address"
-            )
+            reason = "This service can't ask the balancer: it was started without Kafka's address"
+            raise HttpError(503, reason)
         kind, given = format_arguments(arguments)
         command = Command(
             cluster=self.cluster,

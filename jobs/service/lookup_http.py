@@ -100,21 +100,16 @@ def owner_reply(view: View, answer: Answer, request: LookupRequest) -> LookupRep
     outcome, address, listener = answer.outcome, answer.address, request.listener
     state = "" if answer.route is None else answer.route.state.value
     if address is not None and outcome is LookupOutcome.FOUND:
+        body = lookup_body(address, address.listeners[listener] if listener else None)
         return LookupReply(
-            status=200,
-            body=lookup_body(address, address.listeners[listener] if listener else None),
-            headers=headers,
-            result=outcome.value,
-            state=state,
+            status=200, body=body, headers=headers, result=outcome.value, state=state
         )
     if outcome is LookupOutcome.NAMESPACE_NOT_FOUND:
         return _error_reply(404, "Namespace not found", outcome.value, headers)
     if outcome is LookupOutcome.LISTENER_UNKNOWN:
         # Pulsar's text up to the first line of its stack trace
-        why = unexpected(
-            f"the broker do not have {listener} listener",
-            "org.apache.pulsar.broker.PulsarServerException",
-        )
+        message = f"the broker do not have {listener} listener"
+        why = unexpected(message, "org.apache.pulsar.broker.PulsarServerException")
         return _error_reply(500, why, outcome.value, headers, state=state)
     return _error_reply(
         503,
@@ -134,18 +129,16 @@ def bundle_reply(view: View, answer: Answer) -> LookupReply:
         return _error_reply(404, "Namespace not found", answer.outcome.value, headers)
     if not answer.route.version_id:
         return _error_reply(503, _no_owner(answer), answer.outcome.value, (*headers, RETRY))
-    return LookupReply(
-        status=200, body=answer.route.range_text.encode(), headers=headers, result="bundle"
-    )
+    body = answer.route.range_text.encode()
+    return LookupReply(status=200, body=body, headers=headers, result="bundle")
 
 
 def _error_reply(
     status: int, why: str, result: str, headers: tuple[Header, ...], **more: Any
 ) -> LookupReply:
     """Return the reason why there is no answer, in Pulsar's form."""
-    return LookupReply(
-        status=status, body=encode({"reason": why}), result=result, headers=headers, **more
-    )
+    body = encode({"reason": why})
+    return LookupReply(status=status, body=body, result=result, headers=headers, **more)
 
 
 def _no_owner(answer: Answer) -> str:
@@ -185,12 +178,9 @@ def ages(view: View) -> tuple[Header, ...]:
 def _refusal(error: HttpError, path: bytes) -> LookupReply:
     """The reply to what is no lookup, or to a caller who may not ask."""
     kind, body = error_body(path, error.status, error.reason)
-    return LookupReply(
-        status=error.status,
-        body=body,
-        headers=(kind, *error.headers),
-        result="" if error.status in _NO_LOOKUP else REFUSED,
-    )
+    result = "" if error.status in _NO_LOOKUP else REFUSED
+    headers = (kind, *error.headers)
+    return LookupReply(status=error.status, body=body, headers=headers, result=result)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,11 +294,8 @@ class LookupApp:
             return LookupReply(status=200, body=encode({"status": "alive"}), headers=(JSON,))
         if self.hooks.guard is not None:
             self.hooks.guard.check_metrics(scope)
-        return LookupReply(
-            status=200,
-            body=self.metrics.text() if self.shared is None else self.shared.text(),
-            headers=(_METRICS_TEXT,),
-        )
+        body = self.metrics.text() if self.shared is None else self.shared.text()
+        return LookupReply(status=200, body=body, headers=(_METRICS_TEXT,))
 
     # -- lookups
 
@@ -407,9 +394,8 @@ class LookupApp:
             "bundles": snapshot.bundle_count,
             "brokers": len(snapshot.brokers),
         }
-        return LookupReply(
-            status=503 if self.is_stopping else 200, body=encode(report), headers=stamps(view)
-        )
+        code = 503 if self.is_stopping else 200
+        return LookupReply(status=code, body=encode(report), headers=stamps(view))
 
 
 def _parse(scope: Message, path: bytes) -> LookupRequest | None:

@@ -85,7 +85,8 @@ class SqlEngine:
         if not self._register(root, archive.table, archive.live_name):
             return False
         self._register(root, archive, archive.name)
-        self._run(f"CREATE VIEW {name} AS {whole_table(archive, archive.live_name, archive.name)}")
+        text = whole_table(archive, archive.live_name, archive.name)
+        self._run(f"CREATE VIEW {name} AS {text}")
         return True
 
     def _register(self, root: TablePlace, table: Table | Archive, called: str) -> bool:

@@ -122,9 +122,10 @@ def _show(args: argparse.Namespace) -> int:
 def _whole(config: Config, base: Config) -> str:
     if config == Config():
         return render_config(config)
+    lines = describe_differences(config, base)
     head = [
         "# The settings in force. What differs from the base, and who set it:",
-        *(f"#   {at}" for at in describe_differences(config, base)),
+        *(f"#   {at}" for at in lines),
     ]
     return render_config(config, "\n".join(head))
 
@@ -183,10 +184,8 @@ def _import(args: argparse.Namespace) -> int:
 
 def _overlay_text(found: ImportedConfig, name: str) -> str:
     rules = found.config.shedding.rules
-    return render_differences(
-        differences(found.config),
-        f"As Pulsar {rules} behaves with {name}; what is not here is as in base.toml.",
-    )
+    head = f"As Pulsar {rules} behaves with {name}; what is not here is as in base.toml."
+    return render_differences(differences(found.config), head)
 
 
 def _read_properties(path: Path | None) -> Mapping[str, str]:

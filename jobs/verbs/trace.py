@@ -14,7 +14,7 @@ import math
 import os
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -175,20 +175,16 @@ def read_trace(args: argparse.Namespace) -> TraceFile:
     if not rows and not flaws:
         raise _misuse(args.file, "it has no line with a value", "name a file that has some")
     table = np.array(rows, dtype=np.int64).reshape(-1, 5)
-    return TraceFile(
-        series=Series(
-            entities=tuple(names),
-            of=table[:, 0],
-            at_ms=table[:, 1],
-            values=np.array(values, dtype=float).reshape(len(table), len(form.resources)),
-            covers_ms=table[:, 4],
-            lines=table[:, 2],
-            columns=table[:, 3],
-        ),
-        resources=form.resources,
-        flaws=flaws,
-        left=form.left,
+    series = Series(
+        entities=tuple(names),
+        of=table[:, 0],
+        at_ms=table[:, 1],
+        values=np.array(values, dtype=float).reshape(len(table), len(form.resources)),
+        covers_ms=table[:, 4],
+        lines=table[:, 2],
+        columns=table[:, 3],
     )
+    return TraceFile(series=series, resources=form.resources, flaws=flaws, left=form.left)
 
 
 def _misuse(path: Path, why: str, next_step: str) -> MisuseError:
@@ -331,15 +327,11 @@ def _wide_form(
     times = [(at - 1) * args.step for at in places]
     if head is not None and not args.step:
         times = [flaws.tried(1, _time, head[at], scale, at + 1) or 0 for at in places]
-    return _TableForm(
-        samples=[
-            _RowSample(values_at=(at,), at_ms=at_ms, place=at + 1)
-            for at, at_ms in zip(places, times, strict=True)
-        ],
-        resources=args.resource,
-        width=width,
-        scale=scale,
-    )
+    samples = [
+        _RowSample(values_at=(at,), at_ms=at_ms, place=at + 1)
+        for at, at_ms in zip(places, times, strict=True)
+    ]
+    return _TableForm(samples=samples, resources=args.resource, width=width, scale=scale)
 
 
 def _value(cell: Any, column: int) -> float:
@@ -367,9 +359,8 @@ def _time(cell: Any, scale: float, column: int) -> int:
         try:
             cell = datetime.fromisoformat(cell.strip().replace("Z", "+00:00"))
         except ValueError:
-            raise CellError(
-                column, f"{cell[:40]!r} is no time" if cell.strip() else "missing time"
-            ) from None
+            what = f"{cell[:40]!r} is no time" if cell.strip() else "missing time"
+            raise CellError(column, what) from None
     if isinstance(cell, datetime):
         aware = cell if cell.tzinfo else cell.replace(tzinfo=timezone.utc)
         return round(aware.timestamp() * 1_000)
@@ -455,9 +446,8 @@ def write_recording(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write rows as `load_history` has them, all or nothing. Raises CommandError."""
     beside = path.with_name(f".{path.name}.part")
     try:
-        pyarrow.parquet.write_table(
-            pa.Table.from_pylist(list(rows)), beside, compression="zstd", compression_level=19
-        )
+        table = pa.Table.from_pylist(list(rows))
+        pyarrow.parquet.write_table(table, beside, compression="zstd", compression_level=19)
         beside.replace(path)
     except OSError as cause:
         beside.unlink(missing_ok=True)
@@ -532,7 +522,8 @@ def _part(grid: Grid, args: argparse.Namespace) -> Grid:
             why=f"it is {duration(len(grid.values) * grid.step_ms)} long",
             next_step="choose an earlier --from",
         )
-    return replace(grid, start_ms=grid.start_ms + first * grid.step_ms, values=values)
+    start_ms = grid.start_ms + first * grid.step_ms
+    return Grid(start_ms=start_ms, step_ms=grid.step_ms, values=values, partly=grid.partly)
 
 
 KEY = "BALLAST_TRACE_KEY"
@@ -549,11 +540,8 @@ def _import(args: argparse.Namespace) -> int:
     if args.scenario:
         write_text(args.scenario, text)
     written = [str(path) for path in (args.out, args.scenario) if path]
-    answer(
-        args,
-        {"written": written, "said": said, "length_ms": length_ms},
-        [*said, f"written: {', '.join(written)}"],
-    )
+    value = {"written": written, "said": said, "length_ms": length_ms}
+    answer(args, value, [*said, f"written: {', '.join(written)}"])
     return Exit.DONE
 
 
@@ -579,11 +567,8 @@ def _export(args: argparse.Namespace) -> int:
     write_recording(args.out, hashed)
     oldest_ms = min(int(row["minute_ms"]) for row in rows)
     length = duration(newest_ms - oldest_ms + MINUTE_MS)
-    answer(
-        args,
-        {"written": [str(args.out)], "rows": len(rows)},
-        [f"{len(rows)} rows, {length}, without names", f"written: {args.out}"],
-    )
+    value = {"written": [str(args.out)], "rows": len(rows)}
+    answer(args, value, [f"{len(rows)} rows, {length}, without names", f"written: {args.out}"])
     return Exit.DONE
 
 

@@ -69,7 +69,8 @@ async def get_owned(request: Request, context: AdminContext) -> Fields:
     broker = _active_broker(request.params["broker"], context)
     check_known(request.params["cluster"], context)
     policies = await isolation(context)
-    return Fields(_owned((broker, names_by_broker(context)[broker]), context.snapshot, policies))
+    names = names_by_broker(context)[broker]
+    return Fields(_owned((broker, names), context.snapshot, policies))
 
 
 def _owned(
@@ -198,9 +199,8 @@ def list_domains(request: Request, context: AdminContext) -> Mapping[str, Any]:
 def get_domain(request: Request, context: AdminContext) -> Any:
     """One failure domain."""
     cluster, name = check_cluster(request, context), request.params["domain"]
-    return _domains(context).get(
-        name, PulsarError(NOT_FOUND, f"Domain {name} for cluster {cluster} does not exist")
-    )
+    missing = PulsarError(NOT_FOUND, f"Domain {name} for cluster {cluster} does not exist")
+    return _domains(context).get(name, missing)
 
 
 def set_domain(request: Request, context: AdminContext) -> PulsarError:
@@ -238,7 +238,8 @@ async def _policies(
 ) -> dict[str, IsolationPolicy]:
     """The policies of the path's cluster; raises PulsarError when there never was one."""
     cluster = check_cluster(request, context, status)
-    if not any(row["kind"] == "isolation" for row in context.views.rows(POLICIES.name)):
+    rows = context.views.rows(POLICIES.name)
+    if not any(row["kind"] == "isolation" for row in rows):
         raise PulsarError(
             NOT_FOUND, f"NamespaceIsolationPolicies for cluster {cluster} does not exist"
         )
@@ -280,7 +281,8 @@ async def delete_policy(request: Request, context: AdminContext) -> None:
 async def list_isolated_brokers(request: Request, context: AdminContext) -> Iterator[Any]:
     """Each active broker with the policies that name it."""
     policies = await _policies(request, context)
-    return (broker_data(name, names, policies) for name, names in names_by_broker(context).items())
+    known = names_by_broker(context)
+    return (broker_data(name, names, policies) for name, names in known.items())
 
 
 async def get_isolated_broker(request: Request, context: AdminContext) -> Any:

@@ -95,11 +95,8 @@ def find_namespace(name: str, context: AdminContext) -> Namespace | None:
     routes = context.snapshot.namespaces.get(name)
     if routes is None or routes.hash_function is None:
         return None
-    return Namespace(
-        name=name,
-        live=routes.live or (placeholder_route(name),),
-        hash_function=routes.hash_function,
-    )
+    live = routes.live or (placeholder_route(name),)
+    return Namespace(name=name, live=live, hash_function=routes.hash_function)
 
 
 def namespace_names(context: AdminContext, tenant: str) -> Sequence[str]:
@@ -114,11 +111,9 @@ def topic_name(request: Request) -> TopicName:
     Pulsar decodes the local name as a form's field: "+" is a blank. It is the sixth part of every
     path that has one.
     """
-    return check_topic(
-        domain_of(request.params.get("domain", "persistent")),
-        namespace_name(request),
-        unquote_plus(request.raw_path.strip("/").split("/")[_LOCAL_NAME]),
-    )
+    domain = domain_of(request.params.get("domain", "persistent"))
+    local = unquote_plus(request.raw_path.strip("/").split("/")[_LOCAL_NAME])
+    return check_topic(domain, namespace_name(request), local)
 
 
 def topics_of(namespace: str, context: AdminContext) -> KnownTopics:
@@ -174,9 +169,8 @@ def groups(context: AdminContext) -> Iterator[Maybe[tuple[str, str]]]:
 def find_group(namespace: str, context: AdminContext) -> str | None:
     """The anti-affinity group of a namespace."""
     rows = context.views.rows(POLICIES.name)
-    return next(
-        (_group_of(row) for row in rows if row["name"] == namespace and _is_group(row)), None
-    )
+    found = (_group_of(row) for row in rows if row["name"] == namespace and _is_group(row))
+    return next(found, None)
 
 
 def _is_group(row: Mapping[str, Any]) -> bool:

@@ -239,9 +239,8 @@ async def split_bundle(request: Request, context: AdminContext) -> None:
     algorithm = request.first("splitAlgorithmName").strip()
     positions_asked = read_positions(request.json())
     check_algorithm(algorithm, context.in_force.splitting.supported_algorithms, positions_asked)
-    route = await _chosen_bundle(
-        request.params["bundle"], existing(request, context, namespace_not_found()), context
-    )
+    found = existing(request, context, namespace_not_found())
+    route = await _chosen_bundle(request.params["bundle"], found, context)
     route = await _at_rest(route.range_text, request, context)
     at = check_positions(route, algorithm, positions_asked)
     arguments = SplitBundle(
@@ -331,12 +330,8 @@ async def create_tenant(request: Request, context: AdminContext) -> None:
     exists = PulsarError(CONFLICT, "Tenant already exist")
     if find_tenant(tenant, context) is not None:
         raise exists
-    await carry_out(
-        request,
-        context,
-        CreateRecord(record_type=TENANT, name=tenant, value=value),
-        unless_exists(exists),
-    )
+    arguments = CreateRecord(record_type=TENANT, name=tenant, value=value)
+    await carry_out(request, context, arguments, unless_exists(exists))
 
 
 async def update_tenant(request: Request, context: AdminContext) -> None:

@@ -140,9 +140,8 @@ def _read_foresight(asked: TableQuestion, reader: TableReader) -> dict[str, Any]
         config = started_with(reader, asked.config)
         return look_ahead(reader, config, asked["strategy"], what_if).to_json()
     except CommandError as error:
-        raise ReadRefusedError(
-            400 if isinstance(error, MisuseError) else 409, f"{error.what}: {error.why}"
-        ) from None
+        status = 400 if isinstance(error, MisuseError) else 409
+        raise ReadRefusedError(status, f"{error.what}: {error.why}") from None
 
 
 _AT = WholeQuery("at", "As it was then, in ms since 1970; without it, now.", 0, 10**14)
