@@ -91,7 +91,7 @@ from lbcore.ownership.liveness import Liveness
 from lbcore.packing import Plain, plain_of
 from lbcore.plan.decision import PlanState
 from lbcore.scorer.group_update import GroupUpdate, PositionedMessage
-from lbcore.wire.messages import Acks, AuditEntry, Command, TopicLoad
+from lbcore.wire.messages import AuditEntry, Command, TopicLoad
 
 _SHOWN = 3
 
@@ -168,23 +168,7 @@ def report_faults(work: BatchContext, faults: Sequence[Mapping[str, Any]]) -> No
         work.write_decision(work.next_decision(), KIND, REASON, inputs)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """Input of a batch.
-
-    updates: in the order of groups. messages: those of all updates, in the order of the log.
-    """
-
-    before: BalancerState
-    updates: Sequence[GroupUpdate]
-    messages: Sequence[PositionedMessage]
-
-    def of(self, kind: type) -> list[PositionedMessage]:
-        """The messages of one kind, in order."""
-        return [item for item in self.messages if isinstance(item.message, kind)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class BatchPhase:
     """A phase that is done, or left out, as a whole.
 
@@ -193,7 +177,7 @@ class BatchPhase:
     is found, the whole batch is left out: its items are rejected, the state stays.
     """
 
-    do: Callable[[BatchContext, Batch], None]
+    do: Callable[[BatchContext], None]
     is_vital: bool = False
 
 
@@ -202,19 +186,20 @@ class ItemPhase:
     """A phase over items that don't need each other.
 
     items: those of the batch. do: works on those that it is given, in order. on_fault: records that
-    an item was left out and returns its name. otherwise: the fallback when on_fault raises.
+    an item was left out and returns its name; an item without records is its own name. otherwise:
+    the fallback when on_fault raises.
     """
 
-    items: Callable[[BatchContext, Batch], Sequence[Any]]
+    items: Callable[[BatchContext], Sequence[Any]]
     do: Callable[[BatchContext, Sequence[Any]], None]
-    on_fault: Callable[[BatchContext, Any, Fault], str]
+    on_fault: Callable[[BatchContext, Any, Fault], str] = lambda _work, item, _fault: str(item)
     otherwise: Callable[[BatchContext, Any, Fault], str] | None = None
 
 
 Phase: TypeAlias = BatchPhase | ItemPhase
 
 
-def run_phases(work: BatchContext, batch: Batch) -> None:
+def run_phases(work: BatchContext) -> None:
     """Run every phase in order, without those that the guard leaves out.
 
     Single items may be left out, too.
@@ -223,13 +208,11 @@ def run_phases(work: BatchContext, batch: Batch) -> None:
         if isinstance(phase, ItemPhase):
             handlers = (phase.on_fault, phase.otherwise)
             fault_handlers = [partial(handler, work) for handler in handlers if handler]
-            work.guard.each(
-                name, phase.items(work, batch), partial(phase.do, work), *fault_handlers
-            )
+            work.guard.each(name, phase.items(work), partial(phase.do, work), *fault_handlers)
         elif phase.is_vital and work.guard.refused is None:  # the batch is not left out whole
-            phase.do(work, batch)
+            phase.do(work)
         else:
-            work.guard.run(name, partial(phase.do, work, batch))
+            work.guard.run(name, partial(phase.do, work))
 
 
 def _take_commands(work: BatchContext, items: Sequence[PositionedMessage]) -> None:
@@ -239,47 +222,41 @@ def _take_commands(work: BatchContext, items: Sequence[PositionedMessage]) -> No
     carry_out_assignments(work)
 
 
-def _name_item(_work: BatchContext, item: str, _fault: Fault) -> str:
-    return item
-
-
 def _messages(items: Sequence[PositionedMessage]) -> list[Any]:
     return [item.message for item in items]
 
 
 PHASES: dict[str, Phase] = {
     # whose clock is ahead or behind, before any time is believed
-    "watch_clocks": BatchPhase(do=lambda work, batch: watch_clocks(work, batch.updates)),
+    "watch_clocks": BatchPhase(watch_clocks),
     # caps this batch's creations, deletions and unloads by how long recent batches took
-    "adapt_creation_rate": BatchPhase(do=lambda work, _: adapt_creation_rate(work)),
+    "adapt_creation_rate": BatchPhase(adapt_creation_rate),
     # adds the ledger rows of all namespaces in one go, where a batch creates several
     "reserve_bundles": BatchPhase(
-        do=lambda work, batch: reserve_bundles(work, _messages(batch.of(Command)))
+        lambda work: reserve_bundles(work, _messages(work.messages_of(Command)))
     ),
     # pins whose time is over hold nothing in this batch
-    "end_pins": BatchPhase(do=lambda work, _: end_pins(work)),
+    "end_pins": BatchPhase(end_pins),
     # what operators ask for, in the order of the log
     "take_commands": ItemPhase(
-        items=lambda _, batch: batch.of(Command),
+        items=lambda work: work.messages_of(Command),
         do=_take_commands,
         on_fault=isolate_command,
         otherwise=isolate_message,
     ),
     # what brokers did about what they were told: opened, closed, split, merged
-    "take_answers": ItemPhase(
-        items=lambda _, batch: answers_of(batch.of(Acks)), do=take_answers, on_fault=isolate_answer
-    ),
+    "take_answers": ItemPhase(items=answers_of, do=take_answers, on_fault=isolate_answer),
     # commands that waited for a bundle that is no longer busy
     "take_queued": ItemPhase(
-        items=lambda work, _: [name for name, one in work.waiting.items() if one.is_queued],
+        items=lambda work: [name for name, one in work.waiting.items() if one.is_queued],
         do=take_queued_of,
         on_fault=fail_waiting,
     ),
     # brokers that have started, each in a new incarnation
     "follow_starts": ItemPhase(
-        items=lambda _, batch: [
+        items=lambda work: [
             start
-            for one in batch.updates
+            for one in work.updates
             for start in zip(one.brokers, one.incarnations, strict=True)
         ],
         do=follow_starts,
@@ -287,111 +264,105 @@ PHASES: dict[str, Phase] = {
     ),
     # what brokers report of themselves
     "take_loads": ItemPhase(
-        items=lambda _, batch: [load for one in batch.updates for load in one.loads],
+        items=lambda work: [load for one in work.updates for load in one.loads],
         do=take_loads,
         on_fault=isolate_load,
     ),
     # messages that the scorers refused, for the dead-letter table
     "write_refused": ItemPhase(
-        items=lambda _, batch: [message for one in batch.updates for message in one.rejected],
+        items=lambda work: [message for one in work.updates for message in one.rejected],
         do=write_refused,
         # a refused message whose row can't be made is refused for that
         on_fault=lambda work, message, fault: reject(work, message.position, "", fault),
     ),
     # and how many of them are not kept
-    "count_not_kept": BatchPhase(do=lambda work, batch: count_not_kept(work, batch.updates)),
+    "count_not_kept": BatchPhase(count_not_kept),
     # what brokers report of their bundles
     "take_bundles": ItemPhase(
-        items=lambda _, batch: [report for one in batch.updates for report in one.bundles],
+        items=lambda work: [report for one in work.updates for report in one.bundles],
         do=take_bundles,
         on_fault=isolate_bundles,
     ),
     # topic loads, used to choose split points
     "take_topics": ItemPhase(
-        items=lambda _, batch: batch.of(TopicLoad),
+        items=lambda work: work.messages_of(TopicLoad),
         do=lambda work, items: take_topics(work, _messages(items)),
         on_fault=isolate_message,
     ),
     # actions of other processes, only recorded here
     "take_audit": ItemPhase(
-        items=lambda _, batch: batch.of(AuditEntry),
+        items=lambda work: work.messages_of(AuditEntry),
         do=lambda work, items: take_audit(work, _messages(items)),
         on_fault=isolate_message,
     ),
     # ledger rows that were reserved above and that no command has used
-    "drop_unrecorded": BatchPhase(do=lambda work, _: drop_unrecorded(work)),
+    "drop_unrecorded": BatchPhase(drop_unrecorded),
     # who is alive, silent or dead, now that all reports are in
-    "judge_brokers": BatchPhase(do=lambda work, _: judge_brokers(work)),
+    "judge_brokers": BatchPhase(judge_brokers),
     # new owners for what the dead had, and an end for what is stuck
-    "repair_ownership": BatchPhase(do=lambda work, _: repair_ownership(work)),
+    "repair_ownership": BatchPhase(repair_ownership),
     # releases, then deletes, the next bundles of namespaces being deleted
     "drive_deletions": ItemPhase(
-        items=lambda work, _: namespaces_with(work, DELETING),
+        items=lambda work: namespaces_with(work, DELETING),
         do=continue_deletions,
-        on_fault=_name_item,
     ),
     # creates the next bundles of namespaces being created
     "drive_creations": ItemPhase(
-        items=lambda work, _: namespaces_with(work, CREATING),
+        items=lambda work: namespaces_with(work, CREATING),
         do=continue_creations,
-        on_fault=_name_item,
     ),
     # unloads the next bundles of namespaces being unloaded
     "drive_unloads": ItemPhase(
-        items=lambda work, _: idle_commands(work, UNLOAD_NAMESPACE),
+        items=lambda work: idle_commands(work, UNLOAD_NAMESPACE),
         do=continue_unloads,
         on_fault=fail_waiting,
     ),
     # whether earlier moves have helped
-    "observe_moves": BatchPhase(do=lambda work, _: observe_moves(work)),
+    "observe_moves": BatchPhase(observe_moves),
     # owners for the bundles that have none
-    "place_free": BatchPhase(do=lambda work, _: place_free(work)),
+    "place_free": BatchPhase(place_free),
     # when it is due: the plan, what to shed and split
-    "run_cycle": BatchPhase(do=lambda work, _: run_cycle(work)),
+    "run_cycle": BatchPhase(run_cycle),
     # merges whose bundles have one owner by now
     "drive_merges": ItemPhase(
-        items=lambda work, _: idle_commands(work, MERGE), do=continue_merges, on_fault=fail_waiting
+        items=lambda work: idle_commands(work, MERGE), do=continue_merges, on_fault=fail_waiting
     ),
     # in cycles that decide splits, merges of cold pairs
-    "merge_cold": BatchPhase(do=lambda work, _: merge_cold(work)),
+    "merge_cold": BatchPhase(merge_cold),
     # continues approved plans, and ends those that are over
     "drive_proposals": ItemPhase(
-        items=lambda work, _: sorted(work.rules.proposals),
+        items=lambda work: sorted(work.rules.proposals),
         do=continue_proposals,
-        on_fault=_name_item,
     ),
     # brokers that are being emptied: how far, and whether it is over
     "drive_drains": ItemPhase(
-        items=lambda work, _: sorted(work.rules.drains), do=continue_drains, on_fault=_name_item
+        items=lambda work: sorted(work.rules.drains),
+        do=continue_drains,
     ),
     # pins of bundles that were split, deleted, or moved away by force or a drain
-    "follow_pins": BatchPhase(do=lambda work, _: follow_pins(work)),
+    "follow_pins": BatchPhase(follow_pins),
     # commands that have come to their end with all of the above
     "settle_commands": ItemPhase(
-        items=lambda work, _: list(work.waiting), do=settle_commands, on_fault=fail_waiting
+        items=lambda work: list(work.waiting), do=settle_commands, on_fault=fail_waiting
     ),
     # records of bundles that were deleted long ago
-    "expire_deleted": BatchPhase(do=lambda work, _: expire_deleted(work)),
+    "expire_deleted": BatchPhase(expire_deleted),
     # namespaces and brokers long gone, and planning's state of them
-    "expire_state": BatchPhase(do=lambda work, _: expire_state(work)),
+    "expire_state": BatchPhase(expire_state),
     # whether brokers serve what the records say
-    "reconcile": BatchPhase(do=lambda work, batch: reconcile(work, batch.updates)),
+    "reconcile": BatchPhase(reconcile),
     # whether records keep the invariants of ownership: no later phase changes one
-    "check_transitions": BatchPhase(do=lambda work, _: check_transitions(work), is_vital=True),
+    "check_transitions": BatchPhase(check_transitions, is_vital=True),
     # rows of what operators have set, where it has changed
-    "write_rules": BatchPhase(
-        do=lambda work, batch: work.write_rules(batch.before.rules), is_vital=True
-    ),
+    "write_rules": BatchPhase(BatchContext.write_rules, is_vital=True),
     # rows of the brokers, where they have changed
-    "write_brokers": BatchPhase(
-        do=lambda work, batch: write_brokers(work, batch.before.brokers, batch.before.rules.drains)
-    ),
+    "write_brokers": BatchPhase(write_brokers),
     # rows of what planning remembers, where it has changed
-    "write_memory": BatchPhase(do=lambda work, batch: write_memory(work, batch.before.plan)),
+    "write_memory": BatchPhase(write_memory),
     # rows of the job's settings, where they have changed
-    "write_settings": BatchPhase(do=lambda work, _: write_settings(work)),
+    "write_settings": BatchPhase(write_settings),
     # rows of load, once an interval of history
-    "write_history": BatchPhase(do=lambda work, _: write_history(work)),
+    "write_history": BatchPhase(write_history),
 }
 """Name → phase. A batch goes through them from the first to the last."""
 
@@ -436,14 +407,14 @@ class ClusterBalancer:
             (one for update in updates for one in update.messages),
             key=lambda one: (one.position.topic, one.position.partition, one.position.offset),
         )
-        batch = Batch(before=before, updates=updates, messages=messages)
         work = BatchContext.on(before, self._config, self._config_version, now_ms)
+        work.updates, work.messages = updates, messages
         # provisional: the phase `watch_clocks` sets the batch's time
         work.now_ms = before.times.decided_ms + 1 if before.times.decided_ms else now_ms
-        count_updates(work, events)
+        count_updates(work)
         work.guard = guard = guard or Guard()
-        guard.check = lambda: self._check(work, batch)
-        run_phases(work, batch)
+        guard.check = lambda: self._check(work)
+        run_phases(work)
         by_scorers = [fault for update in updates for fault in update.faults]
         report_faults(work, [*before.unread, *by_scorers, *summarize_faults(guard.faults)])
         reports: list[Mapping[str, Any]] = []
@@ -453,13 +424,13 @@ class ClusterBalancer:
         report = Effect(kind=REPORT, rows=[dict(reports[0] if reports else bare_report(work))])
         return Step(state=work.close(), effects=[*work.effects(), report])
 
-    def _check(self, work: BatchContext, batch: Batch) -> None:
+    def _check(self, work: BatchContext) -> None:
         """Raise if the batch's result can't be packed, or breaks an invariant."""
         check_transitions(work)
         rows = {table: list(of) for table, of in work.rows.items()}
         trial = replace(work, ledger=work.ledger.copy(), rows=rows)
-        trial.write_rules(batch.before.rules)
-        write_brokers(trial, batch.before.brokers, batch.before.rules.drains)
+        trial.write_rules()
+        write_brokers(trial)
         for effect in trial.effects():
             pack_effect(effect)
         self.pack(replace(trial.close(), packed={}))

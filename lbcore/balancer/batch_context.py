@@ -43,6 +43,7 @@ from lbcore.ownership.changes import Instance, Origin, Refused, Transition
 from lbcore.ownership.liveness import Liveness
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.plan.decision import PlanState
+from lbcore.scorer.group_update import GroupUpdate, PositionedMessage
 from lbcore.validation.check import in_force, with_dynamic
 from lbcore.wire.messages import Command
 
@@ -152,9 +153,13 @@ class BatchContext:
     after; failures: bundle → its broker's reason, of failed acks. is_catching_up: what the batch
     has read is old, and newer reports wait; see `brokers.watch_clocks`. guard: leaves out what
     raises. wall_ms: the driver's clock; now_ms: the time by which the batch decides, see
-    `clock.advance_clock`. read_ms: `Times.read_ms` before this batch.
+    `clock.advance_clock`. read_ms: `Times.read_ms` before this batch. before: the state that was
+    opened. updates: the batch's input, in the order of groups; messages: those of all updates, in
+    the order of the log.
     """
 
+    before: BalancerState
+    cluster: str
     config: Config
     config_version: str
     now_ms: int
@@ -199,6 +204,8 @@ class BatchContext:
     made: int = 0
     unloaded: int = 0
     is_catching_up: bool = False
+    updates: Sequence[GroupUpdate] = ()
+    messages: Sequence[PositionedMessage] = ()
     guard: Guard = field(default_factory=Guard)
 
     @classmethod
@@ -207,6 +214,8 @@ class BatchContext:
     ) -> "BatchContext":
         """Open a state; the state itself stays as it is. O(bundles)."""
         work = cls(
+            before=state,
+            cluster=state.ledger.cluster,
             config=config,
             base_config=config,
             config_version=config_version,
@@ -282,9 +291,9 @@ class BatchContext:
         if command is not None:
             self.changed_by[KIND_OF_FIELD[kind], name] = command
 
-    def write_rules(self, before: ClusterRules) -> None:
+    def write_rules(self) -> None:
         """Write a row of `policies` or `pins` for each rule that the batch changed."""
-        for (kind, name), value, is_set in differing(before, self.rules):
+        for (kind, name), value, is_set in differing(self.before.rules, self.rules):
             command = self.changed_by.get((kind, name))
             by = {
                 "principal": command.principal if command else "",
@@ -318,6 +327,10 @@ class BatchContext:
             packed=self.packed,
         )
 
+    def messages_of(self, kind: type) -> list[PositionedMessage]:
+        """The batch's messages of one kind, in order."""
+        return [item for item in self.messages if isinstance(item.message, kind)]
+
     def set_times(self, **times: Any) -> None:
         """Replace some of the times; see `Times`."""
         self.times = replace(self.times, **times)
@@ -338,11 +351,6 @@ class BatchContext:
     def max_created(self) -> int:
         """Maximum number of bundles this batch creates; larger for a new cluster."""
         return self.times.share or self.config.limits.bundles_made_max
-
-    @property
-    def cluster(self) -> str:
-        """The cluster's name."""
-        return self.ledger.cluster
 
     def origin(self, cause: Cause, decision_id: str = "", command_id: str = "") -> Origin:
         """Return the origin of this batch's records; the sink adds the writer's epoch."""

@@ -243,22 +243,22 @@ _NAMED = 10
 """Silent brokers that a row names."""
 
 
-def watch_clocks(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
+def watch_clocks(work: BatchContext) -> None:
     """Advance the clocks by the batch's arrivals; watch ticks and the lag.
 
     The batch catches up when its newest tick is too old, unless that lag is about the last batch's.
     The start and the end of missing ticks are recorded.
     """
-    rows = _all_arrivals(updates)
+    rows = _all_arrivals(work.updates)
     before = work.liveness
     work.liveness = work.liveness.observe(rows, work.config.ownership.clock_step_max_ms)
     log_ms = work.liveness.elapsed_ms - before.elapsed_ms
     batch_ms = work.wall_ms - work.times.stepped_ms
-    is_full = any(update.is_full for update in updates)
+    is_full = any(update.is_full for update in work.updates)
     batches = FULL_BATCHES_PER_WAIT if is_full else BATCHES_PER_WAIT
     limit_ms = work.config.ownership.in_flight_timeout_ms // batches
     waited_ms = max(0, min(log_ms, batch_ms, limit_ms))
-    advance_clock(work, before, updates, is_full=is_full)
+    advance_clock(work, is_full=is_full)
     alarm_ms = work.config.ownership.tick_alarm_ms
     missing, known = work.liveness.missing_ticks(alarm_ms), before.missing_ticks(alarm_ms)
     if missing:

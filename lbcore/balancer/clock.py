@@ -18,8 +18,6 @@ from typing import Any
 import numpy as np
 
 from lbcore.balancer.batch_context import BatchContext
-from lbcore.ownership.liveness import Liveness
-from lbcore.scorer.group_update import GroupUpdate
 from lbcore.wire.messages import Command
 
 PRODUCER, AGENT = "producer", "agent "
@@ -41,41 +39,45 @@ def made_ms(command_id: str) -> int:
     return calendar.timegm((*map(int, found.groups()), 0, 0, 0)) * 1_000
 
 
-def wrong_senders(
-    work: BatchContext, updates: Sequence[GroupUpdate]
-) -> tuple[dict[str, int], list[str]]:
+def wrong_senders(work: BatchContext) -> tuple[dict[str, int], list[str]]:
     """Return clock → how far it is ahead, of senders of reports and new commands.
 
     And the principals of such commands. A command repeated under a known id does not count.
     """
+    if not work.read_ms:
+        return {}, []
     made: dict[str, int] = {}
-    for update in updates:
+    for update in work.updates:
         for report in update.loads:
             envelope = report.load.envelope
             name = f"{AGENT}{envelope.broker}"
             made[name] = max(made.get(name, 0), envelope.reported_at_ms)
-    wrong = {name: ahead_ms for name, at_ms in made.items() if (ahead_ms := _ahead_ms(work, at_ms))}
-    commands = (one.message for update in updates for one in update.messages)
+    wrong = {
+        name: ahead_ms
+        for name, at_ms in made.items()
+        if at_ms and (ahead_ms := _ahead_ms(work, at_ms, LATE_MS))
+    }
+    commands = [one.message for one in work.messages if isinstance(one.message, Command)]
     ahead = [
         (ahead_ms, one.principal)
         for one in commands
-        if isinstance(one, Command)
-        and not (one.command_id in work.commands or one.command_id in work.waiting)
-        and (ahead_ms := _ahead_ms(work, made_ms(one.command_id)))
+        if not (one.command_id in work.commands or one.command_id in work.waiting)
+        and (at_ms := made_ms(one.command_id))
+        and (ahead_ms := _ahead_ms(work, at_ms, LATE_MS))
     ]
     if ahead:
         wrong[PRODUCER] = max((ahead_ms for ahead_ms, _ in ahead), key=abs)
     return wrong, sorted({principal for _, principal in ahead})
 
 
-def _ahead_ms(work: BatchContext, at_ms: int) -> int:
-    """Return how far the clock that showed at_ms is ahead; 0 = it may be right."""
+def _ahead_ms(work: BatchContext, at_ms: int, late_ms: int = 0) -> int:
+    """Return how far the clock that showed at_ms is ahead; 0 = it may be right.
+
+    late_ms: how long before the last batch it may have been read.
+    """
     step_ms = work.config.ownership.clock_step_max_ms
-    if not at_ms or not work.read_ms:
-        return 0
-    is_ahead = at_ms > work.now_ms + step_ms
-    is_behind = at_ms < work.read_ms - LATE_MS - step_ms
-    return at_ms - work.now_ms if is_ahead or is_behind else 0
+    may_be_right = work.read_ms - late_ms - step_ms <= at_ms <= work.now_ms + step_ms
+    return 0 if may_be_right else at_ms - work.now_ms
 
 
 DRIVER, KAFKA, DECISIONS = "driver", "kafka", "decisions"
@@ -88,17 +90,16 @@ REPEAT_MS = 300_000
 """While one is wrong, it is written down again after so long."""
 
 
-def advance_clock(
-    work: BatchContext, before: Liveness, updates: Sequence[GroupUpdate], *, is_full: bool
-) -> None:
+def advance_clock(work: BatchContext, *, is_full: bool) -> None:
     """Set the time of the batch by its arrivals; report clocks that differ.
 
-    before: liveness before the arrivals. is_full: other messages may wait behind these. O(brokers +
-    bundles) in the first batch of a state, O(partitions) in the others.
+    is_full: other messages may wait behind these. O(brokers + bundles) in the first batch of a
+    state, O(partitions) in the others.
     """
     if not work.times.decided_ms:
         _bring_back(work)
     else:
+        before = work.before.liveness
         stamps = {
             partition: clock.timestamp_ms
             for partition, clock in work.liveness.clocks.items()
@@ -109,7 +110,7 @@ def advance_clock(
         seen = {} if is_full else _wrong(work, stamps)
         principals: list[str] = []
         if not is_full and DECISIONS not in seen:
-            senders, principals = wrong_senders(work, updates)
+            senders, principals = wrong_senders(work)
             seen |= senders
         _report_skew(work, seen, principals)
     if not is_full:
@@ -163,11 +164,11 @@ def _wrong(work: BatchContext, stamps: Mapping[int, int]) -> dict[str, int]:
     if not stamps:
         return found
     kafka_ms = _kafka_ms(stamps, work.now_ms)
-    if _is_wrong(work, kafka_ms):
-        found[KAFKA] = kafka_ms - work.now_ms
+    if kafka_ahead_ms := _ahead_ms(work, kafka_ms):
+        found[KAFKA] = kafka_ahead_ms
     for partition, stamp_ms in sorted(stamps.items()):
-        if _is_wrong(work, stamp_ms) and abs(stamp_ms - kafka_ms) > step_ms:
-            found[f"broker-load-{partition}"] = stamp_ms - work.now_ms
+        if abs(stamp_ms - kafka_ms) > step_ms and (ahead_ms := _ahead_ms(work, stamp_ms)):
+            found[f"broker-load-{partition}"] = ahead_ms
     if found.keys() >= {DRIVER, KAFKA} and abs(found[DRIVER] - found[KAFKA]) <= step_ms:
         return {DECISIONS: -found[KAFKA]}
     return found
@@ -177,11 +178,6 @@ def _kafka_ms(stamps: Mapping[int, int], expected_ms: int) -> int:
     """Return the median of the partitions' times; of two, the more expected one."""
     middle = (median_low(stamps.values()), median_high(stamps.values()))
     return min(middle, key=lambda stamp_ms: abs(stamp_ms - expected_ms))
-
-
-def _is_wrong(work: BatchContext, stamp_ms: int) -> bool:
-    step_ms = work.config.ownership.clock_step_max_ms
-    return not work.read_ms - step_ms <= stamp_ms <= work.now_ms + step_ms
 
 
 def _report_skew(work: BatchContext, seen: Mapping[str, int], senders: Sequence[str]) -> None:

@@ -23,7 +23,7 @@ from lbcore.model.tables import REJECTED_REPORTS
 from lbcore.model.times import DAY_MS
 from lbcore.ownership.records import State
 from lbcore.plan.snapshot import Ints
-from lbcore.scorer.group_update import BrokerReport, BundleReport, GroupUpdate, RejectedMessage
+from lbcore.scorer.group_update import BrokerReport, BundleReport, RejectedMessage
 from lbcore.signals.averages import observe_bundles, with_rows
 from lbcore.wire.messages import Position, Rejected, RejectReason, Topic, TopicLoad
 
@@ -144,9 +144,9 @@ _SESSION_COLUMNS = (5, 6)
 _COUNT_COLUMNS = (4, 5, 6)
 
 
-def count_updates(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
+def count_updates(work: BatchContext) -> None:
     """Add the scorers' counts, and note the offsets up to which the batch has read."""
-    for update in updates:
+    for update in work.updates:
         work.counts.update(update.counts)
         for topic, ends in update.ends.items():
             known = work.ends.setdefault(topic, {})
@@ -209,9 +209,9 @@ def write_refused(work: BatchContext, messages: Sequence[RejectedMessage]) -> No
     work.set_times(refused_bytes=kept_bytes, refused_ms=work.now_ms)
 
 
-def count_not_kept(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
+def count_not_kept(work: BatchContext) -> None:
     """Record how many refused messages were not kept, if any."""
-    for update in updates:
+    for update in work.updates:
         for name, count in update.not_kept.items():
             work.counts[f"{NOT_KEPT}{name}"] += count
     found = {

@@ -7,7 +7,7 @@ planning remembers.
 import json
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -62,8 +62,9 @@ _MEMORY_PARTS: Mapping[str, tuple[str, ...]] = {
 _HINTS = get_type_hints(PlanState)
 
 
-def write_memory(work: BatchContext, before: PlanState) -> None:
+def write_memory(work: BatchContext) -> None:
     """Write a row of `planning_memory` for each part that has changed. O(brokers)."""
+    before = work.before.plan
     if work.plan is before:
         return
     for part, names in _MEMORY_PARTS.items():
@@ -288,13 +289,9 @@ CLOCKS = "clocks_ahead_ms"
 _SHOWN = tuple(name for name in TEXTS if name != "broker_version")
 
 
-def write_brokers(
-    work: BatchContext, before: Mapping[str, BrokerEntry], drained_before: Collection[str]
-) -> None:
-    """Write a row of `brokers` for each that is new, changed or forgotten.
-
-    drained_before: brokers that were drained by command.
-    """
+def write_brokers(work: BatchContext) -> None:
+    """Write a row of `brokers` for each that is new, changed or forgotten."""
+    before, drained_before = work.before.brokers, work.before.rules.drains
     for name in sorted(work.brokers):
         entry, old = work.brokers[name], before.get(name)
         is_drained, was_drained = name in work.rules.drains, name in drained_before

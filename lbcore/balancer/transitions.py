@@ -50,7 +50,7 @@ from lbcore.plan.decision import Places
 from lbcore.plan.phases.assign import topic_shares
 from lbcore.plan.snapshot import Ints
 from lbcore.plan.split.algorithms import TopicLoads
-from lbcore.scorer.group_update import BundleReport, GroupUpdate, PositionedMessage
+from lbcore.scorer.group_update import BundleReport
 from lbcore.signals.averages import (
     BundleAverages,
     inherited_averages,
@@ -404,10 +404,10 @@ class BrokerAnswer:
     position: Position
 
 
-def answers_of(placed: Sequence[PositionedMessage]) -> list[BrokerAnswer]:
-    """Return the rows of all messages of acks, in the order of the messages."""
+def answers_of(work: BatchContext) -> list[BrokerAnswer]:
+    """Return the rows of the batch's messages of acks, in the order of the messages."""
     found = []
-    for item in placed:
+    for item in work.messages:
         if isinstance(item.message, Acks):
             envelope, position = item.message.envelope, item.position
             sender = Instance(broker=envelope.broker, incarnation=envelope.incarnation)
@@ -501,7 +501,7 @@ _ROWS_MAX = 1_000
 """Maximum records that one batch resends."""
 
 
-def reconcile(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
+def reconcile(work: BatchContext) -> None:
     """Resend records that a broker's newest report of this batch contradicts.
 
     A report counts if it is newer than the record by `agent.ack_repeat_ms`: by then the broker has
@@ -509,7 +509,7 @@ def reconcile(work: BatchContext, updates: Sequence[GroupUpdate]) -> None:
     authority. O(bundles) in a batch with reports.
     """
     newest: dict[str, BundleReport] = {}
-    for update in updates:
+    for update in work.updates:
         for report in update.bundles:
             known = newest.get(report.broker)
             if known is None or known.reported_ms <= report.reported_ms:

@@ -90,7 +90,7 @@ def rehearse(config: Config, rows: RehearsalRows, command: Command, now_ms: int)
     work = BatchContext.on(state, config, digest(config), now_ms)
     take_command(work, command, now_ms)
     carry_out_assignments(work)
-    work.write_rules(state.rules)
+    work.write_rules()
     outcome = work.outcomes.get(command.command_id)
     written = {effect.kind: effect.rows for effect in work.effects()}
     return Rehearsal(

@@ -16,7 +16,6 @@ from lbcore.balancer.balancer import (
     INNER_PHASES,
     PHASES,
     REBUILD_PHASE,
-    Batch,
     BatchPhase,
     ItemPhase,
     Phase,
@@ -208,9 +207,9 @@ def spoilt(phase: Phase, *, is_after: bool) -> Phase:
 
         return replace(phase, do=some)
 
-    def whole(work: BatchContext, batch: Batch) -> None:
+    def whole(work: BatchContext) -> None:
         if is_after:
-            phase.do(work, batch)
+            phase.do(work)
         raise PlantedError
 
     return replace(phase, do=whole)

@@ -48,8 +48,8 @@ def _spoil_message(take: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _spoil_phase(do: Callable[..., Any]) -> Callable[..., Any]:
-    def done(work: Any, batch: Any) -> None:
-        do(work, batch)
+    def done(work: Any) -> None:
+        do(work)
         if _is_planted(PHASE):
             raise PlantedError
 
