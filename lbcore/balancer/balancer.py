@@ -34,8 +34,7 @@ from lbcore.balancer.intake import (
     count_not_kept,
     count_updates,
     follow_starts,
-    isolate_bundles,
-    isolate_load,
+    isolate_report,
     reject,
     take_bundles,
     take_loads,
@@ -266,7 +265,7 @@ PHASES: dict[str, Phase] = {
     "take_loads": ItemPhase(
         items=lambda work: [load for one in work.updates for load in one.loads],
         do=take_loads,
-        on_fault=isolate_load,
+        on_fault=isolate_report,
     ),
     # messages that the scorers refused, for the dead-letter table
     "write_refused": ItemPhase(
@@ -281,7 +280,7 @@ PHASES: dict[str, Phase] = {
     "take_bundles": ItemPhase(
         items=lambda work: [report for one in work.updates for report in one.bundles],
         do=take_bundles,
-        on_fault=isolate_bundles,
+        on_fault=isolate_report,
     ),
     # topic loads, used to choose split points
     "take_topics": ItemPhase(

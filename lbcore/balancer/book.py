@@ -18,7 +18,6 @@ from lbcore.model.resources import COUNT, complete
 from lbcore.packing import from_plain
 from lbcore.plan.decision import PlanState
 from lbcore.plan.pending import complete_vector
-from lbcore.scorer.group_update import BrokerReport
 from lbcore.wire.messages import NOT_REPORTED, Command
 
 STARTS_KEPT = 16
@@ -73,48 +72,6 @@ class BrokerEntry:
     died_clock_ms: int = -1
     silent_ms: int = 0
     offered_msg_rate: float = NOT_REPORTED
-
-    def with_report(self, report: BrokerReport, reported_ms: int) -> "BrokerEntry":
-        """The entry after a load report of the same incarnation, which came at that time."""
-        load = report.load
-        return replace(
-            self,
-            is_draining=load.is_draining,
-            reported_ms=reported_ms,
-            percent=tuple(report.percent.tolist()),
-            traffic=tuple(load.traffic.tolist()),
-            weighted_max_ema=report.weighted_max_ema,
-            throughput_ema=report.throughput_ema,
-            topic_count=load.topic_count,
-            bundle_count=load.bundle_count,
-            capacity=load.capacity,
-            offered_msg_rate=load.offered_msg_rate,
-            texts={name: getattr(load, name) for name in TEXTS},
-            listeners=dict(load.advertised_listeners),
-        )
-
-    def restarted(self, incarnation: str, now_ms: int) -> "BrokerEntry":
-        """Return the entry after a new start: load unknown, addresses the last."""
-        return BrokerEntry(
-            incarnation=incarnation,
-            capacity=self.capacity,
-            texts=self.texts,
-            listeners=self.listeners,
-            starts_ms=(*self.starts_ms, now_ms)[-STARTS_KEPT:],
-            restarted_ms=now_ms,
-            died_clock_ms=self.died_clock_ms,
-        )
-
-    def died(self, clock_ms: int, now_ms: int) -> "BrokerEntry":
-        """The entry once the broker is taken for dead."""
-        return replace(
-            self, is_dead=True, is_suspected=False, died_clock_ms=clock_ms, silent_ms=now_ms
-        )
-
-    def returned(self, now_ms: int) -> "BrokerEntry":
-        """Return the entry of a dead broker that reports again in the same start."""
-        starts_ms = (*self.starts_ms, now_ms)[-STARTS_KEPT:]
-        return replace(self, is_dead=False, silent_ms=0, starts_ms=starts_ms, restarted_ms=now_ms)
 
     @property
     def demand(self) -> float:

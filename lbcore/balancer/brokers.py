@@ -2,12 +2,13 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lbcore.balancer.batch_context import BatchContext
+from lbcore.balancer.book import STARTS_KEPT
 from lbcore.balancer.clock import advance_clock
 from lbcore.balancer.rules import Brake
 from lbcore.config.cluster import EXTERNAL
@@ -44,8 +45,9 @@ def suspected(work: BatchContext) -> frozenset[str]:
     heartbeats: what the first had is not given to the others. A bridge asks all brokers at once
     and rarely: there, most of them silent means that it is late.
     """
-    silent = _silent(work, suspicion_ms(work.config))
-    is_late = is_external(work) and 2 * len(silent) > len(_watched(work))
+    silence_ms, limit_ms = _silence_ms(work), suspicion_ms(work.config)
+    silent = frozenset(name for name, of_ms in silence_ms.items() if of_ms > limit_ms)
+    is_late = is_external(work) and 2 * len(silent) > len(silence_ms)
     return frozenset() if is_late else silent
 
 
@@ -64,7 +66,8 @@ def overdue(work: BatchContext) -> frozenset[str]:
     together: one that fell silent after the dead one has not been silent for long when the dead one
     is found.
     """
-    return _silent(work, overdue_ms(work.config))
+    limit_ms = overdue_ms(work.config)
+    return frozenset(name for name, of_ms in _silence_ms(work).items() if of_ms > limit_ms)
 
 
 def overdue_ms(config: Config) -> int:
@@ -87,19 +90,18 @@ def many_silent(work: BatchContext) -> tuple[str, ...]:
     silent = overdue(work)
     since_ms = work.times.clock_ms - work.config.ownership.brake_window_ms
     dead = [e for e in work.brokers.values() if e.is_dead and e.died_clock_ms >= max(since_ms, 0)]
-    is_many = 2 * (len(silent) + len(dead)) >= len(_watched(work)) + len(dead)
+    is_many = 2 * (len(silent) + len(dead)) >= len(_silence_ms(work)) + len(dead)
     return tuple(sorted(silent)) if silent and is_many else ()
 
 
-def _silent(work: BatchContext, limit_ms: int) -> frozenset[str]:
-    unheard_ms = work.liveness.unheard_ms
-    return frozenset(name for name in _watched(work) if unheard_ms(name) > limit_ms)
-
-
-def _watched(work: BatchContext) -> list[str]:
-    """Return the brokers that liveness knows and that are not dead."""
-    seen = work.liveness.seen
-    return [name for name, entry in work.brokers.items() if not entry.is_dead and name in seen]
+def _silence_ms(work: BatchContext) -> dict[str, int]:
+    """Return the silence of each broker that liveness knows and that is not dead, ms."""
+    liveness = work.liveness
+    return {
+        name: liveness.unheard_ms(name)
+        for name, entry in work.brokers.items()
+        if not entry.is_dead and name in liveness.seen
+    }
 
 
 def unsteady(work: BatchContext) -> frozenset[str]:
@@ -155,10 +157,20 @@ ALARM = "brake"
 def watch_brake(work: BatchContext, died: Sequence[str]) -> None:
     """Engage, widen or release the brake. died: brokers found dead just now."""
     brake = work.rules.brake
-    if brake is None:
-        if died:
-            _engage(work)
-    else:
+    if brake is None and died:
+        since_ms = max(0, work.times.clock_ms - work.config.ownership.brake_window_ms)
+        dead = [name for name, entry in sorted(work.brokers.items()) if entry.is_dead]
+        lost = tuple(
+            name
+            for name in dead
+            if work.brokers[name].died_clock_ms >= since_ms and _counts(work, name)
+        )
+        brokers = len(work.brokers) - len(dead) + len(lost)
+        if _is_many(work, len(lost), brokers):
+            work.change_rules(brake=Brake(since_ms=work.now_ms, lost=lost, brokers=brokers))
+            work.set_times(brake_clock_ms=work.times.clock_ms)
+            _write_brake(work, "Engaged", lost=list(lost), brokers=brokers)
+    elif brake is not None:
         lost = _still_dead(work, {*brake.lost, *(name for name in died if _counts(work, name))})
         if not _is_many(work, len(lost), brake.brokers):
             release(work, brake, "Recovered")
@@ -183,8 +195,7 @@ def release(
     """
     work.change_rules(command, brake=None)
     still_lost = list(_still_dead(work, brake.lost))
-    inputs = {**_numbers(work), "still_lost": still_lost, "since_ms": brake.since_ms}
-    work.write_decision(work.next_decision(), ALARM, reason, inputs)
+    _write_brake(work, reason, still_lost=still_lost, since_ms=brake.since_ms)
     return still_lost
 
 
@@ -194,43 +205,24 @@ def _still_dead(work: BatchContext, lost: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(name for name in lost if name in known and known[name].is_dead))
 
 
-def _engage(work: BatchContext) -> None:
-    since_ms = work.times.clock_ms - work.config.ownership.brake_window_ms
-    lost = [
-        name
-        for name, entry in sorted(work.brokers.items())
-        if entry.is_dead and entry.died_clock_ms >= max(since_ms, 0) and _counts(work, name)
-    ]
-    live = sum(not entry.is_dead for entry in work.brokers.values())
-    if not _is_many(work, len(lost), live + len(lost)):
-        return
-    work.change_rules(brake=Brake(since_ms=work.now_ms, lost=tuple(lost), brokers=live + len(lost)))
-    work.set_times(brake_clock_ms=work.times.clock_ms)
-    inputs = {**_numbers(work), "lost": lost, "brokers": live + len(lost)}
-    work.write_decision(work.next_decision(), ALARM, "Engaged", inputs)
-
-
 def _is_many(work: BatchContext, lost: int, brokers: int) -> bool:
     settings = work.config.ownership
-    is_part = 100 * lost >= settings.brake_percent * brokers
-    return 0 < settings.brake_brokers <= lost and is_part
+    is_enough = 0 < settings.brake_brokers <= lost
+    return is_enough and 100 * lost >= settings.brake_percent * brokers
 
 
 def _counts(work: BatchContext, broker: str) -> bool:
     """True if the loss counts for the brake; that of an emptied broker does not."""
-    if not is_draining(work, broker):
-        return True
-    return broker in work.ledger.count_by_broker(work.ledger.holders())
+    return not is_draining(work, broker) or broker in work.ledger.count_by_broker(
+        work.ledger.holders()
+    )
 
 
-def _numbers(work: BatchContext) -> dict[str, Any]:
-    settings = work.config.ownership
-    return {
-        "brake_percent": settings.brake_percent,
-        "brake_brokers": settings.brake_brokers,
-        "brake_window_ms": settings.brake_window_ms,
-        "brake_confirm_ms": settings.brake_confirm_ms,
-    }
+def _write_brake(work: BatchContext, reason: str, **inputs: Any) -> None:
+    """Record a change of the brake, with its settings."""
+    names = ("brake_percent", "brake_brokers", "brake_window_ms", "brake_confirm_ms")
+    settings = {name: getattr(work.config.ownership, name) for name in names}
+    work.write_decision(work.next_decision(), ALARM, reason, {**settings, **inputs})
 
 
 BATCHES_PER_WAIT = 3
@@ -337,10 +329,22 @@ def note_silent(work: BatchContext, dead: Collection[str]) -> int:
             continue
         if name in dead:
             died.append(name)
-            work.brokers[name] = entry.died(work.times.clock_ms, work.now_ms)
-        else:
+            work.brokers[name] = replace(
+                entry,
+                is_dead=True,
+                is_suspected=False,
+                died_clock_ms=work.times.clock_ms,
+                silent_ms=work.now_ms,
+            )
+        else:  # in the same start
             returned.append(name)
-            work.brokers[name] = entry.returned(work.now_ms)
+            work.brokers[name] = replace(
+                entry,
+                is_dead=False,
+                silent_ms=0,
+                starts_ms=(*entry.starts_ms, work.now_ms)[-STARTS_KEPT:],
+                restarted_ms=work.now_ms,
+            )
     work.counts["died"] += len(died)
     work.counts["returned"] += len(returned)
     watch_brake(work, died)
@@ -349,17 +353,18 @@ def note_silent(work: BatchContext, dead: Collection[str]) -> int:
 
 
 def _all_arrivals(updates: Sequence[GroupUpdate]) -> Rows:
-    names: list[str] = []
-    brokers: list[NDArray[np.int64]] = []
-    for update in updates:
-        rows = update.arrivals.broker
-        brokers.append(rows + np.where(rows == TICK, 0, len(names)))
-        names += update.brokers
-    empty, arrivals = np.empty(0, dtype=np.int64), [update.arrivals for update in updates]
+    firsts = accumulate((len(update.brokers) for update in updates), initial=0)
+    parts = [np.empty((4, 0), dtype=np.int64)]
+    for update, first in zip(updates, firsts, strict=False):
+        one = update.arrivals
+        brokers = np.where(one.broker == TICK, TICK, one.broker + first)
+        parts.append(np.array([one.partition, one.offset, one.timestamp_ms, brokers]))
+    partition, offset, timestamp_ms, broker = np.concatenate(parts, axis=1)
+    names = [name for update in updates for name in update.brokers]
     return Rows(
-        partition=np.concatenate([empty, *(one.partition for one in arrivals)]),
-        offset=np.concatenate([empty, *(one.offset for one in arrivals)]),
-        timestamp_ms=np.concatenate([empty, *(one.timestamp_ms for one in arrivals)]),
-        broker=np.concatenate([empty, *brokers]),
+        partition=partition,
+        offset=offset,
+        timestamp_ms=timestamp_ms,
+        broker=broker,
         brokers=names,
     )

@@ -29,7 +29,7 @@ from lbcore.balancer.namespaces import (
     reason_not_to_add,
     reason_not_to_change,
 )
-from lbcore.balancer.placement import place_children
+from lbcore.balancer.placement import place
 from lbcore.balancer.transitions import known_topics, without_topics
 from lbcore.balancer.waiting import begin_wait, end_wait, finish_command
 from lbcore.config.splitting import SPECIFIED_POSITIONS
@@ -282,7 +282,7 @@ def place_splits(work: BatchContext, several: Sequence[SplitBundle]) -> Places:
             _, decision, _ = _decided(work, arguments)
             decisions[decision.name] = decision
     wanted = [one for name, one in decisions.items() if name not in work.rules.pins]
-    return place_children(work, wanted)
+    return place(work, (), {}, splits=wanted)
 
 
 def _split_bundle(work: BatchContext, command: Command, arguments: SplitBundle) -> Outcome:

@@ -7,11 +7,12 @@ Averages advance once a report, as in Pulsar 4.0.8's updateBundleData.
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from lbcore.balancer.batch_context import BatchContext
-from lbcore.balancer.book import BrokerEntry
+from lbcore.balancer.book import STARTS_KEPT, TEXTS, BrokerEntry
 from lbcore.balancer.brokers import is_external
 from lbcore.balancer.ledger import COUNT_MAX, NOBODY, STATE_CODE
 from lbcore.balancer.topic_book import BundleTopics, CreatedTopics, partition_mark, sender_of
@@ -132,10 +133,6 @@ def _topics(work: BatchContext, message: TopicLoad) -> BundleTopics:
 
 
 _RAW_CHARS = 4_096
-_NO_POSITION = {
-    topic: Position(topic=topic.value, partition=-1, offset=-1, timestamp_ms=0)
-    for topic in (Topic.BROKER_LOAD, Topic.BUNDLE_LOAD)
-}
 NOT_KEPT = "not_kept:"
 """Prefix of a batch's counts by "TOPIC:REASON" of refused messages that have no row."""
 
@@ -160,10 +157,20 @@ def follow_starts(work: BatchContext, starts: Sequence[tuple[str, str]]) -> None
     """
     for broker, incarnation in starts:
         known = work.brokers.get(broker)
-        if known is not None and known.incarnation == incarnation:
+        if known is None:
+            work.brokers[broker] = BrokerEntry(incarnation=incarnation, starts_ms=(work.now_ms,))
+        elif known.incarnation == incarnation:
             continue
-        fresh = BrokerEntry(incarnation=incarnation, starts_ms=(work.now_ms,))
-        work.brokers[broker] = known.restarted(incarnation, work.now_ms) if known else fresh
+        else:  # its load is unknown, and its addresses are the last
+            work.brokers[broker] = BrokerEntry(
+                incarnation=incarnation,
+                capacity=known.capacity,
+                texts=known.texts,
+                listeners=known.listeners,
+                starts_ms=(*known.starts_ms, work.now_ms)[-STARTS_KEPT:],
+                restarted_ms=work.now_ms,
+                died_clock_ms=known.died_clock_ms,
+            )
         work.set_times(newcomer_clock_ms=work.times.clock_ms)
         work.counts["restarted" if known else "joined"] += 1
 
@@ -171,22 +178,34 @@ def follow_starts(work: BatchContext, starts: Sequence[tuple[str, str]]) -> None
 def take_loads(work: BatchContext, loads: Sequence[BrokerReport]) -> None:
     """Keep brokers' newest loads."""
     for report in loads:
-        known = work.brokers[report.load.envelope.broker]
-        if known.incarnation == report.load.envelope.incarnation:
-            reported_ms = work.bounded_arrival_ms(report.reported_ms)
-            work.brokers[report.load.envelope.broker] = known.with_report(report, reported_ms)
+        load, envelope = report.load, report.load.envelope
+        known = work.brokers[envelope.broker]
+        if known.incarnation == envelope.incarnation:
+            work.brokers[envelope.broker] = replace(
+                known,
+                is_draining=load.is_draining,
+                reported_ms=work.bounded_arrival_ms(report.reported_ms),
+                percent=tuple(report.percent.tolist()),
+                traffic=tuple(load.traffic.tolist()),
+                weighted_max_ema=report.weighted_max_ema,
+                throughput_ema=report.throughput_ema,
+                topic_count=load.topic_count,
+                bundle_count=load.bundle_count,
+                capacity=load.capacity,
+                offered_msg_rate=load.offered_msg_rate,
+                texts={name: getattr(load, name) for name in TEXTS},
+                listeners=dict(load.advertised_listeners),
+            )
 
 
 def take_bundles(work: BatchContext, reports: Sequence[BundleReport]) -> None:
     """Advance bundle averages by brokers' reports, in the order of the groups."""
-    passes: list[list[BundleReport]] = []  # in each at most one report of a broker
+    passes: dict[int, list[BundleReport]] = {}  # in each at most one report of a broker
     counted: Counter[str] = Counter()
     for report in reports:
-        if counted[report.broker] == len(passes):
-            passes.append([])
-        passes[counted[report.broker]].append(report)
+        passes.setdefault(counted[report.broker], []).append(report)
         counted[report.broker] += 1
-    for found in passes:
+    for found in passes.values():
         _observe(work, found)
 
 
@@ -232,16 +251,15 @@ def count_not_kept(work: BatchContext) -> None:
         _write_rejected(work, at, rejected)
 
 
-def isolate_load(work: BatchContext, report: BrokerReport, fault: Fault) -> str:
-    """Record the failed report; the broker's load stays what it was. Return its name."""
-    reject(work, _NO_POSITION[Topic.BROKER_LOAD], repr(report), fault)
-    return report.load.envelope.broker
-
-
-def isolate_bundles(work: BatchContext, report: BundleReport, fault: Fault) -> str:
-    """Record the failed report; its bundles keep their averages. Return the broker."""
-    reject(work, _NO_POSITION[Topic.BUNDLE_LOAD], repr(report), fault)
-    return report.broker
+def isolate_report(work: BatchContext, report: BrokerReport | BundleReport, fault: Fault) -> str:
+    """Record the failed report; loads and averages stay what they were. Return the broker."""
+    if isinstance(report, BrokerReport):
+        topic, broker = Topic.BROKER_LOAD, report.load.envelope.broker
+    else:
+        topic, broker = Topic.BUNDLE_LOAD, report.broker
+    position = Position(topic=topic.value, partition=-1, offset=-1, timestamp_ms=0)
+    reject(work, position, repr(report), fault)
+    return broker
 
 
 def reject(work: BatchContext, position: Position, text: str, fault: Fault) -> str:

@@ -6,6 +6,7 @@ Instances of brokers are numbered, and names are kept in order while rows come a
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -103,15 +104,15 @@ _COLUMNS: Mapping[str, tuple[str, Any]] = {
     "resent_clock_ms": ("<i8", 0),
 }
 _LOAD_COLUMNS: Mapping[str, tuple[str, Any]] = {
-    "short": ("<f8", 0.0),
-    "long": ("<f8", 0.0),
+    "short": ("<f8", DEFAULT_TRAFFIC),
+    "long": ("<f8", DEFAULT_TRAFFIC),
     "short_count": ("<i8", 0),
     "long_count": ("<i8", 0),
     "topics": ("<i8", 0),
     "sessions": ("<i8", 0),
 }
+_ALL_COLUMNS = {**_COLUMNS, **_LOAD_COLUMNS}
 _WIDE = frozenset({"short", "long"})
-_DEFAULTS: Mapping[str, Any] = {"short": DEFAULT_TRAFFIC, "long": DEFAULT_TRAFFIC}
 _NARROW = {"short_count": "u1", "long_count": "<i2", "topics": "<i4", "sessions": "<i4"}
 """Types that suffice for columns in packed form."""
 
@@ -168,7 +169,7 @@ class Ledger:
         self._load: RowChunks | None = None
         self._reported_rows: list[NDArray[np.int64]] = []
         self._is_shared = False
-        for name, (dtype, _) in {**_COLUMNS, **_LOAD_COLUMNS}.items():
+        for name, (dtype, _) in _ALL_COLUMNS.items():
             setattr(self, name, np.empty((0, 4) if name in _WIDE else 0, dtype=dtype))
 
     def copy(self) -> "Ledger":
@@ -177,17 +178,12 @@ class Ledger:
         Cheap: both share what is never changed in place, and the ownership columns until the copy
         is written to. The one copied from must not be written to any more.
         """
-        other = Ledger(self.cluster)
+        other: Ledger = copy(self)
         other.instances = Instances(list(self.instances.rows), dict(self.instances.ids))
-        other.children = dict(self.children)
-        other.origins = dict(self.origins)
-        other.names, other.index, other._namespaces = self.names, self.index, self._namespaces
-        other._blobs = dict(self._blobs)
-        other._owned, other._changed = self._owned, set(self._changed)
-        other._load, other._reported_rows = self._load, list(self._reported_rows)
+        other.children, other.origins = dict(self.children), dict(self.origins)
+        other._blobs, other._changed = dict(self._blobs), set(self._changed)
+        other._reported_rows = list(self._reported_rows)
         other._is_shared = True
-        for name in self.ARRAYS:
-            setattr(other, name, getattr(self, name))
         return other
 
     def _open_ownership(self, rows: Iterable[int]) -> None:
@@ -208,9 +204,8 @@ class Ledger:
         if not fresh:
             return
         places = places_of(self.names, fresh)
-        for name, (_, default) in {**_COLUMNS, **_LOAD_COLUMNS}.items():
-            new = _DEFAULTS.get(name, default)
-            setattr(self, name, np.insert(getattr(self, name), places, new, axis=0))
+        for name, (_, default) in _ALL_COLUMNS.items():
+            setattr(self, name, np.insert(getattr(self, name), places, default, axis=0))
         self._is_shared = False
         known: list[str] = []
         for start, place, name in zip([0, *places[:-1]], places, fresh, strict=True):
@@ -341,8 +336,7 @@ class Ledger:
             return
         for name, (_, default) in _LOAD_COLUMNS.items():
             column = getattr(self, name)
-            new = np.array(_DEFAULTS.get(name, default), dtype=column.dtype)
-            setattr(self, name, with_rows(column, rows, new))
+            setattr(self, name, with_rows(column, rows, np.array(default, dtype=column.dtype)))
         if self._load is not None:
             self._reported_rows.append(rows)
         self.stamp("moved_ms", rows.tolist(), 0)
@@ -368,13 +362,11 @@ class Ledger:
 
     def holders(self) -> NDArray[np.int64]:
         """Return the instance that has each bundle open or will open it; NOBODY if free."""
-        holder = np.where(self._is_in(*LEAVING), self.source, self.destination)
-        return np.where(self._is_active(), holder, NOBODY)
+        return self._instances(self._is_in(*LEAVING))
 
     def prospects(self) -> NDArray[np.int64]:
         """Return the instance that has each bundle next, or still without a destination."""
-        is_leaving = self._is_in(*LEAVING) & (self.destination == NOBODY)
-        return np.where(self._is_active(), np.where(is_leaving, self.source, self.destination), -1)
+        return self._instances(self._is_in(*LEAVING) & (self.destination == NOBODY))
 
     def count_by_broker(self, instances: NDArray[np.int64]) -> dict[str, int]:
         """Return broker → how many of these are its instances; NOBODY is left out."""
@@ -402,8 +394,10 @@ class Ledger:
         brokers = [index.get(instance.broker, NOBODY) for instance in self.instances.rows]
         return np.array([*brokers, NOBODY], dtype=np.int64)
 
-    def _is_active(self) -> NDArray[np.bool_]:
-        return ~self._is_in(State.INIT, State.FREE, State.DELETED)
+    def _instances(self, is_source: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Return each bundle's source or destination; NOBODY if no broker has it."""
+        has_nobody = self._is_in(State.INIT, State.FREE, State.DELETED)
+        return np.where(has_nobody, NOBODY, np.where(is_source, self.source, self.destination))
 
     def _is_in(self, *states: State) -> NDArray[np.bool_]:
         is_wanted = np.array([state in states for state in STATES], dtype=np.bool_)
@@ -426,23 +420,23 @@ class Ledger:
             self._blobs[_OWNERSHIP] = packing.pack(plain, {})
         owned, load = self._owned, self._load
         if owned is None:
-            owned = write_all_chunks(_OWNERSHIP, self._arrays(_COLUMNS), slices=_OWNERSHIP_SLICES)
+            owned = write_all_chunks(_OWNERSHIP, self._packed(_COLUMNS), slices=_OWNERSHIP_SLICES)
         elif self._changed:
-            owned = write_changes(owned, self._arrays(_COLUMNS), np.array(sorted(self._changed)))
+            owned = write_changes(owned, self._packed(_COLUMNS), np.array(sorted(self._changed)))
         if load is None:
-            load = write_all_chunks(_LOAD, self._load_columns(), slices=_LOAD_SLICES)
+            load = write_all_chunks(_LOAD, self._packed(_LOAD_COLUMNS), slices=_LOAD_SLICES)
         elif self._reported_rows:
-            load = write_changes(load, self._load_columns(), np.concatenate(self._reported_rows))
+            rows = np.concatenate(self._reported_rows)
+            load = write_changes(load, self._packed(_LOAD_COLUMNS), rows)
         self._owned, self._changed = owned, set()
         self._load, self._reported_rows = load, []
         return {**self._blobs, **owned.blobs, **load.blobs}
 
-    def _load_columns(self) -> dict[str, Array]:
-        arrays = self._arrays(_LOAD_COLUMNS)
-        return {**arrays, **{name: arrays[name].astype(dtype) for name, dtype in _NARROW.items()}}
-
-    def _arrays(self, columns: Iterable[str]) -> dict[str, Array]:
-        return {name: getattr(self, name) for name in columns}
+    def _packed(self, columns: Mapping[str, tuple[str, Any]]) -> dict[str, Array]:
+        return {
+            name: getattr(self, name).astype(_NARROW.get(name, dtype), copy=False)
+            for name, (dtype, _) in columns.items()
+        }
 
     @classmethod
     def unpack(cls, chunks: Mapping[str, bytes]) -> "Ledger":
@@ -459,6 +453,6 @@ class Ledger:
         ledger._set_names(packing.split_names(names["names"], count["count"]))
         ownership, ledger._owned = read(_OWNERSHIP, chunks)
         load, ledger._load = read(_LOAD, chunks)
-        for name, (dtype, _) in {**_COLUMNS, **_LOAD_COLUMNS}.items():
+        for name, (dtype, _) in _ALL_COLUMNS.items():
             setattr(ledger, name, {**ownership, **load}[name].astype(dtype))
         return ledger

@@ -213,15 +213,17 @@ def place(
     rows: Sequence[int],
     avoided: Mapping[int, str],
     silent: frozenset[str] = frozenset(),
+    splits: Sequence[SplitDecision] = (),
 ) -> Places:
     """Return brokers for bundles that are free or of a lost broker. O(bundles).
 
     rows: of the ledger. avoided: row → a broker that must not get it. silent: brokers that get
-    nothing, in addition to suspected ones. What the same batch has placed counts as load. If
-    the load of one is unknown, all are distributed evenly by count.
+    nothing, in addition to suspected ones. splits: their children are placed, too, as those of a
+    cycle's own splits; `bundle` is a row of the ledger. What the same batch has placed counts as
+    load. If the load of one is unknown, all are distributed evenly by count.
     """
     names = usable_brokers(work)
-    if not rows or not names:
+    if not names or not (rows or splits):
         return Places()
     snapshot, kept = make_snapshot(work, names, silent)
     at = np.searchsorted(kept, np.array(rows, dtype=np.int64))
@@ -231,28 +233,14 @@ def place(
     avoid[at] = [index.get(avoided.get(row, ""), NOBODY) for row in rows]
     bundles = replace(snapshot.bundles, needs_owner=needs, avoid=avoid)
     snapshot = replace(snapshot, bundles=bundles)
-    places = _plan_places(work, snapshot, ())
+    parents = np.searchsorted(kept, [one.bundle for one in splits]).tolist()
+    asked = [replace(one, bundle=row) for one, row in zip(splits, parents, strict=True)]
+    config = planning_config(work)
+    places, work.plan = planner.place(snapshot, work.plan, config, work.now_ms, asked)
     left = [row for row in at.tolist() if bundles.names[row] not in places.found]
     if left:
-        config = planning_config(work)
         report_unplaced(work, config, snapshot, left, is_due=is_cycle_due(work))
     return places
-
-
-def place_children(work: BatchContext, splits: Sequence[SplitDecision]) -> Places:
-    """Return brokers for the children of all these splits at once. O(bundles).
-
-    Works as for a cycle's own splits. splits: `bundle` is a row of the ledger.
-    """
-    names = usable_brokers(work)
-    if not names or not splits:
-        return Places()
-    snapshot, kept = make_snapshot(work, names)
-    nobody = np.zeros(len(kept), dtype=np.bool_)
-    snapshot = replace(snapshot, bundles=replace(snapshot.bundles, needs_owner=nobody))
-    at = np.searchsorted(kept, [split.bundle for split in splits]).tolist()
-    asked = [replace(one, bundle=row) for one, row in zip(splits, at, strict=True)]
-    return _plan_places(work, snapshot, asked)
 
 
 def write_places(work: BatchContext, places: Places) -> None:
@@ -262,13 +250,6 @@ def write_places(work: BatchContext, places: Places) -> None:
     ids = {after.bundle: after.decision_id for _, after in work.transitions}
     ids |= {child: one.decision_id for _, one in work.transitions for child in one.children}
     write_candidates(work, places.trace, ids)
-
-
-def _plan_places(work: BatchContext, snapshot: Snapshot, splits: Sequence[SplitDecision]) -> Places:
-    """Ask the planner for places between cycles, and keep its new state."""
-    config = planning_config(work)
-    places, work.plan = planner.place(snapshot, work.plan, config, work.now_ms, splits)
-    return places
 
 
 def make_snapshot(

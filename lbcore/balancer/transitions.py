@@ -406,13 +406,14 @@ class BrokerAnswer:
 
 def answers_of(work: BatchContext) -> list[BrokerAnswer]:
     """Return the rows of the batch's messages of acks, in the order of the messages."""
-    found = []
-    for item in work.messages:
-        if isinstance(item.message, Acks):
-            envelope, position = item.message.envelope, item.position
-            sender = Instance(broker=envelope.broker, incarnation=envelope.incarnation)
-            found += [BrokerAnswer(sender, ack, position) for ack in item.message.acks]
-    return found
+    placed = [(one.position, one.message) for one in work.messages]
+    return [
+        BrokerAnswer(Instance(broker=sender.broker, incarnation=sender.incarnation), ack, position)
+        for position, message in placed
+        if isinstance(message, Acks)
+        for sender in [message.envelope]
+        for ack in message.acks
+    ]
 
 
 def take_answers(work: BatchContext, answers: Sequence[BrokerAnswer]) -> None:
