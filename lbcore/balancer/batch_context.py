@@ -427,16 +427,14 @@ class BatchContext:
 
     def effects(self) -> list[Effect]:
         """Rows by table, the transitions' tables included; tables in name order."""
-        rows = dict(self.rows)
-        if self.outcomes:
-            rows[COMMANDS.name] = list(self.outcomes.values())
         pairs = list(enumerate(self.transitions))
         newest = {after.bundle: record_row(after, i) for i, (_, after) in pairs}
         gone = [record_row(record, 0) for record in self.forgotten]
-        if pairs:
-            rows[OWNERSHIP_EVENTS.name] = [event_row(b, a, i) for i, (b, a) in pairs]
-        if newest or gone:
-            rows[BUNDLE_OWNERSHIP.name] = [*(newest[name] for name in sorted(newest)), *gone]
-        if gone:
-            rows[TOMBSTONE] = [*rows.get(TOMBSTONE, ()), *gone]
-        return [Effect(kind=name, rows=rows[name]) for name in sorted(rows)]
+        rows = {
+            **self.rows,
+            COMMANDS.name: list(self.outcomes.values()),
+            OWNERSHIP_EVENTS.name: [event_row(b, a, i) for i, (b, a) in pairs],
+            BUNDLE_OWNERSHIP.name: [*(newest[name] for name in sorted(newest)), *gone],
+            TOMBSTONE: [*self.rows.get(TOMBSTONE, ()), *gone],
+        }
+        return [Effect(kind=name, rows=rows[name]) for name in sorted(rows) if rows[name]]

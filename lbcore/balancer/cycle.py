@@ -53,7 +53,6 @@ from lbcore.plan.snapshot import (
     RATE_OUT,
     THROUGHPUT_IN,
     THROUGHPUT_OUT,
-    Floats,
     Snapshot,
 )
 from lbcore.signals.usage import weighted_usage
@@ -110,42 +109,37 @@ def watch_hot(
 
 
 def watch_full(work: BatchContext, snapshot: Snapshot) -> None:
-    """Record that the cluster is full: at its start, each minute, and at its end."""
-    known = work.plan.hot.get(CLUSTER)
-    usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
-    inputs = _fullest(work, snapshot, usage)
-    missing = inputs["missing"]
-    others = {name: hot for name, hot in work.plan.hot.items() if name != CLUSTER}
-    if not missing and known is not None:
-        work.plan = replace(work.plan, hot=others)
-        work.write_decision(work.next_decision(), FULL, ENDED, inputs)
-    elif missing:
-        now = known or Hot(since_ms=work.now_ms)
-        if work.now_ms - now.told_ms >= REPEAT_MS:
-            now = replace(now, told_ms=work.now_ms)
-            work.write_decision(work.next_decision(), FULL, "Full", inputs)
-        work.plan = replace(work.plan, hot={CLUSTER: now, **others})
+    """Record that the cluster is full: at its start, each minute, and at its end.
 
-
-def _fullest(work: BatchContext, snapshot: Snapshot, usage: Floats) -> dict[str, Any]:
-    """Return decision inputs on the isolation group that lacks the most brokers.
-
-    A cluster without policies is one group.
+    The decision's inputs are on the isolation group that lacks the most brokers; a cluster without
+    policies is one group.
     """
-    names = snapshot.brokers.names
-    found: dict[str, Any] = {"mean": 0.0, "missing": 0, "brokers": len(usage)}
+    usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
+    names, draining = snapshot.brokers.names, snapshot.brokers.is_draining
+    inputs: dict[str, Any] = {"mean": 0.0, "missing": 0, "brokers": len(usage)}
     for group, members in members_by_group(names, work.plan.groups).items():
         missing, mean = missing_brokers(snapshot.brokers, usage, members)
-        if missing > found["missing"]:
-            staying = [names[at] for at in members.tolist() if not snapshot.brokers.is_draining[at]]
-            found = {
+        if missing > inputs["missing"]:
+            staying = [names[at] for at in members.tolist() if not draining[at]]
+            inputs = {
                 "mean": mean,
                 "missing": missing,
                 "brokers": len(staying),
                 "of": staying[:_NAMED],
                 **({"group": group} if group else {}),
             }
-    return {**found, "target": TARGET_POINTS}
+    inputs["target"] = TARGET_POINTS
+    known = work.plan.hot.get(CLUSTER)
+    others = {name: hot for name, hot in work.plan.hot.items() if name != CLUSTER}
+    if not inputs["missing"] and known is not None:
+        work.plan = replace(work.plan, hot=others)
+        work.write_decision(work.next_decision(), FULL, ENDED, inputs)
+    elif inputs["missing"]:
+        now = known or Hot(since_ms=work.now_ms)
+        if work.now_ms - now.told_ms >= REPEAT_MS:
+            now = replace(now, told_ms=work.now_ms)
+            work.write_decision(work.next_decision(), FULL, "Full", inputs)
+        work.plan = replace(work.plan, hot={CLUSTER: now, **others})
 
 
 ALARM = "strategy"

@@ -121,16 +121,12 @@ def pack_effect(effect: Effect) -> bytes:
 def unpack_columns(kind: str, blob: bytes) -> dict[str, Any]:
     """Column name → list or array of values, in row order. Raises MalformedBlobError."""
     plain, arrays = packing.unpack(blob)
-    columns: dict[str, Any] = {}
-    for column in columns_of(kind):
-        if column.type == "binary":
-            joined, ends = arrays[column.name].tobytes(), np.cumsum([0, *plain[column.name]])
-            columns[column.name] = [joined[a:b] for a, b in itertools.pairwise(ends.tolist())]
-        elif column.name in arrays:
-            columns[column.name] = arrays[column.name]
-        else:
-            columns[column.name] = plain[column.name]
-    return columns
+    found: dict[str, Any] = {**plain, **arrays}
+    columns = columns_of(kind)
+    for name in (column.name for column in columns if column.type == "binary"):
+        joined, ends = arrays[name].tobytes(), np.cumsum([0, *plain[name]])
+        found[name] = [joined[a:b] for a, b in itertools.pairwise(ends.tolist())]
+    return {column.name: found[column.name] for column in columns}
 
 
 def unpack_report(blob: bytes) -> list[Mapping[str, Any]]:

@@ -50,14 +50,18 @@ def observe_moves(work: BatchContext) -> None:
     Their moves are then forgotten.
     """
     moves = work.unmeasured_moves
-    for bundle in sorted(moves):
-        moves[bundle] = _followed(work, bundle, moves[bundle])
+    records = {bundle: work.ledger.record(bundle) for bundle in sorted(moves)}
+    for bundle, record in records.items():
+        one = moves[bundle]
+        owner = record.destination if record and record.state is State.OWNED else one.source
+        if not one.moved_ms and owner != one.source and one.destination in ("", owner):
+            moves[bundle] = replace(one, moved_ms=work.now_ms, moved_tick_ms=work.times.tick_ms)
     under_way = {_round_and_pair(one) for one in moves.values() if not one.moved_ms}
     landed: dict[tuple[int, str, str], int] = {}
     for one in moves.values():
         landed[_round_and_pair(one)] = max(landed.get(_round_and_pair(one), 0), one.moved_tick_ms)
-    for bundle, one in sorted(moves.items()):
-        record = work.ledger.record(bundle)
+    for bundle, record in records.items():
+        one = moves[bundle]
         destination = one.destination or (record.destination if record else "")
         entries = [work.brokers.get(name) for name in (one.source, destination)]
         landed_ms = 0 if _round_and_pair(one) in under_way else landed[_round_and_pair(one)]
@@ -85,16 +89,6 @@ def observe_moves(work: BatchContext) -> None:
 
 def _round_and_pair(one: UnmeasuredMove) -> tuple[int, str, str]:
     return (one.decided_ms, one.source, one.destination)
-
-
-def _followed(work: BatchContext, bundle: str, one: UnmeasuredMove) -> UnmeasuredMove:
-    """Return the move, with its landing once another broker owns the bundle."""
-    record = work.ledger.record(bundle)
-    if one.moved_ms or record is None or record.state is not State.OWNED:
-        return one
-    if record.destination == one.source or one.destination not in ("", record.destination):
-        return one
-    return replace(one, moved_ms=work.now_ms, moved_tick_ms=work.times.tick_ms)
 
 
 def _outcome(

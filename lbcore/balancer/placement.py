@@ -293,6 +293,15 @@ def planning_config(work: BatchContext) -> Config:
 
 def _broker_table(work: BatchContext, names: Sequence[str], silent: frozenset[str]) -> BrokerTable:
     entries = [work.brokers[name] for name in names]
+    ledger, drains, usual = (
+        work.ledger,
+        work.rules.drains,
+        work.config.shedding.max_drains_in_flight,
+    )
+    leaving = ledger.count_by_broker(ledger.source[ledger.rows_in(*_MOVING)])
+    most = [(drains[name].max_in_flight if name in drains else 0) or usual for name in names]
+    # how many more bundles operators' requests may take from each broker now
+    room = [cap - leaving.get(name, 0) for cap, name in zip(most, names, strict=True)]
     flaps, suspects = flapping(work), suspected(work) | silent
     demand = np.array([entry.demand for entry in entries], dtype=np.float64)  # NaN = unknown
     return BrokerTable(
@@ -312,22 +321,13 @@ def _broker_table(work: BatchContext, names: Sequence[str], silent: frozenset[st
         capacity=np.array([e.capacity for e in entries], dtype=np.float64),
         is_flapping=np.array([name in flaps for name in names], dtype=np.bool_),
         is_suspected=np.array([name in suspects for name in names]) if suspects else None,
-        room=_room(work, names),
+        room=np.array(room, dtype=np.int64),
         demand=None if np.isnan(demand).all() else demand,
         web_urls=tuple(
             (e.texts.get("web_service_url", ""), e.texts.get("web_service_url_tls", ""))
             for e in entries
         ),
     )
-
-
-def _room(work: BatchContext, names: Sequence[str]) -> Ints:
-    """Return how many more bundles operators' requests may take from each broker now."""
-    ledger, drains = work.ledger, work.rules.drains
-    leaving = ledger.count_by_broker(ledger.source[ledger.rows_in(*_MOVING)])
-    usual = work.config.shedding.max_drains_in_flight
-    most = [(drains[name].max_in_flight if name in drains else 0) or usual for name in names]
-    return np.array([cap - leaving.get(name, 0) for cap, name in zip(most, names, strict=True)])
 
 
 def _bundle_table(work: BatchContext, names: Sequence[str], rows: Ints) -> BundleTable:

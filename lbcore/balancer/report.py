@@ -265,9 +265,7 @@ def _hottest(work: BatchContext) -> dict[str, float]:
     ledger, groups = work.ledger, work.plan.groups
     holders = ledger.holders()
     is_known = (ledger.short_count > 0) & (holders != NOBODY)
-    rates = np.where(is_known, ledger.short[:, 0] + ledger.short[:, 1], 0.0)
-    if not groups:
-        return {"": float(rates.max(initial=0.0))}
+    rates = ledger.short[:, 0] + ledger.short[:, 1]
     by_holder = np.zeros(int(holders.max(initial=NOBODY)) + 1)
     np.maximum.at(by_holder, holders[is_known], rates[is_known])
     found: dict[str, float] = {}
@@ -327,7 +325,9 @@ def make_report(work: BatchContext) -> dict[str, Any]:
     by_state = {
         STATES[code].value: int(n) for code, n in zip(codes.tolist(), counts.tolist(), strict=True)
     }
-    owned, groups = _owned_counts(work), work.plan.groups
+    is_open = work.ledger.state != STATE_CODE[State.ASSIGNING]  # as `serving_broker` says of each
+    owned = work.ledger.count_by_broker(work.ledger.holders()[is_open])
+    groups = work.plan.groups
     reporting = {
         name: entry.percent
         for name, entry in work.brokers.items()
@@ -408,10 +408,3 @@ def bare_report(work: BatchContext) -> dict[str, Any]:
         **({FAULTS: list(work.faults)} if work.faults else {}),
         **({CLOCKS: {name: apart[name][0] for name in sorted(apart)}} if apart else {}),
     }
-
-
-def _owned_counts(work: BatchContext) -> dict[str, int]:
-    """Broker → how many bundles it serves, as `serving_broker` says of each."""
-    ledger = work.ledger
-    is_open = ledger.state != STATE_CODE[State.ASSIGNING]
-    return ledger.count_by_broker(np.where(is_open, ledger.holders(), NOBODY))

@@ -80,11 +80,14 @@ def repair_ownership(work: BatchContext) -> None:
     """
     if work.is_catching_up or is_external(work):
         return
-    presence = presences(work)
+    presence, ledger = presences(work), work.ledger
+    is_gone = np.array([one is not Presence.ALIVE for one in presence], dtype=np.bool_)
+    owned = ledger.rows_in(State.OWNED)
+    lost = owned[is_gone[ledger.destination[owned]]]
     is_on_hold, is_silence = is_failover_on_hold(work), bool(many_silent(work))
     intents: list[tuple[int, Intent]] = []
-    for row in _rows_to_check(work, presence).tolist():
-        record = work.ledger.record_at(row)
+    for row in np.union1d(ledger.rows_in(*IN_FLIGHT), lost).tolist():
+        record = ledger.record_at(row)
         intent = repair(record, _watch(work, record, row, presence), work.config.ownership)
         if intent is None or intent.action is Action.WAIT:
             continue
@@ -100,7 +103,7 @@ def repair_ownership(work: BatchContext) -> None:
         "repair",
         _repairs_of_batch(work, intents),
         lambda some: carry_out_all(work, some),
-        lambda intent, _: work.ledger.names[intent[0]],
+        lambda intent, _: ledger.names[intent[0]],
     )
 
 
@@ -124,9 +127,9 @@ def _repairs_of_batch(
 
 
 def presences(work: BatchContext) -> list[Presence]:
-    """Return the presence of each instance of the ledger, by its id."""
+    """Return the presence of each instance of the ledger, by its id; the last is for NOBODY."""
     live = {name: entry.incarnation for name, entry in work.brokers.items() if not entry.is_dead}
-    return [
+    found = [
         Presence.DEAD
         if one.broker not in live
         else Presence.ALIVE
@@ -134,6 +137,7 @@ def presences(work: BatchContext) -> list[Presence]:
         else Presence.RESTARTED
         for one in work.ledger.instances.rows
     ]
+    return [*found, Presence.ALIVE]
 
 
 def carry_out_all(work: BatchContext, intents: Sequence[tuple[int, Intent]]) -> None:
@@ -160,16 +164,6 @@ def carry_out_all(work: BatchContext, intents: Sequence[tuple[int, Intent]]) -> 
     write_places(work, places)
 
 
-def _rows_to_check(work: BatchContext, presence: list[Presence]) -> Ints:
-    """Return the rows in flight, and those whose owner is dead or has restarted."""
-    ledger = work.ledger
-    is_gone = np.array([p is not Presence.ALIVE for p in presence], dtype=np.bool_)
-    owned = ledger.rows_in(State.OWNED)
-    owners = ledger.destination[owned]
-    lost = owned[(owners != NOBODY) & is_gone[owners]] if len(is_gone) else owned[:0]
-    return np.union1d(ledger.rows_in(*IN_FLIGHT), lost)
-
-
 def _partner(work: BatchContext, record: OwnershipRecord) -> OwnershipRecord | None:
     """Return the record of the bundle that this one is to be merged with, if any."""
     return work.ledger.record(partner_of(record.bundle, *record.children))
@@ -178,13 +172,12 @@ def _partner(work: BatchContext, record: OwnershipRecord) -> OwnershipRecord | N
 def _watch(
     work: BatchContext, record: OwnershipRecord, row: int, presence: list[Presence]
 ) -> FlightWatch:
-    """Return the observations for `repair`. presence: by instance id."""
+    """Return the observations for `repair`. presence: of `presences`."""
     ledger = work.ledger
-    source, destination = int(ledger.source[row]), int(ledger.destination[row])
     partner = _partner(work, record) if record.state is State.MERGING else record
     return FlightWatch(
-        source=Presence.ALIVE if source == NOBODY else presence[source],
-        destination=Presence.ALIVE if destination == NOBODY else presence[destination],
+        source=presence[ledger.source[row]],
+        destination=presence[ledger.destination[row]],
         waiting_ms=work.times.clock_ms - int(ledger.clock_ms[row]),
         silent_ms=work.times.clock_ms - int(ledger.closing_clock_ms[row]),
         is_partner_gone=partner is None
