@@ -193,10 +193,9 @@ def _destinations(
     The intent's broker if it is open and steady; else one that placement finds; else the avoided
     broker. Rows for which none of these can be used are missing.
     """
-    overdue_brokers = overdue(work)
+    ledger, overdue_brokers = work.ledger, overdue(work)
     avoided_brokers = unsteady(work) | overdue_brokers
     chosen: dict[int, str] = {}
-    unplaced_rows: list[int] = []
     avoided: dict[int, str] = {}
     for row, intent in intents:
         if intent.action is Action.CANCEL:
@@ -204,28 +203,22 @@ def _destinations(
         if intent.destination not in avoided_brokers and is_open(work, intent.destination):
             chosen[row] = intent.destination
         else:
-            unplaced_rows.append(row)
-            avoided[row] = _broker_to_avoid(work, row)
-    places = place(work, unplaced_rows, avoided, overdue_brokers)
-    placed = {row: places.found.get(work.ledger.names[row], "") for row in unplaced_rows}
+            is_releasing = ledger.state[row] == STATE_CODE[State.RELEASING]
+            held_by = ledger.source if is_releasing else ledger.destination
+            avoided[row] = ledger.instances.of(int(held_by[row]))[0]
+    places = place(work, [*avoided], avoided, overdue_brokers)
+    placed = {row: places.found.get(ledger.names[row], "") for row in avoided}
     chosen |= {row: broker for row, broker in placed.items() if broker}
     for row, intent in intents:
         if row not in avoided or row in chosen or avoided[row] in overdue_brokers:
             continue
         # a broker that has just failed to open it is asked again only after the timeout
-        is_assigning = work.ledger.state[row] == STATE_CODE[State.ASSIGNING]
+        is_assigning = ledger.state[row] == STATE_CODE[State.ASSIGNING]
         has_just_failed = is_assigning and intent.reason is IntentReason.CANNOT_SERVE
         is_closing = intent.action is Action.REDIRECT  # its source, which can't be its destination
         if not (has_just_failed or is_closing) and is_open(work, avoided[row]):
             chosen[row] = avoided[row]
     return chosen, places
-
-
-def _broker_to_avoid(work: BatchContext, row: int) -> str:
-    """Return the broker to avoid: it gets the bundle only if no other can take it."""
-    ledger = work.ledger
-    is_releasing = ledger.state[row] == STATE_CODE[State.RELEASING]
-    return ledger.instances.of(int((ledger.source if is_releasing else ledger.destination)[row]))[0]
 
 
 def _write_decisions(work: BatchContext, by_cause: dict[tuple[str, str], str]) -> None:

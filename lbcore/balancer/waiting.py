@@ -243,20 +243,13 @@ def _ended(work: BatchContext) -> dict[str, dict[str, str]]:
                 found.setdefault(after.bundle, _fault(waiting, after, broker_reason))
             else:
                 found.pop(after.bundle, None)
-                lost = _lost_destination(waiting, before, after)
-                if lost and after.bundle in work.failures:
+                lost = before.destination if before is not None else ""
+                is_named = lost == waiting.command.arguments.get("destination")
+                is_lost = lost and is_named and lost != after.destination
+                if is_lost and after.bundle in work.failures:
                     why = f"{work.failures[after.bundle]}. It goes to {after.destination}"
                     found[after.bundle] = f"{after.bundle} was not opened by {lost}: {why}"
     return {command_id: found for command_id, found in ended.items() if found}
-
-
-def _lost_destination(
-    waiting: Waiting, before: OwnershipRecord | None, after: OwnershipRecord
-) -> str:
-    """Return the command's destination if the bundle has just left it; "" = it hasn't."""
-    lost = before.destination if before is not None else ""
-    is_named = lost == waiting.command.arguments.get("destination")
-    return lost if is_named and lost != after.destination else ""
 
 
 def _fault(waiting: Waiting, record: OwnershipRecord, broker_reason: str) -> str:
