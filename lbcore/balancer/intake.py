@@ -252,7 +252,7 @@ def count_not_kept(work: BatchContext) -> None:
 
 
 def isolate_report(work: BatchContext, report: BrokerReport | BundleReport, fault: Fault) -> str:
-    """Record the failed report; loads and averages stay what they were. Return the broker."""
+    """Record the failed report, which changes no load; return the broker."""
     if isinstance(report, BrokerReport):
         topic, broker = Topic.BROKER_LOAD, report.load.envelope.broker
     else:

@@ -51,20 +51,23 @@ def observe_moves(work: BatchContext) -> None:
     """
     moves = work.unmeasured_moves
     records = {bundle: work.ledger.record(bundle) for bundle in sorted(moves)}
+    together: dict[tuple[int, str, str], list[UnmeasuredMove]] = {}  # of one plan and pair
     for bundle, record in records.items():
         one = moves[bundle]
         owner = record.destination if record and record.state is State.OWNED else one.source
         if not one.moved_ms and owner != one.source and one.destination in ("", owner):
             moves[bundle] = replace(one, moved_ms=work.now_ms, moved_tick_ms=work.times.tick_ms)
-    under_way = {_round_and_pair(one) for one in moves.values() if not one.moved_ms}
-    landed: dict[tuple[int, str, str], int] = {}
-    for one in moves.values():
-        landed[_round_and_pair(one)] = max(landed.get(_round_and_pair(one), 0), one.moved_tick_ms)
+        pair = (one.decided_ms, one.source, one.destination)
+        together.setdefault(pair, []).append(moves[bundle])
+    landed = {
+        pair: max(one.moved_tick_ms for one in some) if all(one.moved_ms for one in some) else 0
+        for pair, some in together.items()
+    }
     for bundle, record in records.items():
         one = moves[bundle]
         destination = one.destination or (record.destination if record else "")
         entries = [work.brokers.get(name) for name in (one.source, destination)]
-        landed_ms = 0 if _round_and_pair(one) in under_way else landed[_round_and_pair(one)]
+        landed_ms = landed[one.decided_ms, one.source, one.destination]
         outcome, source_after, destination_after = _outcome(work, one, record, entries, landed_ms)
         if outcome:
             work.add_row(
@@ -85,10 +88,6 @@ def observe_moves(work: BatchContext) -> None:
             )
             work.counts[f"effect:{outcome}"] += 1
             del moves[bundle]
-
-
-def _round_and_pair(one: UnmeasuredMove) -> tuple[int, str, str]:
-    return (one.decided_ms, one.source, one.destination)
 
 
 def _outcome(

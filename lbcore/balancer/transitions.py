@@ -127,7 +127,7 @@ def _repairs_of_batch(
 
 
 def presences(work: BatchContext) -> list[Presence]:
-    """Return the presence of each instance of the ledger, by its id; the last is for NOBODY."""
+    """Return each instance's presence by its id; the last is for NOBODY."""
     live = {name: entry.incarnation for name, entry in work.brokers.items() if not entry.is_dead}
     found = [
         Presence.DEAD
