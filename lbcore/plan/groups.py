@@ -129,8 +129,7 @@ def _numbered(group: Ints) -> Ints:
     """Renumber the groups from 0, by their first brokers."""
     _, first, inverse = np.unique(group, return_index=True, return_inverse=True)
     rank = np.argsort(np.argsort(first))
-    numbered: Ints = rank[inverse.reshape(-1)].astype(np.int64)
-    return numbered
+    return rank[inverse.reshape(-1)].astype(np.int64)
 
 
 Table = TypeVar("Table", BrokerTable, BundleTable)
@@ -153,8 +152,7 @@ class Subset:
     def back(self, brokers: Ints) -> Ints:
         """Return brokers as indices of the larger snapshot; -1 stays -1."""
         padded: Ints = np.append(self.original, NOBODY)
-        found: Ints = padded[brokers]
-        return found
+        return padded[brokers]
 
     def selections(
         self, selections: Sequence[Selection], numbers: Mapping[str, float]

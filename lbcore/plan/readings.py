@@ -68,8 +68,7 @@ class Readings:
     @property
     def hot(self) -> Floats:
         """Return the lowest reading: load that all readings confirm, float64[n]."""
-        lower: Floats = np.minimum(np.minimum(self.usage, self.traffic), self.shown)
-        return lower
+        return np.minimum(np.minimum(self.usage, self.traffic), self.shown)
 
     @property
     def is_full(self) -> bool:
@@ -79,8 +78,7 @@ class Readings:
     @property
     def cold(self) -> Floats:
         """Return the higher of usage and traffic, float64[n]."""
-        higher: Floats = np.maximum(self.usage, self.traffic)
-        return higher
+        return np.maximum(self.usage, self.traffic)
 
 
 def readings_of(snapshot: Snapshot, usage: Floats, *, lags: bool = False) -> Readings:
@@ -183,8 +181,7 @@ def _as_of_now(load: Floats, before: Floats, owner: Ints, shown: Floats) -> Floa
     total = _sums(begun, owner, len(shown))
     is_new = (apart > WITH_A_JUMP) & (total > _CHANGED_MIN * owned)
     each = np.where(is_new, (shown - owned) / np.where(is_new, total, 1.0), 0.0)
-    found: Floats = np.clip(load + begun * np.append(each, 0.0)[owner], 0.0, None)
-    return found
+    return np.clip(load + begun * np.append(each, 0.0)[owner], 0.0, None)
 
 
 def _sums(values: Floats, owner: Ints, brokers: int) -> Floats:
@@ -203,8 +200,7 @@ def _is_network_bound(brokers: BrokerTable) -> bool:
 def _traffic(short: Floats, *, by_rate: bool) -> Floats:
     """Return the traffic of each bundle or broker in plus out, msg/s or bytes/s."""
     columns = (RATE_IN, RATE_OUT) if by_rate else (THROUGHPUT_IN, THROUGHPUT_OUT)
-    total: Floats = short[:, columns[0]] + short[:, columns[1]]
-    return total
+    return short[:, columns[0]] + short[:, columns[1]]
 
 
 def unit_cost(points: Floats, owned: Floats) -> float:

@@ -12,7 +12,6 @@ from typing import Any
 
 from lbcore.config.placement import (
     AVG,
-    EXTENSIBLE,
     LEAST_LONG_TERM_MESSAGE_RATE,
     LEAST_RESOURCE_USAGE_WITH_WEIGHT,
     OVERLOAD,
@@ -76,23 +75,6 @@ class PlacementStrategy(Strategy):
     evens_counts: bool = True
 
 
-def _avg_rule(
-    request: PlaceRequest, _state: PlacementState, settings: PlaceSettings, draw: Draw
-) -> Rule:
-    least = None
-    if settings.placement.count_planned:
-        least = MessageRateRule.of(request, settings.placement, draw)
-    return AvgRule(planned=request.planned, draw=draw, otherwise=least)
-
-
-def _usage_rule(
-    request: PlaceRequest, state: PlacementState, settings: PlaceSettings, draw: Draw
-) -> Rule:
-    if settings.filters.pipeline == EXTENSIBLE:
-        return UsageRule.extensible(request, settings, draw)
-    return UsageRule.modular(request, state, settings, draw)
-
-
 def _check_usage_difference(config: Config, _gaps: UsageGaps) -> Iterator[ConfigFinding]:
     key, difference = (
         "placement.usage_difference_percent",
@@ -119,7 +101,7 @@ PLACERS = (
         "places it by hash",
         settings=keys("shedding", "is_pulsar_exact"),
         plans_destinations=True,
-        rule_of=_avg_rule,
+        rule_of=AvgRule.of,
     ),
     PlacementStrategy(
         name=LEAST_LONG_TERM_MESSAGE_RATE,
@@ -132,9 +114,7 @@ PLACERS = (
             _OVERLOAD_LIMIT,
             *keys("shedding", "is_pulsar_exact"),
         ),
-        rule_of=lambda request, _state, settings, draw: MessageRateRule.of(
-            request, settings.placement, draw
-        ),
+        rule_of=MessageRateRule.of,
     ),
     PlacementStrategy(
         name=LEAST_RESOURCE_USAGE_WITH_WEIGHT,
@@ -151,7 +131,7 @@ PLACERS = (
             *SCORE_WEIGHTS,
         ),
         checks=(_check_usage_difference,),
-        rule_of=_usage_rule,
+        rule_of=UsageRule.of,
     ),
     PlacementStrategy(
         name="ballast",
@@ -161,9 +141,7 @@ PLACERS = (
         caveats="evens out load, not the number of bundles",
         settings=keys("shedding", "is_pulsar_exact"),
         plans_destinations=True,
-        rule_of=lambda request, _state, settings, draw: LeastLoadRule.of(
-            request, settings.placement, draw
-        ),
+        rule_of=LeastLoadRule.of,
         evens_counts=False,
     ),
     PlacementStrategy(
@@ -173,9 +151,7 @@ PLACERS = (
         use_when="Load reports can't be trusted; Pulsar's choice for namespaces excluded from"
         " shedding.",
         caveats="knows no load",
-        rule_of=lambda request, state, _settings, _draw: RoundRobinRule.of(
-            request, state.round_robin, is_for_excluded=False
-        ),
+        rule_of=RoundRobinRule.of,
     ),
 )
 

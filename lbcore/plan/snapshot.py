@@ -34,6 +34,30 @@ NOBODY = -1
 """Index of no broker."""
 
 
+def message_rate(traffic: Floats) -> Floats:
+    """Messages in plus out, msg/s; traffic: float64[k, 4]."""
+    return traffic[:, RATE_IN] + traffic[:, RATE_OUT]
+
+
+def throughput(traffic: Floats) -> Floats:
+    """Bytes in plus out, bytes/s; traffic: float64[k, 4]."""
+    return traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]
+
+
+def sequential_sum(values: Floats) -> float:
+    """Return the sum in array order; np.sum adds pairwise and may differ in a bit."""
+    return float(np.cumsum(values)[-1]) if len(values) else 0.0
+
+
+def sums_by_owner(values: Floats, owner: Ints, brokers: int) -> Floats:
+    """Return the sums over each broker's bundles, in table order, float64[brokers].
+
+    owner: int64[m], -1 = none.
+    """
+    sums = np.bincount(owner + 1, weights=values, minlength=brokers + 1)[1:]
+    return np.asarray(sums, dtype=np.float64)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerTable:
     """The active brokers, n rows.

@@ -99,8 +99,7 @@ def topic_shares(topics: TopicLoads | None, boundaries: Sequence[int]) -> Floats
         sums = np.bincount(child, weights=weight, minlength=count)
         total = float(np.cumsum(sums)[-1])
         if total > 0:
-            shares: Floats = sums / total
-            return shares
+            return sums / total
     return equal
 
 
@@ -318,8 +317,6 @@ def _planned(draft: Draft) -> Snapshot:
 
 
 def _show(draft: Draft, request: PlaceRequest, answer: Placement) -> Draft:
-    if answer.trace is None:
-        return draft
     named = answer.trace.position
     is_other = np.ones(len(request.bundles), dtype=np.bool_)
     is_other[named] = False

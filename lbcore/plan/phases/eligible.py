@@ -21,8 +21,13 @@ from lbcore.plan.groups import (
     without_brokers,
 )
 from lbcore.plan.registry import effective_grace_ms, find_shedding
-from lbcore.plan.shed.common import throughput
-from lbcore.plan.snapshot import NOBODY, Bools, BundleTable, Ints
+from lbcore.plan.snapshot import (
+    NOBODY,
+    Bools,
+    BundleTable,
+    Ints,
+    throughput,
+)
 from lbcore.plan.strategy import Grouping
 
 PHASE = "eligible"
@@ -117,8 +122,7 @@ def _cooling(draft: Draft) -> Bools:
     bundles, cool_down_ms = draft.snapshot.bundles, draft.config.shedding.cool_down_ms
     if bundles.moved_ms is None or not cool_down_ms:
         return np.zeros(len(bundles.names), dtype=np.bool_)
-    is_cooling: Bools = bundles.moved_ms > draft.now_ms - cool_down_ms
-    return is_cooling
+    return bundles.moved_ms > draft.now_ms - cool_down_ms
 
 
 def _without_old_graces(draft: Draft) -> Draft:

@@ -124,8 +124,7 @@ def _count_hits(snapshot: Snapshot, over: Overloaded, state: SplitState) -> Ints
         return is_reported.astype(np.int64)
     names = map(snapshot.bundles.names.__getitem__, over.bundle.tolist())
     before = np.fromiter(map(state.hits.get, names, repeat(0)), np.int64, len(over.bundle))
-    hits: Ints = before + is_reported
-    return hits
+    return before + is_reported
 
 
 def _first_verdicts(
@@ -228,8 +227,7 @@ def _rooms(cycle: _Cycle) -> Ints:
         at = {name: index for index, name in enumerate(bundles.namespaces)}
         for name, more in cycle.pending.items():
             counts[at[split_bundle_name(name)[0]]] += more
-    rooms: Ints = cycle.config.max_namespace_bundles - counts
-    return rooms
+    return cycle.config.max_namespace_bundles - counts
 
 
 def _next_state(cycle: _Cycle) -> SplitState:

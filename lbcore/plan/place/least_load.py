@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lbcore.config.placement import PlacementConfig
-from lbcore.plan.place.request import PlacementState, PlaceRequest
-from lbcore.plan.place.rules import Draw, awaited_rates, least_rates
+from lbcore.plan.place.request import PlacementState, PlaceRequest, PlaceSettings
+from lbcore.plan.place.rules import Draw, Rule, awaited_rates, least_rates
 from lbcore.plan.readings import readings_of
-from lbcore.plan.snapshot import NOBODY, Floats, Ints
+from lbcore.plan.snapshot import NOBODY, Floats, Ints, sequential_sum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,37 +75,22 @@ def placed_crowding(request: PlaceRequest) -> PlacedCrowding:
     held = np.bincount(inverse, weights=count[stays], minlength=len(pairs)).astype(np.int64)
     most = np.zeros(groups)
     np.maximum.at(most, pairs // brokers, held)
-    size = capacity / float(np.cumsum(capacity)[-1])
+    size = capacity / sequential_sum(capacity)
     full = np.flatnonzero((coming > 0) & (most + coming > np.ceil(total * float(size.min()))))
     number = np.full(groups, NOBODY, dtype=np.int64)
     number[full] = np.arange(len(full))
     kept = is_placed & (number[group] >= 0)
-    return PlacedCrowding(
-        members=_members(at[kept], number[group[kept]], count[kept]),
-        held=_held(number[pairs // brokers], pairs % brokers, held, len(full)),
-        limit=_limits(total[full].tolist(), size),
-    )
-
-
-def _members(position: Ints, group: Ints, count: Ints) -> dict[int, list[tuple[int, int]]]:
-    found: dict[int, list[tuple[int, int]]] = {}
-    for at, one, many in zip(position.tolist(), group.tolist(), count.tolist(), strict=True):
-        found.setdefault(at, []).append((one, many))
-    return found
-
-
-def _held(group: Ints, broker: Ints, held: Ints, groups: int) -> list[dict[int, int]]:
-    found: list[dict[int, int]] = [{} for _ in range(groups)]
-    for one, at, many in zip(group.tolist(), broker.tolist(), held.tolist(), strict=True):
-        if one != NOBODY:
-            found[one][at] = many
-    return found
-
-
-def _limits(totals: Sequence[float], size: Floats) -> list[Ints]:
-    """Return the limits of each topic, computed once for topics of one size."""
-    known = {total: np.ceil(total * size).astype(np.int64) for total in dict.fromkeys(totals)}
-    return [known[total] for total in totals]
+    members: dict[int, list[tuple[int, int]]] = {}
+    placed = (at[kept].tolist(), number[group[kept]].tolist(), count[kept].tolist())
+    for one, topic, many in zip(*placed, strict=True):
+        members.setdefault(one, []).append((topic, many))
+    holders: list[dict[int, int]] = [{} for _ in full]
+    pair_topic, pair_broker = number[pairs // brokers], pairs % brokers
+    for pair in np.flatnonzero(pair_topic != NOBODY).tolist():
+        holders[pair_topic[pair]][int(pair_broker[pair])] = int(held[pair])
+    totals = total[full].tolist()  # topics of one size share their limits
+    limits = {one: np.ceil(one * size).astype(np.int64) for one in dict.fromkeys(totals)}
+    return PlacedCrowding(members=members, held=holders, limit=[limits[one] for one in totals])
 
 
 IDLE_POINTS = 10.0
@@ -115,8 +99,8 @@ NEAR_POINTS = 5.0
 """Difference below which brokers are equally good, so that the less crowded one wins."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeastLoadRule:
+@dataclass(slots=True, kw_only=True)
+class LeastLoadRule(Rule):
     """The placement rule of `ballast`.
 
     load: float64[n], points, growing with each placement; weight: float64[k], points of capacity 1.
@@ -125,12 +109,14 @@ class LeastLoadRule:
     request: PlaceRequest
     load: Floats
     weight: Floats
-    draw: Draw
     crowding: PlacedCrowding
 
     @staticmethod
-    def of(request: PlaceRequest, config: PlacementConfig, draw: Draw) -> "LeastLoadRule":
+    def of(
+        request: PlaceRequest, _state: PlacementState, settings: PlaceSettings, draw: Draw
+    ) -> "LeastLoadRule":
         """Return the rule at the start of a plan; each bundle counts at least the floor."""
+        config = settings.placement
         readings = readings_of(request.snapshot, request.usage, lags=request.usage_lags)
         load = np.maximum(readings.traffic, readings.usage - IDLE_POINTS)
         least: Floats | float = 0.0
@@ -146,10 +132,6 @@ class LeastLoadRule:
             crowding=placed_crowding(request),
         )
 
-    def select(self, candidates: Ints, position: int) -> int:
-        """See `Rule`."""
-        return self.draw.one_of(self.best(candidates, position), position)
-
     def best(self, candidates: Ints, position: int) -> Ints:
         """Return the planned broker, else those with the least load including the bundle."""
         planned = int(self.request.planned[position])
@@ -162,18 +144,17 @@ class LeastLoadRule:
         if left is not None and planned == NOBODY:
             after = after + NEAR_POINTS * (candidates == left[self.request.bundles[position]])
         least = float(after.min())
-        if planned != NOBODY and least > self._source_after(position):
-            return kept
         best: Ints = candidates[after == least]
-        if planned != NOBODY or position not in self.crowding.members:
+        if planned != NOBODY:
+            source = int(self.request.excluded[position])
+            left_there = float(self.load[source] - self.weight[position] / size[source])
+            return kept if least > left_there else best
+        if position not in self.crowding.members:
             return best
-        return self._uncrowded(candidates, after, best, position)
-
-    def _uncrowded(self, candidates: Ints, after: Floats, best: Ints, position: int) -> Ints:
-        """Return the least crowded of the nearly best candidates, and the best of these."""
         if len(best) == 1 and self.crowding.fits(int(best[0]), position):
             return best
-        is_near = after <= float(after.min()) + NEAR_POINTS
+        # the least crowded of the nearly best candidates, and the best of these
+        is_near = after <= least + NEAR_POINTS
         near, load = candidates[is_near], after[is_near]
         beyond = self.crowding.beyond(near, position)
         is_least = beyond == int(beyond.min())
@@ -193,13 +174,3 @@ class LeastLoadRule:
             source = self.request.excluded[position]
             self.load[source] -= self.weight[position] / size[source]
         self.crowding.count_placed(broker, position)
-
-    def updated_state(self, state: PlacementState) -> PlacementState:
-        """Nothing is remembered."""
-        return state
-
-    def _source_after(self, position: int) -> float:
-        """Return the load that the bundle's source is left with."""
-        source = int(self.request.excluded[position])
-        size = float(self.request.snapshot.brokers.capacity[source])
-        return float(self.load[source]) - float(self.weight[position]) / size

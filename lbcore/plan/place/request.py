@@ -151,7 +151,7 @@ class Placement:
 
     brokers: Ints
     state: PlacementState
-    trace: PlaceTrace | None = None
+    trace: PlaceTrace
 
 
 def place_request(

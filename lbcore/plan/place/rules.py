@@ -10,18 +10,16 @@ counts what the plan has placed, and the spread over overloaded brokers by rate 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import mmh3
 import numpy as np
 
-from lbcore.config.placement import PlacementConfig
+from lbcore.config.placement import EXTENSIBLE, PlacementConfig
 from lbcore.plan.place.request import (
     NumberedBrokers,
     PlacementState,
     PlaceRequest,
     PlaceSettings,
-    RoundRobinState,
     Turn,
 )
 from lbcore.plan.snapshot import (
@@ -34,6 +32,10 @@ from lbcore.plan.snapshot import (
     Floats,
     Ints,
     Snapshot,
+    message_rate,
+    sequential_sum,
+    sums_by_owner,
+    throughput,
 )
 
 
@@ -55,8 +57,7 @@ def smooth_usage(
     is_new = np.isnan(history) | is_forgotten
     with np.errstate(invalid="ignore"):
         smoothed = history * history_weight + (1 - history_weight) * usage
-    result: Floats = np.where(is_new, usage, smoothed)
-    return result
+    return np.where(is_new, usage, smoothed)
 
 
 def below_average(candidates: Ints, smoothed: Floats, difference_percent: float) -> Ints:
@@ -92,15 +93,13 @@ def of_least_usage(candidates: Ints, usage: Floats) -> Ints:
     return best if len(best) else candidates
 
 
-def usage_per_throughput(usage: Floats, throughput: Floats, capacity: Floats) -> float:
+def usage_per_throughput(usage: Floats, volume: Floats, capacity: Floats) -> float:
     """Return the usage that one byte/s adds to a broker of capacity 1; not in Pulsar.
 
-    The cluster's mean; 0.0 without traffic. usage: 1.0 = 100 %; throughput: bytes/s in plus out.
+    The cluster's mean; 0.0 without traffic. usage: 1.0 = 100 %; volume: bytes/s in plus out.
     """
-    total = float(np.cumsum(throughput)[-1]) if len(throughput) else 0.0
-    if not total > 0:
-        return 0.0
-    return float(np.cumsum(usage * capacity)[-1]) / total
+    total = sequential_sum(volume)
+    return sequential_sum(usage * capacity) / total if total > 0 else 0.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -168,13 +167,9 @@ def long_term_rates(snapshot: Snapshot) -> Floats:
 
     In and out of its bundles are summed apart, in table order, as Pulsar does, then added.
     """
-    bundles = snapshot.bundles
-    brokers = len(snapshot.brokers.names)
-    is_owned = bundles.owner >= 0
-    owner = bundles.owner[is_owned]
-    rate_in = np.bincount(owner, weights=bundles.long[is_owned, RATE_IN], minlength=brokers)
-    rate_out = np.bincount(owner, weights=bundles.long[is_owned, RATE_OUT], minlength=brokers)
-    return np.asarray(rate_in + rate_out, dtype=np.float64)
+    bundles, brokers = snapshot.bundles, len(snapshot.brokers.names)
+    rate_in = sums_by_owner(bundles.long[:, RATE_IN], bundles.owner, brokers)
+    return rate_in + sums_by_owner(bundles.long[:, RATE_OUT], bundles.owner, brokers)
 
 
 def present_rates(snapshot: Snapshot) -> tuple[Floats, Floats]:
@@ -186,19 +181,12 @@ def present_rates(snapshot: Snapshot) -> tuple[Floats, Floats]:
 
     Worked: a broker reports 900 msg/s, its bundles 100 and 200: they count 300 and 600.
     """
-    bundles, traffic = snapshot.bundles, snapshot.brokers.traffic
-    count = len(snapshot.brokers.names)
-    long = bundles.long[:, RATE_IN] + bundles.long[:, RATE_OUT]
-    short = bundles.short[:, RATE_IN] + bundles.short[:, RATE_OUT]
-    rates = np.maximum(long, short)
-    is_owned = bundles.owner >= 0
-    owner = bundles.owner[is_owned]
-    total = np.bincount(owner, weights=rates[is_owned], minlength=count)
-    reported = traffic[:, RATE_IN] + traffic[:, RATE_OUT]
-    broker = np.maximum(total, reported)
+    bundles, count = snapshot.bundles, len(snapshot.brokers.names)
+    rates = np.maximum(message_rate(bundles.long), message_rate(bundles.short))
+    total = sums_by_owner(rates, bundles.owner, count)
+    broker = np.maximum(total, message_rate(snapshot.brokers.traffic))
     factor = np.divide(broker, total, out=np.ones(count), where=total > 0.0)
-    rates[is_owned] *= factor[owner]
-    return np.asarray(broker, dtype=np.float64), rates
+    return broker, rates * np.append(factor, 1.0)[bundles.owner]
 
 
 _IDLE_PART = 0.001  # of the floor: idle bundles of an idle cluster are spread, too
@@ -256,7 +244,7 @@ def _mean_known_rate(snapshot: Snapshot) -> float:
     known = bundles.is_load_known
     if known is None or not known.any():
         return 0.0
-    return float((bundles.short[known, RATE_IN] + bundles.short[known, RATE_OUT]).mean())
+    return float(message_rate(bundles.short[known]).mean())
 
 
 def bundle_rates(request: PlaceRequest, config: PlacementConfig) -> Floats:
@@ -267,33 +255,7 @@ def bundle_rates(request: PlaceRequest, config: PlacementConfig) -> Floats:
     """
     if config.count_planned:
         return present_rates(request.snapshot)[1][request.bundles]
-    long = request.snapshot.bundles.long[request.bundles]
-    rates: Floats = long[:, RATE_IN] + long[:, RATE_OUT]
-    return rates
-
-
-class Rule(Protocol):
-    """A placement strategy during one plan."""
-
-    def select(self, candidates: Ints, position: int) -> int:
-        """Return a broker for the bundle at this position; NOBODY without candidates."""
-        ...
-
-    def best(self, candidates: Ints, position: int) -> Ints:
-        """Return the candidates that are equally good; changes nothing."""
-        ...
-
-    def numbers(self, candidates: Ints) -> Floats:
-        """Return the number compared of each candidate, less is better; NaN = none."""
-        ...
-
-    def count_placed(self, broker: int, position: int) -> None:
-        """Count the bundle on its broker."""
-        ...
-
-    def updated_state(self, state: PlacementState) -> PlacementState:
-        """Return the state with what this rule keeps between plans."""
-        ...
+    return message_rate(request.snapshot.bundles.long[request.bundles])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,18 +291,46 @@ class Draw:
         return int(best[at])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageRateRule:
+@dataclass(slots=True, kw_only=True)
+class Rule:
+    """A placement strategy during one plan; as it is here, all candidates are equally good."""
+
+    draw: Draw
+
+    def select(self, candidates: Ints, position: int) -> int:
+        """Return a broker for the bundle at this position; NOBODY without candidates."""
+        return self.draw.one_of(self.best(candidates, position), position)
+
+    def best(self, candidates: Ints, _position: int) -> Ints:
+        """Return the candidates that are equally good; changes nothing."""
+        return candidates
+
+    def numbers(self, candidates: Ints) -> Floats:
+        """Return the number compared of each candidate, less is better; NaN = none."""
+        return np.full(len(candidates), np.nan)
+
+    def count_placed(self, broker: int, position: int) -> None:
+        """Count the bundle on its broker."""
+
+    def updated_state(self, state: PlacementState) -> PlacementState:
+        """Return the state with what this rule keeps between plans."""
+        return state
+
+
+@dataclass(slots=True, kw_only=True)
+class MessageRateRule(Rule):
     """Least long-term message rate. weights: float64[k], msg/s of each bundle."""
 
     rates: MessageRates
     weights: Floats
-    draw: Draw
     spread_overloaded: bool
 
     @staticmethod
-    def of(request: PlaceRequest, config: PlacementConfig, draw: Draw) -> "MessageRateRule":
+    def of(
+        request: PlaceRequest, _state: PlacementState, settings: PlaceSettings, draw: Draw
+    ) -> "MessageRateRule":
         """The rule at the start of a plan."""
+        config = settings.placement
         base, room = long_term_rates(request.snapshot), None
         threshold = config.overloaded_threshold_percent
         if config.count_planned:
@@ -356,10 +346,6 @@ class MessageRateRule:
             spread_overloaded=config.count_planned,
         )
 
-    def select(self, candidates: Ints, position: int) -> int:
-        """See `Rule`."""
-        return self.draw.one_of(self.best(candidates, position), position)
-
     def best(self, candidates: Ints, _position: int) -> Ints:
         """See `Rule`."""
         return self.rates.best(candidates, spread_overloaded=self.spread_overloaded)
@@ -372,13 +358,9 @@ class MessageRateRule:
         """See `Rule`."""
         self.rates.add(broker, float(self.weights[position]))
 
-    def updated_state(self, state: PlacementState) -> PlacementState:
-        """Nothing is remembered."""
-        return state
-
 
 @dataclass(slots=True, kw_only=True)
-class UsageRule:
+class UsageRule(Rule):
     """Least resource usage with weight, modular or extensible.
 
     smoothed: float64[n], NaN = none yet. planned: float64[n], usage added by this plan. usage:
@@ -390,7 +372,6 @@ class UsageRule:
     request: PlaceRequest
     config: PlacementConfig
     history_weight: float
-    draw: Draw
     smoothed: Floats
     planned: Floats
     usage: Floats
@@ -400,47 +381,38 @@ class UsageRule:
     unit_usage: float
 
     @staticmethod
-    def modular(
+    def of(
         request: PlaceRequest, state: PlacementState, settings: PlaceSettings, draw: Draw
     ) -> "UsageRule":
-        """Return the rule of the modular manager, which keeps averages of its own."""
-        brokers = request.snapshot.brokers
-        config = settings.placement
-        known = [state.smoothed_usage.get(name, np.nan) for name in brokers.names]
-        rule = UsageRule._of(request, settings, draw, np.array(known, dtype=np.float64))
-        rule.per_call = not config.smooth_once_per_plan
-        rule.is_remembered = True
-        if config.smooth_once_per_plan:
-            rule.advance(np.flatnonzero(brokers.is_fresh | np.isnan(rule.smoothed)))
-        return rule
+        """Return the rule at the start of a plan.
 
-    @staticmethod
-    def extensible(request: PlaceRequest, settings: PlaceSettings, draw: Draw) -> "UsageRule":
-        """Return the extensible manager's rule, by scores of brokers that have reported."""
-        brokers = request.snapshot.brokers
-        scores = np.where(brokers.updated_at_ms > 0, brokers.weighted_max_ema, np.nan)
-        return UsageRule._of(request, settings, draw, scores)
-
-    @staticmethod
-    def _of(
-        request: PlaceRequest, settings: PlaceSettings, draw: Draw, smoothed: Floats
-    ) -> "UsageRule":
-        brokers = request.snapshot.brokers
-        rate = brokers.traffic[:, RATE_IN] + brokers.traffic[:, RATE_OUT]
-        throughput = brokers.traffic[:, THROUGHPUT_IN] + brokers.traffic[:, THROUGHPUT_OUT]
-        return UsageRule(
+        The modular manager keeps averages of its own; the extensible one reads the scores of
+        brokers that have reported.
+        """
+        brokers, config = request.snapshot.brokers, settings.placement
+        is_modular = settings.filters.pipeline != EXTENSIBLE
+        smoothed = np.where(brokers.updated_at_ms > 0, brokers.weighted_max_ema, np.nan)
+        if is_modular:
+            known = [state.smoothed_usage.get(name, np.nan) for name in brokers.names]
+            smoothed = np.array(known, dtype=np.float64)
+        rule = UsageRule(
             request=request,
-            config=settings.placement,
+            config=config,
             history_weight=settings.history_weight,
             draw=draw,
             smoothed=smoothed,
             planned=np.zeros(len(brokers.names)),
             usage=smoothed.copy(),
-            per_call=False,
-            is_remembered=False,
-            is_forgotten=(brokers.bundle_count == 0) | (rate == 0),
-            unit_usage=usage_per_throughput(request.usage, throughput, brokers.capacity),
+            per_call=is_modular and not config.smooth_once_per_plan,
+            is_remembered=is_modular,
+            is_forgotten=(brokers.bundle_count == 0) | (message_rate(brokers.traffic) == 0),
+            unit_usage=usage_per_throughput(
+                request.usage, throughput(brokers.traffic), brokers.capacity
+            ),
         )
+        if is_modular and config.smooth_once_per_plan:
+            rule.advance(np.flatnonzero(brokers.is_fresh | np.isnan(smoothed)))
+        return rule
 
     def select(self, candidates: Ints, position: int) -> int:
         """See `Rule`; in Pulsar's way the candidates' averages advance with every call."""
@@ -465,8 +437,8 @@ class UsageRule:
             return
         brokers, bundles = self.request.snapshot.brokers, self.request.snapshot.bundles
         short = bundles.short[self.request.bundles[position]]
-        throughput = float(short[THROUGHPUT_IN] + short[THROUGHPUT_OUT])
-        self.planned[broker] += throughput * self.unit_usage / float(brokers.capacity[broker])
+        volume = float(short[THROUGHPUT_IN] + short[THROUGHPUT_OUT])
+        self.planned[broker] += volume * self.unit_usage / float(brokers.capacity[broker])
         self.usage[broker] = self.smoothed[broker] + self.planned[broker]
 
     def updated_state(self, state: PlacementState) -> PlacementState:
@@ -490,7 +462,7 @@ class UsageRule:
 
 
 @dataclass(slots=True, kw_only=True)
-class RoundRobinRule:
+class RoundRobinRule(Rule):
     """Round robin. is_for_excluded: of namespaces excluded from shedding."""
 
     numbering: NumberedBrokers
@@ -499,13 +471,20 @@ class RoundRobinRule:
 
     @staticmethod
     def of(
-        request: PlaceRequest, state: RoundRobinState, *, is_for_excluded: bool
+        request: PlaceRequest,
+        state: PlacementState,
+        _settings: PlaceSettings,
+        draw: Draw,
+        *,
+        is_for_excluded: bool = False,
     ) -> "RoundRobinRule":
         """The rule at the start of a plan."""
-        numbering = NumberedBrokers.of(request.snapshot.brokers.names, state)
+        rotation = state.excluded_round_robin if is_for_excluded else state.round_robin
+        numbering = NumberedBrokers.of(request.snapshot.brokers.names, rotation)
         return RoundRobinRule(
+            draw=draw,
             numbering=numbering,
-            turn=numbering.turn(state),
+            turn=numbering.turn(rotation),
             is_for_excluded=is_for_excluded,
         )
 
@@ -515,16 +494,8 @@ class RoundRobinRule:
 
     def best(self, candidates: Ints, _position: int) -> Ints:
         """The one whose turn it is."""
-        chosen = replace(self.turn).next(candidates)
-        best: Ints = candidates[candidates == chosen]
+        best: Ints = candidates[candidates == replace(self.turn).next(candidates)]
         return best
-
-    def numbers(self, candidates: Ints) -> Floats:
-        """Nothing is compared."""
-        return np.full(len(candidates), np.nan)
-
-    def count_placed(self, broker: int, position: int) -> None:
-        """Nothing is counted."""
 
     def updated_state(self, state: PlacementState) -> PlacementState:
         """Return the state with the position of the rotation."""
@@ -534,41 +505,37 @@ class RoundRobinRule:
         return replace(state, round_robin=turn)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AvgRule:
+@dataclass(slots=True, kw_only=True)
+class AvgRule(Rule):
     """The avg shedder's planned broker, else any by hash, or by another rule.
 
-    planned: int64[k], broker indices, NOBODY = none planned. otherwise: the other rule, not in
-    Pulsar. Pulsar 4.0.8's AvgShedder.selectBroker keeps the broker it draws as the new plan, also
-    when a filter took the planned one away. So the caller writes each answer into its plan.
+    planned: int64[k], broker indices, NOBODY = none planned. otherwise: the other rule; in Pulsar
+    all candidates are equally good. Pulsar 4.0.8's AvgShedder.selectBroker keeps the broker it
+    draws as the new plan, also when a filter took the planned one away. So the caller writes each
+    answer into its plan.
     """
 
     planned: Ints
-    draw: Draw
-    otherwise: Rule | None
+    otherwise: Rule
 
-    def select(self, candidates: Ints, position: int) -> int:
-        """See `Rule`."""
-        return self.draw.one_of(self.best(candidates, position), position)
+    @staticmethod
+    def of(
+        request: PlaceRequest, state: PlacementState, settings: PlaceSettings, draw: Draw
+    ) -> "AvgRule":
+        """The rule at the start of a plan."""
+        counts = settings.placement.count_planned
+        least = MessageRateRule.of(request, state, settings, draw) if counts else Rule(draw=draw)
+        return AvgRule(planned=request.planned, draw=draw, otherwise=least)
 
     def best(self, candidates: Ints, position: int) -> Ints:
         """See `Rule`."""
-        planned: Ints = candidates[candidates == self.planned[position]]
-        if len(planned):
-            return planned
-        return candidates if self.otherwise is None else self.otherwise.best(candidates, position)
+        planned = candidates[candidates == self.planned[position]]
+        return planned if len(planned) else self.otherwise.best(candidates, position)
 
     def numbers(self, candidates: Ints) -> Floats:
         """The other rule's, if there is one."""
-        if self.otherwise is None:
-            return np.full(len(candidates), np.nan)
         return self.otherwise.numbers(candidates)
 
     def count_placed(self, broker: int, position: int) -> None:
         """See `Rule`."""
-        if self.otherwise is not None:
-            self.otherwise.count_placed(broker, position)
-
-    def updated_state(self, state: PlacementState) -> PlacementState:
-        """Nothing is remembered here; the shedder keeps its plan."""
-        return state
+        self.otherwise.count_placed(broker, position)

@@ -23,12 +23,15 @@ from lbcore.plan.shed.common import (
     TriggerStatus,
     eligible_by_traffic,
     hit_counts,
-    message_rate,
     one_level,
     take_within,
+)
+from lbcore.plan.snapshot import (
+    NOBODY,
+    Floats,
+    message_rate,
     throughput,
 )
-from lbcore.plan.snapshot import NOBODY, Floats
 
 PERCENT = 100.0
 

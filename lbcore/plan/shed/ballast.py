@@ -38,9 +38,13 @@ from lbcore.plan.shed.common import (
     hit_counts,
     no_partners,
     one_level,
+)
+from lbcore.plan.snapshot import (
+    Bools,
+    Ints,
+    Partitions,
     sequential_sum,
 )
-from lbcore.plan.snapshot import Bools, Ints, Partitions
 
 CROWDED = "Crowded"
 """Reason of a move that spreads a topic's partitions, whatever the load."""
@@ -288,10 +292,9 @@ class _TriggeredRound:
 
     def _still_hot(self) -> Ints:
         hot = self.found.load.max(axis=1) - self.round_.level
-        still_hot: Ints = np.flatnonzero(
+        return np.flatnonzero(
             self.is_triggered & (self.round_.deviation > 0) & (hot >= self.round_.tolerance)
         )
-        return still_hot
 
     def too_big(self) -> Ints:
         """Return bundles to divide: too large, unplaceable, or too crowded."""

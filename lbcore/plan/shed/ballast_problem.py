@@ -29,9 +29,6 @@ from lbcore.plan.shed.common import (
     Relief,
     ShedState,
     ShedView,
-    message_rate,
-    sequential_sum,
-    throughput,
 )
 from lbcore.plan.snapshot import (
     THROUGHPUT_IN,
@@ -41,6 +38,9 @@ from lbcore.plan.snapshot import (
     Ints,
     Partitions,
     Snapshot,
+    message_rate,
+    sequential_sum,
+    throughput,
 )
 from lbcore.signals.cost import Costs, Evidence, fit_costs, with_reports
 from lbcore.signals.usage import BANDWIDTH_IN, BANDWIDTH_OUT, CPU, DIRECT_MEMORY
@@ -311,8 +311,7 @@ def _floor(view: ShedView, readings: Readings) -> Floats:
     np.maximum.at(largest, bundles.owner + 1, carried)
     fixed = np.where(bundles.can_move, 0.0, carried)
     held = np.bincount(bundles.owner + 1, weights=fixed, minlength=brokers + 1)
-    floor: Floats = np.maximum(largest, held)[1:] / readings.capacity
-    return floor
+    return np.maximum(largest, held)[1:] / readings.capacity
 
 
 MOVE_PRICE = 0.4
@@ -414,8 +413,7 @@ class BallastRound:
         """
         if not self.readings.is_full:
             return None
-        room: Floats = (ROOM_POINTS - self.readings.cold) * self.size
-        return room
+        return (ROOM_POINTS - self.readings.cold) * self.size
 
     def demand_factor(self) -> Floats:
         """Return the demand factor of each bundle by its broker, float64[m]."""
@@ -442,8 +440,7 @@ class BallastRound:
 
         def part(values: Floats) -> Floats:
             total = sequential_sum(values)
-            parts: Floats = values * (brokers / total) if total > 0 else np.zeros(len(values))
-            return parts
+            return values * (brokers / total) if total > 0 else np.zeros(len(values))
 
         price = MOVE_PRICE * self.weight.max(axis=1) / self.level
         price = price + TOPICS_PRICE * part(bundles.topics.astype(np.float64))
@@ -490,8 +487,7 @@ def deviation_of(load: Floats, level: float) -> Floats:
     load: float64[n, r], the busiest resource first. Points, negative below the level.
     """
     worst = load.max(axis=1)
-    found: Floats = np.where(worst > level, worst, load[:, 0]) - level
-    return found
+    return np.where(worst > level, worst, load[:, 0]) - level
 
 
 def measure_round(

@@ -13,8 +13,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from lbcore.model.spread import are_on_too_few
-from lbcore.plan.shed.common import sequential_sum
-from lbcore.plan.snapshot import Bools, Floats, Ints, Partitions, Snapshot
+from lbcore.plan.snapshot import (
+    Bools,
+    Floats,
+    Ints,
+    Partitions,
+    Snapshot,
+    sequential_sum,
+)
 
 TOPIC_PRICE = 0.1
 """Cost of each partition above a broker's limit."""
@@ -70,8 +76,7 @@ class Crowding:
     def rows_acting(self) -> Ints:
         """Return the bundles with partitions of the topics in `acting`."""
         is_acting = np.isin(self.group, self.acting)
-        rows: Ints = np.searchsorted(self.start, np.flatnonzero(is_acting), side="right") - 1
-        return rows
+        return np.searchsorted(self.start, np.flatnonzero(is_acting), side="right") - 1
 
     def members(self, rows: Ints) -> tuple[Ints, Ints, Ints]:
         """Return each membership's position in `rows`, its group and its count."""
@@ -190,8 +195,7 @@ def crowding_of(
 
 def _limit(total: Floats, share: Floats, least: Ints) -> Floats:
     """Return the limit of a broker for a group of that total."""
-    limit: Floats = np.maximum(np.ceil(_SHARES * total * share), least)
-    return limit
+    return np.maximum(np.ceil(_SHARES * total * share), least)
 
 
 OVER, UNDER = 4.0, 1.0
@@ -245,8 +249,7 @@ def broker_costs(load: Floats, size: Floats, level: float) -> Floats:
         worst = np.maximum(worst, load[..., resource])
     over = np.maximum(worst / level - 1.0, 0.0)
     under = np.maximum(1.0 - load[..., 0] / level, 0.0)
-    cost: Floats = size * (OVER * over * over + UNDER * under * under)
-    return cost
+    return size * (OVER * over * over + UNDER * under * under)
 
 
 def objective(

@@ -13,14 +13,12 @@ import numpy as np
 from lbcore.config.shedding import SheddingConfig
 from lbcore.plan.snapshot import (
     NOBODY,
-    RATE_IN,
-    RATE_OUT,
-    THROUGHPUT_IN,
-    THROUGHPUT_OUT,
     Bools,
     Floats,
     Ints,
     Snapshot,
+    message_rate,
+    throughput,
 )
 from lbcore.signals.cost import NO_EVIDENCE, Evidence
 
@@ -145,8 +143,7 @@ class Selection:
     @property
     def rows(self) -> Ints:
         """The rows that go, most traffic first."""
-        taken: Ints = self.candidates[self.is_taken]
-        return taken
+        return self.candidates[self.is_taken]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,23 +190,6 @@ def owner_index(snapshot: Snapshot) -> OwnerIndex:
     counts = np.bincount(owner + 1, minlength=brokers + 1)
     start = np.cumsum(counts)
     return OwnerIndex(rows=order, start=start)
-
-
-def message_rate(traffic: Floats) -> Floats:
-    """Messages in plus out, msg/s; traffic: float64[k, 4]."""
-    total: Floats = traffic[:, RATE_IN] + traffic[:, RATE_OUT]
-    return total
-
-
-def throughput(traffic: Floats) -> Floats:
-    """Bytes in plus out, bytes/s; traffic: float64[k, 4]."""
-    total: Floats = traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]
-    return total
-
-
-def sequential_sum(values: Floats) -> float:
-    """Return the sum in array order; np.sum adds pairwise and may differ in a bit."""
-    return float(np.cumsum(values)[-1]) if len(values) else 0.0
 
 
 def eligible_by_traffic(view: ShedView, broker: int, *, by_rate: bool) -> tuple[Ints, Floats]:

@@ -22,9 +22,13 @@ from lbcore.plan.shed.common import (
     ShedView,
     TriggerStatus,
     no_partners,
+)
+from lbcore.plan.snapshot import (
+    NOBODY,
+    Proposal,
+    ProposedMove,
     throughput,
 )
-from lbcore.plan.snapshot import NOBODY, Proposal, ProposedMove
 from lbcore.plan.strategy import Destinations, Run, ShedCycle, Shedding
 
 MISSING = "StrategyMissing"

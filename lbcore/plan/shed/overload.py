@@ -24,10 +24,12 @@ from lbcore.plan.shed.common import (
     no_partners,
     reason_for_none,
     select_at_least,
+)
+from lbcore.plan.snapshot import (
+    Bools,
     sequential_sum,
     throughput,
 )
-from lbcore.plan.snapshot import Bools
 
 PERCENT = 100.0
 

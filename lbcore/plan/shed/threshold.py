@@ -25,10 +25,13 @@ from lbcore.plan.shed.common import (
     no_partners,
     reason_for_none,
     select_at_least,
+)
+from lbcore.plan.snapshot import (
+    Bools,
+    Floats,
     sequential_sum,
     throughput,
 )
-from lbcore.plan.snapshot import Bools, Floats
 from lbcore.signals.averages import ema_step
 
 MIB = 1024.0 * 1024.0

@@ -30,9 +30,14 @@ from lbcore.plan.shed.common import (
     at_hottest,
     one_level,
     partner_of_ends,
+)
+from lbcore.plan.snapshot import (
+    Bools,
+    Floats,
+    Ints,
+    Snapshot,
     throughput,
 )
-from lbcore.plan.snapshot import Bools, Floats, Ints, Snapshot
 from lbcore.plan.strategy import ShedCycle
 from lbcore.signals.ordering import has_throughput, top_bundles
 

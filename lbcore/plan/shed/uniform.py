@@ -25,13 +25,16 @@ from lbcore.plan.shed.common import (
     count_hits,
     eligible_by_traffic,
     hit_counts,
-    message_rate,
     one_level,
     partner_of_ends,
+)
+from lbcore.plan.snapshot import (
+    Bools,
+    Floats,
+    message_rate,
     sequential_sum,
     throughput,
 )
-from lbcore.plan.snapshot import Bools, Floats
 
 EPSILON = 1e-6
 SLACK = {RULES_4_0: 1_000, RULES_4_2: 0}

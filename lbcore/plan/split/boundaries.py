@@ -13,8 +13,17 @@ import numpy as np
 from lbcore.config.splitting import BY_REASON, Splitting
 from lbcore.model.bundles import BundleRange, children_of
 from lbcore.model.names import format_bundle, range_end, split_bundle_name
-from lbcore.plan.shed.common import TooBig, message_rate, throughput
-from lbcore.plan.snapshot import Bools, Floats, Ints, Snapshot
+from lbcore.plan.shed.common import (
+    TooBig,
+)
+from lbcore.plan.snapshot import (
+    Bools,
+    Floats,
+    Ints,
+    Snapshot,
+    message_rate,
+    throughput,
+)
 from lbcore.plan.split.algorithms import (
     BY_POSITIONS,
     Boundaries,
