@@ -30,6 +30,8 @@ from lbcore.plan.snapshot import (
     Floats,
     Ints,
     Snapshot,
+    sums_by_owner,
+    throughput,
 )
 
 LoadVector: TypeAlias = tuple[float, ...]
@@ -178,18 +180,18 @@ def unreported_by_broker(
     shown, updated = reported_load(brokers), brokers.updated_at_ms
     load = np.where(np.abs(load) < NEGLIGIBLE_LOAD, 0.0, load)
     at = np.flatnonzero(load.any(axis=1))
+    busy_ms = {name: before[name].busy_ms if name in before else 0 for name in brokers.names}
+    busy_ms |= {brokers.names[index]: at_ms for index, at_ms in touched.items()}
     columns = (at.tolist(), updated[at].tolist(), shown[at].tolist(), load[at].tolist())
-    rows: dict[str, UnreportedLoad] = {}
-    for index, report_ms, shown_there, load_there in zip(*columns, strict=True):
-        name = brokers.names[index]
-        busy_ms = touched.get(index, before[name].busy_ms if name in before else 0)
-        rows[name] = UnreportedLoad(
+    return {
+        brokers.names[index]: UnreportedLoad(
             report_ms=report_ms,
             shown=tuple(shown_there),
             load=tuple(load_there),
-            busy_ms=busy_ms,
+            busy_ms=busy_ms[brokers.names[index]],
         )
-    return rows
+        for index, report_ms, shown_there, load_there in zip(*columns, strict=True)
+    }
 
 
 def move_of(
@@ -232,35 +234,15 @@ def placed_load(snapshot: Snapshot, bundles: Ints, destination: Ints) -> Floats:
 
     Points are computed from bytes by the cluster's ratio, because no report shows the bundles yet.
     """
-    brokers = snapshot.brokers
-    count = len(brokers.names)
+    brokers, count = snapshot.brokers, len(snapshot.brokers.names)
     if not len(bundles):
         return np.zeros((count, COLUMNS))
-    return traffic_load(brokers, sums_of(destination, snapshot.bundles.short[bundles], count))
-
-
-def traffic_load(brokers: BrokerTable, traffic: Floats) -> Floats:
-    """Return the load of traffic float64[n, 4] on each broker, float64[n, COLUMNS]."""
-    size = traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]
-    scaled = (size / brokers.capacity)[:, np.newaxis] * _load_per_byte(brokers)
+    placed = snapshot.bundles.short[bundles].T
+    traffic = np.stack([sums_by_owner(one, destination, count) for one in placed], axis=1)
+    shown = reported_load(brokers)[:, :SCALED] * brokers.capacity[:, np.newaxis]
+    points = np.cumsum(shown, axis=0)[-1]
+    everything = float(throughput(np.cumsum(brokers.traffic, axis=0)[-1:])[0])
+    per_byte = points / everything if everything > 0 else np.zeros(SCALED)
+    size = throughput(traffic)
+    scaled = (size / brokers.capacity)[:, np.newaxis] * per_byte
     return np.concatenate([scaled, traffic, size[:, np.newaxis]], axis=1)
-
-
-def _load_per_byte(brokers: BrokerTable) -> Floats:
-    """Return the cluster's points (and score) per byte/s, float64[6]; 0 without bytes."""
-    everyone = np.zeros(len(brokers.names), dtype=np.int64)
-    vectors = reported_load(brokers)
-    points = sums_of(everyone, vectors[:, :SCALED] * brokers.capacity[:, np.newaxis], 1)[0]
-    total = sums_of(everyone, brokers.traffic, 1)[0]
-    volume = float(total[THROUGHPUT_IN] + total[THROUGHPUT_OUT])
-    ratio: Floats = points / volume if volume > 0 else points * 0.0
-    return ratio
-
-
-def sums_of(index: Ints, values: Floats, length: int) -> Floats:
-    """Return sums of rows by index, in order, without -1; float64[length, columns]."""
-    columns = [
-        np.bincount(index + 1, weights=values[:, column], minlength=length + 1)[1:]
-        for column in range(values.shape[1])
-    ]
-    return np.stack(columns, axis=1)

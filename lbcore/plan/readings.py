@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lbcore.plan.snapshot import (
-    RATE_IN,
-    RATE_OUT,
-    THROUGHPUT_IN,
-    THROUGHPUT_OUT,
     BrokerTable,
     Floats,
     Ints,
     Snapshot,
+    message_rate,
+    sequential_sum,
+    sums_by_owner,
+    throughput,
 )
 from lbcore.signals.usage import BANDWIDTH_IN, BANDWIDTH_OUT, CPU
 
@@ -71,11 +71,6 @@ class Readings:
         return np.minimum(np.minimum(self.usage, self.traffic), self.shown)
 
     @property
-    def is_full(self) -> bool:
-        """True if some broker's usage is only a lower bound of its demand."""
-        return bool((self.usage >= FULL_POINTS).any())
-
-    @property
     def cold(self) -> Floats:
         """Return the higher of usage and traffic, float64[n]."""
         return np.maximum(self.usage, self.traffic)
@@ -94,12 +89,14 @@ def readings_of(snapshot: Snapshot, usage: Floats, *, lags: bool = False) -> Rea
     brokers).
     """
     brokers, bundles = snapshot.brokers, snapshot.bundles
-    by_rate = not _is_network_bound(brokers)
-    averaged = _traffic(bundles.short, by_rate=by_rate)
-    shown = _traffic(brokers.traffic, by_rate=by_rate)
-    load = _as_of_now(averaged, _traffic(bundles.long, by_rate=by_rate), bundles.owner, shown)
-    owned = _sums(load, bundles.owner, len(usage))
-    by_averages = _sums(averaged, bundles.owner, len(usage)) if lags else owned
+    used = brokers.percent[:, (CPU, BANDWIDTH_IN, BANDWIDTH_OUT)] * brokers.capacity[:, np.newaxis]
+    cpu, *network = (sequential_sum(column) for column in used.T)
+    by_rate = not max(network) > cpu  # by bytes if the cluster uses more of its network
+    traffic_of = message_rate if by_rate else throughput
+    averaged, shown = traffic_of(bundles.short), traffic_of(brokers.traffic)
+    load = _as_of_now(averaged, traffic_of(bundles.long), bundles.owner, shown)
+    owned = sums_by_owner(load, bundles.owner, len(usage))
+    by_averages = sums_by_owner(averaged, bundles.owner, len(usage)) if lags else owned
     cost = unit_cost(PERCENT * usage * brokers.capacity, by_averages)
     traffic = owned * cost / brokers.capacity
     usage_now = PERCENT * usage + (owned - by_averages) * cost / brokers.capacity
@@ -141,10 +138,10 @@ def missing_brokers(brokers: BrokerTable, usage: Floats, of: Ints) -> tuple[int,
     """
     times = np.ones(len(of)) if brokers.demand is None else np.nan_to_num(brokers.demand[of], nan=1)
     size = np.where(brokers.is_draining[of], 0.0, brokers.capacity[of])
-    total = float(np.cumsum(size)[-1]) if len(size) else 0.0
+    total = sequential_sum(size)
     if not total > 0.0:
         return 0, 0.0
-    mean = float(np.cumsum(PERCENT * usage[of] * times * size)[-1]) / total
+    mean = sequential_sum(PERCENT * usage[of] * times * size) / total
     if mean < ROOM_POINTS:
         return 0, mean
     return math.ceil(int(np.count_nonzero(size)) * (mean / TARGET_POINTS - 1.0) - 1e-9), mean
@@ -171,36 +168,18 @@ def _as_of_now(load: Floats, before: Floats, owner: Ints, shown: Floats) -> Floa
     and the difference is ignored. Worked: 10 and 10 by averages, 60 counted, the second one's long
     average 5: it jumped, so 10 and 50.
     """
-    owned = _sums(load, owner, len(shown))
+    owned = sums_by_owner(load, owner, len(shown))
     ratio = np.where((owned > 0) & (shown > 0), shown / np.where(owned > 0, owned, 1.0), 1.0)
     apart = np.maximum(ratio, 1.0 / ratio)
     if not (apart > JUMP).any():
         return load
     side = np.append(np.sign(ratio - 1.0), 0.0)[owner]
     begun = np.maximum((load - before) * side, 0.0)
-    total = _sums(begun, owner, len(shown))
+    total = sums_by_owner(begun, owner, len(shown))
     is_new = (apart > WITH_A_JUMP) & (total > _CHANGED_MIN * owned)
     each = np.where(is_new, (shown - owned) / np.where(is_new, total, 1.0), 0.0)
-    return np.clip(load + begun * np.append(each, 0.0)[owner], 0.0, None)
-
-
-def _sums(values: Floats, owner: Ints, brokers: int) -> Floats:
-    """Return the sums over each broker's bundles, float64[brokers]."""
-    sums = np.bincount(owner + 1, weights=values, minlength=brokers + 1)[1:]
-    return np.asarray(sums, dtype=np.float64)
-
-
-def _is_network_bound(brokers: BrokerTable) -> bool:
-    """True if the cluster uses more of its network than of its CPU."""
-    used = (brokers.percent[:, (CPU, BANDWIDTH_IN, BANDWIDTH_OUT)].T * brokers.capacity).T
-    total = np.cumsum(used, axis=0)[-1] if len(used) else np.zeros(3)
-    return bool(max(total[1], total[2]) > total[0])
-
-
-def _traffic(short: Floats, *, by_rate: bool) -> Floats:
-    """Return the traffic of each bundle or broker in plus out, msg/s or bytes/s."""
-    columns = (RATE_IN, RATE_OUT) if by_rate else (THROUGHPUT_IN, THROUGHPUT_OUT)
-    return short[:, columns[0]] + short[:, columns[1]]
+    found: Floats = np.clip(load + begun * np.append(each, 0.0)[owner], 0.0, None)
+    return found
 
 
 def unit_cost(points: Floats, owned: Floats) -> float:

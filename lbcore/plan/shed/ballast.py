@@ -10,7 +10,7 @@ nothing but partitions of crowded topics; with unchanging load the moves come to
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -76,7 +76,7 @@ def shed_ballast(
     selections: tuple[Selection, ...] = ()
     verdicts: dict[int, str] = {}
     too_big: Ints = np.zeros(0, dtype=np.int64)
-    always_halved: tuple[int, ...] = ()
+    halved: list[int] = []
     if is_triggered.any() or crowded:
         is_suspended = are_suspended(view, state, config.max_ineffective_rounds)
         problem = round_.problem(is_triggered, is_suspended, partitions, crowded)
@@ -84,15 +84,16 @@ def shed_ballast(
         outcome = _TriggeredRound(
             round_=round_, config=config, is_triggered=is_triggered, hits=(low, high), found=found
         )
-        selections, verdicts, too_big = outcome.selections(), outcome.verdicts(), outcome.too_big()
-        always_halved = (*found.too_crowded, *outcome.unplaceable_bundles())
+        selections, verdicts = outcome.selections(), outcome.verdicts()
+        too_big, halved = outcome.too_big()
         verdicts |= dict.fromkeys(np.flatnonzero(is_suspended & is_hot).tolist(), SUSPENDED)
         low, high = outcome.remaining_hits()
         givers = (one.source for one in selections)
         state = replace(state, reliefs=with_reliefs(view, state.reliefs, round_.readings, givers))
         rows = np.array([row for row, _ in found.moves], dtype=np.int64)
-        factor = round_.broker_demand_factor()
-        reliefs = with_departed_load(view, state.reliefs, round_.readings, rows, factor)
+        reliefs = with_departed_load(
+            view, state.reliefs, round_.readings, rows, round_.broker_factor
+        )
         state = replace(state, reliefs=reliefs)
         numbers |= _recorded_numbers(found)
     return Shed(
@@ -106,7 +107,7 @@ def shed_ballast(
         },
         numbers=numbers,
         verdicts=verdicts,
-        too_big=_to_divide(round_, too_big, always_halved, selections),
+        too_big=_to_divide(round_, too_big, halved, selections),
     )
 
 
@@ -141,11 +142,7 @@ def _recorded_numbers(found: Found) -> dict[str, float]:
         "objective_bound": found.bound,
         "steps": float(found.steps),
         f"stopped_{found.stopped}": 1.0,
-        **(
-            {}
-            if found.beyond is None
-            else dict(zip(_BEYOND, map(float, found.beyond), strict=True))
-        ),
+        **dict(zip(_BEYOND, map(float, found.beyond or ()), strict=False)),
     }
 
 
@@ -167,22 +164,21 @@ def _crowded(
 
 
 def _to_divide(
-    round_: BallastRound, rows: Ints, always_halved: Sequence[int], selections: Sequence[Selection]
+    round_: BallastRound, rows: Ints, halved: Sequence[int], selections: Sequence[Selection]
 ) -> TooBig:
     """Return the bundles to divide, with the least number of parts of each.
 
-    Bundles that move are left out. always_halved: rows to divide into two parts at least, whatever
-    their load. excess: the number of parts.
+    Bundles that move are left out. halved: rows to divide into two parts at least, whatever their
+    load. excess: the number of parts.
     """
     moving = {row for one in selections for row in one.rows.tolist()}
     kept = np.array([row for row in rows.tolist() if row not in moving], dtype=np.int64)
-    limit = round_.split_share * round_.level
-    demand_factor = round_.demand_factor()[kept]
+    limit, demand_factor = round_.split_share * round_.level, round_.bundle_factor[kept]
     return TooBig(
         rows=kept,
         excess=np.maximum(
             demand_factor * round_.readings.bundle[kept] / max(limit, 1e-9),
-            np.where(np.isin(kept, always_halved), _HALVES, 0.0),
+            np.where(np.isin(kept, halved), _HALVES, 0.0),
         ),
         by_rate=np.full(len(kept), round_.readings.by_rate),
         stays=demand_factor > 1.0,
@@ -241,7 +237,8 @@ class _TriggeredRound:
             pair_of[row] = pairs.setdefault(pair, len(pairs))
         movable = {giver: self._movable(giver) for giver, _, _ in pairs}
         return tuple(
-            self._selection(pair, movable[pair[0]], pair_of, at) for pair, at in pairs.items()
+            self._selection(pair, movable[pair[0]], pair_of[movable[pair[0]]] == at)
+            for pair, at in pairs.items()
         )
 
     def _movable(self, giver: int) -> Ints:
@@ -250,12 +247,9 @@ class _TriggeredRound:
         own = own[self.round_.view.snapshot.bundles.can_move[own]]
         return own[np.argsort(-self.round_.readings.bundle[own], kind="stable")]
 
-    def _selection(
-        self, pair: tuple[int, int, bool], movable: Ints, pair_of: Ints, number: int
-    ) -> Selection:
-        giver, taker, is_crowded = pair
+    def _selection(self, pair: tuple[int, int, bool], movable: Ints, is_taken: Bools) -> Selection:
+        (giver, taker, is_crowded), (low, high) = pair, self.hits
         traffic = self.round_.readings.bundle[movable]
-        is_taken = pair_of[movable] == number
         is_listed = (traffic > 0) | is_taken
         actor = giver if self.is_triggered[giver] and self.round_.deviation[giver] > 0 else taker
         reason = "Overloaded" if actor == giver else "Underloaded"
@@ -266,22 +260,18 @@ class _TriggeredRound:
             traffic=traffic[is_listed],
             is_taken=is_taken[is_listed],
             reason=CROWDED if is_crowded else reason,
-            numbers=self._numbers(giver, taker, actor),
+            numbers={
+                "score": float(self.round_.load[giver].max()),
+                "score_of_destination": float(self.round_.load[taker].max()),
+                "by_rate": float(self.round_.readings.by_rate),
+                "hits_low": float(abs(low[actor])),
+                "hits_high": float(abs(high[actor])),
+                "hits_low_needed": float(self.config.low_hits),
+                "hits_high_needed": float(self.config.high_hits),
+                "threshold_low": self.round_.tolerance,
+                "threshold_high": self.config.high_points,
+            },
         )
-
-    def _numbers(self, giver: int, taker: int, actor: int) -> Mapping[str, float]:
-        low, high = self.hits
-        return {
-            "score": float(self.round_.load[giver].max()),
-            "score_of_destination": float(self.round_.load[taker].max()),
-            "by_rate": float(self.round_.readings.by_rate),
-            "hits_low": float(abs(low[actor])),
-            "hits_high": float(abs(high[actor])),
-            "hits_low_needed": float(self.config.low_hits),
-            "hits_high_needed": float(self.config.high_hits),
-            "threshold_low": self.round_.tolerance,
-            "threshold_high": self.config.high_points,
-        }
 
     def verdicts(self) -> dict[int, str]:
         """Return why brokers that stay too hot gave no more."""
@@ -296,39 +286,25 @@ class _TriggeredRound:
             self.is_triggered & (self.round_.deviation > 0) & (hot >= self.round_.tolerance)
         )
 
-    def too_big(self) -> Ints:
-        """Return bundles to divide: too large, unplaceable, or too crowded."""
-        rows = [*self.round_.oversized_rows(self._has_low_hits()).tolist(), *self.found.too_crowded]
-        rows += self.unplaceable_bundles()
-        load = self.round_.readings.bundle
-        limit = self.round_.split_share * self.round_.level
-        if self.found.stopped == "done":
-            after = self.found.load.max(axis=1)
-            still_hot = self._still_hot()
-            is_hot = self._has_low_hits()[still_hot] & (after[still_hot] > self.round_.hot_limit)
-            for broker in still_hot[is_hot].tolist():
-                most = limit * self.round_.readings.capacity[broker]
-                rows += [row for row in self._movable(broker)[:1].tolist() if load[row] > most]
-        return np.array(sorted(set(rows)), dtype=np.int64)
+    def too_big(self) -> tuple[Ints, list[int]]:
+        """Return bundles to divide: too large, unplaceable, or too crowded.
 
-    def unplaceable_bundles(self) -> list[int]:
-        """Return the heaviest bundle of each hot broker that no other has room for."""
-        room, demand_factor = self.found.room, self.round_.demand_factor()
-        if room is None or self.found.stopped != "done":
-            return []
-        most = float(room.max())
-        still_hot = self._still_hot()[self._has_low_hits()[self._still_hot()]]
-        rows = [row for broker in still_hot.tolist() for row in self._movable(broker)[:1].tolist()]
-        weight = self.round_.weight.max(axis=1)
-        return [row for row in rows if 0.0 < most < weight[row] * demand_factor[row]]
-
-    def _has_low_hits(self) -> Bools:
-        """Return the brokers with all low hits, bool[n].
-
-        A division can't be undone, so it waits for more reports.
+        Then those that are unplaceable (of a hot broker, the heaviest, and no other has room for
+        it) or too crowded. A division can't be undone, so it waits for all low hits.
         """
-        low, high = self.hits
-        return np.maximum(np.abs(low), np.abs(high)) >= self.config.low_hits
+        round_, found, (low, high) = self.round_, self.found, self.hits
+        has_low_hits = np.maximum(np.abs(low), np.abs(high)) >= self.config.low_hits
+        rows, halved = round_.oversized_rows(has_low_hits).tolist(), [*found.too_crowded]
+        still_hot = self._still_hot() if found.stopped == "done" else np.zeros(0, dtype=np.int64)
+        after, most = found.load.max(axis=1), 0.0 if found.room is None else float(found.room.max())
+        for broker in still_hot[has_low_hits[still_hot]].tolist():
+            for row in self._movable(broker)[:1].tolist():
+                if 0.0 < most < float(round_.weight[row].max()) * round_.bundle_factor[row]:
+                    halved.append(row)
+                part = round_.split_share * round_.level * round_.readings.capacity[broker]
+                if after[broker] > round_.hot_limit and round_.readings.bundle[row] > part:
+                    rows.append(row)
+        return np.array(sorted({*rows, *halved}), dtype=np.int64), halved
 
     def remaining_hits(self) -> tuple[Ints, Ints]:
         """Return the hits after the round.

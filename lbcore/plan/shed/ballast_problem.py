@@ -16,6 +16,7 @@ from lbcore.config.shedding import IdealLoadConfig
 from lbcore.config.splitting import Splitting
 from lbcore.plan.readings import (
     DEMAND_FACTOR_MAX,
+    FULL_POINTS,
     PERCENT,
     ROOM_POINTS,
     Readings,
@@ -40,6 +41,7 @@ from lbcore.plan.snapshot import (
     Snapshot,
     message_rate,
     sequential_sum,
+    sums_by_owner,
     throughput,
 )
 from lbcore.signals.cost import Costs, Evidence, fit_costs, with_reports
@@ -200,7 +202,7 @@ def with_costs(readings: Readings, view: ShedView, costs: Costs) -> Readings:
     plain = message_rate(bundles.short) * readings.cost
     jump = np.where(plain > 0, readings.bundle / np.where(plain > 0, plain, 1.0), 1.0)
     bundle: Floats = load * jump
-    owned = np.bincount(bundles.owner + 1, weights=bundle, minlength=len(brokers.names) + 1)[1:]
+    owned = sums_by_owner(bundle, bundles.owner, len(brokers.names))
     shown = costs.expected(message_rate(brokers.traffic), throughput(brokers.traffic))
     return replace(
         readings,
@@ -234,8 +236,7 @@ def other_resources(view: ShedView, level: float) -> list[tuple[Floats, Floats]]
         if column == DIRECT_MEMORY:
             mean = sequential_sum(shown * brokers.capacity) / sequential_sum(brokers.capacity)
             shown = shown * min(1.0, level / mean)
-        sums = np.bincount(bundles.owner + 1, weights=carried, minlength=len(brokers.names) + 1)
-        owned = np.asarray(sums[1:], dtype=np.float64)
+        owned = sums_by_owner(carried, bundles.owner, len(brokers.names))
         cost = unit_cost(shown * brokers.capacity, owned)
         traffic = owned * cost / brokers.capacity
         low, high = np.minimum(shown, traffic), np.maximum(shown, traffic)
@@ -262,7 +263,7 @@ ROUNDS_MAX = 16
 def mean_load(readings: Readings) -> float:
     """Return the mean load if all of it were infinitely divisible, points."""
     size = readings.capacity
-    return _mean(readings.traffic, size, np.ones(len(size), dtype=np.bool_), np.zeros(len(size)))
+    return sequential_sum(readings.traffic * size) / sequential_sum(size)
 
 
 def attainable_level(view: ShedView, readings: Readings, hot_limit: float) -> float:
@@ -290,14 +291,9 @@ def attainable_level(view: ShedView, readings: Readings, hot_limit: float) -> fl
         kept = np.where(
             stuck, np.minimum(floor, readings.traffic), np.where(shut, readings.traffic, 0)
         )
-        level = _mean(readings.traffic, size, is_open, kept)
+        left = sequential_sum((readings.traffic - kept) * size)
+        level = left / sequential_sum(np.where(is_open, size, 0.0))
     return level
-
-
-def _mean(traffic: Floats, size: Floats, is_open: Bools, kept: Floats) -> float:
-    """All load except what is kept, over the capacity of the open brokers."""
-    load = float(np.cumsum((traffic - kept) * size)[-1])
-    return load / float(np.cumsum(np.where(is_open, size, 0.0))[-1])
 
 
 def _floor(view: ShedView, readings: Readings) -> Floats:
@@ -310,8 +306,8 @@ def _floor(view: ShedView, readings: Readings) -> Floats:
     largest = np.zeros(brokers + 1)
     np.maximum.at(largest, bundles.owner + 1, carried)
     fixed = np.where(bundles.can_move, 0.0, carried)
-    held = np.bincount(bundles.owner + 1, weights=fixed, minlength=brokers + 1)
-    return np.maximum(largest, held)[1:] / readings.capacity
+    held = sums_by_owner(fixed, bundles.owner, brokers)
+    return np.maximum(largest[1:], held) / readings.capacity
 
 
 MOVE_PRICE = 0.4
@@ -333,6 +329,7 @@ class BallastRound:
     float64[n], capacity over mean capacity. weight: float64[m, r], points on a broker of size 1.
     costs: fitted, None = unknown. state: with the costs learnt in this cycle. can_divide: bool[m].
     hot_limit: points from which a broker is hot; a bundle that makes any broker hot is divided.
+    broker_factor: float64[n], demand factors; bundle_factor: float64[m], that of each bundle's.
     """
 
     view: ShedView
@@ -348,6 +345,8 @@ class BallastRound:
     weight: Floats
     can_divide: Bools
     hot_limit: float
+    broker_factor: Floats
+    bundle_factor: Floats
 
     def oversized_rows(self, is_triggered: Bools) -> Ints:
         """Return the triggered brokers' bundles that must be divided, int64[k].
@@ -381,7 +380,9 @@ class BallastRound:
         can_move[self.oversized_rows(np.ones(brokers, dtype=np.bool_))] = False
         is_free = ~is_suspended & ~self._resting(self.view.took)
         can_move &= np.append(is_free, False)[bundles.owner]  # nor may they leave by an exchange
-        price = self._prices()
+        # while some broker is full, others take load only up to here
+        is_full = bool((self.readings.usage >= FULL_POINTS).any())
+        room = (ROOM_POINTS - self.readings.cold) * self.size if is_full else None
         row, admits = self.view.admitted or (
             np.zeros(len(bundles.names), dtype=np.int64),
             np.ones((1, brokers), dtype=np.bool_),
@@ -391,7 +392,7 @@ class BallastRound:
             size=self.size,
             weight=self.weight,
             home=bundles.owner,
-            price=price,
+            price=self._prices(),
             min_price=MOVE_PRICE,
             level=self.level,
             can_move=can_move,
@@ -400,31 +401,11 @@ class BallastRound:
             row=row,
             admits=admits,
             left=bundles.left,
-            room=self._room(),
-            demand_factor=self.demand_factor(),
+            room=room,
+            demand_factor=self.bundle_factor,
         )
         crowding = crowding_of(problem, self.view.snapshot, partitions, acting, is_free)
         return replace(problem, crowding=crowding)
-
-    def _room(self) -> Floats | None:
-        """Return the load that each broker may take while some broker is full.
-
-        Points of size 1; None = any load.
-        """
-        if not self.readings.is_full:
-            return None
-        return (ROOM_POINTS - self.readings.cold) * self.size
-
-    def demand_factor(self) -> Floats:
-        """Return the demand factor of each bundle by its broker, float64[m]."""
-        return np.append(self.broker_demand_factor(), 1.0)[self.view.snapshot.bundles.owner]
-
-    def broker_demand_factor(self) -> Floats:
-        """Return the demand factor of each broker, float64[n]."""
-        demand_factor = demand_factor_of(self.readings.usage, self.view.snapshot.brokers.demand)
-        return np.minimum(
-            demand_factor, departed_demand_factor(self.view, self.state, self.readings)
-        )
 
     def _resting(self, roles: frozenset[str]) -> Bools:
         """Return the brokers that had the other role lately, bool[n]."""
@@ -437,15 +418,15 @@ class BallastRound:
         By its shares of the load, topics, sessions and bundles of a broker of mean size.
         """
         bundles, brokers = self.view.snapshot.bundles, len(self.size)
-
-        def part(values: Floats) -> Floats:
-            total = sequential_sum(values)
-            return values * (brokers / total) if total > 0 else np.zeros(len(values))
-
         price = MOVE_PRICE * self.weight.max(axis=1) / self.level
-        price = price + TOPICS_PRICE * part(bundles.topics.astype(np.float64))
-        price = price + SESSIONS_PRICE * part(bundles.sessions.astype(np.float64))
-        price = price + BUNDLE_PRICE * part(np.ones(len(price)))
+        for whole, values in (
+            (TOPICS_PRICE, bundles.topics.astype(np.float64)),
+            (SESSIONS_PRICE, bundles.sessions.astype(np.float64)),
+            (BUNDLE_PRICE, np.ones(len(price))),
+        ):
+            total = sequential_sum(values)
+            if total > 0:
+                price = price + whole * (values * (brokers / total))
         if bundles.moved_ms is None:
             return np.asarray(price, dtype=np.float64)
         grace_ms = max(self.view.grace_ms, 1)
@@ -510,6 +491,8 @@ def measure_round(
     away: Floats = np.where(above > 0, above, np.where(below > 0, -below, 0.0))
     mean = sequential_sum(readings.capacity) / len(readings.capacity)
     size = readings.capacity / mean
+    factor = demand_factor_of(readings.usage, view.snapshot.brokers.demand)
+    factor = np.minimum(factor, departed_demand_factor(view, state, readings))
     others = other_resources(view, level)
     load = np.stack([level + away, *(load for load, _ in others)], axis=1)
     return BallastRound(
@@ -526,4 +509,6 @@ def measure_round(
         weight=np.stack([readings.bundle, *(weight for _, weight in others)], axis=1) / mean,
         can_divide=view.snapshot.bundles.topics > 1 if can_divide is None else can_divide,
         hot_limit=max(level, hot_limit),
+        broker_factor=factor,
+        bundle_factor=np.append(factor, 1.0)[view.snapshot.bundles.owner],
     )
