@@ -9,6 +9,7 @@ CockroachDB's allocator.
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -63,15 +64,11 @@ class Crowding:
     def cost(self, beyond: Ints) -> float:
         """Return the cost of a layout. beyond: int64[g, n], as of this layout."""
         each = np.maximum(beyond, 0).sum(axis=1)
-        return float(np.cumsum(each * self.price)[-1]) if len(self.price) else 0.0
+        return sequential_sum(each * self.price)
 
     def partitions_beyond(self, beyond: Ints) -> int:
         """Return the partitions above brokers' limits, of the topics in `acting`."""
         return int(np.maximum(beyond[list(self.acting)], 0).sum())
-
-    def concerns(self, rows: Ints) -> bool:
-        """True if any of the rows is in one of the groups; in most searches few rows are."""
-        return bool((self.start[rows] < self.start[rows + 1]).any())
 
     def rows_acting(self) -> Ints:
         """Return the bundles with partitions of the topics in `acting`."""
@@ -370,10 +367,6 @@ class _Loads:
         worth = 2.0 * OVER * above + 2.0 * UNDER * max(float(self.below.max()), 0.0)
         return giver if heat >= 0.0 and worth > self.problem.min_price else -1
 
-    def close(self, giver: int) -> None:
-        """Leave this giver out until its load changes."""
-        self.heat[giver] = _CLOSED
-
     def emptiest(self, most: int, giver: int, admits: Bools | None) -> Ints:
         """Return the brokers that may take, the emptiest first; all where there are few.
 
@@ -414,9 +407,9 @@ _CLOSED = -1.0
 class _Search:
     """Layout under construction.
 
-    rows: broker → bundles that it may give. beyond: as `Crowding.beyond`. owner: of the bundles
-    that have moved. budget_left: points that may still move. is_open: every broker may take every
-    bundle. room: as `SearchProblem.room`, now.
+    rows: of each broker, the bundles that it may give now. beyond: as `Crowding.beyond`. owner: of
+    the bundles that have moved. budget_left: points that may still move. is_open: every broker may
+    take every bundle. room: as `SearchProblem.room`, now.
     """
 
     problem: SearchProblem
@@ -425,22 +418,17 @@ class _Search:
     steps_left: int
     budget_left: float
     is_open: bool
-    rows: dict[int, Ints]
+    rows: list[Ints]
     room: Floats | None
     owner: dict[int, int] = field(default_factory=dict)
     crowded: set[int] = field(default_factory=set)
     too_crowded: set[int] = field(default_factory=set)
 
-    def run(self) -> str:
-        """Even out load, then crowding; return why it ended."""
-        ended = self._even_out()
-        return self._thin_out() if ended == "done" else ended
+    def thin_out(self, crowding: Crowding) -> str:
+        """Move partitions off brokers with too many of a topic, most crowded first.
 
-    def _thin_out(self) -> str:
-        """Move partitions off brokers with too many of a topic, most crowded first."""
-        crowding = self.problem.crowding
-        if crowding is None:
-            return "done"
+        Returns why it ended.
+        """
         for group in crowding.acting:
             may_give = crowding.may_give.copy()
             while self.steps_left > 0 and self.budget_left > 0:
@@ -449,7 +437,7 @@ class _Search:
                 if beyond[giver] <= 0:
                     break
                 self.steps_left -= 1
-                rows = self._bundles(giver)
+                rows = self.rows[giver]
                 at, groups, counts = crowding.members(rows)
                 row = self._move(giver, rows[at[groups == group]])
                 may_give[giver] = row >= 0
@@ -461,7 +449,7 @@ class _Search:
             return "budget"
         return "done" if self.steps_left > 0 else "steps"
 
-    def _even_out(self) -> str:
+    def even_out(self) -> str:
         """Make moves and swaps until none pays; return why it ended."""
         while self.steps_left > 0:
             giver = self.loads.hottest()
@@ -470,8 +458,8 @@ class _Search:
             if self.budget_left <= 0:
                 return "budget"
             self.steps_left -= 1
-            if self._move(giver, self._bundles(giver)) < 0 and not self._swap(giver):
-                self.loads.close(giver)
+            if self._move(giver, self.rows[giver]) < 0 and not self._swap(giver):
+                self.loads.heat[giver] = _CLOSED  # left out until its load changes
         return "steps"
 
     def _move(self, giver: int, rows: Ints) -> int:
@@ -504,12 +492,12 @@ class _Search:
         if not self.problem.may_take[giver]:
             return False
         self.steps_left -= SWAP_STEPS
-        rows, problem = self._bundles(giver), self.problem
+        rows, problem = self.rows[giver], self.problem
         load, cost = self.loads.load, self.loads.cost
         heaviest = problem.weight[rows].max(axis=1)
         best = (LEAST_GAIN, -1, -1, -1)
         for taker in self._takers(SWAPPERS, giver, rows).tolist() if len(rows) else ():
-            others = self._bundles(taker)
+            others = self.rows[taker]
             if not len(others):
                 continue
             net = problem.weight[rows][:, np.newaxis] - problem.weight[others][np.newaxis]
@@ -539,10 +527,6 @@ class _Search:
     def _cost(self, broker: int, load: Floats) -> Floats:
         return broker_costs(load, self.problem.size[broker], self.problem.level)
 
-    def _bundles(self, broker: int) -> Ints:
-        """Return the bundles that the broker may give now, int64[k]."""
-        return self.rows.get(broker, _NOTHING)
-
     def _prices(self, giver: int, rows: Ints, takers: Ints) -> Floats:
         """Return what each move adds to the objective; inf = forbidden.
 
@@ -567,8 +551,10 @@ class _Search:
         if self.room is not None:
             fits = self._claims(rows)[np.newaxis] <= self.room[takers][:, np.newaxis]
             price = np.where(fits | (home[np.newaxis] == takers[:, np.newaxis]), price, np.inf)
-        if problem.crowding is not None and problem.crowding.concerns(rows):
-            price = price + problem.crowding.prices(self.beyond, giver, rows, takers)
+        crowding = problem.crowding
+        # in most searches few rows are in a group
+        if crowding is not None and (crowding.start[rows] < crowding.start[rows + 1]).any():
+            price = price + crowding.prices(self.beyond, giver, rows, takers)
         return price
 
     def _claims(self, rows: Ints) -> Floats:
@@ -581,9 +567,9 @@ class _Search:
         problem = self.problem
         weight = problem.weight[row]
         self.loads.carry(weight, source, taker)
-        mine = self._bundles(source)
+        mine = self.rows[source]
         self.rows[source] = mine[mine != row]
-        self.rows[taker] = np.concatenate((self._bundles(taker), [row]))
+        self.rows[taker] = np.concatenate((self.rows[taker], [row]))
         if problem.crowding is not None:
             problem.crowding.carry(self.beyond, row, source, taker)
         home = int(problem.home[row])
@@ -610,10 +596,8 @@ def search(problem: SearchProblem, steps: int, budget: float) -> Found:
     if crowding is not None:
         is_idle[crowding.rows_acting()] = False
     moving = np.flatnonzero(problem.can_move & ~is_idle)
-    home = problem.home[moving]
-    order = np.argsort(home, kind="stable")
-    start = np.searchsorted(home[order], np.arange(len(problem.size) + 1))
-    ordered = moving[order]
+    ordered = moving[np.argsort(problem.home[moving], kind="stable")]
+    start = np.searchsorted(problem.home[ordered], np.arange(len(problem.size) + 1))
     layout = _Search(
         problem=problem,
         loads=_Loads.of(problem),
@@ -622,14 +606,11 @@ def search(problem: SearchProblem, steps: int, budget: float) -> Found:
         budget_left=budget,
         is_open=bool(problem.admits.all()),
         room=None if problem.room is None else problem.room.copy(),
-        rows={
-            at: ordered[begin:end]
-            for at, (begin, end) in enumerate(
-                zip(start[:-1].tolist(), start[1:].tolist(), strict=True)
-            )
-        },
+        rows=[ordered[begin:end] for begin, end in pairwise(start.tolist())],
     )
-    stopped = layout.run()
+    stopped = layout.even_out()
+    if stopped == "done" and crowding is not None:
+        stopped = layout.thin_out(crowding)
     moves = tuple((row, to) for row, to in layout.owner.items() if to != int(problem.home[row]))
     return Found(
         moves=moves,

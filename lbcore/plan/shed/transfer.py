@@ -154,26 +154,20 @@ class _Offload:
                 return
             if top.throughput == 0:
                 continue
-            if not self._take_one(top):
-                return
-            remaining -= 1
-
-    def _take_one(self, top: TopBundle) -> bool:
-        """Mark the bundle to leave, with a swap if it overshoots; False if that fails."""
-        if self.marked - self.gained + top.throughput > self.target:
-            swapped = self._swap(top.throughput)
+            overshoots = self.marked - self.gained + top.throughput > self.target
+            swapped = self._swap(top.throughput) if overshoots else []
             if swapped is None:
-                return False
+                return
             back = 0.0
             for other in swapped:
                 self._decide(other.bundle, self.destination, self.source)
                 back += other.throughput
             if self.config.count_swapped_back:
                 self.gained += back
-        destination = self.destination if self.config.is_destination_planned else ""
-        self._decide(top.bundle, self.source, destination)
-        self.marked += top.throughput
-        return True
+            destination = self.destination if self.config.is_destination_planned else ""
+            self._decide(top.bundle, self.source, destination)
+            self.marked += top.throughput
+            remaining -= 1
 
     def _swap(self, leaving: float) -> list[TopBundle] | None:
         """Return bundles to take back, or None.
@@ -407,50 +401,6 @@ STATS_COLUMNS = 8
 TOPICS, SESSIONS = 4, 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotReports:
-    """Top-k reports and admission of a snapshot's bundles, by name.
-
-    limit: bundles per report. with_policies: also bundles with policies. number: broker → its
-    index. rows: of the bundles reported so far.
-    """
-
-    snapshot: Snapshot
-    owned: OwnerIndex
-    pipeline: FilterPipeline
-    limit: int
-    with_policies: bool
-    number: dict[str, int]
-    rows: dict[str, int] = field(default_factory=dict)
-
-    def report(self, broker: str) -> Sequence[TopBundle]:
-        """The heaviest bundles of a broker by short-term averages, lightest first."""
-        bundles = self.snapshot.bundles
-        rows = self.owned.of(self.number[broker])
-        if not self.with_policies:
-            rows = rows[~self.pipeline.index.has_policy[bundles.namespace[rows]]]
-        stats = np.zeros((len(rows), STATS_COLUMNS))
-        stats[:, :TOPICS] = bundles.short[rows]
-        stats[:, TOPICS] = bundles.topics[rows]
-        stats[:, SESSIONS] = bundles.sessions[rows]
-        is_busy = has_throughput(stats)
-        rows = rows[is_busy][top_bundles(stats[is_busy], self.limit)]
-        volumes = throughput(bundles.short[rows]).tolist()
-        can_move = bundles.can_move[rows].tolist()
-        names = [bundles.names[row] for row in rows.tolist()]
-        self.rows.update(zip(names, rows.tolist(), strict=True))
-        return [
-            TopBundle(bundle=name, throughput=volume, is_held=not is_free)
-            for name, volume, is_free in zip(names, volumes, can_move, strict=True)
-        ]
-
-    def admits(self, bundle: str, broker: str) -> bool:
-        """True if the broker passes the extensible manager's filters for the bundle."""
-        narrowed = self.pipeline.candidates(FilterQuestion(bundle=self.rows[bundle]))
-        is_left = bool((narrowed.left == self.number[broker]).any())
-        return is_left and not narrowed.is_failed
-
-
 def transfer_view(
     snapshot: Snapshot,
     owned: OwnerIndex,
@@ -462,18 +412,39 @@ def transfer_view(
     """Return the view of a snapshot, brokers in its order.
 
     Filters are the extensible manager's. A broker without a report is registered without load data,
-    which ends the cycle.
+    which ends the cycle. limit: bundles per report. with_policies: also bundles with policies.
     """
-    brokers, nothing = snapshot.brokers, np.zeros(0, dtype=np.int64)
-    extensible = replace(filters, pipeline=EXTENSIBLE)
-    reports = SnapshotReports(
-        snapshot=snapshot,
-        owned=owned,
-        pipeline=FilterPipeline.of(snapshot, candidate_index(snapshot), extensible, nothing),
-        limit=limit,
-        with_policies=with_policies,
-        number={name: at for at, name in enumerate(brokers.names)},
-    )
+    brokers, bundles = snapshot.brokers, snapshot.bundles
+    index, nothing = candidate_index(snapshot), np.zeros(0, dtype=np.int64)
+    pipeline = FilterPipeline.of(snapshot, index, replace(filters, pipeline=EXTENSIBLE), nothing)
+    number = {name: at for at, name in enumerate(brokers.names)}
+    row_of: dict[str, int] = {}  # of the bundles reported so far
+
+    def report(broker: str) -> Sequence[TopBundle]:
+        """The heaviest bundles of a broker by short-term averages, lightest first."""
+        rows = owned.of(number[broker])
+        if not with_policies:
+            rows = rows[~index.has_policy[bundles.namespace[rows]]]
+        stats = np.zeros((len(rows), STATS_COLUMNS))
+        stats[:, :TOPICS] = bundles.short[rows]
+        stats[:, TOPICS] = bundles.topics[rows]
+        stats[:, SESSIONS] = bundles.sessions[rows]
+        is_busy = has_throughput(stats)
+        rows = rows[is_busy][top_bundles(stats[is_busy], limit)]
+        row_of.update((bundles.names[row], row) for row in rows.tolist())
+        columns = (rows.tolist(), throughput(bundles.short[rows]).tolist())
+        return [
+            TopBundle(
+                bundle=bundles.names[row], throughput=volume, is_held=not bundles.can_move[row]
+            )
+            for row, volume in zip(*columns, strict=True)
+        ]
+
+    def admits(bundle: str, broker: str) -> bool:
+        """True if the broker passes the extensible manager's filters for the bundle."""
+        narrowed = pipeline.candidates(FilterQuestion(bundle=row_of[bundle]))
+        return not narrowed.is_failed and number[broker] in narrowed.left
+
     reported = np.flatnonzero(brokers.updated_at_ms > 0)
     return TransferView(
         names=tuple(brokers.names[at] for at in reported.tolist()),
@@ -482,8 +453,8 @@ def transfer_view(
         throughput_ema=brokers.throughput_ema[reported],
         updated_at_ms=brokers.updated_at_ms[reported],
         registered=frozenset(brokers.names),
-        report=reports.report,
-        admits=reports.admits,
+        report=report,
+        admits=admits,
     )
 
 
