@@ -209,15 +209,7 @@ class Partitions:
 MARK_BITS = 32
 _NO_ROWS = np.zeros(0, dtype=np.int64)
 NO_PARTITIONS = Partitions(rows=_NO_ROWS, topic=_NO_ROWS, count=_NO_ROWS, keys=_NO_ROWS)
-
-
-def no_partitions() -> Partitions:
-    """Return the value used when no broker has reported partitioned topics."""
-    return NO_PARTITIONS
-
-
-def nothing_known(_bundle: str) -> None:
-    """Return None: no broker has reported the bundle's topics."""
+"""The value used when no broker has reported partitioned topics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,8 +226,8 @@ class Snapshot:
     cluster: str
     brokers: BrokerTable
     bundles: BundleTable
-    topics_of: TopicsOf = nothing_known
-    partitions: Callable[[], Partitions] = no_partitions
+    topics_of: TopicsOf = field(default=lambda _bundle: None)
+    partitions: Callable[[], Partitions] = field(default=lambda: NO_PARTITIONS)
     policies: Policies = field(default_factory=Policies)
     in_flight: int = 0
     split_algorithms: Mapping[str, str] = field(default_factory=dict)

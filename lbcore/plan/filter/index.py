@@ -154,20 +154,14 @@ def isolation_verdicts(
     alive and open for new bundles; only such count for `min_limit`.
     """
     is_primary, is_secondary = _matched_brokers(policies, names)
-    rows = [
-        _policy_row(policy, primary, secondary, is_available)
-        for policy, primary, secondary in zip(policies, is_primary, is_secondary, strict=True)
-    ]
+    least = np.array([policy.min_limit for policy in policies], dtype=np.int64)
+    is_failing_over = (is_primary & is_available).sum(axis=1) < least
+    verdicts = np.full((len(policies) + 1, len(names)), FilterVerdict.NOT_IN_POLICY, dtype=np.int8)
+    verdicts[:-1][is_secondary] = FilterVerdict.SECONDARY_NOT_NEEDED
+    verdicts[:-1][is_primary | (is_secondary & is_failing_over[:, np.newaxis])] = FilterVerdict.OK
     is_reserved = is_primary.any(axis=0)
-    shared = np.where(is_reserved, FilterVerdict.RESERVED_BY_POLICY, FilterVerdict.OK)
-    return np.stack([*rows, shared.astype(np.int8)])
-
-
-def policy_rows(policies: tuple[IsolationPolicy, ...], namespaces: tuple[str, ...]) -> Ints:
-    """Return the row of each namespace's policy; len(policies) without one."""
-    if not policies:
-        return np.zeros(len(namespaces), dtype=np.int64)
-    return _matched_policies(tuple(policy.namespaces for policy in policies), namespaces)
+    verdicts[-1] = np.where(is_reserved, FilterVerdict.RESERVED_BY_POLICY, FilterVerdict.OK)
+    return verdicts
 
 
 @lru_cache(maxsize=16)
@@ -186,17 +180,6 @@ def _matched_brokers(
     is_secondary &= ~is_primary
     is_primary.flags.writeable = is_secondary.flags.writeable = False
     return is_primary, is_secondary
-
-
-def _policy_row(
-    policy: IsolationPolicy, is_primary: Bools, is_secondary: Bools, is_available: Bools
-) -> Verdicts:
-    """Return one policy's verdicts on the brokers."""
-    is_failing_over = int((is_primary & is_available).sum()) < policy.min_limit
-    row = np.full(len(is_primary), FilterVerdict.NOT_IN_POLICY, dtype=np.int8)
-    row[is_secondary] = FilterVerdict.OK if is_failing_over else FilterVerdict.SECONDARY_NOT_NEEDED
-    row[is_primary] = FilterVerdict.OK
-    return row
 
 
 @lru_cache(maxsize=16)
@@ -252,7 +235,8 @@ def candidate_index(snapshot: Snapshot) -> CandidateIndex:
     verdicts: Verdicts = np.where(is_empty & is_flapping_only, FilterVerdict.OK, combined).astype(
         np.int8
     )
-    namespace_row = policy_rows(isolation, snapshot.bundles.namespaces)
+    patterns = tuple(policy.namespaces for policy in isolation)
+    namespace_row = _matched_policies(patterns, snapshot.bundles.namespaces)
     group, groups = _groups(snapshot.policies, snapshot.bundles.namespaces)
     return CandidateIndex(
         open_verdicts=open_verdicts,

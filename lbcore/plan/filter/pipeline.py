@@ -7,11 +7,11 @@ BrokerVersionFilter with java-semver's order.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cmp_to_key
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -89,38 +89,10 @@ def version_levels(texts: Sequence[str]) -> Ints:
 def _compare_identifiers(left: Sequence[str], right: Sequence[str]) -> int:
     """Compare identifiers in order; if all are equal, the longer list is later."""
     for mine, other in zip(left, right, strict=False):
-        if mine == other:
-            continue
-        if mine.isdigit() and other.isdigit() and int(mine) != int(other):
-            return -1 if int(mine) < int(other) else 1
-        if not (mine.isdigit() and other.isdigit()):
-            return -1 if mine < other else 1
+        kind: Callable[[str], Any] = int if mine.isdigit() and other.isdigit() else str
+        if kind(mine) != kind(other):
+            return -1 if kind(mine) < kind(other) else 1
     return (len(left) > len(right)) - (len(left) < len(right))
-
-
-def within_topic_limit(candidates: Ints, topics: Ints, limit: int) -> Ints:
-    """Keep brokers with at most `limit` topics, planned ones included; if none, all.
-
-    topics: int64[n]. Modular manager: LoadManagerShared.filterBrokersWithLargeTopicCount.
-    """
-    kept = candidates[topics[candidates] <= limit]
-    return kept if len(kept) else candidates
-
-
-def below_topic_limit(candidates: Ints, topics: Ints, limit: int) -> Ints:
-    """Keep brokers with fewer than `limit` topics, perhaps none.
-
-    Extensible manager: BrokerMaxTopicCountFilter.
-    """
-    return candidates[topics[candidates] < limit]
-
-
-def of_class(candidates: Ints, has_class: Bools) -> Ints:
-    """Keep brokers that report the wanted load manager class. has_class: bool[n].
-
-    BrokerLoadManagerClassFilter. A broker that reports no class is left out.
-    """
-    return candidates[has_class[candidates]]
 
 
 def of_latest_version(candidates: Ints, levels: Ints) -> Ints | None:
@@ -148,20 +120,6 @@ def at_minimum(candidates: Ints, counts: Ints) -> Ints:
         return candidates
     own = counts[candidates]
     kept: Ints = candidates[own == own[own.argmin()]]
-    return kept
-
-
-def in_emptiest_domains(candidates: Ints, counts: Ints, domain: Ints) -> Ints:
-    """Keep brokers of the failure domains with the least sum of candidates' counts.
-
-    domain: int64[n], a number per domain; brokers without one share a number.
-    """
-    if not len(candidates):
-        return candidates
-    own = domain[candidates]
-    sums = np.bincount(own, weights=counts[candidates])
-    least = sums[own].min()
-    kept: Ints = candidates[sums[own] == least]
     return kept
 
 
@@ -259,7 +217,8 @@ class FilterPipeline:
 
     def _modular(self, question: FilterQuestion, verdicts: Verdicts | None) -> Narrowed:
         row = int(self.index.row[question.bundle])
-        _start(verdicts, self.index.verdicts[row])
+        if verdicts is not None:
+            verdicts[:] = self.index.verdicts[row]
         admitted = self._chosen(self.index.admitted[row], question, verdicts)
         left = self._within_topics(admitted, verdicts)
         left = self._anti_affinity(left, question, verdicts)
@@ -276,7 +235,8 @@ class FilterPipeline:
 
         May leave no broker.
         """
-        _start(verdicts, self.index.open_verdicts)
+        if verdicts is not None:
+            verdicts[:] = self.index.open_verdicts
         admitted = self._chosen(self.index.open, question, verdicts)
         left = self._same_class(admitted, verdicts)
         below = self._within_topics(left, verdicts)
@@ -306,25 +266,36 @@ class FilterPipeline:
         return pinned
 
     def _within_topics(self, left: Ints, verdicts: Verdicts | None) -> Ints:
+        """Leave out brokers with too many topics, planned ones included.
+
+        Modular manager: above the limit, unless all are
+        (LoadManagerShared.filterBrokersWithLargeTopicCount). Extensible manager: at the limit,
+        even if none is left (BrokerMaxTopicCountFilter).
+        """
         if self.is_topic_limit_far:
             return left
-        is_extensible = self.config.pipeline == EXTENSIBLE
-        rule = below_topic_limit if is_extensible else within_topic_limit
-        kept = rule(left, self.topics, self.config.max_topics_per_broker)
+        topics, limit = self.topics[left], self.config.max_topics_per_broker
+        if self.config.pipeline == EXTENSIBLE:
+            kept = left[topics < limit]
+        else:
+            kept = left[topics <= limit] if (topics <= limit).any() else left
         _note(verdicts, left, kept, FilterVerdict.TOO_MANY_TOPICS)
         return kept
 
     def _anti_affinity(
         self, left: Ints, question: FilterQuestion, verdicts: Verdicts | None
     ) -> Ints:
-        if not self.index.groups:
+        """Keep the brokers with fewest namespaces of the group, in the domains with fewest."""
+        if not self.index.groups or not len(left):
             return left
         group = int(self.index.group[self.snapshot.bundles.namespace[question.bundle]])
         if group < 0:
             return left
         counts = self.groups.counts[group]
         if self.config.failure_domains and len(self.index.domain):
-            in_domains = in_emptiest_domains(left, counts, self.index.domain)
+            domain = self.index.domain[left]
+            held = np.bincount(domain, weights=counts[left])[domain]
+            in_domains = left[held == held.min()]
             _note(verdicts, left, in_domains, FilterVerdict.FAILURE_DOMAIN)
             left = in_domains
         least = at_minimum(left, counts)
@@ -344,9 +315,10 @@ class FilterPipeline:
         return least
 
     def _same_class(self, left: Ints, verdicts: Verdicts | None) -> Ints:
+        """Leave out brokers that report another class or none: BrokerLoadManagerClassFilter."""
         if not self.config.load_manager_class:
             return left
-        kept = of_class(left, self.has_class)
+        kept = left[self.has_class[left]]
         _note(verdicts, left, kept, FilterVerdict.LOAD_MANAGER_CLASS)
         return kept
 
@@ -357,11 +329,6 @@ class FilterPipeline:
         if kept is not None:
             _note(verdicts, left, kept, FilterVerdict.OLDER_VERSION)
         return kept
-
-
-def _start(verdicts: Verdicts | None, row: Verdicts) -> None:
-    if verdicts is not None:
-        verdicts[:] = row
 
 
 def _note(verdicts: Verdicts | None, before: Ints, after: Ints, verdict: FilterVerdict) -> None:

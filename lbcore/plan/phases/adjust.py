@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from lbcore.config.tree import Config
 from lbcore.plan.decision import PlanState
 from lbcore.plan.draft import Draft
 from lbcore.plan.pending import (
@@ -54,20 +53,25 @@ def shift_averages(state: PlanState, moves: Iterable[PendingMove], sign: float) 
 
 def _with_adjusted_load(draft: Draft) -> Draft:
     """Update the unreported load; drop moves that arrived or were given up."""
-    state = draft.state
+    state, brokers, config = draft.state, draft.reported.brokers, draft.config.shedding
     if not (state.moves or state.unseen):
         return draft
-    moves, given_up, arrived = _moves_by_outcome(draft)
-    brokers = draft.reported.brokers
+    since_ms = draft.now_ms - config.adjust_max_ms
+    moves, given_up, arrived = _moves_by_outcome(draft, since_ms)
     at = {name: index for index, name in enumerate(brokers.names)}
-    config = draft.config.shedding
-    is_busy = _busy(at, [*moves.values(), *arrived, *given_up])
+    concerned = [*moves.values(), *arrived, *given_up]
+    busy = {name for move in concerned for name in (move.source, move.destination)}
+    is_busy = np.array([name in busy for name in brokers.names], dtype=np.bool_)
     lag_ms = draft.config.signals.usage_lag_ms
     load = remaining_unreported_load(state.unseen, brokers, is_busy, config.adjust_keep, lag_ms)
-    load[_outdated(draft)] = 0.0
+    # what has not shown for too long is forgotten
+    outdated = (name for name, one in state.unseen.items() if one.busy_ms < since_ms)
+    load[[at[name] for name in outdated if name in at]] = 0.0
     for move in given_up:
-        _add(load, at.get(move.source), move.load)
-        _add(load, at.get(move.destination), tuple(-value for value in move.at_destination()))
+        if move.source in at:
+            load[at[move.source]] += move.load
+        if move.destination in at:
+            load[at[move.destination]] -= move.at_destination()
     landed = dict.fromkeys((move.source for move in arrived), draft.now_ms)
     transfer = state.transfer
     state = replace(
@@ -89,48 +93,23 @@ def _with_adjusted_load(draft: Draft) -> Draft:
 
 
 def _moves_by_outcome(
-    draft: Draft,
+    draft: Draft, since_ms: int
 ) -> tuple[dict[str, PendingMove], list[PendingMove], list[PendingMove]]:
-    """Return the moves under way, those given up, and those that arrived."""
-    since_ms = draft.now_ms - draft.config.shedding.adjust_max_ms
-    under_way: dict[str, PendingMove] = {}
-    given_up: list[PendingMove] = []
-    arrived: list[PendingMove] = []
-    rows = draft.reported.bundles.rows_of(draft.state.moves)
-    for name, move in draft.state.moves.items():
-        outcome = move_outcome(draft.reported, rows.get(name), move)
-        if outcome is MoveOutcome.GIVEN_UP:
-            given_up.append(move)
-        elif outcome is MoveOutcome.ARRIVED:
-            arrived.append(move)
-        elif outcome is MoveOutcome.UNDER_WAY and move.decided_ms >= since_ms:
-            under_way[name] = move
+    """Return the moves under way, those given up, and those that arrived.
+
+    since_ms: moves decided before count as gone.
+    """
+    moves = draft.state.moves
+    rows = draft.reported.bundles.rows_of(moves)
+    outcome = {name: move_outcome(draft.reported, rows.get(name), moves[name]) for name in moves}
+    under_way = {
+        name: move
+        for name, move in moves.items()
+        if outcome[name] is MoveOutcome.UNDER_WAY and move.decided_ms >= since_ms
+    }
+    given_up = [move for name, move in moves.items() if outcome[name] is MoveOutcome.GIVEN_UP]
+    arrived = [move for name, move in moves.items() if outcome[name] is MoveOutcome.ARRIVED]
     return under_way, given_up, arrived
-
-
-def _busy(at: dict[str, int], moves: list[PendingMove]) -> Bools:
-    is_busy = np.zeros(len(at), dtype=np.bool_)
-    for move in moves:
-        for broker in (move.source, move.destination):
-            if broker in at:
-                is_busy[at[broker]] = True
-    return is_busy
-
-
-def _outdated(draft: Draft) -> list[int]:
-    """Return the brokers whose unreported load has not shown for too long."""
-    since_ms = draft.now_ms - draft.config.shedding.adjust_max_ms
-    unseen = draft.state.unseen
-    return [
-        index
-        for index, name in enumerate(draft.reported.brokers.names)
-        if name in unseen and unseen[name].busy_ms < since_ms
-    ]
-
-
-def _add(load: Floats, broker: int | None, line: tuple[float, ...]) -> None:
-    if broker is not None:
-        load[broker] += line
 
 
 def _adjusted(draft: Draft, load: Floats, at: dict[str, int]) -> Snapshot:
@@ -173,11 +152,13 @@ def newly_reported(
 ) -> tuple[Bools, dict[str, tuple[int, int]]]:
     """Return the brokers with a report to judge now, and `judged` with these.
 
-    At most one per hit period. judged: broker → (time of the report judged last, time of that
-    judgement).
+    At most one per hit period, in whole cycles. judged: broker → (time of the report judged last,
+    time of that judgement).
     """
     brokers, now_ms = draft.reported.brokers, draft.now_ms
-    period_ms = _hit_period_ms(draft.config)
+    cycle_ms = draft.config.pipeline.decision_interval_ms
+    cycles = -(-draft.config.pipeline.hit_period_ms // cycle_ms)
+    period_ms = max(0, cycles * cycle_ms - cycle_ms // 2)  # less half a cycle, as cycles jitter
     never = (0, now_ms - period_ms)
     due: list[bool] = []
     kept: dict[str, tuple[int, int]] = {}
@@ -186,10 +167,3 @@ def newly_reported(
         due.append(report_ms > last_ms and now_ms - at_ms >= period_ms)
         kept[name] = (report_ms, now_ms) if due[-1] else (last_ms, at_ms)
     return np.array(due, dtype=np.bool_), kept
-
-
-def _hit_period_ms(config: Config) -> int:
-    """Return hit_period_ms in whole cycles, less half of one, as cycles jitter."""
-    cycle_ms = config.pipeline.decision_interval_ms
-    cycles = -(-config.pipeline.hit_period_ms // cycle_ms)
-    return max(0, cycles * cycle_ms - cycle_ms // 2)

@@ -12,7 +12,7 @@ import numpy as np
 from lbcore.plan.decision import Columns
 from lbcore.plan.draft import Draft
 from lbcore.plan.filter.index import FilterVerdict, Verdicts, candidate_index
-from lbcore.plan.filter.unload import BundleFacts, bundle_verdicts, unload_verdicts
+from lbcore.plan.filter.unload import system_namespaces, unload_verdicts
 from lbcore.plan.groups import (
     excluded_from_shedding,
     isolation_groups,
@@ -38,30 +38,48 @@ LABELS = tuple(verdict.label for verdict in FilterVerdict)
 
 def eligible(draft: Draft) -> Draft:
     """Return the draft with the bundles that may be shed, without ended grace periods."""
-    bundles = draft.snapshot.bundles
-    draft = filter_brokers(_without_old_graces(draft))
-    verdicts = bundle_verdicts(
-        draft.snapshot,
-        BundleFacts(
-            is_recently_unloaded=_resting(draft)
-            | _cooling(draft)
-            | bundles.are_named(draft.snapshot.rejected),
-            is_in_flight=~bundles.can_move | bundles.are_named(draft.state.moves),
-            is_paused=paused(bundles),
-            is_merging=bundles.are_named(draft.snapshot.merging),
-            pin=pins(draft),
-        ),
-        draft.config.shedding.excluded_namespaces,
-    )
+    bundles, since_ms = draft.snapshot.bundles, draft.now_ms - draft.config.shedding.grace_period_ms
+    kept = {name: at for name, at in draft.state.unloaded_ms.items() if at >= since_ms}
+    draft = filter_brokers(replace(draft, state=replace(draft.state, unloaded_ms=kept)))
+    verdicts = _bundle_verdicts(draft)
     can_move = (verdicts == FilterVerdict.OK) & (bundles.owner >= 0)
     if _chooses_admitted(draft) and draft.candidates.groups:
         rows = np.flatnonzero(can_move)
         left = unload_verdicts(draft.snapshot, draft.candidates, rows)
-        kept = rows[left == FilterVerdict.ANTI_AFFINITY]
-        can_move[kept], verdicts[kept] = False, FilterVerdict.ANTI_AFFINITY
+        stays = rows[left == FilterVerdict.ANTI_AFFINITY]
+        can_move[stays], verdicts[stays] = False, FilterVerdict.ANTI_AFFINITY
     snapshot = replace(draft.snapshot, bundles=replace(bundles, can_move=can_move))
     draft = _grouped(replace(draft, snapshot=snapshot))
     return _show(draft, verdicts) if draft.scope.is_traced else draft
+
+
+def _bundle_verdicts(draft: Draft) -> Verdicts:
+    """Return the reason each bundle must stay, int8[m]; OK = it may be shed.
+
+    Of several reasons the last below wins. PINNED only at its pin: elsewhere it may be moved there.
+    RECENTLY_UNLOADED: within its grace period, within the cool-down after any change of owner, or
+    in a rejected plan.
+    """
+    snapshot, config, bundles = draft.snapshot, draft.config.shedding, draft.snapshot.bundles
+    since_ms = draft.now_ms - effective_grace_ms(draft.config)
+    shed = [name for name, at_ms in draft.state.unloaded_ms.items() if at_ms >= since_ms]
+    is_recent = bundles.are_named([*shed, *snapshot.rejected])
+    if bundles.moved_ms is not None and config.cool_down_ms:
+        is_recent |= bundles.moved_ms > draft.now_ms - config.cool_down_ms
+    pin, namespaces = pins(draft), bundles.namespaces
+    is_excluded = np.array([name in config.excluded_namespaces for name in namespaces] or [False])
+    verdicts = np.zeros(len(bundles.names), dtype=np.int8)
+    for verdict, stays in (
+        (FilterVerdict.RECENTLY_UNLOADED, is_recent),
+        (FilterVerdict.PINNED, (pin >= 0) & (pin == bundles.owner)),
+        (FilterVerdict.EXCLUDED_NAMESPACE, is_excluded[bundles.namespace]),
+        (FilterVerdict.SYSTEM_NAMESPACE, system_namespaces(namespaces)[bundles.namespace]),
+        (FilterVerdict.PAUSED, paused(bundles)),
+        (FilterVerdict.MERGING, bundles.are_named(snapshot.merging)),
+        (FilterVerdict.IN_FLIGHT, ~bundles.can_move | bundles.are_named(draft.state.moves)),
+    ):
+        verdicts[stays] = verdict
+    return verdicts
 
 
 def _grouped(draft: Draft) -> Draft:
@@ -106,29 +124,6 @@ def paused(bundles: BundleTable) -> Bools:
     if bundles.is_paused is not None:
         return bundles.is_paused
     return np.zeros(len(bundles.names), dtype=np.bool_)
-
-
-def _resting(draft: Draft) -> Bools:
-    """Return the bundles within their grace period."""
-    since_ms = draft.now_ms - effective_grace_ms(draft.config)
-    shed_ms = draft.state.unloaded_ms
-    return draft.snapshot.bundles.are_named(
-        {name: at_ms for name, at_ms in shed_ms.items() if at_ms >= since_ms}
-    )
-
-
-def _cooling(draft: Draft) -> Bools:
-    """Return the bundles within the cool-down after any change of owner."""
-    bundles, cool_down_ms = draft.snapshot.bundles, draft.config.shedding.cool_down_ms
-    if bundles.moved_ms is None or not cool_down_ms:
-        return np.zeros(len(bundles.names), dtype=np.bool_)
-    return bundles.moved_ms > draft.now_ms - cool_down_ms
-
-
-def _without_old_graces(draft: Draft) -> Draft:
-    since_ms = draft.now_ms - draft.config.shedding.grace_period_ms
-    kept = {name: at for name, at in draft.state.unloaded_ms.items() if at >= since_ms}
-    return replace(draft, state=replace(draft.state, unloaded_ms=kept))
 
 
 def _show(draft: Draft, verdicts: Verdicts) -> Draft:
