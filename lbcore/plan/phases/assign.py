@@ -7,12 +7,11 @@ Source: Pulsar 4.0.8 ModularLoadManagerImpl.selectBroker, which does not count p
 """
 
 import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from lbcore.config.tree import Config
 from lbcore.plan.decision import PlacementRows
 from lbcore.plan.draft import Draft, Moves
 from lbcore.plan.filter.index import CandidateIndex, FilterVerdict
@@ -33,28 +32,17 @@ from lbcore.plan.split.decision import SplitDecision
 from lbcore.plan.strategy import Destinations
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
-    """Snapshot with the children to place as its last rows, and its index.
-
-    The parents have no owner in it, and don't count in their brokers' usage: the children have
-    their load. usage: float64[n]. rows: int64[children], the children's.
-    """
-
-    snapshot: Snapshot
-    index: CandidateIndex
-    usage: Floats
-    rows: Ints
-
-
 def with_children(
     snapshot: Snapshot, index: CandidateIndex, usage: Floats, splits: Sequence[SplitDecision]
-) -> Family:
-    """Return the snapshot with the children of splits that are placed at once."""
+) -> tuple[Snapshot, CandidateIndex, Floats]:
+    """Return the snapshot with the children of splits that are placed at once, and its index.
+
+    The children are its last rows. The parents have no owner in it, and don't count in their
+    brokers' usage, the third value: the children have their load.
+    """
     placed = [split for split in splits if split.place_children]
     if not placed:
-        nothing = np.zeros(0, dtype=np.int64)
-        return Family(snapshot=snapshot, index=index, usage=usage, rows=nothing)
+        return snapshot, index, usage
     parents = np.repeat(
         np.array([split.bundle for split in placed], dtype=np.int64),
         [len(split.children) for split in placed],
@@ -63,26 +51,16 @@ def with_children(
         [topic_shares(snapshot.topics_of(split.name), split.boundaries) for split in placed]
     )
     names = tuple(child for split in placed for child in split.children)
-    bundles = _with_rows(snapshot.bundles, parents, share, names)
-    before = len(snapshot.bundles.names)
-    return Family(
-        snapshot=replace(snapshot, bundles=bundles),
-        index=replace(index, row=np.concatenate([index.row, index.row[parents]])),
-        usage=_without_parents(snapshot, usage, placed),
-        rows=np.arange(before, before + len(names)),
-    )
-
-
-def _without_parents(snapshot: Snapshot, usage: Floats, splits: Sequence[SplitDecision]) -> Floats:
-    left: Floats = usage.copy()
-    for split in splits:
+    left = usage.copy()
+    for split in placed:
         owner = int(snapshot.bundles.owner[split.bundle])
         if owner >= 0:
-            share = load_share(
-                snapshot.bundles.short[split.bundle], snapshot.brokers.traffic[owner]
-            )
-            left[owner] = max(0.0, float(left[owner] - usage[owner] * share))
-    return left
+            traffic = snapshot.brokers.traffic[owner]
+            part = usage[owner] * load_share(snapshot.bundles.short[split.bundle], traffic)
+            left[owner] = max(0.0, float(left[owner] - part))
+    bundles = _with_rows(snapshot.bundles, parents, share, names)
+    rows = np.concatenate([index.row, index.row[parents]])
+    return replace(snapshot, bundles=bundles), replace(index, row=rows), left
 
 
 def topic_shares(topics: TopicLoads | None, boundaries: Sequence[int]) -> Floats:
@@ -130,19 +108,6 @@ def _with_rows(
         moved_ms=None,
         left=None,
     )
-
-
-def placed_children(
-    family: Family, splits: Sequence[SplitDecision], found: Ints, brokers: Sequence[str]
-) -> Mapping[str, str]:
-    """Return placed child → broker; "" = it stays with its parent's owner."""
-    names = [family.snapshot.bundles.names[row] for row in family.rows.tolist()]
-    chosen = [brokers[at] if at >= 0 else "" for at in found.tolist()]
-    owner = {child: split.broker for split in splits for child in split.children}
-    return {
-        name: "" if broker == owner[name] else broker
-        for name, broker in zip(names, chosen, strict=True)
-    }
 
 
 PHASE = "assign"
@@ -244,28 +209,33 @@ def _place_unowned(draft: Draft) -> Draft:
     bundles = draft.snapshot.bundles
     needs = bundles.needs_owner if bundles.needs_owner is not None else bundles.owner < 0
     rows = np.flatnonzero(needs & draft.scope.only_places)
-    family = with_children(_planned(draft), draft.candidates, draft.usage, draft.splits)
-    everyone = np.concatenate([rows, family.rows])
-    if not len(everyone):
+    request = _request(draft, rows, draft.splits)
+    everyone = len(request.bundles)
+    if not everyone:
         return draft.skip(PHASE, "NoUnownedBundle")
-    nobody: Ints = np.full(len(everyone), NOBODY, dtype=np.int64)
-    avoided = nobody.copy()
+    avoided = np.full(everyone, NOBODY, dtype=np.int64)
     if bundles.avoid is not None:
         avoided[: len(rows)] = bundles.avoid[rows]
+    request = replace(request, excluded=avoided, is_unload=np.zeros(everyone, dtype=np.bool_))
     known = bundles.is_load_known
-    request = replace(
-        _request(draft, everyone, family),
-        excluded=avoided,
-        is_unload=np.zeros(len(everyone), dtype=np.bool_),
-    )
-    by_load = known is not None and not len(family.rows) and bool(known[rows].all())
+    by_load = known is not None and everyone == len(rows) and bool(known[rows].all())
     draft, found = _placed(draft, request, by_load=by_load)
     own = found[: len(rows)]
     kept = np.flatnonzero(own >= 0)
-    nobody = nobody[: len(rows)]
+    nobody = np.full(len(rows), NOBODY, dtype=np.int64)
     moves = Moves(bundle=rows, source=nobody, destination=own, origin=nobody).at(kept)
-    names = draft.snapshot.brokers.names
-    children = placed_children(family, draft.splits, found[len(rows) :], names)
+    name_of = dict(enumerate(draft.snapshot.brokers.names))
+    parent = {
+        child: split.broker
+        for split in draft.splits
+        if split.place_children
+        for child in split.children
+    }
+    chosen = (name_of.get(at, "") for at in found[len(rows) :].tolist())
+    children = {  # "" = it stays with its parent's owner
+        child: "" if broker == parent[child] else broker
+        for child, broker in zip(parent, chosen, strict=True)
+    }
     draft = replace(draft, assignments=moves, children=children)
     return draft if len(kept) or children else draft.skip(PHASE, "NoBrokers")
 
@@ -273,9 +243,18 @@ def _place_unowned(draft: Draft) -> Draft:
 def _placed(draft: Draft, request: PlaceRequest, *, by_load: bool) -> tuple[Draft, Ints]:
     """Return the draft with placement's next state, and destinations, -1 = none.
 
-    by_load: as for `place_settings`.
+    `distribute_evenly` is off for a strategy that evens out load instead of counts. by_load: it is
+    off, because it would give an empty broker all bundles although loads are known.
     """
-    settings = place_settings(draft.config, by_load=by_load)
+    config, filters = draft.config, draft.config.filters
+    if by_load or not placement_strategy(config.placement).evens_counts:
+        filters = replace(filters, distribute_evenly=False)
+    settings = PlaceSettings(
+        placement=config.placement,
+        filters=filters,
+        history_weight=config.signals.history_weight,
+        excluded_namespaces=frozenset(config.shedding.excluded_namespaces),
+    )
     seed = zlib.crc32(draft.snapshot.cluster.encode())
     remembered = draft.state.placement.of_active(frozenset(request.snapshot.brokers.names))
     answer = place_bundles(request, remembered, settings, seed)
@@ -283,16 +262,13 @@ def _placed(draft: Draft, request: PlaceRequest, *, by_load: bool) -> tuple[Draf
     return _show(draft, request, answer), answer.brokers
 
 
-def _request(draft: Draft, rows: Ints, family: Family | None = None) -> PlaceRequest:
-    """Return the request to place these rows of the family, or of the draft's bundles."""
-    snapshot, index, usage = (
-        (_planned(draft), draft.candidates, draft.usage)
-        if family is None
-        else (family.snapshot, family.index, family.usage)
-    )
-    pinned = pins(draft)
-    added = len(snapshot.bundles.names) - len(pinned)
-    pinned = np.append(pinned, np.full(added, NOBODY, dtype=np.int64))
+def _request(draft: Draft, rows: Ints, splits: Sequence[SplitDecision] = ()) -> PlaceRequest:
+    """Return the request to place these bundles, then the children of these splits."""
+    planned = _planned(draft)
+    snapshot, index, usage = with_children(planned, draft.candidates, draft.usage, splits)
+    known, everyone = len(planned.bundles.names), len(snapshot.bundles.names)
+    rows = np.concatenate([rows, np.arange(known, everyone)])
+    pinned = np.append(pins(draft), np.full(everyone - known, NOBODY, dtype=np.int64))
     return replace(
         place_request(snapshot, rows, index, usage),
         pins=pinned[rows],
@@ -333,21 +309,4 @@ def _show(draft: Draft, request: PlaceRequest, answer: Placement) -> Draft:
             verdicts=answer.trace.verdicts,
             labels=LABELS,
         )
-    )
-
-
-def place_settings(config: Config, *, by_load: bool) -> PlaceSettings:
-    """Return the settings that placement reads.
-
-    `distribute_evenly` is off for a strategy that evens out load instead of counts. by_load: it is
-    off, because it would give an empty broker all bundles although loads are known.
-    """
-    filters = config.filters
-    if by_load or not placement_strategy(config.placement).evens_counts:
-        filters = replace(filters, distribute_evenly=False)
-    return PlaceSettings(
-        placement=config.placement,
-        filters=filters,
-        history_weight=config.signals.history_weight,
-        excluded_namespaces=frozenset(config.shedding.excluded_namespaces),
     )

@@ -7,8 +7,7 @@ bound of their own. Pulsar's own caps are part of its strategies.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,68 +19,6 @@ from lbcore.plan.snapshot import NOBODY, Ints
 PHASE = "limit"
 NO_CAP = -1
 TAKEN = CODE[CandidateVerdict.TAKEN]
-
-
-@dataclass(slots=True, kw_only=True)
-class _Room:
-    """Remaining allowance while the moves are checked in order; inf = no cap.
-
-    cycle: moves left. limited_by: verdict once none is left. broker, tenant: caps, for the counts
-    `brokers` and `tenants`. givers, takers: brokers whose last role is within its cool-down.
-    """
-
-    cycle: float
-    limited_by: CandidateVerdict
-    broker: float
-    tenant: float
-    namespace_names: Sequence[str]
-    givers: frozenset[int] = frozenset()
-    takers: frozenset[int] = frozenset()
-    brokers: Counter[int] = field(default_factory=Counter)
-    tenants: Counter[str] = field(default_factory=Counter)
-
-    @staticmethod
-    def of(draft: Draft) -> "_Room":
-        """Return the room at the start of a cycle."""
-        config = draft.config.shedding
-        in_flight = max(len(draft.state.moves), draft.snapshot.in_flight) + len(draft.forced.bundle)
-        tenants = moves_within_hour(draft.state.hourly, draft.now_ms)
-        cycle, limited_by = min(
-            (_cap(config.max_moves_per_cycle), CandidateVerdict.CYCLE_LIMIT),
-            (_cap(config.max_moves_in_flight) - in_flight, CandidateVerdict.IN_FLIGHT_LIMIT),
-            (_cap(config.max_moves_per_hour) - tenants.total(), CandidateVerdict.HOUR_LIMIT),
-            key=lambda one: one[0],
-        )
-        return _Room(
-            cycle=cycle,
-            limited_by=limited_by,
-            broker=_cap(config.max_moves_per_broker),
-            tenant=_cap(config.max_moves_per_hour_of_tenant),
-            namespace_names=draft.snapshot.bundles.namespaces,
-            givers=_indices_in_role(draft, draft.state.gave_ms),
-            takers=_indices_in_role(draft, draft.state.took_ms),
-            tenants=tenants,
-        )
-
-    def take(self, moves: Sequence[tuple[int, int, int]]) -> int:
-        """Count a move or an exchange if there is room for all of it; return the verdict.
-
-        moves: source, destination and namespace of each.
-        """
-        if len(moves) > self.cycle:
-            return CODE[self.limited_by]
-        if any(one in self.takers or other in self.givers for one, other, _ in moves):
-            return CODE[CandidateVerdict.ROLE_COOL_DOWN]
-        brokers = Counter(at for move in moves for at in move[:2] if at != NOBODY)
-        if any(self.brokers[at] + count > self.broker for at, count in brokers.items()):
-            return CODE[CandidateVerdict.BROKER_LIMIT]
-        tenants = Counter(tenant_of(self.namespace_names[namespace]) for _, _, namespace in moves)
-        if any(self.tenants[name] + count > self.tenant for name, count in tenants.items()):
-            return CODE[CandidateVerdict.TENANT_LIMIT]
-        self.cycle -= len(moves)
-        self.brokers.update(brokers)
-        self.tenants.update(tenants)
-        return TAKEN
 
 
 def limit(draft: Draft) -> Draft:
@@ -98,26 +35,52 @@ def limit(draft: Draft) -> Draft:
 def limit_verdicts(draft: Draft, moves: Moves) -> Ints:
     """Return each move's verdict, int64[k], index into VERDICTS.
 
-    A destination of -1 has no cap.
+    The moves are checked in order, each counting what was taken before. A destination of -1 has no
+    cap.
     """
-    room = _Room.of(draft)
-    namespace = draft.snapshot.bundles.namespace[moves.bundle]
-    columns = (moves.source.tolist(), moves.destination.tolist(), namespace.tolist())
-    each = list(zip(*columns, strict=True))
-    found = np.full(len(namespace), CODE[room.limited_by], dtype=np.int64)
+    config, state, snapshot = draft.config.shedding, draft.state, draft.snapshot
+    in_flight = max(len(state.moves), snapshot.in_flight) + len(draft.forced.bundle)
+    tenants, brokers = moves_within_hour(state.hourly, draft.now_ms), Counter[int]()
+    room, limited_by = min(
+        (_cap(config.max_moves_per_cycle), CandidateVerdict.CYCLE_LIMIT),
+        (_cap(config.max_moves_in_flight) - in_flight, CandidateVerdict.IN_FLIGHT_LIMIT),
+        (_cap(config.max_moves_per_hour) - tenants.total(), CandidateVerdict.HOUR_LIMIT),
+        key=lambda one: one[0],
+    )
+    of_broker, of_tenant = (
+        _cap(one) for one in (config.max_moves_per_broker, config.max_moves_per_hour_of_tenant)
+    )
+    gave, took = draft.in_role(state.gave_ms), draft.in_role(state.took_ms)
+    name_of = dict(enumerate(snapshot.brokers.names))  # NOBODY has none
+    ends = list(zip(moves.source.tolist(), moves.destination.tolist(), strict=True))
+    namespaces = snapshot.bundles.namespace[moves.bundle].tolist()
+    owners = [tenant_of(snapshot.bundles.namespaces[at]) for at in namespaces]
+    found = np.full(len(ends), CODE[limited_by], dtype=np.int64)
     for at, partner in enumerate(draft.partners(moves).tolist()):
-        if room.cycle <= 0:
+        if room <= 0:
             break
-        if at <= partner:
-            pair = sorted({at, partner})
-            found[pair] = room.take([each[one] for one in pair])
+        if at > partner:
+            continue
+        pair = sorted({at, partner})  # a move, or an exchange: all of it or nothing
+        touched = Counter(broker for one in pair for broker in ends[one] if broker != NOBODY)
+        asking = Counter(owners[one] for one in pair)
+        verdict = CandidateVerdict.TAKEN
+        if len(pair) > room:
+            verdict = limited_by
+        elif any(
+            name_of[ends[one][0]] in took or name_of.get(ends[one][1]) in gave for one in pair
+        ):
+            verdict = CandidateVerdict.ROLE_COOL_DOWN
+        elif any(brokers[broker] + count > of_broker for broker, count in touched.items()):
+            verdict = CandidateVerdict.BROKER_LIMIT
+        elif any(tenants[name] + count > of_tenant for name, count in asking.items()):
+            verdict = CandidateVerdict.TENANT_LIMIT
+        else:
+            room -= len(pair)
+            brokers.update(touched)
+            tenants.update(asking)
+        found[pair] = CODE[verdict]
     return found
-
-
-def _indices_in_role(draft: Draft, since: Mapping[str, int]) -> frozenset[int]:
-    """Return `Draft.in_role` as indices of brokers."""
-    recent = draft.in_role(since)
-    return frozenset(at for at, name in enumerate(draft.snapshot.brokers.names) if name in recent)
 
 
 def show_limits(draft: Draft, moves: Moves, verdicts: Ints) -> Draft:

@@ -48,21 +48,17 @@ def forced_moves(draft: Draft) -> Moves:
     is_strayed &= ~np.append(brokers.is_draining, True)[pin]  # pin -1 reads the last
     on_draining = at_rest & ~is_strayed & brokers.is_draining[bundles.owner]
     rows = np.concatenate([np.flatnonzero(is_strayed), np.flatnonzero(on_draining)])
-    rows = rows[_fits(bundles.owner[rows], _room(draft))]
+    room = brokers.room
+    if room is None:
+        most = draft.config.shedding.max_drains_in_flight
+        room = np.full(len(brokers.names), most, dtype=np.int64)
+    rows = rows[_fits(bundles.owner[rows], room)]
     return Moves(
         bundle=rows,
         source=bundles.owner[rows],
         destination=np.where(is_strayed[rows], pin[rows], NOBODY),
         origin=np.full(len(rows), NOBODY, dtype=np.int64),
     )
-
-
-def _room(draft: Draft) -> Ints:
-    """Return the number of bundles that may leave each broker now, int64[n]."""
-    brokers = draft.reported.brokers
-    if brokers.room is not None:
-        return brokers.room
-    return np.full(len(brokers.names), draft.config.shedding.max_drains_in_flight, dtype=np.int64)
 
 
 def _fits(source: Ints, room: Ints) -> Ints:

@@ -8,29 +8,26 @@ rejected plan. Placement finds the children's owners. Limits, hit counts and cap
 letter.
 """
 
-from dataclasses import dataclass, field, replace
-from itertools import repeat
+from dataclasses import dataclass, replace
+from itertools import compress, repeat
 
 import numpy as np
 
 from lbcore.config.splitting import LONG_TERM, Splitting
-from lbcore.model.names import split_bundle_name
 from lbcore.plan.decision import Columns
 from lbcore.plan.draft import Draft
 from lbcore.plan.phases.adjust import newly_reported
 from lbcore.plan.phases.eligible import paused
 from lbcore.plan.snapshot import (
-    RATE_IN,
-    RATE_OUT,
-    THROUGHPUT_IN,
-    THROUGHPUT_OUT,
     Bools,
     BundleTable,
     Floats,
     Ints,
     Snapshot,
+    message_rate,
+    throughput,
 )
-from lbcore.plan.split.boundaries import divide_too_big, split_of
+from lbcore.plan.split.boundaries import divide_too_big, rooms_of, split_of
 from lbcore.plan.split.decision import (
     LIMIT_REASONS,
     REASONS,
@@ -70,25 +67,42 @@ def decide_splits(
     this phase, newer than the report it judged last. The caller checks `config.enabled`. O(m + k
     log k), m bundles, k of them over a limit.
     """
-    over = find_overloaded(snapshot.bundles, config)
+    bundles = snapshot.bundles
+    over = find_overloaded(bundles, config)
     hits = _count_hits(snapshot, over, state)
-    cycle = _Cycle(
-        snapshot=snapshot,
-        config=config,
-        over=over,
-        hits=hits,
-        verdict=_first_verdicts(snapshot, over, hits, config, deferred),
-        pending=_still_pending(snapshot.bundles, state, deferred),
-    )
-    _decide_in_order(cycle, state)
+    verdict = _first_verdicts(snapshot, over, hits, config, deferred)
+    pending = _still_pending(bundles, state, deferred)
+    rooms = rooms_of(bundles, pending, config)
+    ready, unsplittable = _ready_rows(bundles, over, verdict, state)
+    decisions: list[SplitDecision] = []
+    for row in ready[: config.max_splits_per_cycle * ATTEMPTS_PER_SPLIT].tolist():
+        if len(decisions) >= config.max_splits_per_cycle:
+            break
+        bundle, reason = int(over.bundle[row]), LIMIT_REASONS[int(over.reason[row])]
+        name, namespace = bundles.names[bundle], int(bundles.namespace[bundle])
+        why = (reason, float(over.excess[row]), int(hits[row]))
+        found = split_of(snapshot, bundle, why, int(rooms[namespace]), config)
+        unsplittable.pop(name, None)
+        if isinstance(found, SplitDecision):
+            decisions.append(found)
+            pending[name] = len(found.boundaries)
+            rooms[namespace] -= pending[name]
+        elif found in UNSPLITTABLE:
+            unsplittable[name] = int(bundles.topics[bundle])
+        verdict[row] = _CODE[SplitVerdict.SPLIT if isinstance(found, SplitDecision) else found]
+    single = over.bundle[verdict == _CODE[SplitVerdict.SINGLE_TOPIC]].tolist()
+    unsplittable |= {bundles.names[at]: int(bundles.topics[at]) for at in single}
+    is_kept = (hits > 0) & (verdict != _CODE[SplitVerdict.SPLIT])
+    kept = map(bundles.names.__getitem__, over.bundle[is_kept].tolist())
     trace = SplitTrace(
-        bundle=over.bundle,
-        reason=over.reason,
-        excess=over.excess,
-        hits=hits,
-        verdict=cycle.verdict,
+        bundle=over.bundle, reason=over.reason, excess=over.excess, hits=hits, verdict=verdict
     )
-    return tuple(cycle.decisions), _next_state(cycle), trace
+    after = SplitState(
+        hits=dict(zip(kept, hits[is_kept].tolist(), strict=True)),
+        unsplittable=unsplittable,
+        pending=pending,
+    )
+    return tuple(decisions), after, trace
 
 
 def find_overloaded(bundles: BundleTable, config: Splitting) -> Overloaded:
@@ -97,8 +111,8 @@ def find_overloaded(bundles: BundleTable, config: Splitting) -> Overloaded:
     values = (
         bundles.topics.astype(np.float64),
         bundles.sessions.astype(np.float64),
-        average[:, RATE_IN] + average[:, RATE_OUT],
-        average[:, THROUGHPUT_IN] + average[:, THROUGHPUT_OUT],
+        message_rate(average),
+        throughput(average),
     )
     limits = (
         config.max_topics,
@@ -153,93 +167,26 @@ def _still_pending(bundles: BundleTable, state: SplitState, deferred: Bools) -> 
     return {name: more for name, more in sorted(state.pending.items()) if name in under_way}
 
 
-@dataclass(slots=True, kw_only=True)
-class _Cycle:
-    """Results of one call of `decide_splits`, filled in row by row of `over`."""
-
-    snapshot: Snapshot
-    config: Splitting
-    over: Overloaded
-    hits: Ints
-    verdict: Ints
-    pending: dict[str, int]
-    decisions: list[SplitDecision] = field(default_factory=list)
-    unsplittable: dict[str, int] = field(default_factory=dict)
-
-
-def _decide_in_order(cycle: _Cycle, state: SplitState) -> None:
-    """Judge the ready rows, worst first, until the cycle's limit."""
-    rooms, over = _rooms(cycle), cycle.over
-    budget = cycle.config.max_splits_per_cycle * ATTEMPTS_PER_SPLIT
-    for row in _ready_rows(cycle, state)[:budget].tolist():
-        if len(cycle.decisions) >= cycle.config.max_splits_per_cycle:
-            return
-        bundle, reason = int(over.bundle[row]), LIMIT_REASONS[int(over.reason[row])]
-        namespace = int(cycle.snapshot.bundles.namespace[bundle])
-        why = (reason, float(over.excess[row]), int(cycle.hits[row]))
-        found = split_of(cycle.snapshot, bundle, why, int(rooms[namespace]), cycle.config)
-        _record(cycle, row, found)
-        if isinstance(found, SplitDecision):
-            rooms[namespace] -= len(found.boundaries)
-
-
-def _record(cycle: _Cycle, row: int, found: SplitDecision | SplitVerdict) -> None:
-    bundle = int(cycle.over.bundle[row])
-    name = cycle.snapshot.bundles.names[bundle]
-    cycle.unsplittable.pop(name, None)
-    if isinstance(found, SplitDecision):
-        cycle.decisions.append(found)
-        cycle.pending[name] = len(found.boundaries)
-        cycle.verdict[row] = _CODE[SplitVerdict.SPLIT]
-        return
-    cycle.verdict[row] = _CODE[found]
-    if found in UNSPLITTABLE:
-        cycle.unsplittable[name] = int(cycle.snapshot.bundles.topics[bundle])
-
-
-def _ready_rows(cycle: _Cycle, state: SplitState) -> Ints:
+def _ready_rows(
+    bundles: BundleTable, over: Overloaded, verdict: Ints, state: SplitState
+) -> tuple[Ints, dict[str, int]]:
     """Return the ready rows, by excess, then by name, known unsplittable ones last.
 
-    Records the latter as unsplittable, until they are judged again.
+    Notes the latter in `verdict`, until they are judged again, and returns them with their number
+    of topics.
     """
-    bundles = cycle.snapshot.bundles
-    ready = np.flatnonzero(cycle.verdict == _CODE[SplitVerdict.CYCLE_LIMIT])
-    order = ready[np.argsort(-cycle.over.excess[ready], kind="stable")]
+    ready = np.flatnonzero(verdict == _CODE[SplitVerdict.CYCLE_LIMIT])
+    order = ready[np.argsort(-over.excess[ready], kind="stable")]
     if not state.unsplittable:
-        return order
-    indices = cycle.over.bundle[order].tolist()
+        return order, {}
+    indices = over.bundle[order].tolist()
+    topics = {bundles.names[at]: int(bundles.topics[at]) for at in indices}
     is_known = np.array(
-        [state.unsplittable.get(bundles.names[at]) == bundles.topics[at] for at in indices],
-        dtype=np.bool_,
+        [state.unsplittable.get(name) == count for name, count in topics.items()], dtype=np.bool_
     )
-    for row in order[is_known].tolist():
-        at = int(cycle.over.bundle[row])
-        cycle.unsplittable[bundles.names[at]] = int(bundles.topics[at])
-    cycle.verdict[order[is_known]] = _CODE[SplitVerdict.SINGLE_HASH]
-    return np.concatenate([order[~is_known], order[is_known]])
-
-
-def _rooms(cycle: _Cycle) -> Ints:
-    """Return how many more bundles each namespace may have, int64[namespaces]."""
-    bundles = cycle.snapshot.bundles
-    counts = np.bincount(bundles.namespace, minlength=len(bundles.namespaces))
-    if cycle.pending:
-        at = {name: index for index, name in enumerate(bundles.namespaces)}
-        for name, more in cycle.pending.items():
-            counts[at[split_bundle_name(name)[0]]] += more
-    return cycle.config.max_namespace_bundles - counts
-
-
-def _next_state(cycle: _Cycle) -> SplitState:
-    is_kept = (cycle.hits > 0) & (cycle.verdict != _CODE[SplitVerdict.SPLIT])
-    kept = cycle.over.bundle[is_kept].tolist()
-    names = map(cycle.snapshot.bundles.names.__getitem__, kept)
-    hits = dict(zip(names, cycle.hits[is_kept].tolist(), strict=True))
-    single = cycle.over.bundle[cycle.verdict == _CODE[SplitVerdict.SINGLE_TOPIC]].tolist()
-    topics = cycle.snapshot.bundles.topics
-    found = {cycle.snapshot.bundles.names[at]: int(topics[at]) for at in single}
-    unsplittable = {**cycle.unsplittable, **found}
-    return SplitState(hits=hits, unsplittable=unsplittable, pending=cycle.pending)
+    verdict[order[is_known]] = _CODE[SplitVerdict.SINGLE_HASH]
+    known = {name: topics[name] for name in compress(topics, is_known.tolist())}
+    return np.concatenate([order[~is_known], order[is_known]]), known
 
 
 PHASE = "split"

@@ -6,6 +6,7 @@ Pulsar 4.0.8; after Slicer, which splits what is twice the mean.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +19,7 @@ from lbcore.plan.shed.common import (
 )
 from lbcore.plan.snapshot import (
     Bools,
+    BundleTable,
     Floats,
     Ints,
     Snapshot,
@@ -225,18 +227,19 @@ def divide_too_big(
     """
     order = np.argsort(-too_big.excess, kind="stable")
     pending, unsplittable = dict(state.pending), dict(state.unsplittable)
+    rooms = rooms_of(snapshot.bundles, pending, config)
     decisions: list[SplitDecision] = []
     verdicts: list[SplitVerdict] = []
     for at in order.tolist():
         row = int(too_big.rows[at])
-        name = snapshot.bundles.names[row]
+        name, namespace = snapshot.bundles.names[row], int(snapshot.bundles.namespace[row])
         found: SplitDecision | SplitVerdict = SplitVerdict.DEFERRED
         if not deferred[row]:
-            room = _room(snapshot, row, pending, config)
-            found = _divide(snapshot, too_big, at, room, config)
+            found = _divide(snapshot, too_big, at, int(rooms[namespace]), config)
         if isinstance(found, SplitDecision):
             decisions.append(found)
             pending[name] = len(found.boundaries)
+            rooms[namespace] -= pending[name]
         elif found in UNSPLITTABLE:
             unsplittable[name] = int(snapshot.bundles.topics[row])
         verdicts.append(SplitVerdict.SPLIT if isinstance(found, SplitDecision) else found)
@@ -251,14 +254,18 @@ def divide_too_big(
     return tuple(decisions), after, trace
 
 
-def _room(snapshot: Snapshot, row: int, pending: dict[str, int], config: Splitting) -> int:
-    """Return the number of bundles that the namespace may still get."""
-    bundles = snapshot.bundles
-    namespace = int(bundles.namespace[row])
-    count = int(np.count_nonzero(bundles.namespace == namespace))
-    name = bundles.namespaces[namespace]
-    more = [n for each, n in pending.items() if split_bundle_name(each)[0] == name]
-    return config.max_namespace_bundles - count - sum(more)
+def rooms_of(bundles: BundleTable, pending: Mapping[str, int], config: Splitting) -> Ints:
+    """Return how many more bundles each namespace may have, int64[namespaces].
+
+    pending: of splits under way, bundle → bundles that it adds to its namespace. O(bundles).
+    """
+    counts = np.bincount(bundles.namespace, minlength=len(bundles.namespaces))
+    at = {name: index for index, name in enumerate(bundles.namespaces)} if pending else {}
+    for name, more in pending.items():
+        namespace = split_bundle_name(name)[0]
+        if namespace in at:
+            counts[at[namespace]] += more
+    return config.max_namespace_bundles - counts
 
 
 def _divide(
