@@ -4,7 +4,7 @@ A bundle counts once, by its verdict of the last phase: a broker's counts add up
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,6 @@ from lbcore.plan.decision import (
     Trace,
     TriggerRows,
 )
-from lbcore.plan.shed.common import TriggerStatus
 from lbcore.plan.snapshot import NOBODY, Floats, Ints
 
 BROKERS_MAX = 20
@@ -76,37 +75,30 @@ def stuck(result: Plan | Skip) -> dict[str, str]:
 
     They are beyond a threshold, and have the hits for it. Needs a traced plan.
     """
-    found: dict[str, str] = {}
-    giving = givers(result)
-    for part in result.trace.parts:
-        if not isinstance(part, TriggerRows):
-            continue
-        names = zip(result.trace.brokers, part.verdicts, _is_ready(part.trigger), strict=True)
-        for name, verdict, is_ready in names:
-            waits = verdict == CandidateVerdict.TOO_FEW_HITS.value and not is_ready
-            if verdict not in _NEVER_STUCK and not waits and name not in giving:
-                found[name] = verdict
-    return found
+    giving, waits = givers(result), CandidateVerdict.TOO_FEW_HITS.value
+    return {
+        name: verdict
+        for name, verdict, is_ready in _beyond(result.trace)
+        if name not in giving and (is_ready or verdict != waits)
+    }
 
 
 def beyond_threshold(result: Plan | Skip) -> frozenset[str]:
     """Return the brokers beyond a threshold now, even without hits. Needs a trace."""
-    return frozenset(
-        name
-        for part in result.trace.parts
-        if isinstance(part, TriggerRows)
-        for name, verdict in zip(result.trace.brokers, part.verdicts, strict=True)
-        if verdict not in _NEVER_STUCK
-    )
+    return frozenset(name for name, _, _ in _beyond(result.trace))
 
 
-def _is_ready(trigger: TriggerStatus) -> list[bool]:
-    """Return the brokers that are beyond a level and have its hits, bool[n]."""
-    is_ready = np.zeros(len(trigger.number), dtype=np.bool_)
-    for level in trigger.levels:
-        is_ready |= (trigger.number >= level.threshold) & (level.hits >= level.needed)
-    ready: list[bool] = is_ready.tolist()
-    return ready
+def _beyond(trace: Trace) -> Iterator[tuple[str, str, bool]]:
+    """Yield the brokers beyond a level: name, verdict, and if they have its hits."""
+    for part in trace.parts:
+        if not isinstance(part, TriggerRows):
+            continue
+        is_ready = np.zeros(len(part.verdicts), dtype=np.bool_)
+        for level in part.trigger.levels:
+            is_ready |= (part.trigger.number >= level.threshold) & (level.hits >= level.needed)
+        for found in zip(trace.brokers, part.verdicts, is_ready.tolist(), strict=True):
+            if found[1] not in _NEVER_STUCK:
+                yield found
 
 
 def blocked_brokers(

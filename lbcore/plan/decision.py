@@ -161,10 +161,12 @@ def exchanges(moves: Iterable[tuple[_Key, _Key, _Key]]) -> dict[_Key, _Key]:
 
 def moves_within_hour(hourly: Hourly, now_ms: int) -> Counter[str]:
     """Return tenant → moves in the hour before now. O(entries)."""
-    found: Counter[str] = Counter()
-    for tenant, entries in hourly.items():
-        found[tenant] = sum(count for at_ms, count in entries if at_ms > now_ms - HOUR_MS)
-    return found
+    return Counter(
+        {
+            tenant: sum(count for at_ms, count in entries if at_ms > now_ms - HOUR_MS)
+            for tenant, entries in hourly.items()
+        }
+    )
 
 
 def with_moves(hourly: Hourly, tenants: Iterable[str], now_ms: int) -> Hourly:

@@ -211,12 +211,15 @@ def part_of(snapshot: Snapshot, kept: Ints, rows: Ints) -> Subset:
 
     O(brokers + bundles), mostly for the kept bundles.
     """
-    brokers = len(snapshot.brokers.names)
+    found = _taken(snapshot.bundles, rows, ("namespaces",))
+    number = _numbers(kept, len(snapshot.brokers.names))
+    columns = {name: getattr(found, name) for name in ("owner", "avoid", "pin", "left")}
+    places = {name: number[one] for name, one in columns.items() if one is not None}
     return Subset(
         snapshot=replace(
             snapshot,
             brokers=_taken(snapshot.brokers, kept),
-            bundles=_bundles(snapshot.bundles, rows, _numbers(kept, brokers)),
+            bundles=replace(found, **places),
             partitions=lambda: _partitions(snapshot, rows),
         ),
         original=kept,
@@ -241,14 +244,6 @@ def _partitions(snapshot: Snapshot, rows: Ints) -> Partitions:
         count=whole.count[is_kept],
         keys=whole.keys,
     )
-
-
-def _bundles(bundles: BundleTable, rows: Ints, broker: Ints) -> BundleTable:
-    """Return some rows of the table. broker: int64[n + 1], new index of each broker."""
-    found = _taken(bundles, rows, ("namespaces",))
-    columns = {name: getattr(found, name) for name in ("owner", "avoid", "pin", "left")}
-    places = {name: broker[one] for name, one in columns.items() if one is not None}
-    return replace(found, **places)
 
 
 def _chosen_names(names: tuple[Any, ...], rows: Ints) -> tuple[Any, ...]:

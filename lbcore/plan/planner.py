@@ -64,25 +64,20 @@ def initial_draft(
     """The draft before the first phase."""
     brokers = len(snapshot.brokers.names)
     strategy = shedding_name(config.shedding.strategy)
+    if state.strategy != strategy:  # another one begins without hits and averages
+        state = replace(
+            state, strategy=strategy, shed=ShedState(), transfer=TransferState(), judged={}, own={}
+        )
     return Draft(
         reported=snapshot,  # stays as reported
         snapshot=snapshot,  # the phases adjust it
-        state=_state_for(state, strategy),
+        state=state,
         config=config,
         now_ms=now_ms,
         scope=scope,
         strategy=strategy,
         usage=np.zeros(brokers),
         has_new_report=np.zeros(brokers, dtype=np.bool_),
-    )
-
-
-def _state_for(state: PlanState, strategy: str) -> PlanState:
-    """Return the state for a strategy; another one begins without hits and averages."""
-    if state.strategy == strategy:
-        return state
-    return replace(
-        state, strategy=strategy, shed=ShedState(), transfer=TransferState(), judged={}, own={}
     )
 
 
@@ -154,11 +149,12 @@ def _steps(moves: Moves) -> list[tuple[int, int, int]]:
 
 def _unreported_before(draft: Draft) -> Floats:
     """Return the unreported load before the plan, float64[n, COLUMNS]."""
-    names = draft.reported.brokers.names
-    nothing = np.zeros(COLUMNS)
-    known = draft.state.unseen
-    lines = [known[name].load if name in known else nothing for name in names]
-    return np.array(lines, dtype=np.float64).reshape(len(names), COLUMNS)
+    known, names = draft.state.unseen, draft.reported.brokers.names
+    found = np.zeros((len(names), COLUMNS))
+    for at, name in enumerate(names):
+        if name in known:
+            found[at] = known[name].load
+    return found
 
 
 def _forced(draft: Draft) -> list[Decision]:

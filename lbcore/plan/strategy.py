@@ -100,16 +100,11 @@ Run: TypeAlias = Callable[[ShedCycle], tuple[Shed, PlanState]]
 Rule: TypeAlias = Callable[[ShedView, ShedState, Config], Shed]
 
 
-def one_hit(_config: Config) -> tuple[int, int]:
-    """Return one hit: the strategy needs no second observation."""
-    return 1, 1
-
-
 def multi_hits(config: Config) -> tuple[int, int]:
     """Return the hits that two-threshold counters need; one without `multi_hit`."""
     shedding = config.shedding
     if not shedding.multi_hit:
-        return one_hit(config)
+        return 1, 1
     return shedding.multi_hit_low_hits, shedding.multi_hit_high_hits
 
 
@@ -134,7 +129,7 @@ class Shedding(Strategy):
     run: Run
     trigger: Callable[[ShedCycle, Shed], TriggerStatus]
     observe: Callable[[ShedCycle], PlanState] | None = None
-    hits_needed: Callable[[Config], tuple[int, int]] = one_hit
+    hits_needed: Callable[[Config], tuple[int, int]] = field(default=lambda _config: (1, 1))
     hot_points: Callable[[Config], float] = default_hot_points
     destinations: Callable[[Config], Destinations] = field(
         default=lambda _config: Destinations.OPEN

@@ -5,10 +5,12 @@ PIP-364, whose trial values are 10 points × 5 hits and 40 points × 1 hit.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lbcore.config.shedding import SheddingConfig
 from lbcore.plan.snapshot import (
@@ -270,32 +272,28 @@ def reason_for_none(is_hot: Bools, is_ready: Bools) -> str:
     return "NoBundles" if (is_hot & is_ready).any() else "HitCount"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hits:
-    """Brokers that may shed, and the counters before shedding resets them.
+def multi_hit_gate(
+    view: ShedView, state: ShedState, excess: Floats, would_act: Bools, config: SheddingConfig
+) -> tuple[Bools, ShedState]:
+    """Return the brokers that may shed, bool[n], and the state with this cycle's hits.
 
     A counter grows with each fresh observation beyond its threshold; one within the threshold drops
     it. A broker above the average may shed when its own counter is full, or that of one below the
-    average.
-
-    is_ready: bool[n].
+    average. Once a broker sheds, its counters are reset, and the full ones of cold brokers. excess:
+    float64[n], points above the average. would_act: bool[n], brokers that shed if they may.
     """
-
-    is_ready: Bools
-    low: dict[str, int]
-    high: dict[str, int]
-    full_cold: tuple[str, ...]
-
-
-def count_hits(view: ShedView, state: ShedState, excess: Floats, config: SheddingConfig) -> Hits:
-    """Count this cycle's observations. excess: float64[n], points above the average."""
-    names = view.snapshot.brokers.names
+    names, distance = view.snapshot.brokers.names, np.abs(excess)
     low, high = dict(state.hits_low), dict(state.hits_high)
-    distance = np.abs(excess)
     for broker in np.flatnonzero(view.has_new_report).tolist():
-        far = float(distance[broker])
-        _count(low, names[broker], is_hit=far >= config.multi_hit_low_percent)
-        _count(high, names[broker], is_hit=far >= config.multi_hit_high_percent)
+        name, far = names[broker], float(distance[broker])
+        for hits, least in (
+            (low, config.multi_hit_low_percent),
+            (high, config.multi_hit_high_percent),
+        ):
+            if far >= least:
+                hits[name] = hits.get(name, 0) + 1
+            else:
+                hits.pop(name, None)
     is_full = np.array(
         [
             low.get(name, 0) >= config.multi_hit_low_hits
@@ -304,33 +302,15 @@ def count_hits(view: ShedView, state: ShedState, excess: Floats, config: Sheddin
         ],
         dtype=np.bool_,
     )
-    cold = np.flatnonzero(is_full & (excess < 0)).tolist()
+    is_cold = is_full & (excess < 0)
     is_above = excess >= min(config.multi_hit_low_percent, config.multi_hit_high_percent)
-    return Hits(
-        is_ready=is_above & (is_full | bool(cold)),
-        low=low,
-        high=high,
-        full_cold=tuple(names[broker] for broker in cold),
-    )
-
-
-def after_acting(hits: Hits, acted: Iterable[str]) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the counters (low, high) after some brokers shed.
-
-    Their counters are reset, and the full ones of cold brokers.
-    """
-    names = list(acted)
-    spent = {*names, *hits.full_cold} if names else set()
-    low = {name: count for name, count in hits.low.items() if name not in spent}
-    high = {name: count for name, count in hits.high.items() if name not in spent}
-    return low, high
-
-
-def _count(hits: dict[str, int], name: str, *, is_hit: bool) -> None:
-    if is_hit:
-        hits[name] = hits.get(name, 0) + 1
-    else:
-        hits.pop(name, None)
+    is_ready = is_above & (is_full | is_cold.any())
+    acts = is_ready & would_act
+    reset = np.flatnonzero(acts | is_cold).tolist() if acts.any() else []
+    spent = {names[broker] for broker in reset}
+    low = {name: count for name, count in low.items() if name not in spent}
+    high = {name: count for name, count in high.items() if name not in spent}
+    return is_ready, replace(state, hits_low=low, hits_high=high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,12 +323,6 @@ class TriggerLevel:
     threshold: Floats
     needed: int
     hits: Ints
-
-    def for_all_brokers(self, original: Ints, brokers: int) -> "TriggerLevel":
-        """The level of all brokers; see `TriggerStatus.for_all_brokers`."""
-        hits, threshold = np.zeros(brokers, dtype=np.int64), np.full(brokers, np.inf)
-        hits[original], threshold[original] = self.hits, self.threshold
-        return TriggerLevel(threshold=threshold, needed=self.needed, hits=hits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -383,15 +357,24 @@ class TriggerStatus:
 
         original: int64[n], ascending, each broker's index among all.
         """
-        number = np.full(brokers, np.nan)
-        number[original] = self.number
-        partner = np.full(brokers, NOBODY, dtype=np.int64)
-        partner[original] = np.append(original, NOBODY)[self.partner]
+
+        def spread(values: NDArray[Any], others: float) -> NDArray[Any]:
+            found = np.full(brokers, others)
+            found[original] = values
+            return found
+
         return TriggerStatus(
             measure=self.measure,
-            number=number,
-            partner=partner,
-            levels=tuple(level.for_all_brokers(original, brokers) for level in self.levels),
+            number=spread(self.number, np.nan),
+            partner=spread(np.append(original, NOBODY)[self.partner], NOBODY),
+            levels=tuple(
+                TriggerLevel(
+                    threshold=spread(level.threshold, np.inf),
+                    needed=level.needed,
+                    hits=spread(level.hits, 0),
+                )
+                for level in self.levels
+            ),
         )
 
     def of(self, broker: int) -> Iterator[Mapping[str, float]]:
@@ -437,17 +420,16 @@ def hit_counts(view: ShedView, hits: Mapping[str, int]) -> Ints:
     return np.array([hits.get(name, 0) for name in view.snapshot.brokers.names], dtype=np.int64)
 
 
-def at_hottest(load: Floats, number: float) -> Floats:
-    """Return the number for the broker with most load; others are not judged."""
-    found = np.full(len(load), np.nan)
+def status_of_hottest(
+    measure: str, load: Floats, number: float, level: TriggerLevel
+) -> TriggerStatus:
+    """Return the status of a rule that judges the broker with most load only.
+
+    Its partner is the broker with least load.
+    """
+    numbers, partner = np.full(len(load), np.nan), no_partners(len(load))
     if len(load):
-        found[int(np.argmax(load))] = number
-    return found
-
-
-def partner_of_ends(load: Floats) -> Ints:
-    """Return the broker with least load as partner of the one with most."""
-    found = np.full(len(load), NOBODY, dtype=np.int64)
+        numbers[int(np.argmax(load))] = number
     if len(load) > 1:
-        found[int(np.argmax(load))] = int(np.argmin(load))
-    return found
+        partner[int(np.argmax(load))] = int(np.argmin(load))
+    return TriggerStatus(measure=measure, number=numbers, partner=partner, levels=(level,))

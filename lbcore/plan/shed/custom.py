@@ -7,7 +7,7 @@ destination that a policy forbids costs that move only.
 import json
 import math
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
@@ -67,7 +67,12 @@ def custom_shedding(own: CustomStrategy) -> Shedding:
         use_when="You know better than the strategies that are there.",
         caveats="it is yours to test: `ballast simulate --strategy` runs it in virtual time",
         run=_run(own),
-        trigger=_no_trigger,
+        trigger=lambda cycle, _shed: TriggerStatus(  # it has its own criteria
+            measure="",
+            number=np.full(len(cycle.view.usage), np.nan),
+            partner=no_partners(len(cycle.view.usage)),
+            levels=(),
+        ),
         destinations=lambda _config: Destinations.KEPT,
         code=own.code if own.origin else "",
     )
@@ -80,7 +85,13 @@ def _run(own: CustomStrategy) -> Run:
         if decide is None:
             return _refused(cycle, MISSING, own.problem)
         try:
-            first, second = (_checked(_asked(decide, cycle), cycle.view) for _ in range(2))
+            snapshot, own_state = _read_only(cycle.view.snapshot), json.dumps(cycle.state.own)
+            first, second = (
+                _checked(
+                    decide(snapshot, json.loads(own_state), cycle.config, cycle.now_ms), cycle.view
+                )
+                for _ in range(2)
+            )
         except MemoryError:
             raise
         except _WrongAnswerError as error:
@@ -96,12 +107,6 @@ def _run(own: CustomStrategy) -> Run:
 
 def _refused(cycle: ShedCycle, reason: str, detail: str) -> tuple[Shed, PlanState]:
     return Shed(selections=(), state=cycle.state.shed, reason=reason, detail=detail), cycle.state
-
-
-def _asked(decide: Callable[..., Any], cycle: ShedCycle) -> Any:
-    """Return the answer of the strategy, asked with read-only or copied arguments."""
-    state = json.loads(json.dumps(cycle.state.own))
-    return decide(_read_only(cycle.view.snapshot), state, cycle.config, cycle.now_ms)
 
 
 def _read_only(value: Any) -> Any:
@@ -235,15 +240,4 @@ def _selection(view: ShedView, row: int, destination: int, move: ProposedMove) -
         is_taken=np.ones(1, dtype=np.bool_),
         reason=REASON,
         numbers={name: float(value) for name, value in move.numbers.items()},
-    )
-
-
-def _no_trigger(cycle: ShedCycle, _shed: Shed) -> TriggerStatus:
-    """Return no trigger status: a custom strategy has its own criteria."""
-    count = len(cycle.view.usage)
-    return TriggerStatus(
-        measure="",
-        number=np.full(count, np.nan),
-        partner=no_partners(count),
-        levels=(),
     )

@@ -5,7 +5,6 @@ placement's. Source: Pulsar 4.0.8 OverloadShedder; `multi_hit` is Ballast's.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
@@ -14,19 +13,18 @@ from lbcore.config.tree import Config
 from lbcore.config.values import ConfigFinding, UsageGaps, warning
 from lbcore.plan.shed.common import (
     MARGIN,
+    Selection,
     Shed,
     ShedState,
     ShedView,
     TriggerStatus,
-    after_acting,
-    count_hits,
+    multi_hit_gate,
     multi_hit_levels,
     no_partners,
     reason_for_none,
     select_at_least,
 )
 from lbcore.plan.snapshot import (
-    Bools,
     sequential_sum,
     throughput,
 )
@@ -43,39 +41,31 @@ def shed_overload(view: ShedView, state: ShedState, config: SheddingConfig) -> S
     """
     threshold = config.overloaded_threshold_percent / 100.0
     is_hot = ~(view.usage < threshold)
-    ready, state = _gate(view, state, is_hot, config)
-    traffic = throughput(view.snapshot.brokers.traffic)
-    selections, verdicts = [], {}
-    for broker in np.flatnonzero(ready).tolist():
-        usage = float(view.usage[broker])
-        share = usage - threshold + MARGIN
-        numbers = {"usage": usage, "share": share}
-        chosen = select_at_least(view, broker, float(traffic[broker]) * share, numbers)
-        if isinstance(chosen, str):
-            verdicts[broker] = chosen
-        else:
-            selections.append(chosen)
+    is_ready = np.ones(len(view.usage), dtype=np.bool_)
+    if config.multi_hit and len(view.usage):
+        average = sequential_sum(view.usage) / len(view.usage)
+        excess = 100.0 * (view.usage - average)
+        is_ready, state = multi_hit_gate(view, state, excess, is_hot, config)
+    share = view.usage - threshold + MARGIN
+    minimum = throughput(view.snapshot.brokers.traffic) * share
+    chosen = {
+        broker: select_at_least(
+            view,
+            broker,
+            float(minimum[broker]),
+            {"usage": float(view.usage[broker]), "share": float(share[broker])},
+        )
+        for broker in np.flatnonzero(is_hot & is_ready).tolist()
+    }
+    selections = tuple(one for one in chosen.values() if isinstance(one, Selection))
     return Shed(
-        selections=tuple(selections),
+        selections=selections,
         state=state,
-        reason="" if selections else reason_for_none(is_hot, ready),
+        reason="" if selections else reason_for_none(is_hot, is_ready),
         columns={"usage": view.usage},
         numbers={"threshold": threshold},
-        verdicts=verdicts,
+        verdicts={broker: one for broker, one in chosen.items() if isinstance(one, str)},
     )
-
-
-def _gate(
-    view: ShedView, state: ShedState, is_hot: Bools, config: SheddingConfig
-) -> tuple[Bools, ShedState]:
-    if not config.multi_hit or not len(view.usage):
-        return is_hot, state
-    average = sequential_sum(view.usage) / len(view.usage)
-    hits = count_hits(view, state, 100.0 * (view.usage - average), config)
-    ready = is_hot & hits.is_ready
-    names = view.snapshot.brokers.names
-    low, high = after_acting(hits, [names[broker] for broker in np.flatnonzero(ready)])
-    return ready, replace(state, hits_low=low, hits_high=high)
 
 
 def check_overload(config: Config, _gaps: UsageGaps) -> Iterator[ConfigFinding]:

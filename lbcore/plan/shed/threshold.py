@@ -19,8 +19,7 @@ from lbcore.plan.shed.common import (
     ShedState,
     ShedView,
     TriggerStatus,
-    after_acting,
-    count_hits,
+    multi_hit_gate,
     multi_hit_levels,
     no_partners,
     reason_for_none,
@@ -55,25 +54,25 @@ def shed_threshold(
     is_hot = ~(usage < average + threshold)
     share = usage - average - threshold + MARGIN
     minimum = throughput(view.snapshot.brokers.traffic) * share
-    selections: list[Selection] = []
-    verdicts: dict[int, str] = {}
-    for broker in np.flatnonzero(is_hot & is_ready).tolist():
-        if minimum[broker] < floor:
-            verdicts[broker] = "below_min_throughput"
-            continue
-        numbers = {"usage": float(usage[broker]), "average": average}
-        chosen = select_at_least(view, broker, float(minimum[broker]), numbers)
-        if isinstance(chosen, str):
-            verdicts[broker] = chosen
-        else:
-            selections.append(chosen)
+    chosen = {
+        broker: "below_min_throughput"
+        if minimum[broker] < floor
+        else select_at_least(
+            view,
+            broker,
+            float(minimum[broker]),
+            {"usage": float(usage[broker]), "average": average},
+        )
+        for broker in np.flatnonzero(is_hot & is_ready).tolist()
+    }
+    selections = tuple(one for one in chosen.values() if isinstance(one, Selection))
     shed = Shed(
-        selections=tuple(selections),
+        selections=selections,
         state=state,
         reason="" if selections else reason_for_none(is_hot, is_ready),
         columns={"usage": view.usage, "average_usage": usage},
         numbers={"average": average, "threshold": threshold},
-        verdicts=verdicts,
+        verdicts={broker: one for broker, one in chosen.items() if isinstance(one, str)},
     )
     if shed.selections or not config.lower_boundary:
         return shed
@@ -86,12 +85,10 @@ def _judge(
     """Return the usages to judge, float64[n], their mean, who may act, and the state."""
     if config.multi_hit and len(view.usage):
         average = sequential_sum(view.usage) / len(view.usage)
-        hits = count_hits(view, state, 100.0 * (view.usage - average), config)
-        over = hits.is_ready & ~(view.usage < average + config.threshold_percent / 100.0)
-        names = view.snapshot.brokers.names
-        low, high = after_acting(hits, [names[broker] for broker in np.flatnonzero(over)])
-        state = replace(state, hits_low=low, hits_high=high)
-        return view.usage, average, hits.is_ready, state
+        excess = 100.0 * (view.usage - average)
+        is_hot = ~(view.usage < average + config.threshold_percent / 100.0)
+        is_ready, state = multi_hit_gate(view, state, excess, is_hot, config)
+        return view.usage, average, is_ready, state
     ema, state = _advance(view, state, history_weight)
     average = sequential_sum(ema) / len(ema) if len(ema) else 0.0
     return ema, average, np.ones(len(ema), dtype=np.bool_), state

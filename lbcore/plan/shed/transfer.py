@@ -27,9 +27,8 @@ from lbcore.plan.shed.common import (
     ShedView,
     TransferState,
     TriggerStatus,
-    at_hottest,
     one_level,
-    partner_of_ends,
+    status_of_hottest,
 )
 from lbcore.plan.snapshot import (
     Bools,
@@ -530,12 +529,9 @@ def transfer_trigger(view: ShedView, state: TransferState, config: TransferConfi
     """Return the deviation of all scores, shown at the hottest broker."""
     load = view.snapshot.brokers.weighted_max_ema
     hits = np.full(len(load), state.hits, dtype=np.int64)
-    return TriggerStatus(
-        measure="deviation of all brokers' scores, in points",
-        number=at_hottest(load, 100.0 * state.load_std),
-        partner=partner_of_ends(load),
-        levels=(one_level(100.0 * config.target_std, config.hit_count_threshold + 1, hits),),
-    )
+    level = one_level(100.0 * config.target_std, config.hit_count_threshold + 1, hits)
+    measure = "deviation of all brokers' scores, in points"
+    return status_of_hottest(measure, load, 100.0 * state.load_std, level)
 
 
 def without_departed(state: TransferState, names: Collection[str]) -> TransferState:

@@ -20,13 +20,11 @@ from lbcore.plan.shed.common import (
     ShedState,
     ShedView,
     TriggerStatus,
-    after_acting,
-    at_hottest,
-    count_hits,
     eligible_by_traffic,
     hit_counts,
+    multi_hit_gate,
     one_level,
-    partner_of_ends,
+    status_of_hottest,
 )
 from lbcore.plan.snapshot import (
     Bools,
@@ -170,11 +168,8 @@ def _gate(
         return np.ones(len(values), dtype=np.bool_), state
     mean = sequential_sum(values) / len(values)
     excess = 100.0 * (values - mean) / mean if mean > 0 else np.zeros(len(values))
-    hits = count_hits(view, state, excess, config)
-    busiest = int(np.argmax(values))
-    acted = [view.snapshot.brokers.names[busiest]] if hits.is_ready[busiest] else []
-    low, high = after_acting(hits, acted)
-    return hits.is_ready, replace(state, hits_low=low, hits_high=high)
+    is_busiest = np.arange(len(values)) == np.argmax(values)
+    return multi_hit_gate(view, state, excess, is_busiest, config)
 
 
 def check_uniform(config: Config, _gaps: UsageGaps) -> Iterator[ConfigFinding]:
@@ -199,9 +194,4 @@ def uniform_trigger(view: ShedView, shed: Shed, config: SheddingConfig) -> Trigg
     if number <= threshold and 0 < config.throughput_ratio < ratio:
         number, threshold = ratio, config.throughput_ratio
         measure = "times the throughput of the idlest broker"
-    return TriggerStatus(
-        measure=measure,
-        number=at_hottest(traffic, number),
-        partner=partner_of_ends(traffic),
-        levels=(one_level(threshold, needed, hits),),
-    )
+    return status_of_hottest(measure, traffic, number, one_level(threshold, needed, hits))
