@@ -39,10 +39,8 @@ class Moves:
         )
 
 
-def no_moves() -> Moves:
-    """Return an empty table of moves."""
-    nothing = np.zeros(0, dtype=np.int64)
-    return Moves(bundle=nothing, source=nothing, destination=nothing, origin=nothing)
+_NOTHING = np.zeros(0, dtype=np.int64)
+NO_MOVES = Moves(bundle=_NOTHING, source=_NOTHING, destination=_NOTHING, origin=_NOTHING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +70,11 @@ class Draft:
     index: CandidateIndex | None = None
     groups: Ints | None = None
     selections: tuple[Selection, ...] = ()
-    sheddings: Moves = field(default_factory=no_moves)
+    sheddings: Moves = NO_MOVES
     exchanges: Mapping[int, int] = field(default_factory=dict)
     too_big: TooBig | None = None
-    forced: Moves = field(default_factory=no_moves)
-    assignments: Moves = field(default_factory=no_moves)
+    forced: Moves = NO_MOVES
+    assignments: Moves = NO_MOVES
     splits: tuple[SplitDecision, ...] = ()
     children: Mapping[str, str] = field(default_factory=dict)
     skipped: Mapping[str, str] = field(default_factory=dict)

@@ -6,7 +6,7 @@ broker's counter still fills. Source: Pulsar 4.0.8 AvgShedder (the shedding half
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -36,45 +36,6 @@ from lbcore.plan.snapshot import (
 PERCENT = 100.0
 
 
-@dataclass(slots=True, kw_only=True)
-class _Counters:
-    """Hits in a row by broker name, as this cycle leaves them."""
-
-    low: dict[str, int]
-    high: dict[str, int]
-
-    def drop(self, names: tuple[str, ...]) -> None:
-        for name in names:
-            self.low.pop(name, None)
-            self.high.pop(name, None)
-
-    def hit(self, names: tuple[str, ...], *, is_high: bool) -> None:
-        for name in names:
-            self.low[name] = self.low.get(name, 0) + 1
-            if is_high:
-                self.high[name] = self.high.get(name, 0) + 1
-            else:
-                self.high.pop(name, None)
-
-    def numbers(self, names: tuple[str, ...], config: SheddingConfig) -> dict[str, float]:
-        """Return each level's highest counter, its needed hits and its threshold."""
-        return {
-            "hits_low": float(max(self.low.get(name, 0) for name in names)),
-            "hits_high": float(max(self.high.get(name, 0) for name in names)),
-            "hits_low_needed": float(config.avg_low_hits),
-            "hits_high_needed": float(config.avg_high_hits),
-            "threshold_low": config.avg_low_threshold,
-            "threshold_high": config.avg_high_threshold,
-        }
-
-    def is_full(self, names: tuple[str, ...], config: SheddingConfig) -> bool:
-        return any(
-            self.high.get(name, 0) >= config.avg_high_hits
-            or self.low.get(name, 0) >= config.avg_low_hits
-            for name in names
-        )
-
-
 def shed_avg(view: ShedView, state: ShedState, config: SheddingConfig) -> Shed:
     """Return the bundles that move from each hot broker to its cold partner.
 
@@ -85,8 +46,8 @@ def shed_avg(view: ShedView, state: ShedState, config: SheddingConfig) -> Shed:
     """
     usage_points = 100.0 * view.usage
     names = view.snapshot.brokers.names
-    counters = _Counters(low=dict(state.hits_low), high=dict(state.hits_high))
-    pairs = _count_pairs(view, usage_points, counters, config)
+    low, high = dict(state.hits_low), dict(state.hits_high)
+    pairs = _count_pairs(view, usage_points, (low, high), config)
     if not pairs:
         return Shed(
             selections=(),
@@ -98,11 +59,22 @@ def shed_avg(view: ShedView, state: ShedState, config: SheddingConfig) -> Shed:
     selections: list[Selection] = []
     verdicts: dict[int, str] = {}
     for cold, hot in pairs:
-        if not counters.is_full((names[cold], names[hot]), config):
+        both = (names[cold], names[hot])
+        hits_low, hits_high = (max(hits.get(name, 0) for name in both) for hits in (low, high))
+        if hits_low < config.avg_low_hits and hits_high < config.avg_high_hits:
             verdicts[hot] = "too_few_hits"
             continue
-        counted = counters.numbers((names[cold], names[hot]), config)
-        counters.drop((names[cold], names[hot]))
+        counted = {
+            "hits_low": float(hits_low),
+            "hits_high": float(hits_high),
+            "hits_low_needed": float(config.avg_low_hits),
+            "hits_high_needed": float(config.avg_high_hits),
+            "threshold_low": config.avg_low_threshold,
+            "threshold_high": config.avg_high_threshold,
+        }
+        for name in both:
+            low.pop(name, None)
+            high.pop(name, None)
         chosen = _select(view, usage_points, (cold, hot), config)
         if isinstance(chosen, str):
             verdicts[hot] = chosen
@@ -112,9 +84,7 @@ def shed_avg(view: ShedView, state: ShedState, config: SheddingConfig) -> Shed:
     is_waiting = len(verdicts) == len(pairs) and set(verdicts.values()) == {"too_few_hits"}
     return Shed(
         selections=tuple(selections),
-        state=replace(
-            state, hits_low=counters.low, hits_high=counters.high, destinations=destinations
-        ),
+        state=replace(state, hits_low=low, hits_high=high, destinations=destinations),
         reason="" if selections else ("HitCount" if is_waiting else "NoBundles"),
         columns={"score": usage_points},
         verdicts=verdicts,
@@ -122,22 +92,32 @@ def shed_avg(view: ShedView, state: ShedState, config: SheddingConfig) -> Shed:
 
 
 def _count_pairs(
-    view: ShedView, usage_points: Floats, counters: _Counters, config: SheddingConfig
+    view: ShedView,
+    usage_points: Floats,
+    counters: tuple[dict[str, int], dict[str, int]],
+    config: SheddingConfig,
 ) -> list[tuple[int, int]]:
-    """Count hits, and return (cold, hot) broker indices of pairs far enough apart."""
+    """Count hits, and return (cold, hot) broker indices of pairs far enough apart.
+
+    counters: hits in a row by broker name, low and high; changed in place.
+    """
     names = view.snapshot.brokers.names
     order = np.argsort(usage_points, kind="stable").tolist()
     points, due = usage_points.tolist(), view.has_new_report.tolist()
+    low = config.avg_low_threshold
+    thresholds = (low, max(low, config.avg_high_threshold))  # below the low one nothing is a hit
     pairs: list[tuple[int, int]] = []
     for at in range((len(order) + 1) // 2):
         cold, hot = order[at], order[-1 - at]
         difference = points[hot] - points[cold]
-        judged = tuple(names[broker] for broker in (cold, hot) if due[broker])
-        if difference < config.avg_low_threshold:
-            counters.drop(judged)
-            continue
-        pairs.append((cold, hot))
-        counters.hit(judged, is_high=not difference < config.avg_high_threshold)
+        if not difference < low:
+            pairs.append((cold, hot))
+        for name in (names[broker] for broker in (cold, hot) if due[broker]):
+            for hits, least in zip(counters, thresholds, strict=True):
+                if difference < least:
+                    hits.pop(name, None)
+                else:
+                    hits[name] = hits.get(name, 0) + 1
     return pairs
 
 

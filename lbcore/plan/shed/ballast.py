@@ -24,7 +24,6 @@ from lbcore.plan.shed.ballast_problem import (
     deviation_of,
     measure_round,
     recorded_costs,
-    with_departed_load,
     with_reliefs,
 )
 from lbcore.plan.shed.ballast_search import Found, crowded_topics, search
@@ -88,18 +87,16 @@ def shed_ballast(
         too_big, halved = outcome.too_big()
         verdicts |= dict.fromkeys(np.flatnonzero(is_suspended & is_hot).tolist(), SUSPENDED)
         low, high = outcome.remaining_hits()
-        givers = (one.source for one in selections)
-        state = replace(state, reliefs=with_reliefs(view, state.reliefs, round_.readings, givers))
         rows = np.array([row for row, _ in found.moves], dtype=np.int64)
-        reliefs = with_departed_load(
-            view, state.reliefs, round_.readings, rows, round_.broker_factor
-        )
+        reliefs = with_reliefs(view, state.reliefs, round_.readings, rows, round_.broker_factor)
         state = replace(state, reliefs=reliefs)
         numbers |= _recorded_numbers(found)
+    reason = "HitCount" if low.any() or state.crowded else "NoOverloadedBroker"
+    reason = "NoBundles" if is_triggered.any() else reason
     return Shed(
         selections=selections,
         state=replace(state, hits_low=_nonzero(view, low), hits_high=_nonzero(view, high)),
-        reason="" if selections else _why_none(low, is_triggered, state),
+        reason="" if selections else reason,
         columns={
             "usage": round_.readings.usage,
             "traffic": round_.readings.traffic,
@@ -209,12 +206,6 @@ def _count_hits(round_: BallastRound, config: IdealLoadConfig) -> tuple[Ints, In
 def _nonzero(view: ShedView, hits: Ints) -> dict[str, int]:
     names = view.snapshot.brokers.names
     return {names[at]: int(hits[at]) for at in np.flatnonzero(hits).tolist()}
-
-
-def _why_none(low: Ints, is_triggered: Bools, state: ShedState) -> str:
-    if is_triggered.any():
-        return "NoBundles"
-    return "HitCount" if low.any() or state.crowded else "NoOverloadedBroker"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ counts as at the level. Resources weigh by the cost of a message and of a byte o
 left alone: its bundles' load is not its problem.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -85,20 +85,6 @@ def checked_reliefs(view: ShedView, state: ShedState, readings: Readings, is_hot
     return found
 
 
-def with_reliefs(
-    view: ShedView, before: Reliefs, readings: Readings, givers: Iterable[int]
-) -> Reliefs:
-    """Return the reliefs after these brokers have shed again."""
-    found, carried = dict(before), _carried(view, readings)
-    for at in sorted(set(givers)):
-        name = view.snapshot.brokers.names[at]
-        known = before.get(name)
-        rounds = 0 if known is None or known.is_open else known.rounds
-        usage, traffic = float(readings.usage[at]), float(carried[at])
-        found[name] = Relief(usage=usage, traffic=traffic, rounds=rounds)
-    return found
-
-
 _LEARNT_MS = 600_000
 """Time until averages of ten reports show what a bundle carries on its new owner."""
 _LANDED_MS = 60_000
@@ -129,26 +115,31 @@ def departed_demand_factor(view: ShedView, state: ShedState, readings: Readings)
     return found
 
 
-def with_departed_load(
+def with_reliefs(
     view: ShedView, before: Reliefs, readings: Readings, rows: Ints, demand_factor: Floats
 ) -> Reliefs:
-    """Return the reliefs with the load that leaves the full brokers now.
+    """Return the reliefs after these bundles have left, of full brokers with their load.
 
     rows: int64[k] of the bundles that move. demand_factor: float64[n].
     """
-    found, brokers = dict(before), len(demand_factor)
+    found, carried, brokers = dict(before), _carried(view, readings), len(demand_factor)
     owner = view.snapshot.bundles.owner[rows]
     gone = np.bincount(owner, readings.bundle[rows], brokers)
     count = np.bincount(owner, minlength=brokers)
-    for at in np.flatnonzero((demand_factor > 1.0) & (gone > 0.0)).tolist():
+    for at in np.flatnonzero(count).tolist():
         name = view.snapshot.brokers.names[at]
-        found[name] = replace(
-            found[name],
-            gone=float(gone[at]),
-            count=int(count[at]),
-            demand_factor=float(demand_factor[at]),
-            gone_ms=view.now_ms,
-        )
+        known = before.get(name)
+        rounds = 0 if known is None or known.is_open else known.rounds
+        usage, traffic = float(readings.usage[at]), float(carried[at])
+        found[name] = Relief(usage=usage, traffic=traffic, rounds=rounds)
+        if demand_factor[at] > 1.0 and gone[at] > 0.0:
+            found[name] = replace(
+                found[name],
+                gone=float(gone[at]),
+                count=int(count[at]),
+                demand_factor=float(demand_factor[at]),
+                gone_ms=view.now_ms,
+            )
     return found
 
 

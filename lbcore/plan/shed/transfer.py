@@ -356,6 +356,11 @@ class _TransferCycle:
         if len(reported) == 1:
             self.without_bundles += 1
             return
+        returnable = None  # the bundles to swap back, lightest first
+        if self.config.is_destination_planned:
+            returnable = view.report(destination)
+        if returnable is not None and self.config.check_swapped_back:
+            returnable = [top for top in returnable if not top.is_held]
         high, low = float(view.load[most]), float(view.load[least])
         volume = float(view.throughput[most])
         offload = _Offload(
@@ -367,7 +372,7 @@ class _TransferCycle:
             destination_throughput=float(view.throughput[least]),
             target=java_divide(volume * ((high - low) / 2), high),
             reason=reason,
-            returnable=self._returnable(destination),
+            returnable=None if returnable is None else iter(returnable),
         )
         offload.take(reported)
         self.decisions += offload.decisions
@@ -386,14 +391,6 @@ class _TransferCycle:
         self.std = java_sqrt(abs(self.squares / self.count - self.average * self.average))
         self.pairs += 1
         self.coldest += 1
-
-    def _returnable(self, broker: str) -> Iterator[TopBundle] | None:
-        """The bundles to swap back, lightest first; None without a report or swaps."""
-        reported = self.view.report(broker) if self.config.is_destination_planned else None
-        if reported is None:
-            return None
-        is_any = not self.config.check_swapped_back
-        return (top for top in reported if is_any or not top.is_held)
 
 
 STATS_COLUMNS = 8

@@ -149,25 +149,19 @@ def flow_or_qps_boundaries(topics: TopicLoads | None, config: Splitting) -> Boun
     if topics is None or len(topics.hashes) < 2:  # noqa: PLR2004 one topic can't be divided
         return None
     loaded = topics.is_loaded
-    hashes = topics.hashes[loaded].tolist()
-    rates = topics.msg_rate[loaded].tolist()
-    flows = topics.throughput[loaded].tolist()
-    load_of = {key: (rate, flow) for key, rate, flow in zip(hashes, rates, flows, strict=True)}
-    if len(load_of) < 2 or _is_tolerable(rates, flows, config):  # noqa: PLR2004 as above
+    hashes, rates, flows = topics.hashes[loaded], topics.msg_rate[loaded], topics.throughput[loaded]
+    columns = (hashes.tolist(), rates.tolist(), flows.tolist())
+    load_of = {key: (rate, flow) for key, rate, flow in zip(*columns, strict=True)}
+    if len(load_of) < 2:  # noqa: PLR2004 as above
         return None
-    return _greedy_boundaries(sorted(hashes), load_of, config)
-
-
-def _is_tolerable(rates: Sequence[float], flows: Sequence[float], config: Splitting) -> bool:
     factor = 1 + config.flow_or_qps_tolerance_percent / 100.0
-    total_rate = total_flow = 0.0
-    for rate, flow in zip(rates, flows, strict=True):  # one after the other, as Pulsar sums
-        total_rate += rate
-        total_flow += flow
-    return (
-        total_rate < config.max_msg_rate_per_s * factor
-        and total_flow < config.max_throughput_bytes_per_s * factor
-    )
+    rate, flow = float(np.cumsum(rates)[-1]), float(np.cumsum(flows)[-1])  # in order, as Pulsar
+    if (
+        rate < config.max_msg_rate_per_s * factor
+        and flow < config.max_throughput_bytes_per_s * factor
+    ):
+        return None
+    return _greedy_boundaries(sorted(hashes.tolist()), load_of, config)
 
 
 def _greedy_boundaries(

@@ -92,7 +92,8 @@ def find_cut(request: CutRequest, config: Splitting) -> RangeCut | SplitVerdict:
     if is_checked and len(np.unique(hashes)) < 2:  # noqa: PLR2004 one hash can't be divided
         return SplitVerdict.SINGLE_HASH
     algorithm = _algorithm_for(request, topics, config)
-    parts = _wanted_parts(request)
+    wanted = math.ceil(min(request.excess, request.max_parts))
+    parts = min(max(wanted, 2), request.target.upper - request.target.lower)
     proposed = boundaries_without_positions(algorithm, request.target, topics, parts, config)
     if proposed is None and algorithm is SplitAlgorithm.FLOW_OR_QPS and topics is not None:
         return SplitVerdict.WITHIN_TOLERANCE
@@ -163,12 +164,6 @@ def _algorithm_for(
         by_count = request.reason in COUNT_REASONS
         wanted = SplitAlgorithm.TOPIC_COUNT if by_count else SplitAlgorithm.FLOW_OR_QPS
     return wanted if wanted.value in supported else configured
-
-
-def _wanted_parts(request: CutRequest) -> int:
-    wanted = math.ceil(min(request.excess, request.max_parts))
-    width = request.target.upper - request.target.lower
-    return min(max(wanted, 2), width)
 
 
 def split_of(
@@ -275,19 +270,15 @@ def _divide(
     row, excess = int(too_big.rows[at]), float(too_big.excess[at])
     if snapshot.bundles.topics[row] <= 1:
         return SplitVerdict.SINGLE_TOPIC
-    limited = _limited(snapshot, row, config, excess, by_rate=bool(too_big.by_rate[at]))
+    short = snapshot.bundles.short[[row]]
+    if too_big.by_rate[at]:  # algorithms cut by the load of a part
+        limit = max(1, int(message_rate(short)[0] / excess))
+        config = replace(config, max_msg_rate_per_s=limit)
+    else:
+        limit = max(1, int(throughput(short)[0] / excess))
+        config = replace(config, max_throughput_bytes_per_s=limit)
     over = (_REASON, excess, config.hit_count_threshold + 1)
-    found = split_of(snapshot, row, over, room, limited)
+    found = split_of(snapshot, row, over, room, config)
     if isinstance(found, SplitVerdict) or not too_big.stays[at]:
         return found
     return replace(found, place_children=False)
-
-
-def _limited(
-    snapshot: Snapshot, row: int, config: Splitting, excess: float, *, by_rate: bool
-) -> Splitting:
-    """Return the settings with the load of a part as the limit that algorithms cut by."""
-    short = snapshot.bundles.short[[row]]
-    if by_rate:
-        return replace(config, max_msg_rate_per_s=max(1, int(message_rate(short)[0] / excess)))
-    return replace(config, max_throughput_bytes_per_s=max(1, int(throughput(short)[0] / excess)))

@@ -161,7 +161,15 @@ def requested_boundaries(request: SplitRequest, config: Splitting) -> Boundaries
     refusal = _contradiction(request)
     if refusal:
         return refusal
-    return inside_of(request.target, _proposed(request, config) or ()) or _why_not(request)
+    target, algorithm = request.target, request.algorithm
+    if algorithm not in BY_POSITIONS:
+        parts = request.parts or 2
+        proposed = boundaries_without_positions(algorithm, target, request.topics, parts, config)
+    elif request.is_forced or algorithm is SplitAlgorithm.SPECIFIED_POSITIONS_FORCED:
+        proposed = forced_boundaries(target, request.positions)
+    else:
+        proposed = specified_boundaries(target, request.positions, request.topic_count)
+    return inside_of(target, proposed or ()) or _why_not(request)
 
 
 def _contradiction(request: SplitRequest) -> Refusal:
@@ -176,16 +184,6 @@ def _contradiction(request: SplitRequest) -> Refusal:
     if max(request.parts, 2) > width:
         return f"its range has {width} hash values: that is too narrow to be divided so"
     return ""
-
-
-def _proposed(request: SplitRequest, config: Splitting) -> Boundaries | None:
-    if request.algorithm not in BY_POSITIONS:
-        return boundaries_without_positions(
-            request.algorithm, request.target, request.topics, request.parts or 2, config
-        )
-    if request.is_forced or request.algorithm is SplitAlgorithm.SPECIFIED_POSITIONS_FORCED:
-        return forced_boundaries(request.target, request.positions)
-    return specified_boundaries(request.target, request.positions, request.topic_count)
 
 
 def _why_not(request: SplitRequest) -> Refusal:
