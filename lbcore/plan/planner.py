@@ -160,20 +160,17 @@ def _unreported_before(draft: Draft) -> Floats:
 def _forced(draft: Draft) -> list[Decision]:
     """Moves that operators want: to the bundle's pin, or away from a draining broker."""
     bundles, brokers = draft.snapshot.bundles.names, draft.snapshot.brokers
-    decisions = []
-    for bundle, source, destination in _steps(draft.forced):
-        is_drain = bool(brokers.is_draining[source])
-        decisions.append(
-            Decision(
-                kind=Kind.DRAIN if is_drain else Kind.TRANSFER,
-                strategy=placement_name(draft.config.placement.strategy),
-                reason="Draining" if is_drain else "Pinned",
-                bundle=bundles[bundle],
-                source=brokers.names[source],
-                destination=brokers.names[destination],
-            )
+    return [
+        Decision(
+            kind=Kind.DRAIN if brokers.is_draining[source] else Kind.TRANSFER,
+            strategy=placement_name(draft.config.placement.strategy),
+            reason="Draining" if brokers.is_draining[source] else "Pinned",
+            bundle=bundles[bundle],
+            source=brokers.names[source],
+            destination=brokers.names[destination],
         )
-    return decisions
+        for bundle, source, destination in _steps(draft.forced)
+    ]
 
 
 def _sheddings(draft: Draft, usage: Floats) -> list[Decision]:
@@ -181,54 +178,40 @@ def _sheddings(draft: Draft, usage: Floats) -> list[Decision]:
 
     usage: float64[n], expected after the whole plan.
     """
-    moves, bundles = draft.sheddings, draft.snapshot.bundles.names
-    brokers, strategy = draft.snapshot.brokers.names, draft.strategy
+    bundles, brokers = draft.snapshot.bundles.names, draft.snapshot.brokers.names
     chosen = shedding_strategy(draft.config)
-    shared = {
+    has_no_destination = chosen.destinations(draft.config) == Destinations.UNPLANNED
+    shared: dict[str, Any] = {
         name.removeprefix("shed."): value
         for name, value in draft.numbers.items()
         if name.startswith("shed.")
     }
-    code = {"code": chosen.code} if chosen.code else {}
-    inputs = [{**shared, **code, **selection.numbers} for selection in draft.selections]
-    columns = (moves.bundle, moves.source, moves.destination, moves.origin)
-    has_no_destination = chosen.destinations(draft.config) == Destinations.UNPLANNED
-    return [
-        Decision(
+    if chosen.code:
+        shared["code"] = chosen.code
+    decisions = []
+    origins = draft.sheddings.origin.tolist()
+    for step, origin in zip(_steps(draft.sheddings), origins, strict=True):
+        (bundle, source, destination), selection = step, draft.selections[origin]
+        inputs = {**shared, **selection.numbers}
+        partner = selection.destination  # compared with the source, perhaps forbidden by a filter
+        if partner >= 0 and "score_of_destination" in inputs:
+            inputs["partner"] = brokers[partner]
+            inputs["score_of_partner"] = inputs["score_of_destination"]
+            if partner != destination:
+                del inputs["score_of_destination"]
+        inputs |= _expected_usages(draft, usage, bundle, source, destination)
+        decision = Decision(
             kind=Kind.UNLOAD if has_no_destination else Kind.TRANSFER,
-            strategy=strategy,
-            reason=draft.selections[origin].reason,
+            strategy=draft.strategy,
+            reason=selection.reason,
             bundle=bundles[bundle],
             source=brokers[source],
             destination="" if has_no_destination else brokers[destination],
             expected=brokers[destination] if has_no_destination and destination >= 0 else "",
-            inputs={
-                **_scores(
-                    inputs[origin], brokers, draft.selections[origin].destination, destination
-                ),
-                **_expected_usages(draft, usage, bundle, source, destination),
-            },
+            inputs=inputs,
         )
-        for bundle, source, destination, origin in zip(
-            *(column.tolist() for column in columns), strict=True
-        )
-    ]
-
-
-def _scores(
-    numbers: Mapping[str, Any], brokers: Sequence[str], partner: int, destination: int
-) -> dict[str, Any]:
-    """Return a selection's numbers, with the name and score of the compared broker.
-
-    partner: the broker that the strategy compared the source with. The bundle goes elsewhere if a
-    filter forbids it.
-    """
-    found = dict(numbers)
-    if partner >= 0 and "score_of_destination" in found:
-        found |= {"partner": brokers[partner], "score_of_partner": found["score_of_destination"]}
-        if partner != destination:
-            del found["score_of_destination"]
-    return found
+        decisions.append(decision)
+    return decisions
 
 
 def _expected_usages(

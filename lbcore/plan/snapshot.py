@@ -20,7 +20,7 @@ from typing import TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from lbcore.plan.filter.policies import Policies, broker_names
+from lbcore.plan.filter.policies import Policies
 from lbcore.plan.split.algorithms import TopicLoads
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -92,11 +92,6 @@ class BrokerTable:
     room: Ints | None = None
     web_urls: tuple[tuple[str, ...], ...] | None = None
     demand: Floats | None = None
-
-    def all_names(self) -> tuple[tuple[str, ...], ...]:
-        """Return the names by which policies may mean each broker."""
-        urls = self.web_urls or ((),) * len(self.names)
-        return tuple(broker_names(name, *of) for name, of in zip(self.names, urls, strict=True))
 
 
 class Names(tuple[str, ...]):  # noqa: SLOT001 they keep what was worked out

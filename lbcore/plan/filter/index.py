@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore.config.placement import FilterConfig
-from lbcore.plan.filter.policies import IsolationPolicy, Policies, group_of, matcher
+from lbcore.plan.filter.policies import IsolationPolicy, Policies, broker_names, group_of, matcher
 from lbcore.plan.snapshot import Bools, BrokerTable, BundleTable, Ints, Snapshot
 
 Verdicts: TypeAlias = NDArray[np.int8]
@@ -226,9 +226,10 @@ def candidate_index(snapshot: Snapshot) -> CandidateIndex:
     """Return the index for a snapshot. O(policies x (brokers + namespaces) + bundles)."""
     isolation = snapshot.policies.isolation
     open_verdicts = _open_verdicts(snapshot.brokers)
-    by_policy = isolation_verdicts(
-        isolation, snapshot.brokers.all_names(), open_verdicts == FilterVerdict.OK
-    )
+    brokers = snapshot.brokers
+    urls = brokers.web_urls or ((),) * len(brokers.names)
+    names = tuple(broker_names(name, *of) for name, of in zip(brokers.names, urls, strict=True))
+    by_policy = isolation_verdicts(isolation, names, open_verdicts == FilterVerdict.OK)
     combined = np.where(open_verdicts == FilterVerdict.OK, by_policy, open_verdicts)
     is_flapping_only = (by_policy == FilterVerdict.OK) & (open_verdicts == FilterVerdict.FLAPPING)
     is_empty = ~(combined == FilterVerdict.OK).any(axis=1, keepdims=True)

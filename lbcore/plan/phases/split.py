@@ -71,7 +71,8 @@ def decide_splits(
     over = find_overloaded(bundles, config)
     hits = _count_hits(snapshot, over, state)
     verdict = _first_verdicts(snapshot, over, hits, config, deferred)
-    pending = _still_pending(bundles, state, deferred)
+    rows = bundles.rows_of(sorted(state.pending)) if state.pending else {}
+    pending = {name: state.pending[name] for name, row in rows.items() if deferred[row]}
     rooms = rooms_of(bundles, pending, config)
     ready, unsplittable = _ready_rows(bundles, over, verdict, state)
     decisions: list[SplitDecision] = []
@@ -157,14 +158,6 @@ def _first_verdicts(
     ):
         verdict[holds] = _CODE[SplitVerdict[reached]]
     return verdict
-
-
-def _still_pending(bundles: BundleTable, state: SplitState, deferred: Bools) -> dict[str, int]:
-    """Return the splits under way: bundle → bundles that it adds to its namespace."""
-    if not state.pending:
-        return {}
-    under_way = {bundles.names[bundle] for bundle in np.flatnonzero(deferred).tolist()}
-    return {name: more for name, more in sorted(state.pending.items()) if name in under_way}
 
 
 def _ready_rows(

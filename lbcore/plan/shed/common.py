@@ -208,19 +208,6 @@ def eligible_by_traffic(view: ShedView, broker: int, *, by_rate: bool) -> tuple[
     return rows[order], traffic[order]
 
 
-def take_at_least(traffic: Floats, minimum: float) -> Bools:
-    """Return the leading rows whose traffic together reaches `minimum`.
-
-    traffic: descending. At least one is taken if there is any; the sum may be above it.
-    """
-    before = np.cumsum(traffic) - 0.0
-    is_taken = np.ones(len(traffic), dtype=np.bool_)
-    reached = np.flatnonzero(~(before[:-1] < minimum))
-    if len(reached):
-        is_taken[reached[0] + 1 :] = False
-    return is_taken
-
-
 def take_within(traffic: Floats, budget: float) -> Bools:
     """Return the rows that fit, one after the other, into the budget.
 
@@ -242,9 +229,10 @@ def take_within(traffic: Floats, budget: float) -> Bools:
 def select_at_least(
     view: ShedView, broker: int, minimum: float, numbers: Mapping[str, float]
 ) -> Selection | str:
-    """Return bundles worth `minimum` bytes/s, or the verdict why none go.
+    """Return the leading bundles worth `minimum` bytes/s, or the verdict why none go.
 
-    A broker with one bundle gives nothing. numbers: what decided; `minimum` is added.
+    At least one goes; their sum may be above it. A broker with one bundle gives nothing. numbers:
+    what decided; `minimum` is added.
     """
     count = int(view.snapshot.brokers.bundle_count[broker])
     if count <= 1:
@@ -256,7 +244,7 @@ def select_at_least(
         source=broker,
         candidates=rows,
         traffic=traffic,
-        is_taken=take_at_least(traffic, minimum),
+        is_taken=np.concatenate([[True], np.cumsum(traffic)[:-1] < minimum]),
         reason="Overloaded",
         numbers={**numbers, "minimum": minimum},
     )

@@ -131,10 +131,8 @@ def _has_arrays(value: Any) -> bool:
 
 def _place_of(error: Exception) -> str:
     """Return the error's type and the line that raised it, equal at each repetition."""
-    frames = traceback.extract_tb(error.__traceback__)
-    last = frames[-1] if frames else None
-    at = f" in {last.name}, line {last.lineno}" if last else ""
-    return f"raised {type(error).__name__}{at}"
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"raised {type(error).__name__} in {last.name}, line {last.lineno}"
 
 
 def _checked(answer: Any, view: ShedView) -> _Checked:

@@ -8,7 +8,7 @@ UnloadDecision, TopBundleLoadDataReporter, TopKBundles, UnloadScheduler.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -206,11 +206,6 @@ def java_sqrt(value: float) -> float:
     return math.sqrt(value) if value >= 0 else math.nan
 
 
-def java_max(left: float, right: float) -> float:
-    """Java's Math.max: NaN when either is."""
-    return math.nan if math.isnan(left) or math.isnan(right) else max(left, right)
-
-
 def java_divide(left: float, right: float) -> float:
     """Java's division of doubles: infinite or NaN by zero."""
     if right != 0:
@@ -385,8 +380,8 @@ class _TransferCycle:
     def _move_load(self, most: float, least: float, moved: float) -> None:
         """Predict the deviation after `moved` of load left a broker at `most`."""
         self.squares -= most * most + least * least
-        left = java_max(0.0, most - moved)
-        taken = least + moved
+        left, taken = most - moved, least + moved
+        left = max(left, 0.0)  # NaN stays, as in Java
         self.squares += left * left + taken * taken
         self.std = java_sqrt(abs(self.squares / self.count - self.average * self.average))
         self.pairs += 1
@@ -460,7 +455,9 @@ def run_transfer(cycle: ShedCycle) -> tuple[Shed, PlanState]:
     Without a new report of the hottest or the coldest broker, nothing is hit.
     """
     view, config = cycle.view, cycle.config.transfer
-    state = without_departed(cycle.state.transfer, cycle.everyone)
+    before, active = cycle.state.transfer, frozenset(cycle.everyone)
+    cooling = {name: at for name, at in before.unloaded_brokers.items() if name in active}
+    state = replace(before, unloaded_brokers=cooling)
     load = view.snapshot.brokers.weighted_max_ema
     if len(load) and not (
         view.has_new_report[int(load.argmax())] or view.has_new_report[int(load.argmin())]
@@ -529,10 +526,3 @@ def transfer_trigger(view: ShedView, state: TransferState, config: TransferConfi
     level = one_level(100.0 * config.target_std, config.hit_count_threshold + 1, hits)
     measure = "deviation of all brokers' scores, in points"
     return status_of_hottest(measure, load, 100.0 * state.load_std, level)
-
-
-def without_departed(state: TransferState, names: Collection[str]) -> TransferState:
-    """Return the state without cool-downs of departed brokers."""
-    known = frozenset(names)
-    kept = {name: at for name, at in state.unloaded_brokers.items() if name in known}
-    return replace(state, unloaded_brokers=kept)
