@@ -114,7 +114,17 @@ def blocked_brokers(
     rows = [index[name] for name in verdicts if usage[index[name]] >= mean[index[name]]]
     rows = sorted(rows, key=lambda at: (-float(usage[at]), trace.brokers[at]))[:BROKERS_MAX]
     counts = _counts(trace, rows) if rows else {}
-    highest = _beyond_highest(trace)
+    highest = {
+        name
+        for part in trace.parts
+        if isinstance(part, TriggerRows) and part.trigger.levels
+        for name, is_beyond in zip(
+            trace.brokers,
+            part.trigger.number >= np.max([one.threshold for one in part.trigger.levels], axis=0),
+            strict=True,
+        )
+        if is_beyond
+    }
     found = (
         BlockedBroker(
             broker=trace.brokers[at],
@@ -127,21 +137,6 @@ def blocked_brokers(
         for at in rows
     )
     return tuple(one for one in found if one.reason != NO_GAIN or one.broker in highest)
-
-
-def _beyond_highest(trace: Trace) -> frozenset[str]:
-    """Return the brokers beyond the highest threshold of their strategy."""
-    return frozenset(
-        name
-        for part in trace.parts
-        if isinstance(part, TriggerRows) and part.trigger.levels
-        for name, is_beyond in zip(
-            trace.brokers,
-            part.trigger.number >= np.max([one.threshold for one in part.trigger.levels], axis=0),
-            strict=True,
-        )
-        if is_beyond
-    )
 
 
 def _counts(trace: Trace, brokers: Iterable[int]) -> dict[int, dict[str, int]]:

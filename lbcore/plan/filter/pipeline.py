@@ -285,7 +285,7 @@ class FilterPipeline:
     def _anti_affinity(
         self, left: Ints, question: FilterQuestion, verdicts: Verdicts | None
     ) -> Ints:
-        """Keep the brokers with fewest namespaces of the group, in the domains with fewest."""
+        """Keep brokers with fewest namespaces of the group, in the emptiest domains."""
         if not self.index.groups or not len(left):
             return left
         group = int(self.index.group[self.snapshot.bundles.namespace[question.bundle]])
@@ -315,7 +315,10 @@ class FilterPipeline:
         return least
 
     def _same_class(self, left: Ints, verdicts: Verdicts | None) -> Ints:
-        """Leave out brokers that report another class or none: BrokerLoadManagerClassFilter."""
+        """Keep brokers that report the wanted load manager class.
+
+        BrokerLoadManagerClassFilter. A broker that reports no class is left out.
+        """
         if not self.config.load_manager_class:
             return left
         kept = left[self.has_class[left]]

@@ -66,7 +66,7 @@ def admitted_brokers(snapshot: Snapshot, index: CandidateIndex) -> tuple[Ints, B
 def _spread(
     snapshot: Snapshot, index: CandidateIndex, policy_row: Ints, group: Ints
 ) -> tuple[Ints, Bools, Ints, Ints]:
-    """Return how the namespaces of anti-affinity groups are spread over admitted brokers.
+    """Return the spread of anti-affinity groups over the admitted brokers.
 
     policy_row, group: int64[k], of bundles. Returns int64[k], each bundle's pair of these two; and
     for the pairs the admitted brokers, bool[pairs, n], the namespaces that all brokers hold,

@@ -35,10 +35,10 @@ from lbcore.plan.strategy import Destinations
 def with_children(
     snapshot: Snapshot, index: CandidateIndex, usage: Floats, splits: Sequence[SplitDecision]
 ) -> tuple[Snapshot, CandidateIndex, Floats]:
-    """Return the snapshot with the children of splits that are placed at once, and its index.
+    """Return the snapshot with the children of splits that are placed at once.
 
-    The children are its last rows. The parents have no owner in it, and don't count in their
-    brokers' usage, the third value: the children have their load.
+    The children are its last rows. Then its index. The parents have no owner in it, and don't count
+    in their brokers' usage, the third value: the children have their load.
     """
     placed = [split for split in splits if split.place_children]
     if not placed:

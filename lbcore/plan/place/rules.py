@@ -293,7 +293,7 @@ class Draw:
 
 @dataclass(slots=True, kw_only=True)
 class Rule:
-    """A placement strategy during one plan; as it is here, all candidates are equally good."""
+    """A placement strategy during one plan; here all candidates are equally good."""
 
     draw: Draw
 

@@ -90,7 +90,14 @@ def shed_ballast(
         rows = np.array([row for row, _ in found.moves], dtype=np.int64)
         reliefs = with_reliefs(view, state.reliefs, round_.readings, rows, round_.broker_factor)
         state = replace(state, reliefs=reliefs)
-        numbers |= _recorded_numbers(found)
+        numbers |= {
+            "objective_before": found.before,
+            "objective_after": found.after,
+            "objective_bound": found.bound,
+            "steps": float(found.steps),
+            f"stopped_{found.stopped}": 1.0,  # what ended the search: done, steps or budget
+            **dict(zip(_BEYOND, map(float, found.beyond or ()), strict=False)),
+        }
     reason = "HitCount" if low.any() or state.crowded else "NoOverloadedBroker"
     reason = "NoBundles" if is_triggered.any() else reason
     return Shed(
@@ -126,21 +133,6 @@ def _budget(round_: BallastRound, config: IdealLoadConfig) -> float:
     """
     part = config.churn_budget * sequential_sum(round_.load[:, 0] * round_.size)
     return max(part, float(np.max(round_.deviation * round_.size, initial=0.0)))
-
-
-def _recorded_numbers(found: Found) -> dict[str, float]:
-    """Return the numbers for the inputs of each decision.
-
-    stopped_REASON is 1.0 for the reason that ended the search: done, steps or budget.
-    """
-    return {
-        "objective_before": found.before,
-        "objective_after": found.after,
-        "objective_bound": found.bound,
-        "steps": float(found.steps),
-        f"stopped_{found.stopped}": 1.0,
-        **dict(zip(_BEYOND, map(float, found.beyond or ()), strict=False)),
-    }
 
 
 _BEYOND = ("partitions_beyond_before", "partitions_beyond_after")

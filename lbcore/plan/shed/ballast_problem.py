@@ -118,7 +118,9 @@ def departed_demand_factor(view: ShedView, state: ShedState, readings: Readings)
 def with_reliefs(
     view: ShedView, before: Reliefs, readings: Readings, rows: Ints, demand_factor: Floats
 ) -> Reliefs:
-    """Return the reliefs after these bundles have left, of full brokers with their load.
+    """Return the reliefs after these bundles have left their brokers.
+
+    Those of full brokers have the load that left.
 
     rows: int64[k] of the bundles that move. demand_factor: float64[n].
     """

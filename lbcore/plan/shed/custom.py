@@ -213,7 +213,17 @@ def _answer(cycle: ShedCycle, checked: _Checked) -> Shed:
         ):
             forbidden += 1
         else:
-            selections.append(_selection(view, row, destination, move))
+            rows = np.array([row], dtype=np.int64)
+            chosen = Selection(
+                source=int(view.snapshot.bundles.owner[row]),
+                destination=destination,
+                candidates=rows,
+                traffic=throughput(view.snapshot.bundles.short[rows]),
+                is_taken=np.ones(1, dtype=np.bool_),
+                reason=REASON,
+                numbers={name: float(value) for name, value in move.numbers.items()},
+            )
+            selections.append(chosen)
     numbers = {name: float(value) for name, value in checked.proposal.numbers.items()}
     left_out = {"left_out_kept": kept, "left_out_forbidden": forbidden}
     numbers |= {name: float(count) for name, count in left_out.items() if count}
@@ -225,17 +235,4 @@ def _answer(cycle: ShedCycle, checked: _Checked) -> Shed:
         state=cycle.state.shed,
         reason="" if selections else reason,
         numbers=numbers,
-    )
-
-
-def _selection(view: ShedView, row: int, destination: int, move: ProposedMove) -> Selection:
-    rows = np.array([row], dtype=np.int64)
-    return Selection(
-        source=int(view.snapshot.bundles.owner[row]),
-        destination=destination,
-        candidates=rows,
-        traffic=throughput(view.snapshot.bundles.short[rows]),
-        is_taken=np.ones(1, dtype=np.bool_),
-        reason=REASON,
-        numbers={name: float(value) for name, value in move.numbers.items()},
     )
