@@ -239,6 +239,10 @@ def candidate_index(snapshot: Snapshot) -> CandidateIndex:
     patterns = tuple(policy.namespaces for policy in isolation)
     namespace_row = _matched_policies(patterns, snapshot.bundles.namespaces)
     group, groups = _groups(snapshot.policies, snapshot.bundles.namespaces)
+    domain = np.zeros(0, dtype=np.int64)
+    if any(brokers.failure_domains):  # brokers without one share "default", as in Pulsar
+        named = [name or "default" for name in brokers.failure_domains]
+        domain = np.unique(named, return_inverse=True)[1]
     return CandidateIndex(
         open_verdicts=open_verdicts,
         verdicts=verdicts,
@@ -248,7 +252,7 @@ def candidate_index(snapshot: Snapshot) -> CandidateIndex:
         row=namespace_row[snapshot.bundles.namespace],
         group=group,
         groups=groups,
-        domain=_domains(snapshot.brokers.failure_domains),
+        domain=domain,
         has_policy=(namespace_row < len(isolation)) | (group >= 0),
     )
 
@@ -296,11 +300,3 @@ def _groups(policies: Policies, namespaces: tuple[str, ...]) -> tuple[Ints, int]
         if name:
             group[at] = numbers.setdefault(name, len(numbers))
     return group, len(numbers)
-
-
-def _domains(names: tuple[str, ...]) -> Ints:
-    """Number the failure domains; brokers without one share "default", as in Pulsar."""
-    if not any(names):
-        return np.zeros(0, dtype=np.int64)
-    numbers: dict[str, int] = {}
-    return np.array([numbers.setdefault(name or "default", len(numbers)) for name in names])

@@ -37,8 +37,8 @@ def with_children(
 ) -> tuple[Snapshot, CandidateIndex, Floats]:
     """Return the snapshot with the children of splits that are placed at once.
 
-    The children are its last rows. Then its index. The parents have no owner in it, and don't count
-    in their brokers' usage, the third value: the children have their load.
+    The children are its last rows, and the parents have no owner in it. Second value: its index.
+    Third value: the brokers' usage without the parents, because the children have their load.
     """
     placed = [split for split in splits if split.place_children]
     if not placed:

@@ -50,7 +50,20 @@ def eligible(draft: Draft) -> Draft:
         can_move[stays], verdicts[stays] = False, FilterVerdict.ANTI_AFFINITY
     snapshot = replace(draft.snapshot, bundles=replace(bundles, can_move=can_move))
     draft = _grouped(replace(draft, snapshot=snapshot))
-    return _show(draft, verdicts) if draft.scope.is_traced else draft
+    if not draft.scope.is_traced:
+        return draft
+    reported = len(draft.reported.bundles.names)
+    return draft.show(
+        Columns(
+            phase=PHASE,
+            subjects=bundles.names,
+            verdicts=LABELS,
+            subject=np.arange(reported),
+            broker=bundles.owner[:reported],
+            verdict=verdicts[:reported].astype(np.int64),
+            number=throughput(bundles.short[:reported]),
+        )
+    )
 
 
 def _bundle_verdicts(draft: Draft) -> Verdicts:
@@ -124,18 +137,3 @@ def paused(bundles: BundleTable) -> Bools:
     if bundles.is_paused is not None:
         return bundles.is_paused
     return np.zeros(len(bundles.names), dtype=np.bool_)
-
-
-def _show(draft: Draft, verdicts: Verdicts) -> Draft:
-    bundles, reported = draft.snapshot.bundles, len(draft.reported.bundles.names)
-    return draft.show(
-        Columns(
-            phase=PHASE,
-            subjects=bundles.names,
-            verdicts=LABELS,
-            subject=np.arange(reported),
-            broker=bundles.owner[:reported],
-            verdict=verdicts[:reported].astype(np.int64),
-            number=throughput(bundles.short[:reported]),
-        )
-    )

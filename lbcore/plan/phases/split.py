@@ -192,7 +192,13 @@ def split(draft: Draft) -> Draft:
         return draft.skip(PHASE, "NotThisCycle")
     if not draft.config.splitting.enabled:
         return draft.skip(PHASE, "Disabled")
-    draft, snapshot = _with_new_reports(draft)
+    # fresh where owners have reported since splits were judged
+    has_new_report = np.ones(len(draft.reported.brokers.names), dtype=np.bool_)
+    if draft.config.shedding.fresh_hits:
+        has_new_report, judged = newly_reported(draft, draft.state.split_judged)
+        draft = replace(draft, state=replace(draft.state, split_judged=judged))
+    brokers = replace(draft.reported.brokers, is_fresh=has_new_report)
+    snapshot = replace(draft.reported, brokers=brokers)
     deferred = ~draft.reported.bundles.can_move | paused(draft.reported.bundles)
     kept = [*draft.reported.rejected, *draft.reported.merging]
     deferred |= draft.reported.bundles.are_named(kept)
@@ -241,17 +247,6 @@ def _divided(draft: Draft, snapshot: Snapshot, deferred: Bools) -> Draft:
     splits = (*draft.splits, *decisions)
     draft = replace(draft, splits=splits, state=replace(draft.state, split=state))
     return draft.show(_columns(draft, seen))
-
-
-def _with_new_reports(draft: Draft) -> tuple[Draft, Snapshot]:
-    """Return the snapshot, fresh where owners reported since splits were judged."""
-    brokers = draft.reported.brokers
-    if draft.config.shedding.fresh_hits:
-        has_new_report, judged = newly_reported(draft, draft.state.split_judged)
-        draft = replace(draft, state=replace(draft.state, split_judged=judged))
-    else:
-        has_new_report = np.ones(len(brokers.names), dtype=np.bool_)
-    return draft, replace(draft.reported, brokers=replace(brokers, is_fresh=has_new_report))
 
 
 def _columns(draft: Draft, seen: SplitTrace) -> Columns:

@@ -70,11 +70,6 @@ class Crowding:
         """Return the partitions above brokers' limits, of the topics in `acting`."""
         return int(np.maximum(beyond[list(self.acting)], 0).sum())
 
-    def rows_acting(self) -> Ints:
-        """Return the bundles with partitions of the topics in `acting`."""
-        is_acting = np.isin(self.group, self.acting)
-        return np.searchsorted(self.start, np.flatnonzero(is_acting), side="right") - 1
-
     def members(self, rows: Ints) -> tuple[Ints, Ints, Ints]:
         """Return each membership's position in `rows`, its group and its count."""
         first, counts = self.start[rows], self.start[rows + 1] - self.start[rows]
@@ -594,7 +589,8 @@ def search(problem: SearchProblem, steps: int, budget: float) -> Found:
     crowding = problem.crowding
     is_idle = problem.weight.max(axis=1) <= 0.0
     if crowding is not None:
-        is_idle[crowding.rows_acting()] = False
+        acting = np.flatnonzero(np.isin(crowding.group, crowding.acting))
+        is_idle[np.searchsorted(crowding.start, acting, side="right") - 1] = False
     moving = np.flatnonzero(problem.can_move & ~is_idle)
     ordered = moving[np.argsort(problem.home[moving], kind="stable")]
     start = np.searchsorted(problem.home[ordered], np.arange(len(problem.size) + 1))

@@ -97,7 +97,9 @@ def _run(own: CustomStrategy) -> Run:
         except _WrongAnswerError as error:
             return _refused(cycle, WRONG, f"{own.code}: {error}")
         except Exception as error:  # noqa: BLE001 whatever the user's code raises: told, the job goes on
-            return _refused(cycle, FAILED, f"{own.code}: {_place_of(error)}")
+            last = traceback.extract_tb(error.__traceback__)[-1]  # equal at each repetition
+            raised = f"raised {type(error).__name__} in {last.name}, line {last.lineno}"
+            return _refused(cycle, FAILED, f"{own.code}: {raised}")
         if first != second:
             return _refused(cycle, UNSTEADY, f"{own.code}: asked twice, it answered differently")
         return _answer(cycle, first), replace(cycle.state, own=json.loads(first.state))
@@ -127,12 +129,6 @@ def _has_arrays(value: Any) -> bool:
         is_dataclass(value)
         and any(isinstance(getattr(value, one.name), np.ndarray) for one in fields(value))
     )
-
-
-def _place_of(error: Exception) -> str:
-    """Return the error's type and the line that raised it, equal at each repetition."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"raised {type(error).__name__} in {last.name}, line {last.lineno}"
 
 
 def _checked(answer: Any, view: ShedView) -> _Checked:

@@ -243,7 +243,9 @@ def find_transfers(
         return TransferOutcome(reason=Reason.HIT_COUNT, final_std=cycle.std), state
     cycle.run()
     if not cycle.decisions:
-        return TransferOutcome(reason=cycle.why_none(), final_std=cycle.std), state
+        reason = Reason.NO_BUNDLES if cycle.without_bundles else Reason.HIT_COUNT
+        reason = Reason.NO_LOAD_DATA if cycle.without_data else reason
+        return TransferOutcome(reason=reason, final_std=cycle.std), state
     decisions = tuple(dict.fromkeys(cycle.decisions))
     return TransferOutcome(decisions=decisions, final_std=cycle.std), replace(state, hits=0)
 
@@ -331,12 +333,6 @@ class _TransferCycle:
         load = view.load[most]
         is_full = load > self.config.overloaded_threshold_percent / 100.0
         return Reason.OVERLOADED if is_full and load > self.average + target else None
-
-    def why_none(self) -> Reason:
-        """Return the reason of a cycle whose pairs gave no decision."""
-        if self.without_data:
-            return Reason.NO_LOAD_DATA
-        return Reason.NO_BUNDLES if self.without_bundles else Reason.HIT_COUNT
 
     def _pair(self, most: int, least: int, reason: Reason) -> None:
         """Move bundles from the broker `most` to `least` and predict the deviation.
