@@ -13,9 +13,9 @@ from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.filter.unload import unload_verdicts
 from lbcore.plan.place.place import place_bundles, placing_order
 from lbcore.plan.place.request import COUNT_MAX, PlacementState, PlaceSettings, Turn, place_request
-from lbcore.plan.shed.common import TransferState, throughput
+from lbcore.plan.shed.common import TransferState
 from lbcore.plan.shed.transfer import Reason, TransferView, find_transfers
-from lbcore.plan.snapshot import Snapshot
+from lbcore.plan.snapshot import Snapshot, throughput
 from tests.support.values.clusters import broker_table, bundle_table, snapshot
 
 
