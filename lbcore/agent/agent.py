@@ -53,7 +53,6 @@ from lbcore.ownership.holding import (
     finish,
     finish_stuck,
     give_up,
-    is_return_of_stuck,
     next_ack,
     overdue,
     retry,
@@ -252,8 +251,9 @@ def _take_result(work: AgentContext, done: CallDone) -> None:
     before = work.holdings.get(done.bundle)
     if before is None:
         return
-    if before.stuck is not None and is_return_of_stuck(before, done):
-        work.take_back_call(before.stuck, finish_stuck(before, done), is_done=not done.failure)
+    returned = finish_stuck(before, done)
+    if before.stuck is not None and returned is not None:
+        work.take_back_call(before.stuck, returned, is_done=not done.failure)
         return
     after = finish(before, done)
     if after is not before:

@@ -5,7 +5,6 @@ the balancer for each ack. Source: the follow-up events of Pulsar 4.0.8's
 ServiceUnitStateChannelImpl, which in Pulsar each broker publishes itself.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from lbcore.ownership.changes import (
@@ -20,6 +19,7 @@ from lbcore.ownership.changes import (
     RefusalReason,
     Refused,
     Transition,
+    advance,
     destination_of,
     next_record,
     source_of,
@@ -62,7 +62,8 @@ def acknowledge(
         return Intent(action=Action.REASSIGN, reason=IntentReason.CANNOT_SERVE)
     if ack.outcome is AckOutcome.OPENED:
         return _opened(record, follow_up)
-    return _LEFT[ack.outcome](record, follow_up, context)
+    follow = _closed if ack.outcome is AckOutcome.CLOSED else _reshaped
+    return follow(record, follow_up, context)
 
 
 _SPEAKERS = {
@@ -122,33 +123,17 @@ def _refuse_old(record: OwnershipRecord, ack: Ack, sender: Instance) -> RefusalR
 def _opened(record: OwnershipRecord, origin: Origin) -> Consequence:
     if record.state is State.OWNED:
         return Refused(reason=RefusalReason.REPEATED)
-    source, destination = source_of(record), destination_of(record)
-    return transition(
-        (record, next_record(record, TransitionKind.OPENED, origin, source, destination))
-    )
+    kind = TransitionKind.OPENED
+    return advance(record, kind, origin, source_of(record), destination_of(record))
 
 
 def _closed(record: OwnershipRecord, origin: Origin, context: AckContext) -> Transition:
     source, named = source_of(record), destination_of(record)
     if not named.broker:
-        made = next_record(record, TransitionKind.CLOSED_WITHOUT_DESTINATION, origin, source=source)
-        return transition((record, made))
+        return advance(record, TransitionKind.CLOSED_WITHOUT_DESTINATION, origin, source)
     present = context.incarnations.get(named.broker, named.incarnation)
     destination = replace(named, incarnation=present)
-    made = next_record(record, TransitionKind.CLOSED_WITH_DESTINATION, origin, source, destination)
-    return transition((record, made))
-
-
-def _split_done(record: OwnershipRecord, origin: Origin, context: AckContext) -> Transition:
-    return _reshaped((record,), TransitionKind.SPLIT_DONE, origin, context)
-
-
-def _merge_done(record: OwnershipRecord, origin: Origin, context: AckContext) -> Consequence:
-    """End a merge, or give the bundle back if its partner was taken away."""
-    partner = context.partner
-    if partner is None or not are_partners(record, partner):
-        return cancel(record, origin)
-    return _reshaped((partner, record), TransitionKind.MERGE_DONE, origin, context)
+    return advance(record, TransitionKind.CLOSED_WITH_DESTINATION, origin, source, destination)
 
 
 def are_partners(record: OwnershipRecord, other: OwnershipRecord) -> bool:
@@ -160,25 +145,24 @@ def are_partners(record: OwnershipRecord, other: OwnershipRecord) -> bool:
     )
 
 
-def _reshaped(
-    parents: Sequence[OwnershipRecord],
-    done: TransitionKind,
-    origin: Origin,
-    context: AckContext,
-) -> Transition:
-    """Make the children Owned and the parents Deleted, in one commit."""
-    owner, changes = source_of(parents[-1]), []
+def _reshaped(record: OwnershipRecord, origin: Origin, context: AckContext) -> Consequence:
+    """Make the children Owned and the parents Deleted, in one commit.
+
+    A bundle whose partner was taken away from their merge is given back.
+    """
+    parents, done = [record], TransitionKind.SPLIT_DONE
+    if record.state is State.MERGING:
+        if context.partner is None or not are_partners(record, context.partner):
+            return cancel(record, origin)
+        parents, done = [context.partner, record], TransitionKind.MERGE_DONE
+    owner, changes = source_of(record), []
     floor = max(*(parent.version_id for parent in parents), context.version_floor)
-    for name in sorted(parents[-1].children):
+    for name in sorted(record.children):
         previous = context.kept.get(name)
         if previous is not None and previous.state is not State.DELETED:
-            message = f"child {name} must not exist before the {done.value}, but it does"
-            raise ProtocolError(message)
-        child = unborn(parents[-1].cluster, name, previous, floor)
+            raise ProtocolError(f"child {name} must not exist before the {done.value}, but it does")
+        child = unborn(record.cluster, name, previous, floor)
         owned = next_record(child, TransitionKind.BEGIN_AS_CHILD, origin, destination=owner)
         changes.append((previous, owned))
     deleted = [(parent, next_record(parent, done, origin, source=owner)) for parent in parents]
     return transition(*changes, *deleted)
-
-
-_LEFT = {AckOutcome.CLOSED: _closed, AckOutcome.SPLIT: _split_done, AckOutcome.MERGED: _merge_done}

@@ -275,8 +275,9 @@ def next_record(
     """
     if not may_start(kind, record.state):
         starts = ", ".join(sorted(state.value for state in TRANSITIONS[kind].sources))
-        message = f"{kind.name} must start from {starts}, got {record.state.value}: {record}"
-        raise ProtocolError(message)
+        raise ProtocolError(
+            f"{kind.name} must start from {starts}, got {record.state.value}: {record}"
+        )
     return OwnershipRecord(
         cluster=record.cluster,
         bundle=record.bundle,
@@ -304,20 +305,26 @@ def transition(*pairs: tuple[OwnershipRecord | None, OwnershipRecord]) -> Transi
     return Transition(changes=tuple(_checked(before, after) for before, after in pairs))
 
 
+def advance(
+    record: OwnershipRecord,
+    kind: TransitionKind,
+    origin: Origin,
+    source: Instance = NOBODY,
+    destination: Instance = NOBODY,
+) -> Transition:
+    """Return the transition of one record to its `next_record`, which is checked."""
+    return transition((record, next_record(record, kind, origin, source, destination)))
+
+
 def _checked(before: OwnershipRecord | None, after: OwnershipRecord) -> Change:
-    fault = record_fault(after) or _refusal(before, after)
-    if fault is not None:
-        message = f"record must be accepted, got {fault}: {before} -> {after}"
-        raise ProtocolError(message)
+    known = None if before is None or before.state is State.DELETED else state_data(before)
+    verdict = resolve(known, state_data(after))
+    if before is not None and not is_newer(after.version_id, before.version_id):
+        verdict = ResolverVerdict.OLD_VERSION
+    fault = record_fault(after) or verdict.value
+    if fault != ResolverVerdict.ACCEPTED.value:
+        raise ProtocolError(f"record must be accepted, got {fault}: {before} -> {after}")
     return Change(before=before, after=after)
-
-
-def _refusal(before: OwnershipRecord | None, after: OwnershipRecord) -> str | None:
-    is_first = before is None or before.state is State.DELETED
-    if before is not None and is_first and not is_newer(after.version_id, before.version_id):
-        return ResolverVerdict.OLD_VERSION.value
-    verdict = resolve(None if before is None or is_first else state_data(before), state_data(after))
-    return None if verdict is ResolverVerdict.ACCEPTED else verdict.value
 
 
 Row = Mapping[str, Any]

@@ -262,15 +262,17 @@ def finish(holding: Holding, done: CallDone | CallOverdue) -> Holding:
     call = holding.running
     if call is None or (call.callback, call.version_id) != (done.callback, done.version_id):
         return holding
-    free = replace(holding, running=None)
+    after = _served_after(replace(holding, running=None), call, done.failure)
     is_current = call.version_id == holding.version_id
-    if call.callback is Callback.OPEN:
-        return _opened(free, call, done.failure, is_current=is_current)
     if call.callback is Callback.CLOSE:
-        return _closed(free, done.failure, is_current=is_current)
-    if call.callback is Callback.MERGE:
-        return _merged(free, done.failure, is_current=is_current)
-    return _split(free, call, done.failure, is_current=is_current)
+        return _closed(after, done.failure, is_current=is_current)
+    if not is_current or call.callback is not _CALLBACKS[holding.goal]:
+        return after
+    if done.failure:
+        return settle(after, AckOutcome.FAILED, done.failure)
+    if holding.goal is Goal.SERVE and holding.is_owned:
+        return replace(after, is_settled=True)
+    return settle(after, _DONE[call.callback])
 
 
 def inherited(parent: Holding) -> tuple[Holding, ...]:
@@ -332,6 +334,11 @@ _CALLBACKS = {
     Goal.DROP: Callback.CLOSE,
     Goal.GIVE_UP: Callback.CLOSE,
 }
+_DONE = {
+    Callback.OPEN: AckOutcome.OPENED,
+    Callback.SPLIT: AckOutcome.SPLIT,
+    Callback.MERGE: AckOutcome.MERGED,
+}
 
 
 def _is_served(holding: Holding) -> bool:
@@ -357,45 +364,29 @@ def _due_outcome(holding: Holding) -> AckOutcome | None:
     return AckOutcome.CLOSING if is_busy else None
 
 
-def _opened(holding: Holding, call: Call, failure: str, *, is_current: bool) -> Holding:
-    token = NO_TOKEN if failure else call.version_id
-    opened = replace(holding, token=token, split_into=())
-    if holding.goal is not Goal.SERVE or not is_current:
-        return opened
-    if failure:
-        return settle(opened, AckOutcome.FAILED, failure)
-    if holding.is_owned:
-        return replace(opened, is_settled=True)
-    return settle(opened, AckOutcome.OPENED)
+def _served_after(holding: Holding, call: Call, failure: str) -> Holding:
+    """Return the holding with what its service serves once the call has returned."""
+    if call.callback is Callback.OPEN:
+        return replace(holding, token=NO_TOKEN if failure else call.version_id, split_into=())
+    if failure or call.callback is Callback.MERGE:
+        return holding
+    if call.callback is Callback.CLOSE:
+        return replace(holding, token=NO_TOKEN, split_into=())
+    return replace(holding, split_into=call.children)
 
 
 def _closed(holding: Holding, failure: str, *, is_current: bool) -> Holding:
-    if failure and is_current and holding.goal in (Goal.RELEASE, Goal.GIVE_UP):
+    if not failure:
+        is_released = holding.goal is Goal.RELEASE
+        return settle(holding, AckOutcome.CLOSED) if is_released else holding
+    if is_current and holding.goal in (Goal.RELEASE, Goal.GIVE_UP):
         return settle(holding, AckOutcome.FAILED, failure)
-    if failure:
-        return replace(holding, is_settled=holding.goal is Goal.DROP)
-    closed = replace(holding, token=NO_TOKEN, split_into=())
-    if holding.goal is Goal.RELEASE:
-        return settle(closed, AckOutcome.CLOSED)
-    return closed
-
-
-def _split(holding: Holding, call: Call, failure: str, *, is_current: bool) -> Holding:
-    split = holding if failure else replace(holding, split_into=call.children)
-    if holding.goal is not Goal.SPLIT or not is_current:
-        return split
-    return settle(split, AckOutcome.FAILED if failure else AckOutcome.SPLIT, failure)
+    return replace(holding, is_settled=holding.goal is Goal.DROP)
 
 
 def _leads_merge(holding: Holding) -> bool:
     """Return True for the lower of two merged bundles, whose callback is for both."""
     return parse_bundle(holding.bundle)[1] == parse_bundle(holding.children[0])[1]
-
-
-def _merged(holding: Holding, failure: str, *, is_current: bool) -> Holding:
-    if holding.goal is not Goal.MERGE or not is_current:
-        return holding
-    return settle(holding, AckOutcome.FAILED if failure else AckOutcome.MERGED, failure)
 
 
 def overdue(holding: Holding, event: CallOverdue) -> Holding:
@@ -417,30 +408,18 @@ def fail(holding: Holding, reason: str) -> Holding:
     return settle(holding, AckOutcome.FAILED, reason)
 
 
-def is_return_of_stuck(holding: Holding, done: CallDone) -> bool:
-    """Return True if the result is that of the holding's stuck call."""
-    call = holding.stuck
-    return call is not None and (call.callback, call.version_id) == (done.callback, done.version_id)
-
-
-def finish_stuck(holding: Holding, done: CallDone) -> Holding:
-    """Return the holding after its stuck call has returned.
+def finish_stuck(holding: Holding, done: CallDone) -> Holding | None:
+    """Return the holding after its stuck call has returned; None for another call.
 
     The balancer has been sent a failure, so the result is not acknowledged. A bundle that opened
     late is closed if another broker has it or this agent stops; if this agent shall have it, it is
     opened again, under another version.
     """
-    free = replace(holding, stuck=None)
-    if holding.goal in (Goal.DROP, Goal.GIVE_UP):
-        free = replace(free, is_settled=False)
-    if done.callback is Callback.OPEN:
-        token = NO_TOKEN if done.failure else done.version_id
-        return replace(free, token=token, split_into=())
-    if done.failure or holding.stuck is None or done.callback is Callback.MERGE:
-        return free
-    if done.callback is Callback.CLOSE:
-        return replace(free, token=NO_TOKEN, split_into=())
-    return replace(free, split_into=holding.stuck.children)
+    call = holding.stuck
+    if call is None or (call.callback, call.version_id) != (done.callback, done.version_id):
+        return None
+    is_settled = holding.is_settled and holding.goal not in (Goal.DROP, Goal.GIVE_UP)
+    return _served_after(replace(holding, stuck=None, is_settled=is_settled), call, done.failure)
 
 
 Range: TypeAlias = tuple[int, int]

@@ -27,7 +27,7 @@ class Invariant(str, Enum):
     LOST = "lost"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Violation:
     """One violation, with a sentence for people. where: a bundle or a namespace."""
 
@@ -68,11 +68,10 @@ def of_bundles(namespace: str, names: Iterable[str]) -> list[Violation]:
     parsed: list[_Parsed] = []
     malformed: list[Violation] = []
     for name in names:
-        bundle = _parse(name)
-        if isinstance(bundle, Violation):
-            malformed.append(bundle)
-        else:
-            parsed.append(bundle)
+        try:
+            parsed.append((*parse_bundle(name)[1:], name))
+        except InvalidNameError as error:  # noqa: PERF203 each has its violation
+            malformed.append(Violation(Invariant.NAME, name, str(error)))
     if malformed or not parsed:
         return malformed
     parsed.sort()
@@ -89,39 +88,36 @@ def _gaps_at_the_ends(namespace: str, parsed: Sequence[_Parsed]) -> Iterable[Vio
     first, last = parsed[0], max(parsed, key=lambda bundle: bundle[1])
     if first[0] != FULL_LOWER:
         sentence = f"no live bundle of {namespace} covers the hashes below {first[0]:#010x}"
-        yield _violation(Invariant.COVER, namespace, sentence)
+        yield Violation(Invariant.COVER, namespace, sentence)
     if last[1] != FULL_UPPER:
         sentence = f"no live bundle of {namespace} covers the hashes from {last[1]:#010x} on"
-        yield _violation(Invariant.COVER, namespace, sentence)
+        yield Violation(Invariant.COVER, namespace, sentence)
 
 
 def _between(namespace: str, low: _Parsed, high: _Parsed) -> Iterable[Violation]:
     is_last_value = high[0] == high[1]
     if high[0] > low[1]:
         gap = f"{low[1]:#010x} to {high[0]:#010x}"
-        sentence = f"no live bundle of {namespace} covers the hashes from {gap}"
-        yield _violation(Invariant.COVER, namespace, sentence)
+        yield Violation(
+            Invariant.COVER,
+            namespace,
+            f"no live bundle of {namespace} covers the hashes from {gap}",
+        )
     elif high[0] < low[1] or is_last_value:
-        sentence = f"{low[2]} and {high[2]} are both live and overlap: a hash has two owners"
-        yield _violation(Invariant.DISJOINT, high[2], sentence)
-
-
-def _parse(name: str) -> _Parsed | Violation:
-    try:
-        _, lower, upper = parse_bundle(name)
-    except InvalidNameError as error:
-        return _violation(Invariant.NAME, name, str(error))
-    return lower, upper, name
+        yield Violation(
+            Invariant.DISJOINT,
+            high[2],
+            f"{low[2]} and {high[2]} are both live and overlap: a hash has two owners",
+        )
 
 
 def of_record(name: str, record: OwnershipRecord) -> Iterable[Violation]:
     """Return violations of one record; name: the bundle that it is stored under."""
     if name != record.bundle:
-        sentence = f"the record under {name} is of {record.bundle}"
-        yield _violation(Invariant.NAME, name, sentence)
+        yield Violation(Invariant.NAME, name, f"the record under {name} is of {record.bundle}")
     fault = record_fault(record) or _broker_fault(record)
     if fault is not None:
-        yield _violation(Invariant.STATE_AND_BROKERS, name, f"{name}: {fault}")
+        yield Violation(Invariant.STATE_AND_BROKERS, name, f"{name}: {fault}")
 
 
 def _broker_fault(record: OwnershipRecord) -> str | None:
@@ -142,22 +138,22 @@ def of_pair(before: OwnershipRecord, after: OwnershipRecord | None) -> Iterable[
     """Return violations between a bundle's record and a later one, None = no record."""
     if after is None:
         if before.state is not State.DELETED:
-            sentence = f"{before.bundle} was live at version {before.version_id} and has no record"
-            yield _violation(Invariant.LOST, before.bundle, sentence)
+            yield Violation(
+                Invariant.LOST,
+                before.bundle,
+                f"{before.bundle} was live at version {before.version_id} and has no record",
+            )
     elif is_newer(before.version_id, after.version_id):
-        sentence = (
-            f"{before.bundle} went back from version {before.version_id} to {after.version_id}"
+        yield Violation(
+            Invariant.VERSION,
+            before.bundle,
+            f"{before.bundle} went back from version {before.version_id} to {after.version_id}",
         )
-        yield _violation(Invariant.VERSION, before.bundle, sentence)
-    elif before.version_id == after.version_id and not _is_same(before, after):
-        sentence = f"{before.bundle} has two records of version {before.version_id}"
-        yield _violation(Invariant.VERSION, before.bundle, sentence)
-
-
-def _is_same(before: OwnershipRecord, after: OwnershipRecord) -> bool:
-    """Return True if two records of a version are equal apart from the writer's epoch."""
-    return before == after or replace(before, writer_epoch=0) == replace(after, writer_epoch=0)
-
-
-def _violation(invariant: Invariant, where: str, sentence: str) -> Violation:
-    return Violation(invariant=invariant, where=where, sentence=sentence)
+    elif before.version_id == after.version_id and (
+        replace(before, writer_epoch=after.writer_epoch) != after  # each writer has its epoch
+    ):
+        yield Violation(
+            Invariant.VERSION,
+            before.bundle,
+            f"{before.bundle} has two records of version {before.version_id}",
+        )

@@ -188,5 +188,4 @@ def _clock_times(before: PartitionClock | None, timestamps: Ints, step_max_ms: i
     """
     first = int(timestamps[0]) if before is None else before.timestamp_ms
     steps = np.clip(np.diff(timestamps, prepend=first), 0, step_max_ms)
-    times: Ints = np.cumsum(steps) + (0 if before is None else before.clock_ms)
-    return times
+    return np.cumsum(steps) + (0 if before is None else before.clock_ms)

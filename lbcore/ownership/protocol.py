@@ -18,6 +18,7 @@ from lbcore.ownership.changes import (
     RefusalReason,
     Refused,
     Transition,
+    advance,
     destination_of,
     holder_of,
     joined,
@@ -57,9 +58,7 @@ def assign(record: OwnershipRecord, destination: Instance, origin: Origin) -> Tr
         return Refused(reason=RefusalReason.NOT_FREE)
     if not destination.broker:
         return Refused(reason=RefusalReason.NO_DESTINATION)
-    return transition(
-        (record, next_record(record, TransitionKind.ASSIGN, origin, destination=destination))
-    )
+    return advance(record, TransitionKind.ASSIGN, origin, destination=destination)
 
 
 def unload(
@@ -70,9 +69,7 @@ def unload(
         return Refused(reason=RefusalReason.NOT_OWNED)
     if destination.broker == record.destination:
         return Refused(reason=RefusalReason.SAME_BROKER)
-    owner = destination_of(record)
-    released = next_record(record, TransitionKind.UNLOAD, origin, owner, destination)
-    return transition((record, released))
+    return advance(record, TransitionKind.UNLOAD, origin, destination_of(record), destination)
 
 
 def transfer(
@@ -125,8 +122,7 @@ def delete(record: OwnershipRecord, origin: Origin) -> Transition | Refused:
     """
     if not may_start(TransitionKind.DELETE, record.state):
         return Refused(reason=RefusalReason.DELETED)
-    made = next_record(record, TransitionKind.DELETE, origin, source=holder_of(record))
-    return transition((record, made))
+    return advance(record, TransitionKind.DELETE, origin, source=holder_of(record))
 
 
 def reassign(
@@ -144,8 +140,7 @@ def reassign(
         return Refused(reason=RefusalReason.NO_DESTINATION)
     holder = holder_of(record)
     source = NOBODY if holder.broker == destination.broker else holder
-    made = next_record(record, TransitionKind.REASSIGN, origin, source, destination)
-    return transition((record, made))
+    return advance(record, TransitionKind.REASSIGN, origin, source, destination)
 
 
 def redirect(
@@ -159,8 +154,7 @@ def redirect(
         return Refused(reason=RefusalReason.NOT_IN_FLIGHT)
     if destination.broker == record.source:
         return Refused(reason=RefusalReason.SAME_BROKER)
-    made = next_record(record, TransitionKind.REDIRECT, origin, source_of(record), destination)
-    return transition((record, made))
+    return advance(record, TransitionKind.REDIRECT, origin, source_of(record), destination)
 
 
 def cancel(record: OwnershipRecord, origin: Origin) -> Transition | Refused:
@@ -170,21 +164,19 @@ def cancel(record: OwnershipRecord, origin: Origin) -> Transition | Refused:
     """
     if not may_start(TransitionKind.CANCEL, record.state):
         return Refused(reason=RefusalReason.NOT_IN_FLIGHT)
-    made = next_record(record, TransitionKind.CANCEL, origin, destination=source_of(record))
-    return transition((record, made))
+    return advance(record, TransitionKind.CANCEL, origin, destination=source_of(record))
 
 
 def apply_intent(
     record: OwnershipRecord, intent: Intent, destination: Instance, origin: Origin
 ) -> Transition | Refused:
     """Apply an intent; WAIT is refused. `destination` is ignored for CANCEL."""
-    if intent.action is Action.REASSIGN:
-        return reassign(record, destination, origin)
-    if intent.action is Action.REDIRECT:
-        return redirect(record, destination, origin)
+    if intent.action is Action.WAIT:
+        return Refused(reason=RefusalReason.NOT_IN_FLIGHT)
     if intent.action is Action.CANCEL:
         return cancel(record, origin)
-    return Refused(reason=RefusalReason.NOT_IN_FLIGHT)
+    move = reassign if intent.action is Action.REASSIGN else redirect
+    return move(record, destination, origin)
 
 
 def observe(record: OwnershipRecord, owner: Instance, origin: Origin) -> Transition | Refused:
@@ -201,5 +193,4 @@ def observe(record: OwnershipRecord, owner: Instance, origin: Origin) -> Transit
     if not may_start(kind, record.state) or (is_known and holder == owner):
         return Refused(reason=RefusalReason.REPEATED)
     source = NOBODY if holder.broker == owner.broker else holder
-    made = next_record(record, kind, origin, source, owner)
-    return transition((record, made))
+    return advance(record, kind, origin, source, owner)

@@ -147,8 +147,10 @@ def _read_record(record: Mapping[str, Any], key: bytes) -> OwnershipRecord:
     bundle = fields.nonempty(record, "bundle", MAX_NAME_CHARS)
     check_bundle(bundle)
     if key != record_key(cluster, bundle):
-        detail = f"the key must be {shown(record_key(cluster, bundle))}, got {shown(key)}"
-        raise FieldRefusal(RejectReason.KEY_MISMATCH, detail)
+        raise FieldRefusal(
+            RejectReason.KEY_MISMATCH,
+            f"the key must be {shown(record_key(cluster, bundle))}, got {shown(key)}",
+        )
     return OwnershipRecord(
         cluster=cluster,
         bundle=bundle,

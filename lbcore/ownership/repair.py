@@ -82,7 +82,12 @@ def _repair_source(
     record: OwnershipRecord, watch: FlightWatch, config: OwnershipConfig
 ) -> Intent | None:
     if watch.source is not Presence.ALIVE:
-        return _replace_source(record, watch)
+        is_dead = watch.source is Presence.DEAD
+        reason = IntentReason.SOURCE_DEAD if is_dead else IntentReason.RESTARTED
+        if record.destination and watch.destination is not Presence.DEAD:
+            return _reassign(reason, record.destination)
+        is_given_up = is_dead or record.state is State.RELEASING
+        return _reassign(reason, "" if is_given_up else record.source)
     is_silent = watch.silent_ms > config.in_flight_timeout_ms
     if is_silent or watch.waiting_ms > config.unload_timeout_ms or watch.is_partner_gone:
         return Intent(action=Action.CANCEL, reason=_NEVER_DONE[record.state])
@@ -96,14 +101,6 @@ _NEVER_DONE = {
     State.SPLITTING: IntentReason.NEVER_SPLIT,
     State.MERGING: IntentReason.NEVER_MERGED,
 }
-
-
-def _replace_source(record: OwnershipRecord, watch: FlightWatch) -> Intent:
-    is_dead = watch.source is Presence.DEAD
-    reason = IntentReason.SOURCE_DEAD if is_dead else IntentReason.RESTARTED
-    if record.destination and watch.destination is not Presence.DEAD:
-        return _reassign(reason, record.destination)
-    return _reassign(reason, "" if is_dead or record.state is State.RELEASING else record.source)
 
 
 def _reassign(reason: IntentReason, destination: str = "") -> Intent:

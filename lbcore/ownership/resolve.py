@@ -162,6 +162,7 @@ def _is_blank(broker: str | None) -> bool:
 
 def _owner(before: StateData) -> str:
     if before.destination is None:
-        message = f"destination of a record in {before.state.value} must be its owner, got None"
-        raise MissingOwnerError(message)
+        raise MissingOwnerError(
+            f"destination of a record in {before.state.value} must be its owner, got None"
+        )
     return before.destination

@@ -119,14 +119,24 @@ def tla_text(rules: ReplacementRules = BALLAST) -> str:
 
     rules: which records replace others without force.
     """
-    blocks = [_HEAD, *(_action(kind) for kind in TRANSITIONS), _BROKERS, _next(), _accepted(rules)]
-    return "\n".join([*blocks, _PROPERTIES]).replace("{leaving}", _states(LEAVING))
+    acts = [f"    \\/ \\E b \\in Brokers: {act}(b)" for act in ("Opens", "Closes", "Ends")]
+    following = ["Next ==", *(f"    \\/ {_quantified(kind)}" for kind in TRANSITIONS), *acts, ""]
+    blocks = [
+        _HEAD,
+        *map(_action, TRANSITIONS),
+        _BROKERS,
+        *following,
+        *_accepted(rules),
+        _PROPERTIES,
+    ]
+    return "\n".join(blocks).replace("{leaving}", _states(LEAVING))
 
 
 def mermaid_text() -> str:
     """Return the transitions as a Mermaid state diagram; forced ones have a !."""
+    box = {state: "[*]" if state is State.INIT else state.value for state in State}
     lines = [
-        f"    {_box(source)} --> {_box(rule.target)}: {kind.value}{' !' * rule.is_forced}"
+        f"    {box[source]} --> {box[rule.target]}: {kind.value}{' !' * rule.is_forced}"
         for kind, rule in TRANSITIONS.items()
         for source in State
         if source in rule.sources
@@ -152,12 +162,6 @@ def _action(kind: TransitionKind) -> str:
     return "\n".join([f"{_name(kind)} ==", *(f"    /\\ {line}" for line in lines), ""])
 
 
-def _next() -> str:
-    lines = [f"    \\/ {_quantified(kind)}" for kind in TRANSITIONS]
-    acts = [f"    \\/ \\E b \\in Brokers: {act}(b)" for act in ("Opens", "Closes", "Ends")]
-    return "\n".join(["Next ==", *lines, *acts, ""])
-
-
 def _quantified(kind: TransitionKind) -> str:
     if "b" not in EFFECTS[kind][1]:
         return _name(kind)
@@ -165,28 +169,20 @@ def _quantified(kind: TransitionKind) -> str:
     return f"\\E b \\in {brokers}: {_name(kind)}"
 
 
-def _accepted(rules: ReplacementRules) -> str:
-    """Return the predicate of the records that may follow another without force.
+def _accepted(rules: ReplacementRules) -> Iterator[str]:
+    """Yield the predicate of the records that may follow another without force.
 
     As the conflict resolver decides; after Deleted, the next version may have any state.
     """
-    return "\n".join(
-        [
-            "Accepted ==",
-            "    \\/ forced' \\/ version' = version",
-            '    \\/ state = "Deleted" /\\ version\' = version + 1',
-            *(f"    \\/ {pair}" for pair in _pairs(rules)),
-            "",
-        ]
-    )
-
-
-def _pairs(rules: ReplacementRules) -> Iterator[str]:
+    yield "Accepted =="
+    yield "    \\/ forced' \\/ version' = version"
+    yield '    \\/ state = "Deleted" /\\ version\' = version + 1'
     for before in State:
         for after in sorted(rules.targets[before], key=list(State).index):
             checks = BROKER_CHECKS.get((before, after), ())
             parts = [f'state = "{before.value}"', f'state\' = "{after.value}"']
-            yield " /\\ ".join([*parts, *(_CHECKS[check] for check in checks)])
+            yield "    \\/ " + " /\\ ".join([*parts, *(_CHECKS[check] for check in checks)])
+    yield ""
 
 
 def _name(kind: TransitionKind) -> str:
@@ -196,7 +192,3 @@ def _name(kind: TransitionKind) -> str:
 
 def _states(states: frozenset[State]) -> str:
     return "{" + ", ".join(f'"{state.value}"' for state in State if state in states) + "}"
-
-
-def _box(state: State) -> str:
-    return "[*]" if state is State.INIT else state.value

@@ -45,31 +45,31 @@ class ReplacementRules:
         return after in self.targets[before]
 
 
-def _targets(*, init: frozenset[State], free: frozenset[State]) -> dict[State, frozenset[State]]:
-    return {
-        State.INIT: init,
-        State.FREE: free,
-        State.OWNED: frozenset({State.SPLITTING, State.RELEASING}),
-        State.ASSIGNING: frozenset({State.OWNED}),
-        State.RELEASING: frozenset({State.ASSIGNING, State.FREE}),
-        State.SPLITTING: frozenset({State.DELETED}),
-        State.MERGING: frozenset(),
-        State.DELETED: frozenset({State.INIT}),
-    }
-
-
+_TARGETS_IN_BOTH_STORES: Mapping[State, frozenset[State]] = {
+    State.OWNED: frozenset({State.SPLITTING, State.RELEASING}),
+    State.ASSIGNING: frozenset({State.OWNED}),
+    State.RELEASING: frozenset({State.ASSIGNING, State.FREE}),
+    State.SPLITTING: frozenset({State.DELETED}),
+    State.MERGING: frozenset(),
+    State.DELETED: frozenset({State.INIT}),
+}
 SYSTEM_TOPIC = ReplacementRules(
     name="SystemTopic",
-    targets=_targets(
-        init=frozenset(set(State) - {State.INIT, State.MERGING}),
-        free=frozenset({State.ASSIGNING, State.INIT}),
-    ),
+    targets={
+        **_TARGETS_IN_BOTH_STORES,
+        State.INIT: frozenset(set(State) - {State.INIT, State.MERGING}),
+        State.FREE: frozenset({State.ASSIGNING, State.INIT}),
+    },
     accepts_gaps=True,
     accepts_any_first=True,
 )
 METADATA_STORE = ReplacementRules(
     name="MetadataStore",
-    targets=_targets(init=frozenset({State.ASSIGNING}), free=frozenset({State.ASSIGNING})),
+    targets={
+        **_TARGETS_IN_BOTH_STORES,
+        State.INIT: frozenset({State.ASSIGNING}),
+        State.FREE: frozenset({State.ASSIGNING}),
+    },
     accepts_gaps=False,
     accepts_any_first=False,
 )
