@@ -126,12 +126,9 @@ def newest_trigger(rows: ExplainRows, broker: str) -> dict[str, Any] | None:
         return None
     at_ms = cycle[0]["at_ms"]
     for row in rows.candidates:
-        if row["at_ms"] == at_ms and row["subject"] == broker and row["phase"] == "shed":
+        if (row["at_ms"], row["subject"], row["phase"]) == (at_ms, broker, "shed"):
             return trigger_of(row)
-    for trigger in _nearest(cycle):
-        if trigger["broker"] == broker:
-            return dict(trigger)
-    return None
+    return next((dict(one) for one in _nearest(cycle) if one["broker"] == broker), None)
 
 
 def _nearest(cycle: Iterable[Row]) -> Iterable[Mapping[str, Any]]:

@@ -7,6 +7,7 @@ in apache/pulsar issue 17860.
 import json
 from collections import Counter
 from collections.abc import Iterable
+from operator import itemgetter
 
 from lbcore.balancer.rules import PROPOSAL, PlanProposal
 from lbcore.config.cluster import EXTERNAL
@@ -67,17 +68,20 @@ def _origin(rows: ExplainRows, record: Row) -> Row:
 
     An acknowledgement ends a transition, so it does not count.
     """
-    ordered = sorted(rows.events, key=lambda row: int(row["version_id"]), reverse=True)
-    for event in ordered:
-        if event["version_id"] <= record["version_id"] and event["cause"] != "ack":
-            return event
-    return record
+    return max(
+        (
+            event
+            for event in rows.events
+            if event["version_id"] <= record["version_id"] and event["cause"] != "ack"
+        ),
+        key=itemgetter("version_id"),
+        default=record,
+    )
 
 
 def _candidate_messages(rows: ExplainRows, bundle: str, owner: str) -> Iterable[str]:
-    cycles = rows.cycles()
     own = [row for row in rows.candidates if row["subject"] == bundle]
-    span = f"{count_of(cycles, 'cycle')} in the last {duration(rows.window_ms)}"
+    span = f"{count_of(rows.cycles(), 'cycle')} in the last {duration(rows.window_ms)}"
     since_ms = rows.at_ms - rows.window_ms
     chosen = [r for r in rows.decisions if r["bundle"] == bundle and r["at_ms"] >= since_ms]
     for (kind, reason), count in sorted(Counter((r["kind"], r["reason"]) for r in chosen).items()):
@@ -86,10 +90,8 @@ def _candidate_messages(rows: ExplainRows, bundle: str, owner: str) -> Iterable[
         yield f"by name in none of {span}: it was not among those that nearly moved or split"
     counts = Counter((row["phase"], row["verdict"]) for row in own)
     for (phase, verdict), count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        last = max(
-            (row for row in own if (row["phase"], row["verdict"]) == (phase, verdict)),
-            key=lambda row: int(row["at_ms"]),
-        )
+        alike = (row for row in own if (row["phase"], row["verdict"]) == (phase, verdict))
+        last = max(alike, key=itemgetter("at_ms"))
         yield (
             f"{phase}, in {count} of {span}: {verdict_message(verdict)}"
             f"{_last_number(last)}; last {instant(last['at_ms'])}"
@@ -149,8 +151,7 @@ def _blocks(rows: ExplainRows, record: Row) -> Iterable[str]:
             yield f"balancing is paused for {where}" + (f" ({about})" if about else "")
     if rows.rules("brake"):
         yield "the brake is on: nothing is balanced until `ballast resume --release-brake`"
-    excluded = {*rows.rules("excluded"), *rows.config.shedding.excluded_namespaces}
-    if namespace in excluded:
+    if namespace in {*rows.rules("excluded"), *rows.config.shedding.excluded_namespaces}:
         yield f"namespace {namespace} is excluded from shedding"
     newest_ms = max((row["at_ms"] for row in newest_cycle(rows)), default=0)
     if any(
@@ -262,8 +263,8 @@ def _changes(rows: ExplainRows, record: Row, owner: str, *, is_free: bool) -> It
     yield from unload_advice(rows, owner)
     if rows.config.cluster.authority == EXTERNAL:
         yield "it can't be merged with a neighbour: Pulsar's brokers own it, and they only split"
-    share = _share(rows, bundle, owner)
-    if share is not None and share > _TOO_LARGE_SHARE:
+    share = _load_of(rows, bundle, owner).get(_SHARE) or 0.0
+    if share > _TOO_LARGE_SHARE:
         yield (
             f"it is {percent(share)} of its broker's traffic, so moving it would move the hot spot "
             f"with it: {_split_message(rows, bundle)}"
@@ -296,15 +297,27 @@ def _split_message(rows: ExplainRows, bundle: str) -> str:
     return f"it {verdict_message(last['verdict'])}{_last_number(last)}"
 
 
-def _share(rows: ExplainRows, bundle: str, owner: str) -> float | None:
-    """Return the bundle's part of its broker's message rate, by load_history."""
+_LOAD_COLUMNS = (
+    "msg_rate_in",
+    "msg_rate_out",
+    "msg_throughput_in",
+    "msg_throughput_out",
+    "topics",
+    "sessions",
+)
+_SHARE = "share of its broker's messages"
+
+
+def _load_of(rows: ExplainRows, bundle: str, owner: str) -> dict[str, float | None]:
+    """Return the bundle's load by load_history, and its part of its broker's messages."""
     shown = rows.loads().get(owner)
     if shown is None or bundle not in shown.row["bundles"]:
-        return None
+        return {}
     load = shown.row
     at = list(load["bundles"]).index(bundle)
     total = sum(load["msg_rate_in"]) + sum(load["msg_rate_out"])
-    return (load["msg_rate_in"][at] + load["msg_rate_out"][at]) / total if total else None
+    share = (load["msg_rate_in"][at] + load["msg_rate_out"][at]) / total if total else None
+    return {**{name: float(load[name][at]) for name in _LOAD_COLUMNS}, _SHARE: share}
 
 
 def _numbers(rows: ExplainRows, record: Row, owner: str) -> dict[str, object]:
@@ -315,13 +328,5 @@ def _numbers(rows: ExplainRows, record: Row, owner: str) -> dict[str, object]:
         "decision": record["decision_id"],
         "command": record["command_id"],
     }
-    shown = rows.loads().get(owner)
-    if shown is not None and record["bundle"] in shown.row["bundles"]:
-        load = shown.row
-        at = list(load["bundles"]).index(record["bundle"])
-        for name in ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out"):
-            found[name] = float(load[name][at])
-        found["topics"] = float(load["topics"][at])
-        found["sessions"] = float(load["sessions"][at])
-        found["share of its broker's messages"] = _share(rows, record["bundle"], owner)
+    found |= _load_of(rows, record["bundle"], owner)
     return {name: value for name, value in found.items() if value not in ("", None)}

@@ -6,6 +6,7 @@ Takes rows of the tables; returns sentences and numbers.
 import json
 from collections import Counter
 from collections.abc import Iterable
+from operator import itemgetter
 
 from lbcore.balancer.candidate_rows import blocked_status
 from lbcore.explain.broker import blocked_rows, constraint_messages, is_refused, newest_cycle
@@ -91,8 +92,9 @@ def _headline(rows: ExplainRows, cycle: list[Row]) -> str:
 
 
 def _cycle_messages(cycle: list[Row]) -> Iterable[str]:
-    refused = Counter(_label(row) for row in cycle if is_refused(row))
-    reasons = Counter(map(_label, cycle))
+    label = itemgetter("kind", "strategy", "reason")
+    refused = Counter(label(row) for row in cycle if is_refused(row))
+    reasons = Counter(map(label, cycle))
     for (kind, strategy, reason), count in sorted(reasons.items()):
         by = f" by {strategy}" if strategy else ""
         if kind == "skip":
@@ -102,10 +104,6 @@ def _cycle_messages(cycle: list[Row]) -> Iterable[str]:
             more = f", {left} of them not carried out" if left else ""
             yield f"{count} {kind}{by}: {reason_message(reason, kind)}{more}"
     yield from sorted({words for row in cycle for words in _code_messages(row)})
-
-
-def _label(row: Row) -> tuple[str, str, str]:
-    return str(row["kind"]), str(row["strategy"]), str(row["reason"])
 
 
 def _code_messages(row: Row) -> Iterable[str]:

@@ -235,18 +235,25 @@ def unknown(rows: ExplainRows, kind: str, name: str) -> Explanation | None:
     gaps = [gap for gap in rows.gaps if gap.table == _TABLE_OF.get(kind)]
     if not any(name in gap.names if gap.names else rows.at_ms < gap.reach_ms for gap in gaps):
         return None
-    headline = f"How {kind} {name} was at {instant(rows.at_ms)} is not known."
-    return with_unknown(
-        rows, Explanation(kind=kind, subject=name, at_ms=rows.at_ms, headline=headline)
+    return Explanation(
+        kind=kind,
+        subject=name,
+        at_ms=rows.at_ms,
+        headline=f"How {kind} {name} was at {instant(rows.at_ms)} is not known.",
+        unknown=tuple(_sentences(rows)),
     )
 
 
 def _sentences(rows: ExplainRows) -> Iterator[str]:
     for gap in rows.gaps:
+        since, more = instant(gap.reach_ms), len(gap.names) - _NAMED_MAX
+        named = ", ".join(gap.names[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
         if gap.names:
-            yield _of_names(gap)
+            yield (
+                f"what {gap.table} had of {named} is not known: written again since, and what was"
+                f" before is kept from {since} on"
+            )
         else:
-            since = instant(gap.reach_ms)
             yield f"{gap.table} reaches back to {since}; what it had before is not known"
     newest = max(rows.decisions, key=lambda row: int(row["at_ms"]), default=None)
     if rows.is_past and newest is not None and newest["config_version"] != digest(rows.config):
@@ -254,12 +261,3 @@ def _sentences(rows: ExplainRows) -> Iterator[str]:
             "settings are those of today's files with what commands had changed by then; the job "
             f"had others at {instant(newest['at_ms'])} (config_version {newest['config_version']})"
         )
-
-
-def _of_names(gap: TableGap) -> str:
-    shown, more = gap.names[:_NAMED_MAX], len(gap.names) - _NAMED_MAX
-    named = ", ".join(shown) + (f" and {more} more" if more > 0 else "")
-    return (
-        f"what {gap.table} had of {named} is not known: written again since, and what was before "
-        f"is kept from {instant(gap.reach_ms)} on"
-    )

@@ -232,15 +232,11 @@ def _beside(now: float, levels: Iterable[Mapping[str, Any]]) -> str:
     """Return the number with enough digits to differ from each threshold as shown."""
     thresholds = [float(level["threshold"]) for level in levels]
     shown = (number(now), *(f"{now:,.{digits}f}" for digits in range(2, 7)))
-    return next(
-        (text for text in shown if all(now == at or _read(text) != at for at in thresholds)),
-        shown[-1],
-    )
-
-
-def _read(text: str) -> float:
-    """Return the value of a shown number; NaN for "-"."""
-    return math.nan if text == "-" else float(text.replace(",", ""))
+    for text in shown:
+        value = math.nan if text == "-" else float(text.replace(",", ""))
+        if all(now == at or value != at for at in thresholds):
+            return text
+    return shown[-1]
 
 
 def _condition(now: float, level: Mapping[str, Any]) -> str:
@@ -250,12 +246,9 @@ def _condition(now: float, level: Mapping[str, Any]) -> str:
     if now < float(level["threshold"]):
         hits = "hit" if level["needed"] == 1 else "hits in a row"
         return f"{level['needed']} {hits} at or above {threshold}"
-    more = (
-        f"{missing} more hit{'' if missing == 1 else 's'}"
-        if level["hits"]
-        else (f"{missing} hit{'' if missing == 1 else 's'}")
-    )
-    return f"{more} at or above {threshold} ({level['hits']} of {level['needed']} so far)"
+    hits = f"{'more ' if level['hits'] else ''}hit{'' if missing == 1 else 's'}"
+    so_far = f"({level['hits']} of {level['needed']} so far)"
+    return f"{missing} {hits} at or above {threshold} {so_far}"
 
 
 def since_message(at_ms: int, now_ms: int) -> str:
@@ -290,10 +283,9 @@ def cause_messages(rows: ExplainRows, record: Row) -> Iterable[str]:
     """Yield the cause of the record, and the decision behind it."""
     decision = rows.decision(record["decision_id"])
     cause = record["cause"]
-    if cause == "ack" and decision is not None and decision["kind"] == "split":
-        cause = "split"  # a child's first record is made by the ack of its parent's broker
-    if cause == "ack" and decision is not None and decision["kind"] == "merge":
-        cause = "merged"
+    if cause == "ack" and decision is not None:
+        # a child's first record is made by the ack of its parent's broker
+        cause = {"split": "split", "merge": "merged"}.get(decision["kind"], cause)
     if cause == "merge" and record["state"] == "Owned":
         cause = "not merged"
     yield _CAUSES.get(cause, f"cause: {cause}")
@@ -314,20 +306,25 @@ def decision_messages(rows: ExplainRows, decision: Row) -> Iterable[str]:
         return
     yield f"decision {decision['decision_id']} in cycle {decision['cycle']}: {_what(decision)}"
     yield from _grounds(decision, inputs)
-    if inputs.get("refused"):
-        yield f"it was not carried out: {refusal_message(inputs['refused'])}"
+    refused = inputs.get("refused")
+    if refused == OBSERVE_ONLY:
+        yield "it was not carried out: cluster.observe_only is on"
+    elif refused:
+        yield f"it was not carried out: the bundle's record refused it ({refused})"
     if "source_usage_expected" in inputs:
-        yield _expected(decision, inputs)
+        changes = (
+            f"{decision[role]} from {percent(inputs[f'{role}_usage'])} to "
+            f"{percent(inputs[f'{role}_usage_expected'])}"
+            for role in ("source", "destination")
+            if f"{role}_usage_expected" in inputs
+        )
+        yield (
+            f"the bundle brings {number(inputs['msg_rate'])} msg/s; expected of all moves of that "
+            f"cycle: {', '.join(changes)}"
+        )
     for effect in rows.effects:
         if effect["decision_id"] == decision["decision_id"]:
             yield effect_message(effect)
-
-
-def refusal_message(refused: str) -> str:
-    """Return why a decision was not carried out."""
-    if refused == OBSERVE_ONLY:
-        return "cluster.observe_only is on"
-    return f"the bundle's record refused it ({refused})"
 
 
 def _what(decision: Row) -> str:
@@ -342,18 +339,21 @@ def _what(decision: Row) -> str:
 
 def _grounds(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
     """Yield sentences on the inputs that decided; some inputs have none."""
+    # a row of an older version does not name the partner, which need not be the destination
+    partner = inputs.get("partner", "the broker that it was paired with")
+    score = inputs.get("score_of_partner", inputs.get("score_of_destination"))
     if "level" in inputs:
-        partner, score = _partner(inputs)
+        size = inputs.get("group_brokers")  # None: all brokers are one group
+        group = f" of its isolation group of {count_of(int(size), 'broker')}" if size else ""
         yield (
             f"{decision['source']} had {number(inputs['score'])} and {partner} "
-            f"{number(score)}, the ideal load{_group(inputs)} is "
+            f"{number(score)}, the ideal load{group} is "
             f"{number(inputs['level'])}; it takes {number(inputs['hits_low_needed'])} hits "
             f"{number(inputs['threshold_low'])} points away from it ({number(inputs['hits_low'])} "
             f"counted) or {number(inputs['hits_high_needed'])} hits "
             f"{number(inputs['threshold_high'])} away ({number(inputs['hits_high'])} counted)"
         )
     elif "difference" in inputs:
-        partner, score = _partner(inputs)
         yield (
             f"{decision['source']} used {number(inputs['score'])} % and {partner} "
             f"{number(score)} %: {number(inputs['difference'])} points "
@@ -394,20 +394,6 @@ def _grounds(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
         yield skip_message(decision["reason"])
 
 
-def _group(inputs: Mapping[str, Any]) -> str:
-    """Return the size of the isolation group as text; "" if all brokers are one group."""
-    size = inputs.get("group_brokers")
-    return f" of its isolation group of {count_of(int(size), 'broker')}" if size else ""
-
-
-def _partner(inputs: Mapping[str, Any]) -> tuple[str, float]:
-    """Return the broker that the strategy compared the source with, and its number."""
-    if "partner" in inputs:
-        return inputs["partner"], inputs["score_of_partner"]
-    # a row of an older version does not name it: it need not be the destination
-    return "the broker that it was paired with", inputs["score_of_destination"]
-
-
 def _origin(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
     """Yield the trigger of a decision outside balancing, and the result of a split."""
     if decision["kind"] == SILENCE:
@@ -420,20 +406,6 @@ def _origin(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
         yield f"it became {', '.join(inputs['children'])}"
     if inputs.get("merged"):
         yield f"{' and '.join(inputs['parents'])} become {inputs['merged']}"
-
-
-def _expected(decision: Row, inputs: Mapping[str, Any]) -> str:
-    words = (
-        f"the bundle brings {number(inputs['msg_rate'])} msg/s; expected of all moves of that "
-        f"cycle: {decision['source']} from {percent(inputs['source_usage'])} to "
-        f"{percent(inputs['source_usage_expected'])}"
-    )
-    if "destination_usage_expected" not in inputs:
-        return words
-    return (
-        f"{words}, {decision['destination']} from {percent(inputs['destination_usage'])} to "
-        f"{percent(inputs['destination_usage_expected'])}"
-    )
 
 
 def effect_message(effect: Row) -> str:

@@ -249,13 +249,10 @@ def plan_alarms(policies: Iterable[Row]) -> Iterator[str]:
         plan = from_plain(PlanProposal, json.loads(row["value"]))
         if plan.station is PlanStatus.WAITS:
             hottest = f"{100 * plan.before['max']:.0f} -> {100 * plan.after['max']:.0f} %"
+            # the plan of a cycle names nobody
+            meanwhile = f"by {plan.by}" if plan.by else "and no cycle moves anything meanwhile"
             yield (
                 f"plan {row['name']} waits for somebody until {instant(plan.until_ms)}:"
                 f" {len(plan.steps)} {'step' if len(plan.steps) == 1 else 'steps'}, hottest broker"
-                f" {hottest}{_meanwhile(plan)}: `ballast plan show {row['name']}`"
+                f" {hottest}, {meanwhile}: `ballast plan show {row['name']}`"
             )
-
-
-def _meanwhile(plan: PlanProposal) -> str:
-    """Return the plan's proposer; if it was a cycle, that cycles move nothing for now."""
-    return f", by {plan.by}" if plan.by else ", and no cycle moves anything meanwhile"

@@ -8,12 +8,13 @@ suspected dead, or a silent one still has bundles), *ready*. `job_state` judges 
 """
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import Enum
 from functools import partial
 from itertools import takewhile
+from operator import itemgetter
 from typing import Any
 
 from lbcore.balancer.candidate_rows import (
@@ -158,6 +159,9 @@ class DrainStatus:
     is_done: bool
 
 
+_DRAIN_FIELDS = tuple(one.name for one in fields(DrainStatus) if one.name != "broker")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterStatus:
     """State of a cluster. Silences and ages in ms, -1 = never; lists in name order.
@@ -252,8 +256,16 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         versions=broker_versions(rows.brokers),
         broker_rows=broker_rows,
         bundles=_bundle_states(rows),
-        in_flight=_in_flight(rows.bundles),
-        drains=_drains(policies("drain")),
+        in_flight=tuple(
+            sorted(
+                (row for row in rows.bundles if row["state"] in _IN_FLIGHT),
+                key=itemgetter("at_ms", "bundle"),
+            )
+        ),
+        drains=tuple(
+            DrainStatus(broker=broker, **{name: value.get(name, 0) for name in _DRAIN_FIELDS})
+            for broker, value in policies("drain").items()
+        ),
         pauses=policies("paused"),
         brake=policies("brake").get(""),
         pins=tuple(
@@ -289,19 +301,6 @@ def _bundle_states(rows: StatusRows) -> dict[str, int]:
     return {state: count for state, count in sorted(counts.items()) if count}
 
 
-def _in_flight(rows: Iterable[Row]) -> tuple[Row, ...]:
-    found = [row for row in rows if row["state"] in _IN_FLIGHT]
-    return tuple(sorted(found, key=lambda row: (row["at_ms"], row["bundle"])))
-
-
-def _drains(values: Mapping[str, Mapping[str, Any]]) -> tuple[DrainStatus, ...]:
-    names = ("since_ms", "total", "left", "estimated_end_ms", "deadline_ms", "is_done")
-    return tuple(
-        DrainStatus(broker=broker, **{name: value.get(name, 0) for name in names})
-        for broker, value in values.items()
-    )
-
-
 def _broker_rows(
     rows: StatusRows, loads: Mapping[str, ShownLoad], now_ms: int
 ) -> tuple[BrokerStatus, ...]:
@@ -321,9 +320,8 @@ def _broker_rows(
 def _load(load: ShownLoad | None, now_ms: int) -> dict[str, Any]:
     if load is None:
         return {}
-    names = ("usage", "score", "msg_rate", "group")
-    age_ms = max(0, now_ms - load.reported_ms)
-    return {**{name: getattr(load, name) for name in names}, "load_age_ms": age_ms}
+    shown = {name: getattr(load, name) for name in ("usage", "score", "msg_rate", "group")}
+    return {**shown, "load_age_ms": max(0, now_ms - load.reported_ms)}
 
 
 def _last_cycle(decisions: Iterable[Row]) -> list[Row]:
@@ -341,14 +339,12 @@ def _last_cycle(decisions: Iterable[Row]) -> list[Row]:
 def _phase(status: ClusterStatus, config: Config) -> tuple[ClusterPhase, str]:
     if status.job.word is JobStatus.NEVER_STARTED:
         return ClusterPhase.OFF, status.job.why()
-    tests: Sequence[tuple[ClusterPhase, Callable[[], str]]] = (
-        (ClusterPhase.STALLED, lambda: _stalled(status, config)),
-        (ClusterPhase.OFF, lambda: _off(status)),
-        (ClusterPhase.LATE, status.job.why),
-        (ClusterPhase.IN_PROGRESS, lambda: _progress(status)),
-    )
-    for phase, reason_of in tests:
-        reason = reason_of()
+    for phase, reason in (
+        (ClusterPhase.STALLED, _stalled(status, config)),
+        (ClusterPhase.OFF, _off(status)),
+        (ClusterPhase.LATE, status.job.why()),
+        (ClusterPhase.IN_PROGRESS, _progress(status)),
+    ):
         if reason:
             return phase, reason
     if status.last_cycle.endswith("(QuietHours)"):
@@ -407,29 +403,31 @@ def _bundles(count: int) -> str:
     return f"{count} bundle{'' if count == 1 else 's'}"
 
 
-def _in_section(section: str, alarms: Iterable[str]) -> Iterable[tuple[str, str]]:
-    """Yield each alarm with its section of the runbook: one it names, else `section`."""
-    for words in alarms:
-        named = _SECTION.search(words)
-        yield words, named[1] if named else section
-
-
 def _alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable[tuple[str, str]]:
-    """Yield each alarm and its section: what is wrong, then what to do."""
-    yield from _in_section("BallastJobSilent", job_alarms(status.job))
-    for words, section in _table_alarms(status, rows, config):
-        yield as_of(status.job, words), section
-    yield from _in_section("", mirror_alarms(status.mirror, status.job.wrote_ago_ms))
-    soon = certificates_ending(
-        rows.certificates, status.mirror, CertificateEnd.EXPIRING_SOON, status.now_ms
-    )
-    yield from _in_section("BallastCertificateExpiresSoon", soon)
+    """Yield each alarm, and the section of the runbook that it names, else its group's."""
+    soon = CertificateEnd.EXPIRING_SOON
+    for section, alarms in (
+        ("BallastJobSilent", job_alarms(status.job)),
+        *_table_alarms(status, rows, config),
+        ("", mirror_alarms(status.mirror, status.job.wrote_ago_ms)),
+        (
+            "BallastCertificateExpiresSoon",
+            certificates_ending(rows.certificates, status.mirror, soon, status.now_ms),
+        ),
+    ):
+        for words in alarms:
+            named = _SECTION.search(words)
+            yield words, named[1] if named else section
 
 
 def _table_alarms(
     status: ClusterStatus, rows: StatusRows, config: Config
-) -> Iterable[tuple[str, str]]:
-    """Yield the alarms that depend on rows of the job, with their sections."""
+) -> Iterable[tuple[str, Iterable[str]]]:
+    """Yield groups of alarms that depend on rows of the job, each after its section.
+
+    An alarm says what is wrong, then what to do.
+    """
+    limit_ms = status.now_ms - BLOCKED_ALARM_S * 1_000
     groups: tuple[tuple[str, Iterable[str]], ...] = (
         ("BallastBrokerDown", _broker_alarms(status)),
         ("BallastBrake", _brake_alarms(status)),
@@ -438,19 +436,13 @@ def _table_alarms(
         ("BallastSettingIgnored", _ignored_settings(status)),
         ("BallastNoCandidate", policy_alarms(rows.policies)),
         ("", plan_alarms(rows.policies)),
-        ("BallastBrokerBlocked", _blocked_alarms(status)),
+        ("BallastBrokerBlocked", (b.message for b in status.blocked if b.since_ms <= limit_ms)),
         ("BallastUnowned", _waiting(status, rows, config)),
         ("", decided_alarms(rows.decisions, rows.blocked, rows.writer_ms or 0)),
         ("BallastRejectedReports", rejected_alarms(rows.rejected)),
     )
     for section, alarms in groups:
-        yield from _in_section(section, alarms)
-
-
-def _blocked_alarms(status: ClusterStatus) -> Iterable[str]:
-    for one in status.blocked:
-        if status.now_ms - one.since_ms >= BLOCKED_ALARM_S * 1_000:
-            yield one.message
+        yield section, [as_of(status.job, words) for words in alarms]
 
 
 def _broker_alarms(status: ClusterStatus) -> Iterable[str]:
@@ -538,6 +530,16 @@ def _waiting(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterabl
 
 DECISIONS_SHOWN = 20
 _MANY = frozenset({"drain", "failover", "repair"})
+_SHOWN_OF_DECISION = (
+    "decision_id",
+    "at_ms",
+    "kind",
+    "strategy",
+    "reason",
+    "bundle",
+    "source",
+    "destination",
+)
 IN_FLIGHT_SHOWN = 50
 
 
@@ -614,27 +616,16 @@ def last_decisions(rows: ExplainRows) -> tuple[ExplainedDecision, ...]:
         if row["kind"] != "skip" or at == 0:
             alike = (row["kind"], row["reason"], row["source"])
             found.setdefault(alike if row["kind"] in _MANY else at, []).append(row)
-    newest = list(found.values())[:DECISIONS_SHOWN]
-    return tuple(replace(_explained_decision(rows, same[0]), more=len(same) - 1) for same in newest)
-
-
-def _explained_decision(rows: ExplainRows, decision: Row) -> ExplainedDecision:
-    outcomes = [e["outcome"] for e in rows.effects if e["decision_id"] == decision["decision_id"]]
-    names = (
-        "decision_id",
-        "at_ms",
-        "kind",
-        "strategy",
-        "reason",
-        "bundle",
-        "source",
-        "destination",
-    )
-    return ExplainedDecision(
-        **{name: decision[name] for name in names},
-        why=reason_message(decision["reason"], decision["kind"]),
-        outcome=outcomes[-1] if outcomes else "",
-        messages=tuple(decision_messages(rows, decision))[1:],
+    outcomes = {row["decision_id"]: row["outcome"] for row in rows.effects}
+    return tuple(
+        ExplainedDecision(
+            **{name: decision[name] for name in _SHOWN_OF_DECISION},
+            why=reason_message(decision["reason"], decision["kind"]),
+            outcome=outcomes.get(decision["decision_id"], ""),
+            messages=tuple(decision_messages(rows, decision))[1:],
+            more=len(alike),
+        )
+        for decision, *alike in list(found.values())[:DECISIONS_SHOWN]
     )
 
 
@@ -644,10 +635,10 @@ def moments(rows: Iterable[tuple[Any, ...]]) -> tuple[Moment, ...]:
     One row for each time and isolation group. Of several groups the worst counts; brokers of no
     group ("") count only if there are no others.
     """
-    found: dict[int, dict[str, Moment]] = {}
+    found: dict[int, dict[str, Moment]] = defaultdict(dict)
     for at_ms, group, brokers, mean, most in sorted(rows):
         moment = Moment(at_ms=int(at_ms), brokers=int(brokers), mean=mean, most=most)
-        found.setdefault(int(at_ms), {})[group] = moment
+        found[moment.at_ms][group] = moment
     for groups in found.values():
         if len(groups) > 1:
             groups.pop("", None)
