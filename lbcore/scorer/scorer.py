@@ -143,11 +143,11 @@ class BrokerScorer:
             batch.refuse(event, message)
         elif isinstance(message, Tick):
             batch.arrivals.append((at.partition, at.offset, at.timestamp_ms, ""))
-        elif isinstance(message, Command | AuditEntry | TopicLoad):
+        elif isinstance(message, TopicLoad):
             batch.counts["accepted"] += 1
-            if isinstance(message, TopicLoad):
-                self._reject_rows(batch, event, message)
-                message = replace(message, refused=())
+            self._pass_on(batch, event, message)
+        elif isinstance(message, Command | AuditEntry):
+            batch.counts["accepted"] += 1
             batch.messages.append(PositionedMessage(position=at, message=message))
         else:
             self._take_report(batch, event, message)
@@ -168,40 +168,34 @@ class BrokerScorer:
         if state is None or status is not IncarnationStatus.CURRENT:
             batch.counts[status.value] += 1
             return
-        self._keep_start(batch, broker, state)
+        before = batch.broker_states.get(broker)
+        if before is not None and before is not state and before.pending:
+            self._reject_incomplete(batch, before.pending)
+        batch.broker_states[broker] = state
         if isinstance(message, Heartbeat | BrokerLoad):
             batch.arrivals.append((at.partition, at.offset, at.timestamp_ms, broker))
         if isinstance(message, BundleLoad):
             self._take_part(batch, state, event, message)
             return
         topic = Topic.ACKS.value if isinstance(message, Acks) else Topic.BROKER_LOAD.value
-        verdict = _judge_seq(message.envelope.seq, state.seqs.get(topic, -1))
-        batch.counts[verdict] += 1
-        if verdict != "accepted":
+        seq, last = message.envelope.seq, state.seqs.get(topic, -1)
+        if seq <= last:
+            batch.counts["duplicate" if seq == last else "late"] += 1
             return
-        state.seqs[topic] = message.envelope.seq
+        batch.counts["accepted"] += 1
+        state.seqs[topic] = seq
         if isinstance(message, BrokerLoad):
             state.loads.append((message, event))
             batch.loaded[broker] = state
         elif isinstance(message, Acks):
-            batch.messages.append(
-                PositionedMessage(position=at, message=replace(message, refused=()))
-            )
-            self._reject_rows(batch, event, message)
+            self._pass_on(batch, event, message)
 
-    def _reject_rows(
-        self, batch: ScorerBatch, event: RawMessage, message: TopicLoad | Acks | BundleLoad
-    ) -> None:
-        """Reject the bad rows of a message whose other rows count."""
+    def _pass_on(self, batch: ScorerBatch, event: RawMessage, message: TopicLoad | Acks) -> None:
+        """Pass a message on without its bad rows, which are refused one by one."""
         for refused in message.refused:
             batch.refuse(event, refused)
-
-    def _keep_start(self, batch: ScorerBatch, broker: str, state: BrokerState) -> None:
-        """Keep the state; reject waiting parts of an earlier start."""
-        before = batch.broker_states.get(broker)
-        if before is not None and before is not state and before.pending:
-            self._reject_incomplete(batch, before.pending)
-        batch.broker_states[broker] = state
+        good = replace(message, refused=())
+        batch.messages.append(PositionedMessage(position=event.position, message=good))
 
     def _forget_silent(self, batch: ScorerBatch, at_ms: int) -> None:
         """Forget brokers that have long been silent, and reject parts of their reports.
@@ -284,7 +278,8 @@ class BrokerScorer:
             batch.counts["duplicate" if is_repeated else "late"] += 1
             return
         batch.counts["accepted"] += 1
-        self._reject_rows(batch, event, message)
+        for refused in message.refused:
+            batch.refuse(event, refused)
         if pending and seq > pending.seq:
             self._reject_incomplete(batch, pending)
             pending = None
@@ -315,39 +310,42 @@ class BrokerScorer:
 
         Bounds memory, as any sender may invent brokers.
         """
-        sizes = {name: state.pending_bytes for name, state in batch.before.items()}
-        sizes |= {name: state.pending_bytes for name, state in batch.broker_states.items()}
+        states: Mapping[str, BrokerState] = {**batch.before, **batch.broker_states}
+        sizes = {name: states[name].pending_bytes for name in sorted(states)}
         batch.pending_bytes = sum(sizes.values())  # reports that became whole no longer wait
         if batch.pending_bytes <= PENDING_BYTES:
             return
-        state = batch.broker_state(max(sorted(sizes), key=lambda name: sizes[name]))
+        state = batch.broker_state(max(sizes, key=sizes.__getitem__))
         if state is not None and state.pending is not None:
             batch.pending_bytes -= state.pending_bytes
             self._reject_incomplete(batch, state.pending)
             state.pending = None
 
     def _reject_incomplete(self, batch: ScorerBatch, pending: PendingParts) -> None:
-        for part in sorted(pending.parts):
-            event = pending.parts[part]
-            detail = (
-                f"part {part} of report {pending.seq} waited for {_missing(pending, self._parse)} "
-                "when a newer report or start began, too many parts waited or the broker fell "
-                "silent; send all parts of a report before the next one"
-            )
+        first, here = self._parse(next(iter(pending.parts.values()))), len(pending.parts)
+        total = first.parts if isinstance(first, BundleLoad) else here
+        missing = f"{total - here} of {total} parts"
+        for part, event in sorted(pending.parts.items()):
             rejected = Rejected(
                 reason=RejectReason.MISSING_PART,
-                detail=detail,
+                detail=(
+                    f"part {part} of report {pending.seq} waited for {missing} "
+                    "when a newer report or start began, too many parts waited or the broker fell "
+                    "silent; send all parts of a report before the next one"
+                ),
                 raw=event.value or b"",
                 cluster=(event.key or b"").split(b"/", 1)[0].decode(),
             )
             batch.refuse(event, rejected)
 
     def _update(self, batch: ScorerBatch) -> GroupUpdate:
-        seen = {name for *_, name in batch.arrivals if name}
-        seen.update(batch.loaded, batch.bundles)
-        seen.update(
-            one.message.envelope.broker for one in batch.messages if isinstance(one.message, Acks)
-        )
+        acks = (one.message for one in batch.messages if isinstance(one.message, Acks))
+        seen = {
+            *(name for *_, name in batch.arrivals if name),
+            *batch.loaded,
+            *batch.bundles,
+            *(message.envelope.broker for message in acks),
+        }
         brokers = tuple(sorted(seen))
         index = {name: i for i, name in enumerate(brokers)}
         rows = [(p, o, t, index.get(name, TICK)) for p, o, t, name in batch.arrivals]
@@ -388,18 +386,6 @@ def _order(event: RawMessage) -> tuple[bool, str, int, int]:
     at = event.position
     is_first = at.topic.endswith(Topic.BROKER_LOAD.value)
     return (not is_first, at.topic, at.partition, at.offset)
-
-
-def _missing(pending: PendingParts, parse: Parse) -> str:
-    message = parse(next(iter(pending.parts.values())))
-    total = message.parts if isinstance(message, BundleLoad) else len(pending.parts)
-    return f"{total - len(pending.parts)} of {total} parts"
-
-
-def _judge_seq(seq: int, last: int) -> str:
-    if seq > last:
-        return "accepted"
-    return "duplicate" if seq == last else "late"
 
 
 def parser_of(config: Config, loads: Callable[[Any], Any]) -> Parse:
