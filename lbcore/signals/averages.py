@@ -23,8 +23,7 @@ def ema_step(history: Floats, sample: Floats, history_weight: Floats | float) ->
 
     history, sample: of any shape, the same for both.
     """
-    result: Floats = history * history_weight + (1 - history_weight) * sample
-    return result
+    return history * history_weight + (1 - history_weight) * sample
 
 
 T = TypeVar("T", bound=np.generic)

@@ -32,8 +32,7 @@ class Costs:
 
     def expected(self, messages: Floats, bytes_per_s: Floats) -> Floats:
         """Points that so much traffic costs, without idle."""
-        found: Floats = self.per_message * messages + self.per_byte * bytes_per_s
-        return found
+        return self.per_message * messages + self.per_byte * bytes_per_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,10 +31,15 @@ def resource_percent(usage: Floats, limit: Floats) -> Floats:
     return result
 
 
+def _highest(percent: Floats) -> Floats:
+    """Return the highest value of each row, 1.0 = 100 %, in double precision."""
+    result: Floats = np.fmax.reduce(percent, axis=1, initial=-np.inf) / 100.0
+    return result
+
+
 def max_usage_reported(percent: Floats) -> Floats:
     """Return BrokerLoadData.getMaxResourceUsage, divided in double precision."""
-    result: Floats = np.fmax.reduce(percent[:, LOCAL], axis=1, initial=-np.inf) / 100.0
-    return result
+    return _highest(percent[:, LOCAL])
 
 
 def weighted_usage(percent: Floats, config: SignalsConfig) -> Floats:
@@ -42,16 +47,12 @@ def weighted_usage(percent: Floats, config: SignalsConfig) -> Floats:
 
     percent: float64[brokers, n]. Not clamped.
     """
-    weights = resource_weights(config)[list(LOCAL)]
-    result: Floats = np.fmax.reduce(percent[:, LOCAL] * weights, axis=1, initial=-np.inf) / 100.0
-    return result
+    return _highest(percent[:, LOCAL] * resource_weights(config)[list(LOCAL)])
 
 
 def weighted_usage_with_memory(percent: Floats, config: SignalsConfig) -> Floats:
     """BrokerLoadData's weighted maximum over all resources; 1.0 = 100 %."""
-    weights = resource_weights(config)
-    result: Floats = np.fmax.reduce(percent * weights, axis=1, initial=-np.inf) / 100.0
-    return result
+    return _highest(percent * resource_weights(config))
 
 
 def resource_weights(config: SignalsConfig) -> Floats:
