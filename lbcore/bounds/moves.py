@@ -88,8 +88,7 @@ def _level(total: float, brokers: Brokers) -> float:
     order = np.argsort(brokers.foreign, kind="stable")
     foreign, room = brokers.foreign[order], np.cumsum(brokers.capacity[order])
     filled = np.cumsum(brokers.capacity[order] * foreign)
-    levels = (total + filled) / room
-    return float(levels.min())
+    return float(((total + filled) / room).min())
 
 
 def _ranks(bundles: int, brokers: int) -> list[int]:
@@ -237,8 +236,7 @@ def _loads(course: Course, owners: NDArray[np.int64], weights: Floats) -> Floats
     is_owned = owners != NOBODY
     count = len(course.capacity)
     points = np.bincount(owners[is_owned], weights=weights[is_owned], minlength=count)
-    loads: Floats = points / course.capacity + course.foreign
-    return loads
+    return points / course.capacity + course.foreign
 
 
 def _replace_gone(course: Course, owners: NDArray[np.int64], at: int) -> int:

@@ -191,8 +191,9 @@ def _values(sections: Mapping[str, Any], prefix: str, problems: list[Problem]) -
         if section not in SECTIONS:
             near = nearest(section, tuple(SECTIONS))
             advice = f"did you mean [{near}]?" if near else f"there are {', '.join(SECTIONS)}"
-            detail = f"there is no such section; {advice}"
-            problems.append(Problem(key=prefix + section, detail=detail))
+            problems.append(
+                Problem(key=prefix + section, detail=f"there is no such section; {advice}")
+            )
             continue
         for name, value in table.items():
             key = f"{section}.{name}"
@@ -211,8 +212,13 @@ def _tables(
         if isinstance(table, Mapping):
             yield name, table
         else:
-            detail = f"{shown_value(table)} stands outside of a section: write it as section.name"
-            problems.append(Problem(key=f"{prefix}{name}", detail=detail))
+            problems.append(
+                Problem(
+                    key=f"{prefix}{name}",
+                    detail=f"{shown_value(table)} stands outside of a section:"
+                    " write it as section.name",
+                )
+            )
 
 
 def _unknown(key: str, prefix: str = "") -> Problem:
@@ -220,8 +226,9 @@ def _unknown(key: str, prefix: str = "") -> Problem:
     section, _, name = key.rpartition(".")
     follows = _constant(section, name)
     if follows:
-        detail = f"is no setting any more: {follows}; delete the line"
-        return Problem(key=prefix + key, detail=detail)
+        return Problem(
+            key=prefix + key, detail=f"is no setting any more: {follows}; delete the line"
+        )
     if name in _PULSAR_KEYS:
         advice = f"that is Pulsar's name, here it is {_PULSAR_KEYS[name]}"
     else:

@@ -126,8 +126,9 @@ def entries(sections: Mapping[str, type]) -> Iterator[Entry]:
             if "setting" not in one.metadata:
                 continue  # a constant, with its reason beside it
             if types[one.name] not in TYPES:
-                message = f"{section}.{one.name} must be of a type in TYPES, got {one.type!r}"
-                raise TypeError(message)
+                raise TypeError(
+                    f"{section}.{one.name} must be of a type in TYPES, got {one.type!r}"
+                )
             yield Entry(
                 section=section,
                 name=one.name,

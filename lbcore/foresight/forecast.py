@@ -359,8 +359,11 @@ def _balance(work: BatchContext) -> LoadMoment:
     hottest: dict[str, float] = {}
     for one, rate in zip(brokers, heaviest.tolist(), strict=True):
         hottest[one.group] = max(rate, hottest.get(one.group, 0.0))
-    loads = {one.broker: one.msg_rate for one in brokers if one.bundles or not one.is_draining}
-    uneven, floor_adjusted = worst_imbalance(loads, groups, hottest)
+    uneven, floor_adjusted = worst_imbalance(
+        {one.broker: one.msg_rate for one in brokers if one.bundles or not one.is_draining},
+        groups,
+        hottest,
+    )
     return LoadMoment(brokers=brokers, imbalance=uneven, floor_adjusted=floor_adjusted)
 
 

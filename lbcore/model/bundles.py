@@ -161,8 +161,7 @@ class Bundle:
         if self.range == other.range:
             return 0
         if self.range.overlaps(other.range):
-            message = f"{self.name} and {other.name} must not overlap to be ordered"
-            raise InvalidRangeError(message)
+            raise InvalidRangeError(f"{self.name} and {other.name} must not overlap to be ordered")
         return -1 if self.range < other.range else 1
 
 
@@ -180,15 +179,14 @@ class NamespaceBundles:
     def __post_init__(self) -> None:
         check_namespace(self.namespace)
         if len(self.boundaries) < 2:  # noqa: PLR2004 two ends make a bundle
-            message = f"boundaries must be at least two, got {len(self.boundaries)}"
-            raise InvalidRangeError(message)
+            raise InvalidRangeError(f"boundaries must be at least two, got {len(self.boundaries)}")
         if self.boundaries[-1] != FULL_UPPER or self.boundaries[0] < FULL_LOWER:
-            message = f"boundaries must lie in the hash space and end in 0x{FULL_UPPER:08x}"
-            raise InvalidRangeError(message)
+            raise InvalidRangeError(
+                f"boundaries must lie in the hash space and end in 0x{FULL_UPPER:08x}"
+            )
         ascending = all(low < high for low, high in pairwise(self.boundaries))
         if not ascending and self.boundaries != (FULL_UPPER, FULL_UPPER):
-            message = f"boundaries of {self.namespace} must ascend strictly"
-            raise InvalidRangeError(message)
+            raise InvalidRangeError(f"boundaries of {self.namespace} must ascend strictly")
 
     def __len__(self) -> int:
         return len(self.boundaries) - 1
@@ -209,8 +207,9 @@ def even_boundaries(count: int) -> tuple[int, ...]:
     InvalidRangeError.
     """
     if not 1 <= count <= HASH_SPACE:
-        message = f"number of bundles must be 1 .. {HASH_SPACE}, got {count}: choose another"
-        raise InvalidRangeError(message)
+        raise InvalidRangeError(
+            f"number of bundles must be 1 .. {HASH_SPACE}, got {count}: choose another"
+        )
     width = HASH_SPACE // count
     return (*(index * width for index in range(count)), FULL_UPPER)
 
@@ -224,8 +223,7 @@ def explicit_boundaries(texts: Iterable[str]) -> tuple[int, ...]:
     boundaries = tuple(sorted({decode_boundary(text) for text in texts}))
     if len(boundaries) < 2 or boundaries[0] != FULL_LOWER or boundaries[-1] != FULL_UPPER:  # noqa: PLR2004 two ends
         ends = f"0x{boundaries[0]:08x} to 0x{boundaries[-1]:08x}" if boundaries else "none"
-        message = f"boundaries must include 0x00000000 and 0xffffffff, got {ends}"
-        raise InvalidRangeError(message)
+        raise InvalidRangeError(f"boundaries must include 0x00000000 and 0xffffffff, got {ends}")
     return boundaries
 
 
@@ -236,8 +234,9 @@ def decode_boundary(text: str) -> int:
     """
     value = _decode_integer(text)
     if value is None or not FULL_LOWER <= value <= FULL_UPPER:
-        message = f"boundary must be a number from 0 to 0x{FULL_UPPER:08x}, got {text[:60]!r}"
-        raise InvalidRangeError(message)
+        raise InvalidRangeError(
+            f"boundary must be a number from 0 to 0x{FULL_UPPER:08x}, got {text[:60]!r}"
+        )
     return value
 
 
@@ -258,8 +257,9 @@ def parse_range_leniently(text: str) -> BundleRange:
     """
     parts = text.split("_")
     if len(parts) != 2:  # noqa: PLR2004 a range has two ends
-        message = f"bundle range must be LOWER_UPPER, e.g. 0x00000000_0x40000000, got {text!r}"
-        raise InvalidRangeError(message)
+        raise InvalidRangeError(
+            f"bundle range must be LOWER_UPPER, e.g. 0x00000000_0x40000000, got {text!r}"
+        )
     return BundleRange(decode_boundary(parts[0]), decode_boundary(parts[1]))
 
 
@@ -269,11 +269,11 @@ def check_can_split(target: BundleRange, at: Sequence[int] = ()) -> None:
     Raises InvalidRangeError.
     """
     if not target.can_split:
-        message = f"{target.text} must be wider than 1 to be split"
-        raise InvalidRangeError(message)
+        raise InvalidRangeError(f"{target.text} must be wider than 1 to be split")
     if at and not target.lower < min(at) <= max(at) < target.upper:
-        message = f"split boundaries must lie strictly inside of {target.text}, got {sorted(at)}"
-        raise InvalidRangeError(message)
+        raise InvalidRangeError(
+            f"split boundaries must lie strictly inside of {target.text}, got {sorted(at)}"
+        )
 
 
 def children_of(target: BundleRange, at: Sequence[int]) -> tuple[BundleRange, ...]:

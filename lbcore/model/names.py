@@ -99,12 +99,12 @@ def parse_topic(name: str) -> TopicName:
     domain_text, separator, rest = _complete(name).partition("://")
     domain = _DOMAINS.get(domain_text.lower())
     if not separator or domain is None:
-        message = f"topic name must start with persistent:// or non-persistent://, got {name!r}"
-        raise InvalidNameError(message)
+        raise InvalidNameError(
+            f"topic name must start with persistent:// or non-persistent://, got {name!r}"
+        )
     parts = rest.split("/", 3)
     if len(parts) not in (3, 4) or not parts[-1].strip():
-        message = f"topic name must be domain://tenant/namespace/topic, got {name!r}"
-        raise InvalidNameError(message)
+        raise InvalidNameError(f"topic name must be domain://tenant/namespace/topic, got {name!r}")
     check_namespace("/".join(parts[:-1]))
     return TopicName(
         domain=domain,
@@ -150,8 +150,9 @@ def _complete(name: str) -> str:
         return f"persistent://public/default/{name}"
     if slashes == 2:  # noqa: PLR2004 tenant/namespace/topic
         return f"persistent://{name}"
-    message = f"short topic name must be topic or tenant/namespace/topic, got {name!r}"
-    raise InvalidNameError(message)
+    raise InvalidNameError(
+        f"short topic name must be topic or tenant/namespace/topic, got {name!r}"
+    )
 
 
 def format_topic(namespace: str, local: str) -> str:
@@ -255,11 +256,10 @@ def check_cluster(text: str) -> str:
 def check_namespace(text: str) -> str:
     """Return the text if it is a namespace's name; else raise InvalidNameError."""
     if not is_namespace(text):
-        message = (
+        raise InvalidNameError(
             "namespace must be tenant/namespace, of letters, digits and -=:._ only, "
             f"got {text!r}: correct the name"
         )
-        raise InvalidNameError(message)
     return text
 
 
@@ -286,12 +286,12 @@ def parse_range(text: str) -> tuple[int, int]:
     """
     found = _RANGE.fullmatch(text)
     if found is None:
-        message = f"bundle range must be written 0xLLLLLLLL_0xUUUUUUUU in lower case, got {text!r}"
-        raise InvalidNameError(message)
+        raise InvalidNameError(
+            f"bundle range must be written 0xLLLLLLLL_0xUUUUUUUU in lower case, got {text!r}"
+        )
     lower, upper = int(found[1], 16), int(found[2], 16)
     if lower > upper or lower == upper != FULL_UPPER:
-        message = f"bundle range must not be empty or reversed, got {text!r}"
-        raise InvalidNameError(message)
+        raise InvalidNameError(f"bundle range must not be empty or reversed, got {text!r}")
     return lower, upper
 
 
@@ -302,8 +302,9 @@ def split_bundle_name(name: str) -> tuple[str, str]:
     """
     namespace, separator, text = name.rpartition("/")
     if not separator:
-        message = f"bundle name must be tenant/namespace/0xLLLLLLLL_0xUUUUUUUU, got {name!r}"
-        raise InvalidNameError(message)
+        raise InvalidNameError(
+            f"bundle name must be tenant/namespace/0xLLLLLLLL_0xUUUUUUUU, got {name!r}"
+        )
     return namespace, text
 
 

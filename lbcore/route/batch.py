@@ -69,8 +69,7 @@ class BatchIndex:
 
     def find_brokers(self, topics: Sequence[str]) -> NDArray[Any]:
         """Return the brokers of many topics, object[topics], "" = none."""
-        brokers: NDArray[Any] = self._brokers[self.find(topics)]
-        return brokers
+        return self._brokers[self.find(topics)]
 
     def _hashes(self, topics: Sequence[str], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         hashes = _digest_all(self._digest, topics)
@@ -117,8 +116,7 @@ class _Grid:
     def find(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
         """The index of the last known key <= each key; -1 for negative keys."""
         if self._steps > _STEPS_MAX:
-            bisected: NDArray[np.int64] = np.searchsorted(self._keys, keys, side="right") - 1
-            return bisected
+            return np.searchsorted(self._keys, keys, side="right") - 1
         found: NDArray[np.int64] = self._guesses[keys >> self._shift]
         for _ in range(self._steps):
             found += self._keys[found + 1] <= keys
