@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from lbcore.assess.loads import HotBundle, Loads
 from lbcore.assess.owner_changes import STUCK_LOOKS, OwnerChanges
 from lbcore.config.placement import CHURN_BY_ISOLATION, SHEDDING, short_name
-from lbcore.model.names import parts_word, whole_topic
-from lbcore.model.spread import are_on_too_few
+from lbcore.model.names import are_on_too_few, parts_word, whole_topic
 
 _ONE_TOPIC = 0.8
 _LISTED = 20

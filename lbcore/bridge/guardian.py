@@ -17,8 +17,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 
-from lbcore.model.names import parts_word
-from lbcore.model.spread import are_on_too_few
+from lbcore.model.names import are_on_too_few, parts_word
 from lbcore.model.times import MINUTE_MS, CertificateEnd, expiry_message, judge_end
 
 _OWNERS = 2

@@ -1,4 +1,6 @@
-"""Names of topics, namespaces and bundles: their parsing, format and longest size.
+"""Names of topics, namespaces and bundles, and topics on too few brokers.
+
+Names are parsed and formatted here, and their longest sizes are settings.
 
 Source: Pulsar 4.0.8, TopicName, NamespaceName, NamedEntity, NamespaceBundle; 5.0.0-M1, PIP-460,
 SegmentTopicName.
@@ -10,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -206,6 +209,17 @@ def whole_topic(topic: str) -> str:
 def parts_word(topic: str) -> str:
     """Return the word for the parts of a whole topic."""
     return "segments" if topic.startswith("topic://") else "partitions"
+
+
+def are_on_too_few(used: Any, partitions: Any, brokers: Any) -> Any:
+    """True if partitions are on less than half of the brokers they could be on.
+
+    Used by the planner, the bridge's guardian and the assessment. Source: apache/pulsar 386, 10143.
+    used: brokers that have some of them. All arguments: an int, or an array with an element per
+    topic. Worked: eight partitions on one of three brokers could be on three. On two of four they
+    could be on four, and two is half of that, which is enough.
+    """
+    return (2 * used < partitions) & (2 * used < brokers)
 
 
 _SYSTEM_TOPICS = frozenset(

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from lbcore.model.spread import are_on_too_few
+from lbcore.model.names import are_on_too_few
 from lbcore.plan.snapshot import (
     Bools,
     Floats,

@@ -18,13 +18,13 @@ from lbcore.model.bundles import (
 from lbcore.model.names import (
     FULL_UPPER,
     InvalidNameError,
+    are_on_too_few,
     locate_topic,
     parse_bundle,
     partition_of,
     strip_partition,
     whole_topic,
 )
-from lbcore.model.spread import are_on_too_few
 from lbcore.plan.shed.ballast_search import crowded_topics
 from lbcore.plan.snapshot import Partitions
 from tests.conformance.reference.bundle_sets import FULL_RANGE, BundleSet
