@@ -6,11 +6,12 @@ NamespaceBundleFactory (crc32), PoliciesUtil; murmur3_32 is Ballast's.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
-from zlib import crc32 as _zlib_crc32
+from typing import TypeAlias
 
 import mmh3
 import numpy as np
@@ -38,12 +39,21 @@ class HashFunction(Enum):
     MURMUR3_32 = "murmur3_32"
 
 
+Digest: TypeAlias = Callable[[bytes], int]
+
+DIGESTS: Mapping[HashFunction, Digest] = {
+    HashFunction.CRC32: zlib.crc32,
+    HashFunction.MURMUR3_32: mmh3.mmh3_32_uintdigest,
+}
+"""Hash functions of bytes; lookups call them without a Python call in between."""
+
+
 def crc32(text: str) -> int:
     """CRC-32 (ISO-HDLC, as in zip) of the text's UTF-8 bytes, 0 .. 0xffffffff.
 
     "123456789" gives 0xcbf43926. A lone surrogate is hashed as "?", as Java encodes it.
     """
-    return _zlib_crc32(text.encode("utf-8", "replace"))
+    return hash_topic(HashFunction.CRC32, text)
 
 
 def murmur3_32(text: str) -> int:
@@ -51,10 +61,7 @@ def murmur3_32(text: str) -> int:
 
     "123456789" gives 0xb4fef382. A lone surrogate is hashed as "?".
     """
-    return mmh3.hash(text.encode("utf-8", "replace"), 0, signed=False)
-
-
-_FUNCTIONS = {HashFunction.CRC32: crc32, HashFunction.MURMUR3_32: murmur3_32}
+    return hash_topic(HashFunction.MURMUR3_32, text)
 
 
 def hash_topic(function: HashFunction, topic: str) -> int:
@@ -63,12 +70,13 @@ def hash_topic(function: HashFunction, topic: str) -> int:
     For example "persistent://tenant/ns/topic-partition-3". The name is hashed as it stands: the
     domain is part of it, nothing is trimmed or decoded.
     """
-    return _FUNCTIONS[function](topic)
+    return DIGESTS[function](topic.encode("utf-8", "replace"))
 
 
 def hash_topics(function: HashFunction, topics: Iterable[str]) -> NDArray[np.int64]:
     """The hashes of many topics' full names, in their order."""
-    return np.fromiter(map(_FUNCTIONS[function], topics), dtype=np.int64)
+    digest = DIGESTS[function]
+    return np.fromiter((digest(t.encode("utf-8", "replace")) for t in topics), dtype=np.int64)
 
 
 _INTEGER = re.compile(r"([-+]?)(?:(?:0[xX]|#)([0-9a-fA-F]+)|0([0-7]+)|(0|[1-9][0-9]{0,18}))")

@@ -4,7 +4,6 @@ Keys, their order and the absence of unset ones are those of Pulsar 4.0.8's Look
 BrokerLookupData.toLookupResult.
 """
 
-import json
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from hashlib import blake2b
 
 from lbcore.ownership.records import State
 from lbcore.route.bundles import BundleRoute
+from lbcore.route.slices import dumps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class BrokerAddress:
     body: bytes = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "body", _encode(lookup_data(self)))
+        object.__setattr__(self, "body", dumps(lookup_data(self)).encode())
 
 
 def lookup_data(address: BrokerAddress, listener: ListenerUrls | None = None) -> dict[str, str]:
@@ -64,11 +64,7 @@ def lookup_data(address: BrokerAddress, listener: ListenerUrls | None = None) ->
 
 def lookup_body(address: BrokerAddress, listener: ListenerUrls | None = None) -> bytes:
     """The JSON of `lookup_data`, without blanks, as Pulsar writes it."""
-    return address.body if listener is None else _encode(lookup_data(address, listener))
-
-
-def _encode(fields: Mapping[str, str]) -> bytes:
-    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+    return address.body if listener is None else dumps(lookup_data(address, listener)).encode()
 
 
 ASKED_BY = "lookup"

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lbcore.model.bundles import HashFunction
+from lbcore.model.bundles import DIGESTS, Digest, HashFunction
 from lbcore.model.names import Domain, InvalidNameError, locate_topic
 from lbcore.route.bundles import BundleRoute, placeholder_route
-from lbcore.route.snapshot import DIGESTS, Digest, LookupSnapshot
+from lbcore.route.snapshot import LookupSnapshot
 
 _HASH_BITS = 32
 _UNKNOWN = -1

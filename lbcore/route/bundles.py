@@ -6,7 +6,7 @@ ServiceUnitStateChannelImpl.getOwner.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from operator import attrgetter
 
@@ -39,7 +39,9 @@ class BundleRoute:
     """The columns of a bundle's record that a lookup needs.
 
     lower, upper: hashes lower <= h < upper, and h = upper when that is 0xffffffff. broker: the
-    broker that a lookup answers, "" = none for now.
+    broker that a lookup answers, in a transition the coming one; "" = none for now. Owned,
+    Assigning, Releasing → destination (a Releasing without one: nobody); Splitting, Merging →
+    source; Init, Free, Deleted → nobody.
     """
 
     bundle: str
@@ -53,24 +55,17 @@ class BundleRoute:
     broker: str = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "broker", lookup_broker(self))
+        state, broker = self.state, ""
+        if state in _TO_DESTINATION:
+            broker = self.destination
+        elif state in RESHAPING:
+            broker = self.source
+        object.__setattr__(self, "broker", broker)
 
     @property
     def range_text(self) -> str:
         """The range as Pulsar writes it, e.g. "0x00000000_0x40000000"."""
         return format_range(self.lower, self.upper)
-
-
-def lookup_broker(route: BundleRoute) -> str:
-    """Return the broker that a lookup answers: in a transition the coming one.
-
-    "" for nobody. Owned, Assigning, Releasing → destination (a Releasing without one: nobody);
-    Splitting, Merging → source; Init, Free, Deleted → nobody.
-    """
-    state = route.state
-    if state in _TO_DESTINATION:
-        return route.destination
-    return route.source if state in RESHAPING else ""
 
 
 def placeholder_route(namespace: str) -> BundleRoute:
@@ -115,13 +110,8 @@ class NamespaceRoutes:
         if not newer:
             return self
         live = self._live_after(newer)
-        return NamespaceRoutes(
-            namespace=self.namespace,
-            hash_function=self.hash_function,
-            records={**self.records, **newer},
-            live=live,
-            unsound=find_unsound(live),
-        )
+        records = {**self.records, **newer}
+        return replace(self, records=records, live=live, unsound=find_unsound(live))
 
     def _live_after(self, newer: Mapping[str, BundleRoute]) -> tuple[BundleRoute, ...]:
         """Return the live bundles in order.
@@ -141,15 +131,7 @@ class NamespaceRoutes:
 
     def with_hash(self, function: HashFunction | None) -> "NamespaceRoutes":
         """Return the same bundles with this hash function, None = none."""
-        if function is self.hash_function:
-            return self
-        return NamespaceRoutes(
-            namespace=self.namespace,
-            hash_function=function,
-            records=self.records,
-            live=self.live,
-            unsound=self.unsound,
-        )
+        return self if function is self.hash_function else replace(self, hash_function=function)
 
 
 def find_unsound(live: Sequence[BundleRoute]) -> Unsound | None:

@@ -6,11 +6,11 @@ one topic: Pulsar 4.0.8's PersistentTopicsBase and NamespaceService.getListOfPer
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import chain, groupby
 
-from lbcore.model.bundles import HashFunction
 from lbcore.model.names import (
     Domain,
     InvalidNameError,
@@ -20,7 +20,6 @@ from lbcore.model.names import (
     strip_partition,
 )
 from lbcore.route.bundles import BundleRoute
-from lbcore.route.snapshot import DIGESTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,11 +113,6 @@ def is_in_domain(topic: str, domain: Domain | None) -> bool:
     return domain is None or topic.startswith(f"{domain.value}://")
 
 
-def topic_hash(topic: str, function: HashFunction) -> int:
-    """A topic's hash."""
-    return DIGESTS[function](topic.encode("utf-8", "replace"))
-
-
 def is_in_range(at: int, route: BundleRoute) -> bool:
     """True if the hash is in the bundle's range."""
     return route.lower <= at < range_end(route.upper)
@@ -131,11 +125,8 @@ def is_requested(topic: str, wanted: frozenset[str]) -> bool:
 
 def requested_names(names: Iterable[str]) -> frozenset[str]:
     """Return the full names of the requested topics; none for an invalid name."""
-    return frozenset(full for name in names if (full := _full(name)))
-
-
-def _full(name: str) -> str:
-    try:
-        return parse_topic(name).full
-    except InvalidNameError:
-        return ""
+    full = set()
+    for name in names:
+        with suppress(InvalidNameError):
+            full.add(parse_topic(name).full)
+    return frozenset(full)

@@ -6,27 +6,17 @@ of Pulsar's extensible load manager (4.0.8).
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias
-from zlib import crc32
 
-import mmh3
-
-from lbcore.model.bundles import HashFunction
+from lbcore.model.bundles import DIGESTS, Digest, HashFunction
 from lbcore.model.names import Domain, locate_topic
 from lbcore.route.addresses import BrokerAddress
 from lbcore.route.bundles import BundleRoute, NamespaceRoutes, Unsound, placeholder_route
 
-Digest: TypeAlias = Callable[[bytes], int]
 HashIndex: TypeAlias = tuple[Digest, tuple[int, ...], tuple[BundleRoute, ...]]
-
-DIGESTS: Mapping[HashFunction, Digest] = {
-    HashFunction.CRC32: crc32,
-    HashFunction.MURMUR3_32: mmh3.mmh3_32_uintdigest,
-}
-"""The hash functions of `lbcore.model.bundles` themselves: a lookup saves a Python call."""
 
 
 class LookupOutcome(str, Enum):
@@ -138,11 +128,9 @@ class LookupSnapshot:
 
     def with_namespaces(self, hashes: Mapping[str, HashFunction]) -> "LookupSnapshot":
         """Return the same bundles with exactly these namespaces and hash functions."""
-        empty = {name: NamespaceRoutes(namespace=name) for name in hashes}
-        known = {**empty, **self.namespaces}
-        changed = [found.with_hash(hashes.get(name)) for name, found in known.items()]
+        known = {**{name: NamespaceRoutes(namespace=name) for name in hashes}, **self.namespaces}
         return self.with_replaced(
-            [found for found in changed if found is not self.namespaces.get(found.namespace)]
+            [found.with_hash(hashes.get(name)) for name, found in known.items()]
         )
 
     def with_routes(self, routes: Iterable[BundleRoute]) -> "LookupSnapshot":
@@ -154,28 +142,28 @@ class LookupSnapshot:
         touched: dict[str, list[BundleRoute]] = {}
         for route in routes:
             touched.setdefault(route.namespace, []).append(route)
-        changed: list[NamespaceRoutes] = []
-        for name, newer in touched.items():
-            known = self.namespaces.get(name, NamespaceRoutes(namespace=name))
-            folded = known.fold(newer)
-            if folded is not known:
-                changed.append(folded)
-        return self.with_replaced(changed)
+        return self.with_replaced(
+            [
+                self.namespaces.get(name, NamespaceRoutes(namespace=name)).fold(newer)
+                for name, newer in touched.items()
+            ]
+        )
 
-    def with_replaced(self, changed: Sequence[NamespaceRoutes]) -> "LookupSnapshot":
-        """Return the snapshot with these namespaces added or replaced; self without any."""
+    def with_replaced(self, found: Iterable[NamespaceRoutes]) -> "LookupSnapshot":
+        """Return the snapshot with these namespaces; self if it has them already."""
+        changed = [one for one in found if one is not self.namespaces.get(one.namespace)]
         if not changed:
             return self
         namespaces, hash_indexes = dict(self.namespaces), dict(self.hash_indexes)
         unsound = dict(self.unsound)
-        for found in changed:
-            namespaces[found.namespace] = found
-            if found.hash_function is None and not found.live:
-                del namespaces[found.namespace]
-            unsound.pop(found.namespace, None)
-            if found.hash_function is not None and found.unsound is not None:
-                unsound[found.namespace] = found.unsound
-            _set_hash_indexes(hash_indexes, found)
+        for one in changed:
+            namespaces[one.namespace] = one
+            if one.hash_function is None and not one.live:
+                del namespaces[one.namespace]
+            unsound.pop(one.namespace, None)
+            if one.hash_function is not None and one.unsound is not None:
+                unsound[one.namespace] = one.unsound
+            _set_hash_indexes(hash_indexes, one)
         return replace(
             self,
             namespaces=namespaces,

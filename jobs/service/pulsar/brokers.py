@@ -22,6 +22,7 @@ from jobs.service.pulsar.known import (
     topics_of,
 )
 from lbcore.config.values import ConfigError
+from lbcore.model.bundles import hash_topic
 from lbcore.model.tables import POLICIES
 from lbcore.plan.filter.policies import IsolationPolicy, broker_names
 from lbcore.pulsar.clusters import broker_data, cluster_data, ownership_status, read_policy
@@ -43,7 +44,7 @@ from lbcore.pulsar.stats import (
     no_load_report,
     stats_of,
 )
-from lbcore.route.known_topics import KnownTopics, topic_hash
+from lbcore.route.known_topics import KnownTopics
 from lbcore.route.slices import LEFT_OUT, Fields, Maybe
 from lbcore.route.snapshot import LookupSnapshot
 from lbcore.wire.kinds.balancing_commands import DeleteIsolationPolicy, ResetConfig, SetConfig
@@ -176,7 +177,7 @@ async def get_topics(_request: Request, context: AdminContext) -> Fields:
 def _places(found: Namespace, topics: KnownTopics) -> Iterator[Maybe[tuple[str, str]]]:
     """Each topic that a broker serves, after the range of its bundle."""
     for topic in topics.names():
-        route = found.bundle_at(topic_hash(topic, found.hash_function))
+        route = found.bundle_at(hash_topic(found.hash_function, topic))
         yield (route.range_text, topic) if route.broker else LEFT_OUT
 
 

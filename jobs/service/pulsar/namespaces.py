@@ -35,6 +35,7 @@ from jobs.service.pulsar.known import (
     unless_exists,
 )
 from lbcore.balancer.commands import NOT_EMPTY
+from lbcore.model.bundles import hash_topic
 from lbcore.model.names import (
     Domain,
     TopicName,
@@ -76,7 +77,6 @@ from lbcore.route.known_topics import (
     is_in_range,
     is_requested,
     requested_names,
-    topic_hash,
 )
 from lbcore.route.slices import LEFT_OUT, Fields, LeftOut, Maybe
 from lbcore.wire.kinds.balancing_commands import DeleteAntiAffinityGroup, SetAntiAffinityGroup
@@ -277,7 +277,7 @@ async def _topic_counts(found: Namespace, context: AdminContext) -> Mapping[str,
 
     def count() -> Iterator[LeftOut]:
         for name in names:
-            known[found.bundle_at(topic_hash(name, found.hash_function)).bundle] += 1
+            known[found.bundle_at(hash_topic(found.hash_function, name)).bundle] += 1
             yield LEFT_OUT
 
     await context.turns.gather(count())
@@ -302,7 +302,7 @@ def get_positions(request: Request, context: AdminContext) -> Mapping[str, Any]:
 
     def here() -> Iterator[Maybe[tuple[str, int]]]:
         for name in topics_of(found.name, context).names():
-            at = topic_hash(name, found.hash_function)
+            at = hash_topic(found.hash_function, name)
             is_here = is_in_range(at, route) and (not asked or is_requested(name, wanted))
             yield (name, at) if is_here else LEFT_OUT
 
@@ -379,7 +379,7 @@ def list_topics(request: Request, context: AdminContext) -> Iterable[Any]:
         return names
     route = find_bundle(found.name, text, found.live)
     return (
-        name if is_in_range(topic_hash(name, found.hash_function), route) else LEFT_OUT
+        name if is_in_range(hash_topic(found.hash_function, name), route) else LEFT_OUT
         for name in names
     )
 
