@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from lbcore.model.resources import RESOURCES
-from lbcore.model.tables import Archive, Column, column
+from lbcore.model.tables import Archive, Column
 
 
 class SqlRunner(Enum):
@@ -49,10 +49,10 @@ def day(column: str) -> str:
     return f"CAST(from_unixtime(CAST({column} / 1000 AS BIGINT)) AS DATE)"
 
 
-_CLUSTER = column("cluster", "string", "cluster")
+_CLUSTER = Column("cluster", "string", "cluster")
 _BUNDLE = (
-    column("namespace", "string", "tenant/namespace"),
-    column("bundle", "string", "tenant/namespace/0xlower_0xupper"),
+    Column("namespace", "string", "tenant/namespace"),
+    Column("bundle", "string", "tenant/namespace/0xlower_0xupper"),
 )
 
 STAYS = SqlView(
@@ -62,16 +62,16 @@ STAYS = SqlView(
     columns=(
         _CLUSTER,
         *_BUNDLE,
-        column("version_id", "long", "version of the record"),
-        column("state", "string", "its state"),
-        column("broker", "string", "who had to act: of Releasing, Splitting, Merging the source"),
-        column("cause", "string", "why it was written"),
-        column("began_ms", "long", "when it was written, ms since 1970"),
-        column(
+        Column("version_id", "long", "version of the record"),
+        Column("state", "string", "its state"),
+        Column("broker", "string", "who had to act: of Releasing, Splitting, Merging the source"),
+        Column("cause", "string", "why it was written"),
+        Column("began_ms", "long", "when it was written, ms since 1970"),
+        Column(
             "lasted_ms", "long", "until the next record; null: it still stands", is_nullable=True
         ),
-        column("next_state", "string", "state after it; null: it still stands", is_nullable=True),
-        column("day", "date", "day on which it was written, UTC"),
+        Column("next_state", "string", "state after it; null: it still stands", is_nullable=True),
+        Column("day", "date", "day on which it was written, UTC"),
     ),
     datafusion=f"""
 SELECT cluster, namespace, bundle, version_id, state,
@@ -90,17 +90,17 @@ MOVES = SqlView(
     columns=(
         _CLUSTER,
         *_BUNDLE,
-        column("version_id", "long", "version with which the new owner had it"),
-        column("from_broker", "string", "owner before"),
-        column("to_broker", "string", "owner after"),
-        column("cause", "string", "what began it: shed, admin, failover, drain, repair, ..."),
-        column("decision_id", "string", "decision behind what began it, or ''"),
-        column("command_id", "string", "command behind what began it, or ''"),
-        column("began_ms", "long", "when it began, ms since 1970"),
-        column("opened_ms", "long", "when the new owner had opened it"),
-        column("took_ms", "long", "between the two"),
-        column("opened_at", "timestamp", "opened_ms, UTC, to the second"),
-        column("day", "date", "its day"),
+        Column("version_id", "long", "version with which the new owner had it"),
+        Column("from_broker", "string", "owner before"),
+        Column("to_broker", "string", "owner after"),
+        Column("cause", "string", "what began it: shed, admin, failover, drain, repair, ..."),
+        Column("decision_id", "string", "decision behind what began it, or ''"),
+        Column("command_id", "string", "command behind what began it, or ''"),
+        Column("began_ms", "long", "when it began, ms since 1970"),
+        Column("opened_ms", "long", "when the new owner had opened it"),
+        Column("took_ms", "long", "between the two"),
+        Column("opened_at", "timestamp", "opened_ms, UTC, to the second"),
+        Column("day", "date", "its day"),
     ),
     datafusion=f"""
 WITH counted AS (
@@ -141,10 +141,10 @@ RETURNS = SqlView(
     columns=(
         _CLUSTER,
         *_BUNDLE,
-        column("version_id", "long", "version of the move back"),
-        column("broker", "string", "the owner it came back to"),
-        column("away_ms", "long", "for how long it was away"),
-        column("day", "date", "day of the move back, UTC"),
+        Column("version_id", "long", "version of the move back"),
+        Column("broker", "string", "the owner it came back to"),
+        Column("away_ms", "long", "for how long it was away"),
+        Column("day", "date", "day of the move back, UTC"),
     ),
     datafusion="""
 SELECT m.cluster, m.namespace, m.bundle, m.version_id, m.to_broker AS broker,
@@ -161,17 +161,17 @@ CRASHES = SqlView(
     reads=("decisions", "ownership_events"),
     columns=(
         _CLUSTER,
-        column("broker", "string", "the dead broker"),
-        column("decision_id", "string", "the decision; a crash may take several"),
-        column("reason", "string", "owner_dead, source_dead or destination_dead"),
-        column("declared_ms", "long", "when it was taken for dead, ms since 1970"),
-        column("declared_at", "timestamp", "the same, UTC, to the second"),
-        column("bundles", "long", "bundles that were given to others"),
-        column("reopened", "long", "of these, opened by a new owner"),
-        column(
+        Column("broker", "string", "the dead broker"),
+        Column("decision_id", "string", "the decision; a crash may take several"),
+        Column("reason", "string", "owner_dead, source_dead or destination_dead"),
+        Column("declared_ms", "long", "when it was taken for dead, ms since 1970"),
+        Column("declared_at", "timestamp", "the same, UTC, to the second"),
+        Column("bundles", "long", "bundles that were given to others"),
+        Column("reopened", "long", "of these, opened by a new owner"),
+        Column(
             "took_ms", "long", "until the last was open; null: some are not yet", is_nullable=True
         ),
-        column("day", "date", "day of the decision, UTC"),
+        Column("day", "date", "day of the decision, UTC"),
     ),
     datafusion=f"""
 WITH lost AS (
@@ -215,19 +215,19 @@ BROKER_LOADS = SqlView(
     reads=("load_history",),
     columns=(
         _CLUSTER,
-        column("broker", "string", "broker"),
-        column("minute_ms", "long", "start of the minute, ms since 1970"),
-        column("minute", "timestamp", "the same, UTC"),
-        column("score", "double", "smoothed score, per cent"),
-        *(column(name, "double", "per cent of its limit") for name in _PERCENTS),
-        column("msg_rate_in", "double", "msg/s"),
-        column("msg_rate_out", "double", "msg/s"),
-        column("msg_throughput_in", "double", "bytes/s"),
-        column("msg_throughput_out", "double", "bytes/s"),
-        column("usage", "double", "weighted maximum of its resources, per cent"),
-        column("msg_rate", "double", "msg/s in and out"),
-        column("bundles", "long", "bundles that it served"),
-        column("broker_group", "string", "as in load_history", is_nullable=True),
+        Column("broker", "string", "broker"),
+        Column("minute_ms", "long", "start of the minute, ms since 1970"),
+        Column("minute", "timestamp", "the same, UTC"),
+        Column("score", "double", "smoothed score, per cent"),
+        *(Column(name, "double", "per cent of its limit") for name in _PERCENTS),
+        Column("msg_rate_in", "double", "msg/s"),
+        Column("msg_rate_out", "double", "msg/s"),
+        Column("msg_throughput_in", "double", "bytes/s"),
+        Column("msg_throughput_out", "double", "bytes/s"),
+        Column("usage", "double", "weighted maximum of its resources, per cent"),
+        Column("msg_rate", "double", "msg/s in and out"),
+        Column("bundles", "long", "bundles that it served"),
+        Column("broker_group", "string", "as in load_history", is_nullable=True),
     ),
     datafusion=_broker_loads(1),
     spark=_broker_loads(0),
@@ -241,16 +241,16 @@ BUNDLE_LOADS = SqlView(
     reads=("load_history",),
     columns=(
         _CLUSTER,
-        column("broker", "string", "broker that reported it"),
-        column("minute_ms", "long", "start of the minute, ms since 1970"),
-        column("bundle", "string", "tenant/namespace/0xlower_0xupper"),
-        column("msg_rate_in", "double", "msg/s"),
-        column("msg_rate_out", "double", "msg/s"),
-        column("msg_throughput_in", "double", "bytes/s"),
-        column("msg_throughput_out", "double", "bytes/s"),
-        column("topics", "double", "its topics"),
-        column("sessions", "double", "its producers and consumers"),
-        column("msg_rate", "double", "msg/s in and out"),
+        Column("broker", "string", "broker that reported it"),
+        Column("minute_ms", "long", "start of the minute, ms since 1970"),
+        Column("bundle", "string", "tenant/namespace/0xlower_0xupper"),
+        Column("msg_rate_in", "double", "msg/s"),
+        Column("msg_rate_out", "double", "msg/s"),
+        Column("msg_throughput_in", "double", "bytes/s"),
+        Column("msg_throughput_out", "double", "bytes/s"),
+        Column("topics", "double", "its topics"),
+        Column("sessions", "double", "its producers and consumers"),
+        Column("msg_rate", "double", "msg/s in and out"),
     ),
     datafusion=f"""
 SELECT cluster, broker, minute_ms, bundles AS bundle, msg_rate_in, msg_rate_out,
@@ -284,12 +284,12 @@ OWNERS = SqlView(
     columns=(
         _CLUSTER,
         *_BUNDLE,
-        column("state", "string", "Free, Owned, Assigning, Releasing, Splitting or Merging"),
-        column("broker", "string", "who serves it, or '' when nobody does"),
-        column("next_broker", "string", "who is to get it, or ''"),
-        column("version_id", "long", "version of the record"),
-        column("since_ms", "long", "since when, ms since 1970"),
-        column("since", "timestamp", "the same, UTC, to the second"),
+        Column("state", "string", "Free, Owned, Assigning, Releasing, Splitting or Merging"),
+        Column("broker", "string", "who serves it, or '' when nobody does"),
+        Column("next_broker", "string", "who is to get it, or ''"),
+        Column("version_id", "long", "version of the record"),
+        Column("since_ms", "long", "since when, ms since 1970"),
+        Column("since", "timestamp", "the same, UTC, to the second"),
     ),
     datafusion=f"""
 SELECT cluster, namespace, bundle, state,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from lbcore.model.resources import WIRE_NAMES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Column:
     """One column: name, logical type, meaning."""
 
@@ -37,22 +37,17 @@ class Table:
     constraints: tuple[tuple[str, str], ...] = ()
 
 
-def column(name: str, type_: str, doc: str, *, is_nullable: bool = False) -> Column:
-    """Return a column; shorter to write than Column."""
-    return Column(name=name, type=type_, doc=doc, is_nullable=is_nullable)
-
-
 PLANNING_MEMORY = Table(
     name="planning_memory",
     doc="Planning state kept between cycles; for recent moves see `decisions`.",
     key=("part",),
     columns=(
-        column("cluster", "string", "cluster"),
-        column("part", "string", "shedding, placement, split, unseen, hot or hourly"),
-        column("strategy", "string", "strategy that the hits and averages are of"),
-        column("memory", "string", "JSON object, as the job keeps it"),
-        column("at_ms", "long", "time of the batch that wrote it: since when it is so"),
-        column("batch_id", "long", "micro-batch that wrote it"),
+        Column("cluster", "string", "cluster"),
+        Column("part", "string", "shedding, placement, split, unseen, hot or hourly"),
+        Column("strategy", "string", "strategy that the hits and averages are of"),
+        Column("memory", "string", "JSON object, as the job keeps it"),
+        Column("at_ms", "long", "time of the batch that wrote it: since when it is so"),
+        Column("batch_id", "long", "micro-batch that wrote it"),
     ),
 )
 
@@ -61,16 +56,16 @@ SETTINGS_IN_FORCE = Table(
     name="settings_in_force",
     doc="Settings in use: each change writes all again; the newest rows count.",
     columns=(
-        column("cluster", "string", "cluster"),
-        column("setting", "string", "section.name"),
-        column("value", "string", "JSON: what holds"),
-        column(
+        Column("cluster", "string", "cluster"),
+        Column("setting", "string", "section.name"),
+        Column("value", "string", "JSON: what holds"),
+        Column(
             "origin", "string", "default, --set, command (config_versions), or an overlay's file"
         ),
-        column("started", "string", "JSON: what would hold if no command had changed it"),
-        column("config_version", "string", "configuration in force, as in `decisions`"),
-        column("at_ms", "long", "time of the batch that wrote it: since when it is so"),
-        column("batch_id", "long", "micro-batch that wrote it"),
+        Column("started", "string", "JSON: what would hold if no command had changed it"),
+        Column("config_version", "string", "configuration in force, as in `decisions`"),
+        Column("at_ms", "long", "time of the batch that wrote it: since when it is so"),
+        Column("batch_id", "long", "micro-batch that wrote it"),
     ),
 )
 
@@ -79,26 +74,26 @@ GONE_DAYS = 7
 """Days that rows of subjects that no longer exist are kept in a table with a key."""
 
 _RECORD = (
-    column("cluster", "string", "cluster of the bundle"),
-    column("namespace", "string", "tenant/namespace"),
-    column("bundle", "string", "tenant/namespace/0xlower_0xupper"),
-    column("version_id", "long", "version of the record; grows by one a transition"),
-    column(
+    Column("cluster", "string", "cluster of the bundle"),
+    Column("namespace", "string", "tenant/namespace"),
+    Column("bundle", "string", "tenant/namespace/0xlower_0xupper"),
+    Column("version_id", "long", "version of the record; grows by one a transition"),
+    Column(
         "state", "string", "Init, Free, Owned, Assigning, Releasing, Splitting, Merging or Deleted"
     ),
-    column("source", "string", "broker that gives the bundle up, or ''"),
-    column("source_incarnation", "string", "incarnation of the source"),
-    column("destination", "string", "broker that owns or shall own the bundle, or ''"),
-    column("destination_incarnation", "string", "incarnation of the destination"),
-    column("children", "string", "JSON object: child or merged bundle -> broker ('' = source)"),
-    column("is_forced", "boolean", "written regardless of the transition rules"),
-    column("cause", "string", "why: create, assign, shed, admin, drain, split, failover, ..."),
-    column("decision_id", "string", "decision behind it, or ''"),
-    column("command_id", "string", "command behind it, or ''"),
-    column("writer_epoch", "long", "epoch of the job that wrote it"),
-    column("at_ms", "long", "time of the batch that wrote it, ms since 1970"),
-    column("batch_id", "long", "micro-batch that wrote it"),
-    column("seq_in_batch", "long", "order within the batch, from 0"),
+    Column("source", "string", "broker that gives the bundle up, or ''"),
+    Column("source_incarnation", "string", "incarnation of the source"),
+    Column("destination", "string", "broker that owns or shall own the bundle, or ''"),
+    Column("destination_incarnation", "string", "incarnation of the destination"),
+    Column("children", "string", "JSON object: child or merged bundle -> broker ('' = source)"),
+    Column("is_forced", "boolean", "written regardless of the transition rules"),
+    Column("cause", "string", "why: create, assign, shed, admin, drain, split, failover, ..."),
+    Column("decision_id", "string", "decision behind it, or ''"),
+    Column("command_id", "string", "command behind it, or ''"),
+    Column("writer_epoch", "long", "epoch of the job that wrote it"),
+    Column("at_ms", "long", "time of the batch that wrote it, ms since 1970"),
+    Column("batch_id", "long", "micro-batch that wrote it"),
+    Column("seq_in_batch", "long", "order within the batch, from 0"),
 )
 
 OWNERSHIP_EVENTS = Table(
@@ -106,9 +101,9 @@ OWNERSHIP_EVENTS = Table(
     doc="Each transition of each bundle; the truth: rows are added, and leave as history.",
     columns=(
         *_RECORD,
-        column("state_before", "string", "state before the transition"),
-        column("source_before", "string", "source before the transition"),
-        column("destination_before", "string", "destination before the transition"),
+        Column("state_before", "string", "state before the transition"),
+        Column("source_before", "string", "source before the transition"),
+        Column("destination_before", "string", "destination before the transition"),
     ),
     constraints=(
         ("version_is_positive", "version_id >= 1"),
@@ -133,22 +128,22 @@ BROKERS = Table(
     key=("broker",),
     gone="state = 'forgotten'",
     columns=(
-        column("cluster", "string", "cluster of the broker"),
-        column("broker", "string", "broker's name (host:webPort in Pulsar)"),
-        column("incarnation", "string", "its latest start"),
-        column("state", "string", "active, draining, silent or forgotten"),
-        column("web_service_url", "string", "http://host:port, or ''"),
-        column("web_service_url_tls", "string", "https://host:port, or ''"),
-        column("pulsar_service_url", "string", "pulsar://host:port, or ''"),
-        column("pulsar_service_url_tls", "string", "pulsar+ssl://host:port, or ''"),
-        column("advertised_listeners", "string", "JSON object: listener -> URLs"),
-        column("version", "string", "brokerVersionString"),
-        column("load_manager_class", "string", "loadManagerClassName"),
-        column("failure_domain", "string", "failure domain, or ''"),
-        column("capacity", "double", "relative capacity, 1.0 = like the others"),
-        column("starts", "string", "JSON array: ms when first seen, started or back"),
-        column("at_ms", "long", "time of the batch that wrote it"),
-        column("batch_id", "long", "micro-batch that wrote it"),
+        Column("cluster", "string", "cluster of the broker"),
+        Column("broker", "string", "broker's name (host:webPort in Pulsar)"),
+        Column("incarnation", "string", "its latest start"),
+        Column("state", "string", "active, draining, silent or forgotten"),
+        Column("web_service_url", "string", "http://host:port, or ''"),
+        Column("web_service_url_tls", "string", "https://host:port, or ''"),
+        Column("pulsar_service_url", "string", "pulsar://host:port, or ''"),
+        Column("pulsar_service_url_tls", "string", "pulsar+ssl://host:port, or ''"),
+        Column("advertised_listeners", "string", "JSON object: listener -> URLs"),
+        Column("version", "string", "brokerVersionString"),
+        Column("load_manager_class", "string", "loadManagerClassName"),
+        Column("failure_domain", "string", "failure domain, or ''"),
+        Column("capacity", "double", "relative capacity, 1.0 = like the others"),
+        Column("starts", "string", "JSON array: ms when first seen, started or back"),
+        Column("at_ms", "long", "time of the batch that wrote it"),
+        Column("batch_id", "long", "micro-batch that wrote it"),
     ),
 )
 
@@ -158,19 +153,19 @@ NAMESPACES = Table(
     key=("namespace",),
     gone="is_deleted AND namespace <> ''",
     columns=(
-        column("cluster", "string", "cluster of the namespace"),
-        column("namespace", "string", "tenant/namespace"),
-        column("hash", "string", "crc32 or murmur3_32; fixed at creation"),
-        column("is_deleted", "boolean", "deleted"),
-        column(
+        Column("cluster", "string", "cluster of the namespace"),
+        Column("namespace", "string", "tenant/namespace"),
+        Column("hash", "string", "crc32 or murmur3_32; fixed at creation"),
+        Column("is_deleted", "boolean", "deleted"),
+        Column(
             "highest_version",
             "long",
             "highest version id any of its bundles ever had; row '':"
             " of all long gone namespaces; new versions start above it",
         ),
-        column("properties", "string", "JSON object: split algorithm, policies and the like"),
-        column("at_ms", "long", "time of the batch that wrote it"),
-        column("batch_id", "long", "micro-batch that wrote it"),
+        Column("properties", "string", "JSON object: split algorithm, policies and the like"),
+        Column("at_ms", "long", "time of the batch that wrote it"),
+        Column("batch_id", "long", "micro-batch that wrote it"),
     ),
 )
 
@@ -180,20 +175,20 @@ POLICIES = Table(
     key=("kind", "name"),
     gone="NOT is_set",
     columns=(
-        column("cluster", "string", "cluster"),
-        column(
+        Column("cluster", "string", "cluster"),
+        Column(
             "kind",
             "string",
             "isolation, anti_affinity, excluded, paused, drain, brake, proposal,"
             " set_aside (ignored setting)",
         ),
-        column("name", "string", "policy, namespace or broker; '' = the whole cluster"),
-        column("value", "string", "JSON object; of a drain: total, left, estimated_end_ms, ..."),
-        column("is_set", "boolean", "false: taken back, or over"),
-        column("principal", "string", "who changed it; '' = the balancer"),
-        column("command_id", "string", "command behind it, or ''"),
-        column("at_ms", "long", "time of the batch that wrote it"),
-        column("batch_id", "long", "micro-batch that wrote it"),
+        Column("name", "string", "policy, namespace or broker; '' = the whole cluster"),
+        Column("value", "string", "JSON object; of a drain: total, left, estimated_end_ms, ..."),
+        Column("is_set", "boolean", "false: taken back, or over"),
+        Column("principal", "string", "who changed it; '' = the balancer"),
+        Column("command_id", "string", "command behind it, or ''"),
+        Column("at_ms", "long", "time of the batch that wrote it"),
+        Column("batch_id", "long", "micro-batch that wrote it"),
     ),
 )
 
@@ -203,17 +198,17 @@ PINS = Table(
     key=("bundle",),
     gone="NOT is_set",
     columns=(
-        column("cluster", "string", "cluster of the bundle"),
-        column("bundle", "string", "tenant/namespace/0xlower_0xupper"),
-        column("broker", "string", "where it is kept"),
-        column("until_ms", "long", "when the pin ends, ms since 1970; 0 = never"),
-        column("owner", "string", "who wants it"),
-        column("reason", "string", "why"),
-        column("is_set", "boolean", "false: unpinned, run out, or the bundle is gone"),
-        column("principal", "string", "who changed it; '' = the balancer"),
-        column("command_id", "string", "command behind it, or ''"),
-        column("at_ms", "long", "time of the batch that wrote it"),
-        column("batch_id", "long", "micro-batch that wrote it"),
+        Column("cluster", "string", "cluster of the bundle"),
+        Column("bundle", "string", "tenant/namespace/0xlower_0xupper"),
+        Column("broker", "string", "where it is kept"),
+        Column("until_ms", "long", "when the pin ends, ms since 1970; 0 = never"),
+        Column("owner", "string", "who wants it"),
+        Column("reason", "string", "why"),
+        Column("is_set", "boolean", "false: unpinned, run out, or the bundle is gone"),
+        Column("principal", "string", "who changed it; '' = the balancer"),
+        Column("command_id", "string", "command behind it, or ''"),
+        Column("at_ms", "long", "time of the batch that wrote it"),
+        Column("batch_id", "long", "micro-batch that wrote it"),
     ),
 )
 
@@ -221,14 +216,14 @@ CONFIG_VERSIONS = Table(
     name="config_versions",
     doc="Each change of the configuration while running.",
     columns=(
-        column("cluster", "string", "cluster that it is for"),
-        column("number", "long", "the change's number in its cluster, from 1"),
-        column("config_version", "string", "configuration in force from then on"),
-        column("settings", "string", "JSON object: all changed settings, by section.name"),
-        column("principal", "string", "who changed it"),
-        column("command_id", "string", "command behind it"),
-        column("at_ms", "long", "time of the batch that wrote it"),
-        column("batch_id", "long", "micro-batch that wrote it"),
+        Column("cluster", "string", "cluster that it is for"),
+        Column("number", "long", "the change's number in its cluster, from 1"),
+        Column("config_version", "string", "configuration in force from then on"),
+        Column("settings", "string", "JSON object: all changed settings, by section.name"),
+        Column("principal", "string", "who changed it"),
+        Column("command_id", "string", "command behind it"),
+        Column("at_ms", "long", "time of the batch that wrote it"),
+        Column("batch_id", "long", "micro-batch that wrote it"),
     ),
 )
 
@@ -237,17 +232,17 @@ COMMANDS = Table(
     doc="Each command and its outcome.",
     key=("command_id",),
     columns=(
-        column("cluster", "string", "cluster of the command"),
-        column("command_id", "string", "the requester's id; executed at most once"),
-        column("kind", "string", "what was asked"),
-        column("arguments", "string", "JSON object"),
-        column("principal", "string", "who asked"),
-        column("address", "string", "from where"),
-        column("status", "string", "accepted, done, refused, failed or timed_out"),
-        column("reason", "string", "why it was not done, or ''"),
-        column("result", "string", "JSON object, e.g. the children of a split"),
-        column("at_ms", "long", "time of the batch that wrote it"),
-        column("batch_id", "long", "micro-batch that wrote it"),
+        Column("cluster", "string", "cluster of the command"),
+        Column("command_id", "string", "the requester's id; executed at most once"),
+        Column("kind", "string", "what was asked"),
+        Column("arguments", "string", "JSON object"),
+        Column("principal", "string", "who asked"),
+        Column("address", "string", "from where"),
+        Column("status", "string", "accepted, done, refused, failed or timed_out"),
+        Column("reason", "string", "why it was not done, or ''"),
+        Column("result", "string", "JSON object, e.g. the children of a split"),
+        Column("at_ms", "long", "time of the batch that wrote it"),
+        Column("batch_id", "long", "micro-batch that wrote it"),
     ),
 )
 
@@ -255,15 +250,15 @@ AUDIT = Table(
     name="audit",
     doc="Each request that a service allowed or refused and wanted recorded; kept for a year.",
     columns=(
-        column("cluster", "string", "cluster of the request"),
-        column("principal", "string", "who asked"),
-        column("address", "string", "from where"),
-        column("action", "string", "what was asked"),
-        column("is_allowed", "boolean", "whether the service allowed it"),
-        column("reason", "string", "why it was refused, or ''"),
-        column("command_id", "string", "command that followed from it, or ''"),
-        column("at_ms", "long", "time of the batch that wrote it"),
-        column("batch_id", "long", "micro-batch that wrote it"),
+        Column("cluster", "string", "cluster of the request"),
+        Column("principal", "string", "who asked"),
+        Column("address", "string", "from where"),
+        Column("action", "string", "what was asked"),
+        Column("is_allowed", "boolean", "whether the service allowed it"),
+        Column("reason", "string", "why it was refused, or ''"),
+        Column("command_id", "string", "command that followed from it, or ''"),
+        Column("at_ms", "long", "time of the batch that wrote it"),
+        Column("batch_id", "long", "micro-batch that wrote it"),
     ),
 )
 
@@ -271,19 +266,19 @@ DECISIONS = Table(
     name="decisions",
     doc="Each decision, or the reason for none, with the numbers behind it.",
     columns=(
-        column("cluster", "string", "cluster"),
-        column("decision_id", "string", "id that ownership_events refer to"),
-        column("cycle", "long", "number of the decision cycle; from 1 again after a rebuild"),
-        column("kind", "string", "assign, unload, transfer, split, drain, failover, skip, ..."),
-        column("strategy", "string", "strategy that decided"),
-        column("reason", "string", "label, e.g. Overloaded, HitCount, NoBundles"),
-        column("bundle", "string", "bundle, or ''"),
-        column("source", "string", "broker that gives, or ''"),
-        column("destination", "string", "broker that takes, or ''"),
-        column("inputs", "string", "JSON object: loads, averages, hits, thresholds, budgets"),
-        column("config_version", "string", "configuration in force"),
-        column("at_ms", "long", "time of the batch that wrote it"),
-        column("batch_id", "long", "micro-batch that wrote it"),
+        Column("cluster", "string", "cluster"),
+        Column("decision_id", "string", "id that ownership_events refer to"),
+        Column("cycle", "long", "number of the decision cycle; from 1 again after a rebuild"),
+        Column("kind", "string", "assign, unload, transfer, split, drain, failover, skip, ..."),
+        Column("strategy", "string", "strategy that decided"),
+        Column("reason", "string", "label, e.g. Overloaded, HitCount, NoBundles"),
+        Column("bundle", "string", "bundle, or ''"),
+        Column("source", "string", "broker that gives, or ''"),
+        Column("destination", "string", "broker that takes, or ''"),
+        Column("inputs", "string", "JSON object: loads, averages, hits, thresholds, budgets"),
+        Column("config_version", "string", "configuration in force"),
+        Column("at_ms", "long", "time of the batch that wrote it"),
+        Column("batch_id", "long", "micro-batch that wrote it"),
     ),
 )
 
@@ -291,21 +286,21 @@ DECISION_CANDIDATES = Table(
     name="decision_candidates",
     doc="Candidates that a cycle considered, each with its verdict and the number behind it.",
     columns=(
-        column("cluster", "string", "cluster"),
-        column("decision_id", "string", "decision it belongs to; '' = the cycle, by at_ms"),
-        column("cycle", "long", "number of the decision cycle; from 1 again after a rebuild"),
-        column("phase", "string", "eligible, shed, split, assign or limit"),
-        column("subject", "string", "bundle, or broker that might give; '' = a count of the rest"),
-        column("broker", "string", "broker it was considered for, its owner or partner, or ''"),
-        column("verdict", "string", "taken, or the filter or limit that it failed"),
-        column("number", "double", "the number that decided; NaN = none"),
-        column("threshold", "double", "what the number is compared with; NaN = nothing"),
-        column("hits", "long", "observations in a row so far"),
-        column("hits_needed", "long", "observations in a row that it takes; 0 = not counted"),
-        column("count", "long", "how many this row stands for"),
-        column("detail", "string", "JSON object: measure, further levels, reason of a split"),
-        column("at_ms", "long", "time of the batch that wrote it"),
-        column("batch_id", "long", "micro-batch that wrote it"),
+        Column("cluster", "string", "cluster"),
+        Column("decision_id", "string", "decision it belongs to; '' = the cycle, by at_ms"),
+        Column("cycle", "long", "number of the decision cycle; from 1 again after a rebuild"),
+        Column("phase", "string", "eligible, shed, split, assign or limit"),
+        Column("subject", "string", "bundle, or broker that might give; '' = a count of the rest"),
+        Column("broker", "string", "broker it was considered for, its owner or partner, or ''"),
+        Column("verdict", "string", "taken, or the filter or limit that it failed"),
+        Column("number", "double", "the number that decided; NaN = none"),
+        Column("threshold", "double", "what the number is compared with; NaN = nothing"),
+        Column("hits", "long", "observations in a row so far"),
+        Column("hits_needed", "long", "observations in a row that it takes; 0 = not counted"),
+        Column("count", "long", "how many this row stands for"),
+        Column("detail", "string", "JSON object: measure, further levels, reason of a split"),
+        Column("at_ms", "long", "time of the batch that wrote it"),
+        Column("batch_id", "long", "micro-batch that wrote it"),
     ),
 )
 
@@ -313,22 +308,22 @@ DECISION_EFFECTS = Table(
     name="decision_effects",
     doc="What became of each bundle that balancing moved: when, the loads before and after.",
     columns=(
-        column("cluster", "string", "cluster"),
-        column("decision_id", "string", "decision that moved it"),
-        column("bundle", "string", "bundle"),
-        column("source", "string", "broker that gave it"),
-        column("destination", "string", "broker that took it"),
-        column("outcome", "string", "helped, ineffective, unobserved, or moved_elsewhere"),
-        column("decided_ms", "long", "when it was decided, ms since 1970"),
-        column("moved_ms", "long", "when its new owner had opened it; 0 = it never did"),
-        column("source_before", "double", "usage of the source when decided, 1.0 = 100 %"),
-        column(
+        Column("cluster", "string", "cluster"),
+        Column("decision_id", "string", "decision that moved it"),
+        Column("bundle", "string", "bundle"),
+        Column("source", "string", "broker that gave it"),
+        Column("destination", "string", "broker that took it"),
+        Column("outcome", "string", "helped, ineffective, unobserved, or moved_elsewhere"),
+        Column("decided_ms", "long", "when it was decided, ms since 1970"),
+        Column("moved_ms", "long", "when its new owner had opened it; 0 = it never did"),
+        Column("source_before", "double", "usage of the source when decided, 1.0 = 100 %"),
+        Column(
             "source_after", "double", "the same in its first reports after the move; NaN = none"
         ),
-        column("destination_before", "double", "usage of the destination when decided"),
-        column("destination_after", "double", "the same in its first reports after it"),
-        column("at_ms", "long", "time of the batch that wrote it"),
-        column("batch_id", "long", "micro-batch that wrote it"),
+        Column("destination_before", "double", "usage of the destination when decided"),
+        Column("destination_after", "double", "the same in its first reports after it"),
+        Column("at_ms", "long", "time of the batch that wrote it"),
+        Column("batch_id", "long", "micro-batch that wrote it"),
     ),
 )
 
@@ -336,31 +331,31 @@ LOAD_HISTORY = Table(
     name="load_history",
     doc="One row a broker and minute, none while it is silent; bundles as arrays of equal length.",
     columns=(
-        column("cluster", "string", "cluster"),
-        column("broker", "string", "broker"),
-        column("minute_ms", "long", "start of the minute, ms since 1970"),
-        column("score", "double", "smoothed broker score, 1.0 = 100 %"),
-        column("percent", "list<double>", f"usage in %: {', '.join(WIRE_NAMES)}"),
-        column("traffic", "list<double>", "msgRateIn, msgRateOut, msgThroughputIn, ...Out"),
-        column("bundles", "list<string>", "names of its bundles"),
-        column("msg_rate_in", "list<double>", "msg/s a bundle"),
-        column("msg_rate_out", "list<double>", "msg/s a bundle"),
-        column("msg_throughput_in", "list<double>", "bytes/s a bundle"),
-        column("msg_throughput_out", "list<double>", "bytes/s a bundle"),
-        column("topics", "list<double>", "topics a bundle"),
-        column("sessions", "list<double>", "producers and consumers a bundle"),
-        column("at_ms", "long", "time of the batch that wrote it"),
-        column("batch_id", "long", "micro-batch that wrote it"),
-        column(
+        Column("cluster", "string", "cluster"),
+        Column("broker", "string", "broker"),
+        Column("minute_ms", "long", "start of the minute, ms since 1970"),
+        Column("score", "double", "smoothed broker score, 1.0 = 100 %"),
+        Column("percent", "list<double>", f"usage in %: {', '.join(WIRE_NAMES)}"),
+        Column("traffic", "list<double>", "msgRateIn, msgRateOut, msgThroughputIn, ...Out"),
+        Column("bundles", "list<string>", "names of its bundles"),
+        Column("msg_rate_in", "list<double>", "msg/s a bundle"),
+        Column("msg_rate_out", "list<double>", "msg/s a bundle"),
+        Column("msg_throughput_in", "list<double>", "bytes/s a bundle"),
+        Column("msg_throughput_out", "list<double>", "bytes/s a bundle"),
+        Column("topics", "list<double>", "topics a bundle"),
+        Column("sessions", "list<double>", "producers and consumers a bundle"),
+        Column("at_ms", "long", "time of the batch that wrote it"),
+        Column("batch_id", "long", "micro-batch that wrote it"),
+        Column(
             "reported_ms", "long", "when the broker sent it; null: older Ballast", is_nullable=True
         ),
-        column(
+        Column(
             "usage",
             "double",
             "weighted maximum of its resources, 1.0 = 100 %; null: older Ballast",
             is_nullable=True,
         ),
-        column(
+        Column(
             "broker_group",
             "string",
             "first broker of its isolation group; '': a single group, or in none",
@@ -373,16 +368,16 @@ REJECTED_REPORTS = Table(
     name="rejected_reports",
     doc="Messages that could not be used, with their reason, and how many were not kept.",
     columns=(
-        column("cluster", "string", "cluster, or '' when it could not be told"),
-        column("topic", "string", "Kafka topic"),
-        column("partition", "int", "Kafka partition"),
-        column("offset", "long", "Kafka offset"),
-        column("timestamp_ms", "long", "Kafka's LogAppendTime"),
-        column("reason", "string", "reason, a closed set"),
-        column("detail", "string", "a sentence that says what is wrong"),
-        column("raw", "binary", "the bytes as they came, at most 16 kB"),
-        column("at_ms", "long", "time of the batch that wrote it"),
-        column("batch_id", "long", "micro-batch that wrote it"),
+        Column("cluster", "string", "cluster, or '' when it could not be told"),
+        Column("topic", "string", "Kafka topic"),
+        Column("partition", "int", "Kafka partition"),
+        Column("offset", "long", "Kafka offset"),
+        Column("timestamp_ms", "long", "Kafka's LogAppendTime"),
+        Column("reason", "string", "reason, a closed set"),
+        Column("detail", "string", "a sentence that says what is wrong"),
+        Column("raw", "binary", "the bytes as they came, at most 16 kB"),
+        Column("at_ms", "long", "time of the batch that wrote it"),
+        Column("batch_id", "long", "micro-batch that wrote it"),
     ),
 )
 
@@ -392,15 +387,15 @@ RECORDS = Table(
     key=("record_type", "name"),
     gone="is_deleted",
     columns=(
-        column("cluster", "string", "cluster of the record"),
-        column("record_type", "string", "tenant or topic"),
-        column("name", "string", "full name, of a partitioned topic without -partition-N"),
-        column(
+        Column("cluster", "string", "cluster of the record"),
+        Column("record_type", "string", "tenant or topic"),
+        Column("name", "string", "full name, of a partitioned topic without -partition-N"),
+        Column(
             "value", "string", "JSON: admin_roles and allowed_clusters, or number of partitions"
         ),
-        column("is_deleted", "boolean", "deleted since"),
-        column("at_ms", "long", "time of the batch that wrote it"),
-        column("batch_id", "long", "micro-batch that wrote it"),
+        Column("is_deleted", "boolean", "deleted since"),
+        Column("at_ms", "long", "time of the batch that wrote it"),
+        Column("batch_id", "long", "micro-batch that wrote it"),
     ),
 )
 
