@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import count, islice
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -186,9 +187,9 @@ def foresee(
 
 def _with_groups(state: BalancerState, rows: RehearsalRows) -> BalancerState:
     """Return the state with the last cycle's isolation groups, from `load_history`."""
-    newest = sorted(rows.load, key=lambda row: int(row["minute_ms"]))
-    groups = {str(row["broker"]): row.get("broker_group") or "" for row in newest}
-    named = {name: group for name, group in sorted(groups.items()) if group}
+    ordered = sorted(rows.load, key=itemgetter("broker", "minute_ms"))
+    groups = {str(row["broker"]): row.get("broker_group") or "" for row in ordered}
+    named = {name: group for name, group in groups.items() if group}
     return replace(state, plan=replace(state.plan, groups=state.plan.groups or named))
 
 
@@ -236,14 +237,13 @@ def _run(
                 for row in rows.get(DECISION_CANDIDATES.name, [])
                 if row["hits_needed"] and row["verdict"] not in _DONE_VERDICTS
             )
-    last = BatchContext.on(state, config, "", now_ms)
     return Foresight(
         strategy=shedding_name(config.shedding.strategy),
         placement=placement_name(config.placement.strategy),
         cycle_ms=step_ms,
         cycles=CYCLES,
         before=before,
-        after=_balance(last),
+        after=_balance(BatchContext.on(state, config, "", now_ms)),
         decisions=tuple(decisions),
         skips=tuple(skips),
         waiting=waiting,
@@ -356,9 +356,9 @@ def _balance(work: BatchContext) -> LoadMoment:
     bundle_rates = snapshot.bundles.short[:, [RATE_IN, RATE_OUT]].sum(axis=1)
     heaviest = np.zeros(len(names))
     np.maximum.at(heaviest, owner[owner >= 0], bundle_rates[owner >= 0])
-    hottest: dict[str, float] = {}
+    hottest: dict[str, float] = defaultdict(float)
     for one, rate in zip(brokers, heaviest.tolist(), strict=True):
-        hottest[one.group] = max(rate, hottest.get(one.group, 0.0))
+        hottest[one.group] = max(rate, hottest[one.group])
     uneven, floor_adjusted = worst_imbalance(
         {one.broker: one.msg_rate for one in brokers if one.bundles or not one.is_draining},
         groups,

@@ -49,8 +49,8 @@ def with_recalled_plan(
     They follow the settings in force. decisions: rows of its cluster since `REMEMBERED_MS` before,
     in any order. O(rows log rows).
     """
-    present, _ = in_force(config, state.settings, state.rules.set_aside)
-    return replace(state, plan=recalled_plan(state.plan, decisions, present, now_ms))
+    config, _ = in_force(config, state.settings, state.rules.set_aside)
+    return replace(state, plan=recalled_plan(state.plan, decisions, config, now_ms))
 
 
 def recalled_plan(
@@ -66,13 +66,9 @@ def recalled_plan(
     shed = [row for row in moved if row["reason"] not in _REQUESTED and row["at_ms"] > role_ms]
     return replace(
         plan,
-        unloaded_ms=_by_name(
-            (str(row["bundle"]), int(row["at_ms"])) for row in moved if row["at_ms"] >= grace_ms
-        ),
-        gave_ms=_by_name((str(row["source"]), int(row["at_ms"])) for row in shed),
-        took_ms=_by_name(
-            (str(row["destination"]), int(row["at_ms"])) for row in shed if row["destination"]
-        ),
+        unloaded_ms=_last_ms("bundle", (row for row in moved if row["at_ms"] >= grace_ms)),
+        gave_ms=_last_ms("source", shed),
+        took_ms=_last_ms("destination", (row for row in shed if row["destination"])),
     )
 
 
@@ -132,9 +128,9 @@ def is_planned(row: Row) -> bool:
     return row["reason"] in _REQUESTED or "command_id" not in json.loads(row["inputs"])
 
 
-def _by_name(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Return the last value of each name, in name order."""
-    return dict(sorted(dict(pairs).items()))
+def _last_ms(column: str, rows: Iterable[Row]) -> dict[str, int]:
+    """Return the time of the last row of each name in the column, in name order."""
+    return dict(sorted({str(row[column]): int(row["at_ms"]) for row in rows}.items()))
 
 
 _MOVES = frozenset({"transfer", "unload", "drain"})
@@ -159,22 +155,24 @@ def add_unreported_moves(
     if not work.config.shedding.adjust_load:
         return 0
     snapshot, _ = make_snapshot(work, usable_brokers(work))
-    discounted = _discounted(work)
+    # a report since the last move arrived, and the lag of usages passed, should show that move
+    lag_ms = work.config.signals.usage_lag_ms
+    discounted = {
+        name: one for name, one in work.plan.unseen.items() if one.report_ms > one.busy_ms + lag_ms
+    }
     decided, is_decided = _with_remembered_load(work, snapshot, load, discounted)
-    moved = _recent_moves(work, snapshot, decisions)
-    uncounted = _UncountedMoves(
-        snapshot=replace(snapshot, brokers=decided), moved=moved, is_decided=is_decided
-    )
-    is_late = uncounted.is_late()
+    known = replace(snapshot, brokers=decided)
+    moved = _recent_moves(work, known, decisions, is_decided)
+    is_late = _are_late(known, moved)
     moves = (
         (
             (one.row, one.source, one.destination),
-            uncounted.counts(one, one.source) and bool(is_late[one.source]),
-            uncounted.counts(one, one.destination) and bool(is_late[one.destination]),
+            one.gives and bool(is_late[one.source]),
+            one.gets and bool(is_late[one.destination]),
         )
         for one in moved
     )
-    shown = with_load(decided, moved_load(work, uncounted.snapshot, moves))
+    shown = with_load(decided, moved_load(work, known, moves))
     for at in np.flatnonzero(is_late | is_decided).tolist():
         name = snapshot.brokers.names[at]
         work.brokers[name] = replace(
@@ -187,17 +185,6 @@ def add_unreported_moves(
     work.plan = replace(work.plan, unseen=discounted)
     is_late |= is_decided & (decided.traffic != snapshot.brokers.traffic).any(axis=1)
     return sum(bool(is_late[one.destination]) for one in moved)
-
-
-def _discounted(work: BatchContext) -> dict[str, UnreportedLoad]:
-    """Return broker → unreported load that planning discounts.
-
-    The broker has reported since its last move arrived and the lag of usages
-    (`signals.usage_lag_ms`) passed, so its reports should show the move.
-    """
-    lag_ms = work.config.signals.usage_lag_ms
-    unseen = work.plan.unseen.items()
-    return {name: one for name, one in unseen if one.report_ms > one.busy_ms + lag_ms}
 
 
 def _with_remembered_load(
@@ -229,18 +216,26 @@ def _with_remembered_load(
 class _RecentMove:
     """A recent change of a bundle's owner. source: NOBODY = not live.
 
-    is_planned: by a cycle, so that planning remembers what reports don't show of it.
+    gives, gets: whether it may be missing in the load of its source, and of its destination.
     """
 
     row: int
     source: int
     destination: int
-    is_planned: bool
+    gives: bool
+    gets: bool
 
 
 def _recent_moves(
-    work: BatchContext, snapshot: Snapshot, decisions: Iterable[Mapping[str, Any]]
+    work: BatchContext,
+    snapshot: Snapshot,
+    decisions: Iterable[Mapping[str, Any]],
+    is_decided: Bools,
 ) -> list[_RecentMove]:
+    """Return the moves that reports may not show.
+
+    Planning remembers what they don't show of a cycle's move, for the brokers of is_decided.
+    """
     since_ms = work.now_ms - _REPORTS * work.config.signals.report_max_interval_ms
     last = {
         str(row["bundle"]): row
@@ -254,40 +249,35 @@ def _recent_moves(
         if bundle not in last or owner == NOBODY:
             continue
         source = index.get(str(last[bundle]["source"]), NOBODY)
-        if source != owner:
-            planned = is_planned(last[bundle])
-            found.append(_RecentMove(row=at, source=source, destination=owner, is_planned=planned))
+        if source == owner:
+            continue
+        planned = is_planned(last[bundle])
+        found.append(
+            _RecentMove(
+                row=at,
+                source=source,
+                destination=owner,
+                gives=source != NOBODY and not (planned and bool(is_decided[source])),
+                gets=not (planned and bool(is_decided[owner])),
+            )
+        )
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _UncountedMoves:
-    """Recent moves that remembered unreported load doesn't include.
-
-    is_decided: bool[n], brokers with such remembered load.
-    """
-
-    snapshot: Snapshot
-    moved: list[_RecentMove]
-    is_decided: Bools
-
-    def counts(self, move: _RecentMove, broker: int) -> bool:
-        """True if a move may be missing in a broker's load."""
-        return broker != NOBODY and not (move.is_planned and bool(self.is_decided[broker]))
-
-    def is_late(self) -> Bools:
-        """Return True per broker if its load is nearer to that before the moves, bool[n]."""
-        snapshot, count = self.snapshot, len(self.snapshot.brokers.names)
-        rates = snapshot.bundles.short[:, [RATE_IN, RATE_OUT]].sum(axis=1)
-        owned = np.bincount(snapshot.bundles.owner + 1, weights=rates, minlength=count + 1)[1:]
-        lacking = owned - snapshot.brokers.traffic[:, [RATE_IN, RATE_OUT]].sum(axis=1)
-        net = np.zeros(count)
-        for move in self.moved:
-            for broker, sign in ((move.destination, 1.0), (move.source, -1.0)):
-                if self.counts(move, broker):
-                    net[broker] += sign * rates[move.row]
-        found: Bools = np.abs(lacking - net) < np.abs(lacking)
-        return found
+def _are_late(snapshot: Snapshot, moved: Iterable[_RecentMove]) -> Bools:
+    """Return True per broker if its load is nearer to that before the moves, bool[n]."""
+    count = len(snapshot.brokers.names)
+    rates = snapshot.bundles.short[:, [RATE_IN, RATE_OUT]].sum(axis=1)
+    owned = np.bincount(snapshot.bundles.owner + 1, weights=rates, minlength=count + 1)[1:]
+    lacking = owned - snapshot.brokers.traffic[:, [RATE_IN, RATE_OUT]].sum(axis=1)
+    net = np.zeros(count)
+    for move in moved:
+        if move.gets:
+            net[move.destination] += rates[move.row]
+        if move.gives:
+            net[move.source] -= rates[move.row]
+    found: Bools = np.abs(lacking - net) < np.abs(lacking)
+    return found
 
 
 def moved_load(

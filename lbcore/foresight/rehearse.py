@@ -53,9 +53,8 @@ class RehearsalRows:
     @staticmethod
     def read(rows_of: Callable[[str], Sequence[Row]]) -> "RehearsalRows":
         """Read the rows of each table that is needed."""
-        tables = {of.name: rows_of(of.name) for of in fields(TableRows)}
         return RehearsalRows(
-            tables=TableRows(**tables),
+            tables=TableRows(**{of.name: rows_of(of.name) for of in fields(TableRows)}),
             load=rows_of(LOAD_HISTORY.name),
             decisions=rows_of(DECISIONS.name),
         )
