@@ -12,9 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Annotated, Any, TypeAlias
 
-from lbcore import packing
-from lbcore.machine import UnknownStateSchemaError
-from lbcore.packing import LEFT_OUT, plain_of
+from lbcore.packing import LEFT_OUT
 from lbcore.scorer.group_update import (
     BrokerReport,
     BundleReport,
@@ -136,26 +134,6 @@ def incarnation_status(state: BrokerState | None, envelope: Envelope) -> Incarna
     )
 
 
-_STATE = plain_of(ScorerState)
-
-
-def pack_broker_states(state: ScorerState) -> bytes:
-    """The states as one blob; equal states give equal bytes."""
-    return packing.pack({"schema": STATE_SCHEMA, "brokers": _STATE.to(state)}, {})
-
-
-def unpack_broker_states(blob: bytes) -> ScorerState:
-    """Return the state that `pack_broker_states` packed.
-
-    Raises UnknownStateSchemaError, MalformedBlobError.
-    """
-    plain, _ = packing.unpack(blob)
-    if plain["schema"] != STATE_SCHEMA:
-        raise UnknownStateSchemaError.of("BrokerScorer", plain["schema"], STATE_SCHEMA)
-    state: ScorerState = _STATE.back(plain["brokers"])
-    return state
-
-
 REFUSED_RAW_BYTES = 16_384
 """So much of a refused message is kept."""
 
@@ -207,8 +185,7 @@ class ScorerBatch:
         size = len(rejected.raw)
         if size > REFUSED_RAW_BYTES:
             detail = f"{rejected.detail} (of its {size} bytes {REFUSED_RAW_BYTES} are kept)"
-            raw = rejected.raw[:REFUSED_RAW_BYTES]
-            rejected = replace(rejected, raw=raw, detail=detail)
+            rejected = replace(rejected, raw=rejected.raw[:REFUSED_RAW_BYTES], detail=detail)
         self.refused_bytes += len(rejected.raw)
         self.rejected.append(RejectedMessage(position=position, rejected=rejected))
 

@@ -8,9 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from lbcore.signals.averages import Ints
 from lbcore.wire.messages import (
     Acks,
     AuditEntry,
@@ -21,8 +19,6 @@ from lbcore.wire.messages import (
     Rejected,
     TopicLoad,
 )
-
-Ints = NDArray[np.int64]
 
 TICK = -1
 

@@ -14,12 +14,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from lbcore import packing
 from lbcore.config.tree import Config
 from lbcore.fault_isolation import Fault, Guard, summarize_faults
-from lbcore.machine import Step
+from lbcore.machine import Step, UnknownStateSchemaError
+from lbcore.packing import plain_of
 from lbcore.scorer.broker_states import (
     BROKER_STATE_KEPT_MS,
     PENDING_BYTES,
+    STATE_SCHEMA,
     BrokerState,
     IncarnationStatus,
     PendingParts,
@@ -28,9 +31,7 @@ from lbcore.scorer.broker_states import (
     ScorerState,
     Smoothed,
     incarnation_status,
-    pack_broker_states,
     state_after,
-    unpack_broker_states,
 )
 from lbcore.scorer.group_update import (
     TICK,
@@ -61,6 +62,7 @@ from lbcore.wire.messages import (
 from lbcore.wire.parse import parse_rows, refused_by_source
 
 Parse: TypeAlias = Callable[[RawMessage], Message | Rejected]
+_STATE = plain_of(ScorerState)
 _NEVER_REPORTED = Smoothed(weighted_max_ema=1.0, throughput_ema=0.0, updated_ms=0)
 
 
@@ -123,18 +125,22 @@ class BrokerScorer:
             batch.is_full |= event.is_full  # its batch was cut off: more may wait
             ends[event.position.partition] = max(known, event.position.offset + 1)
         guard.each("take_messages", sorted(events, key=_order), take, refuse)
-        smoothed = partial(self._smooth_loads, batch)
-        guard.each("smooth_loads", sorted(batch.loaded), smoothed, lose)
+        guard.each("smooth_loads", sorted(batch.loaded), partial(self._smooth_loads, batch), lose)
         log_ms = max((event.position.timestamp_ms for event in events), default=0)
         guard.run("forget_silent", lambda: self._forget_silent(batch, min(now_ms, log_ms)))
 
     def pack(self, state: ScorerState) -> Mapping[str, bytes]:
-        """One chunk; see `packing`."""
-        return {"brokers": pack_broker_states(state)}
+        """One chunk, see `packing`; equal states give equal bytes."""
+        plain = {"schema": STATE_SCHEMA, "brokers": _STATE.to(state)}
+        return {"brokers": packing.pack(plain, {})}
 
     def unpack(self, chunks: Mapping[str, bytes]) -> ScorerState:
-        """The inverse of `pack`. Raises UnknownStateSchemaError."""
-        return unpack_broker_states(chunks["brokers"])
+        """The inverse of `pack`. Raises UnknownStateSchemaError, MalformedBlobError."""
+        plain, _ = packing.unpack(chunks["brokers"])
+        if plain["schema"] != STATE_SCHEMA:
+            raise UnknownStateSchemaError.of("BrokerScorer", plain["schema"], STATE_SCHEMA)
+        state: ScorerState = _STATE.back(plain["brokers"])
+        return state
 
     def _take(self, batch: ScorerBatch, event: RawMessage) -> None:
         at = event.position
@@ -218,9 +224,9 @@ class BrokerScorer:
         out once the new start has sent one.
         """
         reports = {}
-        waiting = [batch.loaded[name] for name in brokers]
-        turn = 0
-        while waiting:
+        states = [batch.loaded[name] for name in brokers]
+        for turn in range(max((len(state.loads) for state in states), default=0)):
+            waiting = [state for state in states if len(state.loads) > turn]
             loads = [state.loads[turn] for state in waiting]
             lasts = [state.smoothed for state in waiting]
             times_ms = [event.position.timestamp_ms for _, event in loads]
@@ -236,8 +242,6 @@ class BrokerScorer:
                     throughput_ema=one.throughput_ema,
                     reported_ms=at_ms,
                 )
-            turn += 1
-            waiting = [state for state in waiting if len(state.loads) > turn]
         batch.reports |= reports
 
     def _smooth(
@@ -270,11 +274,9 @@ class BrokerScorer:
         seq = message.envelope.seq
         done = state.seqs.get(Topic.BUNDLE_LOAD.value, -1)
         pending = state.pending
-        open_seq = pending.seq if pending else done
-        is_repeated = seq == done or (
-            pending and seq == pending.seq and message.part in pending.parts
-        )
-        if is_repeated or seq < open_seq:
+        before = pending.parts if pending and seq == pending.seq else {}
+        is_repeated = seq == done or message.part in before
+        if is_repeated or seq < (pending.seq if pending else done):
             batch.counts["duplicate" if is_repeated else "late"] += 1
             return
         batch.counts["accepted"] += 1
@@ -282,8 +284,7 @@ class BrokerScorer:
             batch.refuse(event, refused)
         if pending and seq > pending.seq:
             self._reject_incomplete(batch, pending)
-            pending = None
-        parts = {**(pending.parts if pending else {}), message.part: event}
+        parts = {**before, message.part: event}
         if len(parts) < message.parts:
             state.pending = PendingParts(seq=seq, parts=parts)
             batch.pending_bytes += len(event.value or b"")
@@ -400,7 +401,6 @@ def parser_of(config: Config, loads: Callable[[Any], Any]) -> Parse:
     def parse_raw(raw: RawMessage) -> Message | Rejected:
         if raw.refusal:
             return refused_by_source(raw.refusal, raw.key, raw.value, rules)
-        topic = Topic(raw.position.topic[len(prefix) :])
-        return parse_rows(topic, raw.key, raw.value, rules)
+        return parse_rows(Topic(raw.position.topic[len(prefix) :]), raw.key, raw.value, rules)
 
     return parse_raw

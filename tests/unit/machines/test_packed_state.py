@@ -24,8 +24,6 @@ from lbcore.scorer.broker_states import (
     PendingParts,
     RawMessage,
     Smoothed,
-    pack_broker_states,
-    unpack_broker_states,
 )
 from lbcore.scorer.scorer import BrokerScorer, parser_of
 from lbcore.wire.messages import Position
@@ -201,7 +199,8 @@ STATE = {
 
 @pytest.mark.parametrize("schema", [1, SCORER_STATE_SCHEMA + 1])
 def test_tracks_of_another_schema_are_refused_with_the_command_that_helps(schema: int) -> None:
-    plain, arrays = packing.unpack(pack_broker_states(STATE))
+    scorer = BrokerScorer(Config(), cluster="local", group=0, parse=parser_of(Config(), json.loads))
+    plain, arrays = packing.unpack(scorer.pack(STATE)["brokers"])
     other = packing.pack({**plain, "schema": schema}, arrays)
     with pytest.raises(UnknownStateSchemaError, match="ballast state rebuild"):
-        unpack_broker_states(other)
+        scorer.unpack({"brokers": other})
