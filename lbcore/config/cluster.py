@@ -69,8 +69,7 @@ class ClusterConfig:
 
     def quiet_until_ms(self, now_ms: int) -> int:
         """Return the end of the current quiet hours; 0 = not in quiet hours."""
-        windows = [WeeklyWindow.parse(text) for text in self.quiet_hours]
-        return quiet_until_ms(windows, now_ms)
+        return quiet_until_ms([WeeklyWindow.parse(text) for text in self.quiet_hours], now_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

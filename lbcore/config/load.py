@@ -143,8 +143,7 @@ def differences(config: Config, base: Config | None = None) -> tuple[SettingDiff
 
     base: None = the defaults.
     """
-    before = base or Config()
-    found = list(_differing(config, before, ""))
+    found = list(_differing(config, base or Config(), ""))
     for cluster in sorted(config.per_cluster):
         found += _differing(config.for_cluster(cluster), config, cluster)
     return tuple(found)

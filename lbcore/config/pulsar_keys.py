@@ -10,7 +10,7 @@ and 4.2.4, ServiceConfiguration, PulsarConfigurationLoader and FieldParser; Open
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -240,14 +240,8 @@ def from_pulsar_keys(keys: Mapping[str, Any]) -> tuple[Config, tuple[str, ...]]:
     Values are typed or text. Of several spellings of a key the first present wins; one that has the
     neutral value (1.0 of a bandwidth weight) gives way to another. Raises ConfigError.
     """
-    problems: list[Problem] = []
-    values = {
-        entry.key: value
-        for entry in SETTINGS.values()
-        if (value := _value(entry, keys, problems)) is not UNSET
-    }
-    if problems:
-        raise ConfigError(tuple(problems))
+    found = _values(SETTINGS.values(), keys)
+    values = {key: value for key, value in found.items() if value is not UNSET}
     values |= _implied_by_manager(values)
     known = {alias for entry in SETTINGS.values() for alias in entry.setting.pulsar}
     return changed(Config(), values), tuple(sorted(set(keys) - known))
@@ -281,16 +275,8 @@ def settings_of(pulsar_key: str, value: Any) -> Mapping[str, Any]:
 
     Empty for a key without meaning. Raises ConfigError for a value that can't be used.
     """
-    problems: list[Problem] = []
-    keys = {pulsar_key: value}
-    values = {
-        entry.key: _value(entry, keys, problems)
-        for entry in SETTINGS.values()
-        if pulsar_key in entry.setting.pulsar
-    }
-    if problems:
-        raise ConfigError(tuple(problems))
-    return values
+    named = (entry for entry in SETTINGS.values() if pulsar_key in entry.setting.pulsar)
+    return _values(named, {pulsar_key: value})
 
 
 def resolve_changes(values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -343,24 +329,33 @@ def java_kind(entry: Entry, pulsar_key: str) -> str:
     return LONG if pulsar_key in _LONGS else INT
 
 
-def _value(entry: Entry, keys: Mapping[str, Any], problems: list[Problem]) -> Any:
+def _values(settings: Iterable[Entry], keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings' values under Pulsar. Raises ConfigError with every problem."""
+    values: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for entry in settings:
+        try:
+            values[entry.key] = _value(entry, keys)
+        except ConfigError as error:  # noqa: PERF203 each has its problem
+            problems += error.problems
+    if problems:
+        raise ConfigError(tuple(problems))
+    return values
+
+
+def _value(entry: Entry, keys: Mapping[str, Any]) -> Any:
     """Return the setting's value under Pulsar: from keys, else its default, or UNSET."""
-    try:
-        given = {
-            key: _from_pulsar(entry, key, keys[key])
-            for key in entry.setting.pulsar
-            if (text := keys.get(key)) is not None
-            and not (isinstance(text, str) and is_blank(text))
-        }
-        value = pulsar_value(entry.setting, given)
-        if value is UNSET:
-            return value
-        if entry.type is int and isinstance(value, float) and value.is_integer():
-            value = int(value)  # 1.5 minutes are 90,000 ms
-        return check_value(entry, value, key=next(iter(given), entry.key))
-    except ConfigError as error:
-        problems.extend(error.problems)
-        return UNSET
+    given = {
+        key: _from_pulsar(entry, key, keys[key])
+        for key in entry.setting.pulsar
+        if (text := keys.get(key)) is not None and not (isinstance(text, str) and is_blank(text))
+    }
+    value = pulsar_value(entry.setting, given)
+    if value is UNSET:
+        return value
+    if entry.type is int and isinstance(value, float) and value.is_integer():
+        value = int(value)  # 1.5 minutes are 90,000 ms
+    return check_value(entry, value, key=next(iter(given), entry.key))
 
 
 def _from_pulsar(entry: Entry, key: str, value: Any) -> Any:

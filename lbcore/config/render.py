@@ -62,8 +62,7 @@ def render_differences(found: Iterable[SettingDifference], head: str) -> str:
     for item in found:
         entry = SETTINGS[item.key]
         table = f"clusters.{_text(item.cluster)}.{entry.section}" if item.cluster else entry.section
-        line = f"{entry.name} = {render_value(entry, item.value)}"
-        tables.setdefault(table, []).append(line)
+        tables.setdefault(table, []).append(f"{entry.name} = {render_value(entry, item.value)}")
     blocks = [_comment(head), *(f"[{table}]\n" + "\n".join(tables[table]) for table in tables)]
     return "\n\n".join(blocks) + "\n"
 
