@@ -298,8 +298,7 @@ def _candidate_messages(rows: ExplainRows, broker: str) -> Iterable[str]:
 
 def _blocks(rows: ExplainRows, row: Row, owned: list[Row]) -> Iterable[str]:
     broker = row["broker"]
-    blocked = blocked_status(blocked_rows(rows, (broker,)), rows.at_ms)
-    yield from (one.message for one in blocked)
+    yield from (one.message for one in blocked_status(blocked_rows(rows, (broker,)), rows.at_ms))
     silence = silence_of(rows.decisions, rows.at_ms)
     yield from (words for words in silence.suspected if words.startswith(f"{broker} "))
     if row["state"] == "silent":

@@ -265,9 +265,14 @@ def _changes(rows: ExplainRows, record: Row, owner: str, *, is_free: bool) -> It
         yield "it can't be merged with a neighbour: Pulsar's brokers own it, and they only split"
     share = _load_of(rows, bundle, owner).get(_SHARE) or 0.0
     if share > _TOO_LARGE_SHARE:
+        verdict = "splitting it would help; it is not over a limit of splitting.max_* now"
+        seen = [r for r in rows.candidates if r["subject"] == bundle and r["phase"] == "split"]
+        if seen:
+            last = max(seen, key=itemgetter("at_ms"))
+            verdict = f"it {verdict_message(last['verdict'])}{_last_number(last)}"
         yield (
             f"it is {percent(share)} of its broker's traffic, so moving it would move the hot spot "
-            f"with it: {_split_message(rows, bundle)}"
+            f"with it: {verdict}"
         )
 
 
@@ -286,15 +291,6 @@ def _awaited(rows: ExplainRows, record: Row) -> str:
         f"{duration(config.in_flight_timeout_ms)}, or is not done by "
         f"{instant(record['at_ms'] + config.unload_timeout_ms)}"
     )
-
-
-def _split_message(rows: ExplainRows, bundle: str) -> str:
-    """Return whether a split would help, by the split phase's last verdict."""
-    seen = [r for r in rows.candidates if r["subject"] == bundle and r["phase"] == "split"]
-    if not seen:
-        return "splitting it would help; it is not over a limit of splitting.max_* now"
-    last = max(seen, key=lambda row: int(row["at_ms"]))
-    return f"it {verdict_message(last['verdict'])}{_last_number(last)}"
 
 
 _LOAD_COLUMNS = (

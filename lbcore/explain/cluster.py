@@ -103,16 +103,13 @@ def _cycle_messages(cycle: list[Row]) -> Iterable[str]:
             left = refused[kind, strategy, reason]
             more = f", {left} of them not carried out" if left else ""
             yield f"{count} {kind}{by}: {reason_message(reason, kind)}{more}"
-    yield from sorted({words for row in cycle for words in _code_messages(row)})
-
-
-def _code_messages(row: Row) -> Iterable[str]:
-    """Yield the name of a custom strategy that decided, or the fault in it."""
-    inputs = json.loads(row["inputs"])
-    if "strategy" in inputs.get("skipped", {}):
-        yield str(inputs["skipped"]["strategy"])
-    elif "code" in inputs:
-        yield f"decided by your own code, {inputs['code']}"
+    decided_by = set()  # of a custom strategy: its name, or the fault in it
+    for inputs in (json.loads(row["inputs"]) for row in cycle):
+        if "strategy" in inputs.get("skipped", {}):
+            decided_by.add(str(inputs["skipped"]["strategy"]))
+        elif "code" in inputs:
+            decided_by.add(f"decided by your own code, {inputs['code']}")
+    yield from sorted(decided_by)
 
 
 def _candidate_messages(rows: ExplainRows) -> Iterable[str]:

@@ -433,7 +433,14 @@ def _table_alarms(
         ("BallastBrake", _brake_alarms(status)),
         ("BallastStuckBundles", _stuck_alarms(status, config)),
         ("BallastDrainStalled", _drain_alarms(status)),
-        ("BallastSettingIgnored", _ignored_settings(status)),
+        (
+            "BallastSettingIgnored",
+            (
+                f"the changed setting {key} is set aside and the file's value is in force ({why}):"
+                f" `ballast config reset {key}`, or mend the file and start the job again"
+                for key, why in status.set_aside.items()
+            ),
+        ),
         ("BallastNoCandidate", policy_alarms(rows.policies)),
         ("", plan_alarms(rows.policies)),
         ("BallastBrokerBlocked", (b.message for b in status.blocked if b.since_ms <= limit_ms)),
@@ -495,14 +502,6 @@ def _drain_alarms(status: ClusterStatus) -> Iterable[str]:
             )
 
 
-def _ignored_settings(status: ClusterStatus) -> Iterable[str]:
-    for key, why in status.set_aside.items():
-        yield (
-            f"the changed setting {key} is set aside and the file's value is in force ({why}):"
-            f" `ballast config reset {key}`, or mend the file and start the job again"
-        )
-
-
 def _warnings(status: ClusterStatus, rows: StatusRows) -> Iterable[str]:
     """Yield warnings, which can wait for days: what is wrong, then what to do."""
     several = several_versions(status.versions)
@@ -530,16 +529,6 @@ def _waiting(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterabl
 
 DECISIONS_SHOWN = 20
 _MANY = frozenset({"drain", "failover", "repair"})
-_SHOWN_OF_DECISION = (
-    "decision_id",
-    "at_ms",
-    "kind",
-    "strategy",
-    "reason",
-    "bundle",
-    "source",
-    "destination",
-)
 IN_FLIGHT_SHOWN = 50
 
 
@@ -617,9 +606,10 @@ def last_decisions(rows: ExplainRows) -> tuple[ExplainedDecision, ...]:
             alike = (row["kind"], row["reason"], row["source"])
             found.setdefault(alike if row["kind"] in _MANY else at, []).append(row)
     outcomes = {row["decision_id"]: row["outcome"] for row in rows.effects}
+    known = fields(ExplainedDecision)
     return tuple(
         ExplainedDecision(
-            **{name: decision[name] for name in _SHOWN_OF_DECISION},
+            **{one.name: decision[one.name] for one in known if one.name in decision},
             why=reason_message(decision["reason"], decision["kind"]),
             outcome=outcomes.get(decision["decision_id"], ""),
             messages=tuple(decision_messages(rows, decision))[1:],
