@@ -87,8 +87,7 @@ def _level(total: float, brokers: Brokers) -> float:
     """Return the highest load, percent, if bundles could be divided freely (bound 1)."""
     order = np.argsort(brokers.foreign, kind="stable")
     foreign, room = brokers.foreign[order], np.cumsum(brokers.capacity[order])
-    filled = np.cumsum(brokers.capacity[order] * foreign)
-    return float(((total + filled) / room).min())
+    return float(((total + np.cumsum(brokers.capacity[order] * foreign)) / room).min())
 
 
 def _ranks(bundles: int, brokers: int) -> list[int]:
@@ -185,8 +184,7 @@ def leaving(course: Course, counts: NDArray[np.bool_]) -> NDArray[np.int64]:
         own = course.weights[:, course.first == broker]
         if not own.shape[1]:
             continue
-        ordered = np.sort(own, axis=1)[:, ::-1]
-        taken = np.cumsum(ordered, axis=1)
+        taken = np.cumsum(np.sort(own, axis=1)[:, ::-1], axis=1)
         excess = taken[:, -1] - (limits - foreign) * capacity * (1.0 + 1e-9)
         needed = np.where(excess > 0.0, 1 + (taken < excess[:, np.newaxis]).sum(axis=1), 0)
         found[:, broker] = np.where(counts, np.minimum(needed, own.shape[1]), 0)

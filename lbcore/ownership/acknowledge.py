@@ -123,8 +123,7 @@ def _refuse_old(record: OwnershipRecord, ack: Ack, sender: Instance) -> RefusalR
 def _opened(record: OwnershipRecord, origin: Origin) -> Consequence:
     if record.state is State.OWNED:
         return Refused(reason=RefusalReason.REPEATED)
-    kind = TransitionKind.OPENED
-    return advance(record, kind, origin, source_of(record), destination_of(record))
+    return advance(record, TransitionKind.OPENED, origin, source_of(record), destination_of(record))
 
 
 def _closed(record: OwnershipRecord, origin: Origin, context: AckContext) -> Transition:

@@ -253,12 +253,11 @@ def unborn(
     Its version is the floor, or that of the kept record of an earlier bundle of this name, if
     higher.
     """
-    floor = version_floor if previous is None else max(version_floor, previous.version_id)
     return OwnershipRecord(
         cluster=cluster,
         bundle=bundle,
         state=State.INIT,
-        version_id=floor,
+        version_id=version_floor if previous is None else max(version_floor, previous.version_id),
     )
 
 

@@ -300,13 +300,12 @@ def next_ack(holding: Holding, now_ms: int, repeat_ms: int) -> tuple[Holding, Ac
     outcome = _due_outcome(holding)
     if outcome is None or now_ms < due_at_ms(holding, repeat_ms):
         return holding, None
-    ack = Ack(
+    return replace(holding, said=holding.said + 1, since_ms=now_ms), Ack(
         bundle=holding.bundle,
         version_id=holding.version_id,
         outcome=outcome,
         reason=holding.reason,
     )
-    return replace(holding, said=holding.said + 1, since_ms=now_ms), ack
 
 
 def retry(holding: Holding, now_ms: int, repeat_ms: int) -> Holding:

@@ -94,21 +94,19 @@ class Liveness:
         partitions, starts = np.unique(rows.partition[order], return_index=True)
         for partition, mine in zip(partitions.tolist(), np.split(order, starts[1:]), strict=True):
             before = clocks.get(partition)
-            times = _clock_times(before, rows.timestamp_ms[mine], clock_step_max_ms)
-            timestamps = rows.timestamp_ms[mine]
-            brokers = rows.broker[mine]
+            timestamps, brokers = rows.timestamp_ms[mine], rows.broker[mine]
+            times = _clock_times(before, timestamps, clock_step_max_ms)
             ticks = times[brokers == TICK]
-            last_tick = 0 if before is None else before.tick_ms
             clocks[partition] = PartitionClock(
                 clock_ms=int(times[-1]),
                 timestamp_ms=int(timestamps[-1]),
-                tick_ms=int(ticks[-1]) if len(ticks) else last_tick,
+                tick_ms=int(ticks[-1]) if len(ticks) else (0 if before is None else before.tick_ms),
                 ticked_at_ms=0 if before is None else before.ticked_at_ms,
             )
-            last = dict(zip(rows.broker[mine].tolist(), times.tolist(), strict=True))
-            last.pop(TICK, None)
+            last = dict(zip(brokers.tolist(), times.tolist(), strict=True))
             for broker, clock_ms in last.items():
-                seen[rows.brokers[broker]] = LastRecord(partition=partition, clock_ms=clock_ms)
+                if broker != TICK:
+                    seen[rows.brokers[broker]] = LastRecord(partition=partition, clock_ms=clock_ms)
         ticked = set(rows.partition[rows.broker == TICK].tolist()) | (clocks.keys() - self.clocks)
         heard = replace(self, clocks=clocks, seen=seen)
         for partition in ticked:
@@ -135,8 +133,7 @@ class Liveness:
         waiting = LastRecord(partition=ANYWHERE, clock_ms=self.elapsed_ms)
         gone = LastRecord(partition=ANYWHERE, clock_ms=NEVER)
         expected = {**dict.fromkeys(brokers, waiting), **dict.fromkeys(dead, gone)}
-        seen = {**expected, **self.seen}
-        return replace(self, seen=seen, dead=self.dead | {*dead})
+        return replace(self, seen={**expected, **self.seen}, dead=self.dead | {*dead})
 
     def forget(self, broker: str) -> "Liveness":
         """Return the liveness without a broker."""

@@ -119,8 +119,7 @@ def _least_squares(
     The others are 0.
     """
     kept = [at for at in range(3) if used[at] and matrix[at][at] > 0.0]
-    rows = [[matrix[a][b] for b in kept] + [wanted[a]] for a in kept]
-    solved = _solved(rows)
+    solved = _solved([[matrix[a][b] for b in kept] + [wanted[a]] for a in kept])
     if solved is None:
         return None
     parts = dict(zip(kept, solved, strict=True))

@@ -6,9 +6,6 @@ bucket), message rate in plus out (100 msg/s), sessions (500), cache (100,000 by
 rounded: 149 and 151 msg/s differ. Source: Pulsar 4.0.8 NamespaceBundleStats.compareTo, TopKBundles.
 """
 
-from collections.abc import Callable
-from functools import cmp_to_key
-
 import numpy as np
 
 from lbcore.signals.averages import Bools, Floats, Ints
@@ -51,8 +48,8 @@ def top_bundles(stats: Floats, limit: int) -> Ints:
         return np.zeros(0, dtype=np.int64)
     rows = list(range(len(order)))
     _partition(rows, order, wanted)
-    rows[:wanted] = sorted(rows[:wanted], key=cmp_to_key(_descending(order)))
-    return np.array(rows[:wanted][::-1], dtype=np.int64)
+    heaviest_first = sorted(rows[:wanted], key=order.__getitem__, reverse=True)
+    return np.array(heaviest_first[::-1], dtype=np.int64)
 
 
 def has_throughput(stats: Floats) -> Bools:
@@ -62,15 +59,6 @@ def has_throughput(stats: Floats) -> Bools:
     """
     busy: Bools = stats[:, THROUGHPUT_IN] + stats[:, THROUGHPUT_OUT] != 0
     return busy
-
-
-def _descending(order: list[list[int]]) -> Callable[[int, int], int]:
-    def compare(left: int, right: int) -> int:
-        if order[left] == order[right]:
-            return 0
-        return -1 if order[left] > order[right] else 1
-
-    return compare
 
 
 def _partition(rows: list[int], order: list[list[int]], wanted: int) -> None:

@@ -118,8 +118,7 @@ def reported_load(
     percent: float64[resources]; traffic: float64[4].
     """
     rows = percent.reshape(1, -1)
-    by_weight = config.report_by_weight
-    usage = weighted_usage(rows, config) if by_weight else max_usage_reported(rows)
+    usage = weighted_usage(rows, config) if config.report_by_weight else max_usage_reported(rows)
     return ReportedLoad(
         usage=float(usage[0]),
         rate=float(traffic[RATE_IN] + traffic[RATE_OUT]),
