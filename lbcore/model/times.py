@@ -28,17 +28,14 @@ def instant(at_ms: int) -> str:
 
 def duration(span_ms: int) -> str:
     """Format in two units at most: 850 ms, 12 s, 4 min 5 s, 2 h 10 min, 3 d 4 h."""
-    units = ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "min"), (SECOND_MS, "s"))
     if span_ms < SECOND_MS:
         return f"{span_ms} ms"
+    units = ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "min"), (SECOND_MS, "s"))
+    largest = next(at for at, (size, _) in enumerate(units) if span_ms >= size)
     words: list[str] = []
-    for size, name in units:
-        if span_ms >= size or words:
-            count, span_ms = divmod(span_ms, size)
-            if count:
-                words.append(f"{count} {name}")
-            if len(words) == _UNITS or (words and not count):
-                break
+    for size, name in units[largest : largest + _UNITS]:
+        count, span_ms = divmod(span_ms, size)
+        words += [f"{count} {name}"] if count else []
     return " ".join(words)
 
 
