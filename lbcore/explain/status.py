@@ -159,9 +159,6 @@ class DrainStatus:
     is_done: bool
 
 
-_DRAIN_FIELDS = tuple(one.name for one in fields(DrainStatus) if one.name != "broker")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterStatus:
     """State of a cluster. Silences and ages in ms, -1 = never; lists in name order.
@@ -237,6 +234,7 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
     last = _last_cycle(rows.decisions)
     loads = shown_loads(rows.brokers, rows.load, config.signals, now_ms)
     broker_rows, groups = _broker_rows(rows, loads, now_ms), group_loads(loads)
+    in_flight = (row for row in rows.bundles if row["state"] in _IN_FLIGHT)
     silent_ms = -1 if rows.writer_ms is None else max(0, now_ms - rows.writer_ms)
     cycle_age_ms = max(0, now_ms - last[0]["at_ms"]) if last else -1
     hears_ticks = not misses_ticks(rows.decisions)
@@ -256,16 +254,8 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         versions=broker_versions(rows.brokers),
         broker_rows=broker_rows,
         bundles=_bundle_states(rows),
-        in_flight=tuple(
-            sorted(
-                (row for row in rows.bundles if row["state"] in _IN_FLIGHT),
-                key=itemgetter("at_ms", "bundle"),
-            )
-        ),
-        drains=tuple(
-            DrainStatus(broker=broker, **{name: value.get(name, 0) for name in _DRAIN_FIELDS})
-            for broker, value in policies("drain").items()
-        ),
+        in_flight=tuple(sorted(in_flight, key=itemgetter("at_ms", "bundle"))),
+        drains=_drains(policies("drain")),
         pauses=policies("paused"),
         brake=policies("brake").get(""),
         pins=tuple(
@@ -299,6 +289,14 @@ def _bundle_states(rows: StatusRows) -> dict[str, int]:
     counts = Counter(row["state"] for row in rows.bundles if row["state"] != State.DELETED.value)
     counts[State.OWNED.value] += sum(rows.at_rest.values())
     return {state: count for state, count in sorted(counts.items()) if count}
+
+
+def _drains(values: Mapping[str, Mapping[str, Any]]) -> tuple[DrainStatus, ...]:
+    names = [one.name for one in fields(DrainStatus) if one.name != "broker"]
+    return tuple(
+        DrainStatus(broker=broker, **{name: value.get(name, 0) for name in names})
+        for broker, value in values.items()
+    )
 
 
 def _broker_rows(
@@ -404,7 +402,7 @@ def _bundles(count: int) -> str:
 
 
 def _alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable[tuple[str, str]]:
-    """Yield each alarm, and the section of the runbook that it names, else its group's."""
+    """Yield each alarm, and the runbook's section that it names, else its group's."""
     soon = CertificateEnd.EXPIRING_SOON
     for section, alarms in (
         ("BallastJobSilent", job_alarms(status.job)),
