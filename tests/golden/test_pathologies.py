@@ -30,7 +30,7 @@ def pulsar(strategy: str, **keys: Any) -> Config:
 
 
 def ours(strategy: str, **changes: Any) -> Sections:
-    """Ballast's own behaviour with a strategy."""
+    """Ballast's own rules with a strategy; placement is avg for all but ballast."""
     placement = PlacementConfig(strategy="ballast" if strategy == "ballast" else "avg")
     return Sections(shedding=SheddingConfig(strategy=strategy, **changes), placement=placement)
 

@@ -19,7 +19,7 @@ from lbcore.balancer.merges import COLD
 from lbcore.config.placement import PLACEMENT, SHEDDING, PlacementConfig, java_class
 from lbcore.config.shedding import SheddingConfig, TransferConfig
 from lbcore.config.tree import SETTINGS
-from lbcore.explain.reasons import SKIPS, reason_message
+from lbcore.explain.reasons import SKIPS, VERDICTS, reason_message
 from lbcore.packing import to_plain
 from lbcore.plan import shed
 from lbcore.plan.blocked import (
@@ -276,6 +276,38 @@ def test_reason_that_a_shedding_rule_gives_has_words() -> None:
     assert given - {"", *SKIPS, *of_moves} == set(), (
         "take a reason that is there, or give it a sentence in SKIPS (lbcore/explain/reasons.py);"
         f" a move's is one of {sorted(of_moves)}"
+    )
+
+
+def _texts(value: ast.AST | None) -> Iterator[str]:
+    """The texts that an expression may have as its value, or as a value of its map."""
+    match value:
+        case ast.Constant(value=str(text)):
+            yield text
+        case ast.Dict(values=values):
+            yield from (text for one in values for text in _texts(one))
+        case ast.IfExp(body=first, orelse=second):
+            yield from (*_texts(first), *_texts(second))
+        case ast.DictComp(value=inner) | ast.Attribute(value=inner):
+            yield from _texts(inner)
+        case ast.Call(func=func, args=[*_, last]):
+            yield from (*_texts(func), *_texts(last))
+
+
+def test_verdict_that_a_shedding_rule_gives_has_words() -> None:
+    files = Path(str(shed.__file__)).parent.glob("*.py")
+    trees = [ast.parse(path.read_text("utf-8")) for path in files]
+    given = {
+        text
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Return | ast.Assign) or getattr(node, "arg", "") == "verdicts"
+        for text in _texts(getattr(node, "value", None))
+        if re.fullmatch("[a-z]+(_[a-z]+)+", text)
+    }
+    assert {"too_few_hits", "sole_bundle", "below_min_throughput", "churn_budget"} <= given
+    assert given - VERDICTS.keys() == set(), (
+        "take a verdict that is there, or give it words in VERDICTS (lbcore/explain/reasons.py)"
     )
 
 
