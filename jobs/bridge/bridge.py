@@ -85,9 +85,10 @@ class GuardianProbe:
     ) -> Judged:
         """Return the findings of this look and of the lookups answered since the last.
 
-        unread: what could not be read of the cluster → why.
+        unread: what could not be read of the cluster → why. Bundles with clients at the last look
+        are looked up, a few at a time.
         """
-        asked_for = self._collector.asked_for()
+        used_bundles = self._collector.used_bundles()
         self._take_answers()
         seen = ProbeRound(
             listed=frozenset(look.owned),
@@ -98,7 +99,7 @@ class GuardianProbe:
                 for name, record in records.items()
                 if record.state in IN_FLIGHT
             },
-            asked_for=asked_for,
+            used_bundles=used_bundles,
             lookups=self._lookups,
             partitions=self._collector.partitions(),
             certificates=self._collector.certificates(),
@@ -112,7 +113,8 @@ class GuardianProbe:
         self._state = judged.state
         lasting = self._state.lasting.values()
         in_doubt = [one.subject for one in lasting if one.trouble in _LOOKED_UP]
-        for bundle in dict.fromkeys((*in_doubt[:_LOOKUPS_MAX], *self._in_turn(sorted(asked_for)))):
+        next_ones = self._in_turn(sorted(used_bundles))
+        for bundle in dict.fromkeys((*in_doubt[:_LOOKUPS_MAX], *next_ones)):
             if bundle not in self._pending:
                 self._pending[bundle] = self._pool.submit(self._looked, bundle)
         return judged
@@ -268,10 +270,8 @@ class Bridge:
         records = dict(self._feed.records)
         reasons = {what: str(error) for what, error in unread.items()}
         judged = self._probe.watch(look, records, reasons, acts=acts)
-        groups_unread = self._policies.groups_unread
-        unmovable = {
-            one for one in records if groups_unread and one.rpartition("/")[0] in groups_unread
-        }
+        unknown = self._policies.ungrouped_namespaces
+        unmovable = {one for one in records if unknown and one.rpartition("/")[0] in unknown}
         self._actuator.quarantined = judged.quarantined | unmovable
         for finding in judged.repairs:
             self._actuator.repair(finding)

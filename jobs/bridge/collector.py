@@ -270,7 +270,7 @@ class Collector:
             for name, one in asked.items()
         }
 
-    def asked_for(self) -> frozenset[str]:
+    def used_bundles(self) -> frozenset[str]:
         """Return existing bundles that had clients when their owner last reported."""
         with self._lock:
             return frozenset(name for name in self._used_bundles if self._has(name))

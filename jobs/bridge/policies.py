@@ -33,7 +33,7 @@ class PolicyFollower:
     """Follower of Pulsar's policies, called by one thread.
 
     An unreadable policy keeps its last known value, and does not affect others. unread: what could
-    not be read last → why. domains: broker → failure domain. groups_unread: namespaces whose
+    not be read last → why. domains: broker → failure domain. ungrouped_namespaces: namespaces whose
     anti-affinity group was never read; their bundles must not move.
     """
 
@@ -55,7 +55,7 @@ class PolicyFollower:
         self._unknown: dict[str, str] = {"they": "have not been read yet"}
         self._has_read: set[str] = set()
         self.domains: Mapping[str, str] = {}
-        self.groups_unread: frozenset[str] = frozenset()
+        self.ungrouped_namespaces: frozenset[str] = frozenset()
         self.unread: Mapping[str, PulsarAdminError] = {}
 
     @property
@@ -144,6 +144,6 @@ class PolicyFollower:
         found, errors = ask_in_pool(self._pool, namespaces, self._admin.anti_affinity_group)
         failed |= {f"anti-affinity group of {name}": error for name, error in errors.items()}
         self._grouped = (self._grouped & set(namespaces)) | found.keys()
-        self.groups_unread = frozenset(errors.keys() - self._grouped)
+        self.ungrouped_namespaces = frozenset(errors.keys() - self._grouped)
         found |= {name: self._known.anti_affinity.get(name, "") for name in errors}
         return {name: group for name, group in sorted(found.items()) if group}

@@ -148,13 +148,13 @@ class AgentMachine:
             return
         work.remember_version(record.bundle, record.version_id)
         after = apply_record(work.holdings.get(record.bundle), record, self._me, now_ms)
-        is_unopened = after.is_closed and not after.is_owned
+        is_unopened = after.is_closed and not after.is_owned  # its record is not Owned yet
         if work.stopping_at_ms is not None and is_unopened:
             after = give_up(after, STOPPING)
         work.advance(after)
         if after.goal is Goal.MERGE:
             work.advance_blocked()  # the merged bundle's record may have come first
-        elif record.bundle not in work.holdings:  # not for this agent: close its merged parents
+        elif record.bundle not in work.holdings:  # another's: close the bundles it was merged from
             work.end_merge(record.bundle, record.version_id)
 
     def _take_load(self, work: AgentContext, read: LoadRead, now_ms: int) -> None:
@@ -209,7 +209,8 @@ class AgentMachine:
             return
         max_ms = self._config.shutdown_timeout_ms + self._config.stop_grace_ms
         stopping_ms, reporting = now_ms - work.stopping_at_ms, work.reporting
-        # a broker that reported load gets bundles until it reports that it is draining
+        # a broker that reported load gets bundles until it reports that it is draining; a Stop
+        # leaves no last load until then
         is_drain_unreported = (
             reporting.load is None
             and reporting.reported_at_ms != NEVER_MS
@@ -251,7 +252,7 @@ def _take_result(work: AgentContext, done: CallDone) -> None:
     before = work.holdings.get(done.bundle)
     if before is None:
         return
-    returned = finish_stuck(before, done)
+    returned = finish_stuck(before, done)  # None unless it is the callback that was overdue
     if before.stuck is not None and returned is not None:
         work.take_back_call(before.stuck, returned, is_done=not done.failure)
         return

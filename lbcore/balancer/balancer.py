@@ -159,7 +159,7 @@ def report_faults(work: BatchContext, faults: Sequence[Mapping[str, Any]]) -> No
         work.counts[f"fault:{fault['phase']}"] += fault["count"]
     since_ms = work.now_ms - ROWS_EVERY_MS
     written = {name: at_ms for name, at_ms in work.times.faults_ms.items() if at_ms > since_ms}
-    causes = {fault["number"]: fault for fault in reversed(faults)}
+    causes = {fault["number"]: fault for fault in reversed(faults)}  # the number of its cause
     due = sorted(causes.keys() - written)[: max(0, _ROWS_MAX - len(written))]
     work.set_times(faults_ms={**written, **dict.fromkeys(due, work.now_ms)})
     for number in due:

@@ -81,8 +81,8 @@ class Times:
     → when it was last written down. version_floor: not a time, but the highest version of forgotten
     namespaces. apart: clock → how far ahead it was when last seen to be wrong, when that was, and
     when it was written down. share: bundles that a batch may create, by `adapt_creation_rate`, 0 =
-    not known yet. usual_ms: usual interval between a batch that makes few bundles and the one
-    before it, 0 = not known yet. silent_brokers: how many were silent when the alarm of many silent
+    not known yet. usual_ms: usual time from one batch to the next while few bundles are made, 0 =
+    not known yet. silent_brokers: how many were silent when the alarm of many silent
     brokers was last recorded, 0 = it was off. refused_bytes: level of the leaky bucket of refused
     messages at refused_ms.
     """
@@ -146,16 +146,16 @@ class BatchContext:
     """The state opened for change, and what the batch adds up to.
 
     unplaced: id → commands that let placement choose the broker of a bundle or its children, with
-    deadlines; unplaced_bundles: those bundles; unplaced_splits: namespaces of those that split;
-    places: what placement says of bundles and children. tenant_counts: kind that `limits` bounds →
-    tenant → how many it has. made: how many bundles were made for new namespaces; unloaded: how
-    many it began to unload for unloads of namespaces. transitions: record before (None = new) and
-    after; failures: bundle → its broker's reason, of failed acks. is_catching_up: what the batch
-    has read is old, and newer reports wait; see `brokers.watch_clocks`. guard: leaves out what
-    raises. wall_ms: the driver's clock; now_ms: the time by which the batch decides, see
-    `clock.advance_clock`. read_ms: `Times.read_ms` before this batch. before: the state that was
-    opened. updates: the batch's input, in the order of groups; messages: those of all updates, in
-    the order of the log.
+    deadlines; unplaced_bundles: their bundles; unplaced_splits: namespaces of the splits among
+    these commands; places: what placement says of bundles and children. tenant_counts: kind that
+    `limits` bounds → tenant → how many it has. made: how many bundles were made for new namespaces;
+    unloaded: how many it began to unload for unloads of namespaces. transitions: record before
+    (None = new) and after; failures: bundle → its broker's reason, of failed acks. is_catching_up:
+    what the batch has read is old, and newer reports wait; see `brokers.watch_clocks`. guard:
+    leaves out what raises. wall_ms: the driver's clock; now_ms: the time by which the batch
+    decides, see `clock.advance_clock`. read_ms: `Times.read_ms` before this batch. before: the
+    state that was opened. updates: the batch's input, in the order of groups; messages: those of
+    all updates, in the order of the log.
     """
 
     before: BalancerState
@@ -344,12 +344,12 @@ class BatchContext:
 
     @property
     def max_usual(self) -> int:
-        """Maximum number of bundles this batch deletes, and that it unloads, or expires."""
+        """Maximum number of bundles this batch deletes, unloads or expires, each."""
         return min(self.max_created, self.config.limits.bundles_made_max)
 
     @property
     def max_created(self) -> int:
-        """Maximum number of bundles this batch creates; larger for a new cluster."""
+        """Maximum number of bundles this batch creates; above the limit in a new cluster."""
         return self.times.share or self.config.limits.bundles_made_max
 
     def origin(self, cause: Cause, decision_id: str = "", command_id: str = "") -> Origin:

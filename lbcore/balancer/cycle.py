@@ -104,7 +104,7 @@ def watch_hot(
         work.write_decision(
             work.next_decision(), BLOCKED, found.reason, inputs, source=found.broker
         )
-    kept = {name: hot for name, hot in work.plan.hot.items() if name == CLUSTER}
+    kept = {name: one for name, one in work.plan.hot.items() if name == CLUSTER}
     work.plan = replace(work.plan, hot={**kept, **hot})
 
 
@@ -246,9 +246,10 @@ def _scope(work: BatchContext) -> Scope:
 def _is_early_shed_due(work: BatchContext) -> bool:
     """Return True if a shedding round may run before its regular time.
 
-    Used where rounds are rarer than cycles. It needs `shed_interval_ms` since the last move, and a
-    broker that had all its high hits in the last cycle already: the first reports after a jump of
-    load show only a part of it. O(brokers + bundles within their grace period).
+    Used where rounds are rarer than cycles. It needs `shed_interval_ms` since the last move, not
+    the last round, and a broker that had all its high hits in the last cycle already: the first
+    reports after a jump of load show only a part of it. O(brokers + bundles within their grace
+    period).
     """
     config, state = planning_config(work), work.plan.shed
     now_ms = work.now_ms
@@ -269,7 +270,7 @@ def _plan(work: BatchContext, scope: Scope) -> None:
     config = planning_config(work)
     before = work.plan
     result, after = plan(snapshot, before, config, work.now_ms, scope)
-    work.plan = replace(before, groups=after.groups)
+    work.plan = replace(before, groups=after.groups)  # which a proposal's sentences need
     if propose(work, snapshot, result):
         # what awaits approval is not decided: plan again, with the operators' moves only
         scope = _OPERATOR_MOVES_ONLY

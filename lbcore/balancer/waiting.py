@@ -92,7 +92,8 @@ def begin_wait(
     """Begin to wait for the end of an accepted command, and write that it is accepted.
 
     deadline_ms: 0 = it has no timeout of its own. is_queued: it is not begun until its bundle is
-    at rest. The faults of earlier slices stay.
+    at rest. A command on many bundles begins them in slices: the faults of earlier
+    ones stay.
     """
     before = work.waiting.get(command.command_id)
     work.waiting[command.command_id] = Waiting(
@@ -153,7 +154,7 @@ def fail_waiting(work: BatchContext, command_id: str, fault: Fault) -> str:
 
 
 def idle_commands(work: BatchContext, kind: str) -> list[str]:
-    """Return the commands of a kind that have more to do, and no bundle in flight."""
+    """Return the commands of a kind with another slice to begin, and no bundle in flight."""
     return [
         command_id
         for command_id, waiting in work.waiting.items()
@@ -221,7 +222,10 @@ def timed_out_unread(command: Command) -> Outcome:
 
 
 def _ended(work: BatchContext) -> dict[str, dict[str, str]]:
-    """Return command → bundle that it no longer waits for → what went wrong, or ""."""
+    """Return command → bundle that it no longer waits for → what went wrong, or "".
+
+    Also bundles that their destination failed to open and that go to another broker.
+    """
     ended: dict[str, dict[str, str]] = {}
     for before, after in work.transitions:
         ids = {after.command_id} if before is None else {before.command_id, after.command_id}

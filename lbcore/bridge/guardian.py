@@ -146,7 +146,7 @@ class ProbeRound:
 
     listed: brokers that Pulsar lists as active. owned: broker (also one that is listed no more) →
     bundles that it says it owns, None without an answer. closing: bundles that their owner says
-    are not active; moving: bundle → the step that our records have it in. asked_for: bundles that
+    are not active; moving: bundle → the step that our records have it in. used_bundles: those that
     exist and had clients when last reported. lookups: of bundles that were looked up. partitions:
     bundle → partitioned topic → how many of its partitions are loaded there. certificates: whose
     (a broker, or the bridge itself) → until when it is good, ms since 1970. unread: what Pulsar
@@ -158,7 +158,7 @@ class ProbeRound:
     owned: Mapping[str, frozenset[str] | None]
     closing: frozenset[str] = frozenset()
     moving: Mapping[str, str] = field(default_factory=dict)
-    asked_for: frozenset[str] = frozenset()
+    used_bundles: frozenset[str] = frozenset()
     lookups: Mapping[str, Looked] = field(default_factory=dict)
     partitions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     certificates: Mapping[str, int] = field(default_factory=dict)
@@ -402,7 +402,7 @@ def _of_bundles(
             yield find(
                 trouble=Trouble.DOUBLED, subject=bundle, evidence=evidence, witnesses=brokers
             )
-    for bundle in probed.asked_for - claims.keys():
+    for bundle in probed.used_bundles - claims.keys():
         home = memory.homes.get(bundle, "")
         if silent and home not in silent:
             continue  # one of those that have not answered may have taken it

@@ -78,7 +78,7 @@ def as_written(type_: Any, text: str) -> Any:
     """
     if type_ is int and _GROUPED.fullmatch(text):
         return int(text)
-    if text.startswith(_QUOTES.get(type_, " ")):
+    if type_ in _QUOTES and text.startswith(_QUOTES[type_]):
         try:
             return json.loads(text)
         except (ValueError, RecursionError):

@@ -43,7 +43,7 @@ class Wire:
     max_message_bytes: int = 1_048_576  # of a message's value: Kafka's own default for a batch
     max_bundles_per_message: int = 5_000  # of one part of a bundle-load, and acks of one message
     max_topics_per_message: int = 10_000  # of one topic-load; max_message_bytes bounds it, too
-    max_parts: int = 1_000  # of one bundle-load: with 2,000 bundles each, two million a broker
+    max_parts: int = 1_000  # of one bundle-load; our agent puts 2,000 bundles into a part
     max_name_chars: int = 512  # of a cluster, broker, bundle, topic or command
     max_text_chars: int = 4_096  # of other texts: URLs, reasons of failure, principals
 
@@ -345,9 +345,9 @@ def namespace_of_bundle(name: str) -> str:
 def bundle_order(name: str) -> str:
     """Return the sort key of a bundle's name: by namespace, then lower boundary.
 
-    The names themselves won't do: a namespace may have the name of another's bundle, or a prefix of
-    one. By their text, bundles of "a/b/0x4" stand between those of "a/b". A range's text has a
-    fixed width, and no name contains the separator that is used here.
+    The names themselves won't do: the namespace "a/b/0x4" (of Pulsar's V1, with a cluster) begins
+    as bundles of "a/b" do, and its bundles would stand between those. A range's text has a fixed
+    width, and no name contains the separator that is used here.
     """
     namespace, _, text = name.rpartition("/")
     return f"{namespace}/\0{text}"

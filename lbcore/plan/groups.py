@@ -75,7 +75,7 @@ def members_by_group(names: Sequence[str], groups: Mapping[str, str]) -> dict[st
 def group_means(
     names: Sequence[str], groups: Mapping[str, str], values: Floats
 ) -> dict[str, float]:
-    """Return broker → the mean of its group's values, float64[n]. O(brokers)."""
+    """Return broker → the mean of its group's values. values: float64[n]. O(brokers)."""
     found: dict[str, float] = {}
     for members in members_by_group(names, groups).values():
         mean = float(np.cumsum(values[members])[-1]) / len(members)
@@ -298,6 +298,7 @@ class GroupedShed:
             strategy.trigger(one.cycle, one.shed).for_all_brokers(one.subset.original, brokers)
             for one in self.groups
         ]
+        # each broker has values in its own group alone, and fillers in the others
         number = np.fmax.reduce([one.number for one in triggers])
         partner = np.maximum.reduce([one.partner for one in triggers])
         levels = zip(*(one.levels for one in triggers), strict=True)
@@ -380,7 +381,10 @@ def _cycles_by_group(cycle: ShedCycle, group: Ints) -> Iterable[tuple[Subset, Sh
 
 
 def _joined(before: PlanState, states: Sequence[ShedState]) -> PlanState:
-    """Return the groups' states as one; of entries with one key, the changed one."""
+    """Return the groups' states as one.
+
+    What is not of a broker goes whole to every group; the entry that a group has changed wins.
+    """
     joined: dict[str, Any] = {}
     for name in _JOINED:
         old, found = getattr(before.shed, name), joined.setdefault(name, {})

@@ -131,7 +131,9 @@ def _remember(draft: Draft) -> tuple[PlanState, Floats]:
         hourly=with_moves(draft.state.hourly, tenants, now_ms),
         transfer=replace(draft.state.transfer, unloaded_brokers=unloaded_brokers),
     )
-    return shift_averages(state, made, -1.0) if draft.config.shedding.adjust_load else state, load
+    if draft.config.shedding.adjust_load:
+        state = shift_averages(state, made, -1.0)  # sources carry less
+    return state, load
 
 
 def _last_times(draft: Draft, before: Mapping[str, int], brokers: Ints) -> dict[str, int]:
@@ -193,7 +195,8 @@ def _sheddings(draft: Draft, usage: Floats) -> list[Decision]:
     for step, origin in zip(_steps(draft.sheddings), origins, strict=True):
         (bundle, source, destination), selection = step, draft.selections[origin]
         inputs = {**shared, **selection.numbers}
-        partner = selection.destination  # compared with the source, perhaps forbidden by a filter
+        # the strategy chose the load by this broker; a filter may have forbidden it since
+        partner = selection.destination
         if partner >= 0 and "score_of_destination" in inputs:
             inputs["partner"] = brokers[partner]
             inputs["score_of_partner"] = inputs["score_of_destination"]

@@ -291,7 +291,7 @@ SHEDDERS = (
         grouping=Grouping.IF_SET,
         run=modular(lambda view, state, config: shed_uniform(view, state, config.shedding)),
         trigger=lambda cycle, shed: uniform_trigger(cycle.view, shed, cycle.config.shedding),
-        hits_needed=lambda config: (multi_hits(config)[0],) * 2,
+        hits_needed=lambda config: (multi_hits(config)[0], multi_hits(config)[0]),
     ),
     Shedding(
         name=TRANSFER,
@@ -387,8 +387,8 @@ def hot_points(config: Config) -> float:
 def effective_grace_ms(config: Config) -> int:
     """Return the time in which a shed bundle is not shed again, ms.
 
-    The grace period; under a strategy with `prices_moves` only until reports show the move: two
-    report intervals and the lag of usages, within the grace period.
+    The grace period; under a strategy with `prices_moves` only until reports show the move: two of
+    the longest intervals between load reports and the lag of usages, at most the grace period.
     """
     grace_ms, signals = config.shedding.grace_period_ms, config.signals
     strategy = find_shedding(config)

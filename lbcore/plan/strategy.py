@@ -144,7 +144,7 @@ class Shedding(Strategy):
 
 
 def modular(rule: Rule) -> Run:
-    """Return a rule that remembers hits, averages and destinations as a run."""
+    """Make a run of a rule of Pulsar's modular manager, whose state is `PlanState.shed`."""
 
     def run(cycle: ShedCycle) -> tuple[Shed, PlanState]:
         answer = rule(cycle.view, cycle.state.shed, cycle.config)

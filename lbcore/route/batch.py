@@ -106,9 +106,10 @@ class _Grid:
             for route in part
         ]
         self._keys = np.array([*keys, np.iinfo(np.int64).max], dtype=np.int64)
-        cells = max(1, 4 * len(keys) // max(1, len(bundles))).bit_length()
-        self._shift = _HASH_BITS - cells
-        ends = np.arange((max(1, len(bundles)) << cells) + 1, dtype=np.int64) << self._shift
+        # 1 << cell_bits cells for each namespace
+        cell_bits = max(1, 4 * len(keys) // max(1, len(bundles))).bit_length()
+        self._shift = _HASH_BITS - cell_bits
+        ends = np.arange((max(1, len(bundles)) << cell_bits) + 1, dtype=np.int64) << self._shift
         at_ends = np.searchsorted(self._keys, ends, side="right") - 1
         self._guesses: NDArray[np.int64] = at_ends[:-1]
         self._steps = int(np.diff(at_ends).max(initial=0))

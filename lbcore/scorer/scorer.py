@@ -92,7 +92,7 @@ class BrokerScorer:
             self.pack(batch.close())
             pack_update(self._update(batch))
 
-        guard.check = check  # called after each part when a failed step is repeated
+        guard.check = check  # when a failed step is repeated: after each phase and item
         self._work_on(batch, events, guard, now_ms)
         batch.faults = summarize_faults(guard.faults)
         return Step(state=batch.close(), effects=[self._update(batch)])
@@ -175,7 +175,7 @@ class BrokerScorer:
             batch.counts[status.value] += 1
             return
         before = batch.broker_states.get(broker)
-        if before is not None and before is not state and before.pending:
+        if before is not None and before is not state and before.pending:  # of an earlier start
             self._reject_incomplete(batch, before.pending)
         batch.broker_states[broker] = state
         if isinstance(message, Heartbeat | BrokerLoad):

@@ -167,7 +167,7 @@ def _columns(columns: Sequence[str], numbers: Floats) -> dict[str, list[float] |
 
 
 REASON_CHARS_MAX = 256
-"""Longest reason that is sent: the least that wire.max_text_chars can be set to."""
+"""Longest reason that is sent; no receiver's wire.max_text_chars may be set lower."""
 
 _CUT = "..."
 _LONE_SURROGATES = range(0xD800, 0xE000)

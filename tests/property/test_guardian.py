@@ -32,7 +32,7 @@ rounds = st.builds(
     listed=st.frozensets(st.sampled_from(BROKERS_OF_GUARDIAN)),
     owned=claims,
     closing=st.frozensets(st.sampled_from(BUNDLES)),
-    asked_for=st.frozensets(st.sampled_from(BUNDLES)),
+    used_bundles=st.frozensets(st.sampled_from(BUNDLES)),
 )
 histories = st.lists(st.tuples(rounds, st.integers(0, 6_000)), max_size=12)
 
@@ -50,7 +50,7 @@ def turned(seen: ProbeRound) -> ProbeRound:
     """The same in another order."""
     owned: Mapping[str, frozenset[str] | None] = dict(reversed(list(seen.owned.items())))
     return ProbeRound(
-        listed=seen.listed, owned=owned, closing=seen.closing, asked_for=seen.asked_for
+        listed=seen.listed, owned=owned, closing=seen.closing, used_bundles=seen.used_bundles
     )
 
 
@@ -98,7 +98,7 @@ def test_moves_that_are_seen_at_both_places_or_at_none_are_no_findings(
         for each in (before, after) if number % 2 else ():
             both = {one: both[one] | settled(each).owned[one] for one in BROKERS_OF_GUARDIAN}  # type: ignore[operator]
         mixed = ProbeRound(
-            listed=frozenset(BROKERS_OF_GUARDIAN), owned=both, asked_for=frozenset(BUNDLES)
+            listed=frozenset(BROKERS_OF_GUARDIAN), owned=both, used_bundles=frozenset(BUNDLES)
         )
         history += [(mixed, LOOK_MS), (settled(after), LOOK_MS)]
     assert not any(judged.findings for _, judged in lived(history))
@@ -110,7 +110,7 @@ def settled(where: Mapping[str, str]) -> ProbeRound:
         for broker in BROKERS_OF_GUARDIAN
     }
     return ProbeRound(
-        listed=frozenset(BROKERS_OF_GUARDIAN), owned=owned, asked_for=frozenset(BUNDLES)
+        listed=frozenset(BROKERS_OF_GUARDIAN), owned=owned, used_bundles=frozenset(BUNDLES)
     )
 
 

@@ -182,10 +182,10 @@ def _lasting(begin: Verb, end: Verb) -> Verb:
 def _fault(
     of: Callable[[Engine, str], object], then: Verb = lambda *_: None, **attributes: str
 ) -> Verb:
-    """Return a verb for a fault for a time that is attributes of an object.
+    """Return a verb that sets attributes of an object for a time.
 
-    attributes: name → the option whose value it takes, "" = True; without the fault it is 0 or
-    False. then: done at the end.
+    attributes: name → the option whose value it takes, "" = True; at the end it is 0 or False
+    again. then: done at the end.
     """
 
     def begin(engine: Engine, name: str, options: Options) -> None:

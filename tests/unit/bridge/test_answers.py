@@ -525,14 +525,14 @@ def test_one_policy_that_can_not_be_read_leaves_all_others_and_what_was_known_of
             "failure domain west",
             "anti-affinity group of acme/other",
         }
-        assert (follower.reason_not_to_act, follower.groups_unread) == ("", frozenset())
+        assert (follower.reason_not_to_act, follower.ungrouped_namespaces) == ("", frozenset())
         assert follower.domains == {"b:1": "east", "c:1": "west"}
         assert [one.isolation.keys() for one in told] == [{"good", "odd"}]
         follower.close()
         late = PolicyFollower(admin, CLUSTER, 0, told.append)
         late.follow(names)
         assert "isolation policy odd" in late.reason_not_to_act
-        assert late.groups_unread == {"acme/other"}
+        assert late.ungrouped_namespaces == {"acme/other"}
         assert told[-1].isolation.keys() == {"good"}
         assert told[-1].anti_affinity == {"acme/ns": "racks"}
         late.close()

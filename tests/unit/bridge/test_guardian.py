@@ -63,15 +63,15 @@ def troubles(judged: Judged) -> list[tuple[Trouble, str]]:
     return [(one.trouble, one.subject) for one in judged.findings]
 
 
-HEALTHY = seen(a=[ONE], b=[TWO], asked_for=frozenset((ONE, TWO)))
+HEALTHY = seen(a=[ONE], b=[TWO], used_bundles=frozenset((ONE, TWO)))
 WRONG = {
     "two owners": (seen(a=[ONE], b=[ONE, TWO]), (Trouble.DOUBLED, ONE)),
     "no owner though clients ask": (
-        seen(b=[TWO], asked_for=frozenset((ONE, TWO))),
+        seen(b=[TWO], used_bundles=frozenset((ONE, TWO))),
         (Trouble.UNSERVED, ONE),
     ),
     "the owner does not answer": (
-        seen(a=None, b=[TWO], asked_for=frozenset((ONE, TWO))),
+        seen(a=None, b=[TWO], used_bundles=frozenset((ONE, TWO))),
         (Trouble.UNSERVED, ONE),
     ),
     "lookups in circles": (
@@ -101,8 +101,8 @@ def test_trouble_is_told_once_it_has_lasted_and_no_more_when_it_is_over(
     assert not any(one.findings for one in for_one_round)
 
 
-UNCLEAR = seen(b=[TWO], c=None, asked_for=frozenset((ONE, TWO)))
-UNASKED = seen(b=[TWO], asked_for=frozenset((TWO,)))
+UNCLEAR = seen(b=[TWO], c=None, used_bundles=frozenset((ONE, TWO)))
+UNASKED = seen(b=[TWO], used_bundles=frozenset((TWO,)))
 MANY = [f"acme/ns{number}/0x00000000_0xffffffff" for number in range(PATIENCE.crowd + 1)]
 NO_FINDING: dict[str, list[ProbeRound]] = {
     "other owners each time": [
@@ -219,13 +219,13 @@ def test_what_no_repair_helps_does_not_keep_others_from_being_mended() -> None:
     count = PATIENCE.repairs_per_minute * minutes + 3
     lost = frozenset(f"acme/ns{number}/0x00000000_0xffffffff" for number in range(count))
     rounds = 2 * PATIENCE.again_ms // STEP_MS
-    found = watch([seen(asked_for=lost)] * rounds, acts=True)
+    found = watch([seen(used_bundles=lost)] * rounds, acts=True)
     assert {one.subject for judged in found for one in judged.repairs} == lost
 
 
 def test_lost_bundle_is_told_though_hundreds_of_topics_and_certificates_are() -> None:
     topics = {f"persistent://acme/ns/t{number}": 9 for number in range(150)}
-    narrow = seen(a=[ONE], partitions={ONE: topics}, asked_for=frozenset((ONE, TWO)),
+    narrow = seen(a=[ONE], partitions={ONE: topics}, used_bundles=frozenset((ONE, TWO)),
                   certificates={f"broker-{number}": 2_000 for number in range(150)})  # fmt: skip
     judged = watch([narrow] * 30)[-1]
     (command,) = commands_of(Difference(findings=judged.findings))
@@ -332,7 +332,7 @@ def found(fake: FakePulsar, trouble: Trouble, **more: Any) -> Finding:
                 assert is_hurt
                 if finding.trouble is trouble:
                     return finding
-            if not is_hurt and collector.asked_for() == {LEFT, RIGHT}:
+            if not is_hurt and collector.used_bundles() == {LEFT, RIGHT}:
                 hurt(fake)
                 is_hurt = True
             time.sleep(0.05)
