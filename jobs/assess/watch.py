@@ -78,8 +78,8 @@ class ClusterWatch:
     def has_loads(self) -> bool:
         """True if loads are known; of bundles too, if brokers own any."""
         rows = self._ensure_observer().rows[LOAD_HISTORY.name]
-        is_empty = not any(self._look.owned.values())
-        return any(is_empty or row["bundles"] for row in rows)
+        owns_any = any(self._look.owned.values())
+        return any(row["bundles"] or not owns_any for row in rows)
 
     def step(self) -> str:
         """Run one look and one batch; return why the look failed, "" = it did not."""
@@ -218,7 +218,7 @@ def recorded_report(args: argparse.Namespace, admin: PulsarAdmin | None, cluster
     for line in trace_lines(found):
         note(line)
     recorded = RecordedLoad(place=found.path, rows=read_history(found.path))
-    replay = make_replay(recorded, 0, 1)
+    replay = make_replay(recorded, last_ms=0, seed=1)
     runs = strategy_runs(replay, replay.settings(args.set), Config(), args.workers)
     rows = [recorded_row(replay), *runs.results(args.strategy.split(","))]
     settings: Mapping[str, Settings | None] = {}
@@ -260,7 +260,7 @@ def _moves(replay: Replay) -> tuple[Moved, ...]:
     """Changes of owner between two steps, at the recorded times."""
     moves = replay.history.moves()
     first_ms = replay.history.intervals[0].at_ms
-    return tuple(
+    return tuple(  # one ms of the run is `pace` ms of the recording
         Moved(
             at_ms=first_ms + round((move.at_ms - first_ms) * replay.pace),
             bundle=move.bundle,

@@ -10,7 +10,7 @@ from lbcore.bridge.guardian import FAILURES, Finding, FindingStage, Trouble
 from lbcore.bridge.mirror import Look
 from lbcore.wire.messages import AckOutcome
 
-_OF = "cluster"
+_OF = "cluster"  # the label that all of them have
 LOOKED, FAILED = "looked", "failed"
 UNLOAD, SPLIT = "unload", "split"
 REFUSED = "refused"
@@ -54,7 +54,7 @@ class BridgeMetrics(MetricStore):
 
     def __init__(self, cluster: str) -> None:
         super().__init__(BRIDGE_METRICS, cluster)
-        self.begin()
+        self.begin()  # counters at 0
         self.set("ballast_bridge_acting", 0)
         self.show_findings(())
         self.show_unread(())

@@ -152,9 +152,9 @@ class AgentMachine:
         if work.stopping_at_ms is not None and is_unopened:
             after = give_up(after, STOPPING)
         work.advance(after)
-        if after.goal is Goal.MERGE:
-            work.advance_blocked()  # the merged bundle's record may have come first
-        elif record.bundle not in work.holdings:  # another's: close the bundles it was merged from
+        if after.goal is Goal.MERGE:  # opening the merged bundle may wait for this one
+            work.advance_blocked()
+        elif record.bundle not in work.holdings:  # another broker's: close what it was merged from
             work.end_merge(record.bundle, record.version_id)
 
     def _take_load(self, work: AgentContext, read: LoadRead, now_ms: int) -> None:
@@ -209,8 +209,8 @@ class AgentMachine:
             return
         max_ms = self._config.shutdown_timeout_ms + self._config.stop_grace_ms
         stopping_ms, reporting = now_ms - work.stopping_at_ms, work.reporting
-        # a broker that reported load gets bundles until it reports that it is draining; a Stop
-        # leaves no last load until then
+        # a broker that reported load gets bundles until it reports that it is draining: Stop
+        # cleared the last load, so that this report is due
         is_drain_unreported = (
             reporting.load is None
             and reporting.reported_at_ms != NEVER_MS

@@ -208,7 +208,7 @@ def run_phases(work: BatchContext) -> None:
             handlers = (phase.on_fault, phase.otherwise)
             fault_handlers = [partial(handler, work) for handler in handlers if handler]
             work.guard.each(name, phase.items(work), partial(phase.do, work), *fault_handlers)
-        elif phase.is_vital and work.guard.refused is None:  # the batch is not left out whole
+        elif phase.is_vital and work.guard.refused is None:  # see BatchPhase
             phase.do(work)
         else:
             work.guard.run(name, partial(phase.do, work))
@@ -444,9 +444,9 @@ class ClusterBalancer:
         chunks = {"clock": packing.pack(plain, {}), **pack_brokers(state.brokers, state.packed)}
         for name, converter in _PARTS.items():
             value = getattr(state, name)
-            order = list(value.items()) if name in _ORDERED else value
+            compared = list(value.items()) if name in _ORDERED else value  # also in order
             chunks[name] = remembered(
-                state.packed, f"pack {name}", order, partial(_pack_part, name, converter, value)
+                state.packed, f"pack {name}", compared, partial(_pack_part, name, converter, value)
             )
         return {**chunks, **state.ledger.pack(), **state.topics.pack()}
 

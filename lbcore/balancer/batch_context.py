@@ -344,12 +344,18 @@ class BatchContext:
 
     @property
     def max_usual(self) -> int:
-        """Maximum number of bundles this batch deletes, unloads or expires, each."""
+        """Maximum number of bundles this batch deletes, unloads or expires, each.
+
+        As `max_created`, but never more than the limit.
+        """
         return min(self.max_created, self.config.limits.bundles_made_max)
 
     @property
     def max_created(self) -> int:
-        """Maximum number of bundles this batch creates; above the limit in a new cluster."""
+        """Maximum number of bundles this batch creates.
+
+        `limits.bundles_made_max`, a multiple of it in a new cluster, less when batches are late.
+        """
         return self.times.share or self.config.limits.bundles_made_max
 
     def origin(self, cause: Cause, decision_id: str = "", command_id: str = "") -> Origin:

@@ -86,7 +86,7 @@ def created_topics(work: BatchContext, namespace: str) -> CreatedTopics:
     names = sorted(topics)
     ends = np.cumsum([max(topics[name], 1) for name in names], dtype=np.int64)
     total = int(ends[-1]) if names else 0
-    # every stands_for-th of all partitions in a row; a topic's are counted from its last
+    # of the partitions of all topics, in one line, every stands_for-th; each topic's last is first
     stands_for = max(-(-total // HASHED_MAX), 1)
     at = np.arange(0, total, stands_for)
     of = np.searchsorted(ends, at, side="right")

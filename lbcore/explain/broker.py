@@ -106,7 +106,7 @@ def _newest_shedding(rows: ExplainRows) -> list[Row]:
 
 
 def _newest(rows: ExplainRows, cycles: list[Row]) -> list[Row]:
-    """Return the rows of the newest of these cycles."""
+    """Return the rows of the newest of these cycles, without those of commands after it."""
     if not cycles:
         return []
     newest = max(cycles, key=lambda row: int(row["at_ms"]))
@@ -179,7 +179,9 @@ def blocked_rows(rows: ExplainRows, brokers: Iterable[str] | None = None) -> lis
 def constraint_messages(rows: ExplainRows, blocked: Iterable[Row]) -> Iterable[str]:
     """Yield constraints that keep bundles on these brokers, their end, and the remedy."""
     wait_ms = max(effective_grace_ms(rows.config), rows.config.shedding.cool_down_ms)
-    for row in () if rows.is_past else blocked:
+    if rows.is_past:
+        return
+    for row in blocked:
         owned = (record for record in rows.records if serving_broker(record) == row["source"])
         free_ms = sorted(one["at_ms"] + wait_ms for one in owned if has_moved(one))
         until = next((f"{instant(at)[11:19]} UTC" for at in free_ms if at > rows.at_ms), "")

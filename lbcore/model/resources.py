@@ -62,7 +62,7 @@ RESOURCES: tuple[Resource, ...] = (
 WIRE_NAMES = tuple(one.wire for one in RESOURCES)
 COUNT = len(RESOURCES)
 LEAST_COUNT = 5
-"""As many as a service gives that was written for the first of all versions."""
+"""Number of resources that agents of the first version report; the others count as 0."""
 LOCAL = tuple(at for at, one in enumerate(RESOURCES) if one.is_local)
 """Columns of those that count for the local maximum."""
 

@@ -19,7 +19,7 @@ FIRST_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class StateData:
-    """Fields that the resolver compares. Brokers None and "" (none) are not equal."""
+    """Fields that the resolver compares. A broker that is None differs from one that is ""."""
 
     state: State
     version_id: int

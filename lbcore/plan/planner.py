@@ -132,7 +132,7 @@ def _remember(draft: Draft) -> tuple[PlanState, Floats]:
         transfer=replace(draft.state.transfer, unloaded_brokers=unloaded_brokers),
     )
     if draft.config.shedding.adjust_load:
-        state = shift_averages(state, made, -1.0)  # sources carry less
+        state = shift_averages(state, made, -1.0)  # sources carry less, destinations more
     return state, load
 
 
@@ -195,7 +195,7 @@ def _sheddings(draft: Draft, usage: Floats) -> list[Decision]:
     for step, origin in zip(_steps(draft.sheddings), origins, strict=True):
         (bundle, source, destination), selection = step, draft.selections[origin]
         inputs = {**shared, **selection.numbers}
-        # the strategy chose the load by this broker; a filter may have forbidden it since
+        # the load to move was chosen for this destination; the move may go to another one
         partner = selection.destination
         if partner >= 0 and "score_of_destination" in inputs:
             inputs["partner"] = brokers[partner]

@@ -92,7 +92,7 @@ class BrokerScorer:
             self.pack(batch.close())
             pack_update(self._update(batch))
 
-        guard.check = check  # when a failed step is repeated: after each phase and item
+        guard.check = check  # called only when a failed step is repeated, to find the item
         self._work_on(batch, events, guard, now_ms)
         batch.faults = summarize_faults(guard.faults)
         return Step(state=batch.close(), effects=[self._update(batch)])
@@ -165,16 +165,15 @@ class BrokerScorer:
         message: Heartbeat | BrokerLoad | BundleLoad | Acks,
     ) -> None:
         at, broker = event.position, message.envelope.broker
-        state = batch.broker_state(broker)
+        before = state = batch.broker_state(broker)
         if isinstance(message, Heartbeat | BrokerLoad):
-            state = state_after(state, message.envelope, at.timestamp_ms)
+            state = state_after(before, message.envelope, at.timestamp_ms)
             status = IncarnationStatus.SUPERSEDED if state is None else IncarnationStatus.CURRENT
         else:
             status = incarnation_status(state, message.envelope)
         if state is None or status is not IncarnationStatus.CURRENT:
             batch.counts[status.value] += 1
             return
-        before = batch.broker_states.get(broker)
         if before is not None and before is not state and before.pending:  # of an earlier start
             self._reject_incomplete(batch, before.pending)
         batch.broker_states[broker] = state

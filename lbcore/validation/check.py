@@ -337,7 +337,7 @@ def _check_weights(config: Config) -> Iterator[ConfigFinding]:
 
     Such as the heap's under the modular ones.
     """
-    by_scores = config.filters.pipeline == EXTENSIBLE
+    by_scores = config.filters.pipeline == EXTENSIBLE  # then placement goes by scores, too
     read = {
         key
         for one, is_by_score in zip(_halves(config), (True, by_scores), strict=True)
@@ -393,9 +393,9 @@ def in_force(
     this version doesn't know, a value outside a narrower range, or two settings that no longer suit
     each other or the files. Those are set aside, the same on every call.
 
-    config: of one cluster, as its files say. values: by "section.name". known: those that are set
-    aside until now; they stay so rather than others. One check of the whole configuration when all
-    suit, at most one more per value for each that is set aside.
+    config: of one cluster, as its files say. values: by "section.name". known: those that
+    earlier calls set aside; they stay so rather than others. One check of the whole configuration
+    when all suit, at most one more per value for each that is set aside.
     """
     if not values:
         return config, {}
@@ -422,7 +422,7 @@ def _kept(config: Config, values: Values, known: Collection[str]) -> Values:
 def _culprit(config: Config, values: Values, refused: ConfigError) -> str:
     """Return the first value that a refusal names, or else depends on.
 
-    An unrelated one must not go: without observe_only or approval, bundles would move.
+    An unrelated one must stay: if it were observe_only or approval, bundles would move.
     """
     named = {problem.key for problem in refused.problems}
     if chosen := [name for name in values if name in named]:

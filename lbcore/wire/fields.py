@@ -1,7 +1,7 @@
 """Readers of one JSON field each, a parser's rules, and the header of messages.
 
 A reader returns a value of type and range, or raises a FieldRefusal, which `parse` catches and
-makes a value. A whole number may be written 3 or 3.0, as in JSON Schema; true is no number. The
+returns. A whole number may be written 3 or 3.0, as in JSON Schema; true is no number. The
 header (schema, cluster, envelope) must agree with the message's key.
 """
 
@@ -64,8 +64,8 @@ _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
 _SHORT.maxlevel = 2
 
 
-class FieldRefusal(Exception):  # noqa: N818 a refusal is no error of ours, it becomes a value
-    """A message that can't be used; its reader's caller makes it a value."""
+class FieldRefusal(Exception):  # noqa: N818 a refusal is no error of ours, and is returned
+    """Reason why a message can't be used; the caller of its reader returns it."""
 
     def __init__(self, reason: RejectReason, detail: str) -> None:
         super().__init__(detail)
@@ -167,7 +167,7 @@ def _finite(fields: Mapping[str, Any], field: str, default: Any) -> Any:
 
 
 def _check_range(field: str, value: float, minimum: float, maximum: float, shape: str) -> None:
-    """Refuse a number outside of [minimum, maximum], which the format shape shows."""
+    """Refuse a number outside of [minimum, maximum]. shape: format of these limits."""
     if value < 0 <= minimum:
         raise FieldRefusal(
             RejectReason.NEGATIVE, f"{field} must not be negative, got {shown(value)}"
@@ -251,7 +251,7 @@ def names(items: Sequence[Any], field: str, max_chars: int) -> tuple[str, ...]:
     if sizes and (min(sizes) < 1 or max(sizes) > max_chars):
         wrong = next(item for item in items if not 1 <= len(item) <= max_chars)
         raise FieldRefusal(
-            RejectReason.TOO_LARGE if wrong else RejectReason.OUT_OF_RANGE,
+            RejectReason.TOO_LARGE if len(wrong) else RejectReason.OUT_OF_RANGE,
             f"an item of {field} must have 1 to {max_chars} characters, got {shown(wrong)}",
         )
     if not "".join(items).isascii():
@@ -269,8 +269,8 @@ def first_duplicate(items: Sequence[str]) -> str:
 def table(columns: Mapping[str, Sequence[Any]], rows: int, whole: frozenset[str]) -> Floats:
     """Columns of numbers as float64[rows, columns], each finite and within [0, 1e18].
 
-    whole: names of the columns that hold whole numbers. O(rows × columns), on whole arrays; only
-    a table that is refused is searched for the value to name.
+    rows: number of items of the field `name`. whole: names of the columns of whole numbers. O(rows
+    × columns), on whole arrays; only a table that is refused is searched for the value to name.
     """
     for field, values in columns.items():
         if len(values) != rows:

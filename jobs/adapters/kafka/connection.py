@@ -97,7 +97,7 @@ def ask_kafka(host: str, port: int, *, is_encrypted: bool = False) -> str:
         with contextlib.ExitStack() as stack:
             connection = stack.enter_context(socket.create_connection((host, port), _TIMEOUT_S))
             if is_encrypted:
-                context = ssl.create_default_context()  # trusts nothing: it only asks
+                context = ssl.create_default_context()  # a probe: it sends no secret
                 context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
                 connection = stack.enter_context(context.wrap_socket(connection))
             connection.sendall(_API_VERSIONS_REQUEST)

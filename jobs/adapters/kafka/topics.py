@@ -277,7 +277,10 @@ def _differences_of(
 
 
 def _repair(admin: KafkaAdminClient, report: TopicReport, *, dry_run: bool) -> TopicReport:
-    """Set the differing keys; differences in partitions and replicas stay."""
+    """Set the differing keys; differences in partitions and replicas stay.
+
+    Of a topic that is repaired, the differences are those that were.
+    """
     keys = {item.key: item.wanted for item in report.differences if "." in item.key}
     if report.status is not TopicStatus.DIFFERS or not keys:
         return report

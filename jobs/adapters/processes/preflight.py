@@ -71,9 +71,9 @@ def check_folder(folder: Path) -> None:
 
 
 def check_port(port: int, user: str, otherwise: str = "choose another port") -> None:
-    """Raise when something else listens on the loopback port that `user` needs.
+    """Raise when something else listens on the loopback port that a server needs.
 
-    otherwise: what can be done instead of ending what listens there.
+    user: name of the server. otherwise: what can be done instead of ending what listens there.
     """
     if not 1 <= port <= _PORT_MAX:
         raise CommandError(
@@ -105,7 +105,7 @@ def free_ports(count: int) -> list[int]:
         port = _LOWEST_PORT + secrets.randbelow(_HIGHEST_PORT - _LOWEST_PORT)
         if port not in ports:
             with suppress(OSError), socket.socket() as probe:
-                probe.bind(("0.0.0.0", port))  # noqa: S104 (a look; nothing listens: servers bind all)
+                probe.bind(("0.0.0.0", port))  # noqa: S104 (a probe; servers bind all)
                 ports.append(port)
     return ports
 

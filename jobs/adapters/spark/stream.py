@@ -287,7 +287,10 @@ def _keyed(
 
 
 def _spread(rows: DataFrame, keys: Mapping[str, ClusterKeys]) -> DataFrame:
-    """Replace cluster and group by keys that spread evenly over the partitions."""
+    """Replace cluster and group by keys that spread evenly over the partitions.
+
+    The key of a cluster is its name with blanks behind it, which the balancer strips.
+    """
     if all(one.is_plain(name) for name, one in keys.items()):
         return rows
     by_name = [(F.lit(name), one) for name, one in keys.items()]

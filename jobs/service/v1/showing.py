@@ -313,7 +313,7 @@ _status_cache = ReadCache(1.0)
 
 async def get_status(_request: Request, context: AdminContext) -> Reply:
     """Return the state of the cluster and the age of the data."""
-    read = partial(partial, _read_status, context.config, context.around)  # of a moment
+    read = partial(partial, _read_status, context.config, context.around)  # takes the time later
     return await _status_cache.reply(context, read, {"service": about_service(context)})
 
 
@@ -366,7 +366,7 @@ def rows_of(name: str, key: str) -> Handler:
     async def handle(_request: Request, context: AdminContext) -> Reply:
         version = context.views.version(name)  # first: rows may be newer than it, never older
         rows = context.views.rows(name)
-        places = await context.turns.gather(
+        places = await context.turns.gather(  # it drops LEFT_OUT
             (str(row[key]), at) if row.get("is_set", True) else LEFT_OUT
             for at, row in enumerate(rows)
         )

@@ -129,8 +129,8 @@ SYSTEM_NAMESPACE = "pulsar/system"
 class Narrowed(NamedTuple):
     """The brokers that may take a bundle, as ascending indices.
 
-    left: after all filters; in the modular pipeline, `admitted` if they left none or one failed.
-    admitted: before the filters that compare or count. is_failed: the version filter failed.
+    left: after all filters; in the modular pipeline, `admitted` if they left none or the version
+    filter failed (is_failed). admitted: after policy, exclusion and pin only.
     """
 
     left: Ints
@@ -227,7 +227,7 @@ class FilterPipeline:
         latest = self._latest(of_same_class, verdicts)
         if latest is not None and len(latest):
             return Narrowed(left=latest, admitted=admitted)
-        _note(verdicts, admitted, admitted, FilterVerdict.OK)
+        _note(verdicts, admitted, admitted, FilterVerdict.OK)  # all of them again
         return Narrowed(left=admitted, admitted=admitted, is_failed=latest is None)
 
     def _extensible(self, question: FilterQuestion, verdicts: Verdicts | None) -> Narrowed:
@@ -259,6 +259,7 @@ class FilterPipeline:
         if question.pin < 0 or not (brokers == question.pin).any():
             return brokers
         row = int(self.index.row[question.bundle])
+        # the extensible pipeline applies policies last
         if self.index.verdicts[row, question.pin] != FilterVerdict.OK:
             return brokers
         pinned: Ints = brokers[brokers == question.pin]
