@@ -154,7 +154,7 @@ def fail_waiting(work: BatchContext, command_id: str, fault: Fault) -> str:
 
 
 def idle_commands(work: BatchContext, kind: str) -> list[str]:
-    """Return the commands of a kind with another slice to begin, and no bundle in flight."""
+    """Return commands of a kind with a slice to begin, and no bundle in flight."""
     return [
         command_id
         for command_id, waiting in work.waiting.items()

@@ -106,7 +106,7 @@ def _newest_shedding(rows: ExplainRows) -> list[Row]:
 
 
 def _newest(rows: ExplainRows, cycles: list[Row]) -> list[Row]:
-    """Return the rows of the newest of these cycles, without those of commands after it."""
+    """Return the rows of the newest of these cycles, without later commands."""
     if not cycles:
         return []
     newest = max(cycles, key=lambda row: int(row["at_ms"]))

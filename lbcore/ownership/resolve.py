@@ -19,7 +19,7 @@ FIRST_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class StateData:
-    """Fields that the resolver compares. A broker that is None differs from one that is ""."""
+    """Fields that the resolver compares. A broker None differs from "" (none)."""
 
     state: State
     version_id: int

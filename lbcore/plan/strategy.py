@@ -144,7 +144,7 @@ class Shedding(Strategy):
 
 
 def modular(rule: Rule) -> Run:
-    """Make a run of a rule of Pulsar's modular manager, whose state is `PlanState.shed`."""
+    """Return a rule of the modular manager as a run; its state is `PlanState.shed`."""
 
     def run(cycle: ShedCycle) -> tuple[Shed, PlanState]:
         answer = rule(cycle.view, cycle.state.shed, cycle.config)

@@ -210,7 +210,7 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
 
 
 def _possible(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return what no balancer could beat: by the first run without splits, else by the first."""
+    """Return what no balancer could beat, by the first run, without splits if any."""
     row = next((one for one in rows if one["least"] is not None), rows[0])
     words = [
         f"p95 {format_value('imbalance', row['bound_p95'])}",
