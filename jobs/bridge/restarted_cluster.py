@@ -125,9 +125,6 @@ class PulsarCluster:
         except PulsarAdminError as error:
             why, fix = f"Pulsar can't be asked: {error}", "check --admin-url and the cluster's name"
             wrong.append(Complaint("pulsar", why, fix, _UNREAD_MS))
-        if not (wrong or self._listed):
-            why, fix = "Pulsar lists no broker", "check --pulsar-cluster"
-            wrong.append(Complaint("pulsar", why, fix, _UNREAD_MS))
         try:
             found = self._read_tables(p)
             wrong += status_complaints(found["status"])
@@ -313,10 +310,6 @@ def complaints(p: Progress, seen: Observation, bounds: argparse.Namespace) -> It
 def status_complaints(status: ClusterStatus) -> Iterator[Complaint]:
     """Yield what in a status forbids a restart."""
     job, mirror = status.job, status.mirror
-    if mirror is None:
-        why = "the job is not set up for a Pulsar cluster behind a bridge"
-        fix = "start job and bridge as docs/pulsar.md says, or `ballast attach --act`"
-        yield Complaint("mirror", why, fix)
     is_away = job.word in (JobStatus.AWAY, JobStatus.NEVER_STARTED)
     if is_away or job.is_stalled:
         yield Complaint("job", next(iter(job_alarms(job)), job.why()), "start the job", _JOB_MS)

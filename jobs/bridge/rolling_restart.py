@@ -155,7 +155,7 @@ class RollingRestart:
                 how, why = "still closed", opens
             elif self._answer is None:
                 cause = self._with_cause("the cancellation of its drain is not answered")
-                how, why = f"{how}, but {cause}. If it closes", opens
+                how, why = f"{how}, but {cause}", f"if it closes, {opens}"
             note(f"{p.broker} is {how}: {why}")
         if for_good and self._missing(seen):
             undo = f"`ballast plan undo --drain {p.broker}`"

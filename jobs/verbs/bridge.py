@@ -258,9 +258,17 @@ def _new_restart(
     if unknown := sorted(set(args.brokers) - seen.listed):
         why = f"Pulsar lists no broker {unknown[0]}; there are {', '.join(sorted(seen.listed))}"
         raise MisuseError(what, why=why, next_step="name brokers as Pulsar does, host:port")
-    if seen.status is None or seen.status.mirror is None or not seen.listed:
+    if seen.status is None:
         first = seen.complaints[0]
         raise CommandError(what, why=first.why, next_step=first.next_step)
+    if not seen.listed:
+        raise CommandError(what, why="Pulsar lists no broker", next_step="check --pulsar-cluster")
+    if seen.status.mirror is None:
+        raise CommandError(
+            what,
+            why="the job is not set up for a Pulsar cluster behind a bridge",
+            next_step="start job and bridge as docs/pulsar.md says, or `ballast attach --act`",
+        )
     asked = args.admin_url.rpartition("//")[2].rstrip("/")
     rates = {row.broker: row.msg_rate or 0.0 for row in seen.status.broker_rows}
     p.order = sorted(  # a bad command hurts least at the least loaded
@@ -271,11 +279,15 @@ def _new_restart(
     p.at_once = args.max_in_flight or share
     seen = cluster.observe(p)  # now of the first broker, which was not known before
     counts = Counter(seen.owners.values())
-    usage = "not known" if seen.others_usage is None else f"{seen.others_usage:.0%}"
+    usage = "not known: a broker tells no usage"
+    if seen.others_usage is not None:
+        usage = f"{seen.others_usage:.0%}"
     note(
         f"rolling restart of {name}, in this order, {p.at_once} bundles at once at most:",
         *(f"  {one}: {counts[one]} bundles, {rates.get(one, 0.0):,.0f} msg/s" for one in p.order),
+        f"  once a broker is empty: {p.command or 'you restart it'}; then it gets its bundles back",
         f"  usage of the others while the first is away: {usage}",
+        "  Ctrl-C stops it, the same command goes on",
         *(f"  not well now: {one.why}" for one in complaints(p, seen, args)),
     )
     return p
@@ -303,7 +315,9 @@ def _from(module: ModuleType, name: str, run: Run, options: Argument) -> Argumen
 _RESTART_OPTIONS = arguments(
     group(
         "Pulsar",
-        argument("--admin-url", metavar="URL", help="of any broker (default: as attached)"),
+        argument(
+            "--admin-url", metavar="URL", help="web service of any broker (default: as attached)"
+        ),
         add_access_options,
     ),
     argument("--brokers", nargs="+", default=[], metavar="BROKER", help="host:port (default: all)"),

@@ -104,7 +104,7 @@ def free_ports(count: int) -> list[int]:
     while len(ports) < count:
         port = _LOWEST_PORT + secrets.randbelow(_HIGHEST_PORT - _LOWEST_PORT)
         if port not in ports:
-            with suppress(OSError), socket.socket() as probe:
+            with socket.socket() as probe, suppress(OSError):
                 probe.bind(("0.0.0.0", port))  # noqa: S104 (a probe; servers bind all)
                 ports.append(port)
     return ports
