@@ -148,13 +148,13 @@ class AgentMachine:
             return
         work.remember_version(record.bundle, record.version_id)
         after = apply_record(work.holdings.get(record.bundle), record, self._me, now_ms)
-        is_unopened = after.is_closed and not after.is_owned  # its record is not Owned yet
+        is_unopened = after.is_closed and not after.is_owned  # give_up leaves others' alone
         if work.stopping_at_ms is not None and is_unopened:
             after = give_up(after, STOPPING)
         work.advance(after)
         if after.goal is Goal.MERGE:  # opening the merged bundle may wait for this one
             work.advance_blocked()
-        elif record.bundle not in work.holdings:  # another broker's: close what it was merged from
+        elif record.bundle not in work.holdings:  # another has it: close bundles merged into it
             work.end_merge(record.bundle, record.version_id)
 
     def _take_load(self, work: AgentContext, read: LoadRead, now_ms: int) -> None:

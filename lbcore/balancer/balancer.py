@@ -159,7 +159,7 @@ def report_faults(work: BatchContext, faults: Sequence[Mapping[str, Any]]) -> No
         work.counts[f"fault:{fault['phase']}"] += fault["count"]
     since_ms = work.now_ms - ROWS_EVERY_MS
     written = {name: at_ms for name, at_ms in work.times.faults_ms.items() if at_ms > since_ms}
-    causes = {fault["number"]: fault for fault in reversed(faults)}  # the number of its cause
+    causes = {fault["number"]: fault for fault in reversed(faults)}  # by the cause's id
     due = sorted(causes.keys() - written)[: max(0, _ROWS_MAX - len(written))]
     work.set_times(faults_ms={**written, **dict.fromkeys(due, work.now_ms)})
     for number in due:
@@ -208,7 +208,7 @@ def run_phases(work: BatchContext) -> None:
             handlers = (phase.on_fault, phase.otherwise)
             fault_handlers = [partial(handler, work) for handler in handlers if handler]
             work.guard.each(name, phase.items(work), partial(phase.do, work), *fault_handlers)
-        elif phase.is_vital and work.guard.refused is None:  # see BatchPhase
+        elif phase.is_vital and work.guard.refused is None:  # else the batch is left out
             phase.do(work)
         else:
             work.guard.run(name, partial(phase.do, work))
@@ -444,7 +444,9 @@ class ClusterBalancer:
         chunks = {"clock": packing.pack(plain, {}), **pack_brokers(state.brokers, state.packed)}
         for name, converter in _PARTS.items():
             value = getattr(state, name)
-            compared = list(value.items()) if name in _ORDERED else value  # also in order
+            compared = (
+                list(value.items()) if name in _ORDERED else value
+            )  # dicts compare without order
             chunks[name] = remembered(
                 state.packed, f"pack {name}", compared, partial(_pack_part, name, converter, value)
             )

@@ -72,19 +72,19 @@ class Times:
 
     clock_ms: running time that timeouts count, without the job's absences, see
     `brokers.watch_clocks`. decided_ms, stepped_ms: now_ms and wall_ms of the last batch, see
-    `BatchContext`. read_ms: of the last batch that left nothing unread, 0 = none yet. tick_ms: the
-    newest tick's. cycle: number of the last cycle, begun at cycle_ms. shed_ms, split_ms: of the
-    last cycle in which shedding, and splitting, was due. history_ms: of the last rows of history,
-    written for brokers up to history_after, "" = for all. repaired_up_to: the last bundle of a
-    repair in progress, "" = none. newcomer_clock_ms: clock_ms when the latest start of a broker was
-    seen. brake_clock_ms: clock_ms when the brake was engaged. faults_ms: number of a fault's cause
-    → when it was last written down. version_floor: not a time, but the highest version of forgotten
-    namespaces. apart: clock → how far ahead it was when last seen to be wrong, when that was, and
-    when it was written down. share: bundles that a batch may create, by `adapt_creation_rate`, 0 =
-    not known yet. usual_ms: usual time from one batch to the next while few bundles are made, 0 =
-    not known yet. silent_brokers: how many were silent when the alarm of many silent
-    brokers was last recorded, 0 = it was off. refused_bytes: level of the leaky bucket of refused
-    messages at refused_ms.
+    `BatchContext`. read_ms: decided_ms of the last batch behind which no message waited, 0 = none
+    yet. tick_ms: the newest tick's. cycle: number of the last cycle, begun at cycle_ms. shed_ms,
+    split_ms: of the last cycle in which shedding, and splitting, was due. history_ms: of the last
+    rows of history, written for brokers up to history_after, "" = for all. repaired_up_to: the last
+    bundle of a repair in progress, "" = none. newcomer_clock_ms: clock_ms when the latest start of
+    a broker was seen. brake_clock_ms: clock_ms when the brake was engaged. faults_ms: number of a
+    fault's cause → when it was last written down. version_floor: not a time, but the highest
+    version of forgotten namespaces. apart: clock → how far ahead it was when last seen to be wrong,
+    when that was, and when it was written down. share: bundles that a batch may create, by
+    `adapt_creation_rate`, 0 = not known yet. usual_ms: usual time from one batch to the next while
+    few bundles are made, 0 = not known yet. silent_brokers: how many were silent when the alarm of
+    many silent brokers was last recorded, 0 = it was off. refused_bytes: level of the leaky bucket
+    of refused messages at refused_ms.
     """
 
     clock_ms: int = 0
@@ -145,17 +145,17 @@ class BalancerState:
 class BatchContext:
     """The state opened for change, and what the batch adds up to.
 
-    unplaced: id → commands that let placement choose the broker of a bundle or its children, with
-    deadlines; unplaced_bundles: their bundles; unplaced_splits: namespaces of the splits among
-    these commands; places: what placement says of bundles and children. tenant_counts: kind that
-    `limits` bounds → tenant → how many it has. made: how many bundles were made for new namespaces;
-    unloaded: how many it began to unload for unloads of namespaces. transitions: record before
-    (None = new) and after; failures: bundle → its broker's reason, of failed acks. is_catching_up:
-    what the batch has read is old, and newer reports wait; see `brokers.watch_clocks`. guard:
-    leaves out what raises. wall_ms: the driver's clock; now_ms: the time by which the batch
-    decides, see `clock.advance_clock`. read_ms: `Times.read_ms` before this batch. before: the
-    state that was opened. updates: the batch's input, in the order of groups; messages: those of
-    all updates, in the order of the log.
+    unplaced: id → commands that are placed together at the end of the phase, with deadlines;
+    unplaced_bundles: their bundles; unplaced_splits: namespaces of the splits among these commands;
+    places: what placement says of bundles and children. tenant_counts: kind that `limits` bounds →
+    tenant → how many it has. made: how many bundles were made for new namespaces; unloaded: how
+    many it began to unload for unloads of namespaces. transitions: record before (None = new) and
+    after; failures: bundle → its broker's reason, of failed acks. is_catching_up: what the batch
+    has read is old, and newer reports wait; see `brokers.watch_clocks`. guard: leaves out what
+    raises. wall_ms: the driver's clock; now_ms: the time by which the batch decides, see
+    `clock.advance_clock`. read_ms: `Times.read_ms` before this batch. before: the state that was
+    opened. updates: the batch's input, in the order of groups; messages: those of all updates, in
+    the order of the log.
     """
 
     before: BalancerState
@@ -261,8 +261,9 @@ class BatchContext:
         set aside already and are not changed.
         """
         known = self.rules.set_aside.keys()
-        old = {key for key in known if settings.get(key, UNSET) == self.settings.get(key)}
-        with_dynamic(self.base_config, {k: v for k, v in settings.items() if k not in old})
+        unchanged = {key for key in known if settings.get(key, UNSET) == self.settings.get(key)}
+        checked = {key: value for key, value in settings.items() if key not in unchanged}
+        with_dynamic(self.base_config, checked)  # raises where they don't suit
         self.follow_files(settings)
 
     def change_rules(self, command: Command | None = None, **rules: Any) -> None:

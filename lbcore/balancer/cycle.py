@@ -247,7 +247,7 @@ def _is_early_shed_due(work: BatchContext) -> bool:
     """Return True if a shedding round may run before its regular time.
 
     Used where rounds are rarer than cycles. It needs `shed_interval_ms` since the last move, not
-    the last round, and a broker that had all its high hits in the last cycle already: the first
+    the last round, and a broker whose high hits were complete after the last cycle: the first
     reports after a jump of load show only a part of it. O(brokers + bundles within their grace
     period).
     """

@@ -86,7 +86,7 @@ def created_topics(work: BatchContext, namespace: str) -> CreatedTopics:
     names = sorted(topics)
     ends = np.cumsum([max(topics[name], 1) for name in names], dtype=np.int64)
     total = int(ends[-1]) if names else 0
-    # of the partitions of all topics, in one line, every stands_for-th; each topic's last is first
+    # every stands_for-th partition of all topics, of each topic from its highest down
     stands_for = max(-(-total // HASHED_MAX), 1)
     at = np.arange(0, total, stands_for)
     of = np.searchsorted(ends, at, side="right")
@@ -162,7 +162,7 @@ def follow_starts(work: BatchContext, starts: Sequence[tuple[str, str]]) -> None
             work.brokers[broker] = BrokerEntry(incarnation=incarnation, starts_ms=(work.now_ms,))
         elif known.incarnation == incarnation:
             continue
-        else:  # its load is unknown, and its addresses are the last
+        else:  # its load is unknown; its last known addresses stay
             work.brokers[broker] = BrokerEntry(
                 incarnation=incarnation,
                 capacity=known.capacity,
@@ -298,8 +298,8 @@ def _observe(work: BatchContext, reports: Sequence[BundleReport]) -> None:
     """Advance the averages of bundles that the records give to their reporter.
 
     A bundle that a broker reports and does not own (any more) raises a metric and no average:
-    during a move two brokers may report it, and it would be sampled twice. A bundle that Pulsar
-    leaves out has a sample of no load.
+    during a move two brokers may report it, and it would be sampled twice. Pulsar's
+    reports leave out bundles without topics: these have a sample of no load.
     """
     ledger = work.ledger
     sizes = [len(report.names) for report in reports]
@@ -308,7 +308,7 @@ def _observe(work: BatchContext, reports: Sequence[BundleReport]) -> None:
     starts = [ledger.instances.find(report.broker, report.incarnation) for report in reports]
     sender = np.repeat(np.array(starts, dtype=np.int64), sizes)
     is_known = found != NOBODY
-    holder = np.append(ledger.holders(), NOBODY)[found]  # of an unknown bundle: row -1
+    holder = np.append(ledger.holders(), NOBODY)[found]  # unknown: the last, NOBODY
     is_own = is_known & (holder == sender) & (sender != NOBODY)
     work.counts["unknown_bundle"] += int((~is_known).sum())
     work.counts["foreign_bundle"] += int((is_known & ~is_own).sum())

@@ -109,7 +109,7 @@ def merge(one: OwnershipRecord, other: OwnershipRecord, origin: Origin) -> Trans
         return Refused(reason=RefusalReason.DIFFERENT_OWNERS)
     begun = [
         (record, next_record(record, TransitionKind.MERGE, origin, owner))
-        for record in (other, one)
+        for record in (other, one)  # the bundle's own comes last
     ]
     return transition(*((before, replace(after, children={merged: ""})) for before, after in begun))
 

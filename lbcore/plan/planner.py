@@ -195,7 +195,7 @@ def _sheddings(draft: Draft, usage: Floats) -> list[Decision]:
     for step, origin in zip(_steps(draft.sheddings), origins, strict=True):
         (bundle, source, destination), selection = step, draft.selections[origin]
         inputs = {**shared, **selection.numbers}
-        # the load to move was chosen for this destination; the move may go to another one
+        # by which the strategy chose the load; the move may go to another broker
         partner = selection.destination
         if partner >= 0 and "score_of_destination" in inputs:
             inputs["partner"] = brokers[partner]

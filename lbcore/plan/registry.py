@@ -198,7 +198,7 @@ SHEDDERS = (
         checks=(check_avg,),
         seen_in="[G3](golden/pathologies/G3_avg.txt) fills a new broker, "
         "[G7](golden/pathologies/G7_AvgShedder.txt) is blinded by another process's load",
-        grouping=Grouping.IF_SET,
+        grouping=Grouping.UNLESS_EXACT,
         run=modular(lambda view, state, config: shed_avg(view, state, config.shedding)),
         trigger=lambda cycle, shed: avg_trigger(cycle.view, shed, cycle.config.shedding),
         hits_needed=lambda config: (config.shedding.avg_low_hits, config.shedding.avg_high_hits),
@@ -234,7 +234,7 @@ SHEDDERS = (
         "[cured](golden/pathologies/smoothed_scores_threshold_ours.txt); "
         "[G4 fails](golden/pathologies/G4_threshold.txt), "
         "[G4 cured](golden/pathologies/G4_threshold_lower_boundary.txt)",
-        grouping=Grouping.IF_SET,
+        grouping=Grouping.UNLESS_EXACT,
         run=modular(
             lambda view, state, config: shed_threshold(
                 view, state, config.shedding, config.signals.history_weight
@@ -260,7 +260,7 @@ SHEDDERS = (
         ),
         checks=(check_overload,),
         seen_in="[all at 90](golden/pathologies/all_at_90_overload.txt)",
-        grouping=Grouping.IF_SET,
+        grouping=Grouping.UNLESS_EXACT,
         run=modular(lambda view, state, config: shed_overload(view, state, config.shedding)),
         trigger=lambda cycle, shed: overload_trigger(cycle.view, shed, cycle.config.shedding),
         hits_needed=multi_hits,
@@ -288,7 +288,7 @@ SHEDDERS = (
         seen_in="[G2](golden/pathologies/G2_uniform.txt), "
         "[G7](golden/pathologies/G7_uniform.txt) evens out traffic, even onto a "
         "broker that another process loads",
-        grouping=Grouping.IF_SET,
+        grouping=Grouping.UNLESS_EXACT,
         run=modular(lambda view, state, config: shed_uniform(view, state, config.shedding)),
         trigger=lambda cycle, shed: uniform_trigger(cycle.view, shed, cycle.config.shedding),
         hits_needed=lambda config: (multi_hits(config)[0], multi_hits(config)[0]),

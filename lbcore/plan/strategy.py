@@ -88,11 +88,11 @@ class Destinations(Enum):
 class Grouping(Enum):
     """Mode of running a strategy: by group (`plan.groups`) or over the whole cluster.
 
-    IF_SET: by group unless `shedding.is_pulsar_exact`.
+    UNLESS_EXACT: by group unless `shedding.is_pulsar_exact`.
     """
 
     NEVER = "never"
-    IF_SET = "if_set"
+    UNLESS_EXACT = "unless_exact"
     ALWAYS = "always"
 
 

@@ -173,7 +173,7 @@ class LookupSnapshot:
         )
 
     def _names_after(self, changed: Sequence[NamespaceRoutes]) -> tuple[str, ...]:
-        # what is known is popped, and the rest is new
+        # pop leaves those that are new
         exist = {found.namespace: found.hash_function is not None for found in changed}
         kept = [name for name in self.names if exist.pop(name, True)]
         new = [name for name, is_there in exist.items() if is_there]

@@ -174,7 +174,7 @@ class BrokerScorer:
         if state is None or status is not IncarnationStatus.CURRENT:
             batch.counts[status.value] += 1
             return
-        if before is not None and before is not state and before.pending:  # of an earlier start
+        if before is not None and before is not state and before.pending:  # a new start
             self._reject_incomplete(batch, before.pending)
         batch.broker_states[broker] = state
         if isinstance(message, Heartbeat | BrokerLoad):

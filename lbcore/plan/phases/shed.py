@@ -100,8 +100,8 @@ def shed(draft: Draft) -> Draft:
         admitted=(row, admits[:, subset.original]),
     )
     strategy = shedding_strategy(draft.config)
-    is_if_set = strategy.grouping == Grouping.IF_SET and draft.config.shedding.by_group
-    is_grouped = is_if_set or strategy.grouping == Grouping.ALWAYS
+    is_by_group = strategy.grouping == Grouping.UNLESS_EXACT and draft.config.shedding.by_group
+    is_grouped = is_by_group or strategy.grouping == Grouping.ALWAYS
     group = draft.group if is_grouped else np.zeros_like(draft.group)
     known = strategy.forget(draft.state.shed, view.snapshot.brokers.names)
     cycle = ShedCycle(
