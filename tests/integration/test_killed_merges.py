@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS
+from lbcore.model.tables import BUNDLE_OWNERSHIP, COMMANDS, OWNERSHIP_EVENTS
 from lbcore.ownership.invariants import of_bundles
 from tests.integration.meanwhile import repeated
 from tests.integration.replay import assert_replayed
@@ -93,7 +93,8 @@ def test_killed_job_and_killed_owner_leave_no_hash_without_one_owner(
     with repeated(look, _LOOK_S):
         for number, command_id in enumerate(splits):
             split(stack, command_id, number)
-        assert {end(stack, command_id) for command_id in splits} == {"done"}
+        ended = {command_id: end(stack, command_id) for command_id in splits}
+        assert set(ended.values()) == {"done"}, stack.rows(COMMANDS.name)[-len(splits) :]
         assert len(live(stack)) == BUNDLES + len(splits)
         for number, point in enumerate(points):
             begin_merge(stack, merges[number], number)
