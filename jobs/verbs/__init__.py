@@ -94,7 +94,7 @@ VERBS = {
     ),
     "status": Verb(module="jobs.verbs.reading", summary="how the cluster is, and what is wrong"),
     "strategies": Verb(
-        module="jobs.verbs.config", summary="list the strategies, their rules and settings"
+        module="jobs.verbs.strategies", summary="list the strategies, their rules and settings"
     ),
     "topics": Verb(module="jobs.verbs.upkeep", summary="make or check Ballast's Kafka topics"),
     "trace": Verb(

@@ -1,12 +1,19 @@
-"""Verbs about settings and strategies."""
+"""Check, show or import settings; change them while the job runs.
+
+check    says what doesn't suit: errors, and warnings that something can't work as it is meant
+show     writes every setting with its meaning (--base: the defaults, --changed: what differs,
+         --markdown: the reference in docs/configuration.md, --tables or --url: those that the job
+         decides by, who set each, and which changes by commands are ignored)
+import   reads a Pulsar broker.conf and writes an overlay that behaves as it says; ends with 1 when
+         something in it would not be obeyed, and says what
+set      changes settings while the job runs, all of those named or none
+reset    takes changed settings back to what the files say
+"""
 
 import argparse
 import codecs
-import textwrap
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from jobs.adapters.processes.settings import (
     describe_differences,
@@ -28,32 +35,13 @@ from jobs.console import (
 from jobs.operating.answers import answers_of
 from jobs.operating.commanding import command_actions
 from jobs.operating.connection_options import CONF_OPTION, SERVICE_OPTIONS, connection_options
-from jobs.parser import (
-    action,
-    actions,
-    argument,
-    arguments,
-    by_verb,
-    carry_out,
-    decimal_number,
-    group,
-)
+from jobs.parser import action, actions, argument, carry_out, decimal_number, group
 from lbcore.config.load import canonical, differences, digest
 from lbcore.config.pulsar_keys import ENCODING, PRESETS, parse_properties
 from lbcore.config.render import render_config, render_differences, render_page
 from lbcore.config.shedding import RULES_4_0, RULES_4_2
 from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError, UsageGaps
-from lbcore.model.names import did_you_mean
-from lbcore.plan.registry import (
-    PLACE,
-    PLACEMENT_STRATEGIES,
-    SHED,
-    SHEDDING_STRATEGIES,
-    STRATEGIES,
-)
-from lbcore.plan.split.algorithms import ALGORITHM_SUMMARIES, RULES
-from lbcore.plan.strategy import Strategy
 from lbcore.validation.check import check_config
 from lbcore.validation.pulsar_import import ImportedConfig, import_keys
 
@@ -212,139 +200,55 @@ _LAYERS = (
         "--set", action="append", default=[], metavar="KEY=VALUE", help="e.g. shedding.strategy=avg"
     ),
 )
-
-
-SPLIT = "split"
-WIDTH = 100
-
-
-def _strategies(args: argparse.Namespace) -> int:
-    """Write the list."""
-    name = (args.name or "").rpartition(".")[2]
-    rows = [
-        _strategy_row(kind, one)
-        for kind, strategies in STRATEGIES.items()
-        for one in strategies
-        if args.kind in (None, kind) and name in ("", one.name, one.pulsar_class)
-    ]
-    if args.name is None and args.kind in (None, SPLIT):
-        rules = [(SPLIT, one.name, one.pulsar_class, one.summary) for one in RULES]
-        rules += [
-            ("split algorithm", one.value, one.value, summary)
-            for one, summary in ALGORITHM_SUMMARIES.items()
-        ]
-        keys = ("kind", "name", "pulsar_class", "rule")
-        rows += [dict(zip(keys, rule, strict=True)) for rule in rules]
-    if not rows:
-        known = sorted({*SHEDDING_STRATEGIES, *PLACEMENT_STRATEGIES})
-        raise MisuseError(
-            f"there is no strategy {args.name!r}",
-            why="it is neither a short name nor the name of a Pulsar class",
-            next_step=f"{did_you_mean(args.name, known)}take one of {', '.join(known)}",
-        )
-    answer(args, rows, "\n\n".join(map(_strategy_text, rows)).split("\n"))
-    return Exit.DONE
-
-
-def _strategy_row(kind: str, one: Strategy) -> dict[str, Any]:
-    return {
-        "kind": kind,
-        "name": one.name,
-        "pulsar_class": one.pulsar_class,
-        "rule": one.rule,
-        "use_when": one.use_when,
-        "settings": [
-            {"key": entry.key, "default": entry.default, "pulsar": list(entry.setting.pulsar)}
-            for entry in one.entries()
-        ],
-    }
-
-
-def _strategy_text(row: Mapping[str, Any]) -> str:
-    named = f"  ({row['pulsar_class']})" if row["pulsar_class"] else ""
-    words = [row["rule"], *([f"When: {row['use_when']}"] if "use_when" in row else [])]
-    wrap = partial(textwrap.wrap, width=WIDTH, initial_indent="  ", subsequent_indent="  ")
-    settings = [
-        f"    {one['key']} = {one['default']}{''.join(f'  ({key})' for key in one['pulsar'][:1])}"
-        for one in row.get("settings", ())
-    ]
-    lines = [line for text in words for line in wrap(text)]
-    return "\n".join([f"{row['kind']}  {row['name']}{named}", *lines, *settings])
-
-
-add_arguments = by_verb(
-    config=arguments(
-        actions(
-            action(
-                "check",
-                "Say what doesn't suit.",
-                _check,
-                *_LAYERS,
-                *(
-                    argument(option, type=decimal_number, metavar=unit, help=meaning)
-                    for option, unit, meaning in (
-                        ("--seen-rate", "MSG/S", "largest difference of two brokers"),
-                        ("--seen-throughput", "BYTES/S", "the same in throughput"),
-                        ("--seen-usage", "POINTS", "the same in points of usage (0 .. 100)"),
-                    )
-                ),
-            ),
-            action(
-                "show",
-                "Every setting with its meaning.",
-                _show,
-                *_LAYERS,
-                argument("--base", action="store_true", help="the defaults (conf/base.toml)"),
-                argument(
-                    "--markdown", action="store_true", help="the reference (docs/configuration.md)"
-                ),
-                argument("--changed", action="store_true", help="only what differs from the base"),
-                argument(
-                    "--pulsar",
-                    nargs="?",
-                    choices=sorted(PRESETS),
-                    const="pulsar-4.0.8",
-                    help="a release of Pulsar with its defaults (conf/pulsar-4.0.8.toml and "
-                    "others)",
-                ),
-                group(
-                    "the job's: what it was started with, what commands have changed, what of that "
-                    "is set aside",
-                    *SERVICE_OPTIONS,
-                ),
-            ),
-            action(
-                "import",
-                "Read a Pulsar broker.conf and write an overlay.",
-                _import,
-                argument("file", nargs="?", type=Path, help="the broker.conf to read"),
-                argument(
-                    "--rules",
-                    choices=(RULES_4_0, RULES_4_2),
-                    default="",
-                    help="whose rules; by default those of the release that the file's keys are of",
-                ),
-                argument("--output", type=Path, metavar="FILE", help="write it there"),
-            ),
-            *command_actions("config"),
+add_arguments = actions(
+    action(
+        "check",
+        "Say what doesn't suit.",
+        _check,
+        *_LAYERS,
+        *(
+            argument(option, type=decimal_number, metavar=unit, help=meaning)
+            for option, unit, meaning in (
+                ("--seen-rate", "MSG/S", "largest difference of two brokers"),
+                ("--seen-throughput", "BYTES/S", "the same in throughput"),
+                ("--seen-usage", "POINTS", "the same in points of usage (0 .. 100)"),
+            )
         ),
-        about="""Check, show or import settings; change them while the job runs.
-
-check    says what doesn't suit: errors, and warnings that something can't work as it is meant
-show     writes every setting with its meaning (--base: the defaults, --changed: what differs,
-         --markdown: the reference in docs/configuration.md, --tables or --url: those that the job
-         decides by, who set each, and which changes by commands are ignored)
-import   reads a Pulsar broker.conf and writes an overlay that behaves as it says; ends with 1 when
-         something in it would not be obeyed, and says what
-set      changes settings while the job runs, all of those named or none
-reset    takes changed settings back to what the files say
-""",
     ),
-    strategies=arguments(
-        argument("--kind", choices=(SHED, PLACE, SPLIT), help="only these"),
-        argument("name", nargs="?", help="e.g. avg, or AvgShedder"),
-        run=_strategies,
-        about="""List the strategies: rule, use, and settings with defaults of each.""",
+    action(
+        "show",
+        "Every setting with its meaning.",
+        _show,
+        *_LAYERS,
+        argument("--base", action="store_true", help="the defaults (conf/base.toml)"),
+        argument("--markdown", action="store_true", help="the reference (docs/configuration.md)"),
+        argument("--changed", action="store_true", help="only what differs from the base"),
+        argument(
+            "--pulsar",
+            nargs="?",
+            choices=sorted(PRESETS),
+            const="pulsar-4.0.8",
+            help="a release of Pulsar with its defaults (conf/pulsar-4.0.8.toml and others)",
+        ),
+        group(
+            "the job's: what it was started with, what commands have changed, what of that is set "
+            "aside",
+            *SERVICE_OPTIONS,
+        ),
     ),
+    action(
+        "import",
+        "Read a Pulsar broker.conf and write an overlay.",
+        _import,
+        argument("file", nargs="?", type=Path, help="the broker.conf to read"),
+        argument(
+            "--rules",
+            choices=(RULES_4_0, RULES_4_2),
+            default="",
+            help="whose rules; by default those of the release that the file's keys are of",
+        ),
+        argument("--output", type=Path, metavar="FILE", help="write it there"),
+    ),
+    *command_actions("config"),
 )
 run = carry_out
