@@ -9,6 +9,7 @@ left alone: its bundles' load is not its problem.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -312,7 +313,7 @@ RECENT_PRICE = 2.0
 """Added share of the price of a bundle that has just moved, falling to 0 in the grace period."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class BallastRound:
     """Readings of one cycle, n brokers.
 
@@ -322,7 +323,6 @@ class BallastRound:
     float64[n], capacity over mean capacity. weight: float64[m, r], points on a broker of size 1.
     costs: fitted, None = unknown. state: with the costs learnt in this cycle. can_divide: bool[m].
     hot_limit: points from which a broker is hot; a bundle that makes any broker hot is divided.
-    broker_factor: float64[n], demand factors; bundle_factor: float64[m], that of each bundle's.
     """
 
     view: ShedView
@@ -338,8 +338,17 @@ class BallastRound:
     weight: Floats
     can_divide: Bools
     hot_limit: float
-    broker_factor: Floats
-    bundle_factor: Floats
+
+    @cached_property
+    def broker_factor(self) -> Floats:
+        """Demand factor of each broker, float64[n]. O(bundles x relieved brokers)."""
+        factor = demand_factor_of(self.readings.usage, self.view.snapshot.brokers.demand)
+        return np.minimum(factor, departed_demand_factor(self.view, self.state, self.readings))
+
+    @cached_property
+    def bundle_factor(self) -> Floats:
+        """Demand factor of each bundle's broker, float64[m]."""
+        return np.append(self.broker_factor, 1.0)[self.view.snapshot.bundles.owner]
 
     def oversized_rows(self, is_triggered: Bools) -> Ints:
         """Return the triggered brokers' bundles that must be divided, int64[k].
@@ -467,9 +476,9 @@ def deviation_of(load: Floats, level: float) -> Floats:
 def measure_round(
     view: ShedView, state: ShedState, config: IdealLoadConfig, can_divide: Bools | None = None
 ) -> BallastRound:
-    """Return the round's readings. O(bundles + n log n), see below.
+    """Return the round's readings. O(bundles + n log n).
 
-    can_divide: None = all with two or more topics. Each broker lately relieved costs O(bundles).
+    can_divide: None = all with two or more topics.
     """
     readings = readings_of(view.snapshot, view.usage, lags=view.usage_lags)
     evidence = state.evidence
@@ -484,8 +493,6 @@ def measure_round(
     away: Floats = np.where(above > 0, above, np.where(below > 0, -below, 0.0))
     mean = sequential_sum(readings.capacity) / len(readings.capacity)
     size = readings.capacity / mean
-    factor = demand_factor_of(readings.usage, view.snapshot.brokers.demand)
-    factor = np.minimum(factor, departed_demand_factor(view, state, readings))
     others = other_resources(view, level)
     load = np.stack([level + away, *(load for load, _ in others)], axis=1)
     return BallastRound(
@@ -502,6 +509,4 @@ def measure_round(
         weight=np.stack([readings.bundle, *(weight for _, weight in others)], axis=1) / mean,
         can_divide=view.snapshot.bundles.topics > 1 if can_divide is None else can_divide,
         hot_limit=max(level, hot_limit),
-        broker_factor=factor,
-        bundle_factor=np.append(factor, 1.0)[view.snapshot.bundles.owner],
     )
