@@ -175,12 +175,10 @@ class AdminApp:
 
     async def _body(self, receive: Receive, headers: dict[str, str]) -> bytes:
         limit = self._body_max_bytes
-        too_long = HttpError(413, f"the body must be at most {limit} bytes", _CLOSE)
         length = headers.get("content-length", "0")
-        if length.isdecimal() and int(length[:_LENGTH_DIGITS]) > limit:
-            raise too_long
+        declared = int(length[:_LENGTH_DIGITS]) if length.isdecimal() else 0
         parts, size, more = [], 0, True
-        while more:
+        while more and max(declared, size) <= limit:
             try:
                 message = await asyncio.wait_for(receive(), _BODY_TIMEOUT_S)
             except asyncio.TimeoutError:
@@ -190,9 +188,9 @@ class AdminApp:
                 raise ClientGoneError
             parts.append(message.get("body", b""))
             size += len(parts[-1])
-            if size > limit:
-                raise too_long
             more = message.get("more_body", False)
+        if max(declared, size) > limit:
+            raise HttpError(413, f"the body must be at most {limit} bytes", _CLOSE)
         return b"".join(parts)
 
     # -- the audit

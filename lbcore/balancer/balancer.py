@@ -444,9 +444,8 @@ class ClusterBalancer:
         chunks = {"clock": packing.pack(plain, {}), **pack_brokers(state.brokers, state.packed)}
         for name, converter in _PARTS.items():
             value = getattr(state, name)
-            compared = (
-                list(value.items()) if name in _ORDERED else value
-            )  # dicts compare without order
+            # dicts are equal in any order
+            compared = list(value.items()) if name in _ORDERED else value
             chunks[name] = remembered(
                 state.packed, f"pack {name}", compared, partial(_pack_part, name, converter, value)
             )

@@ -70,14 +70,14 @@ def check_folder(folder: Path) -> None:
         )
 
 
-def check_port(port: int, user: str, otherwise: str = "choose another port") -> None:
+def check_port(port: int, server: str, otherwise: str = "choose another port") -> None:
     """Raise when something else listens on the loopback port that a server needs.
 
-    user: name of the server. otherwise: what can be done instead of ending what listens there.
+    server: its name. otherwise: what can be done instead of ending what listens there.
     """
     if not 1 <= port <= _PORT_MAX:
         raise CommandError(
-            f"{port} is no port for {user}",
+            f"{port} is no port for {server}",
             why=f"a port is a number from 1 to {_PORT_MAX}",
             next_step=otherwise,
         )
@@ -87,7 +87,7 @@ def check_port(port: int, user: str, otherwise: str = "choose another port") -> 
             probe.bind(("127.0.0.1", port))
         except OSError as cause:
             raise CommandError(
-                f"port {port}, which {user} needs, is taken",
+                f"port {port}, which {server} needs, is taken",
                 why=str(cause),
                 next_step=f"end the process that listens on it (see `ss -ltnp 'sport = :{port}'`), "
                 f"or {otherwise}",
