@@ -107,14 +107,26 @@ def _moment_of(text: str) -> str:
         return ""
     if text.isdecimal() and len(text) <= _DIGITS_MAX:
         return f"v{text}"
+    return str(_past_ms(text, wall_ms(), "moment", "a version of ownership_events such as 120"))
+
+
+def _past_ms(text: str, now_ms: int, word: str, *others: str) -> int:
+    """Return an instant of the past, ms since 1970.
+
+    Raises MisuseError, which calls it by the word and names what else may be written.
+    """
     try:
-        return str(parse_instant_ms(text, wall_ms()))
+        at_ms = parse_instant_ms(text, now_ms)
     except argparse.ArgumentTypeError:
-        raise MisuseError(
-            f"{text!r} is no moment",
-            why="a moment is an ISO time, so long ago, or a version of ownership_events",
-            next_step="write 2026-11-21T03:00:00Z, 5m for five minutes ago, or 120",
-        ) from None
+        at_ms = None
+    if at_ms is not None and at_ms <= now_ms:
+        return at_ms
+    is_read, now = at_ms is not None, format_instant(now_ms)
+    raise MisuseError(
+        f"{text!r} is {'in the future' if is_read else f'no {word}'}",
+        why=f"this machine's clock says {now}" if is_read else "it can't be read as a time",
+        next_step="; or ".join(["write 2026-11-21T03:00:00Z, or 5m for five minutes ago", *others]),
+    )
 
 
 def _shown(row: Row) -> Row:
@@ -212,14 +224,7 @@ def _explain(args: argparse.Namespace) -> int:
             why="the cluster is named with --cluster, everything else by its name or id",
             next_step="write `ballast explain cluster` or `ballast explain bundle NAME`",
         )
-    try:
-        at_ms = parse_instant_ms(args.at, now_ms) if args.at else 0
-    except argparse.ArgumentTypeError:
-        raise MisuseError(
-            f"{args.at!r} is no time",
-            why="an instant is an ISO time, or so long ago",
-            next_step="write 2026-11-21T03:00:00Z, or 5m for five minutes ago",
-        ) from None
+    at_ms = _past_ms(args.at, now_ms, "time") if args.at else 0
     question = ExplainQuestion(
         kind=args.kind, name=args.name, now_ms=now_ms, at_ms=at_ms, window_ms=args.window
     )

@@ -159,8 +159,15 @@ def count_message(row: Mapping[str, Any]) -> str:
     if not parts:
         return "it has no bundle"
     (count, words), *others = parts
-    first = f"{count} of its {inputs['bundles']} bundles {words}"
-    return ", ".join([first, *(f"{count} {words}" for count, words in others)])
+    first = f"{count} of its {inputs['bundles']} bundles {_verb(count, words)}"
+    return ", ".join([first, *(f"{count} {_verb(count, words)}" for count, words in others)])
+
+
+def _verb(count: int, words: str) -> str:
+    """Return words about several bundles as words about so many."""
+    first, _, rest = words.partition(" ")
+    single = {"are": "is", "wait": "waits", "stay": "stays"}.get(first, first)
+    return words if count > 1 else f"{single} {rest}".replace("their", "its")
 
 
 def _stopped(counts: Mapping[str, int]) -> list[tuple[str, str]]:
@@ -177,7 +184,8 @@ def remedy_messages(row: Mapping[str, Any], until: str) -> Iterator[str]:
     inputs = json.loads(row["inputs"])
     counts: Mapping[str, int] = inputs["counts"]
     for name, stopped in _stopped(counts):
-        words = f"{counts[name]} of its {inputs['bundles']} bundles {stopped}"
+        verb = _verb(counts[name], stopped)
+        words = f"{counts[name]} of its {inputs['bundles']} bundles {verb}"
         if name == "recently_unloaded" and until:
             words += f"; the first may move again at {until}"
         yield f"{words}. {_advice(name, _LIMIT if name in _BUNDLES else _PLACES)}"

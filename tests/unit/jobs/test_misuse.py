@@ -227,6 +227,21 @@ def test_moments_that_are_swapped_are_told(tables: Path, capsys: Capsys) -> None
     assert "swap them: --diff 1m 0s" in said
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["explain", "cluster", "--at", "2999-01-01T00:00Z"],
+        ["ownership", "--as-of", "2999-01-01T00:00Z"],
+        ["ownership", "--diff", "0s", "2999-01-01T00:00Z"],
+    ],
+)
+def test_future_is_no_time_to_ask_about(words: list[str], tables: Path, capsys: Capsys) -> None:
+    assert main([*words, "--tables", str(tables), "--cluster", "local"]) == Exit.MISUSE
+    said = capsys.readouterr().err
+    assert "'2999-01-01T00:00Z' is in the future" in said
+    assert "this machine's clock says 20" in said
+
+
 def test_query_that_is_nearly_a_ready_one_is_named(tables: Path, capsys: Capsys) -> None:
     assert main(["sql", "most-movd", "--tables", str(tables)]) == Exit.MISUSE
     assert "did you mean most-moved? " in capsys.readouterr().err

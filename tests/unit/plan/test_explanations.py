@@ -193,6 +193,21 @@ def test_counts_add_up_to_the_bundles_and_the_words_have_each() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "stated"),
+    [
+        ("pinned", "1 of its 3 bundles is pinned to it"),
+        ("merging", "1 of its 3 bundles waits for its merge with a neighbour"),
+        ("no_destination", "1 of its 3 bundles found no destination"),
+    ],
+)
+def test_one_bundle_has_a_verb_of_its_own(name: str, stated: str) -> None:
+    inputs = {"bundles": 3, "counts": {name: 1, "excluded_namespace": 2}, "verdict": "taken"}
+    row = {"inputs": to_json(inputs)}
+    assert stated.removeprefix("1 of its 3 bundles") in count_message(row)
+    assert any(words.startswith(stated) for words in remedy_messages(row, ""))
+
+
+@pytest.mark.parametrize(
     "name",
     ["in_flight_limit", "broker_limit", "system_namespace", "draining", "not_in_policy"],
 )
