@@ -136,7 +136,13 @@ class AdminAddress:
     broker_urls: Mapping[str, str] = field(default_factory=dict)
 
     def tls(self) -> WatchedFile[ssl.SSLContext] | None:
-        """The context of an https address; MisuseError when its files can't be used."""
+        """The context of an https address; MisuseError when files can't be used."""
+        if self.key_file and not self.cert_file:
+            raise MisuseError(
+                "a key without its certificate has no effect",
+                why=f"--tls-key names {self.key_file}, and --tls-cert is missing",
+                next_step="name the certificate with --tls-cert, or leave out --tls-key",
+            )
         if urlsplit(self.url).scheme != "https":
             return None
         paths = tuple(str(one or "") for one in (self.ca_file, self.cert_file, self.key_file))

@@ -490,6 +490,12 @@ def _context(name: str) -> Mapping[str, str]:
             why=f"{wrong[0]!r} is no entry with a text" if wrong else "it takes url or tables",
             next_step=f"a context has url or tables, and any of {', '.join(_CONTEXT_KEYS[2:])}",
         )
+    if "ca_file" in found and not str(found.get("url")).lower().startswith("https:"):
+        raise MisuseError(
+            f"ca_file has no effect in the context {wanted!r} in {path}",
+            why=f"its {'url is not https' if 'url' in found else 'place is tables, not a url'}",
+            next_step="write https:// in its url, or leave out ca_file",
+        )
     return {**found, "origin": str(path)}
 
 

@@ -392,6 +392,13 @@ def test_files_that_can_not_be_used_are_misuse_and_named(tmp_path: Path) -> None
     assert "--tls-ca" in caught.value.next_step
 
 
+def test_key_without_its_certificate_is_misuse(tmp_path: Path) -> None:
+    for url in ("https://broker:8443", "http://broker:8080"):
+        with pytest.raises(MisuseError, match="has no effect") as caught:
+            PulsarAdmin(AdminAddress(url=url, key_file=tmp_path / "key.pem"))
+        assert "--tls-cert" in caught.value.next_step
+
+
 def secured(fake: FakePulsar, folder: Path, **more: Any) -> PulsarAdmin:
     url = fake.url.replace("http:", "https:")
     return PulsarAdmin(AdminAddress(url=url, ca_file=folder / "ca.pem", timeout_s=5.0, **more))

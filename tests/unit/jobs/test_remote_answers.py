@@ -391,6 +391,26 @@ def test_contexts_in_a_wrong_form_are_a_misuse(say: Callable[..., Said], tmp_pat
     assert (code, err.partition("\n")[0]) == (2, "error: there is no context \"['a']\"")
 
 
+@pytest.mark.usefixtures("service")
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ('url = "http://a:1"', "its url is not https"),
+        ('tables = "t"', "its place is tables, not a url"),
+    ],
+)
+def test_authority_that_a_context_can_not_use_is_a_misuse(
+    place: str, why: str, say: Callable[..., Said], tmp_path: Path
+) -> None:
+    contexts = tmp_path / "ballast" / "contexts.toml"
+    contexts.parent.mkdir()
+    contexts.write_text(f'[contexts.a]\n{place}\nca_file = "/ca.pem"\n')
+    code, _, err = say("status", "--context", "a")
+    assert code == 2
+    assert "ca_file has no effect" in err
+    assert why in err
+
+
 def test_cluster_of_a_chosen_context_precedes_the_variable(
     service: Service, say: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
