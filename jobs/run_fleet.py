@@ -18,7 +18,6 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -185,7 +184,7 @@ def _follow(tail: Tail, loop: FleetLoop, args: argparse.Namespace) -> None:
     try:
         _catch_up(tail, loop)
         for number in range(1, args.brokers + 1):
-            loop.call(partial(_start, f"broker-{number}"))
+            loop.call(lambda fleet, now_ms: fleet.start(f"broker-{number}", now_ms))  # noqa: B023 (called at once)
         server = ControlServer(loop, args.port)
         if args.port_file is not None:
             atomic_write(args.port_file, str(server.port), is_durable=False)
@@ -219,10 +218,6 @@ def _poll_once(tail: Tail, loop: FleetLoop) -> None:
         return
     if messages:
         loop.call(lambda fleet, now_ms: fleet.take_records(messages, now_ms))
-
-
-def _start(name: str, fleet: Fleet, now_ms: int) -> None:
-    fleet.start(name, now_ms)
 
 
 def _catch_up(tail: Tail, loop: FleetLoop) -> None:

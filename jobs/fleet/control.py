@@ -1,6 +1,6 @@
 """The fleet's control server on the loopback, and its client.
 
-The fleet's own thread carries out each request.
+Requests are carried out one at a time (`FleetLoop.call`).
 
 GET  /health                   counts, for the supervisor
 GET  /brokers[?bundles=1]      life, true load (msg/s in + out), bundles with their tokens

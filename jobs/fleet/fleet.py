@@ -2,15 +2,14 @@
 
 A broker carries out its agent's effects at once (messages, reading load) or after a while
 (callbacks); `lbcore.agent.host` steps the agent. Only name and labels survive a restart.
-The fleet keeps the brokers' records, due times and true state. One thread, the loop's, calls every
-method.
+The fleet keeps the brokers' records, due times and true state. One thread at a time calls its
+methods (`FleetLoop.call`).
 """
 
 import heapq
-import queue
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -56,10 +55,6 @@ class Timetable(Generic[Item]):
             due_ms, _, item = heapq.heappop(self._heap)
             found.append((due_ms, item))
         return found
-
-    def next_ms(self) -> int | None:
-        """Return the time of the next item, None = none."""
-        return self._heap[0][0] if self._heap else None
 
 
 _NOISE_STEP_MS = 1_000
@@ -132,6 +127,7 @@ class SimulatedBroker:
     def __init__(self, name: str, context: FleetContext) -> None:
         """name: a valid host name, because URLs contain it."""
         self.name = name
+        self.capacity = context.settings.capacities.get(name, 1.0)
         self.life = ProcessLife.KILLED
         self.start_number = 0
         self.incarnation = ""
@@ -156,11 +152,6 @@ class SimulatedBroker:
             return self.service.tokens
         usable = self._host.agent.usable_at(now_ms)
         return {name: token for name, token in self.service.tokens.items() if name in usable}
-
-    @property
-    def capacity(self) -> float:
-        """Its capacity label."""
-        return self._context.settings.capacities.get(self.name, 1.0)
 
     def start(self, records: Sequence[Event], now_ms: int) -> None:
         """Begin a new incarnation that serves nothing; a running one is killed first."""
@@ -446,55 +437,29 @@ class Fleet:
 
 
 _PACE_S = 0.02
-_LONGEST_WAIT_S = 0.5
-_CALL_TIMEOUT_S = 30.0
 
 
 class FleetLoop:
-    """Runs a fleet."""
+    """Runs a fleet, on which one thread at a time works."""
 
     def __init__(self, fleet: Fleet, clock: ForwardClock) -> None:
         self._fleet = fleet
         self._clock = clock
-        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._error: Exception | None = None
 
     def call(self, work: Callable[[Fleet, int], Item]) -> Item:
-        """Let the loop run work(fleet, now_ms); return or raise its result."""
-        future: Future[Item] = Future()
-
-        def carry_out() -> None:
-            try:
-                future.set_result(work(self._fleet, self._clock.now_ms()))
-            except Exception as error:  # noqa: BLE001 - the caller raises it in its own thread
-                future.set_exception(error)
-
-        self._inbox.put(carry_out)
-        return future.result(timeout=_CALL_TIMEOUT_S)
+        """Return work(fleet, now_ms), carried out between two rounds."""
+        with self._lock:
+            return work(self._fleet, self._clock.now_ms())
 
     def fail(self, error: Exception) -> None:
         """Let `run` raise this error of another thread."""
-
-        def raise_it() -> None:
-            raise error
-
-        self._inbox.put(raise_it)
+        self._error = error
 
     def run(self) -> NoReturn:
         """Run for ever, at most 50 rounds a second, each with all that is due."""
-        while True:
-            self._wait()
-            self._fleet.run_due(self._clock.now_ms())
+        while self._error is None:
+            self.call(Fleet.run_due)
             sleep(_PACE_S)
-
-    def _wait(self) -> None:
-        """Process the inbox; if empty, wait for more or for the next due time."""
-        due_ms = self._fleet.timetable.next_ms()
-        until_due_s = _LONGEST_WAIT_S if due_ms is None else (due_ms - self._clock.now_ms()) / 1000
-        wait_s = min(max(until_due_s, 0.0), _LONGEST_WAIT_S)
-        try:
-            work = self._inbox.get(timeout=wait_s) if wait_s > 0.0 else self._inbox.get_nowait()
-            while True:
-                work()
-                work = self._inbox.get_nowait()
-        except queue.Empty:
-            return
+        raise self._error
