@@ -23,7 +23,7 @@ from jobs.extras import require
 from jobs.local.fleet_watch import crash_broker, fleet_client
 from jobs.local.layout import CLUSTER, Layout, Size
 from jobs.local.run import LocalRun
-from jobs.local.stack import Kill, RunOptions, StackSettings
+from jobs.local.stack import Kill, RunOptions, RunProcesses
 from jobs.local.terminal import JsonLines, Show, hints, live_lines, run_lines
 from jobs.operating.connection_options import STATE_DIR_OPTION
 from jobs.operating.status import StatusView
@@ -67,14 +67,15 @@ def _kill_broker(args: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _display(settings: StackSettings, *, is_headless: bool) -> Iterator[Show]:
+def _display(processes: RunProcesses, *, is_headless: bool) -> Iterator[Show]:
     """Show a run: a live view, or one JSON line a status."""
     if is_headless:
         yield JsonLines().show
         return
-    view = StatusView(settings.layout.tables, CLUSTER, settings.config.for_cluster(CLUSTER))
+    config = processes.config.for_cluster(CLUSTER)
+    view = StatusView(processes.layout.tables, CLUSTER, config)
     with live_lines() as draw:
-        yield lambda run: draw([*run_lines(run), "", *view.lines(), "", *hints(settings)])
+        yield lambda run: draw([*run_lines(run), "", *view.lines(), "", *hints(processes)])
 
 
 def _stop_on_signals(local: LocalRun) -> threading.Event:

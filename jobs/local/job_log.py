@@ -42,7 +42,7 @@ class LineTail:
         return [one for one in found if isinstance(one, Mapping)]
 
 
-_REPORT_VERDICTS = ("accepted", "late", "duplicate", "rejected")
+REPORT_VERDICTS = ("accepted", "late", "duplicate", "rejected")
 _DECISION = "decision:"
 
 
@@ -80,10 +80,6 @@ class JobLog:
             if line.get("event") == "batch":
                 self._fold_batch(line)
 
-    def reports_by_verdict(self) -> dict[str, int]:
-        """Return all verdicts with their counts, zeros included."""
-        return {verdict: self.reports[verdict] for verdict in _REPORT_VERDICTS}
-
     def live_bundles(self) -> int:
         """Return the number of bundles, without kept records of deleted ones."""
         return sum(count for state, count in self.bundles.items() if state != "Deleted")
@@ -106,7 +102,7 @@ class JobLog:
         for name, count in line["counts"].items():
             if name.startswith(_DECISION):
                 self.decisions[name.removeprefix(_DECISION)] += count
-            elif name in _REPORT_VERDICTS:
+            elif name in REPORT_VERDICTS:
                 self.reports[name] += count
         self.brokers, self.bundles = line.get("brokers", self.brokers), line["bundles"]
         self.in_flight = line["in_flight"]

@@ -17,7 +17,6 @@ from jobs.adapters.delta.tables import open_table
 from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.adapters.kafka.connection import KafkaWatch
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.adapters.processes.processes import ProcessSpec
 from jobs.console import CommandError, note
 from jobs.local import stack
 from jobs.local.fleet_watch import FleetWatch, crash_broker
@@ -27,7 +26,6 @@ from jobs.local.prober import Prober, ProberSettings
 from jobs.local.stack import (
     RunOptions,
     RunProcesses,
-    StackSettings,
     create_namespaces,
     namespaces_of,
 )
@@ -50,7 +48,7 @@ from lbcore.explain.job_state import (
 )
 from lbcore.model.tables import NAMESPACES, OWNERSHIP_EVENTS
 from lbcore.model.times import duration
-from lbcore.sim.summary import LoadSample, percentile
+from lbcore.sim.summary import percentile
 
 _POLL_S = 0.1
 _SECOND_MS = 1_000
@@ -60,7 +58,7 @@ _RECENT_BATCHES = 60
 _FLEET_OLD_MS = 5_000
 
 
-Display = Callable[[StackSettings], AbstractContextManager[Show]]
+Display = Callable[[RunProcesses], AbstractContextManager[Show]]
 
 
 class LocalRun:
@@ -74,9 +72,12 @@ class LocalRun:
         self._processes = RunProcesses(
             layout, options.overlays, options.assignments, options.lookup_port
         )
-        self._settings = self._processes.settings
+        self._address = KafkaAddress(
+            bootstrap=self._processes.bootstrap,
+            topic_prefix=self._processes.config.pipeline.topic_prefix,
+        )
         # Kafka is asked for in its own thread: the view must not wait for one that hangs
-        self._watch_kafka = KafkaWatch(self._address(), "the run", tell=self._add_event)
+        self._watch_kafka = KafkaWatch(self._address, "the run", tell=self._add_event)
         self._job = JobLog()
         self._job_lines = LineTail(layout.batches, from_end=True)
         self._fleet = FleetWatch(layout)
@@ -93,10 +94,13 @@ class LocalRun:
         """
         self._started_ms = wall_ms()
         with self._processes:
-            self._processes.start("simulated brokers", self._fleet_spec)
+            self._processes.start(
+                "simulated brokers",
+                lambda: self._processes.fleet_spec(self._size, self._options, self._fleet.is_ready),
+            )
             self.is_started = True
             self._watch_kafka.start()
-            with display(self._settings) as show:
+            with display(self._processes) as show:
                 self._watch(stop, show)
             ended_ms = wall_ms()
             self._watch_kafka.close()
@@ -121,10 +125,6 @@ class LocalRun:
             )
         )
 
-    def _fleet_spec(self) -> ProcessSpec:
-        self._layout.fleet_port.unlink(missing_ok=True)
-        return stack.fleet_spec(self._settings, self._size, self._options, self._fleet.is_ready)
-
     def _watch(self, stop: threading.Event, show: Show) -> None:
         due_ms = wall_ms()
         for_ms = math.inf if self._options.for_ms is None else self._options.for_ms
@@ -145,20 +145,22 @@ class LocalRun:
         if self._first_batch_ms is None and self._job.batches:
             self._first_batch_ms = wall_ms()
             # not earlier: commands would wait for the slow first batch
-            create_namespaces(self._address(), self._namespaces)
+            create_namespaces(self._address, self._namespaces)
         sample = self._fleet.sample()
         if self._prober is None and self._first_batch_ms is not None:
             self._prober = self._start_prober()
         job = self._job
+        served = bundles_served(sample, self._fleet.brokers, job)
+        bundles = job.live_bundles() or self._size.bundles
         return RunStatus(
             elapsed_ms=self._elapsed_ms(),
-            phase=self._phase(sample),
+            phase=self._phase(is_all_open=served >= bundles),
             job=self._job_state().message() if job.now_ms else "",
             troubles=tuple(self._troubles()),
             brokers=broker_rows(self._fleet.brokers, job),
             imbalance=imbalance_of(sample, job.groups()),
-            bundles_open=self._served(sample),
-            bundles=self._bundles(),
+            bundles_open=served,
+            bundles=bundles,
             in_flight=job.in_flight,
             batches=job.batches,
             cycle_p50_ms=percentile(job.cycle_durations_ms[-_RECENT_BATCHES:], 50),
@@ -168,12 +170,6 @@ class LocalRun:
             lookups=self._prober.counts() if self._prober else None,
             restarts=self._processes.supervisor.restarts(),
             events=tuple(self._events),
-        )
-
-    def _address(self) -> KafkaAddress:
-        return KafkaAddress(
-            bootstrap=self._settings.bootstrap,
-            topic_prefix=self._settings.config.pipeline.topic_prefix,
         )
 
     def _start_prober(self) -> Prober | None:
@@ -188,7 +184,7 @@ class LocalRun:
             return None
         prober = Prober(
             ProberSettings(
-                base_url=self._settings.lookup_url,
+                base_url=self._processes.lookup_url,
                 events_table=events,
                 lookups_per_s=self._options.lookups_per_s,
                 timeout_ms=_LOOKUP_TIMEOUT_MS,
@@ -215,7 +211,7 @@ class LocalRun:
                     f"loads as of {duration(age_ms)} ago"
                 )
 
-    def _phase(self, sample: LoadSample | None) -> str:
+    def _phase(self, *, is_all_open: bool) -> str:
         if self._watch_kafka.trouble:
             return self._watch_kafka.trouble
         if self._first_batch_ms is None:
@@ -226,13 +222,7 @@ class LocalRun:
             return f"the job is {judged.word.value}, and is started again by itself if it has ended"
         if self._job.silent_now(wall_ms()).many:
             return "many brokers are silent"
-        return "running" if (self._served(sample) >= self._bundles()) else "opening bundles"
-
-    def _served(self, sample: LoadSample | None) -> int:
-        return bundles_served(sample, self._fleet.brokers, self._job)
-
-    def _bundles(self) -> int:
-        return self._job.live_bundles() or self._size.bundles
+        return "running" if is_all_open else "opening bundles"
 
     def _job_state(self) -> JobState:
         """Judge the job by the lines of its batches, at least one per commit."""
@@ -243,7 +233,7 @@ class LocalRun:
             log=str(self._layout.logs / f"{stack.JOB}.log"),
             is_supervised=True,
         )
-        return judge_job(wrote, cycled, self._settings.config.pipeline, around=around)
+        return judge_job(wrote, cycled, self._processes.config.pipeline, around=around)
 
     def _elapsed_ms(self) -> int:
         return 0 if self._first_batch_ms is None else wall_ms() - self._first_batch_ms

@@ -26,7 +26,6 @@ from jobs.adapters.processes.processes import (
 from jobs.adapters.processes.settings import load_settings
 from jobs.console import CommandError, note
 from jobs.local.layout import CLUSTER, Layout, Size
-from lbcore.config.tree import Config
 from lbcore.model.bundles import HashFunction
 from lbcore.sim.load.load import LoadShape, NamespaceLoad
 from lbcore.wire.format import format_message
@@ -116,123 +115,6 @@ _GRACE_MS = 4_000
 _ENVIRONMENT = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StackSettings:
-    """Shared settings of a run's processes.
-
-    config: the result of overlays and assignments.
-    """
-
-    layout: Layout
-    bootstrap: str
-    lookup_port: int
-    overlays: tuple[str, ...]
-    assignments: tuple[str, ...]
-    config: Config
-
-    @property
-    def lookup_url(self) -> str:
-        """Base URL of topic lookups."""
-        return f"http://127.0.0.1:{self.lookup_port}"
-
-    def config_arguments(self) -> tuple[str, ...]:
-        """Return the arguments for the same configuration."""
-        overlays = (("--conf", overlay) for overlay in self.overlays)
-        assignments = (("--set", assignment) for assignment in self.assignments)
-        return tuple(word for pair in (*overlays, *assignments) for word in pair)
-
-
-def job_spec(settings: StackSettings) -> ProcessSpec:
-    """Return the streaming job's process."""
-    layout = settings.layout
-    arguments = [
-        *("--bootstrap", settings.bootstrap),
-        *("--state-dir", str(layout.job)),
-        *("--tables", str(layout.tables)),
-        *("--log", str(layout.batches)),
-        *("--metrics-port", "0"),
-        *("--metrics-port-file", str(layout.metrics_port)),
-        *settings.config_arguments(),
-    ]
-    return _python(JOB, layout, arguments)
-
-
-def lookup_spec(settings: StackSettings) -> ProcessSpec:
-    """Return the lookup service, ready once it answers, even without tables."""
-    arguments = [
-        *("--tables", str(settings.layout.tables)),
-        *("--cluster", CLUSTER),
-        *("--port", str(settings.lookup_port)),
-        *("--bootstrap", settings.bootstrap),
-        *settings.config_arguments(),
-    ]
-    return _python(
-        LOOKUP,
-        settings.layout,
-        arguments,
-        is_ready=lambda: answers_http(settings.lookup_port, "/health"),
-    )
-
-
-def bridge_spec(settings: StackSettings, arguments: Sequence[str]) -> ProcessSpec:
-    """Return the bridge to a Pulsar cluster. arguments: of the connection."""
-    layout = settings.layout
-    # it reads the run's configuration from the folder, as every verb does
-    arguments = [
-        "bridge",
-        "pulsar",
-        *arguments,
-        "--state-dir",
-        str(layout.root),
-        "--cluster",
-        CLUSTER,
-    ]
-    return dataclasses.replace(
-        _python("cli", layout, arguments), name=BRIDGE, log_path=layout.logs / f"{BRIDGE}.log"
-    )
-
-
-def fleet_spec(
-    settings: StackSettings, size: Size, options: RunOptions, is_ready: Callable[[], bool]
-) -> ProcessSpec:
-    """Return the process of all simulated brokers."""
-    layout, config = settings.layout, settings.config
-    arguments = [
-        *("--bootstrap", settings.bootstrap),
-        *("--topic-prefix", config.pipeline.topic_prefix),
-        *("--cluster", CLUSTER),
-        *("--state-dir", str(layout.fleet)),
-        *("--port-file", str(layout.fleet_port)),
-        *("--brokers", str(size.brokers)),
-        *("--load", options.load.value),
-        *("--speed", str(options.speed)),
-        *("--heartbeat-interval-ms", str(config.agent.heartbeat_interval_ms)),
-        *("--report-interval-ms", str(config.signals.report_max_interval_ms)),
-        *("--bundle-report-interval-ms", str(config.signals.bundle_report_interval_ms)),
-    ]
-    for one in namespaces_of(size):
-        arguments += ["--namespace", f"{one.name}:{one.hash_function.value}:{one.bundles}"]
-    return _python(FLEET, layout, arguments, is_ready)
-
-
-def ensure_topics(settings: StackSettings) -> None:
-    """Make or check Ballast's topics; raises CommandError with the verb's message."""
-    command = [sys.executable, "-m", "jobs.cli", "topics", "ensure"]
-    ended = subprocess.run(  # noqa: S603 (our own verb)
-        [*command, "--bootstrap", settings.bootstrap, *settings.config_arguments()],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if ended.returncode:
-        raise CommandError(
-            "the topics could not be made",
-            why=last_output(ended.stdout + ended.stderr),
-            next_step=f"read {settings.layout.kafka / 'logs'}, then run the same command again",
-        )
-
-
 def answers_http(port: int, path: str) -> bool:
     """True if the loopback port answers HTTP within 1 s, with any status."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
@@ -245,24 +127,15 @@ def answers_http(port: int, path: str) -> bool:
         connection.close()
 
 
-def _python(
-    name: str, layout: Layout, arguments: Sequence[str], is_ready: Callable[[], bool] | None = None
-) -> ProcessSpec:
-    return ProcessSpec(
-        name=name,
-        command=(sys.executable, "-m", f"jobs.{name}", *arguments),
-        log_path=layout.logs / f"{name}.log",
-        environment=_ENVIRONMENT,
-        is_ready=is_ready,
-        grace_ms=_GRACE_MS,
-    )
-
-
 _JOB_STARTS = "starting beside all else; its first batch comes after half a minute to two minutes"
 
 
 class RunProcesses(AbstractContextManager["RunProcesses"]):
-    """All processes of a run; they end with the context."""
+    """All processes of a run; they end with the context.
+
+    config: the result of overlays and assignments. bootstrap: Kafka's address. lookup_url: base URL
+    of topic lookups.
+    """
 
     def __init__(
         self,
@@ -272,18 +145,19 @@ class RunProcesses(AbstractContextManager["RunProcesses"]):
         lookup_port: int | None,
     ) -> None:
         """Choose ports; start nothing. Raises MisuseError for impossible settings."""
-        config = load_settings(overlays, assignments)
-        outside = config.kafka.bootstrap_servers
+        self.layout = layout
+        self.config = load_settings(overlays, assignments)
+        outside = self.config.kafka.bootstrap_servers
         self._kafka = None if outside else EmbeddedKafka(layout.kafka)
+        self.bootstrap = self._kafka.bootstrap if self._kafka else ",".join(outside)
+        self._lookup_port = layout.lookup_port(lookup_port)
+        self.lookup_url = f"http://127.0.0.1:{self._lookup_port}"
         self.supervisor = Supervisor()
-        self.settings = StackSettings(
-            layout=layout,
-            bootstrap=self._kafka.bootstrap if self._kafka else ",".join(outside),
-            lookup_port=layout.lookup_port(lookup_port),
-            overlays=tuple(overlays),
-            assignments=tuple(assignments),
-            config=config,
-        )
+        self._overlays, self._assignments = overlays, assignments
+        self._config_arguments = [
+            *(f"--conf={overlay}" for overlay in overlays),
+            *(f"--set={assignment}" for assignment in assignments),
+        ]
 
     def __exit__(self, *_: object) -> None:
         self.supervisor.stop_all()
@@ -293,16 +167,16 @@ class RunProcesses(AbstractContextManager["RunProcesses"]):
 
         last: name of the last process. last_spec: called once the others run.
         """
-        settings, start = self.settings, self.supervisor.start
-        settings.layout.save_settings(settings.overlays, settings.assignments)
+        self.layout.save_settings(self._overlays, self._assignments)
+        start = self.supervisor.start
         steps = (
-            ("Kafka", f"starting, it has to answer at {settings.bootstrap}", self._start_kafka),
-            ("topics", "making those that are missing", lambda: ensure_topics(settings)),
-            ("streaming job", _JOB_STARTS, lambda: start(job_spec(settings))),
+            ("Kafka", f"starting, it has to answer at {self.bootstrap}", self._start_kafka),
+            ("topics", "making those that are missing", self._ensure_topics),
+            ("streaming job", _JOB_STARTS, lambda: start(self._job_spec())),
             (
                 "lookup service",
-                f"starting, it has to answer at {settings.lookup_url}",
-                lambda: start(lookup_spec(settings)),
+                f"starting, it has to answer at {self.lookup_url}",
+                lambda: start(self._lookup_spec()),
             ),
             (last, "starting", lambda: start(last_spec())),
         )
@@ -320,11 +194,93 @@ class RunProcesses(AbstractContextManager["RunProcesses"]):
             spec = dataclasses.replace(self._kafka.spec(), grace_ms=_KAFKA_GRACE_MS)
             self.supervisor.start(spec)
 
+    def _ensure_topics(self) -> None:
+        """Make or check Ballast's topics; raises CommandError with the verb's message."""
+        command = [sys.executable, "-m", "jobs.cli", "topics", "ensure"]
+        ended = subprocess.run(  # noqa: S603 (our own verb)
+            [*command, "--bootstrap", self.bootstrap, *self._config_arguments],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if ended.returncode:
+            raise CommandError(
+                "the topics could not be made",
+                why=last_output(ended.stdout + ended.stderr),
+                next_step=f"read {self.layout.kafka / 'logs'}, then run the same command again",
+            )
+
+    def _job_spec(self) -> ProcessSpec:
+        arguments = [
+            *("--bootstrap", self.bootstrap),
+            *("--state-dir", str(self.layout.job)),
+            *("--tables", str(self.layout.tables)),
+            *("--log", str(self.layout.batches)),
+            *("--metrics-port", "0"),
+            *("--metrics-port-file", str(self.layout.metrics_port)),
+            *self._config_arguments,
+        ]
+        return self._python(JOB, arguments)
+
+    def _lookup_spec(self) -> ProcessSpec:
+        """Return the lookup service, ready once it answers, even without tables."""
+        arguments = [
+            *("--tables", str(self.layout.tables)),
+            *("--cluster", CLUSTER),
+            *("--port", str(self._lookup_port)),
+            *("--bootstrap", self.bootstrap),
+            *self._config_arguments,
+        ]
+        return self._python(LOOKUP, arguments, lambda: answers_http(self._lookup_port, "/health"))
+
+    def bridge_spec(self, arguments: Sequence[str]) -> ProcessSpec:
+        """Return the bridge to a Pulsar cluster. arguments: of the connection."""
+        # it reads the run's configuration from the folder, as every verb does
+        place = ("--state-dir", str(self.layout.root), "--cluster", CLUSTER)
+        spec = self._python("cli", ["bridge", "pulsar", *arguments, *place])
+        log_path = self.layout.logs / f"{BRIDGE}.log"
+        return dataclasses.replace(spec, name=BRIDGE, log_path=log_path)
+
+    def fleet_spec(
+        self, size: Size, options: RunOptions, is_ready: Callable[[], bool]
+    ) -> ProcessSpec:
+        """Return the process of all simulated brokers, which writes its port anew."""
+        layout, config = self.layout, self.config
+        layout.fleet_port.unlink(missing_ok=True)
+        arguments = [
+            *("--bootstrap", self.bootstrap),
+            *("--topic-prefix", config.pipeline.topic_prefix),
+            *("--cluster", CLUSTER),
+            *("--state-dir", str(layout.fleet)),
+            *("--port-file", str(layout.fleet_port)),
+            *("--brokers", str(size.brokers)),
+            *("--load", options.load.value),
+            *("--speed", str(options.speed)),
+            *("--heartbeat-interval-ms", str(config.agent.heartbeat_interval_ms)),
+            *("--report-interval-ms", str(config.signals.report_max_interval_ms)),
+            *("--bundle-report-interval-ms", str(config.signals.bundle_report_interval_ms)),
+        ]
+        for one in namespaces_of(size):
+            arguments += ["--namespace", f"{one.name}:{one.hash_function.value}:{one.bundles}"]
+        return self._python(FLEET, arguments, is_ready)
+
+    def _python(
+        self, name: str, arguments: Sequence[str], is_ready: Callable[[], bool] | None = None
+    ) -> ProcessSpec:
+        return ProcessSpec(
+            name=name,
+            command=(sys.executable, "-m", f"jobs.{name}", *arguments),
+            log_path=self.layout.logs / f"{name}.log",
+            environment=_ENVIRONMENT,
+            is_ready=is_ready,
+            grace_ms=_GRACE_MS,
+        )
+
     def new_messages(self) -> list[str]:
         """Return sentences on deaths and restarts since the last call."""
-        logs = self.settings.layout.logs
         return [
-            exit_message(event, logs / f"{event.name}.log")
+            exit_message(event, self.layout.logs / f"{event.name}.log")
             if event.what == "died"
             else f"{event.name} was started again"
             for event in self.supervisor.watch()
@@ -346,7 +302,7 @@ def run_attached(
     repeatedly. Raises CommandError when the start fails.
     """
     with processes:
-        processes.start("bridge", lambda: bridge_spec(processes.settings, bridge_arguments()))
+        processes.start("bridge", lambda: processes.bridge_spec(bridge_arguments()))
         while not stop.wait(_POLL_S):
             for message in processes.new_messages():
                 note(message)

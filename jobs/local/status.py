@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs import VERSION
-from jobs.local.job_log import JobLog
+from jobs.local.job_log import REPORT_VERDICTS, JobLog
 from jobs.local.prober import ProbeCounts
 from lbcore.plan.groups import worst_imbalance
 from lbcore.sim.summary import (
@@ -184,7 +184,7 @@ def summarise(facts: RunFacts) -> dict[str, Any]:
             for found in (recovery(crash, facts.opened) for crash in facts.crashes)
         ],
         **(facts.probe or {"lookups": None, "decision_to_lookup_ms": None}),
-        "reports": facts.job.reports_by_verdict(),
+        "reports": {verdict: facts.job.reports[verdict] for verdict in REPORT_VERDICTS},
         "restarts": dict(facts.restarts),
         "events": list(facts.events),
     }

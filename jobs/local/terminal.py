@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from jobs.console import json_line, printable, say
-from jobs.local.stack import StackSettings
+from jobs.local.stack import RunProcesses
 from jobs.local.status import RunStatus
 
 _EVENTS_SHOWN = 4
@@ -74,14 +74,14 @@ def run_lines(status: RunStatus) -> Iterator[str]:
     yield from status.events[-_EVENTS_SHOWN:]
 
 
-def hints(settings: StackSettings) -> list[str]:
+def hints(processes: RunProcesses) -> list[str]:
     """Return commands to try beside the run."""
     topic = "persistent/demo/crc32-1/my-topic"
-    state = settings.layout.root
+    layout = processes.layout
     called = sys.argv[0] if Path(sys.argv[0]).name == "ballast" else "ballast"
     return [
-        f"who serves a topic:  curl -i {settings.lookup_url}/lookup/v2/topic/{topic}",
-        f"crash a broker:      {called} kill-broker broker-1 --state-dir {state}",
-        f"logs and tables:     {settings.layout.logs}  {settings.layout.tables}",
+        f"who serves a topic:  curl -i {processes.lookup_url}/lookup/v2/topic/{topic}",
+        f"crash a broker:      {called} kill-broker broker-1 --state-dir {layout.root}",
+        f"logs and tables:     {layout.logs}  {layout.tables}",
         "end it all:          Ctrl-C",
     ]

@@ -28,7 +28,7 @@ from jobs.bridge.bridge import only_cluster
 from jobs.console import CommandError, Exit, answer, note, require_consent, say
 from jobs.extras import require
 from jobs.local.layout import CLUSTER, Layout
-from jobs.local.stack import RunProcesses, StackSettings, run_attached
+from jobs.local.stack import RunProcesses, run_attached
 from jobs.operating.connection_options import STATE_DIR_OPTION
 from jobs.operating.plans import look_ahead
 from jobs.operating.status import read_status_rows, status_lines
@@ -79,7 +79,7 @@ def _attach(args: argparse.Namespace) -> int:
             else:
                 view.show()
 
-        view = _View(args, processes.settings, seen)
+        view = _View(args, processes, seen)
         try:
             run_attached(processes, bridge, stop, show)
         finally:
@@ -160,9 +160,9 @@ def _stop_on_signals(for_ms: int | None) -> threading.Event:
 class _View:
     """Says how the cluster is: as soon as it is known, and every half minute."""
 
-    def __init__(self, args: argparse.Namespace, settings: StackSettings, seen: FirstLook) -> None:
-        self._args, self._settings, self._seen = args, settings, seen
-        self._config = settings.config.for_cluster(CLUSTER)
+    def __init__(self, args: argparse.Namespace, processes: RunProcesses, seen: FirstLook) -> None:
+        self._args, self._processes, self._seen = args, processes, seen
+        self._config = processes.config.for_cluster(CLUSTER)
         self._began_s = time.monotonic()
         self._due_s = 0.0
         self._is_known = False
@@ -174,7 +174,7 @@ class _View:
         self._due_s = time.monotonic() + (_SHOW_S if self._is_known else _POLL_S)
         now_ms = wall_ms()
         try:
-            reader = TableReader(self._settings.layout.tables, CLUSTER)
+            reader = TableReader(self._processes.layout.tables, CLUSTER)
             rows = read_status_rows(reader, now_ms)
         except CommandError:
             return  # the job has not made its tables yet
@@ -199,7 +199,7 @@ class _View:
             "",
             f"  Ballast {doing}. What it would do next:  ballast plan --dry-run {state}",
             f"  why:  ballast explain cluster {state}    live:  ballast status --watch {state}",
-            f"  page: {self._settings.lookup_url}/    end it: Ctrl-C"
+            f"  page: {self._processes.lookup_url}/    end it: Ctrl-C"
             + (f", then ballast detach {state}" if self._args.act else ""),
         ]
 

@@ -59,7 +59,7 @@ def test_job_log_counts_batches_of_all_clusters_once_decisions_and_reports() -> 
     counts = {"accepted": 7, "late": 1, "decision:skip:HitCount": 2, "joined": 3}
     log.fold([_line(1, counts=counts), _line(2, counts={"decision:skip:HitCount": 1})])
     assert dict(log.decisions) == {"skip:HitCount": 3}
-    assert log.reports_by_verdict() == {"accepted": 7, "late": 1, "duplicate": 0, "rejected": 0}
+    assert log.reports == {"accepted": 7, "late": 1}
 
 
 def test_job_log_keeps_the_newest_brokers_and_moves() -> None:
@@ -275,6 +275,7 @@ def test_imbalance_of_a_run_is_that_of_its_worst_isolation_group() -> None:
 def test_summary_times_a_crash_and_tells_the_first_half_minute_from_the_last() -> None:
     found = json.loads(json.dumps(summarise(_facts())))
     assert (found["batches"], found["batch_ms"]["p50"], found["cycle_ms"]["p95"]) == (3, 200, 300)
+    assert found["reports"] == {"accepted": 70, "late": 0, "duplicate": 0, "rejected": 0}
     balance = found["imbalance"]
     assert (balance["all_open_after_ms"], balance["last_30_s"]["samples"]) == (1_000, 30)
     assert [balance[part]["max_over_mean"] for part in ("first_30_s", "last_30_s")] == [1.5, 1.0]
