@@ -6,8 +6,8 @@ waits for an owner holds up nobody else.
 
 import threading
 from collections import Counter, deque
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -122,24 +122,11 @@ def _transitions(rows: pa.Table, *, version: int, from_ms: int, to_ms: int) -> l
 
 _EXAMPLES_MAX = 20
 _TOPICS_PER_NAMESPACE = 1_000_000
+_THREADS = 8
 _JUDGE_EVERY_S = 0.1
 _SAMPLE_EVERY_S = 0.05
 _LATE_MAX_S = 1.0
 _CLOCK_ALLOWANCE_MS = 100  # see `OwnershipHistory.judge`; all clocks are this machine's
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProberSettings:
-    """Settings of the prober.
-
-    base_url: http://host:port of the lookup service. events_table: the folder of ownership_events.
-    """
-
-    base_url: str
-    events_table: Path
-    lookups_per_s: float = 50.0
-    threads: int = 8
-    timeout_ms: int = 15_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,46 +141,37 @@ class ProbeCounts:
     pending: int
 
 
-@dataclass(slots=True)
-class _Tally:
-    sent: int = 0
-    verdicts: Counter[LookupVerdict] = field(default_factory=Counter)
-    failures: Counter[str] = field(default_factory=Counter)
-    wrong: list[ProbedAnswer] = field(default_factory=list)
-    latencies_ms: list[float] = field(default_factory=list)
-
-    def count(self, answer: ProbedAnswer, verdict: LookupVerdict) -> None:
-        self.verdicts[verdict] += 1
-        if verdict is LookupVerdict.FAILED:
-            self.failures[answer.error or "later, though the bundle has an owner"] += 1
-        if verdict is LookupVerdict.WRONG and len(self.wrong) < _EXAMPLES_MAX:
-            self.wrong.append(answer)
-
-    def counts(self) -> ProbeCounts:
-        return ProbeCounts(
-            sent=self.sent,
-            right=self.verdicts[LookupVerdict.RIGHT],
-            wrong=self.verdicts[LookupVerdict.WRONG],
-            unavailable=self.verdicts[LookupVerdict.UNAVAILABLE],
-            failed=self.verdicts[LookupVerdict.FAILED],
-            pending=self.sent - sum(self.verdicts.values()),
-        )
-
-
 class Prober:
-    """Probes from `start` to `stop`; namespaces may be added at any time."""
+    """Probes from `start` to `stop`."""
 
-    def __init__(self, settings: ProberSettings) -> None:
-        """Open the history; raises deltalake's errors without ownership_events."""
-        self._settings = settings
-        self._events = EventsHistory(settings.events_table)
-        self._functions: dict[str, HashFunction] = {}
-        self._history = OwnershipHistory({})
+    def __init__(
+        self,
+        base_url: str,
+        events_table: Path,
+        functions: Mapping[str, HashFunction],
+        *,
+        lookups_per_s: float = 50.0,
+        timeout_ms: int = 15_000,
+    ) -> None:
+        """Open the history; raises deltalake's errors without ownership_events.
+
+        base_url: http://host:port of the lookup service. events_table: the folder of
+        ownership_events. functions: namespace → its hash function, one at least.
+        """
+        self._base_url, self._timeout_ms = base_url, timeout_ms
+        self._lookups_per_s = lookups_per_s
+        self._events = EventsHistory(events_table)
+        self._functions = functions
+        self._history = OwnershipHistory(functions)
         self._visibility = Visibility()
         self._transitions: list[JudgedEvent] = []
         self._answers: deque[ProbedAnswer] = deque()
-        self._tally = _Tally()
-        self._ticket, self._due_s = 0, 0.0
+        self._sent = 0
+        self._verdicts: Counter[LookupVerdict] = Counter()
+        self._failures: Counter[str] = Counter()
+        self._wrong: list[ProbedAnswer] = []
+        self._latencies_ms: list[float] = []
+        self._due_s = 0.0
         self._lock = threading.Lock()  # guards everything above; held for moments only
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -201,33 +179,33 @@ class Prober:
 
     def start(self) -> None:
         """Begin; the service may not answer yet."""
-        jobs = [self._keep_judging, self._keep_sampling]
-        jobs += [self._keep_asking] * self._settings.threads
+        jobs = [self._keep_judging, self._keep_sampling, *[self._keep_asking] * _THREADS]
         self._threads = [threading.Thread(target=job, daemon=True) for job in jobs]
         for thread in self._threads:
             thread.start()
 
-    def add_namespace(self, namespace: str, function: HashFunction) -> None:
-        """Look up topics of this namespace too, from now on."""
+    def counts(self) -> ProbeCounts:
+        """The counts at this moment."""
         with self._lock:
-            self._functions[namespace] = function
-            self._history.add_namespace(namespace, function)
+            return ProbeCounts(
+                sent=self._sent,
+                right=self._verdicts[LookupVerdict.RIGHT],
+                wrong=self._verdicts[LookupVerdict.WRONG],
+                unavailable=self._verdicts[LookupVerdict.UNAVAILABLE],
+                failed=self._verdicts[LookupVerdict.FAILED],
+                pending=self._sent - sum(self._verdicts.values()),
+            )
 
     def stop(self) -> dict[str, Any]:
         """End, judge the remaining answers, and report."""
         self._stopping.set()
         for thread in self._threads:
-            thread.join(self._settings.timeout_ms / 1000.0 + 5.0)
+            thread.join(self._timeout_ms / 1000.0 + 5.0)
         deadline_s = monotonic() + 5.0
         while self._answers and monotonic() < deadline_s:
             sleep(_JUDGE_EVERY_S)
             self._judge_round()
         return self.report()
-
-    def counts(self) -> ProbeCounts:
-        """The counts at this moment."""
-        with self._lock:
-            return self._tally.counts()
 
     def report(self) -> dict[str, Any]:
         """Return the figures of the summary; latencies in ms or None.
@@ -235,16 +213,16 @@ class Prober:
         decision_to_lookup_ms: from a decision (its batch's `now_ms`) to the first answer, of any
         worker, that showed the new broker; unseen: decisions that no answer showed.
         """
+        counts = self.counts()
         with self._lock:
-            tally = self._tally
             visible, unseen = self._visibility.latencies_ms(self._transitions)
             return {
                 "lookups": {
-                    **asdict(tally.counts()),
-                    "p50_ms": percentile(tally.latencies_ms, 50),
-                    "p99_ms": percentile(tally.latencies_ms, 99),
-                    "failures": dict(sorted(tally.failures.items())),
-                    "wrong_answers": [asdict(answer) for answer in tally.wrong],
+                    **asdict(counts),
+                    "p50_ms": percentile(self._latencies_ms, 50),
+                    "p99_ms": percentile(self._latencies_ms, 99),
+                    "failures": dict(sorted(self._failures.items())),
+                    "wrong_answers": [asdict(answer) for answer in self._wrong],
                 },
                 "decision_to_lookup_ms": {
                     "p50": percentile(visible, 50),
@@ -265,36 +243,29 @@ class Prober:
             ]
 
     def _keep_asking(self) -> None:
-        connection = LookupConnection(self._settings.base_url, self._settings.timeout_ms)
+        connection = LookupConnection(self._base_url, self._timeout_ms)
         while not self._stopping.is_set():
             with self._lock:  # lookups late by more than a second are skipped
-                now_s, self._ticket = monotonic(), self._ticket + 1
-                self._due_s = max(
-                    self._due_s + 1.0 / self._settings.lookups_per_s, now_s - _LATE_MAX_S
-                )
-                ticket, wait_s = self._ticket, max(0.0, self._due_s - now_s)
+                now_s = monotonic()
+                self._due_s = max(self._due_s + 1.0 / self._lookups_per_s, now_s - _LATE_MAX_S)
+                wait_s = max(0.0, self._due_s - now_s)
             if self._stopping.wait(wait_s):
                 break
             with self._lock:
-                topic = self._topic(ticket)
-                self._tally.sent += topic is not None
-            if topic is None:
-                continue
+                self._sent += 1
+                topic = self._topic(self._sent)
             answer = connection.look_up(topic)
             with self._lock:
                 self._answers.append(answer)
-                self._tally.latencies_ms.append(answer.answered_at_ms - answer.asked_at_ms)
+                self._latencies_ms.append(answer.answered_at_ms - answer.asked_at_ms)
                 self._note_version(answer.table_version, answer.answered_at_ms)
         connection.close()
 
-    def _topic(self, ticket: int) -> str | None:
-        """Return a topic for a ticket, None without namespaces; any name has a bundle."""
-        if not self._functions:
-            return None
-        space, number = uniforms(1, f"probe {ticket}", 2)
-        names = sorted(self._functions)
-        namespace = names[int(space * len(names))]
-        return format_topic(namespace, f"topic-{int(number * _TOPICS_PER_NAMESPACE)}")
+    def _topic(self, number: int) -> str:
+        """Return the topic of a lookup; any name has a bundle."""
+        space, place = uniforms(1, f"probe {number}", 2)
+        namespace = sorted(self._functions)[int(space * len(self._functions))]
+        return format_topic(namespace, f"topic-{int(place * _TOPICS_PER_NAMESPACE)}")
 
     def _note_version(self, table_version: int, at_ms: int) -> None:
         if table_version >= 0:
@@ -303,7 +274,7 @@ class Prober:
 
     def _keep_sampling(self) -> None:
         """Note table versions; ask /health when no lookup has shown one lately."""
-        connection = LookupConnection(self._settings.base_url, self._settings.timeout_ms)
+        connection = LookupConnection(self._base_url, self._timeout_ms)
         while not self._stopping.wait(_SAMPLE_EVERY_S):
             if monotonic() - self._sampled_at_s >= _SAMPLE_EVERY_S:
                 version, at_ms = connection.table_version(), wall_ms()
@@ -323,9 +294,13 @@ class Prober:
             self._transitions += transitions
             later: deque[ProbedAnswer] = deque()
             for answer in self._answers:
-                if answer.answered_at_ms + _CLOCK_ALLOWANCE_MS < complete_to_ms:
-                    verdict = self._history.judge(answer, _CLOCK_ALLOWANCE_MS)
-                    self._tally.count(answer, verdict)
-                else:
+                if answer.answered_at_ms + _CLOCK_ALLOWANCE_MS >= complete_to_ms:
                     later.append(answer)
+                    continue
+                verdict = self._history.judge(answer, _CLOCK_ALLOWANCE_MS)
+                self._verdicts[verdict] += 1
+                if verdict is LookupVerdict.FAILED:
+                    self._failures[answer.error or "later, though the bundle has an owner"] += 1
+                if verdict is LookupVerdict.WRONG and len(self._wrong) < _EXAMPLES_MAX:
+                    self._wrong.append(answer)
             self._answers = later

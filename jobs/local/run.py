@@ -22,7 +22,7 @@ from jobs.local import stack
 from jobs.local.fleet_watch import FleetWatch, crash_broker
 from jobs.local.job_log import JobLog, LineTail
 from jobs.local.layout import Layout, Size
-from jobs.local.prober import Prober, ProberSettings
+from jobs.local.prober import Prober
 from jobs.local.stack import (
     RunOptions,
     RunProcesses,
@@ -183,15 +183,12 @@ class LocalRun:
         if not {namespace.name for namespace in self._namespaces} <= set(existing):
             return None
         prober = Prober(
-            ProberSettings(
-                base_url=self._processes.lookup_url,
-                events_table=events,
-                lookups_per_s=self._options.lookups_per_s,
-                timeout_ms=_LOOKUP_TIMEOUT_MS,
-            )
+            self._processes.lookup_url,
+            events,
+            {namespace.name: namespace.hash_function for namespace in self._namespaces},
+            lookups_per_s=self._options.lookups_per_s,
+            timeout_ms=_LOOKUP_TIMEOUT_MS,
         )
-        for namespace in self._namespaces:
-            prober.add_namespace(namespace.name, namespace.hash_function)
         prober.start()
         return prober
 

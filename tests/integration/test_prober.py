@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from jobs.adapters.delta.tables import ensure_table
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.local.prober import EventsHistory, Prober, ProberSettings
+from jobs.local.prober import EventsHistory, Prober
 from lbcore.model.bundles import HashFunction
 from lbcore.model.tables import OWNERSHIP_EVENTS
 from tests.support.processes.programs import until
@@ -84,11 +84,8 @@ def root(tmp_path: Path) -> Path:
 
 
 def prober(root: Path, url: str) -> Prober:
-    settings = ProberSettings(
-        base_url=url, events_table=root / OWNERSHIP_EVENTS.name, lookups_per_s=100.0, threads=2
-    )
-    made = Prober(settings)
-    made.add_namespace(NS, HashFunction.CRC32)
+    functions = {NS: HashFunction.CRC32}
+    made = Prober(url, root / OWNERSHIP_EVENTS.name, functions, lookups_per_s=100.0)
     made.start()
     return made
 

@@ -90,10 +90,6 @@ class OwnershipHistory:
         self._hash_functions = dict(hash_functions)
         self._chains: dict[str, list[JudgedEvent]] = {}
 
-    def add_namespace(self, namespace: str, function: HashFunction) -> None:
-        """Judge topics of this namespace from now on."""
-        self._hash_functions[namespace] = function
-
     def add(self, transitions: Iterable[JudgedEvent]) -> None:
         """Append transitions that were committed after all earlier ones."""
         for transition in transitions:
