@@ -422,7 +422,7 @@ def _let_batch_end(query: Any, checkpoint: Path, sink: BatchSink) -> None:
     So the next start finds no half-written batch.
     """
     deadline_s = time.monotonic() + _LAST_BATCH_S
-    last = sink.last.end_with(newest_begun(checkpoint))
+    last = sink.end_with(newest_begun(checkpoint))
     while last >= 0 and not is_ended(checkpoint, last) and query.isActive:
         if time.monotonic() > deadline_s:
             return

@@ -116,7 +116,7 @@ def test_job_that_ends_writes_what_it_is_at_and_nothing_of_what_follows(tmp_path
     sent = Sent()
     sink = sink_on(tmp_path, sent)
     sink(batch(record("t/n/a", 1)), 0)
-    assert sink.last.end_with(1) == 1
+    assert sink.end_with(1) == 1
     sink(batch(record("t/n/a", 2)), 1)
     with pytest.raises(JobEndingError, match="leaves 2 to the next one"):
         sink(batch(record("t/n/a", 3)), 2)
@@ -133,7 +133,7 @@ def test_batch_that_is_being_written_when_a_job_ends_is_written_to_its_end(tmp_p
 
     def passed(point: str) -> None:
         if point == "events_committed":
-            lasts.append(sink.last.end_with(0))
+            lasts.append(sink.end_with(0))
 
     sink.passed = passed
     sink(batch(record("t/n/a", 1)), 1)

@@ -45,21 +45,13 @@ from lbcore.balancer.rebuild import record_from_row
 from lbcore.balancer.report import FAULTS, GAUGES
 from lbcore.fault_isolation import ALARM, Fault, fault_of, summarize_faults
 from lbcore.model.tables import (
-    AUDIT,
     BUNDLE_OWNERSHIP,
     COMMANDS,
-    CONFIG_VERSIONS,
     DECISION_CANDIDATES,
-    DECISION_EFFECTS,
     DECISIONS,
-    LOAD_HISTORY,
     OWNERSHIP_EVENTS,
-    PINS,
-    PLANNING_MEMORY,
-    POLICIES,
-    RECORDS,
     REJECTED_REPORTS,
-    SETTINGS_IN_FORCE,
+    TABLES,
 )
 from lbcore.ownership.records import format_record, record_key
 
@@ -128,51 +120,12 @@ def _rows(batch: WrittenBatch, table: str) -> list[dict[str, Any]]:
 
 
 EVENTS = OWNERSHIP_EVENTS.name
-ORDER = (
-    *BEFORE_EVENTS,
-    EVENTS,
-    BUNDLE_OWNERSHIP.name,
-    RECORDS.name,
-    POLICIES.name,
-    PINS.name,
-    CONFIG_VERSIONS.name,
-    SETTINGS_IN_FORCE.name,
-    COMMANDS.name,
-    AUDIT.name,
-    DECISIONS.name,
-    DECISION_CANDIDATES.name,
-    DECISION_EFFECTS.name,
-    PLANNING_MEMORY.name,
-    REJECTED_REPORTS.name,
-    LOAD_HISTORY.name,
-)
+_FIRST = (*BEFORE_EVENTS, EVENTS)
+ORDER = (*_FIRST, *(table.name for table in TABLES if table.name not in _FIRST))
 
 
 class JobEndingError(RuntimeError):
     """A batch begins while the job ends: the next job computes and writes it."""
-
-
-class LastBatch:
-    """The last batch that may be written, shared by the writing and the ending thread."""
-
-    def __init__(self) -> None:
-        self._begun, self._last = -1, math.inf
-
-    def begin(self, batch_id: int) -> None:
-        """Begin to write a batch; raises JobEndingError if it is after the last one."""
-        # set before `_last` is read: either `end_with` sees this batch, or this batch sees `_last`
-        self._begun = batch_id
-        if batch_id > self._last:
-            message = f"the job ends after batch {self._last} and leaves {batch_id} to the next one"
-            raise JobEndingError(message)
-
-    def end_with(self, batch_id: int) -> int:
-        """Allow no batch after this one; return the last that is written.
-
-        That is a newer one if it has begun already.
-        """
-        self._last = batch_id
-        return max(batch_id, self._begun)
 
 
 class ForkedError(RuntimeError):
@@ -198,9 +151,8 @@ class BatchSink:
 
     ends: topic → partition → the offset after the last row read. heartbeat_ms: interval of empty
     commits to ownership_events when there is nothing to write. passed: called with the name of each
-    finished step. log: takes the batch's lines. watch: called with each written batch. last:
-    the last batch that may be written. now_ms: time by which the last batch decided; of several
-    clusters the earliest.
+    finished step. log: takes the batch's lines. watch: called with each written batch. now_ms: time
+    by which the last batch decided; of several clusters the earliest.
     """
 
     writer: TableWriter
@@ -210,18 +162,31 @@ class BatchSink:
     log: Callable[[Mapping[str, Any]], None]
     passed: Callable[[str], None] = lambda _: None
     watch: Callable[[WrittenBatch], None] = lambda _: None
-    last: LastBatch = field(default_factory=LastBatch)
     ends: Ends = field(default_factory=dict)
     now_ms: int = 0
     _committed_ms: int = 0
+    _begun: int = -1
+    _last: float = math.inf
+
+    def end_with(self, batch_id: int) -> int:
+        """Allow no batch after this one; return the last that is written.
+
+        That is a newer one if it has begun already. Any thread may call it.
+        """
+        self._last = batch_id
+        return max(batch_id, self._begun)
 
     def __call__(self, frame: Any, batch_id: int) -> None:
-        """Make one batch durable."""
+        """Make one batch durable. Raises JobEndingError if it is after the last one."""
         started = time.monotonic()
         effects = read_effects(frame.toArrow())
         computed = time.monotonic()
         self.passed("effects_computed")
-        self.last.begin(batch_id)
+        # set before `_last` is read: either `end_with` sees this batch, or this batch sees `_last`
+        self._begun = batch_id
+        if batch_id > self._last:
+            message = f"the job ends after batch {self._last} and leaves {batch_id} to the next one"
+            raise JobEndingError(message)
         reports = [row for _, blob in effects.pop(REPORT, []) for row in unpack_report(blob)]
         if not reports:
             return
@@ -298,9 +263,7 @@ class BatchSink:
 
     def _check_repeated(self, batch_id: int, batch_metadata: Mapping[str, Any]) -> None:
         """Compare a repeated batch with the last commit of `ownership_events`."""
-        if not self.writer.has_batch(EVENTS, batch_id):
-            return
-        last = self.writer.last_commit()
+        last = self.writer.last_commit() if self.writer.has_batch(EVENTS, batch_id) else None
         if last is None or last["batch_id"] != batch_id:
             return
         if last["effects_sha256"] != batch_metadata["effects_sha256"]:
@@ -342,7 +305,7 @@ class BatchSink:
             return self.writer.version(name), _ms(time.monotonic() - started)
 
         written = {name: write(name) for name in BEFORE_EVENTS if name in wanted}
-        rest = [name for name in wanted if name not in (*BEFORE_EVENTS, EVENTS)]
+        rest = [name for name in wanted if name not in _FIRST]
         if EVENTS in wanted:
             pending_rows = {name: wanted[name] for name in rest} | (
                 {TOMBSTONE: tombstones} if len(tombstones) else {}

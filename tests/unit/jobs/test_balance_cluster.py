@@ -17,7 +17,6 @@ from jobs.adapters.spark.batch_sink import (
     CommitIdentity,
     EachBatch,
     JobEndingError,
-    LastBatch,
 )
 from jobs.adapters.spark.checkpoint import DamagedCheckpointError, Manifest, Resumption
 from jobs.adapters.spark.fatal_errors import STARTS_MAX, WorkerStartupError, retry_late_workers
@@ -35,12 +34,14 @@ class Sink:
         self.writer = SimpleNamespace(version=lambda _table: 7)
         self.written: list[int] = []
         self.now_ms = 1_800_000_000_000
-        self.last = LastBatch()
         self.lines: list[Mapping[str, Any]] = []
 
     def __call__(self, frame: object, batch_id: int) -> None:
         del frame
         self.written.append(batch_id)
+
+    def end_with(self, batch_id: int) -> int:
+        return batch_id
 
     def log(self, line: Mapping[str, Any]) -> None:
         self.lines.append(line)
@@ -125,16 +126,20 @@ def test_upkeep_has_its_turn_after_the_batch_and_is_logged_when_it_did_something
     assert each.ended == 8
 
 
-def test_age_of_rows_is_told_by_the_time_of_the_batch_and_not_by_the_machines_clock(
-    tmp_path: Path,
-) -> None:
-    sink = BatchSink(
+def real_sink() -> BatchSink:
+    return BatchSink(
         writer=Tables(),  # type: ignore[arg-type]
         publisher=Kafka(),
         identity=CommitIdentity(query_id="q", code_version="c", config_version="v"),
         heartbeat_ms=10_000,
         log=lambda _: None,
     )
+
+
+def test_age_of_rows_is_told_by_the_time_of_the_batch_and_not_by_the_machines_clock(
+    tmp_path: Path,
+) -> None:
+    sink = real_sink()
     seen: list[int] = []
     each = EachBatch(sink, Resumption(checkpoint=tmp_path, reason=""), seen.append, tmp_path)  # type: ignore[arg-type]
     each(batch(record(BUNDLE_A, 1), now_ms=20_000), 0)
@@ -249,22 +254,22 @@ def test_job_that_ends_waits_for_the_batch_it_is_at_and_not_for_those_that_follo
     monkeypatch.setattr(
         "jobs.balance_cluster.time.sleep", lambda _seconds: begin(tmp_path, *next(looks))
     )
-    _, sink = each_batch(tmp_path, lambda _: None)
-    _let_batch_end(Query(), tmp_path, sink)  # type: ignore[arg-type]
+    sink = real_sink()
+    _let_batch_end(Query(), tmp_path, sink)
     assert next(looks, None) is None
-    sink.last.begin(5)
+    sink(batch(record(BUNDLE_A, 1)), 5)
     with pytest.raises(JobEndingError, match="leaves 6 to the next one"):
-        sink.last.begin(6)
+        sink(batch(record(BUNDLE_A, 2)), 6)
 
 
 def test_job_that_ends_before_its_first_batch_waits_for_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jobs.balance_cluster.time.sleep", lambda _seconds: pytest.fail("it waits"))
-    _, sink = each_batch(tmp_path, lambda _: None)
-    _let_batch_end(Query(), tmp_path, sink)  # type: ignore[arg-type]
+    sink = real_sink()
+    _let_batch_end(Query(), tmp_path, sink)
     with pytest.raises(JobEndingError):
-        sink.last.begin(0)
+        sink(batch(record(BUNDLE_A, 1)), 0)
 
 
 def test_job_whose_checkpoint_is_damaged_while_it_works_asks_kafka_again_where_it_ends(
