@@ -18,16 +18,9 @@ from pyspark.errors import PySparkException
 
 from jobs.console import CommandError, note
 
-_OUR_ERRORS = (
-    "CommandError: ",
-    "DamagedTableError: ",
-    "FencedError: ",
-    "StoreError: ",
-    "ForkedError: ",
-    "TableBusyError: ",
-    "UnknownStateSchemaError: ",
-    "MalformedBlobError: ",
-    "OffsetsLostError: ",
+_OUR_ERROR = re.compile(
+    r"(?:CommandError|DamagedTableError|FencedError|StoreError|ForkedError|TableBusyError"
+    r"|UnknownStateSchemaError|MalformedBlobError|OffsetsLostError): (.*)"
 )
 _CAUSES_MAX = 20
 _CAUSE_LENGTH_MAX = 600
@@ -178,15 +171,14 @@ def root_cause(text: str) -> str:
 def own_error_message(error: str) -> str:
     """Return the message of a Ballast error inside Spark's text; "" = none."""
     lines = error.splitlines()
-    for number, line in enumerate(lines):
-        for name in _OUR_ERRORS:
-            if name not in line:
-                continue
-            first, rest = line.split(name, 1)[1], lines[number + 1 : number + 3]
-            if not first.startswith("error: "):
-                return f"error: the job has ended\n  why: {first}"
-            return "\n".join([first, *(w for w in rest if w.startswith(("  why: ", " next: ")))])
-    return ""
+    found = [(number, one[1]) for number, one in enumerate(map(_OUR_ERROR.search, lines)) if one]
+    if not found:
+        return ""
+    number, first = found[0]
+    if not first.startswith("error: "):
+        return f"error: the job has ended\n  why: {first}"
+    rest = lines[number + 1 : number + 3]
+    return "\n".join([first, *(w for w in rest if w.startswith(("  why: ", " next: ")))])
 
 
 def _text_of(error: object) -> str:
