@@ -36,10 +36,6 @@ class ClusterKeys:
     cluster: str
     groups: Sequence[int]
 
-    def is_plain(self, name: str) -> bool:
-        """Return True if the keys are the cluster's name and its groups' numbers."""
-        return self.cluster == name and list(self.groups) == list(range(len(self.groups)))
-
 
 def default_partitions(config: Config, master: str) -> int:
     """Return the number of scorer groups or of clusters, the greater one, 64 at most.
@@ -65,9 +61,12 @@ def local_cores(master: str) -> int | None:
 
 
 def spread_keys(clusters: Sequence[str], groups: int, partitions: int) -> Mapping[str, ClusterKeys]:
-    """Return keys by cluster: clusters and all their groups to partitions in turn."""
+    """Return keys by cluster: clusters and all their groups to partitions in turn.
+
+    With one partition, the clusters' names and the groups' numbers.
+    """
     if partitions == 1:
-        return {name: ClusterKeys(cluster=name, groups=range(groups)) for name in clusters}
+        return {name: ClusterKeys(cluster=name, groups=list(range(groups))) for name in clusters}
     found: dict[str, ClusterKeys] = {}
     for number, name in enumerate(clusters):
         aligned = name + " " * (-len(name.encode()) % _WORD_BYTES)

@@ -260,7 +260,11 @@ def _apply(grouped: Any, operator: Operator, initial: Any = None) -> DataFrame:
 def _keyed(
     session: SparkSession, config: Config, beginning: QueryStart, keys: Mapping[str, ClusterKeys]
 ) -> Any:
-    """Return Kafka's rows by cluster and group; unknown clusters count as the first."""
+    """Return Kafka's rows by the keys of cluster and group.
+
+    Unknown clusters count as the first. The key of a cluster is its name, maybe with blanks behind
+    it, which the balancer strips.
+    """
     pipeline = config.pipeline
     options = SourceOptions(
         connection=beginning.connection,
@@ -274,31 +278,25 @@ def _keyed(
     )
     session.dataSource.register(KafkaSource)
     source = session.readStream.format(KafkaSource.name()).options(**options.as_text()).load()
-    clusters = list(config.pipeline.clusters)
+    clusters = list(pipeline.clusters)
     named = F.substring_index(F.col("key").cast("string"), "/", 1)
     key_hash = F.crc32(F.coalesce(F.col("key"), F.lit(b"")))
     rows = source.select(
         F.when(named.isin(clusters), named).otherwise(F.lit(clusters[0])).alias("cluster"),
-        (key_hash % config.pipeline.scorer_groups).cast("int").alias("group_id"),
+        (key_hash % pipeline.scorer_groups).cast("int").alias("group_id"),
         *INPUT_COLUMNS,
         F.unix_millis(F.current_timestamp()).alias(NOW_MS),  # in a stream, the batch's own
     )
-    return _spread(rows, keys).groupBy("cluster", "group_id")
-
-
-def _spread(rows: DataFrame, keys: Mapping[str, ClusterKeys]) -> DataFrame:
-    """Replace cluster and group by keys that spread evenly over the partitions.
-
-    The key of a cluster is its name with blanks behind it, which the balancer strips.
-    """
-    if all(one.is_plain(name) for name, one in keys.items()):
-        return rows
-    by_name = [(F.lit(name), one) for name, one in keys.items()]
-    groups = F.create_map(
-        *(part for name, one in by_name for part in (name, F.array(*map(F.lit, one.groups))))
-    )
-    clusters = F.create_map(*(part for name, one in by_name for part in (name, F.lit(one.cluster))))
-    cluster = F.col("cluster")
-    return rows.withColumns(
-        {"group_id": groups[cluster][F.col("group_id")], "cluster": clusters[cluster]}
-    )
+    if keys != spread_keys(clusters, pipeline.scorer_groups, 1):
+        by_name = [(F.lit(name), one) for name, one in keys.items()]
+        group_keys = F.create_map(
+            *(part for name, one in by_name for part in (name, F.array(*map(F.lit, one.groups))))
+        )
+        cluster_keys = F.create_map(
+            *(part for name, one in by_name for part in (name, F.lit(one.cluster)))
+        )
+        cluster = F.col("cluster")
+        rows = rows.withColumns(
+            {"group_id": group_keys[cluster][F.col("group_id")], "cluster": cluster_keys[cluster]}
+        )
+    return rows.groupBy("cluster", "group_id")

@@ -76,7 +76,8 @@ def test_every_partition_has_keys_by_construction(
     for one in keys.values():
         assert [group % groups for group in one.groups] == list(range(groups))
     if partitions == 1:
-        assert all(one.is_plain(name) for name, one in keys.items())
+        assert all(one.cluster == name for name, one in keys.items())
+        assert all(one.groups == list(range(groups)) for one in keys.values())
 
 
 def test_operators_know_cluster_and_group_of_a_spread_key() -> None:
