@@ -155,17 +155,14 @@ def root_cause(text: str) -> str:
     If it has no message, the nearest outer exception with one follows it.
     """
     lines = [line.strip("\r") for line in text.splitlines() if line.strip()]
-    python = _python_cause(lines)
-    if python:
-        return _shortened(python)
     heads = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    if not heads:
-        heads = [found for line in lines if (found := _java_head(line))][:1]
-    if not heads:
-        return _shortened(lines[0] if lines else "nothing is known of it")
-    around = next((head for head in reversed(heads) if ": " in head), "")
-    innermost = heads[-1] if ": " in heads[-1] or not around else f"{heads[-1]}, of {around}"
-    return _shortened(innermost)
+    heads = heads or [found for line in lines if (found := _java_head(line))][:1]
+    cause = _python_cause(lines)
+    if not cause and heads:
+        around = next((head for head in reversed(heads) if ": " in head), "")
+        cause = heads[-1] if ": " in heads[-1] or not around else f"{heads[-1]}, of {around}"
+    cause = cause or next(iter(lines), "nothing is known of it")
+    return cause if len(cause) <= _CAUSE_LENGTH_MAX else f"{cause[:_CAUSE_LENGTH_MAX]}..."
 
 
 def own_error_message(error: str) -> str:
@@ -204,10 +201,6 @@ def _python_cause(lines: Sequence[str]) -> str:
             after = lines[starts[-1] + number + 2 :]
             return (_java_head(after[0]) if after and after[0].startswith(": ") else "") or line
     return ""
-
-
-def _shortened(cause: str) -> str:
-    return cause if len(cause) <= _CAUSE_LENGTH_MAX else f"{cause[:_CAUSE_LENGTH_MAX]}..."
 
 
 def _jvm_ending(killed_before: int) -> str:

@@ -108,14 +108,19 @@ def spark_session(*, master: str, local_dir: Path, settings: Mapping[str, str]) 
     """Return a session for the query. settings: override all others.
 
     local_dir: parent of a folder for Spark's temporary files, removed with this process, unless
-    `spark.local.dir` names another. Under spark-submit, its settings override the defaults here,
-    and it alone sets master, jars, memory and the workers' Python.
+    `spark.local.dir` names another. The system's temporary folder replaces a name with characters
+    above U+FFFF. Under spark-submit, its settings override the defaults here, and it alone sets
+    master, jars, memory and the workers' Python.
     """
     local = settings.get(_LOCAL_DIR, str(local_dir))
+    if max(local) > _BMP_MAX and "," not in local:  # RocksDB changes such characters
+        local = str(private_directory("ballast-run"))
+    elif "," not in local:  # a list of folders stays as it is
+        local = str(private_directory("run", Path(local)))
     settings = {name: value for name, value in settings.items() if name != _LOCAL_DIR}
     ours = {
         "spark.app.name": "ballast balance_cluster",
-        _LOCAL_DIR: _local_dir(local),
+        _LOCAL_DIR: local,
         "spark.sql.warehouse.dir": str(local_dir / "warehouse"),
         **_ALWAYS,
     }
@@ -170,19 +175,6 @@ def _submitted() -> dict[str, str]:
     # without a session, SparkConf has the JVM's settings only once the gateway is initialised
     SparkContext._ensure_initialized()  # noqa: SLF001 (Spark has no other way to it)
     return dict(SparkConf().getAll())
-
-
-def _local_dir(local: str) -> str:
-    """Return a folder of this process in the named one, or in the temporary folder.
-
-    The latter for names with characters above U+FFFF, which RocksDB changes. A list of folders
-    stays as it is.
-    """
-    if "," in local:
-        return local
-    if max(local) > _BMP_MAX:
-        return str(private_directory("ballast-run"))
-    return str(private_directory("run", Path(local)))
 
 
 def driver_options(more: Sequence[str] = ()) -> str:
