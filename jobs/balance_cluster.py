@@ -36,7 +36,7 @@ from jobs.adapters.processes.json_log import log_json_lines
 from jobs.adapters.processes.preflight import use_java_home
 from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.processes.signals import Shutdown
-from jobs.adapters.spark.batch_sink import BatchSink, CommitIdentity, EachBatch
+from jobs.adapters.spark.batch_sink import BatchSink, EachBatch
 from jobs.adapters.spark.checkpoint import (
     DamagedCheckpointError,
     DamagedStateError,
@@ -302,12 +302,7 @@ class _Start:
         sink = BatchSink(
             writer=writer,
             publisher=self.publisher,
-            identity=CommitIdentity(
-                query_id="",  # known once the query has begun
-                code_version=self.claimed.code_version,
-                config_version=self.claimed.config_version,
-                topics=self.claimed.topics,
-            ),
+            claimed=self.claimed,
             heartbeat_ms=config.pipeline.heartbeat_commit_ms,
             log=log,
             passed=self.job.passed,

@@ -37,7 +37,8 @@ from jobs.adapters.delta.table_upkeep import TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.delta.tables import FILE_RETENTION, interval_s, table_path, table_properties
 from jobs.adapters.following.delta_follower import DeltaFollower
-from jobs.adapters.spark.batch_sink import BatchSink, CommitIdentity
+from jobs.adapters.spark.batch_sink import BatchSink
+from jobs.adapters.spark.checkpoint import Manifest
 from jobs.adapters.spark.recovery import complete_last_batch, rebuilt_states
 from lbcore.balancer.effects import Effect
 from lbcore.config.load import parse_assignments
@@ -127,7 +128,7 @@ class Day:
         self.sink = BatchSink(
             writer=self.writer,
             publisher=Nobody(),
-            identity=CommitIdentity(query_id="", code_version="c", config_version="f"),
+            claimed=Manifest(code_version="c", config_version="f", scorer_groups=1),
             heartbeat_ms=self.config.pipeline.heartbeat_commit_ms,
             log=lambda _: None,
         )

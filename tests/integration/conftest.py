@@ -7,7 +7,8 @@ import pytest
 
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.following.delta_follower import DeltaFollower
-from jobs.adapters.spark.batch_sink import BatchSink, CommitIdentity
+from jobs.adapters.spark.batch_sink import BatchSink
+from jobs.adapters.spark.checkpoint import Manifest
 from lbcore.balancer.effects import REPORT, Effect
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
@@ -50,7 +51,7 @@ def recorded_run(tables: Path) -> Run:
     sink = BatchSink(
         writer=writer,
         publisher=Nobody(),
-        identity=CommitIdentity(query_id="", code_version="c", config_version="f"),
+        claimed=Manifest(code_version="c", config_version="f", scorer_groups=1),
         heartbeat_ms=1 << 40,
         log=lambda _: None,
     )

@@ -18,7 +18,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from jobs.adapters.delta.tables import arrow_rows, arrow_schema, without_bundles
 from jobs.adapters.kafka.connection import Ends
 from jobs.adapters.kafka.ownership_publisher import Keyed, OwnershipPublisher
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.adapters.spark.checkpoint import Resumption, note_version, query_id
+from jobs.adapters.spark.checkpoint import Manifest, Resumption, note_version, query_id
 from jobs.telemetry.job_counts import WrittenBatch
 from lbcore.balancer.effects import (
     REPORT,
@@ -132,38 +132,28 @@ class ForkedError(RuntimeError):
     """A repeated batch has other effects than the tables have of it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitIdentity:
-    """Identity of query, code and settings, in the metadata of every commit.
-
-    topics: name → Kafka's topic id, of the topics read.
-    """
-
-    query_id: str
-    code_version: str
-    config_version: str
-    topics: Mapping[str, str] = field(default_factory=dict)
-
-
 @dataclass(slots=True)
 class BatchSink:
     """Writes the effects of one batch after another; `EachBatch` calls it.
 
-    ends: topic → partition → the offset after the last row read. heartbeat_ms: interval of empty
-    commits to ownership_events when there is nothing to write. passed: called with the name of each
-    finished step. log: takes the batch's lines. watch: called with each written batch. now_ms: time
-    by which the last batch decided; of several clusters the earliest.
+    claimed: what the metadata of every commit says of code, settings and topics. ends: topic →
+    partition → the offset after the last row read. heartbeat_ms: interval of empty commits to
+    ownership_events when there is nothing to write. passed: called with the name of each finished
+    step. log: takes the batch's lines. watch: called with each written batch. now_ms: time by which
+    the last batch decided; of several clusters the earliest. query_id: of the checkpoint that batch
+    ids belong to, "" = not known yet.
     """
 
     writer: TableWriter
     publisher: OwnershipPublisher
-    identity: CommitIdentity
+    claimed: Manifest
     heartbeat_ms: int
     log: Callable[[Mapping[str, Any]], None]
     passed: Callable[[str], None] = lambda _: None
     watch: Callable[[WrittenBatch], None] = lambda _: None
     ends: Ends = field(default_factory=dict)
     now_ms: int = 0
+    query_id: str = ""
     _committed_ms: int = 0
     _begun: int = -1
     _last: float = math.inf
@@ -196,13 +186,13 @@ class BatchSink:
                 known |= {name: max(known.get(name, 0), end) for name, end in ends.items()}
         self.now_ms = min(report["now_ms"] for report in reports)
         batch_metadata = {
-            "query_id": self.identity.query_id,
+            "query_id": self.query_id,
             "batch_id": batch_id,
             "now_ms": max(report["now_ms"] for report in reports),
             "offsets": self.ends,
-            "code_version": self.identity.code_version,
-            "config_version": self.identity.config_version,
-            "topics": dict(self.identity.topics),
+            "code_version": self.claimed.code_version,
+            "config_version": self.claimed.config_version,
+            "topics": dict(self.claimed.topics),
             "effects_sha256": effects_digest(effects),
             "writer_epoch": self.writer.epoch,
             "committed_at_ms": wall_ms(),
@@ -258,7 +248,7 @@ class BatchSink:
 
     def use_query(self, query_id: str) -> None:
         """Set the id of the checkpoint that batch ids belong to."""
-        self.identity = replace(self.identity, query_id=query_id)
+        self.query_id = query_id
         self.writer.use_query(query_id)
 
     def _check_repeated(self, batch_id: int, batch_metadata: Mapping[str, Any]) -> None:
@@ -424,7 +414,7 @@ class EachBatch:
 
     def __call__(self, frame: Any, batch_id: int) -> None:
         """Make the batch durable."""
-        if not self.sink.identity.query_id:
+        if not self.sink.query_id:
             self.sink.use_query(query_id(self.resumption.checkpoint))
         self.sink(frame, batch_id)
         note_version(self.state_dir, self.sink.writer.version(EVENTS))

@@ -17,7 +17,8 @@ from jobs.adapters.delta import table_writer
 from jobs.adapters.delta.table_repair import BEFORE_EVENTS
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.kafka.ownership_publisher import Keyed
-from jobs.adapters.spark.batch_sink import EVENTS, ORDER, BatchSink, CommitIdentity
+from jobs.adapters.spark.batch_sink import EVENTS, ORDER, BatchSink
+from jobs.adapters.spark.checkpoint import Manifest
 from jobs.adapters.spark.recovery import (
     complete_last_batch,
     raise_versions,
@@ -119,7 +120,7 @@ class Place:
         sink = BatchSink(
             writer=writer,
             publisher=self.kafka,
-            identity=CommitIdentity(query_id="", code_version="c", config_version="f"),
+            claimed=Manifest(code_version="c", config_version="f", scorer_groups=1),
             heartbeat_ms=1,
             log=lambda _: None,
         )

@@ -11,7 +11,8 @@ from deltalake import DeltaTable
 from jobs.adapters.delta.table_upkeep import HistoryUpkeep, TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.kafka.ownership_publisher import Keyed
-from jobs.adapters.spark.batch_sink import BatchSink, CommitIdentity
+from jobs.adapters.spark.batch_sink import BatchSink
+from jobs.adapters.spark.checkpoint import Manifest
 from jobs.adapters.spark.operators import EFFECT_SCHEMA
 from jobs.sql.engine import SqlEngine
 from lbcore.balancer.effects import REPORT, Effect, event_row, pack_effect, record_row
@@ -79,7 +80,7 @@ def sink_on(root: Path | TableWriter, sent: Sent | None = None) -> BatchSink:
     sink = BatchSink(
         writer=root if isinstance(root, TableWriter) else claimed(root),
         publisher=sent or Sent(),
-        identity=CommitIdentity(query_id="", code_version="c", config_version="f"),
+        claimed=Manifest(code_version="c", config_version="f", scorer_groups=1),
         heartbeat_ms=10_000,
         log=lines.append,
     )

@@ -11,7 +11,8 @@ import pyarrow as pa
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from jobs.adapters.spark.batch_sink import BatchSink, CommitIdentity
+from jobs.adapters.spark.batch_sink import BatchSink
+from jobs.adapters.spark.checkpoint import Manifest
 from jobs.telemetry.job_counts import WrittenBatch
 from jobs.telemetry.job_metrics import JobMetrics
 from lbcore.balancer.effects import Effect
@@ -70,7 +71,8 @@ class MeasuredWorld(World):
         self._sink = BatchSink(
             writer=Tables(),  # type: ignore[arg-type]
             publisher=Kafka(),
-            identity=CommitIdentity(query_id="q", code_version="c", config_version="v"),
+            claimed=Manifest(code_version="c", config_version="v", scorer_groups=1),
+            query_id="q",
             heartbeat_ms=config.pipeline.heartbeat_commit_ms,
             log=lambda line: self.lines.append(dict(line)),
             watch=self._watch,

@@ -14,7 +14,6 @@ from jobs.adapters.processes.clocks import ClockSteps
 from jobs.adapters.processes.signals import Shutdown
 from jobs.adapters.spark.batch_sink import (
     BatchSink,
-    CommitIdentity,
     EachBatch,
     JobEndingError,
 )
@@ -30,7 +29,7 @@ class Sink:
     """Keeps what it was called with."""
 
     def __init__(self) -> None:
-        self.identity = SimpleNamespace(query_id="q")
+        self.query_id = "q"
         self.writer = SimpleNamespace(version=lambda _table: 7)
         self.written: list[int] = []
         self.now_ms = 1_800_000_000_000
@@ -130,7 +129,8 @@ def real_sink() -> BatchSink:
     return BatchSink(
         writer=Tables(),  # type: ignore[arg-type]
         publisher=Kafka(),
-        identity=CommitIdentity(query_id="q", code_version="c", config_version="v"),
+        claimed=Manifest(code_version="c", config_version="v", scorer_groups=1),
+        query_id="q",
         heartbeat_ms=10_000,
         log=lambda _: None,
     )
