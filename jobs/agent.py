@@ -162,12 +162,11 @@ def log_failure(error: BaseException, what: str) -> None:
         stack = "".join(format_exception(error))
     except BaseException:  # noqa: BLE001 of a foreign class, whose text may raise again
         stack = ""
-    fields = {"error": _printable(failure_of(error)), "stack": _printable(stack)}
+    fields = {
+        name: text[-_FAILURE_CHARS_MAX:].encode("utf-8", "backslashreplace").decode()
+        for name, text in (("error", failure_of(error)), ("stack", stack))
+    }
     logger.error(what, extra={"fields": fields})
-
-
-def _printable(text: str) -> str:
-    return text[-_FAILURE_CHARS_MAX:].encode("utf-8", "backslashreplace").decode()
 
 
 def _read_answers(callbacks: Callbacks) -> Iterator[Checked[LoadRead] | Checked[TopicsRead]]:
@@ -190,10 +189,12 @@ _GAP_MS_MAX = 2_000  # a longer gap between two checks was a pause of the proces
 
 @dataclass
 class _CallbackTask:
-    """A waiting or running callback. began_ms: by the clock of `check_overdue`."""
+    """A waiting or running callback; call: None = it reads the load.
+
+    began_ms: by the clock of `check_overdue`.
+    """
 
     name: str
-    run: Callable[["_CallbackTask"], None]
     call: Call | None = None
     began_ms: int = 0
     is_overdue: bool = False
@@ -240,7 +241,7 @@ class ServiceCalls:
 
     def call(self, call: Call) -> None:
         """Run a callback when a thread is free."""
-        self._bundle_tasks.put(_CallbackTask(name=call.callback.value, run=self._call, call=call))
+        self._bundle_tasks.put(_CallbackTask(name=call.callback.value, call=call))
 
     def read_load(self) -> None:
         """Start reading load and topics, unless that is under way."""
@@ -248,7 +249,7 @@ class ServiceCalls:
             if self._is_reading_load:
                 return
             self._is_reading_load = True
-        self._load_tasks.put(_CallbackTask(name=LOAD, run=self._read_load))
+        self._load_tasks.put(_CallbackTask(name=LOAD))
 
     def check_overdue(self) -> None:
         """Report overdue callbacks as failed; call it at least once a second. O(running).
@@ -284,7 +285,10 @@ class ServiceCalls:
             with self._lock:
                 task.began_ms, task.began_s = self._counted_ms, time.monotonic()
                 self._running.append(task)
-            task.run(task)
+            if task.call is None:
+                self._read_load(task)
+            else:
+                self._call(task, task.call)
             with self._lock:
                 self._running.remove(task)
                 if task.is_overdue:
@@ -320,9 +324,7 @@ class ServiceCalls:
         late = sum(task.is_overdue and task.name == name for task in self._running)
         self._metrics.set("ballast_agent_hanging_callbacks", late, name)
 
-    def _call(self, task: _CallbackTask) -> None:
-        call = task.call
-        assert call is not None  # noqa: S101 tasks of bundles have one
+    def _call(self, task: _CallbackTask, call: Call) -> None:
         failure = ""
         try:
             self._run(call)
@@ -424,12 +426,7 @@ class Agent:
         except CommandError:
             self._tail.close()
             raise
-        self._calls = ServiceCalls(
-            callbacks,
-            self._inbox.put,
-            self.metrics,
-            chosen,
-        )
+        self._calls = ServiceCalls(callbacks, self._inbox.put, self.metrics, chosen)
         self._is_ending = threading.Event()
         self._is_stopped = threading.Event()
         self._failure: BaseException | None = None

@@ -14,6 +14,7 @@ import importlib
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -111,16 +112,16 @@ def run(args: argparse.Namespace) -> int:
         threads=args.threads,
     )
     agent = Agent(identity, address, make_callbacks(args.service), options)
-    stops = _Stops(agent)
+    is_urgent = _stop_on_signals(agent)
     shown = exposition.MetricsPort(config.telemetry.host, args)
     shown.show(agent.metrics.registry)
     agent.start()
     note(f"the agent of {args.broker} runs")
-    while not agent.wait(_POLL_MS) and not stops.is_urgent:
+    while not agent.wait(_POLL_MS) and not is_urgent.is_set():
         pass
     agent.close()
     shown.stop()
-    if stops.is_urgent:
+    if is_urgent.is_set():
         note(f"{args.broker} ended at once; its bundles are taken over when it is missed")
         return Exit.FAILED
     if agent.left:
@@ -137,21 +138,20 @@ def run(args: argparse.Namespace) -> int:
     return Exit.DONE
 
 
-class _Stops:
-    """Signals: the first asks the agent to stop, another one does not wait for it."""
+def _stop_on_signals(agent: Agent) -> threading.Event:
+    """Ask the agent to stop at the first signal; set the event at a later one."""
+    is_urgent = threading.Event()
+    asked_s: list[float] = []
 
-    def __init__(self, agent: Agent) -> None:
-        self.is_urgent = False
-        self._asked_s = 0.0
-        self._agent = agent
-        on_signals(self._on_signal)
+    def act() -> None:
+        asked_s.append(time.monotonic())
+        if len(asked_s) == 1:
+            agent.ask_to_stop()
+        elif asked_s[-1] - asked_s[0] > _SAME_S:
+            is_urgent.set()
 
-    def _on_signal(self) -> None:
-        if not self._asked_s:
-            self._asked_s = time.monotonic()
-            self._agent.ask_to_stop()
-        elif time.monotonic() - self._asked_s > _SAME_S:
-            self.is_urgent = True
+    on_signals(act)
+    return is_urgent
 
 
 def make_callbacks(service: str) -> Callbacks:
@@ -202,16 +202,14 @@ def identity_of(args: argparse.Namespace) -> Identity:
                 why="names have no blank, no slash and no control character, and no leading ~",
                 next_step="take another one, e.g. the broker's host:port",
             )
-    if not any(getattr(args, url.replace("-", "_")) for url in _URLS):
+    urls = {name: getattr(args, name) for name in (url.replace("-", "_") for url in _URLS)}
+    if not any(urls.values()):
         note(f"{args.broker} has no URL: lookups of its topics can't say where it is (--help)")
     return Identity(
         cluster=args.cluster,
         broker=args.broker,
         incarnation=new_incarnation(),
-        web_service_url=args.web_service_url,
-        web_service_url_tls=args.web_service_url_tls,
-        pulsar_service_url=args.pulsar_service_url,
-        pulsar_service_url_tls=args.pulsar_service_url_tls,
+        **urls,
         broker_version=VERSION,
         failure_domain=args.failure_domain,
         capacity=args.capacity,
