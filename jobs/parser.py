@@ -71,13 +71,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise MisuseError where argparse would write its usage and end."""
-        raise self._misuse(message)
-
-    def _misuse(self, message: str) -> MisuseError:
         if message.startswith(_MISSING):
             names = message.removeprefix(_MISSING)
             verb = "are" if "," in names else "is"
-            return MisuseError(
+            raise MisuseError(
                 f"{names} {verb} missing",
                 why=f"`{self.prog}` can't do without",
                 next_step=f"{self._help()}{self._example()}",
@@ -89,14 +86,14 @@ class Parser(argparse.ArgumentParser):
             what = f"there is no {place.lower()} {word!r}"
             if place.startswith("-"):
                 what = f"{word!r} is no value of {place}"
-            return MisuseError(what, why=_choices(word, known), next_step=self._meant(word, known))
+            raise MisuseError(what, why=_choices(word, known), next_step=self._meant(word, known))
         if rest:
-            return MisuseError(
+            raise MisuseError(
                 f"{place} can't be taken like this",
                 why=rest,
                 next_step=f"{self._help()}{self._example()}",
             )
-        return MisuseError(message, why=f"it is written as {self._usage()}", next_step=self._help())
+        raise MisuseError(message, why=f"it is written as {self._usage()}", next_step=self._help())
 
     def _meant(self, word: str, known: Iterable[str]) -> str:
         near = _near(word, known)
