@@ -146,7 +146,7 @@ class LocalRun:
             self._first_batch_ms = wall_ms()
             # not earlier: commands would wait for the slow first batch
             create_namespaces(self._address, self._namespaces)
-        sample = self._fleet.sample()
+        sample, judged = self._fleet.sample(), self._job_state()
         if self._prober is None and self._first_batch_ms is not None:
             self._prober = self._start_prober()
         job = self._job
@@ -154,9 +154,9 @@ class LocalRun:
         bundles = job.live_bundles() or self._size.bundles
         return RunStatus(
             elapsed_ms=self._elapsed_ms(),
-            phase=self._phase(is_all_open=served >= bundles),
-            job=self._job_state().message() if job.now_ms else "",
-            troubles=tuple(self._troubles()),
+            phase=self._phase(judged, is_all_open=served >= bundles),
+            job=judged.message() if job.now_ms else "",
+            troubles=tuple(self._troubles(judged)),
             brokers=broker_rows(self._fleet.brokers, job),
             imbalance=imbalance_of(sample, job.groups()),
             bundles_open=served,
@@ -192,9 +192,8 @@ class LocalRun:
         prober.start()
         return prober
 
-    def _troubles(self) -> Iterator[str]:
+    def _troubles(self, judged: JobState) -> Iterator[str]:
         """Yield the current problems, the likely root cause first."""
-        judged = self._job_state()
         if judged.around.kafka_trouble or not judged.is_present:
             yield from job_alarms(judged)
             return
@@ -208,13 +207,12 @@ class LocalRun:
                     f"loads as of {duration(age_ms)} ago"
                 )
 
-    def _phase(self, *, is_all_open: bool) -> str:
+    def _phase(self, judged: JobState, *, is_all_open: bool) -> str:
         if self._watch_kafka.trouble:
             return self._watch_kafka.trouble
         if self._first_batch_ms is None:
             since = duration((wall_ms() - self._started_ms) // _SECOND_MS * _SECOND_MS)
             return f"waiting for the job's first batch, {since} since the start"
-        judged = self._job_state()
         if judged.word is not JobStatus.AT_WORK:
             return f"the job is {judged.word.value}, and is started again by itself if it has ended"
         if self._job.silent_now(wall_ms()).many:
