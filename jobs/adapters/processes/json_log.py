@@ -82,7 +82,6 @@ class RateLimitedHandler(logging.StreamHandler):  # type: ignore[type-arg]
         super().emit(record)
 
 
-_LEVEL_OF_OTHERS = logging.WARNING
 _TEXT_MAX_CHARS = 4_096
 _STACK_MAX_CHARS = 32_768
 
@@ -151,6 +150,6 @@ def log_json_lines(*, is_otel: bool = False) -> None:
     """
     handler = RateLimitedHandler(sys.stderr)
     handler.setFormatter(OtelFormatter() if is_otel else JsonFormatter())
-    logging.basicConfig(level=_LEVEL_OF_OTHERS, handlers=[handler], force=True)
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("jobs").setLevel(logging.INFO)
     logging.getLogger("__main__").setLevel(logging.INFO)

@@ -92,11 +92,8 @@ def _load_strategy(name: str, origin: str) -> CustomStrategy:
 
 def _use_working_directory(module: str) -> None:
     """Import from the working directory too, also in the workers that Spark starts."""
-    here = str(Path.cwd())
-    if here in sys.path or (
-        not (Path(here) / module.split(".", maxsplit=1)[0]).exists()
-        and not (Path(here) / f"{module.split('.', maxsplit=1)[0]}.py").exists()
-    ):
+    here, top = str(Path.cwd()), module.partition(".")[0]
+    if here in sys.path or not (Path(here, top).exists() or Path(here, f"{top}.py").exists()):
         return
     sys.path.append(here)
     importlib.invalidate_caches()
@@ -107,7 +104,7 @@ def _use_working_directory(module: str) -> None:
 
 def _digest(module: str) -> str:
     """Return the digest of the outermost package's Python files, or of the module's."""
-    top = find_spec(module.split(".", maxsplit=1)[0])
+    top = find_spec(module.partition(".")[0])
     folders = list(top.submodule_search_locations or ()) if top else []
     files = [file for folder in folders for file in python_files(Path(folder))]
     if not files and top and top.origin:
