@@ -236,70 +236,47 @@ class _BatchPlan:
     ) -> None:
         self._options, self._fetcher, self._positions = options, fetcher, positions
         self._records = self._bytes = 0
-        topic_partitions = sorted(positions)
-        begin = turn % max(len(topic_partitions), 1)
-        self._order = {
-            topic_partition: n
-            for n, topic_partition in enumerate(
-                [*topic_partitions[begin:], *topic_partitions[:begin]]
-            )
-        }
-        self._taken = dict.fromkeys(topic_partitions, 0)
+        found = sorted(positions)
+        begin = turn % max(len(found), 1)
+        self._order = {one: n for n, one in enumerate([*found[begin:], *found[:begin]])}
+        self._taken = dict.fromkeys(found, 0)
 
     def ends(self) -> Mapping[TopicPartition, int]:
         """Take batches until the bound is reached or there are none."""
         wanted = list(self._order)
         while wanted and not self.is_full():
             before = dict(self._positions)
-            parts = self._fetcher.fetch(
-                {topic_partition: before[topic_partition] for topic_partition in wanted}
-            )
-            for topic_partition, part in parts.items():
-                if not part.begin <= before[topic_partition] <= part.end:
+            parts = self._fetcher.fetch({one: before[one] for one in wanted})
+            for one, part in parts.items():
+                if not part.begin <= before[one] <= part.end:
                     why = f"Kafka has offsets from {part.begin} to {part.end}"
-                    raise OffsetsLostError(topic_partition, before[topic_partition], why)
+                    raise OffsetsLostError(one, before[one], why)
             self._take(parts)
             if before == self._positions:
                 break
-            left = [
-                topic_partition
-                for topic_partition in wanted
-                if topic_partition in parts
-                and self._positions[topic_partition] < parts[topic_partition].end
-            ]
+            left = [one for one in wanted if one in parts and self._positions[one] < parts[one].end]
             # Kafka fills an answer in the order of the request: partitions left out come first
-            wanted = sorted(
-                left,
-                key=lambda topic_partition: (
-                    before[topic_partition] != self._positions[topic_partition]
-                ),
-            )
+            wanted = sorted(left, key=lambda one: before[one] != self._positions[one])
         return self._positions
 
     def _take(self, parts: Mapping[TopicPartition, FetchedLog]) -> None:
         waiting = [
-            (
-                self._taken[topic_partition],
-                self._order[topic_partition],
-                topic_partition,
-                split_batches(part.log, self._positions[topic_partition]),
-            )
-            for topic_partition, part in parts.items()
+            (self._taken[one], n, one, split_batches(parts[one].log, self._positions[one]))
+            for one, n in self._order.items()
+            if one in parts
         ]
         heapq.heapify(waiting)
         while waiting and not self.is_full():
-            _, order, topic_partition, batches = heapq.heappop(waiting)
-            begin = self._positions[topic_partition]
-            batch = next((one for one in batches if one.end > begin), None)
+            _, n, one, batches = heapq.heappop(waiting)
+            begin = self._positions[one]
+            batch = next((batch for batch in batches if batch.end > begin), None)
             if batch is not None:
                 plain = plain_size(batch)
-                self._taken[topic_partition] += plain
+                self._taken[one] += plain
                 self._records += batch.records
                 self._bytes += plain
-                self._positions[topic_partition] = batch.end
-                heapq.heappush(
-                    waiting, (self._taken[topic_partition], order, topic_partition, batches)
-                )
+                self._positions[one] = batch.end
+                heapq.heappush(waiting, (self._taken[one], n, one, batches))
 
     def is_full(self) -> bool:
         """Return True if the bound is reached: more may wait in the log."""
@@ -345,8 +322,6 @@ def _positions(ends: Ends) -> dict[TopicPartition, int]:
 
 def _as_ends(positions: Mapping[TopicPartition, int]) -> Ends:
     found: Ends = {}
-    for topic_partition in sorted(positions):
-        found.setdefault(topic_partition.topic, {})[str(topic_partition.partition)] = positions[
-            topic_partition
-        ]
+    for (topic, partition), offset in sorted(positions.items()):
+        found.setdefault(topic, {})[str(partition)] = offset
     return found
