@@ -165,7 +165,6 @@ def exit_message(event: ProcessEvent, log_path: Path) -> str:
 
 @dataclass(slots=True)
 class _Supervised:
-    spec: ProcessSpec
     child: Child
     started_ms: int
     restarts: int = 0
@@ -188,7 +187,7 @@ class Supervisor:
         if spec.name in self._children:
             raise ValueError(f"name must be new, got {spec.name!r}")
         child = Child(spec)
-        self._children[spec.name] = _Supervised(spec=spec, child=child, started_ms=self._now_ms())
+        self._children[spec.name] = _Supervised(child=child, started_ms=self._now_ms())
         child.wait_until_ready()
 
     def child(self, name: str) -> Child:
@@ -214,7 +213,7 @@ class Supervisor:
                 if one.failures > 1:
                     one.due_ms += min(1_000 << min(one.failures - 2, 10), _BACKOFF_MS_MAX)
             elif now_ms >= one.due_ms:
-                one.child, one.started_ms, one.due_ms = Child(one.spec), self._now_ms(), None
+                one.child, one.started_ms, one.due_ms = Child(one.child.spec), self._now_ms(), None
                 one.restarts += 1
             else:
                 continue
@@ -233,8 +232,9 @@ class Supervisor:
 
     def stop_all(self) -> None:
         """Stop every child, rank by rank; at the end none is left."""
-        for rank in sorted({one.spec.stop_rank for one in self._children.values()}):
-            children = [one.child for one in self._children.values() if one.spec.stop_rank == rank]
+        all_children = [one.child for one in self._children.values()]
+        for rank in sorted({child.spec.stop_rank for child in all_children}):
+            children = [child for child in all_children if child.spec.stop_rank == rank]
             for child in children:
                 child.ask_to_stop()
             for child in children:
