@@ -29,7 +29,7 @@ from jobs.adapters.processes.clocks import ForwardClock
 from jobs.adapters.processes.settings import load_settings
 from jobs.atomic_file import atomic_write
 from jobs.console import CommandError, Exit, MisuseError, complain, json_line, say
-from jobs.fleet.control import ControlServer, event_log
+from jobs.fleet.control import ControlServer
 from jobs.fleet.fleet import (
     Fleet,
     FleetContext,
@@ -164,13 +164,15 @@ def run(args: argparse.Namespace) -> NoReturn:
     tail = Tail(address, Topic.OWNERSHIP, f"fleet-{args.cluster}-ownership")
     sender = Sender(address, f"fleet-{args.cluster}")
     KafkaWatch(address, f"fleet of {args.cluster}").start()
-    with event_log(args.state_dir / "fleet-events.jsonl") as note:
+    args.state_dir.mkdir(parents=True, exist_ok=True)
+    # a line is flushed at once
+    with (args.state_dir / "fleet-events.jsonl").open("a", buffering=1, encoding="utf-8") as log:
         context = FleetContext(
             settings=settings,
             model=model,
             sender=sender,
             timetable=Timetable(),
-            note=note,
+            note=lambda event: log.write(json.dumps(event, separators=(",", ":")) + "\n"),
             origin_ms=_origin_ms(args.state_dir, clock.now_ms()),
         )
         loop = FleetLoop(Fleet(context), clock)
@@ -323,7 +325,6 @@ def _origin_ms(state_dir: Path, now_ms: int) -> int:
     """
     path = state_dir / "load-origin.json"
     if not path.exists():
-        state_dir.mkdir(parents=True, exist_ok=True)
         atomic_write(path, json.dumps({"origin_ms": now_ms}))
     return int(json.loads(path.read_text())["origin_ms"])
 

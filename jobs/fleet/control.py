@@ -13,27 +13,16 @@ POST /pause/BROKER, /hang/BROKER, /resume/BROKER, /drain/BROKER
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from jobs.console import CommandError
 from jobs.fleet.fleet import ACTIONS, Fleet, FleetLoop, UnknownBrokerError
 from lbcore.sim.summary import Crash, LoadSample
-
-
-@contextmanager
-def event_log(path: Path) -> Iterator[Callable[[Mapping[str, Any]], object]]:
-    """Return a function that appends one line per event, flushed at once."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", buffering=1, encoding="utf-8") as file:
-        yield lambda event: file.write(json.dumps(event, separators=(",", ":")) + "\n")
-
 
 _OWN_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d+)?", re.IGNORECASE)
 _OF_PAGES = ("Origin", "Referer", "Sec-Fetch-Site")
@@ -112,7 +101,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer({"reason": reason}, HTTPStatus.NOT_FOUND)
 
     def _answer(self, body: object, status: HTTPStatus = HTTPStatus.OK) -> None:
-        text = json.dumps({} if body is None else body).encode()
+        text = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(text)))

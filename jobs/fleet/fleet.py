@@ -339,26 +339,23 @@ class Fleet:
             self._brokers[name] = SimulatedBroker(name, self._context)
         self._brokers[name].start(self.feed.current(name), now_ms)
 
-    def kill(self, name: str, now_ms: int) -> dict[str, Any]:
-        """Kill a broker; return the fields of `lbcore.sim.summary.Crash`."""
-        broker = self._broker(name)
-        served = broker.kill(now_ms)
+    def act(self, action: str, name: str, now_ms: int) -> Mapping[str, Any]:
+        """Carry out one of ACTIONS; return the fields of a `Crash` after a kill, else nothing."""
+        if action in ("start", "restart"):
+            self.start(name, now_ms)
+            return {}
+        if name not in self._brokers:
+            raise UnknownBrokerError(name)
+        broker = self._brokers[name]
+        served = getattr(broker, action)(now_ms)
+        if action != "kill":
+            return {}
         return {
             "broker": name,
             "killed_at_ms": now_ms,
             "last_report_ms": broker.last_delivered_ms,
             "bundles": served,
         }
-
-    def act(self, action: str, name: str, now_ms: int) -> Mapping[str, Any] | None:
-        """Carry out one of ACTIONS; return as `kill` does, else nothing."""
-        if action == "kill":
-            return self.kill(name, now_ms)
-        if action in ("start", "restart"):
-            self.start(name, now_ms)
-        else:
-            getattr(self._broker(name), action)(now_ms)
-        return None
 
     def take_records(self, messages: Iterable[Received], now_ms: int) -> None:
         """Pass records of the ownership topic to the brokers they concern."""
@@ -429,11 +426,6 @@ class Fleet:
             "delivered": sender.delivered,
             "not_delivered": sender.not_delivered,
         }
-
-    def _broker(self, name: str) -> SimulatedBroker:
-        if name not in self._brokers:
-            raise UnknownBrokerError(name)
-        return self._brokers[name]
 
 
 _PACE_S = 0.02

@@ -226,7 +226,7 @@ def test_broker_killed_while_opening_never_opens() -> None:
     made.fleet.start("b1", START_MS)
     made.write(assigning(BUNDLE_OF_VIRTUAL_FLEET, "b1", made.incarnation("b1")))
     made.run(20)
-    assert made.fleet.kill("b1", made.now_ms)["bundles"] == ()
+    assert made.fleet.act("kill", "b1", made.now_ms)["bundles"] == ()
     made.run(1_000)
     made.fleet.start("b1", made.now_ms)
     made.run(1_000)
