@@ -340,7 +340,7 @@ class Fleet:
         self._brokers[name].start(self.feed.current(name), now_ms)
 
     def act(self, action: str, name: str, now_ms: int) -> Mapping[str, Any]:
-        """Carry out one of ACTIONS; return the fields of a `Crash` after a kill, else nothing."""
+        """Carry out one of ACTIONS; return the fields of a `Crash` after a kill."""
         if action in ("start", "restart"):
             self.start(name, now_ms)
             return {}

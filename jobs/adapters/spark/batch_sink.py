@@ -166,17 +166,20 @@ class BatchSink:
         self._last = batch_id
         return max(batch_id, self._begun)
 
+    def _begin(self, batch_id: int) -> None:
+        # set before `_last` is read: either `end_with` sees this batch, or this batch sees `_last`
+        self._begun = batch_id
+        if batch_id > self._last:
+            message = f"the job ends after batch {self._last} and leaves {batch_id} to the next one"
+            raise JobEndingError(message)
+
     def __call__(self, frame: Any, batch_id: int) -> None:
         """Make one batch durable. Raises JobEndingError if it is after the last one."""
         started = time.monotonic()
         effects = read_effects(frame.toArrow())
         computed = time.monotonic()
         self.passed("effects_computed")
-        # set before `_last` is read: either `end_with` sees this batch, or this batch sees `_last`
-        self._begun = batch_id
-        if batch_id > self._last:
-            message = f"the job ends after batch {self._last} and leaves {batch_id} to the next one"
-            raise JobEndingError(message)
+        self._begin(batch_id)
         reports = [row for _, blob in effects.pop(REPORT, []) for row in unpack_report(blob)]
         if not reports:
             return
