@@ -159,27 +159,27 @@ class Sender:
         """
         name = self._address.topic_name(topic)
 
-        def succeed(found: Any) -> None:
+        def report(result: Any) -> None:
+            is_delivered = not isinstance(result, BaseException)
             with self._lock:
-                self.delivered += 1
+                self.delivered += is_delivered
+                self.not_delivered += not is_delivered
             on_delivery(
                 Delivered(
-                    partition=found.partition, offset=found.offset, timestamp_ms=found.timestamp
+                    partition=result.partition,
+                    offset=result.offset,
+                    timestamp_ms=result.timestamp,
                 )
+                if is_delivered
+                else NotDelivered(topic=name, reason=_reason(result))
             )
-
-        def fail(error: Exception) -> None:
-            with self._lock:
-                self.not_delivered += 1
-            on_delivery(NotDelivered(topic=name, reason=_reason(error)))
 
         try:
             future = self._producer.send(name, value, key.encode(), partition=partition)
         except (KafkaError, ValueError) as error:  # ValueError: the topic has just been deleted
-            fail(error)
+            report(error)
             return
-        future.add_callback(succeed)
-        future.add_errback(fail)
+        future.add_both(report)
 
     def flush(self, timeout_ms: int) -> bool:
         """Wait until all messages are delivered or given up; False = some are pending."""

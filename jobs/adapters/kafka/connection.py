@@ -91,7 +91,7 @@ _TIMEOUT_S = 1.0
 _CHECK_S = 2.0
 
 
-def ask_kafka(host: str, port: int, *, is_encrypted: bool = False) -> str:
+def _ask_kafka(host: str, port: int, *, is_encrypted: bool) -> str:
     """Send an ApiVersions request; return why there is no answer, "" = one."""
     try:
         with contextlib.ExitStack() as stack:
@@ -111,12 +111,13 @@ def ask_kafka(host: str, port: int, *, is_encrypted: bool = False) -> str:
 def kafka_trouble(address: KafkaAddress) -> str:
     """Return `Kafka does not answer at HOST:PORT (why)`; "" when a broker answers.
 
+    It is asked for its ApiVersions, as every client does first.
     Takes a second for each named broker that hangs.
     """
     is_encrypted = "SSL" in str(address.security.get("security_protocol", ""))
     reasons = []
     for host, port, _ in collect_hosts(address.bootstrap, randomize=False):
-        reason = ask_kafka(host, port, is_encrypted=is_encrypted)
+        reason = _ask_kafka(host, port, is_encrypted=is_encrypted)
         if not reason:
             return ""
         reasons.append(reason)
@@ -249,9 +250,6 @@ def find_kafka(address: KafkaAddress, inputs: Sequence[str], others: Sequence[st
     return KafkaPlace(cluster_id=cluster_id, topics=topics, bounds=bounds)
 
 
-_CHECKS_TO_CONFIRM = 2
-
-
 class TopicWatch:
     """Check, in a thread, that topics still have the ids of the job's start.
 
@@ -269,8 +267,7 @@ class TopicWatch:
         self._address = address
         self._ids = ids
         self._check_s = check_s
-        self._suspects: Mapping[str, str] = {}
-        self._times = 0
+        self._loss: CommandError | None = None
         self._admin: Any = None
         self._asking = threading.Lock()
         self._stopped = threading.Event()
@@ -286,19 +283,41 @@ class TopicWatch:
 
     def loss(self) -> CommandError | None:
         """Return the error of lost topics, which ends the job; None = all exist."""
-        suspects, times = self._suspects, self._times
-        return _loss(suspects) if times >= _CHECKS_TO_CONFIRM and suspects else None
+        return self._loss
 
     def check(self) -> CommandError | None:
         """Return that error after one check; for a query that has ended by itself."""
-        lost = self._lost()
-        return _loss(lost) if lost else None
+        with self._asking:
+            try:
+                options = self._address.client_options("topic-watch")
+                self._admin = self._admin or open_client(KafkaAdminClient, **options)
+                found = self._admin.describe_topics(sorted(self._ids))
+            except Exception:  # noqa: BLE001 whatever the client raises, the next check comes
+                self._close()  # once its loop has crashed, it raises that error for ever
+                return None
+        lost = {}
+        for topic in found:
+            if topic["error_code"] == UnknownTopicOrPartitionError.errno:
+                lost[topic["name"]] = "deleted"
+            elif not topic["error_code"] and str(topic["topic_id"]) != self._ids[topic["name"]]:
+                lost[topic["name"]] = "made anew"
+        if not lost:
+            return None
+        causes = ", ".join(f"{name} was {what}" for name, what in sorted(lost.items()))
+        return CommandError(
+            "the job has ended, because it has lost topics",
+            why=f"{causes} in Kafka while the job was at work, so what it has read and told is "
+            "gone; owners are safe in the tables",
+            next_step="run `ballast topics ensure` and start the job again: it rebuilds its state "
+            "from the tables and sends every record anew",
+        )
 
     def _run(self) -> None:
+        before = None
         while not self._stopped.wait(self._check_s):
-            lost = self._lost()
-            self._times = self._times + 1 if lost else 0
-            self._suspects = lost
+            lost = self.check()
+            self._loss = lost if before else None
+            before = lost
         with self._asking:
             self._close()
 
@@ -307,32 +326,3 @@ class TopicWatch:
         if admin is not None:
             with contextlib.suppress(Exception):
                 admin.close()
-
-    def _lost(self) -> Mapping[str, str]:
-        """Return topic → "deleted" or "made anew"; unreadable ones are left out."""
-        with self._asking:
-            try:
-                options = self._address.client_options("topic-watch")
-                self._admin = self._admin or open_client(KafkaAdminClient, **options)
-                found = self._admin.describe_topics(sorted(self._ids))
-            except Exception:  # noqa: BLE001 whatever the client raises, the next check comes
-                self._close()  # once its loop has crashed, it raises that error for ever
-                return {}
-        lost = {}
-        for topic in found:
-            if topic["error_code"] == UnknownTopicOrPartitionError.errno:
-                lost[topic["name"]] = "deleted"
-            elif not topic["error_code"] and str(topic["topic_id"]) != self._ids[topic["name"]]:
-                lost[topic["name"]] = "made anew"
-        return lost
-
-
-def _loss(lost: Mapping[str, str]) -> CommandError:
-    causes = ", ".join(f"{name} was {what}" for name, what in sorted(lost.items()))
-    return CommandError(
-        "the job has ended, because it has lost topics",
-        why=f"{causes} in Kafka while the job was at work, so what it has read and told is gone; "
-        "owners are safe in the tables",
-        next_step="run `ballast topics ensure` and start the job again: it rebuilds its state from "
-        "the tables and sends every record anew",
-    )

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from jobs.adapters.kafka.connection import ask_kafka
+from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.kafka.connection import kafka_trouble
 from jobs.adapters.processes import paths
 from jobs.adapters.processes.jars import ensure_jars, jars_folder
 from jobs.adapters.processes.preflight import check_disk, check_port, find_java, free_ports
@@ -103,12 +104,9 @@ class EmbeddedKafka:
         )
 
     def answers(self) -> bool:
-        """Return True if it answers an ApiVersions request within 1 s.
-
-        That is the first request of every Kafka client.
-        """
-        is_encrypted = "SSL" in self.options.security_protocol
-        return not ask_kafka(_HOST, self.port, is_encrypted=is_encrypted)
+        """Return True if it answers a client's first request within 1 s."""
+        security = {"security_protocol": self.options.security_protocol}
+        return not kafka_trouble(KafkaAddress(bootstrap=self.bootstrap, security=security))
 
     def _properties(self) -> dict[str, str]:
         listeners = f"CLIENT://{_HOST}:{self.port}"

@@ -34,10 +34,29 @@ class Right:
     operations: tuple[str, ...]
 
 
+ROLES: Mapping[str, Mapping[str, Sequence[Topic]]] = {
+    # the job alone writes ownership, reads all other topics and ticks on broker-load
+    "job": {"Read": (*_REPORTS, *_REQUESTS), "Write": (Topic.BROKER_LOAD, Topic.OWNERSHIP)},
+    "agent": {"Write": _REPORTS, "Read": (Topic.OWNERSHIP,)},
+    "service": {"Write": _REQUESTS},
+    "operator": {"Write": (Topic.COMMANDS,)},
+}
+"""Role → operation → the topics on which it may do that."""
+
+
 def rights_of(role: str, topic_prefix: str) -> list[Right]:
     """Return the rights of a role: job, agent, service or operator. Raises KeyError."""
-    prefixes = {TOPIC: topic_prefix, TRANSACTION: f"ballast-{topic_prefix}"}
-    return [replace(right, name=f"{prefixes[right.resource]}{right.name}") for right in ROLES[role]]
+    rights = [
+        Right(
+            resource=TOPIC, name=f"{topic_prefix}{topic.value}", operations=(operation, "Describe")
+        )
+        for operation, topics in ROLES[role].items()
+        for topic in topics
+    ]
+    if role == "job":  # it writes ownership in transactions
+        name = f"ballast-{topic_prefix}{Topic.OWNERSHIP.value}"
+        rights.append(Right(resource=TRANSACTION, name=name, operations=("Write", "Describe")))
+    return rights
 
 
 def kafka_acls_commands(rights: Sequence[Right], principal: str, bootstrap: str) -> list[str]:
@@ -48,26 +67,6 @@ def kafka_acls_commands(rights: Sequence[Right], principal: str, bootstrap: str)
         + f"--{right.resource} {right.name}"
         for right in rights
     ]
-
-
-def _rights(operation: str, *topics: Topic) -> list[Right]:
-    return [
-        Right(resource=TOPIC, name=topic.value, operations=(operation, "Describe"))
-        for topic in topics
-    ]
-
-
-ROLES = {
-    # the job alone writes ownership, reads all other topics and ticks on broker-load
-    "job": (
-        *_rights("Read", *_REPORTS, *_REQUESTS),
-        *_rights("Write", Topic.BROKER_LOAD, Topic.OWNERSHIP),
-        Right(resource=TRANSACTION, name=Topic.OWNERSHIP.value, operations=("Write", "Describe")),
-    ),
-    "agent": (*_rights("Write", *_REPORTS), *_rights("Read", Topic.OWNERSHIP)),
-    "service": (*_rights("Write", *_REQUESTS),),
-    "operator": (*_rights("Write", Topic.COMMANDS),),
-}
 
 
 _OVERHEAD_BYTES = 65_536
