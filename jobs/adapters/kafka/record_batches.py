@@ -10,6 +10,7 @@ verified the checksums.
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -68,19 +69,18 @@ class TooLargeError(UnreadableError):
 
 @dataclass(frozen=True, slots=True)
 class RecordBatch:
-    """One batch in the log. end: the offset after its last record."""
+    """One batch in the log. end: the offset after its last record. head: its header."""
 
     content: memoryview
     first: int
     end: int
     problem: str = ""
+    head: tuple[int, ...] = ()
 
     @property
     def records(self) -> int:
         """Number of records by its header, from 1 to `RECORDS_PER_BATCH`."""
-        if self.problem:
-            return 1
-        return max(1, min(int(_HEADER.unpack_from(self.content)[12]), RECORDS_PER_BATCH))
+        return 1 if self.problem else max(1, min(self.head[12], RECORDS_PER_BATCH))
 
 
 def split_batches(log: bytes, position: int) -> Iterator[RecordBatch]:
@@ -106,26 +106,24 @@ def split_batches(log: bytes, position: int) -> Iterator[RecordBatch]:
 
 def _framed(content: memoryview, first: int, position: int) -> RecordBatch:
     magic = content[_MAGIC_AT]
+    if magic == _MAGIC and len(content) >= _HEADER.size:
+        head = _HEADER.unpack_from(content)
+        delta, count = head[6], head[12]
+        problem = "its header has a negative count" if delta < 0 or count < 0 else ""
+        return RecordBatch(content, first, max(first + max(delta, 0), position) + 1, problem, head)
     if magic < _MAGIC:  # an old wrapper message has the offset of its last message
         problem = f"its format is {magic}, of Kafka before 0.11"
-        return RecordBatch(content, min(first, position), max(first, position) + 1, problem)
-    if magic > _MAGIC or len(content) < _HEADER.size:
+    else:
         problem = f"its format {magic} is not known" if magic > _MAGIC else "its header is cut"
-        return RecordBatch(content, min(first, position), max(first, position) + 1, problem)
-    delta, count = (_HEADER.unpack_from(content)[field] for field in (6, 12))
-    problem = "its header has a negative count" if delta < 0 or count < 0 else ""
-    return RecordBatch(content, first, max(first + max(delta, 0), position) + 1, problem)
+    return RecordBatch(content, min(first, position), max(first, position) + 1, problem)
 
 
 def plain_size(batch: RecordBatch) -> int:
     """Return the inflated bytes of a batch, up to a little over `PLAIN_BATCH_BYTES`."""
-    if batch.problem:
-        return len(batch.content)
-    try:
-        plain, _ = _inflate(batch)
-    except UnreadableError:
-        return len(batch.content)
-    return len(plain)
+    if not batch.problem:
+        with suppress(UnreadableError):
+            return len(_inflate(batch)[0])
+    return len(batch.content)
 
 
 def read_batch(batch: RecordBatch, start: int, end: int, value_bytes: int) -> Iterator[Row]:
@@ -137,10 +135,9 @@ def read_batch(batch: RecordBatch, start: int, end: int, value_bytes: int) -> It
     if batch.problem:
         yield _refused(batch, start, end, reason, f"it can't be read: {batch.problem}")
         return
-    head = _HEADER.unpack_from(batch.content)
-    if head[5] & _CONTROL:
+    if batch.head[5] & _CONTROL:
         return
-    count, following, at = head[12], batch.first, 0
+    count, following, at = batch.head[12], batch.first, 0
     is_whole, is_broken = True, False
     try:
         plain, is_whole = _inflate(batch)
@@ -171,8 +168,7 @@ def read_batch(batch: RecordBatch, start: int, end: int, value_bytes: int) -> It
 def _refused(batch: RecordBatch, start: int, end: int, reason: RejectReason, why: str) -> Row:
     """Return one row for all offsets of the batch from start, at the last of them."""
     first, last = max(start, batch.first), min(end, batch.end) - 1
-    found = _HEADER.unpack_from(batch.content) if len(batch.content) >= _HEADER.size else ()
-    stamp_ms = found[8] if found and batch.content[_MAGIC_AT] == _MAGIC else 0
+    stamp_ms = batch.head[8] if batch.head else 0
     where = f"offset {first}" if first >= last else f"offsets {first} to {last}"
     sentence = f"{where} of a batch of {len(batch.content)} bytes: {why}"
     return Row(max(first, last), max(0, stamp_ms), None, None, f"{reason.value} {sentence}")
@@ -183,7 +179,7 @@ def _row(batch: RecordBatch, plain: bytes, at: int, record_bytes: int) -> tuple[
 
     Raises ValueError, IndexError for malformed bytes.
     """
-    head = _HEADER.unpack_from(batch.content)
+    head = batch.head
     length, begin = decode_varint(plain, at)
     stamp_delta, at = decode_varint(plain, begin + 1)  # after the attributes, which are unused
     offset_delta, at = decode_varint(plain, at)
@@ -230,7 +226,7 @@ def _field(plain: bytes, at: int, end: int) -> tuple[bytes | None, int]:
 def _inflate(batch: RecordBatch) -> tuple[bytes, bool]:
     """Return the inflated bytes of a batch up to the bound, and True if that is all."""
     content = batch.content[_HEADER.size :]
-    codec = _HEADER.unpack_from(batch.content)[5] & _CODEC
+    codec = batch.head[5] & _CODEC
     if codec == 0:
         plain = bytes(content[:PLAIN_BATCH_BYTES])
         return plain, len(plain) == len(content)
