@@ -268,7 +268,9 @@ def arrow_rows(kind: str, blob: bytes, stamp: Mapping[str, int]) -> ArrowRows:
                 try:
                     _check_fits(kind, column, value)
                 except UnfitValueError as error:  # noqa: PERF203 one row's fault is no other's
-                    unfit.setdefault(at, fault_of(error, PHASE, _row_name(kind, columns, at)))
+                    name = next((columns[one][at] for one in _NAMING if one in columns), at)
+                    where = f"row of {kind}: {ascii(name)[:_SHOWN_CHARS]}"
+                    unfit.setdefault(at, fault_of(error, PHASE, where))
                     values[at] = None
             array = pa.array(values, type=column.type)
         arrays.append(array)
@@ -308,8 +310,3 @@ def _check_fits(kind: str, column: pa.Field, value: Any) -> None:
         nullable, shown = " or null" if column.nullable else "", ascii(value)[:_SHOWN_CHARS]
         message = f"{kind}.{column.name} must be {column.type}{nullable}, got {shown}"
         raise UnfitValueError(message)
-
-
-def _row_name(kind: str, columns: Mapping[str, Any], at: int) -> str:
-    named = next((columns[name][at] for name in _NAMING if name in columns), at)
-    return f"row of {kind}: {ascii(named)[:_SHOWN_CHARS]}"

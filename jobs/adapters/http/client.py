@@ -17,7 +17,6 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from typing import Any
 from urllib.parse import urlsplit
 
-from jobs.adapters.http.tls import peer_certificate_ends_ms
 from jobs.adapters.processes.clocks import wall_ms
 from lbcore.model.names import locate_topic, lookup_path
 from lbcore.sim.judge.judge import ProbedAnswer
@@ -77,7 +76,9 @@ def exchange(connection: HTTPConnection, asked: HttpRequest, bytes_max: int) -> 
     assert connection.timeout is not None  # noqa: S101 (as connection_to makes them)
     try:
         with _within(connection, connection.timeout):
-            ends_ms = peer_certificate_ends_ms(connection.sock)
+            wire = connection.sock
+            shown = wire.getpeercert() if isinstance(wire, ssl.SSLSocket) else None
+            ends_s = ssl.cert_time_to_seconds(str(shown["notAfter"])) if shown else 0
             body = asked.body or None
             connection.request(asked.method, asked.target, body=body, headers=dict(asked.headers))
             response = connection.getresponse()
@@ -86,7 +87,7 @@ def exchange(connection: HTTPConnection, asked: HttpRequest, bytes_max: int) -> 
                 content=read_at_most(response, bytes_max),
                 location=response.getheader("Location") or "",
                 kind=response.getheader("Content-Type") or "",
-                certificate_ends_ms=ends_ms,
+                certificate_ends_ms=round(ends_s) * 1_000,
                 headers={name.lower(): value for name, value in response.getheaders()},
             )
     finally:

@@ -91,15 +91,6 @@ def certificate_ends_ms(path: Path | str | None) -> int:
     return round(ends.timestamp()) * 1_000
 
 
-def peer_certificate_ends_ms(wire: object) -> int:
-    """Return when the peer's verified certificate ends, ms since 1970.
-
-    0 = it has shown none.
-    """
-    shown = wire.getpeercert() if isinstance(wire, ssl.SSLSocket) else None
-    return round(ssl.cert_time_to_seconds(str(shown["notAfter"]))) * 1_000 if shown else 0
-
-
 def expired_message(path: Path | None, now_ms: int) -> str:
     """Return a sentence about a file's expired certificate; "" = it has not expired."""
     ends_ms = certificate_ends_ms(path)
