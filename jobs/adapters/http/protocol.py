@@ -124,16 +124,17 @@ def network_of(address: str) -> str:
 logger = logging.getLogger(__name__)
 
 _REFUSALS = {
-    Cut.MALFORMED: (400, "the request is malformed"),
-    Cut.HEAD_TOO_LONG: (431, "the headers are too long"),
-    Cut.REQUEST_TOO_LONG: (413, "the request is too long"),
-    Cut.REQUEST_TOO_SLOW: (408, "the request took too long"),
-    Cut.TOO_MANY_CONNECTIONS: (503, "there are too many connections: try again"),
-    Cut.TOO_MANY_OF_A_PEER: (503, "there are too many connections of this address"),
-    Cut.TOO_MUCH_UNANSWERED: (503, "too much is waiting for an answer: try again"),
+    Cut.MALFORMED: (400, b"the request is malformed"),
+    Cut.HEAD_TOO_LONG: (431, b"the headers are too long"),
+    Cut.REQUEST_TOO_LONG: (413, b"the request is too long"),
+    Cut.REQUEST_TOO_SLOW: (408, b"the request took too long"),
+    Cut.TOO_MANY_CONNECTIONS: (503, b"there are too many connections: try again"),
+    Cut.TOO_MANY_OF_A_PEER: (503, b"there are too many connections of this address"),
+    Cut.TOO_MUCH_UNANSWERED: (503, b"too much is waiting for an answer: try again"),
 }
 _AT_CONNECT = frozenset({Cut.TOO_MANY_CONNECTIONS, Cut.TOO_MANY_OF_A_PEER})
 _HEAD = b"content-type: application/problem+json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+_PROBLEM = b'{"type":"about:blank","title":"%s","status":%d,"detail":"%s","reason":"%s"}'
 _FRAMED = (b"content-length", b"transfer-encoding")
 
 UNSENT_MAX_BYTES = 32_768
@@ -209,7 +210,15 @@ class BoundedProtocol(HttpToolsProtocol):
     def check_deadlines(self, now_s: float) -> None:
         """Close the connection if a time is over. now_s: by the event loop's clock."""
         if self._unread is not None:
-            self._check_reading(now_s, *self._unread)
+            since_s, had = self._unread
+            if now_s - since_s < self.bounds.answer_s:
+                return
+            size = self.transport.get_write_buffer_size()
+            if had - size < READ_MIN_BYTES_PER_S * (now_s - since_s):
+                self._abort(Cut.ANSWER_NOT_READ)
+                return
+            self.account.unread_bytes += size - had
+            self._unread = (now_s, size)
         elif self.transport.is_closing():
             self._closing_s = self._closing_s or now_s
             if now_s - self._closing_s > self.bounds.answer_s:
@@ -357,17 +366,6 @@ class BoundedProtocol(HttpToolsProtocol):
         self.account.unanswered_bytes += size - self._unanswered_bytes
         self._unanswered_bytes = size
 
-    def _check_reading(self, now_s: float, since_s: float, had: int) -> None:
-        """Abort for a client that takes its answer too slowly."""
-        if now_s - since_s < self.bounds.answer_s:
-            return
-        size = self.transport.get_write_buffer_size()
-        if had - size < READ_MIN_BYTES_PER_S * (now_s - since_s):
-            self._abort(Cut.ANSWER_NOT_READ)
-            return
-        self.account.unread_bytes += size - had
-        self._unread = (now_s, size)
-
     # -- the end
 
     def _cut(self, why: Cut) -> None:
@@ -385,7 +383,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self.flow.shut()
             return
         if not is_begun and (self._request_bytes or why in _AT_CONNECT):
-            self._refuse(*_REFUSALS[why])
+            status, reason = _REFUSALS[why]
+            # both forms of an error: the path, which decides, may not be known
+            body = _PROBLEM % (HTTPStatus(status).phrase.encode(), status, reason, reason)
+            self.transport.write(STATUS_LINE[status] + _HEAD % len(body) + body)
         if not self._is_answered():  # let the handler know that its client is gone
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -396,13 +397,6 @@ class BoundedProtocol(HttpToolsProtocol):
         self.account.cut[why.value] += 1
         fields = {"why": why.value, "address": self._address}
         logger.warning("connection_cut", extra={"fields": fields})
-
-    def _refuse(self, status: int, reason: str) -> None:
-        # both forms of an error: the path, which decides, may not be known
-        template = b'{"type":"about:blank","title":"%s","status":%d,"detail":"%s","reason":"%s"}'
-        title, text = HTTPStatus(status).phrase.encode(), reason.encode()
-        body = template % (title, status, text, text)
-        self.transport.write(STATUS_LINE[status] + _HEAD % len(body) + body)
 
     def _abort(self, why: Cut) -> None:
         self._count(why)
