@@ -165,7 +165,13 @@ class OutcomeFollower:
             self._thread.join()
 
     def _run(self) -> None:
-        while self._wait_for_waiters():
+        while True:
+            with self._lock:
+                if not self._watches:
+                    self._tail = None  # what passes meanwhile is found by the next scan
+                    self._lock.wait_for(lambda: self._is_closed or bool(self._watches))
+                if self._is_closed:
+                    return
             pause_s = self._poll_s
             try:
                 self._poll()
@@ -174,14 +180,6 @@ class OutcomeFollower:
                 self._tail, self.unread, pause_s = None, in_one_line(error), _RETRY_S
             with self._lock:
                 self._lock.wait_for(lambda: self._is_closed or bool(self._new), pause_s)
-
-    def _wait_for_waiters(self) -> bool:
-        """False when the follower was closed."""
-        with self._lock:
-            if not self._watches:
-                self._tail = None  # what passes meanwhile is found by the next scan
-                self._lock.wait_for(lambda: self._is_closed or bool(self._watches))
-            return not self._is_closed
 
     def _poll(self) -> None:
         """Scan the table if it, or the set of watches, has changed."""
