@@ -53,17 +53,13 @@ def atomic_write(
 
 def sync_file(path: Path) -> None:
     """Bring a file down to the disk. Raises OSError."""
-    _sync(path, os.O_RDONLY)
-
-
-def sync_folder(path: Path) -> None:
-    """Sync a folder's entries to disk: new files and names. Raises OSError."""
-    _sync(path, os.O_RDONLY | os.O_DIRECTORY)
-
-
-def _sync(path: Path, flags: int) -> None:
-    there = os.open(path, flags)
+    there = os.open(path, os.O_RDONLY)
     try:
         os.fsync(there)
     finally:
         os.close(there)
+
+
+def sync_folder(path: Path) -> None:
+    """Sync a folder's entries to disk: new files and names. Raises OSError."""
+    sync_file(path)  # its file is the list of its entries
