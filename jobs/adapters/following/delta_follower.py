@@ -46,6 +46,8 @@ from lbcore.route.snapshot import LookupSnapshot, TablePosition, find_regression
 
 logger = logging.getLogger(__name__)
 
+_NAMES = (BUNDLE_OWNERSHIP.name, OWNERSHIP_EVENTS.name, BROKERS.name, NAMESPACES.name)
+"""The tables of a load, in the order of opening; all but the first are followed."""
 _UNREADABLE = (OSError, DeltaError, pa.ArrowException, ValueError)
 _RELOAD_DELAY_MS = 500
 _RELOAD_DELAY_MAX_MS = 10_000
@@ -55,7 +57,8 @@ _RELOAD_DELAY_MAX_MS = 10_000
 class _Tables:
     """Tables of one load, and their tails.
 
-    candidate: snapshot up to the last commit read. published: candidate of the present view.
+    candidate: snapshot up to the last commit read. published: candidate of the present view, None
+    until the load is shown.
     """
 
     table_id: str
@@ -64,7 +67,6 @@ class _Tables:
     tails: Mapping[str, TableTail]
     unread: UnreadRows
     published: LookupSnapshot | None = None
-    is_checked: bool = False
 
 
 class DeltaFollower(Follower):
@@ -110,21 +112,18 @@ class DeltaFollower(Follower):
             return
         if is_changed:
             self._publish(started_ms)
-        elif (
-            self.view is not None
-            and self._tables is not None
-            and self._tables.published is self._tables.candidate
-        ):
-            self._note(self._tables.unread.text)
+            return
+        tables = self._tables
+        if self.view and tables and tables.published is tables.candidate:
+            self._note(tables.unread.text)
             self.view = replace(self.view, confirmed_ms=started_ms)
 
     def _advance(self, started_ms: int) -> bool:
         """Bring the candidate up to the tables; return True if that changed it."""
-        if self._tables is None or self._reload_reason is not None:
-            if started_ms >= self._reload_at_ms:
-                return self._load(self._reload_reason or ReloadReason.START)
-            if self._tables is None:
-                return False
+        if self._reload_reason is not None and started_ms >= self._reload_at_ms:
+            return self._load(self._reload_reason)
+        if self._tables is None:
+            return False
         before = self._tables.candidate
         try:
             self._tail_events(self._tables)
@@ -142,12 +141,12 @@ class DeltaFollower(Follower):
             return False
         self._reload_reason = reason
         started_ms = boot_ms()
-        names = (BUNDLE_OWNERSHIP.name, OWNERSHIP_EVENTS.name, BROKERS.name, NAMESPACES.name)
-        check_complete(self._root, names)
+        check_complete(self._root, _NAMES)
         if self.view is not None:  # the view already has what precedes a torn commit
-            for name in names:
+            for name in _NAMES:
                 check_newest(table_path(self._root, name))
-        ownership, events, brokers, namespaces = (open_table(self._root, one) for one in names)
+        opened = {name: open_table(self._root, name) for name in _NAMES}
+        ownership, events, brokers, namespaces = opened.values()
         parts = read_records(ownership, events, self.cluster)
         newer = sum(len(read) for read in parts[1])
         table_id = str(events.metadata().id)
@@ -171,12 +170,7 @@ class DeltaFollower(Follower):
             candidate=candidate.at(_position(events.version(), writer)),
             writer=writer,
             tails={
-                name: TableTail(table_path(self._root, name), loaded)
-                for name, loaded in (
-                    (OWNERSHIP_EVENTS.name, events),
-                    (BROKERS.name, brokers),
-                    (NAMESPACES.name, namespaces),
-                )
+                name: TableTail(table_path(self._root, name), opened[name]) for name in _NAMES[1:]
             },
         )
         self._unpublished.clear()  # listeners are notified of a whole load instead
@@ -255,9 +249,9 @@ class DeltaFollower(Follower):
         if unsound:
             self._refuse(unsound, tables)
             return
-        is_whole = not tables.is_checked
+        is_whole = tables.published is None
         is_other = self.view is not None and tables.table_id != self._published_table_id
-        tables.is_checked, tables.published = True, tables.candidate
+        tables.published = tables.candidate
         self._published_table_id = tables.table_id
         self._reload_reason = None
         self._reload_delay_ms = _RELOAD_DELAY_MS
@@ -296,7 +290,7 @@ class DeltaFollower(Follower):
         if shown.unsound:
             return dict(shown.unsound)
         is_same_table = tables.table_id == self._published_table_id
-        if self.view is None or tables.is_checked or not is_same_table:
+        if self.view is None or tables.published is not None or not is_same_table:
             return {}
         gone_back = find_regressions(self.view.snapshot, shown)
         return dict.fromkeys(gone_back, Unsound.VERSION_WENT_BACK)
