@@ -130,8 +130,8 @@ class RawFetcher:
         Raises KafkaError, and OffsetsLostError if Kafka doesn't have the offset.
         """
         found: dict[TopicPartition, FetchedLog] = {}
-        for node, wanted in self._by_leader(offsets).items():
-            for topic_partition, answer in self._request(node, wanted):
+        for node, topics in self._by_leader(offsets).items():
+            for topic_partition, answer in self._request(node, topics):
                 error = for_code(answer.error_code)
                 if error is OffsetOutOfRangeError:
                     raise OffsetsLostError(
@@ -190,23 +190,16 @@ class RawFetcher:
         with contextlib.suppress(Exception):
             self._net.close()
 
-    def _by_leader(self, offsets: Offsets) -> dict[int, dict[TopicPartition, int]]:
-        found: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+    def _by_leader(self, offsets: Offsets) -> dict[int, dict[str, list[Any]]]:
+        """Return leader → topic → the partitions to fetch from it."""
+        found: dict[int, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
         cluster = self._manager.cluster
         for topic_partition, offset in offsets.items():
             leader = cluster.leader_for_partition(topic_partition)
             if leader is None or leader < 0:
                 cluster.request_update()
                 continue
-            found[leader][topic_partition] = offset
-        if not found:
-            raise KafkaConnectionError("no leader is known")
-        return found
-
-    def _request(self, node: int, wanted: Offsets) -> Iterator[tuple[TopicPartition, Any]]:
-        topics: dict[str, list[Any]] = defaultdict(list)
-        for topic_partition, offset in wanted.items():
-            topics[topic_partition.topic].append(
+            found[leader][topic_partition.topic].append(
                 FetchRequest.FetchTopic.FetchPartition(
                     partition=topic_partition.partition,
                     current_leader_epoch=-1,
@@ -215,6 +208,13 @@ class RawFetcher:
                     partition_max_bytes=PARTITION_BYTES,
                 )
             )
+        if not found:
+            raise KafkaConnectionError("no leader is known")
+        return found
+
+    def _request(
+        self, node: int, topics: Mapping[str, list[Any]]
+    ) -> Iterator[tuple[TopicPartition, Any]]:
         request = FetchRequest(
             max_wait_ms=1,
             min_bytes=1,
