@@ -155,19 +155,20 @@ class LookupConnection:
             status, headers, body = self._get(path)
         except (OSError, HTTPException) as error:
             return replace(asked, answered_at_ms=wall_ms(), error=type(error).__name__)
-        answered = replace(
-            asked,
-            answered_at_ms=wall_ms(),
+        answered = replace(asked, answered_at_ms=wall_ms())
+        broker = _broker(body) if status == _OK else ""
+        is_later = status == _UNAVAILABLE and bool(headers.get("Retry-After"))
+        if not broker and not is_later:
+            why = "no owner in the answer" if status == _OK else f"status {status}"
+            return replace(answered, error=why)
+        return replace(
+            answered,
             age_ms=_number(headers, AGE_HEADER, 0),
             table_version=_number(headers, TABLE_VERSION_HEADER, UNKNOWN_VERSION),
+            asked_later=is_later,
+            broker=broker,
+            bundle=headers.get(BUNDLE_HEADER, "") if broker else "",
         )
-        if status == _UNAVAILABLE and headers.get("Retry-After"):
-            return replace(answered, asked_later=True)
-        broker = _broker(body) if status == _OK else ""
-        if not broker:
-            why = "no owner in the answer" if status == _OK else f"status {status}"
-            return replace(asked, answered_at_ms=wall_ms(), error=why)
-        return replace(answered, broker=broker, bundle=headers.get(BUNDLE_HEADER, ""))
 
     def table_version(self) -> int:
         """Return the version of the service's table, UNKNOWN_VERSION if it gives none."""
