@@ -296,6 +296,11 @@ def newest_version(table: TablePlace) -> int:
     return version - 1 if version > 0 and torn_commit(table, version) else version
 
 
+def newest_first(table: TablePlace) -> Iterator[Commit]:
+    """Yield all commits that the log has, from the newest whole one back."""
+    return commits_from(table, newest_version(table), step=-1)
+
+
 def commit_versions(table: TablePlace, ending: str = "json") -> list[int]:
     """The versions whose commit, or file of another ending, is in the log, unordered."""
     return [int(file.name[:20]) for file in log_path(table).glob("[0-9]" * 20 + f".{ending}")]

@@ -21,6 +21,7 @@ from jobs.adapters.delta.table_log import (
     commit_versions,
     commits_from,
     last_writer_commit,
+    newest_first,
     newest_version,
 )
 from jobs.adapters.delta.table_repair import check_present
@@ -250,7 +251,7 @@ class TableReader:
             if events.archive is not None and newest_ms(events.archive) <= at_ms:
                 events = replace(events, archive=None)
             found = self._records(events, until)
-        commits = commits_from(self._events, newest_version(self._events), step=-1)
+        commits = newest_first(self._events)
         earlier = (one.version for one in commits if one.writer and one.writer.now_ms <= at_ms)
         version = next(earlier, -1)  # -1: its log does not reach so far back
         return AsOf(version=version, at_ms=at_ms, table=found, known_from_ms=known_from_ms)

@@ -22,11 +22,10 @@ from jobs.adapters.delta.table_log import (
     DamagedTableError,
     commit_path,
     commit_versions,
-    commits_from,
     damaged,
     inspect_log,
     log_path,
-    newest_version,
+    newest_first,
     torn_commit,
 )
 from jobs.adapters.delta.table_scan import is_delta, open_delta
@@ -167,9 +166,8 @@ def _batch_without_events(root: Path, names: Iterable[str]) -> Mapping[str, Any]
 
 def _last_batch(table: Path) -> Commit:
     """Return the newest whole commit of a batch; an empty one without any."""
-    commits = commits_from(table, newest_version(table), step=-1)
-    none = Commit(version=-1, added=(), needs_reload=False, writer=None)
-    return next((one for one in commits if one.metadata.get("batch_id", -1) >= 0), none)
+    batches = (one for one in newest_first(table) if one.metadata.get("batch_id", -1) >= 0)
+    return next(batches, Commit(version=-1, added=(), needs_reload=False, writer=None))
 
 
 def _quarantine_file(file: Path, why: str) -> None:

@@ -29,8 +29,7 @@ from jobs.adapters.delta.table_log import (
     VERSIONS,
     Commit,
     batch_metadata,
-    commits_from,
-    newest_version,
+    newest_first,
     sync_commits,
 )
 from jobs.adapters.delta.table_repair import repair_tables
@@ -226,7 +225,7 @@ class TableWriter:
 
     def claimed_by(self, name: str = OWNERSHIP_EVENTS.name) -> str:
         """The id of the newest claim; "" when the log does not reach back to it any more."""
-        commits = _newest_first(self._tables[name])
+        commits = newest_first(table_place(self._tables[name].table_uri))
         return next((str(one.info[CLAIM_KEY]) for one in commits if CLAIM_KEY in one.info), "")
 
     def is_ours(self) -> bool:
@@ -430,13 +429,8 @@ class TableWriter:
 
 def newest_batch(table: DeltaTable) -> Commit | None:
     """The newest commit of a batch; None when no batch was committed."""
-    return next((one for one in _newest_first(table) if one.metadata), None)
-
-
-def _newest_first(table: DeltaTable) -> Iterator[Commit]:
-    """All commits that the log has, also those that the handle does not know yet."""
-    path = table_place(table.table_uri)
-    return commits_from(path, newest_version(path), step=-1)
+    commits = newest_first(table_place(table.table_uri))  # also those that the handle lacks yet
+    return next((one for one in commits if one.metadata), None)
 
 
 def _taken(name: str, newest: int, epoch: int) -> str:
