@@ -8,6 +8,7 @@ out, and a lacking one is an error that names the other version.
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent import futures
 from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from operator import itemgetter
@@ -213,7 +214,7 @@ class Answers:
             began_s = time.monotonic()
             end_s = began_s + (command.timeout_ms + GRACE_MS) / 1_000
             while not ticket.final.done() and end_s - time.monotonic() > _NOTE_EVERY_S:
-                if not client.is_ended(ticket, round(_NOTE_EVERY_S * 1_000)):
+                if not futures.wait([ticket.final], timeout=_NOTE_EVERY_S).done:
                     progress(time.monotonic() - began_s, ticket.first.done())
             return client.wait(ticket, max(0, round((end_s - time.monotonic()) * 1_000)))
 

@@ -18,7 +18,7 @@ import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYetError
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -414,10 +414,6 @@ class CommandClient:
         if self._kafka_booted_ms is not None:  # Kafka's clock, from its last timestamp on
             clocks_ms.append(self._kafka_booted_ms + boot_ms())
         return writer_silent_ms(self._tables, clocks_ms, known_version=version, known_age_ms=age_ms)
-
-    def is_ended(self, ticket: Ticket, timeout_ms: int) -> bool:
-        """Return True if the command ends within the time; the ticket stays valid."""
-        return not wait([ticket.final], timeout=timeout_ms / 1_000).not_done
 
     def forget(self, ticket: Ticket) -> None:
         """Stop following a command; it is still carried out."""
