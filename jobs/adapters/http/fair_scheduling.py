@@ -55,11 +55,8 @@ class FairScheduler:
 
     async def pace(self, parts: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
         """Yield the parts, each in a turn of its own, without empty ones."""
-        source = iter(parts)
-        while True:
-            await self.next()
-            part = next(source, None)
-            if part is None:
-                return
+        await self.next()
+        for part in parts:
             if part:
                 yield part
+            await self.next()
