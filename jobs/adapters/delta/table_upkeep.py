@@ -146,11 +146,9 @@ def _old_events(old: pa.Table, table: DeltaTable, until_ms: int) -> pa.Table:
     last = old.join(newest, keys=[*keys, "version_id"], join_type="inner")
     dead = pa.array([state.value for state in DEAD_STATES])
     last = last.filter(pc.is_in(last["state"], dead))
-    if len(later):
-        rest = _version_of_each(later, keys, "min").rename_columns([*keys, "later"])
-        last = last.join(rest, keys=keys, join_type="left outer")
-        is_last = pc.less(last["version_id"], pc.fill_null(last["later"], 1 << 62))
-        last = last.filter(is_last).drop_columns(["later"])
+    rest = _version_of_each(later, keys, "min").rename_columns([*keys, "later"])
+    last = last.join(rest, keys=keys, join_type="left outer")
+    last = last.filter(pc.less(last["version_id"], pc.fill_null(last["later"], 1 << 62)))
     others = old.join(newest, keys=[*keys, "version_id"], join_type="left anti")
     return pa.concat_tables([others, last.select(others.column_names)])
 
