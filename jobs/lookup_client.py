@@ -83,7 +83,7 @@ class LookupResult:
     http_url_tls: str = ""
 
 
-class LookupClient:
+class LookupClient(contextlib.AbstractContextManager["LookupClient"]):
     """Answers lookups from a followed source; thread-safe.
 
     source: the folder of the tables, which may not exist yet, or a service to watch. cluster: the
@@ -123,9 +123,6 @@ class LookupClient:
             daemon=True,
         )
         self._thread.start()
-
-    def __enter__(self) -> "LookupClient":  # noqa: PYI034 typing.Self came with Python 3.11
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

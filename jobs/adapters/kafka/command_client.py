@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYetError
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 from uuid import uuid4
@@ -312,7 +312,7 @@ def writer_silent_ms(
     return min((age_ms for age_ms in ages_ms if age_ms >= youngest_ms), default=youngest_ms)
 
 
-class CommandClient:
+class CommandClient(AbstractContextManager["CommandClient"]):
     """Sends commands and follows their outcomes; thread-safe.
 
     address: Kafka, with its security. tables: the folder of the tables. Connects at the first
@@ -335,9 +335,6 @@ class CommandClient:
         self._kafka_booted_ms: int | None = None
         self._newest = (-1, boot_ms())
         self._lock = threading.Lock()
-
-    def __enter__(self) -> "CommandClient":  # noqa: PYI034 typing.Self came with Python 3.11
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
