@@ -42,24 +42,19 @@ def atomic_write(
         if mode is not None:
             part.chmod(mode)
         if is_durable:
-            sync_file(part)
+            sync_path(part)
         part.replace(path)
     except OSError:
         part.unlink(missing_ok=True)
         raise
     if is_durable:
-        sync_folder(path.parent)
+        sync_path(path.parent)
 
 
-def sync_file(path: Path) -> None:
-    """Bring a file down to the disk. Raises OSError."""
+def sync_path(path: Path) -> None:
+    """Bring a file, or the names in a folder, down to the disk. Raises OSError."""
     there = os.open(path, os.O_RDONLY)
     try:
         os.fsync(there)
     finally:
         os.close(there)
-
-
-def sync_folder(path: Path) -> None:
-    """Sync a folder's entries to disk: new files and names. Raises OSError."""
-    sync_file(path)  # its file is the list of its entries

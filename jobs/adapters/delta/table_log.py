@@ -27,7 +27,7 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 
 from jobs.adapters.delta.table_location import TablePlace
-from jobs.atomic_file import sync_file, sync_folder
+from jobs.atomic_file import sync_path
 from jobs.console import CommandError, first_line
 
 METADATA_KEY = "ballast"
@@ -223,11 +223,6 @@ def commit_path(table: Place, version: int) -> Place:
     return log_path(table) / f"{version:020d}.json"  # type: ignore[return-value]
 
 
-def has_commit(table: TablePlace, version: int) -> bool:
-    """Return True if the log has this commit's file."""
-    return commit_path(table, version).exists()
-
-
 def read_commit(table: TablePlace, version: int) -> Commit | None:
     """Return a commit, None if it has no file. Raises DamagedTableError."""
     file = commit_path(table, version)
@@ -238,7 +233,7 @@ def read_commit(table: TablePlace, version: int) -> Commit | None:
     try:
         return parse_commit(version, text)
     except CorruptLogError as error:
-        step = RESTORE if has_commit(table, version + 1) else REPAIR
+        step = RESTORE if commit_path(table, version + 1).exists() else REPAIR
         raise damaged(table, file, f"is damaged: {error}", step) from error
 
 
@@ -502,16 +497,11 @@ def sync_commits(table: TablePlace, after: int, last: int) -> None:
     there = (read_commit(table, version) for version in range(after + 1, last + 1))
     commits = [one for one in there if one is not None]
     files = [table / name for commit in commits for name, _ in commit.files]
-    for file in files:
-        sync_file(file)
-    for folder in sorted({file.parent for file in files}):
-        sync_folder(folder)
-    for commit in commits:
-        sync_file(commit_path(table, commit.version))
-    sync_folder(log_path(table))
-    if after < 0:  # the table was made
-        sync_folder(table)
-        sync_folder(table.parent)
+    folders = sorted({file.parent for file in files})
+    logged = [commit_path(table, commit.version) for commit in commits]
+    made = (table, table.parent) if after < 0 else ()
+    for path in (*files, *folders, *logged, log_path(table), *made):
+        sync_path(path)
 
 
 def sync_checkpoint(table: TablePlace) -> None:
@@ -519,7 +509,5 @@ def sync_checkpoint(table: TablePlace) -> None:
     if not isinstance(table, Path):
         return
     log, version = log_path(table), checkpoint_version(table)
-    for file in log.glob(f"{version:020d}.checkpoint*.parquet"):
-        sync_file(file)
-    sync_file(log / HINT)
-    sync_folder(log)
+    for path in (*log.glob(f"{version:020d}.checkpoint*.parquet"), log / HINT, log):
+        sync_path(path)

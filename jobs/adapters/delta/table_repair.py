@@ -29,7 +29,7 @@ from jobs.adapters.delta.table_log import (
     torn_commit,
 )
 from jobs.adapters.delta.table_scan import is_delta, open_delta
-from jobs.atomic_file import sync_folder
+from jobs.atomic_file import sync_path
 from jobs.console import CommandError, note
 from lbcore.model.tables import (
     BROKERS,
@@ -175,5 +175,5 @@ def _quarantine_file(file: Path, why: str) -> None:
     while taken.exists():
         taken = taken.with_name(f"{taken.name}-again")
     file.replace(taken)
-    sync_folder(file.parent)
+    sync_path(file.parent)
     note(f"{file} was moved aside (to {taken.name}): {why}")

@@ -44,7 +44,6 @@ from jobs.adapters.delta.table_log import (
     commits_from,
     damaged,
     data_file_problem,
-    has_commit,
     inspect_log,
     log_path,
     read_commit,
@@ -354,9 +353,9 @@ class TableTail:
         # the log went on without the next commit, or ends before this one, which may be the
         # checkpoint's own; a commit that arrives during the check is no gap
         checkpoint = checkpoint_version(self.path)
-        is_gone = checkpoint != version and not has_commit(self.path, version)
-        went_on = checkpoint > version or has_commit(self.path, version + 2)
-        if (went_on or is_gone) and not has_commit(self.path, version + 1):
+        is_gone = checkpoint != version and not commit_path(self.path, version).exists()
+        went_on = checkpoint > version or commit_path(self.path, version + 2).exists()
+        if (went_on or is_gone) and not commit_path(self.path, version + 1).exists():
             raise LostError(ReloadReason.LOG_FILE_MISSING)
         if found:
             self.version, self._digest = version, found[-1].digest
@@ -371,7 +370,7 @@ class TableTail:
         hint = checkpoint_hint(self.path)
         if hint and hint == self._checked_hint:
             return True
-        if not hint and not has_commit(self.path, self.version + 1):
+        if not hint and not commit_path(self.path, self.version + 1).exists():
             return True  # the log has nothing to continue: `new_commits` raises
         self._checked_hint = hint
         return str(open_delta(self.path).metadata().id) == self._table_id

@@ -40,7 +40,7 @@ from jobs.adapters.delta.tables import (
     table_path,
     with_all_columns,
 )
-from jobs.atomic_file import sync_file, sync_folder
+from jobs.atomic_file import sync_path
 from jobs.console import CommandError
 from lbcore.model.tables import BUNDLE_OWNERSHIP, COMMANDS, OWNERSHIP_EVENTS, TABLES
 from lbcore.ownership.records import State
@@ -279,8 +279,8 @@ class TableWriter:
             folder.mkdir(exist_ok=True)
         (folder / name).write_bytes(data)
         if isinstance(folder, Path):
-            sync_file(folder / name)
-            sync_folder(folder)
+            sync_path(folder / name)
+            sync_path(folder)
         names = sorted(table for table, rows in pending_rows.items() if len(rows))
         sums = {"bytes": len(data), "crc32": zlib.crc32(data)}
         self._pending = {"file": name, **sums, "tables": names}

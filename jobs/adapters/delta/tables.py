@@ -26,7 +26,7 @@ from jobs.adapters.delta.table_location import (
     store_errors,
     table_place,
 )
-from jobs.adapters.delta.table_log import checkpoint_version, has_commit, sync_commits
+from jobs.adapters.delta.table_log import checkpoint_version, commit_path, sync_commits
 from jobs.adapters.delta.table_scan import check_newest, is_delta, naming_damaged_file, open_delta
 from jobs.console import CommandError
 from lbcore.balancer.effects import table_of, unpack_columns
@@ -179,7 +179,7 @@ def refresh(table: DeltaTable) -> None:
     """
     path, version = table_place(table.table_uri), table.version()
     if isinstance(path, Path) and not (
-        has_commit(path, version + 1) or checkpoint_version(path) > version
+        commit_path(path, version + 1).exists() or checkpoint_version(path) > version
     ):
         return
     check_newest(path, is_written=True)
