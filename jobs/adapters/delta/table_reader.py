@@ -177,26 +177,23 @@ class TableReader:
     def rows_at(self, table: Table, at_ms: int) -> PastRows:
         """Return the cluster's rows of a keyed table as they were, where known."""
 
-        def read(path: TablePlace, version: int | None = None) -> tuple[DeltaTable, list[Row]]:
-            handle = open_delta(path, version)
-            found = self._scan(CombinedTable(name=table.name, live=handle), None, "")
-            return handle, found.to_pylist()
-
         def past(path: TablePlace) -> PastRows:
-            handle, rows = read(path)
+            now = CombinedTable(name=table.name, live=open_delta(path))
+            rows = self._scan(now, None, "").to_pylist()
             reach_ms = max((int(row["at_ms"]) for row in rows), default=0)
             if reach_ms > at_ms:
                 # the commit of an undo has batch id -1
                 batches = [
                     (one.version, one.writer.now_ms)
-                    for one in commits_from(path, handle.version(), step=-1)
+                    for one in commits_from(path, now.live.version(), step=-1)
                     if one.writer is not None and one.writer.batch_id >= 0
                 ]
                 then = next((version for version, now_ms in batches if now_ms <= at_ms), None)
                 reach_ms = batches[-1][1] if batches else reach_ms
                 if then is not None:
                     with suppress(DeltaError, OSError):  # the log may lack what it builds on
-                        rows = read(path, then)[1] or rows
+                        before = replace(now, live=open_delta(path, then))
+                        rows = self._scan(before, None, "").to_pylist() or rows
             later = [row for row in rows if row["at_ms"] > at_ms]
             return PastRows(
                 rows=[row for row in rows if row["at_ms"] <= at_ms],
