@@ -106,39 +106,40 @@ class DeltaFollower(Follower):
         """Read what is new in the tables; keep the present view if they can't be read."""
         started_ms = boot_ms()
         try:
-            is_changed = self._advance(started_ms)
+            changed = self._advance(started_ms)
         except _UNREADABLE as error:
             self._fail(error)
             return
-        if is_changed:
-            self._publish(started_ms)
+        if changed is not None:
+            self._publish(changed, started_ms)
             return
         tables = self._tables
         if self.view and tables and tables.published is tables.candidate:
             self._note(tables.unread.text)
             self.view = replace(self.view, confirmed_ms=started_ms)
 
-    def _advance(self, started_ms: int) -> bool:
-        """Bring the candidate up to the tables; return True if that changed it."""
+    def _advance(self, started_ms: int) -> _Tables | None:
+        """Bring the candidate up to the tables; return them if that changed it."""
         if self._reload_reason is not None and started_ms >= self._reload_at_ms:
             return self._load(self._reload_reason)
-        if self._tables is None:
-            return False
-        before = self._tables.candidate
+        tables = self._tables
+        if tables is None:
+            return None
+        before = tables.candidate
         try:
-            self._tail_events(self._tables)
+            self._tail_events(tables)
             for name in (BROKERS.name, NAMESPACES.name):
-                self._tail_small(self._tables, name)
+                self._tail_small(tables, name)
         except LostError as lost:
             return self._load(lost.reason)
-        return self._tables.candidate is not before
+        return None if tables.candidate is before else tables
 
     # -- loading whole
 
-    def _load(self, reason: ReloadReason) -> bool:
-        """Read all tables; False if they have never existed."""
+    def _load(self, reason: ReloadReason) -> _Tables | None:
+        """Read all tables; None if they have never existed."""
         if self.view is None and not self._exist():
-            return False
+            return None
         self._reload_reason = reason
         started_ms = boot_ms()
         check_complete(self._root, _NAMES)
@@ -164,7 +165,7 @@ class DeltaFollower(Follower):
             .with_routes(routes)
         )
         writer = last_writer_commit(table_path(self._root, OWNERSHIP_EVENTS.name), events.version())
-        self._tables = _Tables(
+        self._tables = tables = _Tables(
             table_id=table_id,
             unread=unread,
             candidate=candidate.at(_position(events.version(), writer)),
@@ -176,7 +177,7 @@ class DeltaFollower(Follower):
         self._unpublished.clear()  # listeners are notified of a whole load instead
         self.counts.reloads[reason] += 1
         self._reload_reason = None
-        loaded = self._tables.candidate
+        loaded = tables.candidate
         _log(
             "tables_loaded",
             loaded.position,
@@ -187,7 +188,7 @@ class DeltaFollower(Follower):
             brokers=len(loaded.brokers),
             events_added=newer,
         )
-        return True
+        return tables
 
     def _exist(self) -> bool:
         """Return True if all tables exist; note the first one missing beside others."""
@@ -239,11 +240,8 @@ class DeltaFollower(Follower):
 
     # -- publishing
 
-    def _publish(self, confirmed_ms: int) -> None:
+    def _publish(self, tables: _Tables, confirmed_ms: int) -> None:
         """Publish the candidate if it is sound; else keep the present view, and count."""
-        tables = self._tables
-        if tables is None:
-            return
         shown = tables.unread.shown(tables.candidate)
         unsound = self._find_unsound(tables, shown)
         if unsound:
