@@ -23,7 +23,7 @@ class Verb:
 
 VERBS = {
     "assess": Verb(
-        module="jobs.verbs.assess", summary="look at a Pulsar cluster, say what would be better"
+        module="jobs.assess.watch", summary="look at a Pulsar cluster, say what would be better"
     ),
     "attach": Verb(
         module="jobs.verbs.attach", summary="run all that a real Pulsar cluster needs, observing"

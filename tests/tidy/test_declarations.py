@@ -107,7 +107,7 @@ _EXCEPTIONS = {
         "jobs/adapters/delta/table_upkeep.py",
         "history()",
     ): "of rows past their days: a part of upkeep",
-    ("jobs/verbs/assess.py", "history()"): "what was seen of a Pulsar cluster",
+    ("jobs/assess/watch.py", "history()"): "what was seen of a Pulsar cluster",
 }
 """(file, word) → what it reads instead."""
 
