@@ -32,7 +32,7 @@ from jobs.adapters.kafka.connection import Ends
 from jobs.adapters.kafka.ownership_publisher import Keyed, OwnershipPublisher
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.spark.checkpoint import Manifest, Resumption, note_version, query_id
-from jobs.telemetry.job_counts import WrittenBatch
+from jobs.telemetry.job_metrics import WrittenBatch
 from lbcore.balancer.effects import (
     REPORT,
     RESEND,

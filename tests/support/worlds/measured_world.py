@@ -13,8 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from jobs.adapters.spark.batch_sink import BatchSink
 from jobs.adapters.spark.checkpoint import Manifest
-from jobs.telemetry.job_counts import WrittenBatch
-from jobs.telemetry.job_metrics import JobMetrics
+from jobs.telemetry.job_metrics import JobMetrics, WrittenBatch
 from lbcore.balancer.effects import Effect
 from lbcore.config.tree import Config
 from tests.support.tables.small_batches import EffectsFrame

@@ -12,8 +12,14 @@ import pytest
 from jobs.adapters.delta import tables as delta_tables
 from jobs.adapters.spark import batch_sink
 from jobs.adapters.spark.batch_sink import lines_of
-from jobs.telemetry.job_counts import Event, FinishedMove, Latency, MoveTracker, WrittenBatch
-from jobs.telemetry.job_metrics import JobMetrics
+from jobs.telemetry.job_metrics import (
+    Event,
+    FinishedMove,
+    JobMetrics,
+    Latency,
+    MoveTracker,
+    WrittenBatch,
+)
 from jobs.telemetry.job_names import JOB_METRICS
 from jobs.telemetry.store import Type
 from lbcore.balancer.commands import HANDLERS
