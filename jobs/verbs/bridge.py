@@ -8,14 +8,16 @@ specification` prints its protocol. docs/pulsar.md and docs/bundle-channel.md ha
 """
 
 import argparse
+import json
 import logging
 import signal
 import threading
+import time
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from uuid import uuid4
 
 from jobs.adapters.kafka.clients import Sender
@@ -24,7 +26,7 @@ from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.json_log import log_json_lines
 from jobs.adapters.processes.paths import locked
 from jobs.adapters.processes.signals import STOPPING, on_signals
-from jobs.bridge import rolling_restart, verify
+from jobs.bridge import rolling_restart
 from jobs.bridge.actuator import RequestLimits
 from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.attachment import (
@@ -51,7 +53,6 @@ from jobs.console import CommandError, Exit, MisuseError, answer, note, require_
 from jobs.operating.connection_options import STACK_OPTIONS, ConnectionOptions, connection_options
 from jobs.parser import (
     Argument,
-    Run,
     action,
     actions,
     argument,
@@ -63,6 +64,13 @@ from jobs.parser import (
 )
 from jobs.telemetry import exposition
 from lbcore.bridge.acting import SHEDDING, reason_not_to_act
+from lbcore.bridge.bundle_channel import (
+    TOPIC,
+    ChannelChecker,
+    ChannelViolation,
+    UnreadableEntryError,
+    parse_entry,
+)
 from lbcore.config.cluster import EXTERNAL
 from lbcore.model.times import duration
 from lbcore.ownership.specification import mermaid_text, tla_text
@@ -73,6 +81,15 @@ from lbcore.wire.kinds.balancing_commands import SetConfig
 _BUNDLES_PER_MOVE, _IN_FLIGHT_MAX = 20, 16
 """With one bundle in twenty in transit, 99 of 100 messages wait less than half a second."""
 _FLUSH_MS = 15_000
+_CHANNEL_POLL_S = 1.0
+_PROGRESS_S = 30.0
+_VERIFY = """\
+Follow Pulsar's bundle channel and name the first record against its protocol.
+
+Reads each entry of the topic loadbalancer-service-unit-state through the admin interface, from the
+oldest kept. Needs Pulsar 4.0 or newer with the extensible load manager, and a super user's
+rights. Reads only. Ends with 1 at a violation, else at Ctrl-C, or at the topic's end with --once.
+"""
 _FORMATS = {"tla": tla_text, "mermaid": lambda _: mermaid_text()}
 
 
@@ -306,10 +323,80 @@ def _number(option: str, default: int, about: str, least: int = 1) -> Argument:
     return argument(option, type=reads, default=default, metavar="N", help=about)
 
 
-def _from(module: ModuleType, name: str, run: Run, options: Argument) -> Argument:
-    """An action of which a module's docstring is the description."""
-    about = module.__doc__ or ""
-    return action(name, about.partition("\n")[0], run, options, about=about)
+def verify_channel(args: argparse.Namespace) -> int:
+    """Follow the topic until a violation, its end, or a signal."""
+    admin = admin_at(args.admin_url, args)
+    checker, end = ChannelChecker(), threading.Event()
+    stop_listening = on_signals(end.set)
+    try:
+        violation = _follow(admin, checker, end, is_once=args.once)
+    except PulsarAdminError as error:
+        raise CommandError(
+            "the bundle channel can't be read",
+            why=str(error),
+            next_step="the extensible load manager of Pulsar 4.0 and newer writes it; give a super"
+            " user's token with --auth-token-file",
+        ) from None
+    except UnreadableEntryError as error:
+        raise CommandError(
+            "the bundle channel has an entry that is no record",
+            why=str(error),
+            next_step="look at it with `pulsar-admin topics get-message-by-id`",
+        ) from None
+    finally:
+        stop_listening()
+    counts = (
+        f"{checker.records} records, {checker.bundles} bundles, {checker.outdated} with an old"
+        " version, which brokers skip"
+    )
+    found = violation.text() if violation else ""
+    value = {
+        "records": checker.records,
+        "bundles": checker.bundles,
+        "outdated": checker.outdated,
+        "violation": found,
+    }
+    answer(args, value, [counts, f"not allowed: {found}" if found else "all are allowed"])
+    return Exit.FAILED if violation else Exit.DONE
+
+
+def _follow(
+    admin: PulsarAdmin, checker: ChannelChecker, end: threading.Event, *, is_once: bool
+) -> ChannelViolation | None:
+    last, noted_s = (-1, -1), time.monotonic()
+    while not end.is_set():
+        for position in _entries(admin.topic_internals(TOPIC), last):
+            answered = admin.topic_entry(TOPIC, *position)
+            last = position
+            name = f"{position[0]}:{position[1]}"
+            for record in parse_entry(name, *answered) if answered else ():
+                violation = checker.take(record)
+                if violation is not None:
+                    return violation
+            if time.monotonic() - noted_s >= _PROGRESS_S:
+                noted_s = time.monotonic()
+                note(f"{checker.records} records, at {name}; Ctrl-C ends it")
+            if end.is_set():
+                return None
+        if is_once:
+            return None
+        end.wait(_CHANNEL_POLL_S)
+    return None
+
+
+def _entries(raw: bytes, after: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    """Yield the positions (ledger, entry) of entries after one, in order."""
+    try:
+        internals = json.loads(raw)
+        newest, count = (int(part) for part in internals["lastConfirmedEntry"].split(":"))
+        ledgers = [(int(one["ledgerId"]), int(one["entries"])) for one in internals["ledgers"]]
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise PulsarAdminError(f"the topic's internal statistics can't be read: {error}") from None
+    for ledger, entries in sorted(ledgers):
+        last = count + 1 if ledger == newest else entries
+        for entry in range(after[1] + 1 if ledger == after[0] else 0, last):
+            if (ledger, entry) > after:
+                yield ledger, entry
 
 
 _RESTART_OPTIONS = arguments(
@@ -369,8 +456,22 @@ add_arguments = actions(
         STACK_OPTIONS,
     ),
     action("give-back", "let Pulsar balance itself again", _give_back, _ADMIN, STACK_OPTIONS),
-    _from(rolling_restart, "rolling-restart", _restart_brokers, _RESTART_OPTIONS),
-    _from(verify, "verify", verify.run, verify.add_options),
+    action(
+        "rolling-restart",
+        (rolling_restart.__doc__ or "").partition("\n")[0],
+        _restart_brokers,
+        _RESTART_OPTIONS,
+        about=rolling_restart.__doc__ or "",
+    ),
+    action(
+        "verify",
+        "Follow Pulsar's bundle channel and name the first record against its protocol.",
+        verify_channel,
+        argument("--admin-url", required=True, metavar="URL", help="of any broker"),
+        argument("--once", action="store_true", help="end at the end of the topic"),
+        group("Pulsar", add_access_options),
+        about=_VERIFY,
+    ),
     action(
         "specification",
         "the bundle channel as TLA+ or Mermaid",

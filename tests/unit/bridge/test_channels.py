@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from jobs.bridge import verify
 from jobs.console import CommandError, Exit
+from jobs.verbs import bridge
 from lbcore.assess.loads import HotBundle, Loads
 from lbcore.assess.risks import HotTopic, crowded_partitions, unrelievable
 from lbcore.balancer.topic_book import partition_mark
@@ -63,8 +63,8 @@ class Topic:
 
 
 def verified(entries: list[Entry | None], monkeypatch: Patch, capsys: Capsys) -> tuple[int, str]:
-    monkeypatch.setattr(verify, "admin_at", lambda *_: Topic(entries))
-    code = verify.run(argparse.Namespace(admin_url="", once=True, json=False))
+    monkeypatch.setattr(bridge, "admin_at", lambda *_: Topic(entries))
+    code = bridge.verify_channel(argparse.Namespace(admin_url="", once=True, json=False))
     return code, capsys.readouterr().out
 
 
