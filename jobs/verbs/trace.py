@@ -13,12 +13,12 @@ import hashlib
 import math
 import os
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -59,8 +59,6 @@ from lbcore.sim.load.recording import (
 from lbcore.sim.scenario.parse import parse_scenario
 from lbcore.sim.scenario.tokens import ScenarioError, ScenarioTokenError, format_ms, number
 
-_T = TypeVar("_T")
-
 TIME_UNITS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4}
 _ENTITIES = ("entity", "id", "vm", "vm_id", "name", "machine_id", "container_id", "bundle", "topic")
 _TIMES = ("time", "timestamp", "minute_ms", "time_ms", "timestamp_ms", "time_s")
@@ -77,66 +75,31 @@ class CellError(ValueError):
         super().__init__(what)
         self.column = column
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceFile:
-    """Content of a file. flaws: of its cells. left: columns that are not used."""
-
-    series: Series
-    resources: Sequence[TraceColumn]
-    flaws: Sequence[Flaw]
-    left: Sequence[str] = ()
+    def flaw(self, line: int) -> Flaw:
+        """Return it as a flaw of a line."""
+        return Flaw(line=line, column=self.column, what=str(self))
 
 
-class _Flaws(list[Flaw]):
-    """Flaws of cells."""
-
-    def tried(self, line: int, read: Callable[..., _T], *arguments: Any) -> _T | None:
-        """Return the result of reading cells; None, and one more flaw, for a CellError."""
-        try:
-            return read(*arguments)
-        except CellError as error:
-            self.append(Flaw(line=line, column=error.column, what=str(error)))
-            return None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RowSample:
-    """Columns of one sample in a row.
-
-    time_at: of its time, -1 = at_ms, from the header. place: column that a flaw names, 0 = the
-    whole line. covers_at: of the time that it covers, -1 = none.
-    """
-
-    values_at: Sequence[int]
-    time_at: int = -1
-    at_ms: int = 0
-    place: int = 0
-    covers_at: int = -1
-
-    def read(self, row: Sequence[Any], scale: float) -> tuple[int, int, tuple[float, ...]]:
-        """Time, how long it covers, and values; raises CellError."""
-        at = self.time_at
-        at_ms = self.at_ms if at < 0 else _time(row[at], scale, at + 1)
-        values = tuple(_value(row[at], at + 1) for at in self.values_at)
-        if self.covers_at < 0:
-            return at_ms, 0, values
-        covers = _value(row[self.covers_at], self.covers_at + 1)
-        if not 1.0 <= covers <= _TIME_MAX_MS:
-            raise CellError(self.covers_at + 1, "it covers no time, or more than a clock tells")
-        return at_ms, round(covers), values
+_Sample: TypeAlias = tuple[int, int, Sequence[int]]
+"""A sample in a row: column that a flaw names (0 = the whole line), the header's time, values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TableForm:
-    """Form of a table: its samples, and whether an entity has one row only (wide)."""
+    """Form of a table: its samples, and whether an entity has one row only (wide).
 
-    samples: Sequence[_RowSample]
+    time_at: column of a sample's time, -1 = the header has it. covers_at: of the time that it
+    covers, -1 = none. left: columns that are not used.
+    """
+
+    samples: Sequence[_Sample]
     resources: Sequence[TraceColumn]
     width: int
     scale: float
     is_wide: bool = True
     entity_at: int = 0
+    time_at: int = -1
+    covers_at: int = -1
     left: Sequence[str] = ()
 
     def entity(self, row: Sequence[Any], known: dict[str, int]) -> int:
@@ -152,25 +115,44 @@ class _TableForm:
             raise CellError(1, f"duplicate: {name} has a line already")
         return known.setdefault(name, len(known))
 
+    def read(self, row: Sequence[Any], sample: _Sample) -> tuple[int, int, tuple[float, ...]]:
+        """Time, how long it covers, and values of a sample; raises CellError."""
+        _, at_ms, values_at = sample
+        if self.time_at >= 0:
+            at_ms = _time(row[self.time_at], self.scale, self.time_at + 1)
+        values = tuple(_value(row[at], at + 1) for at in values_at)
+        if self.covers_at < 0:
+            return at_ms, 0, values
+        covers = _value(row[self.covers_at], self.covers_at + 1)
+        if not 1.0 <= covers <= _TIME_MAX_MS:
+            raise CellError(self.covers_at + 1, "it covers no time, or more than a clock tells")
+        return at_ms, round(covers), values
 
-def read_trace(args: argparse.Namespace) -> TraceFile:
+
+def read_trace(args: argparse.Namespace) -> tuple[_TableForm, Series, list[Flaw]]:
     """A file's samples, and what is wrong with its cells, one flaw a sample.
 
     Raises MisuseError for a file that isn't such a table.
     """
     head, lines = _table(args.file)
-    flaws, names = _Flaws(), dict[str, int]()
-    form = _long_form(args, head) or _wide_form(
-        args, head, len(lines[0][1] if head is None else head), flaws
-    )
+    form = None if head is None else _long_form(args, head)
+    flaws, names = list[Flaw](), dict[str, int]()
+    if form is None:
+        form = _wide_form(args, head, len(lines[0][1] if head is None else head), flaws)
     rows, values = list[tuple[int, ...]](), list[tuple[float, ...]]()
     for line, row in lines:
-        of = flaws.tried(line, form.entity, row, names)
-        for sample in form.samples if of is not None else ():
-            found = flaws.tried(line, sample.read, row, form.scale)
-            if of is not None and found is not None:
-                at_ms, covers_ms, numbers = found
-                rows.append((of, at_ms, line, sample.place, covers_ms))
+        try:
+            of = form.entity(row, names)
+        except CellError as error:
+            flaws.append(error.flaw(line))
+            continue
+        for sample in form.samples:
+            try:
+                at_ms, covers_ms, numbers = form.read(row, sample)
+            except CellError as error:  # noqa: PERF203 (each is named)
+                flaws.append(error.flaw(line))
+            else:
+                rows.append((of, at_ms, line, sample[0], covers_ms))
                 values.append(numbers)
     if not rows and not flaws:
         raise _misuse(args.file, "it has no line with a value", "name a file that has some")
@@ -184,7 +166,7 @@ def read_trace(args: argparse.Namespace) -> TraceFile:
         lines=table[:, 2],
         columns=table[:, 3],
     )
-    return TraceFile(series=series, resources=form.resources, flaws=flaws, left=form.left)
+    return form, series, flaws
 
 
 def _misuse(path: Path, why: str, next_step: str) -> MisuseError:
@@ -283,31 +265,28 @@ def _resource_named(name: str) -> TraceColumn | None:
     return TraceColumn(column=name, kind=kind, unit=unit) if is_known else None
 
 
-def _long_form(args: argparse.Namespace, head: list[str] | None) -> _TableForm | None:
+def _long_form(args: argparse.Namespace, head: list[str]) -> _TableForm | None:
     """The form of a table with a row an entity and time; None for one without times."""
-    entity, time = _named(args, head) if head is not None else ("", "")
-    if head is None or not time:
+    entity, time = _named(args, head)
+    if not time:
         return None
     resources = _resources(args, head, (entity, time))
     columns = [one.column for one in resources]
-    sample = _RowSample(
-        values_at=[head.index(name) for name in columns],
-        time_at=head.index(time),
-        covers_at=head.index(args.covers) if args.covers else -1,
-    )
     return _TableForm(
-        samples=[sample],
+        samples=[(0, 0, [head.index(name) for name in columns])],
         resources=resources,
         width=len(head),
         scale=_time_scale(args.time_unit, time),
         is_wide=False,
         entity_at=head.index(entity),
+        time_at=head.index(time),
+        covers_at=head.index(args.covers) if args.covers else -1,
         left=[name for name in head if name not in (*columns, entity, time, args.covers)],
     )
 
 
 def _wide_form(
-    args: argparse.Namespace, head: list[str] | None, width: int, flaws: _Flaws
+    args: argparse.Namespace, head: list[str] | None, width: int, flaws: list[Flaw]
 ) -> _TableForm:
     """The form of a table whose columns are times; flaws: takes those of the header."""
     if len(args.resource) != 1:
@@ -326,11 +305,12 @@ def _wide_form(
     scale, places = _time_scale(args.time_unit, ""), range(1, width)
     times = [(at - 1) * args.step for at in places]
     if head is not None and not args.step:
-        times = [flaws.tried(1, _time, head[at], scale, at + 1) or 0 for at in places]
-    samples = [
-        _RowSample(values_at=(at,), at_ms=at_ms, place=at + 1)
-        for at, at_ms in zip(places, times, strict=True)
-    ]
+        for at in places:
+            try:
+                times[at - 1] = _time(head[at], scale, at + 1)
+            except CellError as error:  # noqa: PERF203 (each is named)
+                flaws.append(error.flaw(1))
+    samples = [(at + 1, at_ms, (at,)) for at, at_ms in zip(places, times, strict=True)]
     return _TableForm(samples=samples, resources=args.resource, width=width, scale=scale)
 
 
@@ -397,17 +377,17 @@ def _fold(args: argparse.Namespace) -> tuple[Folded, list[str]]:
 
     Raises MisuseError, with the line of every flaw.
     """
-    path, found = args.file, read_trace(args)
-    series = found.series
+    path = args.file
+    form, series, cell_flaws = read_trace(args)
     step_ms = args.step or step_of(series)
-    if not found.flaws and step_ms < 1:
+    if not cell_flaws and step_ms < 1:
         raise MisuseError(
             f"{path} has one time only",
             why="nothing says how long an interval is",
             next_step="say --step TIME, e.g. --step 5m",
         )
-    flaws = [*found.flaws, *flaws_of(series, max(1, step_ms), args.gaps)]
-    if found.flaws:  # an unreadable cell is not reported as a gap, too
+    flaws = [*cell_flaws, *flaws_of(series, max(1, step_ms), args.gaps)]
+    if cell_flaws:  # an unreadable cell is not reported as a gap, too
         flaws = [one for one in flaws if not one.what.startswith("gap: ")]
     if flaws:
         more = [f"and {len(flaws) - _SHOWN} more"] if len(flaws) > _SHOWN else []
@@ -418,7 +398,7 @@ def _fold(args: argparse.Namespace) -> tuple[Folded, list[str]]:
         )
     try:
         grid = _part(on_grid(series, step_ms, args.gaps), args)
-        folded = fold(grid, series.entities, found.resources, (args.namespace, args.bundles))
+        folded = fold(grid, series.entities, form.resources, (args.namespace, args.bundles))
     except SpanError as error:
         raise MisuseError(
             f"{path} is too long for its step",
@@ -435,7 +415,7 @@ def _fold(args: argparse.Namespace) -> tuple[Folded, list[str]]:
         f"{duration(step_ms)}, folded into {args.bundles} bundles"
         + (f", {empty} of them without an entity" if empty else ""),
         *folded.notes,
-        *(f"{name} is left out: nobody said what it is" for name in found.left),
+        *(f"{name} is left out: nobody said what it is" for name in form.left),
     ]
     if grid.partly:
         said.append(f"{grid.partly} entities are not there all the time: 0 where they aren't")
