@@ -31,7 +31,6 @@ from jobs.bridge.pulsar_admin import PulsarAdmin, ask_concurrently, ask_each
 from jobs.console import CommandError, Exit, MisuseError, answer, note
 from jobs.operating.backtesting import (
     PROMETHEUS_OPTIONS,
-    RecordedLoad,
     make_replay,
     recorded_row,
     strategy_runs,
@@ -186,11 +185,12 @@ class ClusterWatch:
                 self._versions[message.envelope.broker] = message.broker_version
 
     def _read_sheds(self, brokers: tuple[str, ...]) -> dict[str, float]:
-        def ask(broker: str) -> float:
-            page = self._admin.metrics(self._pulsar_cluster, broker)
-            return sheds_of(page.decode("utf-8", "replace"))
-
-        return ask_concurrently(brokers, ask)[0]
+        return ask_concurrently(
+            brokers,
+            lambda one: sheds_of(
+                self._admin.metrics(self._pulsar_cluster, one).decode("utf-8", "replace")
+            ),
+        )[0]
 
     def _read_topics(
         self, brokers: tuple[str, ...]
@@ -244,8 +244,8 @@ def recorded_report(args: argparse.Namespace) -> Report:
     found = write_trace(args, edges_of=edges)
     for line in trace_lines(found):
         note(line)
-    recorded = RecordedLoad(place=found.path, rows=read_history(found.path))
-    replay = make_replay(recorded, last_ms=0, seed=1)
+    recorded = read_history(found.path)
+    replay = make_replay(found.path, recorded)
     runs = strategy_runs(replay, replay.settings(args.set), Config(), args.workers)
     rows = [recorded_row(replay), *runs.results(args.strategy.split(","))]
     settings: Mapping[str, Settings | None] = {}
@@ -255,7 +255,7 @@ def recorded_report(args: argparse.Namespace) -> Report:
             unread |= {what: str(error) for what, error in failed.items()}
     except PulsarAdminError as error:
         unread["settings of the brokers"] = str(error)
-    loads, bundles = loads_of(recorded.rows), hottest_bundles(recorded.rows)
+    loads, bundles = loads_of(recorded), hottest_bundles(recorded)
     first_ms = replay.history.intervals[0].at_ms
     own = f"Pulsar's load manager unloaded {found.unloads:.0f} bundles meanwhile"
     return Report(
@@ -305,7 +305,7 @@ def try_strategies(rows: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, An
     ):
         return [], f"strategies are tried on up to {_BUNDLES_MAX} bundles"
     try:
-        replay = make_replay(RecordedLoad(place=Path(), rows=rows), 0, 1)
+        replay = make_replay(Path(), rows)
     except CommandError as error:
         return [], f"strategies can't be tried: {error.why}"
     return [

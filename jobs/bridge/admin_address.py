@@ -1,17 +1,16 @@
-"""Address of Pulsar's admin interface, credentials, certificates and errors.
+"""Address of Pulsar's admin interface, credentials and errors.
 
 Used by `pulsar_admin`.
 """
 
 import http.client
 import ssl
-import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from jobs.adapters.http.tls import WatchedFile, certificate_ends_ms
+from jobs.adapters.http.tls import WatchedFile
 from jobs.console import MisuseError
 
 
@@ -43,39 +42,6 @@ def _host_and_port(broker: str) -> tuple[str, int]:
         return (parts.hostname or "").lower(), parts.port or http.client.HTTP_PORT
     except ValueError:
         return "", 0
-
-
-class ShownCertificates:
-    """Expiry of each server's certificate that was shown last.
-
-    own: the bridge's own certificate, read at each call of `ends`.
-    """
-
-    def __init__(self, own: Path | None) -> None:
-        self._own = own
-        self._lock = threading.Lock()
-        self._ends_ms: dict[str, int] = {}
-
-    def note(self, url: str, ends_ms: int) -> None:
-        """Record the end of the certificate shown at `url`; ends_ms: 0 = none shown."""
-        if ends_ms:
-            with self._lock:
-                self._ends_ms[urlsplit(url).netloc] = ends_ms
-
-    def ends(self, entry: str, brokers: Mapping[str, str]) -> dict[str, int]:
-        """Return the owner of each certificate → its end, ms since 1970.
-
-        entry: URL of the first request. brokers: broker → its own URL.
-        """
-        places = {name: urlsplit(url).netloc for name, url in brokers.items()}
-        first = urlsplit(entry).netloc
-        if first not in places.values():
-            places[first] = first
-        with self._lock:
-            shown = dict(self._ends_ms)
-        found = {name: shown[place] for name, place in places.items() if place in shown}
-        own_ms = certificate_ends_ms(self._own)
-        return {**found, f"the bridge ({self._own})": own_ms} if own_ms else found
 
 
 class PulsarAdminError(Exception):

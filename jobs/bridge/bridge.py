@@ -89,7 +89,11 @@ class GuardianProbe:
         are looked up, a few at a time.
         """
         used_bundles = self._collector.used_bundles()
-        self._take_answers()
+        # take the answers that have come, and drop those of bundles no longer looked up
+        done = {name: one for name, one in self._pending.items() if one.done()}
+        self._pending = {name: one for name, one in self._pending.items() if name not in done}
+        waited_for = {name: self._lookups[name] for name in self._pending if name in self._lookups}
+        self._lookups = {**waited_for, **{name: one.result() for name, one in done.items()}}
         seen = ProbeRound(
             listed=frozenset(look.owned),
             owned={**self._collector.unlisted(), **look.owned},
@@ -118,13 +122,6 @@ class GuardianProbe:
             if bundle not in self._pending:
                 self._pending[bundle] = self._pool.submit(self._looked, bundle)
         return judged
-
-    def _take_answers(self) -> None:
-        """Take the answers that have come; drop those of bundles no longer looked up."""
-        done = {name: one for name, one in self._pending.items() if one.done()}
-        self._pending = {name: one for name, one in self._pending.items() if name not in done}
-        waited_for = {name: self._lookups[name] for name in self._pending if name in self._lookups}
-        self._lookups = {**waited_for, **{name: one.result() for name, one in done.items()}}
 
     def _in_turn(self, bundles: list[str]) -> Iterable[str]:
         """Return some bundles, in the next call those that follow them."""
@@ -214,7 +211,11 @@ class Bridge:
         reader = threading.Thread(target=self._read, daemon=True, name="ownership")
         reader.start()
         self._kafka.start()
-        self._wait_for_records()
+        ends = None  # comparisons need all present records
+        while not self._end.is_set() and ends is None:
+            ends = self._tail.ends(_ENDS_MS)
+        while not self._end.is_set() and ends and not self._tail.has_read(ends):
+            self._end.wait(_POLL_MS / 1_000)
         looked_s = -self._look_in_s
         while not self._end.is_set():
             self._actuator.consider(dict(self._feed.records), self._version)
@@ -360,14 +361,6 @@ class Bridge:
             except KafkaError as error:  # noqa: PERF203 it may come back
                 logger.warning("ownership can't be read now", extra={"fields": {"why": str(error)}})
                 self._end.wait(_IDLE_S)
-
-    def _wait_for_records(self) -> None:
-        """Wait until all present records are read, which comparisons need."""
-        ends = None
-        while not self._end.is_set() and ends is None:
-            ends = self._tail.ends(_ENDS_MS)
-        while not self._end.is_set() and ends and not self._tail.has_read(ends):
-            self._end.wait(_POLL_MS / 1_000)
 
     def _version(self, bundle: str) -> int:
         record = self._feed.records.get(bundle)

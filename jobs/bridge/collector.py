@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from jobs.adapters.processes.clocks import ForwardClock
 from jobs.bridge.admin_address import PulsarAdminError
-from jobs.bridge.pulsar_admin import PulsarAdmin, ask_concurrently, ask_in_pool
+from jobs.bridge.pulsar_admin import PulsarAdmin, ask_concurrently
 from jobs.telemetry.bridge_metrics import BridgeMetrics
 from lbcore.bridge.answers import (
     Claims,
@@ -350,7 +350,7 @@ class Collector:
         Deleted namespaces are left out.
         """
         mirrored = sorted(set(filter(is_mirrored, names)))
-        found, failed = ask_in_pool(self._pool, mirrored, self._admin.boundaries)
+        found, failed = ask_concurrently(mirrored, self._admin.boundaries, self._pool)
         return {name: edges for name, edges in found.items() if edges}, failed
 
     def note_boundaries(self, namespace: str, boundaries: tuple[int, ...]) -> None:

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from jobs.bridge.admin_address import PulsarAdminError
-from jobs.bridge.pulsar_admin import PulsarAdmin, ask_in_pool
+from jobs.bridge.pulsar_admin import PulsarAdmin, ask_concurrently
 from lbcore.bridge.answers import Readable
 from lbcore.model.names import Wire
 from lbcore.wire.format import HEAD_BYTES, encode
@@ -141,7 +141,7 @@ class PolicyFollower:
     def _groups(
         self, namespaces: Sequence[str], failed: dict[str, PulsarAdminError]
     ) -> Mapping[str, str]:
-        found, errors = ask_in_pool(self._pool, namespaces, self._admin.anti_affinity_group)
+        found, errors = ask_concurrently(namespaces, self._admin.anti_affinity_group, self._pool)
         failed |= {f"anti-affinity group of {name}": error for name, error in errors.items()}
         self._grouped = (self._grouped & set(namespaces)) | found.keys()
         self.ungrouped_namespaces = frozenset(errors.keys() - self._grouped)

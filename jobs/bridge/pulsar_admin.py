@@ -12,18 +12,18 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from itertools import chain
 from typing import Any, TypeVar
 from urllib.parse import quote, urljoin, urlsplit
 
 from jobs.adapters.http.client import HttpAnswer, HttpRequest, connection_to, exchange
-from jobs.adapters.http.tls import expired_message
+from jobs.adapters.http.tls import certificate_ends_ms, expired_message
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.atomic_file import read_text_file
 from jobs.bridge.admin_address import (
     AdminAddress,
     PulsarAdminError,
-    ShownCertificates,
     UnverifiedBrokerError,
     redirect_leads_to_broker,
 )
@@ -98,7 +98,7 @@ class PulsarAdmin:
             )
         self._address, self.url = address, address.url
         self._tls = address.tls()
-        self._shown = ShownCertificates(address.cert_file if self._tls is not None else None)
+        self._ends_ms: dict[str, int] = {}
         self._lock = threading.Lock()
         self._bases: dict[str, str] = {}
         self._listed: frozenset[str] = frozenset()
@@ -147,8 +147,7 @@ class PulsarAdmin:
 
     def namespaces(self, tenant: str) -> tuple[str, ...]:
         """Return the namespaces of a tenant; () if it no longer exists."""
-        path = f"/admin/v2/namespaces/{_quoted(tenant)}"
-        return self._ask(path, parse_names, none=())
+        return self._ask(f"/admin/v2/namespaces/{_quoted(tenant)}", parse_names, none=())
 
     def boundaries(self, namespace: str) -> tuple[int, ...]:
         """Return the boundaries of a namespace's bundles; () if it does not exist."""
@@ -228,14 +227,14 @@ class PulsarAdmin:
 
     def topic_internals(self, topic: str) -> bytes:
         """Return a topic's internal statistics. topic: persistent/tenant/namespace/name."""
-        return self._request("GET", f"/admin/v2/{topic}/internalStats", self._entry)
+        return self._request("GET", f"/admin/v2/{topic}/internalStats")
 
     def topic_entry(
         self, topic: str, ledger: int, entry: int
     ) -> tuple[Mapping[str, str], bytes] | None:
         """The headers and content of one entry; None where it is not kept any more."""
         path = f"/admin/v2/{topic}/ledger/{ledger}/entry/{entry}"
-        answer = self._reply("GET", path, self._entry)
+        answer = self._reply("GET", path)
         if answer.status == http.client.NOT_FOUND:
             return None
         return answer.headers, _content(f"GET {path}", answer)
@@ -282,26 +281,25 @@ class PulsarAdmin:
 
     def forget_dynamic(self, key: str) -> None:
         """Remove a dynamic setting of the cluster."""
-        path = f"/admin/v2/brokers/configuration/{_quoted(key)}"
-        self._request("DELETE", path, self._entry)
+        self._request("DELETE", f"/admin/v2/brokers/configuration/{_quoted(key)}")
 
     def set_dynamic(self, key: str, value: str) -> None:
         """Change a dynamic setting of the cluster."""
         path = f"/admin/v2/brokers/configuration/{_quoted(key)}/{quote(value)}"
-        self._request("POST", path, self._entry)
+        self._request("POST", path)
 
     def unload(self, bundle: str, destination: str = "") -> None:
         """Unload a bundle; returns when Pulsar says that it has."""
         query = f"?destinationBroker={_quoted(destination)}" if destination else ""
         path = f"/admin/v2/namespaces/{quote(bundle)}/unload{query}"
-        self._request("PUT", path, self._entry, timeout_s=_UNLOAD_S)
+        self._request("PUT", path, timeout_s=_UNLOAD_S)
 
     def split(self, bundle: str, positions: Sequence[int]) -> None:
         """Split a bundle at hash values, without unloading its children."""
         query = "?unload=false&splitAlgorithmName=specified_positions_divide"
         path = f"/admin/v2/namespaces/{quote(bundle)}/split{query}"
         body = json.dumps(list(positions)).encode()
-        self._request("PUT", path, self._entry, body=body, timeout_s=_UNLOAD_S)
+        self._request("PUT", path, body=body, timeout_s=_UNLOAD_S)
 
     def look_up(self, topic: str) -> Looked:
         """Look a topic up as a client does, which makes its bundle owned.
@@ -323,9 +321,16 @@ class PulsarAdmin:
 
         Owners: each listed broker, the address of the first request, and the bridge.
         """
+        first = urlsplit(self._entry).netloc
         with self._lock:
-            listed = {name: url for name, url in self._bases.items() if name in self._listed}
-        return self._shown.ends(self._entry, listed)
+            listed = [one for one in self._bases.items() if one[0] in self._listed]
+            places = {name: urlsplit(url).netloc for name, url in listed}
+            if first not in places.values():
+                places[first] = first
+            found = {name: self._ends_ms[at] for name, at in places.items() if at in self._ends_ms}
+        own = self._address.cert_file if self._tls is not None else None
+        own_ms = certificate_ends_ms(own)
+        return {**found, f"the bridge ({own})": own_ms} if own_ms else found
 
     def forget_address(self, broker: str) -> None:
         """Drop a broker's known address; the next request looks for it again."""
@@ -399,7 +404,7 @@ class PulsarAdmin:
     def _advertised_base(self, broker: str, entry: str) -> Iterable[str]:
         """Yield a broker's advertised address, if the broker itself answers at `entry`."""
         try:
-            raw = self._request("GET", "/admin/v2/brokers/configuration/runtime", entry)
+            raw = self._request("GET", "/admin/v2/brokers/configuration/runtime", base=entry)
         except PulsarAdminError:
             return
         found = parse_settings(raw)
@@ -454,7 +459,8 @@ class PulsarAdmin:
         """Return the target of a redirect of `url`.
 
         Raises PulsarAdminError for a target that must not get our token. A target that Pulsar did
-        not list a moment ago is looked for once in its current list.
+        not list a moment ago is looked for once among the brokers of every cluster, as the broker
+        at the entry lists them.
         """
         target = urljoin(url, location)
         if _origin(url) == _origin(target):
@@ -462,7 +468,14 @@ class PulsarAdmin:
         with self._lock:
             listed = self._listed
         if not redirect_leads_to_broker(url, target, listed):
-            listed = self._list_brokers()
+            listed = frozenset(
+                broker
+                for cluster in self._listed_names("/admin/v2/clusters")
+                if cluster != _GLOBAL
+                for broker in self._listed_names(f"/admin/v2/brokers/{_quoted(cluster)}")
+            )
+            with self._lock:
+                self._listed = listed
         if not redirect_leads_to_broker(url, target, listed):
             raise PulsarAdminError(
                 f"redirected to {location[:_SHOWN_CHARS]!r}, which is no broker that the cluster "
@@ -470,18 +483,6 @@ class PulsarAdmin:
                 "get the token"
             )
         return target
-
-    def _list_brokers(self) -> frozenset[str]:
-        """Return the brokers of every cluster, as the broker at the entry lists them."""
-        found = frozenset(
-            broker
-            for cluster in self._listed_names("/admin/v2/clusters")
-            if cluster != _GLOBAL
-            for broker in self._listed_names(f"/admin/v2/brokers/{_quoted(cluster)}")
-        )
-        with self._lock:
-            self._listed = found
-        return found
 
     def _listed_names(self, path: str) -> tuple[str, ...]:
         """Return the names of a list that is answered without a redirect; else ()."""
@@ -502,35 +503,27 @@ class PulsarAdmin:
         none: returned if Pulsar itself answers 404: it is gone, or was never set.
         """
         try:
-            return _parsed(path, parse(self._request("GET", path, base or self._entry)))
+            return _parsed(path, parse(self._request("GET", path, base=base)))
         except PulsarAdminError as error:
             if none is None or error.status != http.client.NOT_FOUND or error.is_page:
                 raise
             return none
 
-    def _request(
-        self,
-        method: str,
-        path: str,
-        base: str,
-        *,
-        body: bytes = b"",
-        timeout_s: float | None = None,
-    ) -> bytes:
-        answer = self._reply(method, path, base, body=body, timeout_s=timeout_s)
-        return _content(f"{method} {path}", answer)
+    def _request(self, method: str, path: str, **more: Any) -> bytes:
+        """Return the content of a successful answer. more: as `_reply` takes it."""
+        return _content(f"{method} {path}", self._reply(method, path, **more))
 
     def _reply(
         self,
         method: str,
         path: str,
-        base: str,
         *,
+        base: str = "",
         body: bytes = b"",
         timeout_s: float | None = None,
     ) -> HttpAnswer:
-        """Return the answer after redirects, whatever its status."""
-        url = base.rstrip("/") + path
+        """Return the answer after redirects, whatever its status. base: "" = the entry's."""
+        url = (base or self._entry).rstrip("/") + path
         for _ in range(_REDIRECTS_MAX):
             answer = self._once(method, url, body, timeout_s)
             if answer.status not in _REDIRECTED or not answer.location:
@@ -564,7 +557,9 @@ class PulsarAdmin:
                 expired = expired_message(self._address.cert_file, wall_ms())
                 why = f"{why} ({expired})" if expired else why
             raise PulsarAdminError(f"{method} {parts.netloc}{parts.path}: {why}") from None
-        self._shown.note(url, answer.certificate_ends_ms)
+        if answer.certificate_ends_ms:
+            with self._lock:
+                self._ends_ms[parts.netloc] = answer.certificate_ends_ms
         return answer
 
     def _headers(self) -> Mapping[str, str]:
@@ -592,20 +587,16 @@ def ask_each(
     return found, failed
 
 
-def ask_in_pool(
-    pool: ThreadPoolExecutor, names: Iterable[str], ask: Callable[[str], Value]
-) -> tuple[dict[str, Value], dict[str, PulsarAdminError]]:
-    """Ask as `ask_each`, in the threads of a pool."""
-    asked = {name: pool.submit(ask, name) for name in names}
-    return ask_each(asked, lambda name: asked[name].result())
-
-
 def ask_concurrently(
-    names: Iterable[str], ask: Callable[[str], Value]
+    names: Iterable[str], ask: Callable[[str], Value], pool: ThreadPoolExecutor | None = None
 ) -> tuple[dict[str, Value], dict[str, PulsarAdminError]]:
-    """Ask as `ask_each`, many at a time, as a silent one takes its whole timeout."""
-    with ThreadPoolExecutor(_THREADS_MAX) as pool:
-        return ask_in_pool(pool, names, ask)
+    """Ask as `ask_each`, many at a time, as a silent one takes its whole timeout.
+
+    pool: whose threads ask, None = some that end with the last answer.
+    """
+    with nullcontext(pool) if pool else ThreadPoolExecutor(_THREADS_MAX) as threads:
+        asked = {name: threads.submit(ask, name) for name in names}
+        return ask_each(asked, lambda name: asked[name].result())
 
 
 def _quoted(text: str) -> str:

@@ -321,33 +321,30 @@ class Replay:
         return (*(COARSE if self.pace > 1.0 else ()), *given)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedLoad:
-    """Rows of load_history as read, their origin, and what is known of brokers."""
-
-    place: TablePlace
-    rows: Sequence[Row]
-    brokers: Sequence[Row] = ()
-
-
-def read_recorded(reader: TableReader) -> RecordedLoad:
-    """Read the load that the tables recorded. Raises CommandError."""
+def read_recorded(reader: TableReader) -> tuple[Sequence[Row], Sequence[Row]]:
+    """Read the load that the tables recorded, and its brokers. Raises CommandError."""
     known = reader.rows("brokers", ("broker", "capacity", "failure_domain"))
-    rows = read_history(reader.root, reader.cluster)
-    return RecordedLoad(place=reader.root, rows=rows, brokers=known)
+    return read_history(reader.root, reader.cluster), known
 
 
-def make_replay(recorded: RecordedLoad, last_ms: int, seed: int) -> Replay:
+def make_replay(
+    place: TablePlace,
+    recorded: Sequence[Row],
+    *,
+    brokers: Sequence[Row] = (),
+    last_ms: int = 0,
+    seed: int = 1,
+) -> Replay:
     """Return a run to balance again. Raises CommandError.
 
-    last_ms: only the end, so long; 0 = all.
+    recorded: rows of load_history, read from `place`. brokers: what is known of them. last_ms: only
+    the end, so long; 0 = all.
     """
-    place, known = recorded.place, recorded.brokers
-    times = [int(row["minute_ms"]) for row in recorded.rows] or [0]
+    times = [int(row["minute_ms"]) for row in recorded] or [0]
     oldest_ms, newest_ms = min(times), max(times)
     missing_ms = max(0, oldest_ms - (newest_ms - last_ms + MINUTE_MS)) if last_ms else 0
     rows, pace = _at_pace(
-        [row for row in recorded.rows if not last_ms or row["minute_ms"] > newest_ms - last_ms]
+        [row for row in recorded if not last_ms or row["minute_ms"] > newest_ms - last_ms]
     )
     if any(not row["broker"] for row in rows):
         raise CommandError(
@@ -363,14 +360,14 @@ def make_replay(recorded: RecordedLoad, last_ms: int, seed: int) -> Replay:
             why=str(error),
             next_step="let the job run for some minutes: it writes load_history each minute",
         ) from None
-    history = make_history(rows, {row["broker"]: row["capacity"] for row in known})
+    history = make_history(rows, {row["broker"]: row["capacity"] for row in brokers})
     if not any(interval.there for interval in history.intervals):
         raise CommandError(
             f"{place} has recorded no broker that was there",
             why="every row says the same as the one before, about brokers without bundles",
             next_step="choose a longer stretch with --last",
         )
-    domains = {row["broker"]: row["failure_domain"] for row in known}
+    domains = {row["broker"]: row["failure_domain"] for row in brokers}
     return Replay(
         history=history,
         recording=recording,
@@ -541,15 +538,16 @@ def run(args: argparse.Namespace) -> int:
         found = write_trace(args)
         read, args.recording = list(trace_lines(found)), found.path
     where = connection_options(args)
-    if args.recording:
-        recorded = RecordedLoad(place=args.recording, rows=read_history(args.recording))
+    place, brokers = args.recording, list[Row]()
+    if place:
+        recorded = read_history(place)
         base = where.config.for_cluster(where.cluster)
     else:
         reader = where.reader()
-        recorded, changes = read_recorded(reader), reader.rows("config_versions")
-        base, _ = changed_settings(where.started(), changes)
+        place, (recorded, brokers) = reader.root, read_recorded(reader)
+        base, _ = changed_settings(where.started(), reader.rows("config_versions"))
     base = acting(base)
-    replay = make_replay(recorded, args.last, args.seed)
+    replay = make_replay(place, recorded, brokers=brokers, last_ms=args.last, seed=args.seed)
     settings = replay.settings(args.set)
     names = ["" if name == AS_SET else name for name in args.strategy.split(",")]
     for name in names:

@@ -312,6 +312,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _load(path: Path) -> Loaded:
+    """Read a scenario with its recordings, whose paths are relative to its folder."""
     try:
         content = read_text_file(path)
     except (OSError, ValueError) as cause:
@@ -322,17 +323,12 @@ def _load(path: Path) -> Loaded:
         ) from None
     try:
         scenario = parse_scenario(content)
-        return Loaded(path=path, content=content, scenario=_with_recordings(path, scenario))
     except ScenarioError as error:
         raise MisuseError(
             f"{path}, line {error.line}: {error.what}",
             why=f"expected {error.expected}",
             next_step=error.next_step,
         ) from None
-
-
-def _with_recordings(path: Path, scenario: Scenario) -> Scenario:
-    """Return the scenario with its recordings; paths are relative to its folder."""
     recordings: dict[str, Recording] = {}
     for load in scenario.loads:
         if not load.file:
@@ -345,7 +341,8 @@ def _with_recordings(path: Path, scenario: Scenario) -> Scenario:
                 why=f"it has {', '.join(sorted(found.namespaces))}",
                 next_step="say whose load it is: of=NAMESPACE",
             )
-    return replace(scenario, recordings=recordings) if recordings else scenario
+    scenario = replace(scenario, recordings=recordings) if recordings else scenario
+    return Loaded(path=path, content=content, scenario=scenario)
 
 
 def write_text(path: Path, text: str) -> None:

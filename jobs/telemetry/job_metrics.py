@@ -258,12 +258,6 @@ def begin_counts(store: MetricStore, cluster: str, topics: Sequence[str]) -> Non
         store.add(name, cluster, *labels, by=0)
 
 
-def begin_broker(store: MetricStore, cluster: str, broker: str) -> None:
-    """Begin the counters of a broker at 0."""
-    for name, *labels in _BROKER_COUNTERS:
-        store.add(name, cluster, broker, *labels, by=0)
-
-
 def count_rows(store: MetricStore, written: WrittenBatch, moves: MoveTracker) -> None:
     """Count what a batch wrote."""
     _count_events(store, written, moves)
@@ -555,11 +549,12 @@ class JobMetrics:
             if cluster not in self._brokers:
                 begin_counts(self.store, cluster, self._topics)
             for broker in sorted(brokers - self._brokers.get(cluster, frozenset())):
-                begin_broker(self.store, cluster, broker)
+                for name, *labels in _BROKER_COUNTERS:
+                    self.store.add(name, cluster, broker, *labels, by=0)
             self._brokers[cluster] = brokers
         for part, took_ms in written.parts_ms.items():
-            name = part.removesuffix("_ms")
-            self.store.observe("ballast_batch_duration_seconds", took_ms / _S, name)
+            took_s = took_ms / _S
+            self.store.observe("ballast_batch_duration_seconds", took_s, part.removesuffix("_ms"))
         for table, version in written.versions.items():
             self.store.set("ballast_table_version", version, table)
             self.store.add("ballast_table_commits_total", table)

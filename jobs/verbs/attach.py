@@ -185,23 +185,20 @@ class _View:
             outlook = list(look_ahead(reader, self._config, "", WhatIf()).lines())
         except CommandError as error:
             outlook = [f"what it would do is not known yet: {error.why}"]
-        say(*status_lines(status), "", *outlook, *self._hints())
+        state = f"--state-dir {self._args.state_dir}"
+        doing = "acts" if self._args.act else "observes only"
+        say(
+            *(*status_lines(status), "", *outlook, ""),
+            f"  Ballast {doing}. What it would do next:  ballast plan --dry-run {state}",
+            f"  why:  ballast explain cluster {state}    live:  ballast status --watch {state}",
+            f"  page: {self._processes.lookup_url}/    end it: Ctrl-C"
+            + (f", then ballast detach {state}" if self._args.act else ""),
+        )
         if not self._is_known:
             self._is_known = True
             self._due_s = time.monotonic() + _SHOW_S
             took = duration(round((time.monotonic() - self._began_s) * 1_000))
             note(f"first picture of {self._seen.name} after {took}")
-
-    def _hints(self) -> list[str]:
-        state = f"--state-dir {self._args.state_dir}"
-        doing = "acts" if self._args.act else "observes only"
-        return [
-            "",
-            f"  Ballast {doing}. What it would do next:  ballast plan --dry-run {state}",
-            f"  why:  ballast explain cluster {state}    live:  ballast status --watch {state}",
-            f"  page: {self._processes.lookup_url}/    end it: Ctrl-C"
-            + (f", then ballast detach {state}" if self._args.act else ""),
-        ]
 
 
 add_arguments = by_verb(

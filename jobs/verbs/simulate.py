@@ -38,7 +38,6 @@ from jobs.operating.simulations import (
 )
 from jobs.parser import argument, arguments
 from lbcore.config.tree import Config
-from lbcore.sim.engine.engine import Run
 from lbcore.sim.engine.scenario_run import run_scenario, run_with_load_map
 from lbcore.sim.reports.report import (
     compared_row,
@@ -78,10 +77,6 @@ class _Task:
     def picture(self) -> str:
         """Name of the picture's files, without their endings."""
         return f"{self.loaded.path.stem}{f'-{self.strategy}' if self.strategy else ''}"
-
-
-def _side_by_side(path: Path) -> str:
-    return f"{path.stem}-strategies"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +181,7 @@ def _check_pictures(tasks: Sequence[_Task]) -> None:
     runs, named = Counter(task.loaded.path for task in tasks), dict[str, Path]()
     for task in tasks:
         path = task.loaded.path
-        names = [task.picture, *([_side_by_side(path)] if runs[path] > 1 else [])]
+        names = [task.picture, *([f"{path.stem}-strategies"] if runs[path] > 1 else [])]
         for name in names:
             other = named.setdefault(name, path)
             if other.resolve() != path.resolve():
@@ -216,7 +211,12 @@ def _run_task(plot: Path | None, item: tuple[int, _Task]) -> _Outcome:
     if plot is None:
         done = run_scenario(task.scenario, task.config())
     else:
-        done, drawn = _run_drawn(plot, task)
+        done, load_map = run_with_load_map(task.scenario, task.config())
+        title = f"{task.head}{f', under {task.strategy}' if task.strategy else ''}"
+        with _drawing(plot) as drawing:
+            files = drawing.draw_run(title, done, load_map, plot / task.picture)
+            drawn = drawing.drawn_run(task.head, task.strategy or "as written", done)
+        note(f"pictures: {', '.join(map(str, files))}")
     judged = judge_all(note_wrong(done))
     head = {"file": str(task.loaded.path), "strategy": task.strategy}
     row = {**head, **to_row(done, judged)}
@@ -227,24 +227,19 @@ def _run_task(plot: Path | None, item: tuple[int, _Task]) -> _Outcome:
 
 def _report_run(args: argparse.Namespace, task: _Task, outcome: _Outcome) -> None:
     """Print a run's output, then record it or compare it with the recorded one."""
-    one, strategy = task.loaded, task.strategy
+    one, strategy, recorded = task.loaded, task.strategy, task.scenario.expected_output
     if not args.json:
         head = f"{task.head}{f' [{strategy}]' if strategy else ''}"
         answer(args, outcome.row, [head, *outcome.text.split("\n")])
     if args.rewrite:
         write_text(one.path, with_recorded(one.content, outcome.text))
-    elif not (strategy or args.set or args.seed is not None) and task.scenario.expected_output:
-        outcome.row["is_met"] &= _is_recorded(one, outcome.text)
-
-
-def _run_drawn(plot: Path, task: _Task) -> "tuple[Run, DrawnRun]":
-    done, load_map = run_with_load_map(task.scenario, task.config())
-    title = f"{task.head}{f', under {task.strategy}' if task.strategy else ''}"
-    with _drawing(plot) as drawing:
-        files = drawing.draw_run(title, done, load_map, plot / task.picture)
-        drawn = drawing.drawn_run(task.head, task.strategy or "as written", done)
-    note(f"pictures: {', '.join(map(str, files))}")
-    return done, drawn
+        return
+    is_as_written = not (strategy or args.set or args.seed is not None)
+    if is_as_written and recorded and recorded != outcome.text:
+        outcome.row["is_met"] = False
+        note(f"{one.path}: the output is not what is recorded; --rewrite records it anew")
+        lines = recorded.splitlines(), outcome.text.splitlines()
+        note(*difflib.unified_diff(*lines, "recorded", "now", n=0, lineterm=""))
 
 
 def _draw_side_by_side(plot: Path, runs: "Iterable[tuple[Path, DrawnRun]]") -> None:
@@ -253,7 +248,7 @@ def _draw_side_by_side(plot: Path, runs: "Iterable[tuple[Path, DrawnRun]]") -> N
         drawn_runs = [drawn for _, drawn in pairs]
         if len(drawn_runs) > 1:
             with _drawing(plot) as drawing:
-                files = drawing.draw_strategies(drawn_runs, plot / _side_by_side(path))
+                files = drawing.draw_strategies(drawn_runs, plot / f"{path.stem}-strategies")
             note(f"side by side: {', '.join(map(str, files))}")
 
 
@@ -273,13 +268,3 @@ def _drawing(plot: Path) -> Iterator[types.ModuleType]:
             why=str(cause),
             next_step="name a folder that this user may write to",
         ) from None
-
-
-def _is_recorded(one: Loaded, text: str) -> bool:
-    """True if the file records this output; prints the differences."""
-    if one.scenario.expected_output == text:
-        return True
-    note(f"{one.path}: the output is not what is recorded; --rewrite records it anew")
-    recorded, now = one.scenario.expected_output.splitlines(), text.splitlines()
-    note(*difflib.unified_diff(recorded, now, "recorded", "now", n=0, lineterm=""))
-    return False

@@ -1,9 +1,8 @@
 """Verbs that look after what the job needs: Kafka's topics, and the state folder."""
 
 import argparse
-from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from jobs.adapters.kafka.connection import kafka_address
 from jobs.adapters.kafka.topics import (
@@ -43,7 +42,7 @@ def _topics(args: argparse.Namespace) -> int:
     is_good = all(report.is_good for report in reports)
     answer(
         args,
-        {"good": is_good, "topics": list(map(_row, reports))},
+        {"good": is_good, "topics": [asdict(report) for report in reports]},
         [line for report in reports for line in _lines(report)],
     )
     return Exit.DONE if is_good else Exit.FAILED
@@ -54,18 +53,6 @@ def _lines(report: TopicReport) -> list[str]:
     lines += [f"  why: {report.detail}"] if report.detail else []
     lines += [f"  {item.key} must be {item.wanted}, is {item.found}" for item in report.differences]
     return lines
-
-
-def _row(report: TopicReport) -> Mapping[str, Any]:
-    return {
-        "name": report.name,
-        "status": report.status.value,
-        "detail": report.detail,
-        "differences": [
-            {"key": item.key, "wanted": item.wanted, "found": item.found}
-            for item in report.differences
-        ],
-    }
 
 
 _LOCAL = Layout(root=STATE_DIR).job

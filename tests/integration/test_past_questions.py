@@ -200,7 +200,8 @@ PER_BUNDLE = 4 * 400.0
 
 @pytest.fixture(scope="module")
 def past_backtest(recorded_tables: Path) -> Replay:
-    return make_replay(read_recorded(TableReader(recorded_tables, "local")), 0, 1)
+    recorded, brokers = read_recorded(TableReader(recorded_tables, "local"))
+    return make_replay(recorded_tables, recorded, brokers=brokers)
 
 
 def test_history_says_what_the_run_was(past_backtest: Replay) -> None:
@@ -264,9 +265,9 @@ def test_end_of_a_history_can_be_tested_alone(
 
 def test_tables_without_history_are_told(tmp_path: Path) -> None:
     TableWriter(tmp_path)
-    recorded = read_recorded(TableReader(tmp_path, "local"))
+    recorded, brokers = read_recorded(TableReader(tmp_path, "local"))
     with pytest.raises(CommandError, match="recorded nothing"):
-        make_replay(recorded, 0, 1)
+        make_replay(tmp_path, recorded, brokers=brokers)
 
 
 @pytest.fixture(scope="module")
