@@ -320,12 +320,23 @@ def _sections(report: Report) -> Iterable[str]:
         f'<p class="dim">{escape(report.url)}, looked at for {looked} from '
         f"{format_instant(report.from_ms)}. Nothing was changed.</p>"
     )
-    yield _facts(report)
+    loads = report.loads
+    facts = {
+        "brokers": str(len(loads.brokers)),
+        "bundles": number(report.bundle_count),
+        "imbalance": _last(loads.imbalance),
+        "its floor": _last(loads.floor),
+        "moved meanwhile": str(len(report.moves)),
+        "settings that hurt": str(len(report.harms)),
+        "risks": str(len(report.risks)),
+    }
+    cells = (f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts.items())
+    yield f'<dl class="facts">{"".join(cells)}</dl>'
     yield "<h2>Load</h2>"
-    yield heat_map(report.loads)
+    yield heat_map(loads)
     yield _details("the loads as a table", _table(_load_rows(report)))
     yield f"<p>{escape(imbalance_line(report))}.</p>"
-    yield imbalance_chart(report.loads)
+    yield imbalance_chart(loads)
     for title, rows in _found_tables(report).items():
         yield f"<h2>{title}</h2>{_table(rows[: _LISTED + 1])}"
     yield f"<h2>Settings that hurt</h2>{_findings(_harms(report), label='Better')}"
@@ -337,21 +348,6 @@ def _sections(report: Report) -> Iterable[str]:
         yield f"<h2>{_TRIALS}</h2>{_table(tried_rows(report))}<p>{escape(USAGE_NOTE)}</p>"
     if report.notes:
         yield f"<h2>Not known</h2>{_list(escape(one) for one in report.notes)}"
-
-
-def _facts(report: Report) -> str:
-    loads = report.loads
-    found = [
-        ("brokers", str(len(loads.brokers))),
-        ("bundles", number(report.bundle_count)),
-        ("imbalance", _last(loads.imbalance)),
-        ("its floor", _last(loads.floor)),
-        ("moved meanwhile", str(len(report.moves))),
-        ("settings that hurt", str(len(report.harms))),
-        ("risks", str(len(report.risks))),
-    ]
-    cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in found)
-    return f'<dl class="facts">{cells}</dl>'
 
 
 def _last(values: Sequence[float | None]) -> str:

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from jobs.adapters.processes.clocks import ForwardClock
@@ -216,30 +217,23 @@ class Actuator:
             raise PulsarAdminError(looked.refused)
 
     def _read_state(self, record: OwnershipRecord) -> PulsarState:
-        """Read Pulsar's present state; owner None, boundaries () = unknown."""
-        try:
+        """Read Pulsar's present state; owner "" = none, None or boundaries () = unknown."""
+        owner: str | None = None
+        boundaries: tuple[int, ...] = ()
+        with suppress(PulsarAdminError):
             if record.state is State.SPLITTING:
                 namespace = record.bundle.rpartition("/")[0]
                 boundaries = self._admin.boundaries(namespace)
                 self._collector.note_boundaries(namespace, boundaries)
-                owner = None
             else:
-                owner, boundaries = self._owner(record), ()
-        except PulsarAdminError:
-            owner, boundaries = None, ()
+                active = self._collector.active()
+                named = [name for name in (record.destination, record.source) if name in active]
+                order = dict.fromkeys((*named, *active))  # most often it is one of the first
+                owners = (one for one in order if record.bundle in self._collector.owned(one))
+                owner = next(owners, "")
         return PulsarState(
             owner=owner, incarnations=self._collector.incarnations(), boundaries=boundaries
         )
-
-    def _owner(self, record: OwnershipRecord) -> str:
-        """Return the broker that has the bundle, "" = none.
-
-        Its destination and its source are asked first.
-        """
-        active = self._collector.active()
-        named = [name for name in (record.destination, record.source) if name in active]
-        order = dict.fromkeys((*named, *active))
-        return next((one for one in order if record.bundle in self._collector.owned(one)), "")
 
     def _answer(self, record: OwnershipRecord, answer: RecordAnswer, attempts: Attempts) -> None:
         ack = Ack(

@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.pulsar_admin import PulsarAdmin, ask_concurrently
@@ -78,7 +78,10 @@ class PolicyFollower:
         self._read_due_s = now_s + self._interval_s
         failed: dict[str, PulsarAdminError] = {}
         self._unknown = {}
-        isolation, self.domains = self._isolation(failed), self._domains(failed)
+        isolation = self._read(
+            _ISOLATION, self._admin.isolation_policies, self._known.isolation, failed
+        )
+        self.domains = self._read(_DOMAINS, self._admin.failure_domains, self.domains, failed)
         groups = self._groups(sorted(namespaces), failed)
         self._known = ObservePolicies(isolation=isolation, anti_affinity=groups)
         size = len(encode({"isolation": isolation, "anti_affinity": groups}))
@@ -103,40 +106,29 @@ class PolicyFollower:
         self,
         what: str,
         ask: Callable[[str], Readable[Value]],
+        known: Mapping[str, Value],
         failed: dict[str, PulsarAdminError],
-    ) -> Readable[Value] | None:
-        """Return the usable and the unusable parts; None if it can't be read."""
+    ) -> Mapping[str, Value]:
+        """Return the usable parts, and of what can't be read now the known ones."""
         try:
             found, unreadable = ask(self._cluster)
         except PulsarAdminError as error:
             failed[what] = error
             if what not in self._has_read:
                 self._unknown[what] = f"can't be read: {error}"
-            return None
+            return known
         self._has_read.add(what)
-        one = _SINGULAR[what]
         for name, why in unreadable.items():
-            failed[f"{one} {name}"] = PulsarAdminError(why, http.client.OK)
-        return found, unreadable
-
-    def _isolation(self, failed: dict[str, PulsarAdminError]) -> Mapping[str, Mapping[str, Any]]:
-        known = self._known.isolation
-        read = self._read(_ISOLATION, self._admin.isolation_policies, failed)
-        if read is None:
-            return known
-        found, unreadable = read
-        for name, why in unreadable.items():
-            if name not in known:
-                self._unknown[f"{_SINGULAR[_ISOLATION]} {name}"] = f"can't be used: {why}"
-        return {**{name: known[name] for name in unreadable if name in known}, **found}
-
-    def _domains(self, failed: dict[str, PulsarAdminError]) -> Mapping[str, str]:
-        known = self.domains
-        read = self._read(_DOMAINS, self._admin.failure_domains, failed)
-        if read is None:
-            return known
-        found, unreadable = read
-        return {**{one: name for one, name in known.items() if name in unreadable}, **found}
+            one = f"{_SINGULAR[what]} {name}"
+            failed[one] = PulsarAdminError(why, http.client.OK)
+            if what == _ISOLATION and name not in known:
+                self._unknown[one] = f"can't be used: {why}"
+        kept = {  # of policies the keys are the names, of domains the values
+            key: value
+            for key, value in known.items()
+            if (key if what == _ISOLATION else value) in unreadable
+        }
+        return {**kept, **found}
 
     def _groups(
         self, namespaces: Sequence[str], failed: dict[str, PulsarAdminError]

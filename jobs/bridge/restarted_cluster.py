@@ -123,8 +123,8 @@ class PulsarCluster:
         try:
             self._listed = frozenset(self._admin.brokers(self._name))
         except PulsarAdminError as error:
-            why, fix = f"Pulsar can't be asked: {error}", "check --admin-url and the cluster's name"
-            wrong.append(Complaint("pulsar", why, fix, _UNREAD_MS))
+            fix = "check --admin-url and the cluster's name"
+            wrong.append(Complaint("pulsar", f"Pulsar can't be asked: {error}", fix, _UNREAD_MS))
         try:
             found = self._read_tables(p)
             wrong += status_complaints(found["status"])
@@ -284,27 +284,40 @@ def complaints(p: Progress, seen: Observation, bounds: argparse.Namespace) -> It
     is_away = p.stage in (RestartStage.RESTARTING, RestartStage.RETURNING)
     for broker in p.brokers:
         if broker not in seen.listed and not (is_away and broker == p.broker):
-            why = f"{broker} is gone from Pulsar's list of active brokers"
-            why += "" if broker != p.broker else ", and it was not being restarted"
-            yield Complaint(f"gone {broker}", why, "see why it ended and start it", _OTHERS_MS)
+            more = ", and it was not being restarted" if broker == p.broker else ""
+            yield Complaint(
+                f"gone {broker}",
+                f"{broker} is gone from Pulsar's list of active brokers{more}",
+                "see why it ended and start it",
+                _OTHERS_MS,
+            )
     for broker in sorted(seen.drains.keys() - {p.broker}):
-        why = f"{broker} is being drained, too, or was and is still closed"
-        fix = f"`ballast broker cancel-drain {broker}` opens it"
-        yield Complaint(f"drain {broker}", why, fix, _OTHERS_MS)
+        yield Complaint(
+            f"drain {broker}",
+            f"{broker} is being drained, too, or was and is still closed",
+            f"`ballast broker cancel-drain {broker}` opens it",
+            _OTHERS_MS,
+        )
     if p.stage is RestartStage.WAITING:
         publish_ms, usage = seen.publish_ms or 0.0, seen.others_usage or 0.0
         if not seen.incarnation:
             yield Complaint("silent", f"{p.broker} does not answer", "see its log")
         if publish_ms > bounds.publish_latency_ms:
-            why = f"clients wait {publish_ms:.0f} ms though nothing is moved yet"
-            yield Complaint("latency", why, ALLOW_MORE)
+            yield Complaint(
+                "latency",
+                f"clients wait {publish_ms:.0f} ms though nothing is moved yet",
+                ALLOW_MORE,
+            )
         if usage > bounds.room:
-            why = f"without {p.broker} the others would be at {usage:.0%}, more than"
-            fix = "wait for a quieter hour, add a broker, or allow more with --room"
-            yield Complaint("room", f"{why} {bounds.room:.0%}", fix)
-    for one in seen.complaints:
-        if not (is_away and one.key.endswith(f" {p.broker}")):
-            yield one
+            yield Complaint(
+                "room",
+                f"without {p.broker} the others would be at {usage:.0%}, more than"
+                f" {bounds.room:.0%}",
+                "wait for a quieter hour, add a broker, or allow more with --room",
+            )
+    yield from (
+        one for one in seen.complaints if not (is_away and one.key.endswith(f" {p.broker}"))
+    )
 
 
 def status_complaints(status: ClusterStatus) -> Iterator[Complaint]:
@@ -318,18 +331,26 @@ def status_complaints(status: ClusterStatus) -> Iterator[Complaint]:
         if mirror.heard_ago_ms == NEVER_MS or silent_ms > _BRIDGE_SILENT_MS:
             yield Complaint("bridge", "the bridge tells nothing", "start it with --act")
         elif mirror.observe_only:
-            why = "the bridge only observes: nothing is carried out"
-            fix = "its log says why (`observing`); start it with --act"
-            yield Complaint("observes", why, fix, _OBSERVES_MS)
+            yield Complaint(
+                "observes",
+                "the bridge only observes: nothing is carried out",
+                "its log says why (`observing`); start it with --act",
+                _OBSERVES_MS,
+            )
         for one in mirror.findings:
             if one["trouble"] not in _NO_FAULT:
-                why = f"the guardian has found that {finding_message(one)}"
-                patience_ms = 0 if one["trouble"] == Trouble.POISON.value else _FOUND_MS
-                name = f"{one['trouble']} {one['subject']}"
-                yield Complaint(name, why, "see docs/runbook.md", patience_ms)
+                yield Complaint(
+                    f"{one['trouble']} {one['subject']}",
+                    f"the guardian has found that {finding_message(one)}",
+                    "see docs/runbook.md",
+                    0 if one["trouble"] == Trouble.POISON.value else _FOUND_MS,
+                )
     for name, value in sorted(status.pauses.items()):
         who = f"{name or 'the whole cluster'} is paused by {value.get('by') or 'somebody'}"
         yield Complaint(f"pause {name}", who, "`ballast resume`")
     if status.brake is not None:
-        why = "the brake is on: many brokers had vanished at once"
-        yield Complaint("brake", why, "`ballast resume --release-brake`")
+        yield Complaint(
+            "brake",
+            "the brake is on: many brokers had vanished at once",
+            "`ballast resume --release-brake`",
+        )

@@ -81,10 +81,11 @@ def read_progress(path: Path) -> Progress | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        what = f"{path} can't be read as the state of a rolling restart"
-        fix = "move it away; `ballast status` says which broker is still drained"
-        why = str(error) or type(error).__name__
-        raise CommandError(what, why=why, next_step=fix) from None
+        raise CommandError(
+            f"{path} can't be read as the state of a rolling restart",
+            why=str(error) or type(error).__name__,
+            next_step="move it away; `ballast status` says which broker is still drained",
+        ) from None
 
 
 def save_progress(path: Path, progress: Progress) -> None:

@@ -41,7 +41,10 @@ _PLAN_PAUSE_MS, _TRIES = 5_000, 4
 _SEE_STATUS = "see `ballast status`"
 
 
-def _bound(name: str, default: str, about: str, reads: Any, unit: str = "N") -> Argument:
+def bound(
+    name: str, default: str, about: str, reads: Any = whole_number, unit: str = "N"
+) -> Argument:
+    """An option with a default, which its help tells."""
     about = f"{about} (default {default})"
     return argument(f"--{name}", type=reads, default=default, metavar=unit, help=about)
 
@@ -59,10 +62,10 @@ _PACE = "bundles on their way at once (default: a twentieth of all, 16 at most)"
 BOUNDS = group(
     "pace and bounds",
     argument("--max-in-flight", type=whole_number, default=0, metavar="N", help=_PACE),
-    _bound("publish-latency-ms", "500", _LATENCY, positive_number),
-    _bound("room", "0.9", _ROOM, positive_number),
+    bound("publish-latency-ms", "500", _LATENCY, positive_number),
+    bound("room", "0.9", _ROOM, positive_number),
     *(
-        _bound(f"{step}-within", default, f"time until {what}", parse_duration_ms, "TIME")
+        bound(f"{step}-within", default, f"time until {what}", parse_duration_ms, "TIME")
         for step, (default, what) in _TIMES.items()
     ),
 )

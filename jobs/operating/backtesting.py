@@ -538,7 +538,8 @@ def run(args: argparse.Namespace) -> int:
         found = write_trace(args)
         read, args.recording = list(trace_lines(found)), found.path
     where = connection_options(args)
-    place, brokers = args.recording, list[Row]()
+    place: TablePlace = args.recording
+    brokers: Sequence[Row] = ()
     if place:
         recorded = read_history(place)
         base = where.config.for_cluster(where.cluster)

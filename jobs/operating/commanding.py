@@ -263,10 +263,7 @@ def send_command(args: argparse.Namespace, arguments: CommandArguments) -> int:
     if args.dry_run:
         return _say_rehearsal(args, command, answers.rehearse(command))
     began_s = time.monotonic()
-
-    def progress(waited_s: float, is_accepted: bool) -> None:  # noqa: FBT001 (as Answers has it)
-        note(_progress(answers, command, waited_s, is_accepted=is_accepted))
-
+    progress = partial(_note_progress, answers, command)
     outcome = answers.carry_out(command, wait=args.wait, progress=progress)
     if outcome is None:
         value = {"command_id": command.command_id, "kind": command.kind, "status": "sent"}
@@ -282,43 +279,57 @@ def send_command(args: argparse.Namespace, arguments: CommandArguments) -> int:
     return _say_outcome(args, command, outcome, waited_ms)
 
 
-def _progress(answers: Answers, command: Command, waited_s: float, *, is_accepted: bool) -> str:
-    waited = f"{waited_s:.0f} s"
+def _note_progress(
+    answers: Answers,
+    command: Command,
+    waited_s: float,
+    is_accepted: bool,  # noqa: FBT001 (as Answers has it)
+) -> None:
+    found = "accepted and under way" if is_accepted else "no answer yet"
     try:
-        if not is_accepted:
+        if is_accepted:
+            drains = [
+                json.loads(row["value"])
+                for row in answers.policies()
+                if row["kind"] == "drain" and row["command_id"] == command.command_id
+            ]
+            found += "".join(f", {one['left']} of {one['total']} bundles left" for one in drains)
+        else:
             silent_ms = answers.status().writer_silent_ms
-            return f"{waited}: no answer yet; the job's last heartbeat was {time_ago(silent_ms)}"
-        rows = [row for row in answers.policies() if row["kind"] == "drain"]
+            found += f"; the job's last heartbeat was {time_ago(silent_ms)}"
     except CommandError as error:
-        why = (
-            "accepted and under way" if is_accepted else f"no answer yet; {error.what}: {error.why}"
-        )
-        return f"{waited}: {why}"
-    drains = [json.loads(row["value"]) for row in rows if row["command_id"] == command.command_id]
-    left = "".join(f", {one['left']} of {one['total']} bundles left" for one in drains)
-    return f"{waited}: accepted and under way{left}"
+        found += "" if is_accepted else f"; {error.what}: {error.why}"
+    note(f"{waited_s:.0f} s: {found}")
 
 
 def _nobody_knows(command: Command, outcome: NoOutcome, pipeline: Pipeline) -> UnknownError:
     silent_ms = outcome.writer_silent_ms
     job = judge_job(silent_ms, silent_ms, pipeline)
-    if outcome.unread:
-        why = f"the tables can't be read: {outcome.unread}"
-        next_step = "make the tables readable"
-    elif outcome.is_job_away(pipeline.heartbeat_commit_ms):
-        why = f"the streaming job is away: its last heartbeat was {time_ago(silent_ms)}"
-        next_step = "start the job; it carries the command out unless its time is over by then"
-    elif outcome.accepted is None and job.word is JobStatus.LATE:
-        why = job.why()
-        next_step = "wait, and look at `ballast status`"
-    elif outcome.accepted is not None:
-        why = "the balancer has accepted it and it has not ended yet"
-        next_step = "look at `ballast status`, or wait longer with --timeout"
-    else:
-        why = (
-            f"the balancer has not answered, although its last heartbeat was {time_ago(silent_ms)}"
-        )
-        next_step = "read the job's log; rejected_reports has messages that can't be read"
+    heard = f"its last heartbeat was {time_ago(silent_ms)}"
+    causes = (
+        (outcome.unread, f"the tables can't be read: {outcome.unread}", "make the tables readable"),
+        (
+            outcome.is_job_away(pipeline.heartbeat_commit_ms),
+            f"the streaming job is away: {heard}",
+            "start the job; it carries the command out unless its time is over by then",
+        ),
+        (
+            outcome.accepted is None and job.word is JobStatus.LATE,
+            job.why(),
+            "wait, and look at `ballast status`",
+        ),
+        (
+            outcome.accepted is not None,
+            "the balancer has accepted it and it has not ended yet",
+            "look at `ballast status`, or wait longer with --timeout",
+        ),
+        (
+            True,
+            f"the balancer has not answered, although {heard}",
+            "read the job's log; rejected_reports has messages that can't be read",
+        ),
+    )
+    why, next_step = next((why, step) for is_so, why, step in causes if is_so)
     return UnknownError(
         f"no outcome of {command.kind} within {duration(outcome.waited_ms)}"
         f" (command {command.command_id})",

@@ -127,6 +127,7 @@ def read_rows(reader: TableReader, config: Config, question: ExplainQuestion) ->
         else PastRows(rows=reader.rows(table.name))
         for table in (BROKERS, POLICIES, PINS)
     }
+    is_there = "state <> 'Deleted' AND state <> 'Init'"
     rows = ExplainRows(
         cluster=reader.cluster,
         at_ms=at_ms,
@@ -134,7 +135,9 @@ def read_rows(reader: TableReader, config: Config, question: ExplainQuestion) ->
         config=changed_settings(
             config, reader.rows("config_versions", condition=f"at_ms <= {at_ms}")
         )[0],
-        records=_records(reader, question),
+        records=reader.at_time(question.at_ms).rows
+        if question.at_ms
+        else reader.rows("bundle_ownership", condition=is_there),
         brokers=kept[BROKERS].rows,
         policies=kept[POLICIES].rows,
         pins=kept[PINS].rows,
@@ -181,12 +184,6 @@ def settings_by_command(changes: Iterable[Row]) -> Mapping[str, Any]:
     newest = max(changes, key=lambda row: int(row["number"]), default={"settings": "{}"})
     found: Mapping[str, Any] = json.loads(newest["settings"])
     return found
-
-
-def _records(reader: TableReader, question: ExplainQuestion) -> Sequence[Row]:
-    if question.at_ms:
-        return reader.at_time(question.at_ms).rows
-    return reader.rows("bundle_ownership", condition="state <> 'Deleted' AND state <> 'Init'")
 
 
 def _gaps(

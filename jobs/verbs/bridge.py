@@ -52,7 +52,6 @@ from jobs.bridge.rolling_progress import STATE_FILE, Progress, read_progress
 from jobs.console import CommandError, Exit, MisuseError, answer, note, require_consent
 from jobs.operating.connection_options import STACK_OPTIONS, ConnectionOptions, connection_options
 from jobs.parser import (
-    Argument,
     action,
     actions,
     argument,
@@ -317,12 +316,6 @@ _ADMIN = group(
 )
 
 
-def _number(option: str, default: int, about: str, least: int = 1) -> Argument:
-    about = f"{about} (default {default})"
-    reads = partial(whole_number, least=least)
-    return argument(option, type=reads, default=default, metavar="N", help=about)
-
-
 def verify_channel(args: argparse.Namespace) -> int:
     """Follow the topic until a violation, its end, or a signal."""
     admin = admin_at(args.admin_url, args)
@@ -440,18 +433,20 @@ add_arguments = actions(
             argument("--act", action="store_true", help="carry decisions out"),
         ),
         argument("--switch-shedding-off", action="store_true", help=f"set {SHEDDING}=false first"),
-        _number("--look-ms", 5_000, "time between two looks at who owns what"),
-        _number(
-            "--quiet-ms",
-            10_000,
+        rolling_restart.bound("look-ms", "5000", "time between two looks at who owns what"),
+        rolling_restart.bound(
+            "quiet-ms",
+            "10000",
             "time without a look after a broker came or went, modular manager",
-            least=0,
+            partial(whole_number, least=0),
         ),
-        _number("--load-ms", 10_000, "time between two looks at a broker's load"),
-        _number("--namespaces-ms", 30_000, "time between two looks at all namespaces and policies"),
+        rolling_restart.bound("load-ms", "10000", "time between two looks at a broker's load"),
+        rolling_restart.bound(
+            "namespaces-ms", "30000", "time between two looks at all namespaces and policies"
+        ),
         add_network_option,
-        _number("--max-in-flight", 4, "unloads and splits at once"),
-        _number("--max-per-minute", 60, "unloads and splits in a minute"),
+        rolling_restart.bound("max-in-flight", "4", "unloads and splits at once"),
+        rolling_restart.bound("max-per-minute", "60", "unloads and splits in a minute"),
         exposition.add_arguments,
         STACK_OPTIONS,
     ),

@@ -91,8 +91,8 @@ def _list_bundles(args: argparse.Namespace) -> int:
             why="load_history has no row that fits; the job writes one a broker and minute",
             next_step="`ballast status` lists the brokers and says how the job is",
         )
-    cells = [("bundle", "owner", "state", "topics", "sessions", "msg/s", "MiB/s", "of its broker")]
-    cells += [
+    head = ("bundle", "owner", "state", "topics", "sessions", "msg/s", "MiB/s", "of its broker")
+    loads = [
         (
             row["bundle"],
             row["broker"] or "-",
@@ -105,7 +105,7 @@ def _list_bundles(args: argparse.Namespace) -> int:
         )
         for row in rows
     ]
-    answer(args, rows, text_table(cells, right=range(3, len(cells[0]))))
+    answer(args, rows, text_table([head, *loads], right=range(3, len(head))))
     return Exit.DONE
 
 
