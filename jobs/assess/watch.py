@@ -25,8 +25,7 @@ from jobs.atomic_file import atomic_write
 from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.attachment import add_access_options, add_network_option, admin_at
 from jobs.bridge.bridge import active_brokers, brokers_settings, only_cluster
-from jobs.bridge.collector import LOAD_OF, Collector, PollOptions
-from jobs.bridge.policies import PolicyFollower
+from jobs.bridge.collector import LOAD_OF, Collector, PolicyFollower, PollOptions
 from jobs.bridge.pulsar_admin import PulsarAdmin, ask_concurrently, ask_each
 from jobs.console import CommandError, Exit, MisuseError, answer, note
 from jobs.operating.backtesting import (

@@ -28,8 +28,7 @@ from jobs.adapters.kafka.ownership_feed import OwnershipFeed
 from jobs.adapters.processes.clocks import ForwardClock
 from jobs.bridge.actuator import Actuator, RequestLimits
 from jobs.bridge.admin_address import PulsarAdminError, UnverifiedBrokerError
-from jobs.bridge.collector import Collector, PollOptions, TooSoonError
-from jobs.bridge.policies import PolicyFollower
+from jobs.bridge.collector import Collector, PolicyFollower, PollOptions, TooSoonError
 from jobs.bridge.pulsar_admin import PulsarAdmin, ask_concurrently
 from jobs.console import CommandError
 from jobs.telemetry.bridge_metrics import DELIVERED, FAILED, NOT_DELIVERED

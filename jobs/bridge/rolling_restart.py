@@ -124,8 +124,10 @@ class RollingRestart:
             if p.is_running:
                 note(f"the command of {p.broker} goes on by itself")
             self.halt()
-            left = f"{p.at} of {len(p.order)} brokers are done"
-            note(f"cut off: {left}; the same command goes on, --abort ends it")
+            note(
+                f"cut off: {p.at} of {len(p.order)} brokers are done;"
+                " the same command goes on, --abort ends it"
+            )
             raise
 
     def halt(self, *, for_good: bool = False) -> None:
@@ -161,8 +163,10 @@ class RollingRestart:
                 how, why = f"{how}, but {cause}", f"if it closes, {opens}"
             note(f"{p.broker} is {how}: {why}")
         if for_good and self._missing(seen):
-            undo = f"`ballast plan undo --drain {p.broker}`"
-            note(f"what has left {p.broker} stays where it is: {undo} moves it back")
+            note(
+                f"what has left {p.broker} stays where it is:"
+                f" `ballast plan undo --drain {p.broker}` moves it back"
+            )
         save_progress(self.path, p)
 
     def _observe(self) -> Observation:
@@ -203,17 +207,25 @@ class RollingRestart:
                 return False
             self._is_holding = True
             p.at_once = max(1, p.at_once // 2)
-            waits = f"{publish_ms:.0f} ms to publish, topics take {load_ms:.0f} ms to load"
-            text = f": clients wait {waits}: nothing is moved until that is over"
-            self._enter(p.stage, seen, text)
+            self._enter(
+                p.stage,
+                seen,
+                f": clients wait {publish_ms:.0f} ms to publish, topics take {load_ms:.0f} ms to"
+                " load: nothing is moved until that is over",
+            )
         is_calm = publish_ms <= max_ms and p.broker not in seen.drains
         if self._unchanged_ms(is_calm, seen) >= _CALM_MS and is_calm:
             self._is_holding = False
             self._enter(p.stage, seen, f": clients feel nothing now; on, {p.at_once} at once")
             return False
         self._withdraw(seen)
-        why = f"clients wait more than {max_ms:.0f} ms though nothing is moved for"
-        self._limit(seen, _EASE_MS, f"{why} {duration(_EASE_MS)}", ALLOW_MORE)
+        self._limit(
+            seen,
+            _EASE_MS,
+            f"clients wait more than {max_ms:.0f} ms though nothing is moved for"
+            f" {duration(_EASE_MS)}",
+            ALLOW_MORE,
+        )
         return True
 
     def _wait(self, seen: Observation) -> None:
@@ -222,8 +234,11 @@ class RollingRestart:
             return
         homes = {one for one, at in seen.owners.items() if at == p.broker}
         p.former_bundles, p.incarnation = sorted({*p.former_bundles, *homes}), seen.incarnation
-        text = f": {len(homes)} bundles are moved away, {p.at_once} at once"
-        self._enter(RestartStage.DRAINING, seen, text)
+        self._enter(
+            RestartStage.DRAINING,
+            seen,
+            f": {len(homes)} bundles are moved away, {p.at_once} at once",
+        )
 
     def _drain(self, seen: Observation) -> None:
         """Drain the broker until Pulsar itself shows nothing on it."""
@@ -235,17 +250,22 @@ class RollingRestart:
         elif left is not None:
             some = ", ".join(sorted(seen.still_owned or ())[:_SHOWN]) or "what it owns is not told"
             how = f"{left} bundles are still there" if left else "Pulsar shows it not empty"
-            why = f"{how} after {duration(limit_ms)}: {some}"
             self._answer = ""  # it is known by now
-            self._limit(seen, limit_ms, why, "`ballast explain broker` says what holds them")
+            self._limit(
+                seen,
+                limit_ms,
+                f"{how} after {duration(limit_ms)}: {some}",
+                "`ballast explain broker` says what holds them",
+            )
         elif self._drained == (p.at, p.turn):
             self._stop(f"somebody else has cancelled the drain of {p.broker}", "ask who it was")
         else:
             drain = commands.DrainBroker(broker=p.broker, max_in_flight=p.at_once)
             if refusal := self._send("drain", drain):
                 self._stop(refusal, _SEE_STATUS)
-            why = f"its drain has not begun after {duration(limit_ms)}"
-            self._limit(seen, limit_ms, why, _SEE_STATUS)
+            self._limit(
+                seen, limit_ms, f"its drain has not begun after {duration(limit_ms)}", _SEE_STATUS
+            )
 
     def _restart(self, seen: Observation) -> None:
         """Run the command once and wait for its end, or ask the person."""
@@ -254,14 +274,15 @@ class RollingRestart:
             fix = f"mend it (--command), see that {p.broker} runs"
             end = self.cluster.command_end()
             if end is None:
-                why = f"the command still runs after {duration(limit_ms)}"
-                self._limit(seen, limit_ms, why, fix)
+                self._limit(
+                    seen, limit_ms, f"the command still runs after {duration(limit_ms)}", fix
+                )
                 return
             p.is_running = False
             code, output = end
             if code:
-                output = f": {output}" if output else " and said nothing"
-                self._stop(f"the command ended with {code}{output}", fix)
+                said = f": {output}" if output else " and said nothing"
+                self._stop(f"the command ended with {code}{said}", fix)
         elif not p.command:
             note(f"restart {p.broker} now; this goes on when it is back")
         elif seen.incarnation == p.incarnation:
@@ -292,8 +313,10 @@ class RollingRestart:
             self._stop(why, "restart it, or have the command (--command) do it")
         elif late_ms >= limit_ms + _SETTLE_MS:  # one that is back in time may settle after it
             limit_ms += bounds.command_within if p.is_running else 0
-            why = f"{p.broker} has not come back within {duration(limit_ms)}"
-            self._stop(why, "read its log and start it")
+            self._stop(
+                f"{p.broker} has not come back within {duration(limit_ms)}",
+                "read its log and start it",
+            )
 
     def _fill(self, seen: Observation) -> None:
         """Cancel the drain, and move the former bundles back, some at a time."""
@@ -310,8 +333,12 @@ class RollingRestart:
         if seen.plans:
             return
         if missing:
-            why = f"{len(missing)} bundles are not back after {duration(limit_ms)}"
-            self._limit(seen, limit_ms, why, "`ballast explain bundle` says what holds one")
+            self._limit(
+                seen,
+                limit_ms,
+                f"{len(missing)} bundles are not back after {duration(limit_ms)}",
+                "`ballast explain bundle` says what holds one",
+            )
             if seen.moving.intersection(missing) or seen.now_ms < self._plan_due_ms:
                 return
             if self._answer is not None:  # else the same plan is sent again, under its id
@@ -320,13 +347,17 @@ class RollingRestart:
             if self._tried[self._part[0]] < _TRIES:
                 self._propose(seen)
                 return
-            text = f": {len(missing)} bundles stay elsewhere, such as {self._part[0]}: they"
-            note(f"{p.broker}{text} are pinned, kept from it by a policy, or moved on")
+            note(
+                f"{p.broker}: {len(missing)} bundles stay elsewhere, such as {self._part[0]}:"
+                " they are pinned, kept from it by a policy, or moved on"
+            )
         note(f"{p.broker} is done, {p.at + 1} of {len(p.order)}")
         p.at, p.former_bundles, p.incarnation = p.at + 1, [], ""
         self._is_open = False
-        is_last = p.at == len(p.order)
-        self._enter(RestartStage.DONE if is_last else RestartStage.WAITING, seen)
+        self._enter(
+            RestartStage.DONE if p.at == len(p.order) else RestartStage.WAITING,
+            seen,
+        )
 
     def _propose(self, seen: Observation) -> None:
         """Propose that a part of the bundles moves back, and approve it."""
@@ -351,8 +382,10 @@ class RollingRestart:
         p = self.progress
         self._answer = ""
         for plan in sorted(seen.plans):
-            why = "the rolling restart does not go on with it"
-            self.cluster.send(f"{plan}-drop", commands.RejectPlan(plan=plan, reason=why))
+            reject = commands.RejectPlan(
+                plan=plan, reason="the rolling restart does not go on with it"
+            )
+            self.cluster.send(f"{plan}-drop", reject)
         # the balancer may yet read an unanswered drain; the cancellation follows it in the log
         is_asked = p.stage is RestartStage.DRAINING or seen.status is None
         if may_open and (is_asked or p.broker in seen.drains):
@@ -389,6 +422,8 @@ class RollingRestart:
 
     def _stop(self, why: str, next_step: str) -> NoReturn:
         p = self.progress
-        what = f"the rolling restart has stopped at {p.broker} ({p.at} of {len(p.order)} done)"
-        on = "then give the same command again: it goes on where it was"
-        raise CommandError(what, why=why, next_step=f"{next_step}, {on}")
+        raise CommandError(
+            f"the rolling restart has stopped at {p.broker} ({p.at} of {len(p.order)} done)",
+            why=why,
+            next_step=f"{next_step}, then give the same command again: it goes on where it was",
+        )

@@ -32,7 +32,14 @@ from lbcore.config.tree import Config
 from lbcore.explain.broker import explain_broker
 from lbcore.explain.bundle import explain_bundle
 from lbcore.explain.cluster import explain_cluster, explain_decision
-from lbcore.explain.explanation import ExplainRows, Explanation, TableGap, unknown, with_unknown
+from lbcore.explain.explanation import (
+    ExplainRows,
+    Explanation,
+    TableGap,
+    bundles_of,
+    unknown,
+    with_unknown,
+)
 from lbcore.explain.job_state import JobContext
 from lbcore.explain.mirrored import with_findings
 from lbcore.explain.reasons import skip_message
@@ -464,9 +471,8 @@ def _flight(status: ClusterStatus) -> Iterable[str]:
     yield ""
     yield "  in flight, the oldest first"
     for row in status.in_flight[:_SHOWN]:
-        way = " → ".join(filter(None, (row["source"], row["destination"])))
         age = duration(max(0, status.now_ms - row["at_ms"]))
-        yield f"  {row['bundle']}  {row['state']} {way}  {row['cause']}, for {age}"
+        yield f"  {row['bundle']}  {row['state']} {bundles_of(row)}  {row['cause']}, for {age}"
     yield from _more(len(status.in_flight))
 
 

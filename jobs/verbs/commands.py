@@ -56,13 +56,15 @@ brokers and failure domains.
 
 def _list_policies(args: argparse.Namespace) -> int:
     found = answers_of(connection_options(args)).policies()
-    rows = [row for row in found if row["kind"] in (_ISOLATION, _GROUP)]
-    rows.sort(key=lambda row: (row["kind"], row["name"]))
     value = {
-        kind: {row["name"]: json.loads(row["value"]) for row in rows if row["kind"] == kind}
-        for kind in (_ISOLATION, _GROUP)
+        kind: {row["name"]: json.loads(row["value"]) for row in found if row["kind"] == kind}
+        for kind in (_GROUP, _ISOLATION)
     }
-    lines = [f"{row['kind']}  {row['name']}  {json_line(json.loads(row['value']))}" for row in rows]
+    lines = [
+        f"{kind}  {name}  {json_line(one)}"
+        for kind, named in value.items()
+        for name, one in sorted(named.items())
+    ]
     answer(args, value, lines or "no policy is set")
     return Exit.DONE
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from jobs.adapters.kafka.command_client import new_command
 from jobs.bridge.admin_address import AdminAddress
-from jobs.bridge.policies import PolicyFollower
+from jobs.bridge.collector import PolicyFollower
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from lbcore.bridge.acting import reason_not_to_act, splits_by_itself
 from lbcore.bridge.answers import (
