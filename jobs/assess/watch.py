@@ -30,6 +30,7 @@ from jobs.bridge.pulsar_admin import PulsarAdmin, ask_concurrently, ask_each
 from jobs.console import CommandError, Exit, MisuseError, answer, note
 from jobs.operating.backtesting import (
     PROMETHEUS_OPTIONS,
+    Replay,
     make_replay,
     recorded_row,
     strategy_runs,
@@ -255,7 +256,6 @@ def recorded_report(args: argparse.Namespace) -> Report:
     except PulsarAdminError as error:
         unread["settings of the brokers"] = str(error)
     loads, bundles = loads_of(recorded), hottest_bundles(recorded)
-    first_ms = replay.history.intervals[0].at_ms
     own = f"Pulsar's load manager unloaded {found.unloads:.0f} bundles meanwhile"
     return Report(
         cluster=cluster or args.prometheus,
@@ -265,16 +265,7 @@ def recorded_report(args: argparse.Namespace) -> Report:
         loads=loads,
         bundles=bundles,
         topics=(),
-        moves=tuple(  # between two steps; one ms of the run is `pace` ms of the recording
-            Moved(
-                at_ms=first_ms + round((move.at_ms - first_ms) * replay.pace),
-                bundle=move.bundle,
-                source=move.source,
-                destination=move.destination,
-                who=UNKNOWN,
-            )
-            for move in replay.history.moves()
-        ),
+        moves=_moves(replay),
         harms=tuple(harms_of(settings)),
         risks=tuple(unrelievable(loads, bundles, ())),
         decisions=0,
@@ -289,6 +280,21 @@ def recorded_report(args: argparse.Namespace) -> Report:
             *(() if admin else (SETTINGS,)),
         ),
         unread=unread,
+    )
+
+
+def _moves(replay: Replay) -> tuple[Moved, ...]:
+    """Changes of owner between two steps, at the recorded times."""
+    first_ms = replay.history.intervals[0].at_ms
+    return tuple(  # one ms of the run is `pace` ms of the recording
+        Moved(
+            at_ms=first_ms + round((move.at_ms - first_ms) * replay.pace),
+            bundle=move.bundle,
+            source=move.source,
+            destination=move.destination,
+            who=UNKNOWN,
+        )
+        for move in replay.history.moves()
     )
 
 

@@ -1,4 +1,4 @@
-"""Readers of a Pulsar cluster: loads and owned bundles of its brokers, and its policies.
+"""Readers of a Pulsar cluster: its brokers' loads and bundles, and its policies.
 
 Brokers are asked at the same time and independently: a slow one delays no other, and is left out of
 the poll (a Look). `lbcore.bridge.reports` decides what is worth a report. Policies are read at

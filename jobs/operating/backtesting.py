@@ -321,7 +321,7 @@ class Replay:
         return (*(COARSE if self.pace > 1.0 else ()), *given)
 
 
-def read_recorded(reader: TableReader) -> tuple[Sequence[Row], Sequence[Row]]:
+def read_recorded(reader: TableReader) -> tuple[list[Row], Sequence[Row]]:
     """Read the load that the tables recorded, and its brokers. Raises CommandError."""
     known = reader.rows("brokers", ("broker", "capacity", "failure_domain"))
     return read_history(reader.root, reader.cluster), known

@@ -6,7 +6,8 @@ heat map of the hash space is modelled on TiDB's Key Visualizer.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -78,22 +79,19 @@ def drawn_run(title: str, strategy: str, run: Run) -> DrawnRun:
 
 def draw_run(title: str, run: Run, load_map: LoadMap, where: Path) -> list[Path]:
     """Write the picture of a run in every format; returns the files. Raises OSError."""
-
-    def draw(panels: Sequence[Axes], unit_ms: float) -> None:
+    with _picture(4, title, run.scenario.run_ms, where) as (panels, unit_ms, files):
         _mark_events(panels, run, unit_ms)
         _draw_loads(panels[0], run, unit_ms)
         _draw_imbalance(panels[1], run, unit_ms)
         _draw_moves(panels[2], run, unit_ms)
         _draw_heat(panels[3], run, load_map, unit_ms)
-
-    return _write(draw, 4, title, run.scenario.run_ms, where)
+    return files
 
 
 def draw_strategies(runs: Sequence[DrawnRun], where: Path) -> list[Path]:
     """Write the picture of runs under several strategies side by side. Raises OSError."""
-
-    def draw(panels: Sequence[Axes], unit_ms: float) -> None:
-        even, moved = panels
+    title = f"Strategies side by side\n{runs[0].title}"
+    with _picture(2, title, runs[0].run_ms, where) as ((even, moved), unit_ms, files):
         even.set_ylabel("floor-adjusted\nimbalance (1 = even)")
         moved.set_ylabel("bundles moved so far")
         for number, drawn in enumerate(sorted(runs, key=lambda one: (one.mean, one.strategy))):
@@ -108,15 +106,14 @@ def draw_strategies(runs: Sequence[DrawnRun], where: Path) -> list[Path]:
             moved.step(times, steps, where="post", label=label, **_style(number))
         even.axhline(1.2, color="#999999", linewidth=0.8, linestyle=":", label="1.2")
         moved.yaxis.get_major_locator().set_params(integer=True)
-
-    title = f"Strategies side by side\n{runs[0].title}"
-    return _write(draw, 2, title, runs[0].run_ms, where)
+    return files
 
 
-def _write(
-    draw: Callable[[Sequence[Axes], float], None], panels: int, title: str, run_ms: int, where: Path
-) -> list[Path]:
-    """Draw panels over one time axis; write the files."""
+@contextmanager
+def _picture(
+    panels: int, title: str, run_ms: int, where: Path
+) -> Iterator[tuple[Sequence[Axes], float, list[Path]]]:
+    """Yield panels over one time axis, its unit in ms, and the files to be written."""
     where.parent.mkdir(parents=True, exist_ok=True)
     files = [where.with_name(f"{where.name}.{suffix}") for suffix in FORMATS]
     unit_ms = HOUR_MS if run_ms >= _HOURS_FROM_MS else MINUTE_MS
@@ -125,7 +122,7 @@ def _write(
         FigureCanvasAgg(figure)
         figure.suptitle(title, x=0.01, ha="left")
         found = figure.subplots(panels, 1, sharex=True)
-        draw(found, unit_ms)
+        yield found, unit_ms, files
         for axes in found:
             axes.spines[["top", "right"]].set_visible(False)
             if axes.get_legend_handles_labels()[1]:
@@ -135,7 +132,6 @@ def _write(
         for path in files:
             about = {"Date": None} if path.suffix == ".svg" else {}
             figure.savefig(path, dpi=DPI, metadata=about)
-    return files
 
 
 def _style(number: int) -> dict[str, Any]:

@@ -65,7 +65,12 @@ def _attach(args: argparse.Namespace) -> int:
             _ask(args, seen)
         elif attachment.acts:
             note(*_nobody_balances(args, seen.name))
-        stop = _stop_on_signals(args.for_ms)
+        stop = threading.Event()
+        on_signals(stop.set, (*STOPPING, signal.SIGHUP))
+        if args.for_ms is not None:
+            timer = threading.Timer(args.for_ms / 1_000, stop.set)
+            timer.daemon = True
+            timer.start()
 
         def bridge() -> list[str]:
             if args.act:
@@ -145,16 +150,6 @@ def _bridge_arguments(args: argparse.Namespace, seen: FirstLook) -> list[str]:
     for broker, url in args.broker_url:
         words += ["--broker-url", f"{broker}={url}"]
     return [*words, "--act"] if args.act else words
-
-
-def _stop_on_signals(for_ms: int | None) -> threading.Event:
-    stop = threading.Event()
-    on_signals(stop.set, (*STOPPING, signal.SIGHUP))
-    if for_ms is not None:
-        timer = threading.Timer(for_ms / 1_000, stop.set)
-        timer.daemon = True
-        timer.start()
-    return stop
 
 
 class _View:
