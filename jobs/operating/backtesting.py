@@ -501,8 +501,7 @@ def lines(replay: Replay, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             *(duration(row[name]) for name in ("above_ms", "nobody_ms")),
         ]
         yield f"{row['strategy']:{_WIDE}}" + "".join(f"{cell:>11}" for cell in cells)
-    yield COST_LEGEND
-    yield BIAS
+    yield from (*COST_LEGEND.splitlines(), *BIAS.splitlines())
 
 
 def _by_cost(row: Mapping[str, Any]) -> tuple[float, float, str]:

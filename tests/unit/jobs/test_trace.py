@@ -17,6 +17,7 @@ import pytest
 from jobs.adapters.delta.recordings import read_recording
 from jobs.cli import main
 from jobs.console import Exit, MisuseError
+from jobs.operating.backtesting import BIAS, COST_LEGEND
 from jobs.operating.plots import FORMATS, draw_run, draw_strategies, drawn_run
 from jobs.operating.simulations import load_scenarios
 from jobs.verbs.trace import hashed_rows
@@ -218,6 +219,16 @@ def test_recording_can_be_backtested(tmp_path: Path, capsys: Capsys) -> None:
     assert main(["backtest", *words]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["strategy"] for row in rows] == ["recorded", "none"]
+
+
+def test_legend_of_a_backtest_is_shown_in_lines(tmp_path: Path, capsys: Capsys) -> None:
+    assert imported(written(tmp_path, LONG)) == 0
+    words = ["--recording", str(tmp_path / "out.parquet"), "--strategy", "none"]
+    capsys.readouterr()
+    assert main(["backtest", *words]) == 0
+    shown = capsys.readouterr().out.split("\n")
+    legend = f"{COST_LEGEND}\n{BIAS}\n".split("\n")
+    assert shown[-len(legend) :] == legend
 
 
 def history_row(**changes: Any) -> dict[str, Any]:
