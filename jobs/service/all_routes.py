@@ -24,7 +24,7 @@ from jobs.service.context import AdminContext
 from jobs.service.exchange import JSON, Header, Reply, Request, encode, is_pulsar
 from jobs.service.pulsar import brokers, namespaces
 from jobs.service.pulsar.known import PulsarHandler, answering, existing
-from jobs.service.routes import Left, MapOf, Maybe, Route, Schema, TextQuery, reading
+from jobs.service.routes import Route, Schema, TextQuery, reading
 from jobs.service.v1.ownership import LOOKUP_DATA, OWNERSHIP_ROUTES
 from jobs.service.v1.planning import (
     COMMAND_ROUTES,
@@ -62,7 +62,7 @@ _BUNDLES = {"boundaries": _TEXTS, "numBundles": int}
 _POSITIONS = {"namespace": str, "bundle": str, "topicHashPositions": dict[str, int]}
 _PARTITIONS = {"partitions": int, "deleted": bool}
 _LEADER = {"serviceUrl": str, "brokerId": str}
-_OWNED = MapOf({"broker_assignment": str, "is_controlled": bool, "is_active": bool})
+_OWNED = {str: {"broker_assignment": str, "is_controlled": bool, "is_active": bool}}
 _DOMAIN = {"brokers": _TEXTS}
 _TENANT = {"adminRoles": _TEXTS, "allowedClusters": _TEXTS}
 _POLICY = {
@@ -226,11 +226,11 @@ _CLUSTER_ROUTES = (
         "The one cluster of this service.",
     ),
     _of_tenant(f"GET {_CLUSTER}", brokers.get_cluster, _OBJECT),
-    _of_cluster(f"GET {_CLUSTER}/failureDomains", brokers.list_domains, MapOf(_DOMAIN)),
+    _of_cluster(f"GET {_CLUSTER}/failureDomains", brokers.list_domains, {str: _DOMAIN}),
     _of_cluster(f"GET {_CLUSTER}/failureDomains/{{domain}}", brokers.get_domain, _DOMAIN),
     _of_cluster(f"POST {_CLUSTER}/failureDomains/{{domain}}", brokers.set_domain),
     _of_cluster(f"DELETE {_CLUSTER}/failureDomains/{{domain}}", brokers.set_domain),
-    _of_cluster(f"GET {_POLICIES}", brokers.list_policies, MapOf(_POLICY)),
+    _of_cluster(f"GET {_POLICIES}", brokers.list_policies, {str: _POLICY}),
     _of_cluster(f"GET {_POLICIES}/{{policy}}", brokers.get_policy, _POLICY),
     _of_cluster(f"POST {_POLICIES}/{{policy}}", brokers.set_policy),
     _of_cluster(f"DELETE {_POLICIES}/{{policy}}", brokers.delete_policy),
@@ -348,7 +348,8 @@ class Schemas:
     """JSON Schemas of answers by their shapes; each record is in `known` by its name.
 
     A shape is a type, a table (a row of it), {name: shape} with "name?" where it may be missing,
-    [shape], a tuple of objects that are one together, or Maybe, MapOf, Left.
+    {str: shape} with any names, [shape], [shape, None] for a value that may be null, or a tuple of
+    objects that are one together.
     """
 
     def __init__(self) -> None:
@@ -362,14 +363,12 @@ class Schemas:
                 parts = [self.of_object(part) for part in shape]
                 named = {name: one for part in parts for name, one in part["properties"].items()}
                 return _object(named, [name for part in parts for name in part["required"]])
-            case dict() | Table() | Left():
+            case dict() | Table():
                 return self.of_object(shape)
             case [item]:
                 return {"type": "array", "items": self.of(item)}
-            case Maybe():
-                return {"anyOf": [self.of(shape.shape), {"type": "null"}]}
-            case MapOf():
-                return {"type": "object", "additionalProperties": self.of(shape.shape)}
+            case [item, None]:
+                return {"anyOf": [self.of(item), self.of(NoneType)]}
             case type() if is_dataclass(shape):
                 return self._reference(shape)
             case type() if issubclass(shape, Enum):
@@ -379,6 +378,8 @@ class Schemas:
     def of_object(self, shape: Any) -> Schema:
         """The schema of an object, written out."""
         match shape:
+            case dict() if str in shape:
+                return {"type": "object", "additionalProperties": self.of(shape[str])}
             case dict():
                 named = {name.rstrip("?"): self.of(one) for name, one in shape.items()}
                 needed = [name for name in shape if not name.endswith("?")]
@@ -386,11 +387,6 @@ class Schemas:
             case Table():
                 shown = [one for one in shape.columns if one.name not in LEFT_OUT_OF_ROWS]
                 return _object({one.name: _column(one) for one in shown})
-            case Left():
-                whole = self.of_object(shape.record)
-                named = {**whole["properties"]}
-                del named[shape.without]
-                return _object(named)
         hints = get_type_hints(shape)
         return _object({one.name: self.of(hints[one.name]) for one in fields(shape)})
 

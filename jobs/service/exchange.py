@@ -43,11 +43,12 @@ _IF_NONE_MATCH = b"if-none-match"
 class HttpError(Exception):
     """The request ends with this status and this reason; headers are added.
 
-    principal: the refused caller's name, if authenticated, for the audit.
+    principal: the refused caller's name, if authenticated, for the audit. Can be pickled: reads of
+    the tables raise it in another process.
     """
 
     def __init__(self, status: int, reason: str, *headers: Header, principal: str = "") -> None:
-        super().__init__(reason)
+        super().__init__(status, reason, *headers)
         self.principal = principal
         self.status = status
         self.reason = reason

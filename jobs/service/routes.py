@@ -23,28 +23,6 @@ TEXTS: Schema = {"type": "array", "items": TEXT}
 
 
 @dataclass(frozen=True, slots=True)
-class Maybe:
-    """Shape of a value that may be null."""
-
-    shape: Any
-
-
-@dataclass(frozen=True, slots=True)
-class MapOf:
-    """Shape of an object whose values have a shape, under any names."""
-
-    shape: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """Shape of a record without one of its fields."""
-
-    record: type[Any]
-    without: str
-
-
-@dataclass(frozen=True, slots=True)
 class TextQuery:
     """A query parameter. choices: what it may be, () = any text. default: without it."""
 

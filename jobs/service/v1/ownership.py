@@ -31,7 +31,7 @@ from jobs.service.changes import (
 )
 from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError, Reply, Request, encode, json_reply, require_role
-from jobs.service.routes import TEXT, TEXTS, Example, Maybe, Route, TextQuery, WholeQuery, reading
+from jobs.service.routes import TEXT, TEXTS, Example, Route, TextQuery, WholeQuery, reading
 from jobs.service.v1.reading import in_background, tenant_of
 from lbcore.model.names import InvalidNameError, check_namespace, locate_topic
 from lbcore.ownership.changes import find_differences
@@ -224,7 +224,7 @@ def _about(found: AsOf) -> dict[str, int]:
 _NAMESPACE = TextQuery("namespace", "Only this one; without it, all of the cluster.")
 _LIMIT = WholeQuery("limit", f"Bundles a page, at most {PAGE_MAX}.", 1, 1 << 53, PAGE_MAX)
 _RECORD = {"bundle": str, "version_id": int, "state": State, "source": str, "destination": str}
-_PAST = Maybe({**_RECORD, "cause": str, "at_ms": int})
+_PAST = [{**_RECORD, "cause": str, "at_ms": int}, None]
 _WHEN = {"table_version": int, "at_ms": int, "known_from_ms": int}
 _URLS = ("brokerUrl?", "brokerUrlTls?", "httpUrl?", "httpUrlTls?", "nativeUrl?")
 LOOKUP_DATA = {"brokerUrlSsl": str, **dict.fromkeys(_URLS, str)}

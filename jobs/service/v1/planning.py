@@ -10,7 +10,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, get_type_hints
 
 from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import TableReader
@@ -39,7 +39,6 @@ from jobs.service.exchange import (
 from jobs.service.routes import (
     OBJECT,
     Example,
-    Left,
     Route,
     TextQuery,
     TextsQuery,
@@ -47,7 +46,6 @@ from jobs.service.routes import (
     reading,
 )
 from jobs.service.v1.reading import (
-    ReadRefusedError,
     TableQuestion,
     in_background,
     question_of,
@@ -87,7 +85,7 @@ def _read_plan(asked: TableQuestion, reader: TableReader) -> dict[str, Any]:
     name = asked["plan"]
     one = proposals_of(reader).get(name)
     if one is None:
-        raise ReadRefusedError(404, f"There is no plan {name}, or none of the last day")
+        raise HttpError(404, f"There is no plan {name}, or none of the last day")
     return {**_plan_summary(name, one), "steps": to_plain(one)["steps"][:STEPS_MAX]}
 
 
@@ -102,11 +100,12 @@ def _read_undo_moves(asked: TableQuestion, reader: TableReader) -> dict[str, Any
     try:
         moves, left = undo_moves(reader, plan=plan, since_ms=begin_ms, drain=drain)
     except CommandError as error:
-        raise ReadRefusedError(409, f"{error.what}: {error.why}") from None
+        raise HttpError(409, f"{error.what}: {error.why}") from None
     return {"moves": moves, "left": left}
 
 
-_SUMMARY = (Left(PlanProposal, "steps"), {"plan": str, **dict.fromkeys(_COUNTS, int)})
+_PROPOSAL = {name: kind for name, kind in get_type_hints(PlanProposal).items() if name != "steps"}
+_SUMMARY = (_PROPOSAL, {"plan": str, **dict.fromkeys(_COUNTS, int)})
 
 
 _ASKED_MAX = 100
@@ -141,7 +140,7 @@ def _read_foresight(asked: TableQuestion, reader: TableReader) -> dict[str, Any]
         return look_ahead(reader, config, asked["strategy"], what_if).to_json()
     except CommandError as error:
         status = 400 if isinstance(error, MisuseError) else 409
-        raise ReadRefusedError(status, f"{error.what}: {error.why}") from None
+        raise HttpError(status, f"{error.what}: {error.why}") from None
 
 
 _AT = WholeQuery("at", "As it was then, in ms since 1970; without it, now.", 0, 10**14)
@@ -159,7 +158,7 @@ def _read_explanation(kind: str, asked: TableQuestion, reader: TableReader) -> A
     )
     found = explain(reader, started_with(reader, asked.config, question.at_ms), question)
     if found is None:
-        raise ReadRefusedError(404, f"There is no {kind} {question.name}")
+        raise HttpError(404, f"There is no {kind} {question.name}")
     return found.to_json()
 
 
@@ -276,7 +275,7 @@ def _read_command(asked: TableQuestion, reader: TableReader) -> dict[str, Any]:
     command_id = asked["command_id"]
     rows = reader.rows("commands", condition=f"command_id = {literal(command_id)}")
     if not rows:
-        raise ReadRefusedError(404, f"No command {command_id} is known yet")
+        raise HttpError(404, f"No command {command_id} is known yet")
     row = max(rows, key=lambda r: (r["status"] != "accepted", r["at_ms"]))
     texts = {name: json.loads(row[name] or "{}") for name in ("arguments", "result")}
     kept = ("command_id", "kind", "principal", "status", "reason", "at_ms")

@@ -42,7 +42,6 @@ READERS = 2
 ANSWERS_MAX = 500
 _WAITING_MAX = 32
 _PIECE_BYTES = 1 << 16
-_UNAVAILABLE = 503
 _NICE = 5
 
 Read: TypeAlias = Callable[[TableReader], Any]
@@ -50,15 +49,6 @@ Read: TypeAlias = Callable[[TableReader], Any]
 
 _Task: TypeAlias = "asyncio.Task[tuple[int, tuple[bytes, ...]]]"
 """Result: when it was made, by the boot clock, and the answer's parts."""
-
-
-class ReadRefusedError(Exception):
-    """The answer can't be given. status: as HTTP's, reason: a sentence."""
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(status, reason)
-        self.status = status
-        self.reason = reason
 
 
 class Readers:
@@ -90,7 +80,7 @@ class Readers:
 
         Repeated once if the pool breaks. The file is temporary.
 
-        Raises ReadRefusedError, BrokenProcessPool, OSError where no file can be made.
+        Raises HttpError, BrokenProcessPool, OSError where no file can be made.
         """
         try:
             return await self._ask(read, root, cluster)
@@ -161,15 +151,14 @@ def _answer(read: Read, root: TablePlace, cluster: str, file: Path) -> str:
             for part in write_slices(read(reader)):
                 digest.update(part)
                 answer.write(part)
-    except ReadRefusedError:
+    except HttpError:
         raise
     except CommandError as error:
         logger.warning("read_refused", extra={"fields": {"error": in_one_line(error)}})
-        raise ReadRefusedError(_UNAVAILABLE, error.what) from None
+        raise HttpError(503, error.what, RETRY) from None
     except Exception as error:
         logger.exception("read_failed")
-        reason = f"{type(error).__name__}: see the log of the service"
-        raise ReadRefusedError(500, reason) from None
+        raise HttpError(500, f"{type(error).__name__}: see the log of the service") from None
     return digest.hexdigest()
 
 
@@ -194,7 +183,7 @@ class _AnswerParts:
 async def in_background(context: AdminContext, read: Read) -> Reply:
     """Return the result of `read` on the cluster's tables, as JSON.
 
-    Raises HttpError 503 if it can't be read.
+    Raises HttpError: what `read` raises, or 503 if it can't be read.
     """
     parts = await _made(context, read)
     return Reply(headers=(JSON,), parts=parts, tag=parts.digest)
@@ -208,9 +197,6 @@ async def _made(context: AdminContext, read: Read) -> _AnswerParts:
         return _AnswerParts(*await readers.ask(read, context.views.root, context.cluster))
     except BaseException as error:
         readers.under_way -= 1
-        if isinstance(error, ReadRefusedError):
-            headers = (RETRY,) if error.status == _UNAVAILABLE else ()
-            raise HttpError(error.status, error.reason, *headers) from None
         if isinstance(error, BrokenProcessPool | OSError):
             raise HttpError(503, "The tables can't be read at the moment", RETRY) from None
         raise

@@ -24,10 +24,9 @@ from jobs.operating.status import read_overview, read_status_rows
 from jobs.service.access import ANY, Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError, Reply, Request, json_reply
-from jobs.service.routes import TEXT, Example, Handler, MapOf, Route, TextQuery, WholeQuery, reading
+from jobs.service.routes import TEXT, Example, Handler, Route, TextQuery, WholeQuery, reading
 from jobs.service.v1.reading import (
     ReadCache,
-    ReadRefusedError,
     TableQuestion,
     in_background,
     table_route,
@@ -404,9 +403,9 @@ def _read_sql(query: str, reader: TableReader) -> dict[str, Any]:
     try:
         found = SqlEngine(reader.root).query(query)
     except MisuseError as error:
-        raise ReadRefusedError(400, f"{error.what}: {error.why}") from None
+        raise HttpError(400, f"{error.what}: {error.why}") from None
     if found.num_rows > _SQL_ROWS_MAX:
-        raise ReadRefusedError(400, f"more than {_SQL_ROWS_MAX} rows: write a LIMIT")
+        raise HttpError(400, f"more than {_SQL_ROWS_MAX} rows: write a LIMIT")
     return {"columns": found.column_names, "rows": plain_rows(found)}
 
 
@@ -423,7 +422,7 @@ def _read_history(asked: TableQuestion, reader: TableReader) -> dict[str, Any]:
     condition = f"namespace = {literal(namespace)} AND bundle = {literal(bundle)}"
     rows = reader.rows("ownership_events", condition=condition)
     if not rows:
-        raise ReadRefusedError(404, f"No bundle {bundle} was ever there")
+        raise HttpError(404, f"No bundle {bundle} was ever there")
     ordered = sorted(rows, key=lambda row: (row["version_id"], row["at_ms"]))
     return {"events": map(_without, ordered)}
 
@@ -557,7 +556,7 @@ SHOWING_ROUTES = (
         "/v1/bundles",
         _read_bundles,
         "The bundles with the most load, in the newest minute of each broker.",
-        {"bundles": [MapOf(Any)]},
+        {"bundles": list[dict[str, Any]]},
         queries=(
             TextQuery(
                 "by", f"One of {', '.join(BUNDLE_ORDERS)}; rate without it.", BUNDLE_ORDERS, "rate"
@@ -573,7 +572,7 @@ SHOWING_ROUTES = (
         handler=post_sql,
         checks_itself=True,
         summary=f"One SELECT on the tables, of at most {_SQL_ROWS_MAX} rows; for admins of all.",
-        answer={"columns": list[str], "rows": [MapOf(Any)]},
+        answer={"columns": list[str], "rows": list[dict[str, Any]]},
         body={"type": "object", "required": ["query"], "properties": {"query": TEXT}},
         example=Example("/v1/sql", body={"query": "SELECT 1 AS one"}),
     ),

@@ -18,7 +18,7 @@ from jobs.adapters.delta.table_reader import TableReader
 from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError
 from jobs.service.v1 import reading
-from jobs.service.v1.reading import Read, ReadCache, ReadRefusedError, in_background, readers
+from jobs.service.v1.reading import Read, ReadCache, in_background, readers
 from tests.support.admin.admin_world import make_context, write_tables
 from tests.support.processes.programs import until
 
@@ -34,7 +34,7 @@ def read_much(reader: TableReader) -> dict[str, Any]:
 
 
 def refuse(reader: TableReader) -> None:
-    raise ReadRefusedError(404, f"nothing in {reader.cluster}")
+    raise HttpError(404, f"nothing in {reader.cluster}")
 
 
 def read_values(reader: TableReader) -> dict[str, Any]:
