@@ -20,11 +20,10 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from jobs import VERSION
 from jobs.service.access import Role
-from jobs.service.context import AdminContext
-from jobs.service.exchange import JSON, Header, Reply, Request, encode, is_pulsar
+from jobs.service.exchange import JSON, Header, Reply, encode, is_pulsar
 from jobs.service.pulsar import brokers, namespaces
-from jobs.service.pulsar.known import PulsarHandler, answering, existing
-from jobs.service.routes import Route, Schema, TextQuery, reading
+from jobs.service.pulsar.known import existing
+from jobs.service.routes import Handler, Route, Schema, TextQuery, reading
 from jobs.service.v1.ownership import LOOKUP_DATA, OWNERSHIP_ROUTES
 from jobs.service.v1.planning import (
     COMMAND_ROUTES,
@@ -78,7 +77,7 @@ _QUOTA = {
 
 def _of_cluster(
     way: str,
-    handle: PulsarHandler,
+    handler: Handler,
     answer: Any = None,
     summary: str = "",
     *,
@@ -92,7 +91,7 @@ def _of_cluster(
     return Route(
         method=method,
         path=path,
-        handler=answering(handle),
+        handler=handler,
         role=Role.VIEWER if method == "GET" else Role.ADMIN,
         is_for_superuser=is_for_superuser,
         summary=summary,
@@ -428,13 +427,9 @@ def _column(column: Any) -> Schema:
     return schema
 
 
-async def _serve_lookup(request: Request, context: AdminContext) -> Reply:
-    raise NotImplementedError  # its path is `LookupApp`'s
-
-
 _LOOKUP = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
 IN_FRONT = tuple(
-    reading(path, _serve_lookup, summary, answer, queries=queries, media_type=media_type)
+    reading(path, lambda *_: None, summary, answer, queries=queries, media_type=media_type)
     for path, summary, answer, queries, media_type in (
         (
             _LOOKUP,
@@ -449,7 +444,7 @@ IN_FRONT = tuple(
         ("/metrics", "The metrics, for Prometheus.", str, (), "text/plain"),
     )
 )
-"""The paths in front of the routes."""
+"""The paths in front of the routes, which `LookupApp` serves."""
 
 
 def draw_openapi(routes: Iterable[Route]) -> dict[str, Any]:
@@ -504,12 +499,13 @@ def draw_openapi(routes: Iterable[Route]) -> dict[str, Any]:
 
 def openapi_route(routes: Iterable[Route]) -> Route:
     """The route that serves the document of these and of itself."""
-    body = b""
-
-    async def serve(_request: Request, _context: AdminContext) -> Reply:
-        return Reply(body=body, headers=(JSON,))
-
-    own = reading("/v1/openapi.json", serve, "This document.", dict[str, Any], checks_itself=True)
+    own = reading(
+        "/v1/openapi.json",
+        lambda *_: Reply(body=body, headers=(JSON,)),
+        "This document.",
+        dict[str, Any],
+        checks_itself=True,
+    )
     body = encode(draw_openapi((*routes, own)))
     return own
 
@@ -590,13 +586,9 @@ _TYPES = {
 
 
 def _route(path: str, name: str) -> Route:
-    body = (FOLDER / name).read_bytes()
     headers = ((b"content-type", _TYPES[Path(name).suffix]), *_PAGE_HEADERS)
-
-    async def serve(_request: Request, _context: AdminContext) -> Reply:
-        return Reply(body=body, headers=headers)
-
-    return Route(method="GET", path=path, handler=serve, is_open=True)
+    reply = Reply(body=(FOLDER / name).read_bytes(), headers=headers)
+    return Route(method="GET", path=path, handler=lambda *_: reply, is_open=True)
 
 
 _NAMES = sorted(path.name for path in FOLDER.iterdir() if path.suffix in _TYPES)

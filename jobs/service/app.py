@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import replace
+from inspect import isawaitable
 from itertools import chain, islice
 from time import time
 from urllib.parse import parse_qs, unquote
@@ -31,6 +32,7 @@ from jobs.service.exchange import (
     Request,
     Send,
     error_body,
+    json_reply,
     negotiated,
     require_role,
     until_gone,
@@ -38,6 +40,7 @@ from jobs.service.exchange import (
 from jobs.service.lookup_http import ages
 from jobs.service.routes import READING, SAFE, TENANT, Route, Router
 from lbcore.config.lookup import LookupConfig
+from lbcore.pulsar.names import PulsarError
 from lbcore.wire.messages import AuditEntry
 
 logger = logging.getLogger(__name__)
@@ -105,23 +108,42 @@ class AdminApp:
             request = await self._read(scope, receive, params, caller)
         except HttpError as error:
             if route.recorded or not is_let_in:
-                nobody = replace(caller, name=caller.name or error.principal)
-                self._record_refusal(scope, nobody, error)
+                if self._refusals.allows(str(error.status)):
+                    nobody = replace(caller, name=caller.name or error.principal)
+                    self._record(scope, nobody, error, is_allowed=False)
+                else:  # a flood of refusals must not become one of records
+                    self.counts.unrecorded += 1
             raise
         await self._context.turns.next()
         fault: HttpError | None = HttpError(500, "It ended without an answer")
         try:
-            reply = await route.handler(request, self._context)
+            reply = await self._handled(route, request)
             fault = None
         except HttpError as error:
             fault = error
             raise
         finally:  # also when the service's end cancels it: its command may have run
-            self._record(route, request, fault)
+            is_allowed = fault is None or fault.status != FORBIDDEN
+            if route.recorded or not is_allowed:
+                command_id = request.notes.get("command_id", "")
+                self._record(scope, caller, fault, is_allowed=is_allowed, command_id=command_id)
         if reply.stream is not None:
             return replace(reply, ends_at_s=caller.expires_at_s)
         reply = await self._begun(reply)
         return negotiated(reply, scope["headers"]) if request.method in READING else reply
+
+    async def _handled(self, route: Route, request: Request) -> Reply:
+        """The handler's answer; raises HttpError for a refusal, also for one of Pulsar's."""
+        try:
+            found = route.handler(request, self._context)
+            found = await found if isawaitable(found) else found
+            if isinstance(found, PulsarError):
+                raise found
+        except PulsarError as error:
+            raise HttpError(error.status, error.reason) from None
+        if isinstance(found, Reply):
+            return found
+        return Reply(status=204) if found is None else json_reply(found)
 
     async def _begun(self, reply: Reply) -> Reply:
         """The reply; whole, so that it has a length, when one slice is all of it."""
@@ -195,41 +217,23 @@ class AdminApp:
 
     # -- the audit
 
-    def _record(self, route: Route, request: Request, error: HttpError | None) -> None:
-        is_refused = error is not None and error.status == FORBIDDEN
-        if not route.recorded and not is_refused:
-            return
-        self._enter(
-            request.caller,
-            f"{request.method} {request.path}",
-            reason=error.reason if error else "",
-            is_allowed=not is_refused,
-            command_id=request.notes.get("command_id", ""),
-        )
-
-    def _record_refusal(self, scope: Message, caller: Caller, error: HttpError) -> None:
-        if not self._refusals.allows(str(error.status)):
-            self.counts.unrecorded += 1  # a flood of refusals must not become one of records
-            return
-        path = unquote(scope["raw_path"].decode("utf-8", "replace"))
-        self._enter(caller, f"{scope['method']} {path}", reason=error.reason, is_allowed=False)
-
-    def _enter(
+    def _record(
         self,
+        scope: Message,
         caller: Caller,
-        action: str,
+        error: HttpError | None,
         *,
-        reason: str,
         is_allowed: bool,
         command_id: str = "",
     ) -> None:
+        path = unquote(scope["raw_path"].decode("utf-8", "replace"))
         entry = AuditEntry(
             cluster=self._context.cluster,
             principal=caller.name[:_TEXT_MAX_CHARS],
             address=caller.address[:_TEXT_MAX_CHARS],
-            action=action[:_TEXT_MAX_CHARS],
+            action=f"{scope['method']} {path}"[:_TEXT_MAX_CHARS],
             is_allowed=is_allowed,
-            reason=reason[:_TEXT_MAX_CHARS],
+            reason=error.reason[:_TEXT_MAX_CHARS] if error else "",
             command_id=command_id,
         )
         logger.info("audit", extra={"fields": {name: getattr(entry, name) for name in _LOGGED}})

@@ -3,16 +3,15 @@
 Literal parts of a path win over named ones, part by part, wherever both lead to a route.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import product
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
-from jobs.service.exchange import Header, HttpError, Reply, Request
+from jobs.service.exchange import HttpError, Reply, Request
 
 Schema: TypeAlias = Mapping[str, Any]
 
@@ -82,7 +81,8 @@ class Example:
     body: Any = None
 
 
-Handler: TypeAlias = Callable[[Request, AdminContext], Awaitable[Reply]]
+Handler: TypeAlias = Callable[[Request, AdminContext], Any]
+"""Gives an answer, or waits for one: a value for JSON, a Reply, None = 204, or a refusal."""
 
 TENANT = "tenant"
 _NAMED = "{}"
@@ -169,17 +169,13 @@ class Router:
                 return Route(
                     method=OPTIONS,
                     path="",
-                    handler=partial(_answer_methods, allow),
+                    handler=lambda *_: Reply(headers=(allow,)),
                     checks_itself=True,
                     is_recorded=False,
                 ), {}
             raise HttpError(405, "HTTP 405 Method Not Allowed", allow)
         named = zip(_parts(route.path), parts, strict=True)
         return route, {name[1:-1]: part for name, part in named if name[:1] == "{"}
-
-
-async def _answer_methods(allow: Header, _request: Request, _context: AdminContext) -> Reply:
-    return Reply(headers=(allow,))
 
 
 def _parts(path: str) -> list[str]:

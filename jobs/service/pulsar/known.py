@@ -9,16 +9,13 @@ import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
-from inspect import isawaitable
 from operator import attrgetter
 from typing import Any, TypeAlias
 from urllib.parse import unquote_plus
 
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.service.context import AdminContext
-from jobs.service.exchange import RETRY, HttpError, Reply, Request, json_reply
-from jobs.service.routes import Handler
+from jobs.service.exchange import RETRY, HttpError, Request
 from lbcore.balancer.book import ACCEPTED, DONE, REFUSED
 from lbcore.balancer.commands import EXISTS
 from lbcore.model.bundles import HashFunction
@@ -217,29 +214,6 @@ Refusal: TypeAlias = Callable[[str], PulsarError]
 _SILENT_MAX_MS = 60_000
 _EXTRA_MS = 10_000
 _POLL_S = 0.02
-
-
-PulsarHandler: TypeAlias = Callable[[Request, AdminContext], Any]
-"""Gives an answer, or waits for one: a value for JSON, a Reply, None = 204, or a refusal."""
-
-
-def answering(handle: PulsarHandler) -> Handler:
-    """The handler on one of Pulsar's paths, with refusals as Pulsar words them."""
-
-    @wraps(handle)
-    async def answer(request: Request, context: AdminContext) -> Reply:
-        try:
-            found = handle(request, context)
-            found = await found if isawaitable(found) else found
-            if isinstance(found, PulsarError):
-                raise found
-        except PulsarError as error:
-            raise HttpError(error.status, error.reason) from None
-        if isinstance(found, Reply):
-            return found
-        return Reply(status=204) if found is None else json_reply(found)
-
-    return answer
 
 
 def conflict(reason: str) -> PulsarError:

@@ -126,7 +126,7 @@ def _read_changes(
     return {"from": _about(before), "to": _about(after), "changes": changes}
 
 
-async def post_lookups(request: Request, context: AdminContext) -> Reply:
+async def post_lookups(request: Request, context: AdminContext) -> dict[str, Any]:
     """Many topics from one snapshot; none waits for an owner."""
     asked = request.json()
     topics = asked.get("topics") if isinstance(asked, dict) else None
@@ -138,14 +138,12 @@ async def post_lookups(request: Request, context: AdminContext) -> Reply:
     snapshot = context.snapshot
     if not request.caller.may(Role.VIEWER, context.cluster):
         await context.turns.gather(_check_visible(request, context, topic) for topic in topics)
-    return json_reply(
-        {
-            "table_version": snapshot.position.table_version,
-            "age_ms": context.age_ms,
-            "writer_silent_ms": context.view.writer_silent_ms(wall_ms()),
-            "answers": (_lookup_answer(snapshot, topic, listener) for topic in topics),
-        }
-    )
+    return {
+        "table_version": snapshot.position.table_version,
+        "age_ms": context.age_ms,
+        "writer_silent_ms": context.view.writer_silent_ms(wall_ms()),
+        "answers": (_lookup_answer(snapshot, topic, listener) for topic in topics),
+    }
 
 
 def _check_visible(request: Request, context: AdminContext, topic: str) -> LeftOut:

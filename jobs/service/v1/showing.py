@@ -335,7 +335,7 @@ def about_service(context: AdminContext) -> dict[str, Any]:
     }
 
 
-async def get_settings(_request: Request, context: AdminContext) -> Reply:
+def get_settings(_request: Request, context: AdminContext) -> dict[str, Any]:
     """Return the deciding settings in force.
 
     As the job was started, with what commands have changed.
@@ -348,15 +348,13 @@ async def get_settings(_request: Request, context: AdminContext) -> Reply:
         for key, entry in sorted(SETTINGS.items())
         if entry.section not in ("kafka", "topics", "lookup")
     }
-    return json_reply(
-        {
-            "cluster": context.cluster,
-            "started": [{name: row[name] for name in _STARTED} for row in rows],
-            "settings": {key: value_of(config, entry) for key, entry in shown.items()},
-            "origins": {key: config.origins.get(key, DEFAULT) for key in shown},
-            "changed": dict(sorted(changed.items())),
-        }
-    )
+    return {
+        "cluster": context.cluster,
+        "started": [{name: row[name] for name in _STARTED} for row in rows],
+        "settings": {key: value_of(config, entry) for key, entry in shown.items()},
+        "origins": {key: config.origins.get(key, DEFAULT) for key in shown},
+        "changed": dict(sorted(changed.items())),
+    }
 
 
 def rows_of(name: str, key: str) -> Handler:
