@@ -182,7 +182,7 @@ class KeyAddress:
             }
             logger.warning("token_keys_not_renewed", extra={"fields": fields})
             return
-        if content != self._content:  # else TokenKeys.value keeps its identity
+        if content != self._content:
             self._content, self.keys = content, keys
             logger.info("token_keys_renewed", extra={"fields": {"keys": len(keys)}})
 
@@ -216,24 +216,17 @@ class KeyAddress:
         return tuple(found)
 
 
+@dataclass(frozen=True, slots=True)
 class TokenKeys:
     """All keys of the moment: those of the files, and those of an address."""
 
-    def __init__(
-        self, files: WatchedFile[tuple[TrustedKey, ...]], address: KeyAddress | None = None
-    ) -> None:
-        self.address = address
-        self._files = files
-        self._made: tuple[tuple[TrustedKey, ...], ...] = ()
-        self._all: tuple[TrustedKey, ...] = ()
+    files: WatchedFile[tuple[TrustedKey, ...]]
+    address: KeyAddress | None = None
 
     @property
     def value(self) -> tuple[TrustedKey, ...]:
-        """The keys trusted now; the same object while they have not changed."""
-        parts = (self._files.value, self.address.keys if self.address else ())
-        if [*map(id, parts)] != [*map(id, self._made)]:
-            self._made, self._all = parts, sum(parts, ())
-        return self._all
+        """The keys trusted now."""
+        return self.files.value + (self.address.keys if self.address else ())
 
 
 ANY = "*"
@@ -343,15 +336,6 @@ class TokenError(Exception):
         self.fault = fault
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bearer:
-    """Claims of an accepted token. expires_at_s: seconds since 1970, None = never."""
-
-    name: str
-    grants: tuple[Grant, ...]
-    expires_at_s: float | None
-
-
 class TokenChecker:
     """Checks tokens against the trusted keys of the moment.
 
@@ -362,8 +346,8 @@ class TokenChecker:
         self.keys = keys
         self._lookup = lookup
 
-    def check(self, token: str) -> Bearer:
-        """Return the claims of a valid token; raises TokenError for any other text."""
+    def check(self, token: str) -> Caller:
+        """Return who holds a valid token, from nowhere; raises TokenError for any other text."""
         if len(token) > TOKEN_MAX_BYTES:
             raise TokenError(TokenFault.MALFORMED)
         claims = self._claims(token)
@@ -375,7 +359,8 @@ class TokenChecker:
         is_name = isinstance(name, str) and 1 <= len(name) <= _NAME_MAX_CHARS
         if not is_name or not name.isprintable():
             raise TokenError(TokenFault.BAD_CLAIM)
-        return Bearer(name=name, grants=_grants(claims), expires_at_s=claims.get("exp"))
+        grants = _grants(claims)
+        return Caller(name=name, address="", grants=grants, expires_at_s=claims.get("exp"))
 
     def _claims(self, token: str) -> Mapping[str, Any]:
         """Return the claims, verified by the first key that has signed the token.

@@ -20,15 +20,13 @@ import socket
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import urlsplit
 
 from jobs.adapters.http.protocol import PEER
 from jobs.service.access import (
-    Bearer,
     Caller,
-    Grant,
     Role,
     TokenChecker,
     TokenError,
@@ -124,7 +122,7 @@ class Gatekeeper:
         self._checker = checker
         self.key_address = checker.keys.address if checker is not None else None
         self._limiter = RateLimiter(lookup.max_requests_per_s)
-        self._bearers: OrderedDict[bytes, tuple[tuple[TrustedKey, ...], Bearer]] = OrderedDict()
+        self._bearers: OrderedDict[bytes, tuple[tuple[TrustedKey, ...], Caller]] = OrderedDict()
 
     def caller(self, scope: Message) -> Caller:
         """The caller of a request; raises HttpError 401 or 429, KeysOutdatedError."""
@@ -132,9 +130,9 @@ class Gatekeeper:
         if not self._needs_proof:
             self._limit(address)
             return anonymous(address)
-        name, grants, expires_at_s = self._proven(scope, address)
-        self._limit(name, principal=name)
-        return Caller(name=name, address=address, grants=grants, expires_at_s=expires_at_s)
+        caller = self._proven(scope, address)
+        self._limit(caller.name, principal=caller.name)
+        return replace(caller, address=address)
 
     def check_lookup(self, scope: Message, tenant: str) -> None:
         """Raises HttpError 401, 403 or 429 for a lookup that is not to be answered."""
@@ -142,11 +140,11 @@ class Gatekeeper:
         if self._has_open_lookups:
             self._limit(address)
             return
-        name, grants, _ = self._proven(scope, address)
-        self._limit(name)
-        if not any(grant.covers(Role.VIEWER, self._cluster, tenant) for grant in grants):
+        caller = self._proven(scope, address)
+        self._limit(caller.name)
+        if not caller.may(Role.VIEWER, self._cluster, tenant):
             self.counts.refused[FORBIDDEN] += 1
-            raise HttpError(403, f"{name} is not viewer of tenant {tenant}")
+            raise HttpError(403, f"{caller.name} is not viewer of tenant {tenant}")
 
     def check_metrics(self, scope: Message) -> None:
         """Raises HttpError 401 or 403 when the metrics are not for this caller."""
@@ -165,22 +163,22 @@ class Gatekeeper:
 
     # -- proofs
 
-    def _proven(self, scope: Message, address: str) -> tuple[str, tuple[Grant, ...], float | None]:
-        """Name, grants and their end by token or certificate; raises HttpError 401."""
+    def _proven(self, scope: Message, address: str) -> Caller:
+        """The caller by token or certificate; raises HttpError 401."""
         if self._checker is not None and (token := _token(scope)) is not None:
-            bearer = self._bearer(self._checker, token, address)
-            grants = (*bearer.grants, *self._grants.get(bearer.name, ()))
-            return bearer.name, grants, bearer.expires_at_s
+            return self._bearer(self._checker, token, address)
         peer = scope.get(PEER, "") if self._takes_certificates else ""
         if peer:
-            return peer, self._grants.get(peer, ()), None
+            return Caller(name=peer, address=address, grants=self._grants.get(peer, ()))
         self._limit(address)
         self.counts.refused[UNAUTHENTICATED] += 1
         raise HttpError(401, "Authentication required", _CHALLENGE)
 
-    def _bearer(self, checker: TokenChecker, token: bytes, address: str) -> Bearer:
+    def _bearer(self, checker: TokenChecker, token: bytes, address: str) -> Caller:
+        """The holder of a token, kept without an address while the keys are the same."""
+        keys = checker.keys.value
         known = self._bearers.get(token)
-        if known is not None and known[0] is checker.keys.value:
+        if known is not None and known[0] == keys:
             expires_at_s = known[1].expires_at_s
             if expires_at_s is None or time.time() < expires_at_s:
                 return known[1]
@@ -198,7 +196,8 @@ class Gatekeeper:
             raise HttpError(
                 401, f"Authentication required: {reason}", (_CHALLENGE[0], challenge)
             ) from None
-        self._bearers[token] = (checker.keys.value, bearer)
+        bearer = replace(bearer, grants=bearer.grants + self._grants.get(bearer.name, ()))
+        self._bearers[token] = (keys, bearer)
         if len(self._bearers) > _CACHE_MAX:
             self._bearers.popitem(last=False)
         return bearer
