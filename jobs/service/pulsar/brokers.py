@@ -1,29 +1,26 @@
-"""Brokers, clusters and isolation policies under Pulsar's paths.
+"""Brokers, clusters and policies under Pulsar's paths, and commands to the balancer.
 
 The configuration is the dynamic one. Decides who stands for what Ballast has not: the leader is the
-service that is asked. Source: Pulsar 4.0.8, BrokersBase; health, ready and version answer unquoted
-text as JSON.
+service that is asked. A refusal of the balancer becomes Pulsar's refusal, and 503 with the reason
+while it is away or still at it; never a success that has not happened. Source: Pulsar 4.0.8,
+BrokersBase; health, ready and version answer unquoted text as JSON.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import json
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
+from typing import Any, TypeAlias
 
+from jobs.adapters.processes.clocks import wall_ms
 from jobs.service.context import AdminContext
-from jobs.service.exchange import JSON, HttpError, Reply, Request
-from jobs.service.pulsar.known import (
-    Namespace,
-    brokers,
-    carry_out,
-    cluster_names,
-    find_broker,
-    find_namespace,
-    isolation,
-    names_by_broker,
-    topics_of,
-)
+from jobs.service.exchange import JSON, RETRY, HttpError, Reply, Request
+from lbcore.balancer.book import ACCEPTED, DONE, REFUSED
 from lbcore.config.values import ConfigError
-from lbcore.model.bundles import hash_topic
-from lbcore.model.tables import POLICIES
+from lbcore.model.bundles import HashFunction, hash_topic
+from lbcore.model.tables import BROKERS, POLICIES
 from lbcore.plan.filter.policies import IsolationPolicy, broker_names
 from lbcore.pulsar.clusters import broker_data, cluster_data, ownership_status, read_policy
 from lbcore.pulsar.dynamic_config import (
@@ -33,24 +30,168 @@ from lbcore.pulsar.dynamic_config import (
     resets_of,
 )
 from lbcore.pulsar.names import (
+    CONFLICT,
     NOT_FOUND,
     NOT_IMPLEMENTED,
     PRECONDITION_FAILED,
     PulsarError,
     broker_id,
+    check_namespace,
 )
 from lbcore.pulsar.stats import (
     load_report,
     no_load_report,
     stats_of,
 )
+from lbcore.route.bundles import BundleRoute, placeholder_route
 from lbcore.route.known_topics import KnownTopics
 from lbcore.route.slices import LEFT_OUT, Fields, Maybe
 from lbcore.route.snapshot import LookupSnapshot
+from lbcore.wire.arguments import CommandArguments
 from lbcore.wire.kinds.balancing_commands import DeleteIsolationPolicy, ResetConfig, SetConfig
 
 PULSAR_VERSION = "4.0.8"
 OK = Reply(body=b"ok", headers=(JSON,))
+_NO_TOPICS = KnownTopics()
+_SERVING = frozenset({"active", "draining"})
+_SILENT_MAX_MS = 60_000
+_EXTRA_MS = 10_000
+
+Refusal: TypeAlias = Callable[[str], PulsarError]
+
+conflict = partial(PulsarError, CONFLICT)
+"""409 with the balancer's reason: the state changed meanwhile."""
+
+
+def cluster_names(context: AdminContext) -> tuple[str, ...]:
+    """The names that this service's cluster goes by, its own first."""
+    return (context.cluster, *context.config.lookup.cluster_aliases)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Namespace:
+    """An existing namespace: live bundles, ascending, and its hash function."""
+
+    name: str
+    live: tuple[BundleRoute, ...]
+    hash_function: HashFunction
+
+    def bundle_at(self, position: int) -> BundleRoute:
+        """The bundle in which a hash lies."""
+        return self.live[bisect_right(self.live, position, key=attrgetter("lower")) - 1]
+
+
+def namespace_name(request: Request) -> str:
+    """Return tenant/namespace of the path. Raises PulsarError 412.
+
+    In v1 it is tenant/cluster/namespace.
+    """
+    tenant, *rest = (
+        request.params[part]
+        for part in ("tenant", "cluster", "namespace")
+        if part in request.params
+    )
+    for part in rest:
+        check_namespace(tenant, part)
+    return "/".join((tenant, *rest))
+
+
+def existing(
+    request: Request, context: AdminContext, missing: PulsarError | None = None
+) -> Namespace:
+    """The namespace of the path; raises PulsarError 412, or `missing`."""
+    found = find_namespace(namespace_name(request), context)
+    if found is None:
+        raise missing or PulsarError(NOT_FOUND, "Namespace does not exist")
+    return found
+
+
+def find_namespace(name: str, context: AdminContext) -> Namespace | None:
+    """A namespace by its name."""
+    routes = context.snapshot.namespaces.get(name)
+    if routes is None or routes.hash_function is None:
+        return None
+    live = routes.live or (placeholder_route(name),)
+    return Namespace(name=name, live=live, hash_function=routes.hash_function)
+
+
+def topics_of(namespace: str, context: AdminContext) -> KnownTopics:
+    """Return a namespace's topics created here.
+
+    What brokers report has no names here.
+    """
+    return context.views.topics.get(namespace, _NO_TOPICS)
+
+
+def brokers(context: AdminContext) -> dict[str, Mapping[str, Any]]:
+    """The brokers that are there, by name, each as its row of `brokers`."""
+    rows = context.views.rows(BROKERS.name)
+    found = {str(row["broker"]): row for row in rows if row["state"] in _SERVING}
+    return dict(sorted(found.items()))
+
+
+def find_broker(text: str, context: AdminContext) -> str | None:
+    """Return the broker of a request: by name, or by host:port of a web URL."""
+    active, asked = brokers(context), broker_id(text)
+    if not asked or asked in active:
+        return asked or None  # "" is also the URL that a broker has not
+    for name, row in active.items():
+        if asked in (broker_id(row["web_service_url"]), broker_id(row["web_service_url_tls"])):
+            return name
+    return None
+
+
+def names_by_broker(context: AdminContext) -> dict[str, tuple[str, ...]]:
+    """The names by which isolation policies may mean each broker that is there."""
+    return {
+        name: broker_names(name, row["web_service_url"], row["web_service_url_tls"])
+        for name, row in brokers(context).items()
+    }
+
+
+async def isolation(context: AdminContext) -> dict[str, IsolationPolicy]:
+    """The isolation policies by name."""
+    return dict(
+        await context.turns.gather(
+            (str(row["name"]), IsolationPolicy.from_json(row["name"], json.loads(row["value"])))
+            if row["kind"] == "isolation" and row["is_set"]
+            else LEFT_OUT
+            for row in context.views.rows(POLICIES.name)
+        )
+    )
+
+
+async def carry_out(
+    request: Request,
+    context: AdminContext,
+    arguments: CommandArguments,
+    refused: Refusal = conflict,
+) -> None:
+    """Have a command done.
+
+    refused: what a refusal of the balancer's (with its sentence) is answered with. Raises
+    PulsarError, and HttpError 503 when the balancer is away or needs longer than an unload may.
+    """
+    silent_ms = context.view.writer_silent_ms(wall_ms())
+    if silent_ms > _SILENT_MAX_MS:
+        raise HttpError(
+            503,
+            f"The balancer has been silent for {silent_ms} ms, so nothing was asked of it: try "
+            "again when it is back",
+            RETRY,
+        )
+    wait_ms = context.in_force.ownership.unload_timeout_ms + _EXTRA_MS
+    outcome = await context.command(arguments, request, timeout_ms=wait_ms)
+    if outcome.status == REFUSED:
+        raise refused(outcome.reason)
+    reason = f"Command {outcome.command_id}: {outcome.reason}"
+    if outcome.status == ACCEPTED:
+        reason = f"Command {outcome.command_id} is still under way after {wait_ms} ms"
+    if outcome.status != DONE:
+        raise HttpError(503, reason, RETRY)
+
+
+# -- brokers
 
 
 def list_brokers(request: Request, context: AdminContext) -> list[str]:

@@ -7,34 +7,32 @@ their first producer make it. Source: Pulsar 4.0.8, admin.v2.Namespaces with the
 manager, TenantsBase, PersistentTopicsBase, NonPersistentTopics, SchemasResource.
 """
 
+import asyncio
+import json
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
+from urllib.parse import unquote_plus
 
+from jobs.adapters.processes.clocks import boot_ms
 from jobs.service.context import AdminContext
 from jobs.service.exchange import JSON, Reply, Request
-from jobs.service.pulsar.brokers import check_cluster
-from jobs.service.pulsar.known import (
+from jobs.service.pulsar.brokers import (
     Namespace,
-    at_rest,
+    Refusal,
     carry_out,
+    check_cluster,
     cluster_names,
     conflict,
     existing,
     find_broker,
-    find_group,
     find_namespace,
-    find_tenant,
-    groups,
     namespace_name,
-    namespace_names,
-    tenant_names,
-    topic_name,
     topics_of,
-    unless_exists,
 )
-from lbcore.balancer.commands import NOT_EMPTY
+from lbcore.balancer.commands import EXISTS, NOT_EMPTY
 from lbcore.model.bundles import hash_topic
 from lbcore.model.names import (
     Domain,
@@ -44,6 +42,8 @@ from lbcore.model.names import (
     strip_partition,
     tenant_of,
 )
+from lbcore.model.tables import POLICIES, RECORDS
+from lbcore.ownership.states import IN_FLIGHT
 from lbcore.pulsar.clusters import check_replication, read_tenant, tenant_data
 from lbcore.pulsar.names import (
     BAD_REQUEST,
@@ -56,6 +56,7 @@ from lbcore.pulsar.names import (
     UNPROCESSABLE,
     PulsarError,
     check_tenant,
+    check_topic,
     domain_of,
     namespace_not_found,
     unexpected,
@@ -96,6 +97,58 @@ from lbcore.wire.kinds.namespace_commands import (
 
 _PARTITIONS_FIELD = "partitions"
 _MODES = {"ALL": None, "PERSISTENT": Domain.PERSISTENT, "NON_PERSISTENT": Domain.NON_PERSISTENT}
+_LOCAL_NAME = 5
+_AFTER_SLASH = chr(ord("/") + 1)
+_POLL_S = 0.02
+
+
+def topic_name(request: Request) -> TopicName:
+    """The topic of the path; raises PulsarError 412.
+
+    Pulsar decodes the local name as a form's field: "+" is a blank. It is the sixth part of every
+    path that has one.
+    """
+    domain = domain_of(request.params.get("domain", "persistent"))
+    local = unquote_plus(request.raw_path.strip("/").split("/")[_LOCAL_NAME])
+    return check_topic(domain, namespace_name(request), local)
+
+
+def namespace_names(context: AdminContext, tenant: str) -> Sequence[str]:
+    """The existing namespaces of a tenant, sorted. O(log namespaces) and those."""
+    names = context.snapshot.names
+    return names[bisect_left(names, f"{tenant}/") : bisect_left(names, f"{tenant}{_AFTER_SLASH}")]
+
+
+def tenant_names(context: AdminContext) -> Iterator[str]:
+    """Those that were created, or have a namespace; one may come twice."""
+    yield from (str(row["name"]) for row in _tenant_rows(context))
+    names, at = context.snapshot.names, 0
+    while at < len(names):
+        tenant = tenant_of(names[at])
+        yield tenant
+        at = bisect_left(names, f"{tenant}{_AFTER_SLASH}")
+
+
+def find_tenant(tenant: str, context: AdminContext) -> tuple[list[str], list[str]] | None:
+    """Return a tenant's admin roles and allowed clusters; None if unknown."""
+    for row in _tenant_rows(context):
+        if row["name"] == tenant:
+            value = json.loads(row["value"])
+            return value[ADMIN_ROLES], value[ALLOWED_CLUSTERS]
+    return ([], [context.cluster]) if namespace_names(context, tenant) else None
+
+
+def _tenant_rows(context: AdminContext) -> Iterator[Mapping[str, Any]]:
+    rows = context.views.rows(RECORDS.name)
+    return (row for row in rows if row["record_type"] == TENANT and not row["is_deleted"])
+
+
+def unless_exists(exists: PulsarError) -> Refusal:
+    """Return `exists` for what was made meanwhile; clients take it for a success."""
+    return lambda why: exists if EXISTS in why else PulsarError(PRECONDITION_FAILED, why)
+
+
+# -- namespaces
 
 
 def list_namespaces(request: Request, context: AdminContext) -> Any:
@@ -150,15 +203,42 @@ def list_all_topics(request: Request, context: AdminContext) -> Iterable[Any]:
 async def unload_namespace(request: Request, context: AdminContext) -> None:
     """Take all bundles of a namespace from their owners."""
     name = namespace_name(request)
-    live = await at_rest(context, lambda: existing(request, context, namespace_not_found()).live)
-    if any(route.broker for route in live):
+    if any(route.broker for route in await _at_rest(request, context)):
         await carry_out(request, context, UnloadNamespace(namespace=name))
+
+
+async def _at_rest(
+    request: Request, context: AdminContext, text: str | None = None
+) -> Sequence[BundleRoute]:
+    """Return all bundles of the namespace, or that of a range, once none is in flight.
+
+    Also when its time is over. Pulsar, too, waits for an owner before it acts on a bundle.
+    """
+    deadline_ms = boot_ms() + context.in_force.ownership.in_flight_timeout_ms
+    while True:
+        found = existing(request, context, namespace_not_found())
+        routes = found.live if text is None else (find_bundle(found.name, text, found.live),)
+        if boot_ms() >= deadline_ms or not any(route.state in IN_FLIGHT for route in routes):
+            return routes
+        await asyncio.sleep(_POLL_S)
+
+
+def _group_of(row: Mapping[str, Any]) -> str:
+    """The anti-affinity group that a policy sets, "" for any other policy."""
+    is_group = row["kind"] == "anti_affinity" and row["is_set"]
+    return str(json.loads(row["value"])["group"]) if is_group else ""
+
+
+def find_group(namespace: str, context: AdminContext) -> str:
+    """The anti-affinity group of a namespace, "" = none."""
+    rows = context.views.rows(POLICIES.name)
+    return next(filter(None, (_group_of(row) for row in rows if row["name"] == namespace)), "")
 
 
 def get_group(request: Request, context: AdminContext) -> Reply | None:
     """The anti-affinity group of a namespace, as plain text; nothing without one."""
     group = find_group(existing(request, context, namespace_not_found()).name, context)
-    return None if group is None else Reply(body=group.encode(), headers=(JSON,))
+    return Reply(body=group.encode(), headers=(JSON,)) if group else None
 
 
 async def set_group(request: Request, context: AdminContext) -> None:
@@ -176,7 +256,7 @@ async def set_group(request: Request, context: AdminContext) -> None:
 async def delete_group(request: Request, context: AdminContext) -> None:
     """Take a namespace out of its anti-affinity group."""
     found = existing(request, context, namespace_not_found())
-    if find_group(found.name, context) is not None:
+    if find_group(found.name, context):
         await carry_out(request, context, DeleteAntiAffinityGroup(namespace=found.name))
 
 
@@ -188,11 +268,14 @@ async def list_group(request: Request, context: AdminContext) -> list[str]:
     check_cluster(request, context)
     tenant = request.first("tenant") or request.first("property")
     asked = request.params["group"].lower()
-    return sorted(
-        name
-        for name, group in await context.turns.gather(groups(context))
-        if group.lower() == asked and tenant in ("", tenant_of(name))
-    )
+
+    def members() -> Iterator[Maybe[str]]:
+        for row in context.views.rows(POLICIES.name):
+            name = str(row["name"])
+            is_member = _group_of(row).lower() == asked and tenant in ("", tenant_of(name))
+            yield name if is_member else LEFT_OUT
+
+    return sorted(await context.turns.gather(members()))
 
 
 Value = TypeVar("Value")
@@ -210,7 +293,7 @@ async def unload_bundle(request: Request, context: AdminContext) -> None:
         raise PulsarError(
             CONFLICT, "Not allowed unload namespace bundle to inactive destination broker"
         )
-    route = await _at_rest(request.params["bundle"], request, context)
+    (route,) = await _at_rest(request, context, request.params["bundle"])
     if not route.broker:
         return
     if destination == route.broker:
@@ -220,14 +303,6 @@ async def unload_bundle(request: Request, context: AdminContext) -> None:
         )
         raise PulsarError(SERVER_ERROR, unexpected(message, "java.lang.IllegalArgumentException"))
     await carry_out(request, context, UnloadBundle(bundle=route.bundle, destination=destination))
-
-
-async def _at_rest(text: str, request: Request, context: AdminContext) -> BundleRoute:
-    def find() -> tuple[BundleRoute]:
-        found = existing(request, context, namespace_not_found())
-        return (find_bundle(found.name, text, found.live),)
-
-    return (await at_rest(context, find))[0]
 
 
 async def split_bundle(request: Request, context: AdminContext) -> None:
@@ -241,7 +316,7 @@ async def split_bundle(request: Request, context: AdminContext) -> None:
     check_algorithm(algorithm, context.in_force.splitting.supported_algorithms, positions_asked)
     found = existing(request, context, namespace_not_found())
     route = await _chosen_bundle(request.params["bundle"], found, context)
-    route = await _at_rest(route.range_text, request, context)
+    (route,) = await _at_rest(request, context, route.range_text)
     at = check_positions(route, algorithm, positions_asked)
     arguments = SplitBundle(
         bundle=route.bundle,
