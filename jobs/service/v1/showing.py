@@ -6,8 +6,7 @@ rows of tables; `jobs.operating` bounds the answers.
 
 import json
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -78,47 +77,40 @@ BUNDLES_MAX = 200
 _DIGITS = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeatQuestion:
-    """Question for a heat map.
-
-    until_ms: the end of the window, ms since 1970. broker: "" = all brokers, else its bundles. by:
-    a key of OF_BROKERS, or of OF_BUNDLES for a broker's bundles.
-    """
-
-    by: str
-    until_ms: int
-    window_ms: int
-    broker: str = ""
-
-    @property
-    def step_ms(self) -> int:
-        """The width of a moment: whole minutes, at most MOMENTS_MAX of them in the window."""
-        minutes = -(-self.window_ms // (MINUTE_MS * (MOMENTS_MAX - 1)))
-        return max(1, minutes) * MINUTE_MS
-
-
-def read_heat(reader: TableReader, question: HeatQuestion) -> dict[str, Any]:
+def read_heat(
+    reader: TableReader, *, by: str, until_ms: int, window_ms: int, broker: str = ""
+) -> dict[str, Any]:
     """Return the heat map: "values" is names × moments, None = nothing reported.
 
-    Rows in name order. left_out: number of rows with lower peaks that are not among them.
+    by: a key of OF_BROKERS, or of OF_BUNDLES for a broker's bundles. until_ms: the end of the
+    window, ms since 1970. broker: "" = all brokers, else its bundles. A moment has the width of
+    whole minutes, with at most MOMENTS_MAX in the window. Rows in name order. left_out: number of
+    rows with lower peaks that are not among them.
     """
-    step_ms = question.step_ms
-    since_ms = (question.until_ms - question.window_ms) // step_ms * step_ms
-    cells = _cells(reader, question, since_ms)
-    names, left_out = _shown(cells, BUNDLES_MAX if question.broker else BROKERS_MAX)
-    until_ms = question.until_ms // step_ms * step_ms
-    moments = range(since_ms, until_ms + 1, step_ms)
+    view, name = ("bundle_loads", "bundle") if broker else ("broker_loads", "broker")
+    step_ms = max(1, -(-window_ms // (MINUTE_MS * (MOMENTS_MAX - 1)))) * MINUTE_MS
+    since_ms = (until_ms - window_ms) // step_ms * step_ms
+    moments = range(since_ms, until_ms // step_ms * step_ms + 1, step_ms)
+    where = [
+        of_cluster(reader.cluster),
+        f"minute_ms >= {since_ms}",
+        f"minute_ms <= {until_ms}",
+        *([f"broker = {literal(broker)}"] if broker else []),
+    ]
+    asked = f"SELECT {name}, minute_ms - minute_ms % {step_ms} AS at_ms, MAX({by}) AS most"
+    rows = f" FROM {view} WHERE {' AND '.join(where)} GROUP BY 1, 2"
+    found: pa.Table = SqlEngine(reader.root, (LOAD_HISTORY.name,)).query(asked + rows)
+    cells = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+    names, left_out = _shown(cells, BUNDLES_MAX if broker else BROKERS_MAX)
     row_of = {name: at for at, name in enumerate(names)}
     grid: list[list[float | None]] = [[None] * len(moments) for _ in names]
-    for name, at_ms, value in cells:
-        if name in row_of and value is not None:
-            grid[row_of[name]][(at_ms - since_ms) // step_ms] = float(f"{value:.{_DIGITS}g}")
-    units = OF_BUNDLES if question.broker else OF_BROKERS
+    for called, at_ms, value in cells:
+        if called in row_of and value is not None:
+            grid[row_of[called]][(at_ms - since_ms) // step_ms] = float(f"{value:.{_DIGITS}g}")
     return {
-        "by": question.by,
-        "unit": units[question.by],
-        "broker": question.broker,
+        "by": by,
+        "unit": (OF_BUNDLES if broker else OF_BROKERS)[by],
+        "broker": broker,
         "from_ms": since_ms,
         "step_ms": step_ms,
         "moments": len(moments),
@@ -126,22 +118,6 @@ def read_heat(reader: TableReader, question: HeatQuestion) -> dict[str, Any]:
         "left_out": left_out,
         "values": grid,
     }
-
-
-def _cells(
-    reader: TableReader, question: HeatQuestion, since_ms: int
-) -> list[tuple[str, int, float | None]]:
-    view, name = ("bundle_loads", "bundle") if question.broker else ("broker_loads", "broker")
-    where = [
-        of_cluster(reader.cluster),
-        f"minute_ms >= {since_ms}",
-        f"minute_ms <= {question.until_ms}",
-        *([f"broker = {literal(question.broker)}"] if question.broker else []),
-    ]
-    asked = f"SELECT {name}, minute_ms - minute_ms % {question.step_ms} AS at_ms"
-    rows = f", MAX({question.by}) AS most FROM {view} WHERE {' AND '.join(where)} GROUP BY 1, 2"
-    found: pa.Table = SqlEngine(reader.root, (LOAD_HISTORY.name,)).query(asked + rows)
-    return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
 
 def _shown(cells: list[tuple[str, int, float | None]], most: int) -> tuple[list[str], int]:
@@ -181,50 +157,46 @@ _OF_EFFECTS = ("decision_id", "bundle", "destination", "outcome", *_LOADS)
 _SHOWN_CHARS = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimelineQuestion:
-    """Question for a timeline. Times in ms since 1970.
-
-    kinds: of KINDS. about: only events that name it, case-insensitive; "" = all.
-    """
-
-    from_ms: int
-    until_ms: int
-    kinds: tuple[str, ...] = tuple(KINDS)
-    about: str = ""
-
-    @property
-    def within(self) -> str:
-        """Condition on the time of a row."""
-        return f"at_ms >= {self.from_ms} AND at_ms <= {self.until_ms}"
-
-
-def read_timeline(reader: TableReader, question: TimelineQuestion) -> dict[str, Any]:
+def read_timeline(
+    reader: TableReader,
+    *,
+    from_ms: int,
+    until_ms: int,
+    kinds: Collection[str] = KINDS,
+    about: str = "",
+) -> dict[str, Any]:
     """The newest EVENTS_MAX events, newest first, and how many more there are.
 
-    Loads (1.0 = 100 %) of both brokers before and after are there once a move's effect is known.
+    Times in ms since 1970. kinds: of KINDS. about: only events that name it, case-insensitive;
+    "" = all. Loads (1.0 = 100 %) of both brokers before and after are there once a move's effect
+    is known.
     """
     found = [
-        *_decided(reader, question),
-        *_commands(reader, question),
-        *_settings(reader, question),
+        *_decided(reader, from_ms, until_ms, kinds),
+        *(_commands(reader, from_ms, until_ms) if "command" in kinds else ()),
+        *(_settings(reader, from_ms, until_ms) if "setting" in kinds else ()),
     ]
-    about = question.about.lower()
     if about:
-        found = [event for event in found if about in json.dumps(event).lower()]
+        found = [event for event in found if about.lower() in json.dumps(event).lower()]
     found.sort(key=lambda event: (-event["at_ms"], event["kind"], event["id"]))
     return {"events": found[:EVENTS_MAX], "left_out": max(0, len(found) - EVENTS_MAX)}
 
 
-def _decided(reader: TableReader, question: TimelineQuestion) -> Iterator[dict[str, Any]]:
-    kind_of = {one: kind for kind in question.kinds for one in KINDS[kind]}
+def _within(from_ms: int, until_ms: int) -> str:
+    return f"at_ms >= {from_ms} AND at_ms <= {until_ms}"
+
+
+def _decided(
+    reader: TableReader, from_ms: int, until_ms: int, kinds: Iterable[str]
+) -> Iterator[dict[str, Any]]:
+    kind_of = {one: kind for kind in kinds for one in KINDS[kind]}
     if not kind_of:
         return
-    condition = f"{question.within} AND {is_one_of('kind', sorted(kind_of))}"
+    condition = f"{_within(from_ms, until_ms)} AND {is_one_of('kind', sorted(kind_of))}"
     rows = reader.rows("decisions", _OF_DECISIONS, condition)
     effects = {
         (row["decision_id"], row["bundle"]): row
-        for row in reader.rows("decision_effects", _OF_EFFECTS, f"at_ms >= {question.from_ms}")
+        for row in reader.rows("decision_effects", _OF_EFFECTS, f"at_ms >= {from_ms}")
     }
     for row in rows:
         effect = effects.get((row["decision_id"], row["bundle"]))
@@ -249,10 +221,8 @@ def _reason(row: Mapping[str, Any]) -> str:
     return why
 
 
-def _commands(reader: TableReader, question: TimelineQuestion) -> Iterator[dict[str, Any]]:
-    if "command" not in question.kinds:
-        return
-    rows = reader.rows("commands", condition=question.within)
+def _commands(reader: TableReader, from_ms: int, until_ms: int) -> Iterator[dict[str, Any]]:
+    rows = reader.rows("commands", condition=_within(from_ms, until_ms))
     rows.sort(key=lambda row: (row["status"] != "accepted", row["at_ms"]))
     for row in {row["command_id"]: row for row in rows}.values():  # a command's last row
         given = json.loads(row["arguments"] or "{}")
@@ -267,15 +237,13 @@ def _commands(reader: TableReader, question: TimelineQuestion) -> Iterator[dict[
         }
 
 
-def _settings(reader: TableReader, question: TimelineQuestion) -> Iterator[dict[str, Any]]:
+def _settings(reader: TableReader, from_ms: int, until_ms: int) -> Iterator[dict[str, Any]]:
     """Yield each change of settings, with what differs from the version before."""
-    if "setting" not in question.kinds:
-        return
     before: Mapping[str, Any] = {}
-    rows = reader.rows("config_versions", condition=f"at_ms <= {question.until_ms}")
+    rows = reader.rows("config_versions", condition=f"at_ms <= {until_ms}")
     for row in sorted(rows, key=lambda one: one["number"]):
         after = json.loads(row["settings"])
-        if row["at_ms"] >= question.from_ms:
+        if row["at_ms"] >= from_ms:
             keys = sorted(key for key in {*before, *after} if before.get(key) != after.get(key))
             text = ", ".join(
                 f"{key}={after[key]}" if key in after else f"{key} as in the files" for key in keys
@@ -477,13 +445,13 @@ def _measure(asked: TableQuestion) -> str:
 
 
 def _read_heat(asked: TableQuestion, reader: TableReader) -> dict[str, Any]:
-    question = HeatQuestion(
+    return read_heat(
+        reader,
         by=_measure(asked),
         broker=asked["broker"],
         until_ms=asked["until"] or asked.now_ms,
         window_ms=asked["window_ms"],
     )
-    return read_heat(reader, question)
 
 
 def _kinds(asked: TableQuestion) -> tuple[str, ...]:
@@ -495,13 +463,13 @@ def _kinds(asked: TableQuestion) -> tuple[str, ...]:
 
 def _read_timeline(asked: TableQuestion, reader: TableReader) -> dict[str, Any]:
     until_ms = asked["until"] or asked.now_ms
-    question = TimelineQuestion(
+    return read_timeline(
+        reader,
         from_ms=max(0, until_ms - asked["window_ms"]),
         until_ms=until_ms,
         kinds=_kinds(asked),
         about=asked["about"][:_ABOUT_MAX_CHARS],
     )
-    return read_timeline(reader, question)
 
 
 SHOWING_ROUTES = (

@@ -17,7 +17,7 @@ from jobs.adapters.delta.tables import arrow_schema, ensure_tables, table_path
 from jobs.service.access import Grant, Role
 from jobs.service.all_routes import FOLDER, PAGE_ROUTES, ROUTES
 from jobs.service.app import AdminApp
-from jobs.service.v1.showing import BUNDLES_MAX, MOMENTS_MAX, OF_BROKERS, HeatQuestion, read_heat
+from jobs.service.v1.showing import BUNDLES_MAX, MOMENTS_MAX, OF_BROKERS, read_heat
 from lbcore.balancer.rules import PlanStatus
 from lbcore.model.resources import COUNT
 from lbcore.model.tables import LOAD_HISTORY
@@ -212,8 +212,8 @@ _MINUTE_MS = 60_000
 def test_grid_has_each_reported_value_in_its_place(tmp_path: Path) -> None:
     world = eventful()
     write_tables(world, tmp_path)
-    question = HeatQuestion(by="msg_rate", until_ms=world.now_ms, window_ms=_HOUR_MS)
-    found = read_heat(TableReader(tmp_path, CLUSTER), question)
+    reader = TableReader(tmp_path, CLUSTER)
+    found = read_heat(reader, by="msg_rate", until_ms=world.now_ms, window_ms=_HOUR_MS)
     rows = world.other_rows["load_history"]
     assert found["names"] == sorted({str(row["broker"]) for row in rows})
     assert sum(cell is not None for line in found["values"] for cell in line) == len(rows)
@@ -227,8 +227,8 @@ def test_grid_has_each_reported_value_in_its_place(tmp_path: Path) -> None:
 @pytest.mark.parametrize("by", OF_BROKERS)
 def test_every_resource_can_be_asked_for(tmp_path: Path, by: str) -> None:
     _write(tmp_path, brokers=2, bundles=3)
-    question = HeatQuestion(by=by, until_ms=_HOUR_MS, window_ms=_HOUR_MS)
-    found = read_heat(TableReader(tmp_path, CLUSTER), question)
+    reader = TableReader(tmp_path, CLUSTER)
+    found = read_heat(reader, by=by, until_ms=_HOUR_MS, window_ms=_HOUR_MS)
     assert found["names"] == ["broker-0", "broker-1"]
     assert found["values"][0].count(None) == found["moments"] - 1
 
@@ -236,7 +236,7 @@ def test_every_resource_can_be_asked_for(tmp_path: Path, by: str) -> None:
 def test_hottest_bundles_are_shown_and_the_others_counted(tmp_path: Path) -> None:
     _write(tmp_path, brokers=1, bundles=BUNDLES_MAX + 5)
     asked = {"by": "msg_rate_in", "until_ms": _HOUR_MS, "window_ms": 7 * 24 * _HOUR_MS}
-    found = read_heat(TableReader(tmp_path, CLUSTER), HeatQuestion(broker="broker-0", **asked))
+    found = read_heat(TableReader(tmp_path, CLUSTER), broker="broker-0", **asked)
     assert found["left_out"] == 5
     assert len(found["names"]) == BUNDLES_MAX
     assert "t/n/00004" not in found["names"]

@@ -22,7 +22,7 @@ from jobs.console import CommandError
 from jobs.operating.plans import undo_moves
 from jobs.operating.simulations import ManyRuns, progress_message
 from jobs.operating.status import read_status_rows
-from jobs.service.v1.showing import KINDS, TimelineQuestion, read_timeline
+from jobs.service.v1.showing import KINDS, read_timeline
 from tests.support import Capsys, Patch
 from tests.support.worlds.checked_world import owners, running
 from tests.support.worlds.explained_world import eventful, write_tables
@@ -202,8 +202,7 @@ def reader(world: World, tmp_path_factory: pytest.TempPathFactory) -> TableReade
 def test_every_decision_command_and_setting_is_an_event_newest_first(
     world: World, reader: TableReader
 ) -> None:
-    asked = TimelineQuestion(from_ms=0, until_ms=world.now_ms)
-    found = read_timeline(reader, asked)
+    found = read_timeline(reader, from_ms=0, until_ms=world.now_ms)
     kinds = {one for of in KINDS.values() for one in of}
     decided = [row for row in world.decisions if row["kind"] in kinds]
     commands = {row["command_id"] for row in world.other_rows["commands"]}
@@ -226,8 +225,8 @@ def test_status_reads_the_settings_that_commands_have_changed(
 
 def test_move_has_the_loads_of_its_effect_and_is_json(world: World, reader: TableReader) -> None:
     effects = {row["decision_id"]: row for row in world.other_rows["decision_effects"]}
-    asked = TimelineQuestion(from_ms=0, until_ms=world.now_ms, kinds=("move",))
-    moves = [one for one in read_timeline(reader, asked)["events"] if one["loads"]]
+    found = read_timeline(reader, from_ms=0, until_ms=world.now_ms, kinds=("move",))
+    moves = [one for one in found["events"] if one["loads"]]
     assert moves
     for move in moves:
         for name, value in move["loads"].items():
@@ -239,20 +238,21 @@ def test_move_has_the_loads_of_its_effect_and_is_json(world: World, reader: Tabl
 def test_only_what_names_the_asked_and_lies_within_the_window_is_told(
     world: World, reader: TableReader
 ) -> None:
-    asked = TimelineQuestion(from_ms=0, until_ms=world.now_ms, about="BROKER-2")
-    found = read_timeline(reader, asked)["events"]
+    asked = read_timeline(reader, from_ms=0, until_ms=world.now_ms, about="BROKER-2")
+    found = asked["events"]
     assert found
     assert all("broker-2" in json.dumps(event) for event in found)
-    late = TimelineQuestion(from_ms=world.now_ms - 6_000, until_ms=world.now_ms)
-    assert {event["kind"] for event in read_timeline(reader, late)["events"]} >= {"setting"}
-    assert all(one["at_ms"] >= late.from_ms for one in read_timeline(reader, late)["events"])
+    late_ms = world.now_ms - 6_000
+    late = read_timeline(reader, from_ms=late_ms, until_ms=world.now_ms)["events"]
+    assert {event["kind"] for event in late} >= {"setting"}
+    assert all(one["at_ms"] >= late_ms for one in late)
 
 
 def test_crash_is_told_from_the_suspicion_to_who_got_the_bundles(
     world: World, reader: TableReader
 ) -> None:
-    asked = TimelineQuestion(from_ms=0, until_ms=world.now_ms, kinds=("crash",))
-    events = read_timeline(reader, asked)["events"]
+    found = read_timeline(reader, from_ms=0, until_ms=world.now_ms, kinds=("crash",))
+    events = found["events"]
     died = next(event for event in events if "found dead at" in event["reason"])
     of_broker = [event["reason"] for event in events if event["source"] == died["source"]]
     assert any(
