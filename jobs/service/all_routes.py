@@ -22,7 +22,7 @@ from jobs import VERSION
 from jobs.service.access import Role
 from jobs.service.exchange import JSON, Header, Reply, encode, is_pulsar
 from jobs.service.pulsar import brokers, namespaces
-from jobs.service.routes import Handler, Route, Schema, TextQuery, reading
+from jobs.service.routes import MAX_AGE, Handler, Route, Schema, TextQuery, reading
 from jobs.service.v1.ownership import LOOKUP_DATA, OWNERSHIP_ROUTES
 from jobs.service.v1.planning import (
     COMMAND_ROUTES,
@@ -482,10 +482,10 @@ def draw_openapi(routes: Iterable[Route]) -> dict[str, Any]:
                 for name, doc in _AGES.items()
             },
             "parameters": {
-                "max_age_ms": {
-                    "name": "max_age_ms",
+                MAX_AGE.name: {
+                    "name": MAX_AGE.name,
                     "in": "query",
-                    "description": "Refuse an answer that is older than this.",
+                    "description": MAX_AGE.doc,
                     "schema": {"type": "integer", "minimum": 0},
                 }
             },

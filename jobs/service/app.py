@@ -38,7 +38,7 @@ from jobs.service.exchange import (
     until_gone,
 )
 from jobs.service.lookup_http import ages
-from jobs.service.routes import READING, SAFE, TENANT, Route, Router
+from jobs.service.routes import MAX_AGE, READING, SAFE, TENANT, Route, Router
 from lbcore.config.lookup import LookupConfig
 from lbcore.pulsar.names import PulsarError
 from lbcore.wire.messages import AuditEntry
@@ -190,8 +190,8 @@ class AdminApp:
             reached_at=self._context.config.lookup.advertised_address or _local_end(scope),
             caller=caller,
         )
-        age_ms = self._context.age_ms if "max_age_ms" in query else 0
-        if age_ms > request.whole("max_age_ms", 0):
+        age_ms = self._context.age_ms if MAX_AGE.name in query else 0
+        if age_ms > MAX_AGE.of(request):
             raise HttpError(503, f"The answer would be {age_ms} ms old: too old", RETRY)
         return request
 

@@ -14,7 +14,6 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
 
 from jobs.adapters.delta.table_location import TablePlace
 from jobs.adapters.following.delta_follower import DeltaFollower
@@ -46,19 +45,6 @@ SENT = "sent"
 _POLL_S = 0.02
 
 
-class CommandPort(Protocol):
-    """Commands to the balancer and its answers; audit entries go the same way."""
-
-    async def ask(self, command: Command, wait_ms: int | None = None) -> CommandOutcome | None:
-        """Send, and wait for `wait_ms`, or else command.timeout_ms, at most.
-
-        None: not taken up yet. Raises HttpError 503 when it could not be sent.
-        """
-
-    def record(self, entry: AuditEntry) -> None:
-        """Send an entry of the audit; never waits, never raises."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminContext:
     """Collaborators and settings of all handlers, of one cluster.
@@ -73,7 +59,7 @@ class AdminContext:
     follower: DeltaFollower
     views: TableViews
     config: Config
-    commands: CommandPort | None = None
+    commands: "KafkaPort | None" = None
     catch_up_ms: int = 3_000
     changes: ChangeFeed | None = None
     kafka: KafkaWatch | None = None
@@ -240,13 +226,16 @@ class KafkaPort:
         self._recorder.start()
         self.watch = KafkaWatch(address, "lookup service").start()
 
-    async def ask(self, command: Command, wait_ms: int | None = None) -> CommandOutcome | None:
-        """Send and wait; see CommandPort."""
+    async def ask(self, command: Command, wait_ms: int) -> CommandOutcome | None:
+        """Send, and wait for `wait_ms` at most.
+
+        None: not taken up yet. Raises HttpError 503 when it could not be sent.
+        """
         if self._waiting >= self._waiting_max:
             raise HttpError(503, "Too many commands are waiting for their outcome", RETRY)
         self._waiting += 1
         try:
-            return await self._ask(command, command.timeout_ms if wait_ms is None else wait_ms)
+            return await self._ask(command, wait_ms)
         finally:
             self._waiting -= 1
 
@@ -287,7 +276,10 @@ class KafkaPort:
             self._loop.call_soon_threadsafe(lambda: [one.cancel() for one in tuple(self._finals)])
 
     def record(self, entry: AuditEntry) -> None:
-        """Queue an entry; what no longer fits is counted and stands in the log only."""
+        """Queue an entry of the audit; never waits, never raises.
+
+        What no longer fits is counted and stands in the log only.
+        """
         try:
             self._entries.put_nowait(entry)
         except queue.Full:

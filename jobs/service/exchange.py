@@ -108,19 +108,6 @@ class Request:
         """Return a query parameter as Java's boolean: "true" in any case, else False."""
         return self.first(name).lower() == "true"
 
-    def whole(self, name: str, default: int, *, minimum: int = 0, maximum: int = 1 << 53) -> int:
-        """Return a query parameter as a whole number.
-
-        Raises HttpError 400 for a value outside [minimum, maximum].
-        """
-        text = self.first(name, str(default))
-        digits = text.removeprefix("-")
-        if digits.isascii() and digits.isdigit() and len(digits) < 18:  # noqa: PLR2004 (fits 64 bits)
-            number = int(text)
-            if minimum <= number <= maximum:
-                return number
-        raise HttpError(400, f"{name} must be a whole number from {minimum} to {maximum}")
-
     def json(self) -> Any:
         """The body as JSON, None when there is none; raises HttpError 400."""
         if not self.body.strip():

@@ -8,7 +8,7 @@ Source: Pulsar 4.0.8, lookup.v2.TopicLookup and TopicLookupBase; the X-Ballast h
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, TypeAlias
 from urllib.parse import parse_qs, quote, unquote, unquote_plus
@@ -40,6 +40,7 @@ from jobs.service.lookup_metrics import (
     LookupMetrics,
     SharedMetrics,
 )
+from lbcore.config.lookup import LookupConfig
 from lbcore.model.names import InvalidNameError
 from lbcore.pulsar.names import unexpected
 from lbcore.route.addresses import lookup_body
@@ -187,13 +188,13 @@ def _refusal(error: HttpError, path: bytes) -> LookupReply:
 class Hooks:
     """Collaborators of a lookup service.
 
-    others: serves all other paths. guard: access control, None = everybody may ask. hosts: allowed
-    host names, None = any. ask_owner: asks for an owner; called with a looked-up bundle that has
-    none, possibly many times. kafka: for the health page, None = no address is known.
+    others: serves all other paths. guard: access control, by default everybody may ask. hosts:
+    allowed host names, None = any. ask_owner: asks for an owner; called with a looked-up bundle
+    that has none, possibly many times. kafka: for the health page, None = no address is known.
     """
 
     others: AsgiApp | None = None
-    guard: Gatekeeper | None = None
+    guard: Gatekeeper = field(default_factory=lambda: Gatekeeper("", LookupConfig()))
     hosts: OriginGuard | None = None
     ask_owner: Callable[[BundleRoute], None] | None = None
     kafka: KafkaWatch | None = None
@@ -245,7 +246,7 @@ class LookupApp:
         try:
             await self._serve(scope, receive, send)
         except KeysOutdatedError:  # the access check is the first step: nothing has been sent
-            if self.hooks.guard is not None and self.hooks.guard.key_address is not None:
+            if self.hooks.guard.key_address is not None:
                 await self.hooks.guard.key_address.renew()  # not again for ten seconds
             await self._serve(scope, receive, send)
 
@@ -292,8 +293,7 @@ class LookupApp:
             return self._health()
         if path == b"/alive":
             return LookupReply(status=200, body=encode({"status": "alive"}), headers=(JSON,))
-        if self.hooks.guard is not None:
-            self.hooks.guard.check_metrics(scope)
+        self.hooks.guard.check_metrics(scope)
         body = self.metrics.text() if self.shared is None else self.shared.text()
         return LookupReply(status=200, body=body, headers=(_METRICS_TEXT,))
 
@@ -302,8 +302,7 @@ class LookupApp:
     async def _look_up(
         self, scope: Message, request: LookupRequest, receive: Receive
     ) -> LookupReply:
-        if self.hooks.guard is not None:
-            self.hooks.guard.check_lookup(scope, request.tenant)
+        self.hooks.guard.check_lookup(scope, request.tenant)
         reply = self._reply(request)
         if reply.is_final or self.metrics.waiting >= self._waiting_max:
             return reply

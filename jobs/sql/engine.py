@@ -19,7 +19,7 @@ from jobs.adapters.delta.table_repair import check_present
 from jobs.adapters.delta.table_scan import SqlTables, is_delta, open_delta
 from jobs.adapters.delta.tables import table_path
 from jobs.console import MisuseError
-from jobs.sql.queries import VIEWS, SqlRunner, whole_table, with_nulls
+from jobs.sql.queries import VIEWS, whole_table, with_nulls
 from lbcore.model.tables import ARCHIVES, TABLES, Archive, Table, declared
 
 # EXPLAIN plans a statement without carrying it out. This format gives the plan as JSON, so no text
@@ -51,7 +51,7 @@ class SqlEngine:
             if known.issuperset(view.reads):
                 # tables of another version may lack a column: then this view alone is missing
                 with suppress(MisuseError):
-                    self._run(view.statement(SqlRunner.DATAFUSION))
+                    self._run(f"CREATE VIEW {view.name} AS {view.datafusion}")
                     known.add(view.name)
 
     def query(self, text: str) -> pa.Table:

@@ -5,22 +5,17 @@ Each query says how its answer is read.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 from lbcore.model.resources import RESOURCES
 from lbcore.model.tables import Archive, Column
 
 
-class SqlRunner(Enum):
-    """Engine of the SQL: DataFusion, in this process, or Spark."""
-
-    DATAFUSION = "datafusion"
-    SPARK = "spark"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqlView:
-    """A view. reads: the tables below it, and the views, which come before it."""
+    """A view. reads: the tables below it, and the views, which come before it.
+
+    datafusion: its SELECT. spark: that for Spark, "" = the same.
+    """
 
     name: str
     doc: str
@@ -28,15 +23,6 @@ class SqlView:
     columns: tuple[Column, ...]
     datafusion: str
     spark: str = ""
-
-    def text(self, engine: SqlRunner) -> str:
-        """Its SELECT in the words of an engine; most have one text for both."""
-        return self.spark if engine is SqlRunner.SPARK and self.spark else self.datafusion
-
-    def statement(self, engine: SqlRunner) -> str:
-        """Return the statement that creates the view for the session."""
-        temporary = "TEMPORARY " if engine is SqlRunner.SPARK else ""
-        return f"CREATE OR REPLACE {temporary}VIEW {self.name} AS {self.text(engine)}"
 
 
 def instant(column: str) -> str:

@@ -44,7 +44,7 @@ from jobs.parser import (
     parse_instant_ms,
     whole_number,
 )
-from jobs.sql.queries import QUERIES, VIEWS, SqlRunner, one_table, whole_table
+from jobs.sql.queries import QUERIES, VIEWS, one_table, whole_table
 from lbcore.explain.explanation import number
 from lbcore.explain.status import ClusterPhase, ClusterStatus
 from lbcore.model.names import did_you_mean
@@ -321,7 +321,9 @@ def spark_statements(tables: TablePlace) -> Iterable[str]:
             past = spark_uri(table_path(tables, archive.name))
             text = whole_table(archive, f"delta.`{path}`", f"delta.`{past}`")
         yield f"CREATE OR REPLACE TEMPORARY VIEW {table.name} AS {text}"
-    yield from (view.statement(SqlRunner.SPARK) for view in VIEWS)
+    for view in VIEWS:
+        select = view.spark or view.datafusion
+        yield f"CREATE OR REPLACE TEMPORARY VIEW {view.name} AS {select}"
 
 
 def _text(query: str) -> str:

@@ -268,18 +268,15 @@ class ReadCache:
         read: makes a query for the moment at which it is asked, ms since 1970. Raises HttpError
         503 if it can't be read.
         """
-        *begin, last = await self._parts(context, read)
-        end = last.removesuffix(b"}") + b"," + encode(dict(more)).removeprefix(b"{")
-        return Reply(headers=(JSON,), parts=(*begin, end))
-
-    async def _parts(self, context: AdminContext, read: Callable[[int], Read]) -> tuple[bytes, ...]:
         key = (str(context.views.root), context.cluster)
         task = self._newest.get(key)
         if task is None or not self._is_usable(task):
             task = asyncio.create_task(_made_at(context, read(wall_ms())))
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
             self._newest[key] = task
-        return (await asyncio.shield(task))[1]  # others go on waiting when one leaves
+        _, (*begin, last) = await asyncio.shield(task)  # others go on waiting when one leaves
+        end = last.removesuffix(b"}") + b"," + encode(dict(more)).removeprefix(b"{")
+        return Reply(headers=(JSON,), parts=(*begin, end))
 
     def _is_usable(self, task: _Task) -> bool:
         """True while a read of this event loop is under way, or for `keep_s` after it."""

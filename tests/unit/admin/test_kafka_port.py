@@ -119,11 +119,11 @@ def test_entry_that_kafka_does_not_take_is_sent_again(port: KafkaPort) -> None:
 
 def test_command_is_answered_with_its_end(port: KafkaPort, client: FakeClient) -> None:
     async def run() -> Any:
-        asking = asyncio.ensure_future(port.ask(command()))
+        asking = asyncio.ensure_future(port.ask(command(), 20_000))
         ticket = await sent(client)
         ticket.notify(row("accepted"))
         with pytest.raises(HttpError, match="Too many commands"):
-            await port.ask(command())
+            await port.ask(command(), 20_000)
         ticket.notify(row("done"))
         return await asyncio.wait_for(asking, 5)
 
@@ -137,7 +137,8 @@ def test_command_without_an_end_is_answered_with_what_is_known(
     port: KafkaPort, client: FakeClient, *, is_taken_up: bool, ends: bool
 ) -> None:
     async def run() -> Any:
-        asking = asyncio.ensure_future(port.ask(command(20_000 if ends else 200)))
+        wait_ms = 20_000 if ends else 200
+        asking = asyncio.ensure_future(port.ask(command(wait_ms), wait_ms))
         ticket = await sent(client)
         if is_taken_up:
             ticket.notify(row("accepted"))
@@ -155,7 +156,7 @@ def test_command_that_kafka_does_not_take_is_503_with_its_id(
 ) -> None:
     client.error = CommandError("not sent", why="secret=hunter2", next_step="")
     with pytest.raises(HttpError, match="command c") as raised:
-        asyncio.run(port.ask(command()))
+        asyncio.run(port.ask(command(), 20_000))
     assert raised.value.status == 503
     assert "hunter2" not in raised.value.reason
 
@@ -163,5 +164,5 @@ def test_command_that_kafka_does_not_take_is_503_with_its_id(
 def test_command_that_is_too_long_is_refused_for_good(port: KafkaPort, client: FakeClient) -> None:
     client.error = MisuseError("the command set_policies is too long", why="N bytes", next_step="")
     with pytest.raises(HttpError, match="too long: N bytes") as raised:
-        asyncio.run(port.ask(command()))
+        asyncio.run(port.ask(command(), 20_000))
     assert raised.value.status == 413
