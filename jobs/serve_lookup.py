@@ -34,7 +34,7 @@ from jobs.atomic_file import atomic_write
 from jobs.console import CommandError, Exit, MisuseError, note
 from jobs.parser import Parser, add_settings_options, argument, arguments, run_process
 from jobs.service.access import is_loopback
-from jobs.service.assemble import Service, start_service
+from jobs.service.app import Service, start_service
 from jobs.service.lookup_metrics import SharedMetrics
 from lbcore.config.lookup import LookupConfig
 from lbcore.config.tree import Config

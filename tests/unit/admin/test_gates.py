@@ -33,8 +33,7 @@ from jobs.service.access import (
 )
 from jobs.service.access_control import Gatekeeper, RateLimiter
 from jobs.service.all_routes import ROUTES
-from jobs.service.app import AdminApp
-from jobs.service.assemble import start_service
+from jobs.service.app import AdminApp, start_service
 from jobs.service.lookup_http import Hooks, LookupApp
 from jobs.service.v1.reading import readers
 from lbcore.config.load import parse_config

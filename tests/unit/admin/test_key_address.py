@@ -16,8 +16,7 @@ from jobs.service import access
 from jobs.service.access import BETWEEN_S, KeyAddress, TokenChecker, TokenKeys
 from jobs.service.access_control import Gatekeeper
 from jobs.service.all_routes import ROUTES
-from jobs.service.app import AdminApp
-from jobs.service.assemble import make_gate
+from jobs.service.app import AdminApp, make_gate
 from jobs.service.lookup_http import Hooks, LookupApp
 from lbcore.config.lookup import LookupConfig
 from tests.support.admin.admin_world import make_context, write_tables

@@ -11,7 +11,7 @@ import pytest
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.view import View
 from jobs.adapters.processes.clocks import boot_ms
-from jobs.service.assemble import Assignments
+from jobs.service.app import Assignments
 from jobs.service.context import AdminContext
 from jobs.service.lookup_http import Hooks, LookupApp
 from jobs.service.views import TableViews
@@ -191,7 +191,7 @@ def test_many_lookups_of_a_free_bundle_ask_for_an_owner_once_a_record() -> None:
 def test_replicas_ask_with_the_same_id_so_that_one_is_carried_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("jobs.service.assemble.time", lambda: 1_000_000.0)
+    monkeypatch.setattr("jobs.service.app.time", lambda: 1_000_000.0)
     balancer = Balancer()
     made = context(balancer)
     bundles = (route(State.FREE, 1), route(State.FREE, 2))
