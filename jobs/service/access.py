@@ -297,11 +297,6 @@ def parse_grants(lines: Iterable[str]) -> dict[str, tuple[Grant, ...]]:
     return grants
 
 
-def anonymous(address: str) -> Caller:
-    """Return the caller of a service without authentication, who may do everything."""
-    return Caller(name="anonymous", address=address, grants=(Grant(role=Role.ADMIN),))
-
-
 TOKEN_MAX_BYTES = 8_192
 _NAME_MAX_CHARS = 256
 _ROLES = "roles"

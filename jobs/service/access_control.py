@@ -27,12 +27,12 @@ from urllib.parse import urlsplit
 from jobs.adapters.http.protocol import PEER
 from jobs.service.access import (
     Caller,
+    Grant,
     Role,
     TokenChecker,
     TokenError,
     TokenFault,
     TrustedKey,
-    anonymous,
     parse_grants,
 )
 from jobs.service.exchange import RETRY, HttpError, Message
@@ -44,6 +44,8 @@ OTHER_REFUSALS = (FORBIDDEN, UNAUTHENTICATED, TOO_MANY)
 
 _BEARER = b"bearer "
 _CACHE_MAX = 10_000
+_EVERYTHING = (Grant(role=Role.ADMIN),)
+"""Grants of all callers of a service without authentication."""
 _CHALLENGE = (b"www-authenticate", b'Bearer realm="ballast"')
 # Shown only where the signature is valid, so only the token's holder learns it.
 _BY_THE_CLOCK = {
@@ -129,7 +131,7 @@ class Gatekeeper:
         address = address_of(scope)
         if not self._needs_proof:
             self._limit(address)
-            return anonymous(address)
+            return Caller(name="anonymous", address=address, grants=_EVERYTHING)
         caller = self._proven(scope, address)
         self._limit(caller.name, principal=caller.name)
         return replace(caller, address=address)

@@ -6,6 +6,7 @@ memory are read from the table's log; what the log no longer has can't be resume
 """
 
 import asyncio
+import re
 import threading
 from bisect import bisect_right
 from collections import deque
@@ -30,6 +31,8 @@ Rendered: TypeAlias = dict[tuple[Place, Place, str], bytes]
 
 END = 1 << 40
 """The number after all of a commit."""
+
+_PLACE = re.compile(r"([0-9]{1,12})\.([0-9]{1,12}|end)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,14 +150,10 @@ def format_place(place: Place) -> str:
 
 def parse_place(text: str) -> Place | None:
     """Parse what `format_place` wrote; None for any other text."""
-    version, _, number = text.partition(".")
-    if not (_is_number(version) and (number == "end" or _is_number(number))):
+    found = _PLACE.fullmatch(text)
+    if found is None:
         return None
-    return int(version), END if number == "end" else int(number)
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 12  # noqa: PLR2004 (of versions)
+    return int(found[1]), END if found[2] == "end" else int(found[2])
 
 
 AT_ONCE = 16

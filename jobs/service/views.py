@@ -69,7 +69,6 @@ _BIG_TABLES = frozenset(
 SMALL_TABLES = tuple(table for table in TABLES if table.name not in _BIG_TABLES)
 """Tables that are held whole: with one row for each thing that exists, not for each event."""
 
-_HELD = frozenset(table.name for table in SMALL_TABLES)
 _JSON: Mapping[str, Mapping[str, type]] = {
     BROKERS.name: {"advertised_listeners": dict},
     NAMESPACES.name: {"properties": dict},
@@ -97,7 +96,7 @@ class TableViews:
         self.cluster = cluster
         self.last_error = ""
         self.confirmed_ms = 0
-        self._rows: dict[str, Rows] = {}
+        self._rows: dict[str, Rows] = {table.name: () for table in SMALL_TABLES}
         self._versions: dict[str, int] = {}
         self.newest_load: Mapping[str, Row] = {}
         self.settings: Mapping[str, Any] = {}
@@ -113,9 +112,7 @@ class TableViews:
         Of policies those that are set and one of each kind that was, of settings the newest.
         Raises KeyError for another table.
         """
-        if table not in _HELD:
-            raise KeyError(f"table must be one of {', '.join(sorted(_HELD))}, got {table!r}")
-        return self._rows.get(table, ())
+        return self._rows[table]
 
     def version(self, table: str) -> int:
         """The version that `rows` are of; -1 before the table was read."""
@@ -206,7 +203,7 @@ class TableViews:
     def _readable(self, table: Table, found: Sequence[Row]) -> list[Row]:
         """Return the rows; for an unreadable one its earlier row, if there is one."""
         faults = {at: fault for at, row in enumerate(found) if (fault := _fault(table, row))}
-        known = {_key(table, row): row for row in self._rows.get(table.name, ())} if faults else {}
+        known = {_key(table, row): row for row in self._rows[table.name]} if faults else {}
         before = {at: known.get(_key(table, found[at])) for at in faults}
         rows = [before.get(at, row) for at, row in enumerate(found)]
         self._unread.pop(table.name, None)

@@ -437,11 +437,20 @@ async def delete_tenant(request: Request, context: AdminContext) -> None:
 # -- topics
 
 
-def _known(request: Request, context: AdminContext) -> tuple[TopicName, KnownTopics]:
-    """The topic of the path, and its namespace's topics."""
+def _known(
+    request: Request, context: AdminContext, *, is_whole: bool = False
+) -> tuple[TopicName, KnownTopics]:
+    """The topic of the path, and its namespace's topics.
+
+    is_whole: raise PulsarError 412 for a partition in place of a partitioned topic.
+    """
     topic = topic_name(request)
-    existing(request, context, namespace_not_found())
-    return topic, topics_of(namespace_name(request), context)
+    found = existing(request, context, namespace_not_found())
+    if is_whole and topic.partition is not None:
+        raise PulsarError(
+            PRECONDITION_FAILED, "Partitioned Topic Name should not contain '-partition-'"
+        )
+    return topic, topics_of(found.name, context)
 
 
 def list_topics(request: Request, context: AdminContext) -> Iterable[Any]:
@@ -504,8 +513,7 @@ async def create_topic(request: Request, context: AdminContext) -> None:
 
 async def create_partitioned(request: Request, context: AdminContext) -> None:
     """Make a topic with partitions."""
-    topic, known = _known(request, context)
-    _check_whole(topic)
+    topic, known = _known(request, context, is_whole=True)
     count = _read_partitions(request)
     if count <= 0:
         raise PulsarError(NOT_ACCEPTABLE, "Number of partitions should be more than 0")
@@ -530,8 +538,7 @@ async def _create(
 
 async def update_partitions(request: Request, context: AdminContext) -> None:
     """Give a partitioned topic more partitions."""
-    topic, known = _known(request, context)
-    _check_whole(topic)
+    topic, known = _known(request, context, is_whole=True)
     count, now = _read_partitions(request), known.partitions_of(topic.full)
     if not now:
         raise PulsarError(CONFLICT, f"Topic {topic.full} is not the partitioned topic.")
@@ -551,8 +558,7 @@ async def update_partitions(request: Request, context: AdminContext) -> None:
 
 async def delete_partitioned(request: Request, context: AdminContext) -> None:
     """Forget a partitioned topic and its partitions."""
-    topic, known = _known(request, context)
-    _check_whole(topic)
+    topic, known = _known(request, context, is_whole=True)
     if not known.partitions_of(topic.full):
         if known.exists(topic.full):
             raise PulsarError(
@@ -623,14 +629,6 @@ def _read_partitions(request: Request) -> int:
     if type(value) is not int:
         raise PulsarError(BAD_REQUEST, "the body must be the number of partitions")
     return value
-
-
-def _check_whole(topic: TopicName) -> None:
-    """Raise PulsarError 412 for a partition in place of a partitioned topic."""
-    if topic.partition is not None:
-        raise PulsarError(
-            PRECONDITION_FAILED, "Partitioned Topic Name should not contain '-partition-'"
-        )
 
 
 def _not_found(topic: TopicName) -> PulsarError:

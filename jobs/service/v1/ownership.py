@@ -7,6 +7,7 @@ namespaces and brokers. A comment (": end") follows when there are no more chang
 """
 
 import asyncio
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import AsyncGenerator, Sequence
 from functools import partial
@@ -43,7 +44,7 @@ from lbcore.route.snapshot import LookupOutcome, LookupSnapshot
 
 TOPICS_MAX = 10_000
 PAGE_MAX = 10_000
-_DIGITS_MAX = 15
+_TIME_OR_VERSION = re.compile("v?[0-9]{1,15}")
 _MOMENT = "A moment: now, ms since 1970, or vN for version N of ownership_events."
 
 
@@ -202,9 +203,7 @@ def _moment(request: Request, name: str, default: str | None = None) -> str:
     text = request.first(name, default or "")
     if text == "now":
         return ""
-    digits = text.removeprefix("v")
-    is_number = digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MAX
-    if is_number or (not text and default is not None):
+    if _TIME_OR_VERSION.fullmatch(text) or (not text and default is not None):
         return text
     raise HttpError(
         400, f"{name} must be now, ms since 1970, or vN for a version of ownership_events"
