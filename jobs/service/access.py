@@ -216,19 +216,6 @@ class KeyAddress:
         return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class TokenKeys:
-    """All keys of the moment: those of the files, and those of an address."""
-
-    files: WatchedFile[tuple[TrustedKey, ...]]
-    address: KeyAddress | None = None
-
-    @property
-    def value(self) -> tuple[TrustedKey, ...]:
-        """The keys trusted now."""
-        return self.files.value + (self.address.keys if self.address else ())
-
-
 ANY = "*"
 
 
@@ -332,14 +319,25 @@ class TokenError(Exception):
 
 
 class TokenChecker:
-    """Checks tokens against the trusted keys of the moment.
+    """Checks tokens against the trusted keys of the moment: of files, and of an address.
 
-    keys: watched, so that keys can be added and withdrawn while running.
+    Both are watched, so that keys can be added and withdrawn while running.
     """
 
-    def __init__(self, keys: TokenKeys, lookup: LookupConfig) -> None:
-        self.keys = keys
+    def __init__(
+        self,
+        files: WatchedFile[tuple[TrustedKey, ...]],
+        lookup: LookupConfig,
+        address: KeyAddress | None = None,
+    ) -> None:
+        self.address = address
+        self._files = files
         self._lookup = lookup
+
+    @property
+    def keys(self) -> tuple[TrustedKey, ...]:
+        """The keys trusted now."""
+        return self._files.value + (self.address.keys if self.address else ())
 
     def check(self, token: str) -> Caller:
         """Return who holds a valid token, from nowhere; raises TokenError for any other text."""
@@ -367,7 +365,7 @@ class TokenChecker:
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
             raise TokenError(TokenFault.MALFORMED) from None
         algorithm, key_id = header.get("alg"), header.get("kid")
-        keys = [key for key in self.keys.value if key_id is None or key.key_id in ("", key_id)]
+        keys = [key for key in self.keys if key_id is None or key.key_id in ("", key_id)]
         fitting = [key for key in keys if key.algorithm == algorithm]
         if keys and not fitting:
             raise TokenError(TokenFault.WRONG_ALGORITHM)

@@ -122,7 +122,7 @@ class Gatekeeper:
         self._takes_certificates = "certificate" in lookup.authentication
         self._grants = parse_grants(lookup.grants)
         self._checker = checker
-        self.key_address = checker.keys.address if checker is not None else None
+        self.key_address = checker.address if checker is not None else None
         self._limiter = RateLimiter(lookup.max_requests_per_s)
         self._bearers: OrderedDict[bytes, tuple[tuple[TrustedKey, ...], Caller]] = OrderedDict()
 
@@ -178,7 +178,7 @@ class Gatekeeper:
 
     def _bearer(self, checker: TokenChecker, token: bytes, address: str) -> Caller:
         """The holder of a token, kept without an address while the keys are the same."""
-        keys = checker.keys.value
+        keys = checker.keys
         known = self._bearers.get(token)
         if known is not None and known[0] == keys:
             expires_at_s = known[1].expires_at_s

@@ -34,7 +34,6 @@ from jobs.service.access import (
     Caller,
     KeyAddress,
     TokenChecker,
-    TokenKeys,
     TrustedKey,
     read_keys,
     secret_key,
@@ -495,7 +494,7 @@ def _checker(lookup: LookupConfig) -> TokenChecker:
             why=str(error),
             next_step=f"correct lookup.token_keys_file, lookup.token_keys_url or {SECRET}",
         ) from None
-    return TokenChecker(TokenKeys(files, address), lookup)
+    return TokenChecker(files, lookup, address)
 
 
 class Assignments:

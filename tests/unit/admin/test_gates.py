@@ -25,7 +25,6 @@ from jobs.service.access import (
     TokenChecker,
     TokenError,
     TokenFault,
-    TokenKeys,
     parse_grant,
     parse_grants,
     read_keys,
@@ -58,7 +57,7 @@ LOOKUP = "/lookup/v2/topic/persistent/acme/ns1/t1"
 def service(
     tables: Path, balancer: Balancer | None = None, per_s: int = 0, **rules: Any
 ) -> LookupApp:
-    keys = TokenKeys(WatchedFile((), lambda: (secret_key(SECRET),)))
+    keys = WatchedFile((), lambda: (secret_key(SECRET),))
     lookup = LookupConfig(
         token_audience=AUDIENCE,
         max_requests_per_s=per_s,
@@ -388,7 +387,7 @@ def checker(
         own = (secret_key(secret),) if secret else ()
         return own + (read_keys(str(path)) if path else ())
 
-    return TokenChecker(TokenKeys(WatchedFile((str(path or ""),), read, check_s=0)), rules)
+    return TokenChecker(WatchedFile((str(path or ""),), read, check_s=0), rules)
 
 
 @pytest.fixture

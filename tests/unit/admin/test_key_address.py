@@ -13,7 +13,7 @@ import pytest
 from jobs.adapters.http.tls import WatchedFile
 from jobs.console import CommandError
 from jobs.service import access
-from jobs.service.access import BETWEEN_S, KeyAddress, TokenChecker, TokenKeys
+from jobs.service.access import BETWEEN_S, KeyAddress, TokenChecker
 from jobs.service.access_control import Gatekeeper
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp, make_gate
@@ -73,9 +73,9 @@ def signed(key: Any, key_id: str, **more: Any) -> str:
 def service(tmp_path: Path, url: str) -> LookupApp:
     write_tables(tmp_path / "tables")
     context = make_context(tmp_path / "tables")
-    keys = TokenKeys(WatchedFile((), tuple), KeyAddress(url))
     lookup = LookupConfig(authentication="token", token_audience=AUDIENCE)
-    gate = Gatekeeper(context.cluster, lookup, TokenChecker(keys, lookup))
+    checker = TokenChecker(WatchedFile((), tuple), lookup, KeyAddress(url))
+    gate = Gatekeeper(context.cluster, lookup, checker)
     others = AdminApp(context, ROUTES, gate=gate)
     return LookupApp(context.follower, wait_ms=0, hooks=Hooks(others=others, guard=gate))
 
