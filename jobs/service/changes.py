@@ -104,11 +104,7 @@ class ChangeFeed:
 
     async def wait(self, timeout_s: float) -> None:
         """Wait until a change was added, or time is up."""
-        mine = self._broadcast.listen()
-        try:
-            await asyncio.wait({mine}, timeout=timeout_s)
-        finally:
-            self._broadcast.leave(mine)
+        await self._broadcast.wait(timeout_s)
 
     def read_log(self, place: Place, limit: int) -> tuple[Sequence[RecordChange], Place] | None:
         """Return the changes after a place in the table's log and the end place; blocks.
@@ -166,16 +162,17 @@ class Broadcast:
         self._listening: dict[asyncio.Future[None], None] = {}
         self._due: deque[asyncio.Future[None]] = deque()
 
-    def listen(self) -> "asyncio.Future[None]":
-        """Return a future that the next `notify_all` completes; end it with `leave`."""
+    async def wait(self, timeout_s: float, *others: "asyncio.Future[None]") -> None:
+        """Wait for the next `notify_all`, for one of the others, or until time is up."""
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._listening[mine] = None
-        return mine
-
-    def leave(self, mine: "asyncio.Future[None]") -> None:
-        """Listen no more."""
-        self._listening.pop(mine, None)
-        mine.cancel()
+        try:
+            await asyncio.wait(
+                {mine, *others}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            self._listening.pop(mine, None)
+            mine.cancel()
 
     def notify_all(self) -> None:
         """Wake those who listen now; called in their event loop."""

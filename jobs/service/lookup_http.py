@@ -329,13 +329,7 @@ class LookupApp:
             left_s = deadline_s - loop.time()
             if left_s <= 0:
                 break
-            changed = self._changed.listen()
-            await asyncio.wait(
-                {changed, gone},
-                timeout=min(left_s, _ASK_AGAIN_S),
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-            self._changed.leave(changed)
+            await self._changed.wait(min(left_s, _ASK_AGAIN_S), gone)
             reply = self._reply(request)
         return reply
 
