@@ -274,7 +274,9 @@ class OriginGuard:
         kinds = _headers(scope, b"content-type")
         if kinds and all(map(_is_json, kinds)):
             return
-        if kinds or scope["method"] == "POST" or _has_body(scope):
+        has_body = _headers(scope, b"content-length")[:1] not in ([], [b"0"])
+        has_body = has_body or bool(_headers(scope, b"transfer-encoding"))
+        if kinds or scope["method"] == "POST" or has_body:
             raise self._refusal(
                 415,
                 FOREIGN_TYPE,
@@ -360,8 +362,3 @@ def _is_json(kind: bytes) -> bool:
     return media == b"application/json" or (
         media.startswith(b"application/") and media.endswith(b"+json")
     )
-
-
-def _has_body(scope: Message) -> bool:
-    lengths = _headers(scope, b"content-length")[:1]
-    return bool(_headers(scope, b"transfer-encoding")) or lengths not in ([], [b"0"])

@@ -166,7 +166,7 @@ class AdminApp:
         if reply.stream is not None:
             return replace(reply, ends_at_s=caller.expires_at_s)
         reply = await self._begun(reply)
-        return negotiated(reply, scope["headers"]) if request.method in READING else reply
+        return negotiated(reply, scope["headers"]) if scope["method"] in READING else reply
 
     async def _handled(self, route: Route, request: Request) -> Reply:
         """The handler's answer; raises HttpError for a refusal, also for one of Pulsar's."""
@@ -216,8 +216,6 @@ class AdminApp:
         except ValueError:
             raise HttpError(400, f"at most {_QUERY_FIELDS_MAX} query parameters") from None
         request = Request(
-            method=scope["method"],
-            path=unquote(scope["raw_path"].decode("utf-8", "replace")),
             raw_path=scope["raw_path"].decode("utf-8", "replace"),
             params=params,
             query=query,

@@ -84,13 +84,11 @@ class Reply:
 class Request:
     """One request, read whole.
 
-    path: decoded, for people; raw_path: as received. params: the path's named parts,
-    decoded. query: each name's values in order. headers: by lower-case name, the last of equal
-    ones. reached_at: host:port of this service, never from the caller's headers.
+    raw_path: as received. params: the path's named parts, decoded. query: each name's values in
+    order. headers: by lower-case name, the last of equal ones. reached_at: host:port of this
+    service, never from the caller's headers.
     """
 
-    method: str
-    path: str
     params: Mapping[str, str]
     query: Mapping[str, list[str]]
     headers: Mapping[str, str]

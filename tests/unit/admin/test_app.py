@@ -174,7 +174,7 @@ def test_two_routes_of_one_path_are_a_mistake() -> None:
 
 
 HERE = Caller(name="admin", address="127.0.0.1")
-REQUEST = Request(method="PUT", path="/", params={}, query={}, headers={}, body=b"", caller=HERE)
+REQUEST = Request(params={}, query={}, headers={}, body=b"", caller=HERE)
 
 
 def test_done_is_told_when_the_tables_have_been_read_once_more(tmp_path: Path) -> None:
