@@ -42,7 +42,6 @@ from jobs.service.access_control import (
     Gatekeeper,
     OriginGuard,
     RateLimiter,
-    ServiceCounts,
     address_of,
 )
 from jobs.service.all_routes import ROUTES
@@ -108,13 +107,13 @@ class AdminApp:
         origins: OriginGuard | None = None,
         body_max_bytes: int = BODY_MAX_BYTES,
     ) -> None:
-        self.counts = ServiceCounts()
         self._streams: set[asyncio.Future[bool]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._refusals = RateLimiter(_REFUSALS_PER_S)
         self._context = context
         self._router = Router(routes)
         self._gate = gate or Gatekeeper(context.cluster, LookupConfig())
+        self.counts = self._gate.counts
         self._origins = origins
         self._body_max_bytes = body_max_bytes
 
@@ -424,7 +423,6 @@ def start_service(
         ),
     )
     account = Account()
-    admin.counts = gate.counts
     app.metrics.beside = OtherCounts(gate.counts, account, readers, lookup.certificate_file)
     follower.on_change(app.notice_change)
     follower.on_commits(feed.add)

@@ -49,7 +49,7 @@ class ChangeFeed:
     kept_max: changes in memory. Watchers wait in the event loop, the follower's thread adds.
     rendered: events of the last changes as text, shared by watchers. table: the present table's id.
     history: number of tables that were replaced; places of an earlier table are invalid in this
-    one. end: place of the newest change, or end of the newest commit.
+    one. end: place of the newest change, or end of the newest commit. added: wakes those who wait.
     """
 
     def __init__(self, tables: TablePlace, cluster: str, kept_max: int) -> None:
@@ -65,7 +65,7 @@ class ChangeFeed:
         self._log_from: Place = (0, 0)
         self.end: Place = (-1, END)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._broadcast = Broadcast()
+        self.added = Broadcast()
 
     def add(self, changes: Changes) -> None:
         """Take over what the follower has published; readers don't wait for it."""
@@ -86,7 +86,7 @@ class ChangeFeed:
                 self._kept = self._kept[surplus:]
             self.end = (changes.version, END)
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._broadcast.notify_all)
+            self._loop.call_soon_threadsafe(self.added.notify_all)
 
     def after(self, place: Place, limit: int) -> Sequence[RecordChange] | None:
         """The next changes after a place, at most `limit`; None when memory begins later."""
@@ -100,11 +100,7 @@ class ChangeFeed:
         """Register the running event loop, which each added change wakes from now on."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
-            self._loop, self._broadcast = loop, Broadcast()
-
-    async def wait(self, timeout_s: float) -> None:
-        """Wait until a change was added, or time is up."""
-        await self._broadcast.wait(timeout_s)
+            self._loop, self.added = loop, Broadcast()
 
     def read_log(self, place: Place, limit: int) -> tuple[Sequence[RecordChange], Place] | None:
         """Return the changes after a place in the table's log and the end place; blocks.

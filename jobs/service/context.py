@@ -32,7 +32,6 @@ from jobs.service.views import TableViews
 from lbcore.balancer.book import DONE
 from lbcore.config.tree import Config
 from lbcore.explain.job_state import JobContext
-from lbcore.route.snapshot import LookupSnapshot
 from lbcore.validation.check import in_force
 from lbcore.wire.arguments import CommandArguments
 from lbcore.wire.commands import format_arguments
@@ -99,11 +98,6 @@ class AdminContext:
         """
         now_ms = boot_ms()
         return max(self.view.age_ms(now_ms), now_ms - self.views.confirmed_ms)
-
-    @property
-    def snapshot(self) -> LookupSnapshot:
-        """Namespaces, bundles and brokers of one moment; raises HttpError 503."""
-        return self.view.snapshot
 
     async def command(
         self,

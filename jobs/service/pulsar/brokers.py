@@ -108,7 +108,7 @@ def existing(
 
 def find_namespace(name: str, context: AdminContext) -> Namespace | None:
     """A namespace by its name."""
-    routes = context.snapshot.namespaces.get(name)
+    routes = context.view.snapshot.namespaces.get(name)
     if routes is None or routes.hash_function is None:
         return None
     live = routes.live or (placeholder_route(name),)
@@ -212,7 +212,7 @@ async def get_owned(request: Request, context: AdminContext) -> Fields:
     check_known(request.params["cluster"], context)
     policies = await isolation(context)
     names = names_by_broker(context)[broker]
-    return Fields(_owned((broker, names), context.snapshot, policies))
+    return Fields(_owned((broker, names), context.view.snapshot, policies))
 
 
 def _owned(

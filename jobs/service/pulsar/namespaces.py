@@ -115,14 +115,14 @@ def topic_name(request: Request) -> TopicName:
 
 def namespace_names(context: AdminContext, tenant: str) -> Sequence[str]:
     """The existing namespaces of a tenant, sorted. O(log namespaces) and those."""
-    names = context.snapshot.names
+    names = context.view.snapshot.names
     return names[bisect_left(names, f"{tenant}/") : bisect_left(names, f"{tenant}{_AFTER_SLASH}")]
 
 
 def tenant_names(context: AdminContext) -> Iterator[str]:
     """Those that were created, or have a namespace; one may come twice."""
     yield from (str(row["name"]) for row in _tenant_rows(context))
-    names, at = context.snapshot.names, 0
+    names, at = context.view.snapshot.names, 0
     while at < len(names):
         tenant = tenant_of(names[at])
         yield tenant
@@ -591,7 +591,7 @@ def get_stats(request: Request, context: AdminContext) -> Any:
     """
     topic, known = _known(request, context)
     if known.is_served(topic.full):
-        route = context.snapshot.lookup(topic.full)
+        route = context.view.snapshot.lookup(topic.full)
         return topic_stats(route.broker if route else "")
     if topic.partition is None:
         return _not_found(topic)

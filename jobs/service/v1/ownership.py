@@ -56,7 +56,7 @@ async def get_ownership(request: Request, context: AdminContext) -> Reply:
     if request.first("as_of"):
         moment = _moment(request, "as_of")
         return await in_background(context, partial(_read_page, moment, namespace, after, limit))
-    snapshot = context.snapshot
+    snapshot = context.view.snapshot
     names = snapshot.names
     if namespace:
         found = snapshot.namespaces.get(namespace)
@@ -136,7 +136,7 @@ async def post_lookups(request: Request, context: AdminContext) -> dict[str, Any
         raise HttpError(400, 'The body must be {"topics": [...]}, each a text')
     if len(topics) > TOPICS_MAX or not isinstance(listener, str):
         raise HttpError(400, f"at most {TOPICS_MAX} topics at once, and listener must be a text")
-    snapshot = context.snapshot
+    snapshot = context.view.snapshot
     if not request.caller.may(Role.VIEWER, context.cluster):
         await context.turns.gather(_check_visible(request, context, topic) for topic in topics)
     return {
@@ -298,7 +298,7 @@ class Watcher:
                 place = found[1]
             else:
                 place = max(place, end)  # a commit may have brought nothing
-                await self._feed.wait(max(0.0, alive_at_s + self._alive_s - monotonic()))
+                await self._feed.added.wait(max(0.0, alive_at_s + self._alive_s - monotonic()))
                 if monotonic() - alive_at_s >= self._alive_s:
                     alive_at_s = monotonic()
                     await self._context.turns.next()  # clients connected together are due together
@@ -310,7 +310,7 @@ class Watcher:
         """Wait for a place of another replica, which may be ahead of this one."""
         until_s = monotonic() + _CATCH_UP_S
         while place > self._feed.end and (left_s := until_s - monotonic()) > 0:
-            await self._feed.wait(left_s)
+            await self._feed.added.wait(left_s)
 
     def _render(
         self, rendered: Rendered, before: Place, changes: Sequence[RecordChange], after: Place

@@ -336,7 +336,7 @@ def rows_of(name: str, key: str) -> Handler:
             for at, row in enumerate(rows)
         )
         shown = (_without(rows[at]) for _, at in sorted(places))
-        tag = f"{context.snapshot.position.query_id}.{name}.{version}"
+        tag = f"{context.view.snapshot.position.query_id}.{name}.{version}"
         return json_reply({"version": version, name: shown}, tag=tag)
 
     return handle

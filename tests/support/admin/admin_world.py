@@ -8,6 +8,7 @@ from typing import Any
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.kafka.command_client import CommandOutcome
 from jobs.service.access import Caller, Grant
+from jobs.service.access_control import ServiceCounts
 from jobs.service.app import AdminApp
 from jobs.service.changes import ChangeFeed
 from jobs.service.context import AdminContext
@@ -55,6 +56,7 @@ class Gate:
     """Lets one caller with these grants in, or nobody."""
 
     def __init__(self, grants: Sequence[Grant] | None) -> None:
+        self.counts = ServiceCounts()
         self._grants = grants
 
     def caller(self, scope: object) -> Caller:

@@ -10,6 +10,7 @@ import pytest
 from jobs.adapters.following.view import Changes
 from jobs.service.access import Caller, Grant, Role
 from jobs.service.all_routes import ROUTES
+from jobs.service.access_control import ServiceCounts
 from jobs.service.app import AdminApp
 from jobs.service.changes import END, ChangeFeed, RecordChange, format_place, parse_place
 from jobs.service.context import AdminContext
@@ -84,7 +85,7 @@ def test_events_rendered_during_a_reload_are_not_kept_for_watchers_after_it(
         return after(*question)
 
     monkeypatch.setattr(feed, "after", reload)
-    route = context.snapshot.namespaces["acme/ns1"].live[0]
+    route = context.view.snapshot.namespaces["acme/ns1"].live[0]
     rendered = watcher(context)._render(  # noqa: SLF001 (between two steps of the stream)
         feed.rendered, (2, END), [RecordChange(place=(3, 0), route=route)], (3, 0)
     )
@@ -100,7 +101,7 @@ def test_changes_read_before_a_reload_are_neither_sent_nor_kept_after_it(
     assert feed is not None
     move(writer, 2)
     context.follower.poll()
-    route = context.snapshot.namespaces["acme/ns1"].live[0]
+    route = context.view.snapshot.namespaces["acme/ns1"].live[0]
 
     def read_log(*_: object) -> Any:
         reloaded = Changes(version=3, is_whole=True, is_other_table=True, table_id="otherone-1")
@@ -249,6 +250,8 @@ def test_stream_ends_properly_when_the_service_stops_or_the_client_leaves(
 
 class Expiring:
     """A gate that believes everybody for a moment."""
+
+    counts = ServiceCounts()
 
     def caller(self, scope: object) -> Caller:
         del scope
