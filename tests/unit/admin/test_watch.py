@@ -9,8 +9,8 @@ import pytest
 
 from jobs.adapters.following.view import Changes
 from jobs.service.access import Caller, Grant, Role
-from jobs.service.all_routes import ROUTES
 from jobs.service.access_control import ServiceCounts
+from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
 from jobs.service.changes import END, ChangeFeed, RecordChange, format_place, parse_place
 from jobs.service.context import AdminContext
