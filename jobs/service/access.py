@@ -152,7 +152,8 @@ class KeyAddress:
     @property
     def may_know_more(self) -> bool:
         """True if a request is under way, or the next one is already allowed."""
-        return self._renewing is not None or monotonic() - self._asked_s >= BETWEEN_S
+        is_under_way = self._renewing is not None and not self._renewing.done()
+        return is_under_way or monotonic() - self._asked_s >= BETWEEN_S
 
     def keep_up(self, stop: threading.Event) -> None:
         """Ask every five minutes until `stop` is set, so that withdrawn keys go."""
@@ -161,14 +162,9 @@ class KeyAddress:
 
     async def renew(self) -> None:
         """Ask now, once for all who want it."""
-        if self._renewing is None:
+        if self._renewing is None or self._renewing.done():
             self._renewing = asyncio.ensure_future(asyncio.to_thread(self._renew))
-            self._renewing.add_done_callback(self._end_renewing)
         await asyncio.shield(self._renewing)
-
-    def _end_renewing(self, _: "asyncio.Future[None]") -> None:
-        self._renewing = None
-        self._asked_s = monotonic()  # a slow answer, too, is one that has just come
 
     def _renew(self) -> None:
         self._asked_s = monotonic()
@@ -181,10 +177,11 @@ class KeyAddress:
                 "next": "the last ones stay; correct lookup.token_keys_url or what serves it",
             }
             logger.warning("token_keys_not_renewed", extra={"fields": fields})
-            return
-        if content != self._content:
-            self._content, self.keys = content, keys
-            logger.info("token_keys_renewed", extra={"fields": {"keys": len(keys)}})
+        else:
+            if content != self._content:
+                self._content, self.keys = content, keys
+                logger.info("token_keys_renewed", extra={"fields": {"keys": len(keys)}})
+        self._asked_s = monotonic()  # a slow answer, too, is one that has just come
 
     def _fetch(self) -> tuple[bytes, tuple[TrustedKey, ...]]:
         parts = urlsplit(self._url)
