@@ -8,7 +8,7 @@ BrokersBase; health, ready and version answer unquoted text as JSON.
 
 import json
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -46,7 +46,6 @@ from lbcore.pulsar.stats import (
 from lbcore.route.bundles import BundleRoute, placeholder_route
 from lbcore.route.known_topics import KnownTopics
 from lbcore.route.slices import LEFT_OUT, Fields, Maybe
-from lbcore.route.snapshot import LookupSnapshot
 from lbcore.wire.arguments import CommandArguments
 from lbcore.wire.kinds.balancing_commands import DeleteIsolationPolicy, ResetConfig, SetConfig
 
@@ -211,28 +210,18 @@ async def get_owned(request: Request, context: AdminContext) -> Fields:
     broker = _active_broker(request.params["broker"], context)
     check_known(request.params["cluster"], context)
     policies = await isolation(context)
-    names = names_by_broker(context)[broker]
-    return Fields(_owned((broker, names), context.view.snapshot, policies))
+    names, snapshot = names_by_broker(context)[broker], context.view.snapshot
 
+    def owned() -> Iterator[Maybe[tuple[str, Any]]]:
+        for name in snapshot.names:
+            yield LEFT_OUT
+            status = None
+            for route in snapshot.namespaces[name].live:
+                if route.broker == broker:
+                    status = status or ownership_status(name, names, policies)
+                yield (route.bundle, status) if route.broker == broker else LEFT_OUT
 
-def _owned(
-    broker: tuple[str, Sequence[str]],
-    snapshot: LookupSnapshot,
-    policies: Mapping[str, IsolationPolicy],
-) -> Iterator[Maybe[tuple[str, Any]]]:
-    """Each bundle of a snapshot with its status, LEFT_OUT for others' bundles.
-
-    broker: its name, and all by which policies may mean it.
-    """
-    for name in snapshot.names:
-        yield LEFT_OUT
-        status = None
-        for route in snapshot.namespaces[name].live:
-            if route.broker != broker[0]:
-                yield LEFT_OUT
-                continue
-            status = status or ownership_status(name, broker[1], policies)
-            yield route.bundle, status
+    return Fields(owned())
 
 
 def _active_broker(text: str, context: AdminContext) -> str:
