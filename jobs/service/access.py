@@ -316,9 +316,10 @@ class TokenError(Exception):
 
 
 class TokenChecker:
-    """Checks tokens against the trusted keys of the moment: of files, and of an address.
+    """Checks tokens against the trusted keys of the moment.
 
-    Both are watched, so that keys can be added and withdrawn while running.
+    They are those of files and of an address. Both are watched, so that keys can be added and
+    withdrawn while running.
     """
 
     def __init__(
@@ -337,7 +338,10 @@ class TokenChecker:
         return self._files.value + (self.address.keys if self.address else ())
 
     def check(self, token: str) -> Caller:
-        """Return who holds a valid token, from nowhere; raises TokenError for any other text."""
+        """Return the holder of a valid token; raises TokenError for any other text.
+
+        Its address is "": a token does not say from where it comes.
+        """
         if len(token) > TOKEN_MAX_BYTES:
             raise TokenError(TokenFault.MALFORMED)
         claims = self._claims(token)

@@ -1,4 +1,4 @@
-"""The ASGI application for all paths that are not lookups, and the assembly of the service.
+"""ASGI application for all paths that are not lookups, assembly of the service.
 
 Decides the order in which a request is judged: path, caller, right, body, handler; and that admin
 actions are recorded, early refusals up to a rate. Handlers make the answers. Stands behind

@@ -1,4 +1,4 @@
-"""Brokers, clusters and policies under Pulsar's paths, and commands to the balancer.
+"""Brokers, clusters, policies under Pulsar's paths; commands to the balancer.
 
 The configuration is the dynamic one. Decides who stands for what Ballast has not: the leader is the
 service that is asked. A refusal of the balancer becomes Pulsar's refusal, and 503 with the reason
