@@ -176,8 +176,9 @@ def read_timeline(
         *(_commands(reader, from_ms, until_ms) if "command" in kinds else ()),
         *(_settings(reader, from_ms, until_ms) if "setting" in kinds else ()),
     ]
+    about = about.lower()
     if about:
-        found = [event for event in found if about.lower() in json.dumps(event).lower()]
+        found = [event for event in found if about in json.dumps(event).lower()]
     found.sort(key=lambda event: (-event["at_ms"], event["kind"], event["id"]))
     return {"events": found[:EVENTS_MAX], "left_out": max(0, len(found) - EVENTS_MAX)}
 
