@@ -41,8 +41,8 @@ from jobs.operating.backtesting import (
 from jobs.operating.simulations import WORKERS_OPTION
 from jobs.parser import argument, arguments, group, parse_duration_ms
 from lbcore.assess.loads import hottest_bundles, loads_of
-from lbcore.assess.owner_changes import Observer, OwnerChanges, sheds_of
-from lbcore.assess.report import HOTTEST_TOPICS, ClusterObservation, Moved, Report, make_report
+from lbcore.assess.owner_changes import Observer, OwnerChange, OwnerChanges, sheds_of
+from lbcore.assess.report import HOTTEST_TOPICS, ClusterObservation, Report, make_report
 from lbcore.assess.risks import HotTopic, unrelievable
 from lbcore.assess.settings import harms_of
 from lbcore.bridge.answers import Settings
@@ -283,11 +283,11 @@ def recorded_report(args: argparse.Namespace) -> Report:
     )
 
 
-def _moves(replay: Replay) -> tuple[Moved, ...]:
+def _moves(replay: Replay) -> tuple[OwnerChange, ...]:
     """Changes of owner between two steps, at the recorded times."""
     first_ms = replay.history.intervals[0].at_ms
     return tuple(  # one ms of the run is `pace` ms of the recording
-        Moved(
+        OwnerChange(
             at_ms=first_ms + round((move.at_ms - first_ms) * replay.pace),
             bundle=move.bundle,
             source=move.source,

@@ -35,14 +35,14 @@ _BY_REASON = "pulsar_lb_unload_broker_breakdown_total"
 class OwnerChange:
     """Change of a bundle's owner between two looks.
 
-    is_gone: its source ended or restarted.
+    who: the mover. GONE = its source ended or restarted; "" = not judged yet, see `who_moved`.
     """
 
     at_ms: int
     bundle: str
     source: str
     destination: str
-    is_gone: bool
+    who: str = ""
 
 
 @dataclass(slots=True)
@@ -74,11 +74,9 @@ class OwnerChanges:
             return
         incarnation = look.incarnations.get(before, "")
         is_new = bool(incarnation) and incarnation != self._incarnations.get(before, incarnation)
-        is_gone = before not in look.owned or is_new
+        who = GONE if before not in look.owned or is_new else ""
         self.moves.append(
-            OwnerChange(
-                at_ms=now_ms, bundle=bundle, source=before, destination=owner, is_gone=is_gone
-            )
+            OwnerChange(at_ms=now_ms, bundle=bundle, source=before, destination=owner, who=who)
         )
 
 

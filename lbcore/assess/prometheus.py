@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from lbcore.model.bundles import crc32
-from lbcore.model.names import check_namespace, format_bundle
+from lbcore.model.names import format_bundle, is_namespace
 from lbcore.model.resources import RESOURCES
 
 RATES = ("pulsar_rate_in", "pulsar_rate_out", "pulsar_throughput_in", "pulsar_throughput_out")
@@ -120,7 +120,7 @@ class PrometheusFold:
     def _bundle_of(self, labels: Mapping[str, str]) -> str:
         """The bundle of a series; "" for one that is not balanced or can't be told."""
         namespace, topic = labels.get("namespace", ""), labels.get("topic", "")
-        if namespace.startswith(_OWN_TENANT) or not _is_namespace(namespace):
+        if namespace.startswith(_OWN_TENANT) or not is_namespace(namespace):
             return ""
         if labels.get("bundle"):
             return f"{namespace}/{labels['bundle'].rpartition('/')[2]}"
@@ -147,10 +147,3 @@ def increase(samples: Sequence[tuple[int, float]]) -> float:
         for (_, before), (_, after) in pairwise(samples)
     )
     return math.fsum(steps)
-
-
-def _is_namespace(text: str) -> bool:
-    try:
-        return bool(check_namespace(text))
-    except ValueError:
-        return False

@@ -1,11 +1,11 @@
 """The report: one value with everything that was found; `jobs.assess` renders it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lbcore.assess.loads import HotBundle, Loads, hottest_bundles, loads_of
-from lbcore.assess.owner_changes import GONE, Observer, OwnerChanges, who_moved
+from lbcore.assess.owner_changes import Observer, OwnerChange, OwnerChanges, who_moved
 from lbcore.assess.risks import (
     HotTopic,
     Risk,
@@ -50,17 +50,6 @@ class ClusterObservation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
-    """Bundle that moved meanwhile. who: the mover, GONE or a result of `who_moved`."""
-
-    at_ms: int
-    bundle: str
-    source: str
-    destination: str
-    who: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """Everything that was found. times: ms since 1970; strategies: rows of a backtest.
 
@@ -76,7 +65,7 @@ class Report:
     loads: Loads
     bundles: Sequence[HotBundle]
     topics: Sequence[HotTopic]
-    moves: Sequence[Moved]
+    moves: Sequence[OwnerChange]
     harms: Sequence[Harm]
     risks: Sequence[Risk]
     decisions: int
@@ -169,19 +158,11 @@ def _room_of_namespaces(seen: ClusterObservation, room: Mapping[str, int]) -> di
     return {name: found.get(name, len(room)) for name in seen.look.namespaces}
 
 
-def _moves(seen: ClusterObservation) -> tuple[Moved, ...]:
-    of_living = [move for move in seen.owner_changes.moves if not move.is_gone]
-    who = who_moved(len(of_living), *seen.sheds, is_shedding=is_shedding(seen.settings))
-    return tuple(
-        Moved(
-            at_ms=move.at_ms,
-            bundle=move.bundle,
-            source=move.source,
-            destination=move.destination,
-            who=GONE if move.is_gone else who,
-        )
-        for move in seen.owner_changes.moves
-    )
+def _moves(seen: ClusterObservation) -> tuple[OwnerChange, ...]:
+    moves = seen.owner_changes.moves
+    of_living = sum(not move.who for move in moves)
+    who = who_moved(of_living, *seen.sheds, is_shedding=is_shedding(seen.settings))
+    return tuple(replace(move, who=move.who or who) for move in moves)
 
 
 def _unread_notes(seen: ClusterObservation) -> list[str]:

@@ -22,6 +22,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -30,8 +31,8 @@ from lbcore.bridge.guardian import Looked
 from lbcore.model.bundles import InvalidRangeError, crc32, decode_boundary, explicit_boundaries
 from lbcore.model.names import (
     InvalidNameError,
-    check_namespace,
     is_monitoring_namespace,
+    is_namespace,
     parse_bundle,
     tenant_of,
 )
@@ -130,16 +131,42 @@ def is_mirrored(namespace: str) -> bool:
     return tenant_of(namespace) not in _OWN_TENANTS and not is_monitoring_namespace(namespace)
 
 
-def parse_names(raw: bytes) -> tuple[str, ...] | Unreadable:
+def _json(read: Callable[[Any], Value]) -> Callable[[bytes], Value | Unreadable]:
+    """Let a reader of JSON values take bytes; its refusal becomes `Unreadable`."""
+
+    @wraps(read)
+    def parse(raw: bytes) -> Value | Unreadable:
+        if len(raw) > MAX_BYTES:
+            detail = f"the answer has {len(raw)} bytes and the limit is {MAX_BYTES}"
+            return Unreadable(detail=detail)
+        try:
+            return read(json.loads(raw.decode()))
+        except FieldRefusal as refusal:
+            return Unreadable(detail=refusal.detail)
+        except (ValueError, RecursionError) as error:
+            return Unreadable(detail=f"the answer is not JSON in UTF-8: {shown(str(error))}")
+
+    return parse
+
+
+def as_object(value: Any) -> Mapping[str, Any]:
+    """Return the value if it is a JSON object. Raises FieldRefusal for anything else."""
+    if not isinstance(value, Mapping):
+        raise FieldRefusal(
+            RejectReason.NOT_AN_OBJECT, f"an object was expected, got {shown(value)}"
+        )
+    return value
+
+
+parse_object = _json(as_object)
+
+
+@_json
+def parse_names(value: Any) -> tuple[str, ...]:
     """Parse and sort a JSON array of names (brokers, clusters, tenants, namespaces)."""
-
-    def read(value: Any) -> tuple[str, ...]:
-        if not isinstance(value, list):
-            detail = f"an array was expected, got {shown(value)}"
-            raise FieldRefusal(RejectReason.WRONG_TYPE, detail)
-        return tuple(sorted(fields.names(value, "the answer", MAX_CHARS)))
-
-    return _read(raw, read)
+    if not isinstance(value, list):
+        raise FieldRefusal(RejectReason.WRONG_TYPE, f"an array was expected, got {shown(value)}")
+    return tuple(sorted(fields.names(value, "the answer", MAX_CHARS)))
 
 
 def parse_version(raw: bytes) -> str | Unreadable:
@@ -149,19 +176,14 @@ def parse_version(raw: bytes) -> str | Unreadable:
     return text if is_one else Unreadable(detail=f"it is no version: {shown(text)}")
 
 
-def parse_claims(raw: bytes) -> Claims | Unreadable:
+@_json
+def parse_claims(value: Any) -> Claims:
     """Parse an answer to ownedNamespaces; keep its mirrored bundles."""
-
-    def read(value: Any) -> Claims:
-        found = as_object(value)
-        owned = frozenset(filter(_is_mirrored_bundle, found))
-        states = {name: found[name] for name in owned if isinstance(found[name], Mapping)}
-        closing = frozenset(
-            name for name, state in states.items() if state.get("is_active") is False
-        )
-        return Claims(owned=owned, closing=closing)
-
-    return _read(raw, read)
+    found = as_object(value)
+    owned = frozenset(filter(_is_mirrored_bundle, found))
+    states = {name: found[name] for name in owned if isinstance(found[name], Mapping)}
+    closing = frozenset(name for name, state in states.items() if state.get("is_active") is False)
+    return Claims(owned=owned, closing=closing)
 
 
 def looked_up(status: int, raw: bytes) -> Looked:
@@ -177,40 +199,49 @@ def looked_up(status: int, raw: bytes) -> Looked:
     return Looked(named=named.rpartition("//")[2]) if named else Looked(refused=shown(found))
 
 
-def parse_boundaries(raw: bytes) -> tuple[int, ...] | Unreadable:
+@_json
+def parse_boundaries(value: Any) -> tuple[int, ...]:
     """Parse the boundaries of a namespace's bundles: ascending, both ends included."""
-
-    def read(value: Any) -> tuple[int, ...]:
-        texts = fields.column(as_object(value), "boundaries", _MAX_ITEMS)
-        try:
-            found = [decode_boundary(str(text)) for text in texts]
-            boundaries = explicit_boundaries([str(one) for one in found])
-        except InvalidRangeError as error:
-            raise FieldRefusal(RejectReason.OUT_OF_RANGE, str(error)) from None
-        if found != list(boundaries):
-            detail = f"boundaries must ascend, got {shown(texts)}"
-            raise FieldRefusal(RejectReason.OUT_OF_RANGE, detail)
-        return boundaries
-
-    return _read(raw, read)
+    texts = fields.column(as_object(value), "boundaries", _MAX_ITEMS)
+    try:
+        found = [decode_boundary(str(text)) for text in texts]
+        boundaries = explicit_boundaries([str(one) for one in found])
+    except InvalidRangeError as error:
+        raise FieldRefusal(RejectReason.OUT_OF_RANGE, str(error)) from None
+    if found != list(boundaries):
+        detail = f"boundaries must ascend, got {shown(texts)}"
+        raise FieldRefusal(RejectReason.OUT_OF_RANGE, detail)
+    return boundaries
 
 
-def parse_settings(raw: bytes) -> Settings | Unreadable:
+@_json
+def parse_settings(value: Any) -> Settings:
     """Parse a broker's runtime configuration; keep the values that are texts."""
-    return _read(
-        raw,
-        lambda value: {k: text for k, text in as_object(value).items() if isinstance(text, str)},
-    )
+    return {key: text for key, text in as_object(value).items() if isinstance(text, str)}
 
 
-def parse_object(raw: bytes) -> Mapping[str, Any] | Unreadable:
-    """Parse any JSON object."""
-    return _read(raw, as_object)
-
-
-def parse_topics(raw: bytes) -> TopicTable | Unreadable:
+@_json
+def parse_topics(value: Any) -> TopicTable:
     """Parse an answer to broker-stats/topics. O(topics + consumers)."""
-    return _read(raw, lambda value: _topic_table(as_object(value)))
+    answer = as_object(value)
+    found: dict[str, tuple[tuple[str, ...], Floats]] = {}
+    unreported: dict[str, str] = {}
+    for namespace in sorted(one for one in answer if is_namespace(one) and is_mirrored(one)):
+        ranges = _object_in(answer, namespace, "namespace", unreported)
+        for key in sorted(ranges):
+            name = f"{namespace}/{key}"
+            if _is_mirrored_bundle(name):
+                domains = _object_in(ranges, key, "bundle", unreported)
+                found[name] = _topics_of_bundle(domains, unreported)
+    stats = np.zeros((len(found), len(BUNDLE_COLUMNS)))
+    for at, (topics, numbers) in enumerate(found.values()):
+        stats[at, [*range(len(TRAFFIC)), _CONSUMERS, _PRODUCERS]] = numbers.sum(axis=0)
+        stats[at, _TOPICS] = len(topics)
+    rates = {
+        name: TopicRates(topics=topics, traffic=numbers[:, : len(TRAFFIC)])
+        for name, (topics, numbers) in found.items()
+    }
+    return TopicTable(bundles=tuple(found), stats=stats, rates=rates, unreported=unreported)
 
 
 def samples(page: str, names: Collection[str]) -> Iterator[tuple[str, dict[str, str], float]]:
@@ -260,60 +291,12 @@ def parse_metrics(raw: bytes) -> Gauges | Unreadable:
     )
 
 
-def _read(raw: bytes, read: Callable[[Any], Value]) -> Value | Unreadable:
-    if len(raw) > MAX_BYTES:
-        return Unreadable(detail=f"the answer has {len(raw)} bytes and the limit is {MAX_BYTES}")
-    try:
-        return read(json.loads(raw.decode()))
-    except FieldRefusal as refusal:
-        return Unreadable(detail=refusal.detail)
-    except (ValueError, RecursionError) as error:
-        return Unreadable(detail=f"the answer is not JSON in UTF-8: {shown(str(error))}")
-
-
-def as_object(value: Any) -> Mapping[str, Any]:
-    """Return the value if it is a JSON object. Raises FieldRefusal for anything else."""
-    if not isinstance(value, Mapping):
-        raise FieldRefusal(
-            RejectReason.NOT_AN_OBJECT, f"an object was expected, got {shown(value)}"
-        )
-    return value
-
-
 def _is_mirrored_bundle(name: str) -> bool:
     try:
         namespace, _, _ = parse_bundle(name)
     except InvalidNameError:  # one of a broker's own bundles, whose names have other forms
         return False
     return is_mirrored(namespace)
-
-
-def _topic_table(answer: Mapping[str, Any]) -> TopicTable:
-    found: dict[str, tuple[tuple[str, ...], Floats]] = {}
-    unreported: dict[str, str] = {}
-    for namespace in sorted(filter(_is_namespace, answer)):
-        ranges = _object_in(answer, namespace, "namespace", unreported)
-        for key in sorted(ranges):
-            name = f"{namespace}/{key}"
-            if _is_mirrored_bundle(name):
-                domains = _object_in(ranges, key, "bundle", unreported)
-                found[name] = _topics_of_bundle(domains, unreported)
-    stats = np.zeros((len(found), len(BUNDLE_COLUMNS)))
-    for at, (topics, numbers) in enumerate(found.values()):
-        stats[at, [*range(len(TRAFFIC)), _CONSUMERS, _PRODUCERS]] = numbers.sum(axis=0)
-        stats[at, _TOPICS] = len(topics)
-    rates = {
-        name: TopicRates(topics=topics, traffic=numbers[:, : len(TRAFFIC)])
-        for name, (topics, numbers) in found.items()
-    }
-    return TopicTable(bundles=tuple(found), stats=stats, rates=rates, unreported=unreported)
-
-
-def _is_namespace(name: str) -> bool:
-    try:
-        return bool(check_namespace(name)) and is_mirrored(name)
-    except InvalidNameError:
-        return False
 
 
 def _topics_of_bundle(
@@ -383,27 +366,24 @@ _MAX_BROKERS = 100_000
 _DIGITS_MAX = 10
 
 
-def parse_isolation(raw: bytes) -> Readable[Mapping[str, Any]] | Unreadable:
+@_json
+def parse_isolation(value: Any) -> Readable[Mapping[str, Any]]:
     """Parse a cluster's isolation policies, by name, in the form of `ObservePolicies`."""
-    return _each(raw, _policy)
+    return _each(value, _policy)
 
 
-def parse_domains(raw: bytes) -> Readable[str] | Unreadable:
+@_json
+def parse_domains(value: Any) -> Readable[str]:
     """Parse failure domains to broker → its domain; of several, the first by name."""
-    found = _each(raw, lambda domain: _listed(domain, "brokers"))
-    if isinstance(found, Unreadable):
-        return found
-    domains, unreadable = found
+    domains, unreadable = _each(value, lambda domain: _listed(domain, "brokers"))
     return {
         broker: domain for domain in sorted(domains, reverse=True) for broker in domains[domain]
     }, unreadable
 
 
-def _each(raw: bytes, read: Callable[[Mapping[str, Any]], Value]) -> Readable[Value] | Unreadable:
+def _each(value: Any, read: Callable[[Mapping[str, Any]], Value]) -> Readable[Value]:
     """Read each member of an object by itself: one that can't be read hides no other."""
-    found = parse_object(raw)
-    if isinstance(found, Unreadable):
-        return found
+    found = as_object(value)
     values: dict[str, Value] = {}
     unreadable: dict[str, str] = {}
     for name in sorted(found):
