@@ -10,20 +10,17 @@ back: wall clock at the start plus a monotonic clock since.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+
+import numpy as np
 
 from lbcore.agent.reporting import (
     NEVER_MS,
     Identity,
     LoadRead,
     TopicsRead,
-    are_due,
-    envelope,
-    heartbeat,
+    TopicsReported,
     in_parts,
-    report_bundles,
-    report_load,
-    report_topics,
 )
 from lbcore.agent.state import (
     FOR_EVER_MS,
@@ -35,13 +32,13 @@ from lbcore.agent.state import (
     RecordRead,
     RecordTombstone,
     ReportConfirmed,
-    Send,
     Stop,
     Stopped,
 )
 from lbcore.config.ownership import FENCING_LEASE, FENCING_TOKEN, AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.machine import Step
+from lbcore.model.resources import COUNT
 from lbcore.ownership.changes import Instance
 from lbcore.ownership.holding import (
     CallDone,
@@ -50,18 +47,30 @@ from lbcore.ownership.holding import (
     Holding,
     apply_record,
     due_at_ms,
-    finish,
-    finish_stuck,
     give_up,
     next_ack,
-    overdue,
     retry,
 )
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.ownership.resolve import is_newer
-from lbcore.wire.messages import Acks, Topic
+from lbcore.signals.usage import reported_load, resource_percent, should_report
+from lbcore.wire.format import bundle_load_parts
+from lbcore.wire.messages import (
+    NOT_REPORTED,
+    Acks,
+    BrokerLoad,
+    Envelope,
+    Heartbeat,
+    Topic,
+    TopicLoad,
+)
 
 STOPPING = "the broker is stopping"
+_UNUSED = np.zeros(COUNT)
+_ABOUT_BROKER = tuple(
+    one.name for one in fields(Identity) if one.name not in ("cluster", "broker", "incarnation")
+)
+"""Fields of `Identity` that `BrokerLoad` has as well: addresses and labels."""
 
 
 class AgentMachine:
@@ -128,9 +137,9 @@ class AgentMachine:
         elif isinstance(event, RecordTombstone):
             work.take_tombstone(event.bundle, now_ms)
         elif isinstance(event, CallDone):
-            _take_result(work, event)
+            work.take_result(event)
         elif isinstance(event, CallOverdue):
-            _take_overdue(work, event)
+            work.take_overdue(event)
         elif isinstance(event, LoadRead):
             self._take_load(work, event, now_ms)
         elif isinstance(event, TopicsRead):
@@ -157,25 +166,85 @@ class AgentMachine:
         elif record.bundle not in work.holdings:  # another has it: close bundles merged into it
             work.end_merge(record.bundle, record.version_id)
 
+    def _envelope(self, work: AgentContext, topic: Topic, now_ms: int) -> Envelope:
+        """Return the next envelope of a topic, and count it."""
+        seqs = work.reporting.seqs
+        seq = seqs.get(topic.value, 0) + 1
+        work.reporting = replace(work.reporting, seqs={**seqs, topic.value: seq})
+        return Envelope(
+            cluster=self._identity.cluster,
+            broker=self._identity.broker,
+            incarnation=self._identity.incarnation,
+            seq=seq,
+            reported_at_ms=now_ms,
+        )
+
     def _take_load(self, work: AgentContext, read: LoadRead, now_ms: int) -> None:
-        is_load_due, are_bundles_due = are_due(work.reporting, read, self._signals, now_ms)
-        if is_load_due:
-            work.reporting, message = report_load(
-                work.reporting, read, self._identity, self._signals, now_ms
+        """Report the broker's load and its bundles, as far as they are due.
+
+        Its load is due the first time, at the longest interval, or by the trigger. Its bundles are
+        due at their own interval if they have one, else with the load.
+        """
+        last, bundles_ms = work.reporting, self._signals.bundle_report_interval_ms
+        percent = resource_percent(read.usage, read.limit)
+        load = reported_load(percent, read.traffic, len(read.bundles), self._signals)
+        is_due = are_bundles_due = last.load is None or should_report(
+            last.load, load, now_ms - last.reported_at_ms, self._signals
+        )
+        if last.load is not None and bundles_ms:
+            are_bundles_due = now_ms - last.bundles_reported_at_ms >= bundles_ms
+        if is_due:
+            envelope = self._envelope(work, Topic.BROKER_LOAD, now_ms)
+            work.send(
+                self._broker_load(envelope, read, is_draining=last.is_draining),
+                sent_at_ms=now_ms,
+                reported_at_ms=now_ms,
+                load=load,
+                topics={name: last.topics[name] for name in read.bundles if name in last.topics},
             )
-            work.effects.append(Send(message=message))
         if are_bundles_due:
-            work.reporting, parts = report_bundles(
-                work.reporting, read, self._identity, now_ms, self._config.bundles_per_part
+            envelope = self._envelope(work, Topic.BUNDLE_LOAD, now_ms)
+            parts = bundle_load_parts(
+                envelope, read.bundles, read.stats, self._config.bundles_per_part
             )
-            work.effects += [Send(message=part) for part in parts]
+            work.send(*parts, bundles_reported_at_ms=now_ms)
+
+    def _broker_load(self, envelope: Envelope, read: LoadRead, *, is_draining: bool) -> BrokerLoad:
+        return BrokerLoad(
+            envelope=envelope,
+            usage=read.usage,
+            limit=read.limit,
+            traffic=read.traffic,
+            topic_count=read.topic_count,
+            bundle_count=len(read.bundles),
+            consumer_count=read.consumer_count,
+            producer_count=read.producer_count,
+            is_draining=is_draining,
+            offered_msg_rate=(
+                NOT_REPORTED if read.offered_msg_rate is None else read.offered_msg_rate
+            ),
+            **{name: getattr(self._identity, name) for name in _ABOUT_BROKER},
+        )
 
     def _take_topics(self, work: AgentContext, read: TopicsRead, now_ms: int) -> None:
-        work.reporting, message = report_topics(
-            work.reporting, read, self._identity, self._signals, now_ms
+        """Report a bundle's topics: at once when they changed, else by the trigger."""
+        topics = work.reporting.topics
+        load = reported_load(_UNUSED, read.traffic.sum(axis=0), len(read.topics), self._signals)
+        last = topics.get(read.bundle)
+        if (
+            last is not None
+            and last.topics == read.topics
+            and not should_report(last.load, load, now_ms - last.reported_at_ms, self._signals)
+        ):
+            return
+        reported = TopicsReported(topics=read.topics, load=load, reported_at_ms=now_ms)
+        message = TopicLoad(
+            envelope=self._envelope(work, Topic.TOPIC_LOAD, now_ms),
+            bundle=read.bundle,
+            topics=read.topics,
+            traffic=read.traffic,
         )
-        if message is not None:
-            work.effects.append(Send(message=message))
+        work.send(message, topics={**topics, read.bundle: reported})
 
     def _give_up_late(self, work: AgentContext, now_ms: int) -> None:
         if work.stopping_at_ms is None or work.is_stopped:
@@ -187,22 +256,22 @@ class AgentMachine:
     def _send_due_acks(self, work: AgentContext, now_ms: int) -> None:
         repeat_ms = self._config.ack_repeat_ms
         acks = []
-        for name in work.pending():
+        for name in sorted(work.pending):
             holding = retry(work.holdings[name], now_ms, repeat_ms)
             holding, ack = next_ack(holding, now_ms, repeat_ms)
             if ack is not None:
                 acks.append(ack)
             work.advance(holding)
         for part in in_parts(acks, self._config.bundles_per_part):
-            work.reporting, made = envelope(work.reporting, Topic.ACKS, self._identity, now_ms)
-            work.effects.append(Send(message=Acks(envelope=made, acks=tuple(part))))
+            envelope = self._envelope(work, Topic.ACKS, now_ms)
+            work.send(Acks(envelope=envelope, acks=tuple(part)))
 
     def _report(self, work: AgentContext, now_ms: int) -> None:
         if now_ms - work.reporting.asked_at_ms >= self._signals.report_check_ms:
             work.ask_load(now_ms)
         if now_ms - work.reporting.sent_at_ms >= self._config.heartbeat_interval_ms:
-            work.reporting, message = heartbeat(work.reporting, self._identity, now_ms)
-            work.effects.append(Send(message=message))
+            envelope = self._envelope(work, Topic.BROKER_LOAD, now_ms)
+            work.send(Heartbeat(envelope=envelope), sent_at_ms=now_ms)
 
     def _end_if_finished(self, work: AgentContext, now_ms: int) -> None:
         if work.stopping_at_ms is None or work.is_stopped:
@@ -246,23 +315,3 @@ def _not_moved(holdings: Mapping[str, Holding]) -> tuple[str, ...]:
         for name, holding in sorted(holdings.items())
         if not holding.is_closed or (holding.goal is Goal.GIVE_UP and holding.is_owned)
     )
-
-
-def _take_result(work: AgentContext, done: CallDone) -> None:
-    before = work.holdings.get(done.bundle)
-    if before is None:
-        return
-    returned = finish_stuck(before, done)  # None unless it is the callback that was overdue
-    if before.stuck is not None and returned is not None:
-        work.take_back_call(before.stuck, returned, is_done=not done.failure)
-        return
-    after = finish(before, done)
-    if after is not before:
-        work.finish_call(before, after, is_done=not done.failure)
-
-
-def _take_overdue(work: AgentContext, event: CallOverdue) -> None:
-    before = work.holdings.get(event.bundle)
-    after = before and overdue(before, event)
-    if after is not None and after is not before:
-        work.give_up_call(after)

@@ -12,7 +12,10 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lbcore.agent.reporting import Identity, LoadRead, Reporting, TopicsRead, report_load
+from lbcore.agent.agent import AgentMachine
+from lbcore.agent.reporting import Identity, LoadRead, TopicsRead
+from lbcore.agent.state import Send
+from lbcore.config.ownership import AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.model.names import Wire
 from lbcore.model.resources import LEAST_COUNT, WIRE_NAMES
@@ -82,8 +85,9 @@ def identity_fault(identity: Identity) -> str:
     )
     rules = ParseRules(clusters=frozenset({identity.cluster}), limits=Wire())
     try:
-        _, message = report_load(Reporting(), nothing, identity, SignalsConfig(), 0)
-        parsed = parse(*format_message(message), rules)
+        step = AgentMachine(identity, AgentConfig(), SignalsConfig()).step(None, [nothing], 0)
+        first = next(effect for effect in step.effects if isinstance(effect, Send))
+        parsed = parse(*format_message(first.message), rules)
         if isinstance(parsed, Rejected):
             return parsed.detail
     except (ValueError, TypeError) as error:  # a lone surrogate, NaN, no number, no text

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from lbcore.agent.reporting import NEVER_MS, LoadRead, Reporting, TopicsRead
 from lbcore.ownership.holding import (
@@ -17,15 +17,20 @@ from lbcore.ownership.holding import (
     Holding,
     OpenRanges,
     fail,
+    finish,
+    finish_stuck,
     forget,
     inherited,
     next_call,
+    overdue,
 )
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.ownership.resolve import is_newer
 from lbcore.wire.messages import Acks, BrokerLoad, BundleLoad, Heartbeat, TopicLoad
 
 FOR_EVER_MS = 2**62
+
+ReportMessage: TypeAlias = Heartbeat | BrokerLoad | BundleLoad | TopicLoad | Acks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +124,7 @@ class ReadLoad:
 class Send:
     """Effect: send this message, after those before it, with acks=all."""
 
-    message: Heartbeat | BrokerLoad | BundleLoad | TopicLoad | Acks
+    message: ReportMessage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +190,7 @@ class AgentContext:
         self.lease = state.lease
         self.effects: list[Effect] = []
         self._before = state
-        self._pending = set(state.pending)
+        self.pending = set(state.pending)
         self._busy = BusyRanges(state.busy)
         self._blocked = set(state.blocked)
         self._stuck = set(state.stuck)
@@ -197,7 +202,7 @@ class AgentContext:
         return AgentState(
             versions=self.versions,
             holdings=self.holdings,
-            pending=frozenset(self._pending),
+            pending=frozenset(self.pending),
             busy=self._busy.freeze(),
             blocked=frozenset(self._blocked),
             stuck=frozenset(self._stuck),
@@ -208,9 +213,10 @@ class AgentContext:
             lease=self.lease,
         )
 
-    def pending(self) -> list[str]:
-        """Return the bundles for which something may be due, sorted."""
-        return sorted(self._pending)
+    def send(self, *messages: ReportMessage, **reported: Any) -> None:
+        """Send messages; reported: what of `reporting` they change."""
+        self.reporting = replace(self.reporting, **reported)
+        self.effects += [Send(message=message) for message in messages]
 
     def advance(self, holding: Holding) -> None:
         """Keep a holding after starting its callback; forget it when it is idle.
@@ -234,9 +240,9 @@ class AgentContext:
         else:
             self._keep(kept)
         if kept.is_pending:
-            self._pending.add(kept.bundle)
+            self.pending.add(kept.bundle)
         else:
-            self._pending.discard(kept.bundle)
+            self.pending.discard(kept.bundle)
 
     def _may_run(self, holding: Holding, call: Call) -> bool:
         """Take the range of a holding's call unless it overlaps a call or an open bundle.
@@ -271,19 +277,28 @@ class AgentContext:
         for name in self._merged_into(bundle, version_id):
             self.advance(replace(self.holdings[name], goal=Goal.DROP, is_settled=False))
 
-    def _absorb(self, call: Call, *, is_done: bool) -> None:
-        """Forget what was merged into a bundle whose callback has run."""
-        if is_done or call.callback is Callback.OPEN:
+    def take_result(self, done: CallDone) -> None:
+        """Follow a callback that has returned, in time or after it was given up.
+
+        Its range is free, and callbacks that waited for it begin. What was merged into its bundle
+        is forgotten. One in time hands a split's children on.
+        """
+        before = self.holdings.get(done.bundle)
+        if before is None:
+            return
+        call, after = before.stuck, finish_stuck(before, done)
+        is_late = after is not None
+        if after is None:
+            call, after = before.running, finish(before, done)
+        if call is None or after is before:
+            return
+        if is_late:
+            self._stuck.remove(call.range)
+        self._busy.release(call.range)
+        if not done.failure or call.callback is Callback.OPEN:
             for name in self._merged_into(call.bundle, call.version_id):
                 self._drop(name)
-
-    def finish_call(self, before: Holding, after: Holding, *, is_done: bool) -> None:
-        """Follow a callback that has run: its children, and callbacks that waited for it."""
-        call = before.running
-        assert call is not None  # noqa: S101 it has just run
-        self._busy.release(call.range)
-        self._absorb(call, is_done=is_done)
-        if after.split_into != before.split_into:
+        if not is_late and after.split_into != before.split_into:
             self._disinherit(before)
             for child in inherited(after):
                 if child.bundle not in self.holdings:
@@ -291,20 +306,14 @@ class AgentContext:
         self.advance(after)
         self.advance_blocked()
 
-    def give_up_call(self, after: Holding) -> None:
+    def take_overdue(self, event: CallOverdue) -> None:
         """Give up an overdue callback: its range stays taken, and waiting ones fail."""
-        call = after.stuck
-        assert call is not None  # noqa: S101 it is overdue
-        self._stuck.add(call.range)
-        self.end_merge(call.bundle, call.version_id)
-        self.advance(after)
-        self.advance_blocked()
-
-    def take_back_call(self, call: Call, after: Holding, *, is_done: bool) -> None:
-        """Free the range of a given-up callback that has returned."""
-        self._stuck.remove(call.range)
-        self._busy.release(call.range)
-        self._absorb(call, is_done=is_done)
+        before = self.holdings.get(event.bundle)
+        after = before and overdue(before, event)
+        if after is None or after is before or after.stuck is None:
+            return
+        self._stuck.add(after.stuck.range)
+        self.end_merge(after.bundle, after.stuck.version_id)
         self.advance(after)
         self.advance_blocked()
 
@@ -368,7 +377,7 @@ class AgentContext:
 
     def _drop(self, bundle: str) -> None:
         self._own_holdings().pop(bundle, None)
-        for kept in (self._merging, self._pending, self._blocked):
+        for kept in (self._merging, self.pending, self._blocked):
             kept.discard(bundle)
         if self._open is not None:
             self._open.discard(bundle)
