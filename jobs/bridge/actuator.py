@@ -26,7 +26,6 @@ from lbcore.bridge.acting import (
     Lookup,
     PulsarState,
     RecordAnswer,
-    RetryPolicy,
     Split,
     Unload,
     next_action,
@@ -79,7 +78,7 @@ class Actuator:
         self._asked_s: deque[float] = deque()
         self._seqs: dict[str, int] = {}
         self._is_closed = threading.Event()
-        self.policy = RetryPolicy(forbidden="the bridge has just started")
+        self.forbidden = "the bridge has just started"
         self.quarantined: frozenset[str] = frozenset()
         self._metrics = collector.metrics
 
@@ -136,9 +135,9 @@ class Actuator:
         attempts = Attempts(is_old=self._clock.now_ms() - record.timestamp_ms > self._limits.old_ms)
         while self._is_current(record, newest):
             waited_ms = round((time.monotonic() - began_s) * 1_000)
-            attempts = replace(attempts, waited_ms=waited_ms)
-            policy = replace(self.policy, forbidden=self._forbidden(record))
-            action = next_action(record, self._read_state(record), attempts, policy)
+            forbidden = self._forbidden(record)
+            attempts = replace(attempts, waited_ms=waited_ms, forbidden=forbidden)
+            action = next_action(record, self._read_state(record), attempts)
             if isinstance(action, RecordAnswer):
                 self._answer(record, action, attempts)
                 return
@@ -156,7 +155,7 @@ class Actuator:
 
     def _forbidden(self, record: OwnershipRecord) -> str:
         is_quarantined = record.bundle in self.quarantined
-        return self.policy.forbidden or (QUARANTINED if is_quarantined else "")
+        return self.forbidden or (QUARANTINED if is_quarantined else "")
 
     def repair(self, finding: Finding) -> None:
         """Ask Pulsar once, in a thread, for what may end a finding.
@@ -170,7 +169,7 @@ class Actuator:
         fields = {"bundle": finding.subject, "trouble": finding.trouble.value}
         try:
             self._wait_for_turn()
-            if self._is_closed.is_set() or self.policy.forbidden:
+            if self._is_closed.is_set() or self.forbidden:
                 return
             if is_unserved:
                 self._look_up(finding.subject)

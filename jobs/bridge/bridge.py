@@ -32,7 +32,7 @@ from jobs.bridge.collector import Collector, PolicyFollower, PollOptions, TooSoo
 from jobs.bridge.pulsar_admin import PulsarAdmin, ask_concurrently
 from jobs.console import CommandError
 from jobs.telemetry.bridge_metrics import DELIVERED, FAILED, NOT_DELIVERED
-from lbcore.bridge.acting import SHEDDING, RetryPolicy, reason_not_to_act, splits_by_itself
+from lbcore.bridge.acting import SHEDDING, reason_not_to_act, splits_by_itself
 from lbcore.bridge.answers import Settings
 from lbcore.bridge.guardian import (
     Finding,
@@ -264,7 +264,7 @@ class Bridge:
 
         A suspicion makes the next look earlier.
         """
-        acts = not self._actuator.policy.forbidden
+        acts = not self._actuator.forbidden
         unread = {**self._collector.unread(), **self._policies.unread, **self._unread_settings}
         self.metrics.show_unread([error.label for error in unread.values()])
         records = dict(self._feed.records)
@@ -315,11 +315,11 @@ class Bridge:
             forbidden = reason_not_to_act(found) or self._policies.reason_not_to_act
             if splits_by_itself(found):
                 logger.info("Pulsar splits bundles by itself; what it does is taken over")
-        if forbidden != self._actuator.policy.forbidden:
+        if forbidden != self._actuator.forbidden:
             logger.info(
                 "acting" if not forbidden else "observing", extra={"fields": {"why": forbidden}}
             )
-        self._actuator.policy = RetryPolicy(forbidden=forbidden)
+        self._actuator.forbidden = forbidden
         self.metrics.set("ballast_bridge_acting", not forbidden)
         if self._observes is not bool(forbidden) or self._is_mode_lost:
             self._observes = bool(forbidden)
@@ -379,7 +379,7 @@ class Bridge:
             "unread": len(self._collector.unread()) + len(self._policies.unread),
             "differences": difference.count,
             "working": len(self._actuator.busy()),
-            "forbidden": self._actuator.policy.forbidden,
+            "forbidden": self._actuator.forbidden,
             "delivered": self._sender.delivered,
             "not_delivered": self._sender.not_delivered,
         }

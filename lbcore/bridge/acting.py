@@ -17,6 +17,10 @@ from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.messages import AckOutcome
 
 _NOT_MEASURED = ""
+_ATTEMPTS_MAX = 3
+"""Maximum requests for one record."""
+_PATIENCE_MS = 90_000
+"""Longest work on one record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,25 +42,13 @@ class Attempts:
 
     asked: number of unloads or splits sent. refused: the last refusal or failure, "" = none.
     waited_ms: time since the work on this record began. is_old: the record is too old to begin its
-    work now.
+    work now. forbidden: why Pulsar may not be asked for anything now, "" = it may.
     """
 
     asked: int = 0
     refused: str = ""
     waited_ms: int = 0
     is_old: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
-    """Limits of the attempts.
-
-    attempts: most requests for one record. patience_ms: longest work on one record. forbidden: why
-    Pulsar may not be asked for anything now, "" = it may.
-    """
-
-    attempts: int = 3
-    patience_ms: int = 90_000
     forbidden: str = ""
 
 
@@ -105,36 +97,32 @@ class Leave:
 Action: TypeAlias = Unload | Split | Lookup | LookAgain | RecordAnswer | Leave
 
 
-def next_action(
-    record: OwnershipRecord, now: PulsarState, attempts: Attempts, policy: RetryPolicy
-) -> Action:
+def next_action(record: OwnershipRecord, now: PulsarState, attempts: Attempts) -> Action:
     """Return the next action for a record; `Leave` for one that is not in flight."""
     actor = record.destination if record.state is State.ASSIGNING else record.source
     if now.incarnations.get(actor) == _NOT_MEASURED:
-        return _look_or_leave(record, attempts, policy, f"{actor} has not been measured yet")
+        return _look_or_leave(record, attempts, f"{actor} has not been measured yet")
     if record.state is State.RELEASING:
-        return _next_of_unload(record, now, attempts, policy)
+        return _next_of_unload(record, now, attempts)
     if record.state is State.ASSIGNING:
         return _next_of_assignment(record, now)
     if record.state is State.SPLITTING:
-        return _next_of_split(record, now, attempts, policy)
+        return _next_of_split(record, now, attempts)
     return Leave(reason="it is not in flight")
 
 
-def _next_of_unload(
-    record: OwnershipRecord, now: PulsarState, attempts: Attempts, policy: RetryPolicy
-) -> Action:
+def _next_of_unload(record: OwnershipRecord, now: PulsarState, attempts: Attempts) -> Action:
     """Return the next action for a Releasing record."""
     source, destination = record.source, record.destination
     if now.incarnations.get(source) != record.source_incarnation:
         return Leave(reason=f"{source} is gone or has restarted")
     if now.owner is None:
-        return _look_or_leave(record, attempts, policy, "it is not clear who owns it")
+        return _look_or_leave(record, attempts, "it is not clear who owns it")
     if now.owner == source:
-        return _ask(record, attempts, policy, Unload(destination=destination))
+        return _ask(record, attempts, Unload(destination=destination))
     if not destination or now.owner == destination:
         return _answer_of_source(record, AckOutcome.CLOSED)
-    if now.owner == NOBODY and attempts.waited_ms <= policy.patience_ms:
+    if now.owner == NOBODY and attempts.waited_ms <= _PATIENCE_MS:
         return Lookup()
     return Leave(reason=f"Pulsar gave it to {now.owner or 'nobody'}")
 
@@ -152,14 +140,12 @@ def _next_of_assignment(record: OwnershipRecord, now: PulsarState) -> Action:
     )
 
 
-def _next_of_split(
-    record: OwnershipRecord, now: PulsarState, attempts: Attempts, policy: RetryPolicy
-) -> Action:
+def _next_of_split(record: OwnershipRecord, now: PulsarState, attempts: Attempts) -> Action:
     """Return the next action for a Splitting record: the cuts that are missing."""
     if now.incarnations.get(record.source) != record.source_incarnation:
         return Leave(reason=f"{record.source} is gone or has restarted")
     if not now.boundaries:
-        return _look_or_leave(record, attempts, policy, "the namespace's bundles are not known")
+        return _look_or_leave(record, attempts, "the namespace's bundles are not known")
     _, lower, upper = parse_bundle(record.bundle)
     wanted = {parse_bundle(child)[1] for child in record.children}
     within = {at for at in now.boundaries if lower <= at < upper}
@@ -171,29 +157,25 @@ def _next_of_split(
     rest = max(at for at in within if at < missing[0])
     end = min([at for at in within if at > missing[0]], default=upper)
     bundle = format_bundle(record.bundle.rpartition("/")[0], rest, end)
-    return _ask(record, attempts, policy, Split(bundle=bundle, positions=missing))
+    return _ask(record, attempts, Split(bundle=bundle, positions=missing))
 
 
-def _ask(
-    record: OwnershipRecord, attempts: Attempts, policy: RetryPolicy, action: Action
-) -> Action:
+def _ask(record: OwnershipRecord, attempts: Attempts, action: Action) -> Action:
     """Return the action; if it may not be asked for again, the answer that it failed."""
-    if policy.forbidden:
-        return _answer_of_source(record, AckOutcome.FAILED, policy.forbidden)
+    if attempts.forbidden:
+        return _answer_of_source(record, AckOutcome.FAILED, attempts.forbidden)
     if attempts.is_old and not attempts.asked:
         return _answer_of_source(record, AckOutcome.FAILED, "it waited too long to be begun")
-    asked_max = policy.attempts + len(record.children)  # a chain of splits needs one for each
-    if attempts.asked >= asked_max or attempts.waited_ms > policy.patience_ms:
+    asked_max = _ATTEMPTS_MAX + len(record.children)  # a chain of splits needs one for each
+    if attempts.asked >= asked_max or attempts.waited_ms > _PATIENCE_MS:
         reason = attempts.refused or "Pulsar said yes and did nothing"
         return _answer_of_source(record, AckOutcome.FAILED, reason)
     return action
 
 
-def _look_or_leave(
-    record: OwnershipRecord, attempts: Attempts, policy: RetryPolicy, why: str
-) -> Action:
-    """Return `LookAgain`, or `Leave` once the policy's patience is over."""
-    is_over = attempts.waited_ms > policy.patience_ms
+def _look_or_leave(record: OwnershipRecord, attempts: Attempts, why: str) -> Action:
+    """Return `LookAgain`, or `Leave` once the longest work on a record is over."""
+    is_over = attempts.waited_ms > _PATIENCE_MS
     return Leave(reason=f"{record.bundle}: {why}") if is_over else LookAgain()
 
 

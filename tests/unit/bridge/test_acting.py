@@ -19,7 +19,6 @@ from lbcore.bridge.acting import (
     Lookup,
     PulsarState,
     RecordAnswer,
-    RetryPolicy,
     Split,
     Unload,
     next_action,
@@ -79,9 +78,8 @@ SPLITTING = OwnershipRecord(
 def action(record: OwnershipRecord, owner: str | None = "", **more: Any) -> Any:
     boundaries = more.pop("boundaries", ())
     incarnations = more.pop("incarnations", STARTS)
-    bounds = RetryPolicy(forbidden=more.pop("forbidden", ""))
     seen = PulsarState(owner=owner, incarnations=incarnations, boundaries=boundaries)
-    return next_action(record, seen, Attempts(**more), bounds)
+    return next_action(record, seen, Attempts(**more))
 
 
 @pytest.mark.parametrize("record", [releasing(), ASSIGNING, SPLITTING])
@@ -211,7 +209,7 @@ class Hands:
         self.starts = {fake.broker(0): "1", fake.broker(1): "1"}
         self.collector.incarnations = lambda: self.starts  # type: ignore[method-assign]
         self.actuator = Actuator(admin, self.collector, "local", RequestLimits(), self.sent.append)
-        self.actuator.policy = RetryPolicy()
+        self.actuator.forbidden = ""
         self.newest = 7
         self.record = OwnershipRecord(
             cluster="local",
@@ -322,7 +320,7 @@ def test_record_that_has_been_superseded_is_let_go(fake: FakePulsar, hands: Hand
 def test_bridge_that_only_observes_answers_why_and_asks_nothing(
     fake: FakePulsar, hands: Hands
 ) -> None:
-    hands.actuator.policy = RetryPolicy(forbidden="it only observes")
+    hands.actuator.forbidden = "it only observes"
     hands.begin()
     assert hands.answer() == (AckOutcome.FAILED, "it only observes")
     assert unloads(fake) == 0
@@ -348,7 +346,7 @@ def test_no_more_is_asked_in_a_minute_than_is_allowed(fake: FakePulsar) -> None:
         RequestLimits(per_minute=2),
         made.sent.append,
     )
-    made.actuator.policy = RetryPolicy()
+    made.actuator.forbidden = ""
     made.begin()
     made.wait(lambda: unloads(fake) == 2)
     time.sleep(1.2)
@@ -364,7 +362,7 @@ def test_what_waits_for_its_turn_is_not_asked_when_it_must_not_be_any_more(
 ) -> None:
     def wait_for_turn() -> None:  # and meanwhile the world goes on
         if change == "observes":
-            hands.actuator.policy = RetryPolicy(forbidden="it only observes")
+            hands.actuator.forbidden = "it only observes"
         elif change == "quarantined":
             hands.actuator.quarantined = frozenset((BUNDLE_OF_ACTUATING,))
         elif change == "superseded":
@@ -385,7 +383,7 @@ def test_repair_that_waits_for_its_turn_is_not_asked_when_the_bridge_observes(
     waited = threading.Event()
 
     def wait_for_turn() -> None:
-        hands.actuator.policy = RetryPolicy(forbidden="it only observes")
+        hands.actuator.forbidden = "it only observes"
         waited.set()
 
     monkeypatch.setattr(hands.actuator, "_wait_for_turn", wait_for_turn)
