@@ -9,7 +9,7 @@ in order, and calls `step` again at `wake_at_ms`, or earlier with events. `now_m
 back: wall clock at the start plus a monotonic clock since.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
 
 import numpy as np
@@ -44,7 +44,6 @@ from lbcore.ownership.holding import (
     CallDone,
     CallOverdue,
     Goal,
-    Holding,
     apply_record,
     due_at_ms,
     give_up,
@@ -290,7 +289,12 @@ class AgentMachine:
         )
         if is_finished or stopping_ms >= max_ms:
             work.is_stopped = True
-            work.effects.append(Stopped(left=_not_moved(work.holdings)))
+            left = (  # still open, or given up while owned; never opened in Assigning
+                name
+                for name, holding in sorted(work.holdings.items())
+                if not holding.is_closed or (holding.goal is Goal.GIVE_UP and holding.is_owned)
+            )
+            work.effects.append(Stopped(left=tuple(left)))
 
     def _wake_at_ms(self, state: AgentState, now_ms: int) -> int:
         reporting, config = state.reporting, self._config
@@ -303,15 +307,3 @@ class AgentMachine:
             deadline_ms = state.stopping_at_ms + config.shutdown_timeout_ms
             due += [at for at in (deadline_ms, deadline_ms + config.stop_grace_ms) if at > now_ms]
         return max(now_ms + 1, min(due))
-
-
-def _not_moved(holdings: Mapping[str, Holding]) -> tuple[str, ...]:
-    """Return the bundles still open, or given up while their record is Owned.
-
-    Those given up in Assigning were never opened, and are left out.
-    """
-    return tuple(
-        name
-        for name, holding in sorted(holdings.items())
-        if not holding.is_closed or (holding.goal is Goal.GIVE_UP and holding.is_owned)
-    )

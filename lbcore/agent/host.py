@@ -151,8 +151,12 @@ class Host:
         """Step the agent until it wants nothing more at once, or has ended."""
         waiting = [*(self._put.popleft() for _ in range(len(self._put))), *events]
         while True:
-            effects = self.agent.step(waiting, now_ms)
-            waiting = [event for effect in effects for event in self._do(effect, now_ms)]
+            effects, waiting = self.agent.step(waiting, now_ms), []
+            for effect in effects:
+                if isinstance(effect, Call):
+                    self._shell.schedule(now_ms + self._shell.call_ms(effect), effect)
+                else:
+                    waiting += self._shell.do(effect, now_ms)
             if self.pace is Pace.ENDED:
                 return
             if not waiting:
@@ -164,12 +168,6 @@ class Host:
         if wake_at_ms is not None and wake_at_ms != self._scheduled_ms:
             self._shell.schedule(wake_at_ms, None)
         self._scheduled_ms = wake_at_ms
-
-    def _do(self, effect: Effect, now_ms: int) -> Sequence[Event]:
-        if isinstance(effect, Call):
-            self._shell.schedule(now_ms + self._shell.call_ms(effect), effect)
-            return ()
-        return self._shell.do(effect, now_ms)
 
     def _finish(self, calls: Sequence[Call], now_ms: int) -> list[CallDone]:
         return [self._shell.finish(call, now_ms) for call in calls]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from lbcore.agent.reporting import NEVER_MS, LoadRead, Reporting, TopicsRead
 from lbcore.ownership.holding import (
@@ -27,6 +27,8 @@ from lbcore.ownership.holding import (
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.ownership.resolve import is_newer
 from lbcore.wire.messages import Acks, BrokerLoad, BundleLoad, Heartbeat, TopicLoad
+
+Kept = TypeVar("Kept")
 
 FOR_EVER_MS = 2**62
 
@@ -331,10 +333,7 @@ class AgentContext:
 
     def remember_version(self, bundle: str, version_id: int | None) -> None:
         """Note the newest version read of a bundle; None = its key is deleted."""
-        if self.versions is self._before.versions:
-            self.versions = dict(self.versions)
-        versions = self.versions
-        assert isinstance(versions, dict)  # noqa: S101 copied above
+        self.versions = versions = _own(self.versions, self._before.versions)
         if version_id is None:
             versions.pop(bundle, None)
         else:
@@ -365,7 +364,8 @@ class AgentContext:
                 self.advance(replace(child, token=NO_TOKEN, is_settled=False))
 
     def _keep(self, holding: Holding) -> None:
-        self._own_holdings()[holding.bundle] = holding
+        self.holdings = holdings = _own(self.holdings, self._before.holdings)
+        holdings[holding.bundle] = holding
         if holding.merged:
             self._merging.add(holding.bundle)
         else:
@@ -376,15 +376,14 @@ class AgentContext:
             self._open.discard(holding.bundle)
 
     def _drop(self, bundle: str) -> None:
-        self._own_holdings().pop(bundle, None)
+        self.holdings = holdings = _own(self.holdings, self._before.holdings)
+        holdings.pop(bundle, None)
         for kept in (self._merging, self.pending, self._blocked):
             kept.discard(bundle)
         if self._open is not None:
             self._open.discard(bundle)
 
-    def _own_holdings(self) -> dict[str, Holding]:
-        if self.holdings is self._before.holdings:
-            self.holdings = dict(self.holdings)
-        holdings = self.holdings
-        assert isinstance(holdings, dict)  # noqa: S101 copied above
-        return holdings
+
+def _own(now: Mapping[str, Kept], before: Mapping[str, Kept]) -> dict[str, Kept]:
+    """Return a mapping that the step may change: a copy of the state's, once."""
+    return now if isinstance(now, dict) and now is not before else dict(now)

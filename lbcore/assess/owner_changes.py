@@ -59,25 +59,24 @@ class OwnerChanges:
         """Add one look. O(bundles)."""
         owners = look.owners()
         for bundle, owner in sorted(owners.items()):
-            if owner is not None:
-                self._note_owner(now_ms, bundle, owner, look)
+            if owner is None:
+                continue
+            before = self._owners.get(bundle, owner)
+            self._owners[bundle] = owner
+            if before == owner:
+                continue
+            incarnation = look.incarnations.get(before, "")
+            known = self._incarnations.get(before, incarnation)
+            is_new = bool(incarnation) and incarnation != known
+            who = GONE if before not in look.owned or is_new else ""
+            self.moves.append(
+                OwnerChange(at_ms=now_ms, bundle=bundle, source=before, destination=owner, who=who)
+            )
         self.doubled = _counted(self.doubled, [name for name, one in owners.items() if one is None])
         all_answered = look.unclaimed() == ""
         gone = [name for name in self._owners if all_answered and name not in owners]
         self.lost = _counted(self.lost, [name for name in gone if _exists(name, look)])
         self._incarnations |= {name: one for name, one in look.incarnations.items() if one}
-
-    def _note_owner(self, now_ms: int, bundle: str, owner: str, look: Look) -> None:
-        before = self._owners.get(bundle, owner)
-        self._owners[bundle] = owner
-        if before == owner:
-            return
-        incarnation = look.incarnations.get(before, "")
-        is_new = bool(incarnation) and incarnation != self._incarnations.get(before, incarnation)
-        who = GONE if before not in look.owned or is_new else ""
-        self.moves.append(
-            OwnerChange(at_ms=now_ms, bundle=bundle, source=before, destination=owner, who=who)
-        )
 
 
 def sheds_of(page: str) -> float:

@@ -240,7 +240,11 @@ def parse_client_latency(raw: bytes) -> LatencySums:
         for name, _, value in samples(page, (*_PUBLISHED, *_LOADED))
         if 0.0 <= value <= MAX_NUMBER
     }
-    return LatencySums(published=_pair(found, _PUBLISHED), loaded=_pair(found, _LOADED))
+    published, loaded = (
+        (found[total], found[count]) if total in found and count in found else None
+        for total, count in (_PUBLISHED, _LOADED)
+    )
+    return LatencySums(published=published, loaded=loaded)
 
 
 def publish_ms(before: LatencySums, now: LatencySums) -> float | None:
@@ -264,8 +268,3 @@ def load_ms(now: LatencySums) -> float | None:
 def worst_ms(found: Iterable[float | None]) -> float | None:
     """Return the highest of several brokers' latencies; None if none is reported."""
     return max((one for one in found if one is not None), default=None)
-
-
-def _pair(found: Mapping[str, float], names: tuple[str, str]) -> tuple[float, float] | None:
-    total, count = (found.get(name) for name in names)
-    return None if total is None or count is None else (total, count)

@@ -24,7 +24,7 @@ from lbcore.config.tree import (
     is_per_cluster,
     value_of,
 )
-from lbcore.config.values import ConfigError, Problem, as_written, check_value, shown_value
+from lbcore.config.values import ConfigError, Problem, as_written, check_value, collect, shown_value
 from lbcore.model.names import nearest
 
 _PULSAR_KEYS = {alias: key for key, entry in SETTINGS.items() for alias in entry.setting.pulsar}
@@ -174,13 +174,9 @@ def _checked(
     values: Mapping[str, Any], problems: list[Problem], prefix: str = ""
 ) -> dict[str, Any]:
     """Return the values in their settings' types; add a problem for each unusable one."""
-    checked = {}
-    for key, value in values.items():
-        try:
-            checked[key] = check_value(SETTINGS[key], value, key=prefix + key)
-        except ConfigError as error:  # noqa: PERF203 each has its problem
-            problems.extend(error.problems)
-    return checked
+    return collect(
+        values, lambda key: check_value(SETTINGS[key], values[key], key=prefix + key), problems
+    )
 
 
 def _values(sections: Mapping[str, Any], prefix: str, problems: list[Problem]) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from lbcore.config.values import (
     Problem,
     as_written,
     check_value,
+    collect,
     from_text,
     shown_value,
 )
@@ -240,7 +241,7 @@ def from_pulsar_keys(keys: Mapping[str, Any]) -> tuple[Config, tuple[str, ...]]:
     Values are typed or text. Of several spellings of a key the first present wins; one that has the
     neutral value (1.0 of a bandwidth weight) gives way to another. Raises ConfigError.
     """
-    found = _values(SETTINGS.values(), keys)
+    found = _values(SETTINGS, keys)
     values = {key: value for key, value in found.items() if value is not UNSET}
     values |= _implied_by_manager(values)
     known = {alias for entry in SETTINGS.values() for alias in entry.setting.pulsar}
@@ -275,7 +276,7 @@ def settings_of(pulsar_key: str, value: Any) -> Mapping[str, Any]:
 
     Empty for a key without meaning. Raises ConfigError for a value that can't be used.
     """
-    named = (entry for entry in SETTINGS.values() if pulsar_key in entry.setting.pulsar)
+    named = (key for key, entry in SETTINGS.items() if pulsar_key in entry.setting.pulsar)
     return _values(named, {pulsar_key: value})
 
 
@@ -329,15 +330,10 @@ def java_kind(entry: Entry, pulsar_key: str) -> str:
     return LONG if pulsar_key in _LONGS else INT
 
 
-def _values(settings: Iterable[Entry], keys: Mapping[str, Any]) -> dict[str, Any]:
+def _values(settings: Iterable[str], keys: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings' values under Pulsar. Raises ConfigError with every problem."""
-    values: dict[str, Any] = {}
     problems: list[Problem] = []
-    for entry in settings:
-        try:
-            values[entry.key] = _value(entry, keys)
-        except ConfigError as error:  # noqa: PERF203 each has its problem
-            problems += error.problems
+    values = collect(settings, lambda key: _value(SETTINGS[key], keys), problems)
     if problems:
         raise ConfigError(tuple(problems))
     return values

@@ -7,7 +7,7 @@ settings suit each other.
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +69,19 @@ def check_value(entry: Entry, value: Any, *, key: str = "") -> Any:
         allowed = entry.range or "the finite numbers"
         raise _refusal(key or entry.key, value, f"take a value within {allowed}{unit}")
     return typed
+
+
+def collect(
+    keys: Iterable[str], read: Callable[[str], Any], problems: list[Problem]
+) -> dict[str, Any]:
+    """Return each key's value; add the problems of those that `read` refuses."""
+    values: dict[str, Any] = {}
+    for key in keys:
+        try:
+            values[key] = read(key)
+        except ConfigError as error:  # noqa: PERF203 each has its problem
+            problems += error.problems
+    return values
 
 
 def as_written(type_: Any, text: str) -> Any:

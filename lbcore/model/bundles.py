@@ -240,21 +240,16 @@ def decode_boundary(text: str) -> int:
 
     Raises InvalidRangeError for any other text and outside of 0 .. 0xffffffff.
     """
-    value = _decode_integer(text)
-    if value is None or not FULL_LOWER <= value <= FULL_UPPER:
+    found, value = _INTEGER.fullmatch(text), -1
+    if found is not None:
+        sign, hexadecimal, octal, decimal = found.groups()
+        value = int(hexadecimal, 16) if hexadecimal else int(octal or decimal, 8 if octal else 10)
+        value = -value if sign == "-" else value
+    if not FULL_LOWER <= value <= FULL_UPPER:
         raise InvalidRangeError(
             f"boundary must be a number from 0 to 0x{FULL_UPPER:08x}, got {text[:60]!r}"
         )
     return value
-
-
-def _decode_integer(text: str) -> int | None:
-    found = _INTEGER.fullmatch(text)
-    if found is None:
-        return None
-    sign, hexadecimal, octal, decimal = found.groups()
-    value = int(hexadecimal, 16) if hexadecimal else int(octal or decimal, 8 if octal else 10)
-    return -value if sign == "-" else value
 
 
 def parse_range_leniently(text: str) -> BundleRange:

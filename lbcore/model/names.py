@@ -7,7 +7,6 @@ SegmentTopicName.
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -99,7 +98,14 @@ def parse_topic(name: str) -> TopicName:
     public/default. Raises InvalidNameError for an unknown domain, a wrong number of parts, an
     empty local name, or a tenant or namespace with characters other than letters, digits and -=:._
     """
-    domain_text, separator, rest = _complete(name).partition("://")
+    full = name
+    if "://" not in name:
+        if name.count("/") not in (0, 2):
+            raise InvalidNameError(
+                f"short topic name must be topic or tenant/namespace/topic, got {name!r}"
+            )
+        full = f"persistent://{'' if '/' in name else 'public/default/'}{name}"
+    domain_text, separator, rest = full.partition("://")
     domain = _DOMAINS.get(domain_text.lower())
     if not separator or domain is None:
         raise InvalidNameError(
@@ -143,19 +149,6 @@ def lookup_path(topic: str) -> str:
     kind = "topic" if len(parts) == _V2_PARTS else "destination"
     quoted = (quote(part, safe="", errors="replace") for part in (domain, *parts))
     return f"/lookup/v2/{kind}/" + "/".join(quoted)
-
-
-def _complete(name: str) -> str:
-    if "://" in name:
-        return name
-    slashes = name.count("/")
-    if slashes == 0:
-        return f"persistent://public/default/{name}"
-    if slashes == 2:  # noqa: PLR2004 tenant/namespace/topic
-        return f"persistent://{name}"
-    raise InvalidNameError(
-        f"short topic name must be topic or tenant/namespace/topic, got {name!r}"
-    )
 
 
 def format_topic(namespace: str, local: str) -> str:
@@ -389,18 +382,14 @@ def nearest(word: str, known: tuple[str, ...]) -> str:
     """Return the most similar known word, the first of equals; "" when none is.
 
     Similarity is the Dice coefficient of letter pairs, at least 0.5: "bundel" and "bundle" share 4
-    of 7 pairs each. O(pairs × known words that have them).
+    of 7 pairs each. O(known words).
     """
     if len(word) > _LONGEST:
         return ""
     pairs = _pairs(word)
-    sizes, having = _index(known)
-    common = Counter(at for pair in pairs for at in having.get(pair, ()))
-    shares = {at: 2 * count / (len(pairs) + sizes[at]) for at, count in common.items()}
-    best = max(shares.values(), default=0.0)
-    if best < _SIMILAR_FROM:
-        return ""
-    return known[min(at for at, share in shares.items() if share == best)]
+    shares = [2 * len(pairs & other) / (len(pairs) + len(other)) for other in map(_pairs, known)]
+    best = max(shares, default=0.0)
+    return known[shares.index(best)] if best >= _SIMILAR_FROM else ""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -409,16 +398,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"did you mean {near}? " if near else ""
 
 
-@lru_cache(maxsize=64)
-def _index(known: tuple[str, ...]) -> tuple[tuple[int, ...], dict[str, list[int]]]:
-    """The number of pairs of each word, and pair → the words that have it."""
-    having: dict[str, list[int]] = {}
-    for at, word in enumerate(known):
-        for pair in sorted(_pairs(word)):
-            having.setdefault(pair, []).append(at)
-    return tuple(len(_pairs(word)) for word in known), having
-
-
+@lru_cache(maxsize=1_024)
 def _pairs(word: str) -> frozenset[str]:
     framed = f" {word.lower()} "
     return frozenset(framed[at : at + 2] for at in range(len(framed) - 1))

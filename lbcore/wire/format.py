@@ -181,8 +181,6 @@ def plain_text(text: str, max_chars: int = REASON_CHARS_MAX) -> str:
     O(max_chars), however long the text is.
     """
     head = str(text[: 4 * max_chars])
-    if len(text) <= max_chars and head.isascii() and head.isprintable() and "  " not in head:
-        return head.strip()
     words = " ".join("".join(map(_printable, head)).split())
     is_cut = len(words) > max_chars or len(head) < len(text)
     return words[: max_chars - len(_CUT)].rstrip() + _CUT if is_cut else words

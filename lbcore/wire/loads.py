@@ -5,7 +5,8 @@ load. bundle-load and topic-load have tables by columns; a bundle report may com
 Source: Pulsar's LocalBrokerData and NamespaceBundleStats (4.0.8).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -149,18 +150,10 @@ def read_load(message: Mapping[str, Any], envelope: Envelope, max_chars: int) ->
 
 def read_field(message: Mapping[str, Any], field: str, max_chars: int) -> Any:
     """The value of one field, which must be there; raises FieldRefusal."""
-    if field in WIRE_NAMES:
-        return _resource(message, field)
-    if field in COUNTS:
-        return fields.count(message, field)
     if field in LISTENERS:
         return _listeners(message, max_chars)
-    if field == "capacity":
-        return fields.number(message, field, minimum=MIN_POSITIVE_LIMIT, maximum=MAX_CAPACITY)
-    if field == "draining":
-        return fields.flag(message, field)
-    is_number = field in TRAFFIC or field == OFFERED
-    return fields.number(message, field) if is_number else fields.text(message, field, max_chars)
+    read = _NUMBERS.get(field)
+    return read(message, field) if read else fields.text(message, field, max_chars)
 
 
 def _resource(message: Mapping[str, Any], field: str) -> tuple[float, float]:
@@ -177,6 +170,16 @@ def _resource(message: Mapping[str, Any], field: str) -> tuple[float, float]:
         )
     minimum = 0.0 if limit > 0.0 else -MAX_NUMBER
     return fields.number(named, f"{field}.usage", minimum=minimum), limit
+
+
+_NUMBERS: Mapping[str, Callable[[Mapping[str, Any], str], Any]] = {
+    **dict.fromkeys(WIRE_NAMES, _resource),
+    **dict.fromkeys(COUNTS, fields.count),
+    **dict.fromkeys((*TRAFFIC, OFFERED), fields.number),
+    "capacity": partial(fields.number, minimum=MIN_POSITIVE_LIMIT, maximum=MAX_CAPACITY),
+    "draining": fields.flag,
+}
+"""Field → its reader, where it is no text."""
 
 
 def _listeners(message: Mapping[str, Any], max_chars: int) -> Mapping[str, Mapping[str, str]]:
