@@ -262,8 +262,7 @@ class AgentMachine:
                 acks.append(ack)
             work.advance(holding)
         for part in in_parts(acks, self._config.bundles_per_part):
-            envelope = self._envelope(work, Topic.ACKS, now_ms)
-            work.send(Acks(envelope=envelope, acks=tuple(part)))
+            work.send(Acks(envelope=self._envelope(work, Topic.ACKS, now_ms), acks=tuple(part)))
 
     def _report(self, work: AgentContext, now_ms: int) -> None:
         if now_ms - work.reporting.asked_at_ms >= self._signals.report_check_ms:

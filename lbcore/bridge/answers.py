@@ -209,8 +209,7 @@ def parse_boundaries(value: Any) -> tuple[int, ...]:
     except InvalidRangeError as error:
         raise FieldRefusal(RejectReason.OUT_OF_RANGE, str(error)) from None
     if found != list(boundaries):
-        detail = f"boundaries must ascend, got {shown(texts)}"
-        raise FieldRefusal(RejectReason.OUT_OF_RANGE, detail)
+        raise FieldRefusal(RejectReason.OUT_OF_RANGE, f"boundaries must ascend, got {shown(texts)}")
     return boundaries
 
 

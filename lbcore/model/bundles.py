@@ -101,11 +101,10 @@ class BundleRange:
         if not FULL_LOWER <= self.lower <= self.upper <= FULL_UPPER or (
             self.lower == self.upper != FULL_UPPER
         ):
-            message = (
+            raise InvalidRangeError(
                 f"range must satisfy 0 <= lower < upper <= 0x{FULL_UPPER:08x}, "
                 f"got lower={self.lower:#x}, upper={self.upper:#x}"
             )
-            raise InvalidRangeError(message)
 
     @classmethod
     def parse(cls, text: str) -> "BundleRange":

@@ -90,11 +90,11 @@ def check_replication(
     for cluster in wanted or known[:1]:
         names = set(known) if cluster in known else {cluster}
         if not names & set(allowed):
-            reason = (
+            raise PulsarError(
+                FORBIDDEN,
                 f"Cluster [{cluster}] is not in the list of allowed clusters list for tenant "
-                f"[{tenant}]"
+                f"[{tenant}]",
             )
-            raise PulsarError(FORBIDDEN, reason)
 
 
 def internal_data() -> dict[str, Any]:

@@ -96,8 +96,7 @@ def bundles_data(live: Sequence[BundleRoute]) -> dict[str, Any]:
     Its boundaries are a lazy iterator.
     """
     lowers = chain((route.lower for route in live) if live else (FULL_LOWER,), (FULL_UPPER,))
-    boundaries = (f"0x{value:08x}" for value in lowers)
-    return {"boundaries": boundaries, "numBundles": len(live) or 1}
+    return {"boundaries": (f"0x{value:08x}" for value in lowers), "numBundles": len(live) or 1}
 
 
 def policies_data(

@@ -72,10 +72,9 @@ def encode(fields: Fields) -> bytes:
 
     Sorted keys, no blanks, UTF-8.
     """
-    text = json.dumps(
+    return json.dumps(
         fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    )
-    return text.encode()
+    ).encode()
 
 
 def bundle_load_parts(
