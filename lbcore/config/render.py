@@ -5,8 +5,10 @@ Writes conf/*.toml and docs/configuration.md; tests hold conf/base.toml and the 
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from inspect import getdoc
+from itertools import groupby
+from operator import attrgetter
 from textwrap import wrap
 from typing import Any
 
@@ -15,8 +17,6 @@ from lbcore.config.setting import GROUPED_FROM, UNSET, Entry
 from lbcore.config.tree import SECTIONS, SETTINGS, Config, value_of
 
 _WIDTH = 97
-_OF_SETTINGS = {entry.section for entry in SETTINGS.values()}
-_WITH_SETTINGS = {name: declaring for name, declaring in SECTIONS.items() if name in _OF_SETTINGS}
 _BASE_HEAD = """\
 # Every setting of Ballast with its default, written by `ballast config show --base`.
 # Change nothing here: an overlay names what differs (conf/README.md says how)."""
@@ -35,13 +35,11 @@ others are read at its start.
 def render_config(config: Config, head: str = _BASE_HEAD) -> str:
     """Return all settings as TOML, with meaning, unit, range and Pulsar's key."""
     blocks = [head]
-    for section, declaring in _WITH_SETTINGS.items():
-        about = _comment((getdoc(declaring) or "").splitlines()[0])
-        blocks.append(f"[{section}]\n{about}")
+    for section, about, entries in _sections():
+        blocks.append(f"[{section}]\n{_comment(about)}")
         blocks += [
             f"{_about(entry)}\n{entry.name} = {render_value(entry, value_of(config, entry))}"
-            for entry in SETTINGS.values()
-            if entry.section == section
+            for entry in entries
         ]
     return "\n\n".join(blocks) + "\n"
 
@@ -49,11 +47,15 @@ def render_config(config: Config, head: str = _BASE_HEAD) -> str:
 def render_page() -> str:
     """Return the reference of all settings as Markdown, one list for each section."""
     blocks = [_PAGE_HEAD]
-    for section, declaring in _WITH_SETTINGS.items():
-        about = (getdoc(declaring) or "").splitlines()[0]
-        items = (_item(entry) for entry in SETTINGS.values() if entry.section == section)
-        blocks.append(f"## {section}\n\n{about}\n\n" + "\n".join(items))
+    for section, about, entries in _sections():
+        blocks.append(f"## {section}\n\n{about}\n\n" + "\n".join(map(_item, entries)))
     return "\n\n".join(blocks) + "\n"
+
+
+def _sections() -> Iterator[tuple[str, str, list[Entry]]]:
+    """Yield each section that has settings: its name, what it is about, its settings."""
+    for section, found in groupby(SETTINGS.values(), key=attrgetter("section")):
+        yield section, (getdoc(SECTIONS[section]) or "").splitlines()[0], list(found)
 
 
 def render_differences(found: Iterable[SettingDifference], head: str) -> str:

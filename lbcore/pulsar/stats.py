@@ -173,8 +173,16 @@ def _plain_stats(domain: Domain) -> dict[str, Any]:
 def topic_stats(owner: str) -> dict[str, Any]:
     """Return TopicStats of a topic that was not measured. owner: broker, "" = none."""
     stats: dict[str, Any] = {
-        **dict.fromkeys(("msgRateIn", "msgThroughputIn", "msgRateOut", "msgThroughputOut"), 0.0),
-        **dict.fromkeys(_TOPIC_COUNTS, 0),
+        "msgRateIn": 0.0,
+        "msgThroughputIn": 0.0,
+        "msgRateOut": 0.0,
+        "msgThroughputOut": 0.0,
+        "bytesInCounter": 0,
+        "msgInCounter": 0,
+        "systemTopicBytesInCounter": 0,
+        "bytesOutCounter": 0,
+        "msgOutCounter": 0,
+        "bytesOutInternalCounter": 0,
         "averageMsgSize": 0.0,
         "msgChunkPublished": False,
         "storageSize": 0,
@@ -182,7 +190,15 @@ def topic_stats(owner: str) -> dict[str, Any]:
         "backlogQuotaLimitSize": -1,
         "backlogQuotaLimitTime": -1,
         "oldestBacklogMessageAgeSeconds": -1,
-        **dict.fromkeys(_TOPIC_TIMES, 0),
+        "publishRateLimitedTimes": 0,
+        "earliestMsgPublishTimeInBacklogs": 0,
+        "offloadedStorageSize": 0,
+        "lastOffloadLedgerId": 0,
+        "lastOffloadSuccessTimeStamp": 0,
+        "lastOffloadFailureTimeStamp": 0,
+        "ongoingTxnCount": 0,
+        "abortedTxnCount": 0,
+        "committedTxnCount": 0,
         "publishers": [],
         "waitingPublishers": 0,
         "subscriptions": {},
@@ -191,36 +207,16 @@ def topic_stats(owner: str) -> dict[str, Any]:
         "nonContiguousDeletedMessagesRanges": 0,
         "nonContiguousDeletedMessagesRangesSerializedSize": 0,
         "delayedMessageIndexSizeInBytes": 0,
-        "compaction": dict.fromkeys(_COMPACTION, 0),
+        "compaction": {
+            "lastCompactionRemovedEventCount": 0,
+            "lastCompactionSucceedTimestamp": 0,
+            "lastCompactionFailedTimestamp": 0,
+            "lastCompactionDurationTimeInMills": 0,
+        },
     }
     return stats | {"ownerBroker": owner} if owner else stats
 
 
-_TOPIC_COUNTS = (
-    "bytesInCounter",
-    "msgInCounter",
-    "systemTopicBytesInCounter",
-    "bytesOutCounter",
-    "msgOutCounter",
-    "bytesOutInternalCounter",
-)
-_TOPIC_TIMES = (
-    "publishRateLimitedTimes",
-    "earliestMsgPublishTimeInBacklogs",
-    "offloadedStorageSize",
-    "lastOffloadLedgerId",
-    "lastOffloadSuccessTimeStamp",
-    "lastOffloadFailureTimeStamp",
-    "ongoingTxnCount",
-    "abortedTxnCount",
-    "committedTxnCount",
-)
-_COMPACTION = (
-    "lastCompactionRemovedEventCount",
-    "lastCompactionSucceedTimestamp",
-    "lastCompactionFailedTimestamp",
-    "lastCompactionDurationTimeInMills",
-)
 DEFAULT_QUOTA: Mapping[str, Any] = {
     "msgRateIn": 40.0,
     "msgRateOut": 120.0,
