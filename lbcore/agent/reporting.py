@@ -1,4 +1,4 @@
-"""Values of an agent's reports: its identity, the service's answers, what was sent.
+"""Values of an agent's reports: identity, answers of the service, what was sent.
 
 `lbcore.agent.agent` makes each message when it is due by `signals.usage`; the service provides the
 load. Source: Pulsar 4.0.8's BrokerLoadDataReporter and TopBundleLoadDataReporter; heartbeats
