@@ -117,90 +117,6 @@ class TransferOutcome:
     final_std: float = 0.0
 
 
-@dataclass(slots=True, kw_only=True)
-class _Offload:
-    """Bundles under selection for one pair of brokers; all rates bytes/s.
-
-    target: to move. returnable: the destination's report, consumed across all bundles; None without
-    a report or when swaps are off. marked: to leave. gained: swapped back.
-    """
-
-    view: TransferView
-    config: TransferConfig
-    source: str
-    destination: str
-    source_throughput: float
-    destination_throughput: float
-    target: float
-    reason: Reason
-    returnable: Iterator[TopBundle] | None
-    marked: float = 0.0
-    gained: float = 0.0
-    decisions: list[TransferDecision] = field(default_factory=list)
-
-    def take(self, reported: Sequence[TopBundle]) -> None:
-        """Walk the source's report, lightest first, until the target is reached.
-
-        One reported bundle always stays. A bundle that overshoots the target is taken only in
-        exchange for bundles of the destination that leave both below the source's throughput.
-        """
-        remaining = len(reported)
-        for top in reported:
-            is_free = top.is_own and not top.is_held
-            if not is_free or not self.view.admits(top.bundle, self.destination):
-                continue
-            if remaining <= 1:
-                return
-            if top.throughput == 0:
-                continue
-            overshoots = self.marked - self.gained + top.throughput > self.target
-            swapped = self._swap(top.throughput) if overshoots else []
-            if swapped is None:
-                return
-            back = 0.0
-            for other in swapped:
-                self._decide(other.bundle, self.destination, self.source)
-                back += other.throughput
-            if self.config.count_swapped_back:
-                self.gained += back
-            destination = self.destination if self.config.is_destination_planned else ""
-            self._decide(top.bundle, self.source, destination)
-            self.marked += top.throughput
-            remaining -= 1
-
-    def _swap(self, leaving: float) -> list[TopBundle] | None:
-        """Return bundles to take back, or None.
-
-        The source must end at or above the destination and below BALANCED_SHARE of its load.
-        Bundles tried are used up even if the swap fails. `check_swapped_back` leaves out those that
-        may not move.
-        """
-        if self.returnable is None:
-            return None
-        limit = self.source_throughput
-        source = limit - self.marked + self.gained - leaving
-        destination = self.destination_throughput + self.marked - self.gained + leaving
-        swapped = []
-        for top in self.returnable:
-            if not self.view.admits(top.bundle, self.source) or top.throughput == 0:
-                continue
-            new_source, new_destination = source + top.throughput, destination - top.throughput
-            if not (new_source < limit and new_destination < limit):
-                continue
-            swapped.append(top)
-            source, destination = new_source, new_destination
-            if destination <= source < limit * BALANCED_SHARE:
-                return swapped
-        return None
-
-    def _decide(self, bundle: str, source: str, destination: str) -> None:
-        self.decisions.append(
-            TransferDecision(
-                source=source, bundle=bundle, destination=destination, reason=self.reason
-            )
-        )
-
-
 def java_sqrt(value: float) -> float:
     """Java's Math.sqrt: NaN below zero and for NaN."""
     return math.sqrt(value) if value >= 0 else math.nan
@@ -347,31 +263,96 @@ class _TransferCycle:
         if len(reported) == 1:
             self.without_bundles += 1
             return
-        returnable = None  # the bundles to swap back, lightest first
-        if self.config.is_destination_planned:
-            returnable = view.report(destination)
-        if returnable is not None and self.config.check_swapped_back:
-            returnable = [top for top in returnable if not top.is_held]
+        back = view.report(destination) if self.config.is_destination_planned else None
+        if back is not None and self.config.check_swapped_back:
+            back = [top for top in back if not top.is_held]
         high, low = float(view.load[most]), float(view.load[least])
         volume = float(view.throughput[most])
-        offload = _Offload(
-            view=view,
-            config=self.config,
-            source=source,
-            destination=destination,
-            source_throughput=volume,
-            destination_throughput=float(view.throughput[least]),
-            target=java_divide(volume * ((high - low) / 2), high),
-            reason=reason,
-            returnable=None if returnable is None else iter(returnable),
-        )
-        offload.take(reported)
-        self.decisions += offload.decisions
-        if offload.marked > 0:
-            freed = (offload.marked - offload.gained) * high
-            self._move_load(high, low, java_divide(freed, volume))
+        target = java_divide(volume * ((high - low) / 2), high)
+        returnable = None if back is None else iter(back)  # lightest first
+        marked, gained = self._offload((most, least), reported, returnable, target, reason)
+        if marked > 0:
+            self._move_load(high, low, java_divide((marked - gained) * high, volume))
         else:
             self.without_bundles += 1
+
+    def _offload(
+        self,
+        pair: tuple[int, int],
+        reported: Sequence[TopBundle],
+        returnable: Iterator[TopBundle] | None,
+        target: float,
+        reason: Reason,
+    ) -> tuple[float, float]:
+        """Decide on the source's report, lightest first, until the target is reached.
+
+        Returns what leaves and what is swapped back, bytes/s. One reported bundle always stays. A
+        bundle that overshoots the target is taken only in exchange for bundles of the destination
+        that leave both below the source's throughput. pair: source, destination. returnable: the
+        destination's report, consumed across all bundles; None without a report or when swaps are
+        off. target: bytes/s.
+        """
+        view, most, least = self.view, *pair
+        source, destination = view.names[most], view.names[least]
+        limit, low = float(view.throughput[most]), float(view.throughput[least])
+        marked, gained, remaining = 0.0, 0.0, len(reported)
+        for top in reported:
+            is_free = top.is_own and not top.is_held
+            if not is_free or not view.admits(top.bundle, destination):
+                continue
+            if remaining <= 1:
+                break
+            if top.throughput == 0:
+                continue
+            swapped: list[TopBundle] | None = []
+            if marked - gained + top.throughput > target:
+                left = limit - marked + gained - top.throughput
+                taken = low + marked - gained + top.throughput
+                swapped = self._swap(returnable, source, limit, (left, taken))
+            if swapped is None:
+                break
+            back = 0.0
+            for other in swapped:
+                self._decide(other.bundle, destination, source, reason)
+                back += other.throughput
+            if self.config.count_swapped_back:
+                gained += back
+            planned = destination if self.config.is_destination_planned else ""
+            self._decide(top.bundle, source, planned, reason)
+            marked += top.throughput
+            remaining -= 1
+        return marked, gained
+
+    def _swap(
+        self,
+        returnable: Iterator[TopBundle] | None,
+        source: str,
+        limit: float,
+        levels: tuple[float, float],
+    ) -> list[TopBundle] | None:
+        """Return bundles to take back, or None.
+
+        The source must end at or above the destination and below BALANCED_SHARE of its load.
+        Bundles tried are used up even if the swap fails. `check_swapped_back` leaves out those that
+        may not move. limit: the source's throughput. levels: of source and destination before.
+        """
+        swapped, (high, low) = [], levels
+        for top in returnable or ():
+            if not self.view.admits(top.bundle, source) or top.throughput == 0:
+                continue
+            new_high, new_low = high + top.throughput, low - top.throughput
+            if not (new_high < limit and new_low < limit):
+                continue
+            swapped.append(top)
+            high, low = new_high, new_low
+            if low <= high < limit * BALANCED_SHARE:
+                return swapped
+        return None
+
+    def _decide(self, bundle: str, source: str, destination: str, reason: Reason) -> None:
+        self.decisions.append(
+            TransferDecision(source=source, bundle=bundle, destination=destination, reason=reason)
+        )
 
     def _move_load(self, most: float, least: float, moved: float) -> None:
         """Predict the deviation after `moved` of load left a broker at `most`."""
