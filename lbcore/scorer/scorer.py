@@ -50,7 +50,6 @@ from lbcore.wire.messages import (
     BrokerLoad,
     BundleLoad,
     Command,
-    Floats,
     Heartbeat,
     Message,
     Rejected,
@@ -219,53 +218,41 @@ class BrokerScorer:
     def _smooth_loads(self, batch: ScorerBatch, brokers: Sequence[str]) -> None:
         """Advance each state by its loads: all first reports, then all second ones.
 
-        The newest load of each broker goes into the update. Loads of a superseded start are left
-        out once the new start has sent one.
+        By Kafka's timestamps. The newest load of each broker goes into the update. Loads of a
+        superseded start are left out once the new start has sent one.
         """
         reports = {}
         states = [batch.loaded[name] for name in brokers]
         for turn in range(max((len(state.loads) for state in states), default=0)):
             waiting = [state for state in states if len(state.loads) > turn]
-            loads = [state.loads[turn] for state in waiting]
-            lasts = [state.smoothed for state in waiting]
-            times_ms = [event.position.timestamp_ms for _, event in loads]
-            smoothed = self._smooth(lasts, [load for load, _ in loads], times_ms)
-            for state, (load, _), at_ms, (one, percent) in zip(
-                waiting, loads, times_ms, smoothed, strict=True
+            loads = [state.loads[turn][0] for state in waiting]
+            times_ms = [state.loads[turn][1].position.timestamp_ms for state in waiting]
+            percent = resource_percent(
+                np.stack([load.usage for load in loads]), np.stack([load.limit for load in loads])
+            )
+            known = [state.smoothed or _NEVER_REPORTED for state in waiting]
+            before = BrokerScores(
+                weighted_max_ema=np.array([one.weighted_max_ema for one in known]),
+                throughput_ema=np.array([one.throughput_ema for one in known]),
+                updated_at_ms=np.array([one.updated_ms for one in known], dtype=np.int64),
+            )
+            traffic = np.stack([load.traffic for load in loads])
+            scores = observe_reports(before, percent, traffic, np.array(times_ms), self._signals)
+            emas = (scores.weighted_max_ema.tolist(), scores.throughput_ema.tolist())
+            for state, load, at_ms, row, usage, volume in zip(
+                waiting, loads, times_ms, percent, *emas, strict=True
             ):
-                state.smoothed = one
+                state.smoothed = Smoothed(
+                    weighted_max_ema=usage, throughput_ema=volume, updated_ms=at_ms
+                )
                 reports[load.envelope.broker] = BrokerReport(
                     load=load,
-                    percent=percent,
-                    weighted_max_ema=one.weighted_max_ema,
-                    throughput_ema=one.throughput_ema,
+                    percent=row,
+                    weighted_max_ema=usage,
+                    throughput_ema=volume,
                     reported_ms=at_ms,
                 )
         batch.reports |= reports
-
-    def _smooth(
-        self, lasts: Sequence[Smoothed | None], loads: Sequence[BrokerLoad], at_ms: Sequence[int]
-    ) -> list[tuple[Smoothed, Floats]]:
-        """Return each broker's new averages, and its report in percent.
-
-        lasts: averages before, None = none yet. at_ms: Kafka's timestamps of the reports.
-        """
-        percent = resource_percent(
-            np.stack([load.usage for load in loads]), np.stack([load.limit for load in loads])
-        )
-        known = [last or _NEVER_REPORTED for last in lasts]
-        before = BrokerScores(
-            weighted_max_ema=np.array([one.weighted_max_ema for one in known]),
-            throughput_ema=np.array([one.throughput_ema for one in known]),
-            updated_at_ms=np.array([one.updated_ms for one in known], dtype=np.int64),
-        )
-        traffic, times_ms = np.stack([load.traffic for load in loads]), np.array(at_ms)
-        scores = observe_reports(before, percent, traffic, times_ms, self._signals)
-        emas = zip(scores.weighted_max_ema.tolist(), scores.throughput_ema.tolist(), strict=True)
-        return [
-            (Smoothed(weighted_max_ema=usage, throughput_ema=throughput, updated_ms=at), row)
-            for (usage, throughput), at, row in zip(emas, at_ms, percent, strict=True)
-        ]
 
     def _take_part(
         self, batch: ScorerBatch, state: BrokerState, event: RawMessage, message: BundleLoad
