@@ -18,7 +18,6 @@ from lbcore.ownership.resolve import (
     is_newer,
     next_version,
     resolve,
-    state_data,
 )
 from lbcore.ownership.states import LEAVING, TRANSITIONS, TransitionKind, may_start
 
@@ -316,8 +315,8 @@ def advance(
 
 
 def _checked(before: OwnershipRecord | None, after: OwnershipRecord) -> Change:
-    known = None if before is None or before.state is State.DELETED else state_data(before)
-    verdict = resolve(known, state_data(after))
+    known = None if before is None or before.state is State.DELETED else before
+    verdict = resolve(known, after)
     if before is not None and not is_newer(after.version_id, before.version_id):
         verdict = ResolverVerdict.OLD_VERSION
     fault = record_fault(after) or verdict.value

@@ -8,6 +8,7 @@ ServiceUnitStateData.
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeAlias
 
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.ownership.states import BALLAST, ReplacementRules
@@ -26,6 +27,9 @@ class StateData:
     destination: str | None = None
     source: str | None = None
     is_forced: bool = False
+
+
+Compared: TypeAlias = StateData | OwnershipRecord
 
 
 class ResolverVerdict(Enum):
@@ -73,7 +77,7 @@ BROKER_CHECKS: dict[tuple[State, State], tuple[BrokerCheck, ...]] = {
     (State.MERGING, State.DELETED): (BrokerCheck.BROKERS_KEPT,),
 }
 
-_PREDICATES: dict[BrokerCheck, Callable[[StateData, StateData], bool]] = {
+_PREDICATES: dict[BrokerCheck, Callable[[Compared, Compared], bool]] = {
     BrokerCheck.DESTINATION_BLANK: lambda _, after: _is_blank(after.destination),
     BrokerCheck.DESTINATION_GIVEN: lambda _, after: not _is_blank(after.destination),
     BrokerCheck.SOURCE_BLANK: lambda _, after: _is_blank(after.source),
@@ -105,8 +109,8 @@ def is_newer(version_id: int, than: int) -> bool:
 
 
 def resolve(
-    before: StateData | None,
-    after: StateData | None,
+    before: Compared | None,
+    after: Compared | None,
     rules: ReplacementRules = BALLAST,
     *,
     checks_brokers: bool = True,
@@ -134,15 +138,8 @@ def resolve(
     return ResolverVerdict.ACCEPTED
 
 
-def state_data(record: OwnershipRecord) -> StateData:
-    """Return the fields of an ownership record that the resolver compares."""
-    return StateData(
-        record.state, record.version_id, record.destination, record.source, record.is_forced
-    )
-
-
 def _resolve_version(
-    before: StateData | None, after: StateData, rules: ReplacementRules
+    before: Compared | None, after: Compared, rules: ReplacementRules
 ) -> ResolverVerdict | None:
     if before is None:
         if rules.accepts_any_first:
@@ -160,7 +157,7 @@ def _is_blank(broker: str | None) -> bool:
     return broker is None or not broker.strip()
 
 
-def _owner(before: StateData) -> str:
+def _owner(before: Compared) -> str:
     if before.destination is None:
         raise MissingOwnerError(
             f"destination of a record in {before.state.value} must be its owner, got None"
