@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cmp_to_key
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -36,12 +36,8 @@ _VERSION = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SemanticVersion:
-    """A version: major.minor.patch, then pre-release identifiers, () without any."""
-
-    core: tuple[int, int, int]
-    pre_release: tuple[str, ...]
+SemanticVersion: TypeAlias = tuple[tuple[int, ...], tuple[str, ...]]
+"""Major, minor and patch, then pre-release identifiers, () without any."""
 
 
 def parse_version(text: str) -> SemanticVersion | None:
@@ -49,24 +45,25 @@ def parse_version(text: str) -> SemanticVersion | None:
     found = _VERSION.fullmatch(text)
     if found is None:
         return None
-    major, minor, patch, pre_release = found.groups()
-    return SemanticVersion(
-        core=(int(major), int(minor), int(patch)),
-        pre_release=tuple(pre_release.split(".")) if pre_release else (),
-    )
+    *core, pre_release = found.groups()
+    return tuple(map(int, core)), tuple(pre_release.split(".")) if pre_release else ()
 
 
 def compare_versions(left: SemanticVersion, right: SemanticVersion) -> int:
     """Compare two versions by precedence: -1, 0 or 1.
 
     A pre-release comes before its release, build metadata doesn't count: 4.0.8 < 4.1.0-rc.2 <
-    4.1.0-rc.10 < 4.1.0+1 = 4.1.0+2.
+    4.1.0-rc.10 < 4.1.0+1 = 4.1.0+2. If all identifiers are equal, the longer list is later.
     """
-    if left.core != right.core:
-        return -1 if left.core < right.core else 1
-    if not left.pre_release or not right.pre_release:
-        return bool(right.pre_release) - bool(left.pre_release)
-    return _compare_identifiers(left.pre_release, right.pre_release)
+    if left[0] != right[0]:
+        return -1 if left[0] < right[0] else 1
+    if not left[1] or not right[1]:
+        return bool(right[1]) - bool(left[1])
+    for mine, other in zip(left[1], right[1], strict=False):
+        kind: Callable[[str], Any] = int if mine.isdigit() and other.isdigit() else str
+        if kind(mine) != kind(other):
+            return -1 if kind(mine) < kind(other) else 1
+    return (len(left[1]) > len(right[1])) - (len(left[1]) < len(right[1]))
 
 
 def version_levels(texts: Sequence[str]) -> Ints:
@@ -84,15 +81,6 @@ def version_levels(texts: Sequence[str]) -> Ints:
         text: UNREADABLE if found is None else level[found] for text, found in versions.items()
     }
     return np.array([by_text[text] for text in texts], dtype=np.int64)
-
-
-def _compare_identifiers(left: Sequence[str], right: Sequence[str]) -> int:
-    """Compare identifiers in order; if all are equal, the longer list is later."""
-    for mine, other in zip(left, right, strict=False):
-        kind: Callable[[str], Any] = int if mine.isdigit() and other.isdigit() else str
-        if kind(mine) != kind(other):
-            return -1 if kind(mine) < kind(other) else 1
-    return (len(left) > len(right)) - (len(left) < len(right))
 
 
 def of_latest_version(candidates: Ints, levels: Ints) -> Ints | None:
