@@ -9,12 +9,10 @@ Called by the balancer in each batch.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints: TypeAlias = NDArray[np.int64]
+from lbcore.signals.averages import Ints
 
 TICK = -1
 ANYWHERE = -1

@@ -8,7 +8,7 @@ rejected plan. Placement finds the children's owners. Limits, hit counts and cap
 letter.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import compress, repeat
 
 import numpy as np
@@ -21,7 +21,6 @@ from lbcore.plan.phases.eligible import paused
 from lbcore.plan.snapshot import (
     Bools,
     BundleTable,
-    Floats,
     Ints,
     Snapshot,
     message_rate,
@@ -43,15 +42,6 @@ ATTEMPTS_PER_SPLIT = 10
 """Bundles whose topics are read, per split that a cycle may decide."""
 
 _CODE = {verdict: code for code, verdict in enumerate(VERDICTS)}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overloaded:
-    """The bundles over a limit, k rows, columns as in SplitTrace."""
-
-    bundle: Ints
-    reason: Ints
-    excess: Floats
 
 
 def decide_splits(
@@ -95,19 +85,19 @@ def decide_splits(
     unsplittable |= {bundles.names[at]: int(bundles.topics[at]) for at in single}
     is_kept = (hits > 0) & (verdict != _CODE[SplitVerdict.SPLIT])
     kept = map(bundles.names.__getitem__, over.bundle[is_kept].tolist())
-    trace = SplitTrace(
-        bundle=over.bundle, reason=over.reason, excess=over.excess, hits=hits, verdict=verdict
-    )
     after = SplitState(
         hits=dict(zip(kept, hits[is_kept].tolist(), strict=True)),
         unsplittable=unsplittable,
         pending=pending,
     )
-    return tuple(decisions), after, trace
+    return tuple(decisions), after, replace(over, hits=hits, verdict=verdict)
 
 
-def find_overloaded(bundles: BundleTable, config: Splitting) -> Overloaded:
-    """Return the bundles over any limit, in the table's order, whatever their state."""
+def find_overloaded(bundles: BundleTable, config: Splitting) -> SplitTrace:
+    """Return the bundles over any limit, in the table's order, whatever their state.
+
+    None has hits yet, and none a verdict against it: CYCLE_LIMIT = ready to be split.
+    """
     average = bundles.long if config.averages == LONG_TERM else bundles.short
     values = (
         bundles.topics.astype(np.float64),
@@ -127,10 +117,16 @@ def find_overloaded(bundles: BundleTable, config: Splitting) -> Overloaded:
     excess = np.max(
         [value[found] / max(limit, 1) for value, limit in zip(values, limits, strict=True)], axis=0
     )
-    return Overloaded(bundle=found, reason=reason, excess=excess)
+    return SplitTrace(
+        bundle=found,
+        reason=reason,
+        excess=excess,
+        hits=np.zeros(len(found), dtype=np.int64),
+        verdict=np.full(len(found), _CODE[SplitVerdict.CYCLE_LIMIT]),
+    )
 
 
-def _count_hits(snapshot: Snapshot, over: Overloaded, state: SplitState) -> Ints:
+def _count_hits(snapshot: Snapshot, over: SplitTrace, state: SplitState) -> Ints:
     no_owner = np.zeros(1, dtype=np.bool_)  # what the owner -1 finds
     is_reported = np.append(snapshot.brokers.is_fresh, no_owner)[
         snapshot.bundles.owner[over.bundle]
@@ -143,12 +139,12 @@ def _count_hits(snapshot: Snapshot, over: Overloaded, state: SplitState) -> Ints
 
 
 def _first_verdicts(
-    snapshot: Snapshot, over: Overloaded, hits: Ints, config: Splitting, deferred: Bools
+    snapshot: Snapshot, over: SplitTrace, hits: Ints, config: Splitting, deferred: Bools
 ) -> Ints:
     """Return verdicts before topics are read; CYCLE_LIMIT = ready to be split."""
     bundles, at = snapshot.bundles, over.bundle
     in_namespace = np.bincount(bundles.namespace, minlength=len(bundles.namespaces))
-    verdict = np.full(len(at), _CODE[SplitVerdict.CYCLE_LIMIT], dtype=np.int64)
+    verdict = over.verdict.copy()
     for holds, reached in (
         (in_namespace[bundles.namespace[at]] >= config.max_namespace_bundles, "NAMESPACE_FULL"),
         (bundles.topics[at] <= 1, "SINGLE_TOPIC"),
@@ -161,7 +157,7 @@ def _first_verdicts(
 
 
 def _ready_rows(
-    bundles: BundleTable, over: Overloaded, verdict: Ints, state: SplitState
+    bundles: BundleTable, over: SplitTrace, verdict: Ints, state: SplitState
 ) -> tuple[Ints, dict[str, int]]:
     """Return the ready rows, by excess, then by name, known unsplittable ones last.
 

@@ -11,14 +11,12 @@ from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lbcore.config import splitting
 from lbcore.config.splitting import Splitting
 from lbcore.model.bundles import BundleRange
+from lbcore.signals.averages import Bools, Floats, Ints
 
-Ints: TypeAlias = NDArray[np.int64]
-Floats: TypeAlias = NDArray[np.float64]
 Boundaries: TypeAlias = tuple[int, ...]
 
 
@@ -54,7 +52,7 @@ class TopicLoads:
     throughput: Floats
 
     @property
-    def is_loaded(self) -> NDArray[np.bool_]:
+    def is_loaded(self) -> Bools:
         """bool[k]: which topics have any traffic."""
         return (self.msg_rate > 0) | (self.throughput > 0)
 
@@ -110,10 +108,8 @@ def specified_boundaries(
     them, or without a position inside. Raises MissingPositionsError without positions. Source:
     SpecifiedPositionsBundleSplitAlgorithm.
     """
-    _check_positions(positions)
-    if topic_count < 2:  # noqa: PLR2004 one topic can't be divided
-        return None
-    return forced_boundaries(target, positions)
+    inside = forced_boundaries(target, positions)
+    return inside if topic_count >= 2 else None  # noqa: PLR2004 one topic can't be divided
 
 
 def forced_boundaries(target: BundleRange, positions: Sequence[int] | None) -> Boundaries | None:
@@ -122,19 +118,10 @@ def forced_boundaries(target: BundleRange, positions: Sequence[int] | None) -> B
     For a split whose boundaries were decided earlier. Source:
     SpecifiedPositionsBundleSplitAlgorithm(force = true).
     """
-    inside = [
-        position
-        for position in sorted(_check_positions(positions))
-        if target.lower < position < target.upper
-    ]
-    return tuple(inside) or None
-
-
-def _check_positions(positions: Sequence[int] | None) -> Sequence[int]:
     if not positions:
         message = "split at specified positions must name at least one position: add boundaries"
         raise MissingPositionsError(message)
-    return positions
+    return tuple(cut for cut in sorted(positions) if target.lower < cut < target.upper) or None
 
 
 def flow_or_qps_boundaries(topics: TopicLoads | None, config: Splitting) -> Boundaries | None:

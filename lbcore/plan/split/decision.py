@@ -14,8 +14,6 @@ from lbcore.model.bundles import BundleRange
 from lbcore.plan.split.algorithms import (
     BY_POSITIONS,
     Boundaries,
-    Floats,
-    Ints,
     SplitAlgorithm,
     TopicLoads,
     boundaries_without_positions,
@@ -23,6 +21,7 @@ from lbcore.plan.split.algorithms import (
     inside_of,
     specified_boundaries,
 )
+from lbcore.signals.averages import Floats, Ints
 
 
 class SplitReason(Enum):
