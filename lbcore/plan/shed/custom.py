@@ -120,15 +120,7 @@ def _read_only(value: Any) -> Any:
     if not is_dataclass(value) or isinstance(value, type):
         return value
     parts = {one.name: getattr(value, one.name) for one in fields(value)}
-    changed = {name: _read_only(part) for name, part in parts.items() if _has_arrays(part)}
-    return replace(value, **changed)
-
-
-def _has_arrays(value: Any) -> bool:
-    return isinstance(value, np.ndarray) or (
-        is_dataclass(value)
-        and any(isinstance(getattr(value, one.name), np.ndarray) for one in fields(value))
-    )
+    return replace(value, **{name: _read_only(part) for name, part in parts.items()})
 
 
 def _checked(answer: Any, view: ShedView) -> _Checked:
