@@ -22,13 +22,14 @@ from lbcore.plan.decision import (
     PLACEMENTS_NAMED,
     CandidateVerdict,
     Columns,
-    PlacementRows,
     Trace,
     TriggerRows,
 )
-from lbcore.plan.filter.index import FilterVerdict
+from lbcore.plan.filter.index import LABELS, FilterVerdict
 from lbcore.plan.phases.assign import PHASE as ASSIGN
 from lbcore.plan.phases.eligible import PHASE as ELIGIBLE
+from lbcore.plan.phases.shed import PHASE as SHED
+from lbcore.plan.place.request import PlacementRows
 from lbcore.plan.snapshot import Ints
 
 BLOCKED, ENDED = "blocked", "Over"
@@ -259,7 +260,7 @@ def _near_brokers(trace: Trace) -> Iterator[Row]:
             words = _trigger_detail(trace, part, at)
             first = words["levels"][0]
             yield {
-                "phase": part.phase,
+                "phase": SHED,
                 "subject": words["broker"],
                 "broker": words["partner"],
                 "verdict": words["verdict"],
@@ -269,7 +270,7 @@ def _near_brokers(trace: Trace) -> Iterator[Row]:
                 "hits_needed": first["needed"],
                 "detail": to_json({name: words[name] for name in TRIGGER_DETAIL}),
             }
-        yield from _rest(part.phase, Counter(part.verdicts[at] for at in near[BROKERS_NAMED:]))
+        yield from _rest(SHED, Counter(part.verdicts[at] for at in near[BROKERS_NAMED:]))
 
 
 def _by_nearness(part: TriggerRows) -> list[int]:
@@ -314,7 +315,7 @@ def _losers(trace: Trace) -> Iterator[Row]:
         order: Ints = np.flatnonzero(is_lost[part.verdict])
         if part.hits is not None:
             order = order[np.lexsort((-part.number[order], -part.hits[order]))]
-        is_source = part.phase == "shed"
+        is_source = part.phase == SHED
         sources += is_source
         of_source = LOSERS_NAMED if sources <= SOURCES_NAMED else 0
         named = of_source if is_source else BUNDLES_NAMED
@@ -370,7 +371,7 @@ def _placements(trace: Trace, ids: Mapping[str, str]) -> Iterator[Row]:
 
 def _placement(trace: Trace, part: PlacementRows, at: int, decision_id: str) -> Iterator[Row]:
     common = {
-        "phase": part.phase,
+        "phase": ASSIGN,
         "decision_id": decision_id,
         "subject": part.subjects[int(part.subject[at])],
     }
@@ -391,7 +392,7 @@ def _placement(trace: Trace, part: PlacementRows, at: int, decision_id: str) -> 
         yield {
             **common,
             "broker": trace.brokers[int(example)],
-            "verdict": part.labels[int(code)],
+            "verdict": LABELS[int(code)],
             "count": int(count),
         }
 

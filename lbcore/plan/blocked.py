@@ -13,12 +13,13 @@ from lbcore.plan.decision import (
     CandidateVerdict,
     Columns,
     Kind,
-    PlacementRows,
     Plan,
     Skip,
     Trace,
     TriggerRows,
 )
+from lbcore.plan.filter.index import LABELS
+from lbcore.plan.place.request import PlacementRows
 from lbcore.plan.snapshot import NOBODY, Floats, Ints
 
 BROKERS_MAX = 20
@@ -169,9 +170,9 @@ def _take_refusals(part: PlacementRows, owner: Ints, last: Ints, labels: list[st
     for at in np.flatnonzero((part.chosen == NOBODY) & (part.subject < own)).tolist():
         codes, counts = np.unique(part.verdicts[at], return_counts=True)
         refused = {
-            part.labels[int(code)]: int(count)
+            LABELS[int(code)]: int(count)
             for code, count in zip(codes, counts, strict=True)
-            if code and part.labels[int(code)] != _CURRENT_OWNER
+            if code and LABELS[int(code)] != _CURRENT_OWNER
         }
         last[part.subject[at]] = len(labels)
         labels.append(

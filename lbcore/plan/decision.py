@@ -13,11 +13,10 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lbcore.model.times import HOUR_MS
 from lbcore.plan.pending import PendingMove, UnreportedLoad
-from lbcore.plan.place.request import PlacementState
+from lbcore.plan.place.request import PlacementRows, PlacementState
 from lbcore.plan.shed.common import ShedState, TransferState, TriggerStatus
 from lbcore.plan.snapshot import Floats, Ints
 from lbcore.plan.split.decision import EMPTY_STATE, SplitDecision, SplitState
@@ -75,28 +74,6 @@ class Columns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlacementRows:
-    """Reasons for the placement of k bundles.
-
-    subject: int64[k], index into `subjects`; others: such indices of placed bundles that are only
-    counted. chosen, runner_up: int64[k], broker index, -1 = none; number,
-    runner_up_number: float64[k], the deciding number. verdicts: int8[k, n], each broker's, index
-    into `labels`; 0 = it was a candidate.
-    """
-
-    phase: str
-    subjects: Sequence[str]
-    subject: Ints
-    chosen: Ints
-    number: Floats
-    runner_up: Ints
-    runner_up_number: Floats
-    verdicts: NDArray[np.int8]
-    labels: Sequence[str]
-    others: Ints
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerRows:
     """Distance of each broker from shedding, for the decision log.
 
@@ -105,7 +82,6 @@ class TriggerRows:
     which its partner may take none of them; "" = it may take some, or there is no partner.
     """
 
-    phase: str
     trigger: TriggerStatus
     verdicts: Sequence[str]
     movable: Ints

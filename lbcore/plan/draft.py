@@ -38,6 +38,11 @@ class Moves:
             origin=self.origin[rows],
         )
 
+    def steps(self) -> list[tuple[int, int, int]]:
+        """(bundle, source, destination) of each move."""
+        columns = (self.bundle.tolist(), self.source.tolist(), self.destination.tolist())
+        return list(zip(*columns, strict=True))
+
 
 _NOTHING = np.zeros(0, dtype=np.int64)
 NO_MOVES = Moves(bundle=_NOTHING, source=_NOTHING, destination=_NOTHING, origin=_NOTHING)
@@ -50,7 +55,7 @@ class Draft:
     reported: the snapshot as it came in. snapshot: the same with moves that reports don't show yet.
     strategy: the shedding strategy's short name. usage: float64[n], weighted usage by `snapshot`.
     has_new_report: bool[n], brokers whose hits and averages may advance. index: verdicts of filters
-    on brokers and policies. groups: int64[open], isolation group of each broker that shedding
+    on brokers and policies. group: int64[open], isolation group of each broker that shedding
     includes. selections: bundles to shed, by source; sheddings: their moves; exchanges: bundle row
     → row of the bundle that comes back for it; too_big: bundles to divide. forced: moves that
     operators want (drains, pins). assignments: destinations of bundles without an owner. children:
@@ -67,8 +72,8 @@ class Draft:
     strategy: str
     usage: Floats
     has_new_report: Bools
-    index: CandidateIndex | None = None
-    groups: Ints | None = None
+    index: CandidateIndex
+    group: Ints = field(default_factory=lambda: _NOTHING)
     selections: tuple[Selection, ...] = ()
     sheddings: Moves = NO_MOVES
     exchanges: Mapping[int, int] = field(default_factory=dict)
@@ -80,20 +85,6 @@ class Draft:
     skipped: Mapping[str, str] = field(default_factory=dict)
     numbers: Mapping[str, float] = field(default_factory=dict)
     parts: tuple[Part, ...] = ()
-
-    @property
-    def candidates(self) -> CandidateIndex:
-        """The filters' index, which the eligible phase has made."""
-        if self.index is None:
-            raise ValueError("index must be made by the eligible phase first, got None")
-        return self.index
-
-    @property
-    def group(self) -> Ints:
-        """The group of each included broker, int64[open], made by the eligible phase."""
-        if self.groups is None:
-            raise ValueError("groups must be made by the eligible phase first, got None")
-        return self.groups
 
     def partners(self, moves: Moves) -> Ints:
         """Return the position of the move that each is exchanged for; its own = none."""

@@ -28,6 +28,7 @@ from lbcore.plan.decision import (
     with_moves,
 )
 from lbcore.plan.draft import Draft, Moves
+from lbcore.plan.filter.index import candidate_index
 from lbcore.plan.pending import (
     COLUMNS,
     PendingMove,
@@ -38,7 +39,7 @@ from lbcore.plan.pending import (
 )
 from lbcore.plan.phases.adjust import adjust, shift_averages
 from lbcore.plan.phases.assign import assign
-from lbcore.plan.phases.eligible import eligible, filter_brokers
+from lbcore.plan.phases.eligible import eligible
 from lbcore.plan.phases.limit import limit
 from lbcore.plan.phases.shed import shed
 from lbcore.plan.phases.split import split
@@ -78,6 +79,7 @@ def initial_draft(
         strategy=strategy,
         usage=np.zeros(brokers),
         has_new_report=np.zeros(brokers, dtype=np.bool_),
+        index=candidate_index(snapshot),
     )
 
 
@@ -106,7 +108,7 @@ def _remember(draft: Draft) -> tuple[PlanState, Floats]:
         draft.snapshot, assigned.bundle, assigned.destination
     )
     made: list[PendingMove] = []
-    for step in _steps(draft.forced) + _steps(moves):
+    for step in draft.forced.steps() + moves.steps():
         bundle, source, destination = step
         move = move_of(draft.snapshot, draft.usage, step, now_ms)
         name = bundles.names[bundle]
@@ -143,12 +145,6 @@ def _last_times(draft: Draft, before: Mapping[str, int], brokers: Ints) -> dict[
     return kept | {table.names[at]: draft.now_ms for at in brokers.tolist() if at >= 0}
 
 
-def _steps(moves: Moves) -> list[tuple[int, int, int]]:
-    """(bundle, source, destination) of each move."""
-    columns = (moves.bundle.tolist(), moves.source.tolist(), moves.destination.tolist())
-    return list(zip(*columns, strict=True))
-
-
 def _unreported_before(draft: Draft) -> Floats:
     """Return the unreported load before the plan, float64[n, COLUMNS]."""
     known, names = draft.state.unseen, draft.reported.brokers.names
@@ -171,7 +167,7 @@ def _forced(draft: Draft) -> list[Decision]:
             source=brokers.names[source],
             destination=brokers.names[destination],
         )
-        for bundle, source, destination in _steps(draft.forced)
+        for bundle, source, destination in draft.forced.steps()
     ]
 
 
@@ -192,7 +188,7 @@ def _sheddings(draft: Draft, usage: Floats) -> list[Decision]:
         shared["code"] = chosen.code
     decisions = []
     origins = draft.sheddings.origin.tolist()
-    for step, origin in zip(_steps(draft.sheddings), origins, strict=True):
+    for step, origin in zip(draft.sheddings.steps(), origins, strict=True):
         (bundle, source, destination), selection = step, draft.selections[origin]
         inputs = {**shared, **selection.numbers}
         # by which the strategy chose the load; the move may go to another broker
@@ -265,7 +261,7 @@ def _splits(draft: Draft) -> list[Decision]:
 
 PHASES = (
     adjust,  #   adjusts reported load, finds brokers with a new report
-    eligible,  # bundles that may move, brokers that may take bundles
+    eligible,  # bundles that may move, isolation groups
     shed,  #     the strategy: who gives what
     split,  #    which bundles are divided
     assign,  #   where shed and drained bundles and children of splits go
@@ -273,7 +269,6 @@ PHASES = (
 )
 PLACING = (
     adjust,  # as in a cycle
-    filter_brokers,  # brokers that may take bundles
     assign,  # where unowned bundles and children of splits go
 )
 
@@ -315,7 +310,7 @@ def place(
         draft = phase(draft)
     state, _ = _remember(draft)
     bundles, brokers = draft.snapshot.bundles.names, draft.snapshot.brokers.names
-    found = {bundles[bundle]: brokers[at] for bundle, _, at in _steps(draft.assignments)}
+    found = {bundles[bundle]: brokers[at] for bundle, _, at in draft.assignments.steps()}
     trace = Trace(brokers=brokers, numbers=draft.numbers, parts=draft.parts)
     return Places(found={**found, **draft.children}, trace=trace), state
 

@@ -30,7 +30,7 @@ from lbcore.config.values import ConfigFinding, UsageGaps, warning
 from lbcore.plan.decision import PlanState, Scope
 from lbcore.plan.place.least_load import LeastLoadRule
 from lbcore.plan.place.request import PlacementState, PlaceRequest, PlaceSettings
-from lbcore.plan.place.rules import AvgRule, Draw, MessageRateRule, RoundRobinRule, Rule, UsageRule
+from lbcore.plan.place.rules import AvgRule, MessageRateRule, RoundRobinRule, Rule, UsageRule
 from lbcore.plan.shed.avg import avg_trigger, check_avg, shed_avg
 from lbcore.plan.shed.ballast import ballast_trigger, observe_ballast, shed_ballast
 from lbcore.plan.shed.ballast_problem import divisible, learn_costs
@@ -67,11 +67,11 @@ _OVERLOAD_LIMIT = "shedding.overloaded_threshold_percent"
 class PlacementStrategy(Strategy):
     """A placement strategy.
 
-    rule_of: request, state, settings and draw → the rule of one plan. evens_counts: even
+    rule_of: request, state, settings and seed → the rule of one plan. evens_counts: even
     distribution by count applies beside it.
     """
 
-    rule_of: Callable[[PlaceRequest, PlacementState, PlaceSettings, Draw], Rule]
+    rule_of: Callable[[PlaceRequest, PlacementState, PlaceSettings, int], Rule]
     evens_counts: bool = True
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.signals import SignalsConfig
-from lbcore.plan.place.request import NumberedBrokers, RoundRobinState
+from lbcore.plan.place.request import Rotation, RoundRobinState
 from lbcore.plan.place.rules import MessageRates, below_average, smooth_usage
 from lbcore.plan.snapshot import Floats, Ints
 from lbcore.signals.usage import resource_percent, weighted_usage
@@ -111,11 +111,10 @@ def _round_robin(case: Case) -> list[Any]:
         if not is_repetition and "setCount" in call:
             state = RoundRobinState(count=call["setCount"], order=state.order)
         named = call.get("candidates", case.get("candidates", ()))
-        numbers_of = NumberedBrokers.of(named, state)
-        turn = numbers_of.turn(state)
-        chosen = turn.next(_all(named))
-        state = numbers_of.state(turn)
-        selected = None if chosen < 0 else numbers_of.names[chosen]
+        rotation = Rotation.of(named, state)
+        chosen = rotation.next(_all(named))
+        state = rotation.state()
+        selected = None if chosen < 0 else rotation.names[chosen]
         answers.append({"selected": selected, "count": state.count, "cache": list(state.order)})
     return answers
 

@@ -59,6 +59,9 @@ class FilterVerdict(IntEnum):
         return self.name.lower()
 
 
+LABELS = tuple(verdict.label for verdict in FilterVerdict)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceCounts:
     """Owners of the bundles of each namespace that has bundles to place.
@@ -80,18 +83,12 @@ class NamespaceCounts:
         """
         spaces = len(bundles.namespaces)
         room = np.bincount(bundles.namespace[placing], minlength=spaces)
-        is_held = (bundles.owner >= 0) & (room[bundles.namespace] > 0)
-        namespace = bundles.namespace[is_held]
-        held = np.bincount(namespace, minlength=spaces)
-        start = np.concatenate(([0], np.cumsum(held + room)[:-1])).astype(np.int64)
-        order = np.argsort(namespace, kind="stable")
-        before = np.cumsum(held) - held
-        ordered = namespace[order]
-        holders = np.zeros(int(np.sum(held + room)), dtype=np.int64)
-        holders[start[ordered] + np.arange(len(order)) - before[ordered]] = bundles.owner[is_held][
-            order
-        ]
-        return NamespaceCounts(brokers=brokers, holders=holders, start=start, fill=start + held)
+        held = np.flatnonzero((bundles.owner >= 0) & (room[bundles.namespace] > 0))
+        counts = np.bincount(bundles.namespace[held], minlength=spaces)
+        rows = np.concatenate([held, placing])  # stable: the held ones of a namespace come first
+        holders = bundles.owner[rows[np.argsort(bundles.namespace[rows], kind="stable")]]
+        start = np.cumsum(counts + room) - counts - room
+        return NamespaceCounts(brokers=brokers, holders=holders, start=start, fill=start + counts)
 
     def counts(self, namespace: int) -> Ints | None:
         """Return the namespace's bundles per broker, int64[brokers]; None = no bundle."""

@@ -57,7 +57,20 @@ def _with_adjusted_load(draft: Draft) -> Draft:
     if not (state.moves or state.unseen):
         return draft
     since_ms = draft.now_ms - config.adjust_max_ms
-    moves, given_up, arrived = _moves_by_outcome(draft, since_ms)
+    rows = draft.reported.bundles.rows_of(state.moves)
+    outcomes = [
+        (name, move, move_outcome(draft.reported, rows.get(name), move))
+        for name, move in state.moves.items()
+    ]
+    moves = {
+        name: move
+        for name, move, outcome in outcomes
+        if outcome is MoveOutcome.UNDER_WAY and move.decided_ms >= since_ms  # older ones are gone
+    }
+    given_up, arrived = (
+        [move for _, move, outcome in outcomes if outcome is wanted]
+        for wanted in (MoveOutcome.GIVEN_UP, MoveOutcome.ARRIVED)
+    )
     at = {name: index for index, name in enumerate(brokers.names)}
     concerned = [*moves.values(), *arrived, *given_up]
     busy = {name for move in concerned for name in (move.source, move.destination)}
@@ -85,46 +98,25 @@ def _with_adjusted_load(draft: Draft) -> Draft:
         ),
         transfer=replace(transfer, unloaded_brokers={**transfer.unloaded_brokers, **landed}),
     )
-    draft = replace(draft, state=state)
     if not config.adjust_load:
-        return draft
-    draft = replace(draft, snapshot=_adjusted(draft, load, at))
-    return replace(draft, state=shift_averages(draft.state, given_up, 1.0))
+        return replace(draft, state=state)
+    snapshot = _adjusted(draft.reported, moves, load, at)
+    return replace(draft, snapshot=snapshot, state=shift_averages(state, given_up, 1.0))
 
 
-def _moves_by_outcome(
-    draft: Draft, since_ms: int
-) -> tuple[dict[str, PendingMove], list[PendingMove], list[PendingMove]]:
-    """Return the moves under way, those given up, and those that arrived.
-
-    since_ms: moves decided before count as gone.
-    """
-    moves = draft.state.moves
-    rows = draft.reported.bundles.rows_of(moves)
-    outcome = {name: move_outcome(draft.reported, rows.get(name), moves[name]) for name in moves}
-    under_way = {
-        name: move
-        for name, move in moves.items()
-        if outcome[name] is MoveOutcome.UNDER_WAY and move.decided_ms >= since_ms
-    }
-    given_up = [move for name, move in moves.items() if outcome[name] is MoveOutcome.GIVEN_UP]
-    arrived = [move for name, move in moves.items() if outcome[name] is MoveOutcome.ARRIVED]
-    return under_way, given_up, arrived
-
-
-def _adjusted(draft: Draft, load: Floats, at: dict[str, int]) -> Snapshot:
-    """Return the reported snapshot plus unreported load, at least 0."""
-    brokers, bundles = draft.reported.brokers, draft.reported.bundles
-    owner = bundles.owner
-    if draft.state.moves:
-        owner, rows = owner.copy(), bundles.rows_of(draft.state.moves)
-        for name, move in draft.state.moves.items():
-            if move.destination in at:
-                owner[rows[name]] = at[move.destination]
+def _adjusted(
+    reported: Snapshot, moves: Mapping[str, PendingMove], load: Floats, at: Mapping[str, int]
+) -> Snapshot:
+    """Return the reported snapshot plus unreported load, at least 0. at: broker → index."""
+    owner, rows = reported.bundles.owner, reported.bundles.rows_of(moves)
+    if moves:
+        owner = owner.copy()
+        for name, move in moves.items():
+            owner[rows[name]] = at.get(move.destination, owner[rows[name]])
     return replace(
-        draft.reported,
-        brokers=with_load(brokers, load),
-        bundles=replace(bundles, owner=owner),
+        reported,
+        brokers=with_load(reported.brokers, load),
+        bundles=replace(reported.bundles, owner=owner),
     )
 
 

@@ -12,15 +12,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from lbcore.plan.decision import PlacementRows
 from lbcore.plan.draft import Draft, Moves
 from lbcore.plan.filter.index import CandidateIndex, FilterVerdict
 from lbcore.plan.pending import load_share
-from lbcore.plan.phases.eligible import LABELS, pins
+from lbcore.plan.phases.eligible import pins
 from lbcore.plan.phases.limit import TAKEN, limit_verdicts, show_limits
 from lbcore.plan.place.place import place_bundles
 from lbcore.plan.place.request import (
-    Placement,
     PlaceRequest,
     PlaceSettings,
     place_request,
@@ -175,7 +173,7 @@ def _may_keep(draft: Draft, moves: Moves) -> Bools:
     The index has policies and closed brokers; filters that count (topics, anti-affinity) or compare
     brokers (class, version) must not apply.
     """
-    index, filters, snapshot = draft.candidates, draft.config.filters, draft.snapshot
+    index, filters, snapshot = draft.index, draft.config.filters, draft.snapshot
     brokers, bundles = snapshot.brokers, snapshot.bundles
     if filters.load_manager_class or filters.prefer_later_versions:
         return np.zeros(len(moves.bundle), dtype=np.bool_)
@@ -256,16 +254,18 @@ def _placed(draft: Draft, request: PlaceRequest, *, by_load: bool) -> tuple[Draf
         excluded_namespaces=frozenset(config.shedding.excluded_namespaces),
     )
     seed = zlib.crc32(draft.snapshot.cluster.encode())
-    remembered = draft.state.placement.of_active(frozenset(request.snapshot.brokers.names))
-    answer = place_bundles(request, remembered, settings, seed)
+    active, known = {*request.snapshot.brokers.names}, draft.state.placement
+    # as Pulsar's LeastResourceUsageWithWeight.onActiveBrokersChange, without departed brokers
+    kept = {name: value for name, value in known.smoothed_usage.items() if name in active}
+    answer = place_bundles(request, replace(known, smoothed_usage=kept), settings, seed)
     draft = replace(draft, state=replace(draft.state, placement=answer.state))
-    return _show(draft, request, answer), answer.brokers
+    return draft.show(answer.trace), answer.brokers
 
 
 def _request(draft: Draft, rows: Ints, splits: Sequence[SplitDecision] = ()) -> PlaceRequest:
     """Return the request to place these bundles, then the children of these splits."""
     planned = _planned(draft)
-    snapshot, index, usage = with_children(planned, draft.candidates, draft.usage, splits)
+    snapshot, index, usage = with_children(planned, draft.index, draft.usage, splits)
     known, everyone = len(planned.bundles.names), len(snapshot.bundles.names)
     rows = np.concatenate([rows, np.arange(known, everyone)])
     pinned = np.append(pins(draft), np.full(everyone - known, NOBODY, dtype=np.int64))
@@ -289,24 +289,4 @@ def _planned(draft: Draft) -> Snapshot:
         draft.snapshot,
         brokers=replace(brokers, is_fresh=is_fresh),
         bundles=replace(bundles, owner=owner),
-    )
-
-
-def _show(draft: Draft, request: PlaceRequest, answer: Placement) -> Draft:
-    named = answer.trace.position
-    is_other = np.ones(len(request.bundles), dtype=np.bool_)
-    is_other[named] = False
-    return draft.show(
-        PlacementRows(
-            phase=PHASE,
-            subjects=request.snapshot.bundles.names,
-            subject=request.bundles[named],
-            others=request.bundles[is_other & (answer.brokers >= 0)],
-            chosen=answer.brokers[named],
-            number=answer.trace.number,
-            runner_up=answer.trace.runner_up,
-            runner_up_number=answer.trace.runner_up_number,
-            verdicts=answer.trace.verdicts,
-            labels=LABELS,
-        )
     )

@@ -1,4 +1,4 @@
-"""Phase 2: bundles that may be shed, and brokers that may take bundles.
+"""Phase 2: bundles that may be shed, and isolation groups of brokers.
 
 The assign phase decides whether a bundle may go to a certain broker. Source: Pulsar 4.0.8
 LoadData's shedding view and the grace period of ModularLoadManagerImpl; draining, flapping, pins,
@@ -11,7 +11,7 @@ import numpy as np
 
 from lbcore.plan.decision import Columns
 from lbcore.plan.draft import Draft
-from lbcore.plan.filter.index import FilterVerdict, Verdicts, candidate_index
+from lbcore.plan.filter.index import LABELS, FilterVerdict, Verdicts
 from lbcore.plan.filter.unload import system_namespaces, unload_verdicts
 from lbcore.plan.groups import (
     excluded_from_shedding,
@@ -33,19 +33,18 @@ from lbcore.plan.strategy import Grouping
 PHASE = "eligible"
 STRANDED = "stranded"
 """Name of the number of owned bundles that policies admit on no broker; left out if it is 0."""
-LABELS = tuple(verdict.label for verdict in FilterVerdict)
 
 
 def eligible(draft: Draft) -> Draft:
     """Return the draft with the bundles that may be shed, without ended grace periods."""
     bundles, since_ms = draft.snapshot.bundles, draft.now_ms - draft.config.shedding.grace_period_ms
     kept = {name: at for name, at in draft.state.unloaded_ms.items() if at >= since_ms}
-    draft = filter_brokers(replace(draft, state=replace(draft.state, unloaded_ms=kept)))
+    draft = replace(draft, state=replace(draft.state, unloaded_ms=kept))
     verdicts = _bundle_verdicts(draft)
     can_move = (verdicts == FilterVerdict.OK) & (bundles.owner >= 0)
-    if _chooses_admitted(draft) and draft.candidates.groups:
+    if _chooses_admitted(draft) and draft.index.groups:
         rows = np.flatnonzero(can_move)
-        left = unload_verdicts(draft.snapshot, draft.candidates, rows)
+        left = unload_verdicts(draft.snapshot, draft.index, rows)
         stays = rows[left == FilterVerdict.ANTI_AFFINITY]
         can_move[stays], verdicts[stays] = False, FilterVerdict.ANTI_AFFINITY
     snapshot = replace(draft.snapshot, bundles=replace(bundles, can_move=can_move))
@@ -101,7 +100,7 @@ def _grouped(draft: Draft) -> Draft:
     subset = without_brokers(draft.snapshot, excluded_from_shedding(draft.snapshot))
     group = np.zeros(len(subset.original), dtype=np.int64)
     if draft.snapshot.policies.isolation and len(group) > 1:
-        row, admits = draft.candidates.row, draft.candidates.policy_admits[:, subset.original]
+        row, admits = draft.index.row, draft.index.policy_admits[:, subset.original]
         is_closed: Bools = admits.sum(axis=1) == 0
         stranded = int((is_closed[row] & (draft.snapshot.bundles.owner >= 0)).sum())
         draft = draft.note(PHASE, {STRANDED: stranded} if stranded else {})
@@ -110,18 +109,13 @@ def _grouped(draft: Draft) -> Draft:
             # it moves bundles away from brokers that their policy does not admit
             group = with_strays(group, subset.snapshot.bundles, row, admits)
     named = named_groups([brokers.names[at] for at in subset.original.tolist()], group)
-    return replace(draft, groups=group, state=replace(draft.state, groups=named))
+    return replace(draft, group=group, state=replace(draft.state, groups=named))
 
 
 def _chooses_admitted(draft: Draft) -> bool:
     """True if the strategy chooses only destinations that filters admit."""
     strategy = find_shedding(draft.config)
     return strategy is not None and strategy.grouping == Grouping.ALWAYS
-
-
-def filter_brokers(draft: Draft) -> Draft:
-    """Return the draft with the index of brokers that may take bundles."""
-    return replace(draft, index=candidate_index(draft.snapshot))
 
 
 def pins(draft: Draft) -> Ints:

@@ -52,7 +52,7 @@ def limit_verdicts(draft: Draft, moves: Moves) -> Ints:
     )
     gave, took = draft.in_role(state.gave_ms), draft.in_role(state.took_ms)
     name_of = dict(enumerate(snapshot.brokers.names))  # NOBODY has none
-    ends = list(zip(moves.source.tolist(), moves.destination.tolist(), strict=True))
+    ends = [(source, destination) for _, source, destination in moves.steps()]
     namespaces = snapshot.bundles.namespace[moves.bundle].tolist()
     owners = [tenant_of(snapshot.bundles.namespaces[at]) for at in namespaces]
     found = np.full(len(ends), CODE[limited_by], dtype=np.int64)

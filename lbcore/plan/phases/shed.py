@@ -19,7 +19,7 @@ from lbcore.plan.decision import (
     exchanges,
 )
 from lbcore.plan.draft import Draft, Moves
-from lbcore.plan.filter.index import FilterVerdict
+from lbcore.plan.filter.index import LABELS, FilterVerdict
 from lbcore.plan.filter.unload import admitted_brokers, unload_verdicts
 from lbcore.plan.groups import (
     Subset,
@@ -28,7 +28,7 @@ from lbcore.plan.groups import (
     shed_by_group,
     without_brokers,
 )
-from lbcore.plan.phases.eligible import LABELS, paused, pins
+from lbcore.plan.phases.eligible import paused, pins
 from lbcore.plan.registry import observer, shedding_strategy
 from lbcore.plan.shed.common import Selection, Shed, ShedView, TriggerStatus, owner_index
 from lbcore.plan.snapshot import NOBODY, Ints
@@ -84,7 +84,7 @@ def shed(draft: Draft) -> Draft:
     if refusal:
         return draft.skip(PHASE, refusal)
     subset = without_brokers(draft.snapshot, excluded_from_shedding(draft.snapshot))
-    row, admits = admitted_brokers(draft.snapshot, draft.candidates)
+    row, admits = admitted_brokers(draft.snapshot, draft.index)
     view = ShedView(
         snapshot=subset.snapshot,
         usage=draft.usage[subset.original],
@@ -118,8 +118,7 @@ def shed(draft: Draft) -> Draft:
     draft, answer = replace(draft, state=found.state), found.answer
     selections = subset.selections(answer.selections, {})
     moves = _moves(selections)
-    columns = (moves.bundle.tolist(), moves.source.tolist(), moves.destination.tolist())
-    draft = replace(draft, exchanges=exchanges(zip(*columns, strict=True)))
+    draft = replace(draft, exchanges=exchanges(moves.steps()))
     kept, verdicts = _able_to_leave(draft, moves)
     draft = replace(draft, selections=selections, sheddings=moves.at(kept), too_big=answer.too_big)
     if draft.scope.is_traced:
@@ -161,7 +160,7 @@ def _moves(selections: tuple[Selection, ...]) -> Moves:
 
 def _able_to_leave(draft: Draft, moves: Moves) -> tuple[Ints, Ints]:
     """Return positions of moves that another broker may take, and all verdicts."""
-    verdicts = unload_verdicts(draft.snapshot, draft.candidates, moves.bundle)
+    verdicts = unload_verdicts(draft.snapshot, draft.index, moves.bundle)
     verdicts[np.isin(moves.bundle, draft.forced.bundle)] = FilterVerdict.IN_FLIGHT
     verdicts = np.where(verdicts == FilterVerdict.OK, verdicts[draft.partners(moves)], verdicts)
     return np.flatnonzero(verdicts == FilterVerdict.OK), verdicts.astype(np.int64)
@@ -227,7 +226,7 @@ def _with_takers(draft: Draft, trigger: TriggerStatus, judged: Sequence[str]) ->
 
     judged: verdict on each broker, "" = none.
     """
-    bundles, index = draft.snapshot.bundles, draft.candidates
+    bundles, index = draft.snapshot.bundles, draft.index
     movable = np.flatnonzero(bundles.can_move)
     brokers, policies = len(judged), len(index.verdicts)
     pairs = bundles.owner[movable] * policies + index.row[movable]
@@ -242,7 +241,6 @@ def _with_takers(draft: Draft, trigger: TriggerStatus, judged: Sequence[str]) ->
         if partner >= 0 and len(verdicts) and not admitted[partner]:
             refusals[at] = LABELS[int(verdicts[0, partner])]
     return TriggerRows(
-        phase=PHASE,
         trigger=trigger,
         verdicts=judged,
         movable=counts.sum(axis=1),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lbcore.plan.place.request import PlacementState, PlaceRequest, PlaceSettings
-from lbcore.plan.place.rules import Draw, Rule, awaited_rates, least_rates
+from lbcore.plan.place.rules import Rule, awaited_rates, least_rates
 from lbcore.plan.readings import readings_of
 from lbcore.plan.snapshot import NOBODY, Floats, Ints, sequential_sum
 
@@ -106,14 +106,13 @@ class LeastLoadRule(Rule):
     load: float64[n], points, growing with each placement; weight: float64[k], points of capacity 1.
     """
 
-    request: PlaceRequest
     load: Floats
     weight: Floats
     crowding: PlacedCrowding
 
     @staticmethod
     def of(
-        request: PlaceRequest, _state: PlacementState, settings: PlaceSettings, draw: Draw
+        request: PlaceRequest, _state: PlacementState, settings: PlaceSettings, seed: int
     ) -> "LeastLoadRule":
         """Return the rule at the start of a plan; each bundle counts at least the floor."""
         config = settings.placement
@@ -128,7 +127,7 @@ class LeastLoadRule(Rule):
             request=request,
             load=load,
             weight=np.maximum(readings.bundle[request.bundles], least),
-            draw=draw,
+            seed=seed,
             crowding=placed_crowding(request),
         )
 

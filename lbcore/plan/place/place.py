@@ -5,6 +5,8 @@ failover, drains and unloads without a destination. The order is Ballast's. Sour
 ModularLoadManagerImpl.selectBroker and ExtensibleLoadManagerImpl.selectAsync.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from lbcore.config.placement import EXTENSIBLE, PlacementConfig
@@ -12,12 +14,12 @@ from lbcore.plan.filter.index import FilterVerdict
 from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion
 from lbcore.plan.place.request import (
     Placement,
+    PlacementRows,
     PlacementState,
     PlaceRequest,
     PlaceSettings,
-    PlaceTrace,
 )
-from lbcore.plan.place.rules import Draw, RoundRobinRule, Rule, bundle_rates
+from lbcore.plan.place.rules import RoundRobinRule, Rule, bundle_rates
 from lbcore.plan.registry import placement_strategy
 from lbcore.plan.snapshot import NOBODY, Ints
 
@@ -36,12 +38,12 @@ def place_bundles(
     """
     bundles, config = request.snapshot.bundles, settings.placement
     order = placing_order(request, config)
-    trace = _empty_trace(request, order)
-    slots = {at: slot for slot, at in enumerate(trace.position.tolist())}
+    traced = np.sort(order[: request.traced])
+    slots = {at: slot for slot, at in enumerate(traced.tolist())}
+    trace = _empty_trace(request, traced)
     pipeline = FilterPipeline.of(request.snapshot, request.index, settings.filters, request.bundles)
-    draw = Draw.of(request, seed)
-    usual = placement_strategy(config).rule_of(request, state, settings, draw)
-    excluded = RoundRobinRule.of(request, state, settings, draw, is_for_excluded=True)
+    usual = placement_strategy(config).rule_of(request, state, settings, seed)
+    excluded = RoundRobinRule.of(request, state, settings, seed, is_for_excluded=True)
     is_modular = settings.filters.pipeline != EXTENSIBLE
     is_excluded = [
         is_modular and name in settings.excluded_namespaces for name in bundles.namespaces
@@ -72,6 +74,9 @@ def place_bundles(
             usual.count_placed(broker, position)
             pipeline.count_placed(bundle, broker)
     state = excluded.updated_state(usual.updated_state(state))
+    is_other = brokers != NOBODY
+    is_other[traced] = False
+    trace = replace(trace, chosen=brokers[traced], others=request.bundles[is_other])
     return Placement(brokers=brokers, state=state, trace=trace)
 
 
@@ -82,7 +87,7 @@ def placing_order(request: PlaceRequest, config: PlacementConfig) -> Ints:
     return np.argsort(-bundle_rates(request, config), kind="stable")
 
 
-def _note_runner_up(trace: PlaceTrace, slot: int, rule: Rule, left: Ints, position: int) -> None:
+def _note_runner_up(trace: PlacementRows, slot: int, rule: Rule, left: Ints, position: int) -> None:
     """Record the best of the candidates that the rule does not choose from."""
     best = rule.best(left, position)
     if len(best) == len(left):
@@ -96,14 +101,16 @@ def _note_runner_up(trace: PlaceTrace, slot: int, rule: Rule, left: Ints, positi
         trace.runner_up_number[slot] = numbers[at]
 
 
-def _empty_trace(request: PlaceRequest, order: Ints) -> PlaceTrace:
-    """Return room for the trace of the first of an order."""
-    position = np.sort(order[: request.traced])
-    count, brokers = len(position), len(request.snapshot.brokers.names)
-    return PlaceTrace(
-        position=position,
-        verdicts=np.zeros((count, brokers), dtype=np.int8),
+def _empty_trace(request: PlaceRequest, traced: Ints) -> PlacementRows:
+    """Return room for the trace of these positions in the request."""
+    count, nobody = len(traced), np.full(len(traced), NOBODY, dtype=np.int64)
+    return PlacementRows(
+        subjects=request.snapshot.bundles.names,
+        subject=request.bundles[traced],
+        chosen=nobody,
         number=np.full(count, np.nan),
-        runner_up=np.full(count, NOBODY, dtype=np.int64),
+        runner_up=nobody.copy(),
         runner_up_number=np.full(count, np.nan),
+        verdicts=np.zeros((count, len(request.snapshot.brokers.names)), dtype=np.int8),
+        others=np.zeros(0, dtype=np.int64),
     )

@@ -4,7 +4,7 @@ The plan's assign phase makes requests and keeps the state; `place` answers.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -31,11 +31,28 @@ class RoundRobinState:
 
 
 @dataclass(slots=True, kw_only=True)
-class Turn:
-    """The rotation with brokers as numbers, for many choices in a row."""
+class Rotation:
+    """The rotation with brokers as numbers, for many choices in a row.
 
+    names: by number, first those of a plan's brokers, then remembered ones. order: numbers.
+    """
+
+    names: tuple[str, ...]
     count: int
     order: Ints
+
+    @staticmethod
+    def of(names: Sequence[str], state: RoundRobinState) -> "Rotation":
+        """Return the state in numbers. names: distinct, numbered from 0."""
+        known = tuple(dict.fromkeys((*names, *state.order)))
+        number = {name: at for at, name in enumerate(known)}
+        order = np.array([number[name] for name in state.order], dtype=np.int64)
+        return Rotation(names=known, count=state.count, order=order)
+
+    def state(self) -> RoundRobinState:
+        """The state in names."""
+        order = tuple(self.names[number] for number in self.order.tolist())
+        return RoundRobinState(count=self.count, order=order)
 
     def next(self, candidates: Ints) -> int:
         """Return the candidate whose turn it is; -1 without candidates.
@@ -49,29 +66,6 @@ class Turn:
         if len(self.order) != len(candidates) or not (candidates == self.order[at]).any():
             self.order = candidates
         return int(self.order[at])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NumberedBrokers:
-    """Names and their numbers: first those of a plan's brokers, then remembered ones."""
-
-    names: tuple[str, ...]
-
-    @staticmethod
-    def of(names: Sequence[str], state: RoundRobinState) -> "NumberedBrokers":
-        """names: distinct, numbered from 0."""
-        return NumberedBrokers(names=tuple(dict.fromkeys((*names, *state.order))))
-
-    def turn(self, state: RoundRobinState) -> Turn:
-        """The state in numbers."""
-        number = {name: at for at, name in enumerate(self.names)}
-        order = np.array([number[name] for name in state.order], dtype=np.int64)
-        return Turn(count=state.count, order=order)
-
-    def state(self, turn: Turn) -> RoundRobinState:
-        """The state in names."""
-        order = tuple(self.names[number] for number in turn.order.tolist())
-        return RoundRobinState(count=turn.count, order=order)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,30 +113,25 @@ class PlacementState:
     round_robin: RoundRobinState = field(default_factory=RoundRobinState)
     excluded_round_robin: RoundRobinState = field(default_factory=RoundRobinState)
 
-    def of_active(self, active: frozenset[str]) -> "PlacementState":
-        """Return the state without the averages of departed brokers.
-
-        Pulsar 4.0.8 LeastResourceUsageWithWeight.onActiveBrokersChange.
-        """
-        kept = {name: value for name, value in self.smoothed_usage.items() if name in active}
-        return replace(self, smoothed_usage=kept)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlaceTrace:
-    """Reasons for the placement of k bundles; arrays in the order of the request.
+class PlacementRows:
+    """Reasons for the placement of k bundles, for the trace; arrays in the request's order.
 
-    position: int64[k], positions in the request, ascending. verdicts: int8[k, n], each broker's
-    (see `FilterVerdict`; OK = it was a candidate). number: float64[k], the deciding number (message
-    rate or usage of the chosen), NaN where none decided. runner_up: int64[k], the best of the other
-    candidates, -1 = none; runner_up_number: float64[k].
+    subject: int64[k], index into `subjects`; others: such indices of placed bundles that are only
+    counted. chosen: int64[k], broker index, -1 = none; number: float64[k], the deciding number
+    (message rate or usage), NaN where none decided. runner_up, runner_up_number: of the best of the
+    other candidates. verdicts: int8[k, n], each broker's `FilterVerdict`, OK = it was a candidate.
     """
 
-    position: Ints
-    verdicts: Verdicts
+    subjects: Sequence[str]
+    subject: Ints
+    chosen: Ints
     number: Floats
     runner_up: Ints
     runner_up_number: Floats
+    verdicts: Verdicts
+    others: Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +140,7 @@ class Placement:
 
     brokers: Ints
     state: PlacementState
-    trace: PlaceTrace
+    trace: PlacementRows
 
 
 def place_request(

@@ -8,7 +8,6 @@ counts what the plan has placed, and the spread over overloaded brokers by rate 
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import mmh3
@@ -16,11 +15,10 @@ import numpy as np
 
 from lbcore.config.placement import EXTENSIBLE, PlacementConfig
 from lbcore.plan.place.request import (
-    NumberedBrokers,
     PlacementState,
     PlaceRequest,
     PlaceSettings,
-    Turn,
+    Rotation,
 )
 from lbcore.plan.snapshot import (
     NOBODY,
@@ -258,48 +256,24 @@ def bundle_rates(request: PlaceRequest, config: PlacementConfig) -> Floats:
     return message_rate(request.snapshot.bundles.long[request.bundles])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draw:
-    """Deterministic choice among equally good brokers.
-
-    names, versions: of the request's bundles.
-    """
-
-    names: Sequence[str]
-    versions: Sequence[int]
-    seed: int
-
-    @staticmethod
-    def of(request: PlaceRequest, seed: int) -> "Draw":
-        """A draw for the bundles of a request."""
-        bundles = request.snapshot.bundles
-        rows = request.bundles.tolist()
-        return Draw(
-            names=[bundles.names[row] for row in rows],
-            versions=bundles.versions[request.bundles].tolist(),
-            seed=seed,
-        )
-
-    def one_of(self, best: Ints, position: int) -> int:
-        """One of the equally good brokers; NOBODY of none."""
-        count = len(best)
-        if not count:
-            return NOBODY
-        if count == 1:
-            return int(best[0])
-        at = choose(count, self.names[position], self.versions[position], self.seed)
-        return int(best[at])
-
-
 @dataclass(slots=True, kw_only=True)
 class Rule:
-    """A placement strategy during one plan; here all candidates are equally good."""
+    """A placement strategy during one plan; here all candidates are equally good.
 
-    draw: Draw
+    seed: of the choice among equally good brokers.
+    """
+
+    request: PlaceRequest
+    seed: int
 
     def select(self, candidates: Ints, position: int) -> int:
         """Return a broker for the bundle at this position; NOBODY without candidates."""
-        return self.draw.one_of(self.best(candidates, position), position)
+        best = self.best(candidates, position)
+        if len(best) <= 1:
+            return int(best[0]) if len(best) else NOBODY
+        bundles, row = self.request.snapshot.bundles, int(self.request.bundles[position])
+        at = choose(len(best), bundles.names[row], int(bundles.versions[row]), self.seed)
+        return int(best[at])
 
     def best(self, candidates: Ints, _position: int) -> Ints:
         """Return the candidates that are equally good; changes nothing."""
@@ -327,7 +301,7 @@ class MessageRateRule(Rule):
 
     @staticmethod
     def of(
-        request: PlaceRequest, _state: PlacementState, settings: PlaceSettings, draw: Draw
+        request: PlaceRequest, _state: PlacementState, settings: PlaceSettings, seed: int
     ) -> "MessageRateRule":
         """The rule at the start of a plan."""
         config = settings.placement
@@ -340,9 +314,10 @@ class MessageRateRule(Rule):
             base = base + awaited
         weights = bundle_rates(request, config)
         return MessageRateRule(
+            request=request,
+            seed=seed,
             rates=MessageRates.of(base, request.usage, threshold, room),
             weights=np.maximum(weights, least_rates(request, config)),
-            draw=draw,
             spread_overloaded=config.count_planned,
         )
 
@@ -369,7 +344,6 @@ class UsageRule(Rule):
     count. unit_usage: usage of a byte/s.
     """
 
-    request: PlaceRequest
     config: PlacementConfig
     history_weight: float
     smoothed: Floats
@@ -382,7 +356,7 @@ class UsageRule(Rule):
 
     @staticmethod
     def of(
-        request: PlaceRequest, state: PlacementState, settings: PlaceSettings, draw: Draw
+        request: PlaceRequest, state: PlacementState, settings: PlaceSettings, seed: int
     ) -> "UsageRule":
         """Return the rule at the start of a plan.
 
@@ -399,7 +373,7 @@ class UsageRule(Rule):
             request=request,
             config=config,
             history_weight=settings.history_weight,
-            draw=draw,
+            seed=seed,
             smoothed=smoothed,
             planned=np.zeros(len(brokers.names)),
             usage=smoothed.copy(),
@@ -418,7 +392,7 @@ class UsageRule(Rule):
         """See `Rule`; in Pulsar's way the candidates' averages advance with every call."""
         if self.per_call:
             self.advance(candidates)
-        return self.draw.one_of(self.best(candidates, position), position)
+        return Rule.select(self, candidates, position)
 
     def best(self, candidates: Ints, _position: int) -> Ints:
         """See `Rule`; where all are equal, `count_planned` takes the least usage."""
@@ -465,8 +439,7 @@ class UsageRule(Rule):
 class RoundRobinRule(Rule):
     """Round robin. is_for_excluded: of namespaces excluded from shedding."""
 
-    numbering: NumberedBrokers
-    turn: Turn
+    rotation: Rotation
     is_for_excluded: bool
 
     @staticmethod
@@ -474,62 +447,57 @@ class RoundRobinRule(Rule):
         request: PlaceRequest,
         state: PlacementState,
         _settings: PlaceSettings,
-        draw: Draw,
+        seed: int,
         *,
         is_for_excluded: bool = False,
     ) -> "RoundRobinRule":
         """The rule at the start of a plan."""
-        rotation = state.excluded_round_robin if is_for_excluded else state.round_robin
-        numbering = NumberedBrokers.of(request.snapshot.brokers.names, rotation)
+        known = state.excluded_round_robin if is_for_excluded else state.round_robin
+        rotation = Rotation.of(request.snapshot.brokers.names, known)
         return RoundRobinRule(
-            draw=draw,
-            numbering=numbering,
-            turn=numbering.turn(rotation),
-            is_for_excluded=is_for_excluded,
+            request=request, seed=seed, rotation=rotation, is_for_excluded=is_for_excluded
         )
 
     def select(self, candidates: Ints, _position: int) -> int:
         """See `Rule`."""
-        return self.turn.next(candidates)
+        return self.rotation.next(candidates)
 
     def best(self, candidates: Ints, _position: int) -> Ints:
         """The one whose turn it is."""
-        best: Ints = candidates[candidates == replace(self.turn).next(candidates)]
+        best: Ints = candidates[candidates == replace(self.rotation).next(candidates)]
         return best
 
     def updated_state(self, state: PlacementState) -> PlacementState:
         """Return the state with the position of the rotation."""
-        turn = self.numbering.state(self.turn)
         if self.is_for_excluded:
-            return replace(state, excluded_round_robin=turn)
-        return replace(state, round_robin=turn)
+            return replace(state, excluded_round_robin=self.rotation.state())
+        return replace(state, round_robin=self.rotation.state())
 
 
 @dataclass(slots=True, kw_only=True)
 class AvgRule(Rule):
     """The avg shedder's planned broker, else any by hash, or by another rule.
 
-    planned: int64[k], broker indices, NOBODY = none planned. otherwise: the other rule; in Pulsar
-    all candidates are equally good. Pulsar 4.0.8's AvgShedder.selectBroker keeps the broker it
-    draws as the new plan, also when a filter took the planned one away. So the caller writes each
-    answer into its plan.
+    otherwise: the other rule; in Pulsar all candidates are equally good. Pulsar 4.0.8's
+    AvgShedder.selectBroker keeps the broker it draws as the new plan, also when a filter took the
+    planned one away. So the caller writes each answer into its plan.
     """
 
-    planned: Ints
     otherwise: Rule
 
     @staticmethod
     def of(
-        request: PlaceRequest, state: PlacementState, settings: PlaceSettings, draw: Draw
+        request: PlaceRequest, state: PlacementState, settings: PlaceSettings, seed: int
     ) -> "AvgRule":
         """The rule at the start of a plan."""
         counts = settings.placement.count_planned
-        least = MessageRateRule.of(request, state, settings, draw) if counts else Rule(draw=draw)
-        return AvgRule(planned=request.planned, draw=draw, otherwise=least)
+        anyone = Rule(request=request, seed=seed)
+        least = MessageRateRule.of(request, state, settings, seed) if counts else anyone
+        return AvgRule(request=request, seed=seed, otherwise=least)
 
     def best(self, candidates: Ints, position: int) -> Ints:
         """See `Rule`."""
-        planned = candidates[candidates == self.planned[position]]
+        planned = candidates[candidates == self.request.planned[position]]
         return planned if len(planned) else self.otherwise.best(candidates, position)
 
     def numbers(self, candidates: Ints) -> Floats:

@@ -12,7 +12,13 @@ from lbcore.plan.filter.pipeline import UNREADABLE, of_latest_version
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.filter.unload import unload_verdicts
 from lbcore.plan.place.place import place_bundles, placing_order
-from lbcore.plan.place.request import COUNT_MAX, PlacementState, PlaceSettings, Turn, place_request
+from lbcore.plan.place.request import (
+    COUNT_MAX,
+    PlacementState,
+    PlaceSettings,
+    Rotation,
+    place_request,
+)
 from lbcore.plan.shed.common import TransferState
 from lbcore.plan.shed.transfer import Reason, TransferView, find_transfers
 from lbcore.plan.snapshot import Snapshot, throughput
@@ -56,9 +62,9 @@ def test_bundle_whose_owner_may_not_have_it_is_no_prisoner_of_its_group() -> Non
 
 
 def test_turn_begins_anew_after_javas_largest_number() -> None:
-    turn = Turn(count=COUNT_MAX, order=np.array([4, 5]))
-    assert turn.next(np.array([4, 5])) == (4, 5)[COUNT_MAX % 2]
-    assert (turn.count, turn.next(np.array([], dtype=np.int64))) == (0, -1)
+    rotation = Rotation(names=(), count=COUNT_MAX, order=np.array([4, 5]))
+    assert rotation.next(np.array([4, 5])) == (4, 5)[COUNT_MAX % 2]
+    assert (rotation.count, rotation.next(np.array([], dtype=np.int64))) == (0, -1)
 
 
 def test_heaviest_bundles_are_placed_first_where_that_is_set() -> None:
