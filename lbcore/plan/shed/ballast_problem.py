@@ -183,12 +183,6 @@ def with_observations(view: ShedView, readings: Readings, before: Evidence) -> E
     return with_reports(before, np.stack(columns, axis=1)[is_usable], KEEP)
 
 
-def usable_costs(evidence: Evidence) -> Costs | None:
-    """The fitted costs, if they explain what brokers use."""
-    costs = fit_costs(evidence) if evidence.reports >= _REPORTS_MIN else None
-    return costs if costs and costs.explained >= _EXPLAINED_MIN else None
-
-
 def with_costs(readings: Readings, view: ShedView, costs: Costs) -> Readings:
     """Return the readings by fitted costs of messages, of bytes and of an idle broker."""
     brokers, bundles = view.snapshot.brokers, view.snapshot.bundles
@@ -484,7 +478,10 @@ def measure_round(
     evidence = state.evidence
     if view.broker_share == 1.0:
         evidence = with_observations(view, readings, evidence)
-    costs = usable_costs(evidence) if readings.by_rate else None
+    is_enough = readings.by_rate and evidence.reports >= _REPORTS_MIN
+    costs = fit_costs(evidence) if is_enough else None
+    if costs and costs.explained < _EXPLAINED_MIN:
+        costs = None
     readings = with_costs(readings, view, costs) if costs else readings
     readings = with_demand(readings, view.snapshot)
     hot_limit = mean_load(readings) + config.high_points
