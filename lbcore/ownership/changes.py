@@ -12,13 +12,7 @@ from typing import Any, TypeAlias
 
 from lbcore.model.names import InvalidNameError, format_bundle, parse_bundle
 from lbcore.ownership.records import Cause, OwnershipRecord, State
-from lbcore.ownership.resolve import (
-    FIRST_VERSION,
-    ResolverVerdict,
-    is_newer,
-    next_version,
-    resolve,
-)
+from lbcore.ownership.resolve import FIRST_VERSION, ResolverVerdict, is_newer, next_version, resolve
 from lbcore.ownership.states import LEAVING, TRANSITIONS, TransitionKind, may_start
 
 

@@ -9,15 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lbcore.plan.decision import (
-    CandidateVerdict,
-    Columns,
-    Kind,
-    Plan,
-    Skip,
-    Trace,
-    TriggerRows,
-)
+from lbcore.plan.decision import CandidateVerdict, Columns, Kind, Plan, Skip, Trace, TriggerRows
 from lbcore.plan.filter.index import LABELS
 from lbcore.plan.place.request import PlacementRows
 from lbcore.plan.snapshot import NOBODY, Floats, Ints

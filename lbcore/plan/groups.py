@@ -17,14 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from lbcore.plan.decision import PlanState
-from lbcore.plan.shed.common import (
-    Selection,
-    Shed,
-    ShedState,
-    TooBig,
-    TriggerStatus,
-    owner_index,
-)
+from lbcore.plan.shed.common import Selection, Shed, ShedState, TooBig, TriggerStatus, owner_index
 from lbcore.plan.snapshot import (
     NOBODY,
     Bools,

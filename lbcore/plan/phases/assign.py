@@ -18,11 +18,7 @@ from lbcore.plan.pending import load_share
 from lbcore.plan.phases.eligible import pins
 from lbcore.plan.phases.limit import TAKEN, limit_verdicts, show_limits
 from lbcore.plan.place.place import place_bundles
-from lbcore.plan.place.request import (
-    PlaceRequest,
-    PlaceSettings,
-    place_request,
-)
+from lbcore.plan.place.request import PlaceRequest, PlaceSettings, place_request
 from lbcore.plan.registry import placement_strategy, shedding_strategy
 from lbcore.plan.snapshot import NOBODY, Bools, BundleTable, Floats, Ints, Snapshot
 from lbcore.plan.split.algorithms import TopicLoads

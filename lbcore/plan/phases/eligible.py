@@ -21,13 +21,7 @@ from lbcore.plan.groups import (
     without_brokers,
 )
 from lbcore.plan.registry import effective_grace_ms, find_shedding
-from lbcore.plan.snapshot import (
-    NOBODY,
-    Bools,
-    BundleTable,
-    Ints,
-    throughput,
-)
+from lbcore.plan.snapshot import NOBODY, Bools, BundleTable, Ints, throughput
 from lbcore.plan.strategy import Grouping
 
 PHASE = "eligible"

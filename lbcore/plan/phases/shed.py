@@ -10,14 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from lbcore.plan.decision import (
-    CODE,
-    VERDICTS,
-    CandidateVerdict,
-    Columns,
-    TriggerRows,
-    exchanges,
-)
+from lbcore.plan.decision import CODE, VERDICTS, CandidateVerdict, Columns, TriggerRows, exchanges
 from lbcore.plan.draft import Draft, Moves
 from lbcore.plan.filter.index import LABELS, FilterVerdict
 from lbcore.plan.filter.unload import admitted_brokers, unload_verdicts

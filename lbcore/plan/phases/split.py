@@ -18,14 +18,7 @@ from lbcore.plan.decision import Columns
 from lbcore.plan.draft import Draft
 from lbcore.plan.phases.adjust import newly_reported
 from lbcore.plan.phases.eligible import paused
-from lbcore.plan.snapshot import (
-    Bools,
-    BundleTable,
-    Ints,
-    Snapshot,
-    message_rate,
-    throughput,
-)
+from lbcore.plan.snapshot import Bools, BundleTable, Ints, Snapshot, message_rate, throughput
 from lbcore.plan.split.boundaries import divide_too_big, rooms_of, split_of
 from lbcore.plan.split.decision import (
     LIMIT_REASONS,

@@ -14,12 +14,7 @@ import mmh3
 import numpy as np
 
 from lbcore.config.placement import EXTENSIBLE, PlacementConfig
-from lbcore.plan.place.request import (
-    PlacementState,
-    PlaceRequest,
-    PlaceSettings,
-    Rotation,
-)
+from lbcore.plan.place.request import PlacementState, PlaceRequest, PlaceSettings, Rotation
 from lbcore.plan.snapshot import (
     NOBODY,
     RATE_IN,

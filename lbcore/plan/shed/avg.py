@@ -26,12 +26,7 @@ from lbcore.plan.shed.common import (
     one_level,
     take_within,
 )
-from lbcore.plan.snapshot import (
-    NOBODY,
-    Floats,
-    message_rate,
-    throughput,
-)
+from lbcore.plan.snapshot import NOBODY, Floats, message_rate, throughput
 
 PERCENT = 100.0
 

@@ -38,12 +38,7 @@ from lbcore.plan.shed.common import (
     no_partners,
     one_level,
 )
-from lbcore.plan.snapshot import (
-    Bools,
-    Ints,
-    Partitions,
-    sequential_sum,
-)
+from lbcore.plan.snapshot import Bools, Ints, Partitions, sequential_sum
 
 CROWDED = "Crowded"
 """Reason of a move that spreads a topic's partitions, whatever the load."""

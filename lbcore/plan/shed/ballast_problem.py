@@ -27,11 +27,7 @@ from lbcore.plan.readings import (
     with_demand,
 )
 from lbcore.plan.shed.ballast_search import BUNDLE_PRICE, SearchProblem, crowding_of
-from lbcore.plan.shed.common import (
-    Relief,
-    ShedState,
-    ShedView,
-)
+from lbcore.plan.shed.common import Relief, ShedState, ShedView
 from lbcore.plan.snapshot import (
     THROUGHPUT_IN,
     THROUGHPUT_OUT,

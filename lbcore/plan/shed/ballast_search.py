@@ -14,14 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from lbcore.model.names import are_on_too_few
-from lbcore.plan.snapshot import (
-    Bools,
-    Floats,
-    Ints,
-    Partitions,
-    Snapshot,
-    sequential_sum,
-)
+from lbcore.plan.snapshot import Bools, Floats, Ints, Partitions, Snapshot, sequential_sum
 
 TOPIC_PRICE = 0.1
 """Cost of each partition above a broker's limit."""

@@ -13,15 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore.config.shedding import SheddingConfig
-from lbcore.plan.snapshot import (
-    NOBODY,
-    Bools,
-    Floats,
-    Ints,
-    Snapshot,
-    message_rate,
-    throughput,
-)
+from lbcore.plan.snapshot import NOBODY, Bools, Floats, Ints, Snapshot, message_rate, throughput
 from lbcore.signals.cost import NO_EVIDENCE, Evidence
 
 MARGIN = 0.05

@@ -16,19 +16,8 @@ import numpy as np
 from lbcore.config.tree import CustomStrategy
 from lbcore.plan.decision import PlanState
 from lbcore.plan.filter.index import FilterVerdict, candidate_index
-from lbcore.plan.shed.common import (
-    Selection,
-    Shed,
-    ShedView,
-    TriggerStatus,
-    no_partners,
-)
-from lbcore.plan.snapshot import (
-    NOBODY,
-    Proposal,
-    ProposedMove,
-    throughput,
-)
+from lbcore.plan.shed.common import Selection, Shed, ShedView, TriggerStatus, no_partners
+from lbcore.plan.snapshot import NOBODY, Proposal, ProposedMove, throughput
 from lbcore.plan.strategy import Destinations, Run, ShedCycle, Shedding
 
 MISSING = "StrategyMissing"

@@ -24,10 +24,7 @@ from lbcore.plan.shed.common import (
     reason_for_none,
     select_at_least,
 )
-from lbcore.plan.snapshot import (
-    sequential_sum,
-    throughput,
-)
+from lbcore.plan.snapshot import sequential_sum, throughput
 
 PERCENT = 100.0
 

@@ -25,12 +25,7 @@ from lbcore.plan.shed.common import (
     reason_for_none,
     select_at_least,
 )
-from lbcore.plan.snapshot import (
-    Bools,
-    Floats,
-    sequential_sum,
-    throughput,
-)
+from lbcore.plan.snapshot import Bools, Floats, sequential_sum, throughput
 from lbcore.signals.averages import ema_step
 
 MIB = 1024.0 * 1024.0

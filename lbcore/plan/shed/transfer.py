@@ -30,13 +30,7 @@ from lbcore.plan.shed.common import (
     one_level,
     status_of_hottest,
 )
-from lbcore.plan.snapshot import (
-    Bools,
-    Floats,
-    Ints,
-    Snapshot,
-    throughput,
-)
+from lbcore.plan.snapshot import Bools, Floats, Ints, Snapshot, throughput
 from lbcore.plan.strategy import ShedCycle
 from lbcore.signals.ordering import has_throughput, top_bundles
 

@@ -26,13 +26,7 @@ from lbcore.plan.shed.common import (
     one_level,
     status_of_hottest,
 )
-from lbcore.plan.snapshot import (
-    Bools,
-    Floats,
-    message_rate,
-    sequential_sum,
-    throughput,
-)
+from lbcore.plan.snapshot import Bools, Floats, message_rate, sequential_sum, throughput
 
 EPSILON = 1e-6
 SLACK = {RULES_4_0: 1_000, RULES_4_2: 0}

@@ -14,9 +14,7 @@ import numpy as np
 from lbcore.config.splitting import BY_REASON, Splitting
 from lbcore.model.bundles import BundleRange, children_of
 from lbcore.model.names import format_bundle, range_end, split_bundle_name
-from lbcore.plan.shed.common import (
-    TooBig,
-)
+from lbcore.plan.shed.common import TooBig
 from lbcore.plan.snapshot import (
     Bools,
     BundleTable,
