@@ -313,13 +313,20 @@ class Found:
     room: Floats | None = None
 
 
+_AWAY_AND_THERE = np.array([[-1.0], [1.0]])
+_CLOSED = -1.0
+
+
 @dataclass(slots=True, kw_only=True)
-class _Loads:
-    """Loads of n brokers in the layout under construction, and derived values.
+class _Search:
+    """Layout of n brokers under construction.
 
     load: float64[n, r]. cost: float64[n]. heat: float64[n], the load of brokers that may give; -1 =
     may not, or nothing helps. below: float64[n], distance below the level of brokers that may take,
-    in parts of it. takers_by_load: (load, broker) of those, sorted.
+    in parts of it. takers_by_load: (load, broker) of those, sorted. rows: of each broker, the
+    bundles that it may give now. beyond: as `Crowding.beyond`. owner: of the bundles that have
+    moved. budget_left: points that may still move. is_open: every broker may take every bundle.
+    room: as `SearchProblem.room`, now.
     """
 
     problem: SearchProblem
@@ -328,80 +335,6 @@ class _Loads:
     heat: Floats
     below: Floats
     takers_by_load: list[tuple[float, int]]
-
-    @classmethod
-    def of(cls, problem: SearchProblem) -> "_Loads":
-        """The loads before the first move."""
-        load, heat, is_giver = problem.load.copy(), problem.load.max(axis=1), problem.may_give
-        takers = np.flatnonzero(problem.may_take).tolist()
-        return cls(
-            problem=problem,
-            load=load,
-            cost=broker_costs(load, problem.size, problem.level),
-            heat=np.where(is_giver, heat, _CLOSED),
-            below=np.where(problem.may_take, 1.0 - load[:, 0] / problem.level, 0.0),
-            takers_by_load=sorted(zip(heat[takers].tolist(), takers, strict=True)),
-        )
-
-    def hottest(self) -> int:
-        """Return the giver that is highest above the level; -1 = no move can pay.
-
-        Each further bit of load gains less than the first, so the gain of the first bounds them
-        all.
-        """
-        giver = int(self.heat.argmax())
-        heat = float(self.heat[giver])
-        above = max(heat / self.problem.level - 1.0, 0.0)
-        worth = 2.0 * OVER * above + 2.0 * UNDER * max(float(self.below.max()), 0.0)
-        return giver if heat >= 0.0 and worth > self.problem.min_price else -1
-
-    def emptiest(self, most: int, giver: int, admits: Bools | None) -> Ints:
-        """Return the brokers that may take, the emptiest first; all where there are few.
-
-        admits: bool[k, n], brokers that filters allow; the emptiest of each row, None = of all.
-        """
-        if len(self.load) <= EVERYBODY_MAX:
-            most = len(self.takers_by_load)
-        takers = self.takers_by_load[: None if admits is not None else most + 1]
-        found = np.array([broker for _, broker in takers if broker != giver], dtype=np.int64)
-        if admits is None:
-            return found[:most]
-        allowed = admits[:, found]
-        is_first = allowed & (np.cumsum(allowed, axis=1) <= most)
-        return found[is_first.any(axis=0)]
-
-    def carry(self, weight: Floats, source: int, taker: int) -> None:
-        """Move a weight, float64[r]. O(brokers), a few microseconds."""
-        problem, pair = self.problem, np.array([source, taker])
-        before = self.load[pair]
-        after = before + _AWAY_AND_THERE * weight / problem.size[pair][:, np.newaxis]
-        self.load[pair] = after
-        self.cost[pair] = broker_costs(after, problem.size[pair], problem.level)
-        for broker, old, new in zip(pair.tolist(), before.tolist(), after.tolist(), strict=True):
-            heat = max(new)
-            if problem.may_give[broker]:
-                self.heat[broker] = heat
-            if problem.may_take[broker]:
-                self.below[broker] = 1.0 - new[0] / problem.level
-                del self.takers_by_load[bisect_left(self.takers_by_load, (max(old), broker))]
-                insort(self.takers_by_load, (heat, broker))
-
-
-_AWAY_AND_THERE = np.array([[-1.0], [1.0]])
-_CLOSED = -1.0
-
-
-@dataclass(slots=True, kw_only=True)
-class _Search:
-    """Layout under construction.
-
-    rows: of each broker, the bundles that it may give now. beyond: as `Crowding.beyond`. owner: of
-    the bundles that have moved. budget_left: points that may still move. is_open: every broker may
-    take every bundle. room: as `SearchProblem.room`, now.
-    """
-
-    problem: SearchProblem
-    loads: _Loads
     beyond: Ints
     steps_left: int
     budget_left: float
@@ -411,6 +344,33 @@ class _Search:
     owner: dict[int, int] = field(default_factory=dict)
     crowded: set[int] = field(default_factory=set)
     too_crowded: set[int] = field(default_factory=set)
+
+    @staticmethod
+    def of(problem: SearchProblem, steps: int, budget: float) -> "_Search":
+        """Return the layout before the first move."""
+        crowding = problem.crowding
+        heat, takers = problem.load.max(axis=1), np.flatnonzero(problem.may_take).tolist()
+        is_idle = problem.weight.max(axis=1) <= 0.0
+        if crowding is not None:
+            acting = np.flatnonzero(np.isin(crowding.group, crowding.acting))
+            is_idle[np.searchsorted(crowding.start, acting, side="right") - 1] = False
+        moving = np.flatnonzero(problem.can_move & ~is_idle)
+        ordered = moving[np.argsort(problem.home[moving], kind="stable")]
+        start = np.searchsorted(problem.home[ordered], np.arange(len(problem.size) + 1))
+        return _Search(
+            problem=problem,
+            load=problem.load.copy(),
+            cost=broker_costs(problem.load, problem.size, problem.level),
+            heat=np.where(problem.may_give, heat, _CLOSED),
+            below=np.where(problem.may_take, 1.0 - problem.load[:, 0] / problem.level, 0.0),
+            takers_by_load=sorted(zip(heat[takers].tolist(), takers, strict=True)),
+            beyond=_NOTHING if crowding is None else crowding.beyond.copy(),
+            steps_left=steps,
+            budget_left=budget,
+            is_open=bool(problem.admits.all()),
+            rows=[ordered[begin:end] for begin, end in pairwise(start.tolist())],
+            room=None if problem.room is None else problem.room.copy(),
+        )
 
     def thin_out(self, crowding: Crowding) -> str:
         """Move partitions off brokers with too many of a topic, most crowded first.
@@ -440,14 +400,18 @@ class _Search:
     def even_out(self) -> str:
         """Make moves and swaps until none pays; return why it ended."""
         while self.steps_left > 0:
-            giver = self.loads.hottest()
-            if giver < 0:
+            # each further bit of load gains less than the first, so its gain bounds them all
+            giver = int(self.heat.argmax())
+            heat = float(self.heat[giver])
+            above = max(heat / self.problem.level - 1.0, 0.0)
+            worth = 2.0 * OVER * above + 2.0 * UNDER * max(float(self.below.max()), 0.0)
+            if heat < 0.0 or worth <= self.problem.min_price:
                 return "done"
             if self.budget_left <= 0:
                 return "budget"
             self.steps_left -= 1
             if self._move(giver, self.rows[giver]) < 0 and not self._swap(giver):
-                self.loads.heat[giver] = _CLOSED  # left out until its load changes
+                self.heat[giver] = _CLOSED  # left out until its load changes
         return "steps"
 
     def _move(self, giver: int, rows: Ints) -> int:
@@ -456,7 +420,7 @@ class _Search:
         if not len(rows) or not len(takers):
             return _NO_ROW
         problem, weight = self.problem, self.problem.weight[rows]
-        load, cost = self.loads.load, self.loads.cost
+        load, cost = self.load, self.cost
         giver_cost = self._cost(giver, load[giver] - weight / problem.size[giver])
         taker_load = load[takers][:, np.newaxis] + (
             weight[np.newaxis] / problem.size[takers][:, np.newaxis, np.newaxis]
@@ -481,7 +445,7 @@ class _Search:
             return False
         self.steps_left -= SWAP_STEPS
         rows, problem = self.rows[giver], self.problem
-        load, cost = self.loads.load, self.loads.cost
+        load, cost = self.load, self.cost
         heaviest = problem.weight[rows].max(axis=1)
         best = (LEAST_GAIN, -1, -1, -1)
         for taker in self._takers(SWAPPERS, giver, rows).tolist() if len(rows) else ():
@@ -507,10 +471,19 @@ class _Search:
         return True
 
     def _takers(self, most: int, giver: int, rows: Ints) -> Ints:
-        """Return the emptiest brokers for each of these bundles, all together."""
-        problem = self.problem
-        admits = None if self.is_open else problem.admits[np.unique(problem.row[rows])]
-        return self.loads.emptiest(most, giver, admits)
+        """Return the brokers that may take these bundles, the emptiest first.
+
+        All where there are few, else the emptiest `most` for each bundle, all together.
+        """
+        if len(self.load) <= EVERYBODY_MAX:
+            most = len(self.takers_by_load)
+        takers = self.takers_by_load[: most + 1 if self.is_open else None]
+        found = np.array([broker for _, broker in takers if broker != giver], dtype=np.int64)
+        if self.is_open:
+            return found[:most]
+        allowed = self.problem.admits[np.unique(self.problem.row[rows])][:, found]
+        is_first = allowed & (np.cumsum(allowed, axis=1) <= most)
+        return found[is_first.any(axis=0)]
 
     def _cost(self, broker: int, load: Floats) -> Floats:
         return broker_costs(load, self.problem.size[broker], self.problem.level)
@@ -552,9 +525,20 @@ class _Search:
         return claims if problem.demand_factor is None else claims * problem.demand_factor[rows]
 
     def _carry(self, row: int, source: int, taker: int) -> None:
-        problem = self.problem
-        weight = problem.weight[row]
-        self.loads.carry(weight, source, taker)
+        """Move a bundle. O(brokers), a few microseconds."""
+        problem, weight, pair = self.problem, self.problem.weight[row], np.array([source, taker])
+        before = self.load[pair]
+        after = before + _AWAY_AND_THERE * weight / problem.size[pair][:, np.newaxis]
+        self.load[pair] = after
+        self.cost[pair] = broker_costs(after, problem.size[pair], problem.level)
+        for broker, old, new in zip((source, taker), before.tolist(), after.tolist(), strict=True):
+            heat = max(new)
+            if problem.may_give[broker]:
+                self.heat[broker] = heat
+            if problem.may_take[broker]:
+                self.below[broker] = 1.0 - new[0] / problem.level
+                del self.takers_by_load[bisect_left(self.takers_by_load, (max(old), broker))]
+                insort(self.takers_by_load, (heat, broker))
         mine = self.rows[source]
         self.rows[source] = mine[mine != row]
         self.rows[taker] = np.concatenate((self.rows[taker], [row]))
@@ -579,35 +563,18 @@ def search(problem: SearchProblem, steps: int, budget: float) -> Found:
     budget: points of size 1. O(bundles + brokers), and for each step O(brokers log brokers +
     bundles of the giver x takers).
     """
-    crowding = problem.crowding
-    is_idle = problem.weight.max(axis=1) <= 0.0
-    if crowding is not None:
-        acting = np.flatnonzero(np.isin(crowding.group, crowding.acting))
-        is_idle[np.searchsorted(crowding.start, acting, side="right") - 1] = False
-    moving = np.flatnonzero(problem.can_move & ~is_idle)
-    ordered = moving[np.argsort(problem.home[moving], kind="stable")]
-    start = np.searchsorted(problem.home[ordered], np.arange(len(problem.size) + 1))
-    layout = _Search(
-        problem=problem,
-        loads=_Loads.of(problem),
-        beyond=_NOTHING if crowding is None else crowding.beyond.copy(),
-        steps_left=steps,
-        budget_left=budget,
-        is_open=bool(problem.admits.all()),
-        room=None if problem.room is None else problem.room.copy(),
-        rows=[ordered[begin:end] for begin, end in pairwise(start.tolist())],
-    )
+    crowding, layout = problem.crowding, _Search.of(problem, steps, budget)
     stopped = layout.even_out()
     if stopped == "done" and crowding is not None:
         stopped = layout.thin_out(crowding)
     moves = tuple((row, to) for row, to in layout.owner.items() if to != int(problem.home[row]))
     return Found(
         moves=moves,
-        load=layout.loads.load,
+        load=layout.load,
         before=objective(problem, problem.load, _NOTHING),
         after=objective(
             problem,
-            layout.loads.load,
+            layout.load,
             np.array([row for row, _ in moves], dtype=np.int64),
             layout.beyond,
         ),
