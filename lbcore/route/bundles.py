@@ -109,25 +109,19 @@ class NamespaceRoutes:
                 newer[route.bundle] = route
         if not newer:
             return self
-        live = self._live_after(newer)
         records = {**self.records, **newer}
-        return replace(self, records=records, live=live, unsound=find_unsound(live))
-
-    def _live_after(self, newer: Mapping[str, BundleRoute]) -> tuple[BundleRoute, ...]:
-        """Return the live bundles in order.
-
-        Most changes are transitions, which leave the order alone.
-        """
-        known = [self.records.get(bundle) for bundle in newer]
-        is_same_set = all(
-            before is not None and (before.state in DEAD_STATES) == (after.state in DEAD_STATES)
-            for before, after in zip(known, newer.values(), strict=True)
-        )
-        if is_same_set:
-            return tuple(newer.get(route.bundle, route) for route in self.live)
-        records = {**self.records, **newer}
-        live = (route for route in records.values() if route.state not in DEAD_STATES)
-        return tuple(sorted(live, key=attrgetter("lower", "upper")))
+        # most changes are transitions, which leave the order alone
+        if all(
+            bundle in self.records
+            and (self.records[bundle].state in DEAD_STATES) == (after.state in DEAD_STATES)
+            for bundle, after in newer.items()
+        ):
+            live = [newer.get(route.bundle, route) for route in self.live]
+        else:
+            live = [route for route in records.values() if route.state not in DEAD_STATES]
+            live.sort(key=attrgetter("lower", "upper"))
+        unsound = find_unsound(live)
+        return replace(self, records=records, live=tuple(live), unsound=unsound)
 
     def with_hash(self, function: HashFunction | None) -> "NamespaceRoutes":
         """Return the same bundles with this hash function, None = none."""
