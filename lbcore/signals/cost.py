@@ -83,7 +83,9 @@ def fit_costs(evidence: Evidence) -> Costs | None:
     """
     if evidence.reports < 3:  # noqa: PLR2004 as many as there are unknowns
         return None
-    matrix, wanted, power = _normal(evidence.products)
+    cc, cm, cb, cp, mm, mb, mp, bb, bp, power = evidence.products
+    wanted, more = [cp, mp, bp], 1.0 + RIDGE
+    matrix = [[cc * more, cm, cb], [cm, mm * more, mb], [cb, mb, bb * more]]
     best: tuple[float, tuple[float, ...]] = (power, (0.0, 0.0, 0.0))
     for used in product((True, False), repeat=3):
         found = _least_squares(matrix, wanted, used)
@@ -100,15 +102,6 @@ def fit_costs(evidence: Evidence) -> Costs | None:
         per_byte=per_byte / BYTES,
         explained=min(1.0, max(0.0, 1.0 - best[0] / varied)) if varied > _TINY * power else 0.0,
     )
-
-
-def _normal(products: tuple[float, ...]) -> tuple[list[list[float]], list[float], float]:
-    """Return the products of the three columns, with the points, and of the points."""
-    cc, cm, cb, cp, mm, mb, mp, bb, bp, pp = products
-    matrix = [[cc, cm, cb], [cm, mm, mb], [cb, mb, bb]]
-    for at in range(3):
-        matrix[at][at] *= 1.0 + RIDGE
-    return matrix, [cp, mp, bp], pp
 
 
 def _least_squares(
