@@ -65,7 +65,7 @@ def of_bundles(namespace: str, names: Iterable[str]) -> list[Violation]:
 
     A namespace without bundles has no violation.
     """
-    parsed: list[_Parsed] = []
+    parsed: list[tuple[int, int, str]] = []
     malformed: list[Violation] = []
     for name in names:
         try:
@@ -75,40 +75,18 @@ def of_bundles(namespace: str, names: Iterable[str]) -> list[Violation]:
     if malformed or not parsed:
         return malformed
     parsed.sort()
-    return [
-        *_gaps_at_the_ends(namespace, parsed),
-        *(fault for low, high in pairwise(parsed) for fault in _between(namespace, low, high)),
-    ]
-
-
-_Parsed = tuple[int, int, str]
-
-
-def _gaps_at_the_ends(namespace: str, parsed: Sequence[_Parsed]) -> Iterable[Violation]:
-    first, last = parsed[0], max(parsed, key=lambda bundle: bundle[1])
-    if first[0] != FULL_LOWER:
-        sentence = f"no live bundle of {namespace} covers the hashes below {first[0]:#010x}"
-        yield Violation(Invariant.COVER, namespace, sentence)
-    if last[1] != FULL_UPPER:
-        sentence = f"no live bundle of {namespace} covers the hashes from {last[1]:#010x} on"
-        yield Violation(Invariant.COVER, namespace, sentence)
-
-
-def _between(namespace: str, low: _Parsed, high: _Parsed) -> Iterable[Violation]:
-    is_last_value = high[0] == high[1]
-    if high[0] > low[1]:
-        gap = f"{low[1]:#010x} to {high[0]:#010x}"
-        yield Violation(
-            Invariant.COVER,
-            namespace,
-            f"no live bundle of {namespace} covers the hashes from {gap}",
-        )
-    elif high[0] < low[1] or is_last_value:
-        yield Violation(
-            Invariant.DISJOINT,
-            high[2],
-            f"{low[2]} and {high[2]} are both live and overlap: a hash has two owners",
-        )
+    first, last = parsed[0][0], max(upper for _, upper, _ in parsed)
+    gaps = [f"below {first:#010x}"] if first != FULL_LOWER else []
+    gaps += [f"from {last:#010x} on"] if last != FULL_UPPER else []
+    overlaps = []
+    for (_, end, one), (begin, upper, other) in pairwise(parsed):
+        if begin > end:
+            gaps.append(f"from {end:#010x} to {begin:#010x}")
+        elif begin < end or begin == upper:
+            sentence = f"{one} and {other} are both live and overlap: a hash has two owners"
+            overlaps.append(Violation(Invariant.DISJOINT, other, sentence))
+    sentences = [f"no live bundle of {namespace} covers the hashes {gap}" for gap in gaps]
+    return [*(Violation(Invariant.COVER, namespace, one) for one in sentences), *overlaps]
 
 
 def of_record(name: str, record: OwnershipRecord) -> Iterable[Violation]:
