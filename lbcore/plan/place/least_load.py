@@ -9,6 +9,7 @@ partitions are, and not back to the one that it left lately. A topic's partition
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -17,52 +18,22 @@ from lbcore.plan.place.rules import Rule, awaited_rates, least_rates
 from lbcore.plan.readings import readings_of
 from lbcore.plan.snapshot import NOBODY, Floats, Ints, sequential_sum
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedCrowding:
-    """Topics of which a broker may get too many partitions; others cost nothing.
-
-    members: position in the request → (topic, number of its partitions). held: by topic, broker →
-    its partitions so far, without zeros. limit: by topic, int64[n], most that each should have.
-    """
-
-    members: Mapping[int, Sequence[tuple[int, int]]]
-    held: Sequence[dict[int, int]]
-    limit: Sequence[Ints]
-
-    def fits(self, broker: int, position: int) -> bool:
-        """True if the broker stays within its limit, this bundle included."""
-        for group, count in self.members.get(position, ()):
-            if self.held[group].get(broker, 0) + count > self.limit[group].item(broker):
-                return False
-        return True
-
-    def beyond(self, candidates: Ints, position: int) -> Ints:
-        """Return partitions beyond each candidate's limit with this bundle. O(brokers)."""
-        found = np.zeros(len(candidates), dtype=np.int64)
-        for group, count in self.members.get(position, ()):
-            beyond, held = -self.limit[group], self.held[group]
-            beyond[np.fromiter(held, np.int64)] += np.fromiter(held.values(), np.int64)
-            more = beyond[candidates]
-            found += np.maximum(more + count, 0) - np.maximum(more, 0)
-        return found
-
-    def count_placed(self, broker: int, position: int) -> None:
-        """Count the bundle at its broker."""
-        for group, count in self.members.get(position, ()):
-            held = self.held[group]
-            held[broker] = held.get(broker, 0) + count
+Members: TypeAlias = Mapping[int, Sequence[tuple[int, int]]]
+"""Position in the request → (crowded topic, number of its partitions); others cost nothing."""
 
 
-def placed_crowding(request: PlaceRequest) -> PlacedCrowding:
-    """Return the crowding at the start of a plan, by owned bundles.
+def placed_crowding(
+    request: PlaceRequest,
+) -> tuple[Members, Sequence[dict[int, int]], Sequence[Ints]]:
+    """Return `members`, `held` and `limit` of `LeastLoadRule` at the start of a plan.
 
+    Crowded are topics of which a broker may get too many partitions, owned bundles counted.
     O(bundles + partitions), and nothing where no partitions are known.
     """
     bundles, capacity = request.snapshot.bundles, request.snapshot.brokers.capacity
     brokers, topics = len(capacity), request.snapshot.partitions()
     if not len(topics.rows) or not brokers:
-        return PlacedCrowding(members={}, held=(), limit=())
+        return {}, (), ()
     position = np.full(len(bundles.names), NOBODY, dtype=np.int64)
     position[request.bundles] = np.arange(len(request.bundles))
     group, count, groups = topics.topic, topics.count, len(topics.keys)
@@ -90,7 +61,7 @@ def placed_crowding(request: PlaceRequest) -> PlacedCrowding:
         holders[pair_topic[pair]][int(pair_broker[pair])] = int(held[pair])
     totals = total[full].tolist()  # topics of one size share their limits
     limits = {one: np.ceil(one * size).astype(np.int64) for one in dict.fromkeys(totals)}
-    return PlacedCrowding(members=members, held=holders, limit=[limits[one] for one in totals])
+    return members, holders, [limits[one] for one in totals]
 
 
 IDLE_POINTS = 10.0
@@ -104,11 +75,15 @@ class LeastLoadRule(Rule):
     """The placement rule of `ballast`.
 
     load: float64[n], points, growing with each placement; weight: float64[k], points of capacity 1.
+    members: of crowded topics. held: by topic, broker → its partitions so far, without zeros.
+    limit: by topic, int64[n], most that each should have.
     """
 
     load: Floats
     weight: Floats
-    crowding: PlacedCrowding
+    members: Members
+    held: Sequence[dict[int, int]]
+    limit: Sequence[Ints]
 
     @staticmethod
     def of(
@@ -123,12 +98,15 @@ class LeastLoadRule(Rule):
             least = least_rates(request, config) * readings.cost
             awaited = awaited_rates(request.snapshot, config) * readings.cost
             load = load + awaited / request.snapshot.brokers.capacity
+        members, held, limit = placed_crowding(request)
         return LeastLoadRule(
             request=request,
             load=load,
             weight=np.maximum(readings.bundle[request.bundles], least),
             seed=seed,
-            crowding=placed_crowding(request),
+            members=members,
+            held=held,
+            limit=limit,
         )
 
     def best(self, candidates: Ints, position: int) -> Ints:
@@ -148,14 +126,14 @@ class LeastLoadRule(Rule):
             source = int(self.request.excluded[position])
             left_there = float(self.load[source] - self.weight[position] / size[source])
             return kept if least > left_there else best
-        if position not in self.crowding.members:
+        if position not in self.members:
             return best
-        if len(best) == 1 and self.crowding.fits(int(best[0]), position):
+        if len(best) == 1 and self._fits(int(best[0]), position):
             return best
         # the least crowded of the nearly best candidates, and the best of these
         is_near = after <= least + NEAR_POINTS
         near, load = candidates[is_near], after[is_near]
-        beyond = self.crowding.beyond(near, position)
+        beyond = self._beyond(near, position)
         is_least = beyond == int(beyond.min())
         near, load = near[is_least], load[is_least]
         chosen: Ints = near[load == float(load.min())]
@@ -172,4 +150,22 @@ class LeastLoadRule(Rule):
         if self.request.planned[position] != NOBODY:
             source = self.request.excluded[position]
             self.load[source] -= self.weight[position] / size[source]
-        self.crowding.count_placed(broker, position)
+        for group, count in self.members.get(position, ()):
+            self.held[group][broker] = self.held[group].get(broker, 0) + count
+
+    def _fits(self, broker: int, position: int) -> bool:
+        """True if the broker stays within its limits of partitions, this bundle included."""
+        return all(
+            self.held[group].get(broker, 0) + count <= self.limit[group].item(broker)
+            for group, count in self.members.get(position, ())
+        )
+
+    def _beyond(self, candidates: Ints, position: int) -> Ints:
+        """Return partitions beyond each candidate's limit with this bundle. O(brokers)."""
+        found = np.zeros(len(candidates), dtype=np.int64)
+        for group, count in self.members.get(position, ()):
+            beyond, held = -self.limit[group], self.held[group]
+            beyond[np.fromiter(held, np.int64)] += np.fromiter(held.values(), np.int64)
+            more = beyond[candidates]
+            found += np.maximum(more + count, 0) - np.maximum(more, 0)
+        return found
