@@ -21,6 +21,7 @@ from lbcore.ownership.changes import (
     Transition,
     advance,
     destination_of,
+    holder_of,
     next_record,
     source_of,
     transition,
@@ -66,13 +67,6 @@ def acknowledge(
     return follow(record, follow_up, context)
 
 
-_SPEAKERS = {
-    State.ASSIGNING: destination_of,
-    State.OWNED: destination_of,
-    State.RELEASING: source_of,
-    State.SPLITTING: source_of,
-    State.MERGING: source_of,
-}
 _OUTCOMES = {
     State.ASSIGNING: {AckOutcome.OPENED, AckOutcome.FAILED},
     State.OWNED: {AckOutcome.OPENED, AckOutcome.FAILED},
@@ -98,7 +92,7 @@ def _refuse(record: OwnershipRecord | None, ack: Ack, sender: Instance) -> Refus
         return _refuse_old(record, ack, sender)
     if ack.outcome not in _OUTCOMES.get(record.state, ()):
         return RefusalReason.WRONG_OUTCOME
-    return _refuse_sender(_SPEAKERS[record.state](record), sender)
+    return _refuse_sender(holder_of(record), sender)
 
 
 def _refuse_sender(expected: Instance, sender: Instance) -> RefusalReason | None:
