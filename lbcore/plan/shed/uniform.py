@@ -7,7 +7,7 @@ budget; `multi_hit` is Ballast's.
 import math
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -36,17 +36,6 @@ INT_SPAN = 2**32
 NO_CAP = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Extremes:
-    """Busiest broker (-1 = none), highest and lowest traffic, least budget (`floor`)."""
-
-    broker: int
-    highest: float
-    lowest: float
-    floor: float
-    by_rate: bool
-
-
 def shed_uniform(view: ShedView, state: ShedState, config: SheddingConfig) -> Shed:
     """Return bundles that leave the busiest broker, by message rate, else by bytes.
 
@@ -56,45 +45,48 @@ def shed_uniform(view: ShedView, state: ShedState, config: SheddingConfig) -> Sh
     doesn't; by 4.2 one of 3,800 goes, one of 3,801 doesn't.
     """
     traffic = view.snapshot.brokers.traffic
-    by_rate = _extremes(message_rate(traffic), config.min_unload_rate_msg_per_s, by_rate=True)
-    bytes_floor = config.min_unload_throughput_bytes_per_s
-    by_bytes = _extremes(throughput(traffic), bytes_floor, by_rate=False)
-    limit = config.rate_difference_percent
-    difference = (by_rate.highest - by_rate.lowest) * 100 / by_rate.lowest
-    ratio = by_bytes.highest / by_bytes.lowest
+    rates, volumes = message_rate(traffic), throughput(traffic)
+    by_rate, by_bytes = _extremes(rates), _extremes(volumes)
+    limit, (_, highest, lowest) = config.rate_difference_percent, by_rate
+    difference, ratio = (highest - lowest) * 100 / lowest, by_bytes[1] / by_bytes[2]
     numbers = {"rate_difference_percent": difference, "throughput_ratio": ratio}
-    if limit > 0 and difference > limit:
-        found, values = by_rate, message_rate(traffic)
-    elif config.throughput_ratio > 0 and ratio > config.throughput_ratio:
-        found, values = by_bytes, throughput(traffic)
-    else:
-        found, values = None, message_rate(traffic)
+    is_by_rate = limit > 0 and difference > limit
+    is_by_bytes = not is_by_rate and 0 < config.throughput_ratio < ratio
+    values, found = (volumes, by_bytes) if is_by_bytes else (rates, by_rate)
     ready, state = _gate(view, state, values, config)
     nothing = Shed(selections=(), state=state, columns={"traffic": values}, numbers=numbers)
-    if found is None or found.broker < 0:
+    if not (is_by_rate or is_by_bytes) or found[0] < 0:
         return replace(nothing, reason="NoOverloadedBroker")
-    if not ready[found.broker]:
+    if not ready[found[0]]:
         return replace(nothing, reason="HitCount")
-    return _select(view, nothing, found, config)
+    return _select(view, nothing, found, config, by_rate=is_by_rate)
 
 
-def _select(view: ShedView, nothing: Shed, extremes: _Extremes, config: SheddingConfig) -> Shed:
-    broker = extremes.broker
-    budget = _int32((extremes.highest - extremes.lowest) * config.max_unload_fraction)
+def _select(
+    view: ShedView,
+    nothing: Shed,
+    extremes: tuple[int, float, float],
+    config: SheddingConfig,
+    *,
+    by_rate: bool,
+) -> Shed:
+    broker, highest, lowest = extremes
+    budget = _int32((highest - lowest) * config.max_unload_fraction)
+    bytes_floor = config.min_unload_throughput_bytes_per_s
     if view.snapshot.brokers.bundle_count[broker] <= 1:
         return replace(nothing, reason="NoBundles", verdicts={broker: "sole_bundle"})
-    if budget < extremes.floor:
+    if budget < (config.min_unload_rate_msg_per_s if by_rate else bytes_floor):
         return replace(nothing, reason="NoBundles", verdicts={broker: "below_min_unload"})
-    rows, traffic = eligible_by_traffic(view, broker, by_rate=extremes.by_rate)
+    rows, traffic = eligible_by_traffic(view, broker, by_rate=by_rate)
     is_taken = _take(traffic, budget, SLACK[config.rules], config.max_unload_bundles)
     if not is_taken.any():
         text = "no_fitting_bundle" if len(rows) else "no_eligible_bundle"
         return replace(nothing, reason="NoBundles", verdicts={broker: text})
     numbers = {
-        "highest": extremes.highest,
-        "lowest": extremes.lowest,
+        "highest": highest,
+        "lowest": lowest,
         "budget": float(budget),
-        "by_rate": float(extremes.by_rate),
+        "by_rate": float(by_rate),
     }
     selection = Selection(
         source=broker,
@@ -107,20 +99,17 @@ def _select(view: ShedView, nothing: Shed, extremes: _Extremes, config: Shedding
     return replace(nothing, selections=(selection,))
 
 
-def _extremes(values: Floats, floor: float, *, by_rate: bool) -> _Extremes:
-    """Return both ends, with Pulsar's starting values; the first broker wins ties."""
+def _extremes(values: Floats) -> tuple[int, float, float]:
+    """Return the busiest broker (-1 = none), the highest and the lowest traffic.
+
+    With Pulsar's starting values; the first broker wins ties.
+    """
     broker = int(np.argmax(values)) if len(values) else -1
     highest = float(values[broker]) if len(values) else -1.0
     lowest = float(values.min(initial=INT_MAX))
     if not highest > -1:
         broker, highest = -1, -1.0
-    return _Extremes(
-        broker=broker,
-        highest=highest,
-        lowest=1.0 if abs(lowest) <= EPSILON else lowest,
-        floor=floor,
-        by_rate=by_rate,
-    )
+    return broker, highest, 1.0 if abs(lowest) <= EPSILON else lowest
 
 
 def _take(traffic: Floats, budget: int, slack: int, cap: int) -> Bools:
