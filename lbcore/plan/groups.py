@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain, zip_longest
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -265,13 +265,8 @@ _BY_BROKER = ("ema", "hits_low", "hits_high", "reliefs")
 _JOINED = (*_BY_BROKER, "destinations", "crowded")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupAnswer:
-    """The answer of one group, in its own indices, and its cycle."""
-
-    subset: Subset
-    cycle: ShedCycle
-    shed: Shed
+GroupAnswer: TypeAlias = tuple[Subset, ShedCycle, Shed]
+"""One group, its cycle, and the answer in its own indices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,8 +283,8 @@ class GroupedShed:
             return strategy.trigger(cycle, self.answer)
         brokers = len(cycle.view.usage)
         triggers = [
-            strategy.trigger(one.cycle, one.shed).for_all_brokers(one.subset.original, brokers)
-            for one in self.groups
+            strategy.trigger(part, shed).for_all_brokers(subset.original, brokers)
+            for subset, part, shed in self.groups
         ]
         # each broker has values in its own group alone, and fillers in the others
         number = np.fmax.reduce([one.number for one in triggers])
@@ -323,7 +318,7 @@ def shed_by_group(strategy: Shedding, cycle: ShedCycle, group: Ints) -> GroupedS
     cycle, found, states = _learned(strategy, cycle), [], []
     for subset, part in _cycles_by_group(cycle, group):
         answer, state = strategy.run(part)
-        found.append(GroupAnswer(subset=subset, cycle=part, shed=answer))
+        found.append((subset, part, answer))
         states.append(state.shed)
     state = _joined(cycle.state, states)
     answer = _merged(found, len(group), state.shed)
@@ -391,15 +386,15 @@ def _joined(before: PlanState, states: Sequence[ShedState]) -> PlanState:
 def _merged(groups: Sequence[GroupAnswer], brokers: int, state: ShedState) -> Shed:
     """Return one answer in the indices of the whole view, with each group's numbers."""
     chosen, columns, verdicts = [], dict[str, Any](), dict[int, str]()
-    for one in groups:
-        original, shed = one.subset.original, one.shed
+    for subset, _, shed in groups:
+        original = subset.original
         numbers = {**shed.numbers, "group_brokers": float(len(original))}
-        chosen.append(one.subset.selections(shed.selections, numbers))
+        chosen.append(subset.selections(shed.selections, numbers))
         verdicts |= {int(original[at]): text for at, text in shed.verdicts.items()}
         for name, values in shed.columns.items():
             columns.setdefault(name, np.full(brokers, np.nan))[original] = values
     taken = tuple(one for one in chain.from_iterable(zip_longest(*chosen)) if one is not None)
-    reasons = [one.shed.reason for one in groups if one.shed.reason]
+    reasons = [shed.reason for _, _, shed in groups if shed.reason]
     waiting = [reason for reason in reasons if reason not in _QUIET]
     return Shed(
         selections=taken,
@@ -408,16 +403,16 @@ def _merged(groups: Sequence[GroupAnswer], brokers: int, state: ShedState) -> Sh
         columns=columns,
         verdicts=verdicts,
         too_big=_too_big(groups),
-        detail=" ".join(one.shed.detail for one in groups if one.shed.detail),
+        detail=" ".join(shed.detail for _, _, shed in groups if shed.detail),
     )
 
 
 def _too_big(groups: Sequence[GroupAnswer]) -> TooBig | None:
     """Return all groups' bundles that are to be divided, in the order of their rows."""
     found = [
-        replace(one.shed.too_big, rows=one.subset.rows[one.shed.too_big.rows])
-        for one in groups
-        if one.shed.too_big is not None and one.subset.rows is not None
+        replace(shed.too_big, rows=subset.rows[shed.too_big.rows])
+        for subset, _, shed in groups
+        if shed.too_big is not None and subset.rows is not None
     ]
     if not found:
         return None
