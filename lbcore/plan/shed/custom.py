@@ -8,8 +8,8 @@ import json
 import math
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -35,17 +35,8 @@ class _WrongAnswerError(ValueError):
     """Error in an answer of the strategy, described in one sentence."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Checked:
-    """Valid answer.
-
-    rows, destinations: of each move, -1 = placement decides.
-    """
-
-    proposal: Proposal
-    rows: list[int]
-    destinations: list[int]
-    state: str
+_Checked: TypeAlias = tuple[Proposal, list[int], list[int], str]
+"""Valid answer: rows and destinations of its moves, -1 = placement decides, and the state."""
 
 
 def custom_shedding(own: CustomStrategy) -> Shedding:
@@ -91,7 +82,7 @@ def _run(own: CustomStrategy) -> Run:
             return _refused(cycle, FAILED, f"{own.code}: {raised}")
         if first != second:
             return _refused(cycle, UNSTEADY, f"{own.code}: asked twice, it answered differently")
-        return _answer(cycle, first), replace(cycle.state, own=json.loads(first.state))
+        return _answer(cycle, first), replace(cycle.state, own=json.loads(first[-1]))
 
     return run
 
@@ -133,12 +124,9 @@ def _checked(answer: Any, view: ShedView) -> _Checked:
         if move.destination and brokers[move.destination] == owner:
             raise _WrongAnswerError(f"{move.bundle} is on {move.destination} already")
         _check_numbers(move.numbers)
-    return _Checked(
-        proposal=replace(proposal, moves=tuple(proposal.moves)),
-        rows=rows,
-        destinations=[brokers.get(move.destination, NOBODY) for move in proposal.moves],
-        state=_state_text(state),
-    )
+    destinations = [brokers.get(move.destination, NOBODY) for move in proposal.moves]
+    moves = tuple(proposal.moves)
+    return replace(proposal, moves=moves), rows, destinations, _state_text(state)
 
 
 def _rows(proposal: Proposal, view: ShedView) -> list[int]:
@@ -174,13 +162,11 @@ def _state_text(state: Any) -> str:
 
 def _answer(cycle: ShedCycle, checked: _Checked) -> Shed:
     """Return the answer as selections, one per move, in its order."""
-    view = cycle.view
+    view, (proposal, moved, destinations, _) = cycle.view, checked
     selections, forbidden, kept = [], 0, 0
-    has_any = any(at != NOBODY for at in checked.destinations)
+    has_any = any(at != NOBODY for at in destinations)
     index = candidate_index(view.snapshot) if has_any else None
-    for move, row, destination in zip(
-        checked.proposal.moves, checked.rows, checked.destinations, strict=True
-    ):
+    for move, row, destination in zip(proposal.moves, moved, destinations, strict=True):
         if not view.snapshot.bundles.can_move[row]:
             kept += 1
         elif (
@@ -201,11 +187,11 @@ def _answer(cycle: ShedCycle, checked: _Checked) -> Shed:
                 numbers={name: float(value) for name, value in move.numbers.items()},
             )
             selections.append(chosen)
-    numbers = {name: float(value) for name, value in checked.proposal.numbers.items()}
+    numbers = {name: float(value) for name, value in proposal.numbers.items()}
     left_out = {"left_out_kept": kept, "left_out_forbidden": forbidden}
     numbers |= {name: float(count) for name, count in left_out.items() if count}
     reason = "NoOverloadedBroker"
-    if checked.proposal.moves:
+    if proposal.moves:
         reason = "NoDestination" if forbidden else "NoBundles"
     return Shed(
         selections=tuple(selections),
