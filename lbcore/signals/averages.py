@@ -7,7 +7,7 @@ replaces any default. Worked, horizon 3, samples 10, 20, 30, 40: averages 10, 15
 and BrokerLoadData and ThresholdShedder for `ema_step`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -83,21 +83,11 @@ def observe_bundles(averages: BundleAverages, rows: Ints, stats: Floats) -> Bund
     topics = stats[:, TOPICS_COLUMN].astype(np.int64)
     if len(rows) == len(averages.topics) and np.array_equal(rows, np.arange(len(rows))):
         return _observed(averages, sample, topics)
-    chosen = BundleAverages(
-        short=averages.short[rows],
-        short_count=averages.short_count[rows],
-        long=averages.long[rows],
-        long_count=averages.long_count[rows],
-        topics=averages.topics[rows],
-    )
+    columns = {one.name: getattr(averages, one.name) for one in fields(averages)}
+    chosen = BundleAverages(**{name: column[rows] for name, column in columns.items()})
     new = _observed(chosen, sample, topics)
-    return BundleAverages(
-        short=with_rows(averages.short, rows, new.short),
-        short_count=with_rows(averages.short_count, rows, new.short_count),
-        long=with_rows(averages.long, rows, new.long),
-        long_count=with_rows(averages.long_count, rows, new.long_count),
-        topics=with_rows(averages.topics, rows, new.topics),
-    )
+    after = {name: with_rows(one, rows, getattr(new, name)) for name, one in columns.items()}
+    return BundleAverages(**after)
 
 
 def _observed(averages: BundleAverages, sample: Floats, topics: Ints) -> BundleAverages:
