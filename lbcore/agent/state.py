@@ -15,7 +15,6 @@ from lbcore.ownership.holding import (
     CallOverdue,
     Goal,
     Holding,
-    OpenRanges,
     fail,
     finish,
     finish_stuck,
@@ -197,7 +196,7 @@ class AgentContext:
         self._blocked = set(state.blocked)
         self._stuck = set(state.stuck)
         self._merging = set(state.merging)
-        self._open: OpenRanges | None = None
+        self._open: BusyRanges | None = None
 
     def freeze(self) -> AgentState:
         """The state as it is now."""
@@ -255,13 +254,16 @@ class AgentContext:
         callback has run.
         """
         if self._open is None:
-            self._open = OpenRanges(b for b, kept in self.holdings.items() if kept.is_open)
+            self._open = BusyRanges({})
+            for name, kept in self.holdings.items():
+                if kept.is_open:
+                    self._open.take(name)  # unless it overlaps another
         parents = self._merged_into(holding.bundle, call.version_id)
         for name in parents:
             self._open.discard(name)
-        is_beside_open = holding.token == NO_TOKEN and self._open.overlaps(holding.bundle)
+        is_beside_open = holding.token == NO_TOKEN and not self._open.is_free(holding.bundle)
         for name in parents:
-            self._open.add(name)
+            self._open.take(name)
         return not is_beside_open and self._busy.take(call.range)
 
     def _merged_into(self, bundle: str, version_id: int) -> list[str]:
@@ -371,7 +373,7 @@ class AgentContext:
         else:
             self._merging.discard(holding.bundle)
         if self._open is not None and holding.is_open:
-            self._open.add(holding.bundle)
+            self._open.take(holding.bundle)
         elif self._open is not None:
             self._open.discard(holding.bundle)
 

@@ -6,7 +6,7 @@ brokers what they mean in Pulsar 4.0.8's ServiceUnitStateChannelImpl.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
@@ -429,7 +429,7 @@ Busy: TypeAlias = Mapping[str, tuple[Range, ...]]
 
 
 class BusyRanges:
-    """Hash ranges with a running callback, within one step; no two overlap.
+    """Hash ranges with a running callback, or of open bundles, in one step; no two overlap.
 
     Bundles overlap only around splits and merges, and if a namespace was created again. A parent
     that is still closing must not close what a child has just opened. The ranges passed in are not
@@ -469,6 +469,14 @@ class BusyRanges:
         namespace, taken = _parse(bundle)
         self._ranges(namespace).remove(taken)
 
+    def discard(self, bundle: str) -> None:
+        """Make a bundle's range free again if exactly that one is busy. O(log n)."""
+        namespace, wanted = _parse(bundle)
+        ranges = self._ranges(namespace)
+        at = bisect_left(ranges, wanted)
+        if ranges[at : at + 1] == [wanted]:
+            del ranges[at]
+
     def _ranges(self, namespace: str) -> list[Range]:
         if namespace not in self._changed:
             self._changed[namespace] = list(self._before.get(namespace, ()))
@@ -478,28 +486,3 @@ class BusyRanges:
 def _parse(bundle: str) -> tuple[str, Range]:
     namespace, lower, upper = parse_bundle(bundle)
     return namespace, (lower, range_end(upper) - 1)
-
-
-class OpenRanges:
-    """Open bundles, within one step."""
-
-    def __init__(self, bundles: Iterable[str]) -> None:
-        self._ranges = BusyRanges({})
-        self._names: set[str] = set()
-        for bundle in bundles:
-            self.add(bundle)
-
-    def add(self, bundle: str) -> None:
-        """Note that the bundle is open; ignored if it overlaps another. O(log n)."""
-        if bundle not in self._names and self._ranges.take(bundle):
-            self._names.add(bundle)
-
-    def discard(self, bundle: str) -> None:
-        """Note that the bundle is not open. O(log n)."""
-        if bundle in self._names:
-            self._names.remove(bundle)
-            self._ranges.release(bundle)
-
-    def overlaps(self, bundle: str) -> bool:
-        """Return True if an open bundle shares a hash with this one, or is it. O(log n)."""
-        return not self._ranges.is_free(bundle)
