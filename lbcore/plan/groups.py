@@ -269,44 +269,12 @@ GroupAnswer: TypeAlias = tuple[Subset, ShedCycle, Shed]
 """One group, its cycle, and the answer in its own indices."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupedShed:
-    """Answer in the indices of the whole view. groups: the answer of each, if several."""
-
-    answer: Shed
-    state: PlanState
-    groups: tuple[GroupAnswer, ...] = ()
-
-    def trigger(self, strategy: Shedding, cycle: ShedCycle) -> TriggerStatus:
-        """Return the trigger status of every broker against its own group."""
-        if not self.groups:
-            return strategy.trigger(cycle, self.answer)
-        brokers = len(cycle.view.usage)
-        triggers = [
-            strategy.trigger(part, shed).for_all_brokers(subset.original, brokers)
-            for subset, part, shed in self.groups
-        ]
-        # each broker has values in its own group alone, and fillers in the others
-        number = np.fmax.reduce([one.number for one in triggers])
-        partner = np.maximum.reduce([one.partner for one in triggers])
-        levels = zip(*(one.levels for one in triggers), strict=True)
-        return replace(
-            triggers[0],
-            number=number,
-            partner=np.where(np.isnan(number), NOBODY, partner),
-            levels=tuple(
-                replace(
-                    same[0],
-                    threshold=np.minimum.reduce([one.threshold for one in same]),
-                    hits=np.add.reduce([one.hits for one in same]),
-                )
-                for same in levels
-            ),
-        )
-
-
-def shed_by_group(strategy: Shedding, cycle: ShedCycle, group: Ints) -> GroupedShed:
+def shed_by_group(
+    strategy: Shedding, cycle: ShedCycle, group: Ints
+) -> tuple[Shed, PlanState, tuple[GroupAnswer, ...]]:
     """Run the strategy on each group as a cluster of its own; return the whole answer.
+
+    Also the next state, and the answer of each group, if there are several.
 
     With one group the strategy sees the view as it is. With several, the order of moves alternates
     between groups, state is joined by broker and bundle, and each group has a trigger status.
@@ -314,15 +282,44 @@ def shed_by_group(strategy: Shedding, cycle: ShedCycle, group: Ints) -> GroupedS
     """
     if not group.any():
         answer, state = strategy.run(cycle)
-        return GroupedShed(answer=answer, state=state)
+        return answer, state, ()
     cycle, found, states = _learned(strategy, cycle), [], []
     for subset, part in _cycles_by_group(cycle, group):
         answer, state = strategy.run(part)
         found.append((subset, part, answer))
         states.append(state.shed)
     state = _joined(cycle.state, states)
-    answer = _merged(found, len(group), state.shed)
-    return GroupedShed(answer=answer, state=state, groups=tuple(found))
+    return _merged(found, len(group), state.shed), state, tuple(found)
+
+
+def trigger_by_group(
+    strategy: Shedding, cycle: ShedCycle, answer: Shed, groups: Sequence[GroupAnswer]
+) -> TriggerStatus:
+    """Return the trigger status of every broker against its own group."""
+    if not groups:
+        return strategy.trigger(cycle, answer)
+    brokers = len(cycle.view.usage)
+    triggers = [
+        strategy.trigger(part, shed).for_all_brokers(subset.original, brokers)
+        for subset, part, shed in groups
+    ]
+    # each broker has values in its own group alone, and fillers in the others
+    number = np.fmax.reduce([one.number for one in triggers])
+    partner = np.maximum.reduce([one.partner for one in triggers])
+    levels = zip(*(one.levels for one in triggers), strict=True)
+    return replace(
+        triggers[0],
+        number=number,
+        partner=np.where(np.isnan(number), NOBODY, partner),
+        levels=tuple(
+            replace(
+                same[0],
+                threshold=np.minimum.reduce([one.threshold for one in same]),
+                hits=np.add.reduce([one.hits for one in same]),
+            )
+            for same in levels
+        ),
+    )
 
 
 def observe_by_group(strategy: Shedding, cycle: ShedCycle, group: Ints) -> PlanState:

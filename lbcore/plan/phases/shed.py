@@ -19,6 +19,7 @@ from lbcore.plan.groups import (
     excluded_from_shedding,
     observe_by_group,
     shed_by_group,
+    trigger_by_group,
     without_brokers,
 )
 from lbcore.plan.phases.eligible import paused, pins
@@ -107,15 +108,15 @@ def shed(draft: Draft) -> Draft:
     if observer(draft.config, draft.scope) is not None:
         state = observe_by_group(strategy, cycle, group)
         return replace(draft, state=state).skip(PHASE, NOT_YET)
-    found = shed_by_group(strategy, cycle, group)
-    draft, answer = replace(draft, state=found.state), found.answer
+    answer, state, groups = shed_by_group(strategy, cycle, group)
+    draft = replace(draft, state=state)
     selections = subset.selections(answer.selections, {})
     moves = _moves(selections)
     draft = replace(draft, exchanges=exchanges(moves.steps()))
     kept, verdicts = _able_to_leave(draft, moves)
     draft = replace(draft, selections=selections, sheddings=moves.at(kept), too_big=answer.too_big)
     if draft.scope.is_traced:
-        trigger = found.trigger(strategy, replace(cycle, state=found.state))
+        trigger = trigger_by_group(strategy, replace(cycle, state=state), answer, groups)
         draft = draft.show(_trigger_rows(draft, trigger, answer, subset))
     draft = _show(draft, answer, subset, moves, verdicts)
     if answer.detail:

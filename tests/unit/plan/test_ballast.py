@@ -245,7 +245,7 @@ def test_bundles_of_several_groups_to_divide_keep_all_that_is_known_of_them() ->
     view = replace(view, snapshot=replace(view.snapshot, bundles=bundles))
     config = Sections(ideal_load=FAST)
     cycle = ShedCycle(view=view, state=PlanState(), config=config, now_ms=view.now_ms)
-    answer = shed_by_group(SHEDDING_STRATEGIES["ballast"], cycle, np.array([0, 0, 1, 1])).answer
+    answer, _, _ = shed_by_group(SHEDDING_STRATEGIES["ballast"], cycle, np.array([0, 0, 1, 1]))
     assert answer.too_big is not None
     assert answer.too_big.rows.tolist() == [0, 2]
     assert answer.too_big.stays.tolist() == [True, False]
