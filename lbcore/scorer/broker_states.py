@@ -9,7 +9,6 @@ a late echo.
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import Annotated, Any, TypeAlias
 
 from lbcore.packing import LEFT_OUT
@@ -32,12 +31,8 @@ start takes an hour. It begins again.
 """
 
 
-class IncarnationStatus(str, Enum):
-    """Relation of a message's incarnation to its broker's state."""
-
-    CURRENT = "current"
-    SUPERSEDED = "late"
-    UNKNOWN = "early"
+SUPERSEDED, UNKNOWN = "late", "early"
+"""Verdicts on messages of another start than the one that counts; labels of the messages metric."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,17 +116,12 @@ def state_after(state: BrokerState | None, envelope: Envelope, at_ms: int) -> Br
     return BrokerState(incarnation=envelope.incarnation, heard_ms=at_ms, superseded=superseded)
 
 
-def incarnation_status(state: BrokerState | None, envelope: Envelope) -> IncarnationStatus:
-    """Return the relation of a message of any other topic to the broker's state."""
-    if state is None:
-        return IncarnationStatus.UNKNOWN
-    if envelope.incarnation == state.incarnation:
-        return IncarnationStatus.CURRENT
-    return (
-        IncarnationStatus.SUPERSEDED
-        if envelope.incarnation in state.superseded
-        else IncarnationStatus.UNKNOWN
-    )
+def incarnation_verdict(state: BrokerState | None, envelope: Envelope) -> str:
+    """Return the verdict on the start of a message of any other topic; "" = it counts."""
+    if state is not None and envelope.incarnation == state.incarnation:
+        return ""
+    is_superseded = state is not None and envelope.incarnation in state.superseded
+    return SUPERSEDED if is_superseded else UNKNOWN
 
 
 REFUSED_RAW_BYTES = 16_384

@@ -23,14 +23,14 @@ from lbcore.scorer.broker_states import (
     BROKER_STATE_KEPT_MS,
     PENDING_BYTES,
     STATE_SCHEMA,
+    SUPERSEDED,
     BrokerState,
-    IncarnationStatus,
     PendingParts,
     RawMessage,
     ScorerBatch,
     ScorerState,
     Smoothed,
-    incarnation_status,
+    incarnation_verdict,
     state_after,
 )
 from lbcore.scorer.group_update import (
@@ -167,11 +167,11 @@ class BrokerScorer:
         before = state = batch.broker_state(broker)
         if isinstance(message, Heartbeat | BrokerLoad):
             state = state_after(before, message.envelope, at.timestamp_ms)
-            status = IncarnationStatus.SUPERSEDED if state is None else IncarnationStatus.CURRENT
+            verdict = SUPERSEDED if state is None else ""
         else:
-            status = incarnation_status(state, message.envelope)
-        if state is None or status is not IncarnationStatus.CURRENT:
-            batch.counts[status.value] += 1
+            verdict = incarnation_verdict(state, message.envelope)
+        if state is None or verdict:
+            batch.counts[verdict] += 1
             return
         if before is not None and before is not state and before.pending:  # a new start
             self._reject_incomplete(batch, before.pending)
