@@ -35,11 +35,7 @@ from lbcore.wire.messages import Ack, AckOutcome
 
 
 def acknowledge(
-    record: OwnershipRecord | None,
-    ack: Ack,
-    sender: Instance,
-    origin: Origin,
-    context: AckContext,
+    record: OwnershipRecord | None, ack: Ack, sender: Instance, origin: Origin, context: AckContext
 ) -> Consequence:
     """Return the consequence of a broker's answer for the record that it names.
 

@@ -236,10 +236,7 @@ def record_fault(record: OwnershipRecord) -> str | None:
 
 
 def unborn(
-    cluster: str,
-    bundle: str,
-    previous: OwnershipRecord | None,
-    version_floor: int,
+    cluster: str, bundle: str, previous: OwnershipRecord | None, version_floor: int
 ) -> OwnershipRecord:
     """Return the record in Init before a bundle's first transition; it is not stored.
 

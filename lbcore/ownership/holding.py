@@ -249,10 +249,7 @@ def next_call(holding: Holding) -> tuple[Holding, Call | None]:
     callback = _CALLBACKS[holding.goal]
     children = holding.children if callback in (Callback.SPLIT, Callback.MERGE) else ()
     call = Call(
-        callback=callback,
-        bundle=holding.bundle,
-        version_id=holding.version_id,
-        children=children,
+        callback=callback, bundle=holding.bundle, version_id=holding.version_id, children=children
     )
     return replace(holding, running=call), call
 
@@ -301,10 +298,7 @@ def next_ack(holding: Holding, now_ms: int, repeat_ms: int) -> tuple[Holding, Ac
     if outcome is None or now_ms < due_at_ms(holding, repeat_ms):
         return holding, None
     return replace(holding, said=holding.said + 1, since_ms=now_ms), Ack(
-        bundle=holding.bundle,
-        version_id=holding.version_id,
-        outcome=outcome,
-        reason=holding.reason,
+        bundle=holding.bundle, version_id=holding.version_id, outcome=outcome, reason=holding.reason
     )
 
 

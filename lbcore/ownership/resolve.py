@@ -61,10 +61,7 @@ BROKER_CHECKS: dict[tuple[State, State], tuple[BrokerCheck, ...]] = {
         BrokerCheck.DESTINATION_BLANK,
         BrokerCheck.SOURCE_IS_THE_OWNER,
     ),
-    (State.OWNED, State.MERGING): (
-        BrokerCheck.DESTINATION_BLANK,
-        BrokerCheck.SOURCE_IS_THE_OWNER,
-    ),
+    (State.OWNED, State.MERGING): (BrokerCheck.DESTINATION_BLANK, BrokerCheck.SOURCE_IS_THE_OWNER),
     (State.OWNED, State.RELEASING): (
         BrokerCheck.SOURCE_GIVEN,
         BrokerCheck.SOURCE_IS_THE_OWNER,

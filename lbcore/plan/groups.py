@@ -232,10 +232,7 @@ def _partitions(snapshot: Snapshot, rows: Ints) -> Partitions:
     place = _numbers(rows, len(snapshot.bundles.names))[whole.rows]
     is_kept = place >= 0
     return Partitions(
-        rows=place[is_kept],
-        topic=whole.topic[is_kept],
-        count=whole.count[is_kept],
-        keys=whole.keys,
+        rows=place[is_kept], topic=whole.topic[is_kept], count=whole.count[is_kept], keys=whole.keys
     )
 
 

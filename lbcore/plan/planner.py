@@ -274,11 +274,7 @@ PLACING = (
 
 
 def plan(
-    snapshot: Snapshot,
-    state: PlanState,
-    config: Config,
-    now_ms: int,
-    scope: Scope = EVERYTHING,
+    snapshot: Snapshot, state: PlanState, config: Config, now_ms: int, scope: Scope = EVERYTHING
 ) -> tuple[Plan | Skip, PlanState]:
     """Return the decisions of this cycle and the new state.
 

@@ -110,10 +110,7 @@ PLACERS = (
         use_when="Bundles are alike; Pulsar's default until 2026.",
         caveats="Pulsar gives all bundles of one plan to the same broker; "
         "with `shedding.is_pulsar_exact` off, what the plan has placed is counted",
-        settings=(
-            _OVERLOAD_LIMIT,
-            *keys("shedding", "is_pulsar_exact"),
-        ),
+        settings=(_OVERLOAD_LIMIT, *keys("shedding", "is_pulsar_exact")),
         rule_of=MessageRateRule.of,
     ),
     PlacementStrategy(
@@ -219,12 +216,7 @@ SHEDDERS = (
         "hardly changes the mean, so none exceeds the threshold "
         "(`shedding.lower_boundary` cures it)",
         settings=(
-            *keys(
-                "shedding",
-                "threshold_percent",
-                "lower_boundary",
-                "min_throughput_mib_per_s",
-            ),
+            *keys("shedding", "threshold_percent", "lower_boundary", "min_throughput_mib_per_s"),
             "signals.history_weight",
             *WEIGHTS,
             "shedding.multi_hit",
@@ -253,11 +245,7 @@ SHEDDERS = (
         "`multi_hit` on.",
         caveats="knows no average: when all are overloaded, all shed for nothing "
         "(`shedding.multi_hit` cures it)",
-        settings=(
-            "shedding.overloaded_threshold_percent",
-            *WEIGHTS,
-            "shedding.multi_hit",
-        ),
+        settings=("shedding.overloaded_threshold_percent", *WEIGHTS, "shedding.multi_hit"),
         checks=(check_overload,),
         seen_in="[all at 90](golden/pathologies/all_at_90_overload.txt)",
         grouping=Grouping.UNLESS_EXACT,

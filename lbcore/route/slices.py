@@ -63,9 +63,7 @@ def _write(value: Any) -> Iterator[tuple[str, int]]:
         yield from _write_list(value)
 
 
-def _write_object(
-    pairs: Iterable[Maybe[tuple[str, Any]]],
-) -> Iterator[tuple[str, int]]:
+def _write_object(pairs: Iterable[Maybe[tuple[str, Any]]]) -> Iterator[tuple[str, int]]:
     before = "{"
     for pair in pairs:
         if pair is LEFT_OUT:

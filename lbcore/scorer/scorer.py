@@ -342,10 +342,7 @@ class BrokerScorer:
             brokers=brokers,
             incarnations=tuple(batch.broker_states[name].incarnation for name in brokers),
             arrivals=Arrivals(
-                partition=columns[0],
-                offset=columns[1],
-                timestamp_ms=columns[2],
-                broker=columns[3],
+                partition=columns[0], offset=columns[1], timestamp_ms=columns[2], broker=columns[3]
             ),
             loads=tuple(batch.reports[name] for name in sorted(batch.reports)),
             bundles=tuple(batch.bundles[name] for name in sorted(batch.bundles)),

@@ -38,10 +38,7 @@ _CODE = {verdict: code for code, verdict in enumerate(VERDICTS)}
 
 
 def decide_splits(
-    snapshot: Snapshot,
-    state: SplitState,
-    config: Splitting,
-    deferred: Bools,
+    snapshot: Snapshot, state: SplitState, config: Splitting, deferred: Bools
 ) -> tuple[tuple[SplitDecision, ...], SplitState, SplitTrace]:
     """Decide the splits of this cycle, worst first; return next state and trace.
 
@@ -194,10 +191,7 @@ def split(draft: Draft) -> Draft:
     deferred[draft.sheddings.bundle] = True
     deferred[draft.forced.bundle] = True
     decisions, state, seen = decide_splits(
-        snapshot,
-        draft.state.split,
-        draft.config.splitting,
-        deferred,
+        snapshot, draft.state.split, draft.config.splitting, deferred
     )
     state = replace(state, unsplittable={**_still_too_big(draft, seen), **state.unsplittable})
     draft = replace(draft, splits=decisions, state=replace(draft.state, split=state))

@@ -573,10 +573,7 @@ def search(problem: SearchProblem, steps: int, budget: float) -> Found:
         load=layout.load,
         before=objective(problem, problem.load, _NOTHING),
         after=objective(
-            problem,
-            layout.load,
-            np.array([row for row, _ in moves], dtype=np.int64),
-            layout.beyond,
+            problem, layout.load, np.array([row for row, _ in moves], dtype=np.int64), layout.beyond
         ),
         bound=lower_bound(problem),
         steps=steps - layout.steps_left,

@@ -364,12 +364,7 @@ TOPICS, SESSIONS = 4, 5
 
 
 def transfer_view(
-    snapshot: Snapshot,
-    owned: OwnerIndex,
-    filters: FilterConfig,
-    limit: int,
-    *,
-    with_policies: bool,
+    snapshot: Snapshot, owned: OwnerIndex, filters: FilterConfig, limit: int, *, with_policies: bool
 ) -> TransferView:
     """Return the view of a snapshot, brokers in its order.
 

@@ -165,11 +165,7 @@ def _algorithm_for(
 
 
 def split_of(
-    snapshot: Snapshot,
-    row: int,
-    over: tuple[SplitReason, float, int],
-    room: int,
-    config: Splitting,
+    snapshot: Snapshot, row: int, over: tuple[SplitReason, float, int], room: int, config: Splitting
 ) -> SplitDecision | SplitVerdict:
     """Return the split of an owned bundle, or the verdict why there is none.
 
