@@ -423,11 +423,12 @@ Busy: TypeAlias = Mapping[str, tuple[Range, ...]]
 
 
 class BusyRanges:
-    """Hash ranges with a running callback, or of open bundles, in one step; no two overlap.
+    """Hash ranges in use within one step, of which no two overlap.
 
-    Bundles overlap only around splits and merges, and if a namespace was created again. A parent
-    that is still closing must not close what a child has just opened. The ranges passed in are not
-    changed: a namespace's are copied at its first change.
+    They have a running callback, or an open bundle. Bundles overlap only around splits and merges,
+    and if a namespace was created again. A parent that is still closing must not close what a child
+    has just opened. The ranges passed in are not changed: a namespace's are copied at its first
+    change.
     """
 
     def __init__(self, busy: Busy) -> None:

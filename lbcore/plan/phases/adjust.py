@@ -107,7 +107,10 @@ def _with_adjusted_load(draft: Draft) -> Draft:
 def _adjusted(
     reported: Snapshot, moves: Mapping[str, PendingMove], load: Floats, at: Mapping[str, int]
 ) -> Snapshot:
-    """Return the reported snapshot plus unreported load, at least 0. at: broker → index."""
+    """Return the reported snapshot plus unreported load, at least 0.
+
+    at: broker → index.
+    """
     owner, rows = reported.bundles.owner, reported.bundles.rows_of(moves)
     if moves:
         owner = owner.copy()

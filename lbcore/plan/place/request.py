@@ -116,12 +116,13 @@ class PlacementState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementRows:
-    """Reasons for the placement of k bundles, for the trace; arrays in the request's order.
+    """Reasons for the placement of k bundles, for the trace.
 
-    subject: int64[k], index into `subjects`; others: such indices of placed bundles that are only
-    counted. chosen: int64[k], broker index, -1 = none; number: float64[k], the deciding number
-    (message rate or usage), NaN where none decided. runner_up, runner_up_number: of the best of the
-    other candidates. verdicts: int8[k, n], each broker's `FilterVerdict`, OK = it was a candidate.
+    Arrays in the order of the request. subject: int64[k], index into `subjects`; others: such
+    indices of placed bundles that are only counted. chosen: int64[k], broker index, -1 = none;
+    number: float64[k], the deciding number (message rate or usage), NaN where none decided.
+    runner_up, runner_up_number: of the best of the other candidates. verdicts: int8[k, n], each
+    broker's `FilterVerdict`, OK = it was a candidate.
     """
 
     subjects: Sequence[str]
