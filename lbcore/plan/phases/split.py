@@ -134,7 +134,7 @@ def _first_verdicts(
     """Return verdicts before topics are read; CYCLE_LIMIT = ready to be split."""
     bundles, at = snapshot.bundles, over.bundle
     in_namespace = np.bincount(bundles.namespace, minlength=len(bundles.namespaces))
-    verdict = over.verdict.copy()
+    verdict: Ints = over.verdict.copy()
     for holds, reached in (
         (in_namespace[bundles.namespace[at]] >= config.max_namespace_bundles, "NAMESPACE_FULL"),
         (bundles.topics[at] <= 1, "SINGLE_TOPIC"),
