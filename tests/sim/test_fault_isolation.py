@@ -394,14 +394,14 @@ def test_loads_that_cannot_be_smoothed_are_refused_and_other_brokers_are_scored(
 ) -> None:
     world = running()
     for scorer in world.job.scorers.values():
-        smooth = scorer._smooth  # noqa: SLF001 what the scorer calls
+        smooth = scorer._smooth_loads  # noqa: SLF001 what the scorer calls
 
-        def broken(lasts: Any, loads: Any, at_ms: Any, smooth: Any = smooth) -> Any:
-            if any(load.envelope.broker == "broker-1:8080" for load in loads):
+        def broken(batch: Any, brokers: Any, smooth: Any = smooth) -> None:
+            smooth(batch, brokers)
+            if "broker-1:8080" in brokers:
                 raise PlantedError
-            return smooth(lasts, loads, at_ms)
 
-        monkeypatch.setattr(scorer, "_smooth", broken)
+        monkeypatch.setattr(scorer, "_smooth_loads", broken)
     batches = len(world.reports)
     world.run(70_000)
     refused = world.other_rows["rejected_reports"]
