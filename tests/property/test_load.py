@@ -44,8 +44,8 @@ def model(shape: LoadShape, seed: int = 2, brokers: int = 5) -> LoadModel:
 
 def hotspot_at(load: LoadModel, virtual_ms: int) -> tuple[str, int, int]:
     """The hot namespace and its hot window [start, end); it wraps where end < start."""
-    name, start, width = load._window(load.step_at(virtual_ms))  # noqa: SLF001 (nothing else says it)
-    return name, start, (start + width) % HASH_SPACE
+    space, start, width = load._window(load.step_at(virtual_ms))  # noqa: SLF001 (nothing else says it)
+    return space.name, start, (start + width) % HASH_SPACE
 
 
 def over(load: LoadModel, at_ms: int, namespace: str, edges: list[int]) -> np.ndarray:

@@ -91,11 +91,7 @@ class Coverage:
         self._edges = None
         part[is_own] = NOBODY
         if self._other_servers:
-            for other, rows in self._other_servers:
-                if other == broker:
-                    rows.difference_update(range(first, last))
-            self._other_servers = [entry for entry in self._other_servers if entry[1]]
-            self._return_to_others(first + np.flatnonzero(is_own))
+            self._return_to_others(broker, range(first, last), first + np.flatnonzero(is_own))
             is_own &= part == NOBODY
         self._lost_from_ms[first:last][is_own] = self._clock.scenario_ms
         self._count(int(np.count_nonzero(is_own)))
@@ -149,21 +145,25 @@ class Coverage:
         """Remember the other brokers that serve the bundle, for when this one closes it."""
         part = self.server[first : self.rows_of(bundle)[1]]
         others = sorted(set(part.tolist()) - {NOBODY, broker})
-        for other in others:
-            self._other_servers.append(
-                (other, set((first + np.flatnonzero(part == other)).tolist()))
-            )
+        self._other_servers += [
+            (other, set((first + np.flatnonzero(part == other)).tolist())) for other in others
+        ]
         if self.when_double is not None:
             self.when_double(bundle, broker, others)
 
-    def _return_to_others(self, closed: Ints) -> None:
-        """Give closed rows to the newest broker that still serves them."""
+    def _return_to_others(self, broker: int, bundle: range, closed: Ints) -> None:
+        """Give rows that a broker closed to the newest one that still serves them.
+
+        bundle: all rows of the closed bundle.
+        """
+        for other, rows in self._other_servers:
+            if other == broker:
+                rows.difference_update(bundle)
+        self._other_servers = [entry for entry in self._other_servers if entry[1]]
         for row in closed.tolist():
-            for other, rows in reversed(self._other_servers):
-                if row in rows:
-                    rows.remove(row)
-                    self.server[row] = other
-                    break
+            others = (entry for entry in reversed(self._other_servers) if row in entry[1])
+            self.server[row], rows = next(others, (NOBODY, {row}))
+            rows.remove(row)
 
     def _outages(self, rows: Ints, broker: int = NOBODY) -> list[Outage]:
         began, index = np.unique(self._lost_from_ms[rows], return_inverse=True)

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import count
 from typing import TypeAlias
 
-from lbcore.scorer.broker_states import BrokerState, RawMessage, ScorerState
+from lbcore.scorer.broker_states import RawMessage, ScorerState
 from lbcore.sim.load.load import RandomStream
 from lbcore.wire.messages import (
     Acks,
@@ -110,7 +110,6 @@ class Log:
         self._clock = clock
         self._rng = rng
         self._offsets: dict[tuple[Topic, int], int] = defaultdict(int)
-        self._places: dict[str, tuple[bytes, int]] = {}
         self._unread: list[RawMessage] = []
         self.paths: dict[str, NetworkPath] = defaultdict(NetworkPath)
 
@@ -120,9 +119,8 @@ class Log:
         if path.is_cut:
             path.held.append(message)
             return
-        if isinstance(message, Acks) and path.are_acks_lost:
-            return
-        if self._rng.happens(path.lost):
+        are_lost = isinstance(message, Acks) and path.are_acks_lost
+        if are_lost or self._rng.happens(path.lost):
             return
         for _ in range(2 if self._rng.happens(path.repeated) else 1):
             delay_ms = self._rng.between(0, path.delay_ms) if path.delay_ms else 0
@@ -136,15 +134,17 @@ class Log:
         """Reconnect the broker to the log, and append the messages that it held."""
         path = self.paths[broker]
         path.is_cut = False
-        held, path.held = path.held, []
-        for message in held:
+        for message in path.held:
             self.append(message, broker)
+        path.held = []
 
     def append(self, message: Message, broker: str = "") -> None:
         """Append a message to its partition now."""
         topic = _TOPICS[type(message)]
-        key, partition = self._place(message.bundle if isinstance(message, TopicLoad) else broker)
-        self._put(topic, 0 if topic is Topic.COMMANDS else partition, key, message)
+        name = message.bundle if isinstance(message, TopicLoad) else broker
+        key = f"{self._cluster}/{name}".encode() if name else self._cluster.encode()
+        partition = 0 if topic is Topic.COMMANDS else zlib.crc32(key) % PARTITIONS
+        self._put(topic, partition, key, message)
 
     def tick(self) -> None:
         """Append the driver's tick to every partition of broker-load."""
@@ -175,20 +175,16 @@ class Log:
         )
         self._unread.append(Carried(position=position, key=key, value=None, message=message))
 
-    def _place(self, name: str) -> tuple[bytes, int]:
-        """Key and partition of the messages of a broker, or on a bundle."""
-        if name not in self._places:
-            key = f"{self._cluster}/{name}".encode() if name else self._cluster.encode()
-            self._places[name] = (key, zlib.crc32(key) % PARTITIONS)
-        return self._places[name]
-
 
 def with_values_of(before: ScorerState, state: ScorerState) -> ScorerState:
     """Restore the pending messages of an unpacked state; packing loses them."""
-    broker_states: dict[str, BrokerState] = {}
-    for name, one in state.items():
-        pending = before[name].pending
-        parts = {} if pending is None else pending.parts
-        is_carried = any(isinstance(part, Carried) for part in parts.values())
-        broker_states[name] = replace(one, pending=pending) if is_carried else one
-    return broker_states
+    carried = {
+        name: one.pending
+        for name, one in before.items()
+        if one.pending is not None
+        and any(isinstance(part, Carried) for part in one.pending.parts.values())
+    }
+    return {
+        name: replace(one, pending=carried[name]) if name in carried else one
+        for name, one in state.items()
+    }

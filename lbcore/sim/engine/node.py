@@ -124,7 +124,7 @@ class ServedBundles:
             parsed = map(parse_bundle_once, self._names)
             for namespace, bundles in groupby(parsed, key=lambda bundle: bundle[0]):
                 lowers, uppers = np.array([ends for _, *ends in bundles], dtype=np.int64).T
-                rows.append(field.locate(namespace, lowers, uppers))
+                rows.append(field.layout.locate(namespace, lowers, uppers))
             self._rows = np.concatenate(rows)
         return field.located(self._rows)
 

@@ -95,12 +95,14 @@ class Recorder:
                     self._trace(
                         row, "kind", "reason", "strategy", "bundle", "source", "destination"
                     )
+                    is_faulty = row["reason"] in FAULTS
+                    skipped = json.loads(str(row["inputs"]))["skipped"] if is_faulty else {}
                     self.decisions.append(
                         Decided(
                             at_ms=self.clock.scenario_ms,
                             kind=str(row["kind"]),
                             reason=str(row["reason"]),
-                            wrong=_wrong(row),
+                            wrong=str(skipped.get("strategy", "")),
                         )
                     )
             elif effect.kind == "commands":
@@ -146,9 +148,3 @@ class Recorder:
     def _trace(self, row: Row, *names: str) -> None:
         line = "\t".join([str(self.clock.scenario_ms), *(str(row[name]) for name in names)])
         self._hash.update(line.encode() + b"\n")
-
-
-def _wrong(row: Row) -> str:
-    if row["reason"] not in FAULTS:
-        return ""
-    return str(json.loads(str(row["inputs"]))["skipped"].get("strategy", ""))

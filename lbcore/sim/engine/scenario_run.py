@@ -4,8 +4,9 @@ The verbs are those of `scenario.parse`: faults, brokers that come and go, comma
 """
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import count, islice
 from typing import Any, TypeAlias
@@ -37,7 +38,6 @@ class LoadMapRow:
     position: int
 
 
-@dataclass(slots=True)
 class LoadMap:
     """Load over the hash space and time, for pictures.
 
@@ -47,39 +47,34 @@ class LoadMap:
     loads: a frame each, float64[rows], percent of a broker of capacity 1.
     """
 
-    engine: Engine
-    rows: list[LoadMapRow] = field(default_factory=list)
-    times_ms: list[int] = field(default_factory=list)
-    loads: list[Floats] = field(default_factory=list)
-    _every: int = 1
-    _seen: int = 0
-
-    def begin(self) -> None:
+    def __init__(self, engine: Engine) -> None:
         """Lay out the rows, and take a frame every few samples from now on."""
-        scenario = self.engine.scenario
+        scenario = engine.scenario
+        self.rows: list[LoadMapRow] = []
+        self.times_ms: list[int] = []
+        self.loads: list[Floats] = []
         total = sum(space.bundles for space in scenario.namespaces)
         part = min(1.0, ROWS_MAX / max(1, total))
         for space in scenario.namespaces:
-            count = max(1, round(space.bundles * part))
-            width = HASH_SPACE // count
-            self.rows += [LoadMapRow(space.name, at * width + width // 2) for at in range(count)]
-        samples = scenario.run_ms // scenario.sample_ms
-        self._every = max(1, -(-samples // FRAMES_MAX))
-        self.engine.when_sampled = self.take
+            rows = max(1, round(space.bundles * part))
+            width = HASH_SPACE // rows
+            self.rows += [LoadMapRow(space.name, at * width + width // 2) for at in range(rows)]
+        self._every = max(1, -(-(scenario.run_ms // scenario.sample_ms) // FRAMES_MAX))
+        self._engine = engine
+        engine.when_sampled = self.take
 
     def take(self) -> None:
         """Take a frame of this moment, if one is due."""
-        self._seen += 1
-        if self._seen % self._every:
+        if len(self._engine.recorder.samples) % self._every:
             return
-        loads = self.engine.coverage.bundle_rates()
-        ranges: dict[str, list[_RangeLoad]] = {}
+        loads = self._engine.coverage.bundle_rates()
+        ranges: dict[str, list[_RangeLoad]] = defaultdict(list)
         for bundle in sorted(loads):
             namespace, lower, upper = parse_bundle(bundle)
-            ranges.setdefault(namespace, []).append((lower, upper, loads[bundle]))
-        shown = [_load_at(ranges.get(row.namespace, []), row.position) for row in self.rows]
-        self.times_ms.append(self.engine.clock.scenario_ms)
-        self.loads.append(np.array(shown) * (_PERCENT / self.engine.scenario.full_rate))
+            ranges[namespace].append((lower, upper, loads[bundle]))
+        shown = [_load_at(ranges[row.namespace], row.position) for row in self.rows]
+        self.times_ms.append(self._engine.clock.scenario_ms)
+        self.loads.append(np.array(shown) * (_PERCENT / self._engine.scenario.full_rate))
 
     def row_of(self, bundle: str) -> int:
         """The row nearest to a bundle's middle."""
@@ -115,9 +110,9 @@ def _execute(engine: Engine, event: ScenarioEvent) -> None:
     names = [name for name in written if name in engine.nodes]
     if event.verb == "restart":
         _restart(engine, names, event.options)
-        return
-    for name in names if event.brokers else [""]:
-        _VERBS[event.verb](engine, name, event.options)
+    else:
+        for name in names if event.brokers else [""]:
+            _VERBS[event.verb](engine, name, event.options)
 
 
 def _add(engine: Engine, _: str, options: Options) -> None:
@@ -256,6 +251,5 @@ def run_with_load_map(scenario: Scenario, config: Config) -> tuple[Run, LoadMap]
     """Run a scenario as `run_scenario` does, and return its load map too."""
     engine = Engine(scenario, config)
     load_map = LoadMap(engine)
-    load_map.begin()
     schedule_events(engine)
     return engine.run(), load_map

@@ -5,6 +5,7 @@ what their parent carried. Pure numpy without transcendental functions (square r
 IEEE 754): the same scenario gives the same bits everywhere.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -23,13 +24,7 @@ from lbcore.sim.load.load import (
     wave,
     zipf_weights,
 )
-from lbcore.sim.load.recording import (
-    MESSAGE_BYTES,
-    RecordedNamespace,
-    Recording,
-    Spread,
-    spread_over,
-)
+from lbcore.sim.load.recording import MESSAGE_BYTES, spread_over
 from lbcore.sim.scenario.model import AS_RECORDED, LoadSpec, NamespaceSpec, Scenario
 
 LOAD_STEP_MS = 10_000
@@ -41,34 +36,15 @@ _FIELDS_KEPT = 8
 class _Part:
     """A load line of the scenario, ready to be evaluated.
 
-    shape: msg/s in + out of each topic. replay: recorded load instead.
+    shape: msg/s in + out of each topic. replay: recorded load instead, by the time since its start:
+    float64[topics, 4], rates and throughputs, in and out.
     """
 
     spec: LoadSpec
     total: float
     rows: slice
     shape: Floats
-    replay: "_Replay | None" = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Replay:
-    """A namespace of a recording, laid over topics, times a factor."""
-
-    recording: Recording
-    space: RecordedNamespace
-    spread: Spread
-    factor: float
-
-    def at(self, since_ms: int, topics: int) -> Floats:
-        """float64[topics, 4]: rates and throughputs, in and out."""
-        rates = self.space.rates[self.recording.interval_at(since_ms)]
-        return self.spread.over(rates, topics) * self.factor
-
-    @property
-    def step_ms(self) -> int:
-        """The shortest time between two changes."""
-        return int(min(np.diff(self.recording.times_ms).tolist(), default=LOAD_STEP_MS))
+    replay: Callable[[int], Floats] | None = None
 
 
 class Traffic:
@@ -91,10 +67,12 @@ class Traffic:
             for number, spec in enumerate(scenario.loads)
         ]
         self._field_at = lru_cache(maxsize=_FIELDS_KEPT)(self._field)
-        steps = [part.replay.step_ms for part in self._parts if part.replay is not None]
+        steps = [
+            min(np.diff(recording.times_ms).tolist(), default=LOAD_STEP_MS)
+            for recording in self._recordings.values()
+        ]
         steps += [LOAD_STEP_MS] if any(map(_is_varying, self._parts)) else []
-        if self._noise.traffic:
-            steps.append(self._noise.step_ms)
+        steps += [self._noise.step_ms] if self._noise.traffic else []
         self._step_ms = min(steps, default=0)
 
     def at(self, now_ms: int) -> "TrafficField":
@@ -136,16 +114,16 @@ class Traffic:
         recording = self._recordings[spec.recording]
         recorded = recording.namespaces[spec.of or space.name]
         mean = float(recorded.rates[:, :, :2].sum(axis=(1, 2)).mean())
-        start = self.layout.starts[space.name]
-        replay = _Replay(
-            recording=recording,
-            space=recorded,
-            spread=spread_over(recorded, self.layout.hashes[space.name]),
-            factor=1.0 if spec.rate.unit == AS_RECORDED or not mean else wanted / mean,
-        )
-        nothing = np.zeros(len(self.layout.hashes[space.name]))
-        rows = slice(start, start + len(nothing))
-        return _Part(spec=spec, total=0.0, rows=rows, shape=nothing, replay=replay)
+        factor = 1.0 if spec.rate.unit == AS_RECORDED or not mean else wanted / mean
+        start, hashes = self.layout.starts[space.name], self.layout.hashes[space.name]
+        spread = spread_over(recorded, hashes)
+
+        def replay(since_ms: int) -> Floats:
+            rates = recorded.rates[recording.interval_at(since_ms)]
+            return spread.over(rates, len(hashes)) * factor
+
+        rows = slice(start, start + len(hashes))
+        return _Part(spec=spec, total=0.0, rows=rows, shape=np.zeros(len(hashes)), replay=replay)
 
     def _weights(self, spec: LoadSpec, count: int, stream: str) -> Floats:
         if spec.spread == "topic":
@@ -153,7 +131,11 @@ class Traffic:
         if spec.spread == "zipf":
             return zipf_weights(uniforms(self._seed, stream, count), self._brokers)
         if spec.spread == "pareto":
-            return _pareto(uniforms(self._seed, stream, count), spec.alpha)
+            # (1 - u)^(-1/alpha), by square roots alone
+            inverse = 1.0 / (1.0 - uniforms(self._seed, stream, count))
+            root = np.sqrt(inverse)
+            by_alpha = {1.0: inverse, 2.0: root, 4.0: np.sqrt(root)}
+            return by_alpha.get(spec.alpha, root * np.sqrt(root))
         return np.ones(count)
 
     def _field(self, step: int) -> "TrafficField":
@@ -164,8 +146,7 @@ class Traffic:
             if part.replay is None or recorded is None:
                 rates[part.rows] += self._part_at(number, part, now_ms)
             else:
-                since_ms = max(0, now_ms - part.spec.from_ms)
-                replayed = part.replay.at(since_ms, len(part.shape))
+                replayed = part.replay(max(0, now_ms - part.spec.from_ms))
                 recorded[part.rows] += replayed * _factor(part.spec, now_ms)
         if self._noise.traffic:
             drawn = uniforms(self._seed, f"traffic {now_ms // self._noise.step_ms}", self.topics)
@@ -208,7 +189,7 @@ class TrafficField(LoadField):
         is_changed = rates != self.rates
         rows[is_changed, :4] = traffic[is_changed]
         rows[is_changed, -1] = traffic[is_changed, 2]
-        return TrafficField(self._layout, rows)
+        return TrafficField(self.layout, rows)
 
 
 def _rows(rates: Floats, recorded: Floats | None) -> Floats:
@@ -233,9 +214,8 @@ _PLAIN = np.array([1.0, 1.0, MESSAGE_BYTES, MESSAGE_BYTES])
 def _is_varying(part: _Part) -> bool:
     spec = part.spec
     last_ms = min(spec.to_ms, spec.from_ms + spec.length_ms)
-    is_steady = spec.from_ms == 0 and last_ms >= 1 << 59
     has_form = spec.grow_ms or spec.wave_ms or spec.every_ms or spec.spread == "hotspot"
-    return bool(has_form) or not is_steady
+    return bool(has_form or spec.from_ms or last_ms < 1 << 59)
 
 
 def _factor(spec: LoadSpec, now_ms: int) -> float:
@@ -268,12 +248,3 @@ def _positions(space: NamespaceSpec, seed: int) -> Ints:
     offsets = (2 * np.arange(space.topics) + 1)[np.newaxis, :] * widths[:, np.newaxis]
     positions: Ints = lower[:, np.newaxis] + offsets // (2 * space.topics)
     return positions.reshape(-1)
-
-
-def _pareto(drawn: Floats, alpha: float) -> Floats:
-    """(1 - u)^(-1/alpha), by square roots alone."""
-    inverse = 1.0 / (1.0 - drawn)
-    root = np.sqrt(inverse)
-    by_alpha = {1.0: inverse, 2.0: root, 4.0: np.sqrt(root)}
-    found: Floats = by_alpha.get(alpha, root * np.sqrt(root))
-    return found

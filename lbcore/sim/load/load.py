@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from itertools import pairwise
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 from zlib import crc32
 
 import numpy as np
@@ -23,17 +23,17 @@ from lbcore.model.names import FULL_UPPER, format_topic, parse_bundle, range_end
 from lbcore.model.resources import COUNT, complete
 
 Floats: TypeAlias = NDArray[np.float64]
-Words: TypeAlias = NDArray[np.uint64]
+Word = TypeVar("Word", int, NDArray[np.uint64])
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 
 
-def _mixed(words: Words) -> Words:
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: Words = words ^ (words >> np.uint64(31))
-    return mixed
+def _mixed(word: Word) -> Word:
+    """Return a word of 64 bits, or an array of them, by the finalizer."""
+    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _MASK
+    return word ^ (word >> 31)
 
 
 def uniforms(seed: int, stream: str, count: int) -> Floats:
@@ -50,22 +50,16 @@ def uniform(seed: int, stream: str) -> float:
     return float(uniforms(seed, stream, 1)[0])
 
 
-def _mixed_word(word: int) -> int:
-    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _MASK
-    return word ^ (word >> 31)
-
-
 class RandomStream:
     """A stream of random numbers; those of different seeds are independent."""
 
     def __init__(self, seed: int) -> None:
-        self._state = _mixed_word((seed * _GOLDEN + 1) & _MASK)
+        self._state = _mixed((seed * _GOLDEN + 1) & _MASK)
 
     def next_number(self) -> float:
         """The next number in [0, 1)."""
         self._state = (self._state + _GOLDEN) & _MASK
-        return (_mixed_word(self._state) >> 11) / (1 << 53)
+        return (_mixed(self._state) >> 11) / (1 << 53)
 
     def happens(self, chance: float) -> bool:
         """True if an event of this chance happens.
@@ -182,7 +176,11 @@ class TopicLayout:
         self.hashes = hashes
 
     def locate(self, namespace: str, lowers: Ints, uppers: Ints) -> Ints:
-        """int64[n, 2]: the first row and the one after the last of n ranges."""
+        """int64[n, 2]: the first row and the one after the last of n ranges.
+
+        A range is [lower, upper), closed where upper is 0xffffffff. An unknown namespace has no
+        rows. O(n log topics).
+        """
         if namespace not in self.hashes:
             return np.zeros((len(lowers), 2), dtype=np.int64)
         ends = np.where(uppers == FULL_UPPER, HASH_SPACE, uppers)
@@ -192,24 +190,19 @@ class TopicLayout:
 
 
 class LoadField:
-    """The traffic of every topic at one moment, ready to be summed over bundles."""
+    """The traffic of every topic at one moment, ready to be summed over bundles.
+
+    layout: the same in every field of a model.
+    """
 
     def __init__(self, layout: TopicLayout, rows: Floats) -> None:
         """rows: float64[topics, 8], columns BUNDLE_COLUMNS."""
-        self._layout = layout
+        self.layout = layout
         self._sums = np.zeros((len(rows) + 1, 8))  # row i is the sum over the first i topics
         np.cumsum(rows, axis=0, out=self._sums[1:])
 
-    def locate(self, namespace: str, lowers: Ints, uppers: Ints) -> Ints:
-        """Return the rows of n ranges of a namespace, int64[n, 2].
-
-        They are the same in every field of a model. A range is [lower, upper), closed where upper
-        is 0xffffffff. An unknown namespace carries nothing. O(n log topics).
-        """
-        return self._layout.locate(namespace, lowers, uppers)
-
     def located(self, rows: Ints) -> Floats:
-        """Return float64[n, 8], columns BUNDLE_COLUMNS, for the rows of `locate`.
+        """Return float64[n, 8], columns BUNDLE_COLUMNS, for the rows of `TopicLayout.locate`.
 
         Exact: disjoint ranges add up to their union. O(n).
         """
@@ -217,12 +210,12 @@ class LoadField:
         return found
 
     def bundles(self, namespace: str, lowers: Ints, uppers: Ints) -> Floats:
-        """float64[n, 8] for n ranges of one namespace: `locate` and `located`."""
-        return self.located(self.locate(namespace, lowers, uppers))
+        """float64[n, 8] for n ranges of one namespace."""
+        return self.located(self.layout.locate(namespace, lowers, uppers))
 
     def topics(self, namespace: str, lower: int, upper: int) -> Floats:
         """Return float64[topics, 8], the topics of one range in the order of hashes."""
-        first, last = self.locate(namespace, np.array([lower]), np.array([upper]))[0]
+        first, last = self.layout.locate(namespace, np.array([lower]), np.array([upper]))[0]
         return np.diff(self._sums[first : last + 1], axis=0)
 
 
@@ -303,31 +296,30 @@ class LoadModel:
         rows = [_stats(topics, rates[name]) for name, topics in self._topics.items()]
         return LoadField(self._layout, np.concatenate(rows))
 
-    def _window(self, step: int) -> tuple[str, int, int]:
+    def _window(self, step: int) -> tuple[NamespaceLoad, int, int]:
+        """Return the hot namespace, and the start and the width of its hot range."""
         seed = self.profile.seed
         index = int(uniform(seed, f"hot namespace {step}") * len(self.namespaces))
         start = int(uniform(seed, f"hot start {step}") * HASH_SPACE)
-        return self.namespaces[index].name, start, int(self.profile.hotspot_width * HASH_SPACE)
+        return self.namespaces[index], start, int(self.profile.hotspot_width * HASH_SPACE)
 
     def _heated(self, step: int) -> dict[str, Floats]:
         """Return the base with a hot window.
 
         All topics are scaled down by the share that the hot ones get in addition.
         """
-        name, start, width = self._window(step)
-        column = self._topics[name]
+        profile = self.profile
+        space, start, width = self._window(step)
+        column = self._topics[space.name]
         is_hot = (column.hashes - start) % HASH_SPACE < width
         heat = np.where(is_hot, column.heat, 0.0)
         total_heat = total(heat * (1.0 + column.fanout))
         if total_heat <= 0.0:
             return self._base
-        profile = self.profile
-        bundles = next(space.bundles for space in self.namespaces if space.name == name)
-        hot_bundles = max(1.0, profile.hotspot_width * bundles)
-        most = profile.hottest_bundle * hot_bundles / profile.brokers
-        share = min(profile.hotspot_share, most)
-        rates = {other: base * (1.0 - share) for other, base in self._base.items()}
-        rates[name] = rates[name] + heat * (share * _total_rate(profile) / total_heat)
+        hot_bundles = max(1.0, profile.hotspot_width * space.bundles)
+        share = min(profile.hotspot_share, profile.hottest_bundle * hot_bundles / profile.brokers)
+        rates = {name: base * (1.0 - share) for name, base in self._base.items()}
+        rates[space.name] += heat * (share * _total_rate(profile) / total_heat)
         return rates
 
 
