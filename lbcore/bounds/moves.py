@@ -31,14 +31,6 @@ class Brokers:
     capacity: Floats
     foreign: Floats
 
-    @property
-    def is_alike(self) -> bool:
-        """True if all brokers have the same capacity.
-
-        Then every assignment has the same mean.
-        """
-        return bool((self.capacity == self.capacity[0]).all())
-
     def most_mean(self, total: float) -> float:
         """Return an upper bound of the mean load, percent. total: of all bundles, points."""
         own = total / float(self.capacity.min()) + float(np.cumsum(self.foreign)[-1])
@@ -100,12 +92,9 @@ def _ranks(bundles: int, brokers: int) -> list[int]:
 def _by_count(ordered: Floats, rank: int, brokers: Brokers) -> float:
     """Return bound 2 of `least_highest` for k = rank. ordered: heaviest first."""
     weight = ordered[rank - 1]
-    fits = (
-        -(-rank // len(brokers.capacity))
-        if brokers.is_alike and not brokers.foreign.any()
-        else rank
-    )
-    counts = np.arange(1, fits + 1, dtype=float)
+    is_alike = (brokers.capacity == brokers.capacity[0]).all() and not brokers.foreign.any()
+    most = -(-rank // len(brokers.capacity)) if is_alike else rank
+    counts = np.arange(1, most + 1, dtype=float)
     places = brokers.foreign[:, np.newaxis] + counts * (weight / brokers.capacity)[:, np.newaxis]
     return float(np.partition(places.reshape(-1), rank - 1)[rank - 1])
 
@@ -143,18 +132,6 @@ class Course:
         there = self.is_there[at]
         return Brokers(capacity=self.capacity[there], foreign=self.foreign[there])
 
-    def limits(self) -> Floats:
-        """Return the load, percent, that no broker may exceed: float64[times].
-
-        inf while no broker is live.
-        """
-        found = np.full(len(self.weights), np.inf)
-        for at in range(len(found)):
-            if self.is_there[at].any():
-                total = float(np.cumsum(self.weights[at])[-1])
-                found[at] = self.bar * self.brokers_at(at).most_mean(total)
-        return found
-
 
 def least_moves(course: Course, counts: NDArray[np.bool_]) -> int:
     """Return a lower bound of the moves that keep loads under the bar.
@@ -167,30 +144,25 @@ def least_moves(course: Course, counts: NDArray[np.bool_]) -> int:
     counts: bool[times]; False for times that don't count, as the bar can't be kept then.
     O(times × bundles log bundles).
     """
-    needed = leaving(course, counts)
-    return int(needed.max(axis=0).sum()) if len(needed) else 0
-
-
-def leaving(course: Course, counts: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the number of each broker's first bundles that must be elsewhere.
-
-    int64[times, brokers].
-    """
-    limits = course.limits()
-    found = np.zeros(course.is_there.shape, dtype=np.int64)
+    has_broker = course.is_there.any(axis=1)
+    limits = np.full(len(course.weights), np.inf)  # percent that no broker may exceed
+    for at in np.flatnonzero(has_broker).tolist():
+        total = float(np.cumsum(course.weights[at])[-1])
+        limits[at] = course.bar * course.brokers_at(at).most_mean(total)
+    moves = 0
     for broker, (capacity, foreign) in enumerate(
         zip(course.capacity.tolist(), course.foreign.tolist(), strict=True)
     ):
         own = course.weights[:, course.first == broker]
-        if not own.shape[1]:
+        if not own.size:
             continue
         taken = np.cumsum(np.sort(own, axis=1)[:, ::-1], axis=1)
         excess = taken[:, -1] - (limits - foreign) * capacity * (1.0 + 1e-9)
         needed = np.where(excess > 0.0, 1 + (taken < excess[:, np.newaxis]).sum(axis=1), 0)
-        found[:, broker] = np.where(counts, np.minimum(needed, own.shape[1]), 0)
-        gone = course.is_there.any(axis=1) & ~course.is_there[:, broker]
-        found[gone, broker] = own.shape[1]
-    return found
+        needed = np.where(counts, np.minimum(needed, own.shape[1]), 0)
+        is_gone = has_broker & ~course.is_there[:, broker]
+        moves += int(np.where(is_gone, own.shape[1], needed).max())
+    return moves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

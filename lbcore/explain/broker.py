@@ -313,18 +313,18 @@ def _blocks(rows: ExplainRows, row: Row, owned: list[Row]) -> Iterable[str]:
     names = {record["bundle"] for record in owned}
     pinned = [p["bundle"] for p in rows.pins if p["is_set"] and p["broker"] == broker]
     there = [bundle for bundle in pinned if bundle in names]
-    if there:
-        yield f"{count_of(len(there), 'bundle')} pinned to it, such as {min(there)}"
-    away = sorted(set(pinned) - set(there))
-    if away:
-        yield f"{count_of(len(away), 'bundle')} pinned to it and elsewhere now, such as {away[0]}"
+    away = set(pinned) - set(there)
     moving = [record for record in owned if record["state"] != "Owned"]
-    if moving:
-        yield f"{count_of(len(moving), 'bundle')} of it in flight"
     keep_ms = rows.config.shedding.cool_down_ms
     cooling = [r for r in owned if has_moved(r) and r["at_ms"] + keep_ms > rows.at_ms]
-    if cooling:
-        yield f"{count_of(len(cooling), 'bundle')} came less than {duration(keep_ms)} ago and stay"
+    for bundles, words in (
+        (there, f"pinned to it, such as {min(there, default='')}"),
+        (away, f"pinned to it and elsewhere now, such as {min(away, default='')}"),
+        (moving, "of it in flight"),
+        (cooling, f"came less than {duration(keep_ms)} ago and stay"),
+    ):
+        if bundles:
+            yield f"{count_of(len(bundles), 'bundle')} {words}"
 
 
 def _numbers(rows: ExplainRows, broker: str, owned: int) -> dict[str, object]:

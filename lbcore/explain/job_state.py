@@ -86,30 +86,29 @@ class JobState:
 
     def why(self) -> str:
         """Return a sentence on what is wrong; "" = nothing."""
+        due, trouble = duration(self.heartbeat_ms), self.around.kafka_trouble
+        wrote = f"last commit {duration(self.wrote_ago_ms)} ago, one is due every {due}"
         if self.word is JobStatus.NEVER_STARTED:
-            never = "the streaming job has never written anything"
-            return f"{self.around.kafka_trouble}: {never}" if self.around.kafka_trouble else never
-        wrote = f"last commit {duration(self.wrote_ago_ms)} ago, one is due every "
-        wrote += duration(self.heartbeat_ms)
-        if self.around.kafka_trouble:
+            why = "the streaming job has never written anything"
+            return f"{trouble}: {why}" if trouble else why
+        if trouble:
             so = "asked from this machine" if self.is_present else _STANDS
-            return f"{self.around.kafka_trouble}: {so} ({wrote})"
-        if self.word is JobStatus.AWAY:
-            return f"the streaming job is away: {_STANDS} ({wrote})"
-        if self.word is JobStatus.LATE:
-            return f"the streaming job is late: {wrote}"
-        if self.word is JobStatus.WITHOUT_CYCLES:
-            return (
+            return f"{trouble}: {so} ({wrote})"
+        by_word = {
+            JobStatus.AWAY: f"the streaming job is away: {_STANDS} ({wrote})",
+            JobStatus.LATE: f"the streaming job is late: {wrote}",
+            JobStatus.WITHOUT_CYCLES: (
                 f"the job writes, but makes no cycles (last {duration(self.cycle_ago_ms)} ago, "
                 f"one is due every {duration(self.cycle_ms)})"
-            )
-        return ""
+            ),
+        }
+        return by_word.get(self.word, "")
 
     def message(self) -> str:
         """Return `at work: last commit 2 s ago, last cycle 3 s ago, ticks arrive`."""
+        is_known = self.word not in (JobStatus.NEVER_STARTED, JobStatus.AWAY)
         ticks = "ticks arrive" if self.hears_ticks else "no ticks on broker-load"
-        if self.word in (JobStatus.NEVER_STARTED, JobStatus.AWAY):
-            ticks = "ticks not known"
+        ticks = ticks if is_known else "ticks not known"
         return (
             f"{self.word.value}: last commit {time_ago(self.wrote_ago_ms)},"
             f" last cycle {time_ago(self.cycle_ago_ms)}, {ticks}"
@@ -144,11 +143,19 @@ def judge_job(
     around: JobContext | None = None,
 ) -> JobState:
     """Judge the job by the ages of its newest commit and cycle, ms, -1 = none."""
+    heartbeat_ms = pipeline.heartbeat_commit_ms
+    wrote_on = cycle_ago_ms - wrote_ago_ms > _CYCLES_WRITTEN_PAST * pipeline.decision_interval_ms
+    by_word = {
+        JobStatus.NEVER_STARTED: wrote_ago_ms < 0,
+        JobStatus.AWAY: wrote_ago_ms > _HEARTBEATS_MISSED * heartbeat_ms,
+        JobStatus.LATE: wrote_ago_ms > heartbeat_ms + SLACK_MS,
+        JobStatus.WITHOUT_CYCLES: wrote_on and cycle_ago_ms > _overdue_ms(pipeline),
+    }
     return JobState(
-        word=_status_of(wrote_ago_ms, cycle_ago_ms, pipeline),
+        word=next((word for word, applies in by_word.items() if applies), JobStatus.AT_WORK),
         wrote_ago_ms=wrote_ago_ms,
         cycle_ago_ms=cycle_ago_ms,
-        heartbeat_ms=pipeline.heartbeat_commit_ms,
+        heartbeat_ms=heartbeat_ms,
         cycle_ms=pipeline.decision_interval_ms,
         hears_ticks=hears_ticks,
         around=around or JobContext(),
@@ -163,18 +170,6 @@ def misses_ticks(decisions: Iterable[Mapping[str, Any]]) -> bool:
     ticks = [row for row in decisions if row["kind"] == "ticks"]
     newest = max(ticks, key=lambda row: int(row["at_ms"]), default=None)
     return newest is not None and newest["reason"] == "Missing"
-
-
-def _status_of(wrote_ago_ms: int, cycle_ago_ms: int, pipeline: Pipeline) -> JobStatus:
-    if wrote_ago_ms < 0:
-        return JobStatus.NEVER_STARTED
-    if wrote_ago_ms > _HEARTBEATS_MISSED * pipeline.heartbeat_commit_ms:
-        return JobStatus.AWAY
-    if wrote_ago_ms > pipeline.heartbeat_commit_ms + SLACK_MS:
-        return JobStatus.LATE
-    wrote_on = cycle_ago_ms - wrote_ago_ms > _CYCLES_WRITTEN_PAST * pipeline.decision_interval_ms
-    is_overdue = cycle_ago_ms > _overdue_ms(pipeline)
-    return JobStatus.WITHOUT_CYCLES if is_overdue and wrote_on else JobStatus.AT_WORK
 
 
 def _overdue_ms(pipeline: Pipeline) -> int:

@@ -235,6 +235,9 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
     loads = shown_loads(rows.brokers, rows.load, config.signals, now_ms)
     broker_rows, groups = _broker_rows(rows, loads, now_ms), group_loads(loads)
     in_flight = (row for row in rows.bundles if row["state"] in _IN_FLIGHT)
+    states = Counter(row["state"] for row in rows.bundles if row["state"] != State.DELETED.value)
+    states[State.OWNED.value] += sum(rows.at_rest.values())
+    drained = [one.name for one in fields(DrainStatus) if one.name != "broker"]
     silent_ms = -1 if rows.writer_ms is None else max(0, now_ms - rows.writer_ms)
     cycle_age_ms = max(0, now_ms - last[0]["at_ms"]) if last else -1
     hears_ticks = not misses_ticks(rows.decisions)
@@ -253,9 +256,12 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         brokers=dict(sorted(Counter(row.state for row in broker_rows).items())),
         versions=broker_versions(rows.brokers),
         broker_rows=broker_rows,
-        bundles=_bundle_states(rows),
+        bundles={state: count for state, count in sorted(states.items()) if count},
         in_flight=tuple(sorted(in_flight, key=itemgetter("at_ms", "bundle"))),
-        drains=_drains(policies("drain")),
+        drains=tuple(
+            DrainStatus(broker=broker, **{name: value.get(name, 0) for name in drained})
+            for broker, value in policies("drain").items()
+        ),
         pauses=policies("paused"),
         brake=policies("brake").get(""),
         pins=tuple(
@@ -282,20 +288,6 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         alarms=tuple(words for words, _ in alarms),
         alarm_sections=tuple(section for _, section in alarms),
         warnings=tuple(_warnings(draft, rows)),
-    )
-
-
-def _bundle_states(rows: StatusRows) -> dict[str, int]:
-    counts = Counter(row["state"] for row in rows.bundles if row["state"] != State.DELETED.value)
-    counts[State.OWNED.value] += sum(rows.at_rest.values())
-    return {state: count for state, count in sorted(counts.items()) if count}
-
-
-def _drains(values: Mapping[str, Mapping[str, Any]]) -> tuple[DrainStatus, ...]:
-    names = [one.name for one in fields(DrainStatus) if one.name != "broker"]
-    return tuple(
-        DrainStatus(broker=broker, **{name: value.get(name, 0) for name in names})
-        for broker, value in values.items()
     )
 
 
@@ -335,9 +327,9 @@ def _last_cycle(decisions: Iterable[Row]) -> list[Row]:
 
 
 def _phase(status: ClusterStatus, config: Config) -> tuple[ClusterPhase, str]:
-    if status.job.word is JobStatus.NEVER_STARTED:
-        return ClusterPhase.OFF, status.job.why()
+    is_new = status.job.word is JobStatus.NEVER_STARTED
     for phase, reason in (
+        (ClusterPhase.OFF, status.job.why() if is_new else ""),
         (ClusterPhase.STALLED, _stalled(status, config)),
         (ClusterPhase.OFF, _off(status)),
         (ClusterPhase.LATE, status.job.why()),
@@ -402,33 +394,22 @@ def _bundles(count: int) -> str:
 
 
 def _alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable[tuple[str, str]]:
-    """Yield each alarm, and the runbook's section that it names, else its group's."""
-    soon = CertificateEnd.EXPIRING_SOON
-    for section, alarms in (
-        ("BallastJobSilent", job_alarms(status.job)),
-        *_table_alarms(status, rows, config),
-        ("", mirror_alarms(status.mirror, status.job.wrote_ago_ms)),
-        (
-            "BallastCertificateExpiresSoon",
-            certificates_ending(rows.certificates, status.mirror, soon, status.now_ms),
-        ),
-    ):
-        for words in alarms:
-            named = _SECTION.search(words)
-            yield words, named[1] if named else section
-
-
-def _table_alarms(
-    status: ClusterStatus, rows: StatusRows, config: Config
-) -> Iterable[tuple[str, Iterable[str]]]:
-    """Yield groups of alarms that depend on rows of the job, each after its section.
+    """Yield each alarm, and the runbook's section that it names, else its group's.
 
     An alarm says what is wrong, then what to do.
     """
-    limit_ms = status.now_ms - BLOCKED_ALARM_S * 1_000
-    groups: tuple[tuple[str, Iterable[str]], ...] = (
+    limit_ms, soon = status.now_ms - BLOCKED_ALARM_S * 1_000, CertificateEnd.EXPIRING_SOON
+    by_rows: tuple[tuple[str, Iterable[str]], ...] = (
         ("BallastBrokerDown", _broker_alarms(status)),
-        ("BallastBrake", _brake_alarms(status)),
+        (
+            "BallastBrake",
+            (
+                f"the brake is on since {', '.join(brake.get('lost', ()))} vanished:"
+                " `ballast resume --release-brake` when that is right"
+                for brake in (status.brake,)
+                if brake is not None
+            ),
+        ),
         ("BallastStuckBundles", _stuck_alarms(status, config)),
         ("BallastDrainStalled", _drain_alarms(status)),
         (
@@ -446,8 +427,15 @@ def _table_alarms(
         ("", decided_alarms(rows.decisions, rows.blocked, rows.writer_ms or 0)),
         ("BallastRejectedReports", rejected_alarms(rows.rejected)),
     )
-    for section, alarms in groups:
-        yield section, [as_of(status.job, words) for words in alarms]
+    expiring = certificates_ending(rows.certificates, status.mirror, soon, status.now_ms)
+    for section, words in (
+        *(("BallastJobSilent", words) for words in job_alarms(status.job)),
+        *((section, as_of(status.job, one)) for section, alarms in by_rows for one in alarms),
+        *(("", words) for words in mirror_alarms(status.mirror, status.job.wrote_ago_ms)),
+        *(("BallastCertificateExpiresSoon", words) for words in expiring),
+    ):
+        named = _SECTION.search(words)
+        yield words, named[1] if named else section
 
 
 def _broker_alarms(status: ClusterStatus) -> Iterable[str]:
@@ -471,13 +459,6 @@ def _broker_alarms(status: ClusterStatus) -> Iterable[str]:
             f"{', '.join(others)} {'is' if len(others) == 1 else 'are'} silent: start"
             f" {'it' if len(others) == 1 else 'them'}, or `ballast broker forget {others[0]}`"
         )
-
-
-def _brake_alarms(status: ClusterStatus) -> Iterable[str]:
-    if status.brake is not None:
-        lost = ", ".join(status.brake.get("lost", ()))
-        release = "`ballast resume --release-brake` when that is right"
-        yield f"the brake is on since {lost} vanished: {release}"
 
 
 def _stuck_alarms(status: ClusterStatus, config: Config) -> Iterable[str]:

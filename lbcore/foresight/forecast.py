@@ -176,7 +176,6 @@ def foresee(
         broken_pins=tuple(
             sorted(b for b, pin in state.rules.pins.items() if pin.broker in what_if.remove_brokers)
         ),
-        hot=_heated(found, config),
         unreported_moves=unseen,
         unknown=(
             *unknowns(config, state.plan, max(-1, now_ms - newest_ms)),
@@ -191,14 +190,6 @@ def _with_groups(state: BalancerState, rows: RehearsalRows) -> BalancerState:
     groups = {str(row["broker"]): row.get("broker_group") or "" for row in ordered}
     named = {name: group for name, group in groups.items() if group}
     return replace(state, plan=replace(state.plan, groups=state.plan.groups or named))
-
-
-def _heated(found: Foresight, config: Config) -> tuple[str, ...]:
-    """Return the brokers that end above the overload threshold and began below it."""
-    limit = config.placement.overloaded_threshold_percent / 100.0
-    hot_before = {one.broker for one in found.before.brokers if one.usage > limit}
-    after = (one.broker for one in found.after.brokers if one.usage > limit)
-    return tuple(name for name in after if name not in hot_before)
 
 
 def _run(
@@ -237,18 +228,23 @@ def _run(
                 for row in rows.get(DECISION_CANDIDATES.name, [])
                 if row["hits_needed"] and row["verdict"] not in _DONE_VERDICTS
             )
+    limit = config.placement.overloaded_threshold_percent / 100.0
+    hot_before = {one.broker for one in before.brokers if one.usage > limit}
+    after = _balance(BatchContext.on(state, config, "", now_ms))
+    hot = [one.broker for one in after.brokers if one.usage > limit]
     return Foresight(
         strategy=shedding_name(config.shedding.strategy),
         placement=placement_name(config.placement.strategy),
         cycle_ms=step_ms,
         cycles=CYCLES,
         before=before,
-        after=_balance(BatchContext.on(state, config, "", now_ms)),
+        after=after,
         decisions=tuple(decisions),
         skips=tuple(skips),
         waiting=waiting,
         idle=(),
         blocked=tuple(blocked[broker] for broker in sorted(blocked)),
+        hot=tuple(broker for broker in hot if broker not in hot_before),
     )
 
 

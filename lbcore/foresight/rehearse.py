@@ -10,13 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-import numpy as np
-
 from lbcore.balancer.batch_context import BalancerState, BatchContext
 from lbcore.balancer.book import ACCEPTED, DONE, BrokerEntry
 from lbcore.balancer.commands import carry_out_assignments, take_command
 from lbcore.balancer.effects import Row
-from lbcore.balancer.ledger import Ledger
 from lbcore.balancer.rebuild import TableRows, rebuild_state
 from lbcore.balancer.waiting import status_of
 from lbcore.config.load import digest
@@ -34,6 +31,7 @@ from lbcore.plan.snapshot import THROUGHPUT_IN
 from lbcore.wire.messages import Command
 
 _ALIVE = ("active", "draining")
+_TRAFFIC = ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out")
 _NOT_SHOWN = frozenset(
     {BUNDLE_OWNERSHIP.name, OWNERSHIP_EVENTS.name, COMMANDS.name, DECISIONS.name}
 )
@@ -119,7 +117,13 @@ def state_of(cluster: str, rows: RehearsalRows, now_ms: int) -> BalancerState:
     }
     ledger = state.ledger.copy()
     for row in sorted(load.values(), key=lambda row: (row["minute_ms"], row["broker"])):
-        _keep_load(ledger, row)
+        columns = map(row.get, ("bundles", *_TRAFFIC, "topics"))
+        for bundle, *traffic, topics in zip(*columns, strict=True):
+            at = ledger.index.get(bundle)
+            if at is not None:
+                ledger.short[at] = ledger.long[at] = traffic
+                ledger.short_count[at] = max(1, ledger.short_count[at])
+                ledger.topics[at] = int(topics)
     return replace(state, brokers=brokers, ledger=ledger)
 
 
@@ -142,15 +146,3 @@ def _broker(entry: BrokerEntry, load: Row | None, now_ms: int, *, is_alive: bool
         bundle_count=len(load["bundles"]),
         topic_count=int(sum(load["topics"])),
     )
-
-
-def _keep_load(ledger: Ledger, load: Row) -> None:
-    columns = ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out")
-    traffic = np.array([load[name] for name in columns], dtype=np.float64).T
-    topics = list(load["topics"])
-    for at, bundle in enumerate(load["bundles"]):
-        row = ledger.index.get(bundle)
-        if row is not None:
-            ledger.short[row] = ledger.long[row] = traffic[at]
-            ledger.short_count[row] = max(1, ledger.short_count[row])
-            ledger.topics[row] = int(topics[at])

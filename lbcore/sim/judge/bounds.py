@@ -9,6 +9,7 @@ that of single topics, and moves have no bound.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,6 @@ from lbcore.sim.engine.recorder import Sample
 from lbcore.sim.engine.traffic import Traffic
 from lbcore.sim.judge.measures import imbalance_of, statistic
 from lbcore.sim.scenario.metrics import MEAN
-from lbcore.sim.scenario.model import Scenario
 
 BAR = 1.2
 """Highest over mean load up to which a cluster counts as even."""
@@ -70,12 +70,8 @@ class BoundComparison:
     nobody_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _GroupCourse:
-    """The course of one isolation group. topics: int64[n], the rows of its topics."""
-
-    course: Course
-    topics: NDArray[np.int64]
+_GroupCourse: TypeAlias = tuple[Course, NDArray[np.int64]]
+"""The course of one isolation group, and the rows of its topics."""
 
 
 def compare_run_with_bound(run: Run) -> BoundComparison:
@@ -103,37 +99,45 @@ def attainable_results(run: Run) -> AttainableResults:
     parts, by_part, pairs = _bounded(run)
     step_ms = run.scenario.sample_ms
     above = [bound for value, bound, _ in pairs if value > BAR]
-    is_split = bool(run.recorder.splits)
-    lag = max(1, -(-REPORT_MS // step_ms))
-    plans = [] if is_split else [moves_by_report(part.course, lag) for part in parts]
-    worst = np.max([plan.imbalance for plan in plans], axis=0) if plans else np.zeros(0)
-    return AttainableResults(
+    found = AttainableResults(
         bound_p95=statistic([bound for _, bound, _ in pairs], "p95"),
         above_ms=len(above) * step_ms,
         nobody_ms=sum(bound > BAR for bound in above) * step_ms,
-        least=None
-        if is_split
-        else sum(
-            least_moves(part.course, np.array(bounds) <= BAR)
-            for part, bounds in zip(parts, by_part, strict=True)
+        least=None,
+        report_moves=None,
+        report_above_ms=None,
+    )
+    if run.recorder.splits:
+        return found
+    lag = max(1, -(-REPORT_MS // step_ms))
+    plans = [moves_by_report(course, lag) for course, _ in parts]
+    worst = np.max([plan.imbalance for plan in plans], axis=0)
+    return replace(
+        found,
+        least=sum(
+            least_moves(course, np.array(bounds) <= BAR)
+            for (course, _), bounds in zip(parts, by_part, strict=True)
         ),
-        report_moves=None if is_split else sum(plan.moves for plan in plans),
-        report_above_ms=None
-        if is_split
-        else step_ms * sum(float(worst[at]) > BAR for _, _, at in pairs),
+        report_moves=sum(plan.moves for plan in plans),
+        report_above_ms=step_ms * sum(float(worst[at]) > BAR for _, _, at in pairs),
     )
 
 
-def _parts(run: Run, samples: Sequence[Sample]) -> list[_GroupCourse]:
+def _parts(run: Run, samples: Sequence[Sample], traffic: Traffic) -> list[_GroupCourse]:
     """Return the run's load over time, one part per isolation group of its end."""
-    traffic = Traffic(run.scenario)
-    names, places = _bundles(run.scenario, traffic)
+    names: list[str] = []
+    ends = [np.zeros((0, 2), dtype=np.int64)]  # rows of the topics of the first bundles
+    for space in run.scenario.namespaces:
+        names += NamespaceBundles(space.name, space.edges).names()
+        edges = np.array(space.edges, dtype=np.int64)
+        ends.append(traffic.layout.locate(space.name, edges[:-1], edges[1:]))
+    places = np.concatenate(ends)
     course = _course(run, samples, traffic, names, places)
     brokers = sorted(run.nodes, key=lambda name: run.nodes[name].number)
     groups = run.job.state.plan.groups if run.job.state is not None else {}
     members = members_by_group(brokers, groups)
     if len(members) == 1:
-        return [_GroupCourse(course=course, topics=np.arange(traffic.topics))]
+        return [(course, np.arange(traffic.topics))]
     counts: dict[str, Counter[str]] = {}  # policies are of whole namespaces: most bundles decide
     for bundle, broker in sorted(run.recorder.owner.items()):
         if broker in groups:
@@ -154,8 +158,7 @@ def _parts(run: Run, samples: Sequence[Sample]) -> list[_GroupCourse]:
             foreign=course.foreign[own],
             is_there=course.is_there[:, own],
         )
-        topics = np.concatenate([np.zeros(0, dtype=np.int64), *ranges])
-        found.append(_GroupCourse(course=part, topics=topics))
+        found.append((part, np.concatenate([np.zeros(0, dtype=np.int64), *ranges])))
     return found
 
 
@@ -202,47 +205,28 @@ def _bounded(
 ) -> tuple[Sequence[_GroupCourse], list[list[float]], list[tuple[float, float, int]]]:
     """Return the run's parts, the bound of each by sample, and its samples with load.
 
-    Of each sample with load: imbalance, the worst part's bound, and its index among those with a
-    running broker.
+    A bound is the least imbalance of bundles or, if any was split, of topics. Of each sample with
+    load: imbalance, the worst part's bound, and its index among those with a running broker.
     """
     samples = [sample for sample in run.recorder.samples if _is_running(sample).any()]
-    parts = _parts(run, samples)
-    by_part = _bounds(run, parts, samples)
-    bounds = map(max, zip(*by_part, strict=True))
+    traffic = Traffic(run.scenario)
+    parts = _parts(run, samples, traffic)
+    by_part: list[list[float]] = [[] for _ in parts]
+    for at, sample in enumerate(samples):
+        for (course, topics), bounds in zip(parts, by_part, strict=True):
+            weights: Floats = course.weights[at]
+            if run.recorder.splits:
+                rates = traffic.rates_at(sample.at_ms)[topics]
+                weights = rates * (_PERCENT / run.scenario.full_rate)
+            is_there = course.is_there[at].any()
+            bounds.append(least_imbalance(weights, course.brokers_at(at)) if is_there else 1.0)
+    values, worst = map(imbalance_of, samples), map(max, zip(*by_part, strict=True))
     pairs = [
         (value, bound, at)
-        for at, (value, bound) in enumerate(zip(map(imbalance_of, samples), bounds, strict=True))
+        for at, (value, bound) in enumerate(zip(values, worst, strict=True))
         if value is not None
     ]
     return parts, by_part, pairs
-
-
-def _bounds(
-    run: Run, parts: Sequence[_GroupCourse], samples: Sequence[Sample]
-) -> list[list[float]]:
-    """Return each part's least imbalance per sample, of bundles or, if split, topics."""
-    traffic = Traffic(run.scenario) if run.recorder.splits else None
-    found: list[list[float]] = [[] for _ in parts]
-    for at, sample in enumerate(samples):
-        rates = traffic.rates_at(sample.at_ms) if traffic is not None else None
-        for part, bounds in zip(parts, found, strict=True):
-            weights: Floats = part.course.weights[at]
-            if rates is not None:
-                weights = rates[part.topics] * (_PERCENT / run.scenario.full_rate)
-            is_there = part.course.is_there[at].any()
-            bounds.append(least_imbalance(weights, part.course.brokers_at(at)) if is_there else 1.0)
-    return found
-
-
-def _bundles(scenario: Scenario, traffic: Traffic) -> tuple[list[str], NDArray[np.int64]]:
-    """Return names of the first bundles, and the rows of their topics."""
-    names: list[str] = []
-    places = [np.zeros((0, 2), dtype=np.int64)]
-    for space in scenario.namespaces:
-        names += NamespaceBundles(space.name, space.edges).names()
-        edges = np.array(space.edges, dtype=np.int64)
-        places.append(traffic.layout.locate(space.name, edges[:-1], edges[1:]))
-    return names, np.concatenate(places)
 
 
 def _is_running(sample: Sample) -> NDArray[np.bool_]:

@@ -491,7 +491,12 @@ def make_recording(rows: Iterable[Mapping[str, Any]]) -> Recording:
     ends: dict[str, set[int]] = {}
     for namespace, lower, end in ranges.values():
         ends.setdefault(namespace, {0, HASH_SPACE}).update((lower, end))
-    spaces = {name: _NamespaceLoads(ends[name], len(times)) for name in sorted(ends)}
+    edges = {name: np.array(sorted(ends[name]), dtype=np.int64) for name in sorted(ends)}
+    rates = {
+        name: np.full((len(times), len(own) - 1, len(COLUMNS)), np.nan)
+        for name, own in edges.items()
+    }
+    topics = {name: np.zeros(len(own) - 1) for name, own in edges.items()}
     by_time = groupby(known, key=lambda row: int(row["minute_ms"]))
     for interval, (_, found) in enumerate(by_time):
         loads: list[tuple[Any, ...]] = [
@@ -499,12 +504,24 @@ def make_recording(rows: Iterable[Mapping[str, Any]]) -> Recording:
             for row in found
             for load in zip(row["bundles"], row["topics"], *map(row.get, COLUMNS), strict=True)
         ]
-        for name, topics, *rates in sorted(loads, key=lambda load: ranges[load[0]][:2]):
-            namespace, lower, end = ranges[name]
-            spaces[namespace].take((lower, end), interval, topics, rates)
+        for bundle, count, *traffic in sorted(loads, key=lambda load: ranges[load[0]][:2]):
+            namespace, lower, end = ranges[bundle]
+            own = edges[namespace]
+            first, last = np.searchsorted(own, (lower, end)).tolist()
+            part = np.diff(own[first : last + 1]).astype(float) / float(end - lower)
+            rates[namespace][interval, first:last] = part[:, np.newaxis] * np.array(traffic)
+            cells = topics[namespace][first:last]
+            np.maximum(cells, part * count, out=cells)
     return Recording(
         times_ms=np.array(times, dtype=np.int64),
-        namespaces={name: space.finished() for name, space in spaces.items()},
+        namespaces={
+            name: RecordedNamespace(
+                edges=edges[name],
+                rates=_bridged(rates[name]),
+                topics=np.clip(np.rint(topics[name]), 1, TOPICS_MAX).astype(np.int64),
+            )
+            for name in edges
+        },
     )
 
 
@@ -523,39 +540,19 @@ def _ranges_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, int, i
     return found
 
 
-class _NamespaceLoads:
-    """A namespace's load, filled bundle by bundle."""
+def _bridged(rates: Floats) -> Floats:
+    """Return the rates with short gaps filled, in place.
 
-    def __init__(self, ends: Iterable[int], intervals: int) -> None:
-        self._edges = np.array(sorted(ends), dtype=np.int64)
-        self._widths = np.diff(self._edges).astype(float)
-        self._rates = np.full((intervals, len(self._widths), len(COLUMNS)), np.nan)
-        self._topics = np.zeros(len(self._widths))
-
-    def take(
-        self, span: tuple[int, int], interval: int, topics: float, rates: Sequence[float]
-    ) -> None:
-        first, last = np.searchsorted(self._edges, span).tolist()
-        part = self._widths[first:last] / float(span[1] - span[0])
-        self._rates[interval, first:last] = part[:, np.newaxis] * np.array(rates)
-        self._topics[first:last] = np.maximum(self._topics[first:last], part * topics)
-
-    def finished(self) -> RecordedNamespace:
-        """Return the load, with short gaps filled.
-
-        They have the value before (at the start: after), and long ones nothing.
-        """
-        rates = self._rates
-        for cell in range(rates.shape[1]):
-            known = np.flatnonzero(~np.isnan(rates[:, cell, 0])).tolist()
-            for before, after in pairwise([-1, *known, len(rates)]):
-                source = before if before >= 0 else after
-                last = min(after, before + 1 + KEPT_INTERVALS)
-                if source < len(rates):
-                    rates[before + 1 : last, cell] = rates[source, cell]
-        np.nan_to_num(rates, copy=False, nan=0.0)
-        counts = np.clip(np.rint(self._topics), 1, TOPICS_MAX).astype(np.int64)
-        return RecordedNamespace(edges=self._edges, rates=rates, topics=counts)
+    They have the value before (at the start: after), and long ones nothing.
+    """
+    for cell in range(rates.shape[1]):
+        known = np.flatnonzero(~np.isnan(rates[:, cell, 0])).tolist()
+        for before, after in pairwise([-1, *known, len(rates)]):
+            source = before if before >= 0 else after
+            last = min(after, before + 1 + KEPT_INTERVALS)
+            if source < len(rates):
+                rates[before + 1 : last, cell] = rates[source, cell]
+    return np.nan_to_num(rates, copy=False, nan=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ loop: load goes with its bundle as it was recorded, whatever it would have been 
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -173,17 +173,20 @@ def recorded_metrics(history: History) -> dict[str, float | None]:
 
     Once an interval. Moves and splits that were undone within an interval are not seen.
     """
-    plain, adjusted = [], []
+    series: dict[str, list[float | None]] = {"imbalance": [], "floor_adjusted": []}
     for interval in history.intervals:
         loads = [(list(history.loads(part).values()), part) for part in interval.parts()]
-        plain.append(worst_of(imbalance(own) for own, _ in loads))
-        adjusted.append(
+        series["imbalance"].append(worst_of(imbalance(own) for own, _ in loads))
+        series["floor_adjusted"].append(
             worst_of(floor_adjusted_imbalance(own, history.floor(part)) for own, part in loads)
         )
     made = history.moves()
     return {
-        **_statistics("imbalance", plain),
-        **_statistics("floor_adjusted", adjusted),
+        **{
+            f"{name}.{stat}": statistic([value for value in values if value is not None], stat)
+            for name, values in series.items()
+            for stat in (MEAN, "p50", "p95")
+        },
         "moves": float(len(made)),
         "thrash": thrash(made),
         "splits": float(history.splits()),
@@ -206,11 +209,6 @@ def compare_history_with_bound(history: History) -> BoundComparison:
         if value is not None:
             moments.append((value, max(map(history.least, parts)), lasted_ms))
     return compare_with_bound(moments)
-
-
-def _statistics(name: str, values: Iterable[float | None]) -> dict[str, float | None]:
-    known = [value for value in values if value is not None]
-    return {f"{name}.{stat}": statistic(known, stat) for stat in (MEAN, "p50", "p95")}
 
 
 def _interval(at_ms: int, rows: Sequence[Row], away: frozenset[tuple[str, int]]) -> Interval:
@@ -244,7 +242,11 @@ def _fit(
 ) -> Fit:
     """Least squares of the highest usage (memory left out, as in usage) over the rate."""
     pairs = [
-        (_rate(row) / capacities[row["broker"]], local_max(row["percent"]))
+        (
+            (math.fsum(row["msg_rate_in"]) + math.fsum(row["msg_rate_out"]))
+            / capacities[row["broker"]],
+            local_max(row["percent"]),
+        )
         for row in rows
         if row.get("percent") and (row["broker"], row["minute_ms"]) not in away
     ]
@@ -260,10 +262,6 @@ def _fit(
     if slope <= 0.0:
         return nothing
     return Fit(full_rate=_PERCENT / slope, idle=idle, rows=len(pairs))
-
-
-def _rate(row: Row) -> float:
-    return math.fsum(row["msg_rate_in"]) + math.fsum(row["msg_rate_out"])
 
 
 def _splits_between(before: Mapping[str, str], after: Mapping[str, str]) -> int:
@@ -301,6 +299,7 @@ def backtest_scenario(
         }
         first |= new
         seen |= {namespace_of_bundle(name) for name in new}
+    there = next(interval.there for interval in history.intervals if interval.there)
     spaces = [_namespace(name, space, first) for name, space in recording.namespaces.items()]
     loads = [
         LoadSpec(
@@ -317,9 +316,18 @@ def backtest_scenario(
         seed=seed,
         run_ms=recording.length_ms,
         sample_ms=min(_SAMPLE_MS, recording.length_ms),
-        brokers=_brokers(history, domains),
+        brokers=tuple(
+            BrokerSpec(
+                name=name,
+                capacity=history.capacities[name],
+                domain=domains.get(name, ""),
+                foreign=history.fit.idle,
+                is_absent=name not in there,
+            )
+            for name in sorted(history.capacities)
+        ),
         namespaces=tuple(sorted(spaces, key=lambda space: space.name)),
-        owners=tuple(spec for space in spaces for spec in _owners(space, first, history)),
+        owners=tuple(spec for space in spaces for spec in _owners(space, first, there, history)),
         loads=tuple(loads),
         scenario_events=(*_policies(history), *_broker_events(history)),
         full_rate=history.fit.full_rate,
@@ -354,19 +362,20 @@ def _namespace(name: str, space: RecordedNamespace, first: Mapping[str, str]) ->
     )
 
 
-def _owners(space: NamespaceSpec, first: Mapping[str, str], history: History) -> list[OwnerSpec]:
+def _owners(
+    space: NamespaceSpec, first: Mapping[str, str], there: Collection[str], history: History
+) -> list[OwnerSpec]:
     """Return the owner of each bundle at the start.
 
     A bundle that had no owner then goes to the first broker, of its isolation group where there are
     several.
     """
-    there = sorted(_start(history).there)
     homes = sorted(
         owner
         for name, owner in first.items()
         if namespace_of_bundle(name) == space.name and owner in there
     )
-    spare = homes[0] if homes and history.intervals[-1].groups else there[0]
+    spare = homes[0] if homes and history.intervals[-1].groups else min(there)
     names = NamespaceBundles(space.name, space.edges).names()
     return [
         OwnerSpec(
@@ -377,25 +386,6 @@ def _owners(space: NamespaceSpec, first: Mapping[str, str], history: History) ->
         )
         for number, name in enumerate(names)
     ]
-
-
-def _start(history: History) -> Interval:
-    """The first interval with a broker."""
-    return next(interval for interval in history.intervals if interval.there)
-
-
-def _brokers(history: History, domains: Mapping[str, str]) -> tuple[BrokerSpec, ...]:
-    there = _start(history).there
-    return tuple(
-        BrokerSpec(
-            name=name,
-            capacity=history.capacities[name],
-            domain=domains.get(name, ""),
-            foreign=history.fit.idle,
-            is_absent=name not in there,
-        )
-        for name in sorted(history.capacities)
-    )
 
 
 def _policies(history: History) -> tuple[ScenarioEvent, ...]:
