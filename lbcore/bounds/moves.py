@@ -132,6 +132,17 @@ class Course:
         there = self.is_there[at]
         return Brokers(capacity=self.capacity[there], foreign=self.foreign[there])
 
+    def limits(self) -> Floats:
+        """Return the load, percent, that no broker may exceed: float64[times].
+
+        inf while no broker is live.
+        """
+        found = np.full(len(self.weights), np.inf)
+        for at in np.flatnonzero(self.is_there.any(axis=1)).tolist():
+            total = float(np.cumsum(self.weights[at])[-1])
+            found[at] = self.bar * self.brokers_at(at).most_mean(total)
+        return found
+
 
 def least_moves(course: Course, counts: NDArray[np.bool_]) -> int:
     """Return a lower bound of the moves that keep loads under the bar.
@@ -144,12 +155,7 @@ def least_moves(course: Course, counts: NDArray[np.bool_]) -> int:
     counts: bool[times]; False for times that don't count, as the bar can't be kept then.
     O(times × bundles log bundles).
     """
-    has_broker = course.is_there.any(axis=1)
-    limits = np.full(len(course.weights), np.inf)  # percent that no broker may exceed
-    for at in np.flatnonzero(has_broker).tolist():
-        total = float(np.cumsum(course.weights[at])[-1])
-        limits[at] = course.bar * course.brokers_at(at).most_mean(total)
-    moves = 0
+    limits, moves = course.limits(), 0
     for broker, (capacity, foreign) in enumerate(
         zip(course.capacity.tolist(), course.foreign.tolist(), strict=True)
     ):
@@ -160,7 +166,7 @@ def least_moves(course: Course, counts: NDArray[np.bool_]) -> int:
         excess = taken[:, -1] - (limits - foreign) * capacity * (1.0 + 1e-9)
         needed = np.where(excess > 0.0, 1 + (taken < excess[:, np.newaxis]).sum(axis=1), 0)
         needed = np.where(counts, np.minimum(needed, own.shape[1]), 0)
-        is_gone = has_broker & ~course.is_there[:, broker]
+        is_gone = course.is_there.any(axis=1) & ~course.is_there[:, broker]
         moves += int(np.where(is_gone, own.shape[1], needed).max())
     return moves
 

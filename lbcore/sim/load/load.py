@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from itertools import pairwise
 from typing import TypeAlias, TypeVar
 from zlib import crc32
 
@@ -356,14 +355,11 @@ def _topics_of(namespace: NamespaceLoad, profile: LoadProfile) -> _Topics:
 
 def _base_rates(topics: dict[str, _Topics], profile: LoadProfile) -> dict[str, Floats]:
     """Return msg/s into each topic; in + out add up to the profile's total rate."""
-    counts = [len(column.hashes) for column in topics.values()]
     weights = _weights(np.concatenate([column.base for column in topics.values()]), profile)
     fanouts = np.concatenate([column.fanout for column in topics.values()])
     rates = weights * (_total_rate(profile) / total(weights * (1.0 + fanouts)))
-    edges = np.concatenate(([0], np.cumsum(counts)))
-    return {
-        name: rates[low:high] for name, (low, high) in zip(topics, pairwise(edges), strict=True)
-    }
+    ends = np.cumsum([len(column.hashes) for column in topics.values()])
+    return dict(zip(topics, np.split(rates, ends[:-1]), strict=True))
 
 
 def _weights(drawn: Floats, profile: LoadProfile) -> Floats:

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -146,9 +146,7 @@ def make_history(rows: Iterable[Row], capacities: Mapping[str, float]) -> Histor
     batches.
     """
     known = sorted(rows, key=lambda row: (row["minute_ms"], row["broker"]))
-    by_time: dict[int, list[Row]] = {}
-    for row in known:
-        by_time.setdefault(int(row["minute_ms"]), []).append(row)
+    by_time = {at: list(own) for at, own in groupby(known, key=lambda row: int(row["minute_ms"]))}
     if _is_begun(list(by_time.values())):
         known = known[: -len(by_time.popitem()[1])]
     away = _away(known)
@@ -412,12 +410,10 @@ def _policies(history: History) -> tuple[ScenarioEvent, ...]:
 
 def _broker_events(history: History) -> tuple[ScenarioEvent, ...]:
     """Brokers that came and went."""
-    found: list[ScenarioEvent] = []
     begin_ms = history.intervals[0].at_ms
-    for before, after in pairwise(history.intervals):
-        at_ms = after.at_ms - begin_ms
-        gone, come = before.there - after.there, after.there - before.there
-        for verb, names in (("crash", gone), ("start", come)):
-            if names:
-                found.append(ScenarioEvent(at_ms=at_ms, verb=verb, brokers=tuple(sorted(names))))
-    return tuple(found)
+    return tuple(
+        ScenarioEvent(at_ms=new.at_ms - begin_ms, verb=verb, brokers=tuple(sorted(names)))
+        for old, new in pairwise(history.intervals)
+        for verb, names in (("crash", old.there - new.there), ("start", new.there - old.there))
+        if names
+    )
