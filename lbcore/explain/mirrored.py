@@ -154,12 +154,14 @@ def with_findings(found: Explanation, commands: Sequence[Row], config: Config) -
     """
     mirror = mirror_status(commands, config, found.at_ms)
     findings = mirror.findings if mirror is not None else ()
-    words = []
-    for one in findings:
-        named = (word.strip(",;") for word in str(one["evidence"]).split())
-        if found.kind == "cluster" or found.subject in (one["subject"], *named):
-            words.append(finding_message(one))
-    return replace(found, why=(*words[:_SHOWN], *found.why))
+    own = [
+        one
+        for one in findings
+        if found.kind == "cluster"
+        or found.subject == one["subject"]
+        or found.subject in (word.strip(",;") for word in str(one["evidence"]).split())
+    ]
+    return replace(found, why=(*map(finding_message, own[:_SHOWN]), *found.why))
 
 
 def certificates_ending(

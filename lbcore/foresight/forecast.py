@@ -30,6 +30,7 @@ from lbcore.config.cluster import AUTO
 from lbcore.config.load import digest, parse_assignments
 from lbcore.config.tree import Config
 from lbcore.foresight.planning_memory import (
+    LandedMove,
     add_unreported_moves,
     moved_load,
     next_cycle_ms,
@@ -404,8 +405,8 @@ def report_landed(work: BatchContext, before: Mapping[str, str], now_ms: int) ->
     """
     names = usable_brokers(work)
     snapshot, rows = make_snapshot(work, names)
-    moves = ((step, True, True) for step in _steps(work, snapshot, before))
-    shown = with_load(snapshot.brokers, moved_load(work, snapshot, moves))
+    landed = _landed(work, snapshot, before)
+    shown = with_load(snapshot.brokers, moved_load(work, snapshot, landed))
     count = np.bincount(snapshot.bundles.owner + 1, minlength=len(names) + 1)[1:]
     topics = np.bincount(
         snapshot.bundles.owner + 1, weights=work.ledger.topics[rows], minlength=len(names) + 1
@@ -430,10 +431,10 @@ def _answer(record: OwnershipRecord) -> tuple[str, AckOutcome]:
     return record.source, outcomes.get(record.state, AckOutcome.CLOSED)
 
 
-def _steps(
+def _landed(
     work: BatchContext, snapshot: Snapshot, before: Mapping[str, str]
-) -> Iterator[tuple[int, int, int]]:
-    """Yield row, source and destination of each bundle that has another owner now."""
+) -> Iterator[LandedMove]:
+    """Yield the move of each bundle that has another owner now."""
     index = {name: at for at, name in enumerate(snapshot.brokers.names)}
     known = {
         **{
@@ -448,4 +449,4 @@ def _steps(
     for row, (bundle, owner) in enumerate(zip(snapshot.bundles.names, owners, strict=True)):
         source = index.get(known.get(bundle, ""), NOBODY)
         if owner not in (source, NOBODY):
-            yield row, source, owner
+            yield LandedMove(row=row, source=source, destination=owner)

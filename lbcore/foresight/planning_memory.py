@@ -164,15 +164,15 @@ def add_unreported_moves(
     known = replace(snapshot, brokers=decided)
     moved = _recent_moves(work, known, decisions, is_decided)
     is_late = _are_late(known, moved)
-    moves = (
-        (
-            (one.row, one.source, one.destination),
-            one.gives and bool(is_late[one.source]),
-            one.gets and bool(is_late[one.destination]),
+    late = (
+        replace(
+            one,
+            gives=one.gives and bool(is_late[one.source]),
+            gets=one.gets and bool(is_late[one.destination]),
         )
         for one in moved
     )
-    shown = with_load(decided, moved_load(work, known, moves))
+    shown = with_load(decided, moved_load(work, known, late))
     for at in np.flatnonzero(is_late | is_decided).tolist():
         name = snapshot.brokers.names[at]
         work.brokers[name] = replace(
@@ -213,17 +213,17 @@ def _with_remembered_load(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _RecentMove:
-    """A recent change of a bundle's owner. source: NOBODY = not live.
+class LandedMove:
+    """A change of a bundle's owner, by indices. source: NOBODY = not live.
 
-    gives, gets: whether it may be missing in the load of its source, and of its destination.
+    gives, gets: whether it is missing in the load of its source, and of its destination.
     """
 
     row: int
     source: int
     destination: int
-    gives: bool
-    gets: bool
+    gives: bool = True
+    gets: bool = True
 
 
 def _recent_moves(
@@ -231,7 +231,7 @@ def _recent_moves(
     snapshot: Snapshot,
     decisions: Iterable[Mapping[str, Any]],
     is_decided: Bools,
-) -> list[_RecentMove]:
+) -> list[LandedMove]:
     """Return the moves that reports may not show.
 
     Planning remembers what they don't show of a cycle's move, for the brokers of is_decided.
@@ -253,7 +253,7 @@ def _recent_moves(
             continue
         planned = is_planned(last[bundle])
         found.append(
-            _RecentMove(
+            LandedMove(
                 row=at,
                 source=source,
                 destination=owner,
@@ -264,7 +264,7 @@ def _recent_moves(
     return found
 
 
-def _are_late(snapshot: Snapshot, moved: Iterable[_RecentMove]) -> Bools:
+def _are_late(snapshot: Snapshot, moved: Iterable[LandedMove]) -> Bools:
     """Return True per broker if its load is nearer to that before the moves, bool[n]."""
     count = len(snapshot.brokers.names)
     rates = snapshot.bundles.short[:, [RATE_IN, RATE_OUT]].sum(axis=1)
@@ -280,27 +280,20 @@ def _are_late(snapshot: Snapshot, moved: Iterable[_RecentMove]) -> Bools:
     return found
 
 
-def moved_load(
-    work: BatchContext,
-    snapshot: Snapshot,
-    moves: Iterable[tuple[tuple[int, int, int], bool, bool]],
-) -> Floats:
-    """Return the load that moves add to each broker's row, float64[n, COLUMNS].
-
-    moves: bundle row, source (NOBODY = not live) and destination index; whether the source's and
-    the destination's load change.
-    """
+def moved_load(work: BatchContext, snapshot: Snapshot, moves: Iterable[LandedMove]) -> Floats:
+    """Return the load that moves add to each broker's row, float64[n, COLUMNS]."""
     usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
     added = np.zeros((len(snapshot.brokers.names), COLUMNS))
     gained: list[tuple[int, int]] = []
-    for (row, source, destination), gives, gets in moves:
-        if source == NOBODY:
-            gained += [(row, destination)] if gets else []
+    for one in moves:
+        if one.source == NOBODY:
+            gained += [(one.row, one.destination)] if one.gets else []
             continue
-        move = move_of(snapshot, usage, (row, source, destination), work.now_ms)
-        if gives:
-            added[source] -= move.load
-        if gets:
-            added[destination] += move.at_destination()
+        step = (one.row, one.source, one.destination)
+        move = move_of(snapshot, usage, step, work.now_ms)
+        if one.gives:
+            added[one.source] -= move.load
+        if one.gets:
+            added[one.destination] += move.at_destination()
     pairs = np.array(gained, dtype=np.int64).reshape(-1, 2)
     return added + placed_load(snapshot, pairs[:, 0], pairs[:, 1])

@@ -125,31 +125,26 @@ class OwnershipHistory:
         The broker must have been right for the topic's bundle at a time in [asked − age −
         allowance, answered + allowance]: the service answered between asked and answered, with data
         at most `age` old. The allowance covers the difference of the clocks of prober, table and
-        service.
+        service. O(bundles) for *later*.
         """
         if answer.error:
             return LookupVerdict.FAILED
         from_ms = answer.asked_at_ms - answer.age_ms - clock_allowance_ms
         to_ms = answer.answered_at_ms + clock_allowance_ms
-        if answer.asked_later:
-            return self._judge_later(answer, from_ms, to_ms)
+        if answer.asked_later:  # right unless the bundle was settled all the time
+            states = [
+                one.state
+                for bundle in self._chains
+                if self.bundle_at(answer.topic, bundle)
+                for one in self.during(bundle, from_ms, to_ms)
+            ]
+            was_settled = bool(states) and _SETTLED.issuperset(states)
+            return LookupVerdict.FAILED if was_settled else LookupVerdict.UNAVAILABLE
         if not self.bundle_at(answer.topic, answer.bundle):
             return LookupVerdict.WRONG
         current = self.during(answer.bundle, from_ms, to_ms)
         owners = {transition.answer for transition in current} - {""}
         return LookupVerdict.RIGHT if answer.broker in owners else LookupVerdict.WRONG
-
-    def _judge_later(self, answer: ProbedAnswer, from_ms: int, to_ms: int) -> LookupVerdict:
-        """Judge *later*: right unless the bundle was settled all the time; O(bundles)."""
-        current = [
-            transition
-            for bundle in self._chains
-            if self.bundle_at(answer.topic, bundle)
-            for transition in self.during(bundle, from_ms, to_ms)
-        ]
-        if current and all(transition.state in _SETTLED for transition in current):
-            return LookupVerdict.FAILED
-        return LookupVerdict.UNAVAILABLE
 
 
 class Visibility:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias
 from zlib import crc32
 
 import numpy as np
@@ -22,14 +22,13 @@ from lbcore.model.names import FULL_UPPER, format_topic, parse_bundle, range_end
 from lbcore.model.resources import COUNT, complete
 
 Floats: TypeAlias = NDArray[np.float64]
-Word = TypeVar("Word", int, NDArray[np.uint64])
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 
 
-def _mixed(word: Word) -> Word:
-    """Return a word of 64 bits, or an array of them, by the finalizer."""
+def _mixed(word: Any) -> Any:
+    """Return an int of 64 bits, or an array of uint64, by the finalizer."""
     word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _MASK
     return word ^ (word >> 31)
@@ -53,12 +52,12 @@ class RandomStream:
     """A stream of random numbers; those of different seeds are independent."""
 
     def __init__(self, seed: int) -> None:
-        self._state = _mixed((seed * _GOLDEN + 1) & _MASK)
+        self._state: int = _mixed((seed * _GOLDEN + 1) & _MASK)
 
     def next_number(self) -> float:
         """The next number in [0, 1)."""
         self._state = (self._state + _GOLDEN) & _MASK
-        return (_mixed(self._state) >> 11) / (1 << 53)
+        return float((_mixed(self._state) >> 11) / (1 << 53))
 
     def happens(self, chance: float) -> bool:
         """True if an event of this chance happens.
