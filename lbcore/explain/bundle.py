@@ -55,12 +55,9 @@ def explain_bundle(rows: ExplainRows, bundle: str) -> Explanation | None:
 
 
 def _headline(rows: ExplainRows, record: Row) -> str:
-    name, since = record["bundle"], since_message(record["at_ms"], rows.at_ms)
-    if record["state"] == "Owned":
-        return f"{name} is owned by {record['destination']} since {since}."
-    if record["state"] == "Free":
-        return f"{name} has no owner since {since}."
-    return f"{name} is {record['state']} ({bundles_of(record)}) since {since}."
+    by_state = {"Owned": f"is owned by {record['destination']}", "Free": "has no owner"}
+    state = by_state.get(record["state"], f"is {record['state']} ({bundles_of(record)})")
+    return f"{record['bundle']} {state} since {since_message(record['at_ms'], rows.at_ms)}."
 
 
 def _origin(rows: ExplainRows, record: Row) -> Row:
@@ -172,15 +169,11 @@ def _states(rows: ExplainRows, record: Row) -> Iterable[str]:
     elif record["state"] != "Owned":
         yield "it has no owner"
     owner = serving_broker(record)
-    if _is_silent(rows, owner):
+    if rows.state_of(owner) == "silent":
         yield (
             f"its owner {owner} is silent: nobody serves it until it has another one; what that "
             "waits for: `ballast status`"
         )
-
-
-def _is_silent(rows: ExplainRows, broker: str) -> bool:
-    return any(row["broker"] == broker and row["state"] == "silent" for row in rows.brokers)
 
 
 def _strayed(rows: ExplainRows, record: Row, broker: str) -> str:
@@ -191,13 +184,13 @@ def _strayed(rows: ExplainRows, record: Row, broker: str) -> str:
     owner = serving_broker(record)
     if owner == broker:
         return ""
-    states = {row["broker"]: row["state"] for row in rows.brokers}
-    at = f"; it is at {owner or 'nobody'} because {broker} "
-    if broker in rows.rules("drain") or states.get(broker) == "draining":
-        return f"{at}is being emptied: it comes back when {broker} takes bundles again"
-    if states.get(broker) != "active":
-        return f"{at}is {states.get(broker, 'not known')}: it comes back when {broker} is active"
-    return f"; it is at {owner or 'nobody'}, and the next cycle moves it there"
+    state, at = rows.state_of(broker), f"; it is at {owner or 'nobody'}"
+    if broker in rows.rules("drain") or state == "draining":
+        when = f"when {broker} takes bundles again"
+        return f"{at} because {broker} is being emptied: it comes back {when}"
+    if state != "active":
+        return f"{at} because {broker} is {state}: it comes back when {broker} is active"
+    return f"{at}, and the next cycle moves it there"
 
 
 def _policies(rows: ExplainRows, namespace: str) -> Iterable[str]:
@@ -257,7 +250,7 @@ def _changes(rows: ExplainRows, record: Row, owner: str, *, is_free: bool) -> It
         else:
             yield "it needs an owner first: an open broker that its policies admit"
         return
-    if _is_silent(rows, owner):
+    if rows.state_of(owner) == "silent":
         yield f"{owner} must report again, or another broker that may take it must be open"
         return
     yield from unload_advice(rows, owner)

@@ -90,6 +90,11 @@ class ExplainRows:
         """Return live broker → its load, as `ballast status` shows it."""
         return shown_loads(self.brokers, self.load, self.config.signals, self.at_ms)
 
+    def state_of(self, broker: str) -> str:
+        """Return the state of a broker; "not known" if it has no row."""
+        states = (str(row["state"]) for row in self.brokers if row["broker"] == broker)
+        return next(states, "not known")
+
     def decision(self, decision_id: str) -> Row | None:
         """Return the row of a decision; None if it is not among those that were read."""
         return next((row for row in self.decisions if row["decision_id"] == decision_id), None)

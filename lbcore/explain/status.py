@@ -237,7 +237,6 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
     in_flight = (row for row in rows.bundles if row["state"] in _IN_FLIGHT)
     states = Counter(row["state"] for row in rows.bundles if row["state"] != State.DELETED.value)
     states[State.OWNED.value] += sum(rows.at_rest.values())
-    drained = [one.name for one in fields(DrainStatus) if one.name != "broker"]
     silent_ms = -1 if rows.writer_ms is None else max(0, now_ms - rows.writer_ms)
     cycle_age_ms = max(0, now_ms - last[0]["at_ms"]) if last else -1
     hears_ticks = not misses_ticks(rows.decisions)
@@ -258,15 +257,10 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         broker_rows=broker_rows,
         bundles={state: count for state, count in sorted(states.items()) if count},
         in_flight=tuple(sorted(in_flight, key=itemgetter("at_ms", "bundle"))),
-        drains=tuple(
-            DrainStatus(broker=broker, **{name: value.get(name, 0) for name in drained})
-            for broker, value in policies("drain").items()
-        ),
+        drains=_drains(policies("drain")),
         pauses=policies("paused"),
         brake=policies("brake").get(""),
-        pins=tuple(
-            sorted((row for row in rows.pins if row["is_set"]), key=lambda row: str(row["bundle"]))
-        ),
+        pins=tuple(sorted(filter(itemgetter("is_set"), rows.pins), key=itemgetter("bundle"))),
         excluded=tuple(sorted(policies("excluded"))),
         set_aside={key: value["why"] for key, value in set_aside.items()},
         job=job,
@@ -287,7 +281,15 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         why=why,
         alarms=tuple(words for words, _ in alarms),
         alarm_sections=tuple(section for _, section in alarms),
-        warnings=tuple(_warnings(draft, rows)),
+        warnings=_warnings(draft, rows),
+    )
+
+
+def _drains(values: Mapping[str, Mapping[str, Any]]) -> tuple[DrainStatus, ...]:
+    names = [one.name for one in fields(DrainStatus) if one.name != "broker"]
+    return tuple(
+        DrainStatus(broker=broker, **{name: value.get(name, 0) for name in names})
+        for broker, value in values.items()
     )
 
 
@@ -481,13 +483,11 @@ def _drain_alarms(status: ClusterStatus) -> Iterable[str]:
             )
 
 
-def _warnings(status: ClusterStatus, rows: StatusRows) -> Iterable[str]:
-    """Yield warnings, which can wait for days: what is wrong, then what to do."""
-    several = several_versions(status.versions)
-    if several:
-        yield f"{several}: {ADVICE}"
-    near = CertificateEnd.EXPIRING
-    yield from certificates_ending(rows.certificates, status.mirror, near, status.now_ms)
+def _warnings(status: ClusterStatus, rows: StatusRows) -> tuple[str, ...]:
+    """Return warnings, which can wait for days: what is wrong, then what to do."""
+    several, near = several_versions(status.versions), CertificateEnd.EXPIRING
+    expiring = certificates_ending(rows.certificates, status.mirror, near, status.now_ms)
+    return (*([f"{several}: {ADVICE}"] if several else ()), *expiring)
 
 
 def _waiting(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable[str]:

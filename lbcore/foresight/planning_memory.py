@@ -35,7 +35,6 @@ from lbcore.validation.check import in_force
 Row = Mapping[str, Any]
 REMEMBERED_MS = 7_200_000
 """Age limit of the decisions from which planning state is restored."""
-_BY_LONG_TERM = frozenset({LEAST_LONG_TERM_MESSAGE_RATE})
 _MADE = frozenset({"transfer", "unload", "split"})
 _NO_CYCLE = frozenset({"NotThisCycle", "unsplittable"})
 _REQUESTED = frozenset({"Draining", "Pinned"})
@@ -87,27 +86,32 @@ def unknowns(config: Config, plan: PlanState, load_age_ms: int) -> tuple[str, ..
     load_age_ms: age of the newest load, -1 = none.
     """
     shedding, lag_ms = config.shedding, config.signals.usage_lag_ms
-    strategy = shedding_name(shedding.strategy)
-    is_long_term = placement_name(config.placement.strategy) in _BY_LONG_TERM
-    hits = f"hits and averages begin at 0, {plan.strategy or 'those of no strategy'} has some"
     age = f"is {load_age_ms // 1_000} s old" if load_age_ms >= 0 else "is not known"
-    lag = f"changes of the last {lag_ms // 1_000} s, by which usages lag, but for planned moves"
-    scores = "how smoothed scores go on: others may be paired"
-    long_term = "averages over a long time: bundles may go to another broker"
     longest_ms = max(shedding.grace_period_ms, shedding.role_cool_down_ms)
-    older = ("graces of bundles that moved more than two hours ago",)
-    judged = "which report was judged last: a hit may count a report earlier or later"
     rests = ", and a grace that ends in between may hold or not" if longest_ms else ""
-    return (
-        *((hits,) if plan.strategy != strategy else ()),
-        f"load {age}: what was reported since, and moves that reports don't show yet",
-        judged + rests,
-        "topics of bundles: splits are cut as if nobody had reported them",
-        *((lag,) if lag_ms else ()),
-        *((scores,) if {*SCORE_WEIGHTS}.issubset(shedding_strategy(config).settings) else ()),
-        *((long_term,) if is_long_term else ()),
-        *(older if longest_ms > REMEMBERED_MS else ()),
+    sentences = (
+        (
+            plan.strategy != shedding_name(shedding.strategy),
+            f"hits and averages begin at 0, {plan.strategy or 'those of no strategy'} has some",
+        ),
+        (True, f"load {age}: what was reported since, and moves that reports don't show yet"),
+        (True, f"which report was judged last: a hit may count a report earlier or later{rests}"),
+        (True, "topics of bundles: splits are cut as if nobody had reported them"),
+        (
+            lag_ms > 0,
+            f"changes of the last {lag_ms // 1_000} s, by which usages lag, but for planned moves",
+        ),
+        (
+            {*SCORE_WEIGHTS}.issubset(shedding_strategy(config).settings),
+            "how smoothed scores go on: others may be paired",
+        ),
+        (
+            placement_name(config.placement.strategy) == LEAST_LONG_TERM_MESSAGE_RATE,
+            "averages over a long time: bundles may go to another broker",
+        ),
+        (longest_ms > REMEMBERED_MS, "graces of bundles that moved more than two hours ago"),
     )
+    return tuple(words for applies, words in sentences if applies)
 
 
 def _is_of_cycle(row: Row) -> bool:

@@ -219,11 +219,9 @@ def _begins(ordered: Series, step_ms: int) -> Ints:
     gap.
     """
     begins: Ints = ordered.at_ms - ordered.covers_ms
-    if len(begins) > 1:
-        before = ordered.at_ms[:-1]
-        is_near = (np.diff(ordered.of) == 0) & (begins[1:] - before <= SLACK * step_ms)
-        covers = ordered.covers_ms[1:] > 0
-        begins[1:] = np.where(is_near & covers, before, begins[1:])
+    before = ordered.at_ms[:-1]
+    is_near = (np.diff(ordered.of) == 0) & (begins[1:] - before <= SLACK * step_ms)
+    begins[1:] = np.where(is_near & (ordered.covers_ms[1:] > 0), before, begins[1:])
     return begins
 
 
@@ -234,10 +232,8 @@ def _ends(ordered: Series, step_ms: int) -> Ints:
     """
     covers = ordered.covers_ms > 0
     ends: Ints = np.where(covers, ordered.at_ms, ordered.at_ms + step_ms)
-    if len(ends) > 1:
-        between = np.diff(ordered.at_ms)
-        is_near = (np.diff(ordered.of) == 0) & (between <= (1.0 + SLACK) * step_ms)
-        ends[:-1] = np.where(is_near & ~covers[:-1], ordered.at_ms[1:], ends[:-1])
+    is_near = (np.diff(ordered.of) == 0) & (np.diff(ordered.at_ms) <= (1.0 + SLACK) * step_ms)
+    ends[:-1] = np.where(is_near & ~covers[:-1], ordered.at_ms[1:], ends[:-1])
     return ends
 
 
