@@ -383,8 +383,7 @@ def land(work: BatchContext) -> None:
     """Acknowledge, as live brokers would, all transitions until none is in flight."""
     for _ in range(_ROUNDS):
         found: dict[str, list[Ack]] = defaultdict(list)
-        for row in work.ledger.rows_in(*IN_FLIGHT).tolist():
-            record = work.ledger.record_at(row)
+        for record in map(work.ledger.record_at, work.ledger.rows_in(*IN_FLIGHT).tolist()):
             broker, outcome = _answer(record)
             ack = Ack(bundle=record.bundle, version_id=record.version_id, outcome=outcome)
             found[broker].append(ack)
