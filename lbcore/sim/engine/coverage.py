@@ -161,9 +161,10 @@ class Coverage:
                 rows.difference_update(bundle)
         self._other_servers = [entry for entry in self._other_servers if entry[1]]
         for row in closed.tolist():
-            others = (entry for entry in reversed(self._other_servers) if row in entry[1])
-            self.server[row], rows = next(others, (NOBODY, {row}))
-            rows.remove(row)
+            others = [entry for entry in self._other_servers if row in entry[1]]
+            if others:
+                self.server[row], rows = others[-1]
+                rows.remove(row)
 
     def _outages(self, rows: Ints, broker: int = NOBODY) -> list[Outage]:
         began, index = np.unique(self._lost_from_ms[rows], return_inverse=True)
