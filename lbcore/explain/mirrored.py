@@ -127,18 +127,10 @@ def finding_message(finding: Row) -> str:
     """Return a sentence on a finding of the guardian, its start, and the remedy."""
     trouble, since = str(finding["trouble"]), instant(int(finding["since_ms"]))
     if trouble in _CERTIFICATES:
-        return certificate_message(str(finding["subject"]), str(finding["evidence"]), trouble)
+        return f"{finding['subject']} {finding['evidence']}: {_advice(trouble)}"
     stage = _STAGES.get(str(finding["stage"]), "")
     words = f"{finding['subject']} is {trouble} since {since}: {finding['evidence']}{stage}"
     return f"{words}; {_advice(trouble)}"
-
-
-def certificate_message(whose: str, until: str, trouble: str) -> str:
-    """Return a sentence on a certificate that expires, and the remedy.
-
-    trouble: `expiring` or `expiring_soon`.
-    """
-    return f"{whose} {until}: {_advice(trouble)}"
 
 
 def _advice(trouble: str) -> str:
@@ -173,7 +165,7 @@ def certificates_ending(
     """
     for whose, ends_ms in sorted(ends.items()):
         if judge_end(ends_ms, now_ms) is near:
-            yield certificate_message(whose, expiry_message(ends_ms), near.value)
+            yield f"{whose} {expiry_message(ends_ms)}: {_advice(near.value)}"
     for finding in mirror.findings if mirror is not None else ():
         if finding["trouble"] == near.value:
             yield finding_message(finding)

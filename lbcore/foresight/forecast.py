@@ -151,15 +151,20 @@ def foresee(
     config: of the cluster, as the job was started. Raises ConfigError for settings that don't suit
     each other.
     """
-    state = _with_groups(state_of(cluster, rows, now_ms), rows)
+    state = state_of(cluster, rows, now_ms)
+    ordered = sorted(rows.load, key=itemgetter("broker", "minute_ms"))
+    newest = {str(row["broker"]): row for row in ordered}
+    groups = {name: row["broker_group"] for name, row in newest.items() if row.get("broker_group")}
     config, _ = in_force(config, state.settings, state.rules.set_aside)
+    plan = replace(state.plan, groups=state.plan.groups or groups)
+    state = replace(state, settings={}, plan=plan)
     asks = config.cluster.approval != AUTO
     config = replace(
         config, cluster=replace(config.cluster, observe_only=False, approval=AUTO)
     )  # else nothing moves
-    before = _balance(BatchContext.on(replace(state, settings={}), config, "", now_ms))
+    before = _balance(BatchContext.on(state, config, "", now_ms))
     config = require_suitable(parse_assignments(config, what_if.settings))
-    changed = _changed(replace(state, settings={}), config, now_ms, what_if)
+    changed = _changed(state, config, now_ms, what_if)
     if isinstance(changed, Impossible):
         return changed
     plan = recalled_plan(state.plan, rows.decisions, config, now_ms)
@@ -168,12 +173,11 @@ def foresee(
     offset_ms = cycle_offset_ms(cluster, config)
     first_ms = next_cycle_ms(rows.decisions, now_ms, _cycle_ms(config), offset_ms)
     found = _run(work.close(), config, now_ms, first_ms, before)
-    known = {str(row["broker"]) for row in rows.load}
     newest_ms = max((int(row["at_ms"]) for row in rows.load), default=now_ms + 1)
     names = (one.broker for one in found.after.brokers)
     return replace(
         found,
-        idle=tuple(name for name in names if name not in known),
+        idle=tuple(name for name in names if name not in newest),
         broken_pins=tuple(
             sorted(b for b, pin in state.rules.pins.items() if pin.broker in what_if.remove_brokers)
         ),
@@ -183,14 +187,6 @@ def foresee(
             *(("which moves wait for approval (cluster.approval), and how long",) if asks else ()),
         ),
     )
-
-
-def _with_groups(state: BalancerState, rows: RehearsalRows) -> BalancerState:
-    """Return the state with the last cycle's isolation groups, from `load_history`."""
-    ordered = sorted(rows.load, key=itemgetter("broker", "minute_ms"))
-    groups = {str(row["broker"]): row.get("broker_group") or "" for row in ordered}
-    named = {name: group for name, group in groups.items() if group}
-    return replace(state, plan=replace(state.plan, groups=state.plan.groups or named))
 
 
 def _run(
