@@ -329,16 +329,18 @@ def _blocks(rows: ExplainRows, row: Row, owned: list[Row]) -> Iterable[str]:
 
 def _numbers(rows: ExplainRows, broker: str, owned: int) -> dict[str, object]:
     shown = rows.loads().get(broker)
-    found: dict[str, object] = {"bundles": owned}
-    if shown is not None:
-        load = shown.row
-        used = zip(WIRE_NAMES, complete(load["percent"]), strict=True)
-        found |= {f"{name} %": float(value) for name, value in used}
-        units = ("msg/s in", "msg/s out", "bytes/s in", "bytes/s out")
-        found |= dict(zip(units, map(float, load["traffic"]), strict=True))
-        found |= {"usage": percent(shown.usage), "score": percent(shown.score)}
-        found["msg/s"] = shown.msg_rate
-        rates = zip(load["bundles"], load["msg_rate_in"], load["msg_rate_out"], strict=True)
-        top = sorted(((a + b, name) for name, a, b in rates), key=lambda one: (-one[0], one[1]))
-        found["largest bundles"] = {name: number(rate) for rate, name in top[:_SHOWN]}
-    return found
+    if shown is None:
+        return {"bundles": owned}
+    load, units = shown.row, ("msg/s in", "msg/s out", "bytes/s in", "bytes/s out")
+    used = zip(WIRE_NAMES, complete(load["percent"]), strict=True)
+    rates = zip(load["bundles"], load["msg_rate_in"], load["msg_rate_out"], strict=True)
+    top = sorted(((a + b, name) for name, a, b in rates), key=lambda one: (-one[0], one[1]))
+    return {
+        "bundles": owned,
+        **{f"{name} %": float(value) for name, value in used},
+        **dict(zip(units, map(float, load["traffic"]), strict=True)),
+        "usage": percent(shown.usage),
+        "score": percent(shown.score),
+        "msg/s": shown.msg_rate,
+        "largest bundles": {name: number(rate) for rate, name in top[:_SHOWN]},
+    }

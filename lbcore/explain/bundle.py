@@ -316,6 +316,6 @@ def _numbers(rows: ExplainRows, record: Row, owner: str) -> dict[str, object]:
         "cause": record["cause"],
         "decision": record["decision_id"],
         "command": record["command_id"],
+        **_load_of(rows, record["bundle"], owner),
     }
-    found |= _load_of(rows, record["bundle"], owner)
     return {name: value for name, value in found.items() if value not in ("", None)}

@@ -329,12 +329,10 @@ def decision_messages(rows: ExplainRows, decision: Row) -> Iterable[str]:
 
 def _what(decision: Row) -> str:
     """Return `transfer by avg (Overloaded) of BUNDLE from A to B`."""
-    words = [decision["kind"]]
-    words += [f"by {decision['strategy']}"] if decision["strategy"] else []
-    words += [f"({decision['reason']})"]
-    for name, label in (("bundle", "of"), ("source", "from"), ("destination", "to")):
-        words += [f"{label} {decision[name]}"] if decision[name] else []
-    return " ".join(words)
+    by = f" by {decision['strategy']}" if decision["strategy"] else ""
+    labels = (("bundle", "of"), ("source", "from"), ("destination", "to"))
+    moved = (f" {label} {decision[name]}" for name, label in labels if decision[name])
+    return f"{decision['kind']}{by} ({decision['reason']}){''.join(moved)}"
 
 
 def _grounds(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
