@@ -200,7 +200,7 @@ class LoadField:
         np.cumsum(rows, axis=0, out=self._sums[1:])
 
     def located(self, rows: Ints) -> Floats:
-        """Return float64[n, 8], columns BUNDLE_COLUMNS, for the rows of `TopicLayout.locate`.
+        """Return float64[n, 8], columns BUNDLE_COLUMNS, for rows of `layout.locate`.
 
         Exact: disjoint ranges add up to their union. O(n).
         """
