@@ -35,6 +35,7 @@ from lbcore.validation.check import in_force
 Row = Mapping[str, Any]
 REMEMBERED_MS = 7_200_000
 """Age limit of the decisions from which planning state is restored."""
+_BY_LONG_TERM = frozenset({LEAST_LONG_TERM_MESSAGE_RATE})
 _MADE = frozenset({"transfer", "unload", "split"})
 _NO_CYCLE = frozenset({"NotThisCycle", "unsplittable"})
 _REQUESTED = frozenset({"Draining", "Pinned"})
@@ -106,7 +107,7 @@ def unknowns(config: Config, plan: PlanState, load_age_ms: int) -> tuple[str, ..
             "how smoothed scores go on: others may be paired",
         ),
         (
-            placement_name(config.placement.strategy) == LEAST_LONG_TERM_MESSAGE_RATE,
+            placement_name(config.placement.strategy) in _BY_LONG_TERM,
             "averages over a long time: bundles may go to another broker",
         ),
         (longest_ms > REMEMBERED_MS, "graces of bundles that moved more than two hours ago"),
