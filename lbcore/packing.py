@@ -25,22 +25,18 @@ Convert = Callable[[Any], Any]
 Value = TypeVar("Value")
 
 
-def _unchanged(value: Any) -> Any:
-    return value
-
-
 @dataclass(frozen=True, slots=True)
 class Plain:
     """Conversion of a type to plain values and back."""
 
-    to: Convert = _unchanged
-    back: Convert = _unchanged
+    to: Convert
+    back: Convert
 
 
 LEFT_OUT = "left out"
 """Marks, by Annotated, a field that isn't packed and comes back as its default."""
 
-_AS_IT_IS = Plain()
+_AS_IT_IS = Plain(lambda value: value, lambda plain: plain)
 _SCALARS = (str, int, float, bool)
 _ITEMS: Mapping[Any, type[Any]] = {tuple: tuple, frozenset: frozenset, Sequence: list}
 
@@ -106,7 +102,7 @@ def _composed(hint: Any, origin: Any, arguments: tuple[Any, ...]) -> Plain:
     if key not in {str, int}:
         raise TypeError(f"a key of a packed mapping must be str or int, got {key}")
     if key is str and of == _AS_IT_IS:
-        return Plain(dict)
+        return Plain(dict, _AS_IT_IS.back)
     return Plain(
         lambda values: {str(name): of.to(value) for name, value in values.items()},
         lambda plain: {key(name): of.back(value) for name, value in plain.items()},

@@ -353,7 +353,6 @@ def _with_skipped(
     for step in proposal.steps:
         if step.bundle in skipped:
             work.write_decision(
-                work.next_decision(),
                 kind="plan",
                 reason="StepSkipped",
                 inputs={"plan": name, "step": step.kind, "why": skipped[step.bundle]},
@@ -433,7 +432,7 @@ def _keep(work: BatchContext, name: str, proposal: PlanProposal, command: Comman
         "before": proposal.before,
         "after": proposal.after,
     }
-    work.write_decision(work.next_decision(), "plan", reason, inputs)
+    work.write_decision("plan", reason, inputs)
 
 
 def _to_be_asked(work: BatchContext, snapshot: Snapshot, result: Plan | Skip) -> Sequence[Decision]:

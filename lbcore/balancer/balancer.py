@@ -11,6 +11,7 @@ extensible load manager with one writer.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from operator import attrgetter
 from typing import Any, TypeAlias, get_type_hints
 
 from lbcore import packing
@@ -26,9 +27,8 @@ from lbcore.balancer.book import (
 )
 from lbcore.balancer.brokers import judge_brokers, watch_clocks
 from lbcore.balancer.bundle_commands import UNLOAD_NAMESPACE, continue_unloads
-from lbcore.balancer.commands import carry_out_assignments, take_command, take_queued_of
+from lbcore.balancer.commands import take_commands, take_queued_of
 from lbcore.balancer.cycle import place_free, run_cycle
-from lbcore.balancer.drains import continue_drains, end_pins, follow_pins
 from lbcore.balancer.effects import REPORT, Effect, pack_effect
 from lbcore.balancer.intake import (
     count_not_kept,
@@ -43,7 +43,7 @@ from lbcore.balancer.intake import (
 )
 from lbcore.balancer.ledger import Ledger
 from lbcore.balancer.merges import continue_merges, merge_cold
-from lbcore.balancer.moves import observe_moves
+from lbcore.balancer.moves import continue_drains, end_pins, follow_pins, observe_moves
 from lbcore.balancer.namespaces import (
     CREATING,
     DELETING,
@@ -101,10 +101,10 @@ class BrokenInvariantError(AssertionError):
 
 def check_transitions(work: BatchContext) -> None:
     """Raise BrokenInvariantError if the batch's transitions break an invariant."""
-    changes = [Change(before=before, after=after) for before, after in work.transitions]
     ledger = work.ledger
     found = violations_of_changes(
-        changes, lambda namespace: (ledger.names[row] for row in ledger.live_rows(namespace))
+        [Change(before=before, after=after) for before, after in work.transitions],
+        lambda namespace: (ledger.names[row] for row in ledger.live_rows(namespace)),
     )
     if found:
         sentences = "; ".join(violation.sentence for violation in found[:_SHOWN])
@@ -128,9 +128,7 @@ _WRITTEN = ("number", "phase", "type", "place", "item", "count")
 
 def isolate_command(work: BatchContext, item: PositionedMessage, fault: Fault) -> str:
     """Record the command as failed; return its name."""
-    command = item.message
-    if not isinstance(command, Command):
-        return isolate_message(work, item, fault)
+    command: Any = item.message  # a Command, as `PHASES` says
     write_outcome(work, command, Outcome(status=FAILED, reason=fault.sentence))
     return f"{command.kind} {command.command_id}"
 
@@ -164,7 +162,7 @@ def report_faults(work: BatchContext, faults: Sequence[Mapping[str, Any]]) -> No
     work.set_times(faults_ms={**written, **dict.fromkeys(due, work.now_ms)})
     for number in due:
         inputs = {name: causes[number][name] for name in _WRITTEN}
-        work.write_decision(work.next_decision(), KIND, REASON, inputs)
+        work.write_decision(KIND, REASON, inputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,12 +182,13 @@ class BatchPhase:
 class ItemPhase:
     """A phase over items that don't need each other.
 
-    items: those of the batch. do: works on those that it is given, in order. on_fault: records that
-    an item was left out and returns its name; an item without records is its own name. otherwise:
-    the fallback when on_fault raises.
+    items: the type of the batch's messages, the name of a field of its updates, or a function that
+    returns the items. do: works on those that it is given, in order. on_fault: records that an item
+    was left out and returns its name; an item without records is its own name. otherwise: the
+    fallback when on_fault raises.
     """
 
-    items: Callable[[BatchContext], Sequence[Any]]
+    items: type[Any] | str | Callable[[BatchContext], Sequence[Any]]
     do: Callable[[BatchContext, Sequence[Any]], None]
     on_fault: Callable[[BatchContext, Any, Fault], str] = lambda _work, item, _fault: str(item)
     otherwise: Callable[[BatchContext, Any, Fault], str] | None = None
@@ -205,24 +204,21 @@ def run_phases(work: BatchContext) -> None:
     """
     for name, phase in PHASES.items():
         if isinstance(phase, ItemPhase):
-            handlers = (phase.on_fault, phase.otherwise)
-            fault_handlers = [partial(handler, work) for handler in handlers if handler]
-            work.guard.each(name, phase.items(work), partial(phase.do, work), *fault_handlers)
+            source, handlers = phase.items, [partial(phase.on_fault, work)]
+            items: Sequence[Any]
+            if isinstance(source, str):
+                items = [item for update in work.updates for item in getattr(update, source)]
+            elif isinstance(source, type):
+                items = work.messages_of(source)
+            else:
+                items = source(work)
+            if phase.otherwise:
+                handlers.append(partial(phase.otherwise, work))
+            work.guard.each(name, items, partial(phase.do, work), *handlers)
         elif phase.is_vital and work.guard.refused is None:  # else the batch is left out
             phase.do(work)
         else:
             work.guard.run(name, partial(phase.do, work))
-
-
-def _take_commands(work: BatchContext, items: Sequence[PositionedMessage]) -> None:
-    for item in items:
-        if isinstance(item.message, Command):
-            take_command(work, item.message, work.bounded_arrival_ms(item.position.timestamp_ms))
-    carry_out_assignments(work)
-
-
-def _messages(items: Sequence[PositionedMessage]) -> list[Any]:
-    return [item.message for item in items]
 
 
 PHASES: dict[str, Phase] = {
@@ -231,15 +227,13 @@ PHASES: dict[str, Phase] = {
     # caps this batch's creations, deletions and unloads by how long recent batches took
     "adapt_creation_rate": BatchPhase(adapt_creation_rate),
     # adds the ledger rows of all namespaces in one go, where a batch creates several
-    "reserve_bundles": BatchPhase(
-        lambda work: reserve_bundles(work, _messages(work.messages_of(Command)))
-    ),
+    "reserve_bundles": BatchPhase(reserve_bundles),
     # pins whose time is over hold nothing in this batch
     "end_pins": BatchPhase(end_pins),
     # what operators ask for, in the order of the log
     "take_commands": ItemPhase(
-        items=lambda work: work.messages_of(Command),
-        do=_take_commands,
+        items=Command,
+        do=take_commands,
         on_fault=isolate_command,
         otherwise=isolate_message,
     ),
@@ -262,14 +256,10 @@ PHASES: dict[str, Phase] = {
         on_fault=lambda _, start, __: str(start[0]),
     ),
     # what brokers report of themselves
-    "take_loads": ItemPhase(
-        items=lambda work: [load for one in work.updates for load in one.loads],
-        do=take_loads,
-        on_fault=isolate_report,
-    ),
+    "take_loads": ItemPhase(items="loads", do=take_loads, on_fault=isolate_report),
     # messages that the scorers refused, for the dead-letter table
     "write_refused": ItemPhase(
-        items=lambda work: [message for one in work.updates for message in one.rejected],
+        items="rejected",
         do=write_refused,
         # a refused message whose row can't be made is refused for that
         on_fault=lambda work, message, fault: reject(work, message.position, "", fault),
@@ -277,23 +267,11 @@ PHASES: dict[str, Phase] = {
     # and how many of them are not kept
     "count_not_kept": BatchPhase(count_not_kept),
     # what brokers report of their bundles
-    "take_bundles": ItemPhase(
-        items=lambda work: [report for one in work.updates for report in one.bundles],
-        do=take_bundles,
-        on_fault=isolate_report,
-    ),
+    "take_bundles": ItemPhase(items="bundles", do=take_bundles, on_fault=isolate_report),
     # topic loads, used to choose split points
-    "take_topics": ItemPhase(
-        items=lambda work: work.messages_of(TopicLoad),
-        do=lambda work, items: take_topics(work, _messages(items)),
-        on_fault=isolate_message,
-    ),
+    "take_topics": ItemPhase(items=TopicLoad, do=take_topics, on_fault=isolate_message),
     # actions of other processes, only recorded here
-    "take_audit": ItemPhase(
-        items=lambda work: work.messages_of(AuditEntry),
-        do=lambda work, items: take_audit(work, _messages(items)),
-        on_fault=isolate_message,
-    ),
+    "take_audit": ItemPhase(items=AuditEntry, do=take_audit, on_fault=isolate_message),
     # ledger rows that were reserved above and that no command has used
     "drop_unrecorded": BatchPhase(drop_unrecorded),
     # who is alive, silent or dead, now that all reports are in
@@ -401,13 +379,12 @@ class ClusterBalancer:
     ) -> Step[BalancerState, Effect]:
         """One micro-batch; the order of `events` doesn't matter."""
         before = state or self.empty()
-        updates = sorted(events, key=lambda update: update.group)
-        messages = sorted(
-            (one for update in updates for one in update.messages),
-            key=lambda one: (one.position.topic, one.position.partition, one.position.offset),
-        )
         work = BatchContext.on(before, self._config, self._config_version, now_ms)
-        work.updates, work.messages = updates, messages
+        work.updates = updates = sorted(events, key=attrgetter("group"))
+        work.messages = sorted(
+            [one for update in updates for one in update.messages],
+            key=attrgetter("position.topic", "position.partition", "position.offset"),
+        )
         # provisional: the phase `watch_clocks` sets the batch's time
         work.now_ms = before.times.decided_ms + 1 if before.times.decided_ms else now_ms
         count_updates(work)

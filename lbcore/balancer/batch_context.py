@@ -153,9 +153,8 @@ class BatchContext:
     after; failures: bundle → its broker's reason, of failed acks. is_catching_up: what the batch
     has read is old, and newer reports wait; see `brokers.watch_clocks`. guard: leaves out what
     raises. wall_ms: the driver's clock; now_ms: the time by which the batch decides, see
-    `clock.advance_clock`. read_ms: `Times.read_ms` before this batch. before: the state that was
-    opened. updates: the batch's input, in the order of groups; messages: those of all updates, in
-    the order of the log.
+    `clock.advance_clock`. before: the state that was opened. updates: the batch's input, in the
+    order of groups; messages: those of all updates, in the order of the log.
     """
 
     before: BalancerState
@@ -164,7 +163,6 @@ class BatchContext:
     config_version: str
     now_ms: int
     wall_ms: int
-    read_ms: int
     ledger: Ledger
     liveness: Liveness
     plan: PlanState
@@ -178,7 +176,6 @@ class BatchContext:
     waiting: dict[str, Waiting]
     topics: TopicBook
     unmeasured_moves: dict[str, UnmeasuredMove]
-    packed: Memo
     base_config: Config
     told: str = ""
     counts: Counter[str] = field(default_factory=Counter)
@@ -221,7 +218,6 @@ class BatchContext:
             config_version=config_version,
             now_ms=now_ms,
             wall_ms=now_ms,
-            read_ms=state.times.read_ms,
             ledger=state.ledger.copy(),
             liveness=state.liveness,
             plan=state.plan,
@@ -236,7 +232,6 @@ class BatchContext:
             topics=state.topics,
             unmeasured_moves=dict(state.unmeasured_moves),
             told=state.told,
-            packed=state.packed,
         )
         if state.settings or state.rules.set_aside:
             work.follow_files(state.settings)
@@ -247,10 +242,10 @@ class BatchContext:
 
         The others are set aside, and reported, until the files suit them or somebody resets them.
         """
-        of = (self.base_config, settings, sorted(self.rules.set_aside))
-        config, aside = remembered(self.packed, "settings", of, lambda: in_force(*of))
+        memo, of = self.before.packed, (self.base_config, settings, sorted(self.rules.set_aside))
+        config, aside = remembered(memo, "settings", of, lambda: in_force(*of))
         self.config, self.settings = config, settings
-        self.config_version = remembered(self.packed, "version", config, lambda: digest(config))
+        self.config_version = remembered(memo, "version", config, lambda: digest(config))
         if aside != self.rules.set_aside:
             self.change_rules(set_aside=aside)
 
@@ -325,7 +320,7 @@ class BatchContext:
             topics=self.topics,
             unmeasured_moves=self.unmeasured_moves,
             told=self.told,
-            packed=self.packed,
+            packed=self.before.packed,
         )
 
     def messages_of(self, kind: type) -> list[PositionedMessage]:
@@ -339,9 +334,10 @@ class BatchContext:
     def bounded_arrival_ms(self, stamp_ms: int) -> int:
         """Return the arrival time of a message, bounded in case Kafka's clock was wrong.
 
-        It came after `read_ms`, when nothing was left unread, and before now.
+        It came after `Times.read_ms` of the last batch, when nothing was left unread, and before
+        now.
         """
-        return min(max(stamp_ms, self.read_ms), self.now_ms)
+        return min(max(stamp_ms, self.before.times.read_ms), self.now_ms)
 
     @property
     def max_usual(self) -> int:
@@ -407,9 +403,18 @@ class BatchContext:
         return f"{self.cluster}-{self.now_ms}-{self.decided}"
 
     def write_decision(
-        self, decision_id: str, kind: str, reason: str, inputs: Mapping[str, Any], **names: str
+        self,
+        kind: str,
+        reason: str,
+        inputs: Mapping[str, Any],
+        *,
+        decision_id: str = "",
+        **names: str,
     ) -> None:
-        """Record a decision (or a skip). names: strategy, bundle, source, destination."""
+        """Record a decision (or a skip). names: strategy, bundle, source, destination.
+
+        decision_id: "" = the next one.
+        """
         self.add_row(
             "decisions",
             {
@@ -418,7 +423,7 @@ class BatchContext:
                 "source": "",
                 "destination": "",
                 **names,
-                "decision_id": decision_id,
+                "decision_id": decision_id or self.next_decision(),
                 "cycle": self.times.cycle,
                 "kind": kind,
                 "reason": reason,

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from lbcore.balancer.rules import Brake
 from lbcore.config.cluster import EXTERNAL
 from lbcore.config.tree import Config
 from lbcore.ownership.liveness import Rows
+from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.filter.index import flapping_brokers
 from lbcore.scorer.group_update import TICK, GroupUpdate
 from lbcore.wire.messages import Command
@@ -109,6 +109,22 @@ def unsteady(work: BatchContext) -> frozenset[str]:
     return flapping(work) | suspected(work)
 
 
+def held_by(work: BatchContext, broker: str) -> int:
+    """Return the number of bundles a broker has or is to open. O(bundles)."""
+    ids = [i for i, one in enumerate(work.ledger.instances.rows) if one.broker == broker]
+    # prospects: also bundles that another broker still closes for it
+    is_held = np.isin(work.ledger.holders(), ids) | np.isin(work.ledger.prospects(), ids)
+    return int(is_held.sum())
+
+
+def is_named(work: BatchContext, broker: str) -> bool:
+    """True if a record names the broker: as holder or, in flight, as either party."""
+    ledger = work.ledger
+    rows = ledger.rows_in(*IN_FLIGHT)
+    moving = ledger.count_by_broker(np.append(ledger.source[rows], ledger.destination[rows]))
+    return held_by(work, broker) > 0 or broker in moving
+
+
 def is_open(work: BatchContext, broker: str) -> bool:
     """True if the broker is alive and not draining."""
     entry = work.brokers.get(broker)
@@ -133,22 +149,6 @@ def reason_not_to_take(work: BatchContext, broker: str) -> str:
     if entry.is_draining or broker in work.rules.drains:
         return f"broker {broker} is being drained; choose another, or cancel the drain first"
     return ""
-
-
-def record_flapping(work: BatchContext) -> None:
-    """Raise the alarm for flapping brokers; record those that flap since this batch."""
-    for name in sorted(flapping(work)):
-        work.alarms.add(f"flapping:{name}")
-        entry = work.brokers[name]
-        if entry.starts_ms[-1] != work.now_ms:
-            continue
-        filters = work.config.filters
-        inputs = {
-            "starts_ms": list(entry.starts_ms),
-            "flap_starts": filters.flap_starts,
-            "flap_window_ms": filters.flap_window_ms,
-        }
-        work.write_decision(work.next_decision(), "back_off", "Flapping", inputs, source=name)
 
 
 ALARM = "brake"
@@ -222,7 +222,7 @@ def _write_brake(work: BatchContext, reason: str, **inputs: Any) -> None:
     """Record a change of the brake, with its settings."""
     names = ("brake_percent", "brake_brokers", "brake_window_ms", "brake_confirm_ms")
     settings = {name: getattr(work.config.ownership, name) for name in names}
-    work.write_decision(work.next_decision(), ALARM, reason, {**settings, **inputs})
+    work.write_decision(ALARM, reason, {**settings, **inputs})
 
 
 BATCHES_PER_WAIT = 3
@@ -259,7 +259,7 @@ def watch_clocks(work: BatchContext) -> None:
     if bool(missing) != bool(known):
         inputs = {"partitions": missing or known, "tick_alarm_ms": alarm_ms}
         reason = "Missing" if missing else "Back"
-        work.write_decision(work.next_decision(), "ticks", reason, inputs)
+        work.write_decision("ticks", reason, inputs)
     ticks = rows.timestamp_ms[rows.broker == TICK]
     tick_ms = max(
         work.times.tick_ms, work.bounded_arrival_ms(int(ticks.max(initial=0))) if len(ticks) else 0
@@ -297,7 +297,7 @@ def _record_silence(work: BatchContext, died: Sequence[str]) -> None:
             reason = "Dead" if name in died else "Suspected" if is_suspected else "Heard"
             work.brokers[name] = replace(entry, is_suspected=is_suspected)
             about = {"silent_ms": work.liveness.silence_ms(name), "broker_timeout_ms": timeout_ms}
-            work.write_decision(work.next_decision(), SILENCE, reason, about, source=name)
+            work.write_decision(SILENCE, reason, about, source=name)
     many = many_silent(work)
     if many:
         work.alarms.add(SILENCE)
@@ -314,13 +314,14 @@ def _record_silence(work: BatchContext, died: Sequence[str]) -> None:
             "silent_ms": silent_ms,
         }
         reason = "Many" if many else "Over"
-        work.write_decision(work.next_decision(), SILENCE, reason, inputs)
+        work.write_decision(SILENCE, reason, inputs)
 
 
 def note_silent(work: BatchContext, dead: Collection[str]) -> int:
     """Note dead and returned brokers; return how many.
 
-    Engages, widens or releases the brake.
+    Engages, widens or releases the brake. Raises the alarm for flapping brokers, and records those
+    that flap since this batch.
     """
     died, returned = [], []
     for name in sorted(work.brokers):
@@ -348,23 +349,24 @@ def note_silent(work: BatchContext, dead: Collection[str]) -> int:
     work.counts["died"] += len(died)
     work.counts["returned"] += len(returned)
     watch_brake(work, died)
-    record_flapping(work)
+    filters = work.config.filters
+    for name in sorted(flapping(work)):
+        work.alarms.add(f"flapping:{name}")
+        starts_ms = list(work.brokers[name].starts_ms)
+        if starts_ms[-1] == work.now_ms:
+            limits = {key: getattr(filters, key) for key in ("flap_starts", "flap_window_ms")}
+            inputs = {"starts_ms": starts_ms, **limits}
+            work.write_decision("back_off", "Flapping", inputs, source=name)
     return len(died) + len(returned)
 
 
 def _all_arrivals(updates: Sequence[GroupUpdate]) -> Rows:
-    firsts = accumulate((len(update.brokers) for update in updates), initial=0)
+    names: list[str] = []
     parts = [np.empty((4, 0), dtype=np.int64)]
-    for update, first in zip(updates, firsts, strict=False):
+    for update in updates:
         one = update.arrivals
-        brokers = np.where(one.broker == TICK, TICK, one.broker + first)
+        brokers = np.where(one.broker == TICK, TICK, one.broker + len(names))
         parts.append(np.array([one.partition, one.offset, one.timestamp_ms, brokers]))
-    partition, offset, timestamp_ms, broker = np.concatenate(parts, axis=1)
-    names = [name for update in updates for name in update.brokers]
-    return Rows(
-        partition=partition,
-        offset=offset,
-        timestamp_ms=timestamp_ms,
-        broker=broker,
-        brokers=names,
-    )
+        names += update.brokers
+    columns = ("partition", "offset", "timestamp_ms", "broker")
+    return Rows(**dict(zip(columns, np.concatenate(parts, axis=1), strict=True)), brokers=names)

@@ -169,7 +169,7 @@ def _note(
     work: BatchContext, origin: Origin, kind: str, record: OwnershipRecord, destination: str
 ) -> None:
     work.write_decision(
-        origin.decision_id,
+        decision_id=origin.decision_id,
         kind=kind,
         reason="Admin",
         inputs={"command_id": origin.command_id},
@@ -247,7 +247,7 @@ def _release_slice(
     if len(rows) < len(rest):
         result[AFTER] = work.ledger.names[rows[-1]] if rows else before[AFTER]
     work.write_decision(
-        decision_id,
+        decision_id=decision_id,
         kind="transfer" if destination else "unload",
         reason="Admin",
         inputs={"command_id": command.command_id, "namespace": name, **counts},
@@ -311,7 +311,7 @@ def _split_bundle(work: BatchContext, command: Command, arguments: SplitBundle) 
         "without_topics": list(empty),
     }
     work.write_decision(
-        origin.decision_id,
+        decision_id=origin.decision_id,
         kind="split",
         reason=decision.reason.value,
         inputs={"command_id": command.command_id, **result, "places": dict(places)},

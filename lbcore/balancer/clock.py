@@ -44,7 +44,7 @@ def wrong_senders(work: BatchContext) -> tuple[dict[str, int], list[str]]:
 
     And the principals of such commands. A command repeated under a known id does not count.
     """
-    if not work.read_ms:
+    if not work.before.times.read_ms:
         return {}, []
     made: dict[str, int] = {}
     for update in work.updates:
@@ -76,7 +76,7 @@ def _ahead_ms(work: BatchContext, at_ms: int, late_ms: int = 0) -> int:
     late_ms: how long before the last batch it may have been read.
     """
     step_ms = work.config.ownership.clock_step_max_ms
-    may_be_right = work.read_ms - late_ms - step_ms <= at_ms <= work.now_ms + step_ms
+    may_be_right = work.before.times.read_ms - late_ms - step_ms <= at_ms <= work.now_ms + step_ms
     return 0 if may_be_right else at_ms - work.now_ms
 
 
@@ -206,7 +206,7 @@ def _report_skew(work: BatchContext, seen: Mapping[str, int], senders: Sequence[
             if reason == APART and PRODUCER in ahead and senders:
                 inputs["principals"] = list(senders)
             source = ", ".join(ahead)
-            work.write_decision(work.next_decision(), "clock", reason, inputs, source=source)
+            work.write_decision("clock", reason, inputs, source=source)
     if apart != known:
         apart |= {name: (*apart[name][:2], work.now_ms) for name in repeated}
         work.set_times(apart=apart)

@@ -21,6 +21,7 @@ from lbcore.balancer.book import (
     FAILED,
     REFUSED,
     SPLIT_ALGORITHM,
+    TIMED_OUT,
     NamespaceEntry,
     Outcome,
     RefusedCommandError,
@@ -61,7 +62,6 @@ from lbcore.balancer.waiting import (
     MERGE,
     begin_wait,
     identity,
-    timed_out_unread,
     write_outcome,
 )
 from lbcore.model.bundles import (
@@ -83,6 +83,7 @@ from lbcore.model.tables import RECORDS
 from lbcore.ownership.changes import Refused
 from lbcore.ownership.records import Cause, State
 from lbcore.ownership.states import IN_FLIGHT, RESHAPING
+from lbcore.scorer.group_update import PositionedMessage
 from lbcore.wire.arguments import CommandArguments
 from lbcore.wire.commands import RefusedArguments, parse_arguments
 from lbcore.wire.kinds.bundle_commands import AssignBundle, OverrideBundle, SplitBundle
@@ -294,32 +295,42 @@ HANDLERS: Mapping[str, Callable[[BatchContext, Command, Any], Outcome]] = {
 }
 
 
+def take_commands(work: BatchContext, items: Sequence[PositionedMessage]) -> None:
+    """Carry out the batch's commands, then those that wait for a place."""
+    for item in items:
+        if isinstance(item.message, Command):
+            take_command(work, item.message, work.bounded_arrival_ms(item.position.timestamp_ms))
+    carry_out_assignments(work)
+
+
 def take_command(work: BatchContext, command: Command, sent_ms: int) -> None:
     """Carry out a command, or refuse it; one with a known id changes nothing.
 
     sent_ms: when Kafka got it. A command on a busy bundle (`_is_busy`) waits.
     """
-    if any(command.command_id in ids for ids in (work.commands, work.waiting, work.unplaced)):
-        is_repeated = _is_repeated(work, command)
+    command_id = command.command_id
+    known = None
+    if command_id in work.waiting:
+        known = identity(work.waiting[command_id].command)
+    elif command_id in work.unplaced:
+        known = identity(work.unplaced[command_id][0])
+    elif command_id in work.commands:
+        known = work.commands[command_id].partition(" ")[2]
+    if known is not None:  # the same kind, arguments and principal: a repetition
+        is_repeated = known == identity(command)
         work.counts["repeated_command" if is_repeated else "reused_command_id"] += 1
         return
     deadline_ms = sent_ms + command.timeout_ms if command.timeout_ms else 0
     if 0 < deadline_ms < work.now_ms:
-        write_outcome(work, command, timed_out_unread(command))
+        reason = (
+            f"it was read later than its timeout of {command.timeout_ms} ms and not begun: the "
+            "balancer was away or behind; send it again"
+        )
+        write_outcome(work, command, Outcome(status=TIMED_OUT, reason=reason))
     else:
         _queue_or_carry_out(work, command, deadline_ms)
     while len(work.commands) > REMEMBERED_COMMANDS:
         del work.commands[next(iter(work.commands))]
-
-
-def _is_repeated(work: BatchContext, command: Command) -> bool:
-    """True if a command with a known id repeats it: same kind, arguments, principal."""
-    command_id = command.command_id
-    if command_id in work.waiting:
-        return identity(work.waiting[command_id].command) == identity(command)
-    if command_id in work.unplaced:
-        return identity(work.unplaced[command_id][0]) == identity(command)
-    return work.commands[command_id].partition(" ")[2] == identity(command)
 
 
 def take_queued_of(work: BatchContext, command_ids: Sequence[str]) -> None:

@@ -17,10 +17,10 @@ from lbcore.balancer.approvals import propose
 from lbcore.balancer.batch_context import BatchContext
 from lbcore.balancer.brokers import is_external
 from lbcore.balancer.candidate_rows import BLOCKED, ENDED, skip_inputs, write_candidates
-from lbcore.balancer.drains import is_emptying
 from lbcore.balancer.ledger import CAUSE_CODE
 from lbcore.balancer.moves import (
     carry_out,
+    is_emptying,
     reason_not_to_balance,
     reason_to_stand_still,
 )
@@ -79,7 +79,6 @@ def watch_hot(
     for name in sorted(set(known) - set(hot)):
         if known[name].told_ms:
             work.write_decision(
-                work.next_decision(),
                 BLOCKED,
                 ENDED,
                 {"since_ms": known[name].since_ms},
@@ -101,9 +100,7 @@ def watch_hot(
         now = replace(hot[found.broker], told_ms=work.now_ms, reason=found.reason)
         hot[found.broker] = now
         inputs = {"since_ms": now.since_ms, **asdict(found)}
-        work.write_decision(
-            work.next_decision(), BLOCKED, found.reason, inputs, source=found.broker
-        )
+        work.write_decision(BLOCKED, found.reason, inputs, source=found.broker)
     kept = {name: one for name, one in work.plan.hot.items() if name == CLUSTER}
     work.plan = replace(work.plan, hot={**kept, **hot})
 
@@ -133,12 +130,12 @@ def watch_full(work: BatchContext, snapshot: Snapshot) -> None:
     others = {name: hot for name, hot in work.plan.hot.items() if name != CLUSTER}
     if not inputs["missing"] and known is not None:
         work.plan = replace(work.plan, hot=others)
-        work.write_decision(work.next_decision(), FULL, ENDED, inputs)
+        work.write_decision(FULL, ENDED, inputs)
     elif inputs["missing"]:
         now = known or Hot(since_ms=work.now_ms)
         if work.now_ms - now.told_ms >= REPEAT_MS:
             now = replace(now, told_ms=work.now_ms)
-            work.write_decision(work.next_decision(), FULL, "Full", inputs)
+            work.write_decision(FULL, "Full", inputs)
         work.plan = replace(work.plan, hot={CLUSTER: now, **others})
 
 
@@ -185,7 +182,7 @@ def run_cycle(work: BatchContext) -> None:
     elif not reason:
         _plan(work, _OPERATOR_MOVES_ONLY)
     if reason and is_cycle:
-        work.write_decision(work.next_decision(), "skip", reason, inputs)
+        work.write_decision("skip", reason, inputs)
 
 
 def assign_free(work: BatchContext, rows: Sequence[int]) -> None:
@@ -204,7 +201,7 @@ def assign_free(work: BatchContext, rows: Sequence[int]) -> None:
         if not work.apply(assign(work.ledger.record_at(row), work.instance(broker), origin)):
             assigned.append(broker)
     work.write_decision(
-        decision_id,
+        decision_id=decision_id,
         kind="assign",
         reason="Unowned",
         inputs={"bundles": len(assigned), "brokers": len(set(assigned))},
@@ -293,9 +290,7 @@ def _plan(work: BatchContext, scope: Scope) -> None:
             **skip_inputs(result.trace),
             **({"code": code} if code else {}),
         }
-        work.write_decision(
-            work.next_decision(), "skip", result.reason, inputs, strategy=result.strategy
-        )
+        work.write_decision("skip", result.reason, inputs, strategy=result.strategy)
         write_candidates(work, result.trace, {})
         return
     ids: dict[str, str] = {}
@@ -323,6 +318,4 @@ def _record_unsplittable(work: BatchContext, snapshot: Snapshot, known: Mapping[
             "throughput": traffic[THROUGHPUT_IN] + traffic[THROUGHPUT_OUT],
         }
         source = snapshot.brokers.names[owner] if owner >= 0 else ""
-        work.write_decision(
-            work.next_decision(), "skip", "unsplittable", inputs, bundle=name, source=source
-        )
+        work.write_decision("skip", "unsplittable", inputs, bundle=name, source=source)

@@ -8,6 +8,7 @@ Averages advance once a report, as in Pulsar 4.0.8's updateBundleData.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,12 @@ from lbcore.model.tables import REJECTED_REPORTS
 from lbcore.model.times import DAY_MS
 from lbcore.ownership.records import State
 from lbcore.plan.snapshot import Ints
-from lbcore.scorer.group_update import BrokerReport, BundleReport, RejectedMessage
+from lbcore.scorer.group_update import (
+    BrokerReport,
+    BundleReport,
+    PositionedMessage,
+    RejectedMessage,
+)
 from lbcore.signals.averages import observe_bundles, with_rows
 from lbcore.wire.messages import Position, Rejected, RejectReason, Topic, TopicLoad
 
@@ -43,8 +49,9 @@ HASHED_MAX = 16_384
 """Maximum topics of the catalog hashed per namespace, a sample: enough for split points."""
 
 
-def take_topics(work: BatchContext, messages: Sequence[TopicLoad]) -> None:
+def take_topics(work: BatchContext, items: Sequence[PositionedMessage]) -> None:
     """Take in reports on topics in the order of the log; count them, or the reason."""
+    messages: Sequence[Any] = [item.message for item in items]
     holders = work.ledger.holders()
     fresh: dict[str, BundleTopics | None] = {}
     room = work.config.pipeline.topics_kept_max - work.topics.count

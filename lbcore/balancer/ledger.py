@@ -160,14 +160,7 @@ class Ledger:
         self.instances = Instances()
         self.children: dict[str, dict[str, str]] = {}
         self.origins: dict[str, tuple[str, str]] = {}
-        self.names = []
-        self.index: dict[str, int] = {}
-        self._namespaces: tuple[list[str], NDArray[np.int64]] | None = None
-        self._blobs: dict[str, bytes] = {}
-        self._owned: RowChunks | None = None
-        self._changed: set[int] = set()
-        self._load: RowChunks | None = None
-        self._reported_rows: list[NDArray[np.int64]] = []
+        self._set_names([])
         self._is_shared = False
         for name, (dtype, _) in _ALL_COLUMNS.items():
             setattr(self, name, np.empty((0, 4) if name in _WIDE else 0, dtype=dtype))
@@ -228,10 +221,12 @@ class Ledger:
         """Replace the names, and drop all that depends on row numbers."""
         self.names = list(names)
         self.index = {name: row for row, name in enumerate(self.names)}
-        self._namespaces = None
-        self._blobs = {}
-        self._owned, self._changed = None, set()
-        self._load, self._reported_rows = None, []
+        self._namespaces: tuple[list[str], NDArray[np.int64]] | None = None
+        self._blobs: dict[str, bytes] = {}
+        self._owned: RowChunks | None = None
+        self._changed: set[int] = set()
+        self._load: RowChunks | None = None
+        self._reported_rows: list[NDArray[np.int64]] = []
 
     def record(self, name: str) -> OwnershipRecord | None:
         """The bundle's record; None when there is no such bundle or no record yet."""
@@ -376,20 +371,11 @@ class Ledger:
             counts[self.instances.rows[instance].broker] += count
         return counts
 
-    def prospective_brokers(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Return `prospects` as indices into `names`; -1 for a broker not among them."""
-        return self._indices(names)[self.prospects()]
+    def broker_indices(self, names: Sequence[str]) -> NDArray[np.int64]:
+        """Return each instance's broker as an index into `names`; the last is for NOBODY.
 
-    def brokers_left(self, names: Sequence[str], since_ms: int) -> NDArray[np.int64]:
-        """Return the broker that each bundle has left since since_ms; -1 = none.
-
-        As an index into `names`; only of bundles that are Owned.
+        -1 for a broker not among them.
         """
-        has_left = self._is_in(State.OWNED) & (self.moved_ms > since_ms)
-        return np.where(has_left, self._indices(names)[self.source], NOBODY)
-
-    def _indices(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Return each instance's broker as an index into `names`; the last is for NOBODY."""
         index = {name: i for i, name in enumerate(names)}
         brokers = [index.get(instance.broker, NOBODY) for instance in self.instances.rows]
         return np.array([*brokers, NOBODY], dtype=np.int64)

@@ -7,8 +7,8 @@ it is transferred there first. Part of `balancer`; the state machine is that of 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,21 +47,8 @@ _LOOKED_AT = 10
 """Pairs that are looked at for each merge that a cycle may begin."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pair:
-    """Two neighbours.
-
-    kept: the one with more traffic, whose owner keeps what they become.
-    """
-
-    kept: OwnershipRecord
-    other: OwnershipRecord
-    merged: str
-
-
-def _least_bundles(work: BatchContext, namespace: str) -> int:
-    """The number of bundles that the namespace was created with; 0 = unknown."""
-    return int(work.namespaces[namespace].properties.get(BUNDLES_WANTED, 0))
+_Pair: TypeAlias = tuple[OwnershipRecord, OwnershipRecord]
+"""Two neighbours: the one with more traffic, whose owner keeps what they become, and the other."""
 
 
 def merge_bundle(work: BatchContext, command: Command, arguments: MergeBundle) -> Outcome:
@@ -91,28 +78,24 @@ def _pair(work: BatchContext, bundle: str, neighbour: str) -> _Pair:
         f"{bundle} and {neighbour} are of different namespaces, and a bundle belongs to one; "
         "name two neighbours of one namespace",
     )
-    merged = joined(bundle, neighbour)
     advice = f"its upper neighbour is {upper}" if upper else "name the bundle below it"
     refuse_if(
-        not merged,
+        not joined(bundle, neighbour),
         f"{bundle} and {neighbour} are no neighbours, and a bundle is one range of hashes; "
         f"{advice}",
     )
-    return _ordered(work, (record, find_record(work, neighbour)), merged)
+    return _ordered(work, record, find_record(work, neighbour))
 
 
-def _ordered(
-    work: BatchContext, both: tuple[OwnershipRecord, OwnershipRecord], merged: str
-) -> _Pair:
+def _ordered(work: BatchContext, *both: OwnershipRecord) -> _Pair:
     low, high = sorted(both, key=lambda record: record.bundle)
     rates = work.ledger.short[[work.ledger.index[one.bundle] for one in (low, high)]].sum(axis=1)
-    kept, other = (high, low) if rates[1] > rates[0] else (low, high)
-    return _Pair(kept=kept, other=other, merged=merged)
+    return (high, low) if rates[1] > rates[0] else (low, high)
 
 
-def _refuse_for_now(work: BatchContext, pair: _Pair, command_id: str) -> None:
+def _refuse_for_now(work: BatchContext, pair: _Pair, merged: str, command_id: str) -> None:
     """Raise RefusedCommandError if the two can't be merged now."""
-    for record in (pair.kept, pair.other):
+    for record in pair:
         bundle, pin = record.bundle, work.rules.pins.get(record.bundle)
         refuse_if(
             record.state is not State.OWNED,
@@ -124,15 +107,16 @@ def _refuse_for_now(work: BatchContext, pair: _Pair, command_id: str) -> None:
             raise RefusedCommandError(
                 f"bundle {bundle} is pinned to {pin.broker} and would be gone; unpin it first"
             )
-    namespace = pair.merged.rpartition("/")[0]
+    namespace = merged.rpartition("/")[0]
+    least = int(work.namespaces[namespace].properties.get(BUNDLES_WANTED, 0))
     count = _count_after_merges(work, namespace, _merges_in_transfer(work, command_id))
     refuse_if(
-        count <= max(_least_bundles(work, namespace), 1),
+        count <= max(least, 1),
         f"namespace {namespace} has {count} bundles when its merges have ended, as many as it "
         "was created with; only what splits have added is merged",
     )
-    problem = reason_not_to_take(work, pair.kept.destination)
-    refuse_if(problem, f"{pair.merged} would stay with its owner: {problem}")
+    problem = reason_not_to_take(work, pair[0].destination)
+    refuse_if(problem, f"{merged} would stay with its owner: {problem}")
 
 
 def _begin(
@@ -142,8 +126,9 @@ def _begin(
 
     A command whose transfer has ended begins no other.
     """
-    _refuse_for_now(work, pair, command_id)
-    kept, other = pair.kept, pair.other
+    kept, other = pair
+    merged = joined(kept.bundle, other.bundle)
+    _refuse_for_now(work, pair, merged, command_id)
     target = destination_of(kept)
     is_together = target == destination_of(other)
     waiting = work.waiting.get(command_id)
@@ -153,11 +138,11 @@ def _begin(
     refused = work.apply(
         merge(kept, other, origin) if is_together else transfer(other, target, origin)
     )
-    refuse_if(refused, f"{pair.merged} can't be made now: {refused}; ask again")
+    refuse_if(refused, f"{merged} can't be made now: {refused}; ask again")
     parents = sorted([kept.bundle, other.bundle])
-    result: dict[str, Any] = {"merged": pair.merged, "parents": parents}
+    result: dict[str, Any] = {"merged": merged, "parents": parents}
     work.write_decision(
-        origin.decision_id,
+        decision_id=origin.decision_id,
         kind="merge",
         reason=reason,
         inputs={"command_id": command_id, **inputs, **result},
@@ -192,20 +177,19 @@ def continue_merges(work: BatchContext, command_ids: Sequence[str]) -> None:
 
 def merge_cold(work: BatchContext) -> None:
     """Begin merges in a cycle that decides splits, the least loaded first. O(bundles)."""
-    config = work.config.splitting
-    if not config.merge_enabled or work.times.split_ms != work.now_ms:
-        return
-    cluster = work.config.cluster
-    if is_external(work) or cluster.observe_only or cluster.approval == ASK or work.is_catching_up:
+    config, cluster = work.config.splitting, work.config.cluster
+    is_due = config.merge_enabled and work.times.split_ms == work.now_ms
+    is_asked = cluster.observe_only or cluster.approval == ASK
+    if not is_due or is_asked or is_external(work) or work.is_catching_up:
         return
     if reason_to_stand_still(work)[0] or reason_not_to_balance(work)[0]:
         return
     most, begun = config.max_merges_per_cycle, 0
     taken: set[str] = set()
     for pair, load in _cold_pairs(work, most * _LOOKED_AT):
-        names = {pair.kept.bundle, pair.other.bundle}
-        tenant = tenant_of(pair.kept.bundle)
-        is_apart = pair.kept.destination != pair.other.destination
+        names = {record.bundle for record in pair}
+        tenant = tenant_of(pair[0].bundle)
+        is_apart = pair[0].destination != pair[1].destination
         if names & taken or begun >= most or (is_apart and _is_hour_full(work, tenant)):
             continue
         bundle, neighbour = sorted(names)
@@ -255,8 +239,8 @@ def _cold_pairs(work: BatchContext, most: int) -> Iterator[tuple[_Pair, float]]:
         if rooms[namespace] > 0 and most > 0:
             rooms[namespace] -= 1
             most -= 1
-            both = (ledger.record_at(low), ledger.record_at(high))
-            yield _ordered(work, both, joined(both[0].bundle, both[1].bundle)), float(load[at])
+            pair = _ordered(work, ledger.record_at(low), ledger.record_at(high))
+            yield pair, float(load[at])
 
 
 _HYSTERESIS = 2.0
@@ -317,5 +301,5 @@ def _room(work: BatchContext, namespace: str, in_transfer: Counter[str]) -> int:
     )
     if not is_at_rest or namespace in work.rules.paused:
         return 0
-    least = _least_bundles(work, namespace)
+    least = int(work.namespaces[namespace].properties.get(BUNDLES_WANTED, 0))
     return _count_after_merges(work, namespace, in_transfer) - least if least else 0

@@ -1,4 +1,4 @@
-"""Moves: decisions executed as transitions, and their observed effects."""
+"""Moves: decisions executed as transitions, their observed effects, drains and pins."""
 
 import math
 from collections.abc import Sequence
@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from lbcore.balancer.batch_context import BatchContext, UnmeasuredMove
-from lbcore.balancer.book import BrokerEntry
-from lbcore.balancer.brokers import is_external, reason_not_to_take
+from lbcore.balancer.book import DONE, TIMED_OUT, BrokerEntry, Outcome
+from lbcore.balancer.brokers import held_by, is_external, reason_not_to_take
 from lbcore.balancer.namespaces import is_deleting
 from lbcore.balancer.placement import planning_config, usable_brokers
-from lbcore.balancer.rules import WHOLE_CLUSTER, PlanStatus
+from lbcore.balancer.rules import WHOLE_CLUSTER, Pin, PlanStatus
+from lbcore.balancer.waiting import finish_command
 from lbcore.model.names import namespace_of_bundle
 from lbcore.model.tables import DECISION_EFFECTS
 from lbcore.ownership.protocol import split, transfer, unload
@@ -229,10 +230,10 @@ def carry_out(work: BatchContext, decision: Decision) -> tuple[str, str]:
     else:
         watch_move(work, decision, decision_id)
     work.write_decision(
-        decision_id,
         decision.kind.value,
         decision.reason,
         inputs,
+        decision_id=decision_id,
         strategy=decision.strategy,
         bundle=bundle,
         source=decision.source,
@@ -258,3 +259,98 @@ def _transit(work: BatchContext, decision: Decision, decision_id: str) -> str:
     if decision.destination:
         return work.apply(transfer(record, work.instance(decision.destination), origin))
     return work.apply(unload(record, origin))
+
+
+def end_pins(work: BatchContext) -> None:
+    """Drop the pins whose time is over."""
+    pins = work.rules.pins
+    for bundle in sorted(name for name in pins if 0 < pins[name].until_ms <= work.now_ms):
+        work.counts["pin_expired"] += 1
+        _write_pin(work, bundle, pins[bundle], "Expired")
+        work.set_rule("pins", bundle, None)
+
+
+def follow_pins(work: BatchContext) -> None:
+    """Update pins after transitions: children inherit, deleted bundles are unpinned.
+
+    Counts the pins that a forced transition or a drain broke.
+    """
+    for before, after in work.transitions if work.rules.pins else ():
+        pin = work.rules.pins.get(after.bundle)
+        if pin is None:
+            continue
+        if after.state is State.DELETED:
+            work.set_rule("pins", after.bundle, None)
+            children = before.children if before and before.state is State.SPLITTING else {}
+            for child in sorted(children):
+                work.set_rule("pins", child, pin)
+            reason = "Inherited" if children else "Gone"
+            _write_pin(work, after.bundle, pin, reason, children=len(children))
+        # by force, or by a drain of the pin's broker
+        is_forced = after.is_forced and after.state is State.ASSIGNING
+        is_drained = after.cause is Cause.DRAIN and after.state is State.RELEASING
+        was_there = before is not None and pin.broker in (before.source, before.destination)
+        is_broken = (is_forced or is_drained) and was_there and after.destination != pin.broker
+        if is_broken:
+            work.counts["pin_broken"] += 1
+            _write_pin(work, after.bundle, pin, "Broken", destination=after.destination)
+
+
+def _write_pin(work: BatchContext, bundle: str, pin: Pin, reason: str, **inputs: object) -> None:
+    about = {"until_ms": pin.until_ms, "owner": pin.owner, "why": pin.reason, **inputs}
+    work.write_decision("pin", reason, about, bundle=bundle, destination=pin.broker)
+
+
+def pins_of_drain(work: BatchContext, broker: str) -> dict[str, list[str]]:
+    """Return the result field with bundles pinned to a drained broker; {} without any.
+
+    A drain breaks pins, because the broker will stop; they stay set, and the bundles come back
+    when it takes bundles again.
+    """
+    pinned = sorted(name for name, pin in work.rules.pins.items() if pin.broker == broker)
+    return {"pins_broken": pinned} if pinned else {}
+
+
+def is_emptying(work: BatchContext) -> bool:
+    """True if a live broker, draining by command or by itself, still owns bundles."""
+    names = {
+        name
+        for name, entry in work.brokers.items()
+        if not entry.is_dead and (entry.is_draining or name in work.rules.drains)
+    }
+    if not names:
+        return False
+    owners = work.ledger.destination[work.ledger.rows_in(State.OWNED)]
+    return not names.isdisjoint(work.ledger.count_by_broker(owners))
+
+
+def continue_drains(work: BatchContext, brokers: Sequence[str]) -> None:
+    """End drains that are done or past their deadline; record the others' progress."""
+    for broker in brokers:
+        drain = work.rules.drains[broker]
+        if drain.is_done:
+            continue
+        left = held_by(work, broker)
+        if left == 0:
+            done = replace(drain, left=0, estimated_end_ms=work.now_ms, is_done=True)
+            work.set_rule("drains", broker, done)
+            took_ms = work.now_ms - drain.since_ms
+            result = {"moved": drain.total, "took_ms": took_ms, **pins_of_drain(work, broker)}
+            work.write_decision("drain", "Done", result, source=broker)
+            finish_command(work, drain.command_id, Outcome(status=DONE, result=result))
+        elif 0 < drain.deadline_ms <= work.now_ms:
+            work.set_rule("drains", broker, None)
+            result = {"left": left, "total": drain.total, "deadline_ms": drain.deadline_ms}
+            work.write_decision("drain", "GivenUp", result, source=broker)
+            reason = (
+                f"broker {broker} still had {left} of {drain.total} bundles at the deadline, and "
+                "takes bundles again: see what holds them (a pause, the brake, no other broker), "
+                "or drain it again with more time"
+            )
+            given_up = Outcome(status=TIMED_OUT, reason=reason, result=result)
+            finish_command(work, drain.command_id, given_up)
+        elif work.times.cycle_ms == work.now_ms and left != drain.left:
+            # when it ends, at the pace until now
+            gone, elapsed_ms = drain.total - left, work.now_ms - drain.since_ms
+            end_ms = work.now_ms + left * elapsed_ms // gone if gone > 0 else 0
+            work.set_rule("drains", broker, replace(drain, left=left, estimated_end_ms=end_ms))

@@ -18,11 +18,9 @@ import numpy as np
 
 from lbcore.balancer.batch_context import BatchContext
 from lbcore.balancer.book import DONE, FAILED, NamespaceEntry, Outcome, namespace_row
-from lbcore.balancer.brokers import is_external
-from lbcore.balancer.drains import is_named
+from lbcore.balancer.brokers import is_external, is_named
 from lbcore.balancer.ledger import STATE_CODE
 from lbcore.balancer.waiting import finish_command, record_progress
-from lbcore.config.cluster import LimitsConfig
 from lbcore.model.bundles import InvalidRangeError, NamespaceBundles, even_boundaries
 from lbcore.model.names import (
     FULL_LOWER,
@@ -75,12 +73,13 @@ def reason_not_to_change(work: BatchContext, name: str) -> str:
     return ""
 
 
-def reserve_bundles(work: BatchContext, commands: Sequence[Command]) -> None:
-    """Add the bundles of one batch for namespaces that these commands create.
+def reserve_bundles(work: BatchContext) -> None:
+    """Add the bundles of one batch for namespaces that its commands create.
 
     Rows of the ledger for all of them are made at once: one row costs as much as all. A row that
     got no record is taken back by `drop_unrecorded`. Too many bundles have one placeholder.
     """
+    commands = [item.message for item in work.messages if isinstance(item.message, Command)]
     creating = [command for command in commands if command.kind == "create_namespace"]
     names: list[str] = []
     for command in creating if len(creating) > 1 else ():
@@ -176,8 +175,8 @@ class _Making:
 def _making(work: BatchContext, name: str) -> _Making:
     creation = work.namespaces[name].properties[CREATING]
     boundaries = creation.get("boundaries") or _even(creation["bundles"])
-    lower = parse_bundle(work.ledger.names[work.ledger.live_rows(name)[-1]])[1]
-    made = bisect_left(boundaries, lower)
+    rest = work.ledger.names[work.ledger.live_rows(name)[-1]]
+    made = bisect_left(boundaries, parse_bundle(rest)[1])
     return _Making(name=name, boundaries=boundaries, made=made, left=len(boundaries) - 2 - made)
 
 
@@ -313,7 +312,7 @@ def reason_not_to_add(work: BatchContext, tenant: str, more: Mapping[str, int]) 
     the first question about a kind in a batch, which counts everything.
     """
     for kind, count in more.items():
-        has, most = _counted(work, kind)[tenant], _LIMITS[kind](work.config.limits)
+        has, most = _counted(work, kind)[tenant], getattr(work.config.limits, f"tenant_{kind}_max")
         if count > 0 and has + count > most:
             or_else = ", or have limits.tenant_bundles_max raised" if kind == BUNDLES else ""
             return (
@@ -375,14 +374,6 @@ _COUNTS: Mapping[str, Callable[[BatchContext], Iterable[tuple[str, int]]]] = {
     ),
 }
 """Kind → function that returns namespaces, each with its number of the kind."""
-
-_LIMITS: Mapping[str, Callable[[LimitsConfig], int]] = {
-    NAMESPACES: lambda limits: limits.tenant_namespaces_max,
-    BUNDLES: lambda limits: limits.tenant_bundles_max,
-    TOPICS: lambda limits: limits.tenant_topics_max,
-    PARTITIONS: lambda limits: limits.tenant_partitions_max,
-    RULES: lambda limits: limits.tenant_rules_max,
-}
 
 
 FLOOR = ""
@@ -503,7 +494,17 @@ def expire_state(work: BatchContext) -> None:
 
     A broker expires when both Kafka's clock and ours say that it is time.
     """
-    _expire_namespaces(work)
+    deleted = [name for name, entry in work.namespaces.items() if entry.is_deleted]
+    with_records = set(work.ledger.namespaces()[0]) if deleted else set()
+    gone = [name for name in deleted if name not in with_records]
+    highest = max((work.namespaces[name].highest_version for name in gone), default=0)
+    if highest > work.times.version_floor:
+        work.set_times(version_floor=highest)
+        entry = NamespaceEntry(hash="", is_deleted=True, highest_version=highest)
+        work.add_row(NAMESPACES_TABLE.name, namespace_row(FLOOR, entry))
+    if gone:
+        work.namespaces = still_needed(work.namespaces, with_records, work.times.version_floor)
+        work.counts["namespaces_forgotten"] += len(gone)
     before_ms = min(work.now_ms, work.times.tick_ms) - work.config.ownership.forget_broker_after_ms
     for name in [] if work.is_catching_up else sorted(work.brokers):
         entry = work.brokers[name]
@@ -525,21 +526,6 @@ def deregister_broker(work: BatchContext, broker: str, command: Command | None =
         work.set_rule("drains", broker, None, command)
         reason = f"broker {broker} is silent and was forgotten; it had {drain.left} bundles left"
         finish_command(work, drain.command_id, Outcome(status=FAILED, reason=reason))
-
-
-def _expire_namespaces(work: BatchContext) -> None:
-    deleted = [name for name, entry in work.namespaces.items() if entry.is_deleted]
-    with_records = set(work.ledger.namespaces()[0]) if deleted else set()
-    gone = [name for name in deleted if name not in with_records]
-    if not gone:
-        return
-    highest = max(work.namespaces[name].highest_version for name in gone)
-    if highest > work.times.version_floor:
-        work.set_times(version_floor=highest)
-        entry = NamespaceEntry(hash="", is_deleted=True, highest_version=highest)
-        work.add_row(NAMESPACES_TABLE.name, namespace_row(FLOOR, entry))
-    work.namespaces = still_needed(work.namespaces, with_records, work.times.version_floor)
-    work.counts["namespaces_forgotten"] += len(gone)
 
 
 def still_needed(

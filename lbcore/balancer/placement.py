@@ -19,7 +19,7 @@ from lbcore.balancer.brokers import flapping, is_draining, suspected, unsteady
 from lbcore.balancer.candidate_rows import write_candidates
 from lbcore.balancer.ledger import NOBODY, STATE_CODE, Ledger
 from lbcore.balancer.topic_book import TopicBook
-from lbcore.balancer.waiting import bundles_to_merge
+from lbcore.balancer.waiting import MERGE
 from lbcore.config.tree import Config
 from lbcore.model.resources import COUNT
 from lbcore.ownership.records import State
@@ -81,18 +81,16 @@ def partitions_of(topics: TopicBook, ledger: Ledger, rows: Ints) -> Partitions:
     rows: ascending. O(partitions), and O(topics) of the reports that have changed since the last
     call.
     """
-    known = topics.partitions()
-    if not known.bundles:
+    bundles, marks, counts = topics.partitions()
+    if not bundles:
         return NO_PARTITIONS
-    at = np.array([ledger.index.get(bundle, -1) for bundle in known.bundles], dtype=np.int64)
+    at = np.array([ledger.index.get(bundle, -1) for bundle in bundles], dtype=np.int64)
     place = np.searchsorted(rows, at)
     is_there = (at >= 0) & (np.append(rows, -1)[place] == at)
     _, namespace = ledger.namespaces()
-    pairs = namespace[at[is_there]] << MARK_BITS | known.marks[is_there]
-    topics_known, topic = np.unique(pairs, return_inverse=True)
-    return Partitions(
-        rows=place[is_there], topic=topic, count=known.counts[is_there], keys=topics_known
-    )
+    pairs = namespace[at[is_there]] << MARK_BITS | marks[is_there]
+    keys, topic = np.unique(pairs, return_inverse=True)
+    return Partitions(rows=place[is_there], topic=topic, count=counts[is_there], keys=keys)
 
 
 ALARM = "no_candidate"
@@ -161,7 +159,7 @@ def report_unplaced(
                 "namespace_count": len(names),
             }
             name = bundles.names[group[0]]
-            work.write_decision(work.next_decision(), ALARM, setting, inputs, bundle=name)
+            work.write_decision(ALARM, setting, inputs, bundle=name)
 
 
 def report_stranded(work: BatchContext, snapshot: Snapshot) -> None:
@@ -273,7 +271,12 @@ def make_snapshot(
             for name, entry in work.namespaces.items()
             if SPLIT_ALGORITHM in entry.properties
         },
-        merging=bundles_to_merge(work),
+        merging=[
+            bundle
+            for waiting in work.waiting.values()
+            if waiting.command.kind == MERGE
+            for bundle in waiting.result.get("parents", ())
+        ],
         rejected=[
             bundle
             for proposal in work.rules.proposals.values()
@@ -333,7 +336,12 @@ def _broker_table(work: BatchContext, names: Sequence[str], silent: frozenset[st
 def _bundle_table(work: BatchContext, names: Sequence[str], rows: Ints) -> BundleTable:
     ledger = work.ledger
     namespaces, namespace = ledger.namespaces()
-    owner = ledger.prospective_brokers(names)[rows]
+    broker_of, can_move = (
+        ledger.broker_indices(names),
+        ledger.state[rows] == STATE_CODE[State.OWNED],
+    )
+    owner = broker_of[ledger.prospects()[rows]]
+    has_left = can_move & (ledger.moved_ms[rows] > work.now_ms - LEFT_MS)
     is_load_known = ledger.short_count[rows] > 0
     paused = [name in work.rules.paused for name in namespaces]
     is_paused = np.array([*paused, False], dtype=np.bool_)  # one more for an empty cluster
@@ -347,14 +355,14 @@ def _bundle_table(work: BatchContext, names: Sequence[str], rows: Ints) -> Bundl
         long=flushed(ledger.long[rows]),
         topics=ledger.topics[rows],
         sessions=ledger.sessions[rows],
-        can_move=ledger.state[rows] == STATE_CODE[State.OWNED],
+        can_move=can_move,
         versions=ledger.version[rows],
         is_load_known=is_load_known,
         is_awaited=~is_load_known & is_new & (owner != NOBODY),
         pin=_pins(work, names, rows),
         is_paused=is_paused[namespace[rows]],
         moved_ms=ledger.moved_ms[rows],
-        left=ledger.brokers_left(names, work.now_ms - LEFT_MS)[rows],
+        left=np.where(has_left, broker_of[ledger.source[rows]], NOBODY),
     )
 
 

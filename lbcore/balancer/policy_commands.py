@@ -17,16 +17,17 @@ from lbcore.balancer.book import (
     refuse_if,
 )
 from lbcore.balancer.brokers import (
+    held_by,
     is_draining,
     is_external,
+    is_named,
     note_silent,
     reason_not_to_take,
     release,
 )
 from lbcore.balancer.bundle_commands import find_record
-from lbcore.balancer.drains import held_by, is_named, pins_of_drain
 from lbcore.balancer.effects import to_json
-from lbcore.balancer.moves import reason_to_stand_still
+from lbcore.balancer.moves import pins_of_drain, reason_to_stand_still
 from lbcore.balancer.namespaces import (
     RULES,
     creations,
@@ -342,7 +343,7 @@ def _drain(work: BatchContext, command: Command, arguments: DrainBroker) -> Outc
         "command_id": command.command_id,
         **result,
     }
-    work.write_decision(work.next_decision(), "drain", "Begun", inputs, source=broker)
+    work.write_decision("drain", "Begun", inputs, source=broker)
     return Outcome(status=ACCEPTED, result=result)
 
 
@@ -362,7 +363,7 @@ def _cancel_drain(work: BatchContext, command: Command, arguments: CancelDrain) 
     left = held_by(work, broker)
     work.set_rule("drains", broker, None, command)
     inputs = {"left": left, "total": drain.total, "command_id": command.command_id}
-    work.write_decision(work.next_decision(), "drain", "Cancelled", inputs, source=broker)
+    work.write_decision("drain", "Cancelled", inputs, source=broker)
     reason = f"cancelled by command {command.command_id} with {left} bundles left"
     finish_command(work, drain.command_id, Outcome(status=FAILED, reason=reason))
     return Outcome(status=DONE, result={"left": left})

@@ -42,7 +42,7 @@ def write_settings(work: BatchContext) -> None:
         return rows, reported_digest(rows)
 
     inputs = (started, present, started.origins, present.origins)
-    rows, digest = remembered(work.packed, "told", inputs, compute)
+    rows, digest = remembered(work.before.packed, "told", inputs, compute)
     if digest != work.told:
         work.told = digest
         for row in rows:

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any
+from itertools import chain
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,7 +137,7 @@ class BundleTopics:
     def from_bytes(entry: bytes) -> "BundleTopics":
         """The inverse of `to_bytes`."""
         seq, sender = _HEADER.unpack_from(entry)
-        count = _topics_in(entry)
+        count = (len(entry) - _HEADER.size) // _TOPIC_SIZE
         columns = {
             name: np.frombuffer(entry, dtype, count, _HEADER.size + 4 * count * at)
             for at, (name, dtype) in enumerate(_COLUMNS.items())
@@ -166,16 +167,11 @@ def partition_mark(topic: str) -> int:
 _NONE = np.zeros(0, dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownPartitions:
-    """k pairs of a bundle and a partitioned topic that has partitions in it.
+KnownPartitions: TypeAlias = tuple[list[str], NDArray[np.int64], NDArray[np.int64]]
+"""k pairs of a bundle and a partitioned topic that has partitions in it.
 
-    marks: int64[k], `partition_mark`. counts: int64[k], how many, at least 1.
-    """
-
-    bundles: list[str]
-    marks: NDArray[np.int64]
-    counts: NDArray[np.int64]
+Bundles; int64[k], `partition_mark` of each topic; int64[k], how many partitions, at least 1.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +186,8 @@ class _Chunk:
     @cached_property
     def count(self) -> int:
         """The number of topics."""
-        return sum(map(_topics_in, self.entries.values()))
+        size = sum(map(len, self.entries.values())) - _HEADER.size * len(self.entries)
+        return size // _TOPIC_SIZE
 
     @cached_property
     def partitions(self) -> KnownPartitions:
@@ -203,9 +200,7 @@ class _Chunk:
             names += [name] * len(found)
             marks.append(found.astype(np.int64))
             counts.append(times)
-        return KnownPartitions(
-            bundles=names, marks=np.concatenate(marks), counts=np.concatenate(counts)
-        )
+        return names, np.concatenate(marks), np.concatenate(counts)
 
     @cached_property
     def blob(self) -> bytes:
@@ -273,11 +268,8 @@ class TopicBook:
         O(answer), and O(topics) of what changed since the last call.
         """
         found = [self.chunks[at].partitions for at in sorted(self.chunks)]
-        return KnownPartitions(
-            bundles=[name for one in found for name in one.bundles],
-            marks=np.concatenate([_NONE, *(one.marks for one in found)]),
-            counts=np.concatenate([_NONE, *(one.counts for one in found)]),
-        )
+        names, marks, counts = zip(([], _NONE, _NONE), *found, strict=True)
+        return [*chain(*names)], np.concatenate(marks), np.concatenate(counts)
 
     def changed(self, bundles: Mapping[str, BundleTopics | None]) -> "TopicBook":
         """Return the book with these topics, or (None) without; itself if none given.
@@ -350,7 +342,3 @@ class TopicBook:
 
 def _chunk_of(bundle: str) -> int:
     return zlib.crc32(bundle.encode()) % _CHUNKS
-
-
-def _topics_in(entry: bytes) -> int:
-    return (len(entry) - _HEADER.size) // _TOPIC_SIZE

@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -50,14 +51,14 @@ from lbcore.plan.decision import Places
 from lbcore.plan.phases.assign import topic_shares
 from lbcore.plan.snapshot import Ints
 from lbcore.plan.split.algorithms import TopicLoads
-from lbcore.scorer.group_update import BundleReport
+from lbcore.scorer.group_update import BundleReport, PositionedMessage
 from lbcore.signals.averages import (
     BundleAverages,
     inherited_averages,
     joined_averages,
     with_rows,
 )
-from lbcore.wire.messages import Ack, AckOutcome, Acks, AuditEntry, Position
+from lbcore.wire.messages import Ack, AckOutcome, Acks, Position
 
 _REPAIRED_MAX = 32_768
 """Maximum bundles repaired in a batch: in a cluster of 500,000 this takes 8 s on two slow cores."""
@@ -80,7 +81,7 @@ def repair_ownership(work: BatchContext) -> None:
     """
     if work.is_catching_up or is_external(work):
         return
-    presence, ledger = presences(work), work.ledger
+    ledger, presence = work.ledger, _presences(work)
     is_gone = np.array([one is not Presence.ALIVE for one in presence], dtype=np.bool_)
     owned = ledger.rows_in(State.OWNED)
     lost = owned[is_gone[ledger.destination[owned]]]
@@ -88,7 +89,16 @@ def repair_ownership(work: BatchContext) -> None:
     intents: list[tuple[int, Intent]] = []
     for row in np.union1d(ledger.rows_in(*IN_FLIGHT), lost).tolist():
         record = ledger.record_at(row)
-        intent = repair(record, _watch(work, record, row, presence), work.config.ownership)
+        partner = _partner(work, record) if record.state is State.MERGING else record
+        watch = FlightWatch(
+            source=presence[ledger.source[row]],
+            destination=presence[ledger.destination[row]],
+            waiting_ms=work.times.clock_ms - int(ledger.clock_ms[row]),
+            silent_ms=work.times.clock_ms - int(ledger.closing_clock_ms[row]),
+            is_partner_gone=partner is None
+            or (partner is not record and not are_partners(record, partner)),
+        )
+        intent = repair(record, watch, work.config.ownership)
         if intent is None or intent.action is Action.WAIT:
             continue
         cause = _CAUSES.get(intent.reason)
@@ -126,7 +136,7 @@ def _repairs_of_batch(
     return chosen
 
 
-def presences(work: BatchContext) -> list[Presence]:
+def _presences(work: BatchContext) -> list[Presence]:
     """Return each instance's presence by its id; the last is for NOBODY."""
     live = {name: entry.incarnation for name, entry in work.brokers.items() if not entry.is_dead}
     found = [
@@ -167,22 +177,6 @@ def carry_out_all(work: BatchContext, intents: Sequence[tuple[int, Intent]]) -> 
 def _partner(work: BatchContext, record: OwnershipRecord) -> OwnershipRecord | None:
     """Return the record of the bundle that this one is to be merged with, if any."""
     return work.ledger.record(partner_of(record.bundle, *record.children))
-
-
-def _watch(
-    work: BatchContext, record: OwnershipRecord, row: int, presence: list[Presence]
-) -> FlightWatch:
-    """Return the observations for `repair`. presence: of `presences`."""
-    ledger = work.ledger
-    partner = _partner(work, record) if record.state is State.MERGING else record
-    return FlightWatch(
-        source=presence[ledger.source[row]],
-        destination=presence[ledger.destination[row]],
-        waiting_ms=work.times.clock_ms - int(ledger.clock_ms[row]),
-        silent_ms=work.times.clock_ms - int(ledger.closing_clock_ms[row]),
-        is_partner_gone=partner is None
-        or (partner is not record and not are_partners(record, partner)),
-    )
 
 
 def _destinations(
@@ -231,7 +225,7 @@ def _write_decisions(work: BatchContext, by_cause: dict[tuple[str, str], str]) -
     for (reason, broker), decision_id in by_cause.items():
         names = moved[decision_id]
         work.write_decision(
-            decision_id,
+            decision_id=decision_id,
             kind="failover" if reason.endswith("dead") else "repair",
             reason=reason,
             inputs={
@@ -392,14 +386,13 @@ class BrokerAnswer:
 
 def answers_of(work: BatchContext) -> list[BrokerAnswer]:
     """Return the rows of the batch's messages of acks, in the order of the messages."""
-    placed = [(one.position, one.message) for one in work.messages]
-    return [
-        BrokerAnswer(Instance(broker=sender.broker, incarnation=sender.incarnation), ack, position)
-        for position, message in placed
-        if isinstance(message, Acks)
-        for sender in [message.envelope]
-        for ack in message.acks
-    ]
+    answers: list[BrokerAnswer] = []
+    for item in work.messages:
+        if isinstance(item.message, Acks):
+            by = item.message.envelope
+            sender = Instance(broker=by.broker, incarnation=by.incarnation)
+            answers += [BrokerAnswer(sender, ack, item.position) for ack in item.message.acks]
+    return answers
 
 
 def take_answers(work: BatchContext, answers: Sequence[BrokerAnswer]) -> None:
@@ -423,9 +416,10 @@ def take_answers(work: BatchContext, answers: Sequence[BrokerAnswer]) -> None:
         carry_out_all(work, wanted)
 
 
-def take_audit(work: BatchContext, entries: Sequence[AuditEntry]) -> None:
+def take_audit(work: BatchContext, items: Sequence[PositionedMessage]) -> None:
     """Count and record the audit entries of services."""
-    for entry in entries:
+    for item in items:
+        entry: Any = item.message
         work.counts[f"audit:{'allowed' if entry.is_allowed else 'refused'}"] += 1
         work.add_row(AUDIT.name, {name: getattr(entry, name) for name in _AUDITED})
 
@@ -441,7 +435,15 @@ def _take(
     is_merge = record is not None and record.state is State.MERGING
     is_refused_merge = is_merge and ack.outcome is AckOutcome.FAILED
     origin = work.origin(Cause.MERGE if is_refused_merge else Cause.ACK)
-    context = _ack_context(work, record, incarnations)
+    context = AckContext(incarnations=incarnations)
+    if record is not None and record.children:
+        children = {name: work.ledger.record(name) for name in record.children}
+        context = AckContext(
+            incarnations=incarnations,
+            kept={name: kept for name, kept in children.items() if kept is not None},
+            version_floor=work.namespaces[record.bundle.rpartition("/")[0]].highest_version,
+            partner=_partner(work, record) if is_merge else None,
+        )
     answer = acknowledge(record, ack, sender, origin, context)
     if ack.outcome is AckOutcome.FAILED and ack.reason and not isinstance(answer, Refused):
         work.failures[ack.bundle] = ack.reason
@@ -466,22 +468,6 @@ def _take(
 
 _FINISHERS = {AckOutcome.SPLIT: finish_split, AckOutcome.MERGED: finish_merge}
 """Outcome of an acknowledgement → function that passes load and topics on to the children."""
-
-
-def _ack_context(
-    work: BatchContext, record: OwnershipRecord | None, incarnations: dict[str, str]
-) -> AckContext:
-    """Return what `acknowledge` must know beside the record."""
-    if record is None or not record.children:
-        return AckContext(incarnations=incarnations)
-    children = {name: work.ledger.record(name) for name in record.children}
-    namespace = work.namespaces[record.bundle.rpartition("/")[0]]
-    return AckContext(
-        incarnations=incarnations,
-        kept={name: kept for name, kept in children.items() if kept is not None},
-        version_floor=namespace.highest_version,
-        partner=_partner(work, record) if record.state is State.MERGING else None,
-    )
 
 
 _ROWS_MAX = 1_000

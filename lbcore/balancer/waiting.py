@@ -136,15 +136,15 @@ def finish_command(work: BatchContext, command_id: str, outcome: Outcome) -> Non
 def end_wait(work: BatchContext, command_id: str) -> None:
     """End an accepted command whose bundles are all at rest, as done or as failed."""
     waiting = work.waiting[command_id]
+    command, outcome = waiting.command, Outcome(status=DONE)
+    record = work.ledger.record(str(command.arguments.get("bundle", "")))
     if waiting.failed:
         reason, result = _listed(waiting.faults, waiting.failed), {FAILURES: waiting.failed}
-        finish_command(work, command_id, Outcome(status=FAILED, reason=reason, result=result))
-        return
-    command, owner = waiting.command, {}
-    record = work.ledger.record(str(command.arguments.get("bundle", "")))
-    if command.kind == "assign_bundle" and record is not None:
-        owner = {"owner": record.destination}  # a repair may have chosen another broker
-    finish_command(work, command_id, Outcome(status=DONE, result=owner))
+        outcome = Outcome(status=FAILED, reason=reason, result=result)
+    elif command.kind == "assign_bundle" and record is not None:
+        # a repair may have chosen another broker
+        outcome = Outcome(status=DONE, result={"owner": record.destination})
+    finish_command(work, command_id, outcome)
 
 
 def fail_waiting(work: BatchContext, command_id: str, fault: Fault) -> str:
@@ -165,16 +165,6 @@ def idle_commands(work: BatchContext, kind: str) -> list[str]:
 MERGE = "merge_bundle"
 
 
-def bundles_to_merge(work: BatchContext) -> list[str]:
-    """Return the bundles of merges that have not ended."""
-    return [
-        bundle
-        for waiting in work.waiting.values()
-        if waiting.command.kind == MERGE
-        for bundle in waiting.result.get("parents", ())
-    ]
-
-
 def wait_also(work: BatchContext, command_id: str, moving: Mapping[str, str]) -> None:
     """Make a command wait for these bundles too, until they are at rest under its id.
 
@@ -191,34 +181,21 @@ def settle_commands(work: BatchContext, command_ids: Sequence[str]) -> None:
     ended = {name: found for name, found in _ended(work).items() if name in asked_for}
     for command_id in [*ended, *(name for name in command_ids if name not in ended)]:
         waiting, ended_bundles = work.waiting[command_id], ended.get(command_id, {})
-        faults = [
-            ended_bundles[bundle] for bundle in sorted(ended_bundles) if ended_bundles[bundle]
-        ]
+        faults = [fault for _, fault in sorted(ended_bundles.items()) if fault]
         if ended_bundles:
-            waiting = replace(
+            moving = waiting.moving.items()
+            waiting = work.waiting[command_id] = replace(
                 waiting,
-                moving={
-                    n: former for n, former in waiting.moving.items() if n not in ended_bundles
-                },
+                moving={name: former for name, former in moving if name not in ended_bundles},
                 faults=(*waiting.faults, *faults)[:_FAULTS_SHOWN],
                 failed=waiting.failed + len(faults),
             )
-            work.waiting[command_id] = waiting
         if ended_bundles and not waiting.moving and AFTER not in waiting.result:
             end_wait(work, command_id)
         elif waiting.deadline_ms < work.now_ms:
             finish_command(work, command_id, _timed_out(waiting))
         elif faults:  # for a rebuild
             _write_accepted(work, waiting)
-
-
-def timed_out_unread(command: Command) -> Outcome:
-    """Return the outcome of a command that was read only after its timeout."""
-    reason = (
-        f"it was read later than its timeout of {command.timeout_ms} ms and not begun: the "
-        "balancer was away or behind; send it again"
-    )
-    return Outcome(status=TIMED_OUT, reason=reason)
 
 
 def _ended(work: BatchContext) -> dict[str, dict[str, str]]:
@@ -282,14 +259,14 @@ def _fault(waiting: Waiting, record: OwnershipRecord, broker_reason: str) -> str
 
 def _timed_out(waiting: Waiting) -> Outcome:
     """Return the outcome of a command whose deadline has passed."""
-    after = "its time was over before it ended"
-    if waiting.is_queued:
-        reason = f"{after}: it was not begun, because its bundle was busy; send it again"
-        return Outcome(status=TIMED_OUT, reason=reason)
     names = sorted(waiting.moving)
     still = f": {_listed(names[:_FAULTS_SHOWN], len(names))} still under way" if names else ""
-    reason = f"{after}{still}; it goes on: look at the ownership, or wait longer next time"
-    return Outcome(status=TIMED_OUT, reason=reason)
+    what = (
+        ": it was not begun, because its bundle was busy; send it again"
+        if waiting.is_queued
+        else f"{still}; it goes on: look at the ownership, or wait longer next time"
+    )
+    return Outcome(status=TIMED_OUT, reason=f"its time was over before it ended{what}")
 
 
 def _listed(shown: Sequence[str], count: int) -> str:

@@ -368,7 +368,7 @@ _ROUNDS = 4
 def owners_of(work: BatchContext) -> dict[str, str]:
     """Return bundle → live broker once moves in flight have ended; "" = nobody."""
     names = usable_brokers(work)
-    owners = work.ledger.prospective_brokers(names).tolist()
+    owners = work.ledger.broker_indices(names)[work.ledger.prospects()].tolist()
     return {
         bundle: names[owner] if owner != NOBODY else ""
         for bundle, owner in zip(work.ledger.names, owners, strict=True)
