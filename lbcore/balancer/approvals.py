@@ -164,14 +164,27 @@ class _Load:
 
 def propose(work: BatchContext, snapshot: Snapshot, result: Plan | Skip) -> bool:
     """Let a plan wait for a person if it is to; whether it does. O(steps)."""
-    waiting = _to_be_asked(work, snapshot, result)
-    if waiting:
-        records = [work.ledger.record(one.bundle) for one in waiting[:STEPS_MAX]]
-        versions = [record.version_id if record is not None else 0 for record in records]
-        steps = tuple(map(ProposedStep.of, waiting[:STEPS_MAX], versions))
-        reasons = ", ".join(sorted({step.reason for step in steps}))
-        offer(work, steps, f"{steps[0].strategy}: {reasons}")
-    return bool(waiting)
+    cluster = work.config.cluster
+    if cluster.approval == AUTO or cluster.observe_only or isinstance(result, Skip):
+        return False
+    waiting = [
+        one for one in result.decisions if not (one.kind is Kind.DRAIN or one.reason == "Pinned")
+    ]
+    is_asked = cluster.approval == ASK or (
+        cluster.approval == ASK_ABOVE
+        and (
+            len(waiting) > cluster.approval_bundles
+            or _moved_percent(work, snapshot, waiting) > cluster.approval_percent
+        )
+    )
+    if not waiting or not is_asked:
+        return False
+    records = [work.ledger.record(one.bundle) for one in waiting[:STEPS_MAX]]
+    versions = [record.version_id if record is not None else 0 for record in records]
+    steps = tuple(map(ProposedStep.of, waiting[:STEPS_MAX], versions))
+    reasons = ", ".join(sorted({step.reason for step in steps}))
+    offer(work, steps, f"{steps[0].strategy}: {reasons}")
+    return True
 
 
 def offer(
@@ -433,21 +446,6 @@ def _keep(work: BatchContext, name: str, proposal: PlanProposal, command: Comman
         "after": proposal.after,
     }
     work.write_decision("plan", reason, inputs)
-
-
-def _to_be_asked(work: BatchContext, snapshot: Snapshot, result: Plan | Skip) -> Sequence[Decision]:
-    """Return the decisions that need approval; none where none is required."""
-    cluster = work.config.cluster
-    if cluster.approval == AUTO or cluster.observe_only or isinstance(result, Skip):
-        return ()
-    balancing = [
-        one for one in result.decisions if not (one.kind is Kind.DRAIN or one.reason == "Pinned")
-    ]
-    if cluster.approval == ASK or not balancing:
-        return balancing
-    is_large = len(balancing) > cluster.approval_bundles
-    is_heavy = _moved_percent(work, snapshot, balancing) > cluster.approval_percent
-    return balancing if cluster.approval == ASK_ABOVE and (is_large or is_heavy) else ()
 
 
 def _moved_percent(work: BatchContext, snapshot: Snapshot, decisions: Sequence[Decision]) -> float:

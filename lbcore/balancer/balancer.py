@@ -209,7 +209,7 @@ def run_phases(work: BatchContext) -> None:
             if isinstance(source, str):
                 items = [item for update in work.updates for item in getattr(update, source)]
             elif isinstance(source, type):
-                items = work.messages_of(source)
+                items = [item for item in work.messages if isinstance(item.message, source)]
             else:
                 items = source(work)
             if phase.otherwise:

@@ -323,10 +323,6 @@ class BatchContext:
             packed=self.before.packed,
         )
 
-    def messages_of(self, kind: type) -> list[PositionedMessage]:
-        """The batch's messages of one kind, in order."""
-        return [item for item in self.messages if isinstance(item.message, kind)]
-
     def set_times(self, **times: Any) -> None:
         """Replace some of the times; see `Times`."""
         self.times = replace(self.times, **times)

@@ -15,7 +15,7 @@ from lbcore.config.tree import Config
 from lbcore.ownership.liveness import Rows
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.filter.index import flapping_brokers
-from lbcore.scorer.group_update import TICK, GroupUpdate
+from lbcore.scorer.group_update import TICK
 from lbcore.wire.messages import Command
 
 
@@ -180,12 +180,6 @@ def watch_brake(work: BatchContext, died: Sequence[str]) -> None:
         work.alarms.add(ALARM)
 
 
-def is_failover_on_hold(work: BatchContext) -> bool:
-    """True if failover waits, because the lost brokers may come back at once."""
-    waited_ms = work.times.clock_ms - work.times.brake_clock_ms
-    return work.rules.brake is not None and waited_ms < work.config.ownership.brake_confirm_ms
-
-
 def release(
     work: BatchContext, brake: Brake, reason: str, command: Command | None = None
 ) -> list[str]:
@@ -230,6 +224,7 @@ FULL_BATCHES_PER_WAIT = 30
 """A batch adds at most `in_flight_timeout_ms` / this number to the waiting clock."""
 SILENCE = "silence"
 """The kind of rows in `decisions` that say who is suspected or dead, and an alarm's name."""
+_ARRIVALS = ("partition", "offset", "timestamp_ms", "broker")
 _REPEAT_MS = 300_000
 _NAMED = 10
 """Silent brokers that a row names."""
@@ -241,7 +236,15 @@ def watch_clocks(work: BatchContext) -> None:
     The batch catches up when its newest tick is too old, unless that lag is about the last batch's.
     The start and the end of missing ticks are recorded.
     """
-    rows = _all_arrivals(work.updates)
+    names: list[str] = []
+    parts = [np.empty((4, 0), dtype=np.int64)]
+    for update in work.updates:
+        one = update.arrivals
+        brokers = np.where(one.broker == TICK, TICK, one.broker + len(names))
+        parts.append(np.array([one.partition, one.offset, one.timestamp_ms, brokers]))
+        names += update.brokers
+    columns = zip(_ARRIVALS, np.concatenate(parts, axis=1), strict=True)
+    rows = Rows(**dict(columns), brokers=names)
     before = work.liveness
     work.liveness = work.liveness.observe(rows, work.config.ownership.clock_step_max_ms)
     log_ms = work.liveness.elapsed_ms - before.elapsed_ms
@@ -358,15 +361,3 @@ def note_silent(work: BatchContext, dead: Collection[str]) -> int:
             inputs = {"starts_ms": starts_ms, **limits}
             work.write_decision("back_off", "Flapping", inputs, source=name)
     return len(died) + len(returned)
-
-
-def _all_arrivals(updates: Sequence[GroupUpdate]) -> Rows:
-    names: list[str] = []
-    parts = [np.empty((4, 0), dtype=np.int64)]
-    for update in updates:
-        one = update.arrivals
-        brokers = np.where(one.broker == TICK, TICK, one.broker + len(names))
-        parts.append(np.array([one.partition, one.offset, one.timestamp_ms, brokers]))
-        names += update.brokers
-    columns = ("partition", "offset", "timestamp_ms", "broker")
-    return Rows(**dict(zip(columns, np.concatenate(parts, axis=1), strict=True)), brokers=names)

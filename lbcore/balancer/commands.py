@@ -38,6 +38,7 @@ from lbcore.balancer.ledger import NOBODY, STATE_CODE
 from lbcore.balancer.merges import merge_bundle
 from lbcore.balancer.namespaces import (
     BUNDLES,
+    CREATING,
     DELETING,
     NAMESPACES,
     PARTITIONS,
@@ -49,9 +50,9 @@ from lbcore.balancer.namespaces import (
     has_namespace,
     has_namespaces,
     is_deleting,
+    namespaces_with,
     reason_not_to_add,
     reason_not_to_change,
-    room_for_whole,
     version_floor,
 )
 from lbcore.balancer.placement import place, write_places
@@ -121,7 +122,9 @@ def _create_namespace(work: BatchContext, command: Command, arguments: CreateNam
     if algorithm:
         properties[SPLIT_ALGORITHM] = algorithm
     entry = NamespaceEntry(hash=arguments.hash.value, highest_version=floor, properties=properties)
-    if len(bundles) > room_for_whole(work):
+    # half of a batch's maximum is reserved for namespaces whose creation is in progress
+    most = work.max_created // (2 if namespaces_with(work, CREATING) else 1)
+    if len(bundles) > most - work.made:
         creation: dict[str, Any] = {"command_id": command.command_id, "bundles": len(bundles)}
         if arguments.boundaries:
             creation["boundaries"] = list(bundles.boundaries)

@@ -187,15 +187,6 @@ def is_placeholder(work: BatchContext, bundle: str) -> bool:
     return entry is not None and CREATING in entry.properties and upper == FULL_UPPER
 
 
-def room_for_whole(work: BatchContext) -> int:
-    """Return the maximum size of a namespace created whole in this batch, bundles.
-
-    Half of a batch's maximum is reserved for namespaces whose creation is in progress.
-    """
-    most = work.max_created
-    return (most // 2 if namespaces_with(work, CREATING) else most) - work.made
-
-
 def creations(
     work: BatchContext, bundles: Iterable[str], origin: Origin, floor: int
 ) -> list[Transition | Refused]:

@@ -359,20 +359,18 @@ def _bundle_table(work: BatchContext, names: Sequence[str], rows: Ints) -> Bundl
         versions=ledger.version[rows],
         is_load_known=is_load_known,
         is_awaited=~is_load_known & is_new & (owner != NOBODY),
-        pin=_pins(work, names, rows),
+        pin=_pins(work, names)[rows] if work.rules.pins else None,
         is_paused=is_paused[namespace[rows]],
         moved_ms=ledger.moved_ms[rows],
         left=np.where(has_left, broker_of[ledger.source[rows]], NOBODY),
     )
 
 
-def _pins(work: BatchContext, names: Sequence[str], rows: Ints) -> Ints | None:
+def _pins(work: BatchContext, names: Sequence[str]) -> Ints:
     """Return the pinned broker of each bundle; -1 also when it can't take it now.
 
     A bundle on its pinned broker stays, also while that is suspected or flapping.
     """
-    if not work.rules.pins:
-        return None
     unsteady_brokers = unsteady(work)
     pinnable = {name: at for at, name in enumerate(names) if not is_draining(work, name)}
     found = np.full(len(work.ledger), NOBODY, dtype=np.int64)
@@ -383,4 +381,4 @@ def _pins(work: BatchContext, names: Sequence[str], rows: Ints) -> Ints | None:
         can_take = pin.broker not in unsteady_brokers
         if can_take or pin.broker == work.ledger.instances.of(work.ledger.destination[row])[0]:
             found[row] = pinnable.get(pin.broker, NOBODY)
-    return found[rows]
+    return found

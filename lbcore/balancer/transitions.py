@@ -16,7 +16,6 @@ import numpy as np
 from lbcore.balancer.batch_context import BatchContext
 from lbcore.balancer.brokers import (
     is_external,
-    is_failover_on_hold,
     is_open,
     many_silent,
     overdue,
@@ -28,7 +27,6 @@ from lbcore.balancer.ledger import NOBODY, STATE_CODE
 from lbcore.balancer.moves import reason_to_stand_still, reason_to_stay
 from lbcore.balancer.namespaces import is_deleting
 from lbcore.balancer.placement import place, usable_brokers, write_places
-from lbcore.balancer.waiting import wait_also
 from lbcore.model.names import bundle_order, parse_bundle, range_end
 from lbcore.model.tables import AUDIT
 from lbcore.ownership.acknowledge import acknowledge, are_partners
@@ -81,11 +79,14 @@ def repair_ownership(work: BatchContext) -> None:
     """
     if work.is_catching_up or is_external(work):
         return
-    ledger, presence = work.ledger, _presences(work)
+    ledger, config, presence = work.ledger, work.config.ownership, _presences(work)
     is_gone = np.array([one is not Presence.ALIVE for one in presence], dtype=np.bool_)
     owned = ledger.rows_in(State.OWNED)
     lost = owned[is_gone[ledger.destination[owned]]]
-    is_on_hold, is_silence = is_failover_on_hold(work), bool(many_silent(work))
+    is_silence = bool(many_silent(work))
+    # the lost brokers may come back at once
+    braked_ms = work.times.clock_ms - work.times.brake_clock_ms
+    is_on_hold = work.rules.brake is not None and braked_ms < config.brake_confirm_ms
     intents: list[tuple[int, Intent]] = []
     for row in np.union1d(ledger.rows_in(*IN_FLIGHT), lost).tolist():
         record = ledger.record_at(row)
@@ -98,7 +99,7 @@ def repair_ownership(work: BatchContext) -> None:
             is_partner_gone=partner is None
             or (partner is not record and not are_partners(record, partner)),
         )
-        intent = repair(record, watch, work.config.ownership)
+        intent = repair(record, watch, config)
         if intent is None or intent.action is Action.WAIT:
             continue
         cause = _CAUSES.get(intent.reason)
@@ -151,7 +152,10 @@ def _presences(work: BatchContext) -> list[Presence]:
 
 
 def carry_out_all(work: BatchContext, intents: Sequence[tuple[int, Intent]]) -> None:
-    """Carry out intents by row, choosing destinations for those that need one."""
+    """Carry out intents by row, choosing destinations for those that need one.
+
+    Writes one decision for each reason and lost broker, with the bundles that it moved.
+    """
     chosen, places = _destinations(work, intents)
     by_cause: dict[tuple[str, str], str] = {}
     for row, intent in intents:
@@ -170,7 +174,21 @@ def carry_out_all(work: BatchContext, intents: Sequence[tuple[int, Intent]]) -> 
         target = work.instance(destination) if destination else NO_INSTANCE
         if not work.apply(apply_intent(record, intent, target, origin)):
             work.counts[f"repair:{intent.reason.value}"] += 1
-    _write_decisions(work, by_cause)
+    moved: dict[str, list[str]] = defaultdict(list)
+    taken: dict[str, Counter[str]] = defaultdict(Counter)
+    for _, after in work.transitions:
+        moved[after.decision_id].append(after.bundle)
+        taken[after.decision_id][after.destination] += 1
+    for (reason, broker), decision_id in by_cause.items():
+        names, most = moved[decision_id], taken[decision_id].most_common(_DESTINATIONS_NAMED)
+        work.write_decision(
+            decision_id=decision_id,
+            kind="failover" if reason.endswith("dead") else "repair",
+            reason=reason,
+            inputs={"bundles": len(names), "destinations": dict(most)},
+            source=broker,
+            bundle=names[0] if len(names) == 1 else "",
+        )
     write_places(work, places)
 
 
@@ -213,28 +231,6 @@ def _destinations(
         if not (has_just_failed or is_closing) and is_open(work, avoided[row]):
             chosen[row] = avoided[row]
     return chosen, places
-
-
-def _write_decisions(work: BatchContext, by_cause: dict[tuple[str, str], str]) -> None:
-    """Write one decision for each (reason, lost broker), with the bundles it moved."""
-    moved: dict[str, list[str]] = defaultdict(list)
-    taken: dict[str, Counter[str]] = defaultdict(Counter)
-    for _, after in work.transitions:
-        moved[after.decision_id].append(after.bundle)
-        taken[after.decision_id][after.destination] += 1
-    for (reason, broker), decision_id in by_cause.items():
-        names = moved[decision_id]
-        work.write_decision(
-            decision_id=decision_id,
-            kind="failover" if reason.endswith("dead") else "repair",
-            reason=reason,
-            inputs={
-                "bundles": len(names),
-                "destinations": dict(taken[decision_id].most_common(_DESTINATIONS_NAMED)),
-            },
-            source=broker,
-            bundle=names[0] if len(names) == 1 else "",
-        )
 
 
 def cuts_of(children: Sequence[str]) -> tuple[int, ...]:
@@ -365,11 +361,13 @@ def _transfer_children(work: BatchContext, before: OwnershipRecord) -> None:
             moving[child] = record.destination
         else:
             stayed[child] = broker
-    wait_also(work, before.command_id, moving)
     waiting = work.waiting.get(before.command_id)
-    if waiting is not None and stayed:
-        result = {**waiting.result, "stayed": stayed}
-        work.waiting[before.command_id] = replace(waiting, result=result)
+    if waiting is not None:  # until the children are at rest under its id, too
+        work.waiting[before.command_id] = replace(
+            waiting,
+            moving={**waiting.moving, **moving},
+            result={**waiting.result, **({"stayed": stayed} if stayed else {})},
+        )
 
 
 _AUDITED = ("cluster", "principal", "address", "action", "is_allowed", "reason", "command_id")

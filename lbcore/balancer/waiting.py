@@ -165,16 +165,6 @@ def idle_commands(work: BatchContext, kind: str) -> list[str]:
 MERGE = "merge_bundle"
 
 
-def wait_also(work: BatchContext, command_id: str, moving: Mapping[str, str]) -> None:
-    """Make a command wait for these bundles too, until they are at rest under its id.
-
-    moving: bundle → its former owner.
-    """
-    waiting = work.waiting.get(command_id)
-    if waiting is not None and moving:
-        work.waiting[command_id] = replace(waiting, moving={**waiting.moving, **moving})
-
-
 def settle_commands(work: BatchContext, command_ids: Sequence[str]) -> None:
     """End commands whose bundles are at rest, or whose time is over."""
     asked_for = set(command_ids)
