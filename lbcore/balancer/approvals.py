@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lbcore.balancer.batch_context import BatchContext
+from lbcore.balancer.brokers import usable_brokers
 from lbcore.balancer.moves import (
     PLAN_WAITS,
     carry_out,
@@ -22,7 +23,7 @@ from lbcore.balancer.moves import (
     reason_to_stand_still,
     reason_to_stay,
 )
-from lbcore.balancer.placement import make_snapshot, planning_config, usable_brokers
+from lbcore.balancer.placement import make_snapshot, planning_config
 from lbcore.balancer.rules import (
     STEP_BEGUN,
     STEP_DONE,
@@ -196,7 +197,7 @@ def offer(
 ) -> tuple[str, PlanProposal]:
     """Make a proposal of steps; return its name and itself.
 
-    It is of a cycle or (command) of a person. name: "" = chosen.
+    It is of a cycle or (command) of a person. name: "" = made from the batch's time.
     """
     load = _Load.of(work, steps)
     before = load.measured
@@ -208,7 +209,10 @@ def offer(
     if grouped := [one for one in touched if one in groups]:
         hottest = max(grouped, key=lambda one: float(before[load.brokers[one]]))
         members = members_by_group(names, groups)[groups[hottest]]
-    name = name or _new_name(work)
+    number = work.now_ms // 1_000
+    while not name:  # six digits to the base 36, short to type, that no other proposal has
+        made = np.base_repr(number % 36**6, 36).lower().zfill(6)
+        name, number = "" if made in work.rules.proposals else made, number + 1
     proposal = PlanProposal(
         station=PlanStatus.WAITS,
         since_ms=work.now_ms,
@@ -478,14 +482,3 @@ def _shown(load: _Load, usage: Floats, touched: Sequence[str], members: Ints) ->
     if len(part):
         found |= {"max": round(float(part.max()), 4), "mean": round(float(part.mean()), 4)}
     return found
-
-
-def _new_name(work: BatchContext) -> str:
-    """Return a name of six digits to the base 36 that no other proposal has.
-
-    Made from the batch's time; short to type.
-    """
-    number = work.now_ms // 1_000
-    while (name := np.base_repr(number % 36**6, 36).lower().zfill(6)) in work.rules.proposals:
-        number += 1
-    return name

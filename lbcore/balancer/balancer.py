@@ -34,7 +34,6 @@ from lbcore.balancer.intake import (
     count_not_kept,
     count_updates,
     follow_starts,
-    isolate_report,
     reject,
     take_bundles,
     take_loads,
@@ -89,8 +88,14 @@ from lbcore.ownership.invariants import violations_of_changes
 from lbcore.ownership.liveness import Liveness
 from lbcore.packing import Plain, plain_of
 from lbcore.plan.decision import PlanState
-from lbcore.scorer.group_update import GroupUpdate, PositionedMessage
-from lbcore.wire.messages import AuditEntry, Command, TopicLoad
+from lbcore.scorer.group_update import (
+    BrokerReport,
+    BundleReport,
+    GroupUpdate,
+    PositionedMessage,
+    RejectedMessage,
+)
+from lbcore.wire.messages import AuditEntry, Command, Position, Topic, TopicLoad
 
 _SHOWN = 3
 
@@ -126,22 +131,32 @@ _ROWS_MAX = 20
 _WRITTEN = ("number", "phase", "type", "place", "item", "count")
 
 
-def isolate_command(work: BatchContext, item: PositionedMessage, fault: Fault) -> str:
-    """Record the command as failed; return its name."""
-    command: Any = item.message  # a Command, as `PHASES` says
-    write_outcome(work, command, Outcome(status=FAILED, reason=fault.sentence))
-    return f"{command.kind} {command.command_id}"
+def isolate(work: BatchContext, item: Any, fault: Fault) -> str:
+    """Record that an item was left out; return its name. One without records is its own name.
 
-
-def isolate_answer(work: BatchContext, item: BrokerAnswer, fault: Fault) -> str:
-    """Reject this answer only, not the whole message; return its name."""
-    reject(work, item.position, repr(item.ack), fault)
-    return f"{item.ack.outcome.value} of {item.ack.bundle} by {item.sender.broker}"
-
-
-def isolate_message(work: BatchContext, item: PositionedMessage, fault: Fault) -> str:
-    """Reject the message; return its position as its name."""
-    return reject(work, item.position, repr(item.message), fault)
+    A command has failed, a message is rejected, and so is one answer of a message, not the others.
+    A report changes no load. A refused message whose row can't be made is refused for that.
+    """
+    match item:
+        case PositionedMessage(message=Command() as command):
+            write_outcome(work, command, Outcome(status=FAILED, reason=fault.sentence))
+            name = f"{command.kind} {command.command_id}"
+        case PositionedMessage():
+            name = reject(work, item.position, repr(item.message), fault)
+        case RejectedMessage():
+            name = reject(work, item.position, "", fault)
+        case BrokerAnswer(ack=ack):
+            reject(work, item.position, repr(ack), fault)
+            name = f"{ack.outcome.value} of {ack.bundle} by {item.sender.broker}"
+        case BrokerReport() | BundleReport():
+            is_load = isinstance(item, BrokerReport)
+            topic = Topic.BROKER_LOAD if is_load else Topic.BUNDLE_LOAD
+            name = item.load.envelope.broker if is_load else item.broker
+            position = Position(topic=topic.value, partition=-1, offset=-1, timestamp_ms=0)
+            reject(work, position, repr(item), fault)
+        case _:
+            name = str(item)
+    return name
 
 
 def report_faults(work: BatchContext, faults: Sequence[Mapping[str, Any]]) -> None:
@@ -184,13 +199,12 @@ class ItemPhase:
 
     items: the type of the batch's messages, the name of a field of its updates, or a function that
     returns the items. do: works on those that it is given, in order. on_fault: records that an item
-    was left out and returns its name; an item without records is its own name. otherwise: the
-    fallback when on_fault raises.
+    was left out and returns its name. otherwise: the fallback when on_fault raises.
     """
 
     items: type[Any] | str | Callable[[BatchContext], Sequence[Any]]
     do: Callable[[BatchContext, Sequence[Any]], None]
-    on_fault: Callable[[BatchContext, Any, Fault], str] = lambda _work, item, _fault: str(item)
+    on_fault: Callable[[BatchContext, Any, Fault], str] = isolate
     otherwise: Callable[[BatchContext, Any, Fault], str] | None = None
 
 
@@ -234,11 +248,10 @@ PHASES: dict[str, Phase] = {
     "take_commands": ItemPhase(
         items=Command,
         do=take_commands,
-        on_fault=isolate_command,
-        otherwise=isolate_message,
+        otherwise=lambda work, item, fault: reject(work, item.position, repr(item.message), fault),
     ),
     # what brokers did about what they were told: opened, closed, split, merged
-    "take_answers": ItemPhase(items=answers_of, do=take_answers, on_fault=isolate_answer),
+    "take_answers": ItemPhase(items=answers_of, do=take_answers),
     # commands that waited for a bundle that is no longer busy
     "take_queued": ItemPhase(
         items=lambda work: [name for name, one in work.waiting.items() if one.is_queued],
@@ -256,22 +269,17 @@ PHASES: dict[str, Phase] = {
         on_fault=lambda _, start, __: str(start[0]),
     ),
     # what brokers report of themselves
-    "take_loads": ItemPhase(items="loads", do=take_loads, on_fault=isolate_report),
+    "take_loads": ItemPhase(items="loads", do=take_loads),
     # messages that the scorers refused, for the dead-letter table
-    "write_refused": ItemPhase(
-        items="rejected",
-        do=write_refused,
-        # a refused message whose row can't be made is refused for that
-        on_fault=lambda work, message, fault: reject(work, message.position, "", fault),
-    ),
+    "write_refused": ItemPhase(items="rejected", do=write_refused),
     # and how many of them are not kept
     "count_not_kept": BatchPhase(count_not_kept),
     # what brokers report of their bundles
-    "take_bundles": ItemPhase(items="bundles", do=take_bundles, on_fault=isolate_report),
+    "take_bundles": ItemPhase(items="bundles", do=take_bundles),
     # topic loads, used to choose split points
-    "take_topics": ItemPhase(items=TopicLoad, do=take_topics, on_fault=isolate_message),
+    "take_topics": ItemPhase(items=TopicLoad, do=take_topics),
     # actions of other processes, only recorded here
-    "take_audit": ItemPhase(items=AuditEntry, do=take_audit, on_fault=isolate_message),
+    "take_audit": ItemPhase(items=AuditEntry, do=take_audit),
     # ledger rows that were reserved above and that no command has used
     "drop_unrecorded": BatchPhase(drop_unrecorded),
     # who is alive, silent or dead, now that all reports are in

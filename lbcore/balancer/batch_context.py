@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from lbcore.balancer.book import (
     BrokerEntry,
     Memo,
@@ -26,7 +29,7 @@ from lbcore.balancer.rules import (
     Key,
     differing,
 )
-from lbcore.balancer.topic_book import Catalog, CreatedTopics, OpenCatalog, TopicBook
+from lbcore.balancer.topic_book import Catalog, OpenCatalog, TopicBook
 from lbcore.config.load import digest
 from lbcore.config.setting import UNSET
 from lbcore.config.tree import Config
@@ -41,7 +44,7 @@ from lbcore.model.tables import (
 )
 from lbcore.ownership.changes import Instance, Origin, Refused, Transition
 from lbcore.ownership.liveness import Liveness
-from lbcore.ownership.records import Cause, OwnershipRecord, State
+from lbcore.ownership.records import Cause, OwnershipRecord
 from lbcore.plan.decision import PlanState
 from lbcore.scorer.group_update import GroupUpdate, PositionedMessage
 from lbcore.validation.check import in_force, with_dynamic
@@ -185,13 +188,12 @@ class BatchContext:
     rows: dict[str, list[Row]] = field(default_factory=dict)
     ends: dict[str, dict[int, int]] = field(default_factory=dict)
     changed_by: dict[Key, Command] = field(default_factory=dict)
-    opened_rules: set[str] = field(default_factory=set)
     outcomes: dict[str, Row] = field(default_factory=dict)
     deregistered: set[str] = field(default_factory=set)
     alarms: set[str] = field(default_factory=set)
     without_candidate: Counter[str] = field(default_factory=Counter)
     faults: list[Mapping[str, Any]] = field(default_factory=list)
-    created_topics: dict[str, CreatedTopics] = field(default_factory=dict)
+    created_topics: dict[str, tuple[NDArray[np.int64], int]] = field(default_factory=dict)
     unplaced: dict[str, tuple[Command, int]] = field(default_factory=dict)
     unplaced_bundles: dict[str, None] = field(default_factory=dict)
     unplaced_splits: dict[str, None] = field(default_factory=dict)
@@ -267,7 +269,6 @@ class BatchContext:
         command: the one that asked for it.
         """
         before, self.rules = self.rules, replace(self.rules, **rules)
-        self.opened_rules -= rules.keys()
         if command is not None:
             self.changed_by |= {key: command for key, _, _ in differing(before, self.rules)}
 
@@ -277,11 +278,11 @@ class BatchContext:
         kind: a field of `ClusterRules` that holds rules by name. command: who asked for it. O(1),
         but for the first change of a kind in a batch, which copies its rules.
         """
-        if getattr(self.rules, kind).get(name) == rule:
+        known = getattr(self.rules, kind)
+        if known.get(name) == rule:
             return
-        if kind not in self.opened_rules:
-            self.opened_rules.add(kind)
-            copied: dict[str, Any] = {kind: dict(getattr(self.rules, kind))}
+        if known is getattr(self.before.rules, kind):
+            copied: dict[str, Any] = {kind: dict(known)}
             self.rules = replace(self.rules, **copied)
         set_or_drop(getattr(self.rules, kind), name, rule)
         if command is not None:
@@ -313,7 +314,7 @@ class BatchContext:
             namespaces=self.namespaces,
             commands=self.commands,
             settings=self.settings,
-            rules=self.rules.in_order(self.opened_rules),
+            rules=self.rules.in_order(self.before.rules),
             catalog=self.catalog.close(),
             times=replace(self.times, decided_ms=self.now_ms, stepped_ms=self.wall_ms),
             waiting=self.waiting,
@@ -367,13 +368,6 @@ class BatchContext:
             self.transitions.append((change.before, change.after))
             self.counts[f"transition:{change.after.cause.value}"] += 1
         return ""
-
-    def forget(self, names: Sequence[str]) -> None:
-        """Drop the records of deleted bundles, and all their rows but the events."""
-        records = (self.ledger.record_at(self.ledger.index[name]) for name in names)
-        self.forgotten += [replace(record, state=State.INIT) for record in records]
-        self.ledger.remove(names)
-        self.topics = self.topics.without(names)
 
     def clear_load(self, names: Sequence[str]) -> None:
         """Forget load and topics of deleted bundles.

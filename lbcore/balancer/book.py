@@ -4,7 +4,7 @@ A chunk whose content has not changed is not packed again: its bytes are kept be
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -319,23 +319,30 @@ _FIXED = tuple(name for name in BrokerEntry.__dataclass_fields__ if name not in 
 _fixed_of = attrgetter(*_FIXED)
 
 
-def pack_brokers(brokers: Mapping[str, BrokerEntry], memo: Memo) -> Mapping[str, bytes]:
-    """Their chunks by name. O(brokers)."""
-    names = sorted(brokers)
-    entries = [brokers[name] for name in names]
-    loads = {
+def load_columns(entries: Sequence[BrokerEntry]) -> dict[str, Any]:
+    """Return an array for each field of a broker's newest load. O(brokers)."""
+    return {
         field: np.array([getattr(entry, field) for entry in entries], dtype=dtype).reshape(
             len(entries), *shape
         )
         for field, (dtype, shape) in _LOAD_FIELDS.items()
     }
+
+
+def pack_brokers(brokers: Mapping[str, BrokerEntry], memo: Memo) -> Mapping[str, bytes]:
+    """Their chunks by name. O(brokers)."""
+    names = sorted(brokers)
+    entries = [brokers[name] for name in names]
     fixed = dict(zip(names, map(_fixed_of, entries), strict=True))
 
     def made() -> bytes:
         plain = {name: dict(zip(_FIXED, values, strict=True)) for name, values in fixed.items()}
         return packing.pack(plain, {})
 
-    return {_BROKERS: remembered(memo, _BROKERS, fixed, made), _LOADS: packing.pack({}, loads)}
+    return {
+        _BROKERS: remembered(memo, _BROKERS, fixed, made),
+        _LOADS: packing.pack({}, load_columns(entries)),
+    }
 
 
 def unpack_brokers(chunks: Mapping[str, bytes]) -> dict[str, BrokerEntry]:

@@ -24,6 +24,13 @@ def is_external(work: BatchContext) -> bool:
     return work.config.cluster.authority == EXTERNAL
 
 
+def usable_brokers(work: BatchContext) -> list[str]:
+    """Brokers that live and have reported their load, in name order."""
+    return sorted(
+        name for name, entry in work.brokers.items() if not entry.is_dead and entry.reported_ms > 0
+    )
+
+
 def is_draining(work: BatchContext, broker: str) -> bool:
     """True if the broker is draining, by command or because it reports its stop."""
     entry = work.brokers.get(broker)

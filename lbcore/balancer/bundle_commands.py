@@ -391,9 +391,9 @@ def _chosen(work: BatchContext, namespace: str, which: str) -> str:
     values = np.where(ledger.short_count[rows] > 0, traffic, 0.0)
     if which != HOT or values.max(initial=0.0) <= 0:
         lowers = np.array([parse_bundle(ledger.names[row])[1] for row in rows], dtype=np.int64)
-        created = created_topics(work, namespace)
-        of = np.searchsorted(lowers, created.hashes, side="right") - 1
-        counts = np.bincount(of, minlength=len(rows)) * created.stands_for
+        hashes, stands_for = created_topics(work, namespace)
+        of = np.searchsorted(lowers, hashes, side="right") - 1
+        counts = np.bincount(of, minlength=len(rows)) * stands_for
         values = np.maximum(ledger.topics[rows], counts)
     refuse_if(
         values.max(initial=0) <= 0,

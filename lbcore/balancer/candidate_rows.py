@@ -251,9 +251,7 @@ def skip_inputs(trace: Trace) -> dict[str, Any]:
 
 
 def _near_brokers(trace: Trace) -> Iterator[Row]:
-    for part in trace.parts:
-        if not isinstance(part, TriggerRows):
-            continue
+    for part in [one for one in trace.parts if isinstance(one, TriggerRows)]:
         nearness = part.trigger.nearness()
         near = [at for at in _by_nearness(part) if nearness[at] >= NEAR]
         for at in near[:BROKERS_NAMED]:
@@ -350,9 +348,7 @@ def _placements(trace: Trace, ids: Mapping[str, str]) -> Iterator[Row]:
     """
     left = PLACEMENTS_NAMED
     rest: Counter[str] = Counter()
-    for part in trace.parts:
-        if not isinstance(part, PlacementRows):
-            continue
+    for part in [one for one in trace.parts if isinstance(one, PlacementRows)]:
         for at, (subject, chosen) in enumerate(
             zip(part.subject.tolist(), part.chosen.tolist(), strict=True)
         ):

@@ -15,7 +15,7 @@ import numpy as np
 
 from lbcore.balancer.approvals import propose
 from lbcore.balancer.batch_context import BatchContext
-from lbcore.balancer.brokers import is_external
+from lbcore.balancer.brokers import is_external, usable_brokers
 from lbcore.balancer.candidate_rows import BLOCKED, ENDED, skip_inputs, write_candidates
 from lbcore.balancer.ledger import CAUSE_CODE
 from lbcore.balancer.moves import (
@@ -32,7 +32,6 @@ from lbcore.balancer.placement import (
     place,
     planning_config,
     report_stranded,
-    usable_brokers,
     write_places,
 )
 from lbcore.config.ownership import EAGER

@@ -16,7 +16,7 @@ from lbcore.balancer.batch_context import BatchContext
 from lbcore.balancer.book import STARTS_KEPT, TEXTS, BrokerEntry
 from lbcore.balancer.brokers import is_external
 from lbcore.balancer.ledger import COUNT_MAX, NOBODY, STATE_CODE
-from lbcore.balancer.topic_book import BundleTopics, CreatedTopics, partition_mark, sender_of
+from lbcore.balancer.topic_book import BundleTopics, partition_mark, sender_of
 from lbcore.config.splitting import Splitting
 from lbcore.fault_isolation import Fault
 from lbcore.model.bundles import HashFunction, hash_topics
@@ -32,7 +32,7 @@ from lbcore.scorer.group_update import (
     RejectedMessage,
 )
 from lbcore.signals.averages import observe_bundles, with_rows
-from lbcore.wire.messages import Position, Rejected, RejectReason, Topic, TopicLoad
+from lbcore.wire.messages import Position, Rejected, RejectReason, TopicLoad
 
 WARM = 0.5
 """Share of a split limit above which each report of unchanged topics counts; below it, the known
@@ -82,10 +82,12 @@ def _has_no_news(known: BundleTopics, topics: BundleTopics, config: Splitting) -
     return not is_warm and is_same
 
 
-def created_topics(work: BatchContext, namespace: str) -> CreatedTopics:
+def created_topics(work: BatchContext, namespace: str) -> tuple[Ints, int]:
     """Return hashes of the catalog's topics, one for each partition (a sample).
 
-    O(topics of the namespace) once a batch, whatever the number of their partitions.
+    They are ascending, and brokers may not have reported these topics yet. With them comes the
+    number of topics that each hash represents. O(topics of the namespace) once a batch, whatever
+    the number of their partitions.
     """
     if namespace in work.created_topics:
         return work.created_topics[namespace]
@@ -103,7 +105,7 @@ def created_topics(work: BatchContext, namespace: str) -> CreatedTopics:
     ]
     function = HashFunction(work.namespaces[namespace].hash)
     hashes = np.unique(hash_topics(function, served))
-    work.created_topics[namespace] = CreatedTopics(hashes=hashes, stands_for=stands_for)
+    work.created_topics[namespace] = hashes, stands_for
     return work.created_topics[namespace]
 
 
@@ -257,17 +259,6 @@ def count_not_kept(work: BatchContext) -> None:
         )
         at = Position(topic="", partition=-1, offset=-1, timestamp_ms=work.now_ms)
         _write_rejected(work, at, rejected)
-
-
-def isolate_report(work: BatchContext, report: BrokerReport | BundleReport, fault: Fault) -> str:
-    """Record the failed report, which changes no load; return the broker."""
-    if isinstance(report, BrokerReport):
-        topic, broker = Topic.BROKER_LOAD, report.load.envelope.broker
-    else:
-        topic, broker = Topic.BUNDLE_LOAD, report.broker
-    position = Position(topic=topic.value, partition=-1, offset=-1, timestamp_ms=0)
-    reject(work, position, repr(report), fault)
-    return broker
 
 
 def reject(work: BatchContext, position: Position, text: str, fault: Fault) -> str:

@@ -64,22 +64,11 @@ _FEW = 16
 """Names that are fewer than the known ones by this factor are looked for one by one."""
 
 
-def places_of(known: Sequence[str], fresh: Sequence[str]) -> list[int]:
-    """Return the insertion index of each new name.
-
-    Both are sorted, and share no name. O(new × log known) for few new names, else O(known + new ×
-    log known) with a smaller constant.
-    """
-    if len(fresh) * _FEW < len(known):
-        return [bisect_left(known, bundle_order(name), key=bundle_order) for name in fresh]
-    keys = list(map(bundle_order, known))
-    return [bisect_left(keys, bundle_order(name)) for name in fresh]
-
-
 STATE_SCHEMA = 5
 """Rises with the layout; see `balancer`."""
 
 STATES = tuple(State)
+LIVE = tuple(state for state in State if state not in (State.INIT, State.DELETED))
 CAUSES = tuple(Cause)
 STATE_CODE = {state: code for code, state in enumerate(STATES)}
 CAUSE_CODE = {cause: code for code, cause in enumerate(CAUSES)}
@@ -192,11 +181,19 @@ class Ledger:
         return len(self.names)
 
     def add(self, names: Iterable[str]) -> None:
-        """Add bundles without a record (Init, version 0). O(m), so add many at once."""
+        """Add bundles without a record (Init, version 0). O(m), so add many at once.
+
+        The places of few names are found in O(new × log known), of many in O(known + new × log
+        known) with a smaller constant.
+        """
         fresh = sorted({name for name in names if name not in self.index}, key=bundle_order)
         if not fresh:
             return
-        places = places_of(self.names, fresh)
+        if len(fresh) * _FEW < len(self.names):
+            places = [bisect_left(self.names, bundle_order(n), key=bundle_order) for n in fresh]
+        else:
+            keys = list(map(bundle_order, self.names))
+            places = [bisect_left(keys, bundle_order(name)) for name in fresh]
         for name, (_, default) in _ALL_COLUMNS.items():
             setattr(self, name, np.insert(getattr(self, name), places, default, axis=0))
         self._is_shared = False

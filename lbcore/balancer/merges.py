@@ -25,7 +25,7 @@ from lbcore.balancer.book import (
 )
 from lbcore.balancer.brokers import is_external, reason_not_to_take
 from lbcore.balancer.bundle_commands import find_record
-from lbcore.balancer.ledger import CAUSE_CODE, STATE_CODE
+from lbcore.balancer.ledger import CAUSE_CODE, LIVE, STATE_CODE
 from lbcore.balancer.moves import reason_not_to_balance, reason_to_stand_still
 from lbcore.balancer.namespaces import CREATING, DELETING, has_namespace
 from lbcore.balancer.placement import planning_config
@@ -254,8 +254,7 @@ def _loads_of_neighbours(work: BatchContext) -> tuple[NDArray[np.int64], NDArray
     averages of traffic count, the short one too: a bundle that has just become hot is not cold.
     """
     ledger, config = work.ledger, work.config.splitting
-    is_live = (ledger.version > 0) & (ledger.state != STATE_CODE[State.DELETED])
-    rows = np.flatnonzero(is_live)
+    rows = ledger.rows_in(*LIVE)
     if len(rows) < 2:  # noqa: PLR2004 two are merged
         return rows, np.zeros(0)
     is_calm = (

@@ -9,9 +9,9 @@ import numpy as np
 
 from lbcore.balancer.batch_context import BatchContext, UnmeasuredMove
 from lbcore.balancer.book import DONE, TIMED_OUT, BrokerEntry, Outcome
-from lbcore.balancer.brokers import held_by, is_external, reason_not_to_take
+from lbcore.balancer.brokers import held_by, is_external, reason_not_to_take, usable_brokers
 from lbcore.balancer.namespaces import is_deleting
-from lbcore.balancer.placement import planning_config, usable_brokers
+from lbcore.balancer.placement import planning_config
 from lbcore.balancer.rules import WHOLE_CLUSTER, Pin, PlanStatus
 from lbcore.balancer.waiting import finish_command
 from lbcore.model.names import namespace_of_bundle
@@ -26,23 +26,6 @@ UNOBSERVED, MOVED_ELSEWHERE = "unobserved", "moved_elsewhere"
 NOTICEABLE = 0.005
 """Smallest fall of usage that counts as one, 1.0 = 100 %."""
 UNMEASURED_MAX = 5_000
-
-
-def watch_move(work: BatchContext, decision: Decision, decision_id: str) -> None:
-    """Watch a move of balancing; the oldest are dropped when there are many."""
-    if decision.kind not in (Kind.TRANSFER, Kind.UNLOAD) or "source_usage" not in decision.inputs:
-        return
-    work.unmeasured_moves[decision.bundle] = UnmeasuredMove(
-        decision_id=decision_id,
-        source=decision.source,
-        destination=decision.destination,
-        decided_ms=work.now_ms,
-        source_before=decision.inputs["source_usage"],
-        destination_before=decision.inputs.get("destination_usage", math.nan),
-    )
-    if len(work.unmeasured_moves) > UNMEASURED_MAX:
-        pending = work.unmeasured_moves
-        del pending[min(pending, key=lambda name: (pending[name].decided_ms, name))]
 
 
 def observe_moves(work: BatchContext) -> None:
@@ -214,9 +197,10 @@ def is_only_observed(work: BatchContext, decision: Decision) -> bool:
 
 
 def carry_out(work: BatchContext, decision: Decision) -> tuple[str, str]:
-    """Make the decision's transition and its row.
+    """Make the decision's transition and its row; watch a move of balancing.
 
-    Return the decision's id, and why nothing was begun; "" = its transition has begun.
+    Return the decision's id, and why nothing was begun; "" = its transition has begun. When many
+    moves are watched, the oldest one is dropped.
     """
     decision_id, bundle, rules = work.next_decision(), decision.bundle, work.rules
     inputs: dict[str, Any] = dict(decision.inputs)
@@ -227,8 +211,18 @@ def carry_out(work: BatchContext, decision: Decision) -> tuple[str, str]:
     refused = _transit(work, decision, decision_id)
     if refused:
         inputs["refused"] = refused
-    else:
-        watch_move(work, decision, decision_id)
+    elif decision.kind in (Kind.TRANSFER, Kind.UNLOAD) and "source_usage" in decision.inputs:
+        pending = work.unmeasured_moves
+        pending[bundle] = UnmeasuredMove(
+            decision_id=decision_id,
+            source=decision.source,
+            destination=decision.destination,
+            decided_ms=work.now_ms,
+            source_before=decision.inputs["source_usage"],
+            destination_before=decision.inputs.get("destination_usage", math.nan),
+        )
+        if len(pending) > UNMEASURED_MAX:
+            del pending[min(pending, key=lambda name: (pending[name].decided_ms, name))]
     work.write_decision(
         decision.kind.value,
         decision.reason,

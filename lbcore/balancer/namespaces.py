@@ -19,7 +19,7 @@ import numpy as np
 from lbcore.balancer.batch_context import BatchContext
 from lbcore.balancer.book import DONE, FAILED, NamespaceEntry, Outcome, namespace_row
 from lbcore.balancer.brokers import is_external, is_named
-from lbcore.balancer.ledger import STATE_CODE
+from lbcore.balancer.ledger import LIVE, STATE_CODE
 from lbcore.balancer.waiting import finish_command, record_progress
 from lbcore.model.bundles import InvalidRangeError, NamespaceBundles, even_boundaries
 from lbcore.model.names import (
@@ -339,8 +339,7 @@ def _bundle_counts(work: BatchContext) -> Iterable[tuple[str, int]]:
     """Return namespaces with their live bundles, and with those still to be made."""
     ledger = work.ledger
     names, index = ledger.namespaces()
-    is_live = (ledger.version > 0) & (ledger.state != STATE_CODE[State.DELETED])
-    counts = np.bincount(index[is_live], minlength=len(names)).tolist()
+    counts = np.bincount(index[ledger.rows_in(*LIVE)], minlength=len(names)).tolist()
     making = [(name, _making(work, name).left) for name in namespaces_with(work, CREATING)]
     return [*zip(names, counts, strict=True), *making]
 
@@ -459,7 +458,8 @@ def drop_topic(work: BatchContext, name: str) -> None:
 def expire_deleted(work: BatchContext) -> None:
     """Expire deleted bundles after the tombstone delay. O(bundles).
 
-    Later versions continue above theirs. At most a share of a batch at once.
+    Later versions continue above theirs. At most a share of a batch at once. Of their rows only
+    the events stay.
     """
     ledger = work.ledger
     deleted = ledger.rows_in(State.DELETED)
@@ -476,7 +476,10 @@ def expire_deleted(work: BatchContext) -> None:
         entry = work.namespaces[namespace]
         above = max(entry.highest_version, version)
         work.keep_namespace(namespace, replace(entry, highest_version=above))
-    work.forget(names)
+    records = map(ledger.record_at, expired.tolist())
+    work.forgotten += [replace(record, state=State.INIT) for record in records]
+    ledger.remove(names)
+    work.topics = work.topics.without(names)
     work.counts["forgotten"] += len(names)
 
 

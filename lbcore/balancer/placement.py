@@ -14,14 +14,13 @@ from functools import partial
 import numpy as np
 
 from lbcore.balancer.batch_context import BatchContext
-from lbcore.balancer.book import SPLIT_ALGORITHM
-from lbcore.balancer.brokers import flapping, is_draining, suspected, unsteady
+from lbcore.balancer.book import SPLIT_ALGORITHM, load_columns
+from lbcore.balancer.brokers import flapping, is_draining, suspected, unsteady, usable_brokers
 from lbcore.balancer.candidate_rows import write_candidates
-from lbcore.balancer.ledger import NOBODY, STATE_CODE, Ledger
+from lbcore.balancer.ledger import LIVE, NOBODY, STATE_CODE, Ledger
 from lbcore.balancer.topic_book import TopicBook
 from lbcore.balancer.waiting import MERGE
 from lbcore.config.tree import Config
-from lbcore.model.resources import COUNT
 from lbcore.ownership.records import State
 from lbcore.plan import planner
 from lbcore.plan.decision import Places
@@ -196,14 +195,6 @@ def _count_verdicts(
 _MOVING = (State.ASSIGNING, State.RELEASING)
 _AWAITED_MS = 60_000
 """Time within which an opened bundle should be reported, unless it has no topics."""
-_LIVE = tuple(state for state in State if state not in (State.INIT, State.DELETED))
-
-
-def usable_brokers(work: BatchContext) -> list[str]:
-    """Brokers that live and have reported their load, in name order."""
-    return sorted(
-        name for name, entry in work.brokers.items() if not entry.is_dead and entry.reported_ms > 0
-    )
 
 
 def place(
@@ -257,7 +248,7 @@ def make_snapshot(
 
     silent: as in `place`.
     """
-    rows, grace_ms = work.ledger.rows_in(*_LIVE), work.config.shedding.grace_period_ms
+    rows, grace_ms = work.ledger.rows_in(*LIVE), work.config.shedding.grace_period_ms
     return Snapshot(
         cluster=work.cluster,
         brokers=_broker_table(work, names, silent),
@@ -296,11 +287,8 @@ def planning_config(work: BatchContext) -> Config:
 
 def _broker_table(work: BatchContext, names: Sequence[str], silent: frozenset[str]) -> BrokerTable:
     entries = [work.brokers[name] for name in names]
-    ledger, drains, usual = (
-        work.ledger,
-        work.rules.drains,
-        work.config.shedding.max_drains_in_flight,
-    )
+    ledger, drains = work.ledger, work.rules.drains
+    usual, loads = work.config.shedding.max_drains_in_flight, load_columns(entries)
     leaving = ledger.count_by_broker(ledger.source[ledger.rows_in(*_MOVING)])
     most = [(drains[name].max_in_flight if name in drains else 0) or usual for name in names]
     # how many more bundles operators' requests may take from each broker now
@@ -309,13 +297,8 @@ def _broker_table(work: BatchContext, names: Sequence[str], silent: frozenset[st
     demand = np.array([entry.demand for entry in entries], dtype=np.float64)  # NaN = unknown
     return BrokerTable(
         names=tuple(names),
-        percent=np.array([e.percent for e in entries], dtype=np.float64).reshape(-1, COUNT),
-        traffic=np.array([e.traffic for e in entries], dtype=np.float64).reshape(-1, 4),
-        bundle_count=np.array([e.bundle_count for e in entries], dtype=np.int64),
-        topic_count=np.array([e.topic_count for e in entries], dtype=np.int64),
-        weighted_max_ema=np.array([e.weighted_max_ema for e in entries], dtype=np.float64),
-        throughput_ema=np.array([e.throughput_ema for e in entries], dtype=np.float64),
-        updated_at_ms=np.array([e.reported_ms for e in entries], dtype=np.int64),
+        updated_at_ms=loads.pop("reported_ms"),
+        **loads,
         is_fresh=np.ones(len(entries), dtype=np.bool_),
         is_draining=np.array([is_draining(work, name) for name in names], dtype=np.bool_),
         versions=tuple(e.texts.get("broker_version", "") for e in entries),

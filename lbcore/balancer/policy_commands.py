@@ -24,6 +24,7 @@ from lbcore.balancer.brokers import (
     note_silent,
     reason_not_to_take,
     release,
+    usable_brokers,
 )
 from lbcore.balancer.bundle_commands import find_record
 from lbcore.balancer.effects import to_json
@@ -38,7 +39,6 @@ from lbcore.balancer.namespaces import (
     reason_not_to_add,
     version_floor,
 )
-from lbcore.balancer.placement import usable_brokers
 from lbcore.balancer.rules import Drain, Paused, Pin, PlanProposal, PlanStatus, ProposedStep
 from lbcore.balancer.waiting import finish_command
 from lbcore.config.pulsar_keys import named_by, resolve_changes

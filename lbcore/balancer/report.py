@@ -7,14 +7,14 @@ planning remembers.
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, get_type_hints
 
 import numpy as np
 
 from lbcore.balancer.batch_context import BatchContext
 from lbcore.balancer.book import FORGOTTEN, TEXTS, BrokerEntry, completed, remembered
-from lbcore.balancer.brokers import SILENCE
+from lbcore.balancer.brokers import SILENCE, usable_brokers
 from lbcore.balancer.candidate_rows import is_believed
 from lbcore.balancer.effects import to_json
 from lbcore.balancer.ledger import NOBODY, STATE_CODE, STATES
@@ -114,12 +114,7 @@ def write_history(work: BatchContext) -> None:
     if times.cycle_ms == work.now_ms and work.now_ms < start_ms + late_ms:
         return
     rows_of = _rows_by_broker(work)
-    left = sorted(
-        name
-        for name, entry in work.brokers.items()
-        if name > after and entry.reported_ms and not entry.is_dead
-    )
-    names: Sequence[str] = left
+    names = left = [name for name in usable_brokers(work) if name > after]
     if len(work.ledger) > _WHOLE_MAX and work.now_ms < start_ms + interval_ms:
         bundles = np.cumsum([len(rows_of[name]) for name in left])
         names = left[: int(np.searchsorted(bundles, -(-len(work.ledger) // _PARTS))) + 1]
@@ -176,8 +171,25 @@ def make_gauges(work: BatchContext) -> dict[str, Any]:
     bundles that they are in.
     """
     low, high = shedding_strategy(work.config).hits_needed(work.config)
+    names, hits = sorted(work.brokers), work.plan.shed
+    entries = [work.brokers[name] for name in names]
+    percent = np.array([entry.percent for entry in entries], dtype=np.float64).reshape(-1, COUNT)
+    brokers = {
+        "name": names,
+        "is_up": [not entry.is_dead for entry in entries],
+        "percent": [list(entry.percent) for entry in entries],
+        "max_usage": max_usage_reported(percent).tolist(),
+        "throughput": [entry.traffic[2] + entry.traffic[3] for entry in entries],
+        "topics": [entry.topic_count for entry in entries],
+        "report_age_ms": [
+            max(0, work.now_ms - entry.reported_ms) if entry.reported_ms else None
+            for entry in entries
+        ],
+        LOW: [abs(hits.hits_low.get(name, 0)) for name in names],
+        HIGH: [abs(hits.hits_high.get(name, 0)) for name in names],
+    }
     return {
-        "brokers": _brokers(work),
+        "brokers": brokers,
         "states": {state.value: _ages(work, state) for state in _STATES_SHOWN},
         "balance": _balance(work),
         "hits_needed": {LOW: low, HIGH: high},
@@ -191,27 +203,6 @@ def make_gauges(work: BatchContext) -> dict[str, Any]:
         "is_catching_up": work.is_catching_up,
         "is_quiet": work.config.cluster.quiet_until_ms(work.now_ms) > 0,
         "topics": {"bundles": work.topics.bundles, "topics": work.topics.count},
-    }
-
-
-def _brokers(work: BatchContext) -> dict[str, Any]:
-    names = sorted(work.brokers)
-    entries = [work.brokers[name] for name in names]
-    hits = work.plan.shed
-    percent = np.array([entry.percent for entry in entries], dtype=np.float64).reshape(-1, COUNT)
-    return {
-        "name": names,
-        "is_up": [not entry.is_dead for entry in entries],
-        "percent": [list(entry.percent) for entry in entries],
-        "max_usage": max_usage_reported(percent).tolist(),
-        "throughput": [entry.traffic[2] + entry.traffic[3] for entry in entries],
-        "topics": [entry.topic_count for entry in entries],
-        "report_age_ms": [
-            max(0, work.now_ms - entry.reported_ms) if entry.reported_ms else None
-            for entry in entries
-        ],
-        LOW: [abs(hits.hits_low.get(name, 0)) for name in names],
-        HIGH: [abs(hits.hits_high.get(name, 0)) for name in names],
     }
 
 
@@ -231,33 +222,23 @@ def _balance(work: BatchContext) -> dict[str, float | None]:
 
     Each number is that of the isolation group where it is highest.
     """
-    live = [
-        name
-        for name, entry in sorted(work.brokers.items())
-        if entry.reported_ms and not entry.is_dead
-    ]
-    hottest = _hottest(work)
-    found = [
-        _balance_of([work.brokers[live[at]] for at in some.tolist()], hottest.get(group, 0.0))
-        for group, some in members_by_group(live, work.plan.groups).items()
-    ]
+    live, hottest = usable_brokers(work), _hottest(work)
+    found: list[tuple[float | None, ...]] = []
+    for group, members in members_by_group(live, work.plan.groups).items():
+        entries = [work.brokers[live[at]] for at in members.tolist()]
+        rates = [entry.traffic[0] + entry.traffic[1] for entry in entries]
+        scores = [entry.weighted_max_ema for entry in entries]
+        highest = min(hottest.get(group, 0.0), max(rates))  # averages may lag behind brokers
+        mean = math.fsum(scores) / len(scores)
+        deviation = math.sqrt(math.fsum((score - mean) ** 2 for score in scores) / len(scores))
+        uneven = imbalance(rates), floor_adjusted_imbalance(rates, highest)
+        found.append((*uneven, mean, deviation))
     names = ("imbalance", "floor_adjusted", "score_mean", "score_std")
     columns = zip(*found, strict=True) if found else [()] * len(names)
     return {
         name: max((value for value in column if value is not None), default=None)
         for name, column in zip(names, columns, strict=True)
     }
-
-
-def _balance_of(live: Sequence[BrokerEntry], hottest: float) -> tuple[float | None, ...]:
-    """The four numbers of `_balance` of one group. hottest: of `_hottest`."""
-    rates = [entry.traffic[0] + entry.traffic[1] for entry in live]
-    scores = [entry.weighted_max_ema for entry in live]
-    hottest = min(hottest, max(rates))  # averages may lag behind brokers
-    mean = math.fsum(scores) / len(scores)
-    uneven = imbalance(rates), floor_adjusted_imbalance(rates, hottest)
-    deviation = math.sqrt(math.fsum((score - mean) ** 2 for score in scores) / len(scores))
-    return *uneven, mean, deviation
 
 
 def _hottest(work: BatchContext) -> dict[str, float]:
@@ -328,14 +309,9 @@ def make_report(work: BatchContext) -> dict[str, Any]:
     is_open = work.ledger.state != STATE_CODE[State.ASSIGNING]  # as `serving_broker` says of each
     owned = work.ledger.count_by_broker(work.ledger.holders()[is_open])
     groups = work.plan.groups
-    reporting = {
-        name: entry.percent
-        for name, entry in work.brokers.items()
-        if not entry.is_dead and entry.reported_ms
-    }
-    usages = dict(
-        zip(reporting, usages_of([*reporting.values()], work.config.signals), strict=True)
-    )
+    usable = usable_brokers(work)
+    percents = [work.brokers[name].percent for name in usable]
+    usages = dict(zip(usable, usages_of(percents, work.config.signals), strict=True))
     silence = [row for row in work.rows.get("decisions", ()) if row["kind"] == SILENCE]
     names = ("decision_id", "kind", "reason", "source", "inputs")
     return {

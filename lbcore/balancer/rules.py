@@ -232,10 +232,17 @@ class ClusterRules:
             anti_affinity=self.anti_affinity,
         )
 
-    def in_order(self, kinds: Iterable[str]) -> "ClusterRules":
-        """The same rules, those of some kinds (fields) put in name order."""
+    def in_order(self, before: "ClusterRules") -> "ClusterRules":
+        """The same rules, those of changed kinds put in name order."""
+        changed = {
+            kind: rules
+            for kind in _RULE_TYPES
+            if (rules := getattr(self, kind)) is not getattr(before, kind)
+        }
         ordered: dict[str, Any] = {
-            kind: dict(sorted(getattr(self, kind).items())) for kind in kinds
+            kind: dict(sorted(rules.items()))
+            for kind, rules in changed.items()
+            if isinstance(rules, Mapping)
         }
         return replace(self, **ordered) if ordered else self
 

@@ -50,17 +50,6 @@ class Catalog:
         return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreatedTopics:
-    """Topics that were created and may not be reported yet.
-
-    hashes: ascending, a sample; stands_for: number of topics that each hash represents.
-    """
-
-    hashes: NDArray[np.int64]
-    stands_for: int
-
-
 class OpenCatalog:
     """Records during one batch.
 

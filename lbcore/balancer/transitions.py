@@ -20,13 +20,14 @@ from lbcore.balancer.brokers import (
     many_silent,
     overdue,
     unsteady,
+    usable_brokers,
 )
 from lbcore.balancer.effects import RESEND, TOMBSTONE, record_row
 from lbcore.balancer.intake import created_topics
 from lbcore.balancer.ledger import NOBODY, STATE_CODE
 from lbcore.balancer.moves import reason_to_stand_still, reason_to_stay
 from lbcore.balancer.namespaces import is_deleting
-from lbcore.balancer.placement import place, usable_brokers, write_places
+from lbcore.balancer.placement import place, write_places
 from lbcore.model.names import bundle_order, parse_bundle, range_end
 from lbcore.model.tables import AUDIT
 from lbcore.ownership.acknowledge import acknowledge, are_partners
@@ -282,7 +283,7 @@ def known_topics(work: BatchContext, bundle: str) -> TopicLoads | None:
     """
     reported = work.topics.loads_of(bundle)
     namespace, lower, upper = parse_bundle(bundle)
-    created = created_topics(work, namespace).hashes
+    created, _ = created_topics(work, namespace)
     created = created[(created >= lower) & (created < range_end(upper))]
     if reported is None:
         reported = TopicLoads(hashes=created[:0], msg_rate=np.zeros(0), throughput=np.zeros(0))

@@ -18,13 +18,13 @@ import numpy as np
 
 from lbcore.balancer.batch_context import BalancerState, BatchContext
 from lbcore.balancer.book import ACCEPTED, DONE, BrokerEntry
-from lbcore.balancer.brokers import is_draining
+from lbcore.balancer.brokers import is_draining, usable_brokers
 from lbcore.balancer.candidate_rows import BLOCKED, blocked_status
 from lbcore.balancer.commands import take_command
 from lbcore.balancer.cycle import FULL, place_free, run_cycle
 from lbcore.balancer.effects import Row
 from lbcore.balancer.ledger import NOBODY
-from lbcore.balancer.placement import cycle_offset_ms, make_snapshot, usable_brokers
+from lbcore.balancer.placement import cycle_offset_ms, make_snapshot
 from lbcore.balancer.transitions import BrokerAnswer, repair_ownership, take_answers
 from lbcore.config.cluster import AUTO
 from lbcore.config.load import digest, parse_assignments

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from lbcore.balancer.batch_context import BalancerState, BatchContext
+from lbcore.balancer.brokers import usable_brokers
 from lbcore.balancer.ledger import NOBODY
-from lbcore.balancer.placement import make_snapshot, next_on_grid_ms, usable_brokers
+from lbcore.balancer.placement import make_snapshot, next_on_grid_ms
 from lbcore.config.placement import LEAST_LONG_TERM_MESSAGE_RATE
 from lbcore.config.tree import Config
 from lbcore.plan.decision import PlanState
