@@ -15,6 +15,7 @@ from hashlib import blake2b
 from typing import Any, NoReturn, TypeVar
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 Part = tuple[int, ...]
 """Number of a call of the guard, of an item in it, and of a fault handler of that item."""
@@ -142,7 +143,13 @@ class Guard:
             at = tried[0] if len(tried) == 1 else _TOGETHER
             self._attempt(phase, (call, at), partial(do, [items[at] for at in tried]))
         for at in omitted:
-            self._isolate(phase, (call, at), items[at], fault_handlers)
+            fault = fault_of(self.refused, phase) if self.refused else self.left_out[call, at]
+            untried = [n for n in range(len(fault_handlers)) if (call, at, n) not in self.left_out]
+            name = ""
+            for n in untried[:1]:
+                handler = partial(fault_handlers[n], items[at], fault)
+                name = self._attempt(phase, (call, at, n), handler)
+            self.faults.append(replace(fault, item=name))
 
     def next_attempt(self, error: Exception) -> "Guard":
         """Return the guard of the repeated step.
@@ -168,9 +175,9 @@ class Guard:
             again.left_out = kept | self._raised
         return again
 
-    def _attempt(self, phase: str, part: Part, do: Callable[[], None]) -> None:
+    def _attempt(self, phase: str, part: Part, do: Callable[[], Result]) -> Result:
         try:
-            do()
+            result = do()
             if self.is_checked:
                 self.check()
         except MemoryError:
@@ -179,6 +186,7 @@ class Guard:
             if not self._raised:  # else a part within this one is known to be the cause
                 self._raised = {part: fault_of(error, phase)}
             raise
+        return result
 
     def _search(
         self,
@@ -201,19 +209,3 @@ class Guard:
         first = dict([*found.items()][:1]) or {(min(items)[0], _TOGETHER): together}
         self._raised = found if len(found) > _FEW else first
         raise AssertionError(together.sentence)
-
-    def _isolate(
-        self,
-        phase: str,
-        part: Part,
-        item: Item,
-        fault_handlers: Sequence[Callable[[Item, Fault], str]],
-    ) -> None:
-        """Let the first handler that works record an item that is left out."""
-        fault = fault_of(self.refused, phase) if self.refused else self.left_out[part]
-        names: list[str] = []
-        untried = [n for n in range(len(fault_handlers)) if (*part, n) not in self.left_out]
-        if untried:
-            handler = fault_handlers[untried[0]]
-            self._attempt(phase, (*part, untried[0]), lambda: names.append(handler(item, fault)))
-        self.faults.append(replace(fault, item="".join(names)))

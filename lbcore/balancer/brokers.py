@@ -334,10 +334,8 @@ def note_silent(work: BatchContext, dead: Collection[str]) -> int:
     that flap since this batch.
     """
     died, returned = [], []
-    for name in sorted(work.brokers):
-        entry = work.brokers[name]
-        if entry.is_dead == (name in dead):
-            continue
+    known = sorted(work.brokers.items())
+    for name, entry in [one for one in known if one[1].is_dead != (one[0] in dead)]:
         if name in dead:
             died.append(name)
             work.brokers[name] = replace(

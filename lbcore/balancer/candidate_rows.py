@@ -26,9 +26,7 @@ from lbcore.plan.decision import (
     TriggerRows,
 )
 from lbcore.plan.filter.index import LABELS, FilterVerdict
-from lbcore.plan.phases.assign import PHASE as ASSIGN
-from lbcore.plan.phases.eligible import PHASE as ELIGIBLE
-from lbcore.plan.phases.shed import PHASE as SHED
+from lbcore.plan.phases import assign, eligible, shed
 from lbcore.plan.place.request import PlacementRows
 from lbcore.plan.snapshot import Ints
 
@@ -232,7 +230,9 @@ def write_candidates(work: BatchContext, trace: Trace, ids: Mapping[str, str]) -
     ]
     if ids:
         counts = {key.partition("."): count for key, count in trace.counts().items()}
-        rows += _rest(ELIGIBLE, {name: n for (at, _, name), n in counts.items() if at == ELIGIBLE})
+        rows += _rest(
+            eligible.PHASE, {name: n for (at, _, name), n in counts.items() if at == eligible.PHASE}
+        )
     for row in rows:
         work.add_row(DECISION_CANDIDATES.name, {**_NOTHING, **row, "cycle": work.times.cycle})
 
@@ -258,7 +258,7 @@ def _near_brokers(trace: Trace) -> Iterator[Row]:
             words = _trigger_detail(trace, part, at)
             first = words["levels"][0]
             yield {
-                "phase": SHED,
+                "phase": shed.PHASE,
                 "subject": words["broker"],
                 "broker": words["partner"],
                 "verdict": words["verdict"],
@@ -268,7 +268,7 @@ def _near_brokers(trace: Trace) -> Iterator[Row]:
                 "hits_needed": first["needed"],
                 "detail": to_json({name: words[name] for name in TRIGGER_DETAIL}),
             }
-        yield from _rest(SHED, Counter(part.verdicts[at] for at in near[BROKERS_NAMED:]))
+        yield from _rest(shed.PHASE, Counter(part.verdicts[at] for at in near[BROKERS_NAMED:]))
 
 
 def _by_nearness(part: TriggerRows) -> list[int]:
@@ -296,7 +296,7 @@ def _trigger_detail(trace: Trace, part: TriggerRows, at: int) -> dict[str, Any]:
 def _merging(trace: Trace) -> Iterator[Row]:
     """Yield the bundles that wait for their merge, by name."""
     for part in trace.parts:
-        if isinstance(part, Columns) and part.phase == ELIGIBLE:
+        if isinstance(part, Columns) and part.phase == eligible.PHASE:
             is_merging = part.verdict == FilterVerdict.MERGING
             for at in np.flatnonzero(is_merging)[:BUNDLES_NAMED].tolist():
                 yield _column_row(trace, part, at)
@@ -306,14 +306,14 @@ def _losers(trace: Trace) -> Iterator[Row]:
     """Yield each phase's nearest candidates by name; the others as counts."""
     rest: Counter[tuple[str, str]] = Counter()
     parts = [part for part in trace.parts if isinstance(part, Columns)]
-    shown = [p for p in parts if p.phase != ELIGIBLE and p.subjects != trace.brokers]
+    shown = [p for p in parts if p.phase != eligible.PHASE and p.subjects != trace.brokers]
     sources = 0
     for part in shown:
         is_lost = np.array([text not in _DONE for text in part.verdicts], dtype=np.bool_)
         order: Ints = np.flatnonzero(is_lost[part.verdict])
         if part.hits is not None:
             order = order[np.lexsort((-part.number[order], -part.hits[order]))]
-        is_source = part.phase == SHED
+        is_source = part.phase == shed.PHASE
         sources += is_source
         of_source = LOSERS_NAMED if sources <= SOURCES_NAMED else 0
         named = of_source if is_source else BUNDLES_NAMED
@@ -361,13 +361,13 @@ def _placements(trace: Trace, ids: Mapping[str, str]) -> Iterator[Row]:
         others = (part.subjects[subject] for subject in part.others.tolist())
         rest.update(ids[name] for name in others if name in ids)
     for decision_id, count in sorted(rest.items()):
-        for row in _rest(ASSIGN, {CandidateVerdict.TAKEN.value: count}):
+        for row in _rest(assign.PHASE, {CandidateVerdict.TAKEN.value: count}):
             yield {**row, "decision_id": decision_id}
 
 
 def _placement(trace: Trace, part: PlacementRows, at: int, decision_id: str) -> Iterator[Row]:
     common = {
-        "phase": ASSIGN,
+        "phase": assign.PHASE,
         "decision_id": decision_id,
         "subject": part.subjects[int(part.subject[at])],
     }

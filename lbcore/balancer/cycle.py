@@ -40,9 +40,7 @@ from lbcore.ownership.records import Cause, State
 from lbcore.plan.blocked import BlockedBroker, beyond_threshold, blocked_brokers, givers, stuck
 from lbcore.plan.decision import Hot, Plan, Scope, Skip
 from lbcore.plan.groups import group_means, members_by_group
-from lbcore.plan.phases.eligible import PHASE as ELIGIBLE
-from lbcore.plan.phases.eligible import STRANDED
-from lbcore.plan.phases.shed import PHASE as SHED
+from lbcore.plan.phases import eligible, shed
 from lbcore.plan.planner import plan
 from lbcore.plan.readings import TARGET_POINTS, missing_brokers
 from lbcore.plan.registry import find_shedding, placement_name, shedding_strategy
@@ -195,9 +193,9 @@ def assign_free(work: BatchContext, rows: Sequence[int]) -> None:
     assigned: list[str] = []
     for row in free:
         broker = places.found.get(work.ledger.names[row])
-        if broker is None:
-            continue
-        if not work.apply(assign(work.ledger.record_at(row), work.instance(broker), origin)):
+        if broker is not None and not work.apply(
+            assign(work.ledger.record_at(row), work.instance(broker), origin)
+        ):
             assigned.append(broker)
     work.write_decision(
         decision_id=decision_id,
@@ -275,10 +273,13 @@ def _plan(work: BatchContext, scope: Scope) -> None:
     if scope.sheds:
         watch_hot(work, snapshot, before.hot, result)
     watch_full(work, snapshot)
-    if scope is not _OPERATOR_MOVES_ONLY and f"{ELIGIBLE}.{STRANDED}" in result.trace.numbers:
+    if (
+        scope is not _OPERATOR_MOVES_ONLY
+        and f"{eligible.PHASE}.{eligible.STRANDED}" in result.trace.numbers
+    ):
         report_stranded(work, snapshot)
     _record_unsplittable(work, snapshot, before.split.unsplittable)
-    if result.skipped.get(SHED) in FAULTS:
+    if result.skipped.get(shed.PHASE) in FAULTS:
         work.alarms.add(ALARM)
     if not isinstance(result, Plan):
         if scope is _OPERATOR_MOVES_ONLY:

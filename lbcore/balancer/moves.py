@@ -320,11 +320,8 @@ def is_emptying(work: BatchContext) -> bool:
 
 def continue_drains(work: BatchContext, brokers: Sequence[str]) -> None:
     """End drains that are done or past their deadline; record the others' progress."""
-    for broker in brokers:
-        drain = work.rules.drains[broker]
-        if drain.is_done:
-            continue
-        left = held_by(work, broker)
+    for broker in [name for name in brokers if not work.rules.drains[name].is_done]:
+        drain, left = work.rules.drains[broker], held_by(work, broker)
         if left == 0:
             done = replace(drain, left=0, estimated_end_ms=work.now_ms, is_done=True)
             work.set_rule("drains", broker, done)

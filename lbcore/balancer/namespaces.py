@@ -21,6 +21,7 @@ from lbcore.balancer.book import DONE, FAILED, NamespaceEntry, Outcome, namespac
 from lbcore.balancer.brokers import is_external, is_named
 from lbcore.balancer.ledger import LIVE, STATE_CODE
 from lbcore.balancer.waiting import finish_command, record_progress
+from lbcore.model import tables
 from lbcore.model.bundles import InvalidRangeError, NamespaceBundles, even_boundaries
 from lbcore.model.names import (
     FULL_LOWER,
@@ -31,8 +32,6 @@ from lbcore.model.names import (
     parse_bundle,
     tenant_of,
 )
-from lbcore.model.tables import NAMESPACES as NAMESPACES_TABLE
-from lbcore.model.tables import RECORDS
 from lbcore.ownership.changes import Origin, ProtocolError, Refused, Transition, holder_of
 from lbcore.ownership.protocol import create, delete, unload
 from lbcore.ownership.records import Cause, OwnershipRecord, State
@@ -452,7 +451,7 @@ def drop_topic(work: BatchContext, name: str) -> None:
     tenant = tenant_of(namespace_of_topic(name))
     note_gone(work, TOPICS, tenant)
     note_gone(work, PARTITIONS, tenant, work.catalog.of(TOPIC)[name])
-    work.add_row(RECORDS.name, work.catalog.set(TOPIC, name, None))
+    work.add_row(tables.RECORDS.name, work.catalog.set(TOPIC, name, None))
 
 
 def expire_deleted(work: BatchContext) -> None:
@@ -495,7 +494,7 @@ def expire_state(work: BatchContext) -> None:
     if highest > work.times.version_floor:
         work.set_times(version_floor=highest)
         entry = NamespaceEntry(hash="", is_deleted=True, highest_version=highest)
-        work.add_row(NAMESPACES_TABLE.name, namespace_row(FLOOR, entry))
+        work.add_row(tables.NAMESPACES.name, namespace_row(FLOOR, entry))
     if gone:
         work.namespaces = still_needed(work.namespaces, with_records, work.times.version_floor)
         work.counts["namespaces_forgotten"] += len(gone)

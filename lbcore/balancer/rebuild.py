@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any, TypeVar
 
@@ -45,7 +45,7 @@ from lbcore.model.tables import (
     PLANNING_MEMORY,
     POLICIES,
     RECORDS,
-    SETTINGS_IN_FORCE,
+    TABLES,
     Table,
 )
 from lbcore.ownership.liveness import Liveness
@@ -120,17 +120,6 @@ class TableRows:
 
 _BROKERS_OF_RECORD = ("source", "source_incarnation", "destination", "destination_incarnation")
 _ENDED_BY_PHASE = frozenset({"create_namespace", "delete_namespace"})
-_TABLES = (
-    BROKERS,
-    NAMESPACES,
-    COMMANDS,
-    RECORDS,
-    POLICIES,
-    PINS,
-    CONFIG_VERSIONS,
-    PLANNING_MEMORY,
-    SETTINGS_IN_FORCE,
-)
 
 
 def newest_rows(ownership: Iterable[Row], written: Mapping[str, Iterable[Row]]) -> TableRows:
@@ -138,11 +127,13 @@ def newest_rows(ownership: Iterable[Row], written: Mapping[str, Iterable[Row]]) 
 
     ownership: the newest row of each bundle. written: table → its rows.
     """
+    of_tables = {one.name for one in fields(TableRows)} - {BUNDLE_OWNERSHIP.name}
     found = {
         table.name: {tuple(row[name] for name in table.key): row for row in rows}.values()
         if table.key
         else rows
-        for table in _TABLES
+        for table in TABLES
+        if table.name in of_tables
         for rows in [list(written.get(table.name, ()))]
     }
     return TableRows(bundle_ownership=ownership, **found)

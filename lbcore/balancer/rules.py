@@ -7,7 +7,7 @@ Policies are Pulsar 4.0.8's.
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -253,13 +253,9 @@ def differing(before: ClusterRules, after: ClusterRules) -> list[tuple[Key, dict
     value: as JSON; the last one of a rule that is gone. O(rules of the changed kinds).
     """
     found: dict[Key, tuple[dict[str, Any], bool]] = {}
-    for kind in fields(ClusterRules):
-        old, new = getattr(before, kind.name), getattr(after, kind.name)
-        if old is new or kind.name not in _RULE_TYPES:
-            continue
-        label, to_json, _ = _RULE_TYPES[kind.name]
-        was, now = _by_name(old), _by_name(new)
-        for name in was.keys() | now.keys():
+    for kind, (label, to_json, _) in _RULE_TYPES.items():
+        was, now = _by_name(getattr(before, kind)), _by_name(getattr(after, kind))
+        for name in () if was is now else was.keys() | now.keys():
             if was.get(name) != now.get(name):
                 rule = now[name] if name in now else was[name]
                 found[label, name] = to_json(rule), name in now

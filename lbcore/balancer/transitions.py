@@ -80,7 +80,17 @@ def repair_ownership(work: BatchContext) -> None:
     """
     if work.is_catching_up or is_external(work):
         return
-    ledger, config, presence = work.ledger, work.config.ownership, _presences(work)
+    ledger, config = work.ledger, work.config.ownership
+    live = {name: entry.incarnation for name, entry in work.brokers.items() if not entry.is_dead}
+    # of each instance by its id; the last is for NOBODY
+    presence = [
+        Presence.DEAD
+        if one.broker not in live
+        else Presence.ALIVE
+        if live[one.broker] == one.incarnation
+        else Presence.RESTARTED
+        for one in ledger.instances.rows
+    ] + [Presence.ALIVE]
     is_gone = np.array([one is not Presence.ALIVE for one in presence], dtype=np.bool_)
     owned = ledger.rows_in(State.OWNED)
     lost = owned[is_gone[ledger.destination[owned]]]
@@ -136,20 +146,6 @@ def _repairs_of_batch(
     chosen = [*intents[first:], *intents[:first]][:_REPAIRED_MAX]
     work.set_times(repaired_up_to=names[chosen[-1][0]])
     return chosen
-
-
-def _presences(work: BatchContext) -> list[Presence]:
-    """Return each instance's presence by its id; the last is for NOBODY."""
-    live = {name: entry.incarnation for name, entry in work.brokers.items() if not entry.is_dead}
-    found = [
-        Presence.DEAD
-        if one.broker not in live
-        else Presence.ALIVE
-        if live[one.broker] == one.incarnation
-        else Presence.RESTARTED
-        for one in work.ledger.instances.rows
-    ]
-    return [*found, Presence.ALIVE]
 
 
 def carry_out_all(work: BatchContext, intents: Sequence[tuple[int, Intent]]) -> None:
@@ -210,9 +206,7 @@ def _destinations(
     avoided_brokers = unsteady(work) | overdue_brokers
     chosen: dict[int, str] = {}
     avoided: dict[int, str] = {}
-    for row, intent in intents:
-        if intent.action is Action.CANCEL:
-            continue
+    for row, intent in [one for one in intents if one[1].action is not Action.CANCEL]:
         if intent.destination not in avoided_brokers and is_open(work, intent.destination):
             chosen[row] = intent.destination
         else:
@@ -222,9 +216,8 @@ def _destinations(
     places = place(work, [*avoided], avoided, overdue_brokers)
     placed = {row: places.found.get(ledger.names[row], "") for row in avoided}
     chosen |= {row: broker for row, broker in placed.items() if broker}
-    for row, intent in intents:
-        if row not in avoided or row in chosen or avoided[row] in overdue_brokers:
-            continue
+    left = {row for row in avoided.keys() - chosen if avoided[row] not in overdue_brokers}
+    for row, intent in [one for one in intents if one[0] in left]:
         # a broker that has just failed to open it is asked again only after the timeout
         is_assigning = ledger.state[row] == STATE_CODE[State.ASSIGNING]
         has_just_failed = is_assigning and intent.reason is IntentReason.CANNOT_SERVE
