@@ -32,7 +32,6 @@ from lbcore.balancer.cycle import place_free, run_cycle
 from lbcore.balancer.effects import REPORT, Effect, pack_effect
 from lbcore.balancer.intake import (
     count_not_kept,
-    count_updates,
     follow_starts,
     reject,
     take_bundles,
@@ -395,7 +394,11 @@ class ClusterBalancer:
         )
         # provisional: the phase `watch_clocks` sets the batch's time
         work.now_ms = before.times.decided_ms + 1 if before.times.decided_ms else now_ms
-        count_updates(work)
+        for update in updates:
+            work.counts.update(update.counts)
+            for topic, ends in update.ends.items():  # the offsets up to which the batch has read
+                known = work.ends.setdefault(topic, {})
+                known |= {at: max(known.get(at, 0), end) for at, end in ends.items()}
         work.guard = guard = guard or Guard()
         guard.check = lambda: self._check(work)
         run_phases(work)

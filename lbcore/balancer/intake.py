@@ -151,15 +151,6 @@ _SESSION_COLUMNS = (5, 6)
 _COUNT_COLUMNS = (4, 5, 6)
 
 
-def count_updates(work: BatchContext) -> None:
-    """Add the scorers' counts, and note the offsets up to which the batch has read."""
-    for update in work.updates:
-        work.counts.update(update.counts)
-        for topic, ends in update.ends.items():
-            known = work.ends.setdefault(topic, {})
-            known |= {at: max(known.get(at, 0), end) for at, end in ends.items()}
-
-
 def follow_starts(work: BatchContext, starts: Sequence[tuple[str, str]]) -> None:
     """Note new brokers, and new incarnations of known ones.
 

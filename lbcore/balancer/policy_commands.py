@@ -131,7 +131,13 @@ def _change_config(
     work: BatchContext, command: Command, arguments: SetConfig | ResetConfig
 ) -> Outcome:
     try:
-        work.use_settings(settings_after(work.settings, arguments))
+        if isinstance(arguments, SetConfig):
+            work.use_settings({**work.settings, **resolve_changes(arguments.values)})
+        else:
+            # a key that this version doesn't know may have been changed by one that did
+            gone = {name for key in arguments.keys for name in named_by(key) or (key,)}
+            kept = {name: value for name, value in work.settings.items() if name not in gone}
+            work.use_settings(kept if arguments.keys else {})
     except ConfigError as error:
         raise RefusedCommandError(str(error)) from error
     number = work.rules.config_changes + 1
@@ -147,22 +153,6 @@ def _change_config(
         },
     )
     return Outcome(status=DONE, result={"config_version": work.config_version, "number": number})
-
-
-def settings_after(
-    settings: Mapping[str, Any], arguments: SetConfig | ResetConfig
-) -> Mapping[str, Any]:
-    """Return the changed settings by "section.name" after one command more.
-
-    Raises ConfigError for values that can't be read.
-    """
-    if isinstance(arguments, SetConfig):
-        return {**settings, **resolve_changes(arguments.values)}
-    if not arguments.keys:
-        return {}
-    # a key that this version doesn't know may have been changed by one that did
-    gone = {name for key in arguments.keys for name in named_by(key) or (key,)}
-    return {name: value for name, value in settings.items() if name not in gone}
 
 
 def _set_isolation(work: BatchContext, command: Command, arguments: SetIsolationPolicy) -> Outcome:
