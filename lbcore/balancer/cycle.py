@@ -163,7 +163,10 @@ def place_free(work: BatchContext) -> None:
 
 
 def run_cycle(work: BatchContext) -> None:
-    """Plan if a cycle is due; between cycles, drains and pins while a broker empties."""
+    """Plan if a cycle is due; between cycles, drains and pins while a broker empties.
+
+    Sheds and splits have intervals of their own.
+    """
     if CLUSTER in work.plan.hot:
         work.alarms.add(FULL)
     is_cycle = is_cycle_due(work)
@@ -173,8 +176,16 @@ def run_cycle(work: BatchContext) -> None:
         work.set_times(cycle=work.times.cycle + 1, cycle_ms=work.now_ms)
     reason, inputs = reason_to_stand_still(work)
     if not reason and is_cycle:
-        balancing = _scope(work)
+        config, times = work.config.pipeline, work.times
+        sheds = is_due(work, times.shed_ms, config.shed_interval_ms) or _is_early_shed_due(work)
+        splits = is_due(work, times.split_ms, config.split_interval_ms)
+        # a due interval begins anew, also if a reason forbids balancing
+        work.set_times(
+            shed_ms=work.now_ms if sheds else times.shed_ms,
+            split_ms=work.now_ms if splits else times.split_ms,
+        )
         reason, inputs = reason_not_to_balance(work)
+        balancing = Scope(sheds=sheds, splits=splits, observes=not sheds, is_traced=True)
         _plan(work, _OPERATOR_MOVES_ONLY if reason else balancing)
     elif not reason:
         _plan(work, _OPERATOR_MOVES_ONLY)
@@ -220,21 +231,6 @@ def _may_be_placed(work: BatchContext, row: int) -> bool:
     waited_ms = work.times.clock_ms - int(work.ledger.clock_ms[row])
     quiet_ms = work.times.clock_ms - work.times.newcomer_clock_ms
     return quiet_ms >= settle_ms or waited_ms >= _SETTLE_PERIODS * settle_ms
-
-
-def _scope(work: BatchContext) -> Scope:
-    """Return the scope of this cycle; sheds and splits have intervals of their own.
-
-    A due interval begins anew, also if a reason then forbids balancing.
-    """
-    config, times = work.config.pipeline, work.times
-    is_shedding = is_due(work, times.shed_ms, config.shed_interval_ms) or _is_early_shed_due(work)
-    is_splitting = is_due(work, times.split_ms, config.split_interval_ms)
-    work.set_times(
-        shed_ms=work.now_ms if is_shedding else times.shed_ms,
-        split_ms=work.now_ms if is_splitting else times.split_ms,
-    )
-    return Scope(sheds=is_shedding, splits=is_splitting, observes=not is_shedding, is_traced=True)
 
 
 def _is_early_shed_due(work: BatchContext) -> bool:

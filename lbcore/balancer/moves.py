@@ -113,12 +113,11 @@ Reason = tuple[str, dict[str, Any]]
 def reason_to_stand_still(work: BatchContext) -> Reason:
     """Return the reason why nothing is moved, split or drained now; "" if none."""
     rules, behind_ms = work.rules, work.now_ms - work.times.tick_ms
-    if rules.brake is not None:
-        brake = rules.brake
+    brake, paused = rules.brake, rules.paused.get(WHOLE_CLUSTER)
+    if brake is not None:
         since = {"since_ms": brake.since_ms, "lost": list(brake.lost), "brokers": brake.brokers}
         return "Brake", since
-    if WHOLE_CLUSTER in rules.paused:
-        paused = rules.paused[WHOLE_CLUSTER]
+    if paused is not None:
         return "Paused", {"since_ms": paused.since_ms, "by": paused.by, "why": paused.reason}
     if not usable_brokers(work):
         return "NoBrokers", {"behind_ms": behind_ms}
