@@ -148,9 +148,10 @@ def isolate(work: BatchContext, item: Any, fault: Fault) -> str:
             reject(work, item.position, repr(ack), fault)
             name = f"{ack.outcome.value} of {ack.bundle} by {item.sender.broker}"
         case BrokerReport() | BundleReport():
-            is_load = isinstance(item, BrokerReport)
-            topic = Topic.BROKER_LOAD if is_load else Topic.BUNDLE_LOAD
-            name = item.load.envelope.broker if is_load else item.broker
+            if isinstance(item, BrokerReport):
+                name, topic = item.load.envelope.broker, Topic.BROKER_LOAD
+            else:
+                name, topic = item.broker, Topic.BUNDLE_LOAD
             position = Position(topic=topic.value, partition=-1, offset=-1, timestamp_ms=0)
             reject(work, position, repr(item), fault)
         case _:

@@ -493,8 +493,8 @@ def expire_state(work: BatchContext) -> None:
     highest = max((work.namespaces[name].highest_version for name in gone), default=0)
     if highest > work.times.version_floor:
         work.set_times(version_floor=highest)
-        entry = NamespaceEntry(hash="", is_deleted=True, highest_version=highest)
-        work.add_row(tables.NAMESPACES.name, namespace_row(FLOOR, entry))
+        floor = NamespaceEntry(hash="", is_deleted=True, highest_version=highest)
+        work.add_row(tables.NAMESPACES.name, namespace_row(FLOOR, floor))
     if gone:
         work.namespaces = still_needed(work.namespaces, with_records, work.times.version_floor)
         work.counts["namespaces_forgotten"] += len(gone)
