@@ -201,8 +201,10 @@ def _report_skew(work: BatchContext, seen: Mapping[str, int], senders: Sequence[
     for reason, names in ((APART, repeated), (TOGETHER, known.keys() - apart.keys())):
         if names:
             ahead = {name: {**known, **apart}[name][0] for name in sorted(names)}
-            step_max_ms = work.config.ownership.clock_step_max_ms
-            inputs: dict[str, Any] = {"ahead_ms": ahead, "clock_step_max_ms": step_max_ms}
+            inputs: dict[str, Any] = {
+                "ahead_ms": ahead,
+                "clock_step_max_ms": work.config.ownership.clock_step_max_ms,
+            }
             if reason == APART and PRODUCER in ahead and senders:
                 inputs["principals"] = list(senders)
             source = ", ".join(ahead)

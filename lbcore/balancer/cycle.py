@@ -37,7 +37,7 @@ from lbcore.balancer.placement import (
 from lbcore.config.ownership import EAGER
 from lbcore.ownership.protocol import assign
 from lbcore.ownership.records import Cause, State
-from lbcore.plan.blocked import BlockedBroker, beyond_threshold, blocked_brokers, givers, stuck
+from lbcore.plan.blocked import beyond_threshold, blocked_brokers, givers, stuck
 from lbcore.plan.decision import Hot, Plan, Scope, Skip
 from lbcore.plan.groups import group_means, members_by_group
 from lbcore.plan.phases import eligible, shed
@@ -86,18 +86,16 @@ def watch_hot(
         for name, verdict in stuck(result).items()
         if name in hot and work.now_ms - hot[name].told_ms >= REPEAT_MS
     }
-    blocked: Sequence[BlockedBroker] = ()
     if verdicts:
         usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
         names = snapshot.brokers.names
         means = group_means(names, work.plan.groups, usage)
         mean = np.array([means.get(name, 0.0) for name in names])
-        blocked = blocked_brokers(result.trace, verdicts, usage, mean)
-    for found in blocked:
-        now = replace(hot[found.broker], told_ms=work.now_ms, reason=found.reason)
-        hot[found.broker] = now
-        inputs = {"since_ms": now.since_ms, **asdict(found)}
-        work.write_decision(BLOCKED, found.reason, inputs, source=found.broker)
+        for found in blocked_brokers(result.trace, verdicts, usage, mean):
+            now = replace(hot[found.broker], told_ms=work.now_ms, reason=found.reason)
+            hot[found.broker] = now
+            inputs = {"since_ms": now.since_ms, **asdict(found)}
+            work.write_decision(BLOCKED, found.reason, inputs, source=found.broker)
     kept = {name: one for name, one in work.plan.hot.items() if name == CLUSTER}
     work.plan = replace(work.plan, hot={**kept, **hot})
 

@@ -83,9 +83,11 @@ def reserve_bundles(work: BatchContext) -> None:
     names: list[str] = []
     for command in creating if len(creating) > 1 else ():
         arguments = parse_arguments(command.kind, command.arguments)
-        if command.command_id in work.commands or not isinstance(arguments, CreateNamespace):
-            continue
-        if has_namespace(work, arguments.namespace):
+        if (
+            command.command_id in work.commands
+            or not isinstance(arguments, CreateNamespace)
+            or has_namespace(work, arguments.namespace)
+        ):
             continue
         with suppress(InvalidRangeError):  # the command is refused with the reason
             count = arguments.bundles or work.config.splitting.default_bundles

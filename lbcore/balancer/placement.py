@@ -319,11 +319,9 @@ def _broker_table(work: BatchContext, names: Sequence[str], silent: frozenset[st
 def _bundle_table(work: BatchContext, names: Sequence[str], rows: Ints) -> BundleTable:
     ledger = work.ledger
     namespaces, namespace = ledger.namespaces()
-    broker_of, can_move = (
-        ledger.broker_indices(names),
-        ledger.state[rows] == STATE_CODE[State.OWNED],
-    )
+    broker_of = ledger.broker_indices(names)
     owner = broker_of[ledger.prospects()[rows]]
+    can_move = ledger.state[rows] == STATE_CODE[State.OWNED]
     has_left = can_move & (ledger.moved_ms[rows] > work.now_ms - LEFT_MS)
     is_load_known = ledger.short_count[rows] > 0
     paused = [name in work.rules.paused for name in namespaces]
