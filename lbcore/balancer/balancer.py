@@ -131,10 +131,11 @@ _WRITTEN = ("number", "phase", "type", "place", "item", "count")
 
 
 def isolate(work: BatchContext, item: Any, fault: Fault) -> str:
-    """Record that an item was left out; return its name. One without records is its own name.
+    """Record that an item was left out; return its name.
 
-    A command has failed, a message is rejected, and so is one answer of a message, not the others.
-    A report changes no load. A refused message whose row can't be made is refused for that.
+    An item without records is its own name. A command has failed, a message is rejected, and so is
+    one answer of a message, not the others. A report changes no load. A refused message whose row
+    can't be made is refused for that.
     """
     match item:
         case PositionedMessage(message=Command() as command):

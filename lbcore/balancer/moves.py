@@ -1,4 +1,4 @@
-"""Moves: decisions executed as transitions, their observed effects, drains and pins."""
+"""Moves: decisions executed as transitions, their effects, drains and pins."""
 
 import math
 from collections.abc import Sequence

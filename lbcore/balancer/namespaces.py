@@ -21,6 +21,7 @@ from lbcore.balancer.book import DONE, FAILED, NamespaceEntry, Outcome, namespac
 from lbcore.balancer.brokers import is_external, is_named
 from lbcore.balancer.ledger import LIVE, STATE_CODE
 from lbcore.balancer.waiting import finish_command, record_progress
+from lbcore.config.cluster import LimitsConfig
 from lbcore.model import tables
 from lbcore.model.bundles import InvalidRangeError, NamespaceBundles, even_boundaries
 from lbcore.model.names import (
@@ -304,7 +305,7 @@ def reason_not_to_add(work: BatchContext, tenant: str, more: Mapping[str, int]) 
     the first question about a kind in a batch, which counts everything.
     """
     for kind, count in more.items():
-        has, most = _counted(work, kind)[tenant], getattr(work.config.limits, f"tenant_{kind}_max")
+        has, most = _counted(work, kind)[tenant], _LIMITS[kind](work.config.limits)
         if count > 0 and has + count > most:
             or_else = ", or have limits.tenant_bundles_max raised" if kind == BUNDLES else ""
             return (
@@ -365,6 +366,14 @@ _COUNTS: Mapping[str, Callable[[BatchContext], Iterable[tuple[str, int]]]] = {
     ),
 }
 """Kind → function that returns namespaces, each with its number of the kind."""
+
+_LIMITS: Mapping[str, Callable[[LimitsConfig], int]] = {
+    NAMESPACES: lambda limits: limits.tenant_namespaces_max,
+    BUNDLES: lambda limits: limits.tenant_bundles_max,
+    TOPICS: lambda limits: limits.tenant_topics_max,
+    PARTITIONS: lambda limits: limits.tenant_partitions_max,
+    RULES: lambda limits: limits.tenant_rules_max,
+}
 
 
 FLOOR = ""

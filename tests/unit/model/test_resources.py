@@ -24,7 +24,6 @@ MORE = '    Resource(name="more", wire="more", metric="more", label="what is new
 IMPORTS = """
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 import base64, json, sys
 import numpy as np
 from dashboards.pages import PULSAR
@@ -36,6 +35,7 @@ from lbcore.config.signals import SignalsConfig
 from lbcore.config.tree import Config
 from lbcore.balancer import report
 from lbcore.balancer.balancer import ClusterBalancer
+from lbcore.balancer.batch_context import BatchContext
 from lbcore.balancer.book import BrokerEntry
 from lbcore.agent.load_validation import check_load
 from lbcore.agent.reporting import LoadRead
@@ -45,7 +45,6 @@ from lbcore.model.tables import LOAD_HISTORY
 from lbcore.plan.decision import Plan, PlanState
 from lbcore.plan.pending import COLUMNS
 from lbcore.plan.planner import plan
-from lbcore.plan.shed.common import ShedState
 from lbcore.signals.usage import weighted_usage, weighted_usage_with_memory
 from lbcore.scorer.group_update import (
     Arrivals, BrokerReport, GroupUpdate, pack_update, unpack_update,
@@ -167,10 +166,8 @@ assert told(LEAST_COUNT - 1).read is told(COUNT + 1).read is None
 # gauges
 hot = BrokerEntry(incarnation='1', percent=with_last(10.0, 90.0))
 cold = BrokerEntry(incarnation='1', percent=with_last(10.0, 20.0))
-work = SimpleNamespace(
-    brokers={'a': hot, 'b': cold}, plan=SimpleNamespace(shed=ShedState()), now_ms=1
-)
-hot_usage, cold_usage = report._brokers(work)['max_usage']
+work = BatchContext.on(replace(machine.empty(), brokers={'a': hot, 'b': cold}), Config(), '', 1)
+hot_usage, cold_usage = report.make_gauges(work)['brokers']['max_usage']
 assert hot_usage > 0.8 > 0.3 > cold_usage
 # simulated brokers
 assert usage_of(np.zeros(8), 1.0, 0.0)[1].tolist()[-1] == -1.0
