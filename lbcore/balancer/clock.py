@@ -46,12 +46,9 @@ def wrong_senders(work: BatchContext) -> tuple[dict[str, int], list[str]]:
     """
     if not work.before.times.read_ms:
         return {}, []
-    made: dict[str, int] = {}
-    for update in work.updates:
-        for report in update.loads:
-            envelope = report.load.envelope
-            name = f"{AGENT}{envelope.broker}"
-            made[name] = max(made.get(name, 0), envelope.reported_at_ms)
+    envelopes = [report.load.envelope for update in work.updates for report in update.loads]
+    # the latest time of each agent
+    made = dict(sorted((f"{AGENT}{of.broker}", max(of.reported_at_ms, 0)) for of in envelopes))
     wrong = {
         name: ahead_ms
         for name, at_ms in made.items()

@@ -478,11 +478,8 @@ def expire_deleted(work: BatchContext) -> None:
     if not len(expired):
         return
     names = [ledger.names[row] for row in expired.tolist()]
-    highest: dict[str, int] = {}
-    for name, version in zip(names, ledger.version[expired].tolist(), strict=True):
-        namespace = namespace_of_bundle(name)
-        highest[namespace] = max(highest.get(namespace, 0), version)
-    for namespace, version in sorted(highest.items()):
+    versions = zip(map(namespace_of_bundle, names), ledger.version[expired].tolist(), strict=True)
+    for namespace, version in dict(sorted(versions)).items():  # the highest of each
         entry = work.namespaces[namespace]
         above = max(entry.highest_version, version)
         work.keep_namespace(namespace, replace(entry, highest_version=above))

@@ -249,11 +249,9 @@ def _hottest(work: BatchContext) -> dict[str, float]:
     rates = ledger.short[:, 0] + ledger.short[:, 1]
     by_holder = np.zeros(int(holders.max(initial=NOBODY)) + 1)
     np.maximum.at(by_holder, holders[is_known], rates[is_known])
-    found: dict[str, float] = {}
-    for instance in np.flatnonzero(by_holder).tolist():
-        group = groups.get(ledger.instances.of(instance)[0], "")
-        found[group] = max(found.get(group, 0.0), float(by_holder[instance]))
-    return found
+    busy = np.flatnonzero(by_holder).tolist()
+    group_of = [groups.get(ledger.instances.of(instance)[0], "") for instance in busy]
+    return dict(sorted(zip(group_of, by_holder[busy].tolist(), strict=True)))  # highest of each
 
 
 FAULTS = "faults"

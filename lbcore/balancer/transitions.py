@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -473,12 +474,8 @@ def reconcile(work: BatchContext) -> None:
     read and obeyed the record. Nothing is sent while the job reads a backlog, or under an external
     authority. O(bundles) in a batch with reports.
     """
-    newest: dict[str, BundleReport] = {}
-    for update in work.updates:
-        for report in update.bundles:
-            known = newest.get(report.broker)
-            if known is None or known.reported_ms <= report.reported_ms:
-                newest[report.broker] = report
+    bundles = [report for update in work.updates for report in update.bundles]
+    newest = {report.broker: report for report in sorted(bundles, key=attrgetter("reported_ms"))}
     present = {name: entry.incarnation for name, entry in work.brokers.items()}
     reports = [
         (work.ledger.instances.find(report.broker, report.incarnation), report)
