@@ -73,14 +73,8 @@ def watch_hot(
     known = {name: hot for name, hot in before.items() if name != CLUSTER}
     beyond = beyond_threshold(result) - givers(result)
     hot = {name: known.get(name, Hot(since_ms=work.now_ms)) for name in sorted(beyond)}
-    for name in sorted(set(known) - set(hot)):
-        if known[name].told_ms:
-            work.write_decision(
-                BLOCKED,
-                ENDED,
-                {"since_ms": known[name].since_ms},
-                source=name,
-            )
+    for name in sorted(name for name in known.keys() - hot if known[name].told_ms):
+        work.write_decision(BLOCKED, ENDED, {"since_ms": known[name].since_ms}, source=name)
     verdicts = {
         name: verdict
         for name, verdict in stuck(result).items()

@@ -294,9 +294,8 @@ class Ledger:
         kept |= {Instance(broker=broker, incarnation=start) for broker, start in present}
         before, self.instances = self.instances, Instances()
         ids = np.full(len(before.rows) + 1, NOBODY, dtype="<i4")
-        for old, instance in enumerate(before.rows):
-            if instance in kept:
-                ids[old] = self.instances.id_of(instance.broker, instance.incarnation)
+        for old, one in [pair for pair in enumerate(before.rows) if pair[1] in kept]:
+            ids[old] = self.instances.id_of(one.broker, one.incarnation)
         self._open_ownership(range(len(self)))
         self.source, self.destination = ids[self.source], ids[self.destination]
 

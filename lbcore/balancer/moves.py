@@ -249,9 +249,10 @@ def _transit(work: BatchContext, decision: Decision, decision_id: str) -> str:
         return work.apply(split(record, children, work.origin(Cause.SPLIT, decision_id)))
     cause = Cause.DRAIN if decision.kind is Kind.DRAIN else Cause.SHED
     origin = work.origin(cause, decision_id)
-    if decision.destination:
-        return work.apply(transfer(record, work.instance(decision.destination), origin))
-    return work.apply(unload(record, origin))
+    target = decision.destination
+    return work.apply(
+        transfer(record, work.instance(target), origin) if target else unload(record, origin)
+    )
 
 
 def end_pins(work: BatchContext) -> None:

@@ -355,10 +355,9 @@ def _pins(work: BatchContext, names: Sequence[str]) -> Ints:
     unsteady_brokers = unsteady(work)
     pinnable = {name: at for at, name in enumerate(names) if not is_draining(work, name)}
     found = np.full(len(work.ledger), NOBODY, dtype=np.int64)
-    for bundle, pin in work.rules.pins.items():
-        row = work.ledger.index.get(bundle)
-        if row is None:
-            continue
+    index = work.ledger.index
+    pins = {index[bundle]: pin for bundle, pin in work.rules.pins.items() if bundle in index}
+    for row, pin in pins.items():
         can_take = pin.broker not in unsteady_brokers
         if can_take or pin.broker == work.ledger.instances.of(work.ledger.destination[row])[0]:
             found[row] = pinnable.get(pin.broker, NOBODY)
