@@ -7,7 +7,6 @@ each with its reason. KRaft combined mode as Kafka documents it.
 
 import base64
 import json
-import re
 import shutil
 import subprocess
 import uuid
@@ -26,7 +25,6 @@ from jobs.console import CommandError
 CONF = paths.CONF / "kafka"
 _HOST = "127.0.0.1"
 _DISK_BYTES = 500_000_000
-_ESCAPED = r"\\\g<0>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,9 +155,21 @@ def write_properties(entries: Mapping[str, str]) -> str:
 
     java.util.Properties reads Latin-1 and escapes.
     """
-    # JSON escapes the rest as Java does, two u-escapes for a character beyond 16 bits
-    plain = {json.dumps(key)[1:-1]: json.dumps(value)[1:-1] for key, value in entries.items()}
     return "".join(
-        f"{re.sub('[ =:#!]', _ESCAPED, key)}={re.sub('^ ', _ESCAPED, value)}\n"
-        for key, value in sorted(plain.items())
+        f"{_java_escaped(key, ' =:#!')}={_java_escaped(value)}\n"
+        for key, value in sorted(entries.items())
     )
+
+
+def _java_escaped(text: str, separators: str = "") -> str:
+    """Escape text for a properties file: backslashes doubled, others as u-escapes."""
+    parts = []
+    for at, char in enumerate(text):
+        if char == "\\" or char in separators or (char == " " and not at):
+            parts.append(f"\\{char}")
+        elif char.isascii() and char.isprintable():
+            parts.append(char)
+        else:
+            units = char.encode("utf-16-be", "surrogatepass")
+            parts += [f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2)]
+    return "".join(parts)
