@@ -313,3 +313,11 @@ def parse_instant_ms(text: str, now_ms: int) -> int:
     if instant.tzinfo is None:
         instant = instant.replace(tzinfo=timezone.utc)
     return round(instant.timestamp() * 1_000)
+
+
+def option_with_default(
+    name: str, default: str, about: str, reads: Any = whole_number, unit: str = "N"
+) -> Argument:
+    """Return an option with a default, which its help says."""
+    about = f"{about} (default {default})"
+    return argument(f"--{name}", type=reads, default=default, metavar=unit, help=about)

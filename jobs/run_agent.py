@@ -139,7 +139,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _stop_on_signals(agent: Agent) -> threading.Event:
-    """Ask the agent to stop at the first signal; set the event at a later one."""
+    """Ask the agent to stop at the first signal; set the event at one a second later."""
     is_urgent = threading.Event()
     asked_s: list[float] = []
 

@@ -1,1 +1,1 @@
-"""Parts of `ballast assess`: looks at a Pulsar cluster, renderings of a report."""
+"""`ballast assess`: looks at a Pulsar cluster, renderings of a report."""

@@ -61,8 +61,8 @@ _HISTORY_MIN_MS, _LARGE_HISTORY_MS = 1_000, 60_000
 _LARGE = 5_000
 """Number of bundles above which loads are kept once a minute, to limit memory."""
 TRIED = ("none", "ballast", "avg", "threshold", "transfer", "pulsar-threshold", "pulsar-avg")
-_INTERVALS_MIN = 6
-_BUNDLES_MAX = 20_000
+_TRIED_INTERVALS_MIN = 6
+_TRIED_BUNDLES_MAX = 20_000
 _PERCENT = 100.0
 _PROGRESS_S = 30.0
 
@@ -185,12 +185,12 @@ class ClusterWatch:
                 self._versions[message.envelope.broker] = message.broker_version
 
     def _read_sheds(self, brokers: tuple[str, ...]) -> dict[str, float]:
-        return ask_concurrently(
-            brokers,
-            lambda one: sheds_of(
-                self._admin.metrics(self._pulsar_cluster, one).decode("utf-8", "replace")
-            ),
-        )[0]
+        def ask(broker: str) -> float:
+            page = self._admin.metrics(self._pulsar_cluster, broker)
+            return sheds_of(page.decode("utf-8", "replace"))
+
+        found, _ = ask_concurrently(brokers, ask)
+        return found
 
     def _read_topics(
         self, brokers: tuple[str, ...]
@@ -303,12 +303,12 @@ def try_strategies(rows: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, An
 
     O(strategies × recording).
     """
-    if len({row["minute_ms"] for row in rows}) < _INTERVALS_MIN:
+    if len({row["minute_ms"] for row in rows}) < _TRIED_INTERVALS_MIN:
         return [], "too little was recorded to try strategies on: look for some minutes longer"
     if sum(len(row["bundles"]) for row in rows[-len({row["broker"] for row in rows}) :]) > (
-        _BUNDLES_MAX
+        _TRIED_BUNDLES_MAX
     ):
-        return [], f"strategies are tried on up to {_BUNDLES_MAX} bundles"
+        return [], f"strategies are tried on up to {_TRIED_BUNDLES_MAX} bundles"
     try:
         replay = make_replay(Path(), rows)
     except CommandError as error:

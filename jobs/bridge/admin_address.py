@@ -57,16 +57,17 @@ class PulsarAdminError(Exception):
     @property
     def label(self) -> str:
         """Kind of failure, as metrics count it: one of `lbcore.bridge.guardian.FAILURES`."""
-        status = self.status
-        kinds = {
-            "other_broker": isinstance(self, UnverifiedBrokerError),
-            "not_allowed": status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN),
-            "html_page": self.is_page,
-            "server_error": status >= http.client.INTERNAL_SERVER_ERROR,
-            "refused": status >= http.client.BAD_REQUEST,
-            "unreadable": status > 0,
-        }
-        return next((kind for kind, is_so in kinds.items() if is_so), "no_answer")
+        if isinstance(self, UnverifiedBrokerError):
+            return "other_broker"
+        if self.status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
+            return "not_allowed"
+        if self.is_page:
+            return "html_page"
+        if self.status >= http.client.INTERNAL_SERVER_ERROR:
+            return "server_error"
+        if self.status >= http.client.BAD_REQUEST:
+            return "refused"
+        return "unreadable" if self.status else "no_answer"
 
     @property
     def is_refusal(self) -> bool:

@@ -509,9 +509,18 @@ class PulsarAdmin:
                 raise
             return none
 
-    def _request(self, method: str, path: str, **more: Any) -> bytes:
-        """Return the content of a successful answer. more: as `_reply` takes it."""
-        return _content(f"{method} {path}", self._reply(method, path, **more))
+    def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        base: str = "",
+        body: bytes = b"",
+        timeout_s: float | None = None,
+    ) -> bytes:
+        """Return the content of a successful answer."""
+        reply = self._reply(method, path, base=base, body=body, timeout_s=timeout_s)
+        return _content(f"{method} {path}", reply)
 
     def _reply(
         self,

@@ -12,15 +12,15 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import ClassVar, NoReturn
 
 from jobs.bridge.restarted_cluster import ALLOW_MORE, Observation, PulsarCluster, complaints
 from jobs.bridge.rolling_progress import Progress, RestartStage, save_progress
 from jobs.console import CommandError, note
 from jobs.parser import (
-    Argument,
     argument,
     group,
+    option_with_default,
     parse_duration_ms,
     positive_number,
     whole_number,
@@ -41,14 +41,6 @@ _PLAN_PAUSE_MS, _TRIES = 5_000, 4
 _SEE_STATUS = "see `ballast status`"
 
 
-def bound(
-    name: str, default: str, about: str, reads: Any = whole_number, unit: str = "N"
-) -> Argument:
-    """An option with a default, which its help tells."""
-    about = f"{about} (default {default})"
-    return argument(f"--{name}", type=reads, default=default, metavar=unit, help=about)
-
-
 _TIMES = {
     "ready": ("2m", "all is well before a broker is touched"),
     "drain": ("30m", "a broker is empty; without --command also: is back"),
@@ -62,10 +54,12 @@ _PACE = "bundles on their way at once (default: a twentieth of all, 16 at most)"
 BOUNDS = group(
     "pace and bounds",
     argument("--max-in-flight", type=whole_number, default=0, metavar="N", help=_PACE),
-    bound("publish-latency-ms", "500", _LATENCY, positive_number),
-    bound("room", "0.9", _ROOM, positive_number),
+    option_with_default("publish-latency-ms", "500", _LATENCY, positive_number),
+    option_with_default("room", "0.9", _ROOM, positive_number),
     *(
-        bound(f"{step}-within", default, f"time until {what}", parse_duration_ms, "TIME")
+        option_with_default(
+            f"{step}-within", default, f"time until {what}", parse_duration_ms, "TIME"
+        )
         for step, (default, what) in _TIMES.items()
     ),
 )

@@ -122,7 +122,7 @@ class FleetContext:
 
 
 class SimulatedBroker:
-    """A broker that may be started, killed, paused, hung, drained; for one thread."""
+    """A broker that may be started, killed, paused, hung, drained; for one thread at a time."""
 
     def __init__(self, name: str, context: FleetContext) -> None:
         """name: a valid host name, because URLs contain it."""
@@ -429,6 +429,7 @@ class Fleet:
 
 
 _PACE_S = 0.02
+_CALL_S = 30.0
 
 
 class FleetLoop:
@@ -441,9 +442,16 @@ class FleetLoop:
         self._error: Exception | None = None
 
     def call(self, work: Callable[[Fleet, int], Item]) -> Item:
-        """Return work(fleet, now_ms), carried out between two rounds."""
-        with self._lock:
+        """Return work(fleet, now_ms), carried out between two rounds.
+
+        Raises TimeoutError after 30 s, when the fleet waits for Kafka.
+        """
+        if not self._lock.acquire(timeout=_CALL_S):
+            raise TimeoutError("the fleet has not come to it")
+        try:
             return work(self._fleet, self._clock.now_ms())
+        finally:
+            self._lock.release()
 
     def fail(self, error: Exception) -> None:
         """Let `run` raise this error of another thread."""

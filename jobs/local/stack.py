@@ -245,7 +245,7 @@ class RunProcesses(AbstractContextManager["RunProcesses"]):
     def fleet_spec(
         self, size: Size, options: RunOptions, is_ready: Callable[[], bool]
     ) -> ProcessSpec:
-        """Return the process of all simulated brokers, which writes its port anew."""
+        """Remove the old port file; return the process of all simulated brokers."""
         layout, config = self.layout, self.config
         layout.fleet_port.unlink(missing_ok=True)
         arguments = [

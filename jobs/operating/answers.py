@@ -421,28 +421,23 @@ class _ServiceAnswers(Answers):
         Raises UnknownError where the service can't be asked any more and the command may be sent.
         """
         self._check_cluster()
-        began_s, is_sent = time.monotonic(), False
+        began_s = time.monotonic()
         first_ms = min(command.timeout_ms, _FIRST_WAIT_MS) if wait else 0
         try:
             found = self._post("v1/commands", command, partial(_outcome, command), first_ms)
-            is_sent = True
-            if wait:
-                return self._await_end(command, found, began_s, progress)
+        except MisuseError:
+            raise
         except CommandError as error:
-            is_refusal = isinstance(error, MisuseError) or (
-                isinstance(error, RefusedByServiceError)
-                and error.value
-                and command.command_id not in error.why
-            )
-            if is_refusal and not is_sent:
+            is_refusal = isinstance(error, RefusedByServiceError) and error.value
+            if is_refusal and command.command_id not in error.why:
                 raise
-            raise UnknownError(
-                error.what,
-                why=f"{error.why}; command {command.command_id} may have been sent",
-                next_step=f"{error.next_step}. Or repeat the verb with --command-id "
-                f"{command.command_id}: it is carried out at most once",
-            ) from None
-        return found if found is not None and found.is_final else None
+            raise _perhaps_sent(command, error) from None
+        if not wait:
+            return None if found is None or not found.is_final else found
+        try:
+            return self._await_end(command, found, began_s, progress)
+        except CommandError as error:
+            raise _perhaps_sent(command, error) from None
 
     def _await_end(
         self, command: Command, found: CommandOutcome | None, began_s: float, progress: Progress
@@ -587,4 +582,13 @@ def _outcome(command: Command, value: Any) -> CommandOutcome | None:
         reason=value.get("reason") or value.get("detail", ""),
         result=value["result"],
         at_ms=value.get("at_ms", 0),
+    )
+
+
+def _perhaps_sent(command: Command, error: CommandError) -> UnknownError:
+    return UnknownError(
+        error.what,
+        why=f"{error.why}; command {command.command_id} may have been sent",
+        next_step=f"{error.next_step}. Or repeat the verb with --command-id "
+        f"{command.command_id}: it is carried out at most once",
     )

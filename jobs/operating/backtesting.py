@@ -537,15 +537,17 @@ def run(args: argparse.Namespace) -> int:
         found = write_trace(args)
         read, args.recording = list(trace_lines(found)), found.path
     where = connection_options(args)
-    place: TablePlace = args.recording
+    place: TablePlace | None = args.recording
     brokers: Sequence[Row] = ()
     if place:
         recorded = read_history(place)
         base = where.config.for_cluster(where.cluster)
     else:
         reader = where.reader()
-        place, (recorded, brokers) = reader.root, read_recorded(reader)
-        base, _ = changed_settings(where.started(), reader.rows("config_versions"))
+        place = reader.root
+        recorded, brokers = read_recorded(reader)
+        changes = reader.rows("config_versions")
+        base, _ = changed_settings(where.started(), changes)
     base = acting(base)
     replay = make_replay(place, recorded, brokers=brokers, last_ms=args.last, seed=args.seed)
     settings = replay.settings(args.set)

@@ -305,31 +305,23 @@ def _note_progress(
 def _nobody_knows(command: Command, outcome: NoOutcome, pipeline: Pipeline) -> UnknownError:
     silent_ms = outcome.writer_silent_ms
     job = judge_job(silent_ms, silent_ms, pipeline)
-    heard = f"its last heartbeat was {time_ago(silent_ms)}"
-    causes = (
-        (outcome.unread, f"the tables can't be read: {outcome.unread}", "make the tables readable"),
-        (
-            outcome.is_job_away(pipeline.heartbeat_commit_ms),
-            f"the streaming job is away: {heard}",
-            "start the job; it carries the command out unless its time is over by then",
-        ),
-        (
-            outcome.accepted is None and job.word is JobStatus.LATE,
-            job.why(),
-            "wait, and look at `ballast status`",
-        ),
-        (
-            outcome.accepted is not None,
-            "the balancer has accepted it and it has not ended yet",
-            "look at `ballast status`, or wait longer with --timeout",
-        ),
-        (
-            True,
-            f"the balancer has not answered, although {heard}",
-            "read the job's log; rejected_reports has messages that can't be read",
-        ),
-    )
-    why, next_step = next((why, step) for is_so, why, step in causes if is_so)
+    if outcome.unread:
+        why = f"the tables can't be read: {outcome.unread}"
+        next_step = "make the tables readable"
+    elif outcome.is_job_away(pipeline.heartbeat_commit_ms):
+        why = f"the streaming job is away: its last heartbeat was {time_ago(silent_ms)}"
+        next_step = "start the job; it carries the command out unless its time is over by then"
+    elif outcome.accepted is None and job.word is JobStatus.LATE:
+        why = job.why()
+        next_step = "wait, and look at `ballast status`"
+    elif outcome.accepted is not None:
+        why = "the balancer has accepted it and it has not ended yet"
+        next_step = "look at `ballast status`, or wait longer with --timeout"
+    else:
+        why = (
+            f"the balancer has not answered, although its last heartbeat was {time_ago(silent_ms)}"
+        )
+        next_step = "read the job's log; rejected_reports has messages that can't be read"
     return UnknownError(
         f"no outcome of {command.kind} within {duration(outcome.waited_ms)}"
         f" (command {command.command_id})",

@@ -59,6 +59,7 @@ from jobs.parser import (
     carry_out,
     either,
     group,
+    option_with_default,
     whole_number,
 )
 from jobs.telemetry import exposition
@@ -322,7 +323,7 @@ def verify_channel(args: argparse.Namespace) -> int:
     checker, end = ChannelChecker(), threading.Event()
     stop_listening = on_signals(end.set)
     try:
-        violation = _follow(admin, checker, end, is_once=args.once)
+        violation = _follow_channel(admin, checker, end, is_once=args.once)
     except PulsarAdminError as error:
         raise CommandError(
             "the bundle channel can't be read",
@@ -353,12 +354,12 @@ def verify_channel(args: argparse.Namespace) -> int:
     return Exit.FAILED if violation else Exit.DONE
 
 
-def _follow(
+def _follow_channel(
     admin: PulsarAdmin, checker: ChannelChecker, end: threading.Event, *, is_once: bool
 ) -> ChannelViolation | None:
     last, noted_s = (-1, -1), time.monotonic()
     while not end.is_set():
-        for position in _entries(admin.topic_internals(TOPIC), last):
+        for position in _channel_entries(admin.topic_internals(TOPIC), last):
             answered = admin.topic_entry(TOPIC, *position)
             last = position
             name = f"{position[0]}:{position[1]}"
@@ -377,7 +378,7 @@ def _follow(
     return None
 
 
-def _entries(raw: bytes, after: tuple[int, int]) -> Iterator[tuple[int, int]]:
+def _channel_entries(raw: bytes, after: tuple[int, int]) -> Iterator[tuple[int, int]]:
     """Yield the positions (ledger, entry) of entries after one, in order."""
     try:
         internals = json.loads(raw)
@@ -433,20 +434,20 @@ add_arguments = actions(
             argument("--act", action="store_true", help="carry decisions out"),
         ),
         argument("--switch-shedding-off", action="store_true", help=f"set {SHEDDING}=false first"),
-        rolling_restart.bound("look-ms", "5000", "time between two looks at who owns what"),
-        rolling_restart.bound(
+        option_with_default("look-ms", "5000", "time between two looks at who owns what"),
+        option_with_default(
             "quiet-ms",
             "10000",
             "time without a look after a broker came or went, modular manager",
             partial(whole_number, least=0),
         ),
-        rolling_restart.bound("load-ms", "10000", "time between two looks at a broker's load"),
-        rolling_restart.bound(
+        option_with_default("load-ms", "10000", "time between two looks at a broker's load"),
+        option_with_default(
             "namespaces-ms", "30000", "time between two looks at all namespaces and policies"
         ),
         add_network_option,
-        rolling_restart.bound("max-in-flight", "4", "unloads and splits at once"),
-        rolling_restart.bound("max-per-minute", "60", "unloads and splits in a minute"),
+        option_with_default("max-in-flight", "4", "unloads and splits at once"),
+        option_with_default("max-per-minute", "60", "unloads and splits in a minute"),
         exposition.add_arguments,
         STACK_OPTIONS,
     ),
@@ -460,7 +461,7 @@ add_arguments = actions(
     ),
     action(
         "verify",
-        "Follow Pulsar's bundle channel and name the first record against its protocol.",
+        _VERIFY.partition("\n")[0],
         verify_channel,
         argument("--admin-url", required=True, metavar="URL", help="of any broker"),
         argument("--once", action="store_true", help="end at the end of the topic"),

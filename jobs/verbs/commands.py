@@ -6,6 +6,7 @@ too, and the next cycles are foreseen.
 
 import argparse
 import json
+from collections.abc import Iterable
 
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import CommandError, Exit, MisuseError, answer, json_line, note, text_table
@@ -93,21 +94,7 @@ def _list_bundles(args: argparse.Namespace) -> int:
             why="load_history has no row that fits; the job writes one a broker and minute",
             next_step="`ballast status` lists the brokers and says how the job is",
         )
-    head = ("bundle", "owner", "state", "topics", "sessions", "msg/s", "MiB/s", "of its broker")
-    loads = [
-        (
-            row["bundle"],
-            row["broker"] or "-",
-            row["state"],
-            number(row["topics"]),
-            number(row["sessions"]),
-            number(row["msg_rate"]),
-            number(row["bytes_per_s"] / _MIB),
-            "-" if row["share"] is None else percent(row["share"]),
-        )
-        for row in rows
-    ]
-    answer(args, rows, text_table([head, *loads], right=range(3, len(head))))
+    answer(args, rows, _lines(rows))
     return Exit.DONE
 
 
@@ -127,6 +114,24 @@ def narrow_topics(answers: Answers, broker: str, limit: int) -> list[Row]:
     if broker:  # the evidence ends with what each has: ...: 5 on broker-1, 3 on broker-2
         narrow = [one for one in narrow if f" on {broker}, " in f"{one['evidence']}, "]
     return sorted(narrow, key=lambda one: str(one["subject"]))[:limit]
+
+
+def _lines(rows: Iterable[Row]) -> Iterable[str]:
+    cells = [("bundle", "owner", "state", "topics", "sessions", "msg/s", "MiB/s", "of its broker")]
+    cells += [
+        (
+            row["bundle"],
+            row["broker"] or "-",
+            row["state"],
+            number(row["topics"]),
+            number(row["sessions"]),
+            number(row["msg_rate"]),
+            number(row["bytes_per_s"] / _MIB),
+            "-" if row["share"] is None else percent(row["share"]),
+        )
+        for row in rows
+    ]
+    yield from text_table(cells, right=range(3, len(cells[0])))
 
 
 def _show_plan(args: argparse.Namespace) -> int:

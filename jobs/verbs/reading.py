@@ -49,6 +49,7 @@ from lbcore.explain.explanation import number
 from lbcore.explain.status import ClusterPhase, ClusterStatus
 from lbcore.model.names import did_you_mean
 from lbcore.model.tables import ARCHIVES, TABLES
+from lbcore.model.times import MINUTE_MS
 from lbcore.ownership.changes import OwnershipDifference, parties
 from lbcore.route.snapshot import LookupOutcome
 
@@ -119,7 +120,7 @@ def _past_ms(text: str, now_ms: int, word: str, *others: str) -> int:
         at_ms = parse_instant_ms(text, now_ms)
     except argparse.ArgumentTypeError:
         at_ms = None
-    if at_ms is not None and at_ms <= now_ms:
+    if at_ms is not None and at_ms <= now_ms + MINUTE_MS:  # clocks differ
         return at_ms
     is_read, now = at_ms is not None, format_instant(now_ms)
     raise MisuseError(

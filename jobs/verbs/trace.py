@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -80,8 +80,15 @@ class CellError(ValueError):
         return Flaw(line=line, column=self.column, what=str(self))
 
 
-_Sample: TypeAlias = tuple[int, int, Sequence[int]]
-"""A sample in a row: column that a flaw names (0 = the whole line), the header's time, values."""
+class _Sample(NamedTuple):
+    """A sample in a row. place: column that a flaw names, 0 = the whole line. at_ms: the header's.
+
+    values_at: the columns of its values.
+    """
+
+    place: int
+    at_ms: int
+    values_at: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +159,7 @@ def read_trace(args: argparse.Namespace) -> tuple[_TableForm, Series, list[Flaw]
             except CellError as error:  # noqa: PERF203 (each is named)
                 flaws.append(error.flaw(line))
             else:
-                rows.append((of, at_ms, line, sample[0], covers_ms))
+                rows.append((of, at_ms, line, sample.place, covers_ms))
                 values.append(numbers)
     if not rows and not flaws:
         raise _misuse(args.file, "it has no line with a value", "name a file that has some")
@@ -273,7 +280,7 @@ def _long_form(args: argparse.Namespace, head: list[str]) -> _TableForm | None:
     resources = _resources(args, head, (entity, time))
     columns = [one.column for one in resources]
     return _TableForm(
-        samples=[(0, 0, [head.index(name) for name in columns])],
+        samples=[_Sample(0, 0, [head.index(name) for name in columns])],
         resources=resources,
         width=len(head),
         scale=_time_scale(args.time_unit, time),
@@ -310,7 +317,7 @@ def _wide_form(
                 times[at - 1] = _time(head[at], scale, at + 1)
             except CellError as error:  # noqa: PERF203 (each is named)
                 flaws.append(error.flaw(1))
-    samples = [(at + 1, at_ms, (at,)) for at, at_ms in zip(places, times, strict=True)]
+    samples = [_Sample(at + 1, at_ms, (at,)) for at, at_ms in zip(places, times, strict=True)]
     return _TableForm(samples=samples, resources=args.resource, width=width, scale=scale)
 
 

@@ -159,27 +159,27 @@ class Sender:
         """
         name = self._address.topic_name(topic)
 
-        def report(result: Any) -> None:
-            is_delivered = not isinstance(result, BaseException)
+        def succeed(found: Any) -> None:
             with self._lock:
-                self.delivered += is_delivered
-                self.not_delivered += not is_delivered
+                self.delivered += 1
             on_delivery(
                 Delivered(
-                    partition=result.partition,
-                    offset=result.offset,
-                    timestamp_ms=result.timestamp,
+                    partition=found.partition, offset=found.offset, timestamp_ms=found.timestamp
                 )
-                if is_delivered
-                else NotDelivered(topic=name, reason=_reason(result))
             )
+
+        def fail(error: Exception) -> None:
+            with self._lock:
+                self.not_delivered += 1
+            on_delivery(NotDelivered(topic=name, reason=_reason(error)))
 
         try:
             future = self._producer.send(name, value, key.encode(), partition=partition)
         except (KafkaError, ValueError) as error:  # ValueError: the topic has just been deleted
-            report(error)
+            fail(error)
             return
-        future.add_both(report)
+        future.add_callback(succeed)
+        future.add_errback(fail)
 
     def flush(self, timeout_ms: int) -> bool:
         """Wait until all messages are delivered or given up; False = some are pending."""

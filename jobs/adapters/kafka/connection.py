@@ -286,7 +286,7 @@ class TopicWatch:
         return self._loss
 
     def check(self) -> CommandError | None:
-        """Return that error after one check; for a query that has ended by itself."""
+        """Return the error of topics that this check finds lost; None = none, or no answer."""
         with self._asking:
             try:
                 options = self._address.client_options("topic-watch")

@@ -69,7 +69,10 @@ class TooLargeError(UnreadableError):
 
 @dataclass(frozen=True, slots=True)
 class RecordBatch:
-    """One batch in the log. end: the offset after its last record. head: its header."""
+    """One batch in the log.
+
+    end: the offset after its last record. head: its header, () = it can't be read.
+    """
 
     content: memoryview
     first: int

@@ -168,14 +168,13 @@ def root_cause(text: str) -> str:
 def own_error_message(error: str) -> str:
     """Return the message of a Ballast error inside Spark's text; "" = none."""
     lines = error.splitlines()
-    found = [(number, one[1]) for number, one in enumerate(map(_OUR_ERROR.search, lines)) if one]
-    if not found:
-        return ""
-    number, first = found[0]
-    if not first.startswith("error: "):
-        return f"error: the job has ended\n  why: {first}"
-    rest = lines[number + 1 : number + 3]
-    return "\n".join([first, *(w for w in rest if w.startswith(("  why: ", " next: ")))])
+    for number, line in enumerate(lines, start=1):
+        if found := _OUR_ERROR.search(line):
+            if not found[1].startswith("error: "):
+                return f"error: the job has ended\n  why: {found[1]}"
+            rest = lines[number : number + 2]
+            return "\n".join([found[1], *(w for w in rest if w.startswith(("  why: ", " next: ")))])
+    return ""
 
 
 def _text_of(error: object) -> str:

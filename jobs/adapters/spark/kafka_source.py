@@ -236,47 +236,56 @@ class _BatchPlan:
     ) -> None:
         self._options, self._fetcher, self._positions = options, fetcher, positions
         self._records = self._bytes = 0
-        found = sorted(positions)
-        begin = turn % max(len(found), 1)
-        self._order = {one: n for n, one in enumerate([*found[begin:], *found[:begin]])}
-        self._taken = dict.fromkeys(found, 0)
+        places = sorted(positions)
+        begin = turn % max(len(places), 1)
+        self._order = {place: n for n, place in enumerate([*places[begin:], *places[:begin]])}
+        self._taken = dict.fromkeys(places, 0)
 
     def ends(self) -> Mapping[TopicPartition, int]:
         """Take batches until the bound is reached or there are none."""
         wanted = list(self._order)
         while wanted and not self.is_full():
             before = dict(self._positions)
-            parts = self._fetcher.fetch({one: before[one] for one in wanted})
-            for one, part in parts.items():
-                if not part.begin <= before[one] <= part.end:
+            parts = self._fetcher.fetch({place: before[place] for place in wanted})
+            for place, part in parts.items():
+                if not part.begin <= before[place] <= part.end:
                     why = f"Kafka has offsets from {part.begin} to {part.end}"
-                    raise OffsetsLostError(one, before[one], why)
+                    raise OffsetsLostError(place, before[place], why)
             self._take(parts)
             if before == self._positions:
                 break
-            left = [one for one in wanted if one in parts and self._positions[one] < parts[one].end]
+            left = [
+                place
+                for place in wanted
+                if place in parts and self._positions[place] < parts[place].end
+            ]
             # Kafka fills an answer in the order of the request: partitions left out come first
-            wanted = sorted(left, key=lambda one: before[one] != self._positions[one])
+            wanted = sorted(left, key=lambda place: before[place] != self._positions[place])
         return self._positions
 
     def _take(self, parts: Mapping[TopicPartition, FetchedLog]) -> None:
         waiting = [
-            (self._taken[one], n, one, split_batches(parts[one].log, self._positions[one]))
-            for one, n in self._order.items()
-            if one in parts
+            (
+                self._taken[place],
+                turn,
+                place,
+                split_batches(parts[place].log, self._positions[place]),
+            )
+            for place, turn in self._order.items()
+            if place in parts
         ]
         heapq.heapify(waiting)
         while waiting and not self.is_full():
-            _, n, one, batches = heapq.heappop(waiting)
-            begin = self._positions[one]
+            _, turn, place, batches = heapq.heappop(waiting)
+            begin = self._positions[place]
             batch = next((batch for batch in batches if batch.end > begin), None)
             if batch is not None:
                 plain = plain_size(batch)
-                self._taken[one] += plain
+                self._taken[place] += plain
                 self._records += batch.records
                 self._bytes += plain
-                self._positions[one] = batch.end
-                heapq.heappush(waiting, (self._taken[one], n, one, batches))
+                self._positions[place] = batch.end
+                heapq.heappush(waiting, (self._taken[place], turn, place, batches))
 
     def is_full(self) -> bool:
         """Return True if the bound is reached: more may wait in the log."""

@@ -279,7 +279,7 @@ def _keyed(
         *INPUT_COLUMNS,
         F.unix_millis(F.current_timestamp()).alias(NOW_MS),  # in a stream, the batch's own
     )
-    if keys != spread_keys(clusters, pipeline.scorer_groups, 1):
+    if keys != spread_keys(clusters, pipeline.scorer_groups, 1):  # else they are the keys already
         by_name = [(F.lit(name), one) for name, one in keys.items()]
         group_keys = F.create_map(
             *(part for name, one in by_name for part in (name, F.array(*map(F.lit, one.groups))))
